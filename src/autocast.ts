@@ -23,7 +23,7 @@ export interface AutocastOptions {
   readonly calibrating?: boolean | undefined;
   /** The group over which delayed scaling reduces its amaxes. Default: none. */
   readonly amaxReductionGroup?: AmaxReductionGroup | undefined;
-  /** If given, entering the region throws if the backend does not support the recipe. Otherwise the first layer throws. */
+  /** If set, entering the region throws for a recipe that the backend does not support. Otherwise the first layer throws. */
   readonly backend?: Backend | undefined;
 }
 
@@ -42,25 +42,26 @@ export interface Region {
 const regions = platform.ambient<Region>();
 
 /**
- * Ended regions of `autocastScope`, each with its enclosing region. An async function that ends its region cannot reset the
+ * The ended regions of `autocastScope`, each with its enclosing region. An async function that ends its region cannot reset the
  * region that its caller sees after the await, so `currentRegion` skips ended regions.
  */
-const ended = new WeakMap<Region, { readonly outer: Region | undefined }>();
+const endedRegions = new WeakMap<Region, { readonly outer: Region | undefined }>();
 
 /** The `ScaleUpdates` of outermost regions that have ended. */
-const finished = new WeakSet<ScaleUpdates>();
+const finishedUpdates = new WeakSet<ScaleUpdates>();
 
 /** Returns the innermost region that is still open, or undefined outside all regions. */
 export function currentRegion(): Region | undefined {
   let region = regions.get();
-  for (let end = region && ended.get(region); end; end = region && ended.get(region)) region = end.outer;
+  for (let end = region && endedRegions.get(region); end; end = region && endedRegions.get(region))
+    region = end.outer;
   return region;
 }
 
-interface Entered {
+interface RegionEntry {
   readonly region: Region;
   readonly outer: Region | undefined;
-  /** Ends the region. The caller must already have made `outer` current again. */
+  /** Ends the region. Before, the caller must make `outer` the current region again. */
   readonly leave: () => void;
 }
 
@@ -76,11 +77,11 @@ function requireGroup(user: string, value: unknown): AmaxReductionGroup {
   const size = fieldOf(user, "amaxReductionGroup", value, "size");
   if (!Number.isSafeInteger(size) || Number(size) < 1)
     throw new ArgumentError(
-      `${user}: amaxReductionGroup has size ${describe(size)}; it is the number of members, a whole one from 1`,
+      `${user}: amaxReductionGroup has size ${describe(size)}; it must be the number of members, an integer of at least 1`,
     );
   if (typeof fieldOf(user, "amaxReductionGroup", value, "reduceMax") !== "function")
     throw new ArgumentError(
-      `${user}: amaxReductionGroup has no reduceMax; give it as { size, reduceMax(tensors) }`,
+      `${user}: amaxReductionGroup has no method reduceMax; give { size, reduceMax(tensors) }`,
     );
   return group;
 }
@@ -94,30 +95,31 @@ const checkOptions = optionsOf<AutocastOptions>({
 });
 
 /** Checks the options and creates a region. If it throws, nothing has changed. */
-function prepare(user: string, options: AutocastOptions): Entered {
-  if (options instanceof Recipe) throw new ArgumentError(`${user}: a recipe is given as { recipe }`);
-  const own = checkOptions(user, options);
-  const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = own;
-  const recipe = own.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
+function prepare(user: string, options: AutocastOptions): RegionEntry {
+  if (options instanceof Recipe)
+    throw new ArgumentError(`${user}: the options are a recipe; give { recipe }`);
+  const ownOptions = checkOptions(user, options);
+  const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = ownOptions;
+  const recipe = ownOptions.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
   if (enabled && backend) requireRecipeSupport(recipe, backend);
   const outer = currentRegion();
-  const around = outer?.updates;
-  const updates = around ?? (enabled || calibrating ? new ScaleUpdates() : undefined);
+  const outerUpdates = outer?.updates;
+  const updates = outerUpdates ?? (enabled || calibrating ? new ScaleUpdates() : undefined);
   const region: Region = { enabled, calibrating, recipe, group, updates };
   return {
     region,
     outer,
     leave: () => {
       // a nested region may outlive the outermost one; it then runs the updates recorded since the outermost one ended
-      if (!updates || (around && !finished.has(around))) return;
-      finished.add(updates);
+      if (!updates || (outerUpdates && !finishedUpdates.has(outerUpdates))) return;
+      finishedUpdates.add(updates);
       if (training()) updates.run();
     },
   };
 }
 
 /**
- * Runs `body` in an autocast region and returns its result. Inside the region, layers quantize by the given recipe.
+ * Runs `body` in an autocast region and returns its result. Inside the region, layers quantize by `options.recipe`.
  *
  * `body` may be async: what it awaits runs in the region too, and concurrent calls do not affect each other. Regions nest, and
  * the innermost one applies. A region with `enabled: false` computes in high precision. When the outermost region ends, delayed
@@ -176,9 +178,9 @@ export function autocastScope(options: AutocastOptions = {}): Disposable {
   regions.set(region);
   return {
     [Symbol.dispose]() {
-      if (ended.has(region)) return;
+      if (endedRegions.has(region)) return;
       // a region that has ended stays set; currentRegion() skips it
-      ended.set(region, { outer });
+      endedRegions.set(region, { outer });
       leave();
     },
   };

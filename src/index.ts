@@ -162,6 +162,7 @@ export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
 export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
 export { LayerNormMLP, type LayerNormMLPOptions, type MLPActivation } from "./modules/layer-norm-mlp.js";
 export type { LinearCall, LinearOptions } from "./modules/linear/parts.js";
+export type { WeightUse } from "./modules/linear/weight-cache.js";
 export { Linear } from "./modules/linear.js";
 export { defaultRandom, Module, type ModuleOptions, manualSeed } from "./modules/module.js";
 export {
@@ -172,7 +173,6 @@ export {
   RMSNorm,
 } from "./modules/norm.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
-export type { WeightUse } from "./modules/quantization.js";
 export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
 export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
 export { recompute } from "./modules/recompute.js";

@@ -1,6 +1,5 @@
 /**
- * Softmax attention in high precision. It consists of two batched products with a softmax between them; each head is one item
- * of the batch.
+ * Softmax attention in high precision: two batched products with a softmax between them. Each head is one item of the batch.
  */
 import type { ProcessGroup } from "../collectives/group.js";
 import { empty } from "../ops/create.js";
@@ -40,7 +39,7 @@ const checkOptions = optionsOf<AttentionOptions>({
  * dtype of qkv.
  *
  * With `group`, `length` is the number of this rank's positions, and the causal mask takes the positions of lower ranks into
- * account. If all values are finite, the result and the gradient of the queries are bitwise equal to those of a single rank. The
+ * account. If all values are finite, the result and the gradient of the queries have the same bits as on a single rank. The
  * gradients of keys and values are computed on each rank, rounded to the dtype of qkv, and summed by the algorithm `ranked`.
  *
  * @throws `ShapeError` if the last dimension is not 3 * heads * depth, `DTypeError` for a tensor that is not f32, bf16 or f16,
@@ -61,7 +60,7 @@ export function dotProductAttention(input: VariableLike, options: AttentionOptio
     const parts = separate(qkv, sizes);
     const { all, q, k, v } = parts;
     const context = group && new ContextKeys(group, sizes, causal);
-    const keys = context?.gathered(parts) ?? parts;
+    const keys = context?.gather(parts) ?? parts;
     const scores = batchedGemm({ a: keys.k, b: q, layout: "TN", outDtype: "f32", datapath }).out;
     const probabilities = softmax(scores, { causal, scale, outDtype: dtype });
     const { out } = batchedGemm({ a: keys.v, b: probabilities, layout: "NN", outDtype: dtype, datapath });
@@ -71,14 +70,14 @@ export function dotProductAttention(input: VariableLike, options: AttentionOptio
       backward: (grad) => {
         const dout = scatter(wideOf("dotProductAttention: the gradient", grad), sizes);
         const grads = partsOf(empty(qkv.backend, dtype, all.shape), sizes);
-        const keys = context?.gathered(parts) ?? parts;
-        const into = context?.emptyLike(keys) ?? grads;
-        batchedGemm({ a: dout, b: probabilities, layout: "NT", out: into.v, datapath });
+        const keys = context?.gather(parts) ?? parts;
+        const keyGrads = context?.emptyLike(keys) ?? grads;
+        batchedGemm({ a: dout, b: probabilities, layout: "NT", out: keyGrads.v, datapath });
         const dp = batchedGemm({ a: keys.v, b: dout, layout: "TN", outDtype: "f32", datapath }).out;
         const ds = softmaxBackward(dp, probabilities, { causal, scale, outDtype: dtype });
         batchedGemm({ a: keys.k, b: ds, layout: "NN", out: grads.q, datapath });
-        batchedGemm({ a: q, b: ds, layout: "NT", out: into.k, datapath });
-        context?.reduce(into, grads);
+        batchedGemm({ a: q, b: ds, layout: "NT", out: keyGrads.k, datapath });
+        context?.reduce(keyGrads, grads);
         return [join(grads, sizes)];
       },
     };

@@ -82,10 +82,10 @@ export function sigmoid(x: VariableLike): Variable {
  * `ArgumentError` for an argument that is not a tensor, `DisposedError` for a disposed tensor.
  */
 export function reshape(x: VariableLike, shape: Shape): Variable {
-  const own = ownShape(shape);
+  const newShape = ownShape(shape);
   const source = variableOf("reshape", "x", x);
   return differentiableOne([source], () => ({
-    result: wideOf("reshape: x", source.value).reshape(own),
+    result: wideOf("reshape: x", source.value).reshape(newShape),
     backward: (grad) => [wideOf("reshape: the gradient", grad).reshape(source.shape)],
   }));
 }

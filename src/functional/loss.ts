@@ -26,7 +26,7 @@ import { groupOf, idsOf, processGroup, summed } from "./ranks.js";
 
 /** Options of `crossEntropyLoss`. All fields are optional. */
 export interface CrossEntropyLossOptions extends CrossEntropyOptions {
-  /** The ranks that classes are divided among: each has as many, in the order of the ranks. Default: this rank alone. */
+  /** The ranks among which the classes are divided evenly, in order of ranks. Default: this rank has all classes. */
   readonly group?: ProcessGroup | undefined;
 }
 
@@ -36,12 +36,12 @@ const checkLoss = optionsOf<CrossEntropyLossOptions>({ ...CROSS_ENTROPY_OPTIONS,
  * Returns the mean of the softmax cross-entropy over the rows of `logits` [..., V], as f32 [1]. `targets` holds one i32 class
  * index per row. An ignored row counts in the mean, with loss 0. See the operation `crossEntropy`.
  *
- * With `group` the columns are this rank's classes, as the result of a column-parallel layer has them. All ranks give the targets
- * of all rows, numbered over all classes, and get the same loss (numerics.md §7.4).
+ * With `group` the columns of `logits` are this rank's classes, as in the result of a column-parallel layer. Targets are indices
+ * over all classes. All ranks must give the same targets, and all get the same loss (numerics.md §7.4).
  *
  * @throws `DTypeError` for an unsupported dtype, `ShapeError` for incompatible shapes, `ArgumentError` for an argument that is
  * not a tensor, an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor or group,
- * `DistributedError` for a group that has failed, and for ranks with other numbers of classes.
+ * `DistributedError` for a group that has failed, and for ranks with different numbers of classes.
  */
 export function crossEntropyLoss(
   logits: VariableLike,
@@ -90,7 +90,7 @@ export function mseLoss(x: VariableLike, target: Tensor): Variable {
   });
 }
 
-/** The losses of rows whose columns are this rank's classes, and the statistics over all of them. */
+/** Returns the loss of each row, and the row statistics over the classes of all ranks. */
 function dividedCrossEntropy(
   group: ProcessGroup,
   logits: Tensor<WideDType>,
@@ -113,6 +113,6 @@ function mean(loss: Tensor<"f32">): Tensor {
 
 /** Turns the gradient [1] of the mean into the gradient [rows] of the row losses, without copying it to the host. */
 function spread(grad: Tensor, rows: number): Tensor<"f32"> {
-  const everywhere = embedding(grad.reshape([1, 1]), zeros(grad.backend, "i32", [rows]), { outDtype: "f32" });
-  return requireF32("loss", "grad", scaled(everywhere, 1 / rows, { out: everywhere }).reshape([rows]));
+  const repeated = embedding(grad.reshape([1, 1]), zeros(grad.backend, "i32", [rows]), { outDtype: "f32" });
+  return requireF32("loss", "grad", scaled(repeated, 1 / rows, { out: repeated }).reshape([rows]));
 }

@@ -1,4 +1,4 @@
-/** Options that divide functions and modules among ranks, their checks, and the parts and sums of ranks. */
+/** The options by which functions and modules are divided among ranks, and their checks. */
 import type { Backend } from "../backends/backend.js";
 import { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError } from "../errors.js";
@@ -9,8 +9,8 @@ import type { Tensor } from "../tensor/tensor.js";
 /** Options of functions and modules whose input may be divided among ranks. */
 export interface SequenceParallelOptions {
   /**
-   * The group of ranks. All of its ranks must create the same layers and make the same calls, in the same order. Default: this
-   * rank alone.
+   * The group of ranks. All of its ranks must create the same layers and make the same calls, in the same order. Default:
+   * nothing is divided.
    */
   readonly group?: ProcessGroup | undefined;
   /**
@@ -21,7 +21,7 @@ export interface SequenceParallelOptions {
 }
 
 /** Checks that a value is a process group. */
-export const processGroup = instance(ProcessGroup, "a ProcessGroup, such as openProcessGroup() gives");
+export const processGroup = instance(ProcessGroup, "a ProcessGroup; openProcessGroup() opens one");
 
 /** Checks the fields of `SequenceParallelOptions`. */
 export const SEQUENCE_PARALLEL_OPTIONS: OptionTable<SequenceParallelOptions> = {
@@ -30,8 +30,8 @@ export const SEQUENCE_PARALLEL_OPTIONS: OptionTable<SequenceParallelOptions> = {
 };
 
 /**
- * Returns the group if it has more than one rank, else undefined. `backend` is that of the tensors or the module that the group
- * divides. Throws `ArgumentError` for contradictory options.
+ * Returns the group if it has more than one rank, else undefined. `backend` is the backend of the tensors or the module that the
+ * group divides. Throws `ArgumentError` for contradictory options.
  */
 export function groupOf(
   user: string,
@@ -42,12 +42,12 @@ export function groupOf(
     throw new ArgumentError(`${user}: sequenceParallel divides rows among the ranks of a group; give group`);
   if (group && group.backend !== backend)
     throw new ArgumentError(
-      `${user}: the group is on another backend than what it divides; use tensors and modules of group.backend`,
+      `${user}: the group is on another backend than the tensors or the module; create them on group.backend`,
     );
   return group && group.size > 1 ? group : undefined;
 }
 
-/** Returns the first id or class of this rank, and their total number. Each rank has `count`, in the order of the ranks. */
+/** Returns the first id or class of this rank, and their total number. Each rank has `count` of them, in order of ranks. */
 export function idsOf({ rank, size }: ProcessGroup, count: number) {
   return { first: rank * count, vocabulary: size * count };
 }

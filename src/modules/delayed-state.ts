@@ -40,25 +40,25 @@ export class DelayedState implements DelayedScales {
     backend: Backend,
     readonly recipe: DelayedScaling,
     pass: Pass,
-    from?: DelayedSnapshot,
+    snapshot?: DelayedSnapshot,
   ) {
     const slots = ROLES[pass].length;
     const length = recipe.amaxHistoryLen;
     const rows = new Float32Array(length * slots);
     // if the stored history is longer or shorter, as many of its first rows as fit are kept
-    if (from) rows.set(from.amaxHistory.subarray(0, rows.length));
+    if (snapshot) rows.set(snapshot.amaxHistory.subarray(0, rows.length));
     this.#formatMax = factsOf(recipe.elementFormat(ROLES[pass][0])).max;
-    [this.scale, this.amaxHistory] = orDispose((made) => {
-      const scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1)));
-      made.push(scale);
+    [this.scale, this.amaxHistory] = orDispose((created) => {
+      const scale = persistent(tensor(backend, snapshot?.scale ?? new Float32Array(slots).fill(1)));
+      created.push(scale);
       return [scale, persistent(tensor(backend, rows, [length, slots]))];
     });
-    const view = (of: Tensor<"f32">, i: number): Tensor<"f32"> => persistent(of.view(i, [1]));
-    this.scales = Array.from({ length: slots }, (_, i) => view(this.scale, i));
-    this.amaxes = Array.from({ length: slots }, (_, i) => view(this.amaxHistory, i));
+    const viewOf = (tensor: Tensor<"f32">, i: number): Tensor<"f32"> => persistent(tensor.view(i, [1]));
+    this.scales = Array.from({ length: slots }, (_, i) => viewOf(this.scale, i));
+    this.amaxes = Array.from({ length: slots }, (_, i) => viewOf(this.amaxHistory, i));
   }
 
-  /** Whether the layer has replaced this state by a later one. Updates of a replaced state do nothing. */
+  /** Whether the layer has freed this state and uses another one. Updates of a freed state do nothing. */
   get replaced(): boolean {
     return this.scale.disposed;
   }
@@ -68,7 +68,7 @@ export class DelayedState implements DelayedScales {
     return this.recipe.reduceAmax ? this.amaxHistory.view(0, this.scale.shape) : undefined;
   }
 
-  /** How often the scales were updated. */
+  /** The number of updates of the scales so far. */
   get version(): number {
     return this.#version;
   }
@@ -112,8 +112,7 @@ export class DelayedState implements DelayedScales {
   }
 
   /**
-   * Computes the scale of each slot from its amax, by the recipe's custom function if there is one, else by the operation
-   * `updateScales`.
+   * Computes the scale of each slot from its amax, by the recipe's custom function or by the operation `updateScales`.
    */
   #scaleBy(amaxes: Float32Array): void {
     const { scale, recipe } = this;

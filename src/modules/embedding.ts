@@ -27,10 +27,10 @@ const checkOptions = optionsOf<EmbeddingModuleOptions>({
 /**
  * Looks up rows of the table `weight` [vocabulary, features] by index.
  *
- * With `group` each rank has vocabulary / n rows of the table, those of its ids, and the result is that of the whole table, to
- * the bit (docs/distributed.md).
+ * With `group` each of n ranks has vocabulary / n rows of the table, in order of ranks. The result is bitwise equal to a lookup
+ * in the full table (docs/distributed.md).
  *
- * @throws `ShapeError` for a vocabulary that the ranks of the group do not divide.
+ * @throws `ShapeError` for a vocabulary that is not divisible by the number of ranks.
  * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
  * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
@@ -53,26 +53,27 @@ export class Embedding extends Module {
     const { initMethod = normalInit(0.02), sequenceParallel = false } = ownOptions;
     const group = groupOf("Embedding", backend, ownOptions);
     this.#options = group ? { group, sequenceParallel } : {};
-    const whole = [vocabulary, features] as const;
+    const fullShape = [vocabulary, features] as const;
     const parallel = group && new TensorParallel(group, "column", sequenceParallel);
-    const shape = parallel ? partShape("Embedding", parallel, whole, "vocabulary") : whole;
+    const shape = parallel ? partShape("Embedding", parallel, fullShape, "vocabulary") : fullShape;
     this.weight = this.parameter("weight", shape, (random) => {
-      const values = initMethod(random, whole);
+      const values = initMethod(random, fullShape);
       return parallel
-        ? partValues(parallel, requireValues("initMethod", "its result", values, whole), whole)
+        ? partValues(parallel, requireValues("initMethod", "its result", values, fullShape), fullShape)
         : values;
     });
-    if (parallel) divideWeight(this.weight, parallel, whole);
+    if (parallel) divideWeight(this.weight, parallel, fullShape);
   }
 
   /**
    * Returns the rows [..., features] whose indices are `ids`, an i32 tensor or variable [...]. An index outside 0..vocabulary-1
-   * gives a row of NaN. All ranks of a group give the same ids; under `sequenceParallel` each gets its part of the rows, the
-   * first dimension.
+   * gives a row of NaN. All ranks of a group must give the same ids. Under `sequenceParallel` each rank gets its part of the
+   * result, which is divided along the first dimension.
    *
    * @throws `DTypeError` for ids that are not i32, `ArgumentError` for an argument that is not a tensor or is on another
    * backend, `DisposedError` for a disposed tensor or group.
-   * @throws `ShapeError` for rows that the ranks do not divide, `DistributedError` for a group that has failed.
+   * @throws `ShapeError` if the first dimension is not divisible by the number of ranks, `DistributedError` for a group that
+   * has failed.
    */
   forward(ids: VariableLike): Variable {
     const { value } = variableOf("Embedding", "ids", ids);

@@ -31,7 +31,7 @@ import type { QuantizationState } from "./quantization-state.js";
 import { dividedGroup, overlapOf } from "./tensor-parallel/options.js";
 import { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
 
-/** Options of `LayerNormLinear`: those of a norm and of a linear layer. All fields are optional. */
+/** Options of `LayerNormLinear`: the options of a norm and of a linear layer. All fields are optional. */
 export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions {
   /** The kind of norm. Default LayerNorm. */
   readonly normalization?: Normalization | undefined;
@@ -83,18 +83,18 @@ export class LayerNormLinear extends Module {
     const form = normForm(ownOptions.normalization ?? "LayerNorm", ownOptions);
     if (ownOptions.parallelMode === "row")
       throw new ArgumentError(
-        'LayerNormLinear: parallelMode is "row", and the norm needs whole rows; use "column", or a norm and a Linear',
+        'LayerNormLinear: parallelMode is "row", which divides the columns that the norm needs; use "column", or a norm and a Linear',
       );
     const group = dividedGroup("LayerNormLinear", backend, ownOptions);
     const { sequenceParallel = false, pieces } = ownOptions;
     const overlap = overlapOf("LayerNormLinear", ownOptions);
     const parallel = group && new TensorParallel(group, "column", sequenceParallel, pieces, overlap);
-    const given = { ...ownOptions, dtype, random };
+    const linearOptions = { ...ownOptions, dtype, random };
     const division = { user: "LayerNormLinear", parallel };
     const norm = { ...form, group: sequenceParallel ? group : undefined };
-    [this.#linear, this.#norm] = orDispose((made) => [
-      linearParts(backend, [outFeatures, inFeatures], given, division, made),
-      normParts(norm, (name, init) => this.parameter(NORM_NAMES[name], [inFeatures], init), made),
+    [this.#linear, this.#norm] = orDispose((created) => [
+      linearParts(backend, [outFeatures, inFeatures], linearOptions, division, created),
+      normParts(norm, (name, init) => this.parameter(NORM_NAMES[name], [inFeatures], init), created),
     ]);
     this.layerNormWeight = this.#norm.gamma;
     this.layerNormBias = this.#norm.beta;

@@ -1,4 +1,4 @@
-/** The feed-forward part of a transformer: a norm, a linear layer (fc1), an activation and a second linear layer (fc2). */
+/** The feed-forward block of a transformer: a norm, a linear layer (fc1), an activation and a second linear layer (fc2). */
 import { currentRegion } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
@@ -55,7 +55,7 @@ export const MLP_ACTIVATIONS = {
 /** The name of an activation of `LayerNormMLP`, as in TransformerEngine. */
 export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
-/** Options of `LayerNormMLP`: those of the norm and of the two linear layers, and the activation. All fields are optional. */
+/** Options of `LayerNormMLP`: options of the norm, of the two linear layers, and of the activation. All fields are optional. */
 export interface LayerNormMLPOptions extends Omit<LayerNormLinearOptions, "parallelMode" | "pieces"> {
   /** The activation between the two linear layers. Default gelu. */
   readonly activation?: MLPActivation | undefined;
@@ -85,13 +85,13 @@ interface Fusions {
   /** Whether the gradient of the activation is fused. The gradient of fc1's bias is then the sum of its f32 values. */
   readonly gradient: boolean;
   /**
-   * Whether the gradient of the activation is fused if no bias gradient needs it unquantized. The result is bitwise equal to the
-   * unfused one.
+   * Whether the gradient of the activation is fused if the bias needs no gradient. The result is bitwise equal to the unfused
+   * one.
    */
-  readonly gradientAlone: boolean;
+  readonly gradientWithoutBias: boolean;
 }
 
-const UNFUSED: Fusions = { value: false, gradient: false, gradientAlone: false };
+const UNFUSED: Fusions = { value: false, gradient: false, gradientWithoutBias: false };
 
 /**
  * Returns TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`). The activation is fused except under custom
@@ -101,7 +101,7 @@ const UNFUSED: Fusions = { value: false, gradient: false, gradientAlone: false }
 function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
   if (!row) return UNFUSED;
   const { ungated, alone } = row.gradientSteps;
-  return { value: true, gradient: !gated && ungated, gradientAlone: alone };
+  return { value: true, gradient: !gated && ungated, gradientWithoutBias: alone };
 }
 
 /**
@@ -154,7 +154,7 @@ export class LayerNormMLP extends Module {
     requireSizes("LayerNormMLP", { hidden, ffnHidden });
     const form = normForm(ownOptions.normalization ?? "LayerNorm", ownOptions);
     this.#form = MLP_ACTIVATIONS[name];
-    const given = { ...ownOptions, dtype: this.dtype, random: this.random };
+    const linearOptions = { ...ownOptions, dtype: this.dtype, random: this.random };
     const { sequenceParallel = false } = ownOptions;
     const overlap = overlapOf("LayerNormMLP", ownOptions);
     const group = groupOf("LayerNormMLP", backend, ownOptions);
@@ -166,10 +166,10 @@ export class LayerNormMLP extends Module {
     const halves = this.#form.gated ? 2 : 1;
     this.#width = ffnHidden / (group?.size ?? 1);
     const norm = { ...form, group: sequenceParallel ? group : undefined };
-    [this.#fc1, this.#fc2, this.#norm] = orDispose((made) => [
-      linearParts(backend, [halves * ffnHidden, hidden], given, division("column", halves), made),
-      linearParts(backend, [hidden, ffnHidden], given, division("row"), made),
-      normParts(norm, (part, init) => this.parameter(NORM_NAMES[part], [hidden], init), made),
+    [this.#fc1, this.#fc2, this.#norm] = orDispose((created) => [
+      linearParts(backend, [halves * ffnHidden, hidden], linearOptions, division("column", halves), created),
+      linearParts(backend, [hidden, ffnHidden], linearOptions, division("row"), created),
+      normParts(norm, (part, init) => this.parameter(NORM_NAMES[part], [hidden], init), created),
     ]);
     this.layerNormWeight = this.#norm.gamma;
     this.layerNormBias = this.#norm.beta;
@@ -222,8 +222,9 @@ export class LayerNormMLP extends Module {
             weight: dw1,
             bias: db1,
           } = this.#first({ h, result: first, fusions }, dact, pass);
-          const [own1, own2] = [this.#fc1.bias ? [dw1, db1] : [dw1], this.#fc2.bias ? [dw2, db2] : [dw2]];
-          return [...norm.backward(dnormed), ...own1, ...own2];
+          const fc1Grads = this.#fc1.bias ? [dw1, db1] : [dw1];
+          const fc2Grads = this.#fc2.bias ? [dw2, db2] : [dw2];
+          return [...norm.backward(dnormed), ...fc1Grads, ...fc2Grads];
         },
       };
     });
@@ -235,33 +236,38 @@ export class LayerNormMLP extends Module {
   }
 
   /**
-   * Runs fc2 on the activation of h. `before` says whether a gradient must be passed on to the norm, because the input or a
-   * parameter of the norm requires one.
+   * Runs fc2 on the activation of h. `normRequiresGrad` says whether the input or a parameter of the norm requires a gradient.
    */
-  #second({ h, fusions }: Activated, call: LinearCall, grad: boolean, before: boolean): LinearResult {
+  #second(
+    { h, fusions }: Activated,
+    call: LinearCall,
+    grad: boolean,
+    normRequiresGrad: boolean,
+  ): LinearResult {
     const { kind, gated: isGated } = this.#form;
     const shape = this.#activated(h.shape);
-    const requiresGrad = before || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
+    const requiresGrad =
+      normRequiresGrad || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
     const quantize = (quantizer: Quantizer): QuantizedTensor => quantizer.activationQuantize(h, this.#form);
-    const input = { shape, dtype: h.dtype, backend: h.backend, requiresGrad, makes: true, value };
+    const input = { shape, dtype: h.dtype, backend: h.backend, requiresGrad, createsValue: true, value };
     return linearForward(this.#fc2, fusions.value ? { ...input, quantize } : input, call, grad);
   }
 
-  /** Runs the backward pass of the activation and of fc1, and frees `grad`, the gradient of the activation's result, and h. */
+  /** Runs the backward pass of the activation and of fc1. Frees h and `grad`, the gradient of the activation's result. */
   #first({ h, result, fusions }: Activated, grad: Gradient | undefined, pass: BackwardPass): LinearGradients {
     if (!grad) return {};
     const dact = wideOf("LayerNormMLP: the gradient of the activation", grad);
     const { kind, gated: isGated } = this.#form;
     const bias = this.#fc1.bias?.requiresGrad === true;
-    const summed =
+    const biasSource =
       fusions.gradient && bias ? activationBackward(dact, h, { kind, outDtype: "f32" }) : undefined;
-    const fuses = fusions.gradient || (fusions.gradientAlone && !bias);
+    const fuses = fusions.gradient || (fusions.gradientWithoutBias && !bias);
     const quantizer = fuses ? result.gradQuantizer?.() : undefined;
     const dh = quantizer
       ? quantizer.activationQuantize(h, { ...this.#form, grad: dact })
-      : (summed ?? (isGated ? gatedBackward : activationBackward)(dact, h, { kind }));
+      : (biasSource ?? (isGated ? gatedBackward : activationBackward)(dact, h, { kind }));
     for (const each of [dact, h]) each.dispose();
-    return result.backward(dh, pass, { summed: quantizer && summed, temporary: true });
+    return result.backward(dh, pass, { biasSource: quantizer && biasSource, temporary: true });
   }
 }

@@ -57,9 +57,11 @@ export class Linear extends Module {
     const { parallelMode: mode, sequenceParallel = false, pieces } = ownOptions;
     const overlap = overlapOf("Linear", ownOptions);
     const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel, pieces, overlap);
-    const given = { ...ownOptions, dtype, random };
     const division = { user: "Linear", parallel };
-    this.#parts = orDispose((made) => linearParts(backend, [outFeatures, inFeatures], given, division, made));
+    const linearOptions = { ...ownOptions, dtype, random };
+    this.#parts = orDispose((created) =>
+      linearParts(backend, [outFeatures, inFeatures], linearOptions, division, created),
+    );
     this.weight = this.addParameter("weight", this.#parts.weight);
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
   }
@@ -87,8 +89,8 @@ export class Linear extends Module {
       const { value, shape, requiresGrad } = x;
       const { dtype, backend } =
         value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
-      const given = { shape, dtype, backend, requiresGrad, makes: false, value: () => value };
-      const { out, backward, saved } = linearForward(this.#parts, given, ownCall, grad);
+      const operand = { shape, dtype, backend, requiresGrad, createsValue: false, value: () => value };
+      const { out, backward, saved } = linearForward(this.#parts, operand, ownCall, grad);
       return {
         result: out,
         saved,

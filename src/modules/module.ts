@@ -26,7 +26,7 @@ export const MODULE_OPTIONS: OptionTable<ModuleOptions> = {
   dtype: dtypeOf(WIDE_DTYPES),
   random: randomState,
 };
-const checkOwn = optionsOf(MODULE_OPTIONS);
+const checkOptions = optionsOf(MODULE_OPTIONS);
 
 const defaults = new WeakMap<Backend, RandomState>();
 
@@ -38,9 +38,9 @@ const defaults = new WeakMap<Backend, RandomState>();
  */
 export function defaultRandom(backend: Backend): RandomState {
   requireBackend("defaultRandom", backend);
-  const known = defaults.get(backend) ?? new RandomState(0n);
-  defaults.set(backend, known);
-  return known;
+  const state = defaults.get(backend) ?? new RandomState(0n);
+  defaults.set(backend, state);
+  return state;
 }
 
 /**
@@ -78,7 +78,7 @@ export abstract class Module {
     options: ModuleOptions = {},
   ) {
     requireBackend(new.target.name, backend);
-    const ownOptions = checkOwn(new.target.name, fieldsOf(new.target.name, options, MODULE_OPTIONS));
+    const ownOptions = checkOptions(new.target.name, fieldsOf(new.target.name, options, MODULE_OPTIONS));
     const { dtype = "bf16", random = defaultRandom(backend) } = ownOptions;
     this.dtype = dtype;
     this.random = random;
@@ -120,13 +120,13 @@ export abstract class Module {
   }
 
   #requireFree(name: string): void {
-    const { name: own } = this.constructor;
+    const { name: user } = this.constructor;
     if (typeof name !== "string" || name === "" || name.includes("."))
       throw new ArgumentError(
-        `${own}: ${describe(name)} cannot be a name; dots separate names; give one without`,
+        `${user}: the name is ${describe(name)}; it must be a string with at least one character and no dots, which separate names`,
       );
     if (this.#parameters.has(name) || this.#modules.has(name))
-      throw new ArgumentError(`${own}: the name "${name}" is in use; give another one`);
+      throw new ArgumentError(`${user}: the name "${name}" is in use; give another one`);
   }
 
   /**
@@ -142,13 +142,13 @@ export abstract class Module {
     return [...this.namedParameters().values()];
   }
 
-  /** @internal The parameters of `parameters`, in a list for each module that has them itself; none is listed twice. */
+  /** @internal The result of `parameters`, in one list for each module that has registered parameters itself. */
   parameterGroups(): readonly (readonly Parameter[])[] {
     const seen = new Set<Parameter>();
     const groupsOf = (module: Module): (readonly Parameter[])[] => {
-      const own = [...module.#parameters.values()].filter((each) => !seen.has(each));
-      for (const each of own) seen.add(each);
-      return [own, ...[...module.#modules.values()].flatMap(groupsOf)];
+      const group = [...module.#parameters.values()].filter((each) => !seen.has(each));
+      for (const each of group) seen.add(each);
+      return [group, ...[...module.#modules.values()].flatMap(groupsOf)];
     };
     return groupsOf(this).filter(({ length }) => length > 0);
   }
@@ -162,12 +162,13 @@ export abstract class Module {
   }
 
   /**
-   * Collects `own` of this module and its submodules. An object that occurs several times is listed once, under its first name.
+   * Collects the objects that `namedIn` returns for this module and for its submodules. An object that occurs several times is
+   * listed once, under its first name.
    */
-  #named<T>(own: (module: Module) => ReadonlyMap<string, T>): ReadonlyMap<string, T> {
+  #named<T>(namedIn: (module: Module) => ReadonlyMap<string, T>): ReadonlyMap<string, T> {
     const names = new Map<T, string>();
     const visit = (module: Module, prefix: string): void => {
-      for (const [name, each] of own(module)) if (!names.has(each)) names.set(each, prefix + name);
+      for (const [name, each] of namedIn(module)) if (!names.has(each)) names.set(each, prefix + name);
       for (const [name, inner] of module.#modules) visit(inner, `${prefix}${name}.`);
     };
     visit(this, "");

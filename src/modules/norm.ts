@@ -1,4 +1,4 @@
-/** LayerNorm and RMSNorm as modules, and the parts that other modules use to begin with a norm. */
+/** LayerNorm and RMSNorm as modules, and the parts from which other modules build a norm. */
 import type { Backend } from "../backends/backend.js";
 import type { ProcessGroup } from "../collectives/group.js";
 import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../functional/ranks.js";
@@ -13,7 +13,7 @@ import {
 } from "../ops/rows/norm.js";
 import { atLeastZero, boolean, type OptionTable, oneOf, optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
-import { borrowed } from "../tape/uses.js";
+import { transientValue } from "../tape/uses.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { type Owned, orDispose } from "../tensor/scope.js";
@@ -21,7 +21,7 @@ import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
-import { sumOverRows } from "./tensor-parallel/tensor-parallel.js";
+import { sumOverRanks } from "./tensor-parallel/tensor-parallel.js";
 
 /** The kind of norm that a layer begins with. */
 export type Normalization = "LayerNorm" | "RMSNorm";
@@ -60,7 +60,7 @@ interface NormForm extends Pick<NormParts, "eps" | "zeroCenteredGamma" | "group"
   readonly normalization: Normalization;
 }
 
-/** Returns the form of a norm with defaults for missing options. */
+/** Returns the kind and constants of a norm, with defaults for missing options. */
 export function normForm(
   normalization: Normalization,
   { eps = 1e-5, zeroCenteredGamma = false }: NormModuleOptions,
@@ -68,16 +68,16 @@ export function normForm(
   return { normalization, eps, zeroCenteredGamma, group: undefined };
 }
 
-/** Creates gamma and beta of a norm by calling `make`, and adds them to `made`. */
+/** Creates gamma and beta of a norm by calling `make`, and adds them to `created`. */
 export function normParts(
   { normalization, eps, zeroCenteredGamma, group }: NormForm,
   make: (name: "gamma" | "beta", init: InitMethod) => Parameter,
-  made: Owned[],
+  created: Owned[],
 ): NormParts {
   const gamma = make("gamma", constantInit(zeroCenteredGamma ? 0 : 1));
-  made.push(gamma);
+  created.push(gamma);
   const beta = normalization === "LayerNorm" ? make("beta", constantInit(0)) : undefined;
-  if (beta) made.push(beta);
+  if (beta) created.push(beta);
   return { gamma, beta, eps, zeroCenteredGamma, group };
 }
 
@@ -89,7 +89,7 @@ export function normParameters({ gamma, beta }: NormParts): readonly Parameter[]
 /** Returns the arguments that the norm operations take. */
 export function normArguments({ gamma, beta, eps, zeroCenteredGamma }: NormParts): NormParameters {
   const wide = (parameter: Parameter): Tensor<WideDType> =>
-    wideOf("the parameter of a norm", borrowed(parameter));
+    wideOf("the parameter of a norm", transientValue(parameter));
   return { gamma: wide(gamma), beta: beta && wide(beta), eps, zeroCenteredGamma };
 }
 
@@ -107,18 +107,19 @@ export function normGradients(
   grad: Tensor,
 ): readonly Tensor<WideDType>[] {
   const statistics = mean ? { mean, rstd } : { rstd };
-  const scale = wideOf("the parameter of a norm", borrowed(gamma));
+  const scale = wideOf("the parameter of a norm", transientValue(gamma));
   const { dx, dgamma, dbeta } = normBackward({
     grad,
     x,
-    // if gradients are then summed over ranks, they must be f32, so gamma is converted to f32
+    // sums over ranks must be f32; the parameters' gradients have the dtype of gamma, so gamma is converted
     gamma: group ? castTo(scale, "f32") : scale,
     zeroCenteredGamma,
     ...statistics,
   });
   if (group) {
-    const own = (sum: Tensor<WideDType>): Tensor<WideDType> => castTo(sumOverRows(group, sum), scale.dtype);
-    return beta && dbeta ? [dx, own(dgamma), own(dbeta)] : [dx, own(dgamma)];
+    const reduce = (grad: Tensor<WideDType>): Tensor<WideDType> =>
+      castTo(sumOverRanks(group, grad), scale.dtype);
+    return beta && dbeta ? [dx, reduce(dgamma), reduce(dbeta)] : [dx, reduce(dgamma)];
   }
   return beta && dbeta ? [dx, dgamma, dbeta] : [dx, dgamma];
 }
@@ -147,7 +148,7 @@ export abstract class NormModule extends Module {
     const names = { gamma: "weight", beta: "bias" };
     const make = (name: keyof typeof names, init: InitMethod) =>
       this.parameter(names[name], [features], init);
-    this.#parts = orDispose((made) => normParts({ ...form, group }, make, made));
+    this.#parts = orDispose((created) => normParts({ ...form, group }, make, created));
     this.weight = this.#parts.gamma;
     this.bias = this.#parts.beta;
   }
@@ -162,11 +163,12 @@ export abstract class NormModule extends Module {
     const x = variableOf(this.constructor.name, "input", input);
     return differentiableOne([x, ...normParameters(this.#parts)], () => {
       const source = wideOf("the input of a norm", x.value);
-      const made = normForward(this.#parts, source);
+      const normed = normForward(this.#parts, source);
       return {
-        result: made.out,
-        saved: [made.mean, made.rstd],
-        backward: (grad) => normGradients(this.#parts, source, made, wideOf("the gradient of a norm", grad)),
+        result: normed.out,
+        saved: [normed.mean, normed.rstd],
+        backward: (grad) =>
+          normGradients(this.#parts, source, normed, wideOf("the gradient of a norm", grad)),
       };
     });
   }

@@ -1,4 +1,4 @@
-/** A norm as the first operation of a layer. */
+/** The norm that a layer begins with. */
 import { currentRegion } from "../autocast.js";
 import { ArgumentError } from "../errors.js";
 import { add } from "../ops/elementwise/operators.gen.js";
@@ -14,7 +14,7 @@ import type { LinearCall, LinearInput } from "./linear/parts.js";
 import type { Module } from "./module.js";
 import { type NormParts, normArguments, normForward, normGradients, normParameters } from "./norm.js";
 
-/** The parameter names of the norm in such a layer. */
+/** The names of the norm's parameters in the layer. */
 export const NORM_NAMES = { gamma: "layerNormWeight", beta: "layerNormBias" } as const;
 
 /** A norm whose result is the input of a following product, and the backward pass of that norm. */
@@ -25,8 +25,8 @@ export interface NormedInput {
   /** Returns the statistics that the backward pass needs. Call it after the product, which may compute them. */
   readonly saved: () => readonly (Tensor | undefined)[];
   /**
-   * Computes the gradients of x and of the norm's parameters. `grad` is the gradient from the product. `returned` is the
-   * gradient of the norm's result, if the layer returned that result too.
+   * Computes the gradients of x and of the norm's parameters. `grad` is the gradient from the product. `returned` is the gradient
+   * from other uses of the norm's result, if the layer has returned it.
    */
   readonly backward: (
     grad: Gradient | undefined,
@@ -35,42 +35,52 @@ export interface NormedInput {
 }
 
 /**
- * Returns the norm of x as the input of a product. Under a standard recipe the norm is fused with its quantization, and the
- * quantizer decides whether it reads f32 or rounded values (numerics.md §7.3). With custom quantizers, or if `returned` is
- * true, the norm's result is first rounded to the dtype of x, as in TransformerEngine.
+ * Returns the norm of x as the input of a product. `returned` says whether the layer returns the norm's result too. Under a
+ * standard recipe the norm is fused with its quantization, and the quantizer decides whether it reads f32 or rounded values
+ * (numerics.md §7.3). With custom quantizers, or if `returned`, the norm's result is first rounded to the dtype of x, as in
+ * TransformerEngine.
  */
 export function normedInput(parts: NormParts, x: Variable, returned: boolean): NormedInput {
   const source = wideOf("the input of a norm", x.value);
   const region = currentRegion();
   const { shape, dtype, backend } = source;
   const parameters = normParameters(parts);
-  for (const { own } of parameters) if (own instanceof Tensor) requireTensor("norm", "its parameter", own);
+  for (const { localValue } of parameters)
+    if (localValue instanceof Tensor) requireTensor("norm", "its parameter", localValue);
   const inputs = [x, ...parameters];
   const fuses = region?.enabled === true && region.recipe.kind !== "custom" && !returned;
-  let made: NormResult | undefined;
-  let kept: NormStatistics | undefined;
+  let normed: NormResult | undefined;
+  let saved: NormStatistics | undefined;
   const value = (): Tensor<WideDType> => {
-    made ??= normForward(parts, source);
-    kept ??= made;
-    return made.out;
+    normed ??= normForward(parts, source);
+    saved ??= normed;
+    return normed.out;
   };
   const quantize = (quantizer: Quantizer): QuantizedTensor => {
     const { out, ...statistics } = quantizer.normQuantize(source, normArguments(parts));
-    if (kept) {
+    if (saved) {
       for (const each of [statistics.mean, statistics.rstd]) each?.dispose();
-    } else kept = statistics;
+    } else saved = statistics;
     return out;
   };
   const requiresGrad = inputs.some((each) => each.requiresGrad);
   return {
-    input: { shape, dtype, backend, requiresGrad, makes: !returned, value, ...(fuses ? { quantize } : {}) },
+    input: {
+      shape,
+      dtype,
+      backend,
+      requiresGrad,
+      createsValue: !returned,
+      value,
+      ...(fuses ? { quantize } : {}),
+    },
     out: value,
-    saved: () => [kept?.mean, kept?.rstd],
+    saved: () => [saved?.mean, saved?.rstd],
     backward: (...grads) => {
-      const [own, other] = grads.map((each) => each && wideOf("the gradient of a norm", each));
-      const total = own && other ? add(own, other) : (own ?? other);
+      const [grad, returnedGrad] = grads.map((each) => each && wideOf("the gradient of a norm", each));
+      const total = grad && returnedGrad ? add(grad, returnedGrad) : (grad ?? returnedGrad);
       return total
-        ? normGradients(parts, source, kept as NormStatistics, total)
+        ? normGradients(parts, source, saved as NormStatistics, total)
         : inputs.map(() => undefined);
     },
   };
@@ -80,6 +90,6 @@ export function normedInput(parts: NormParts, x: Variable, returned: boolean): N
 export function requireWideGradient(module: Module, { fp8Grad }: LinearCall): void {
   if (fp8Grad)
     throw new ArgumentError(
-      `${module.constructor.name}: fp8Grad is for a Linear that follows another; here the norm's backward pass takes the gradient in a wide type; leave it out`,
+      `${module.constructor.name}: fp8Grad quantizes the gradient of the input, and the norm's backward pass needs it in f32, bf16 or f16; leave it out`,
     );
 }

@@ -5,9 +5,12 @@ import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast/cast.js";
 import { setZero, tensor } from "../ops/create.js";
 import { anyNumber, atLeastZero, describe } from "../options.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
 import { type RandomState, randomState } from "../quantizers/random-state.js";
+import type { Shard } from "../quantizers/shard.js";
 import { hostArray, normal } from "../random.js";
-import { USES } from "../tape/uses.js";
+import type { Sharding } from "../tape/sharding.js";
+import { USE_HOOKS } from "../tape/uses.js";
 import { membersOf, type Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import { asPlain, kindOf } from "../tensor/data.js";
@@ -16,14 +19,16 @@ import { optional, requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import { elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import type { Sharding, WeightQuantizer } from "./sharding.js";
+
+/** Creates the quantizer of a quantized parameter. `shard` is set if the tensor to quantize is a part of the full parameter. */
+export type WeightQuantizer = (shard: Shard | undefined) => Quantizer;
 
 /** How tensor parallelism divides a parameter among ranks. */
 export interface RankParts {
   readonly group: ProcessGroup;
-  /** The dimension along which the whole parameter is divided. */
+  /** The dimension along which the full parameter is divided. */
   readonly axis: 0 | 1;
-  /** Returns the part of a rank. */
+  /** Returns the position of a rank's part in the full parameter. */
   readonly partOf: (rank: number) => TensorPart;
 }
 
@@ -39,8 +44,8 @@ export class Parameter extends Variable {
   mainGrad: Tensor<"f32"> | undefined;
 
   /**
-   * The position of this parameter in a whole parameter, if it is divided among ranks. Its shape is that of `value`. Sharded
-   * checkpoints use it. Default: this is the whole parameter.
+   * The position of `value` in the full parameter, if the parameter is divided among ranks. It has the shape of `value`. Sharded
+   * checkpoints use it. Default: `value` is the full parameter.
    */
   part: TensorPart | undefined;
 
@@ -75,62 +80,62 @@ export class Parameter extends Variable {
   }
 
   /**
-   * The tensor, quantized or not. After `fullyShard` it contains this rank's rows only, except while an operation uses the whole
-   * parameter.
+   * The tensor, quantized or not. After `fullyShard` it contains this rank's rows only. While an operation uses the parameter, it
+   * is the full parameter.
    */
   override get value(): Value {
     const sharding = this.#sharding;
     if (!sharding) return super.value;
-    return sharding.inUse ? sharding.lend() : sharding.own;
+    return sharding.inUse ? sharding.unshard() : sharding.localValue;
   }
 
   /** The shape of `value`. */
   override get shape(): Shape {
     const sharding = this.#sharding;
-    return sharding?.inUse ? sharding.shape : this.own.shape;
+    return sharding?.inUse ? sharding.fullShape : this.localValue.shape;
   }
 
   /** The backend of the value. */
   override get backend(): Backend {
-    return this.own.backend;
+    return this.localValue.backend;
   }
 
   /** @internal The tensor that this rank stores: the rows of a sharded parameter, else the value. */
-  get own(): Value {
-    return this.#sharding?.own ?? super.value;
+  get localValue(): Value {
+    return this.#sharding?.localValue ?? super.value;
   }
 
-  /** @internal How tensor parallelism divides the parameter. Undefined if it does not. `fullyShard` may divide the part again. */
+  /** @internal How tensor parallelism divides the parameter, or undefined. `fullyShard` may divide this rank's part again. */
   get ranks(): RankParts | undefined {
     return this.#ranks;
   }
 
-  /** @internal Says that the value is this rank's part of a whole parameter. */
-  divideAmong(ranks: RankParts): void {
+  /** @internal Records that the value is this rank's part of a full parameter. */
+  setRankParts(ranks: RankParts): void {
     this.#ranks = ranks;
     this.part = ranks.partOf(ranks.group.rank);
   }
 
-  /** @internal How `fullyShard` divides the parameter among ranks. Undefined if it does not. */
+  /** @internal How `fullyShard` divides the parameter among ranks, or undefined. */
   get sharding(): Sharding | undefined {
     return this.#sharding;
   }
 
   /**
-   * @internal Divides the parameter: this rank then stores only `sharding.own`. `values` are the values of these rows before
+   * @internal Replaces the value by `sharding.localValue`, this rank's rows. `values` are the values of these rows before
    * quantization.
    */
-  divide(sharding: Sharding, values: Float32Array | undefined): void {
-    const whole = super.value;
+  setSharding(sharding: Sharding, values: Float32Array | undefined): void {
+    const fullValue = super.value;
     this.#sharding = sharding;
-    this[USES] = sharding;
+    this[USE_HOOKS] = sharding;
     this.#highPrecisionInitVal = values;
-    whole.dispose();
+    fullValue.dispose();
   }
 
   /** The dtype of the value, or the nominal dtype of a quantized one. */
   get dtype(): WideDType {
-    return this.own.dtype as WideDType;
+    return this.localValue.dtype as WideDType;
   }
 
   /** The values before quantization, if `quantizedModelInit` kept them. */
@@ -139,8 +144,7 @@ export class Parameter extends Variable {
   }
 
   /**
-   * Releases the values before quantization. It is called after master weights are created from them or other values are
-   * loaded.
+   * Releases the values before quantization. Call it after master weights were created from them or other values were loaded.
    */
   clearHighPrecisionInitVal(): void {
     this.#highPrecisionInitVal = undefined;
@@ -186,8 +190,7 @@ export function normalInit(std: number): InitMethod {
   atLeastZero("normalInit", "std", std);
   return (random, shape) => {
     randomState("normalInit", "random", random);
-    const own = ownShape(shape);
-    return normal(random.next(), elementCount(own), std);
+    return normal(random.next(), elementCount(ownShape(shape)), std);
   };
 }
 
@@ -210,13 +213,16 @@ export function newParameter(
   init: InitMethod,
   { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
 ): Parameter {
-  const own = ownShape(shape);
+  const checkedShape = ownShape(shape);
   // throws for a size that is too large, before `init` computes values and allocates host memory for them
-  new Tensor(backend, "f32", own).dispose();
-  return new Parameter(wideTensor(backend, init(random, own), own, dtype));
+  new Tensor(backend, "f32", checkedShape).dispose();
+  return new Parameter(wideTensor(backend, init(random, checkedShape), checkedShape, dtype));
 }
 
-/** Throws unless `values`, called `name`, is a Float32Array with one value for each element of `shape`. */
+/**
+ * Returns `values` as a plain Float32Array. Throws `ArgumentError` or `ShapeError` unless it is a Float32Array with one value for
+ * each element of `shape`. Messages call it `name`.
+ */
 export function requireValues(user: string, name: string, values: Float32Array, shape: Shape): Float32Array {
   if (kindOf(values) !== "Float32Array")
     throw new ArgumentError(`${user}: ${name} is ${describe(values)}; it must be a Float32Array`);

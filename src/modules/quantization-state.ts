@@ -4,8 +4,8 @@ import { type Pass, ROLES } from "../recipes/table.js";
 import type { DelayedSnapshot } from "./delayed-state.js";
 
 /**
- * The state of delayed scaling in a checkpoint. `forward` holds the scales and amax histories of forward tensors, `backward`
- * those of gradients.
+ * The state of delayed scaling in a checkpoint: the scales and amax histories of forward tensors (`forward`) and of gradients
+ * (`backward`).
  */
 export type QuantizationSnapshot = Readonly<Record<Pass, DelayedSnapshot>>;
 

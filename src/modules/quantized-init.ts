@@ -6,7 +6,7 @@ import { tensor } from "../ops/create.js";
 import { boolean, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { RandomState } from "../quantizers/random-state.js";
-import type { Shard } from "../quantizers/shard.js";
+import { rowShard, type Shard } from "../quantizers/shard.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { quantizerFor } from "../recipes/quantizer-for.js";
@@ -14,7 +14,6 @@ import { type Recipe, recipeOption } from "../recipes/recipe.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Parameter, wideTensor } from "./parameter.js";
-import { shardOf } from "./sharding.js";
 
 /** Options of `quantizedModelInit`. All fields are optional. */
 export interface QuantizedModelInitOptions {
@@ -47,7 +46,10 @@ export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: 
   return settings.run(ownOptions, body);
 }
 
-/** Creates a weight with these values. It is quantized inside `quantizedModelInit`. */
+/**
+ * Creates a weight with these values. Inside `quantizedModelInit` it is quantized. `shard` is set if the values are a part of a
+ * larger weight.
+ */
 export function makeWeight(
   backend: Backend,
   values: Float32Array,
@@ -64,13 +66,17 @@ export function makeWeight(
   if (!setting || setting.enabled === false) return new Parameter(scope.keep(wide));
   const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
   const scale = isDelayed(recipe) ? tensor(backend, [1]) : undefined;
-  const quantizerOf = (within: Shard | undefined): Quantizer =>
-    quantizerFor(recipe, "weight", { scale, random, shard: within }).setUsage({
+  const quantizerOf = (part: Shard | undefined): Quantizer =>
+    quantizerFor(recipe, "weight", { scale, random, shard: part }).setUsage({
       rowwise: true,
       columnwise: true,
     });
   const quantized = quantizerOf(shard).quantize(wide);
-  const made = new Parameter(scope.keep(quantized), preserveHighPrecisionInitVal ? values : undefined, scale);
-  made.quantizer = (group) => quantizerOf(group ? shardOf(group.group, shard) : shard);
-  return made;
+  const weight = new Parameter(
+    scope.keep(quantized),
+    preserveHighPrecisionInitVal ? values : undefined,
+    scale,
+  );
+  weight.quantizer = (rows) => quantizerOf(rows ? rowShard(rows.group, shard) : shard);
+  return weight;
 }

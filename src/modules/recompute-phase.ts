@@ -1,20 +1,20 @@
-/** The two runs of a recomputed region: which of them is active, and the layer calls held between them. */
+/** The two runs of a recomputed region: which run is active, and the layer calls that the first keeps for the second. */
 import { platform } from "#platform";
-import type { HeldCall } from "./recompute-call.js";
+import type { RecomputeCall } from "./recompute-call.js";
 
-/** The held calls of each layer, in call order. */
-export type HeldCalls = Map<object, HeldCall[]>;
+/** The calls of each layer that the second run repeats, in call order. */
+export type RecomputeCalls = Map<object, RecomputeCall[]>;
 
 /**
- * A run of a region whose forward pass runs twice. The run `first` records no graph; the run `again` happens within the
- * backward pass. In the first run, layers append their calls to `calls`. In the second run they take these calls out in the
- * same order, so that both runs compute the same bits.
+ * A run of a region whose forward pass runs twice. The run `first` records no graph. The run `again` is a part of the backward
+ * pass. In the first run, layers append their calls to `calls`. In the second run they remove these calls in the same order, so
+ * that both runs compute the same bits.
  */
 export interface RecomputePhase {
   readonly pass: "first" | "again";
-  readonly calls: HeldCalls;
-  /** Receives the calls that the second run takes out. Set for a nested region, which will itself run again. */
-  readonly next?: HeldCalls;
+  readonly calls: RecomputeCalls;
+  /** Receives the calls that the second run removes. Set for a nested region, which will itself run again. */
+  readonly next?: RecomputeCalls;
 }
 
 const phases = platform.ambient<RecomputePhase>();
@@ -28,18 +28,16 @@ export function runPhase<R>(phase: RecomputePhase, body: () => R): R {
   return phases.run(phase, body);
 }
 
-/** Appends `call` to the held calls of `layer`. */
-export function holdCall(calls: HeldCalls, layer: object, call: HeldCall): void {
-  const before = calls.get(layer);
-  if (before) before.push(call);
+/** Appends `call` to the calls of `layer` for the second run. */
+export function appendCall(calls: RecomputeCalls, layer: object, call: RecomputeCall): void {
+  const layerCalls = calls.get(layer);
+  if (layerCalls) layerCalls.push(call);
   else calls.set(layer, [call]);
 }
 
-/**
- * Takes out and returns the held call that the next call of `layer` in the second run repeats, or undefined if there is none.
- */
-export function repeatedCall({ calls, next }: RecomputePhase, layer: object): HeldCall | undefined {
+/** Removes and returns the call of the first run that the next call of `layer` repeats, or undefined if there is none. */
+export function takeNextCall({ calls, next }: RecomputePhase, layer: object): RecomputeCall | undefined {
   const call = calls.get(layer)?.shift();
-  if (next && call) holdCall(next, layer, call);
+  if (next && call) appendCall(next, layer, call);
   return call;
 }

@@ -7,7 +7,7 @@ import { gradEnabled, unrecorded, withGrad } from "../tape/grad-mode.js";
 import { membersOf, type Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import { adopt, Scope } from "../tensor/scope.js";
-import { currentPhase, type HeldCalls, type RecomputePhase, runPhase } from "./recompute-phase.js";
+import { currentPhase, type RecomputeCalls, type RecomputePhase, runPhase } from "./recompute-phase.js";
 
 /**
  * Computes `body(...inputs)` and keeps only the inputs, as `torch.utils.checkpoint` does. The backward pass runs `body` a
@@ -16,7 +16,7 @@ import { currentPhase, type HeldCalls, type RecomputePhase, runPhase } from "./r
  * The second run uses the autocast region, the scales and the cached weights of the first run and does not record amaxes again.
  * The gradients are therefore bitwise equal to those without recomputation. `body` must do the same in both runs. Parameters of
  * modules and captured variables get their gradients too. The result requires a gradient if the result of `body` does, that is,
- * if it was computed from an input, a parameter or a captured variableOf that requires one. Otherwise nothing is kept.
+ * if it was computed from an input, a parameter or a captured variable that requires one. Otherwise nothing is kept.
  *
  * @throws `ArgumentError` if `body` is not a function or an input is not a tensor, `DisposedError` for a disposed tensor.
  * Errors of the body propagate.
@@ -26,32 +26,35 @@ export function recompute(
   ...inputs: readonly VariableLike[]
 ): Variable {
   callable("recompute", "body", body);
-  const given = inputs.map((each, i) => variableOf("recompute", `inputs[${i}]`, each));
-  if (!gradEnabled()) return unrecordedCall(body, given);
+  const variables = inputs.map((each, i) => variableOf("recompute", `inputs[${i}]`, each));
+  if (!gradEnabled()) return unrecordedCall(body, variables);
   const region = currentRegion();
-  const around = currentPhase();
-  const calls: HeldCalls = new Map();
-  const phase: RecomputePhase = around ? { ...around, next: calls } : { pass: "first", calls };
-  const leaves = (): Variable[] => given.map(({ value, requiresGrad }) => new Variable(value, requiresGrad));
+  const outerPhase = currentPhase();
+  const calls: RecomputeCalls = new Map();
+  const phase: RecomputePhase = outerPhase ? { ...outerPhase, next: calls } : { pass: "first", calls };
+  const leaves = (): Variable[] =>
+    variables.map(({ value, requiresGrad }) => new Variable(value, requiresGrad));
   const [result] = differentiable(
-    given,
+    variables,
     () => {
       const captured = new Set<Variable>();
       const first = (): Variable => unrecorded(captured, () => capture(resultOf(body(...leaves()))));
-      const made = around ? runPhase(phase, first) : adoptingValues(calls, () => runPhase(phase, first));
+      const result = outerPhase
+        ? runPhase(phase, first)
+        : adoptHeldValues(calls, () => runPhase(phase, first));
       return {
-        results: [made.value],
-        requiresGrad: made.requiresGrad,
+        results: [result.value],
+        requiresGrad: result.requiresGrad,
         captured,
-        // in the second run of a surrounding region, that region owns these values
-        saved: around ? [] : valuesIn(calls),
+        // in the second run of an outer region, that region owns these values
+        saved: outerPhase ? [] : valuesOf(calls),
         quantized: { gradOutput: true },
         backward: ([grad], pass) => {
           if (!grad) return [];
           const inputs = leaves();
           const again = (): Variable =>
             runPhase({ pass: "again", calls }, () => withGrad(() => resultOf(body(...inputs))));
-          runBackward(runRegion(region, again), grad, pass, captured);
+          runBackward(runRegion(region, again), grad, pass, { boundary: captured });
           return inputs.map((leaf) => pass.gradients.take(leaf));
         },
       };
@@ -61,30 +64,30 @@ export function recompute(
   return result as Variable;
 }
 
-function resultOf(made: VariableLike): Variable {
-  return variableOf("recompute", "the result of body", made);
+function resultOf(result: VariableLike): Variable {
+  return variableOf("recompute", "the result of body", result);
 }
 
 /**
  * Runs `body` without a graph node, for calls with gradients off. An outer recomputed region still sees the variables that
  * `body` captures.
  */
-function unrecordedCall(body: (...inputs: Variable[]) => Variable, given: readonly Variable[]): Variable {
+function unrecordedCall(body: (...inputs: Variable[]) => Variable, inputs: readonly Variable[]): Variable {
   using scope = new Scope();
-  const result = capture(resultOf(body(...given)));
+  const result = capture(resultOf(body(...inputs)));
   scope.keep(result.value);
   return result;
 }
 
-/** Runs `body`. Even if it throws, the surrounding scope then owns the values that the layers hold for the second run. */
-function adoptingValues<R>(calls: HeldCalls, body: () => R): R {
+/** Runs `body`. Afterwards, also if it throws, the open scope owns the tensors that layers keep for the second run. */
+function adoptHeldValues<R>(calls: RecomputeCalls, body: () => R): R {
   try {
     return body();
   } finally {
-    for (const value of valuesIn(calls)) for (const member of membersOf(value)) adopt(member);
+    for (const value of valuesOf(calls)) for (const member of membersOf(value)) adopt(member);
   }
 }
 
-function valuesIn(calls: HeldCalls): readonly Value[] {
+function valuesOf(calls: RecomputeCalls): readonly Value[] {
   return [...calls.values()].flat().flatMap(({ values }) => values);
 }

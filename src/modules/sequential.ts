@@ -27,7 +27,7 @@ export class Sequential extends Module {
     for (const [i, layer] of layers.entries()) {
       if (typeof (layer instanceof Module ? layer.forward : layer) !== "function")
         throw new ArgumentError(
-          `Sequential: layers[${i}] is ${describe(layer)}, neither a module with forward nor a function; each is an argument`,
+          `Sequential: layers[${i}] is ${describe(layer)}; it must be a module with forward, or a function; give each layer as an argument`,
         );
       if (layer instanceof Module) this.addModule(String(i), layer);
     }
@@ -46,8 +46,8 @@ export class Sequential extends Module {
     let value = variableOf("Sequential", "x", x);
     const ownCall = checkLinearCall("Sequential", call);
     this.#layers.forEach((layer, i) => {
-      const made = layer instanceof Module ? layer.forward(value, ownCall) : layer(value);
-      value = variableOf("Sequential", `the result of layer ${i}`, made);
+      const result = layer instanceof Module ? layer.forward(value, ownCall) : layer(value);
+      value = variableOf("Sequential", `the result of layer ${i}`, result);
     });
     return value;
   }

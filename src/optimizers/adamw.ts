@@ -25,7 +25,8 @@ export class AdamW extends Optimizer {
   /** Updates one parameter by the operation `adamw`, with its buffers `m` and `v`. */
   protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
     const [m, v] = [buffers.get("m"), buffers.get("v")];
-    if (!m || !v) throw new ArgumentError("AdamW: a parameter has lost its buffers");
+    if (!m || !v)
+      throw new ArgumentError("AdamW: a slot has no buffers m and v; leave `buffers` of the slots unchanged");
     adamw({ ...tensors, m, v }, { ...this.options, step });
   }
 }

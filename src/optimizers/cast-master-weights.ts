@@ -13,8 +13,8 @@ import type { Tensor } from "../tensor/tensor.js";
 export interface CastMasterWeightsOptions {
   /**
    * Whether masters are first rounded to the nominal dtype of the parameter, as in TransformerEngine. Values are then rounded
-   * twice, and amaxes are those of the rounded values. If false, values are rounded once, and the codes are those of `step`.
-   * Default true.
+   * twice, and amaxes are taken after the first rounding. If false, values are rounded once, and the codes equal the codes of
+   * `step`. Default true.
    */
   readonly throughModelDtype?: boolean | undefined;
   /** An f32 [1] flag, read on the device. If it is exactly 1, no parameter changes. */
@@ -28,14 +28,14 @@ const checkOptions = optionsOf<CastMasterWeightsOptions>({
 const checkParameters = listOf(instance(Parameter, "a parameter"));
 
 /**
- * Quantizes f32 master weights into quantized parameters, in place, as TransformerEngine's `cast_master_weights_to_fp8` does. For
- * a parameter that `fullyShard` has divided, `masters` contains this rank's rows: each rank quantizes its rows with the maximum
- * of the amaxes of all ranks. All ranks must call it with the same parameters. An optimizer's `step` already does this, without
- * `throughModelDtype`.
+ * Quantizes f32 master weights into quantized parameters, in place, as TransformerEngine's `cast_master_weights_to_fp8` does.
+ * For a parameter that `fullyShard` has divided, `masters` contains this rank's rows. Each rank quantizes its rows with the
+ * maximum of the amaxes of all ranks. All ranks must call it with the same parameters. An optimizer's `step` already does this,
+ * without `throughModelDtype`.
  *
- * @throws `ArgumentError` for an unknown option or an invalid option value, for lists of different lengths, for an argument that
- * is not a quantized parameter, and for a master on another backend, `DTypeError` for a master that is not f32, `ShapeError` for
- * a master that does not have the shape of its parameter, `DisposedError` for a disposed tensor.
+ * @throws `ArgumentError` for an unknown option or an invalid option value, for lists of different lengths, for an argument
+ * that is not a quantized parameter, and for a master on another backend, `DTypeError` for a master that is not f32,
+ * `ShapeError` for a master that does not have the shape of its parameter, `DisposedError` for a disposed tensor.
  */
 export function castMasterWeights(
   weights: readonly Parameter[],
@@ -48,12 +48,12 @@ export function castMasterWeights(
   const count = isArray(masters) ? listLength(masters) : Number.NaN;
   if (count !== ownWeights.length)
     throw new ArgumentError(
-      `${user}: there are ${ownWeights.length} weights; masters must be a list of as many tensors`,
+      `${user}: weights has ${ownWeights.length} parameters; masters must be a list of as many tensors`,
     );
   const pairs = ownWeights.map(({ value, dtype }, i) => {
     const master = requireF32(user, `masters[${i}]`, elementAt(user, "masters", masters, i));
     if (!(value instanceof QuantizedTensor))
-      throw new ArgumentError(`${user}: weights[${i}] is not quantized; make it inside quantizedModelInit`);
+      throw new ArgumentError(`${user}: weights[${i}] is not quantized; create it in quantizedModelInit`);
     requireShape(user, `masters[${i}]`, master, value.shape);
     if (master.backend !== value.backend)
       throw new ArgumentError(
@@ -61,7 +61,7 @@ export function castMasterWeights(
       );
     return { value, dtype, master };
   });
-  for (const { sharding } of ownWeights) sharding?.changed();
+  for (const { sharding } of ownWeights) sharding?.discardPrefetched();
   for (const { value, dtype, master } of pairs) {
     using _ = new Scope();
     value.quantize_(throughModelDtype ? castTo(master, dtype) : master, noop ? { noop } : {});

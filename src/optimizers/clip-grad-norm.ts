@@ -18,11 +18,12 @@ import { gradientOf, type Optimized, Optimizer, parametersOf } from "./optimizer
  * Both are tensors on the device; the caller disposes of them or uses a scope.
  *
  * If `fullyShard`, a layer with a group or a `Pipeline` has distributed parameters over ranks, all of these ranks must call it,
- * and all get the same norm. It has the bits of one process that has the whole gradients, except in a pipeline: there the
- * squares are first added over each stage, then over the stages.
+ * and all get the same norm. The norm is bitwise equal to the norm of one process that has the full gradients, except in a
+ * pipeline: there the squares are first added over each stage, then over the stages.
  *
- * @throws `ArgumentError` if no parameter has a gradient, unless they are those of a pipeline's stage, whose other stages have
- * some; if `noSync` has left the gradient of a sharded parameter unreduced; and for parameters of several pipelines.
+ * @throws `ArgumentError` if no parameter has a gradient, unless the parameters belong to a stage of a pipeline, whose other
+ * stages may have gradients; if `noSync` has left the gradient of a sharded parameter unreduced; and for parameters of several
+ * pipelines.
  * @throws `DistributedError` for a group that has failed.
  */
 export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number): GradNorm {
@@ -35,109 +36,120 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
   const stages = stagesOf(parameters);
   const grads = parameters.flatMap((parameter) => {
     const grad = gradientOf(parameter);
-    return grad ? [wholeOrDivided(parameter, grad)] : [];
+    return grad ? [gradPartOf(parameter, grad)] : [];
   });
   if (grads.length === 0 && !stages)
     throw new ArgumentError("clipGradNorm: no parameter has a gradient; call backward() first");
-  const sums = stages ? ofStages(stages, grads) : sumsOf(grads);
-  const made = normOf(sums, { maxNorm });
-  for (const each of [made.norm, made.factor]) scope.keep(each);
-  return made;
+  const sums = stages ? stageSums(stages, grads) : squareSumsOf(grads);
+  const { norm, factor } = normOf(sums, { maxNorm });
+  for (const each of [norm, factor]) scope.keep(each);
+  return { norm, factor };
 }
 
-/** Returns the group whose ranks have the stages of the model, if there are several. */
+/** Returns the group of the pipeline that has the parameters in one of its stages. Undefined if there is only one stage. */
 function stagesOf(parameters: readonly Parameter[]): ProcessGroup | undefined {
   const [group, ...others] = new Set(
     parameters.flatMap(({ pipeline }) => (pipeline && pipeline.size > 1 ? [pipeline] : [])),
   );
   if (others.length > 0)
     throw new ArgumentError(
-      "clipGradNorm: the parameters are those of several pipelines; clip each by itself",
+      "clipGradNorm: the parameters belong to several pipelines; call clipGradNorm for each",
     );
   return group;
 }
 
 /** Returns the sum of the squares of each stage's gradients, f32 [stages]. */
-function ofStages(stages: ProcessGroup, grads: readonly Known[]): Tensor<"f32"> {
-  // a stage may be frozen
-  const own = grads.length === 0 ? zeros(stages.backend, "f32", [1]) : sumPieces(sumsOf(grads));
-  return stages.saying("the squares of a stage's gradients", () => stages.allGather(own));
+function stageSums(stages: ProcessGroup, grads: readonly GradPart[]): Tensor<"f32"> {
+  // a stage whose parameters are frozen has no gradients
+  const sum = grads.length === 0 ? zeros(stages.backend, "f32", [1]) : sumPieces(squareSumsOf(grads));
+  return stages.saying("the squares of a stage's gradients", () => stages.allGather(sum));
 }
 
-/** A gradient, with the places of its elements in the whole one if this rank has a part of it. */
-interface Known {
+/** A gradient, and its position in the full gradient if this rank has a part of it. */
+interface GradPart {
   readonly grad: Tensor<WideDType>;
   readonly divided: DividedGrad | undefined;
 }
 
-/** Returns the sum of the squares of each gradient. Those that are divided among the same ranks are exchanged together. */
-function sumsOf(known: readonly Known[]): Tensor<"f32"> {
-  const groupsOf = ({ divided }: Known): readonly ProcessGroup[] => divided?.groups ?? [];
-  const isSame = (a: Known, b: Known): boolean => sameList(groupsOf(a), groupsOf(b));
-  const kinds = known.filter((each, i) => known.findIndex((other) => isSame(each, other)) === i);
-  const sumsOfKind = (kind: Known): Tensor<"f32"> => {
-    const those = known.filter((each) => isSame(each, kind));
-    const divided = those.flatMap((each) => each.divided ?? []);
-    return divided.length === 0 ? squareSums(those.map(({ grad }) => grad)) : dividedSquareSums(divided);
-  };
-  const [first] = known as [Known, ...Known[]];
-  if (kinds.length === 1) return sumsOfKind(first);
-  const all = new Tensor(first.grad.backend, "f32", [known.length]);
-  for (const kind of kinds) {
-    const sums = sumsOfKind(kind);
-    const places = known.flatMap((each, i) => (isSame(each, kind) ? [i] : []));
-    for (const [from, to] of places.entries()) all.paste(sums.view(from, [1]), to);
+/**
+ * Returns the sum of the squares of each gradient, f32 [gradients]. Gradients that are divided among the same ranks are exchanged
+ * together.
+ */
+function squareSumsOf(grads: readonly GradPart[]): Tensor<"f32"> {
+  const batches = batchesByRanks(grads);
+  const [firstBatch] = batches as [Batch, ...Batch[]];
+  if (batches.length === 1) return batchSums(firstBatch);
+  const all = new Tensor((grads[0] as GradPart).grad.backend, "f32", [grads.length]);
+  for (const batch of batches) {
+    const sums = batchSums(batch);
+    for (const [i, { index }] of batch.entries()) all.paste(sums.view(i, [1]), index);
   }
   return all;
 }
 
-const sameList = <T>(a: readonly T[], b: readonly T[]): boolean =>
+/** Gradients that are divided among the same ranks, each with its index among all gradients. */
+type Batch = readonly (GradPart & { readonly index: number })[];
+
+function batchesByRanks(grads: readonly GradPart[]): readonly Batch[] {
+  const groupsOf = ({ divided }: GradPart): readonly ProcessGroup[] => divided?.groups ?? [];
+  const indexed = grads.map((each, index) => ({ ...each, index }));
+  const isSame = (a: GradPart, b: GradPart): boolean => isSameList(groupsOf(a), groupsOf(b));
+  const firsts = indexed.filter((each, i) => indexed.findIndex((other) => isSame(each, other)) === i);
+  return firsts.map((first) => indexed.filter((each) => isSame(each, first)));
+}
+
+function batchSums(batch: Batch): Tensor<"f32"> {
+  const divided = batch.flatMap((each) => each.divided ?? []);
+  return divided.length === 0 ? squareSums(batch.map(({ grad }) => grad)) : dividedSquareSums(divided);
+}
+
+const isSameList = <T>(a: readonly T[], b: readonly T[]): boolean =>
   a.length === b.length && a.every((each, i) => each === b[i]);
 
-/** Returns where the elements of a gradient are in the whole one. If this rank has columns of it, all columns are gathered. */
-function wholeOrDivided({ sharding, ranks }: Parameter, own: Tensor<WideDType>): Known {
-  if (sharding && !sameShape(own.shape, sharding.own.shape))
+/** Returns a gradient with its position in the full gradient. If this rank has columns of it, all columns are gathered first. */
+function gradPartOf({ sharding, ranks }: Parameter, localGrad: Tensor<WideDType>): GradPart {
+  if (sharding && !sameShape(localGrad.shape, sharding.localValue.shape))
     throw new ArgumentError(
-      "clipGradNorm: a gradient is that of this rank's samples alone; run the last backward pass outside of noSync",
+      "clipGradNorm: a gradient is not reduced over ranks; run the last backward pass outside of noSync",
     );
   const hasColumns = ranks?.axis === 1;
-  const grad = hasColumns ? allColumns(ranks.group, own) : own;
-  const among = hasColumns ? undefined : ranks;
-  if (!sharding && !among) return { grad, divided: undefined };
-  const shape = ranks?.partOf(0).shape ?? sharding?.shape ?? own.shape;
-  const whole = wholePart(shape.length === 0 ? [1] : shape);
-  const parts = among ? among.group.ranks.map((_, rank) => among.partOf(rank)) : [whole];
-  const rowsOf = (part: TensorPart): readonly TensorPart[] =>
-    sharding ? dividedRows(part, sharding.rows) : [part];
-  const elements = parts.map((part) => rowsOf(part).map(elementsOf));
+  const grad = hasColumns ? gatherColumns(ranks.group, localGrad) : localGrad;
+  const rowParts = hasColumns ? undefined : ranks;
+  if (!sharding && !rowParts) return { grad, divided: undefined };
+  const shape = ranks?.partOf(0).shape ?? sharding?.fullShape ?? localGrad.shape;
+  const full = wholePart(shape.length === 0 ? [1] : shape);
+  const parts = rowParts ? rowParts.group.ranks.map((_, rank) => rowParts.partOf(rank)) : [full];
+  const shardsOf = (part: TensorPart): readonly TensorPart[] =>
+    sharding ? partsByRows(part, sharding.rowsPerRank) : [part];
+  const ranges = parts.map((part) => shardsOf(part).map(elementRanges));
   return {
     grad,
     divided: {
       grad,
-      groups: [sharding?.group, among?.group].filter((group) => group !== undefined),
+      groups: [sharding?.group, rowParts?.group].filter((group) => group !== undefined),
       size: elementCount(shape),
-      own: elements[among?.group.rank ?? 0]?.[sharding?.group.rank ?? 0] ?? [],
-      ends: elements.flat(2).map(([, end]) => end),
+      ranges: ranges[rowParts?.group.rank ?? 0]?.[sharding?.group.rank ?? 0] ?? [],
+      ends: ranges.flat(2).map(([, end]) => end),
     },
   };
 }
 
-/** Returns the parts of a part that ranks with these numbers of rows have. */
-function dividedRows(part: TensorPart, rows: readonly number[]): readonly TensorPart[] {
+/** Divides a part by rows: returns the part of each rank, given the number of rows of each rank. */
+function partsByRows(part: TensorPart, rowsPerRank: readonly number[]): readonly TensorPart[] {
   let end = 0;
-  return rows.map((count) => {
+  return rowsPerRank.map((count) => {
     end += count;
     return rowsOfPart(part, [end - count, end]);
   });
 }
 
-/** The elements of the whole that rows of it have. */
-function elementsOf({ shape, ranges: [rows = []] }: TensorPart): readonly Range[] {
-  const unit = elementCount(shape.slice(1));
-  return rows.map(([begin, end]) => [begin * unit, end * unit]);
+/** Returns the elements of the full tensor that a part with all columns has. */
+function elementRanges({ shape, ranges: [rows = []] }: TensorPart): readonly Range[] {
+  const rowSize = elementCount(shape.slice(1));
+  return rows.map(([begin, end]) => [begin * rowSize, end * rowSize]);
 }
 
-/** Gathers the columns of all ranks, each of which has as many. */
-function allColumns(group: ProcessGroup, own: Tensor<WideDType>): Tensor<WideDType> {
-  return transpose(group.allGather(transpose(own)));
+/** Gathers the columns of all ranks. Each rank has the same number of columns. */
+function gatherColumns(group: ProcessGroup, local: Tensor<WideDType>): Tensor<WideDType> {
+  return transpose(group.allGather(transpose(local)));
 }

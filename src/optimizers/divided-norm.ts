@@ -1,6 +1,7 @@
 /**
- * The sums of squares of gradients that are divided among ranks: those of the whole gradients, added in the order of one process
- * (numerics.md §9.3). Pieces are those of the whole. Ranks that have parts of one piece put their elements side by side.
+ * The sums of squares of gradients that are divided among ranks. The squares of a full gradient are added in the order in which a
+ * single process adds them: pieces of `PIECE` elements, then the sums of the pieces (numerics.md §9.3). Pieces that several ranks
+ * have parts of are assembled from these parts first.
  */
 import type { ProcessGroup } from "../collectives/group.js";
 import { zeros } from "../ops/create.js";
@@ -13,117 +14,125 @@ import { Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../tensor/tensor.js";
 /** A gradient of which this rank has some elements. */
 export interface DividedGrad {
   readonly grad: Tensor<WideDType>;
-  /** The ranks that have parts of it: those of a group or, of two groups, each of one with each of the other. */
+  /** The ranks that have parts of it: the ranks of one group, or each pair of ranks of two groups. */
   readonly groups: readonly ProcessGroup[];
-  /** The number of elements of the whole. */
+  /** The number of elements of the full gradient. */
   readonly size: number;
-  /** The elements of the whole that this rank has, in the order in which `grad` has them. */
-  readonly own: readonly Range[];
-  /** Where the elements of any rank end. */
+  /** The elements of the full gradient that this rank has, in the order in which `grad` has them. */
+  readonly ranges: readonly Range[];
+  /** The ends of the ranges of all ranks. */
   readonly ends: readonly number[];
 }
 
-/** Elements of the whole, from `begin` to before `end`, and where the first of them is in this rank's part. */
-interface Run {
+/** The elements `begin` to `end - 1` of a full gradient. */
+interface ElementRun {
   readonly begin: number;
   readonly end: number;
-  readonly at: number;
+  /** The index of the first of them in this rank's part. */
+  readonly offset: number;
 }
 
-/** Where a gradient lies among those of the groups. */
-interface Place {
+/** How a gradient is divided into runs and pieces. */
+interface GradLayout {
   readonly grad: Tensor<WideDType>;
   readonly size: number;
-  readonly runs: readonly Run[];
-  /** The number of pieces of the whole. */
+  readonly runs: readonly ElementRun[];
+  /** The number of pieces of the full gradient. */
   readonly pieces: number;
-  /** Pieces of which several ranks may have parts. */
+  /** The pieces that several ranks may have parts of. */
   readonly shared: readonly number[];
-  /** Where its sums begin among those of all gradients. */
-  readonly first: number;
+  /** The index of its first piece's sum among the sums of all gradients. */
+  readonly firstSum: number;
 }
 
-/** f32 elements between which views begin. */
-const ALIGNED = VIEW_ALIGNMENT / 4;
+/** The sums of each gradient begin at a multiple of this, because views must be aligned. */
+const ALIGNMENT = VIEW_ALIGNMENT / 4;
 
-const upTo = (count: number, step: number): number => Math.ceil(count / step) * step;
+const roundUp = (count: number, multiple: number): number => Math.ceil(count / multiple) * multiple;
 
-function runsOf(own: readonly Range[]): readonly Run[] {
-  let next = 0;
-  return own.map(([begin, end]) => {
-    next += end - begin;
-    return { begin, end, at: next - (end - begin) };
+function runsOf(ranges: readonly Range[]): readonly ElementRun[] {
+  let offset = 0;
+  return ranges.map(([begin, end]) => {
+    const run = { begin, end, offset };
+    offset += end - begin;
+    return run;
   });
 }
 
-function placesOf(grads: readonly DividedGrad[]): readonly Place[] {
-  let first = 0;
-  return grads.map(({ grad, size, own, ends }) => {
+function layoutsOf(grads: readonly DividedGrad[]): readonly GradLayout[] {
+  let firstSum = 0;
+  return grads.map(({ grad, size, ranges, ends }) => {
     const pieces = Math.ceil(size / PIECE);
-    const inside = ends.filter((end) => end % PIECE !== 0 && end < size);
-    const shared = [...new Set(inside.map((end) => Math.floor(end / PIECE)))];
-    const place = { grad, size, runs: runsOf(own), pieces, shared, first };
-    first += upTo(pieces, ALIGNED);
-    return place;
+    const endsInPiece = ends.filter((end) => end % PIECE !== 0 && end < size);
+    const shared = [...new Set(endsInPiece.map((end) => Math.floor(end / PIECE)))];
+    const layout = { grad, size, runs: runsOf(ranges), pieces, shared, firstSum };
+    firstSum += roundUp(pieces, ALIGNMENT);
+    return layout;
   });
 }
 
-/** Elements of a run, by their numbers in the whole. */
-function elementsOf(grad: Tensor<WideDType>, run: Run, begin: number, end: number): Tensor<WideDType> {
-  return viewOrSlice(grad, run.at + begin - run.begin, [end - begin]);
+/** Returns the elements `begin` to `end - 1` of the full gradient, which `run` has. */
+function elementsOf(grad: Tensor<WideDType>, run: ElementRun, begin: number, end: number): Tensor<WideDType> {
+  return viewOrSlice(grad, run.offset + begin - run.begin, [end - begin]);
 }
 
 /**
- * The sums of the squares of whole gradients, f32 [gradients]. All of them are divided among the ranks of the same groups, whose
- * ranks all call it with theirs.
+ * Returns the sums of the squares of full gradients, f32 [gradients]. All of them are divided among the ranks of the same groups.
+ * All of these ranks must call it.
  */
 export function dividedSquareSums(grads: readonly DividedGrad[]): Tensor<"f32"> {
   using scope = new Scope();
-  const places = placesOf(grads);
+  const layouts = layoutsOf(grads);
   const [{ grad, groups }] = grads as [DividedGrad];
   const { backend } = grad;
-  const last = places.at(-1) as Place;
-  const sums = zeros(backend, "f32", [last.first + upTo(last.pieces, ALIGNED)]);
-  for (const place of places) ownPieces(place, sums);
+  const last = layouts.at(-1) as GradLayout;
+  const sums = zeros(backend, "f32", [last.firstSum + roundUp(last.pieces, ALIGNMENT)]);
+  for (const layout of layouts) sumLocalPieces(layout, sums);
   for (const dtype of new Set(grads.map(({ grad }) => grad.dtype)))
-    sharedPieces(
+    sumSharedPieces(
       groups,
-      places.filter(({ grad, shared }) => grad.dtype === dtype && shared.length > 0),
+      layouts.filter(({ grad, shared }) => grad.dtype === dtype && shared.length > 0),
       sums,
     );
-  // what this rank did not sum is +0, which changes no sum
+  // each sum is computed on one rank; the other ranks add +0, which changes no sum
   for (const group of groups) group.allReduce(sums, { out: sums });
   const out = new Tensor(backend, "f32", [grads.length]);
-  for (const [i, { first, pieces }] of places.entries()) out.paste(sumPieces(sums.view(first, [pieces])), i);
+  for (const [i, { firstSum, pieces }] of layouts.entries())
+    out.paste(sumPieces(sums.view(firstSum, [pieces])), i);
   return scope.keep(out);
 }
 
-/** Sums the pieces that one run of this rank has all elements of. */
-function ownPieces({ grad, size, runs, first }: Place, sums: Tensor<"f32">): void {
+/** Sums the pieces of which a run has all elements. */
+function sumLocalPieces({ grad, size, runs, firstSum }: GradLayout, sums: Tensor<"f32">): void {
   for (const run of runs) {
-    const begin = upTo(run.begin, PIECE);
+    const begin = roundUp(run.begin, PIECE);
     const end = run.end === size ? size : run.end - (run.end % PIECE);
-    if (begin < end) sums.paste(pieceSums(elementsOf(grad, run, begin, end)), first + begin / PIECE);
+    if (begin < end) sums.paste(pieceSums(elementsOf(grad, run, begin, end)), firstSum + begin / PIECE);
   }
 }
 
-/** Puts the pieces that ranks share side by side; the rank that has the first element of one adds its sum. */
-function sharedPieces(groups: readonly ProcessGroup[], places: readonly Place[], sums: Tensor<"f32">): void {
-  if (places.length === 0) return;
-  const [{ grad }] = places as [Place];
-  const slots = places.flatMap((place) => place.shared.map((piece) => ({ place, piece })));
-  const all = zeros(grad.backend, grad.dtype, [slots.length * PIECE]);
-  for (const [slot, { place, piece }] of slots.entries())
-    for (const run of place.runs) {
+/** Assembles the shared pieces by an all-reduce. The rank that has the first element of a piece sums it. */
+function sumSharedPieces(
+  groups: readonly ProcessGroup[],
+  layouts: readonly GradLayout[],
+  sums: Tensor<"f32">,
+): void {
+  if (layouts.length === 0) return;
+  const [{ grad }] = layouts as [GradLayout];
+  const slots = layouts.flatMap((layout) => layout.shared.map((piece) => ({ layout, piece })));
+  const assembled = zeros(grad.backend, grad.dtype, [slots.length * PIECE]);
+  for (const [slot, { layout, piece }] of slots.entries())
+    for (const run of layout.runs) {
       const begin = Math.max(run.begin, piece * PIECE);
       const end = Math.min(run.end, (piece + 1) * PIECE);
-      if (begin < end) all.paste(elementsOf(place.grad, run, begin, end), (slot - piece) * PIECE + begin);
+      if (begin < end)
+        assembled.paste(elementsOf(layout.grad, run, begin, end), (slot - piece) * PIECE + begin);
     }
-  // x + 0 is x, but for the sign of a zero, whose square is the same
-  for (const group of groups) group.allReduce(all, { out: all });
-  const made = pieceSums(all);
-  const begins = ({ runs }: Place, piece: number): boolean =>
+  // x + 0 is x, except for the sign of a zero, which does not change its square
+  for (const group of groups) group.allReduce(assembled, { out: assembled });
+  const slotSums = pieceSums(assembled);
+  const hasFirstElement = ({ runs }: GradLayout, piece: number): boolean =>
     runs.some(({ begin, end }) => begin <= piece * PIECE && piece * PIECE < end);
-  for (const [slot, { place, piece }] of slots.entries())
-    if (begins(place, piece)) sums.paste(made.view(slot, [1]), place.first + piece);
+  for (const [slot, { layout, piece }] of slots.entries())
+    if (hasFirstElement(layout, piece)) sums.paste(slotSums.view(slot, [1]), layout.firstSum + piece);
 }

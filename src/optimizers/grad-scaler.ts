@@ -28,11 +28,11 @@ export interface ScaledStepOptions {
   readonly maxNorm?: number | undefined;
 }
 
-/** What a step of `GradScaler` found. */
+/** The result of `GradScaler.step`. */
 export interface ScaledStep {
   /** The 2-norm of all unscaled gradients together. NaN or infinite if a gradient overflowed. */
   readonly norm: number;
-  /** Whether the optimizer has made its step. It makes none if a gradient is not finite. */
+  /** Whether the optimizer has stepped. The step is skipped if a gradient is not finite. */
   readonly stepped: boolean;
 }
 
@@ -44,7 +44,7 @@ export interface GradScalerState {
   readonly growthTracker: number;
 }
 
-/** Whether gradients can be multiplied by a scale and by its reciprocal: both are positive and finite in f32. */
+/** Whether `scale` and its reciprocal are positive and finite in f32. */
 function isScale(scale: number): boolean {
   const reciprocal = Math.fround(1 / scale);
   return scale > 0 && Number.isFinite(scale) && reciprocal > 0 && Number.isFinite(reciprocal);
@@ -75,8 +75,8 @@ const checkState = optionsOf<GradScalerState>(
 );
 const requireOptimizer = instance(Optimizer, "an optimizer, such as AdamW");
 
-/** The largest finite f32: the norm is not clipped before it is unscaled. */
-const LARGEST = (2 - 2 ** -23) * 2 ** 127;
+/** The largest finite f32. As `maxNorm` it leaves the norm unclipped until it is unscaled. */
+const MAX_F32 = (2 - 2 ** -23) * 2 ** 127;
 
 /**
  * Scales the loss so that small gradients do not round to zero, and skips a step whose gradients overflowed, as
@@ -88,24 +88,24 @@ const LARGEST = (2 - 2 ** -23) * 2 ** 127;
  * scaler.update();
  * ```
  *
- * Whether gradients overflowed follows from the norm of `clipGradNorm`: from all ranks that have parts of the model, so all of
- * them step or none does, and all have one scale. `step` multiplies gradients by f32(1 / scale), and by the factor of `maxNorm`,
- * while it updates; the gradients themselves stay scaled. An element beyond 2^64 in magnitude counts as an overflow, since its
- * square is.
+ * Gradients have overflowed if the norm of `clipGradNorm` is not finite. All ranks that have parts of the model get the same
+ * norm, so all of them step or none does, and all have the same scale. `step` multiplies gradients by f32(1 / scale), and by
+ * the factor of `maxNorm`, while it updates; the gradients themselves stay scaled. An element of at least 2^64 in magnitude
+ * counts as an overflow, because its square overflows f32.
  *
  * @throws `ArgumentError` for an invalid option value.
  */
 export class GradScaler {
-  /** The options, with the defaults of those that were left out. */
+  /** The options, with defaults for missing ones. */
   readonly options: { readonly [K in keyof GradScalerOptions]-?: number };
   #scale: number;
   #growthTracker = 0;
-  /** What the steps since the last update have found. */
+  /** Whether a step since the last update has overflowed. Undefined if there was no step. */
   #overflowed: boolean | undefined;
 
   constructor(options: GradScalerOptions = {}) {
-    const given = checkOptions("GradScaler", options);
-    const { initScale = 65_536, growthFactor = 2, backoffFactor = 0.5, growthInterval = 2000 } = given;
+    const ownOptions = checkOptions("GradScaler", options);
+    const { initScale = 65_536, growthFactor = 2, backoffFactor = 0.5, growthInterval = 2000 } = ownOptions;
     this.options = Object.freeze({ initScale, growthFactor, backoffFactor, growthInterval });
     this.#scale = Math.fround(initScale);
   }
@@ -115,7 +115,7 @@ export class GradScaler {
     return { scale: this.#scale, growthTracker: this.#growthTracker };
   }
 
-  /** Throws `ArgumentError` for anything but a state. */
+  /** Throws `ArgumentError` for a value that is not a state. */
   set state(state: GradScalerState) {
     const { scale, growthTracker } = checkState("GradScaler", state);
     this.#scale = Math.fround(scale);
@@ -126,8 +126,8 @@ export class GradScaler {
   /**
    * Returns loss * scale, in the dtype of the loss. The gradient of the loss is multiplied by the scale.
    *
-   * @throws `DTypeError` for a loss that is not f32, bf16 or f16, `ArgumentError` for what is not a tensor, `DisposedError` for a
-   * disposed one.
+   * @throws `DTypeError` for a loss that is not f32, bf16 or f16, `ArgumentError` for an argument that is not a tensor,
+   * `DisposedError` for a disposed tensor.
    */
   scale(loss: VariableLike): Variable {
     const source = variableOf("scale", "loss", loss);
@@ -139,27 +139,27 @@ export class GradScaler {
   }
 
   /**
-   * Makes a step of the optimizer with unscaled gradients, unless one of them is not finite. It waits for the device. All ranks
-   * that have parts of the model must call it, as `clipGradNorm`.
+   * Steps the optimizer with unscaled gradients, or skips the step if one of them is not finite. It waits for the device. All
+   * ranks that have parts of the model must call it, as `clipGradNorm`.
    *
-   * @throws `ArgumentError` for what is not an optimizer, an invalid option value, and as `clipGradNorm` does; `DistributedError`
-   * for a group that has failed.
+   * @throws `ArgumentError` for an argument that is not an optimizer, an invalid option value, and as `clipGradNorm` does;
+   * `DistributedError` for a group that has failed.
    */
   async step(optimizer: Optimizer, options: ScaledStepOptions = {}): Promise<ScaledStep> {
     requireOptimizer("step", "optimizer", optimizer);
     const { maxNorm } = checkStep("step", options);
-    const { norm: onDevice, factor: unused } = clipGradNorm(optimizer, LARGEST);
-    unused.dispose();
-    const data = await onDevice.data();
-    onDevice.dispose();
+    const { norm: deviceNorm, factor } = clipGradNorm(optimizer, MAX_F32);
+    factor.dispose();
+    const [scaledNorm = Number.NaN] = await deviceNorm.data();
+    deviceNorm.dispose();
     const inverse = Math.fround(1 / this.#scale);
-    const norm = Math.fround((data[0] as number) * inverse);
-    const stepped = Number.isFinite(data[0]);
+    const norm = Math.fround(scaledNorm * inverse);
+    const stepped = Number.isFinite(scaledNorm);
     this.#overflowed = this.#overflowed === true || !stepped;
     if (!stepped) return { norm, stepped };
-    const clipped = Math.fround(inverse * factorOf(norm, maxNorm));
+    const gradScale = Math.fround(inverse * clipFactor(norm, maxNorm));
     using _ = new Scope();
-    optimizer.step({ gradScale: tensor(onDevice.backend, [clipped]) });
+    optimizer.step({ gradScale: tensor(deviceNorm.backend, [gradScale]) });
     return { norm, stepped };
   }
 
@@ -168,7 +168,7 @@ export class GradScaler {
    * without one by `growthFactor`, unless the new scale or its reciprocal would be infinite. Call it once for all optimizers of a
    * pass.
    *
-   * @throws `ArgumentError` if no step was made or skipped since the last update.
+   * @throws `ArgumentError` if `step` was not called since the last update.
    */
   update(): void {
     if (this.#overflowed === undefined)
@@ -185,15 +185,15 @@ export class GradScaler {
     this.#overflowed = undefined;
   }
 
-  /** Multiplies the scale, unless the product is no scale. */
+  /** Multiplies the scale, unless the product or its reciprocal is not finite in f32. */
   #multiply(factor: number): void {
     const product = Math.fround(this.#scale * factor);
     if (isScale(product)) this.#scale = product;
   }
 }
 
-/** min(1, maxNorm / (norm + 1e-6)) in f32, as `clipGradNorm` has it. */
-function factorOf(norm: number, maxNorm: number | undefined): number {
+/** Returns min(1, maxNorm / (norm + 1e-6)) in f32, the factor of `clipGradNorm`. */
+function clipFactor(norm: number, maxNorm: number | undefined): number {
   if (maxNorm === undefined) return 1;
   const divisor = Math.fround(norm + Math.fround(1e-6));
   return Math.min(1, Math.fround(Math.fround(maxNorm) / divisor));

@@ -1,4 +1,4 @@
-/** The base class of optimizers. It owns the f32 master parameters and collects the tensors of each parameter's step. */
+/** The base class of optimizers. It owns the f32 masters and prepares the update of each parameter. */
 import { inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
@@ -37,7 +37,8 @@ export interface OptimizerSlot {
   /** The f32 master parameter. It is the parameter's own tensor if that is f32. */
   readonly master: Tensor<"f32">;
   /**
-   * Moving averages of the gradient (momentum, Adam moments), by their names in `sgd` and `adamw`, in the parameter's shape.
+   * Moving averages of the gradient (momentum, Adam moments), by their argument names in `sgd` and `adamw`, in the parameter's
+   * shape.
    */
   readonly buffers: ReadonlyMap<string, Tensor<"f32">>;
   /** The number of updates so far. */
@@ -62,7 +63,7 @@ export abstract class Optimizer {
   /** The optimizer state of each parameter, by the parameter's name. */
   readonly slots: ReadonlyMap<string, OptimizerSlot>;
 
-  /** Marks what this constructor has made. */
+  /** The private field by which `Symbol.hasInstance` recognizes an optimizer. */
   readonly #isOptimizer = true;
 
   /** @internal Whether `x` is an optimizer itself: neither a proxy of one nor an object with its prototype. */
@@ -76,9 +77,11 @@ export abstract class Optimizer {
     buffers: readonly string[],
   ) {
     const named = parametersOf(optimized);
-    if (named.size === 0) throw new ArgumentError("an optimizer needs at least one parameter");
+    if (named.size === 0)
+      throw new ArgumentError("optimizer: the module or map has no parameters; give at least one");
     this.slots = orDispose(
-      (made) => new Map([...named].map(([name, parameter]) => [name, slotOf(parameter, buffers, made)])),
+      (created) =>
+        new Map([...named].map(([name, parameter]) => [name, slotOf(parameter, buffers, created)])),
     );
   }
 
@@ -91,13 +94,13 @@ export abstract class Optimizer {
   step(options: StepOptions = {}): void {
     const ownOptions = checkStep("step", options);
     const { noop } = ownOptions;
-    // a backward pass completes the last parameter first, so updates from the last on wait least for reductions on a side stream
+    // a backward pass completes the gradients of the last parameters first; their reductions on the side stream end first
     for (const slot of [...this.slots.values()].reverse()) {
       using _ = new Scope();
       const { parameter, master } = slot;
       const grad = parameter.requiresGrad ? gradientOf(parameter) : undefined;
       if (!grad) continue;
-      parameter.sharding?.changed();
+      parameter.sharding?.discardPrefetched();
       const { value } = parameter;
       const copy = value instanceof Tensor && hasType(value, "bf16", "f16") ? { copy: value } : {};
       this.update({ parameter: master, grad, ...copy, ...ownOptions }, slot, slot.steps + 1);
@@ -144,23 +147,23 @@ export function parametersOf(optimized: Optimized): ReadonlyMap<string, Paramete
     for (const [name, parameter] of entries) {
       if (typeof name !== "string" || !(parameter instanceof Parameter))
         throw new ArgumentError(
-          `what is optimized maps ${describe(name)} to ${describe(parameter)}; it must map names to parameters`,
+          `optimizer: the map has ${describe(parameter)} under ${describe(name)}; it must map names to parameters`,
         );
     }
     return new Map(entries as [string, Parameter][]);
   }
   throw new ArgumentError(
-    "what is optimized is neither a module nor a map from names to parameters; give the module itself",
+    `optimizer: the parameters are ${describe(optimized)}; give the module, or a map from names to parameters`,
   );
 }
 
-/** Creates the state of a parameter. What it allocates is added to `made`. */
-function slotOf(parameter: Parameter, names: readonly string[], made: Owned[]): OptimizerSlot {
+/** Creates the state of a parameter. New tensors are added to `created`. */
+function slotOf(parameter: Parameter, names: readonly string[], created: Owned[]): OptimizerSlot {
   const master = masterOf(parameter);
-  if (master !== parameter.value) made.push(master);
+  if (master !== parameter.value) created.push(master);
   const buffers = names.map((name) => {
     const buffer = persistent(zeros(master.backend, "f32", master.shape));
-    made.push(buffer);
+    created.push(buffer);
     return [name, buffer] as const;
   });
   return { parameter, master, buffers: new Map(buffers), steps: 0 };

@@ -1,4 +1,4 @@
-/** Checks of the arguments that all forms of parallelism have: a module, and a process group on the same backend. */
+/** Checks of arguments: a module, and a process group on the same backend. */
 import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
@@ -12,6 +12,6 @@ export const checkModule = instance(Module, "a module");
 export function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {
   if (backend !== group.backend)
     throw new ArgumentError(
-      `${user}: module and group are on different backends; make the module on group.backend`,
+      `${user}: module and group are on different backends; create the module on group.backend`,
     );
 }

@@ -1,7 +1,7 @@
-/** Whether backward passes reduce gradients over ranks. */
+/** The implementation of `noSync`: backward passes that do not reduce gradients over ranks. */
 import { callable, requireSynchronous } from "../options.js";
 
-/** Backward passes reduce gradients, but for those that run inside `suspended`. */
+/** Says whether backward passes reduce gradients: all passes except those inside `suspend`. */
 export class Synchronization {
   #isOn = true;
 
@@ -9,17 +9,17 @@ export class Synchronization {
     return this.#isOn;
   }
 
-  /** `noSync` of the classes that reduce gradients. */
-  suspended<R>(body: () => R): R {
+  /** Runs `body` without reducing gradients, as `noSync` of `DataParallel` and `FullySharded`. */
+  suspend<R>(body: () => R): R {
     callable("noSync", "body", body);
-    const before = this.#isOn;
+    const wasOn = this.#isOn;
     this.#isOn = false;
     try {
       const result = body();
-      requireSynchronous("noSync", result, "give a function that does not wait");
+      requireSynchronous("noSync", result, "give a synchronous function");
       return result;
     } finally {
-      this.#isOn = before;
+      this.#isOn = wasOn;
     }
   }
 }

@@ -40,6 +40,25 @@ export interface Shard {
   readonly pieces?: number | undefined;
 }
 
+/**
+ * Returns the shard of a weight whose rows are divided among `group`. If the weight is itself a part of a larger weight, `outer`
+ * is that part; amaxes are then reduced over both groups.
+ *
+ * @shared
+ */
+export function rowShard(group: ShardGroup, outer: Shard | undefined): Shard {
+  if (!outer) return { group, dimension: "rows" };
+  const both: ShardGroup = {
+    rank: group.rank * outer.group.size + outer.group.rank,
+    size: group.size * outer.group.size,
+    reduceMax(tensors) {
+      group.reduceMax(tensors);
+      outer.group.reduceMax(tensors);
+    },
+  };
+  return { group: both, dimension: "rows" };
+}
+
 /** Returns a group of ranks. Throws `ArgumentError` for anything else. */
 const shardGroup: Domain = (user, name, given) => {
   const group = (typeof given === "object" && given !== null ? given : {}) as Partial<ShardGroup>;

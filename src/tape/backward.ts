@@ -8,50 +8,55 @@ import { Scope } from "../tensor/scope.js";
 import { sameShape } from "../tensor/shape.js";
 import { hasHooks, PendingUses } from "./hooks.js";
 import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
-import { announce, whileUsed } from "./uses.js";
+import { runOperation, setBackwardOrder } from "./uses.js";
 import { type Gradient, wideOf } from "./value.js";
 import type { Variable } from "./variable.js";
 
 /**
- * Runs the graph of `root` in reverse topological order as part of `pass`. The gradients of leaves are left in
- * `pass.gradients`. `within` is the set of variables that count as leaves, because an outer backward pass continues from them.
- * For the outermost pass it is the function to call with each leaf that has hooks, after its last use has run. Throws
- * `DTypeError`, before anything is computed, if a node would return a quantized gradient that is needed unquantized.
+ * Runs the graph of `root` in reverse topological order as part of `pass`. The gradients of leaves are left in `pass.gradients`.
+ * An inner pass, of a recomputed region, gives `boundary`: the variables that count as leaves, because the outer pass continues
+ * from them. The outermost pass gives `onLeafComplete`, which is called with each leaf that has hooks after its last use has run.
+ * Throws `DTypeError`, before anything is computed, if a node would return a quantized gradient that is needed unquantized.
  */
 export function runBackward(
   root: Variable,
   grad: Gradient,
   pass: BackwardPass,
-  within: ReadonlySet<Variable> | ((leaf: Variable) => void),
+  {
+    boundary,
+    onLeafComplete,
+  }: {
+    readonly boundary?: ReadonlySet<Variable>;
+    readonly onLeafComplete?: (leaf: Variable) => void;
+  },
 ): void {
   const { gradients } = pass;
-  const [boundary, completed] = typeof within === "function" ? [undefined, within] : [within, undefined];
-  const arrive = (at: Variable, incoming: Gradient): void => {
-    const before = gradients.get(at);
-    const after = before ? sum(before, incoming) : incoming;
-    if (!gradFnOf(at) || boundary?.has(at)) pass.keep(after);
-    gradients.set(at, after);
+  const accumulate = (variable: Variable, incoming: Gradient): void => {
+    const earlier = gradients.get(variable);
+    const total = earlier ? sum(earlier, incoming) : incoming;
+    if (!gradFnOf(variable) || boundary?.has(variable)) pass.keep(total);
+    gradients.set(variable, total);
   };
   const nodes = topologicalOrder(root, boundary);
   for (const node of nodes) if (node.quantized.gradInput) requireQuantizedUse(node, nodes, boundary);
-  const uses = completed && pendingUses(nodes);
-  announce(nodes.flatMap(({ operation }) => operation ?? []));
-  if (root.requiresGrad) arrive(root, grad);
+  const uses = onLeafComplete && pendingUses(nodes);
+  setBackwardOrder(nodes.flatMap(({ operation }) => operation ?? []));
+  if (root.requiresGrad) accumulate(root, grad);
   for (const node of nodes) {
     const grads = node.results.map((result) => gradients.get(result));
     const inputGrads = inputGradsOf(node, grads, pass);
     node.inputs.forEach((input, i) => {
       const inputGrad = inputGrads[i];
-      if (input.requiresGrad && inputGrad) arrive(input, inputGrad);
+      if (input.requiresGrad && inputGrad) accumulate(input, inputGrad);
     });
     for (const each of node.saved) each?.dispose();
     for (const result of node.results) {
       result[GRAD_FN] = "freed";
       gradients.take(result);
     }
-    for (const used of grads) if (used && used !== grad && !gradients.has(used)) used.dispose();
+    for (const each of grads) if (each && each !== grad && !gradients.has(each)) each.dispose();
     if (!uses) continue;
-    for (const input of node.inputs) if (hasHooks(input) && uses.remove(input)) completed(input);
+    for (const input of node.inputs) if (hasHooks(input) && uses.remove(input)) onLeafComplete?.(input);
   }
 }
 
@@ -88,12 +93,13 @@ function inputGradsOf(
   pass: BackwardPass,
 ): readonly (Gradient | undefined)[] {
   using scope = new Scope();
-  const { used, lent, operation: forward } = node;
-  return whileUsed(used, { lent, forward }, () => checkedGrads(node, node.backward(grads, pass), scope))
-    .result;
+  const { directInputs, retained, operation: forward } = node;
+  return runOperation(directInputs, { retained, forward }, () =>
+    checkedGrads(node, node.backward(grads, pass), scope),
+  ).result;
 }
 
-/** Checks the gradients of the inputs and removes them from the scope, so that it does not free them. */
+/** Returns the gradients of the inputs after checking them. They are removed from the scope, so that it does not free them. */
 function checkedGrads(
   node: Node,
   inputGrads: readonly (Gradient | undefined)[],
@@ -131,8 +137,8 @@ function requireGradientOf({ backend, shape }: Variable, grad: Gradient): void {
  */
 function topologicalOrder(root: Variable, boundary?: ReadonlySet<Variable>): readonly Node[] {
   const seen = new Set<Node>();
-  const open = [root];
-  for (let next = open.pop(); next; next = open.pop()) {
+  const stack = [root];
+  for (let next = stack.pop(); next; next = stack.pop()) {
     if (boundary?.has(next)) continue;
     if (next[GRAD_FN] === "freed") {
       throw new ArgumentError(
@@ -142,7 +148,7 @@ function topologicalOrder(root: Variable, boundary?: ReadonlySet<Variable>): rea
     const node = gradFnOf(next);
     if (!node || seen.has(node)) continue;
     seen.add(node);
-    open.push(...node.inputs);
+    stack.push(...node.inputs);
   }
   return [...seen].sort((a, b) => b.sequence - a.sequence);
 }

@@ -8,11 +8,11 @@ import { Tensor } from "../tensor/tensor.js";
 import { captures, gradEnabled, gradTracked } from "./grad-mode.js";
 import { HOOKS } from "./hooks.js";
 import { type Backward, type BackwardPass, GRAD_FN, type QuantizedGradients } from "./node.js";
-import { FIRST_RUN, whileUsed } from "./uses.js";
+import { FORWARD_RUN, runOperation } from "./uses.js";
 import type { Gradient, Value } from "./value.js";
 import { Variable } from "./variable.js";
 
-let nodesMade = 0;
+let nodeCount = 0;
 
 /** A variable, or a tensor, which counts as a constant. */
 export type VariableLike = Variable | Value;
@@ -25,7 +25,7 @@ export function variableOf(user: string, name: string, x: VariableLike): Variabl
   if (x instanceof Variable) return x;
   if (x instanceof Tensor || x instanceof QuantizedTensor) return new Variable(x);
   throw new ArgumentError(
-    `${user}: ${name} is ${describe(x)}, which is of type ${typeof x}; it must be a tensor or a variable${[Variable, Tensor, QuantizedTensor].map((made) => unwrapHint(made, x)).find(Boolean) ?? ""}`,
+    `${user}: ${name} is ${describe(x)}, which is of type ${typeof x}; it must be a tensor or a variable${[Variable, Tensor, QuantizedTensor].map((type) => unwrapHint(type, x)).find(Boolean) ?? ""}`,
   );
 }
 
@@ -67,38 +67,38 @@ export function differentiable<const R extends readonly Value[]>(
   inputs: readonly VariableLike[],
   forward: (grad: boolean) => Computed<R>,
 ): { readonly [K in keyof R]: Variable };
-/** @internal As above; `record` decides whether a node is recorded. */
+/** @internal As above. `record`, if not undefined, decides whether a node is recorded. */
 export function differentiable(
   inputs: readonly Variable[],
   forward: (grad: boolean) => Computed,
   record: boolean | undefined,
 ): readonly Variable[];
 export function differentiable(
-  given: readonly VariableLike[],
+  inputs: readonly VariableLike[],
   forward: (grad: boolean) => Computed,
-  recorded?: boolean,
+  recordNode?: boolean,
 ): readonly Variable[] {
-  const inputs = variablesOf(given);
+  const variables = variablesOf(inputs);
   callable("differentiable", "forward", forward);
-  const record = recorded ?? (gradEnabled() && inputs.some((input) => input.requiresGrad));
+  const record = recordNode ?? (gradEnabled() && variables.some(({ requiresGrad }) => requiresGrad));
   using scope = new Scope();
-  for (const input of inputs) capture(input);
+  for (const each of variables) capture(each);
   const {
     result: computed,
-    lent,
+    retained,
     operation,
-  } = whileUsed(inputs, FIRST_RUN, () => requireComputed(forward(record)));
+  } = runOperation(variables, FORWARD_RUN, () => requireComputed(forward(record)));
   const { results: values, backward, saved = [], quantized = {}, captured = [] } = computed;
-  const required = computed.requiresGrad ?? inputs.some((input) => input.requiresGrad);
-  const requiresGrad = required && gradTracked();
+  const needsGrad = computed.requiresGrad ?? variables.some((each) => each.requiresGrad);
+  const requiresGrad = needsGrad && gradTracked();
   const results = values.map((value) => new Variable(scope.keep(value), requiresGrad));
   if (!record || !requiresGrad) return results;
   for (const each of saved) if (each) scope.keep(each);
   const node = {
-    sequence: ++nodesMade,
-    inputs: [...inputs, ...captured],
-    used: inputs,
-    lent,
+    sequence: ++nodeCount,
+    inputs: [...variables, ...captured],
+    directInputs: variables,
+    retained,
     operation,
     results,
     backward,
@@ -109,24 +109,21 @@ export function differentiable(
   return results;
 }
 
-/**
- * Returns the inputs as variables. Throws `ArgumentError` unless it is an array
- * of variables and tensors.
- */
-function variablesOf(given: readonly VariableLike[]): readonly Variable[] {
-  if (!isArray(given))
+/** Returns the inputs as variables. Throws `ArgumentError` unless `inputs` is an array of variables and tensors. */
+function variablesOf(inputs: readonly VariableLike[]): readonly Variable[] {
+  if (!isArray(inputs))
     throw new ArgumentError(
-      `differentiable: inputs is ${describe(given)}; it must be an array of variables and tensors`,
+      `differentiable: inputs is ${describe(inputs)}; it must be an array of variables and tensors`,
     );
-  return ownList("differentiable", "inputs", given, (each) => variable(each as VariableLike));
+  return ownList("differentiable", "inputs", inputs, (each) => variable(each as VariableLike));
 }
 
-/** Returns what `forward` returned. Throws `ArgumentError` unless it has an array of results and a function `backward`. */
+/** Copies and checks the return value of `forward`. Throws `ArgumentError` unless it has an array of results and a `backward`. */
 function requireComputed(computed: Computed): Computed {
   const { results, backward, saved, ...others } = (computed ?? {}) as Partial<Computed>;
   if (!isArray(results))
     throw new ArgumentError(
-      `differentiable: forward gave ${describe(computed)}; it must return { results: [tensors], backward }, and not be async`,
+      `differentiable: forward returned ${describe(computed)}; it must return { results: [tensors], backward }, and not be async`,
     );
   callable("differentiable", "backward", backward);
   if (saved !== undefined && !isArray(saved))
@@ -142,12 +139,11 @@ function requireComputed(computed: Computed): Computed {
 }
 
 /**
- * Adds `from` to the variables that the active recomputed region has captured, if there is such a region, and `from` is not a
- * leaf or is a leaf with hooks. Returns `from`.
+ * Records that the active recomputed region, if there is one, uses `x`. Leaves without hooks are not recorded. Returns `x`.
  */
-export function capture(from: Variable): Variable {
-  if (from[GRAD_FN] || from[HOOKS]) captures()?.add(from);
-  return from;
+export function capture(x: Variable): Variable {
+  if (x[GRAD_FN] || x[HOOKS]) captures()?.add(x);
+  return x;
 }
 
 /** As `differentiable`, for a function with one result. `backward` runs only if the result has a gradient. */

@@ -4,29 +4,29 @@ import type { Variable } from "./variable.js";
 
 /** The gradients of variables, in insertion order. Several variables may share one tensor. */
 export class Gradients {
-  readonly #found = new Map<Variable, Gradient>();
+  readonly #gradients = new Map<Variable, Gradient>();
   /**
    * The number of variables that hold each gradient. A count makes `has` O(1); a search would cost nodes times leaves per
    * backward pass.
    */
   readonly #holders = new Map<Gradient, number>();
 
-  get(of: Variable): Gradient | undefined {
-    return this.#found.get(of);
+  get(variable: Variable): Gradient | undefined {
+    return this.#gradients.get(variable);
   }
 
   /** Sets the gradient of a variable. It replaces an earlier one. */
-  set(of: Variable, grad: Gradient): void {
-    this.#count(this.#found.get(of), -1);
+  set(variable: Variable, grad: Gradient): void {
+    this.#count(this.#gradients.get(variable), -1);
     this.#count(grad, 1);
-    this.#found.set(of, grad);
+    this.#gradients.set(variable, grad);
   }
 
   /** Removes and returns the gradient of a variable. */
-  take(of: Variable): Gradient | undefined {
-    const grad = this.#found.get(of);
+  take(variable: Variable): Gradient | undefined {
+    const grad = this.#gradients.get(variable);
     this.#count(grad, -1);
-    this.#found.delete(of);
+    this.#gradients.delete(variable);
     return grad;
   }
 
@@ -36,7 +36,7 @@ export class Gradients {
   }
 
   [Symbol.iterator](): IterableIterator<[Variable, Gradient]> {
-    return this.#found.entries();
+    return this.#gradients.entries();
   }
 
   #count(grad: Gradient | undefined, change: 1 | -1): void {

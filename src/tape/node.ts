@@ -1,7 +1,7 @@
-/** The nodes of the graph, each a recorded operation, and the arguments of their backward functions. */
+/** The nodes of the autograd graph and the arguments of their backward functions. */
 import type { Gradients } from "./gradients.js";
 import type { ScaleUpdates } from "./scale-updates.js";
-import type { Lent, Operation } from "./uses.js";
+import type { Operation, RetainedInputs } from "./uses.js";
 import type { Gradient, Value } from "./value.js";
 import type { Variable } from "./variable.js";
 
@@ -9,7 +9,7 @@ import type { Variable } from "./variable.js";
 export interface BackwardPass {
   /** @internal The updates of the delayed scales of gradients. They run when the pass ends. */
   readonly updates: ScaleUpdates;
-  /** @internal The gradients accumulated so far. At the end only those of leaves are left. */
+  /** @internal The gradients accumulated so far. When the pass ends, only the gradients of leaves are left. */
   readonly gradients: Gradients;
   /** Keeps a gradient alive until the pass ends. */
   readonly keep: (grad: Gradient) => void;
@@ -29,11 +29,11 @@ export interface Node {
    */
   readonly sequence: number;
   readonly inputs: readonly Variable[];
-  /** The variables whose values `backward` reads: the inputs, without those that a recomputed region captured. */
-  readonly used: readonly Variable[];
-  /** The variables whose handles `forward` read, so that `backward` may have kept them. */
-  readonly lent: Lent;
-  /** The run of the forward function, if one of `used` is brought for it. */
+  /** The inputs whose values `backward` reads: all except the variables that a recomputed region captured. */
+  readonly directInputs: readonly Variable[];
+  /** The inputs whose `value` the forward function has read, so that `backward` may hold the handle. */
+  readonly retained: RetainedInputs;
+  /** The run of the forward function, if one of `directInputs` has `UseHooks`. */
   readonly operation: Operation | undefined;
   readonly results: readonly Variable[];
   readonly backward: Backward;

@@ -1,116 +1,117 @@
 /**
- * Support for leaves whose value is not always in memory, such as sharded parameters: functions that are called before and after
- * each operation that uses the leaf.
+ * Hooks of leaves whose value is not always in memory, such as sharded parameters. They are called before and after each
+ * operation that uses the leaf.
  */
 import type { Value } from "./value.js";
 import type { Variable } from "./variable.js";
 
 /** One run of the forward or backward function of an operation. */
 export interface Operation {
-  /** The inputs that have `Uses`. */
+  /** The inputs that have `UseHooks`. */
   readonly leaves: readonly Variable[];
-  /** In a backward function: the run of its forward function. */
+  /** In a backward run: the run of the forward function. Otherwise undefined. */
   readonly forward: Operation | undefined;
-  /** In a forward function: the run whose backward function follows this one's. It is set when the backward pass begins. */
-  following: Operation | undefined;
-  /** In a forward function: whether no other ran between it and a backward pass that begins with its backward function. */
-  isTurn: boolean;
-  /** In a forward function outside of backward passes: its number among these. Otherwise 0. */
-  readonly number: number;
+  /**
+   * In a forward run: the forward run whose backward function runs right after the backward function of this one. It is set when
+   * the backward pass begins.
+   */
+  nextInBackward: Operation | undefined;
+  /** In a forward run: whether its backward function began the next backward pass, with no other forward run in between. */
+  isLastForward: boolean;
+  /** In a forward run outside of backward passes: its number, from 1. Otherwise 0. */
+  readonly sequence: number;
 }
 
 /**
- * Functions that are called before and after the forward and the backward function of each operation that has the leaf as an
- * input. Uses may nest.
+ * Called before and after the forward and the backward function of each operation that has the leaf as an input. Uses may nest.
  */
-export interface Uses {
+export interface UseHooks {
   /**
-   * Begins a use. If `lent`, the operation may have kept a handle that `value` returned in an earlier use, so that handle needs
-   * memory again.
+   * Called before the function runs. If `retained`, the operation may have kept a handle that `value` returned in its forward
+   * run, so that handle needs memory again.
    */
-  enter(lent: boolean, operation: Operation): void;
-  /** Ends the innermost use, also if `enter` threw. Returns whether `value` was read during it. */
-  leave(operation: Operation): boolean;
-  /** Returns the same as `value`, but the caller promises not to keep the handle: a backward function reads the value again. */
-  borrow(): Value;
+  beforeUse(retained: boolean, operation: Operation): void;
+  /** Called after the function has run, and also if `beforeUse` threw. Returns whether the function has read `value`. */
+  afterUse(operation: Operation): boolean;
+  /** Returns the same as `value`. The caller must not keep the handle: a backward function reads the value again. */
+  transientValue(): Value;
   /** Called before a gradient is added to the leaf's gradient. */
   beforeAccumulate(): void;
 }
 
-/** The key under which a leaf stores its `Uses`. */
-export const USES = Symbol("uses");
+/** The key under which a leaf stores its `UseHooks`. */
+export const USE_HOOKS = Symbol("useHooks");
 
 /** Returns the value of `x`. It is valid until the running function of an operation returns. */
-export function borrowed(x: Variable): Value {
-  return x[USES]?.borrow() ?? x.value;
+export function transientValue(x: Variable): Value {
+  return x[USE_HOOKS]?.transientValue() ?? x.value;
 }
 
-/** The inputs of an operation whose handles its backward function may have kept. */
-export type Lent = ReadonlySet<Variable>;
+/** The inputs of an operation whose `value` its forward function has read, so that its backward function may hold the handle. */
+export type RetainedInputs = ReadonlySet<Variable>;
 
-const NONE: Lent = new Set();
+const NONE: RetainedInputs = new Set();
 
-/** What `whileUsed` returns. */
-export interface Used<R> {
+/** The result of `runOperation`. */
+export interface OperationResult<R> {
   readonly result: R;
-  /** The inputs that the function read by `value`. */
-  readonly lent: Lent;
-  /** The run, if one of the inputs has uses. */
+  readonly retained: RetainedInputs;
+  /** The run. Undefined if no input has hooks. */
   readonly operation: Operation | undefined;
 }
 
-/** Runs `body`, a function of an operation on these inputs: the backward function of `forward`, if that is given. */
-export function whileUsed<R>(
+/** Runs `body`, a function of an operation on `inputs`. With `forward` it is the backward function of that run. */
+export function runOperation<R>(
   inputs: readonly Variable[],
-  { lent, forward }: { readonly lent: Lent; readonly forward: Operation | undefined },
+  { retained, forward }: { readonly retained: RetainedInputs; readonly forward: Operation | undefined },
   body: () => R,
-): Used<R> {
-  if (!inputs.some((input) => input[USES])) return { result: body(), lent: NONE, operation: undefined };
-  const leaves = inputs.filter((input) => input[USES]);
-  const number = forward || running ? 0 : ++numbered;
-  const operation: Operation = { leaves, forward, following: undefined, isTurn: false, number };
-  const entered: Variable[] = [];
-  const given = new Set<Variable>();
+): OperationResult<R> {
+  const leaves = inputs.filter((input) => input[USE_HOOKS]);
+  if (leaves.length === 0) return { result: body(), retained: NONE, operation: undefined };
+  const sequence = forward || activePass ? 0 : ++forwardCount;
+  const operation: Operation = { leaves, forward, nextInBackward: undefined, isLastForward: false, sequence };
+  const started: Variable[] = [];
+  const read = new Set<Variable>();
   try {
     for (const leaf of leaves) {
-      entered.push(leaf);
-      leaf[USES]?.enter(lent.has(leaf), operation);
+      started.push(leaf);
+      leaf[USE_HOOKS]?.beforeUse(retained.has(leaf), operation);
     }
-    return { result: body(), lent: given, operation };
+    return { result: body(), retained: read, operation };
   } finally {
-    for (const leaf of entered) if (leaf[USES]?.leave(operation)) given.add(leaf);
+    for (const leaf of started) if (leaf[USE_HOOKS]?.afterUse(operation)) read.add(leaf);
   }
 }
 
-/** What `whileUsed` is told of a forward function. */
-export const FIRST_RUN = { lent: NONE, forward: undefined } as const;
+/** The second argument of `runOperation` for a forward function. */
+export const FORWARD_RUN = { retained: NONE, forward: undefined } as const;
 
-/** Tells operations, in the order of a backward pass that begins, which one's backward function comes next. */
-export function announce(operations: readonly Operation[]): void {
+/** Records in each forward run its place in a backward pass that begins. `operations` are in the order of their backward runs. */
+export function setBackwardOrder(operations: readonly Operation[]): void {
   const [first] = operations;
-  if (first) first.isTurn = first.number > 0 && first.number === numbered;
-  for (const [i, each] of operations.entries()) {
-    const following = operations[i + 1];
-    if (following) each.following = following;
+  if (first) first.isLastForward = first.sequence > 0 && first.sequence === forwardCount;
+  for (const [i, operation] of operations.entries()) {
+    const next = operations[i + 1];
+    if (next) operation.nextInBackward = next;
   }
 }
 
-let running: object | undefined;
-/** How many forward functions have begun outside of backward passes. */
-let numbered = 0;
+let activePass: object | undefined;
+/** The number of forward runs outside of backward passes so far. */
+let forwardCount = 0;
 
-/** The backward pass that runs, or undefined outside of one. Another pass is another object. */
-export function runningPass(): object | undefined {
-  return running;
+/** Returns the running backward pass, or undefined outside of one. Each pass is another object. */
+export function currentPass(): object | undefined {
+  return activePass;
 }
 
-/** Runs `body`, a backward pass. */
-export function whileRunning<R>(pass: object, body: () => R): R {
-  const before = running;
-  running = pass;
+/** Runs `body` as the backward pass `pass`. */
+export function runPass<R>(pass: object, body: () => R): R {
+  const outer = activePass;
+  activePass = pass;
   try {
     return body();
   } finally {
-    running = before;
+    activePass = outer;
   }
 }

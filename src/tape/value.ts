@@ -7,7 +7,7 @@ import { hasWideType, type Tensor } from "../tensor/tensor.js";
 /** A tensor that layers compute with, quantized or not. */
 export type Value = Tensor | QuantizedTensor;
 
-/** Returns the tensors of a value: those of a quantized tensor, or the tensor itself. */
+/** Returns the tensors of a value: the codes, scales and amaxes of a quantized tensor, or the tensor itself. */
 export function membersOf(value: Value): readonly Tensor[] {
   return value instanceof QuantizedTensor ? value.members : [value];
 }

@@ -16,7 +16,7 @@ import { Gradients } from "./gradients.js";
 import { GradHooks, HOOKS, type HookedPass, type HookHandle, type PostAccumulateGradHook } from "./hooks.js";
 import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
 import { ScaleUpdates } from "./scale-updates.js";
-import { USES, type Uses, whileRunning } from "./uses.js";
+import { runPass, USE_HOOKS, type UseHooks } from "./uses.js";
 import { type Gradient, membersOf, type Value, wideOf } from "./value.js";
 
 /**
@@ -35,8 +35,8 @@ export class Variable {
   [GRAD_FN]: Node | "freed" | undefined;
   /** @internal The hooks of a leaf. Undefined if none was registered. */
   [HOOKS]: GradHooks | undefined;
-  /** @internal The functions that are called around operations that use this leaf. Undefined for most leaves. */
-  [USES]: Uses | undefined;
+  /** @internal The functions called before and after each operation that uses this leaf. Undefined for most leaves. */
+  [USE_HOOKS]: UseHooks | undefined;
   readonly #value: Value;
 
   /** @internal Whether `x` is a variable itself: neither a proxy of one nor an object with its prototype. */
@@ -44,7 +44,7 @@ export class Variable {
     return isObject(x) && #value in x && inherits(this, x);
   }
 
-  /** `requiresGrad` of a leaf may be changed later. Later backward passes then accumulate its gradient, or do not. */
+  /** `requiresGrad` of a leaf may be changed later. The new value applies to the backward passes that follow. */
   constructor(
     value: Value,
     /** Whether a gradient is computed for this variable. May be assigned on a leaf. */
@@ -98,20 +98,21 @@ export class Variable {
     }
     using scope = new Scope();
     if (grad !== undefined) requireWide("backward", "grad", grad);
-    const own = wideOf("grad", grad ?? onesLike(this));
-    commonBackend("backward", own, ...membersOf(this.value));
-    requireShape("backward", "grad", own, this.shape);
-    if (own.dtype !== this.value.dtype)
+    const rootGrad = wideOf("grad", grad ?? onesLike(this));
+    commonBackend("backward", rootGrad, ...membersOf(this.value));
+    requireShape("backward", "grad", rootGrad, this.shape);
+    if (rootGrad.dtype !== this.value.dtype)
       throw new DTypeError(
-        `backward: grad is ${own.dtype}; it must be ${this.value.dtype}, as this value is`,
+        `backward: grad is ${rootGrad.dtype}; it must be ${this.value.dtype}, the dtype of this value`,
       );
-    const keep = (made: Gradient): void => {
-      if (made !== own) moveTo(scope, made);
+    const keep = (gradient: Gradient): void => {
+      if (gradient !== rootGrad) moveTo(scope, gradient);
     };
     const pass = { updates: new ScaleUpdates(), gradients: new Gradients(), keep };
     const ends: (() => void)[] = [];
-    const hooked = { atEnd: (callback: () => void) => void ends.push(callback) };
-    whileRunning(pass, () => runBackward(this, own, pass, (leaf) => runHooks(leaf, pass, hooked, own)));
+    const hookedPass = { atEnd: (callback: () => void) => void ends.push(callback) };
+    const onLeafComplete = (leaf: Variable): void => runHooks(leaf, pass, hookedPass, rootGrad);
+    runPass(pass, () => runBackward(this, rootGrad, pass, { onLeafComplete }));
     for (const [leaf, value] of pass.gradients) accumulate(leaf, wideOf("a gradient", value));
     pass.updates.run();
     for (const callback of ends) callback();
@@ -158,29 +159,29 @@ export class Variable {
 
 /**
  * Accumulates the gradient of a leaf before the pass has ended, and calls the leaf's hooks. The pass releases the gradient before
- * the hooks run, so that they can free its memory; `given` is the caller's, and is not released.
+ * the hooks run, so that they can free its memory. `rootGrad` belongs to the caller of `backward` and is not released.
  */
 function runHooks(
   leaf: Variable,
   { gradients }: BackwardPass,
   pass: HookedPass,
-  given: Tensor<WideDType>,
+  rootGrad: Tensor<WideDType>,
 ): void {
   const grad = gradients.take(leaf);
   if (grad) accumulate(leaf, wideOf("a gradient", grad));
-  if (grad && grad !== given && !gradients.has(grad)) grad.dispose();
+  if (grad && grad !== rootGrad && !gradients.has(grad)) grad.dispose();
   leaf[HOOKS]?.run(leaf, pass);
 }
 
 /** Adds `grad` to the leaf's gradient. No scope owns the result; it lives until the leaf disposes of it. */
 function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
-  leaf[USES]?.beforeAccumulate();
-  const before = leaf.grad;
+  leaf[USE_HOOKS]?.beforeAccumulate();
+  const earlier = leaf.grad;
   // a new handle, because several leaves may share one gradient
-  const after = before ? add(before, grad) : grad.reshape(grad.shape);
-  before?.dispose();
-  disown(after);
-  leaf.grad = after;
+  const total = earlier ? add(earlier, grad) : grad.reshape(grad.shape);
+  earlier?.dispose();
+  disown(total);
+  leaf.grad = total;
 }
 
 /** Makes `scope` the owner of `value`. */

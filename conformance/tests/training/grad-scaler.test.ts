@@ -152,7 +152,7 @@ describe("GradScaler", () => {
           using mlp = new LayerNormMLP(group.backend, width, 64, { group: tp, dtype: "f32" });
           fullyShard(mlp, dp);
           using optimizer = new SGD(mlp, { learningRate: 0.1 });
-          const { own } = mlp.fc1Weight;
+          const { localValue: own } = mlp.fc1Weight;
           const grad = new Float32Array((own.shape[0] as number) * width);
           if (group.rank === faulty) grad[5] = planted;
           mlp.fc1Weight.grad = persistent(tensor(group.backend, grad, own.shape));

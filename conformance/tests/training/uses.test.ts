@@ -5,7 +5,14 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { add, differentiable, Scope, type Tensor, tensor, Variable } from "../../../src/index.js";
-import { borrowed, type Operation, runningPass, USES, type Uses, whileUsed } from "../../../src/tape/uses.js";
+import {
+  currentPass,
+  type Operation,
+  runOperation,
+  transientValue,
+  USE_HOOKS,
+  type UseHooks,
+} from "../../../src/tape/uses.js";
 import type { Value } from "../../../src/tape/value.js";
 import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
@@ -20,7 +27,7 @@ type Call =
   | { readonly call: "body"; readonly step: number; readonly backward: boolean };
 
 /** A leaf that can only be read while an operation uses it. */
-class Brought extends Variable implements Uses {
+class Brought extends Variable implements UseHooks {
   #uses = 0;
   #read = false;
 
@@ -31,15 +38,15 @@ class Brought extends Variable implements Uses {
     readonly gradients: () => readonly (number | undefined)[],
   ) {
     super(x, true);
-    this[USES] = this;
+    this[USE_HOOKS] = this;
   }
 
   override get value(): Value {
     this.#read = true;
-    return this.borrow();
+    return this.transientValue();
   }
 
-  borrow(): Value {
+  transientValue(): Value {
     expect(this.#uses).toBeGreaterThan(0);
     return super.value;
   }
@@ -52,12 +59,12 @@ class Brought extends Variable implements Uses {
     return super.value.shape;
   }
 
-  enter(lent: boolean, operation: Operation): void {
+  beforeUse(lent: boolean, operation: Operation): void {
     this.#uses++;
     this.log.push({ call: "enter", leaf: this.number, lent, operation });
   }
 
-  leave(operation: Operation): boolean {
+  afterUse(operation: Operation): boolean {
     const read = this.#read;
     if (--this.#uses === 0) this.#read = false;
     this.log.push({ call: "leave", leaf: this.number, operation });
@@ -108,12 +115,12 @@ function run({ brought, steps }: Program): { log: Call[]; gradients: readonly (n
     const before = so;
     const [sum] = differentiable([before, ...used], () => {
       log.push({ call: "body", step, backward: false });
-      const values = used.map((x, i) => (keeps[i] ? x.value : borrowed(x)) as Tensor);
+      const values = used.map((x, i) => (keeps[i] ? x.value : transientValue(x)) as Tensor);
       return {
         results: [values.reduce((x, y) => add(x, y), before.tensor)],
         backward: ([grad]) => {
           log.push({ call: "body", step, backward: true });
-          for (const x of used) borrowed(x);
+          for (const x of used) transientValue(x);
           return [grad, ...used.map(() => grad)];
         },
       };
@@ -175,8 +182,8 @@ describe("a leaf that is brought for each operation", () => {
           expect(backward?.leaves).toEqual(forward?.leaves);
           expect(forward?.forward).toBe(undefined);
           expect(backward?.forward).toBe(forward);
-          expect(forward?.following).toBe(following);
-          expect(backward?.following).toBe(undefined);
+          expect(forward?.nextInBackward).toBe(following);
+          expect(backward?.nextInBackward).toBe(undefined);
           following = forward;
         }
 
@@ -198,16 +205,16 @@ describe("a leaf that is brought for each operation", () => {
         const log: string[] = [];
         const leaves = Array.from({ length: count }, (_, i) => {
           const leaf = new Variable(tensor(backend(), [1]), true);
-          leaf[USES] = {
-            enter: () => {
+          leaf[USE_HOOKS] = {
+            beforeUse: () => {
               log.push(`enter ${i}`);
               if (i === failing) throw new Error("no memory");
             },
-            leave: () => {
+            afterUse: () => {
               log.push(`leave ${i}`);
               return false;
             },
-            borrow: () => leaf.value,
+            transientValue: () => leaf.value,
             beforeAccumulate: () => {},
           };
           return leaf;
@@ -217,7 +224,7 @@ describe("a leaf that is brought for each operation", () => {
           log.push("body");
           throw new Error("no result");
         };
-        expect(() => whileUsed(leaves, { lent: new Set(), forward: undefined }, body)).toThrow(
+        expect(() => runOperation(leaves, { retained: new Set(), forward: undefined }, body)).toThrow(
           failing < count ? "no memory" : "no result",
         );
         const entered = Array.from({ length: Math.min(count, failing + 1) }, (_, i) => i);
@@ -245,16 +252,16 @@ it("a backward pass runs until it ends or fails, and one within another is anoth
     return y as Variable;
   };
   const seen: (object | undefined)[] = [];
-  const inner = through(() => seen.push(runningPass()));
+  const inner = through(() => seen.push(currentPass()));
   const outer = through(() => {
-    seen.push(runningPass());
+    seen.push(currentPass());
     inner.backward();
-    seen.push(runningPass());
+    seen.push(currentPass());
     throw new Error("no gradient");
   });
-  expect(runningPass()).toBe(undefined);
+  expect(currentPass()).toBe(undefined);
   expect(() => outer.backward()).toThrow("no gradient");
-  expect(runningPass()).toBe(undefined);
+  expect(currentPass()).toBe(undefined);
   expect(seen.every((pass) => pass !== undefined)).toBe(true);
   expect([seen[0] === seen[1], seen[0] === seen[2]]).toEqual([false, true]);
 });

@@ -5,13 +5,14 @@ import { requireTransformable } from "../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import { isDelayed } from "../../recipes/is-delayed.js";
 import type { Recipe } from "../../recipes/recipe.js";
+import type { ForwardRole } from "../../recipes/table.js";
 import type { Value } from "../../tape/value.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
 import { type Direction, QuantizedTensor, type QuantizeSpec } from "../../tensor/quantized.js";
 import { asMatrix, type Shape } from "../../tensor/shape.js";
 import { transformOf } from "../../tensor/spec.js";
-import type { Fits } from "../quantization.js";
-import type { LinearInput, LinearParts, WantedGradients } from "./parts.js";
+import type { FitCheck } from "../quantization.js";
+import type { LinearInput, LinearParts, RequiredGradients } from "./parts.js";
 
 /** Throws if the weight or an input of this shape does not fit the recipe. */
 export function requireFit(
@@ -25,7 +26,7 @@ export function requireFit(
     );
   if (saveOriginalInput && isDelayed(recipe))
     throw new ArgumentError(
-      "linear: saveOriginalInput does not go with DelayedScaling, which would record the input's amax twice; drop one",
+      "linear: saveOriginalInput under DelayedScaling would record the input's amax twice; leave out saveOriginalInput or use another recipe",
     );
   requireAligned("input", parallel?.wholeInput(shape) ?? shape);
   requireAligned("weight", weight.shape);
@@ -39,44 +40,56 @@ function requireAligned(name: string, shape: Shape): void {
   );
 }
 
+/** The shape and dtype of an input, and the input itself unless it is computed and quantized in one pass. */
+interface CheckedInput extends Pick<LinearInput, "shape" | "dtype"> {
+  readonly inputValue?: Value | undefined;
+}
+
 /**
- * Returns a check to run with the recipe's quantizers. It throws unless the quantization blocks divide the columns of the input,
- * of the weight and, if a gradient is wanted, of the gradient of the result, whose columns are the rows of the weight; tensors
- * that are already quantized are not checked. If wgrad is needed, it also throws unless the Hadamard transform accepts the dtype
- * of the input. It throws if the two operands of dgrad or of wgrad pass through different Hadamard transforms, which also holds
- * for tensors that are already quantized.
+ * Returns a check to run with the recipe's quantizers. It throws unless
+ *
+ * * the quantization blocks divide the columns of the input and of the weight. Quantized tensors are not checked.
+ * * for dgrad or wgrad, the blocks divide the columns of the result's gradient, which are the rows of the weight.
+ * * for wgrad, the Hadamard transform accepts the dtype of the input.
+ * * the two operands of dgrad pass through the same Hadamard transform or none, and so do the two operands of wgrad.
  */
-export function blocksFit(
+export function blockFitCheck(
   { weight, parallel }: Pick<LinearParts, "weight" | "parallel">,
-  { shape, dtype, given }: Pick<LinearInput, "shape" | "dtype"> & { readonly given?: Value | undefined },
-  { wgrad, dgrad }: WantedGradients,
-): Fits {
-  return (quantizer, gradient) => {
-    if (!(given instanceof QuantizedTensor)) {
-      const by = quantizer("input");
-      requireBlocks("input", parallel?.wholeInput(shape) ?? shape, by);
-      if (wgrad) requireTransformable("linear", by.spec, dtype);
+  { shape, dtype, inputValue }: CheckedInput,
+  { wgrad, dgrad }: RequiredGradients,
+): FitCheck {
+  return (quantizerOf, gradient) => {
+    if (!(inputValue instanceof QuantizedTensor)) {
+      const quantizer = quantizerOf("input");
+      requireBlocks("input", parallel?.wholeInput(shape) ?? shape, quantizer);
+      if (wgrad) requireTransformable("linear", quantizer.spec, dtype);
     }
-    if (!(weight.own instanceof QuantizedTensor)) requireBlocks("weight", weight.shape, quantizer("weight"));
-    if (gradient && (wgrad || dgrad)) {
-      const user = `linear: the weight is [${weight.shape}], and its rows are the columns of the gradient of the result`;
-      requireQuantizable(user, gradient.spec, weight.shape[0] as number);
-      const specOf = (value: unknown, role: "input" | "weight"): QuantizeSpec =>
-        value instanceof QuantizedTensor ? value.spec : quantizer(role).spec;
-      const ofGradient = (direction: Direction) =>
-        ["the gradient of the result", transformOf(gradient.spec, direction)] as const;
-      const columnsOf = (name: string, spec: QuantizeSpec) =>
-        [`the ${name}`, transformOf(spec, "columnwise")] as const;
-      if (dgrad)
-        requireSameTransform(
-          "linear",
-          columnsOf("weight", specOf(weight.own, "weight")),
-          ofGradient("rowwise"),
-        );
-      if (wgrad)
-        requireSameTransform("linear", columnsOf("input", specOf(given, "input")), ofGradient("columnwise"));
-    }
+    if (!(weight.localValue instanceof QuantizedTensor))
+      requireBlocks("weight", weight.shape, quantizerOf("weight"));
+    if (!gradient || !(wgrad || dgrad)) return;
+    const user = `linear: the weight is [${weight.shape}], and its rows are the columns of the gradient of the result`;
+    requireQuantizable(user, gradient.spec, weight.shape[0] as number);
+    const operands = { weight: weight.localValue, input: inputValue };
+    const requireTransform = (role: "weight" | "input", direction: Direction): void => {
+      const spec = specOf(operands[role], role, quantizerOf);
+      requireSameTransform(
+        "linear",
+        [`the ${role}`, transformOf(spec, "columnwise")],
+        ["the gradient of the result", transformOf(gradient.spec, direction)],
+      );
+    };
+    if (dgrad) requireTransform("weight", "rowwise");
+    if (wgrad) requireTransform("input", "columnwise");
   };
+}
+
+/** Returns the spec of an operand: its own if it is quantized, else the spec of the recipe's quantizer. */
+function specOf(
+  value: Value | undefined,
+  role: ForwardRole,
+  quantizerOf: (role: ForwardRole) => Quantizer,
+): QuantizeSpec {
+  return value instanceof QuantizedTensor ? value.spec : quantizerOf(role).spec;
 }
 
 /** Throws what `quantize` would throw, with a message that names the tensor of the layer. */

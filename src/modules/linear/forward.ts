@@ -9,8 +9,8 @@ import { optional, requireScalar, requireTensor } from "../../tensor/require.js"
 import { asMatrix } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { currentPhase } from "../recompute-phase.js";
-import { blocksFit, requireFit } from "./fit.js";
-import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./parts.js";
+import { blockFitCheck, requireFit } from "./fit.js";
+import type { LinearCall, LinearInput, LinearParts, LinearResult, RequiredGradients } from "./parts.js";
 import { beginMainGrad } from "./products.js";
 import { quantizedForward } from "./quantized.js";
 import { wideForward } from "./wide.js";
@@ -23,12 +23,12 @@ export function linearForward(
   grad: boolean,
 ): LinearResult {
   const region = currentRegion();
-  const wanted = wantedOf(parts, input, grad);
-  const tracked = wantedOf(parts, input, gradTracked());
-  requireParts(parts, input);
+  const required = requiredGradients(parts, input, grad);
+  const tracked = requiredGradients(parts, input, gradTracked());
+  requireTensors(parts, input);
   if (parts.parallel && (call.fp8Output || call.fp8Grad))
     throw new ArgumentError(
-      "linear: fp8Output and fp8Grad are for layers of one rank; a layer with a group gives wide tensors, so leave them out",
+      "linear: fp8Output and fp8Grad are for layers without a group; a layer with a group returns wide tensors, so leave them out",
     );
   const flag = optional(requireScalar)("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
   if (flag && flag.backend !== parts.weight.backend)
@@ -36,19 +36,19 @@ export function linearForward(
       "linear: skipFp8WeightUpdate lives on another backend than the weight; move it there",
     );
   const result = region?.enabled
-    ? quantizedForward(parts, input, { call, region, wanted, tracked })
-    : wideForward(parts, calibrated(parts, input, region), { call, wanted });
+    ? quantizedForward(parts, input, { call, region, required, tracked })
+    : unquantizedForward(parts, input, { call, region, required });
   // the second run of a recomputed region belongs to the same microbatch, so it does not begin a new one
   if (call.isFirstMicrobatch && tracked.wgrad && currentPhase()?.pass !== "again")
     beginMainGrad(parts.weight);
   return result;
 }
 
-function wantedOf(
+function requiredGradients(
   { weight }: LinearParts,
   input: Pick<LinearInput, "requiresGrad">,
   grad: boolean,
-): WantedGradients {
+): RequiredGradients {
   return { dgrad: grad && input.requiresGrad, wgrad: grad && weight.requiresGrad };
 }
 
@@ -63,15 +63,15 @@ export function prepareForward(
 ): void {
   const region = currentRegion();
   const { weight, quantization } = parts;
-  requireParts(parts, input);
+  requireTensors(parts, input);
   if (region?.enabled) requireFit(parts, input, region.recipe);
   else if (!region?.calibrating) return;
   const wgrad = region.enabled && gradTracked() && weight.requiresGrad;
-  quantization.prepare(region, weight, blocksFit(parts, input, { wgrad, dgrad: false }));
+  quantization.prepare(region, weight, blockFitCheck(parts, input, { wgrad, dgrad: false }));
 }
 
 /** Throws unless the tensors of a call have matching shapes and backends and are not disposed. */
-function requireParts(
+function requireTensors(
   { weight, bias, parallel }: LinearParts,
   { shape, backend }: Pick<LinearInput, "shape" | "backend">,
 ): void {
@@ -82,11 +82,11 @@ function requireParts(
     ["bias", bias],
   ] as const) {
     if (!parameter) continue;
-    const { own } = parameter;
-    if (own instanceof Tensor) requireTensor("linear", name, own);
-    if (own.backend !== backend)
+    const { localValue } = parameter;
+    if (localValue instanceof Tensor) requireTensor("linear", name, localValue);
+    if (localValue.backend !== backend)
       throw new ArgumentError(
-        `linear: its tensors live on different backends, the input and the ${name}; move them to one by data() and tensor()`,
+        `linear: the input and the ${name} live on different backends; move them to one by data() and tensor()`,
       );
   }
   if (features === weight.shape[1]) return;
@@ -95,27 +95,37 @@ function requireParts(
   );
 }
 
-/**
- * Returns the input of a product in high precision. In a calibrating region, the amaxes that quantization would record are
- * recorded.
- */
-function calibrated(
+/** Runs the forward pass in high precision. A calibrating region records the amaxes that quantization would record. */
+function unquantizedForward(
   parts: LinearParts,
   input: LinearInput,
-  region: Region | undefined,
-): LinearInput & { readonly given: Value } {
-  const given = { ...input, given: input.value() };
-  if (region?.calibrating) calibrate(parts, given, region);
-  return given;
+  {
+    call,
+    region,
+    required,
+  }: {
+    readonly call: LinearCall;
+    readonly region: Region | undefined;
+    readonly required: RequiredGradients;
+  },
+): LinearResult {
+  const value = input.value();
+  if (region?.calibrating) calibrate(parts, input, value, region);
+  return wideForward(parts, input, { value, call, required });
 }
 
-/** Records amaxes. Only a quantizer with a given scale does; with any other one nothing is quantized. */
-function calibrate(parts: LinearParts, input: LinearInput & { readonly given: Value }, region: Region): void {
+/** Records the amaxes of the input and the weight. Recipes whose quantizers record no amaxes quantize nothing. */
+function calibrate(parts: LinearParts, input: LinearInput, value: Value, region: Region): void {
   const { weight, quantization } = parts;
-  quantization.enter(region, weight, blocksFit(parts, input, { wgrad: false, dgrad: false }));
-  const [ofInput, ofWeight] = [quantization.quantizer("input"), quantization.quantizer("weight")];
-  if (hasGivenScale(ofInput.spec) && !(input.given instanceof QuantizedTensor))
-    ofInput.setUsage(ROWWISE).quantize(input.given).dispose();
-  if (!hasGivenScale(ofWeight.spec) || weight.own instanceof QuantizedTensor) return;
-  quantization.weight(weight, { columnwise: false, gathers: quantization.quantizesRows(weight) }).dispose();
+  const check = blockFitCheck(parts, { ...input, inputValue: value }, { wgrad: false, dgrad: false });
+  quantization.beginForward(region, weight, check);
+  const [inputQuantizer, weightQuantizer] = [
+    quantization.quantizer("input"),
+    quantization.quantizer("weight"),
+  ];
+  if (hasGivenScale(inputQuantizer.spec) && !(value instanceof QuantizedTensor))
+    inputQuantizer.setUsage(ROWWISE).quantize(value).dispose();
+  if (!hasGivenScale(weightQuantizer.spec) || weight.localValue instanceof QuantizedTensor) return;
+  const gathersCodes = quantization.quantizesRows(weight);
+  quantization.weight(weight, { columnwise: false, gathersCodes }).dispose();
 }

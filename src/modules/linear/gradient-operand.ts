@@ -5,8 +5,8 @@ import { QuantizedTensor, type Usage } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { type QuantizerOf, RowOperand, withUsage } from "../tensor-parallel/row-operand.js";
-import { isArriving } from "../tensor-parallel/rows.js";
-import type { GivenGradient, LinearParts } from "./parts.js";
+import { isChunked } from "../tensor-parallel/rows.js";
+import type { GradientTraits, LinearParts } from "./parts.js";
 import { wideGrad } from "./products.js";
 
 /** How a gradient is quantized. */
@@ -15,36 +15,35 @@ interface GradientQuantization {
   readonly usage: Usage;
   /** Whether the bias gradient is summed in the pass that quantizes. */
   readonly isFused: boolean;
-  /** Sums the bias gradient in a pass of its own. */
+  /** Sums the bias gradient in a separate pass. Returns undefined if the bias needs no gradient. */
   readonly biasGrad: () => Tensor<WideDType> | undefined;
-  readonly given: GivenGradient;
+  readonly traits: GradientTraits;
   readonly dtype: WideDType;
 }
 
 /** The quantized gradient: dgrad reads it rowwise, wgrad columnwise. */
 export class GradientOperand {
-  /** The shape of this rank's part. */
+  /** The shape of this rank's rows. */
   readonly shape: Shape;
-  /** The gradient of the bias, if it is wanted. */
+  /** The gradient of the bias. Undefined if the bias needs none. */
   readonly bias: Tensor<WideDType> | undefined;
   readonly #rows: RowOperand;
   readonly #usage: Usage;
   /** Whether the quantized gradient is freed as soon as it has been read. */
   readonly #isTemporary: boolean;
-  #arriving: ReturnType<RowOperand["arrivals"]> | undefined;
-  #columns: QuantizedTensor | undefined;
+  /** The rows that dgrad reads, if `gatherInChunks` was called. */
+  #dgradRows: ReturnType<RowOperand["gatherInChunks"]> | undefined;
+  #columnwise: QuantizedTensor | undefined;
 
-  constructor({ bias, parallel }: LinearParts, grad: Gradient, how: GradientQuantization) {
-    const { quantizerOf, usage, isFused, biasGrad, given, dtype } = how;
-    let sums: Tensor<WideDType> | undefined;
+  constructor({ bias, parallel }: LinearParts, grad: Gradient, settings: GradientQuantization) {
+    const { quantizerOf, usage, isFused, biasGrad, traits, dtype } = settings;
+    let fusedBiasGrad: Tensor<WideDType> | undefined;
     const quantize = (quantizer: Quantizer): QuantizedTensor => {
       if (grad instanceof QuantizedTensor) return withUsage(grad, quantizer.usage);
       if (!isFused || !bias?.requiresGrad) return quantizer.quantize(grad);
-      const { out, biasGrad } = quantizer.biasGradQuantize(
-        grad,
-        parallel?.biasSumType(bias.dtype) ?? bias.dtype,
-      );
-      sums = parallel?.gradBias(biasGrad, bias.dtype) ?? biasGrad;
+      const sumType = parallel?.biasSumType(bias.dtype) ?? bias.dtype;
+      const { out, biasGrad: sums } = quantizer.biasGradQuantize(grad, sumType);
+      fusedBiasGrad = parallel?.gradBias(sums, bias.dtype) ?? sums;
       return out;
     };
     const wide = (): Tensor<WideDType> => wideGrad(grad, dtype);
@@ -53,37 +52,37 @@ export class GradientOperand {
     this.#rows = new RowOperand(parallel?.gathers("gradOutput"), quantizerOf, usage, source);
     this.shape = shape;
     this.#usage = usage;
-    this.bias = sums ?? biasGrad();
-    const isOther = this.own !== grad;
-    this.#isTemporary = isOther || given.temporary === true;
-    if (!given.temporary) return;
-    given.summed?.dispose();
-    if (isOther) grad.dispose();
+    this.bias = fusedBiasGrad ?? biasGrad();
+    const isCreated = this.local !== grad;
+    this.#isTemporary = isCreated || traits.temporary === true;
+    if (!traits.temporary) return;
+    traits.biasSource?.dispose();
+    if (isCreated) grad.dispose();
   }
 
-  /** This rank's part, or all rows. */
-  get own(): QuantizedTensor {
-    return this.#rows.own;
+  /** This rank's rows, or all rows if they were gathered before quantization. */
+  get local(): QuantizedTensor {
+    return this.#rows.local;
   }
 
-  /** Starts the exchange of rows in chunks, and returns what dgrad reads. */
-  arrivals(chunks: number): ReturnType<RowOperand["arrivals"]> {
-    this.#arriving = this.#rows.arrivals(chunks, this.#usage);
-    return this.#arriving;
+  /** Starts to gather the rows in chunks, and returns the rows that dgrad reads. */
+  gatherInChunks(chunks: number): ReturnType<RowOperand["gatherInChunks"]> {
+    this.#dgradRows = this.#rows.gatherInChunks(chunks, this.#usage);
+    return this.#dgradRows;
   }
 
-  /** Frees what dgrad alone reads, and returns all rows columnwise, if wgrad reads them. */
-  columns(): QuantizedTensor | undefined {
-    const arriving = this.#arriving ?? this.#rows.copies(this.#usage);
-    const whole = isArriving(arriving) ? this.#rows.arrived(this.#usage) : arriving;
-    if (whole !== this.own) this.own.dispose();
-    if (this.#isTemporary) whole?.updateUsage({ rowwise: false });
-    this.#columns = whole;
-    return whole;
+  /** Frees the tensors that only dgrad reads. Returns all rows columnwise if wgrad reads them. */
+  columnwise(): QuantizedTensor | undefined {
+    const rows = this.#dgradRows ?? this.#rows.allRows(this.#usage);
+    const allRows = isChunked(rows) ? this.#rows.releaseChunks(this.#usage) : rows;
+    if (allRows !== this.local) this.local.dispose();
+    if (this.#isTemporary) allRows?.updateUsage({ rowwise: false });
+    this.#columnwise = allRows;
+    return allRows;
   }
 
-  /** Frees what `columns` has returned, if it is this operand's. */
+  /** Frees the result of `columnwise`, unless it belongs to the caller of the backward pass. */
   free(): void {
-    if (this.#isTemporary) this.#columns?.dispose();
+    if (this.#isTemporary) this.#columnwise?.dispose();
   }
 }

@@ -18,11 +18,12 @@ import {
   type Parameter,
   requireValues,
 } from "../parameter.js";
-import { LinearQuantization, type WeightUse } from "../quantization.js";
+import { LinearQuantization } from "../quantization.js";
 import { makeWeight } from "../quantized-init.js";
 import { PARALLEL_OPTIONS, type ParallelOptions } from "../tensor-parallel/options.js";
 import type { TensorParallel } from "../tensor-parallel/tensor-parallel.js";
 import { divideBias, divideWeight, partShape, partValues } from "../tensor-parallel/weights.js";
+import type { WeightUse } from "./weight-cache.js";
 
 /** Options of `Linear`. All fields are optional. */
 export interface LinearOptions extends ModuleOptions, ParallelOptions {
@@ -85,7 +86,7 @@ export interface LinearParts {
   readonly parallel: TensorParallel | undefined;
 }
 
-/** The input of a linear layer. A preceding operation may compute it on demand. */
+/** The input of a linear layer. An earlier operation of the same module may compute it on demand. */
 export interface LinearInput {
   /** The shape of the input, [..., in]. */
   readonly shape: Shape;
@@ -96,7 +97,7 @@ export interface LinearInput {
   /** Returns the input, computing it if needed. It is called at most once. */
   readonly value: () => Value;
   /** Whether `value` creates a new tensor. The layer disposes of it. */
-  readonly makes: boolean;
+  readonly createsValue: boolean;
   /**
    * Computes and quantizes the input in one pass. It is called again in the backward pass if the layer did not keep the
    * quantized input. Default: the quantizer quantizes `value()`.
@@ -111,26 +112,26 @@ export interface LinearGradients {
   readonly bias?: Tensor<WideDType> | undefined;
 }
 
-/** What the caller of a backward pass says of the gradient that it gives. */
-export interface GivenGradient {
-  /** The f32 tensor from which the gradient was quantized, if it was: the bias gradient sums this one. */
-  readonly summed?: Tensor<WideDType> | undefined;
-  /** Whether the gradient, and `summed`, are freed as soon as they have been read. */
+/** Facts about the gradient that a layer's backward pass receives. */
+export interface GradientTraits {
+  /** The f32 tensor from which the gradient was quantized, if it was. The bias gradient is the sum of its columns. */
+  readonly biasSource?: Tensor<WideDType> | undefined;
+  /** Whether the layer frees the gradient and `biasSource` as soon as it has read them. */
   readonly temporary?: boolean | undefined;
 }
 
 export interface LinearResult {
   readonly out: Value;
   /** Computes the gradients. */
-  readonly backward: (grad: Gradient, pass: BackwardPass, given?: GivenGradient) => LinearGradients;
+  readonly backward: (grad: Gradient, pass: BackwardPass, traits?: GradientTraits) => LinearGradients;
   /** Returns the quantizer of the output gradient. Absent if the backward pass does not quantize it. */
   readonly gradQuantizer?: () => Quantizer;
-  /** Tensors that were created for the backward pass alone. */
+  /** The tensors that were created for the backward pass only. */
   readonly saved: readonly Value[];
 }
 
 /** Which gradients the backward pass computes: dgrad of the input, wgrad of the weight. */
-export interface WantedGradients {
+export interface RequiredGradients {
   readonly dgrad: boolean;
   readonly wgrad: boolean;
 }
@@ -142,41 +143,41 @@ const INITIAL_STD = 0.023;
 export interface Division {
   /** The name of the layer for messages. */
   readonly user: string;
-  /** Undefined if one rank has the whole layer. */
+  /** Undefined if one rank has the full layer. */
   readonly parallel: TensorParallel | undefined;
-  /** The name of the option or argument whose value is divided, for messages. Default: that of `Linear`. */
+  /** The name of the argument whose value is divided, for messages. Default: its name in `Linear`. */
   readonly size?: string;
 }
 
 /**
  * Creates the weight [out, in], the bias and the quantization state of a linear layer. If the layer is divided, it creates this
- * rank's part, which is a slice of the values that a single rank would create. The parameters are added to `made`. Throws
+ * rank's part, which is a slice of the values that a single rank would create. The parameters are added to `created`. Throws
  * `ShapeError` if a divided size is not a multiple of the number of ranks.
  */
 export function linearParts(
   backend: Backend,
-  whole: readonly [out: number, inward: number],
+  fullShape: readonly [out: number, inward: number],
   options: LinearOptions & Complete<ModuleOptions>,
   { user, parallel, size }: Division,
-  made: Owned[],
+  created: Owned[],
 ): LinearParts {
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
-  const shape = parallel ? partShape(user, parallel, whole, size) : whole;
-  const values = initMethod(random, whole);
-  const own = parallel
-    ? partValues(parallel, requireValues("initMethod", "its result", values, whole), whole)
+  const shape = parallel ? partShape(user, parallel, fullShape, size) : fullShape;
+  const values = initMethod(random, fullShape);
+  const part = parallel
+    ? partValues(parallel, requireValues("initMethod", "its result", values, fullShape), fullShape)
     : values;
-  const weight = makeWeight(backend, own, shape, { dtype, random, shard: parallel?.shard("weight") });
-  made.push(weight);
+  const weight = makeWeight(backend, part, shape, { dtype, random, shard: parallel?.shard("weight") });
+  created.push(weight);
   weight.fusesAccumulation = options.fuseWgradAccumulation ?? false;
   const [outFeatures] = shape;
   const bias =
     options.bias === false
       ? undefined
       : newParameter(backend, [outFeatures], constantInit(0), { dtype, random });
-  if (bias) made.push(bias);
+  if (bias) created.push(bias);
   if (parallel) {
-    divideWeight(weight, parallel, whole);
+    divideWeight(weight, parallel, fullShape);
     if (bias && parallel.mode === "column") divideBias(bias, weight);
   }
   return {

@@ -25,25 +25,24 @@ export interface Products {
   readonly wgrad?: MMParams;
 }
 
-/** Weights in the first microbatch of a step. Their next wgrad product overwrites `mainGrad`; later ones are added to it. */
-const fresh = new WeakSet<Parameter>();
+/** Weights in the first microbatch of a step. Their next wgrad product overwrites `mainGrad`; later products are added to it. */
+const firstMicrobatchWeights = new WeakSet<Parameter>();
 
-/** Marks `weight` at the forward pass of a first microbatch: the backward pass that follows overwrites `mainGrad`. */
+/** Begins a first microbatch: the next wgrad product of `weight` overwrites `mainGrad`. */
 export function beginMainGrad(weight: Parameter): void {
-  fresh.add(weight);
+  firstMicrobatchWeights.add(weight);
 }
 
-/** Computes dX = dY·W, into the given tensor if there is one. */
+/** Computes dX = dY·W, into `out` if it is set. */
 export function dgradOf(
   w: GemmInput,
   dy: Gradient,
   { datapath, dtype, dgrad }: Products,
-  into?: Tensor<WideDType>,
+  out?: Tensor<WideDType>,
 ): Tensor<WideDType> {
   const path = datapath ? { datapath } : {};
-  const target = into ? { out: into } : { outDtype: dtype };
-  const { out } = gemm({ a: w, b: dy, layout: "NN", ...target, ...path, ...dgrad });
-  return wideOf("dgrad", out);
+  const target = out ? { out } : { outDtype: dtype };
+  return wideOf("dgrad", gemm({ a: w, b: dy, layout: "NN", ...target, ...path, ...dgrad }).out);
 }
 
 /**
@@ -54,15 +53,17 @@ export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<
   const { datapath, dtype, wgrad, weight, fuseWgradAccumulation } = products;
   const options = { a: x, b: dy, layout: "NT", ...(datapath ? { datapath } : {}), ...wgrad } as const;
   if (!fuseWgradAccumulation) {
-    const made = wideOf("wgrad", gemm({ ...options, outDtype: dtype }).out);
-    return castTo(made, weight.own instanceof QuantizedTensor ? dtype : weight.dtype);
+    const dw = wideOf("wgrad", gemm({ ...options, outDtype: dtype }).out);
+    return castTo(dw, weight.localValue instanceof QuantizedTensor ? dtype : weight.dtype);
   }
   const out = weight.mainGrad;
   if (!out)
-    throw new ArgumentError("linear: fuseWgradAccumulation needs a mainGrad on the weight, f32 of its shape");
+    throw new ArgumentError(
+      "linear: with fuseWgradAccumulation the weight needs a mainGrad, an f32 tensor of its shape; set it before the backward pass",
+    );
   requireF32("linear", "mainGrad", out);
-  gemm({ ...options, out, accumulate: !fresh.has(weight) });
-  fresh.delete(weight);
+  gemm({ ...options, out, accumulate: !firstMicrobatchWeights.has(weight) });
+  firstMicrobatchWeights.delete(weight);
   return undefined;
 }
 

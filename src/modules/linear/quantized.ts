@@ -6,32 +6,32 @@ import { castTo } from "../../ops/cast/cast.js";
 import { gemm } from "../../ops/gemm/gemm.js";
 import type { GemmInput } from "../../ops/gemm/operand.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
-import { borrowed } from "../../tape/uses.js";
+import { transientValue } from "../../tape/uses.js";
 import { type Gradient, wideOf } from "../../tape/value.js";
 import { COLUMNWISE, QuantizedTensor, ROWWISE } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { isCached } from "../quantization.js";
-import type { BackwardQuantization } from "../recipe-in-force.js";
-import { isArriving, madeOf } from "../tensor-parallel/rows.js";
+import type { BackwardQuantization } from "../recipe-state.js";
+import { isChunked, resultSpec } from "../tensor-parallel/rows.js";
 import { amaxGroup } from "../tensor-parallel/tensor-parallel.js";
-import { blocksFit, requireFit } from "./fit.js";
+import { blockFitCheck, requireFit } from "./fit.js";
 import { GradientOperand } from "./gradient-operand.js";
 import { InputOperand } from "./input-operand.js";
-import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./parts.js";
+import type { LinearCall, LinearInput, LinearParts, LinearResult, RequiredGradients } from "./parts.js";
 import { biasGradOf, dgradOf, type Products, wgradOf, wideGrad } from "./products.js";
+import { isCached } from "./weight-cache.js";
 import { WeightOperand } from "./weight-operand.js";
 
 /** A call of a linear layer in an enabled autocast region. */
 interface QuantizedCall {
   readonly call: LinearCall;
   readonly region: Region;
-  readonly wanted: WantedGradients;
+  readonly required: RequiredGradients;
   /**
-   * Equal to `wanted`, except in the first run of a recomputed region: that run keeps nothing (`wanted` is false) but its
+   * Equal to `required`, except in the first run of a recomputed region. That run keeps nothing (`required` is false), but its
    * second run will need these gradients.
    */
-  readonly tracked: WantedGradients;
+  readonly tracked: RequiredGradients;
 }
 
 /** A call whose operands are quantized. */
@@ -47,86 +47,97 @@ interface PreparedCall extends QuantizedCall {
  * Runs the forward pass under the recipe of the region. If the layer does not fit the recipe, it throws before anything has
  * changed.
  */
-export function quantizedForward(parts: LinearParts, input: LinearInput, how: QuantizedCall): LinearResult {
-  const { call, region, wanted, tracked } = how;
+export function quantizedForward(
+  parts: LinearParts,
+  input: LinearInput,
+  options: QuantizedCall,
+): LinearResult {
+  const { call, region, required, tracked } = options;
   const { weight, quantization, parallel } = parts;
   const { dtype } = input;
   requireFit(parts, input, region.recipe);
-  const given = input.quantize ? undefined : input.value();
-  if (given instanceof QuantizedTensor && parallel?.gathers("input"))
+  const value = input.quantize ? undefined : input.value();
+  if (value instanceof QuantizedTensor && parallel?.gathers("input"))
     throw new ArgumentError(
-      "linear: the input is quantized, with a scale of this rank alone; under sequenceParallel the layer quantizes it for all ranks, so give it wide",
+      "linear: the input is quantized with the scale of one rank; under sequenceParallel the layer quantizes it for all ranks, so give it in f32, bf16 or f16",
     );
-  quantization.enter(region, weight, blocksFit(parts, { ...input, given }, tracked));
-  const x = new InputOperand(parts, input, given, wanted.wgrad);
+  const check = blockFitCheck(parts, { ...input, inputValue: value }, tracked);
+  quantization.beginForward(region, weight, check);
+  const x = new InputOperand(parts, input, value, required.wgrad);
   // the second run of a recomputed region quantizes a weight again, unless it was cached
-  const w = new WeightOperand(parts, call, (isCached(call) ? tracked : wanted).dgrad);
-  const prepared = { ...how, parts, dtype, x, w };
+  const w = new WeightOperand(parts, call, (isCached(call) ? tracked : required).dgrad);
+  const prepared = { ...options, parts, dtype, x, w };
   const out = fprop(prepared);
-  if (wanted.dgrad) w.keepColumnwise();
-  const by = wanted.dgrad || wanted.wgrad ? quantization.forBackward() : undefined;
+  if (required.dgrad) w.keepColumnwise();
+  const gradQuantization = required.dgrad || required.wgrad ? quantization.forBackward() : undefined;
   x.keepForBackward();
-  const saved = [...x.saved, ...(w.made && wanted.dgrad ? [w.own] : []), ...(by?.saved ?? [])];
-  if (!by) {
-    const backward: LinearResult["backward"] = (grad, _, { summed } = {}) => ({
-      bias: biasGrad(parts, summed ?? grad, dtype),
+  const keepsWeight = w.isTemporary && required.dgrad;
+  const saved = [...x.saved, ...(keepsWeight ? [w.local] : []), ...(gradQuantization?.saved ?? [])];
+  if (!gradQuantization) {
+    const backward: LinearResult["backward"] = (grad, _, { biasSource } = {}) => ({
+      bias: biasGrad(parts, biasSource ?? grad, dtype),
     });
     return { out, saved, backward };
   }
   return {
     out,
     saved,
-    gradQuantizer: () => by.quantizer("gradOutput").setUsage(gradUsage(wanted)),
-    backward: backwardOf(prepared, by),
+    gradQuantizer: () => gradQuantization.quantizer("gradOutput").setUsage(gradUsage(required)),
+    backward: backwardOf(prepared, gradQuantization),
   };
 }
 
 /** Computes the result of the layer. */
 function fprop({ parts, call, region: { recipe }, dtype, x, w }: PreparedCall): Gradient {
   const { bias, quantization, parallel } = parts;
-  const b = bias && wideOf("linear: the bias", borrowed(bias));
-  const fusedBias = b && parallel?.mode !== "row";
-  const added = fusedBias ? { bias: castTo(b, dtype === "f32" ? "bf16" : dtype) } : {};
-  const rowsOfW = w.copies(ROWWISE);
-  const made = madeOf(parallel?.wholeInput(x.shape) ?? x.shape, rowsOfW.shape[0] as number, dtype);
-  const rows = x.rows.arrivals(parallel?.chunksOf("input", x.rows.own, made) ?? 1, ROWWISE);
-  const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) => {
-    const product = (of: GemmInput, into?: Tensor<WideDType>): Tensor<WideDType> => {
-      const target = into ? { out: into } : { outDtype };
-      return wideOf("linear", gemm({ x: of, w: rowsOfW, ...target, ...recipe.fprop, ...added }).out);
+  const b = bias && wideOf("linear: the bias", transientValue(bias));
+  // a row-parallel layer adds the bias after the sum over ranks
+  const isBiasFused = b && parallel?.mode !== "row";
+  const fusedBias = isBiasFused ? { bias: castTo(b, dtype === "f32" ? "bf16" : dtype) } : {};
+  const weight = w.allRows(ROWWISE);
+  const result = resultSpec(parallel?.wholeInput(x.shape) ?? x.shape, weight.shape[0] as number, dtype);
+  const chunks = parallel?.chunksOf("input", x.rows.local, result) ?? 1;
+  const rows = x.rows.gatherInChunks(chunks, ROWWISE);
+  const outputQuantizer = call.fp8Output ? quantization.quantizer("output") : undefined;
+  const out = quantizedProduct(outputQuantizer, dtype, (outDtype) => {
+    const product = (xRows: GemmInput, target?: Tensor<WideDType>): Tensor<WideDType> => {
+      const destination = target ? { out: target } : { outDtype };
+      const options = { ...destination, ...recipe.fprop, ...fusedBias };
+      return wideOf("linear", gemm({ x: xRows, w: weight, ...options }).out);
     };
-    return parallel?.output(rows, product, { ...made, dtype: outDtype }, b) ?? product(x.rows.own);
+    return parallel?.output(rows, product, { ...result, dtype: outDtype }, b) ?? product(x.rows.local);
   });
-  if (isArriving(rows)) x.rows.arrived(ROWWISE);
-  else if (rows !== x.rows.own) rows.dispose();
-  if (rowsOfW !== w.own) rowsOfW.dispose();
+  if (isChunked(rows)) x.rows.releaseChunks(ROWWISE);
+  else if (rows !== x.rows.local) rows.dispose();
+  if (weight !== w.local) weight.dispose();
   return out;
 }
 
-/** The backward pass of a call. `by` quantizes the gradient of the result. */
-function backwardOf(prepared: PreparedCall, by: BackwardQuantization): LinearResult["backward"] {
-  const { parts, region, wanted, dtype, x } = prepared;
+/** Returns the backward pass of a call. `quantization` quantizes the gradient of the result. */
+function backwardOf(prepared: PreparedCall, quantization: BackwardQuantization): LinearResult["backward"] {
+  const { parts, region, required, dtype, x } = prepared;
   const { weight, fuseWgradAccumulation, parallel } = parts;
   const { recipe, group } = region;
   const products = { dtype, weight, fuseWgradAccumulation, dgrad: recipe.dgrad, wgrad: recipe.wgrad };
-  return (grad, pass, given = {}) => {
-    by.enter(pass, amaxGroup(parallel?.group, group));
+  return (grad, pass, traits = {}) => {
+    quantization.registerUpdates(pass, amaxGroup(parallel?.group, group));
     const dy = new GradientOperand(parts, grad, {
-      quantizerOf: (whole) => by.quantizer("gradOutput", whole),
-      usage: gradUsage(wanted),
-      isFused: !given.summed && recipe.kind !== "custom",
-      biasGrad: () => biasGrad(parts, given.summed ?? grad, dtype),
-      given,
+      quantizerOf: (gathered) => quantization.quantizer("gradOutput", gathered),
+      usage: gradUsage(required),
+      isFused: !traits.biasSource && recipe.kind !== "custom",
+      biasGrad: () => biasGrad(parts, traits.biasSource ?? grad, dtype),
+      traits,
       dtype,
     });
-    // where forward products ran beside exchanges, the rows of the input are gathered beside dgrad
-    const ahead = x.rows.isCut && wanted.wgrad && wanted.dgrad ? x.columns(true) : undefined;
-    const dx = wanted.dgrad ? dgrad(prepared, dy, by, products) : undefined;
-    const columnsOfDy = dy.columns();
-    const columnsOfX = ahead ?? (wanted.wgrad ? x.columns(false) : undefined);
-    const dw = columnsOfX && columnsOfDy && wgradOf(columnsOfX.copy, columnsOfDy, products);
+    // if the forward pass overlapped products and gathers, the rows of the input are gathered while dgrad is computed
+    const overlaps = x.rows.isChunked && required.wgrad && required.dgrad;
+    const gatheredInput = overlaps ? x.columnwise(true) : undefined;
+    const dx = required.dgrad ? dgrad(prepared, dy, quantization, products) : undefined;
+    const columnwiseGrad = dy.columnwise();
+    const columnwiseInput = gatheredInput ?? (required.wgrad ? x.columnwise(false) : undefined);
+    const dw = columnwiseInput && columnwiseGrad && wgradOf(columnwiseInput.copy, columnwiseGrad, products);
     dy.free();
-    columnsOfX?.free();
+    columnwiseInput?.free();
     return { x: dx, weight: dw, bias: dy.bias };
   };
 }
@@ -135,35 +146,36 @@ function backwardOf(prepared: PreparedCall, by: BackwardQuantization): LinearRes
 function dgrad(
   { parts: { weight, parallel }, call, dtype, w }: PreparedCall,
   dy: GradientOperand,
-  by: BackwardQuantization,
+  quantization: BackwardQuantization,
   products: Products,
 ): Gradient {
-  const columnsOfW = w.copies(COLUMNWISE);
+  const columnwiseWeight = w.allRows(COLUMNWISE);
   const shape = parallel?.wholeGradOutput(dy.shape) ?? dy.shape;
-  const made = madeOf(shape, weight.shape[1] as number, dtype);
-  const rows = dy.arrivals(parallel?.chunksOf("gradOutput", dy.own, made) ?? 1);
-  const dx = outputOf(call.fp8Grad ? by.quantizer("gradInput") : undefined, dtype, (outDtype) => {
-    const product = (of: Gradient, into?: Tensor<WideDType>): Tensor<WideDType> =>
-      dgradOf(columnsOfW, of, { ...products, dtype: outDtype }, into);
-    return parallel?.gradInput(rows, product, { ...made, dtype: outDtype }) ?? product(dy.own);
+  const result = resultSpec(shape, weight.shape[1] as number, dtype);
+  const rows = dy.gatherInChunks(parallel?.chunksOf("gradOutput", dy.local, result) ?? 1);
+  const inputGradQuantizer = call.fp8Grad ? quantization.quantizer("gradInput") : undefined;
+  const dx = quantizedProduct(inputGradQuantizer, dtype, (outDtype) => {
+    const product = (dyRows: Gradient, target?: Tensor<WideDType>): Tensor<WideDType> =>
+      dgradOf(columnwiseWeight, dyRows, { ...products, dtype: outDtype }, target);
+    return parallel?.gradInput(rows, product, { ...result, dtype: outDtype }) ?? product(dy.local);
   });
-  if (columnsOfW !== w.own) columnsOfW.dispose();
+  if (columnwiseWeight !== w.local) columnwiseWeight.dispose();
   return dx;
 }
 
 /** The copies of the result's gradient that the products of the backward pass read. */
-const gradUsage = ({ dgrad, wgrad }: WantedGradients) => ({ rowwise: dgrad, columnwise: wgrad });
+const gradUsage = ({ dgrad, wgrad }: RequiredGradients) => ({ rowwise: dgrad, columnwise: wgrad });
 
-/** Sums the columns of the result's gradient, if the bias wants that. */
+/** Returns the gradient of the bias, the sums of the columns of `grad`. Returns undefined if the bias needs none. */
 function biasGrad(parts: LinearParts, grad: Gradient, dtype: WideDType): Tensor<WideDType> | undefined {
   return parts.bias?.requiresGrad ? biasGradOf(parts, wideGrad(grad, dtype)) : undefined;
 }
 
 /**
- * Returns a product, quantized if a quantizer is given. Delayed scaling quantizes the f32 product, as a GEMM with FP8 output
+ * Returns a product, quantized if there is a quantizer. Delayed scaling quantizes the f32 product, as a GEMM with FP8 output
  * does; other recipes quantize the product rounded to `dtype` (numerics.md §6.3).
  */
-function outputOf(
+function quantizedProduct(
   quantizer: Quantizer | undefined,
   dtype: WideDType,
   product: (dtype: WideDType) => Tensor<WideDType>,

@@ -1,6 +1,7 @@
 /** The quantized weight of one call of a linear layer. Each rank may store only some of its rows. */
 import { gatherQuantized } from "../../collectives/quantized.js";
 import { isDirectionless } from "../../formats/block.js";
+import type { PendingGather, Sharding } from "../../tape/sharding.js";
 import {
   COLUMNWISE,
   QuantizedTensor,
@@ -8,91 +9,97 @@ import {
   ROWWISE,
   type Usage,
 } from "../../tensor/quantized.js";
-import type { WeightUse } from "../quantization.js";
-import type { Bringing, Sharding } from "../sharding.js";
-import { EarlyWeight, WholeWeight } from "../tensor-parallel/weight-ahead.js";
 import type { LinearParts } from "./parts.js";
+import { PendingQuantizedWeight, PendingWeight } from "./pending-weight.js";
+import type { WeightUse } from "./weight-cache.js";
 
-/** Describes a weight that is quantized as rows of each rank and then gathered. */
-interface Gathering {
-  readonly sharding: Sharding;
-  readonly ops: QuantizerOps;
-}
-
-/** A quantized weight whose rows are gathered for each product, if this rank stores only some of them. */
+/** A quantized weight. If this rank stores only some of its rows, all rows are gathered for each product. */
 export class WeightOperand {
-  /** The tensor that is kept for the backward pass: the whole weight, or this rank's rows. */
-  readonly own: QuantizedTensor;
-  /** Whether this call created `own`. Otherwise the parameter or the cache owns it. */
-  readonly made: boolean;
-  readonly #gathering: Gathering | undefined;
-  /** All rows as the forward product reads them, if they were brought before this call. */
-  #brought: QuantizedTensor | undefined;
+  /** The tensor that is kept for the backward pass: the full weight, or this rank's rows. */
+  readonly local: QuantizedTensor;
+  /** Whether this call created `local`. Otherwise the parameter or the cache owns it. */
+  readonly isTemporary: boolean;
+  /** Set if each rank quantizes its rows and the codes are gathered. */
+  readonly #sharded: { readonly sharding: Sharding; readonly quantizer: QuantizerOps } | undefined;
+  /** The full weight with the copy that the forward product reads, if it was prefetched. */
+  #prefetched: QuantizedTensor | undefined;
 
-  /** `columnwise` says whether the backward pass needs that copy. */
+  /** `columnwise` says whether the backward pass needs the columnwise copy. */
   constructor(parts: LinearParts, use: WeightUse, columnwise: boolean) {
     const { weight, quantization } = parts;
-    const { own, sharding } = weight;
-    const gathers = sharding !== undefined && quantization.quantizesRows(weight);
-    this.made = !(own instanceof QuantizedTensor);
-    const early = gathers && this.made ? earlyOf(parts, sharding, use, columnwise) : undefined;
-    if (own instanceof QuantizedTensor) this.own = own;
-    else if (early) {
-      this.own = early.own;
-      this.#brought = early.whole;
+    const { localValue, sharding } = weight;
+    const gathersCodes = sharding !== undefined && quantization.quantizesRows(weight);
+    this.isTemporary = !(localValue instanceof QuantizedTensor);
+    const prefetched =
+      gathersCodes && this.isTemporary ? takePrefetched(parts, sharding, use, columnwise) : undefined;
+    if (localValue instanceof QuantizedTensor) this.local = localValue;
+    else if (prefetched) {
+      this.local = prefetched.local;
+      this.#prefetched = prefetched.fullWeight;
     } else {
-      // if the codes are the same in both directions, only one copy of the rows is kept
-      const derives = gathers && isDirectionless(quantization.weightQuantizer(weight).spec);
-      this.own = quantization.weight(weight, { ...use, columnwise: columnwise && !derives, gathers });
+      // if rowwise and columnwise codes are the same, the columnwise copy is derived after the all-gather
+      const derives = gathersCodes && isDirectionless(quantization.weightQuantizer(weight).spec);
+      this.local = quantization.weight(weight, {
+        ...use,
+        columnwise: columnwise && !derives,
+        gathersCodes,
+      });
     }
-    if (!gathers) return;
-    const gathering = { sharding, ops: quantization.weightQuantizer(weight) };
-    this.#gathering = gathering;
-    const whole = (usage: Usage) => () => new WholeWeight(this.own, usage, sharding, gathering.ops);
-    if (!this.made) sharding.needs(whole(ROWWISE), "here");
-    if (columnwise) sharding.needs(whole(COLUMNWISE), "backward");
+    if (!gathersCodes) return;
+    const quantizer = quantization.weightQuantizer(weight);
+    this.#sharded = { sharding, quantizer };
+    const startGather = (usage: Usage) => () => new PendingWeight(this.local, usage, sharding, quantizer);
+    if (!this.isTemporary) sharding.registerGather(startGather(ROWWISE), "operation");
+    if (columnwise) sharding.registerGather(startGather(COLUMNWISE), "backward");
   }
 
   /**
-   * Returns all rows, with the copies of `usage`. If rows were gathered, the result is a new tensor, which the caller disposes
-   * of.
+   * Returns all rows, in the copies of `usage`: `local`, or a new tensor if rows were gathered. The caller disposes of a new
+   * one.
    */
-  copies(usage: Usage): QuantizedTensor {
-    const { sharding, ops } = this.#gathering ?? {};
-    if (!sharding || !ops) return this.own;
-    const brought = usage.rowwise ? this.#brought : undefined;
-    this.#brought = undefined;
-    if (brought) return brought;
-    const found = sharding.take((each): each is WholeWeight => isOf(each, this.own, usage));
-    return found?.whole() ?? gatherQuantized(sharding.group, this.own, usage, ops, sharding.rows);
+  allRows(usage: Usage): QuantizedTensor {
+    const { local } = this;
+    const { sharding, quantizer } = this.#sharded ?? {};
+    if (!sharding || !quantizer) return local;
+    const prefetched = usage.rowwise ? this.#prefetched : undefined;
+    this.#prefetched = undefined;
+    if (prefetched) return prefetched;
+    const matches = (each: PendingGather): each is PendingWeight =>
+      each instanceof PendingWeight && each.local === local && each.usage.rowwise === usage.rowwise;
+    return (
+      sharding.takePrefetched(matches)?.take() ??
+      gatherQuantized(sharding.group, local, usage, quantizer, sharding.rowsPerRank)
+    );
   }
 
-  /** Frees the rowwise copy, which the backward pass does not read, unless the columnwise one is derived from it. */
+  /** Frees the rowwise copy, which the backward pass does not read. It is kept if the columnwise copy is derived from it. */
   keepColumnwise(): void {
-    if (this.made && this.own.columnwise) this.own.updateUsage({ rowwise: false });
+    if (this.isTemporary && this.local.columnwise) this.local.updateUsage({ rowwise: false });
   }
 }
 
-function isOf(each: Bringing, own: QuantizedTensor, usage: Usage): boolean {
-  return each instanceof WholeWeight && each.own === own && each.usage.rowwise === usage.rowwise;
-}
-
-/** The weight, if it was quantized and gathered for this call before; next time it will be. */
-function earlyOf(
+/**
+ * Takes the prefetched quantized weight, if there is one and this call would quantize the weight in the same way. Registers the
+ * weight for prefetch before the next run.
+ */
+function takePrefetched(
   { weight, quantization }: LinearParts,
   sharding: Sharding,
   use: WeightUse,
   columnwise: boolean,
-): ReturnType<EarlyWeight["taken"]> | undefined {
-  if (quantization.quantizesAnew(use)) sharding.needs(() => quantization.early(weight, columnwise), "here");
-  const early = sharding.take(
-    (each): each is EarlyWeight => each instanceof EarlyWeight && each.of === quantization,
+): ReturnType<PendingQuantizedWeight["take"]> | undefined {
+  const requantizes = quantization.quantizesWeight(use);
+  if (requantizes)
+    sharding.registerGather(() => quantization.startQuantizing(weight, columnwise), "operation");
+  const pending = sharding.takePrefetched(
+    (each): each is PendingQuantizedWeight =>
+      each instanceof PendingQuantizedWeight && each.quantization === quantization,
   );
-  if (!early) return undefined;
-  if (!quantization.quantizesAnew(use) || !quantization.agrees(early, weight, columnwise)) {
-    early.dispose();
+  if (!pending) return undefined;
+  if (!requantizes || !quantization.matchesCall(pending, weight, columnwise)) {
+    pending.dispose();
     return undefined;
   }
-  quantization.recordEarly(early);
-  return early.taken();
+  quantization.recordAmax(pending);
+  return pending.take();
 }

@@ -1,91 +1,150 @@
 /** The forward and backward pass of a linear layer in high precision. */
 import { ArgumentError, DTypeError } from "../../errors.js";
+import type { DatapathFamily } from "../../formats/datapath.js";
 import { plainDatapath } from "../../functional/datapath.js";
 import { gemm } from "../../ops/gemm/gemm.js";
 import type { GemmInput } from "../../ops/gemm/operand.js";
 import { dequantize } from "../../ops/quantize/dequantize.js";
 import { onSideStream } from "../../ops/side-stream.js";
-import { borrowed } from "../../tape/uses.js";
+import { transientValue } from "../../tape/uses.js";
 import { type Gradient, type Value, wideOf } from "../../tape/value.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { Parameter } from "../parameter.js";
-import { madeOf, WideRows } from "../tensor-parallel/rows.js";
-import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./parts.js";
+import { resultSpec, WideRows } from "../tensor-parallel/rows.js";
+import type {
+  LinearCall,
+  LinearGradients,
+  LinearInput,
+  LinearParts,
+  LinearResult,
+  RequiredGradients,
+} from "./parts.js";
 import { biasGradOf, dgradOf, wgradOf, wideGrad } from "./products.js";
 
+type Wide = Tensor<WideDType>;
+
+/** A call whose input and weight are f32, bf16 or f16. */
+interface WideCall {
+  readonly parts: LinearParts;
+  readonly required: RequiredGradients;
+  readonly dtype: WideDType;
+  readonly datapath: DatapathFamily;
+  readonly x: Wide;
+  readonly w: Wide;
+  /** The number of chunks in which the rows of the input are gathered for the forward product. */
+  readonly chunks: number;
+}
+
 /**
- * Runs the forward pass of a linear layer whose input, weight and bias are of one dtype. What is quantized is dequantized.
+ * Runs the forward pass of a linear layer whose input, weight and bias have one dtype. `value` is the input. Quantized tensors
+ * are dequantized.
  *
  * @throws `ArgumentError` for a call that asks for quantized results, `DTypeError` for tensors of different dtypes.
  */
 export function wideForward(
-  { weight, bias, fuseWgradAccumulation, parallel }: LinearParts,
-  { given, dtype, makes }: LinearInput & { readonly given: Value },
-  { call, wanted }: { readonly call: LinearCall; readonly wanted: WantedGradients },
+  parts: LinearParts,
+  { dtype, createsValue }: LinearInput,
+  {
+    value,
+    call,
+    required,
+  }: { readonly value: Value; readonly call: LinearCall; readonly required: RequiredGradients },
 ): LinearResult {
   if (call.fp8Output || call.fp8Grad)
     throw new ArgumentError("linear: fp8Output and fp8Grad need autocast, whose recipe says how to quantize");
-  if (weight.own instanceof QuantizedTensor && weight.dtype !== dtype)
-    throw new DTypeError(`linear: the input is ${dtype} and the quantized weight stands for ${weight.dtype}`);
-  const x = given instanceof QuantizedTensor ? dequantize(given) : wideOf("linear: the input", given);
+  const { weight, parallel } = parts;
+  const x = wideInput(value, parts, dtype);
+  const w = wideWeight(weight);
+  const result = resultSpec(parallel?.wholeInput(x.shape) ?? x.shape, w.shape[0] as number, dtype);
+  const chunks = parallel?.chunksOf("input", x, result) ?? 1;
+  const datapath = plainDatapath(x.backend, dtype);
+  const prepared = { parts, required, dtype, datapath, x, w, chunks };
+  const keepsInput = required.wgrad && (x !== value || createsValue);
+  const keepsWeight =
+    required.dgrad && weight.localValue instanceof QuantizedTensor && weight.sharding === undefined;
+  return {
+    out: fprop(prepared),
+    saved: [...(keepsInput ? [x] : []), ...(keepsWeight ? [w] : [])],
+    backward: (grad) => backward(prepared, grad),
+  };
+}
+
+/** Returns the input as f32, bf16 or f16. Throws `DTypeError` unless the input and the parameters have one dtype. */
+function wideInput(value: Value, { weight, bias }: LinearParts, dtype: WideDType): Wide {
+  if (weight.localValue instanceof QuantizedTensor && weight.dtype !== dtype)
+    throw new DTypeError(
+      `linear: the input is ${dtype} and the quantized weight dequantizes to ${weight.dtype}; convert the input`,
+    );
+  const x = value instanceof QuantizedTensor ? dequantize(value) : wideOf("linear: the input", value);
   for (const [name, parameter] of [
     ["weight", weight],
     ["bias", bias],
   ] as const) {
     if (parameter && parameter.dtype !== x.dtype)
       throw new DTypeError(
-        `linear: the input is ${x.dtype} and the ${name} ${parameter.dtype}; outside of autocast they must be of one type`,
+        `linear: the input is ${x.dtype} and the ${name} ${parameter.dtype}; outside of autocast they must have one dtype`,
       );
   }
-  const w = wideWeight(weight);
-  const b = bias && wideOf("linear: the bias", borrowed(bias));
-  const datapath = plainDatapath(x.backend, dtype);
-  const rows = new WideRows(parallel?.gathers("input"), x);
-  const fusedBias = b && parallel?.mode !== "row" ? { bias: b } : {};
-  const product = (of: GemmInput, into?: Tensor<WideDType>): Tensor<WideDType> => {
-    const target = into ? { out: into } : { outDtype: dtype };
-    return wideOf("linear", gemm({ x: of, w, datapath, ...target, ...fusedBias }).out);
-  };
-  const made = madeOf(parallel?.wholeInput(x.shape) ?? x.shape, w.shape[0] as number, dtype);
-  const chunks = parallel?.chunksOf("input", x, made) ?? 1;
-  const out = parallel?.output(rows.arrivals(chunks), product, made, b) ?? product(x);
-  const saved = [
-    ...(wanted.wgrad && (x !== given || makes) ? [x] : []),
-    ...(wanted.dgrad && weight.own instanceof QuantizedTensor && !weight.sharding ? [w] : []),
-  ];
-  return {
-    out,
-    saved,
-    backward: (grad) => {
-      const dy = wideGrad(grad, dtype);
-      const products = { datapath, dtype, weight, fuseWgradAccumulation };
-      const columns = (): Tensor<WideDType> => new WideRows(parallel?.gathers("input"), x).whole();
-      const isAhead = chunks > 1 && wanted.wgrad && wanted.dgrad;
-      // the rows of the input are gathered beside dgrad
-      const gathered = isAhead ? onSideStream(x.backend, columns) : undefined;
-      const grads = new WideRows(parallel?.gathers("gradOutput"), dy);
-      let dx: Tensor<WideDType> | undefined;
-      if (wanted.dgrad) {
-        const of = weight.sharding ? wideWeight(weight) : w;
-        const shape = parallel?.wholeGradOutput(dy.shape) ?? dy.shape;
-        const result = madeOf(shape, of.shape[1] as number, dtype);
-        const arriving = grads.arrivals(parallel?.chunksOf("gradOutput", dy, result) ?? 1);
-        const dgrad = (each: Gradient, into?: Tensor<WideDType>) => dgradOf(of, each, products, into);
-        dx = parallel?.gradInput(arriving, dgrad, result) ?? dgrad(dy);
-      }
-      return {
-        x: dx,
-        weight: wanted.wgrad ? wgradOf(gathered ?? columns(), grads.whole(), products) : undefined,
-        bias: biasGradOf({ bias, parallel }, dy),
-      };
-    },
-  };
+  return x;
 }
 
 /** Returns the weight as f32, bf16 or f16. A dequantized weight is freed when the running function returns. */
-function wideWeight(weight: Parameter): Tensor<WideDType> {
-  const value = borrowed(weight);
+function wideWeight(weight: Parameter): Wide {
+  const value = transientValue(weight);
   return value instanceof QuantizedTensor ? dequantize(value) : wideOf("linear: the weight", value);
+}
+
+/** Computes the result of the layer. */
+function fprop({ parts: { bias, parallel }, dtype, datapath, x, w, chunks }: WideCall): Wide {
+  const b = bias && wideOf("linear: the bias", transientValue(bias));
+  // a row-parallel layer adds the bias after the sum over ranks
+  const fusedBias = b && parallel?.mode !== "row" ? { bias: b } : {};
+  const product = (rows: GemmInput, out?: Wide): Wide => {
+    const target = out ? { out } : { outDtype: dtype };
+    return wideOf("linear", gemm({ x: rows, w, datapath, ...target, ...fusedBias }).out);
+  };
+  if (!parallel) return product(x);
+  const result = resultSpec(parallel.wholeInput(x.shape), w.shape[0] as number, dtype);
+  const rows = new WideRows(parallel.gathers("input"), x);
+  return parallel.output(rows.gatherInChunks(chunks), product, result, b);
+}
+
+/** Computes the gradients of a call. */
+function backward(call: WideCall, grad: Gradient): LinearGradients {
+  const { parts, required, dtype, datapath, x, chunks } = call;
+  const { weight, bias, fuseWgradAccumulation, parallel } = parts;
+  const dy = wideGrad(grad, dtype);
+  const products = { datapath, dtype, weight, fuseWgradAccumulation };
+  const gatherInput = (): Wide => new WideRows(parallel?.gathers("input"), x).allRows();
+  // if the forward pass overlapped products and gathers, the rows of the input are gathered while dgrad is computed
+  const overlaps = chunks > 1 && required.wgrad && required.dgrad;
+  const gathered = overlaps ? onSideStream(x.backend, gatherInput) : undefined;
+  const gradRows = new WideRows(parallel?.gathers("gradOutput"), dy);
+  const dx = required.dgrad
+    ? dgrad(call, gradRows, (w, rows, out) => dgradOf(w, rows, products, out))
+    : undefined;
+  return {
+    x: dx,
+    weight: required.wgrad ? wgradOf(gathered ?? gatherInput(), gradRows.allRows(), products) : undefined,
+    bias: biasGradOf({ bias, parallel }, dy),
+  };
+}
+
+/** Computes the gradient of the input by `product`. */
+function dgrad(
+  { parts: { weight, parallel }, dtype, w }: WideCall,
+  gradRows: WideRows,
+  product: (w: Wide, rows: Gradient, out?: Wide) => Wide,
+): Wide {
+  const dy = gradRows.local;
+  // a sharded weight was freed after the forward pass, so it is read again
+  const weightValue = weight.sharding ? wideWeight(weight) : w;
+  const multiply = (rows: Gradient, out?: Wide): Wide => product(weightValue, rows, out);
+  if (!parallel) return multiply(dy);
+  const shape = parallel.wholeGradOutput(dy.shape);
+  const result = resultSpec(shape, weightValue.shape[1] as number, dtype);
+  const rows = gradRows.gatherInChunks(parallel.chunksOf("gradOutput", dy, result));
+  return parallel.gradInput(rows, multiply, result);
 }

@@ -17,15 +17,15 @@ export interface ParallelOptions extends SequenceParallelOptions {
    */
   readonly parallelMode?: ParallelMode | undefined;
   /**
-   * The number of tensors that lie side by side in the columns of a column-parallel result, each of which is divided: 3 for
-   * queries, keys and values. Default 1.
+   * The number of tensors that are concatenated along the columns of a column-parallel result. Each of them is divided
+   * separately: 3 for queries, keys and values. Default 1.
    */
   readonly pieces?: number | undefined;
   /**
-   * Whether rows are cut into two chunks, so that on a GPU one chunk is exchanged while the other is multiplied. The bits do not
-   * change. Rows are exchanged at once if the chunks would not be whole blocks or could not be views. Default: whether a rank has
-   * at least 8192 rows, under `sequenceParallel` in high precision or with scales of tensors, which was measured to be faster.
-   * Requires `group`.
+   * Whether rows are exchanged in two chunks, so that on a GPU one chunk is exchanged while the other is multiplied. The bits
+   * do not change. Rows are exchanged at once if a chunk would not consist of complete blocks or could not be a view. Default:
+   * true where it was measured to be faster, that is, under `sequenceParallel`, with at least 8192 rows on each rank, in high
+   * precision or with per-tensor scales; else false. Requires `group`.
    */
   readonly overlap?: boolean | undefined;
 }
@@ -45,11 +45,11 @@ export function overlapOf(
 ): boolean | undefined {
   if (overlap === undefined || group) return overlap;
   throw new ArgumentError(
-    `${user}: overlap says how the ranks of a group exchange rows; give group, or leave overlap out`,
+    `${user}: overlap is set, which divides the exchange of rows between ranks into chunks; give group, or leave overlap out`,
   );
 }
 
-/** As `groupOf`, for a layer whose weight is divided by rows or by columns. */
+/** Returns the group of a layer whose weight is divided by rows or by columns, as `groupOf` does. */
 export function dividedGroup(
   user: string,
   backend: Backend,
@@ -62,11 +62,11 @@ export function dividedGroup(
     );
   if (group && !parallelMode)
     throw new ArgumentError(
-      `${user}: group is given and parallelMode is not; give "column" or "row", or leave group out`,
+      `${user}: group is set and parallelMode is not; give "column" or "row", or leave group out`,
     );
   if (pieces > 1 && parallelMode !== "column")
     throw new ArgumentError(
-      `${user}: pieces is ${pieces}, and only columns of a result consist of pieces; give parallelMode "column", or leave pieces out`,
+      `${user}: pieces is ${pieces}, which divides the columns of a column-parallel result; give parallelMode "column", or leave pieces out`,
     );
   return groupOf(user, backend, options);
 }

@@ -16,7 +16,7 @@ import {
 } from "../../tensor/quantized.js";
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { type ArrivingChunk, assembled } from "./rows.js";
+import { assembleRows, type GatheredChunk } from "./rows.js";
 
 /** The source of an operand. */
 export interface OperandSource {
@@ -28,112 +28,120 @@ export interface OperandSource {
   readonly wide: () => Tensor<WideDType>;
 }
 
-/** Returns the quantizer of a role: for this rank's part, or for the whole tensor. */
-export type QuantizerOf = (whole: boolean) => Quantizer;
+/** Returns the quantizer of a role. `gathered` says that the tensor consists of the rows of all ranks. */
+export type QuantizerOf = (gathered: boolean) => Quantizer;
 
-/** An operand of which this rank keeps its own rows, and whose rows are gathered for each product. */
+/** A quantized operand. If its rows are divided among ranks, each rank keeps its own rows and gathers all rows for a product. */
 export class RowOperand {
-  /** The quantized tensor that is kept for the backward pass. */
-  readonly own: QuantizedTensor;
-  readonly #gathered: { readonly group: ProcessGroup; readonly quantizer: Quantizer } | undefined;
-  #arriving: readonly ArrivingChunk<QuantizedTensor>[] | undefined;
+  /** The quantized tensor that is kept for the backward pass: this rank's rows, or all rows. */
+  readonly local: QuantizedTensor;
+  /** The ranks that have the other rows. Undefined if `local` has all rows. */
+  readonly #sharded: { readonly group: ProcessGroup; readonly quantizer: Quantizer } | undefined;
+  #chunks: readonly GatheredChunk<QuantizedTensor>[] | undefined;
   #columnwise: QuantizedTensor | undefined;
 
   /** `group` has the ranks whose rows form the operand. It is undefined if this rank has all rows. */
-  constructor(group: ProcessGroup | undefined, quantizerOf: QuantizerOf, usage: Usage, from: OperandSource) {
+  constructor(
+    group: ProcessGroup | undefined,
+    quantizerOf: QuantizerOf,
+    usage: Usage,
+    source: OperandSource,
+  ) {
     if (!group) {
-      this.own = from.quantize(quantizerOf(false).setUsage(usage));
+      this.local = source.quantize(quantizerOf(false).setUsage(usage));
       return;
     }
     const quantizer = quantizerOf(false);
-    if (!areWholeBlocks(quantizer.spec, from.shape)) {
-      this.own = quantizerOf(true).setUsage(usage).quantize(group.allGather(from.wide()));
+    if (!areWholeBlocks(quantizer.spec, source.shape)) {
+      this.local = quantizerOf(true).setUsage(usage).quantize(group.allGather(source.wide()));
       return;
     }
-    requireShared(quantizer);
-    const sent = isDirectionless(quantizer.spec) ? ROWWISE : usage;
-    this.own = from.quantize(quantizer.setUsage(sent));
-    this.#gathered = { group, quantizer };
+    requireSharedAmax(quantizer);
+    const sentUsage = isDirectionless(quantizer.spec) ? ROWWISE : usage;
+    this.local = source.quantize(quantizer.setUsage(sentUsage));
+    this.#sharded = { group, quantizer };
   }
 
-  /** Whether `arrivals` has cut the rows into chunks. */
-  get isCut(): boolean {
-    return this.#arriving !== undefined;
+  /** Whether `gatherInChunks` has divided the rows into chunks. */
+  get isChunked(): boolean {
+    return this.#chunks !== undefined;
   }
 
-  /** Returns all rows, with the copies of `usage`. The result is a new tensor if rows were gathered, else the kept one. */
-  copies(usage: Usage): QuantizedTensor {
-    if (!this.#gathered) return this.own;
-    const { group, quantizer } = this.#gathered;
-    return gatherQuantized(group, this.own, usage, quantizer);
+  /** Returns all rows, in the copies of `usage`: `local`, or a new tensor if rows were gathered. */
+  allRows(usage: Usage): QuantizedTensor {
+    if (!this.#sharded) return this.local;
+    const { group, quantizer } = this.#sharded;
+    return gatherQuantized(group, this.local, usage, quantizer);
   }
 
   /**
-   * Starts the exchange of rows and returns the chunks of the rowwise copy. `arrived` must be called when they have been used. If
-   * there is one chunk only, or if rows would be sent again for the columnwise copy, it returns what `copies` does instead.
+   * Starts to gather the rows and returns the chunks of the rowwise copy. Call `releaseChunks` when they have been used. Returns
+   * `allRows(usage)` instead for one chunk, or if rows would be sent a second time for the columnwise copy.
    */
-  arrivals(chunks: number, usage: Usage): readonly ArrivingChunk<QuantizedTensor>[] | QuantizedTensor {
-    const { own } = this;
-    const isSentOnce = isTensorWide(own.spec.tile) || !isDirectionless(own.spec);
-    if (!this.#gathered || chunks === 1 || (usage.columnwise && !isSentOnce)) return this.copies(usage);
-    const { group } = this.#gathered;
-    const [rows] = asMatrix(own.shape);
-    const arriving = chunksOf(rows, chunks).map((place) => ({
-      place,
-      rows: gatherRowsAside(group, own, place),
+  gatherInChunks(chunks: number, usage: Usage): readonly GatheredChunk<QuantizedTensor>[] | QuantizedTensor {
+    const { local } = this;
+    const isTensorScaled = isTensorWide(local.spec.tile);
+    const sendsTwice = usage.columnwise && !isTensorScaled && isDirectionless(local.spec);
+    if (!this.#sharded || chunks === 1 || sendsTwice) return this.allRows(usage);
+    const { group } = this.#sharded;
+    const [rows] = asMatrix(local.shape);
+    const gathered = chunksOf(rows, chunks).map((range) => ({
+      range,
+      rows: gatherRowsAside(group, local, range),
     }));
-    this.#arriving = arriving;
-    if (usage.columnwise && !isTensorWide(own.spec.tile))
-      this.#columnwise = onSideStream(group.backend, () => this.copies(COLUMNWISE));
-    return arriving;
+    this.#chunks = gathered;
+    if (usage.columnwise && !isTensorScaled)
+      this.#columnwise = onSideStream(group.backend, () => this.allRows(COLUMNWISE));
+    return gathered;
   }
 
-  /** Frees what `arrivals` has brought, and returns all rows in the columnwise copy, if its `usage` has it. */
-  arrived(usage: Usage): QuantizedTensor | undefined {
-    const chunks = this.#arriving ?? [];
-    const whole = usage.columnwise ? (this.#columnwise ?? this.#transposed(chunks)) : undefined;
+  /** Frees the chunks of `gatherInChunks`. Returns all rows in the columnwise copy if `usage` has it. */
+  releaseChunks(usage: Usage): QuantizedTensor | undefined {
+    const chunks = this.#chunks ?? [];
+    const columnwise = usage.columnwise ? (this.#columnwise ?? this.#transposed(chunks)) : undefined;
     for (const { rows } of chunks) rows.dispose();
-    return whole;
+    return columnwise;
   }
 
-  #transposed(chunks: readonly ArrivingChunk<QuantizedTensor>[]): QuantizedTensor {
-    using codes = assembled(
-      chunks.map(({ place, rows }) => ({ place, rows: rows.copy("rowwise").data })),
-      this.#gathered?.group.size ?? 1,
+  /** Derives the columnwise copy of all rows from the chunks of the rowwise copy. */
+  #transposed(chunks: readonly GatheredChunk<QuantizedTensor>[]): QuantizedTensor {
+    using codes = assembleRows(
+      chunks.map(({ range, rows }) => ({ range, rows: rows.copy("rowwise").data })),
+      this.#sharded?.group.size ?? 1,
     );
-    return wholeOfCodes(this.own, codes, COLUMNWISE);
+    return wholeOfCodes(this.local, codes, COLUMNWISE);
   }
 
-  /** Frees everything that is not needed for the columnwise copy. */
+  /** Frees the data that the columnwise copy of all rows does not need. */
   keepColumnwise(): void {
-    if (!this.#gathered || this.own.columnwise) this.own.updateUsage({ rowwise: false });
+    if (!this.#sharded || this.local.columnwise) this.local.updateUsage({ rowwise: false });
   }
 }
 
-/** Returns a tensor that was given quantized. It can only gain the columnwise copy, derived from the rowwise one. */
+/** Returns a quantized input with the copies of a usage. The columnwise copy must follow from the rowwise one. */
 export function withUsage(x: QuantizedTensor, { columnwise }: Usage): QuantizedTensor {
   return columnwise ? x.updateUsage({ columnwise }) : x;
 }
 
 /**
- * Whether no block along M crosses the boundary between two ranks. Otherwise rows are gathered before they are quantized, as in
- * TransformerEngine.
+ * Whether no block along M crosses the boundary between two ranks that have matrices of this shape. Otherwise rows are gathered
+ * before they are quantized, as in TransformerEngine.
  */
 export function areWholeBlocks({ tile, rowScaled }: QuantizeSpec, shape: Shape): boolean {
-  // the amaxes of columns are those of all rows
+  // with rowScaled, the amax of a column depends on the rows of all ranks
   return !rowScaled && (isTensorWide(tile) || asMatrix(shape)[0] % tileSize(tile)[1] === 0);
 }
 
-/** Whether no block along M crosses the boundary between two ranks, given the number of rows of each rank. */
+/** As above, for ranks with these numbers of rows. */
 export function areWholeBlocksOf({ quantizer, tile }: QuantizeSpec, rows: readonly number[]): boolean {
   if (isTensorWide(tile)) return true;
-  const unit = Math.max(tileSize(tile)[1], blockFormat(quantizer).multiple);
+  const blockRows = Math.max(tileSize(tile)[1], blockFormat(quantizer).multiple);
   const last = rows.findLastIndex((count) => count > 0);
-  return rows.every((count, rank) => rank >= last || count % unit === 0);
+  return rows.every((count, rank) => rank >= last || count % blockRows === 0);
 }
 
-/** Throws `ArgumentError` for a custom quantizer with which each rank would scale by its own amax. */
-function requireShared({ spec, shard }: Quantizer): void {
+/** Throws `ArgumentError` for a custom quantizer with which each rank would scale by the amax of its own rows. */
+function requireSharedAmax({ spec, shard }: Quantizer): void {
   if (shard || !usesTensorAmax(spec)) return;
   throw new ArgumentError(
     `linear: sequenceParallel gathers ${spec.quantizer} codes, which need one amax on all ranks; give the custom quantizer { shard: { group, dimension: "rows" } }`,

@@ -1,4 +1,4 @@
-/** Operands of products whose rows are divided among ranks, and products beside the exchange of their rows. */
+/** Operands of products whose rows are divided among ranks, and products that overlap with the exchange of these rows. */
 import { chunksOf, type ReducedRows, type RowRange, reducedByChunks } from "../../collectives/by-chunks.js";
 import type { ProcessGroup } from "../../collectives/group.js";
 import { rowwiseRowsOf } from "../../collectives/quantized.js";
@@ -13,168 +13,177 @@ type Wide = Tensor<WideDType>;
 /** An operand of a product. */
 export type Operand = Wide | QuantizedTensor;
 
-/** Computes the product of these rows. `out`, if given, receives it; else the result is a new tensor. */
+/** Computes the product of these rows. It writes to `out` if that is set, else it returns a new tensor. */
 export type Product = (rows: Operand, out?: Wide) => Wide;
 
-/** The result of a product: its shape and its type. */
-export interface Made {
+/** The shape and dtype of a product's result. */
+export interface ResultSpec {
   readonly shape: Shape;
   readonly dtype: WideDType;
 }
 
-/** The result of the product of x [..., K] and a matrix with so many columns. */
-export function madeOf(shape: Shape, columns: number, dtype: WideDType): Made {
+/** Returns the spec of the product of x, which has `shape` [..., K], and a matrix [K, columns]. */
+export function resultSpec(shape: Shape, columns: number, dtype: WideDType): ResultSpec {
   return { shape: [...shape.slice(0, -1), columns], dtype };
 }
 
-/** The rows that all ranks have at the same place among their own: `rows` has them rank by rank. */
-export interface ArrivingChunk<T = Operand> {
-  readonly place: RowRange;
+/** The rows `range` of every rank's part, concatenated in order of ranks. */
+export interface GatheredChunk<T = Operand> {
+  readonly range: RowRange;
   readonly rows: T;
 }
 
-/** All rows, or chunks of them in the order in which they arrive. */
-export type Rows = Operand | readonly ArrivingChunk[];
+/** All rows of an operand, at once or in chunks. Later chunks may still be in flight on the side stream. */
+export type Rows = Operand | readonly GatheredChunk[];
 
-export function isArriving(rows: Rows): rows is readonly ArrivingChunk[] {
+export function isChunked(rows: Rows): rows is readonly GatheredChunk[] {
   return Array.isArray(rows);
 }
 
-/** The number of chunks of rows. Four took longer on four H200 (docs/distributed.md). */
+/** The number of chunks of rows. Four chunks were slower on four H200 (docs/distributed.md). */
 const CHUNKS = 2;
 
-/** The number of rows of a rank from which on they are cut by default: the number that was measured. */
-const ROWS_TO_CUT = 8192;
+/** The minimum number of rows of a rank that are divided into chunks by default. With 8192 rows it was measured to be faster. */
+const MIN_ROWS_TO_CHUNK = 8192;
 
-/** How rows may be cut. */
-export interface Cut {
-  /** The number of rows that a chunk is a multiple of. */
+/** Decides whether rows are divided into chunks. */
+export interface ChunkLimits {
+  /** The number of rows of a chunk must be a multiple of this. */
   readonly multiple: number;
-  /** What is computed of the rows. */
-  readonly made: Made;
-  /** The option of that name (`ParallelOptions`). */
+  /** The product of the rows. */
+  readonly result: ResultSpec;
+  /** The option `overlap` of `ParallelOptions`. */
   readonly overlap: boolean | undefined;
-  /** Whether rows are cut by default if there are enough of them. */
+  /** Whether the default was measured for this kind of operand. Otherwise it is one chunk. */
   readonly isMeasured: boolean;
 }
 
 /**
- * Returns the number of chunks into which `rows` rows are cut. It is 1 if the chunks would not be whole blocks, or if their part
- * of the result could not be a view.
+ * Returns the number of chunks into which `rows` rows are divided. It is 1 if a chunk would not consist of complete blocks, or if
+ * its part of the result could not be a view.
  */
-export function chunksFor(rows: number, { multiple, made, overlap, isMeasured }: Cut): number {
-  const [, columns] = asMatrix(made.shape);
+export function chunksFor(rows: number, { multiple, result, overlap, isMeasured }: ChunkLimits): number {
+  const [, columns] = asMatrix(result.shape);
   const count = rows / CHUNKS;
   const fits = count > 0 && count % multiple === 0 && columns > 0;
-  const isAligned = fits && byteLength(made.dtype, [count, columns]) % VIEW_ALIGNMENT === 0;
-  return isAligned && (overlap ?? (isMeasured && rows >= ROWS_TO_CUT)) ? CHUNKS : 1;
+  const isAligned = fits && byteLength(result.dtype, [count, columns]) % VIEW_ALIGNMENT === 0;
+  return isAligned && (overlap ?? (isMeasured && rows >= MIN_ROWS_TO_CHUNK)) ? CHUNKS : 1;
 }
 
-/** The number of rows of a block of the rowwise copy: a scale belongs to rows of one block alone. */
+/** Returns the number of rows that share a scale in the rowwise copy. */
 export function rowsOfBlock(x: Operand): number {
   return hasBlocks(x) ? tileSize(x.spec.tile)[0] : 1;
 }
 
-/** Whether an operand is quantized with more scales than one. */
+/** Whether an operand is quantized with a scale for each block. */
 export function hasBlocks(x: Operand): x is QuantizedTensor {
   return x instanceof QuantizedTensor && !isTensorWide(x.spec.tile);
 }
 
-/** Rows in high precision, of which this rank has its own. */
+/** An operand in high precision. If `group` is set, each of its ranks has `local` rows of the operand. */
 export class WideRows {
-  #arriving: readonly ArrivingChunk<Wide>[] | undefined;
-  #whole: Wide | undefined;
+  #chunks: readonly GatheredChunk<Wide>[] | undefined;
+  #allRows: Wide | undefined;
 
   constructor(
     private readonly group: ProcessGroup | undefined,
-    readonly own: Wide,
+    readonly local: Wide,
   ) {}
 
-  /** Starts the exchange of rows in chunks. */
-  arrivals(chunks: number): Rows {
-    const { group, own } = this;
-    if (!group || chunks === 1) return this.whole();
-    const [rows] = asMatrix(own.shape);
-    this.#arriving = chunksOf(rows, chunks).map((place) => {
+  /** Starts to gather the rows in this number of chunks. With one chunk, or without a group, it returns all rows at once. */
+  gatherInChunks(chunks: number): Rows {
+    const { group, local } = this;
+    if (!group || chunks === 1) return this.allRows();
+    const [rows] = asMatrix(local.shape);
+    const gathered = chunksOf(rows, chunks).map((range) => {
       const gather = (): Wide => {
-        using part = rowsOf(own, place) as Wide;
+        using part = rowsOf(local, range) as Wide;
         return group.allGather(part);
       };
-      return { place, rows: onSideStream(own.backend, gather) };
+      return { range, rows: onSideStream(local.backend, gather) };
     });
-    return this.#arriving;
+    this.#chunks = gathered;
+    return gathered;
   }
 
-  /** Returns all rows. The result is a new tensor if rows were gathered, else the own one. */
-  whole(): Wide {
-    const { group, own } = this;
-    if (!group) return own;
-    this.#whole ??= this.#arriving ? this.#assembled(this.#arriving, group.size) : group.allGather(own);
-    return this.#whole;
+  /** Returns all rows: `local`, or a new tensor if rows were gathered. */
+  allRows(): Wide {
+    const { group, local } = this;
+    if (!group) return local;
+    this.#allRows ??= this.#chunks ? this.#assemble(this.#chunks, group.size) : group.allGather(local);
+    return this.#allRows;
   }
 
-  #assembled(chunks: readonly ArrivingChunk<Wide>[], ranks: number): Wide {
-    const [first = 0, ...rest] = this.own.shape;
-    const whole = assembled(chunks, ranks).reshape([first * ranks, ...rest]) as Wide;
+  #assemble(chunks: readonly GatheredChunk<Wide>[], ranks: number): Wide {
+    const [first = 0, ...rest] = this.local.shape;
+    const allRows = assembleRows(chunks, ranks).reshape([first * ranks, ...rest]) as Wide;
     for (const { rows } of chunks) rows.dispose();
-    return whole;
+    return allRows;
   }
 }
 
-/** All rows in their order. */
-export function assembled(chunks: readonly ArrivingChunk<Tensor>[], ranks: number): Tensor {
-  const { backend, dtype, shape } = (chunks[0] as ArrivingChunk<Tensor>).rows;
+/** Returns the number of rows of each rank's part. */
+function rowsPerRank(chunks: readonly GatheredChunk<unknown>[]): number {
+  return chunks.reduce((sum, { range: { count } }) => sum + count, 0);
+}
+
+/** Copies the rows of all chunks to one tensor, in order of ranks. */
+export function assembleRows(chunks: readonly GatheredChunk<Tensor>[], ranks: number): Tensor {
+  const { backend, dtype, shape } = (chunks[0] as GatheredChunk<Tensor>).rows;
   const [, columns] = asMatrix(shape);
-  const own = chunks.reduce((sum, { place: { count } }) => sum + count, 0);
-  const out = new Tensor(backend, dtype, [ranks * own, columns]);
-  for (const { place, rows } of chunks) {
+  const perRank = rowsPerRank(chunks);
+  const out = new Tensor(backend, dtype, [ranks * perRank, columns]);
+  for (const { range, rows } of chunks) {
     for (let rank = 0; rank < ranks; rank++) {
-      using part = viewOrSlice(rows, rank * place.count * columns, [place.count, columns]);
-      out.paste(part, (rank * own + place.first) * columns);
+      using part = viewOrSlice(rows, rank * range.count * columns, [range.count, columns]);
+      out.paste(part, (rank * perRank + range.first) * columns);
     }
   }
   return out;
 }
 
-/** Computes the product of all rows, or of each chunk as it arrives. */
-export function productOf(rows: Rows, product: Product, { shape, dtype }: Made): Wide {
-  if (!isArriving(rows)) return product(rows);
-  const [one] = rows as readonly [ArrivingChunk];
-  const out = new Tensor(one.rows.backend, dtype, shape);
-  const [all, columns] = asMatrix(shape);
-  const own = rows.reduce((sum, { place: { count } }) => sum + count, 0);
+/** Computes the product of all rows. The product of a chunk starts as soon as the chunk is gathered. */
+export function productOf(rows: Rows, product: Product, { shape, dtype }: ResultSpec): Wide {
+  if (!isChunked(rows)) return product(rows);
+  const [{ rows: firstChunk }] = rows as readonly [GatheredChunk];
+  const out = new Tensor(firstChunk.backend, dtype, shape);
+  const [allRows, columns] = asMatrix(shape);
+  const perRank = rowsPerRank(rows);
   for (const {
-    place: { first, count },
+    range: { first, count },
     rows: chunk,
   } of rows) {
-    for (let rank = 0; rank < all / own; rank++) {
+    for (let rank = 0; rank < allRows / perRank; rank++) {
       using part = rowsOf(chunk, { first: rank * count, count });
-      using into = out.view((rank * own + first) * columns, [count, columns]);
-      product(part, into);
+      using target = out.view((rank * perRank + first) * columns, [count, columns]);
+      product(part, target);
     }
   }
   return out;
 }
 
-/** Computes the product of x and reduces it over the ranks in chunks: each rank gets its rows of the sum, or all of them. */
+/**
+ * Computes the product of x in chunks and sums each chunk over the ranks while the next is computed. Each rank gets its rows of
+ * the sum with `scatters`, else all rows.
+ */
 export function reducedProduct(
   group: ProcessGroup,
   x: Operand,
   product: Product,
-  how: Omit<ReducedRows, "make">,
+  options: Omit<ReducedRows, "make">,
 ): Wide {
-  const make = (rows: RowRange, out: Wide): void => {
-    using part = rowsOf(x, rows);
+  const make = (range: RowRange, out: Wide): void => {
+    using part = rowsOf(x, range);
     product(part, out);
   };
-  const [first = 0, ...rest] = how.shape;
-  const own = how.scatters ? first / group.size : first;
-  return reducedByChunks(group, { ...how, make }).reshape([own, ...rest]);
+  const [first = 0, ...rest] = options.shape;
+  const resultRows = options.scatters ? first / group.size : first;
+  return reducedByChunks(group, { ...options, make }).reshape([resultRows, ...rest]);
 }
 
-/** Rows of an operand, as a matrix. */
-function rowsOf(x: Operand, rows: RowRange): Operand {
-  if (x instanceof QuantizedTensor) return rowwiseRowsOf(x, rows);
+/** Returns rows of an operand, as a matrix. */
+function rowsOf(x: Operand, range: RowRange): Operand {
+  if (x instanceof QuantizedTensor) return rowwiseRowsOf(x, range);
   const [, columns] = asMatrix(x.shape);
-  return viewOrSlice(x, rows.first * columns, [rows.count, columns]);
+  return viewOrSlice(x, range.first * columns, [range.count, columns]);
 }

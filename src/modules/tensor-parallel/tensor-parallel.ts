@@ -1,4 +1,4 @@
-/** A linear layer that is divided among ranks: each rank's part, and the collective operations around its products. */
+/** A linear layer that is divided among ranks: each rank's part, and the collectives around its products. */
 import type { ProcessGroup } from "../../collectives/group.js";
 import { ShapeError } from "../../errors.js";
 import { summed } from "../../functional/ranks.js";
@@ -14,11 +14,11 @@ import type { ParallelMode } from "./options.js";
 import {
   chunksFor,
   hasBlocks,
-  isArriving,
-  type Made,
+  isChunked,
   type Operand,
   type Product,
   productOf,
+  type ResultSpec,
   type Rows,
   reducedProduct,
   rowsOfBlock,
@@ -58,11 +58,11 @@ export class TensorParallel {
      * before a gated activation.
      */
     readonly pieces = 1,
-    /** The option of that name (`ParallelOptions`). */
+    /** The option `overlap` of `ParallelOptions`. */
     private readonly overlap?: boolean,
   ) {}
 
-  /** Returns the part of a role's tensor that this rank quantizes, or undefined if it has the whole tensor. */
+  /** Returns the part of a role's tensor that this rank quantizes, or undefined if it has the full tensor. */
   shard(role: Role): Shard | undefined {
     const { group, pieces } = this;
     const divided = DIVIDED[this.mode][role];
@@ -76,7 +76,7 @@ export class TensorParallel {
     );
   }
 
-  /** Returns the group among which the rows of a role's tensor are gathered before a product, or undefined if they are not. */
+  /** Returns the group from whose ranks the rows of a role's tensor are gathered for a product. Undefined if they are not. */
   gathers(role: "input" | "gradOutput"): ProcessGroup | undefined {
     return this.sequence && DIVIDED[this.mode][role] === "sequence" ? this.group : undefined;
   }
@@ -95,43 +95,45 @@ export class TensorParallel {
     );
   }
 
-  /** Returns the shape of the input that the rows of all ranks form. */
+  /** Returns the shape of the input of all ranks. `shape` is the shape of this rank's input. */
   wholeInput(shape: Shape): Shape {
-    return this.#whole("input", shape);
+    return this.#shapeOfAll("input", shape);
   }
 
-  /** Returns the shape of the gradient of the result that the rows of all ranks form. */
+  /** Returns the shape of the result's gradient of all ranks. `shape` is the shape of this rank's gradient. */
   wholeGradOutput(shape: Shape): Shape {
-    return this.#whole("gradOutput", shape);
+    return this.#shapeOfAll("gradOutput", shape);
   }
 
-  #whole(role: "input" | "gradOutput", shape: Shape): Shape {
+  #shapeOfAll(role: "input" | "gradOutput", shape: Shape): Shape {
     const group = this.gathers(role);
     return group ? [(shape[0] as number) * group.size, ...shape.slice(1)] : shape;
   }
 
-  /** The number of chunks in which the rows of this role's tensor, of which this rank has `own`, are gathered for a product. */
-  chunksOf(role: "input" | "gradOutput", own: Operand, made: Made): number {
+  /**
+   * Returns the number of chunks in which the rows of a role's tensor are gathered for a product. `local` is this rank's part.
+   */
+  chunksOf(role: "input" | "gradOutput", local: Operand, result: ResultSpec): number {
     const { overlap } = this;
-    const cut = { multiple: rowsOfBlock(own), made, overlap, isMeasured: !hasBlocks(own) };
-    return this.gathers(role) ? chunksFor(asMatrix(own.shape)[0], cut) : 1;
+    const limits = { multiple: rowsOfBlock(local), result, overlap, isMeasured: !hasBlocks(local) };
+    return this.gathers(role) ? chunksFor(asMatrix(local.shape)[0], limits) : 1;
   }
 
   /** Computes the result of the layer. The bias of a row-parallel layer is added after the sum over ranks. */
-  output(x: Rows, product: Product, made: Made, bias: Wide | undefined): Wide {
-    if (this.mode === "column") return productOf(x, product, made);
-    const sum = this.#summed(x, product, made);
+  output(x: Rows, product: Product, result: ResultSpec, bias: Wide | undefined): Wide {
+    if (this.mode === "column") return productOf(x, product, result);
+    const sum = this.#sumOfProducts(x, product, result);
     return bias ? addRow(sum, bias) : sum;
   }
 
   /** Computes the gradient of the input. */
-  gradInput(dy: Rows, product: Product, made: Made): Wide {
-    return this.mode === "column" ? this.#summed(dy, product, made) : productOf(dy, product, made);
+  gradInput(dy: Rows, product: Product, result: ResultSpec): Wide {
+    return this.mode === "column" ? this.#sumOfProducts(dy, product, result) : productOf(dy, product, result);
   }
 
   /** Computes the gradient of the bias from this rank's column sums. */
-  gradBias(own: Wide, dtype: WideDType): Wide {
-    return castTo(this.gathers("gradOutput") ? sumOverRows(this.group, own) : own, dtype);
+  gradBias(sums: Wide, dtype: WideDType): Wide {
+    return castTo(this.gathers("gradOutput") ? sumOverRanks(this.group, sums) : sums, dtype);
   }
 
   /** Returns the dtype in which `gradBias` expects the column sums. */
@@ -139,52 +141,57 @@ export class TensorParallel {
     return this.gathers("gradOutput") ? "f32" : dtype;
   }
 
-  #summed(x: Rows, product: Product, made: Made): Wide {
+  /** Sums the products of all ranks. Under `sequence` each rank gets its rows of the sum, else all rows. */
+  #sumOfProducts(x: Rows, product: Product, result: ResultSpec): Wide {
     const { group, sequence, overlap } = this;
-    if (!isArriving(x)) {
-      const [rows] = asMatrix(made.shape);
-      const own = sequence ? rows / group.size : rows;
+    if (!isChunked(x)) {
+      const [rows] = asMatrix(result.shape);
+      const resultRows = sequence ? rows / group.size : rows;
       const isMeasured = sequence && !hasBlocks(x);
-      const chunks = chunksFor(own, { multiple: rowsOfBlock(x), made, overlap, isMeasured });
-      if (chunks > 1) return reducedProduct(group, x, product, { ...made, chunks, scatters: sequence });
+      const chunks = chunksFor(resultRows, { multiple: rowsOfBlock(x), result, overlap, isMeasured });
+      if (chunks > 1) return reducedProduct(group, x, product, { ...result, chunks, scatters: sequence });
     }
-    return summed(group, productOf(x, product, made), sequence);
+    return summed(group, productOf(x, product, result), sequence);
   }
 }
 
-/** Sums the gradients of a parameter that all ranks share, each for its own rows. The result replaces the gradient. */
-export function sumOverRows(group: ProcessGroup, own: Wide): Wide {
-  return summed(group, own);
+/**
+ * Sums the gradients of a parameter over ranks that have different rows of the activations. The sum is written to `grad`, which
+ * is returned.
+ */
+export function sumOverRanks(group: ProcessGroup, grad: Wide): Wide {
+  return summed(group, grad);
 }
 
 /** Adds the row [N] to each row of x [..., N]: one f32 addition per element, rounded to the dtype of x. */
 function addRow(x: Wide, row: Wide): Wide {
   const columns = row.size;
   const rows = columns === 0 ? 0 : elementCount(x.shape) / columns;
-  const everywhere = embedding(row.reshape([1, columns]), zeros(x.backend, "i32", [rows]));
-  return add(x, everywhere.reshape(x.shape), { outDtype: x.dtype, out: x });
+  const repeated = embedding(row.reshape([1, columns]), zeros(x.backend, "i32", [rows]));
+  return add(x, repeated.reshape(x.shape), { outDtype: x.dtype, out: x });
 }
 
-const composed = new WeakMap<ProcessGroup, WeakMap<AmaxReductionGroup, AmaxReductionGroup>>();
+/** The groups that `amaxGroup` has combined from a layer's group and a region's group. */
+const combinedGroups = new WeakMap<ProcessGroup, WeakMap<AmaxReductionGroup, AmaxReductionGroup>>();
 
 /**
- * Returns the ranks over which the amaxes of a divided layer are reduced: the ranks of the layer's group and those of the
- * region's group. It returns the same object for the same pair of groups, so that their updates are reduced together.
+ * Returns the group over which the amaxes of a divided layer are reduced: the ranks of the layer's group and of the region's
+ * group. It returns the same object for the same two groups, so that their updates are reduced together.
  */
 export function amaxGroup(
-  own: ProcessGroup | undefined,
-  region: AmaxReductionGroup | undefined,
+  layerGroup: ProcessGroup | undefined,
+  regionGroup: AmaxReductionGroup | undefined,
 ): AmaxReductionGroup | undefined {
-  if (!own || !region || own === region) return own ?? region;
-  const known = composed.get(own) ?? new WeakMap<AmaxReductionGroup, AmaxReductionGroup>();
-  composed.set(own, known);
-  const both = known.get(region) ?? {
-    size: own.size * region.size,
+  if (!layerGroup || !regionGroup || layerGroup === regionGroup) return layerGroup ?? regionGroup;
+  const byRegion = combinedGroups.get(layerGroup) ?? new WeakMap<AmaxReductionGroup, AmaxReductionGroup>();
+  combinedGroups.set(layerGroup, byRegion);
+  const combined = byRegion.get(regionGroup) ?? {
+    size: layerGroup.size * regionGroup.size,
     reduceMax(tensors: readonly Tensor<"f32">[]) {
-      own.reduceMax(tensors);
-      if (region.size > 1) region.reduceMax(tensors);
+      layerGroup.reduceMax(tensors);
+      if (regionGroup.size > 1) regionGroup.reduceMax(tensors);
     },
   };
-  known.set(region, both);
-  return both;
+  byRegion.set(regionGroup, combined);
+  return combined;
 }

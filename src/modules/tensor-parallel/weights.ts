@@ -1,11 +1,11 @@
-/** A rank's part of a weight. */
+/** Division of a weight among ranks: the shape, the position and the values of each rank's part. */
 import { ShapeError } from "../../errors.js";
 import { partAlong, type TensorPart } from "../../tensor/part.js";
 import type { Parameter } from "../parameter.js";
 import type { ParallelMode } from "./options.js";
 import type { TensorParallel } from "./tensor-parallel.js";
 
-/** For each mode, the size that it divides: the axis in [N, K] and the size's name. */
+/** For each mode, the dimension of [N, K] that it divides, and the name of its size. */
 const SIZES: Readonly<Record<ParallelMode, readonly [axis: 0 | 1, name: string]>> = {
   column: [0, "outFeatures"],
   row: [1, "inFeatures"],
@@ -33,34 +33,34 @@ export function partShape(
 export function divideWeight(
   weight: Parameter,
   { group, mode, pieces }: TensorParallel,
-  whole: readonly [out: number, inward: number],
+  fullShape: readonly [out: number, inward: number],
 ): void {
   const [axis] = SIZES[mode];
   const count = mode === "column" ? pieces : 1;
-  const each = whole[axis] / count / group.size;
-  weight.divideAmong({
+  const size = fullShape[axis] / count / group.size;
+  weight.setRankParts({
     group,
     axis,
     partOf: (rank) =>
       partAlong(
-        whole,
+        fullShape,
         axis,
         Array.from({ length: count }, (_, piece) => {
-          const begin = (piece * group.size + rank) * each;
-          return [begin, begin + each] as const;
+          const begin = (piece * group.size + rank) * size;
+          return [begin, begin + size] as const;
         }),
       ),
   });
 }
 
-/** Records in the bias of a weight that is divided by rows that it is divided as these. */
+/** Records in the bias of a weight that is divided by rows which part of it each rank has: the same rows. */
 export function divideBias(bias: Parameter, { ranks }: Parameter): void {
   if (!ranks) return;
   const partOf = (rank: number): TensorPart => {
     const { shape, ranges } = ranks.partOf(rank);
     return { shape: shape.slice(0, 1), ranges: ranges.slice(0, 1) };
   };
-  bias.divideAmong({ group: ranks.group, axis: 0, partOf });
+  bias.setRankParts({ group: ranks.group, axis: 0, partOf });
 }
 
 /** Returns a rank's part of the values of a weight [N, K]. */
@@ -70,19 +70,19 @@ export function partValues(
   [out, inward]: readonly [out: number, inward: number],
 ): Float32Array {
   if (mode === "column") {
-    const each = (out / pieces / size) * inward;
-    const own = new Float32Array(values.length / size);
+    const count = (out / pieces / size) * inward;
+    const part = new Float32Array(values.length / size);
     for (let piece = 0; piece < pieces; piece++) {
-      const begin = (piece * size + rank) * each;
-      own.set(values.subarray(begin, begin + each), piece * each);
+      const begin = (piece * size + rank) * count;
+      part.set(values.subarray(begin, begin + count), piece * count);
     }
-    return own;
+    return part;
   }
-  const each = inward / size;
-  const own = new Float32Array(out * each);
+  const columns = inward / size;
+  const part = new Float32Array(out * columns);
   for (let row = 0; row < out; row++) {
-    const begin = row * inward + rank * each;
-    own.set(values.subarray(begin, begin + each), row * each);
+    const begin = row * inward + rank * columns;
+    part.set(values.subarray(begin, begin + columns), row * columns);
   }
-  return own;
+  return part;
 }

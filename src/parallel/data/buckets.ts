@@ -7,13 +7,16 @@ import { disown } from "../../tensor/scope.js";
 import { byteLength, elementCount, type WideDType } from "../../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../../tensor/tensor.js";
 
-/** The bytes that are exchanged together by default: of gradients at most so many, except for one that alone has more. */
+/** The default maximum number of bytes of a bucket. A single larger gradient has a bucket of its own. */
 export const BUCKET_BYTES = 25 * 2 ** 20;
 
 /** A gradient in a bucket. */
 export interface Member {
   readonly parameter: Parameter;
-  /** The consecutive parts of the gradient: the number of elements of each, and the index of its first element in its section. */
+  /**
+   * The consecutive parts of the gradient, one in each section: the number of elements, and the index of the first in the
+   * section.
+   */
   readonly parts: readonly { readonly count: number; readonly first: number }[];
 }
 
@@ -21,7 +24,7 @@ export interface Member {
 export interface Bucket {
   readonly dtype: WideDType;
   readonly members: readonly Member[];
-  /** The number of elements of each section, including the padding. A section has one part of every gradient. */
+  /** The number of elements of each section, including the padding. Each section has one part of every gradient. */
   readonly sizes: readonly number[];
 }
 
@@ -43,8 +46,8 @@ export function gradientOf(parameter: Parameter): Tensor<WideDType> | undefined 
   return mainGrad;
 }
 
-/** A gradient that is in one section, as a whole. */
-const WHOLE = (parameter: Parameter): readonly number[] => [elementCount(parameter.shape)];
+/** The default of `countsOf` in `bucketsOf`: one section, which has the full gradient. */
+const oneSection = (parameter: Parameter): readonly number[] => [elementCount(parameter.shape)];
 
 /**
  * Divides parameters into buckets. A bucket has one dtype and at most `bytes` bytes, or a single larger gradient. The last
@@ -54,7 +57,7 @@ const WHOLE = (parameter: Parameter): readonly number[] => [elementCount(paramet
 export function bucketsOf(
   parameters: readonly Parameter[],
   bytes: number,
-  countsOf: (parameter: Parameter) => readonly number[] = WHOLE,
+  countsOf: (parameter: Parameter) => readonly number[] = oneSection,
 ): readonly Bucket[] {
   const buckets: Bucket[] = [];
   for (const parameter of [...parameters].reverse()) {
@@ -70,9 +73,9 @@ export function bucketsOf(
     if (last && last.dtype === dtype && byteLength(dtype, [size]) <= bytes) {
       buckets[buckets.length - 1] = { dtype, members: [...last.members, { parameter, parts }], sizes };
     } else {
-      const alone = parts.map(({ count }) => ({ count, first: 0 }));
-      const counts = alone.map(({ count }) => count);
-      buckets.push({ dtype, members: [{ parameter, parts: alone }], sizes: counts });
+      const firstParts = parts.map(({ count }) => ({ count, first: 0 }));
+      const counts = parts.map(({ count }) => count);
+      buckets.push({ dtype, members: [{ parameter, parts: firstParts }], sizes: counts });
     }
   }
   return buckets;
@@ -90,13 +93,13 @@ export function packed(
   for (const grad of grads)
     if (grad.dtype !== dtype)
       throw new DTypeError(
-        `${user}: a gradient is ${grad.dtype}; that of a ${dtype} parameter must be ${dtype}, as on other ranks`,
+        `${user}: a gradient is ${grad.dtype}; the gradient of a ${dtype} parameter must be ${dtype}, as on other ranks; return one from the custom operation`,
       );
-  const [only, another] = grads;
+  const [firstGrad, secondGrad] = grads;
   const size = sizes.reduce((total, each) => total + each, 0);
-  if (only && !another)
-    return { flat: only.reshape([size]), owned: members[0]?.parameter.mainGrad !== undefined };
-  const flat = zeros((only as Tensor).backend, dtype, [size]);
+  if (firstGrad && !secondGrad)
+    return { flat: firstGrad.reshape([size]), owned: members[0]?.parameter.mainGrad !== undefined };
+  const flat = zeros((firstGrad as Tensor).backend, dtype, [size]);
   for (const [i, { parts }] of members.entries()) {
     const grad = grads[i] as Tensor<WideDType>;
     let [from, section] = [0, 0];
@@ -110,8 +113,8 @@ export function packed(
 }
 
 /**
- * Gives each parameter of a bucket its part of `flat`. A `grad` becomes a view that no scope owns; a `mainGrad` is overwritten in
- * place.
+ * Sets the gradient of each parameter of a bucket to its part of `flat`. A `grad` becomes a view that no scope owns; a
+ * `mainGrad` is overwritten in place.
  */
 export function unpack({ members }: Bucket, flat: Tensor<WideDType>): void {
   for (const { parameter, parts } of members) {

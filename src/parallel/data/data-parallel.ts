@@ -1,5 +1,5 @@
 /**
- * Data parallelism: each rank computes gradients from its own samples, and all ranks update with the sum or mean of these
+ * Data parallelism: each rank computes gradients from its own samples, and all ranks step with the sum or mean of these
  * gradients.
  */
 import type { ProcessGroup } from "../../collectives/group.js";
@@ -20,9 +20,12 @@ import { BUCKET_BYTES, type Bucket, bucketsOf, gradientOf, packed, unpack } from
 export interface DataParallelOptions {
   /** How the gradients of all ranks are combined. "mean" is the sum multiplied by f32(1 / ranks). Default "mean". */
   readonly reduction?: "mean" | "sum" | undefined;
-  /** The maximum number of bytes of gradients that are reduced together. A larger gradient is reduced alone. Default 25 MiB. */
+  /**
+   * The maximum number of bytes of gradients that are reduced together. A larger gradient has a bucket of its own. Default 25
+   * MiB.
+   */
   readonly bucketBytes?: number | undefined;
-  /** The algorithm and order of the sums. Default ranked, with which bits do not depend on the buckets. */
+  /** The algorithm and order of the sums. Default ranked; its bits do not depend on the buckets. */
   readonly plan?: SumOrder | undefined;
 }
 
@@ -33,7 +36,7 @@ const checkOptions = optionsOf<DataParallelOptions>({
 });
 
 /** The state of the buckets during one backward pass. */
-interface Reducing {
+interface PassState {
   readonly pass: HookedPass;
   readonly buckets: readonly Bucket[];
   /** The parameters whose gradients the pass has completed. */
@@ -44,18 +47,18 @@ interface Reducing {
 }
 
 /** The groups over which the gradient of a parameter is reduced. */
-const groupsOf = new WeakMap<Parameter, Set<ProcessGroup>>();
+const groupsByParameter = new WeakMap<Parameter, Set<ProcessGroup>>();
 
 /** Whether a `DataParallel` reduces the gradient of a parameter. */
 export function isReduced(parameter: Parameter): boolean {
-  return (groupsOf.get(parameter)?.size ?? 0) > 0;
+  return (groupsByParameter.get(parameter)?.size ?? 0) > 0;
 }
 
 /** Returns why the gradient of a parameter cannot be reduced over a group, or undefined if it can. */
 function refusal(parameter: Parameter, group: ProcessGroup): string | undefined {
   if (parameter.sharding) return "is divided by fullyShard, which reduces its gradient";
-  if (groupsOf.get(parameter)?.has(group))
-    return "has a gradient that another DataParallel reduces over this group already; dispose of that one first";
+  if (groupsByParameter.get(parameter)?.has(group))
+    return "has a gradient that another DataParallel already reduces over this group; dispose of the other one first";
   return undefined;
 }
 
@@ -63,22 +66,24 @@ function refusal(parameter: Parameter, group: ProcessGroup): string | undefined 
  * Reduces the gradients of a module over a group, as PyTorch's DistributedDataParallel does. In a backward pass, a bucket is
  * reduced as soon as all of its gradients are complete and the buckets before it were reduced. After the pass, each parameter's
  * `grad` (or `mainGrad`) is combined over all ranks: the sum by `plan`, rounded to the dtype of the gradient, and under "mean"
- * multiplied by f32(1 / ranks). With f32 gradients, "sum" and the ranked plan, the result is bitwise equal to that of one process
- * that adds the gradients of the ranks' samples in order of ranks. If a parameter has both, `grad` is first added to `mainGrad`.
+ * multiplied by f32(1 / ranks). With f32 gradients, "sum" and the ranked plan, the result is bitwise equal to the result of one
+ * process that adds the gradients of the ranks' samples in order of ranks. If a parameter has both, `grad` is first added to
+ * `mainGrad`.
  *
- * Every rank must create the module with the same initial values, for example from the same seed or by `broadcastParameters`, and
- * must use the same parameters in each pass. A pass reduces the contents of `grad` at its end. Therefore run all microbatches
- * except the last inside `noSync`, and release gradients before the next step.
+ * Every rank must create the module with the same initial values, for example from the same seed or by `broadcastParameters`,
+ * and must use the same parameters in each pass. A pass reduces the contents of `grad` at its end. Therefore run all
+ * microbatches except the last inside `noSync`, and release gradients before the next step.
  *
- * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, for a group on another backend, and
- * for a module that has a parameter whose gradient `fullyShard`, or another `DataParallel` over the same group, reduces.
+ * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a group on another
+ * backend, and for a module with a parameter whose gradient `fullyShard`, or another `DataParallel` over the same group,
+ * reduces.
  */
 export class DataParallel {
   readonly #plan: SumOrder | undefined;
   readonly #reduction: "mean" | "sum";
   readonly #bucketBytes: number;
   readonly #handles = new Map<Parameter, HookHandle>();
-  #reducing: Reducing | undefined;
+  #passState: PassState | undefined;
   readonly #synchronization = new Synchronization();
 
   constructor(
@@ -90,11 +95,11 @@ export class DataParallel {
   ) {
     checkModule("DataParallel", "module", module);
     checkGroup("DataParallel", "group", group);
-    const given = checkOptions("DataParallel", options);
+    const ownOptions = checkOptions("DataParallel", options);
     requireSameBackend("DataParallel", module, group);
-    this.#plan = given.plan;
-    this.#reduction = given.reduction ?? "mean";
-    this.#bucketBytes = given.bucketBytes ?? BUCKET_BYTES;
+    this.#plan = ownOptions.plan;
+    this.#reduction = ownOptions.reduction ?? "mean";
+    this.#bucketBytes = ownOptions.bucketBytes ?? BUCKET_BYTES;
     for (const [name, parameter] of module.namedParameters()) {
       const reason = refusal(parameter, group);
       if (reason) throw new ArgumentError(`DataParallel: ${name} ${reason}`);
@@ -102,7 +107,7 @@ export class DataParallel {
     for (const parameter of module.parameters()) {
       const complete = (_: unknown, pass: HookedPass): void => this.#complete(parameter, pass);
       this.#handles.set(parameter, parameter.registerPostAccumulateGradHook(complete));
-      groupsOf.set(parameter, (groupsOf.get(parameter) ?? new Set()).add(group));
+      groupsByParameter.set(parameter, (groupsByParameter.get(parameter) ?? new Set()).add(group));
     }
   }
 
@@ -113,14 +118,14 @@ export class DataParallel {
    * @throws `ArgumentError` for a body that is not a function or is async; rethrows what the body throws.
    */
   noSync<R>(body: () => R): R {
-    return this.#synchronization.suspended(body);
+    return this.#synchronization.suspend(body);
   }
 
   /** Stops reducing gradients. It does not dispose of the module or the group. A second call does nothing. */
   dispose(): void {
     for (const [parameter, { remove }] of this.#handles) {
       remove();
-      groupsOf.get(parameter)?.delete(this.group);
+      groupsByParameter.get(parameter)?.delete(this.group);
     }
     this.#handles.clear();
   }
@@ -132,31 +137,31 @@ export class DataParallel {
 
   #complete(parameter: Parameter, pass: HookedPass): void {
     if (!this.#synchronization.isOn || !gradientOf(parameter)) return;
-    const reducing = this.#reducing?.pass === pass ? this.#reducing : this.#begin(pass);
-    reducing.ready.add(parameter);
+    const state = this.#passState?.pass === pass ? this.#passState : this.#beginPass(pass);
+    state.ready.add(parameter);
     const isReady = ({ members }: Bucket): boolean =>
-      members.every(({ parameter }) => reducing.ready.has(parameter));
-    for (let next = this.#nextOf(reducing); next && isReady(next); next = this.#nextOf(reducing)) {
-      reducing.next++;
-      this.#reduce(next, reducing.names);
+      members.every(({ parameter }) => state.ready.has(parameter));
+    for (let next = this.#nextBucket(state); next && isReady(next); next = this.#nextBucket(state)) {
+      state.next++;
+      this.#reduce(next, state.names);
     }
   }
 
-  #nextOf({ buckets, next }: Reducing): Bucket | undefined {
+  #nextBucket({ buckets, next }: PassState): Bucket | undefined {
     return buckets[next];
   }
 
-  #begin(pass: HookedPass): Reducing {
+  #beginPass(pass: HookedPass): PassState {
     const named = Array.from(
       this.module.namedParameters(),
       ([name, parameter]) => [parameter, name] as const,
     );
     const names = new Map(named.filter(([{ requiresGrad }]) => requiresGrad));
     const buckets = bucketsOf([...names.keys()], this.#bucketBytes);
-    const reducing = { pass, buckets, ready: new Set<Parameter>(), names, next: 0 };
-    pass.atEnd(() => this.#end(reducing));
-    this.#reducing = reducing;
-    return reducing;
+    const state = { pass, buckets, ready: new Set<Parameter>(), names, next: 0 };
+    pass.atEnd(() => this.#endPass(state));
+    this.#passState = state;
+    return state;
   }
 
   /** Reduces a bucket, concurrently with the rest of the backward pass. */
@@ -166,20 +171,20 @@ export class DataParallel {
     onSideStream(group.backend, () => {
       using _ = new Scope();
       const { flat, owned } = packed("DataParallel", bucket);
-      const how = { reduction: this.#reduction, plan: this.#plan, out: owned ? flat : undefined };
+      const options = { reduction: this.#reduction, plan: this.#plan, out: owned ? flat : undefined };
       unpack(
         bucket,
-        group.saying(`gradients of ${all}`, () => group.allReduce(flat, how)),
+        group.saying(`gradients of ${all}`, () => group.allReduce(flat, options)),
       );
     });
   }
 
   /** Aborts the group if the pass has not reached every parameter, because the other ranks would wait for its gradients. */
-  #end({ ready }: Reducing): void {
-    this.#reducing = undefined;
+  #endPass({ ready }: PassState): void {
+    this.#passState = undefined;
     for (const [name, parameter] of this.module.namedParameters()) {
       if (!parameter.requiresGrad || ready.has(parameter)) continue;
-      const reason = `the backward pass did not reach ${name}; set requiresGrad of it to false on every rank, or use it in every pass`;
+      const reason = `the backward pass did not reach ${name}; set its requiresGrad to false on every rank, or use it in every pass`;
       this.group.abort(reason);
       throw new ArgumentError(`DataParallel: ${reason}`);
     }
@@ -187,13 +192,13 @@ export class DataParallel {
 }
 
 /**
- * Overwrites the parameters of a module by those of rank `root`: values, codes and scales. The values before quantization that
- * `quantizedModelInit` may keep are not copied.
+ * Overwrites the parameters of a module by the parameters of rank `root`: values, codes and scales. The values before
+ * quantization that `quantizedModelInit` may keep are not copied.
  *
- * @throws `ArgumentError` for what is not a module or a group, for a group on another backend, for a root that is not a rank of
- * the group, and for parameters that `fullyShard` has divided; `DisposedError` for a group that was disposed of.
- * @throws `DistributedError` for ranks with different parts of a parameter (`Parameter.part`), as those of tensor parallelism
- * have, and for a group that has failed.
+ * @throws `ArgumentError` for an argument that is not a module or a group, for a group on another backend, for a root that is
+ * not a rank of the group, and for parameters that `fullyShard` has divided; `DisposedError` for a group that was disposed of.
+ * @throws `DistributedError` for ranks with different parts of a parameter (`Parameter.part`), as under tensor parallelism, and
+ * for a group that has failed.
  */
 export function broadcastParameters(module: Module, group: ProcessGroup, root = 0): void {
   checkModule("broadcastParameters", "module", module);
@@ -202,10 +207,10 @@ export function broadcastParameters(module: Module, group: ProcessGroup, root = 
   for (const [name, { sharding }] of module.namedParameters())
     if (sharding)
       throw new ArgumentError(
-        `broadcastParameters: ${name} is divided by fullyShard, so each rank has other rows of it; call it before`,
+        `broadcastParameters: ${name} is divided by fullyShard, so each rank has other rows of it; call broadcastParameters before fullyShard`,
       );
   for (const [name, { value, part }] of module.namedParameters()) {
-    // ranks that have other parts of a parameter disagree
+    // ranks with different parts of a parameter have different subjects, so that the group throws
     const subject = part ? `${name}, part ${JSON.stringify(part.ranges)}` : name;
     group.saying(subject, () => {
       for (const each of membersOf(value)) group.broadcast(each, { root, out: each });

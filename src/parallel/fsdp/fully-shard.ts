@@ -24,8 +24,8 @@ export interface FullyShardOptions {
   /** The algorithm and order of the sums. Default ranked. */
   readonly plan?: SumOrder | undefined;
   /**
-   * The number of rows of each rank is a multiple of this, except that of the last ranks. Quantized codes can be gathered only if
-   * no block crosses the boundary between ranks: use 128 for block-scaled FP8, 32 for MXFP8 and 16 for NVFP4. Default 1, as in
+   * The number of rows of each rank is a multiple of this, except on the last ranks. Quantized codes can be gathered only if no
+   * block crosses the boundary between ranks: use 128 for block-scaled FP8, 32 for MXFP8 and 16 for NVFP4. Default 1, as in
    * PyTorch.
    */
   readonly rowMultiple?: number | undefined;
@@ -53,11 +53,11 @@ export class FullySharded {
   ) {
     const prefetch = new Prefetch(group);
     this.#shards = orDispose(
-      (made) =>
+      (created) =>
         new Map(
           Array.from(module.namedParameters(), ([name, parameter]) => {
             const shard = new ShardedParameter(parameter, { name, group, rowMultiple, prefetch });
-            made.push(shard);
+            created.push(shard);
             return [parameter, shard];
           }),
         ),
@@ -69,13 +69,13 @@ export class FullySharded {
     );
     for (const [parameter, shard] of this.#shards) {
       const { highPrecisionInitVal: values } = parameter;
-      const [first, count] = [shard.firstRow * shard.unit, shard.own.shape[0] as number];
+      const [first, count] = [shard.firstRow * shard.rowSize, shard.localValue.shape[0] as number];
       parameter.part = shard.part;
-      parameter.divide(shard, values?.slice(first, first + count * shard.unit));
+      parameter.setSharding(shard, values?.slice(first, first + count * shard.rowSize));
       parameter.registerPostAccumulateGradHook((_, pass) => {
         if (parameter.mainGrad)
           throw new ArgumentError(
-            "fullyShard: a parameter has a mainGrad, which would hold the gradient of all rows; leave fuseWgradAccumulation out",
+            "fullyShard: a parameter has a mainGrad, which would hold the gradient of all rows; leave out fuseWgradAccumulation and mainGrad",
           );
         if (this.#synchronization.isOn) grads.complete(parameter, pass);
       });
@@ -83,50 +83,52 @@ export class FullySharded {
   }
 
   /**
-   * Runs `body` without reducing gradients: its backward passes accumulate this rank's gradients of whole parameters, and the
-   * next pass outside `body` adds to them before it reduces. Without `noSync`, each pass reduces its gradients and adds them to
-   * the gradients of this rank's rows. That takes less memory and more communication, and the order of additions differs.
+   * Runs `body` without reducing gradients. Its backward passes accumulate this rank's gradients of full parameters, and the next
+   * pass outside `body` adds to them before it reduces. Without `noSync`, each pass reduces its gradients and adds them to the
+   * gradients of this rank's rows. That takes less memory and more communication, and the order of additions differs.
    *
    * @throws `ArgumentError` for a body that is not a function or is async; rethrows what the body throws.
    */
   noSync<R>(body: () => R): R {
-    return this.#synchronization.suspended(body);
+    return this.#synchronization.suspend(body);
   }
 
   /**
-   * Returns the number of rows of a parameter that each rank has. Throws `ArgumentError` for what is not a parameter of the
-   * module.
+   * Returns the number of rows of a parameter that each rank has. Throws `ArgumentError` for an argument that is not a parameter
+   * of the module.
    */
   rowsOf(parameter: Parameter): readonly number[] {
-    return this.#shardOf("rowsOf", parameter).rows;
+    return this.#shardOf("rowsOf", parameter).rowsPerRank;
   }
 
   /**
-   * Gathers a whole tensor from the rows of all ranks. `own` is this rank's rows of a gradient, a master parameter or an
-   * optimizer state of the parameter. The result has the shape of the whole parameter; the caller disposes of it. All ranks must
+   * Gathers a full tensor from the rows of all ranks. `own` is this rank's rows of a gradient, a master parameter or an
+   * optimizer state of the parameter. The result has the shape of the full parameter; the caller disposes of it. All ranks must
    * call it.
    *
-   * @throws `ArgumentError` for what is not a parameter of the module and for a tensor of another backend, `DTypeError` for what
-   * is not a tensor, `ShapeError` for a tensor that does not have the shape of this rank's rows, `DisposedError` for a disposed
-   * tensor.
+   * @throws `ArgumentError` for an argument that is not a parameter of the module and for a tensor of another backend,
+   * `DTypeError` for an argument that is not a tensor, `ShapeError` for a tensor that does not have the shape of this rank's
+   * rows, `DisposedError` for a disposed tensor.
    * @throws `DistributedError` for a group that has failed.
    */
   gather<T extends Tensor>(parameter: Parameter, own: T): T {
     const shard = this.#shardOf("gather", parameter);
     const source = requireTensor("gather", "own", own);
-    requireShape("gather", "own", source, shard.own.shape);
+    requireShape("gather", "own", source, shard.localValue.shape);
     if (source.backend !== this.group.backend)
       throw new ArgumentError(
         "gather: own is on another backend than the group; move it by data() and tensor()",
       );
-    return shard.whole(own);
+    return shard.gatherRows(own);
   }
 
   #shardOf(user: string, parameter: Parameter): ShardedParameter {
     checkParameter(user, "parameter", parameter);
     const shard = this.#shards.get(parameter);
     if (shard) return shard;
-    throw new ArgumentError(`${user}: the parameter is none of the module that was sharded; give one of it`);
+    throw new ArgumentError(
+      `${user}: the parameter does not belong to the sharded module; give one of module.parameters()`,
+    );
   }
 }
 
@@ -134,34 +136,36 @@ export class FullySharded {
 function refusal(parameter: Parameter): string | undefined {
   const { sharding, grad, mainGrad, value, quantizer, fusesAccumulation } = parameter;
   if (isReduced(parameter))
-    return "has a gradient that a DataParallel reduces, which fullyShard would do; dispose of that one first";
+    return "has a gradient that a DataParallel reduces, and fullyShard reduces it too; dispose of the DataParallel first";
   if (sharding) return "is sharded already; shard each module once";
   if (fusesAccumulation)
-    return "is the weight of a layer with fuseWgradAccumulation, whose mainGrad would hold the gradient of all rows; make the layer without it";
+    return "is the weight of a layer with fuseWgradAccumulation, whose mainGrad would hold the gradient of all rows; create the layer without it";
   if (grad || mainGrad)
     return "has a gradient of all rows; shard the module before the first pass, without mainGrad";
   if (value instanceof QuantizedTensor && value.spec.rowScaled)
-    return "is quantized with an amax for each row and column (rowScaled), which cannot be divided; make the module without it";
+    return "is quantized with an amax for each row and column (rowScaled), which depends on the rows of all ranks; create the module without rowScaled";
   if (value instanceof QuantizedTensor && !quantizer)
-    return "was quantized outside of quantizedModelInit, so nobody knows how to quantize its rows; make the module inside";
+    return "was quantized outside of quantizedModelInit, so its quantizer is unknown; create the module in quantizedModelInit";
   return undefined;
 }
 
 /**
  * Divides the parameters of a module among the ranks of a group, along their first dimension, as PyTorch's `fully_shard` does.
- * Afterwards `value` and `grad` of a parameter, its f32 master and the state of new optimizers contain this rank's rows. Each
- * operation that uses a parameter, forward or backward, gathers the whole parameter and frees it when the operation has run. The
- * weight of a linear layer under a recipe is quantized before it is gathered, as a part of the whole weight, so that codes and
- * scales are sent. If a block crosses the boundary between ranks, and with custom quantizers, the parameter is gathered in its
- * own dtype. When a gradient is complete, a backward pass replaces it by this rank's rows of the sum or mean over all ranks.
+ * Afterwards `value` and `grad` of a parameter, its f32 master and the state of new optimizers contain this rank's rows.
  *
- * Parameters, optimizer states and losses are bitwise equal to those of `DataParallel` with the same number of ranks and a ranked
+ * Each operation that uses a parameter, forward or backward, unshards it before it runs and reshards it afterwards. Parameters
+ * of the next operation are prefetched, so that at most the parameters of two operations are resident. The weight of a linear
+ * layer under a recipe is quantized before it is gathered, as a part of the full weight, so that codes and scales are sent. If
+ * a block crosses the boundary between ranks, and with custom quantizers, the parameter is gathered in its own dtype. When a
+ * backward pass has completed a gradient, it replaces it by this rank's rows of the sum or mean over all ranks.
+ *
+ * Parameters, optimizer states and losses have the same bits as under `DataParallel` with the same number of ranks and a ranked
  * plan. Every rank must create the module with the same values and use the same parameters in each pass.
  *
- * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, for a group on another backend, and
- * for a module that has a parameter which is already sharded, has a gradient or a `mainGrad`, is the weight of a layer with
- * `fuseWgradAccumulation`, has a gradient that a `DataParallel` reduces, is quantized with `rowScaled`, or was quantized outside
- * of `quantizedModelInit`. In each case nothing has changed.
+ * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a group on another
+ * backend, and for a module with a parameter that is already sharded, has a gradient or a `mainGrad`, is the weight of a layer
+ * with `fuseWgradAccumulation`, has a gradient that a `DataParallel` reduces, is quantized with `rowScaled`, or was quantized
+ * outside of `quantizedModelInit`. In each case nothing has changed.
  */
 export function fullyShard(
   module: Module,
@@ -170,11 +174,11 @@ export function fullyShard(
 ): FullySharded {
   checkModule("fullyShard", "module", module);
   checkGroup("fullyShard", "group", group);
-  const given = checkOptions("fullyShard", options);
+  const ownOptions = checkOptions("fullyShard", options);
   requireSameBackend("fullyShard", module, group);
   for (const [name, parameter] of module.namedParameters()) {
     const reason = refusal(parameter);
     if (reason) throw new ArgumentError(`fullyShard: ${name} ${reason}`);
   }
-  return new FullySharded(module, group, given);
+  return new FullySharded(module, group, ownOptions);
 }

@@ -1,29 +1,28 @@
-/** Gradients of whole parameters become those of each rank's rows, module by module, while the backward pass goes on. */
+/** Reduces and scatters gradients of full parameters, module by module, while the backward pass continues. */
 import type { ProcessGroup } from "../../collectives/group.js";
 import type { SumOrder } from "../../collectives/plan.js";
 import type { Parameter } from "../../modules/parameter.js";
 import { onSideStream } from "../../ops/side-stream.js";
 import type { HookedPass } from "../../tape/hooks.js";
 import { Scope } from "../../tensor/scope.js";
-import type { Shape } from "../../tensor/shape.js";
 import { BUCKET_BYTES, bucketsOf, packed } from "../data/buckets.js";
 import type { ShardedParameter } from "./sharded-parameter.js";
 
 /** How gradients are reduced. */
-export interface Reduction {
+export interface ReductionOptions {
   readonly group: ProcessGroup;
   readonly plan: SumOrder | undefined;
   readonly reduction: "mean" | "sum";
 }
 
-/** The parameters of one module. */
+/** The parameters of one module, whose gradients are reduced together. */
 class GradientGroup {
-  /** Those whose gradient the pass has completed. */
+  /** The parameters whose gradient the pass has completed. */
   readonly ready = new Set<Parameter>();
 
   constructor(
     private readonly shards: ReadonlyMap<Parameter, ShardedParameter>,
-    private readonly reduction: Reduction,
+    private readonly options: ReductionOptions,
   ) {}
 
   /** Whether the pass has completed all gradients. */
@@ -31,13 +30,13 @@ class GradientGroup {
     return [...this.shards.keys()].every((each) => !each.requiresGrad || this.ready.has(each));
   }
 
-  /** Reduces the gradients that are those of whole parameters. */
+  /** Reduces the gradients that are not reduced yet. */
   reduce(): void {
     const shardOf = (parameter: Parameter): ShardedParameter =>
       this.shards.get(parameter) as ShardedParameter;
-    const complete = [...this.shards.keys()].filter((each) => shardOf(each).isComplete);
-    const { group, plan, reduction } = this.reduction;
-    for (const bucket of bucketsOf(complete, BUCKET_BYTES, (each) => shardOf(each).counts))
+    const unreduced = [...this.shards.keys()].filter((each) => shardOf(each).hasFullGrad);
+    const { group, plan, reduction } = this.options;
+    for (const bucket of bucketsOf(unreduced, BUCKET_BYTES, (each) => shardOf(each).elementsPerRank))
       onSideStream(group.backend, () => {
         using _ = new Scope();
         const { flat } = packed("fullyShard", bucket);
@@ -46,9 +45,11 @@ class GradientGroup {
           group.reduceScatter(flat, { reduction, rows: bucket.sizes, plan }),
         );
         for (const { parameter, parts } of bucket.members) {
-          const { own } = shardOf(parameter);
-          const first = parts[group.rank]?.first ?? 0;
-          shardOf(parameter).reduced(reduced.view(own.shape.includes(0) ? 0 : first, own.shape as Shape));
+          const shard = shardOf(parameter);
+          const { shape } = shard.localValue;
+          // an empty part may begin after the end of its section
+          const first = shape.includes(0) ? 0 : (parts[group.rank]?.first ?? 0);
+          shard.setReducedGrad(reduced.view(first, shape));
         }
       });
   }
@@ -60,25 +61,25 @@ export class ReduceGrads {
   readonly #groupOf: ReadonlyMap<Parameter, GradientGroup>;
   #pass: HookedPass | undefined;
 
-  /** `grouped` are the parameters of each module. */
+  /** `grouped` has the parameters of each module. */
   constructor(
     grouped: readonly (readonly Parameter[])[],
     shardOf: (parameter: Parameter) => ShardedParameter,
-    reduction: Reduction,
+    options: ReductionOptions,
   ) {
-    const made = grouped.map((parameters) => {
+    const entries = grouped.map((parameters) => {
       const shards = new Map(parameters.map((each) => [each, shardOf(each)] as const));
-      return { parameters, group: new GradientGroup(shards, reduction) };
+      return { parameters, group: new GradientGroup(shards, options) };
     });
-    this.#groups = made.map(({ group }) => group);
+    this.#groups = entries.map(({ group }) => group);
     this.#groupOf = new Map(
-      made.flatMap(({ parameters, group }) => parameters.map((each) => [each, group] as const)),
+      entries.flatMap(({ parameters, group }) => parameters.map((each) => [each, group] as const)),
     );
   }
 
   /**
-   * The pass has completed the gradient of a parameter. Those of a module are reduced when it has completed all of them, and at
-   * its end those of modules of which it has not reached everything.
+   * Records that the pass has completed the gradient of a parameter. The gradients of a module are reduced when the pass has
+   * completed all of them, or else at the end of the pass.
    */
   complete(parameter: Parameter, pass: HookedPass): void {
     if (this.#pass !== pass) this.#begin(pass);

@@ -1,11 +1,11 @@
-/** A parameter whose rows are distributed over ranks. The whole parameter is gathered while an operation uses it. */
+/** A parameter whose rows are divided among ranks. The full parameter is resident only while an operation uses it. */
 import type { GatherRequest, ProcessGroup } from "../../collectives/group.js";
 import { quantizedGather, rowsOfQuantized } from "../../collectives/quantized.js";
 import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../formats/block.js";
-import { type Parameter, persistent } from "../../modules/parameter.js";
-import type { Bringing, Need, Sharding, WeightQuantizer } from "../../modules/sharding.js";
+import { type Parameter, persistent, type WeightQuantizer } from "../../modules/parameter.js";
 import { add } from "../../ops/elementwise/operators.gen.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
+import type { PendingGather, Sharding, StartGather } from "../../tape/sharding.js";
 import type { Operation } from "../../tape/uses.js";
 import { membersOf, type Value } from "../../tape/value.js";
 import { rowsOfPart, type TensorPart, wholePart } from "../../tensor/part.js";
@@ -16,15 +16,15 @@ import { REVIVE, type Tensor } from "../../tensor/tensor.js";
 import type { Prefetch } from "./prefetch.js";
 
 /**
- * Returns the number of rows of each rank. All ranks get the same number, except the last ones, which get fewer or none, as with
- * `torch.chunk`. Every number except that of the last rows is a multiple of `multiple`.
+ * Divides rows among `size` ranks. All ranks get the same number, except the last ones, which get fewer or none, as with
+ * `torch.chunk`. Each number is a multiple of `multiple`, except the last that is not 0.
  */
-function rowsOfRanks(rows: number, size: number, multiple: number): readonly number[] {
-  const each = Math.max(1, Math.ceil(Math.ceil(rows / size) / multiple)) * multiple;
-  return Array.from({ length: size }, (_, rank) => Math.min(each, Math.max(0, rows - each * rank)));
+function divideRows(rows: number, size: number, multiple: number): readonly number[] {
+  const perRank = Math.max(1, Math.ceil(Math.ceil(rows / size) / multiple)) * multiple;
+  return Array.from({ length: size }, (_, rank) => Math.min(perRank, Math.max(0, rows - perRank * rank)));
 }
 
-/** Returns the number of rows that must stay on one rank: those of a block of a quantized weight. */
+/** Returns the number of rows in a block of a quantized weight, which must stay on one rank, or 1 for other values. */
 export function blockRows(value: Value): number {
   if (!(value instanceof QuantizedTensor)) return 1;
   const { quantizer, tile } = value.spec;
@@ -33,202 +33,215 @@ export function blockRows(value: Value): number {
   return isTensorWide(tile) ? multiple : Math.max(multiple, tileSize(tile)[1]);
 }
 
-/** Returns the least common multiple. */
-function common(a: number, b: number): number {
+function leastCommonMultiple(a: number, b: number): number {
   let [x, y] = [a, b];
   while (y > 0) [x, y] = [y, x % y];
   return (a / x) * b;
 }
 
-/** How a parameter is to be divided. */
-export interface Division {
+/** How `fullyShard` shards a parameter. */
+export interface ShardOptions {
   /** The name of the parameter in the module. */
   readonly name: string;
   readonly group: ProcessGroup;
+  /** The option of `fullyShard`. */
   readonly rowMultiple: number;
-  /** That of the module. */
+  /** Shared by all parameters of the module. */
   readonly prefetch: Prefetch;
 }
 
-/** The whole of a parameter, brought before the operation that reads it. */
-class WholeParameter implements Bringing {
-  #whole: Value | undefined;
-  #made: ReturnType<ShardedParameter["gathering"]>["whole"] | undefined;
+/** The tensors that an all-gather of a parameter exchanges, and how they form the full parameter. */
+interface GatherPlan {
+  readonly requests: readonly GatherRequest[];
+  readonly assemble: (gathered: readonly Tensor[]) => Value;
+}
 
-  constructor(readonly of: ShardedParameter) {}
+/** A prefetched all-gather of a parameter in its own dtype, or of its codes and scales if it is quantized. */
+class PendingParameter implements PendingGather {
+  #assemble: GatherPlan["assemble"] | undefined;
+  #fullValue: Value | undefined;
+
+  constructor(readonly parameter: ShardedParameter) {}
 
   requests(): readonly GatherRequest[] {
-    const { requests, whole } = this.of.gathering();
-    this.#made = whole;
+    const { requests, assemble } = this.parameter.gatherPlan();
+    this.#assemble = assemble;
     return requests;
   }
 
-  arrive(gathered: readonly Tensor[]): void {
-    this.#whole = this.#made && persistent(this.#made(gathered));
+  complete(gathered: readonly Tensor[]): void {
+    this.#fullValue = this.#assemble && persistent(this.#assemble(gathered));
   }
 
-  whole(): Value {
-    const whole = this.#whole as Value;
-    for (const member of membersOf(whole)) adopt(member);
-    return whole;
+  /** Returns the full parameter. The open scope owns it. */
+  take(): Value {
+    const fullValue = this.#fullValue as Value;
+    for (const member of membersOf(fullValue)) adopt(member);
+    return fullValue;
   }
 
   dispose(): void {
-    this.#whole?.dispose();
+    this.#fullValue?.dispose();
   }
 }
 
+/** This rank's rows of a parameter. It unshards the parameter when an operation begins to read it, and reshards it afterwards. */
 export class ShardedParameter implements Sharding {
   readonly name: string;
   readonly group: ProcessGroup;
-  /** Where this rank's rows are in the whole parameter, which may itself be divided among ranks of another group. */
+  /** The position of this rank's rows in the full parameter. Tensor parallelism may have divided that parameter before. */
   readonly part: TensorPart;
-  readonly shape: Shape;
-  readonly rows: readonly number[];
-  readonly own: Value;
-  /** One entry for each running use: whether an operation read the handle during that use. */
-  readonly #lent: boolean[] = [];
-  readonly #ops: Quantizer | undefined;
+  readonly fullShape: Shape;
+  readonly rowsPerRank: readonly number[];
+  readonly localValue: Value;
+  /** For each running use: whether the operation has called `unshard`, so that it may keep the handle. */
+  readonly #handleReads: boolean[] = [];
+  readonly #quantizer: Quantizer | undefined;
   readonly #parameter: Parameter;
   readonly #prefetch: Prefetch;
-  readonly #need: Need = () => new WholeParameter(this);
-  /** The handle of the whole parameter. It has memory only while the parameter is used. */
-  #whole: Tensor | undefined;
-  #wholeQuantized: QuantizedTensor | undefined;
-  /** The gradient of this rank's rows from earlier passes, while a gradient of the whole parameter is accumulated. */
-  #earlier: Tensor<WideDType> | undefined;
-  /** Whether the parameter's `grad` is already reduced to this rank's rows. */
+  readonly #startGather: StartGather = () => new PendingParameter(this);
+  /** The handle of the full parameter. Operations may keep it; it has memory only while the parameter is used. */
+  #fullTensor: Tensor | undefined;
+  #fullQuantized: QuantizedTensor | undefined;
+  /** The reduced gradient of earlier passes, while the full gradient of the current pass is accumulated in `grad`. */
+  #earlierGrad: Tensor<WideDType> | undefined;
+  /** Whether the parameter's `grad` is reduced to this rank's rows. */
   #isReduced = false;
 
-  /** Copies this rank's rows. The parameter is not changed. If it is quantized, its quantizer must be known. */
-  constructor(parameter: Parameter, { name, group, rowMultiple, prefetch }: Division) {
+  /** Copies this rank's rows. The parameter is not changed. A quantized parameter must have a `quantizer`. */
+  constructor(parameter: Parameter, { name, group, rowMultiple, prefetch }: ShardOptions) {
     const { value, shape } = parameter;
     this.name = name;
     this.group = group;
     this.#prefetch = prefetch;
-    prefetch.add(this);
+    prefetch.addLeaf(this);
     this.#parameter = parameter;
-    this.shape = shape;
-    this.rows = rowsOfRanks(shape[0] ?? 1, group.size, common(rowMultiple, blockRows(value)));
-    const [first, count] = [this.firstRow, this.rows[group.rank] as number];
-    this.part = rowsOfPart(parameter.part ?? wholePart(shape.length === 0 ? [1] : shape), [
-      first,
-      first + count,
-    ]);
+    this.fullShape = shape;
+    const multiple = leastCommonMultiple(rowMultiple, blockRows(value));
+    this.rowsPerRank = divideRows(shape[0] ?? 1, group.size, multiple);
+    const [first, count] = [this.firstRow, this.rowsPerRank[group.rank] as number];
+    const fullPart = parameter.part ?? wholePart(shape.length === 0 ? [1] : shape);
+    this.part = rowsOfPart(fullPart, [first, first + count]);
     using scope = new Scope();
     if (value instanceof QuantizedTensor) {
-      const ops = (parameter.quantizer as WeightQuantizer)({ group, dimension: "rows" });
-      this.#ops = ops;
-      this.own = persistent(scope.keep(rowsOfQuantized(value, { first, count }, ops)));
+      const quantizer = (parameter.quantizer as WeightQuantizer)({ group, dimension: "rows" });
+      this.#quantizer = quantizer;
+      this.localValue = persistent(scope.keep(rowsOfQuantized(value, { first, count }, quantizer)));
     } else {
-      this.own = persistent(scope.keep(value.slice(first * this.unit, this.#shapeOf(count))));
+      const rows = value.slice(first * this.rowSize, [count, ...shape.slice(1)]);
+      this.localValue = persistent(scope.keep(rows));
     }
   }
 
   /** The number of elements of a row. */
-  get unit(): number {
-    return elementCount(this.shape.slice(1));
+  get rowSize(): number {
+    return elementCount(this.fullShape.slice(1));
   }
 
   /** The index of this rank's first row. */
   get firstRow(): number {
-    return this.rows.slice(0, this.group.rank).reduce((total, count) => total + count, 0);
+    return this.rowsPerRank.slice(0, this.group.rank).reduce((total, count) => total + count, 0);
+  }
+
+  /** The number of elements of each rank's rows. */
+  get elementsPerRank(): readonly number[] {
+    return this.rowsPerRank.map((count) => count * this.rowSize);
   }
 
   get inUse(): boolean {
-    return this.#lent.length > 0;
+    return this.#handleReads.length > 0;
   }
 
-  #shapeOf(rows: number): Shape {
-    return [rows, ...this.shape.slice(1)];
+  beforeUse(retained: boolean, operation: Operation): void {
+    this.#handleReads.push(false);
+    this.#prefetch.beforeUse(operation);
+    if (retained) this.transientValue();
   }
 
-  enter(lent: boolean, operation: Operation): void {
-    this.#lent.push(false);
-    this.#prefetch.enter(operation);
-    if (lent) this.borrow();
+  afterUse(operation: Operation): boolean {
+    const readHandle = this.#handleReads.pop() === true;
+    if (!this.inUse) this.#reshard();
+    this.#prefetch.afterUse(operation);
+    return readHandle;
   }
 
-  leave(operation: Operation): boolean {
-    const lent = this.#lent.pop() === true;
-    if (!this.inUse) this.#free();
-    this.#prefetch.leave(operation);
-    return lent;
+  registerGather(start: StartGather, before: "operation" | "backward"): void {
+    this.#prefetch.registerGather(start, before);
   }
 
-  needs(need: Need, where: "here" | "backward"): void {
-    this.#prefetch.needs(need, where);
+  takePrefetched<G extends PendingGather>(matches: (pending: PendingGather) => pending is G): G | undefined {
+    return this.#prefetch.takePrefetched(matches);
   }
 
-  take<B extends Bringing>(isIt: (brought: Bringing) => brought is B): B | undefined {
-    return this.#prefetch.take(isIt);
+  discardPrefetched(): void {
+    this.#prefetch.discard();
   }
 
-  changed(): void {
-    this.#prefetch.drop();
+  unshard(): Value {
+    this.#handleReads[this.#handleReads.length - 1] = true;
+    return this.transientValue();
   }
 
-  lend(): Value {
-    this.#lent[this.#lent.length - 1] = true;
-    return this.borrow();
+  transientValue(): Value {
+    if (!this.inUse) return this.localValue;
+    this.registerGather(this.#startGather, "operation");
+    return this.localValue instanceof QuantizedTensor ? this.#unshardQuantized() : this.#unshardTensor();
   }
 
-  borrow(): Value {
-    if (!this.inUse) return this.own;
-    this.needs(this.#need, "here");
-    return this.own instanceof QuantizedTensor ? this.#quantizedWhole() : this.#wideWhole();
-  }
-
-  /** What this rank sends, and what the ranks' rows are together. */
-  gathering(): {
-    readonly requests: readonly GatherRequest[];
-    readonly whole: (gathered: readonly Tensor[]) => Value;
-  } {
-    const { own, rows } = this;
-    if (own instanceof QuantizedTensor) {
-      const usage = { rowwise: own.rowwise !== undefined, columnwise: own.rowwise === undefined };
-      return quantizedGather(own, usage, this.#ops as Quantizer, rows);
+  /** Returns the tensors that this rank sends, and how all ranks' tensors form the full parameter. */
+  gatherPlan(): GatherPlan {
+    const { localValue, rowsPerRank: rows } = this;
+    if (localValue instanceof QuantizedTensor) {
+      const rowwise = localValue.rowwise !== undefined;
+      const usage = { rowwise, columnwise: !rowwise };
+      const { requests, whole } = quantizedGather(localValue, usage, this.#quantizer as Quantizer, rows);
+      return { requests, assemble: whole };
     }
-    return { requests: [{ x: own, rows }], whole: ([all]) => (all as Tensor).reshape(this.shape) };
+    return {
+      requests: [{ x: localValue, rows }],
+      assemble: ([gathered]) => (gathered as Tensor).reshape(this.fullShape),
+    };
   }
 
-  /** The whole that was brought for the running operation, which the open scope then owns, or that is gathered now. */
-  #gathered(): Value {
-    const isIt = (each: Bringing): each is WholeParameter =>
-      each instanceof WholeParameter && each.of === this;
-    const brought = this.take(isIt)?.whole();
-    if (brought) return brought;
-    const { requests, whole } = this.gathering();
-    return whole(this.group.saying(this.name, () => this.group.allGatherCoalesced(requests)));
+  /** Returns the full parameter, prefetched or gathered now. The open scope owns it. */
+  #waitForUnshard(): Value {
+    const pending = this.takePrefetched(
+      (each): each is PendingParameter => each instanceof PendingParameter && each.parameter === this,
+    );
+    if (pending) return pending.take();
+    const { requests, assemble } = this.gatherPlan();
+    return assemble(this.group.saying(this.name, () => this.group.allGatherCoalesced(requests)));
   }
 
-  #quantizedWhole(): QuantizedTensor {
-    if (this.#wholeQuantized) return this.#wholeQuantized;
+  #unshardQuantized(): QuantizedTensor {
+    if (this.#fullQuantized) return this.#fullQuantized;
     using scope = new Scope();
-    this.#wholeQuantized = persistent(scope.keep(this.#gathered() as QuantizedTensor));
-    return this.#wholeQuantized;
+    this.#fullQuantized = persistent(scope.keep(this.#waitForUnshard() as QuantizedTensor));
+    return this.#fullQuantized;
   }
 
-  #wideWhole(): Tensor {
-    if (this.#whole && !this.#whole.disposed) return this.#whole;
+  #unshardTensor(): Tensor {
+    if (this.#fullTensor && !this.#fullTensor.disposed) return this.#fullTensor;
     using scope = new Scope();
-    const gathered = this.#gathered() as Tensor;
-    if (this.#whole) this.#whole[REVIVE](gathered);
-    else this.#whole = persistent(scope.keep(gathered));
-    return this.#whole;
+    const gathered = this.#waitForUnshard() as Tensor;
+    if (this.#fullTensor) this.#fullTensor[REVIVE](gathered);
+    else this.#fullTensor = persistent(scope.keep(gathered));
+    return this.#fullTensor;
   }
 
-  /** Gathers a tensor in the parameter's whole shape from the rows `own` of every rank. */
-  whole<T extends Tensor>(own: T): T {
+  /** Frees the full parameter. */
+  #reshard(): void {
+    this.#fullTensor?.dispose();
+    this.#fullQuantized?.dispose();
+    this.#fullQuantized = undefined;
+  }
+
+  /** Gathers a tensor in the parameter's full shape. `local` are this rank's rows of it. */
+  gatherRows<T extends Tensor>(local: T): T {
     using scope = new Scope();
-    const all = this.group.saying(this.name, () => this.group.allGather(own, { rows: this.rows }));
-    return scope.keep(all.reshape(this.shape)) as T;
-  }
-
-  #free(): void {
-    this.#whole?.dispose();
-    this.#wholeQuantized?.dispose();
-    this.#wholeQuantized = undefined;
+    const { group, rowsPerRank: rows } = this;
+    const gathered = group.saying(this.name, () => group.allGather(local, { rows }));
+    return scope.keep(gathered.reshape(this.fullShape)) as T;
   }
 
   beforeAccumulate(): void {
@@ -236,42 +249,37 @@ export class ShardedParameter implements Sharding {
     const isReduced = this.#isReduced;
     this.#isReduced = false;
     if (!grad || !isReduced) return;
-    this.#earlier = grad;
+    this.#earlierGrad = grad;
     this.#parameter.grad = undefined;
   }
 
-  /** Whether the parameter's `grad` is that of the whole parameter and still has to be reduced. */
-  get isComplete(): boolean {
+  /** Whether the parameter's `grad` is the gradient of the full parameter, which is not reduced yet. */
+  get hasFullGrad(): boolean {
     return this.#parameter.grad !== undefined && !this.#isReduced;
   }
 
-  /** The number of elements of the gradient on each rank. */
-  get counts(): readonly number[] {
-    return this.rows.map((count) => count * this.unit);
-  }
-
-  /** Replaces the gradient of the whole parameter by `sum`, its reduction for this rank's rows, plus those of earlier passes. */
-  reduced(sum: Tensor<WideDType>): void {
+  /** Replaces the full gradient by this rank's rows of the reduced one, added to the gradient of earlier passes. */
+  setReducedGrad(reduced: Tensor<WideDType>): void {
     using scope = new Scope();
-    const total = this.#earlier ? add(this.#earlier, sum) : sum.reshape(sum.shape);
-    this.#earlier?.dispose();
-    this.#earlier = undefined;
+    const total = this.#earlierGrad ? add(this.#earlierGrad, reduced) : reduced.reshape(reduced.shape);
+    this.#earlierGrad?.dispose();
+    this.#earlierGrad = undefined;
     this.#parameter.grad?.dispose();
     this.#parameter.grad = persistent(scope.keep(total));
     this.#isReduced = true;
   }
 
   zeroGrad(): void {
-    // a step ends, or other values were loaded
-    this.changed();
-    this.#earlier?.dispose();
-    this.#earlier = undefined;
+    // this rank's rows may have changed: a step has ended, or other values were loaded
+    this.discardPrefetched();
+    this.#earlierGrad?.dispose();
+    this.#earlierGrad = undefined;
     this.#isReduced = false;
   }
 
   dispose(): void {
-    this.#free();
+    this.#reshard();
     this.zeroGrad();
-    for (const member of membersOf(this.own)) member.dispose();
+    for (const member of membersOf(this.localValue)) member.dispose();
   }
 }

@@ -50,7 +50,7 @@ export interface PipelineOptions {
   readonly loss?: ((output: Variable, microbatch: number) => Variable) | undefined;
   /** How the stage computes a microbatch, for example within `autocast`. Default: `stage.forward(x)`. */
   readonly forward?: ((x: Variable, microbatch: number) => Variable) | undefined;
-  /** Reduces the gradients of the stage over other ranks, after the last microbatch. */
+  /** Reduces the gradients of the stage over ranks with other samples, in the backward pass of the last microbatch. */
   readonly dataParallel?: DataParallel | undefined;
 }
 
@@ -82,7 +82,7 @@ class Microbatch {
 }
 
 /** The state of a stage during one step. */
-interface Running {
+interface StepState {
   readonly input: ((microbatch: number) => VariableLike) | undefined;
   readonly losses: Tensor[];
 }
@@ -92,25 +92,26 @@ interface Running {
  * the last layers and the loss. A step runs microbatches by the 1F1B schedule (`pipelineSchedule`) and accumulates their
  * gradients.
  *
- * If each stage has its own random state, gradients, losses and delayed scales are bitwise equal to those of a single process
- * that runs all stages, one microbatch after the other, each forward and then backward. At most `ranks - rank` microbatches are
- * kept in memory at a time.
+ * If each stage has its own random state, gradients, losses and delayed scales have the same bits as in a single process that
+ * runs all stages, one microbatch after the other, each forward and then backward. At most `ranks - rank` microbatches are kept
+ * in memory at a time.
  *
- * @throws `ArgumentError` for what is not a module with `forward` or not a group, for a group on another backend, for an invalid
- * option value, if `input` is missing on any rank but the first or `loss` on the last, and for a `dataParallel` of another
- * module.
+ * @throws `ArgumentError` for an argument that is not a module with `forward` or not a group, for a group on another backend,
+ * for an invalid option value, if `input` is missing on a rank other than the first or `loss` on the last, and for a
+ * `dataParallel` of another module.
  */
 export class Pipeline {
   readonly #options: PipelineOptions;
   readonly #schedule: readonly PipelineAction[];
-  readonly #act: Readonly<Record<PipelineActionKind, (of: Microbatch, running: Running) => void>> = {
-    recvForward: (of) => this.#recvForward(of),
-    forward: (of, running) => this.#forward(of, running),
-    sendForward: ({ result }) => this.#send("the result of a stage", result?.value, 1),
-    recvBackward: (of) => this.#recvBackward(of),
-    backward: (of) => this.#backward(of),
-    sendBackward: (of) => this.#sendBackward(of),
-  };
+  readonly #actions: Readonly<Record<PipelineActionKind, (microbatch: Microbatch, step: StepState) => void>> =
+    {
+      recvForward: (microbatch) => this.#recvForward(microbatch),
+      forward: (microbatch, step) => this.#forward(microbatch, step),
+      sendForward: ({ result }) => this.#send("the result of a stage", result?.value, 1),
+      recvBackward: (microbatch) => this.#recvBackward(microbatch),
+      backward: (microbatch) => this.#backward(microbatch),
+      sendBackward: (microbatch) => this.#sendBackward(microbatch),
+    };
 
   constructor(
     /** The layers of this rank. */
@@ -129,14 +130,14 @@ export class Pipeline {
     const { microbatches, input, loss, dataParallel } = ownOptions;
     if (!this.isFirst && !input)
       throw new ArgumentError(
-        `${user}: rank ${group.rank} receives activations; give input: { shape, dtype }, what the stage before it computes`,
+        `${user}: rank ${group.rank} receives activations; give input: { shape, dtype } of the previous stage's result`,
       );
     if (this.isLast && !loss)
       throw new ArgumentError(
         `${user}: the last rank computes the loss; give loss: (output, microbatch) => …`,
       );
     if (dataParallel && dataParallel.module !== stage)
-      throw new ArgumentError(`${user}: dataParallel reduces another module; make it of the stage`);
+      throw new ArgumentError(`${user}: dataParallel reduces another module; create it with the stage`);
     for (const parameter of stage.parameters()) parameter.pipeline = group;
     this.#schedule = pipelineSchedule({ stage: group.rank, stages: group.size, microbatches });
   }
@@ -152,9 +153,9 @@ export class Pipeline {
   }
 
   /**
-   * Runs all microbatches and adds their gradients to those of the stage's parameters, in the order of microbatches. On the first
-   * rank, `input` returns the input of a microbatch; other ranks do not call it. Returns the losses of the microbatches on the
-   * last rank, and nothing on others. Like an operation, it returns before the enqueued work has run.
+   * Runs all microbatches and adds their gradients to the gradients of the stage's parameters, in the order of microbatches. On
+   * the first rank, `input` returns the input of a microbatch; other ranks do not call it. Returns the losses of the
+   * microbatches on the last rank, and nothing on others. Like an operation, it returns before the enqueued work has run.
    *
    * A step that fails aborts the group: other ranks throw `DistributedError`. Rethrows what `input`, the stage or the loss
    * throws.
@@ -162,57 +163,60 @@ export class Pipeline {
    * @throws `ArgumentError` for an input that is not a function or is missing on the first rank, for a `forward` or `loss` that
    * does not return a variable, and for a result that does not depend on the input; `DTypeError` for a result that is not f32,
    * bf16 or f16, and for a gradient of another dtype than its input; `DisposedError` for a group that was disposed of,
-   * `DistributedError` for one that has failed and for neighbours whose results do not fit `input`.
+   * `DistributedError` for a group that has failed and for a neighbour whose result does not fit `input`.
    */
   step(input?: (microbatch: number) => VariableLike): readonly Tensor[] {
     if (input !== undefined) callable("step", "input", input);
     if (this.isFirst && !input)
       throw new ArgumentError("step: the first rank needs the microbatches; give input: (microbatch) => …");
-    const running: Running = { input, losses: [] };
+    const state: StepState = { input, losses: [] };
     const live = new Map<number, Microbatch>();
-    const last = this.isFirst ? "backward" : "sendBackward";
+    const lastKind = this.isFirst ? "backward" : "sendBackward";
     try {
-      for (const { kind, microbatch } of this.#schedule) {
-        const of = live.get(microbatch) ?? new Microbatch(microbatch);
-        live.set(microbatch, of);
-        const subject = `microbatch ${microbatch} of ${this.#options.microbatches}`;
-        of.scope.within(() => this.group.saying(subject, () => this.#act[kind](of, running)));
-        if (kind === last && live.delete(microbatch)) of.dispose(!this.isFirst);
+      for (const { kind, microbatch: number } of this.#schedule) {
+        const microbatch = live.get(number) ?? new Microbatch(number);
+        live.set(number, microbatch);
+        const subject = `microbatch ${number} of ${this.#options.microbatches}`;
+        const act = (): void => this.group.saying(subject, () => this.#actions[kind](microbatch, state));
+        microbatch.scope.within(act);
+        if (kind === lastKind && live.delete(number)) microbatch.dispose(!this.isFirst);
       }
-      return running.losses;
+      return state.losses;
     } catch (error) {
-      for (const each of running.losses) each.dispose();
-      this.#endGroup(error);
+      for (const loss of state.losses) loss.dispose();
+      this.#abortGroup(error);
       throw error;
     } finally {
-      for (const of of live.values()) of.dispose(!this.isFirst);
+      for (const microbatch of live.values()) microbatch.dispose(!this.isFirst);
     }
   }
 
-  #recvForward(of: Microbatch): void {
+  #recvForward(microbatch: Microbatch): void {
     const { shape, dtype = "bf16" } = this.#options.input as PipelineInput;
     const { backend, rank } = this.group;
-    of.x = new Variable(this.group.recv(empty(backend, dtype, shape), rank - 1), true);
+    microbatch.x = new Variable(this.group.recv(empty(backend, dtype, shape), rank - 1), true);
   }
 
-  #forward(of: Microbatch, { input, losses }: Running): void {
+  #forward(microbatch: Microbatch, { input, losses }: StepState): void {
     const { forward, loss } = this.#options;
-    const { number, scope } = of;
-    of.x ??= variableOf(
+    const { number, scope } = microbatch;
+    microbatch.x ??= variableOf(
       "Pipeline",
       `the result of input(${number})`,
       (input as (microbatch: number) => VariableLike)(number),
     );
-    of.result = requireVariable("forward", forward ? forward(of.x, number) : this.stage.forward(of.x));
+    const { x } = microbatch;
+    const output = requireVariable("forward", forward ? forward(x, number) : this.stage.forward(x));
+    microbatch.result = output;
     if (!this.isLast || !loss) return;
-    of.result = requireVariable("loss", loss(of.result, number));
-    losses.push(scope.keep(of.result.tensor));
+    microbatch.result = requireVariable("loss", loss(output, number));
+    losses.push(scope.keep(microbatch.result.tensor));
   }
 
-  #recvBackward(of: Microbatch): void {
-    const { dtype, shape } = (of.result as Variable).tensor;
+  #recvBackward(microbatch: Microbatch): void {
+    const { dtype, shape } = (microbatch.result as Variable).tensor;
     const { backend, rank } = this.group;
-    of.gradOutput = this.group.recv(empty(backend, dtype, shape), rank + 1);
+    microbatch.gradOutput = this.group.recv(empty(backend, dtype, shape), rank + 1);
   }
 
   /** Runs the backward pass of a microbatch. Frozen layers at the beginning of the model have none. */
@@ -237,12 +241,13 @@ export class Pipeline {
     this.#send("the gradient of the stage's input", grad, -1);
   }
 
-  #send(what: string, value: Value | undefined, by: 1 | -1): void {
-    if (value) this.group.send(wideOf(what, value), this.group.rank + by);
+  /** Sends a tensor to the next (1) or the previous (-1) stage. `name` names it in messages. */
+  #send(name: string, value: Value | undefined, direction: 1 | -1): void {
+    if (value) this.group.send(wideOf(name, value), this.group.rank + direction);
   }
 
-  /** Aborts the group, because the other ranks would wait for messages that this one does not send. */
-  #endGroup(error: unknown): void {
+  /** Aborts the group after an error, because the other ranks would wait for messages that this rank does not send. */
+  #abortGroup(error: unknown): void {
     const failed = error instanceof DistributedError || error instanceof DisposedError;
     if (failed || this.group.size === 1) return;
     const why = messageOf(error);
@@ -251,7 +256,7 @@ export class Pipeline {
 }
 
 /** Throws `ArgumentError` unless a function of the caller returned a variable. */
-function requireVariable(name: string, given: unknown): Variable {
-  if (given instanceof Variable) return given;
-  throw new ArgumentError(`step: ${name} returned ${describe(given)}; it must return a Variable`);
+function requireVariable(name: string, result: unknown): Variable {
+  if (result instanceof Variable) return result;
+  throw new ArgumentError(`step: ${name} returned ${describe(result)}; it must return a Variable`);
 }

@@ -19,7 +19,7 @@ export interface PipelineAction {
   readonly microbatch: number;
 }
 
-/** The maximum number of stages, as many as a group has ranks. */
+/** The maximum number of stages, which is the maximum number of ranks of a group. */
 const MAX_STAGES = 1024;
 /** The maximum number of microbatches. A schedule lists up to six actions for each. */
 const MAX_MICROBATCHES = 2 ** 16;
@@ -64,24 +64,26 @@ export function pipelineSchedule(place: PipelinePlace): readonly PipelineAction[
       `pipelineSchedule: stage is ${stage}; there are ${stages} stages, numbered from 0; give one from 0 to ${stages - 1}`,
     );
   const [isFirst, isLast] = [stage === 0, stage === stages - 1];
-  const ahead = Math.min(stages - 1 - stage, microbatches);
-  const act = (kind: PipelineActionKind, microbatch: number, done = true): readonly PipelineAction[] =>
-    done ? [{ kind, microbatch }] : [];
+  const warmup = Math.min(stages - 1 - stage, microbatches);
+  const act = (kind: PipelineActionKind, microbatch: number, isNeeded = true): readonly PipelineAction[] =>
+    isNeeded ? [{ kind, microbatch }] : [];
   const forward = (i: number) => [...act("recvForward", i, !isFirst), ...act("forward", i)];
   const backward = (i: number) => [...act("backward", i), ...act("sendBackward", i, !isFirst)];
-  const each = (count: number, of: (i: number) => readonly PipelineAction[]): readonly PipelineAction[] =>
-    Array.from({ length: count }, (_, i) => of(i)).flat();
+  const each = (
+    count: number,
+    actionsOf: (i: number) => readonly PipelineAction[],
+  ): readonly PipelineAction[] => Array.from({ length: count }, (_, i) => actionsOf(i)).flat();
   return [
-    ...each(ahead, (i) => [...forward(i), ...act("sendForward", i, !isLast)]),
-    ...each(microbatches - ahead, (i) => [
-      ...forward(ahead + i),
+    ...each(warmup, (i) => [...forward(i), ...act("sendForward", i, !isLast)]),
+    ...each(microbatches - warmup, (i) => [
+      ...forward(warmup + i),
       ...act("recvBackward", i, !isLast),
-      ...act("sendForward", ahead + i, !isLast),
+      ...act("sendForward", warmup + i, !isLast),
       ...backward(i),
     ]),
-    ...each(ahead, (i) => [
-      ...act("recvBackward", microbatches - ahead + i, !isLast),
-      ...backward(microbatches - ahead + i),
+    ...each(warmup, (i) => [
+      ...act("recvBackward", microbatches - warmup + i, !isLast),
+      ...backward(microbatches - warmup + i),
     ]),
   ];
 }

@@ -191,7 +191,7 @@ describe("clipGradNorm of distributed gradients", () => {
       return mlp;
     });
     const told = [];
-    for (const mlp of steps) told.push([...(await (mlp.layerNormWeight.own as Tensor<"f32">).data())]);
+    for (const mlp of steps) told.push([...(await (mlp.layerNormWeight.localValue as Tensor<"f32">).data())]);
     expect(told[1]).toEqual(told[0]);
     expect(told[3]).toEqual(told[2]);
     for (const mlp of steps) mlp.dispose();

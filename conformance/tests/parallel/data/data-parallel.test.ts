@@ -380,7 +380,7 @@ describe("data parallelism", () => {
         }));
         expect(() => sum.backward()).toThrow(
           new DTypeError(
-            "DataParallel: a gradient is bf16; that of a f32 parameter must be f32, as on other ranks",
+            "DataParallel: a gradient is bf16; the gradient of a f32 parameter must be f32, as on other ranks; return one from the custom operation",
           ),
         );
         expect(() => sum.backward()).toThrow(ArgumentError);

@@ -71,7 +71,7 @@ describe("the rows of a weight that stays quantized", () => {
       );
       fullyShard(layer, group);
       noGrad(() => autocast({ recipe }, () => layer.forward(zeros(backend, "bf16", [ROWS, FROM]))));
-      const own = layer.weight.sharding?.own as Value;
+      const own = layer.weight.sharding?.localValue as Value;
       if (!(own instanceof QuantizedTensor)) throw new Error("the weight is not quantized");
       expect(own.dequantize("f32").dtype).toBe("f32");
       const [codes] = own.members as [Tensor];

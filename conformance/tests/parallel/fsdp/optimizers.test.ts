@@ -120,7 +120,9 @@ describe("clipGradNorm of sharded gradients", () => {
           });
           const seen = [];
           for (const [norm, factor] of results) seen.push([...(await norm.data()), ...(await factor.data())]);
-          const shapes = models.map((each) => each.parameters().map(({ sharding }) => sharding?.shape ?? []));
+          const shapes = models.map((each) =>
+            each.parameters().map(({ sharding }) => sharding?.fullShape ?? []),
+          );
           for (const each of [...results.flat(), ...models, ...tables]) each.dispose();
 
           using _ = new Scope();
@@ -285,7 +287,7 @@ describe("fullyShard refuses", () => {
     const sharded = fullyShard(module, zero);
     expect(() => fullyShard(module, zero)).toThrow(/weight is sharded already/);
     const other = new Linear(zero.backend, WIDTH, WIDTH);
-    expect(() => sharded.rowsOf(other.weight)).toThrow(/none of the module/);
+    expect(() => sharded.rowsOf(other.weight)).toThrow(/does not belong to the sharded module/);
     expect(() => sharded.gather(other.weight, other.weight.tensor)).toThrow(ArgumentError);
     const elsewhere = tensor(one.backend, new Float32Array(module.weight.tensor.size), module.weight.shape);
     expect(() => sharded.gather(module.weight, elsewhere)).toThrow(/gather: own is on another backend/);

@@ -1,0 +1,64 @@
+/** The quantized weight that a linear layer caches over the microbatches of a step. */
+import type { Quantizer } from "../../quantizers/quantizer.js";
+import type { QuantizedTensor } from "../../tensor/quantized.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { persistent } from "../parameter.js";
+
+/** How one forward pass uses the cached quantized weight. The names are TransformerEngine's. */
+export interface WeightUse {
+  /**
+   * If true, the weight is quantized and cached. If false, the cached one is used. If undefined, the weight is quantized for
+   * this call only, unless `skipFp8WeightUpdate` is given.
+   */
+  readonly isFirstMicrobatch?: boolean | undefined;
+  /** An f32 [1] tensor, read on the device. The cached weight is quantized again unless the element is exactly 1. */
+  readonly skipFp8WeightUpdate?: Tensor<"f32"> | undefined;
+}
+
+/** Whether a call takes the quantized weight from the cache, which it may update first. */
+export function isCached({ isFirstMicrobatch, skipFp8WeightUpdate }: WeightUse): boolean {
+  return isFirstMicrobatch !== undefined || skipFp8WeightUpdate !== undefined;
+}
+
+/** The data of the quantized weight that one call needs. Rowwise data is always needed. */
+export interface WeightRequest extends WeightUse {
+  /** Whether dgrad will run. dgrad reads the columnwise data. */
+  readonly columnwise: boolean;
+  /** Whether this rank quantizes only its own rows, whose codes are gathered later. Default false. */
+  readonly gathersCodes?: boolean | undefined;
+}
+
+/** Calls `run` with the quantizer and the unquantized values of a weight, and records the amax of the full weight. */
+export type QuantizeWeight = <R>(run: (quantizer: Quantizer, values: Tensor) => R) => R;
+
+/** Quantizes a weight with the copies that a call needs. */
+export function quantizedWeight({ columnwise }: WeightRequest, quantize: QuantizeWeight): QuantizedTensor {
+  return quantize((quantizer, values) => quantizer.setUsage({ rowwise: true, columnwise }).quantize(values));
+}
+
+/** The cached weight of one layer. */
+export class WeightCache {
+  #weight: QuantizedTensor | undefined;
+
+  /** Returns the cached weight after creating or updating it as `request` says. */
+  update(request: WeightRequest, quantize: QuantizeWeight): QuantizedTensor {
+    const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = request;
+    const cached = this.#weight;
+    if (cached && (cached.columnwise || !columnwise)) {
+      const noop = isFirstMicrobatch ? undefined : skipFp8WeightUpdate;
+      if (isFirstMicrobatch || noop)
+        quantize((quantizer, values) => quantizer.updateQuantized(values, cached, noop ? { noop } : {}));
+      return cached;
+    }
+    const weight = quantizedWeight(request, quantize);
+    this.clear();
+    this.#weight = persistent(weight);
+    return weight;
+  }
+
+  /** Frees the cached weight. */
+  clear(): void {
+    this.#weight?.dispose();
+    this.#weight = undefined;
+  }
+}

@@ -1,0 +1,237 @@
+/** The state of one layer under a recipe: a quantizer for each tensor role and, under delayed scaling, scales and amaxes. */
+import type { Backend } from "../backends/backend.js";
+import { zeros } from "../ops/create.js";
+import { execute } from "../ops/execute.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
+import type { RandomState } from "../quantizers/random-state.js";
+import { type AmaxReductionGroup, rowShard } from "../quantizers/shard.js";
+import { isDelayed } from "../recipes/is-delayed.js";
+import { type QuantizerState, quantizerFor } from "../recipes/quantizer-for.js";
+import type { Recipe } from "../recipes/recipe.js";
+import {
+  type BackwardRole,
+  type ForwardRole,
+  type Pass,
+  passOf,
+  ROLES,
+  type Role,
+} from "../recipes/table.js";
+import type { BackwardPass } from "../tape/node.js";
+import type { Sharding } from "../tape/sharding.js";
+import type { QuantizedTensor } from "../tensor/quantized.js";
+import { orDispose } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { DelayedState } from "./delayed-state.js";
+import { persistent } from "./parameter.js";
+import type { QuantizationSnapshot } from "./quantization-state.js";
+import type { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
+
+/**
+ * The quantization of the backward pass that belongs to one forward pass. It stays the same if the layer changes its recipe
+ * between the two.
+ */
+export interface BackwardQuantization {
+  /** Returns the quantizer of a role. `gathered` says that the tensor consists of the rows of all ranks. */
+  quantizer(role: BackwardRole, gathered?: boolean): Quantizer;
+  /**
+   * Registers the pending scale updates. Call it before gradients are quantized. `group` is the amax reduction group of the
+   * forward pass.
+   */
+  registerUpdates(pass: BackwardPass, group: AmaxReductionGroup | undefined): void;
+  /** The tensors to dispose of after the backward pass. */
+  readonly saved: readonly Tensor[];
+}
+
+/** The quantization of one call of a layer. */
+export interface CallQuantization {
+  readonly recipe: Recipe;
+  /** Returns the quantizer of a role. `gathered` says that the tensor consists of the rows of all ranks. */
+  quantizer(role: ForwardRole, gathered?: boolean): Quantizer;
+  /** Returns the quantization of the backward pass of this call. */
+  forBackward(): BackwardQuantization;
+  /** Returns the quantizer of the weight, or of this rank's rows of it if it is sharded. */
+  weightQuantizer(sharding: Sharding | undefined): Quantizer;
+  /** Reduces the recorded amax of this rank's rows to the amax of the full weight. */
+  reduceWeightAmax(sharding: Sharding): void;
+  /** The cached weight of the first run, if this call repeats a first run that used the cache. */
+  readonly weight?: QuantizedTensor | undefined;
+}
+
+/** How this rank's rows of a sharded weight are quantized before the call that uses them. */
+export interface RowsQuantization {
+  readonly state: RecipeState;
+  readonly quantizer: Quantizer;
+  /** Under delayed scaling: the version of the scale, and the amax of the rows, which the call will record. */
+  readonly delayed: { readonly version: number; readonly amax: Tensor<"f32"> } | undefined;
+  /** Whether the backward pass needs the columnwise copy. */
+  readonly columnwise: boolean;
+}
+
+type Scales = Pick<QuantizerState, "scale" | "amax">;
+
+/** The quantizers of one layer under `recipe`. Corresponds to TransformerEngine's `RecipeState`. */
+export class RecipeState implements CallQuantization {
+  readonly #random: RandomState;
+  readonly #parallel: TensorParallel | undefined;
+  readonly #quantizers: ReadonlyMap<Role, Quantizer>;
+  /** The quantizers of tensors whose rows are gathered before they are quantized. Each is created at its first use. */
+  readonly #gatheredQuantizers = new Map<Role, Quantizer>();
+  /** The quantizer of this rank's rows of a sharded weight. It is created at its first use. */
+  #rowsQuantizer: Quantizer | undefined;
+  /** The scales and amax histories of each pass. Undefined unless the recipe is delayed scaling. */
+  readonly #states: Readonly<Record<Pass, DelayedState>> | undefined;
+
+  constructor(
+    readonly recipe: Recipe,
+    {
+      backend,
+      random,
+      parallel,
+    }: {
+      readonly backend: Backend;
+      readonly random: RandomState;
+      readonly parallel?: TensorParallel | undefined;
+    },
+    snapshot?: QuantizationSnapshot,
+  ) {
+    this.#random = random;
+    this.#parallel = parallel;
+    if (isDelayed(recipe)) {
+      const stateOf = (pass: Pass): DelayedState => new DelayedState(backend, recipe, pass, snapshot?.[pass]);
+      this.#states = orDispose((created) => {
+        const forward = stateOf("forward");
+        created.push(forward);
+        return { forward, backward: stateOf("backward") };
+      });
+    }
+    const roles = [...ROLES.forward, ...ROLES.backward];
+    this.#quantizers = new Map(roles.map((role) => [role, this.#makeQuantizer(role)]));
+  }
+
+  /** The scales of the forward tensors. Undefined unless the recipe is delayed scaling. */
+  get forward(): DelayedState | undefined {
+    return this.#states?.forward;
+  }
+
+  quantizer(role: Role, gathered = false): Quantizer {
+    if (!gathered) return this.#quantizers.get(role) as Quantizer;
+    const quantizer = this.#gatheredQuantizers.get(role) ?? this.#makeQuantizer(role, true);
+    this.#gatheredQuantizers.set(role, quantizer);
+    return quantizer;
+  }
+
+  /**
+   * Returns a quantizer of a forward tensor that uses `scales` [3] and records no amax. Returns undefined unless the recipe is
+   * delayed scaling.
+   */
+  quantizerWith(scales: Tensor<"f32">, role: ForwardRole, gathered = false): Quantizer | undefined {
+    if (!isDelayed(this.recipe)) return undefined;
+    const scale = scales.view(slotOf(role), [1]);
+    return this.#makeWith(role, gathered, { scale, amax: undefined });
+  }
+
+  weightQuantizer(sharding: Sharding | undefined): Quantizer {
+    if (!sharding) return this.quantizer("weight");
+    this.#rowsQuantizer ??= this.#makeRowsQuantizer(sharding, this.#scalesOf("weight"));
+    return this.#rowsQuantizer;
+  }
+
+  /** As `weightQuantizer` for a sharded weight, with the scale from `scales` [3] and without recording an amax. */
+  rowsQuantizerWith(scales: Tensor<"f32">, sharding: Sharding): Quantizer {
+    return this.#makeRowsQuantizer(sharding, { scale: scales.view(slotOf("weight"), [1]), amax: undefined });
+  }
+
+  /**
+   * Returns how to quantize the rows of a weight before the call that uses them. Nothing is recorded until `recordAmax`. The
+   * caller disposes of the amax.
+   */
+  rowsQuantization(sharding: Sharding, columnwise: boolean): RowsQuantization {
+    const forward = this.#states?.forward;
+    if (!forward)
+      return { state: this, quantizer: this.weightQuantizer(sharding), delayed: undefined, columnwise };
+    const amax = persistent(zeros(forward.scale.backend, "f32", [1]));
+    const quantizer = this.#makeRowsQuantizer(sharding, { scale: this.#scalesOf("weight").scale, amax });
+    return { state: this, quantizer, delayed: { version: forward.version, amax }, columnwise };
+  }
+
+  /** Whether `rowsQuantization` would give the same codes now. */
+  isUnchanged({ state, delayed }: RowsQuantization): boolean {
+    return state === this && delayed?.version === this.#states?.forward.version;
+  }
+
+  /** Records the amax of rows that were quantized before the call. */
+  recordAmax({ delayed }: RowsQuantization): void {
+    const recorded = this.#scalesOf("weight").amax;
+    if (!delayed || !recorded) return;
+    const { amax } = delayed;
+    const amaxes = zeros(amax.backend, "f32", [2]).paste(recorded, 0).paste(amax, 1);
+    execute(amax.backend, "amax", { x: amaxes, out: recorded });
+    amaxes.dispose();
+    amax.dispose();
+  }
+
+  reduceWeightAmax({ group }: Sharding): void {
+    const { amax } = this.#scalesOf("weight");
+    if (amax && group.size > 1) group.reduceMax([amax]);
+  }
+
+  forBackward(): BackwardQuantization {
+    const state = this.#states?.backward;
+    if (!state)
+      return {
+        quantizer: (role, gathered) => this.quantizer(role, gathered),
+        registerUpdates() {},
+        saved: [],
+      };
+    // new handles, because this state may be replaced and disposed of before the backward pass
+    const handlesOf = (views: readonly Tensor<"f32">[]): readonly Tensor<"f32">[] =>
+      views.map((view) => view.reshape(view.shape));
+    const [scales, amaxes] = [handlesOf(state.scales), handlesOf(state.amaxes)];
+    return {
+      quantizer: (role, gathered = false) => {
+        if (!state.replaced) return this.quantizer(role, gathered);
+        const slot = slotOf(role);
+        return this.#makeWith(role, gathered, { scale: scales[slot], amax: amaxes[slot] });
+      },
+      registerUpdates: (pass, group) => pass.updates.add(state, group),
+      saved: [...scales, ...amaxes],
+    };
+  }
+
+  snapshotSync(): QuantizationSnapshot | undefined {
+    const states = this.#states;
+    return states && { forward: states.forward.snapshotSync(), backward: states.backward.snapshotSync() };
+  }
+
+  dispose(): void {
+    this.#states?.forward.dispose();
+    this.#states?.backward.dispose();
+  }
+
+  /** Returns the current scale and amax of a role. Both are undefined unless the recipe is delayed scaling. */
+  #scalesOf(role: Role): Scales {
+    const [slot, state] = [slotOf(role), this.#states?.[passOf(role)]];
+    return { scale: state?.scales[slot], amax: state?.amaxes[slot] };
+  }
+
+  #makeRowsQuantizer({ group }: Sharding, scales: Scales): Quantizer {
+    const shard = rowShard(group, this.#parallel?.shard("weight"));
+    return quantizerFor(this.recipe, "weight", { random: this.#random, ...scales, shard });
+  }
+
+  #makeQuantizer(role: Role, gathered = false): Quantizer {
+    return this.#makeWith(role, gathered, this.#scalesOf(role));
+  }
+
+  #makeWith(role: Role, gathered: boolean, scales: Scales): Quantizer {
+    const parallel = gathered ? undefined : this.#parallel;
+    const gathersCodes = (role === "input" || role === "gradOutput") && parallel?.gathers(role) !== undefined;
+    const division = parallel ? { shard: parallel.shard(role), gathered: gathersCodes } : {};
+    return quantizerFor(this.recipe, role, { random: this.#random, ...scales, ...division });
+  }
+}
+
+/** Returns the index of a role's scale among the scales of its pass. */
+function slotOf(role: Role): number {
+  return (ROLES[passOf(role)] as readonly Role[]).indexOf(role);
+}
