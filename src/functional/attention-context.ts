@@ -60,7 +60,9 @@ export class ContextKeys {
     for (const [i, part] of [out.k, out.v].entries()) part.paste(local.slice(i * part.size, part.shape), 0);
   }
 
-  /** The subject of the collectives. Ranks with different masks have different subjects, so that the group throws. */
+  /**
+   * The description that the group compares between ranks. Ranks with different masks give different ones, so the group throws.
+   */
   get #subject(): string {
     return this.causal ? "keys and values under the causal mask" : "keys and values";
   }

@@ -59,12 +59,12 @@ export class DelayedState implements DelayedScales {
   }
 
   /** Whether the layer has freed this state and uses another one. Updates of a freed state do nothing. */
-  get replaced(): boolean {
+  get isDisposed(): boolean {
     return this.scale.disposed;
   }
 
   recorded(): Tensor<"f32"> | undefined {
-    if (this.replaced) return undefined;
+    if (this.isDisposed) return undefined;
     return this.recipe.reduceAmax ? this.amaxHistory.view(0, this.scale.shape) : undefined;
   }
 
@@ -74,7 +74,7 @@ export class DelayedState implements DelayedScales {
   }
 
   update(): void {
-    if (this.replaced) return;
+    if (this.isDisposed) return;
     this.#version++;
     const { amaxComputeAlgo, scalingFactorComputeAlgo, margin } = this.recipe;
     if (typeof amaxComputeAlgo === "function" || scalingFactorComputeAlgo) {

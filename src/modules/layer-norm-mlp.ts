@@ -204,13 +204,13 @@ export class LayerNormMLP extends Module {
     return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {
       const norm = normedInput(this.#norm, x, false);
       const rows = this.#fc1.parallel?.wholeInput(norm.input.shape) ?? norm.input.shape;
-      prepareForward(this.#fc2, { ...norm.input, shape: this.#activated(rows) });
+      prepareForward(this.#fc2, { ...norm.input, shape: this.#activationShape(rows) });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
       const first = linearForward(this.#fc1, norm.input, { ...ownCall, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
       const region = currentRegion();
       const fusions = region?.enabled ? fusionsOf(region.recipe, this.#form.gated) : UNFUSED;
-      const second = this.#second({ h, result: first, fusions }, ownCall, grad, norm.input.requiresGrad);
+      const second = this.#runFc2({ h, result: first, fusions }, ownCall, grad, norm.input.requiresGrad);
       return {
         result: second.out,
         saved: [...first.saved, ...second.saved, h, ...norm.saved()],
@@ -221,7 +221,7 @@ export class LayerNormMLP extends Module {
             x: dnormed,
             weight: dw1,
             bias: db1,
-          } = this.#first({ h, result: first, fusions }, dact, pass);
+          } = this.#fc1Backward({ h, result: first, fusions }, dact, pass);
           const fc1Grads = this.#fc1.bias ? [dw1, db1] : [dw1];
           const fc2Grads = this.#fc2.bias ? [dw2, db2] : [dw2];
           return [...norm.backward(dnormed), ...fc1Grads, ...fc2Grads];
@@ -231,21 +231,21 @@ export class LayerNormMLP extends Module {
   }
 
   /** Returns the shape of the activation's result. `shape` is the shape of the input or of fc1's result. */
-  #activated(shape: Shape): Shape {
+  #activationShape(shape: Shape): Shape {
     return [...shape.slice(0, -1), this.#width];
   }
 
   /**
    * Runs fc2 on the activation of h. `normRequiresGrad` says whether the input or a parameter of the norm requires a gradient.
    */
-  #second(
+  #runFc2(
     { h, fusions }: Activated,
     call: LinearCall,
     grad: boolean,
     normRequiresGrad: boolean,
   ): LinearResult {
     const { kind, gated: isGated } = this.#form;
-    const shape = this.#activated(h.shape);
+    const shape = this.#activationShape(h.shape);
     const requiresGrad =
       normRequiresGrad || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
@@ -255,7 +255,11 @@ export class LayerNormMLP extends Module {
   }
 
   /** Runs the backward pass of the activation and of fc1. Frees h and `grad`, the gradient of the activation's result. */
-  #first({ h, result, fusions }: Activated, grad: Gradient | undefined, pass: BackwardPass): LinearGradients {
+  #fc1Backward(
+    { h, result, fusions }: Activated,
+    grad: Gradient | undefined,
+    pass: BackwardPass,
+  ): LinearGradients {
     if (!grad) return {};
     const dact = wideOf("LayerNormMLP: the gradient of the activation", grad);
     const { kind, gated: isGated } = this.#form;

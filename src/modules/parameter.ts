@@ -44,8 +44,8 @@ export class Parameter extends Variable {
   mainGrad: Tensor<"f32"> | undefined;
 
   /**
-   * The position of `value` in the full parameter, if the parameter is divided among ranks. It has the shape of `value`. Sharded
-   * checkpoints use it. Default: `value` is the full parameter.
+   * The part of the full parameter that `value` is, if the parameter is divided among ranks. Sharded checkpoints use it.
+   * Undefined if `value` is the full parameter.
    */
   part: TensorPart | undefined;
 

@@ -141,8 +141,11 @@ export class LinearQuantization implements QuantizationState {
     return areWholeBlocksOf(spec, sharding.rowsPerRank);
   }
 
-  /** Whether the current call quantizes the weight, rather than taking it from a cache or from the first run. */
-  quantizesWeight(use: WeightUse): boolean {
+  /**
+   * Whether the weight may be quantized before the call that uses it. It may not if the call takes it from the cache or from the
+   * first run, nor in a second run under delayed scaling, which uses the scale of the first run.
+   */
+  canPrefetchWeight(use: WeightUse): boolean {
     if (isCached(use)) return false;
     if (this.#pass?.run !== "second") return true;
     return this.#pass.quantization.weight === undefined && this.#recipeState?.forward === undefined;

@@ -189,7 +189,7 @@ export class RecipeState implements CallQuantization {
     const [scales, amaxes] = [handlesOf(state.scales), handlesOf(state.amaxes)];
     return {
       quantizer: (role, gathered = false) => {
-        if (!state.replaced) return this.quantizer(role, gathered);
+        if (!state.isDisposed) return this.quantizer(role, gathered);
         const slot = slotOf(role);
         return this.#makeWith(role, gathered, { scale: scales[slot], amax: amaxes[slot] });
       },

@@ -102,7 +102,7 @@ export function dividedSquareSums(grads: readonly DividedGrad[]): Tensor<"f32"> 
   return scope.keep(out);
 }
 
-/** Sums the pieces of which a run has all elements. */
+/** Sums the pieces that lie entirely within a run of this rank. */
 function sumLocalPieces({ grad, size, runs, firstSum }: GradLayout, sums: Tensor<"f32">): void {
   for (const run of runs) {
     const begin = roundUp(run.begin, PIECE);

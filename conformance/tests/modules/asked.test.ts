@@ -1,4 +1,4 @@
-/** The calls that a layer makes on a backend: only products whose results are needed, each with its own parameters. */
+/** The products that a layer runs on a backend: only those whose results are needed, each with the parameters of its pass. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
@@ -28,7 +28,7 @@ type Options = {
   readonly saveOriginalInput: boolean;
 };
 
-/** A product of a layer: its weight, and all earlier parameters that may require a gradient. The input has the name "". */
+/** A product of a layer: its weight, and all parameters before it in the graph. The input has the name "". */
 interface Product {
   readonly weight: string;
   readonly bias: string;

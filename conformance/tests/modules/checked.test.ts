@@ -1,4 +1,4 @@
-/** What a module checks, and when: before anything runs, what it needs and no more, by the name that its caller knows. */
+/** The checks of modules: they run before any operation, require only what the call needs, and name the public function. */
 import { describe, expect, it } from "vitest";
 import { type AutocastOptions, autocast } from "../../../src/autocast.js";
 import { ArgumentError, LockstepError, ShapeError, UnsupportedError } from "../../../src/errors.js";
@@ -34,10 +34,10 @@ const zero = (shape: Shape, dtype: DType = "bf16"): Tensor => zeros(backend(), d
 const recipeOf = (make: (role: string) => Quantizer): Recipe =>
   new CustomRecipe({ quantizerFactory: (role) => make(role) });
 const current = (): Quantizer => new Float8CurrentScalingQuantizer();
-/** Its blocks divide 32 columns, and not 16. */
+/** A recipe whose blocks divide 32 columns but not 16. */
 const blocks = (): Quantizer => new MXFP8Quantizer();
 
-/** The error of a call, during which the backend may not run anything. */
+/** Returns the error of a call, during which the backend must not run an operation. */
 function refused(call: () => unknown): LockstepError {
   const run = backend().run;
   const seen: string[] = [];
@@ -71,7 +71,7 @@ describe("a layer refuses before it computes anything", () => {
     ]) {
       const x = f32([32, 32]);
       const run = (): Variable => autocast({ recipe }, () => layer.forward(x));
-      // the transform, which takes bf16 alone, is that of a gradient
+      // the Hadamard transform, which takes bf16 only, is the gradient's
       noGrad(run);
       expect(refused(run).message).toMatch(/^linear: /);
       layer.dispose();
@@ -148,7 +148,7 @@ describe("a layer refuses before it computes anything", () => {
     const { supports } = backend();
     backend().supports = () => ({ ok: false, reason: "there is no such product" });
     try {
-      // no other test asks about this margin
+      // no other test checks support for this margin
       const run = (): Variable =>
         autocast({ recipe: new DelayedScaling({ margin: 11 }) }, () => layer.forward(x));
       expect(refused(run)).toBeInstanceOf(UnsupportedError);
@@ -196,7 +196,7 @@ describe("a layer refuses before it computes anything", () => {
 });
 
 describe("a layer does not refuse", () => {
-  // 48 columns are whole blocks of 16 and not of 32
+  // blocks of 16 divide 48 columns, and blocks of 32 do not
   const recipe = (): Recipe => recipeOf((role) => (role === "gradOutput" ? blocks() : current()));
 
   it("a gradient that is not asked for", () => {

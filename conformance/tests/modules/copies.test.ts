@@ -72,7 +72,7 @@ const step = fc
 
 type Step = typeof step extends fc.Arbitrary<infer S> ? S : never;
 
-/** Parameters that a step wants get gradients; weights also have `mainGrad`. */
+/** Sets which parameters require a gradient. Weights also get a `mainGrad`. */
 function prepare(layer: Layer, wanted: Step["wanted"], name = ""): void {
   for (const [each, parameter] of layer.namedParameters()) {
     parameter.requiresGrad = wanted(name + each);
@@ -81,7 +81,7 @@ function prepare(layer: Layer, wanted: Step["wanted"], name = ""): void {
   }
 }
 
-/** Runs all microbatches of a step. `begin` is called before each run of the layer, also if it is computed again. */
+/** Runs all microbatches of a step. `begin` is called before each run of the layer, also before a recomputation. */
 function run(
   layer: Layer,
   { recipe: name, way, microbatches, fp8Output, wanted }: Step,
@@ -97,7 +97,7 @@ function run(
     const forward = (h: Variable): Variable => {
       begin();
       const y = layer.forward(h, { isFirstMicrobatch, skipFp8WeightUpdate, fp8Output });
-      // these codes are the result that the caller has asked for
+      // these codes are a result (fp8Output, fp8Grad)
       if (y.value instanceof QuantizedTensor && backend instanceof CopiesBackend)
         backend.asResult(y.value.members);
       return y;
@@ -161,7 +161,7 @@ it.each(Object.keys(LAYERS))(
     const before = states();
     autocast({ recipe, enabled: false }, () => layer.forward(input(3)));
     expect(states()).toEqual(before);
-    // what is recorded shows: a norm of equal elements is its beta, which has an amax of its own
+    // the recorded amax identifies the tensor: the norm of equal elements is beta, which has another amax
     for (const each of layer.parameters())
       each.tensor.paste(
         castTo(tensor(reference(), new Float32Array(each.tensor.size).fill(5), each.shape), "bf16"),
@@ -227,7 +227,7 @@ it("so it is on each rank of a layer that is divided, with rows or columns of ea
           await group.barrier();
         }),
       );
-      // work is enqueued, so that the runs of a recomputed layer cannot be told apart; and an input that is kept wide is
+      // work is enqueued, so the two runs of a recomputed layer cannot be distinguished; and an unquantized saved input is
       // quantized again in the backward pass, rowwise too where its columnwise copy is derived after the rows are gathered
       const again = (fault: string): boolean =>
         drawn.way === "recomputed" ||

@@ -1,4 +1,4 @@
-/** What a caller gives a layer stays the caller's: quantized inputs, and the quantizers of a custom recipe. */
+/** A layer does not change the caller's objects: quantized inputs, and the quantizers of a custom recipe. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";

@@ -52,7 +52,7 @@ const drawn: fc.Arbitrary<Drawn> = fc.record({
   other: fc.boolean(),
 });
 
-/** Makes a case: the function to differentiate on a backend. `using` disposes of modules. */
+/** Creates the function to differentiate on a backend. `using` disposes of its modules. */
 type Make = (b: Backend, drawn: Drawn, using: (module: Module) => void) => Differentiated;
 
 /** Tests that all derivatives lie within their bounds. */
@@ -347,7 +347,7 @@ describe("the bound", () => {
     "another's": (grad) => Float32Array.from(gridValues(5, grad.length)),
   };
 
-  /** The number of draws in which a derivative is rejected, if the gradient of one leaf is altered. */
+  /** Returns the number of draws in which a derivative is rejected if the gradient of one leaf is altered. */
   function refused(altered: "x" | "weight" | "nothing", alter: Alter): number {
     const seeds = fc.sample(fc.noBias(fc.nat()), DRAWS);
     return seeds.filter((seed) => {

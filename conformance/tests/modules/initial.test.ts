@@ -25,7 +25,7 @@ import { scoped, useBackend } from "../harness/suite.js";
 const backend = useBackend();
 const [K, N] = [16, 24];
 
-/** A constant, or the next draw with that standard deviation. `weights` is the result of `initMethod`, if that is given. */
+/** A constant, or the standard deviation of the next draw. `weights` is the result of the option `initMethod`, if it is set. */
 type Begin = { readonly constant: number } | { readonly std: number };
 type Begins = Readonly<Record<string, readonly [Shape, Begin]>>;
 

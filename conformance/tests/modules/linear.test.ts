@@ -221,7 +221,7 @@ describe("dotProductAttention", () => {
         const [result, gradient] = [y.tensor.dataSync(), (x.grad as Tensor<WideDType>).dataSync()];
         for (let item = 0; item < batch * heads; item++) {
           const [b, head] = [Math.floor(item / heads), item % heads];
-          // the matrix of one head among `parts` matrices side by side
+          // the matrix of one head, which is one of `parts` matrices concatenated along the columns
           const headOf = (data: typeof source, parts: number, part: number): Tensor => {
             const at = (i: number): number =>
               (((b * length + Math.floor(i / depth)) * parts + part) * heads + head) * depth + (i % depth);

@@ -90,7 +90,7 @@ describe.each(Object.entries(programs))("in a first microbatch, %s", (_, program
   });
 });
 
-/** A forward pass whose backward pass runs later, one without gradients, or one of the backward passes that are left. */
+/** A forward pass whose backward pass runs later, a forward pass without gradients, or a pending backward pass. */
 type Call =
   | { readonly first: boolean | undefined; readonly recomputes: boolean; readonly evaluates: boolean }
   | { readonly backward: number };
@@ -116,7 +116,7 @@ it("is the sum from the first microbatch on, in whatever order forward and backw
       using plain = new Linear(backend(), SIZE, SIZE, options);
       layer.weight.mainGrad = persistent(drawn(9).clone()) as Tensor<"f32">;
       let expected = drawn(9) as Tensor<"f32">;
-      // a first microbatch overwrites what an earlier step has left
+      // a first microbatch overwrites the main gradient of an earlier step
       let isFresh = false;
       const pending: { readonly out: Variable; readonly seed: number }[] = [];
       for (const [i, call] of [...drawnCalls, ...drawnCalls.map(() => ({ backward: 0 }))].entries()) {

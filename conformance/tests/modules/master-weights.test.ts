@@ -1,4 +1,4 @@
-/** Master weights are quantized into the parameters that they belong to, and updated in the order that waits least. */
+/** Master weights are quantized into their parameters, and updated from the last to the first. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
@@ -49,7 +49,7 @@ describe("castMasterWeights", () => {
         const make = (): Linear[] =>
           quantizedModelInit({ recipe: recipeNamed(recipe) }, () =>
             [1n, 2n, 3n].map((each) => {
-              // the Hadamard transform takes bf16 alone
+              // the Hadamard transform takes bf16 only
               const of = recipe.startsWith("nvfp4") ? "bf16" : dtype;
               return new Linear(backend(), SIZE, SIZE, { dtype: of, random: new RandomState(each) });
             }),

@@ -59,7 +59,7 @@ const LAYERS: Readonly<Record<string, (options: object) => Made>> = {
   RMSNorm: () => new RMSNorm(backend(), SIZES.from),
 };
 
-/** Conditions on a parameter's name: those that hold get no gradient. */
+/** Conditions on a parameter's name. Parameters for which one holds get no gradient. */
 const FROZEN: Readonly<Record<string, (name: string) => boolean>> = {
   nothing: () => false,
   weights: (name) => /weight$/i.test(name),
@@ -117,7 +117,7 @@ describe.each(Object.entries(LAYERS))("%s", (name, make) => {
           for (const each of [x, ...layer.parameters()]) each.zeroGrad();
           grad.dispose();
         };
-        // the first step allocates state that stays
+        // the first step allocates persistent state
         step();
         const before = live();
         const what = JSON.stringify({ option, frozen, wanted, again });

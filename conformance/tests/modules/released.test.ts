@@ -1,6 +1,6 @@
 /**
- * What a pass of a layer makes and does not keep, it frees before its next operation: no pass needs more memory at once than what
- * it still reads.
+ * A pass of a layer frees each intermediate tensor directly after the last operation that reads it, so the peak memory of a pass
+ * has no dead tensors.
  */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
@@ -27,11 +27,11 @@ const TO = 32;
 interface Block {
   readonly address: number;
   readonly bytes: number;
-  /** The operation that has read or written it last, and how many have run up to and with it. */
+  /** The last operation that has read or written the block, and its number. */
   last: { readonly op: string; readonly number: number };
 }
 
-/** Notes blocks of memory that are freed later than directly after the last operation that used them. */
+/** Records blocks of memory that are not freed directly after the last operation that used them. */
 class Watched {
   readonly #live = new Map<number, Block>();
   #ops: string[] = [];
@@ -63,7 +63,7 @@ class Watched {
     };
   }
 
-  /** Runs `body`; returns what was freed late, and the operations. Blocks that were there before do not count. */
+  /** Runs `body`. Returns the blocks that were freed late, and the operations. Blocks that existed before do not count. */
   during(body: () => void): { readonly late: readonly string[]; readonly ops: readonly string[] } {
     this.#live.clear();
     [this.#ops, this.#late] = [[], []];

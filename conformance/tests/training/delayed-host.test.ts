@@ -1,4 +1,4 @@
-/** A caller's own functions that repeat delayed scaling's default give the same scales and histories as the default. */
+/** Custom functions that compute delayed scaling's default give the same scales and histories as the default. */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import {

@@ -26,7 +26,7 @@ const SIZE = 16;
 const FLT_MAX = 2 ** 128 - 2 ** 104;
 const { POSITIVE_INFINITY: inf, NaN: nan } = Number;
 
-/** A matrix whose largest magnitude is `amax`; `beside` is another element. */
+/** A matrix whose largest magnitude is `amax`. `beside` is the value of another element. */
 function valued(amax: number, beside = 0): Float32Array {
   const values = new Float32Array(SIZE * SIZE);
   values.set([beside, -amax]);
@@ -37,7 +37,7 @@ function matrix(amax: number, beside?: number): Variable {
   return new Variable(tensor(backend(), valued(amax, beside), [SIZE, SIZE]));
 }
 
-/** A layer with f32 parameters that runs forward and backward steps and shows its scaling state. */
+/** A layer with f32 parameters that runs steps and returns its scaling state. */
 class Probe {
   readonly layer = new Linear(backend(), SIZE, SIZE, {
     dtype: "f32",

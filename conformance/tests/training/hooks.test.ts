@@ -27,8 +27,8 @@ const SIZE = 16;
 const LAYERS = 3;
 
 /**
- * A chain of layers: which layer comes next, whether it is recomputed in the backward pass, and whether its input is added to its
- * result.
+ * A chain of layers. For each: which layer it is, whether it is recomputed in the backward pass, and whether its input is added
+ * to its result.
  */
 interface Program {
   readonly chain: readonly { readonly layer: number; readonly again: boolean; readonly residual: boolean }[];
@@ -126,7 +126,7 @@ describe("a hook of a leaf", () => {
       fc.property(programs, (program) => {
         const [plain, seen] = [run(program, false), run(program, true)];
         expect(seen.after).toEqual(plain.after);
-        // a hook that was removed leaves nothing behind that another hook could see
+        // a hook that was removed has no effect on other hooks
         expect(seen.calls).toEqual(run({ ...program, removed: [] }, true).calls);
         const used = new Set(program.chain.map(({ layer }) => layer));
         const wanted = program.hooked.flatMap((hooked, i) =>

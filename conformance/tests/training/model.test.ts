@@ -164,7 +164,7 @@ describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
 });
 
 describe("a comparison", () => {
-  /** Wrong results that a step could give in place of a matrix. */
+  /** Plausible wrong values of a matrix that a step computes. */
   const wrong: Record<string, (x: Matrix) => Matrix | undefined> = {
     "the last bit of its last element": (x) => at(x, x.data.length - 1, (value) => nextTo(value)),
     "the sign of one element": (x) => at(x, 0, (value) => -value),
@@ -202,7 +202,7 @@ function nextTo(value: number): number {
 }
 
 describe("every option matters", () => {
-  /** Other option values that are needed for a value to have a visible effect. */
+  /** Values of other options, without which a value has no visible effect. */
   const beside: Partial<Record<keyof StepOptions, Partial<StepOptions>>> = {
     // nvfp4 has a recipe for each variant; not every class of recipes has
     variant: { recipe: "nvfp4", layer: "mlp of gelu" },

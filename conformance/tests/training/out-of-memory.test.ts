@@ -1,6 +1,6 @@
 /**
- * Optimizers and layers keep memory from call to call. Where an allocation of the call that creates it fails, all of it is freed,
- * whichever allocation that is; the same call then succeeds.
+ * Optimizers and layers keep memory between calls. If any allocation of the call that creates this memory fails, the call frees
+ * all of its memory, and the same call then succeeds.
  */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
@@ -27,7 +27,7 @@ import { failingAt, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** Expects for each k that `work`, if its k-th allocation fails, throws and leaves no memory once what it got is disposed of. */
+/** Requires for each k: if the k-th allocation of `work` fails, it throws, and no memory is left after the module is disposed of. */
 function expectAllFreed<M extends { dispose(): void }>(make: () => M, work: (module: M) => void): void {
   const { live, blocks } = backend().memoryUse();
   let error: unknown;

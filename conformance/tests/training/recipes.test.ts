@@ -1,4 +1,4 @@
-/** Recipes in layers: from options and environment variables, in sequence, and a caller's own. */
+/** Recipes in layers: from options and environment variables, in sequence, and custom ones. */
 import { afterEach, describe, expect, it, vi } from "vitest";
 import {
   autocast,

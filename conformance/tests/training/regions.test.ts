@@ -1,6 +1,5 @@
 /**
- * The extent of autocast regions: low precision is in force inside of a region only, however it ends and whatever runs
- * concurrently.
+ * The extent of autocast regions: layers quantize inside of a region only, however it ends and whatever runs concurrently.
  */
 import { describe, expect, it, vi } from "vitest";
 import { currentRegion } from "../../../src/autocast.js";
@@ -260,7 +259,7 @@ describe("the scales of delayed scaling", () => {
   it.each([
     ["without a size", { reduceMax() {} }, "size undefined"],
     ["of none", { size: 0, reduceMax() {} }, "size 0"],
-    ["without reduceMax", { size: 2 }, "no reduceMax"],
+    ["without reduceMax", { size: 2 }, "no method reduceMax"],
     ["that is null", null, "size undefined"],
   ])("are not reduced over a group %s, which is refused on entry", (_, group, words) => {
     let ran = false;

@@ -1,6 +1,6 @@
 /**
- * Steps that differ equal the model in plain arithmetic: cached weights that are not renewed, skipped updates, gradients that
- * stay, another recipe, evaluation in between, loaded state. Every pair of options has a case.
+ * Sequences of different steps equal the model in plain arithmetic: weights that stay cached, skipped updates, gradients that are
+ * kept, another recipe, evaluation in between, loaded state. Every pair of options has a case.
  */
 import * as fc from "fast-check";
 import { beforeEach, describe, expect, it, vi } from "vitest";
@@ -23,7 +23,7 @@ const [seed] = fc.sample(fc.noBias(fc.nat()), { numRuns: 1 }) as [number];
 const next = splitmix32(seed);
 const draw = (n: number): number => next() % n;
 
-/** Calls that find a cached weight only if an earlier step has left one. */
+/** Calls that use a cached weight if an earlier step has cached one. */
 const LATER: Readonly<Record<string, readonly MicrobatchCall[]>> = {
   "not first": [{ isFirstMicrobatch: false }],
   "not first, rewritten": [{ isFirstMicrobatch: false, rewritten: true }, { isFirstMicrobatch: false }],
@@ -56,7 +56,7 @@ const CASES = {
   loss: ["gradient", "mse"],
 } as const;
 
-/** Another recipe that layers of the same sizes take. */
+/** Another recipe whose blocks fit the same sizes. */
 const OTHERS: Readonly<Record<(typeof CASES)["recipe"][number], readonly RecipeName[]>> = {
   delayed: ["delayed", "delayed, most recent", "current"],
   current: ["current, E4M3", "delayed"],
@@ -71,7 +71,7 @@ function turnsFrom(i: number, recipe: (typeof CASES)["recipe"][number]): readonl
     const { isOther, ...turn } = turns[(STEPS * i + step) % turns.length] as (typeof turns)[number];
     const others = OTHERS[recipe];
     const other = isOther ? others[(i + step) % others.length] : undefined;
-    // the first step leaves a state to go back to
+    // the first step has a state that later turns can load
     return { ...turn, recipe: other, state: step === 0 ? "saved" : turn.state };
   });
 }
@@ -90,7 +90,7 @@ const rows = pairwise(CASES, draw).map((row, i) => {
 describe(`${STEPS} steps of a layer, cases drawn from ${seed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "exact" });
 
-  // a layer says that its recipe changes
+  // a layer warns that its recipe changes
   beforeEach(() => {
     const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
     return () => warn.mockRestore();

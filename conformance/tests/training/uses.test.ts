@@ -1,6 +1,6 @@
 /**
- * Leaves whose values are brought for each operation: every forward and backward function has its inputs, is told which handles
- * were kept, and knows which function follows.
+ * The hooks of leaves that are in memory only while an operation uses them. They are called around every forward and backward
+ * function, with the handles that the operation may have kept and the order of the backward pass.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -19,15 +19,20 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** One call of a leaf's `Uses`, in the order of time. */
+/** One call of a leaf's `UseHooks`, or of a function of an operation, in the order of time. */
 type Call =
-  | { readonly call: "enter"; readonly leaf: number; readonly lent: boolean; readonly operation: Operation }
-  | { readonly call: "leave"; readonly leaf: number; readonly operation: Operation }
+  | {
+      readonly call: "before";
+      readonly leaf: number;
+      readonly retained: boolean;
+      readonly operation: Operation;
+    }
+  | { readonly call: "after"; readonly leaf: number; readonly operation: Operation }
   | { readonly call: "accumulate"; readonly leaf: number; readonly before: readonly (number | undefined)[] }
   | { readonly call: "body"; readonly step: number; readonly backward: boolean };
 
 /** A leaf that can only be read while an operation uses it. */
-class Brought extends Variable implements UseHooks {
+class TransientLeaf extends Variable implements UseHooks {
   #uses = 0;
   #read = false;
 
@@ -59,15 +64,15 @@ class Brought extends Variable implements UseHooks {
     return super.value.shape;
   }
 
-  beforeUse(lent: boolean, operation: Operation): void {
+  beforeUse(retained: boolean, operation: Operation): void {
     this.#uses++;
-    this.log.push({ call: "enter", leaf: this.number, lent, operation });
+    this.log.push({ call: "before", leaf: this.number, retained, operation });
   }
 
   afterUse(operation: Operation): boolean {
     const read = this.#read;
     if (--this.#uses === 0) this.#read = false;
-    this.log.push({ call: "leave", leaf: this.number, operation });
+    this.log.push({ call: "after", leaf: this.number, operation });
     return read;
   }
 
@@ -78,15 +83,15 @@ class Brought extends Variable implements UseHooks {
 
 const LEAVES = 4;
 
-/** A chain of sums: the leaves that each step adds to the result so far, and those whose handles its forward function keeps. */
+/** A chain of sums. Each step adds leaves to the result so far, and keeps the handles of some of them. */
 interface Program {
-  /** Whether a leaf is brought for each operation; the others are plain. */
-  readonly brought: readonly boolean[];
+  /** Which leaves are transient. The others are plain. */
+  readonly transient: readonly boolean[];
   readonly steps: readonly { readonly leaves: readonly number[]; readonly keeps: readonly boolean[] }[];
 }
 
 const programs: fc.Arbitrary<Program> = fc.record({
-  brought: fc.array(fc.boolean(), { minLength: LEAVES, maxLength: LEAVES }),
+  transient: fc.array(fc.boolean(), { minLength: LEAVES, maxLength: LEAVES }),
   steps: fc.array(
     fc.record({
       leaves: fc.uniqueArray(fc.nat(LEAVES - 1), { minLength: 1, maxLength: LEAVES }),
@@ -99,20 +104,18 @@ const programs: fc.Arbitrary<Program> = fc.record({
 const gradOf = (x: Variable): number | undefined => x.grad && Number(x.grad.dataSync()[0]);
 
 /** Runs the program and its backward pass, and returns all calls and the leaves' gradients. */
-function run({ brought, steps }: Program): { log: Call[]; gradients: readonly (number | undefined)[] } {
+function run({ transient, steps }: Program): { log: Call[]; gradients: readonly (number | undefined)[] } {
   const log: Call[] = [];
   const leaves: Variable[] = [];
   const gradients = (): readonly (number | undefined)[] => leaves.map(gradOf);
-  for (const [i, each] of brought.entries()) {
+  for (const [i, each] of transient.entries()) {
     const x = tensor(backend(), [1]);
-    leaves.push(each ? new Brought(x, i, log, gradients) : new Variable(x, true));
+    leaves.push(each ? new TransientLeaf(x, i, log, gradients) : new Variable(x, true));
   }
-  const all = new Set<number>();
-  let so = new Variable(tensor(backend(), [0]));
+  let total = new Variable(tensor(backend(), [0]));
   for (const [step, { leaves: numbers, keeps }] of steps.entries()) {
     const used = numbers.map((i) => leaves[i] as Variable);
-    for (const i of numbers) all.add(i);
-    const before = so;
+    const before = total;
     const [sum] = differentiable([before, ...used], () => {
       log.push({ call: "body", step, backward: false });
       const values = used.map((x, i) => (keeps[i] ? x.value : transientValue(x)) as Tensor);
@@ -125,35 +128,35 @@ function run({ brought, steps }: Program): { log: Call[]; gradients: readonly (n
         },
       };
     });
-    so = sum as Variable;
+    total = sum as Variable;
   }
-  so.backward();
+  total.backward();
   const result = { log, gradients: gradients() };
   for (const each of leaves) each.zeroGrad();
   return result;
 }
 
-describe("a leaf that is brought for each operation", () => {
-  it("is there in every forward and backward function, which know each other and which of them follows", () => {
+describe("a leaf with hooks", () => {
+  it("is in memory in every forward and backward function, and its hooks get both runs and the order of the backward pass", () => {
     fc.assert(
       fc.property(programs, (program) => {
         using _ = new Scope();
         const { log, gradients } = run(program);
-        const { brought, steps } = program;
+        const { transient, steps } = program;
         expect(gradients).toEqual(
-          brought.map((_, i) => steps.filter(({ leaves }) => leaves.includes(i)).length || undefined),
+          transient.map((_, i) => steps.filter(({ leaves }) => leaves.includes(i)).length || undefined),
         );
 
-        // the steps that bring a leaf, and which of their handles the backward function has to expect
-        const users = steps.map(({ leaves, keeps }) =>
-          leaves.flatMap((leaf, i) => (brought[leaf] ? [{ leaf, lent: keeps[i] === true }] : [])),
+        // the transient leaves of each step, and whether the step keeps their handles
+        const leavesOfStep = steps.map(({ leaves, keeps }) =>
+          leaves.flatMap((leaf, i) => (transient[leaf] ? [{ leaf, retained: keeps[i] === true }] : [])),
         );
         const operationOf = (step: number, backward: boolean): Operation | undefined => {
           const at = log.findIndex(
             (each) => each.call === "body" && each.step === step && each.backward === backward,
           );
           const before = log[at - 1];
-          return users[step]?.length && before?.call === "enter" ? before.operation : undefined;
+          return leavesOfStep[step]?.length && before?.call === "before" ? before.operation : undefined;
         };
         const expected: unknown[] = [];
         const passes = [...steps.keys()].map((step) => ({ step, backward: false }));
@@ -162,43 +165,43 @@ describe("a leaf that is brought for each operation", () => {
           ...passes.toReversed().map(({ step }) => ({ step, backward: true })),
         ]) {
           const operation = operationOf(step, backward);
-          for (const { leaf, lent } of users[step] ?? [])
-            expected.push({ call: "enter", leaf, lent: backward && lent, operation });
+          for (const { leaf, retained } of leavesOfStep[step] ?? [])
+            expected.push({ call: "before", leaf, retained: backward && retained, operation });
           expected.push({ call: "body", step, backward });
-          for (const { leaf } of users[step] ?? []) expected.push({ call: "leave", leaf, operation });
+          for (const { leaf } of leavesOfStep[step] ?? []) expected.push({ call: "after", leaf, operation });
         }
         const calls = log.filter(({ call }) => call !== "accumulate");
         expect(calls.length).toBe(expected.length);
         for (const [i, each] of calls.entries()) expect({ ...each }).toEqual({ ...(expected[i] as object) });
 
-        let following: Operation | undefined;
-        for (const [step, leaves] of users.entries()) {
+        let next: Operation | undefined;
+        for (const [step, leaves] of leavesOfStep.entries()) {
           if (leaves.length === 0) continue;
           const [forward, backward] = [operationOf(step, false), operationOf(step, true)] as Operation[];
           expect(forward).not.toBe(backward);
-          expect(forward?.leaves.map((each) => (each as Brought).number)).toEqual(
+          expect(forward?.leaves.map((each) => (each as TransientLeaf).number)).toEqual(
             leaves.map(({ leaf }) => leaf),
           );
           expect(backward?.leaves).toEqual(forward?.leaves);
           expect(forward?.forward).toBe(undefined);
           expect(backward?.forward).toBe(forward);
-          expect(forward?.nextInBackward).toBe(following);
+          expect(forward?.nextInBackward).toBe(next);
           expect(backward?.nextInBackward).toBe(undefined);
-          following = forward;
+          next = forward;
         }
 
-        // each gradient is added after its leaf was told, while it still has none
-        for (const [leaf, each] of brought.entries()) {
-          const told = log.filter((other) => other.call === "accumulate" && other.leaf === leaf);
-          expect(told.length).toBe(each && steps.some(({ leaves }) => leaves.includes(leaf)) ? 1 : 0);
-          for (const one of told) if (one.call === "accumulate") expect(one.before[leaf]).toBe(undefined);
+        // `beforeAccumulate` is called once, before the leaf has a gradient
+        for (const [leaf, each] of transient.entries()) {
+          const calls = log.filter((other) => other.call === "accumulate" && other.leaf === leaf);
+          expect(calls.length).toBe(each && steps.some(({ leaves }) => leaves.includes(leaf)) ? 1 : 0);
+          for (const call of calls) if (call.call === "accumulate") expect(call.before[leaf]).toBe(undefined);
         }
       }),
       { numRuns: draws(60) },
     );
   });
 
-  it("is left in a use that fails, with the leaves before it, and with none behind it", () => {
+  it("gets afterUse if a use fails, as do the leaves before it but none after it", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 4 }), fc.nat(4), (count, failing) => {
         using _ = new Scope();
@@ -207,11 +210,11 @@ describe("a leaf that is brought for each operation", () => {
           const leaf = new Variable(tensor(backend(), [1]), true);
           leaf[USE_HOOKS] = {
             beforeUse: () => {
-              log.push(`enter ${i}`);
+              log.push(`before ${i}`);
               if (i === failing) throw new Error("no memory");
             },
             afterUse: () => {
-              log.push(`leave ${i}`);
+              log.push(`after ${i}`);
               return false;
             },
             transientValue: () => leaf.value,
@@ -219,7 +222,7 @@ describe("a leaf that is brought for each operation", () => {
           };
           return leaf;
         });
-        // the failure of the body, where that of a leaf does not come first
+        // fails too, if no leaf has failed before
         const body = () => {
           log.push("body");
           throw new Error("no result");
@@ -227,18 +230,18 @@ describe("a leaf that is brought for each operation", () => {
         expect(() => runOperation(leaves, { retained: new Set(), forward: undefined }, body)).toThrow(
           failing < count ? "no memory" : "no result",
         );
-        const entered = Array.from({ length: Math.min(count, failing + 1) }, (_, i) => i);
+        const used = Array.from({ length: Math.min(count, failing + 1) }, (_, i) => i);
         expect(log).toEqual([
-          ...entered.map((i) => `enter ${i}`),
+          ...used.map((i) => `before ${i}`),
           ...(failing < count ? [] : ["body"]),
-          ...entered.map((i) => `leave ${i}`),
+          ...used.map((i) => `after ${i}`),
         ]);
       }),
     );
   });
 });
 
-it("a backward pass runs until it ends or fails, and one within another is another", () => {
+it("a backward pass is current until it ends or fails, and a nested pass is another one", () => {
   using _ = new Scope();
   const x = new Variable(tensor(backend(), [1]), true);
   const through = (during: () => void): Variable => {

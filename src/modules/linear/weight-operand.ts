@@ -88,15 +88,15 @@ function takePrefetched(
   use: WeightUse,
   columnwise: boolean,
 ): ReturnType<PendingQuantizedWeight["take"]> | undefined {
-  const requantizes = quantization.quantizesWeight(use);
-  if (requantizes)
+  const canPrefetch = quantization.canPrefetchWeight(use);
+  if (canPrefetch)
     sharding.registerGather(() => quantization.startQuantizing(weight, columnwise), "operation");
   const pending = sharding.takePrefetched(
     (each): each is PendingQuantizedWeight =>
       each instanceof PendingQuantizedWeight && each.quantization === quantization,
   );
   if (!pending) return undefined;
-  if (!requantizes || !quantization.matchesCall(pending, weight, columnwise)) {
+  if (!canPrefetch || !quantization.matchesCall(pending, weight, columnwise)) {
     pending.dispose();
     return undefined;
   }

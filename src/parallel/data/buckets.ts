@@ -82,13 +82,13 @@ export function bucketsOf(
 }
 
 /**
- * Returns the concatenated sections of a bucket, with zeros as padding, and whether the tensor is a new copy. A single gradient
- * is not copied, and its memory may be shared with the `grad` of another parameter.
+ * Returns the concatenated sections of a bucket, with zeros as padding, and whether the tensor may be overwritten. A single
+ * gradient is not copied. A single `grad` may not be overwritten, because the `grad` of another parameter may share its memory.
  */
 export function packed(
   user: string,
   { members, sizes, dtype }: Bucket,
-): { flat: Tensor<WideDType>; owned: boolean } {
+): { flat: Tensor<WideDType>; isWritable: boolean } {
   const grads = members.flatMap(({ parameter }) => gradientOf(parameter) ?? []);
   for (const grad of grads)
     if (grad.dtype !== dtype)
@@ -98,7 +98,7 @@ export function packed(
   const [firstGrad, secondGrad] = grads;
   const size = sizes.reduce((total, each) => total + each, 0);
   if (firstGrad && !secondGrad)
-    return { flat: firstGrad.reshape([size]), owned: members[0]?.parameter.mainGrad !== undefined };
+    return { flat: firstGrad.reshape([size]), isWritable: members[0]?.parameter.mainGrad !== undefined };
   const flat = zeros((firstGrad as Tensor).backend, dtype, [size]);
   for (const [i, { parts }] of members.entries()) {
     const grad = grads[i] as Tensor<WideDType>;
@@ -109,7 +109,7 @@ export function packed(
       section += sizes[j] as number;
     }
   }
-  return { flat, owned: true };
+  return { flat, isWritable: true };
 }
 
 /**
@@ -120,6 +120,7 @@ export function unpack({ members }: Bucket, flat: Tensor<WideDType>): void {
   for (const { parameter, parts } of members) {
     const part = flat.view(parts[0]?.first ?? 0, parameter.shape);
     if (parameter.mainGrad) {
+      // the reduction of a single mainGrad was written in place
       if (members.length > 1) parameter.mainGrad.paste(part as Tensor<"f32">, 0);
     } else {
       parameter.zeroGrad();

@@ -170,8 +170,8 @@ export class DataParallel {
     const all = bucket.members.map(({ parameter }) => names.get(parameter)).join(", ");
     onSideStream(group.backend, () => {
       using _ = new Scope();
-      const { flat, owned } = packed("DataParallel", bucket);
-      const options = { reduction: this.#reduction, plan: this.#plan, out: owned ? flat : undefined };
+      const { flat, isWritable } = packed("DataParallel", bucket);
+      const options = { reduction: this.#reduction, plan: this.#plan, out: isWritable ? flat : undefined };
       unpack(
         bucket,
         group.saying(`gradients of ${all}`, () => group.allReduce(flat, options)),

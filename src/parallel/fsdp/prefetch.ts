@@ -1,4 +1,4 @@
-/** Prefetch of sharded parameters: their all-gather runs concurrently with the operation before the one that uses them. */
+/** Prefetches sharded parameters: gathers the parameters of the next operation while an operation runs. */
 import { currentRegion } from "../../autocast.js";
 import type { ProcessGroup } from "../../collectives/group.js";
 import { DistributedError } from "../../errors.js";

@@ -249,6 +249,7 @@ export class ShardedParameter implements Sharding {
     const isReduced = this.#isReduced;
     this.#isReduced = false;
     if (!grad || !isReduced) return;
+    // `grad` has this rank's rows; the pass now accumulates a full gradient, to which they are added after the reduction
     this.#earlierGrad = grad;
     this.#parameter.grad = undefined;
   }

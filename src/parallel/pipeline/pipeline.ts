@@ -75,6 +75,7 @@ class Microbatch {
     this.scope.close();
   }
 
+  /** Frees all tensors of the microbatch. The gradient of a received input is freed too; other inputs belong to the caller. */
   dispose(isReceived: boolean): void {
     if (isReceived) this.x?.zeroGrad();
     this.scope.dispose();

@@ -1,4 +1,7 @@
-/** Parameters are brought one operation ahead. A failure to bring them is one of the operation that needs them, if it runs. */
+/**
+ * Prefetch of sharded parameters by layers that also divide them. A failure is thrown by the operation that needs them, if it
+ * runs.
+ */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import { loopbackGroup } from "../../../../src/collectives/loopback/loopback.js";
@@ -14,7 +17,7 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { failingAt } from "../../harness/suite.js";
 
-/** Three layers whose parameters are divided, and a function that counts the gathers while another runs. */
+/** Three layers with divided parameters, and a function that counts the gathers of each run. */
 async function sharded({ bias }: { readonly bias: boolean }) {
   const [group] = await loopbackGroup(1);
   if (!group) throw new Error("there is no rank");
@@ -57,7 +60,7 @@ async function watched() {
       }),
     );
   };
-  // two passes in which it learns which layer comes next
+  // two passes, in which the order of the layers is recorded
   const once = (): readonly number[] => {
     const [, , third] = [pass(), pass(), pass()];
     forget();
@@ -66,7 +69,7 @@ async function watched() {
   return { ...made, x, once };
 }
 
-/** The gathers in the forward and in the backward pass of steps of three layers. */
+/** The numbers of gathers in the forward and in the backward pass of three layers. */
 async function stepping(recipe?: Float8CurrentScaling) {
   const { backend, net, counted, forget } = await sharded({ bias: false });
   const x = new Variable(zeros(backend, "f32", [16, 32]), true);

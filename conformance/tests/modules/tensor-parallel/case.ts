@@ -39,7 +39,7 @@ export interface ParallelCase {
   readonly rows: number;
   readonly inFeatures: number;
   readonly outFeatures: number;
-  /** Tensors side by side in the columns of a column-parallel result. */
+  /** The number of tensors that are concatenated along the columns of a column-parallel result. */
   readonly pieces: 1 | 3;
   readonly activation: StepActivation;
   readonly normalization: "LayerNorm" | "RMSNorm";
@@ -47,7 +47,7 @@ export interface ParallelCase {
   readonly dtype: "bf16" | "f32";
   readonly fuses: boolean;
   readonly savesOriginal: boolean;
-  /** How the layer is called in each step: with a quantized weight of this call, a new one that is kept, or the kept one. */
+  /** How each step uses the weight: quantized for this call only, quantized and cached, or taken from the cache. */
   readonly calls: readonly ("alone" | "first" | "later" | "recomputed")[];
   /** Whether the weights change after the first step. */
   readonly rewrites: boolean;
@@ -56,7 +56,7 @@ export interface ParallelCase {
   readonly seed: number;
 }
 
-/** The multiple of a divided size for each quantizer, with which no block crosses the boundary between ranks. */
+/** For each quantizer, the multiple of a divided size with which no block crosses the boundary between ranks. */
 const UNITS = { delayed: 16, current: 16, block: 128, mxfp8: 32, nvfp4: 16, custom: 32, none: 16 } as const;
 const STEPS = 2;
 
@@ -74,9 +74,9 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       sequence: fc.boolean(),
       overlap: fc.boolean(),
       rowUnits: fc.integer({ min: 1, max: 2 }),
-      /** whether the rows of a rank are whole blocks; otherwise rows are gathered before they are quantized */
+      /** Whether the rows of a rank consist of complete blocks. Otherwise rows are gathered before they are quantized. */
       wholeRows: fc.boolean(),
-      /** the rows of a rank that are not whole blocks */
+      /** A number of rows of a rank that does not consist of complete blocks. */
       rowsOfRank: fc.integer({ min: 1, max: 12 }),
       across: fc.integer({ min: 1, max: 2 }),
       along: fc.integer({ min: 1, max: 2 }),
@@ -102,7 +102,7 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       const wide = ranks * unit > 32;
       const rows = ranks * (wholeRows && unit <= 32 && !wide ? unit * rowUnits : rowsOfRank);
       const divides = rest.layer === "row" ? "in" : "out";
-      // each piece is divided into whole blocks, which makes many columns
+      // each piece is divided into complete blocks, which requires many columns
       const pieces = rest.layer === "row" || rest.layer === "mlp" || wide ? 1 : rest.pieces;
       const times = pieces > 1 ? pieces : across;
       const [divided, other] = wide ? [unit * ranks, unit] : [unit * ranks * times, unit * along];
@@ -120,16 +120,16 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
     });
 }
 
-/** The option of a call in a step. */
+/** The options of the call in a step. */
 function callOf({ calls }: ParallelCase, step: number): { readonly isFirstMicrobatch?: boolean } {
   const call = calls[step];
   return call === "first" || call === "later" ? { isFirstMicrobatch: call === "first" } : {};
 }
 
-/** Whether a parameter is a weight of a product. */
+/** Whether a parameter is the weight of a linear product. */
 const isWeight = (name: string): boolean => /^(weight|fc\dWeight)$/.test(name);
 
-/** How many tensors lie side by side in what is divided. */
+/** The number of tensors that are concatenated along the divided dimension. */
 type Pieces = 1 | 2 | 3;
 
 /** The parameters of a layer, and how each tensor is divided among ranks. */
@@ -138,7 +138,7 @@ interface Form {
   readonly x: Held;
   readonly out: Held;
   readonly outWidth: number;
-  /** The shape of each parameter, in order, and the part of it that ranks have. */
+  /** The shape of each parameter, in order, and how it is divided among ranks. */
   readonly parameters: readonly (readonly [
     name: string,
     shape: readonly [number, number],
@@ -208,7 +208,7 @@ function formOf({
   };
 }
 
-/** The values of a matrix. One of the values of a chosen rank is far larger than all others. */
+/** The values of a matrix. One value of a chosen rank is far larger than all others. */
 function values(
   { seed, outlier, ranks }: ParallelCase,
   number: number,
@@ -230,7 +230,7 @@ const dividedBy = ({ ranks, sequence }: ParallelCase, mode: "column" | "row", pi
   sequence,
 });
 
-/** All visible results: the result and the gradients of each step, as whole tensors. */
+/** All visible results: the result and the gradients of each step, as full tensors. */
 export type Whole = ReadonlyMap<string, { readonly x: Matrix; readonly held: Held; readonly by: Pieces }>;
 
 /** The expected results, from the model on one rank. Its products use the plans that the divided layer declares. */
@@ -415,7 +415,7 @@ function program(drawn: ParallelCase, group: ProcessGroup): Kept {
     using own = upload(part(values({ ...drawn, outlier }, i, shape, dtype), held, by));
     parameter.tensor.write(own.dataSync());
   });
-  // another recipe with quantizers of the caller's would drop the weights that are kept
+  // another custom recipe would drop the cached weights
   const own = libraryRecipe(RECIPES[recipe]);
   const kept: (readonly [string, Tensor, readonly [number, number]])[] = [];
   const keep = (name: string, x: Tensor): void => {

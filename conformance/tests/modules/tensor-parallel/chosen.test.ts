@@ -1,4 +1,4 @@
-/** The law of divided layers, for each of the ways that a layer is divided, in small cases that are the same in each run. */
+/** The law of divided layers in small fixed cases, one for each way to divide a layer. */
 import { describe, it } from "vitest";
 import type { StepActivation } from "../../harness/step/options.js";
 import type { ParallelCase } from "./case.js";
@@ -8,8 +8,8 @@ import { useRanks } from "./ranks.js";
 const LAYERS = ["column", "row", "norm", "mlp"] as const;
 
 /**
- * The recipes, with the number of columns and the number of rows of a rank that are whole blocks. The model takes
- * too long for blocks of 128 x 128.
+ * The recipes, with the numbers of columns and of rows of a rank that consist of complete blocks. The model takes too long for
+ * blocks of 128 x 128.
  */
 const RECIPES = [
   ["none", 16, 4],
@@ -21,14 +21,14 @@ const RECIPES = [
   ["custom", 32, 32],
 ] as const;
 
-/** How rows are divided, and whether those of a rank are whole blocks. */
+/** How rows are divided, and whether the rows of a rank consist of complete blocks. */
 const ROWS = [
   { sequence: false, whole: false },
   { sequence: true, whole: true },
   { sequence: true, whole: false },
 ] as const;
 
-/** Options of which each case has one combination; neighbours have others. */
+/** Options that vary from case to case, so that neighbouring cases have different combinations. */
 const OPTIONS = [
   { bias: true, dtype: "f32", fuses: false, savesOriginal: false },
   { bias: true, dtype: "bf16", fuses: true, savesOriginal: true },
@@ -37,7 +37,7 @@ const OPTIONS = [
   { bias: true, dtype: "f32", fuses: true, savesOriginal: true },
 ] as const;
 
-/** How the layer is called in each step. */
+/** How each step uses the weight. */
 const CALLS = [
   ["alone", "alone"],
   ["first", "later"],
@@ -47,7 +47,7 @@ const CALLS = [
 ] as const satisfies readonly ParallelCase["calls"][];
 
 const RANKS = 2;
-// all ranks contribute in one turn, so a rank that waits waits in vain
+// all ranks run in one turn of the event loop, so a rank that waits for another fails
 const groups = useRanks(RANKS, "exact", 1000);
 
 const cases = RECIPES.flatMap(([recipe, unit, rows], r) =>

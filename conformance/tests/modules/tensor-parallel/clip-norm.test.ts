@@ -35,7 +35,7 @@ import { useBackends } from "../../harness/ranks/backends.js";
 const MOST = 8;
 const backends = useBackends(MOST);
 
-/** The elements of a whole tensor that a part has, in order. */
+/** Returns the elements of a full tensor that a part has, in order. */
 function valuesOf(whole: Float32Array, { shape, ranges }: TensorPart): number[] {
   const [rows = [[0, 1]], columns = [[0, 1]]] = ranges;
   const width = shape[1] ?? 1;
@@ -66,7 +66,7 @@ interface Case {
   readonly isSharded: boolean;
   readonly features: number;
   readonly hidden: number;
-  /** Those of the gradients, in turns. */
+  /** The dtypes of the gradients, which take turns. */
   readonly dtypes: readonly WideDType[];
   readonly maxNorm: number;
   readonly planted: number | undefined;
@@ -87,7 +87,7 @@ const cases: fc.Arbitrary<Case> = fc.record({
 
 const dtypeOf = ({ dtypes }: Case, i: number): WideDType => dtypes[i % dtypes.length] as WideDType;
 
-/** Gradients of the whole parameters, drawn by their number. */
+/** Returns the gradient of a full parameter, drawn by the parameter's number. */
 const drawn = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array => {
   const values = normal({ seed: BigInt(seed), offset: BigInt(4096 * i) }, elementCount(shape), 4);
   if (planted !== undefined && i === 3) values[seed % values.length] = planted;
@@ -139,7 +139,7 @@ describe("clipGradNorm of distributed gradients", () => {
     const groups = loopbackOver(backends.slice(0, 3), 20_000);
     const stages = groups.map(({ backend }, rank) => {
       const stage = new Linear(backend, 64, 64 + 16 * rank, { dtype: "f32" });
-      // a frozen stage takes part
+      // a frozen stage has no gradients, and calls clipGradNorm too
       if (rank === 1) for (const parameter of stage.parameters()) parameter.requiresGrad = false;
       return stage;
     });

@@ -1,4 +1,4 @@
-/** The law of divided layers: each rank's results are its parts of those of the model on one rank. */
+/** The law of divided layers: each rank's results are its parts of the results of the model on one rank. */
 import { expect } from "vitest";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
 import type { DatapathFamily } from "../../../../src/formats/datapath.js";
@@ -6,7 +6,7 @@ import { difference } from "../../harness/step/seen.js";
 import { modelled, type ParallelCase, ranked, type Whole } from "./case.js";
 import { partOf } from "./ranks.js";
 
-/** The results of the model, which takes longer than the layer. Under scripts/mutate a case runs many times. */
+/** The results of the model, by case. The model takes longer than the layer, and scripts/mutate runs each case many times. */
 const known = new WeakMap<ParallelCase, Map<DatapathFamily, Whole>>();
 
 function wholeOf(drawn: ParallelCase, datapath: DatapathFamily): Whole {

@@ -1,6 +1,6 @@
 /**
- * Networks that ranks share, and that learn together on a mesh, as copies or with rows of each parameter: the parameters are
- * those of one network that takes the samples of all in the order of the networks.
+ * Training on a mesh: tensor parallelism in each network, and DataParallel or fullyShard between networks. The parameters are
+ * bitwise equal to the parameters of one network that gets all samples in the order of the networks.
  */
 import fc from "fast-check";
 import { expect, it } from "vitest";
@@ -20,8 +20,8 @@ const STEPS = 2;
 const groups = useRanks(MOST, "exact");
 
 /**
- * Recipes whose quantizers keep nothing from one sample to the next: delayed scaling makes new scales behind each, and draws of
- * stochastic rounding go on.
+ * Recipes without state between samples. Delayed scaling updates its scales after each sample, and stochastic rounding advances
+ * its random state.
  */
 const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
   bf16: () => undefined,
@@ -51,7 +51,7 @@ const cases = fc
     ...rest,
     mesh,
     sequence: rest.sequence && mesh.tp > 1,
-    // one process rounds each sum of bf16 gradients, and ranks their last one: of two ranks it is the same
+    // one process rounds after each addition of bf16 gradients, ranks round once; with two ranks both round once
     dtype: rest.recipe === "nvfp4" ? "bf16" : mesh.dp > 2 ? "f32" : dtype,
   }))
   .filter(({ recipe, mesh }) => recipe !== "nvfp4" || mesh.dp === 2);

@@ -1,4 +1,4 @@
-/** Exchanges that are cut into pieces give the same bits as whole ones, and layers cut them when they say so. */
+/** Exchanges in chunks give the same bits as one exchange, and layers use chunks as the option `overlap` says. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -60,7 +60,7 @@ const RECIPES = [
   ["custom", 32],
 ] as const;
 
-/** A layer divided by columns, one by rows, and one that has both. */
+/** A column-parallel layer, a row-parallel layer, and a LayerNormMLP, which has both. */
 const LAYERS = ["column", "row", "mlp"] as const;
 
 describe("a layer whose exchanges overlap its products", () => {
@@ -261,7 +261,7 @@ describe("beside its products", () => {
     const y = autocast(own ? { recipe: own } : { enabled: false }, () => layer.forward(x));
     record.push("backward");
     y.backward(zeros(backend, "bf16", y.shape));
-    // all but the maxima of amaxes
+    // all except reductions of amaxes
     const seen = record.filter((each) => each !== "main allReduce");
     const live = [...liveAtProducts];
     x.zeroGrad();
@@ -270,7 +270,7 @@ describe("beside its products", () => {
   }
 
   it.each(EXCHANGED)("a layer waits for an exchange where it uses what is exchanged: %s", (recipe) => {
-    // scales of blocks are laid out for each product, so it is there that the main stream waits
+    // block scales are converted to the GEMM's layout for each product, and the main stream waits there
     const wait = recipe === "none" || recipe === "current" ? "gemm" : "relayout";
     const products = [`wait for a use by ${wait}`, "main gemm", "main gemm"];
     const reduced = ["main gemm", "main gemm", "side reduceScatter"];
@@ -278,7 +278,7 @@ describe("beside its products", () => {
       ...["side allGather", "side allGather", ...products, ...products],
       ...["backward", "side allGather", ...reduced, ...reduced, "wait for a use by gemm", "main gemm"],
     ]);
-    // the rows of the gradient are gathered once, and once more where its columnwise copy has scales of its own
+    // the rows of the gradient are gathered once, and a second time if its columnwise copy has other scales
     const isCopied = wait === "relayout";
     expect(trained("row", recipe, true).seen.filter((each) => !each.startsWith("wait"))).toEqual([
       ...[...reduced, ...reduced, "backward", "side allGather", "side allGather"],

@@ -1,4 +1,4 @@
-/** What each rank of a divided layer has: parts of the whole layer's values and scales, under one group of amaxes. */
+/** Each rank of a divided layer has parts of the full layer's values and scales, with amaxes that are reduced over all ranks. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -28,7 +28,7 @@ const f32 = (seed = 1): { readonly dtype: "f32"; readonly random: RandomState } 
   random: new RandomState(BigInt(seed)),
 });
 
-/** The values of the whole tensor within a part. */
+/** Returns the values of the full tensor within a part. */
 function within(whole: Float32Array, { shape, ranges }: TensorPart): number[] {
   const [columns = 1, rows = 1] = [...shape].reverse();
   const inside = (index: number, dimension: number): boolean =>

@@ -76,7 +76,7 @@ describe("a divided layer refuses", () => {
       "a norm before divided rows",
       (group) => new LayerNormLinear(group.backend, 4, 4, { group, parallelMode: "row" }),
       ArgumentError,
-      /whole rows/,
+      /columns that the norm needs/,
     ],
     [
       "outFeatures that do not divide",

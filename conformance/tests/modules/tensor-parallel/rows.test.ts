@@ -1,4 +1,4 @@
-/** What ranks exchange and keep of rows that they divide. */
+/** Rows that are divided among ranks: what is exchanged, and what each rank keeps. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -39,7 +39,7 @@ const values = (seed: number, count: number): Float32Array =>
 const rowsOf = (all: Float32Array, columns: number, begin: number, end: number): Float32Array =>
   all.slice(begin * columns, end * columns);
 
-/** The exchanges of a group from now on: the types of what is gathered, and the number of calls that reduce amaxes. */
+/** Records the exchanges of a group: the dtypes of gathered tensors, and the number of calls that reduce amaxes. */
 function watched(group: ProcessGroup): { readonly gathered: string[]; amaxes: number } {
   const seen = { gathered: [] as string[], amaxes: 0 };
   const [gather, gathers, reduceMax] = [
@@ -110,7 +110,7 @@ describe("a column-parallel layer whose rows are divided", () => {
       const wanted = pass(whole, x, dy);
       const layers = all.map((group) => column(group, unit, RANKS * unit));
       const made = layers.map((layer, rank) => {
-        // the columns of this rank of all rows
+        // this rank's columns of all rows
         const grad = Float32Array.from(
           { length: RANKS * rows * unit },
           (_, i) => dy[Math.floor(i / unit) * RANKS * unit + rank * unit + (i % unit)] as number,
@@ -153,11 +153,11 @@ describe("a column-parallel layer whose rows are divided", () => {
     const nvfp4 = (): Recipe => new NVFP4BlockScaling({ disableRht: true });
     expect(sent(new MXFP8BlockScaling(), 32, false)).toEqual({ gathered: ["e4m3", "e8m0"], amaxes: 0 });
     expect(sent(new MXFP8BlockScaling(), 8, false)).toEqual({ gathered: ["bf16"], amaxes: 0 });
-    // the weight's amax and that of the input
+    // the amax of the weight and the amax of the input
     expect(sent(nvfp4(), 32, false)).toEqual({ gathered: ["e2m1", "e4m3"], amaxes: 2 });
-    // the weight's alone: each rank has all of the input
+    // the amax of the weight only, because each rank has the full input
     expect(sent(nvfp4(), 8, false)).toEqual({ gathered: ["bf16"], amaxes: 1 });
-    // twice the weight's, in both runs, and that of its part of the gradient
+    // the amax of the weight in both runs, and the amax of this rank's part of the gradient
     expect(sent(nvfp4(), 8, true)).toEqual({ gathered: ["bf16"], amaxes: 3 });
     expect(sent(new Float8CurrentScaling(), 8, false)).toEqual({ gathered: ["e4m3"], amaxes: 2 });
   });
@@ -178,7 +178,7 @@ describe("a column-parallel layer whose rows are divided", () => {
     ]) {
       const divided = groups(RANKS).map((group) => kept(group, true, make()));
       const alone = groups(RANKS).map((group) => kept(group, false, make()));
-      // what one rank waits for is freed when the others come
+      // memory that a rank needs for a collective is freed when the other ranks have joined
       expect(divided.at(-1)).toBe(alone.at(-1));
     }
   });
@@ -256,7 +256,7 @@ describe("rows of ranks", () => {
         for (const b of counts)
           for (const c of counts) {
             const rows = [a, b, c];
-            // the rows before each rank that has some
+            // the first row of each rank that has rows
             const begins = rows.flatMap((count, i) =>
               count > 0 ? [rows.slice(0, i).reduce((sum, each) => sum + each, 0)] : [],
             );

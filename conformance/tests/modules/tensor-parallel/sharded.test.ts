@@ -1,4 +1,4 @@
-/** Layers that ranks divide, whose parts are sharded: their parameters are those of copies of the same parts. */
+/** Tensor-parallel layers under fullyShard have the same parameters as under DataParallel. */
 import { describe, expect, it } from "vitest";
 import { sampled } from "../../harness/draws.js";
 import { rankSteps } from "../../harness/training/parallel.js";

@@ -1,6 +1,6 @@
 /**
- * The parts of a tensor on several ranks are quantized like the whole tensor: their codes and scales are slices of the whole's,
- * and gathering them gives the whole.
+ * The parts of a tensor on several ranks are quantized like the full tensor: their codes and scales are slices of the full
+ * tensor's, and gathering them gives the full tensor.
  */
 import fc from "fast-check";
 import { expect, it } from "vitest";
@@ -46,7 +46,7 @@ interface Drawn {
   readonly offset: bigint;
 }
 
-/** Parts that consist of whole blocks. 4over6 sums errors within a tile only, and delayed scales are given. */
+/** Parts that consist of complete blocks. Quantizers with a given scale are left out. */
 const drawn: fc.Arbitrary<Drawn> = quantizeSpec()
   .filter(({ quantizer, tile, rowScaled }) => quantizer !== "fp8-delayed" && !isLineWide(tile) && !rowScaled)
   .chain((spec) =>
@@ -58,7 +58,7 @@ const drawn: fc.Arbitrary<Drawn> = quantizeSpec()
         pieces: fc.constantFrom<1 | 2>(1, 2),
         along: fc.integer({ min: 1, max: 2 }),
         across: fc.integer({ min: 1, max: 2 }),
-        /** a number of rows that is not divided: any, or whole blocks */
+        /** A number of rows that is not divided: any number, or complete blocks. */
         anyRows: fc.option(fc.integer({ min: 1, max: 20 }), { nil: undefined, freq: 2 }),
         usage: usage(),
         scaleLayout: scaleLayout(spec),
@@ -161,7 +161,7 @@ function reader(
   };
 }
 
-/** Returns a rank's slice of the codes or scales of the whole, which may be stored transposed. */
+/** Returns a rank's slice of the codes or scales of the full tensor, which may be stored transposed. */
 function slice(x: PlainTensor, plan: Drawn, rank: number, transposed: boolean): PlainTensor {
   const [rows, columns] = x.shape as [number, number];
   const { codes } = x;

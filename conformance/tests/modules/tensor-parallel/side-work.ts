@@ -1,7 +1,7 @@
 /**
- * A group of two ranks over one backend, which stands for both, so that collective operations complete at once. It records where
- * a GPU's main stream would wait for the side stream. The bookkeeping is that of native/core/side.cc: work on the side stream
- * uses blocks of memory, and the main stream waits for the work when it uses or frees such a block.
+ * A group of two ranks on one backend, so that collectives complete at once. It records where a GPU's main stream would wait for
+ * the side stream. It keeps the same records as native/core/side.cc: work on the side stream uses blocks of memory, and the main
+ * stream waits for the work when it uses or frees such a block.
  */
 import type { Backend } from "../../../../src/backends/backend.js";
 import { openBackend } from "../../../../src/backends/open.js";
@@ -15,7 +15,7 @@ import { ProcessGroup } from "../../../../src/collectives/group.js";
 import { memoryOf } from "../../../../src/tensor/memory.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
 
-/** What happened, in order: `main gemm`, `side allGather`, or `wait for a free`. */
+/** The events in order: `main gemm`, `side allGather`, or `wait for a free`. */
 export type Record = string[];
 
 const RANKS = 2;

@@ -1,6 +1,6 @@
 /**
- * Parameters of equal types and shapes are not taken for each other: ranks that exchange different ones, or different parts of
- * one, disagree.
+ * A group detects ranks that exchange different parameters of equal dtype and shape, or different parts of a parameter, and
+ * throws.
  */
 import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -31,7 +31,7 @@ const layersOf = (group: ProcessGroup): Layers => {
   return { group, first, second, net: new Sequential(group.backend, first, second) };
 };
 
-/** Every rank's `body`, or its next call, must fail, on one of them as a disagreement. */
+/** Requires that `body` or the next call throws on every rank, with a disagreement on at least one. */
 async function disagreements(body: (layers: Layers) => unknown): Promise<void> {
   const ranks = groups(2).map(layersOf);
   const failures = ranks.map((layers): unknown => {

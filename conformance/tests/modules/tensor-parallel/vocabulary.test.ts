@@ -1,4 +1,4 @@
-/** Vocabularies that ranks share: a divided table gives the bits of the whole one, a divided loss those of its definition. */
+/** Vocabularies that are divided among ranks: a table has the bits of the full one, and a loss the bits of its definition. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -34,7 +34,7 @@ const common = {
   seed: fc.nat(),
 };
 
-/** The tensors that a program keeps, read once the other ranks have come. */
+/** The tensors that a program keeps. They are read when the other ranks have joined its collectives. */
 async function readAll(kept: readonly Tensor[]): Promise<PlainTensor[]> {
   const seen: PlainTensor[] = [];
   for (const each of kept) {
@@ -44,7 +44,7 @@ async function readAll(kept: readonly Tensor[]): Promise<PlainTensor[]> {
   return seen;
 }
 
-/** A gradient or result that outlives its scope, as it was then. */
+/** Copies a gradient or result, so that it outlives its scope. */
 const keep = (scope: Scope, x: Tensor | undefined): Tensor => scope.keep((x as Tensor).clone());
 
 describe("an embedding divided by vocabulary", () => {
@@ -70,7 +70,7 @@ describe("an embedding divided by vocabulary", () => {
     });
   type Case = typeof cases extends fc.Arbitrary<infer C> ? C : never;
 
-  /** Values among which are zeros of both signs, infinities and NaN. */
+  /** Values that include zeros of both signs, infinities and NaN. */
   const valuesOf = ({ drawn: { seed, ranks, each, columns } }: Case): Float32Array =>
     normal({ seed: BigInt(seed), offset: 0n }, ranks * each * columns, 1).map((x, i) =>
       i % 5 === 0 ? [-0, 0, Number.NaN, -1 / 0, 1e-30][(i / 5) % 5]! : x,
@@ -96,7 +96,7 @@ describe("an embedding divided by vocabulary", () => {
     return () => readAll(kept);
   }
 
-  /** What a rank has of a tensor whose first dimension is divided. */
+  /** Returns a rank's part of a tensor whose first dimension is divided. */
   function share(x: PlainTensor, count: number, rank: number): PlainTensor {
     const [rows = 0, ...rest] = x.shape;
     const each = x.data.length / count;
@@ -135,7 +135,7 @@ describe("a cross-entropy loss divided by classes", () => {
       rows: fc.integer({ min: 0, max: 6 }),
       smoothing: fc.constantFrom(0, 0, 0.1, 1, 2 ** -149, 1e-60),
       ignore: fc.constantFrom(-100, 0, 3),
-      /** Rows in which some logits are special; -infinity everywhere on a rank is one of the cases. */
+      /** Rows with some special logits. One case has -infinity for all classes of a rank. */
       special: fc.constantFrom("none", "some", "a rank without numbers", "a rank of -infinity"),
     })
     .chain((drawn) => {

@@ -1,6 +1,6 @@
 /**
- * Where a GPU waits for the reduction of gradients. Only an optimizer does, before it updates the parameter: the backward pass
- * holds none of the gradients that it has handed over, so nothing that it frees is still sent.
+ * Where a GPU waits for the reduction of gradients: only in an optimizer, before it updates the parameter. The backward pass
+ * releases each gradient when it passes it on, so it frees no memory that is still being sent.
  */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
@@ -88,7 +88,7 @@ describe("a backward pass that reduces gradients", () => {
     const x = empty(backend, "f32", [1, 2048]).write(new Float32Array(2048).fill(1));
     const exchanges = (op: string): readonly string[] => record.filter((each) => each === `side ${op}`);
     layer.forward(new Variable(x, true)).backward(x);
-    // those of both weights, and that of the norm's parameters together
+    // one reduction for each weight, and one for the norm's parameters together
     expect(exchanges("reduceScatter")).toHaveLength(3);
     record.length = 0;
     noGrad(() => layer.forward(x));
@@ -112,7 +112,7 @@ describe("a backward pass that reduces gradients", () => {
       const y = autocast({ recipe, enabled: recipe !== undefined }, () => model.forward(input));
       const forward = waits();
       y.backward(x);
-      // the orders of both passes are known, and with them what the backward pass begins with
+      // the order of both passes is recorded, so the first operation of the backward pass is predicted
       if (step > 1) expect([forward, waits()]).toEqual([2, 2]);
       optimizer.step();
       optimizer.zeroGrad();

@@ -145,7 +145,7 @@ function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefine
 }
 const bitsOf = (x: Tensor | undefined): string => (x ? String(download(x).codes) : "none");
 
-/** The gradients on all ranks, reduced during their backward passes. */
+/** Returns the gradients of all ranks, which are reduced during the backward passes. */
 async function reduced(given: Case): Promise<string[][]> {
   const groups = loopbackOver(backends.slice(0, given.ranks), 5000);
   const models = groups.map((group) => {
@@ -236,7 +236,7 @@ describe("data parallelism", () => {
   it("reduces each gradient independently of buckets, dtypes, microbatches and frozen parameters", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (given) => {
-        // the splits of a ring are those of the whole bucket, and determine its bits
+        // the splits of a ring depend on the full bucket, and determine its bits
         const whole =
           given.options.plan?.algorithm === "ring"
             ? { ...given, options: { ...given.options, bucketBytes: 1 } }

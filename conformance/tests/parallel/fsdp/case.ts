@@ -36,21 +36,21 @@ const VOCABULARY = 11;
 
 /** How the passes of one step run, and what follows them. */
 export interface Turn {
-  /** Whether each pass reduces its gradients. Otherwise the last pass of a step reduces those of all. */
+  /** Whether each pass reduces its gradients. Otherwise the last pass of a step reduces the gradients of all. */
   readonly synced: boolean;
-  /** `isFirstMicrobatch` of the first pass; if it is given, that of the others is false. */
+  /** `isFirstMicrobatch` of the first pass. If it is set, it is false in the other passes. */
   readonly first: boolean | undefined;
-  /** The value of the flag `skipFp8WeightUpdate` of all passes but the first. */
+  /** The value of the flag `skipFp8WeightUpdate` of all passes except the first. */
   readonly skip: 0 | 1 | undefined;
   /** Whether the passes run under another recipe, or outside of one. */
   readonly otherRecipe: boolean;
   readonly end: "step" | "noop" | "scaled" | "clipped" | "none";
   readonly zeroes: boolean;
-  /** Whether all state is saved after the step, or set to what was saved last. */
+  /** Whether all state is saved after the step, or restored from the last save. */
   readonly state: "kept" | "saved" | "loaded";
 }
 
-/** The turn of a case that has none: weights are cached if the case says so. */
+/** The default turn: weights are cached if the case says so. */
 const PLAIN: Turn = {
   ...{ synced: false, first: undefined, skip: undefined, otherRecipe: false },
   ...{ end: "step", zeroes: true, state: "kept" },
@@ -77,11 +77,11 @@ export interface Case {
   readonly frozen: readonly boolean[];
   readonly reduction: "sum" | "mean";
   readonly rowMultiple: number;
-  /** Which layers the passes call, one behind the other, in turns; none: all of them in their order. */
+  /** The layers that a pass calls, in order. Passes take turns. If empty, each pass calls all layers in order. */
   readonly orders: readonly (readonly number[])[];
-  /** Which layers are called between the steps, without a backward pass. */
+  /** The layers that are called between the steps, without a backward pass. */
   readonly evaluated: readonly number[];
-  /** What the steps do, in turns. Default: every step updates all parameters and releases their gradients. */
+  /** What a step does. Steps take turns. Default: each step updates all parameters and releases their gradients. */
   readonly turns?: readonly Turn[];
 }
 
@@ -160,7 +160,8 @@ export class Replica {
     readonly given: Case,
   ) {
     const make = RECIPES_UNDER_TEST[given.recipe];
-    // a quantized weight has the codes of one recipe; ranks of one process cannot read a history while others have yet to come
+    // a quantized weight has the codes of one recipe; in one process, a rank cannot read a history before all ranks have
+    // reduced it
     const isFixed = given.quantized || given.recipe === "delayed";
     this.#recipes = [make?.(), isFixed ? undefined : new Float8CurrentScaling({ pow2Scales: true })];
     this.model = quantizedModelInit(
@@ -178,7 +179,7 @@ export class Replica {
       : new SGD(this.model, { learningRate: 0.1, momentum: optimizer === "momentum" ? 0.9 : 0 });
   }
 
-  /** The options of a call in the pass with this index of a step. */
+  /** Returns the options of a call in the pass with this index in the step. */
   #call(step: number, index: number): LinearCall {
     const { first, skip } = turnOf(this.given, step);
     if (this.given.turns === undefined) return this.given.caches ? { isFirstMicrobatch: index === 0 } : {};
@@ -187,7 +188,7 @@ export class Replica {
     return first === undefined ? {} : { isFirstMicrobatch: false };
   }
 
-  /** Runs the forward and backward pass of microbatch `number`, the one with this index in the step. Returns the loss. */
+  /** Runs the forward and backward pass of microbatch `number`, which has this index in the step. Returns the loss. */
   pass(step: number, number: number, index: number): Tensor<WideDType> {
     using scope = new Scope();
     const { backend, given } = this;
@@ -195,13 +196,13 @@ export class Replica {
     const ids = Int32Array.from({ length: ROWS }, (_, i) => (i * (seed + 3) + seed) % VOCABULARY);
     const target = drawn(backend, BigInt(seed), [ROWS, given.width], given.dtype);
     const { orders, microbatches } = given;
-    // the same on all ranks, whose microbatches have other numbers
+    // equal on all ranks, although their microbatches have different numbers
     const turn = step * microbatches + (number % microbatches);
     const order = orders[turn % Math.max(orders.length, 1)] ?? [];
     const call = this.#call(step, index);
     const forward = (): Variable => this.model.forward(tensor(backend, ids, [ROWS], "i32"), call, order);
     const loss = autocast(this.#region(step), () => functional.mseLoss(forward(), target));
-    // an order may have frozen layers alone
+    // an order may consist of frozen layers only
     if (loss.requiresGrad) loss.backward();
     return scope.keep(loss.tensor.clone());
   }
@@ -211,7 +212,7 @@ export class Replica {
     return recipe ? { recipe } : { enabled: false };
   }
 
-  /** The result of some layers for the same input in each call, without gradients. */
+  /** Returns the result of some layers without gradients. The input is the same in each call. */
   evaluate(step: number): Tensor {
     using scope = new Scope();
     const { backend, given } = this;

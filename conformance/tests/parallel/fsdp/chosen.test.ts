@@ -1,4 +1,4 @@
-/** The law of sharded training in small cases that are the same in each run: one for each way that a weight is quantized. */
+/** The law of sharded training in small fixed cases, one for each way to quantize a weight. */
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { sampled } from "../../harness/draws.js";
@@ -43,7 +43,7 @@ const WAYS: Readonly<Record<string, Partial<Case>>> = {
   },
   "by the optimizer": { layers: ["linear", "bare"], quantized: true },
   "by the optimizer, in each run of recompute": { layers: ["normed"], quantized: true, recomputes: true },
-  // rows in multiples of 48 alone would cut blocks of 32
+  // a rowMultiple of 48 would cut blocks of 32, so fullyShard uses a common multiple
   "by the optimizer, in rows that divide and are divided by no block": {
     layers: ["bare"],
     quantized: true,

@@ -1,4 +1,4 @@
-/** Sharded weights under custom quantizers, which do not know of ranks, and the quantizers of those that stay quantized. */
+/** Sharded weights under custom quantizers, which take no ranks into account, and the quantizers of quantized weights. */
 import { describe, expect, it } from "vitest";
 import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
 import {
@@ -29,7 +29,7 @@ const backends = useBackends(RANKS);
 const values = (seed: number, count: number): Float32Array =>
   normal({ seed: BigInt(seed), offset: 0n }, count, 1);
 
-/** One amax for the whole tensor, by a quantizer without ranks. The last rows have the largest values. */
+/** A quantizer with one amax for the tensor that it gets. The last rows have the largest values. */
 const custom = (): Recipe =>
   new CustomRecipe({ quantizerFactory: () => new Float8CurrentScalingQuantizer() });
 const initMethod = (): Float32Array => values(1, FROM * TO).map((x, i) => x * (1 + Math.floor(i / FROM)));

@@ -1,4 +1,4 @@
-/** Gradient norms, and casts of master weights, of sharded parameters. */
+/** Gradient norms of sharded parameters, and casts of their master weights. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -72,10 +72,10 @@ describe("clipGradNorm of sharded gradients", () => {
     const drawn = fc.record({
       ranks: fc.integer({ min: 1, max: MOST }),
       seed: fc.nat(1000),
-      // with 4 ranks, those of the second sizes end at the end of a piece or in the middle of one
+      // with 4 ranks and the second sizes, a rank's rows end at the end of a piece or in the middle of one
       sizes: fc.constantFrom<readonly [number, number]>([WIDTH, HIDDEN], [128, 64]),
       rowMultiple: fc.constantFrom(1, 16, 128),
-      // those of the gradients, in turns
+      // the dtypes of the gradients, which take turns
       dtypes: fc.array(fc.constantFrom("f32", "bf16"), { minLength: 1, maxLength: 3 }),
       maxNorm: fc.constantFrom(0, 0.01, 1, 1e6),
       apart: fc.boolean(),

@@ -1,4 +1,4 @@
-/** When parameters are gathered, how many of them are here at once, and that they are those of now. */
+/** When parameters are gathered, how many are resident at once, and that changed parameters are gathered again. */
 import * as fc from "fast-check";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { interceptRun } from "../../../../src/backends/run.js";
@@ -36,8 +36,8 @@ import { draws, sampled } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 
-/** The bytes that are exchanged together at most, where a test sets them. */
-const most = vi.hoisted((): { bytes: number | undefined } => {
+/** The maximum number of bytes of a bucket, if a test sets it. */
+const bucket = vi.hoisted((): { bytes: number | undefined } => {
   // other test files of this worker have loaded the sources already
   vi.resetModules();
   return { bytes: undefined };
@@ -49,7 +49,7 @@ afterAll(() => {
 vi.mock("../../../../src/parallel/data/buckets.js", async (original) => {
   const buckets = await original<typeof import("../../../../src/parallel/data/buckets.js")>();
   return Object.defineProperty({ ...buckets }, "BUCKET_BYTES", {
-    get: () => most.bytes ?? buckets.BUCKET_BYTES,
+    get: () => bucket.bytes ?? buckets.BUCKET_BYTES,
     enumerable: true,
   });
 });
@@ -60,7 +60,7 @@ const LAYERS = 5;
 const RANKS = 2;
 const backends = useBackends(RANKS, true);
 
-/** Layers one behind the other. */
+/** Layers in sequence. */
 class Stack extends Module {
   readonly layers: readonly (Linear | LayerNormLinear | LayerNormMLP)[];
 
@@ -83,11 +83,11 @@ class Stack extends Module {
   }
 }
 
-/** What a rank does, in the order of its calls: exchanges, and products. */
+/** What a rank does: collectives and products. */
 type Event = "gather" | "amaxes" | "reduce" | "product";
 
-/** Notes what a rank does from now on. */
-function watched(group: ProcessGroup): Event[] {
+/** Records the events of a rank, in the order of its calls. */
+function eventsOf(group: ProcessGroup): Event[] {
   const events: Event[] = [];
   const { backend } = group;
   const [gather, reduceMax, reduce] = [
@@ -95,9 +95,9 @@ function watched(group: ProcessGroup): Event[] {
     group.reduceMax.bind(group),
     group.reduceScatter.bind(group),
   ];
-  group.allGatherCoalesced = (given) => {
+  group.allGatherCoalesced = (requests) => {
     events.push("gather");
-    return gather(given);
+    return gather(requests);
   };
   group.reduceMax = (tensors) => {
     events.push("amaxes");
@@ -120,7 +120,7 @@ function input({ backend, rank }: ProcessGroup): Tensor {
   return scope.keep(castTo(tensor(backend, values, [ROWS, WIDTH]), "bf16"));
 }
 
-/** The steps of every rank, one behind the other; `watch` is called before each. */
+/** Trains all ranks, one step after the other. `watch` is called before each step. */
 async function train(
   kind: "linear" | "mixed",
   recipe: RecipeName,
@@ -137,12 +137,10 @@ async function train(
     for (const [i, group] of groups.entries()) {
       using _ = new Scope();
       watch(group, step);
-      const own = recipes[i];
+      const recipe = recipes[i];
       const x = input(group);
       const forward = (): Variable => (models[i] as Stack).forward(x, recomputes);
-      const loss = autocast(own ? { recipe: own } : { enabled: false }, () =>
-        functional.mseLoss(forward(), x),
-      );
+      const loss = autocast(recipe ? { recipe } : { enabled: false }, () => functional.mseLoss(forward(), x));
       loss.backward();
       optimizers[i]?.step();
       optimizers[i]?.zeroGrad();
@@ -153,46 +151,46 @@ async function train(
 
 describe("prefetch of parameters", () => {
   const expected = (recipe: RecipeName): Event[] => {
-    const isExchanged = ["delayed", "current", "nvfp4"].includes(recipe);
-    const bring: Event[] = [...(isExchanged ? (["amaxes"] as const) : []), "gather"];
+    const hasTensorAmax = ["delayed", "current", "nvfp4"].includes(recipe);
+    const gather: Event[] = [...(hasTensorAmax ? (["amaxes"] as const) : []), "gather"];
     return Array.from({ length: LAYERS }, (_, i): Event[] => [
-      ...(i === 0 ? bring : []),
-      // behind the last one, its backward function runs, for which no amax is needed
-      ...(i < LAYERS - 1 ? bring : (["gather"] as const)),
+      ...(i === 0 ? gather : []),
+      // during the last layer the columnwise copy for its backward function is gathered, which needs no amax
+      ...(i < LAYERS - 1 ? gather : (["gather"] as const)),
       "product",
     ]).flat();
   };
 
   it.each(sampled(RECIPE_NAMES, 2))(
-    "%s: are gathered in one exchange, before the products of the one that runs, forward and backward",
+    "%s: gathers in one exchange, before the products of the running operation, forward and backward",
     async (recipe) => {
       const logs: Event[][] = [];
       await train("linear", recipe, { steps: 3 }, (group, step) => {
-        if (step === 2) logs.push(watched(group));
+        if (step === 2) logs.push(eventsOf(group));
       });
-      // the first layer's input needs no gradient, so that layer is not gathered again
+      // the first layer's input needs no gradient, so its weight is not gathered for the backward pass
       const backward = Array.from({ length: LAYERS }, (_, i): Event[] => {
         const gathers: Event[] = i < LAYERS - 2 ? ["gather"] : [];
         const products: Event[] = i < LAYERS - 1 ? ["product", "product"] : ["product"];
         return [...gathers, ...products, "reduce"];
       }).flat();
-      // behind that, delayed scaling may exchange amaxes of the region; here it has no group
+      // delayed scaling has no group here, so it reduces no amaxes at the end of the region
       for (const log of logs) expect(log).toEqual([...expected(recipe), ...backward]);
       expect(logs).toHaveLength(RANKS);
     },
   );
 
   it.each(sampled(RECIPE_NAMES, 2, 1))(
-    "%s: are one exchange where an operation has several",
+    "%s: gathers several parameters of an operation in one exchange",
     async (recipe) => {
       const logs: Event[][] = [];
       await train("mixed", recipe, { steps: 3 }, (group, step) => {
-        if (step === 2) logs.push(watched(group));
+        if (step === 2) logs.push(eventsOf(group));
       });
       for (const log of logs) {
         const count = (event: Event): number => log.filter((each) => each === event).length;
         // The forward pass gathers all layers, the backward pass all but the first, whose input needs no gradient. The last layer
-        // has a norm: it quantizes its weight after the norm's parameters arrived, in one more exchange.
+        // has a norm: it quantizes its weight after the norm's parameters are gathered, in one more exchange.
         expect(count("gather")).toBe(2 * LAYERS - 1 + (recipe === "bf16" ? 0 : 1));
         expect(count("reduce")).toBe(LAYERS);
       }
@@ -200,27 +198,27 @@ describe("prefetch of parameters", () => {
   );
 });
 
-describe("parameters that are exchanged in several parts", () => {
-  /** What an MLP gives on every rank, and its gradients, if so many bytes are exchanged together. */
+describe("parameters in several buckets", () => {
+  /** Returns the losses and gradients of an MLP on every rank, with buckets of `bytes` bytes. */
   async function results(bytes: number, width: number, rowMultiple: number) {
     const groups = loopbackOver(backends, 20_000);
     const layers = groups.map(
       ({ backend }) => new LayerNormMLP(backend, WIDTH, width, { random: new RandomState(3n) }),
     );
     for (const [i, group] of groups.entries()) fullyShard(layers[i] as LayerNormMLP, group, { rowMultiple });
-    most.bytes = bytes;
-    const logs = groups.map(watched);
+    bucket.bytes = bytes;
+    const logs = groups.map(eventsOf);
     const losses = groups.flatMap((group, i) => {
       using scope = new Scope();
       const x = input(group);
-      // what the layer needs is known from its first run
+      // the second run prefetches what the first run has gathered
       return Array.from({ length: 2 }, () => {
         const loss = functional.mseLoss((layers[i] as LayerNormMLP).forward(x), x);
         loss.backward();
         return scope.keep(loss.tensor.clone());
       });
     });
-    most.bytes = undefined;
+    bucket.bytes = undefined;
     const seen = [];
     for (const loss of losses) seen.push(String(await loss.data()));
     for (const layer of layers)
@@ -229,7 +227,7 @@ describe("parameters that are exchanged in several parts", () => {
     return { seen, gathers: logs.map((log) => log.filter((event) => event === "gather").length) };
   }
 
-  it("are divided alike on ranks that have other numbers of rows", async () => {
+  it("form the same buckets on ranks with different numbers of rows", async () => {
     const drawn = fc.record({
       width: fc.constantFrom(16, 48, 80),
       rowMultiple: fc.constantFrom(1, 16, 64),
@@ -237,23 +235,26 @@ describe("parameters that are exchanged in several parts", () => {
     });
     await fc.assert(
       fc.asyncProperty(drawn, async ({ width, rowMultiple, bytes }) => {
-        const [whole, parts] = [
+        const [one, several] = [
           await results(2 ** 30, width, rowMultiple),
           await results(bytes, width, rowMultiple),
         ];
-        expect(parts.seen).toEqual(whole.seen);
-        expect(new Set(parts.gathers).size).toBe(1);
-        expect(parts.gathers[0]).toBeGreaterThanOrEqual(whole.gathers[0] as number);
+        expect(several.seen).toEqual(one.seen);
+        expect(new Set(several.gathers).size).toBe(1);
+        expect(several.gathers[0]).toBeGreaterThanOrEqual(one.gathers[0] as number);
       }),
       { numRuns: draws(20) },
     );
   });
 });
 
-describe("a failure while the next operation's parameters are brought", () => {
+describe("a failure of a prefetch", () => {
   it.each([
-    ["of the group, is that of the running operation", new DistributedError("lost", "allGather", 1, "gone")],
-    ["of another kind, is left to the next operation", new RangeError("no memory")],
+    [
+      "is thrown by the running operation if the group has failed",
+      new DistributedError("lost", "allGather", 1, "gone"),
+    ],
+    ["is ignored otherwise, and the next operation gathers again", new RangeError("no memory")],
   ] as const)("%s", (_what, failure) => {
     const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
     const model = new Stack(group, "linear");
@@ -272,10 +273,10 @@ describe("a failure while the next operation's parameters are brought", () => {
     const expected = [run(0, LAYERS), run(0, LAYERS)].map((y) => y.dataSync());
     const gather = group.allGatherCoalesced.bind(group);
     let calls = 0;
-    group.allGatherCoalesced = (given) => {
-      // the first gathers what the first layer needs
+    group.allGatherCoalesced = (requests) => {
+      // the first call gathers the parameters of the first layer, the second call prefetches the second layer
       if (++calls === 2) throw failure;
-      return gather(given);
+      return gather(requests);
     };
     const once = () => run(0, LAYERS).dataSync();
     if (failure instanceof DistributedError) expect(once).toThrow(failure);
@@ -285,17 +286,17 @@ describe("a failure while the next operation's parameters are brought", () => {
   });
 });
 
-/** Counts the bytes that are allocated and not given back, in the order of a rank's calls. */
-function counted({ backend }: ProcessGroup): { live: number; most: number } {
+/** Counts the bytes that are allocated and not freed, now and at most. */
+function countBytes({ backend }: ProcessGroup): { live: number; max: number } {
   const memory = memoryOf(backend);
-  const seen = { live: 0, most: 0 };
+  const seen = { live: 0, max: 0 };
   const sizes = new Map<number, number>();
   const [allocate, free] = [memory.allocate.bind(memory), memory.free.bind(memory)];
   memory.allocate = (bytes) => {
     const address = allocate(bytes);
     sizes.set(address, bytes);
     seen.live += bytes;
-    seen.most = Math.max(seen.most, seen.live);
+    seen.max = Math.max(seen.max, seen.live);
     return address;
   };
   memory.free = (address) => {
@@ -308,9 +309,9 @@ function counted({ backend }: ProcessGroup): { live: number; most: number } {
 
 describe("memory", () => {
   it.each(sampled(RECIPE_NAMES, 2, 2))(
-    "%s: at most two operations' parameters are here as a whole",
+    "%s: has the parameters of at most two operations",
     (recipe) => {
-      // one rank does not wait for others, so memory is given back at once
+      // one rank does not wait for others, so memory is freed at once
       const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
       const model = new Stack(group, "linear");
       fullyShard(model, group);
@@ -322,24 +323,24 @@ describe("memory", () => {
         autocast(region, () => noGrad(() => model.forward(x)));
       };
       run();
-      const seen = counted(group);
+      const seen = countBytes(group);
       run();
       model.dispose();
       x.dispose();
       const bits = { bf16: 16, nvfp4: 4.5, mxfp8: 8.25 }[recipe as string] ?? 8;
-      const whole = (WIDTH * WIDTH * bits) / 8;
-      // what this rank, which has all rows, has quantized of both
-      const own = recipe === "bf16" ? 0 : 2 * whole;
+      const weightBytes = (WIDTH * WIDTH * bits) / 8;
+      // the quantized rows of both weights before the gather; this rank has all rows
+      const rowBytes = recipe === "bf16" ? 0 : 2 * weightBytes;
       // `small` bounds the bytes of biases, inputs, results and the codes of an input
       const small = (LAYERS + 2) * ROWS * WIDTH * 2;
-      expect(seen.most).toBeLessThanOrEqual(2 * whole + own + small);
-      expect(seen.most).toBeGreaterThan(2 * whole + own);
+      expect(seen.max).toBeLessThanOrEqual(2 * weightBytes + rowBytes + small);
+      expect(seen.max).toBeGreaterThan(2 * weightBytes + rowBytes);
       expect(seen.live).toBe(0);
     },
   );
 
   it.each(["the model", "each layer"])(
-    "none is here between the passes but the last layer's, where %s is sharded",
+    "has only the last layer's parameters between the passes, if %s is sharded",
     (what) => {
       const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
       const model = new Stack(group, "linear");
@@ -353,9 +354,9 @@ describe("memory", () => {
         y.backward(x);
         for (const each of model.parameters()) each.zeroGrad();
       }
-      const whole = WIDTH * WIDTH * 2;
+      const weightBytes = WIDTH * WIDTH * 2;
       const [first, ...others] = between as [number, ...number[]];
-      expect(others.map((live) => live - first)).toEqual(others.map(() => whole));
+      expect(others.map((live) => live - first)).toEqual(others.map(() => weightBytes));
       for (const each of [model, x]) each.dispose();
     },
   );
@@ -384,9 +385,9 @@ describe("memory", () => {
     const before = await settled();
     run(LAYERS);
     run(LAYERS);
-    // nothing is brought for another pass
+    // nothing is prefetched for the next pass
     expect(await settled()).toEqual(before);
-    run(2); // the third is brought, and not called
+    run(2); // prefetches the third layer, which does not run
     for (const model of models) for (const each of model.parameters()) each.zeroGrad();
     expect(await settled()).toEqual(before);
     for (const each of [...models, ...xs]) each.dispose();
@@ -406,7 +407,7 @@ describe("a parameter that changes", () => {
       const run = (y: Tensor | Variable, from: number, to: number): Tensor | Variable =>
         model.layers.slice(from, to).reduce<Tensor | Variable>((z, layer) => layer.forward(z), y);
       for (let pass = 0; pass < 2; pass++) functional.mseLoss(run(x, 0, LAYERS) as Variable, x).backward();
-      const middle = noGrad(() => (run(x, 0, 2) as Variable).tensor); // brings the third
+      const middle = noGrad(() => (run(x, 0, 2) as Variable).tensor); // prefetches the third layer
       optimizer.step();
       const seen = noGrad(() => (run(middle, 2, LAYERS) as Variable).tensor);
       optimizer.zeroGrad();
@@ -447,7 +448,7 @@ describe("a parameter that changes", () => {
         return autocast({ recipe: recipes[i] as Recipe }, () =>
           noGrad(() => {
             for (let pass = 0; pass < 2; pass++) run(x, 0, LAYERS);
-            const middle = run(x, 0, 2); // brings the third
+            const middle = run(x, 0, 2); // prefetches the third layer
             castMasterWeights(weights, masters);
             const seen = run(middle, 2, LAYERS);
             for (const each of weights) each.zeroGrad();
@@ -504,7 +505,7 @@ describe("a parameter that changes", () => {
       const optimizer = new SGD(model, { learningRate: 0.1 });
       const recipe = new DelayedScaling({ amaxHistoryLen: 1, amaxComputeAlgo: "mostRecent" });
       using _ = new Scope();
-      // every layer is called alike: its input needs a gradient
+      // x requires a gradient, so that all layers compute dgrad
       const target = input(group);
       const x = new Variable(target, true);
       const pass = (order: readonly number[]): Variable =>
@@ -517,7 +518,7 @@ describe("a parameter that changes", () => {
       }
       const { tensor: weight } = (model.layers[2] as Linear).weight;
       scaled(weight, 3, { out: weight });
-      // behind layers 0 and 1, layer 2 is brought; before, this region has used it, so that its end makes another scale
+      // layer 2 is prefetched after layers 0 and 1; this region has used it before, so its end computes a new scale
       const results = [pass([4, 2, 0, 1]), pass([2, 0])];
       const values = results.map(({ tensor: out }) => out.dataSync());
       optimizer.dispose();

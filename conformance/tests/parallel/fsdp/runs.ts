@@ -1,4 +1,4 @@
-/** Runs training and records all state after each step as whole tensors, whether or not ranks store only parts of them. */
+/** Runs training and records all state after each step, as full tensors even if ranks store only parts of them. */
 import { createHash } from "node:crypto";
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -41,7 +41,7 @@ const bytesOf = async (x: Tensor): Promise<string> =>
 
 const clones = (members: readonly Tensor[]): Tensor[] => members.map((each) => persistent(each.clone()));
 
-/** Returns parameters, masters and optimizer states. `whole` gathers each of them from its stored form. */
+/** Returns parameters, masters and optimizer states. `whole` gathers each full tensor from the stored one. */
 function stateOf(
   optimizer: Optimizer,
   whole: (parameter: Parameter, x: Tensor) => Tensor,
@@ -65,7 +65,7 @@ function stateOf(
 const numbersOf = ({ ranks: _, microbatches }: Case, rank: number): readonly number[] =>
   Array.from({ length: microbatches }, (_, i) => rank * microbatches + i);
 
-/** Runs one pass of a step on one rank, and what follows the last one. */
+/** Runs one pass of a step on one rank, and after the last pass the end of the step. */
 function pass(replica: Replica, rank: number, step: number, index: number): Seen {
   const numbers = numbersOf(replica.given, rank);
   const losses: Tensor[] = [persistent(replica.pass(step, numbers[index] as number, index))];
@@ -78,7 +78,7 @@ function pass(replica: Replica, rank: number, step: number, index: number): Seen
 const isSynced = (given: Case, step: number, index: number): boolean =>
   turnOf(given, step).synced || index === given.microbatches - 1;
 
-/** Runs the passes of a step on one rank. Those that do not reduce gradients run without communication. */
+/** Runs the passes of a step on one rank. Passes that do not reduce gradients need no communication. */
 function passes(replica: Replica, rank: number, step: number, noSync: (body: () => Seen) => Seen): Seen {
   return numbersOf(replica.given, rank).flatMap((_, index) => {
     const one = (): Seen => pass(replica, rank, step, index);
@@ -200,7 +200,7 @@ function summed(grads: readonly Tensor<WideDType>[], isMean: boolean): Tensor<Wi
 
 /** The gradients of all ranks in one process. */
 class Gradients {
-  /** The sums over ranks of the passes that have reduced them, by the number of the parameter. */
+  /** The gradients that passes have reduced over ranks, by the number of the parameter. */
   readonly #reduced = new Map<number, Tensor<WideDType>>();
 
   constructor(
@@ -217,7 +217,7 @@ class Gradients {
       );
   }
 
-  /** A pass adds its gradients to those of passes that have not reduced theirs. */
+  /** Adds the gradients of a pass to the unreduced gradients of earlier passes. */
   begin(): void {
     this.#each((all) => {
       for (const each of all) each.zeroGrad();

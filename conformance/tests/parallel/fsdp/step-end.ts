@@ -1,4 +1,4 @@
-/** What follows the passes of a step: updates, and state that is saved or loaded. */
+/** The end of a step: updates, and state that is saved or loaded. */
 import {
   clipGradNorm,
   type Module,
@@ -51,7 +51,7 @@ export class SavedState {
     private readonly optimizer: Optimizer,
   ) {}
 
-  /** Saves or loads, as the turn says. Without a state that was saved, it does nothing. */
+  /** Saves or loads, as the turn says. Loading does nothing before the first save. */
   follow({ state }: Turn): void {
     if (state === "saved") this.#save();
     else if (state === "loaded" && this.#tensors.length > 0) this.#load();

@@ -12,8 +12,8 @@ const STEPS = 3;
 const backends = useBackends(MOST);
 
 /**
- * A quantized parameter under delayed scaling: each rank records the amax of its rows, and the amax of the whole is their
- * maximum.
+ * A quantized parameter under delayed scaling. Each rank records the amax of its rows; the maximum over ranks is the amax of the
+ * full parameter.
  */
 const CAST_BY_DELAYED_SCALES: Case = {
   ranks: 3,
@@ -47,7 +47,7 @@ const RANKS_WITHOUT_ROWS: Case = {
   rowMultiple: 128,
 };
 
-/** A parameter that a pass outside of noSync does not reach, and one inside does. */
+/** A parameter that a pass inside noSync reaches, and the pass outside does not. */
 const REACHED_WITHOUT_SYNC: Case = {
   ...CAST_BY_DELAYED_SCALES,
   ranks: 3,
@@ -60,7 +60,7 @@ const REACHED_WITHOUT_SYNC: Case = {
   evaluated: [5, 0],
 };
 
-/** Passes without gradients, which need no columnwise codes, between those that do. */
+/** Passes without gradients, which need no columnwise codes, between passes that need them. */
 const EVALUATED: Case = {
   ...CAST_BY_DELAYED_SCALES,
   ranks: 2,
@@ -91,7 +91,7 @@ describe("fully sharded training", () => {
   it("has the losses, parameters, optimizer states and scales of data parallelism", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (drawn) => {
-        // where a pass does not reach a parameter, data parallelism ends
+        // DataParallel throws if a pass does not reach a parameter
         const given = { ...drawn, orders: [] };
         const sharded = await shardedRun(backends, given, STEPS);
         expect(sharded).toEqual(await copiedRun(backends, given, STEPS));

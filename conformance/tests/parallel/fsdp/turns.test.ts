@@ -1,6 +1,6 @@
 /**
- * Training with sharded parameters over steps that differ: cached weights that are not renewed, skipped updates, gradients that
- * stay, another recipe, loaded state. Every pair of options has a case.
+ * Training with sharded parameters over different steps: weights that stay cached, skipped updates, gradients that are kept,
+ * another recipe, loaded state. Every pair of options has a case.
  */
 import * as fc from "fast-check";
 import { beforeEach, describe, expect, it, vi } from "vitest";
@@ -54,7 +54,7 @@ const next = splitmix32(seed);
 const draw = (n: number): number => next() % n;
 const turns = pairwise(TURNS, draw);
 
-/** Turns one behind the other, beginning with a step that others can go back to. */
+/** A sequence of turns. It begins with a step whose state later turns can load. */
 function turnsFrom(i: number): readonly Turn[] {
   const first = turns[(3 * i) % turns.length] as Turn;
   const others = [1, 2, 3].map((each) => turns[(3 * i + each) % turns.length] as Turn);
@@ -74,7 +74,7 @@ const rows = LAYERS.map(({ layer, ...row }, i) => {
 });
 
 describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () => {
-  // a layer says that its recipe changes
+  // a layer warns that its recipe changes
   beforeEach(() => {
     const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
     return () => warn.mockRestore();
