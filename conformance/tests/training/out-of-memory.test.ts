@@ -27,7 +27,10 @@ import { failingAt, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** Requires for each k: if the k-th allocation of `work` fails, it throws, and no memory is left after the module is disposed of. */
+/**
+ * Requires for each k: if the k-th allocation of `work` fails, it throws, and no memory is left after the module is disposed
+ * of.
+ */
 function expectAllFreed<M extends { dispose(): void }>(make: () => M, work: (module: M) => void): void {
   const { live, blocks } = backend().memoryUse();
   let error: unknown;
