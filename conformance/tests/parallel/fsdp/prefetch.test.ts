@@ -308,36 +308,33 @@ function countBytes({ backend }: ProcessGroup): { live: number; max: number } {
 }
 
 describe("memory", () => {
-  it.each(sampled(RECIPE_NAMES, 2, 2))(
-    "%s: has the parameters of at most two operations",
-    (recipe) => {
-      // one rank does not wait for others, so memory is freed at once
-      const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
-      const model = new Stack(group, "linear");
-      fullyShard(model, group);
-      const make = RECIPES_UNDER_TEST[recipe];
-      const region = make ? { recipe: make() } : { enabled: false };
-      const x = input(group);
-      const run = (): void => {
-        using _ = new Scope();
-        autocast(region, () => noGrad(() => model.forward(x)));
-      };
-      run();
-      const seen = countBytes(group);
-      run();
-      model.dispose();
-      x.dispose();
-      const bits = { bf16: 16, nvfp4: 4.5, mxfp8: 8.25 }[recipe as string] ?? 8;
-      const weightBytes = (WIDTH * WIDTH * bits) / 8;
-      // the quantized rows of both weights before the gather; this rank has all rows
-      const rowBytes = recipe === "bf16" ? 0 : 2 * weightBytes;
-      // `small` bounds the bytes of biases, inputs, results and the codes of an input
-      const small = (LAYERS + 2) * ROWS * WIDTH * 2;
-      expect(seen.max).toBeLessThanOrEqual(2 * weightBytes + rowBytes + small);
-      expect(seen.max).toBeGreaterThan(2 * weightBytes + rowBytes);
-      expect(seen.live).toBe(0);
-    },
-  );
+  it.each(sampled(RECIPE_NAMES, 2, 2))("%s: has the parameters of at most two operations", (recipe) => {
+    // one rank does not wait for others, so memory is freed at once
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const model = new Stack(group, "linear");
+    fullyShard(model, group);
+    const make = RECIPES_UNDER_TEST[recipe];
+    const region = make ? { recipe: make() } : { enabled: false };
+    const x = input(group);
+    const run = (): void => {
+      using _ = new Scope();
+      autocast(region, () => noGrad(() => model.forward(x)));
+    };
+    run();
+    const seen = countBytes(group);
+    run();
+    model.dispose();
+    x.dispose();
+    const bits = { bf16: 16, nvfp4: 4.5, mxfp8: 8.25 }[recipe as string] ?? 8;
+    const weightBytes = (WIDTH * WIDTH * bits) / 8;
+    // the quantized rows of both weights before the gather; this rank has all rows
+    const rowBytes = recipe === "bf16" ? 0 : 2 * weightBytes;
+    // `small` bounds the bytes of biases, inputs, results and the codes of an input
+    const small = (LAYERS + 2) * ROWS * WIDTH * 2;
+    expect(seen.max).toBeLessThanOrEqual(2 * weightBytes + rowBytes + small);
+    expect(seen.max).toBeGreaterThan(2 * weightBytes + rowBytes);
+    expect(seen.live).toBe(0);
+  });
 
   it.each(["the model", "each layer"])(
     "has only the last layer's parameters between the passes, if %s is sharded",
