@@ -123,7 +123,7 @@ export abstract class Module {
     const { name: user } = this.constructor;
     if (typeof name !== "string" || name === "" || name.includes("."))
       throw new ArgumentError(
-        `${user}: the name is ${describe(name)}; it must be a string with at least one character and no dots, which separate names`,
+        `${user}: the name is ${describe(name)}; give a string that is not empty and has no dots, because dots separate names`,
       );
     if (this.#parameters.has(name) || this.#modules.has(name))
       throw new ArgumentError(`${user}: the name "${name}" is in use; give another one`);
