@@ -72,8 +72,9 @@ export class Parameter extends Variable {
       throw new ArgumentError("Parameter: value and scale live on different backends; move them to one");
     if (value instanceof Tensor) requireWide("Parameter", "value", value);
     const initial =
-      highPrecisionInitVal &&
-      requireValues("Parameter", "highPrecisionInitVal", highPrecisionInitVal, value.shape);
+      highPrecisionInitVal === undefined
+        ? undefined
+        : requireValues("Parameter", "highPrecisionInitVal", highPrecisionInitVal, value.shape);
     persistent(value);
     this.#highPrecisionInitVal = initial;
     if (scale) disown(scale);

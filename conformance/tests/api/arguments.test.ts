@@ -19,7 +19,7 @@ import {
 } from "../harness/arguments/package.js";
 import type { Row } from "../harness/arguments/row.js";
 import { WITHOUT_LAW } from "../harness/arguments/rows-others.js";
-import { drawsOr, SEED } from "../harness/draws.js";
+import { draws, drawsOr, SEED, sampled } from "../harness/draws.js";
 
 /**
  * Functions to which another function passes its argument for checking, by the name of that other function: the class that it
@@ -74,7 +74,11 @@ describe("arguments", () => {
     async (_name, callable) => {
       const faults: string[] = [];
       const refusals: Refusals = { errors: new Set(), users: new Set(), unnamed: new Map() };
-      for (const trial of trialsFor(callable)) {
+      for (const trial of sampled(
+        trialsFor(callable),
+        12,
+        rows.findIndex(([name]) => name === _name),
+      )) {
         const fault = await tried(targetOf(callable), [trial], backends(), refusals);
         if (fault) faults.push(fault);
         count++;
@@ -127,11 +131,11 @@ describe("arguments", () => {
     );
   });
 
-  it("more than 10,000 wrong values are tried", () => {
+  it("thousands of wrong values are tried", () => {
     const options = rows.reduce((sum, [, { parameters }]) => sum + parameters.length, 0);
     console.log(
       `arguments: ${rows.length} callables, ${options} parameters, ${count} wrong or doubtful values tried`,
     );
-    expect(count).toBeGreaterThan(10_000);
+    expect(count).toBeGreaterThan(draws(10_000));
   });
 });

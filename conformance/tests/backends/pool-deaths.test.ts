@@ -152,7 +152,7 @@ describe("a worker that during a job", () => {
           );
           expect(error).toMatch(/open another/);
         }),
-        { numRuns: draws(4) },
+        { numRuns: draws(4, 1) },
       );
     });
   }

@@ -71,7 +71,7 @@ describe("conform --subject", () => {
     ["start", /the subject ended with status 4 instead of answering/],
     ["protocol", /the subject says protocol 2; this version speaks 1/],
     ["operation", /the subject has an operation "dequantise"; there are/],
-    ["field", /no input of decode is supported: \{"formatt":\["e8m0"\]\}/],
+    ["field", /no input of decode is supported: formatt among e8m0; check the fields/],
     ["values", /operation decode supports \{"format":"e8m0"\}; give lists of values by field/],
     ["nothing", /the subject's operations are \{\}; it must name at least one/],
     ["declines", /declined every input, so nothing was checked: decode: not on Mondays/],

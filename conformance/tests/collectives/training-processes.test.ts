@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { compileHarness } from "../../../scripts/compile-harness.mjs";
 import { runJob } from "../../../scripts/parallel-runs.mjs";
+import { sampled } from "../harness/draws.js";
 import { ranksOf } from "../harness/training/parallel.js";
 import { loadParallelRuns, titleOf } from "../harness/training/parallel-recorded.js";
 
@@ -36,8 +37,9 @@ describe("training with ranks as processes gives the recorded hashes", () => {
   it.each([2, 4])(
     "%i of them",
     async (ranks) => {
-      const runs = recorded.filter((run) => ranksOf(run.mesh) === ranks);
-      expect(runs.length).toBeGreaterThan(3);
+      const all = recorded.filter((run) => ranksOf(run.mesh) === ranks);
+      expect(all.length).toBeGreaterThan(3);
+      const runs = sampled(all, 2);
       const titles = runs.map(titleOf);
       const { status, said, stderr } = await runJob(program, {
         ranks,

@@ -2,7 +2,7 @@
 // the same bits in all results, gradients and scaling states, except those computed after the backward pass of a
 // norm, whose sums have another order.
 import { describe, expect, it } from "vitest";
-import { sampled } from "../harness/draws.js";
+import { IS_FULL, sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { expectDistances } from "../harness/te/distances.js";
 import { type ModuleCase, runModule, type StateResults } from "../harness/te/modules.js";
@@ -75,7 +75,12 @@ describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
     );
   });
 
-  it("have norm gradients that differ from ours by the recorded distances", () => {
-    expectDistances("modules", apart);
-  });
+  // a distance is the largest one over all modules
+  const needsAll = IS_FULL ? "" : " (skipped in a short run, which has some of the modules)";
+  it.skipIf(!IS_FULL)(
+    `have norm gradients that differ from ours by the recorded distances${needsAll}`,
+    () => {
+      expectDistances("modules", apart);
+    },
+  );
 });

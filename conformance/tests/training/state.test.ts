@@ -2,13 +2,13 @@
 import fc from "fast-check";
 import { it, vi } from "vitest";
 import { expectNoLeak } from "../../operations/guarded.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { ALL_COMMANDS } from "../harness/state/commands.js";
 import { matrix, recipeModel } from "../harness/state/draws.js";
 import { modelOf, type Start, World } from "../harness/state/world.js";
 import { useBackend } from "../harness/suite.js";
 
-const RUNS = 300;
+const RUNS = draws(200);
 const backend = useBackend();
 
 const start: fc.Arbitrary<Start> = fc.record({

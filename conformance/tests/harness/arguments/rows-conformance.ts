@@ -105,7 +105,7 @@ export const CONFORMANCE_ROWS: Rows = {
   },
   runConformance: {
     calls: [({ backend }) => [{ backend, ...COMPARING }], ({ backend }) => [{ backend, ...REPLAY }]],
-    numbers: optionNumbers("given"),
+    numbers: optionNumbers("backendOptions"),
     costly: true,
   },
   supportedInputs: { calls: [() => ["amax", { "x.dtype": ["f32"] }]] },

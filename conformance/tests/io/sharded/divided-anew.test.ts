@@ -93,7 +93,7 @@ describe("quantized parameters", () => {
         fc.asyncProperty(drawn, async ({ before, after, ...sizes }) => {
           await roundTrip({ ...sizes, recipe }, before, after);
         }),
-        { numRuns: draws(8) },
+        { numRuns: draws(8, 1) },
       );
     },
   );
