@@ -1,4 +1,4 @@
-"""The pytest plugin: a fixture by which tests hold kernels to the reference.
+"""The pytest plugin: a fixture that compares kernels with the reference.
 
     def test_my_kernel(assert_kernel):
         assert_kernel(my_quantizer, "mxfp8")
@@ -28,8 +28,8 @@ def assert_kernel(request: pytest.FixtureRequest) -> Callable[..., Any]:
         "seed": request.config.getoption("--lockstep-seed"),
     }
 
-    def held(kernel: kernels.Kernel, quantizer: str | None = None, **options: Any) -> kernels.Agreement:
+    def check(kernel: kernels.Kernel, quantizer: str | None = None, **options: Any) -> kernels.Agreement:
         __tracebackhide__ = True
         return kernels.assert_kernel(kernel, quantizer, **{**chosen, **options})
 
-    return held
+    return check

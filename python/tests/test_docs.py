@@ -1,18 +1,34 @@
-"""The examples of docs/python.md run as written, and find the mistakes that they are meant to find."""
+"""The examples of docs/python.md and docs/test-my-kernel.md run as written, and print what the pages show."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "python.md"
+import lockstep
+
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+
+
+def blocks_of(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.S)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_examples_run(capsys):
     names: dict = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S):
-        exec(compile(block, str(PAGE), "exec"), names)
-    printed = capsys.readouterr().out
-    assert printed.startswith("float8_e8m0fnu 0.")
-    assert "to_e4m3 is not mxfp8" in printed
+    for block in blocks_of("python.md", "python"):
+        exec(compile(block, "python.md", "exec"), names)
+    assert capsys.readouterr().out.startswith("float8_e8m0fnu 0.")
+
+
+def test_the_kernel_of_the_tutorial_holds_and_its_mistake_is_named():
+    kernel, _, mistake = blocks_of("test-my-kernel.md", "python")
+    names: dict = {}
+    exec(compile(kernel, "test-my-kernel.md", "exec"), names)
+    assert lockstep.assert_kernel(names["quantize"], "mxfp8") == 100
+    exec(compile(mistake, "test-my-kernel.md", "exec"), names)
+    with pytest.raises(lockstep.KernelMismatch) as raised:
+        lockstep.assert_kernel(names["quantize"], "mxfp8")
+    assert str(raised.value).strip() == blocks_of("test-my-kernel.md", "")[1].strip()
+    lockstep.assert_kernel(names["quantize"], dialect="torchao-mxfp8-floor")
