@@ -11,7 +11,8 @@ DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 
 
 def blocks_of(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.S)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", (DOCS / page).read_text(), re.S | re.M)
+    return [text for name, text in blocks if name == language]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,4 +1,4 @@
-// Generates docs/conformance.md from conformance/vectors: what is checked, how often, and against what.
+// Generates docs/conformance.md and its pages of details from conformance/vectors: what is checked, how often, against what.
 import { readdir, readFile } from "node:fs/promises";
 import { dialectRows } from "./dialects.mjs";
 
@@ -28,12 +28,12 @@ function table(head, rows) {
 /** One row per format: its encodings, their inputs, and the encodings whose digests CUDA's own sweeps confirm. */
 function exhaustionTable(results, cuda) {
   const rows = unique(results.map(({ format }) => format)).map((format) => {
-    const own = results.filter((each) => each.format === format);
-    const inputs = own.reduce((sum, each) => sum + each.inputs, 0);
+    const ofFormat = results.filter((each) => each.format === format);
+    const inputs = ofFormat.reduce((sum, each) => sum + each.inputs, 0);
     const confirmed = cuda.filter((run) => run.format === format);
     return [
       format,
-      own.length,
+      ofFormat.length,
       grouped(inputs),
       confirmed.map((run) => `${run.rounding} ${run.overflow}`).join(", "),
     ];
@@ -80,8 +80,8 @@ async function witnessTable() {
 /** One row per task: its recipes, recorded steps and states. */
 function trainingTable({ training }) {
   const rows = unique(training.map(({ task }) => task)).map((task) => {
-    const own = training.filter((run) => run.task === task);
-    return [task, own.map(({ recipe }) => recipe).join(", "), own[0].hashes.length];
+    const runs = training.filter((run) => run.task === task);
+    return [task, runs.map(({ recipe }) => recipe).join(", "), runs[0].hashes.length];
   });
   return table(["task", "recipes", "steps of each"], rows);
 }
@@ -96,7 +96,7 @@ function elementsOf(value) {
 
 /** One row per kind of program: their number, and the number of elements in their results that are bitwise equal. */
 function engineTable(quantizations, nvfp4, modules) {
-  const row = (name, own) => [name, own.length, grouped(elementsOf(own)), 0];
+  const row = (name, cases) => [name, cases.length, grouped(elementsOf(cases)), 0];
   const by = (all, key) =>
     unique(all.map(key)).map((name) => [name, all.filter((each) => key(each) === name)]);
   return table(
@@ -107,6 +107,27 @@ function engineTable(quantizations, nvfp4, modules) {
       ...by(modules, ({ module, recipe }) => `${module}, ${recipe}`).map((each) => row(...each)),
     ],
   );
+}
+
+/** One row for all quantizers, the NVFP4 reference, and all modules. */
+function engineSummary(quantizations, nvfp4, modules) {
+  const row = (name, cases) => [name, cases.length, grouped(elementsOf(cases)), 0];
+  return table(
+    ["TransformerEngine's", "cases", "elements compared", "differing"],
+    [
+      row("quantizers", quantizations),
+      row("NVFP4 quantizer, its reference in PyTorch", nvfp4),
+      row("modules, forward and backward", modules),
+    ],
+  );
+}
+
+/** The shares of elements that differ, over all results. */
+function distanceSummary(distances) {
+  const all = Object.values(distances);
+  const total = (key) => all.reduce((sum, each) => sum + each[key], 0);
+  const share = (key) => `${Number(((100 * total(key)) / total("elements")).toPrecision(2))} %`;
+  return `${share("differing")} of the elements differ, ${share("further")} by more than one unit of the last place`;
 }
 
 function distanceTable(distances) {
@@ -123,9 +144,9 @@ function distanceTable(distances) {
   );
 }
 
-/** The section about a run of the GPU tests: one row per law, totals of the sweeps, and the refused inputs. */
-function gpuSection(entries) {
-  if (entries.length === 0) return "No run of the suite on a GPU is recorded.";
+/** A run of the GPU tests: a summary for the page, and one row per law, product and kind of refused call for a page of details. */
+function gpuSections(entries) {
+  if (entries.length === 0) return { page: "No run of the suite on a GPU is recorded.", details: "" };
   const { device, seed } = entries[0];
   const { driver } = entries.find((each) => each.driver) ?? {};
   const of = (group) => entries.filter((each) => each.group === group);
@@ -149,17 +170,42 @@ function gpuSection(entries) {
     grouped(each.reduce((sum, { count }) => sum + count, 0)),
     unique(each.map(({ name }) => name)).join(", "),
   ]);
-  return `${device}${driver ? `, driver ${driver}` : ""}; seed ${seed}. The tests fill every output with poison before each call and compare bits. No result differs.
+  const origin = `${device}${driver ? `, driver ${driver}` : ""}; seed ${seed}.`;
+  const summary = [
+    ["laws, inputs aimed at edge cases", ...summaryOf(of("laws"))],
+    ["laws, large inputs", ...summaryOf(of("large"))],
+    ["products of real sizes, one split and cuBLASLt's choice", ...summaryOf(of("gemm"))],
+    ["sweeps of all f32 inputs: codes", sweeps.length, grouped(codes), ""],
+  ];
+  const page = `${origin} The tests fill every output with poison before each call and compare bits. No result differs.
+
+${table(["tests", "number", "inputs", "fewest inputs of one"], summary)}
+
+In the laws, every pair of option values was drawn together at least ${Math.min(...of("laws").flatMap(({ rarest }) => rarest ?? []))} times. The GPU refused ${grouped(reasons.length)} kinds of calls.
+[conformance-gpu.md](conformance-gpu.md) lists each law, product and refusal.`;
+  const details = `${origin} [conformance.md](conformance.md#on-a-gpu) has the summary.
+
+## Laws
 
 ${table(["law, inputs aimed at edge cases", "inputs", "pairs of option values", "inputs of the rarest pair"], laws)}
 
 ${table(["law, large inputs", "inputs"], rows("large"))}
 
+## Products
+
 ${table(["products of real sizes, one split and cuBLASLt's choice", "products"], rows("gemm"))}
 
-Sweeps of all f32 inputs: ${sweeps.length} encodings, ${grouped(codes)} codes, the committed digests.
+## Refused calls
 
-${reasons.length > 0 ? `The calls that the GPU refuses, with the reason:\n\n${table(["reason", "inputs", "of"], reasons)}` : "The GPU refuses nothing."}`;
+${reasons.length > 0 ? table(["reason", "inputs", "of"], reasons) : "None."}
+`;
+  return { page, details };
+}
+
+/** The number of tests, their inputs, and the fewest inputs of one test. */
+function summaryOf(entries) {
+  const runs = entries.map((each) => each.runs);
+  return [entries.length, grouped(runs.reduce((sum, each) => sum + each, 0)), grouped(Math.min(...runs))];
 }
 
 export async function conformanceFiles(command) {
@@ -175,6 +221,8 @@ export async function conformanceFiles(command) {
     ...(await load("cuda-digests.json")).runs,
     ...(await load("cuda-digests-directed.json")).runs,
   ];
+  const gpuPages = gpuSections(gpu);
+  const marker = `<!-- Generated by \`${command}\` from ${VECTORS}. -->`;
   const text = `<!-- Generated by \`${command}\` from ${VECTORS}. -->
 # What is checked
 
@@ -218,7 +266,7 @@ node scripts/turns/report.mjs out/turns
 The report fails for loops that reach no second iteration, unless \`scripts/turns/exceptions.mjs\` has the reason. It also lists branches
 that only ever go one way.
 
-${gpuSection(gpu)}
+${gpuPages.page}
 
 ## Training
 
@@ -237,21 +285,15 @@ random values, all bit patterns, tiles of zeros, NaN, subnormals and infinities;
 \`LayerNormMLP\` of inputs of signs (1 and -1), whose norm is exact, under \`relu\`, \`srelu\` and their gated forms only; several microbatches with cached weights; gradients added to main gradients; and delayed scaling's
 scales and histories over five iterations.
 
-${engineTable(quantizations, nvfp4, modules)}
+${engineSummary(quantizations, nvfp4, modules)}
 
-Two differences are deliberate. Padding of block scales is zero here and undefined in TransformerEngine. When a gradient is added to a main
+[conformance-te.md](conformance-te.md) has one row for each quantizer, module and recipe. Two differences are deliberate. Padding of block scales is zero here and undefined in TransformerEngine. When a gradient is added to a main
 gradient under per-tensor FP8, cuBLASLt rounds the product to f32 and then adds. The replay does the same, while the backends of this
 project round once.
 
-Norms and activations are defined by this project (numerics.md §7), and their sums have another order than TransformerEngine's. The table
-gives the distance on the same inputs, in units of the last place of the result's type. Large distances occur at results near zero, where
-a formula cancels:
-
-${distanceTable(distances.functions)}
-
-The distances for whole modules in which the gradient passes through a norm:
-
-${distanceTable(distances.modules)}
+Norms and activations are defined by this project (numerics.md §7), and their sums have another order than TransformerEngine's. On the same inputs
+${distanceSummary(distances.functions)}; in whole modules whose gradient passes through a norm, ${distanceSummary(distances.modules)}.
+Large distances occur at results near zero, where a formula cancels. [conformance-te.md](conformance-te.md#distances) lists all.
 
 ## Witnesses
 
@@ -290,5 +332,28 @@ The \`ada-*\` and \`blackwell-*\` datapaths are published models. They agree wit
 has not confirmed them on hardware. \`supports\` returns \`unverified\` for them. Rounding \`toOdd\` has no outside witness: only the oracle
 and the laws test it.
 `;
-  return { "docs/conformance.md": text };
+  const engineDetails = `${marker}
+# TransformerEngine: every case
+
+${engine.version} on an ${engine.gpu}. [conformance.md](conformance.md#transformerengine-itself) has the summary.
+
+## Results that are equal in every bit
+
+${engineTable(quantizations, nvfp4, modules)}
+
+## Distances
+
+Norms and activations, in units of the last place of the result's type:
+
+${distanceTable(distances.functions)}
+
+Modules whose gradient passes through a norm:
+
+${distanceTable(distances.modules)}
+`;
+  return {
+    "docs/conformance.md": text,
+    "docs/conformance-gpu.md": `${marker}\n# The tests on a GPU: every law\n\n${gpuPages.details}`,
+    "docs/conformance-te.md": engineDetails,
+  };
 }

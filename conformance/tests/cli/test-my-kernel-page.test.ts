@@ -39,5 +39,5 @@ describe.skipIf(missing !== "")(`docs/test-my-kernel.md ${missing}`, () => {
     }
     const command = /again by: (lockstep .*)/.exec(blocks[1]?.output ?? "")?.[1] ?? "";
     expect(run(`npx ${command}`).status).toBe(1);
-  }, 180_000);
+  }, 300_000);
 });
