@@ -115,8 +115,8 @@ export const enum ScaleRule {
   /** The least power of two from amax / max and from 2^-126. A quotient of 0 has the code 0, and its elements are 0. */
   E8m0UpNormal = 22,
   /**
-   * amax / 6 as e4m3, rounded half up. What would be 256 or more becomes 448, and what is below 2^-6 at most 7 * 2^-9. The scale
-   * of the tensor is 1, and elements of a block with the scale 0 are 0.
+   * amax / 6 as e4m3, rounded half up. A result of 256 or more becomes 448, and one below 2^-6 is at most 7 * 2^-9. The tensor
+   * scale is 1, and elements of a block with scale 0 are 0.
    */
   E4m3HalfUp = 23,
   /**
@@ -138,7 +138,7 @@ export const enum ElementScaling {
   FromNormal = 8,
   /** The multiplier of an e8m0 scale of 2^-127 is 1. */
   UnlessLeast = 16,
-  /** A tie between two codes gives the one that is nearer to zero. */
+  /** A tie goes to the code nearer to zero. */
   TiesToZero = 32,
   /** What is rounded to zero becomes plus zero. */
   PlusZero = 64,
@@ -218,6 +218,6 @@ export const enum QuantizeTask {
 export const enum GemmTask {
   /** Bytes of the block. */
   Bytes = 448,
-  /** The exponent of an operand that is zero. It is smaller than that of any other operand. */
+  /** The exponent of a zero operand: smaller than that of any other operand. */
   NoExponent = -16384,
 }

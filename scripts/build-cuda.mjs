@@ -26,7 +26,7 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 /** Where NVIDIA's wheels put NCCL, which is found there when the addon runs. */
 const NCCL_FOLDER = "nvidia/nccl/lib";
 
-/** Headers that nvcc needs for those of FP8, and that have a wheel of their own (nvidia-cuda-cccl). */
+/** Headers that nvcc's FP8 headers include, and that are in a separate wheel (nvidia-cuda-cccl). */
 const HEADERS = ["include/nv/target", "include/cccl/nv/target"];
 
 /** Folders that contain bin/nvcc, in order of preference. Of those where wheels install it, these that have all headers. */

@@ -31,7 +31,7 @@ export async function runJob(program, { ranks, backend, steps, titles, timeoutMs
   return { status, said, stderr };
 }
 
-/** Ends the process because of what it was given. */
+/** Ends the process with a message about its arguments. */
 function refuse(reason) {
   process.stderr.write(`parallel-runs: ${reason}\n`);
   process.exit(2);
@@ -79,7 +79,7 @@ async function main() {
       for (const run of these) {
         const { hashes, transport } = said.find(({ title }) => title === titleOf(run)) ?? {};
         const recorded = run.hashes.slice(0, hashes?.length ?? 1);
-        // a rank that fails behind the last hash fails as well
+        // a rank that fails after the last hash also fails the run
         const isEqual = status === 0 && hashes !== undefined && hashes.join() === recorded.join();
         if (!isEqual) failures++;
         console.log(

@@ -39,9 +39,9 @@ function encodeFast<M, D>(
 }
 
 /**
- * Encodes up to RUN elements, a multiple of 16, computed as the bits of ElementScaling in `scaling` say, where Typed means bf16;
- * `shift` is that of encodeRun<u32>. Returns false if the encoder has no loop for it, or if the loop met NaN. The caller then
- * computes and encodes the run otherwise.
+ * Encodes up to RUN elements, a multiple of 16, that are scaled as the ElementScaling bits in `scaling` say (Typed means bf16
+ * here); `shift` is as in encodeRun<u32>. Returns false if the encoder has no loop for this scaling, or if the loop met NaN; the
+ * caller then uses the general path.
  */
 export function encodeComputed(
   x: usize,

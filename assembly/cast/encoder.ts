@@ -137,7 +137,7 @@ function fieldAbove(word: u32): i32 {
   return (<i32>maxCode(word) >> mantissaBits(word)) + 1 - exponentBias(word) + 127;
 }
 
-/** Whether the format consists of f32's exponent field alone (e8m0). */
+/** Whether the format has only f32's exponent field (e8m0). */
 function isExponent(word: u32): bool {
   const unusual = isSigned(word) | mantissaBits(word) | hasSubnormals(word);
   return (

@@ -139,7 +139,7 @@ export function encodeGroups<M, S, B, D>(
       x1 = v128.load(x, 16);
       x2 = v128.load(x, 32);
       x3 = v128.load(x, 48);
-      // elements of larger factors saturate without the bound too; FP4 alone has it
+      // larger elements saturate without the bound too; only FP4 needs it
       if (scaling & ElementScaling.Bounded && load<u32>(m) < BOUNDED_BELOW) {
         x0 = bounded(x0);
         x1 = bounded(x1);
@@ -162,7 +162,7 @@ export function encodeGroups<M, S, B, D>(
     let a1: v128;
     let a2: v128;
     let a3: v128;
-    // products are those of e8m0 rules, by powers of two: they are numbers of bf16, or too small for any code but 0
+    // e8m0 products are by powers of two: they are bf16 numbers, or too small for any code but 0
     if (sizeof<D>() === 1 || !isTyped || !(scaling & ElementScaling.Divides)) {
       a0 = v128.and(x0, magnitude);
       a1 = v128.and(x1, magnitude);

@@ -8,7 +8,7 @@ import { addTo, boundOf, largerQuotient, TallyAt } from "./tally";
 
 /** The number of elements compared at a time, a multiple of four. */
 const RUN: u32 = 2048;
-/** Beside the types of Wide: values that are f64. */
+/** A type of values in addition to Wide: f64. */
 const F64: u32 = 3;
 
 /** The value of a code in f32, of a byte of two codes if C is u16. */

@@ -1,4 +1,4 @@
-// The largest magnitude of stored values, as bits: those of NaN and infinity are above those of every finite value.
+// The largest magnitude of stored values, as bits. NaN and infinity rank above every finite value.
 
 import { Wide } from "../contract";
 

@@ -29,7 +29,7 @@ export const enum At {
 /** The least magnitude that has no table of its own. */
 const LEAST: usize = 8;
 
-/** Sixteen words of a whole table, those of codes from 16 * row on. */
+/** Sixteen words of the table, for the codes from 16 * row on. */
 function lowWords(words: usize, row: usize): v128 {
   const at = words + (row << 6);
   return i16x8.narrow_i32x4_u(v128.load(at), v128.load(at, 16));
@@ -52,7 +52,7 @@ function highBytes(words: usize, row: usize): v128 {
 
 /** Folds a table of 256 codes: their words, which are u16 in u32. */
 export function fold(words: usize, folded: usize): void {
-  // magnitudes 8 to 15 are in the first row, those of the other lower halves in the second one
+  // magnitudes 8 to 15 are in the first row, the other lower halves in the second one
   const first = highBytes(words, 0);
   const second = highBytes(words, 1);
   const step = i8x16.extract_lane_u(second, 8) - i8x16.extract_lane_u(first, 8);

@@ -3,7 +3,7 @@
 // The rank of a code orders magnitudes: of codes of eight or six bits it is the code without its sign, or the magnitude of an
 // integer; of codes of four bits, the square of the value in units that make it an integer. NaN has the rank 0.
 
-/** Byte offsets of what is known of a kind of code. */
+/** Byte offsets of the facts about a kind of code. */
 const enum Kind {
   /** The f64 square of each of 256 codes; 0 for NaN. */
   Squares = 0,
@@ -32,12 +32,12 @@ const enum Sum {
   /** Rows with codes other than zero, and that reach the largest code. */
   RowsNonzero = 32,
   RowsFull = 40,
-  /** The largest magnitude and the sum of squares of values; the same under reciprocal scales. */
+  /** The largest magnitude and the sum of squares of values, followed by the same two under reciprocal scales. */
   Amax = 48,
   Squares = 56,
   InverseAmax = 64,
   InverseSquares = 72,
-  /** Logarithms of scales and of root mean squares of codes, block by block, and those of scales in the other order. */
+  /** Sums of logarithms of scales and of root mean squares of codes, block by block, and of the scales in the other order. */
   Stored = 80,
   Relaid = 144,
 }
@@ -65,7 +65,7 @@ const enum Entry {
    */
   Y = 0,
   Count = 16,
-  /** The same of blocks that have this scale in the other order. */
+  /** The same sums for blocks that have this scale in the other order. */
   RelaidY = 32,
   RelaidCount = 48,
   /** The largest rank, and the number of blocks whose sum of squares is infinite. */

@@ -4,7 +4,7 @@
 import { Wide } from "../contract";
 import { fold } from "./octaves";
 
-/** Byte offsets of the fields of a table of 256 codes, of which those of four bits use 16. */
+/** Byte offsets of the fields of a table of 256 codes (4-bit codes use 16). */
 export const enum TableAt {
   /** The u32 that each code becomes; of bf16 the lower half. */
   Words = 0,

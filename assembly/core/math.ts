@@ -105,7 +105,7 @@ export function highHalf(x: v128): v128 {
   return v128.shuffle<i64>(x, x, 1, 1);
 }
 
-/** Rounds the two f64 lanes of `low` and then those of `high` to four f32 lanes. */
+/** Rounds the two f64 lanes of `low`, then the two of `high`, to four f32 lanes. */
 export function join(low: v128, high: v128): v128 {
   return v128.shuffle<i64>(f32x4.demote_f64x2_zero(low), f32x4.demote_f64x2_zero(high), 0, 2);
 }

@@ -1,5 +1,5 @@
-// Encoding and decoding of every scalar format. A format is given by its format word alone (contract.ts), never by
-// name. The SIMD loops of assembly/cast give the same results faster.
+// Encoding and decoding of every scalar format. A format is described only by its format word (contract.ts), never by name. The
+// SIMD loops of assembly/cast give the same results faster.
 
 import { Overflow, Rounding, Specials } from "../contract";
 
@@ -53,7 +53,7 @@ export function maxCode(word: u32): u32 {
   return kind == Specials.NanOnly ? ones - 1 : ones;
 }
 
-/** The largest magnitude of a negative number, in steps; that of a positive number is maxCode. */
+/** The largest magnitude of a negative number, in steps. (For positive numbers it is maxCode.) */
 export function maxNegative(word: u32): u32 {
   return specials(word) == Specials.Integer ? maxCode(word) + 1 : maxCode(word);
 }
@@ -124,8 +124,8 @@ function staysFinite(rounding: i32, negative: bool): bool {
 }
 
 /**
- * The code of an f32 given by its bits. `random` holds 32 bits, which only Stochastic rounding reads. Unsigned formats
- * encode |x|. In a format without zero, everything below the smallest value becomes that value.
+ * The code of an f32, passed as its bits. `random` holds 32 bits, which only Stochastic rounding reads. Unsigned formats encode
+ * |x|. In a format without zero, everything below the smallest value becomes that value.
  */
 export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, random: u32): u32 {
   const magnitude = bits & 0x7fffffff;

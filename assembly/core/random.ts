@@ -93,9 +93,7 @@ export function fillRandom8(
   fillRandom8From(dst, <u64>first >> 4, count, seedLo, seedHi, offsetLo, offsetHi, copy);
 }
 
-/**
- * As `fillRandom8`, but starts at draw `draw`. The elements are those of a larger matrix, so `draw` may exceed 32 bits.
- */
+/** As `fillRandom8`, but starts at draw `draw`. The elements belong to a larger matrix, so `draw` may exceed 32 bits. */
 export function fillRandom8From(
   dst: usize,
   draw: u64,

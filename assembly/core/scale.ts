@@ -198,7 +198,7 @@ function hasTensorScale(kind: i32): bool {
   return kind >= ScaleRule.E4m3Quotient && kind <= ScaleRule.TwoLevelDivisor;
 }
 
-/** The stored scale of a tensor of this amax, by a rule that hasTensorScale. `type` is that of the input. */
+/** The stored scale of a tensor with this amax, under a rule for which hasTensorScale holds. `type` is the input type. */
 export function tensorScale(rule: i32, amax: f32, type: u32): f32 {
   if (rule === ScaleRule.E4m3Quotient || rule === ScaleRule.E4m3HalfUp) return 1;
   if (rule !== ScaleRule.TwoLevelDivisor) return amax / 2688;
@@ -268,7 +268,7 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
   }
 }
 
-/** Writes four codes as bytes of an array of `count`, from index `i` on; those behind its end are not written. */
+/** Writes four codes as bytes at index `i` of an array of `count`; codes past its end are not written. */
 function storeCodes(code: v128, scales: usize, i: i32, count: i32): void {
   const halves = i16x8.narrow_i32x4_u(code, code);
   const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
@@ -375,7 +375,7 @@ function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
  */
 function e8m0UpLog2(p: v128): v128 {
   const k = i32x4.sub(i32x4.shr_u(p, 23), i32x4.splat(127));
-  // towards zero from a power of two, the distance is that of the binade below
+  // toward zero from a power of two, the spacing is the lower binade's
   const below = v128.and(i32x4.lt_s(k, i32x4.splat(0)), f32x4.splat(0.5));
   const binade = v128.and(f32x4.sub(f32x4.abs(f32x4.convert_i32x4_s(k)), below), i32x4.splat(0x7f800000));
   const same = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(0.34657359)));
@@ -394,7 +394,7 @@ function e8m0FloorLog2(amax: v128, maxExponent: v128): v128 {
   const y = v128.bitselect(f32x4.convert_i32x4_s(amax), amax, tiny);
   const unit = v128.and(tiny, i32x4.splat(-149));
   const next = i32x4.sub(i32x4.add(i32x4.shr_u(y, 23), unit), i32x4.splat(126));
-  // towards zero from a power of two, the distance is that of the binade below
+  // toward zero from a power of two, the spacing is the lower binade's
   const below = v128.and(i32x4.gt_s(next, i32x4.splat(0)), f32x4.splat(0.5));
   const binade = v128.and(f32x4.sub(f32x4.abs(f32x4.convert_i32x4_s(next)), below), i32x4.splat(0x7f800000));
   const same = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(<f32>Math.LN2)));
@@ -413,7 +413,7 @@ function e8m0Multiplier(rule: usize, code: v128): v128 {
   return v128.bitselect(f32x4.splat(1), multiplier, i32x4.eq(code, i32x4.splat(0)));
 }
 
-/** 2^(127 - code) for codes up to 254, which gives a subnormal; 255 gives the same. */
+/** 2^(127 - code) for codes up to 254 (code 254 gives a subnormal); 255 gives the value of 254. */
 function e8m0Reciprocal(code: v128): v128 {
   return i32x4.max_s(i32x4.shl(i32x4.sub(i32x4.splat(254), code), 23), i32x4.splat(0x00400000));
 }

@@ -6,7 +6,7 @@
 // truncated terms are summed exactly. The sum is truncated to P fraction bits. All of this is exact in f64: a term is
 // below 2^(F + 12) multiples of 2^(emax - F), a step has at most 65 terms, and F is at most 35.
 
-/** The exponent of a subnormal accumulator, which is that of the smallest normal f32. */
+/** The exponent of a subnormal accumulator: the exponent of the smallest normal f32. */
 const F32_MIN_EXPONENT: i32 = -126;
 
 /** 2^e, for e from -1022 to 1023. */

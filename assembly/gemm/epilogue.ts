@@ -67,8 +67,8 @@ function finishLines(task: usize, p: f32, row: usize, j: usize, c: f32, beta: f3
 }
 
 /**
- * Atomically replaces the f32 at `pointer` by `amax` if `amax` is larger. Both are bit patterns of non-negative floats,
- * which have the same order as the floats.
+ * Atomically replaces the f32 at `pointer` by `amax` if `amax` is larger. Both are bit patterns of non-negative floats, which
+ * compare like the floats.
  */
 function raise(pointer: usize, amax: u32): void {
   let seen = atomic.load<u32>(pointer);

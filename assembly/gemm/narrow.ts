@@ -21,9 +21,9 @@ const FIELD = memory.data<i32>(
 );
 
 /**
- * Writes the largest exponents of the products of four rows and 16 columns in one step, separately for even and odd
- * k's, to `pairs`. The exponents of W have f32's bias and are stored in pairs of k's. Hence one vector addition adds
- * two exponents of X to those of eight columns.
+ * Writes the largest exponents of the products of four rows and 16 columns in one step, separately for even and odd k's, to
+ * `pairs`. The exponents of W have f32's bias and are stored in pairs of k's, so one vector addition adds two exponents of X to
+ * eight columns' exponents.
  */
 function largestOfFour(x0: usize, we: usize, step: usize, pairs: usize): void {
   let m0 = i8x16.splat(0);

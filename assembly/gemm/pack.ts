@@ -58,7 +58,7 @@ function lowestOf(word: u32): i32 {
   return word === 0 ? F32_MIN_EXPONENT : minExponent(word);
 }
 
-/** The smallest exponent of a scale: of f32 scales that of e8m0, as which a datapath with block scales takes them. */
+/** The smallest exponent of a scale. f32 scales have e8m0's, because a datapath with block scales reads them as e8m0. */
 function lowestScaleOf(word: u32): i32 {
   return word === 0 ? E8M0_MIN_EXPONENT : minExponent(word);
 }

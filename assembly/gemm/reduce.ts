@@ -61,8 +61,8 @@ function addToOdd(a: v128, b: v128): v128 {
 }
 
 /**
- * Adds the chains that start at `k`, whose sums are `states`, to `totals` (f32 [rows][panel]). The scales of W's
- * columns are gathered in memory behind the totals.
+ * Adds the chains that start at `k`, whose sums are `states`, to `totals` (f32 [rows][panel]). The scales of W's columns are
+ * gathered in memory after the totals.
  */
 export function finishChain(
   task: usize,

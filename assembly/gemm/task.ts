@@ -164,8 +164,8 @@ export function gemmScaling(
 }
 
 /**
- * Sets the factors for scales of lines, in place of that of gemmScaling: a sum is multiplied by scaleW[n * strideW], then by
- * scaleX[m * strideX], then by alpha. A stride is 1, or 0 for a scale of all lines; a null pointer means 1.
+ * Sets line scales, which replace the factor of gemmScaling: a sum is multiplied by scaleW[n * strideW], then by scaleX[m *
+ * strideX], then by alpha. A stride is 1, or 0 if all lines share a scale; a null pointer means 1.
  */
 export function gemmLineScales(
   task: usize,
@@ -287,10 +287,7 @@ export function scaledByLines(task: usize, acc: f32, m: usize, n: usize): f32 {
 export function hasLineAmaxes(task: usize): bool {
   return get(task, Field.LineAmaxes) !== 0;
 }
-/**
- * The scaled sum of element [m, n] times its amaxes. Where one of them is that of all lines, or the only line's, both are
- * multiplied first.
- */
+/** The scaled sum of element [m, n] times its amaxes. If one operand has only one amax, the two amaxes are multiplied first. */
 export function scaledByAmaxes(task: usize, p: f32, m: usize, n: usize): f32 {
   const w = get(task, Field.LineAmaxW);
   const x = get(task, Field.LineAmaxX);

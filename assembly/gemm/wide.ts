@@ -8,9 +8,9 @@ import { ALIGNED_ROWS, SCALES_BYTES } from "./narrow";
 import { alignBitsOf, zeroAccumulatorOf } from "./task";
 
 /**
- * Writes the largest exponents of the products of four rows and 8 columns in one step, separately for even and odd k's,
- * to `pairs`. They are i16 in the position of f64's exponent field (its upper 16 bits). The exponents of W have f64's
- * bias and are stored in pairs of k's. Hence one vector addition adds two exponents of X to those of four columns.
+ * Writes the largest exponents of the products of four rows and 8 columns in one step, separately for even and odd k's, to
+ * `pairs`. They are i16 in the position of f64's exponent field (its upper 16 bits). The exponents of W have f64's bias and are
+ * stored in pairs of k's, so one vector addition adds two exponents of X to four columns' exponents.
  */
 function largestOfFour(x0: usize, we: usize, pitch: usize, pairs: usize): void {
   let m0 = i16x8.splat(0);

@@ -164,9 +164,9 @@ function copyRun(src: usize, dst: usize, bytes: usize): void {
 }
 
 /**
- * Computes rows [begin, end) of dst, a matrix with `dstColumns` columns. Element (i, j) is that of the [rows, columns]
- * matrix at `src`, or zero outside that matrix. The rows of src are `rowStride` elements apart, its columns
- * `columnStride`. Elements have 1 or 4 bytes. Used to pad, transpose and crop scales.
+ * Computes rows [begin, end) of dst, a matrix with `dstColumns` columns. Element (i, j) is copied from the [rows, columns] matrix
+ * at `src`, or is zero outside that matrix. The rows of src are `rowStride` elements apart, its columns `columnStride`. Elements
+ * have 1 or 4 bytes. Used to pad, transpose and crop scales.
  */
 export function place(
   src: usize,

@@ -78,8 +78,8 @@ export function quantizeTile(task: usize, tileRows: u32, tileColumns: u32, share
 }
 
 /**
- * Sets the format of the codes, given by its format word (contract.ts), and the ScaleRule of the scales. `pow2` and
- * `epsilon` apply to f32 scales only.
+ * Sets the format word of the codes (contract.ts), and the ScaleRule of the scales. `pow2` and `epsilon` apply to f32 scales
+ * only.
  */
 export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsilon: f32): void {
   put(task, Field.Rule, rule);
@@ -280,9 +280,9 @@ export function prepareEncoderOf(task: usize, encoder: usize): void {
 }
 
 /**
- * Returns the address of the random bits of elements [first, first + count) of line `line`, where lines have `pitch` elements,
- * as the encoder of the task takes them. Bits that are not given are drawn and written to `draws`. Nothing is read or
- * written without stochastic rounding.
+ * Returns the address of the random bits of elements [first, first + count) of line `line`, where lines have `pitch` elements, in
+ * the form that the task's encoder reads. Bits that the caller did not supply are drawn and written to `draws`. Nothing is read
+ * or written without stochastic rounding.
  */
 export function randomOf(task: usize, draws: usize, line: u32, first: u32, count: u32, pitch: u32): usize {
   const index = <u64>line * pitch + first;

@@ -23,8 +23,8 @@ export function lossMaximum(
 }
 
 /**
- * Writes columns [begin, end) of `sums`, f32 [2 or 3, rows]: the total over this rank's columns, the target's x - maximum,
- * which is -0 where the target is not one of them, and, with `smooths`, the sum of x - maximum. `maximum` is that of all ranks.
+ * Writes columns [begin, end) of `sums`, f32 [2 or 3, rows]: the total over this rank's columns, the target's x - maximum (-0 if
+ * the target is on another rank), and, with `smooths`, the sum of x - maximum. `maximum` is the maximum over all ranks.
  */
 export function lossSums(
   logits: usize,
@@ -55,7 +55,7 @@ export function lossSums(
   }
 }
 
-/** Writes the losses of rows [begin, end). `sums` are those of all ranks; `classes` is V. */
+/** Writes the losses of rows [begin, end). `sums` are summed over all ranks; `classes` is V. */
 export function lossOfSums(
   sums: usize,
   targets: usize,

@@ -1,5 +1,5 @@
-// What the cross-entropy of a row is made of: the maximum and two sums over `columns` logits, of which `first` is the
-// index of the first. `scratch` is two buffers of the calling thread (core/scratch.ts).
+// The terms of a row's cross-entropy: the maximum and two sums over `columns` logits, the first of which has the index `first`.
+// `scratch` is two buffers of the calling thread (core/scratch.ts).
 import { addScalar, exponentials, fill } from "../core/chunk";
 import { addTerms, foldLanes, maximumOf } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";

@@ -51,8 +51,8 @@ export function crossEntropy(
 }
 
 /**
- * Writes rows [begin, end) of dx. `grad` is the f32 gradient of each row's loss; `maximum` and `total` are what
- * `crossEntropy` wrote. The columns are those of the classes from `first` on; `classes` is V.
+ * Writes rows [begin, end) of dx. `grad` is the f32 gradient of each row's loss; `maximum` and `total` are the results of
+ * `crossEntropy`. The columns are the classes from `first` on; `classes` is V.
  */
 export function crossEntropyBackward(
   grad: usize,

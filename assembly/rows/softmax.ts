@@ -17,10 +17,7 @@ import { narrow, wideBytes, widen } from "../core/wide";
  */
 const KEPT: usize = 1 << 16;
 
-/**
- * Computes rows [begin, end) of out. `scratch` is two buffers of the calling thread (core/scratch.ts) and 2^18 bytes
- * behind them.
- */
+/** Computes rows [begin, end) of out. `scratch` is two buffers of the calling thread (core/scratch.ts) followed by 2^18 bytes. */
 export function softmax(
   x: usize,
   type: u32,

@@ -144,7 +144,7 @@ function distanceTable(distances) {
   );
 }
 
-/** A run of the GPU tests: a summary for the page, and one row per law, product and kind of refused call for a page of details. */
+/** A run of the GPU tests: a summary for the page, and the rows of a page of details. */
 function gpuSections(entries) {
   if (entries.length === 0) return { page: "No run of the suite on a GPU is recorded.", details: "" };
   const { device, seed } = entries[0];

@@ -14,7 +14,7 @@ const FUNCTIONS = {
   squarePieces: "kernels/update/square-piece.h",
 };
 
-/** The C++ type of an argument of each kind, and its value if none is given. */
+/** The C++ type of an argument of each kind, and its default. */
 const KINDS = {
   count: ["int64_t", "0"],
   word: ["uint32_t", "0"],

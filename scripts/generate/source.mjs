@@ -1,7 +1,7 @@
 // Imports a module of src/ from its TypeScript source, so that a generator reads the tables as they are, built or not.
 import { build } from "esbuild";
 
-/** Returns the exports of a module of src/. Throws what esbuild says if the source, or one that it imports, does not parse. */
+/** Returns the exports of a module of src/. Throws esbuild's message if the source or one of its imports does not parse. */
 export async function importSource(path) {
   const { outputFiles } = await build({
     entryPoints: [path],

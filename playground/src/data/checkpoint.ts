@@ -30,12 +30,12 @@ import type { Range, Stored } from "./stored.js";
 /** The names of configurations, as `claimIn` takes them. */
 const CONFIGURATIONS = ["config.json", "hf_quant_config.json"] as const;
 
-/** A quantized weight, and what is to be said of it beside its values. */
+/** A quantized weight, with its findings. */
 export interface Weight extends RecognizedWeight {
   readonly notes: readonly string[];
 }
 
-/** What the configurations claim. Throws `FileError` for one that cannot be parsed, or that has another name. */
+/** The claims of the configurations. Throws `FileError` for one that cannot be parsed, or whose name is unknown. */
 export async function claimOf(files: readonly File[]): Promise<Claim | undefined> {
   const other = files.find(({ name }) => !CONFIGURATIONS.some((each) => each === name));
   if (other)
@@ -162,7 +162,7 @@ export async function readWeight(weight: Weight, [row, column]: readonly [number
     const block = Math.floor((at % columns.size) / columns.block);
     return element * scaleOf(all, scales[line * blocks + block] as number);
   });
-  // GGUF alone has a type that is no format
+  // only GGUF has types that are not formats
   const format = type as ScalarFormat;
   return {
     format,

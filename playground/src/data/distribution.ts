@@ -1,4 +1,4 @@
-/** Distributions as people type them. The same text, size and seed give the same numbers again. */
+/** Distributions as people type them. Equal text, size and seed give equal numbers. */
 import { normal, randomWords } from "lockstep";
 import { parseNumber } from "./numbers.js";
 
@@ -59,7 +59,7 @@ export const DISTRIBUTION_HELP = Object.entries(DISTRIBUTIONS).map(
   ([name, { parameters }]) => `${name}(${Object.keys(parameters).join(", ")})`,
 );
 
-/** `outliers(share, factor)`, behind a plus sign: that share of the numbers is multiplied by the factor. */
+/** `outliers(share, factor)` after a plus sign multiplies a share of the numbers by the factor. */
 const OUTLIERS = "outliers";
 
 function parseCall(text: string): { readonly name: string; readonly given: readonly number[] } | undefined {
@@ -71,14 +71,14 @@ function parseCall(text: string): { readonly name: string; readonly given: reado
       ? (parseNumber(word.trim().slice(0, -1)) ?? Number.NaN) / 100
       : parseNumber(word),
   );
-  // the numbers of a distribution are f32, and one beyond them has no other
+  // the numbers are f32; one beyond their range is refused
   if (given.some((number) => number === undefined || !Number.isFinite(Math.fround(number)))) return undefined;
   return { name: (found[1] as string).toLowerCase(), given: given as number[] };
 }
 
 /**
- * Draws numbers of a distribution such as `normal(0, 1)` or `student(4) + outliers(1%, 50)`. Returns a sentence that says what is
- * wrong with the text, if something is.
+ * Draws numbers from a distribution such as `normal(0, 1)` or `student(4) + outliers(1%, 50)`. Returns a sentence if the text is
+ * wrong.
  */
 export function drawNumbers(text: string, count: number, seed: bigint): Float32Array | string {
   const calls = text.split("+").map(parseCall);

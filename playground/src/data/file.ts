@@ -24,19 +24,19 @@ export interface OpenFile {
   /** Why tensors have no values of their own: they are codes without scales, or parts of quantized tensors. */
   readonly faults: ReadonlyMap<string, string>;
   /**
-   * Reads rows and columns of a tensor, seen as a matrix, from (row, column) on, as many as the page shows. Throws an error for
-   * one that has no values of its own.
+   * Reads as much of a tensor, as a matrix from (row, column) on, as the page shows. Throws an error for a tensor that has no
+   * values.
    */
   read(tensor: string, row: number, column: number): Promise<Lines>;
-  /** Reads codes and scales of a quantized tensor, in the same way. */
+  /** Reads codes and scales of a quantized tensor in the same window. */
   readStored(backend: Backend, tensor: string, row: number, column: number): Promise<Stored>;
 }
 
 const bytesOf = async (blob: Blob): Promise<Uint8Array> => new Uint8Array(await blob.arrayBuffer());
 
 /**
- * Opens a file, with the configurations beside it, if there are any. Throws `FileError` for one that is not in the safetensors
- * format, and for configurations that cannot be parsed.
+ * Opens a file, with its configurations if there are any. Throws `FileError` for a file that is not safetensors, and for
+ * configurations that cannot be parsed.
  */
 export async function openFile(file: File, configurations: readonly File[] = []): Promise<OpenFile> {
   requireLength(file.name, file.size);

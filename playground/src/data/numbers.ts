@@ -61,8 +61,8 @@ export interface Lines {
 export const MAX_SIZE = 512;
 
 /**
- * Reads numbers apart by spaces, commas or semicolons; each line is a row, and shorter rows end in zeros. Returns a sentence that
- * says what is wrong instead, if something is.
+ * Parses numbers separated by spaces, commas or semicolons. Each line is a row; shorter rows are padded with zeros. Returns a
+ * sentence if the text is wrong.
  */
 export function parseLines(text: string): Lines | string {
   const rows = text

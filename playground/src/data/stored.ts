@@ -105,7 +105,7 @@ function tensorOf(backend: Backend, { member: { dtype, shape }, bytes }: Part): 
   return tensor(backend, dtype === "f32" ? new Float32Array(bytes.slice().buffer) : bytes, shape, dtype);
 }
 
-/** The rows and columns of a block; of one that is a tensor or a whole row, those whose codes begin at a byte. */
+/** The rows and columns of a block. For a tensor or a whole row as a block, those whose codes begin at a byte. */
 function tileOf({ tile }: Recipe["spec"]): readonly [number, number] {
   return isTensorWide(tile) || isLineWide(tile) ? [1, 2] : tileSize(tile);
 }

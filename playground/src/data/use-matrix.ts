@@ -19,8 +19,8 @@ export interface Source {
   /** The codes and scales of the matrix, where it is a quantized tensor of the file. */
   readonly stored: Stored | undefined;
   /**
-   * Opens a dropped file, and configurations that were dropped with it. Returns its name, and that of its first quantized tensor,
-   * or else of its first of two dimensions or more, or of its first.
+   * Opens dropped files: one with tensors, and its configurations. Returns the file's name, and the name of its first quantized
+   * tensor, else of its first with at least two dimensions, else of its first.
    */
   open(files: readonly File[]): Promise<{ readonly name: string; readonly tensor: string | undefined }>;
 }

@@ -21,7 +21,7 @@ export function Chart({
   useEffect(() => {
     if (width === 0) return;
     const drawn = draw(width);
-    // the page's own style says the same, which its content security policy allows
+    // the page's style has the same rules, and its content security policy forbids inline ones
     for (const style of drawn.querySelectorAll("style")) style.remove();
     // the label of the chart says what it is
     drawn.setAttribute("aria-hidden", "true");

@@ -2,12 +2,12 @@
 import { type RoundingExplanation, SCALAR_FORMATS } from "lockstep";
 import { codeText, show } from "../words.js";
 
-/** How far beside the one value of a line without two neighbours the number stands. */
+/** The distance of the number from the only value of a line that lacks two neighbours. */
 const BESIDE = 0.4;
 
 /**
- * A line from the smaller neighbour to the larger one, with the midpoint, the number and the result.
- * Text beside it says the same.
+ * A line from the smaller neighbour to the larger one, with the midpoint, the number and the result. The text next to it says the
+ * same.
  */
 export function NumberLine({
   rounding,

@@ -47,7 +47,9 @@ export function costOf(quantization: Quantization): Cost {
   };
 }
 
-/** How two quantizations of an element differ: in value, in the code alone, or not. Codes of other formats are not compared. */
+/**
+ * How two quantizations of an element differ: in value, only in the code, or not. Codes of different formats are not compared.
+ */
 export type Difference = "none" | "code" | "value";
 
 export function differenceAt(a: Quantization, b: Quantization, at: number): Difference {
@@ -60,7 +62,7 @@ export interface Pair {
   readonly a: Quantization;
   readonly b: Quantization;
   readonly different: readonly number[];
-  /** The number of elements that have other codes for the same value. */
+  /** The number of elements with different codes for the same value. */
   readonly recoded: number;
 }
 

@@ -44,7 +44,7 @@ export interface PlacedStep {
 
 /** A dot product under a datapath, in f32 and exactly; its steps, and its sums along K. */
 export interface ProductAnswer {
-  /** The number of products that are not of zeros behind the vectors. */
+  /** The number of products, without the zeros that pad the vectors. */
   readonly depth: number;
   readonly explained: GemmExplanation;
   readonly fp32: GemmExplanation;

@@ -36,7 +36,7 @@ export interface Quantization extends Codes {
   readonly spec: QuantizeSpec;
   /** What was quantized: the matrix, rounded to its type. */
   readonly inputs: Float32Array;
-  /** The same with the zeros that fill it up, as an explanation takes it. */
+  /** The tensor with the zeros that pad it, as explanations take it. */
   readonly source: TensorValues;
 }
 

@@ -154,7 +154,7 @@ function minus(exponent: number): string {
   return exponent < 0 ? `−${-exponent}` : `${exponent}`;
 }
 
-/** An element with the scale of its block where that is in the product, and what is multiplied if that is another number. */
+/** An element with its block scale if that is part of the product, and the multiplied value if it differs. */
 function factorText({ element, scale, value }: ExplainedFactor): string {
   if (scale === undefined || value === element) return show(value, 4);
   const product = `${show(element, 4)} × ${show(scale, 4)}`;

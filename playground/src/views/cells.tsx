@@ -1,4 +1,4 @@
-/** Codes element by element, of one tensor or of both dialects, around the one that is looked at. */
+/** Codes element by element, of one tensor or of both dialects, around the selected element. */
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Place } from "../parts/heat-map.js";
 import { type Codes, type Difference, differenceAt, type Pair } from "../reference/index.js";
@@ -141,7 +141,7 @@ export function CellGrid({
   );
 }
 
-/** A cell; the one that is looked at is the only stop of Tab. */
+/** A cell. Only the selected one is reachable with Tab. */
 function Cell({
   sides,
   difference,

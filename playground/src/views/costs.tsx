@@ -1,4 +1,4 @@
-/** What two quantizations cost, beside each other. */
+/** The costs of two quantizations, side by side. */
 import type { Cost, Pair } from "../reference/index.js";
 import { percent, show } from "../words.js";
 

@@ -245,7 +245,7 @@ function Results({ answer }: { readonly answer: ProductAnswer }) {
   );
 }
 
-/** How elements with scales become what is multiplied. */
+/** How scaled elements become the multiplied values. */
 const STAGINGS: Readonly<Partial<Record<ProductAnswer["explained"]["staging"], string>>> = {
   bf16: "It has no instruction for these operands: elements times scales are rounded to bf16 and multiplied.",
   tf32: "Elements are rounded to tf32.",

@@ -1,4 +1,4 @@
-"""Small floats in numpy, on bit patterns: what the models of the packages are made of. Independent of torch."""
+"""Small floats in numpy, on bit patterns, from which the models of the packages are built. Independent of torch."""
 
 import numpy as np
 

@@ -19,7 +19,7 @@ def amdfp4(pattern, per_row, sweep):
     divisor = np.where(scale == 0, np.float32(2**-23), scale)[..., None]
     quotient = b / divisor
     finite = E2M1.encode(quotient)
-    # what is not finite stays so, and the bits that are packed are the lowest of its exponent and the highest of its mantissa
+    # NaN and infinities stay; the packed bits are the lowest of the exponent and the highest of the mantissa
     codes = np.where(np.isinf(quotient), 6 | (np.signbit(quotient) * 8), np.where(finite == 8, 0, finite))
     codes = np.where(np.isnan(quotient), 7 | (np.signbit(quotient) * 8), codes).astype(np.uint8)
     values = E2M1.decode(codes) * scale[..., None]

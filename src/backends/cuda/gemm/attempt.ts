@@ -106,30 +106,80 @@ function isTf32({ staging }: ServedChoice): boolean {
   return staged !== undefined && BLAS_TYPES[staged].kind === "single";
 }
 
-/** Whether cuBLASLt's own epilogue was measured to be bitwise equal to ours for this product (datapath.md §2). */
-function isFusable({ args, choice, alignment, types }: AttemptContext): boolean {
-  const { x, w, c, bias, out, preGelu } = args;
-  const [columns] = extentOf(w);
-  const [alpha, beta] = [Math.fround(args.alpha), Math.fround(args.beta)];
-  const [type] = types;
-  const { dtype } = out;
-  // the order in which cuBLASLt applies vectors of scales was not measured
-  if (x.lineScales || w.lineScales) return false;
-  // cuBLASLt has no factors for rows outside of alpha
-  if (hasLineAmaxes(args)) return false;
-  if (!isWide(dtype) || (columns * BLAS_TYPES[dtype].bits) % alignment.rowBits !== 0) return false;
-  // The library may skip a multiplication by zero, which would lose NaN and infinities among the sums. A negative alpha is not
-  // fused either if other factors are read on the device.
-  if (alpha === 0 || (readsScalars(args, type) && alpha < 0)) return false;
-  if (preGelu && (preGelu.dtype !== dtype || columns % alignment.auxColumns !== 0)) return false;
-  const added = beta !== 0 && c !== undefined;
-  if (isTf32(choice)) return dtype === "f32" && !added && !bias;
-  if (choice.staging === "plain" && (x.traits.scales || w.traits.scales))
-    return dtype !== UNSCALED && alpha === 1 && !added && (!bias || bias.dtype === biasType(type, dtype));
-  if (added && c.dtype !== dtype) return false;
-  const isHalf = BLAS_TYPES[type].kind === "half";
-  if (isHalf && dtype !== "f32" && dtype !== type) return false;
-  return !bias || bias.dtype === biasType(type, dtype);
+/** What the rules below ask about a product. */
+interface Fusing extends AttemptContext {
+  readonly columns: number;
+  readonly alpha: number;
+  /** The type of the operand x for cuBLASLt. */
+  readonly type: BlasType;
+  /** Whether C is added. */
+  readonly isAdded: boolean;
+  /** Whether there is no bias, or one of the type that cuBLASLt takes. */
+  readonly fitsBias: boolean;
+}
+
+/** The products for which cuBLASLt's epilogue must not be used, with the reason: it is not bitwise equal, or was not measured. */
+const NOT_FUSED: readonly (readonly [reason: string, applies: (product: Fusing) => boolean])[] = [
+  [
+    "the order of line scales was not measured",
+    ({ args: { x, w } }) => Boolean(x.lineScales || w.lineScales),
+  ],
+  ["cuBLASLt has no row factors besides alpha", ({ args }) => hasLineAmaxes(args)],
+  ["it rounds to wide types only", ({ args: { out } }) => !isWide(out.dtype)],
+  [
+    "rows are not aligned",
+    ({ args: { out }, columns, alignment }) =>
+      isWide(out.dtype) && (columns * BLAS_TYPES[out.dtype].bits) % alignment.rowBits !== 0,
+  ],
+  // it may skip a multiplication by zero, which would lose NaN and infinities among the sums
+  ["alpha is 0", ({ alpha }) => alpha === 0],
+  [
+    "a negative alpha with factors on the device",
+    ({ args, type, alpha }) => alpha < 0 && readsScalars(args, type),
+  ],
+  [
+    "the argument of GELU has another type, or unaligned rows",
+    ({ args: { preGelu, out }, columns, alignment }) =>
+      preGelu !== undefined && (preGelu.dtype !== out.dtype || columns % alignment.auxColumns !== 0),
+  ],
+];
+
+/** The products for which its epilogue was measured to be bitwise equal (datapath.md §2), by the kind of their operands. */
+const FUSED: readonly (readonly [
+  applies: (product: Fusing) => boolean,
+  isEqual: (product: Fusing) => boolean,
+])[] = [
+  [
+    ({ choice }) => isTf32(choice),
+    ({ args: { bias, out }, isAdded }) => out.dtype === "f32" && !isAdded && !bias,
+  ],
+  [
+    ({ args: { x, w }, choice }) => choice.staging === "plain" && Boolean(x.traits.scales || w.traits.scales),
+    ({ args: { out }, alpha, isAdded, fitsBias }) =>
+      out.dtype !== UNSCALED && alpha === 1 && !isAdded && fitsBias,
+  ],
+  [
+    ({ type }) => BLAS_TYPES[type].kind === "half",
+    ({ args: { c, out }, type, isAdded, fitsBias }) =>
+      (!isAdded || c?.dtype === out.dtype) && (out.dtype === "f32" || out.dtype === type) && fitsBias,
+  ],
+  [() => true, ({ args: { c, out }, isAdded, fitsBias }) => (!isAdded || c?.dtype === out.dtype) && fitsBias],
+];
+
+/** Whether cuBLASLt's epilogue was measured to be bitwise equal to ours for this product. */
+function isFusable(context: AttemptContext): boolean {
+  const { c, bias, out } = context.args;
+  const [type] = context.types;
+  const product: Fusing = {
+    ...context,
+    type,
+    columns: extentOf(context.args.w)[0],
+    alpha: Math.fround(context.args.alpha),
+    isAdded: Math.fround(context.args.beta) !== 0 && c !== undefined,
+    fitsBias: !bias || (isWide(out.dtype) && bias.dtype === biasType(type, out.dtype)),
+  };
+  if (NOT_FUSED.some(([, applies]) => applies(product))) return false;
+  return FUSED.find(([applies]) => applies(product))?.[1](product) ?? false;
 }
 
 /**
