@@ -103,12 +103,15 @@ ${table.map((each) => entryPoint(...each)).join("\n")}`;
 function wasmLowering(name, row) {
   const [inputs, numbers] = [inputsOf(row), numbersOf(row)];
   const names = [...inputs, ...numbers, "out"].join(", ");
-  const tensors = [...inputs, "out"].map((key) => `${key}: ${key}.address, ${key}Type: wideOf(${key})`);
+  const fields = [
+    ...[...inputs, "out"].map((key) => `${key}: ${key}.address, ${key}Type: wideOf(${key})`),
+    ...numbers,
+  ];
   const weight = row.weight ? `, weight: ${row.weight}` : "";
   return `export const ${name}: Lowering<"${name}"> = {
   run({ pool }, { ${names} }) {
-    const tensors = { ${tensors.join(", ")} };
-    pool.run("${name}", { total: out.size, grain: 32${weight} }, { ${numbers.map((key) => `${key}, `).join("")}...tensors });
+    const job = { total: out.size, grain: 32${weight} };
+    pool.run("${name}", job, { ${fields.join(", ")} });
   },
 };
 `;

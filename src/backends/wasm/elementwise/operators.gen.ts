@@ -3,28 +3,28 @@ import { type Lowering, wideOf } from "../lowering.js";
 
 export const add: Lowering<"add"> = {
   run({ pool }, { x, y, out }) {
-    const tensors = { x: x.address, xType: wideOf(x), y: y.address, yType: wideOf(y), out: out.address, outType: wideOf(out) };
-    pool.run("add", { total: out.size, grain: 32 }, { ...tensors });
+    const job = { total: out.size, grain: 32 };
+    pool.run("add", job, { x: x.address, xType: wideOf(x), y: y.address, yType: wideOf(y), out: out.address, outType: wideOf(out) });
   },
 };
 
 export const multiply: Lowering<"multiply"> = {
   run({ pool }, { x, y, out }) {
-    const tensors = { x: x.address, xType: wideOf(x), y: y.address, yType: wideOf(y), out: out.address, outType: wideOf(out) };
-    pool.run("multiply", { total: out.size, grain: 32 }, { ...tensors });
+    const job = { total: out.size, grain: 32 };
+    pool.run("multiply", job, { x: x.address, xType: wideOf(x), y: y.address, yType: wideOf(y), out: out.address, outType: wideOf(out) });
   },
 };
 
 export const scaled: Lowering<"scaled"> = {
   run({ pool }, { x, factor, out }) {
-    const tensors = { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) };
-    pool.run("scaled", { total: out.size, grain: 32 }, { factor, ...tensors });
+    const job = { total: out.size, grain: 32 };
+    pool.run("scaled", job, { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out), factor });
   },
 };
 
 export const sigmoid: Lowering<"sigmoid"> = {
   run({ pool }, { x, out }) {
-    const tensors = { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) };
-    pool.run("sigmoid", { total: out.size, grain: 32, weight: 8 }, { ...tensors });
+    const job = { total: out.size, grain: 32, weight: 8 };
+    pool.run("sigmoid", job, { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) });
   },
 };
