@@ -26,8 +26,8 @@ export class RunOrder {
   }
 
   /**
-   * Returns the key of a function. All runs with the same leaves have the same key, except that forward runs outside of a
-   * backward pass, forward runs that recompute within one, and backward runs differ.
+   * Returns the key of a function: its kind and its leaves. The kinds are forward, backward, and forward again, in a
+   * recomputation within a backward pass. All runs of a function have the same key.
    */
   keyOf(
     { leaves, forward }: Operation,

@@ -72,6 +72,7 @@ class Microbatch {
   gradOutput: Tensor | undefined;
 
   constructor(readonly number: number) {
+    // each action opens the scope again with `within`
     this.scope.close();
   }
 
