@@ -33,7 +33,7 @@ export class MismatchError extends Error {
 
   constructor(
     message: string,
-    /** The first difference and their number. Undefined if types or shapes differ. */
+    /** The first difference, and the number of differences. Undefined if types or shapes differ. */
     readonly difference?: Difference,
   ) {
     super(message);

@@ -49,7 +49,8 @@ function f32Scale(scale: number, multiplier: number): RuleResult {
   return { scale, code: f32Bits(scale), multiplier };
 }
 
-function floored({ steps, amax, epsilon }: RuleInput): number {
+/** The amax, or the epsilon if the amax is smaller. */
+function amaxOrEpsilon({ steps, amax, epsilon }: RuleInput): number {
   const least = Math.fround(epsilon);
   return amax < least ? steps.add("amax", "amaxEpsilon, since amax is smaller", least) : amax;
 }
@@ -57,7 +58,7 @@ function floored({ steps, amax, epsilon }: RuleInput): number {
 /** s = 1 / m, where m = max / amax multiplies elements. */
 const f32: Rule = (input) => {
   const { steps, format, pow2, dtype, isWide } = input;
-  const a = floored(input);
+  const a = amaxOrEpsilon(input);
   const { max } = factsOf(format);
   if (!(a > 0 && a < Infinity)) {
     const m = steps.add("m", a === 0 ? "1, since amax is 0" : "1, since amax is infinite", 1);
@@ -80,7 +81,7 @@ function quotient(
 ): Rule {
   return (input) => {
     const { steps, format } = input;
-    const s = after(input, steps.add("s", `amax ⊘ ${name}`, div(floored(input), top(format))));
+    const s = after(input, steps.add("s", `amax ⊘ ${name}`, div(amaxOrEpsilon(input), top(format))));
     return f32Scale(s, steps.add("m", "1 ⊘ s", div(1, s)));
   };
 }
@@ -329,7 +330,7 @@ export const RULE_STEPS = {
   f32QuotientUp: quotient(powerUp),
   f32Reciprocal: (input) => {
     const { steps, epsilon, dtype, format } = input;
-    const a = floored({ ...input, epsilon: roundedTo(Math.fround(epsilon), dtype) });
+    const a = amaxOrEpsilon({ ...input, epsilon: roundedTo(Math.fround(epsilon), dtype) });
     if (a === 0) {
       const m = steps.add("m", "1, since amax is 0", 1);
       return f32Scale(steps.add("s", "1 ⊘ m", 1), m);

@@ -36,8 +36,7 @@ const STATEMENTS: readonly (readonly [says: RegExp, source: () => readonly strin
   ],
   // https://www.typescriptlang.org/docs/handbook/release-notes/typescript-5-2.html
   [/TypeScript ([\d.]+) or later/, () => ["5.2"]],
-  // explicit resource management is in V8 from 13.8 on, which Node 24 has
-  [/JavaScript on Node (\d+) and (\d+)/, () => [oldestNode(), "22"]],
+  [/\(Node (\d+) or later\)/, () => [oldestNode()]],
   [/needs Node (\d+) or later/, () => [oldestNode()]],
   [/(\d+) of the (\d+) formats/, () => [String(whole.length), String(SCALAR_FORMAT_NAMES.length)]],
   [/\*all\* (2\^\d+)\s+inputs/, () => [`2^${Math.log2(vectors("sweep-digests").inputs)}`]],

@@ -67,10 +67,10 @@ interface Numbers {
 function scaleIndices(tile: Tile, scales: number): readonly number[] {
   const [height, width] = tileSize(tile);
   const across = blocksIn(SIZE[1], width);
-  const each = scales === across * SIZE[0] ? 1 : height;
+  const tileRows = scales === across * SIZE[0] ? 1 : height;
   return Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => {
     const [row, column] = [Math.floor(i / SIZE[1]), i % SIZE[1]];
-    return scales === 1 ? 0 : Math.floor(row / each) * across + Math.floor(column / width);
+    return scales === 1 ? 0 : Math.floor(row / tileRows) * across + Math.floor(column / width);
   });
 }
 

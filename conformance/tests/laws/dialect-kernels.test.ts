@@ -44,7 +44,7 @@ const REFUSED = ["deepseek-ue8m0", "fbgemm-fp8-ub1200", "torchao-nvfp4"] as cons
 const isSmall = ({ x }: QuantizeCase): boolean => x.codes.length <= MAX_ELEMENTS;
 
 /** The answer with the lowest bit of one code flipped. */
-function spoilt(answer: Answer): Answer {
+function withFlippedBit(answer: Answer): Answer {
   return Object.fromEntries(
     Object.entries(answer).map(([name, tensor]) => {
       if (!name.endsWith("data") || tensor.codes.length === 0) return [name, tensor];
@@ -82,7 +82,7 @@ describe.each(sampled(DIALECT_NAMES, 12))("kernels of %s", (dialect) => {
     expect(right.laws.map(({ runs, failure }) => [runs, failure])).toEqual([[FEW.runs, undefined]]);
     // shrinking and explaining a counterexample takes seconds
     if (!REFUSED.some((name) => name === dialect)) return;
-    const wrong = async (input: QuantizeCase) => spoilt(await ORACLE.quantize(input));
+    const wrong = async (input: QuantizeCase) => withFlippedBit(await ORACLE.quantize(input));
     expect((await compareWith({ quantize: wrong }, ORACLE, options)).ok).toBe(false);
   });
 

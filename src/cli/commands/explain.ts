@@ -79,7 +79,7 @@ const OPTIONS = { ...OWN, ...GEMM, ...QUANTIZE } as const;
 type Given = Values<typeof OPTIONS>;
 
 /** Throws `ArgumentError` for an option that belongs to the other operation. */
-function requireTaken(op: Op, usedOptions: ReadonlySet<string>): void {
+function requireOptionsOf(op: Op, usedOptions: ReadonlySet<string>): void {
   const [allowed, others] = op === "gemm" ? [GEMM, QUANTIZE] : [QUANTIZE, GEMM];
   const other = Object.keys(others).find((option) => usedOptions.has(option) && !(option in allowed));
   if (other !== undefined) throw new ArgumentError(`--${other} is no option of explain --op ${op}`);
@@ -168,7 +168,7 @@ export const explain = defineCommand({
   inputs: ["IN…"],
   options: OPTIONS,
   async run({ session, values, inputs, usedOptions }) {
-    requireTaken(values.op, usedOptions);
+    requireOptionsOf(values.op, usedOptions);
     const [, second] = inputs;
     if (values.op === "quantize" && second !== undefined)
       throw new ArgumentError(`"${second}" is one argument too many; a quantization has one file`);

@@ -83,7 +83,7 @@ const TAKES: Readonly<Record<Op, readonly string[]>> = {
   gemm: Object.keys({ ...OPERANDS, ...GEMM_OPTIONS }),
 };
 
-function requireTaken(op: Op, table: OptionTable, usedOptions: ReadonlySet<string>): void {
+function requireOptionsOf(op: Op, table: OptionTable, usedOptions: ReadonlySet<string>): void {
   for (const option of usedOptions) {
     if (!(option in table) || option in CORPUS || TAKES[op].includes(option)) continue;
     throw new ArgumentError(`--${option} is no option of fuzz --op ${op}`);
@@ -197,7 +197,7 @@ export const fuzz = defineCommand({
   options: OPTIONS,
   async run({ session, values, usedOptions }) {
     const { op, output, cases: count, seed } = values;
-    requireTaken(op, OPTIONS, usedOptions);
+    requireOptionsOf(op, OPTIONS, usedOptions);
     requirePackages("the corpus", "fast-check");
     const backend = await session.backend();
     const corpus = await CORPORA[op](backend, values, usedOptions);

@@ -73,7 +73,7 @@ const decay = (v: number): number => Math.exp(Math.min(-v, 700));
 
 /** x s(v) and its derivative s + x v' (s (1 - s)), where s is the logistic function and `xv` = x v'. */
 const part = (x: number, v: number): number => x / (1 + decay(v));
-function partSlope(xv: number, v: number): number {
+function partDerivative(xv: number, v: number): number {
   const e = decay(v);
   return 1 / (1 + e) + xv * (e / ((1 + e) * (1 + e)));
 }
@@ -85,10 +85,13 @@ const positive = (x: number, y: number): number => (x > 0 ? y : 0);
 
 /** The true value and derivative of each activation, in the order of the reference's numbers. */
 const TRUTHS = {
-  gelu: [(x: number) => part(x, gelu(x)), (x: number) => partSlope(x * (C0 + 3 * C1 * (x * x)), gelu(x))],
+  gelu: [
+    (x: number) => part(x, gelu(x)),
+    (x: number) => partDerivative(x * (C0 + 3 * C1 * (x * x)), gelu(x)),
+  ],
   relu: [(x: number) => positive(x, x), (x: number) => positive(x, 1)],
-  silu: [(x: number) => part(x, x), (x: number) => partSlope(x, x)],
-  qgelu: [(x: number) => part(x, ALPHA * x), (x: number) => partSlope(ALPHA * x, ALPHA * x)],
+  silu: [(x: number) => part(x, x), (x: number) => partDerivative(x, x)],
+  qgelu: [(x: number) => part(x, ALPHA * x), (x: number) => partDerivative(ALPHA * x, ALPHA * x)],
   srelu: [(x: number) => positive(x, x * x), (x: number) => positive(x, 2 * x)],
   sigmoid: [
     (x: number) => 1 / (1 + decay(x)),

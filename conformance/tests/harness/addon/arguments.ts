@@ -202,7 +202,7 @@ const slots = (
 };
 
 /** Values that native code must refuse in place of the argument array, and argument arrays in other kinds of memory. */
-function instead(args: Float64Array, kind: number): unknown {
+function wrongArguments(args: Float64Array, kind: number): unknown {
   const { length } = args;
   const shared = new Float64Array(new SharedArrayBuffer(8 * length));
   shared.set(args);
@@ -321,7 +321,7 @@ export async function survivesArguments(
         if (name === "gemmForget" && plans.includes(subset[0] ?? 0))
           subset[0] = preparedPlan(addon, device, false);
         const isDirect = (DIRECT as readonly string[]).includes(name);
-        const args = isDirect ? drawn : [instead(subset, kind)];
+        const args = isDirect ? drawn : [wrongArguments(subset, kind)];
         try {
           const answer = Reflect.apply(addon[name] as (...args: unknown[]) => unknown, addon, [
             handle,

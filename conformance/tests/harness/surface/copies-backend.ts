@@ -79,7 +79,7 @@ export class CopiesBackend extends AskedBackend {
     this.#sources.add(source);
     this.created++;
     const before = this.#live.get(data.address);
-    // under a flag, the copy may be the earlier one
+    // with a noop flag the target may keep its earlier copy
     if (!noop) this.#end(data.address, "when it is overwritten");
     this.#bump(data.address);
     this.#live.set(data.address, { text, from: noop && before ? [before] : [], read: false });
