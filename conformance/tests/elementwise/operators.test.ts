@@ -17,7 +17,7 @@ import { OPERATORS as RULES } from "../../oracle/elementwise/operators.js";
 import { download } from "../../values/plain.js";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { seeded } from "../harness/draws.js";
+import { sampled, seeded } from "../harness/draws.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const { add, multiply, scaled, sigmoid } = operators;
@@ -67,7 +67,7 @@ const typesOf = (arity: number) =>
   WIDE_TYPES.flatMap((x) => (arity > 1 ? WIDE_TYPES.map((y) => ({ types: [x, y] })) : [{ types: [x] }]));
 
 describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }) => {
-  test.each(typesOf(arity))(
+  test.each(sampled(typesOf(arity)))(
     "of $types.0.name, $types.1.name has the rounded result in each output type and in place, however the range is divided",
     ({ types }) => {
       const columns = [X, Y].slice(0, arity).map((each, i) => each.map(types[i]!.round));

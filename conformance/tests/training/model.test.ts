@@ -73,7 +73,7 @@ function deepPlan(
 
 describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "hopper" });
-  describe.each(PRODUCTS)("a deep %s", (deep) => {
+  describe.each(sampled(PRODUCTS, 1))("a deep %s", (deep) => {
     const alone = Object.fromEntries(PRODUCTS.map((product) => [product, product === deep])) as Split;
     const others = Object.fromEntries(PRODUCTS.map((product) => [product, product !== deep])) as Split;
 
@@ -97,7 +97,7 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
     });
   });
 
-  it.each(["normLinear", "mlp"] as const)("%s passes them on", (layer) => {
+  it.each(sampled(["normLinear", "mlp"] as const, 1))("%s passes them on", (layer) => {
     for (const [bits, deep] of PRODUCTS.entries()) {
       const split = { fprop: bits === 0, dgrad: bits === 1, wgrad: bits === 2 };
       for (const each of [split, undefined]) {
@@ -109,7 +109,7 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
     }
   });
 
-  it.each(["none", "block", "mxfp8", "nvfp4"] as const)(
+  it.each(sampled(["none", "block", "mxfp8", "nvfp4"] as const, 1))(
     "%s is multiplied by the backend's datapath",
     (recipe) => {
       const plan = planOf({ ...PLAIN, recipe, layer: "mlp of swiglu" }, drawSeed >>> 1, 1);
