@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { sampled } from "../harness/draws.js";
 
 const ROOT = new URL("../../..", import.meta.url).pathname;
 // inside the package folder, so that programs can import the package by its name
@@ -76,7 +77,6 @@ async function untilPids(run: Run, count: number): Promise<readonly number[]> {
 const ranks = (body: string): string => `
 import { openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
-import { sampled } from "../harness/draws.js";
 const backend = await openBackend("wasm", { threads: 1 });
 const group = await openProcessGroup(backend);
 console.log("pid " + process.pid);
