@@ -19,17 +19,17 @@ export function requireOn({ backend }: Group, user: string, name: string, x: unk
   );
 }
 
-/** Throws `ArgumentError` if `rank` is not a rank of the group, or is this rank although it must be another. */
+/** Throws `ArgumentError` if `value` is not a rank of the group. With `other`, also if it is this rank. */
 export function requireRank(
   { rank, ranks }: Group,
   user: string,
   name: string,
-  given: unknown,
+  value: unknown,
   other = false,
 ): void {
-  integer(0, ranks.length - 1)(user, name, given);
-  if (other && given === rank)
-    throw new ArgumentError(`${user}: ${name} is ${describe(given)}, this rank itself; give another`);
+  integer(0, ranks.length - 1)(user, name, value);
+  if (other && value === rank)
+    throw new ArgumentError(`${user}: ${name} is ${describe(value)}, this rank itself; give another`);
 }
 
 /** The number of rows of a tensor (its first dimension), and the number of elements per row. */
@@ -43,8 +43,8 @@ export function rowsOf(user: string, { shape }: Tensor): readonly [rows: number,
 }
 
 /**
- * The number of elements in the rows of x that each rank has, sends or receives. Throws `ShapeError` if those of a rank fill no
- * whole bytes, as an odd number of 4-bit codes.
+ * The number of elements in the rows of x that each rank has, sends or receives. Throws `ShapeError` if the elements of a rank
+ * are not a multiple of 8 bits, for example an odd number of 4-bit codes.
  */
 export function elementsOf(
   user: string,
@@ -56,7 +56,7 @@ export function elementsOf(
   const rank = rows.findIndex((count) => (count * unit * storageBits(x.dtype)) % 8 !== 0);
   if (rank < 0) return rows.map((count) => count * unit);
   throw new ShapeError(
-    `${user}: ${name} is [${rows}]; the ${rows[rank]} elements of rank ${rank} fill no whole bytes, as two codes of ${x.dtype} share a byte; give even numbers`,
+    `${user}: ${name} is [${rows}]; the ${rows[rank]} elements of rank ${rank} are not a whole number of bytes, because codes of ${x.dtype} share bytes; give even numbers`,
   );
 }
 
@@ -71,17 +71,17 @@ export function requireCounts(
   throw new ShapeError(`${user}: ${name} has ${counts.length} counts; the group has ${ranks.length} ranks`);
 }
 
-/** Returns the number of rows of each rank: the given numbers, or the rows divided evenly. */
+/** Returns the number of rows of each rank: the requested numbers, or an even division. */
 export function divided(
   group: Group,
   user: string,
   name: string,
-  given: readonly number[] | undefined,
+  requested: readonly number[] | undefined,
   rows: number,
 ): readonly number[] {
   const { length: size } = group.ranks;
-  if (given !== undefined) {
-    const counts = requireCounts(group, user, name, given);
+  if (requested !== undefined) {
+    const counts = requireCounts(group, user, name, requested);
     if (sum(counts) === rows) return counts;
     throw new ShapeError(`${user}: ${name} is [${counts}], ${sum(counts)} in all; x has ${rows} rows`);
   }
@@ -127,11 +127,11 @@ export function sum(counts: readonly number[]): number {
   return counts.reduce((total, each) => total + each, 0);
 }
 
-/** Where each of so many begins, one behind the other. */
+/** The offset of each part if parts of these sizes are concatenated. */
 export function offsetsOf(counts: readonly number[]): readonly number[] {
-  let at = 0;
+  let offset = 0;
   return counts.map((count) => {
-    at += count;
-    return at - count;
+    offset += count;
+    return offset - count;
   });
 }

@@ -1,6 +1,6 @@
 /**
- * Reductions that run beside the products which compute what is reduced. Rows are cut into chunks: on a GPU, one chunk is reduced
- * on the side stream while the next one is computed. Results have the bits of the uncut reduction.
+ * Reductions that overlap the products which compute their inputs. Rows are cut into chunks: on a GPU, one chunk is reduced on
+ * the side stream while the next one is computed. Results are bitwise equal to a reduction in one call.
  */
 import { onSideStream } from "../ops/side-stream.js";
 import { Scope } from "../tensor/scope.js";
@@ -22,7 +22,7 @@ export interface ReducedRows {
   /** Whether each rank gets its rows of the result, not all of them. */
   readonly scatters: boolean;
   /** Computes some rows of this rank's matrix into `out`. */
-  readonly make: (rows: RowRange, out: Tensor<WideDType>) => void;
+  readonly compute: (rows: RowRange, out: Tensor<WideDType>) => void;
 }
 
 /** Returns the rows of each of `chunks` equal chunks of `rows` rows. */
@@ -32,30 +32,30 @@ export function chunksOf(rows: number, chunks: number): readonly RowRange[] {
 }
 
 /**
- * Returns what `group.reduceScatter`, if `scatters`, or `group.allReduce` returns for a matrix. A chunk of the first has as many
- * rows for each rank. The rows that a chunk has of a result are a multiple of `VIEW_ALIGNMENT` bytes.
+ * Returns the result of `group.reduceScatter`, if `scatters`, or of `group.allReduce` for a matrix. For `reduceScatter`, each
+ * chunk has the same number of rows for each rank. The result rows of a chunk are a multiple of `VIEW_ALIGNMENT` bytes.
  */
 export function reducedByChunks(
   group: ProcessGroup,
-  { shape, dtype, chunks, scatters, make }: ReducedRows,
+  { shape, dtype, chunks, scatters, compute }: ReducedRows,
 ): Tensor<WideDType> {
   using scope = new Scope();
   const [rows, columns] = asMatrix(shape);
   const { backend } = group;
-  const parts = scatters ? group.size : 1;
-  const own = rows / parts;
-  const out = new Tensor(backend, dtype, [own, columns]);
-  for (const { first, count } of chunksOf(own, chunks)) {
-    const chunk = new Tensor(backend, dtype, [parts * count, columns]);
-    for (let number = 0; number < parts; number++) {
+  const shares = scatters ? group.size : 1;
+  const resultRows = rows / shares;
+  const out = new Tensor(backend, dtype, [resultRows, columns]);
+  for (const { first, count } of chunksOf(resultRows, chunks)) {
+    const chunk = new Tensor(backend, dtype, [shares * count, columns]);
+    for (let number = 0; number < shares; number++) {
       using part = chunk.view(number * count * columns, [count, columns]);
-      make({ first: number * own + first, count }, part);
+      compute({ first: number * resultRows + first, count }, part);
     }
     onSideStream(backend, () => {
       const into = { out: out.view(first * columns, [count, columns]) };
       if (scatters) group.reduceScatter(chunk, into);
       else group.allReduce(chunk, into);
-      // if it were freed outside of this call, the main stream would wait for the reduction
+      // freed on the side stream: a free on the main stream would make that wait for the reduction
       chunk.dispose();
     });
   }

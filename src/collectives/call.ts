@@ -1,6 +1,4 @@
-/**
- * Descriptions of calls that ranks compare with each other: a key that must be equal on all ranks, and a text for error messages.
- */
+/** Descriptions of calls that ranks compare: a key that must be equal on all ranks, and a string for error messages. */
 import { DistributedError } from "../errors.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { CollectiveArgs, CollectiveName, GatherPart, Membership, Reduction } from "./communicator.js";
@@ -23,8 +21,8 @@ type CallOf = {
 };
 
 /**
- * For each operation: its name, and the arguments that must be equal on all ranks, as text. Sizes that may differ between ranks
- * are left out; the length of each message shows them.
+ * For each operation: its name, and the arguments that must be equal on all ranks, as a string. Sizes that may differ between
+ * ranks are left out, because the lengths of the messages are compared.
  */
 const DETAILS: CallOf = {
   allGather: ({ parts, subject }) => [
@@ -55,14 +53,18 @@ const DETAILS: CallOf = {
   agree: ({ what, text }) => [what, text],
 };
 
-/** The common name of two operations that belong together: a send matches a recv. */
+/** The common name of operations that match each other: a send matches a recv. */
 const SHARED: Readonly<Record<string, string>> = { send: "message", recv: "message" };
 
 /** Returns the description of a call of this member. */
-export function callOf<K extends CollectiveName>(op: K, args: CollectiveArgs[K], of: Membership): Call {
-  const [operation, details] = DETAILS[op](args, of);
-  const text = details === "" ? operation : `${operation} ${details}`;
-  return { operation, text, key: `${SHARED[operation] ?? operation} ${details}` };
+export function callOf<K extends CollectiveName>(
+  op: K,
+  args: CollectiveArgs[K],
+  membership: Membership,
+): Call {
+  const [operation, details] = DETAILS[op](args, membership);
+  const description = details === "" ? operation : `${operation} ${details}`;
+  return { operation, text: description, key: `${SHARED[operation] ?? operation} ${details}` };
 }
 
 function partText({ x, counts, subject }: GatherPart): string {
@@ -95,12 +97,12 @@ export function disagreement(
   { rank, ranks }: Membership,
   call: Call,
   from: number,
-  { call: theirs, bytes }: { readonly call: Call; readonly bytes: { readonly length: number } },
+  { call: theirCall, bytes }: { readonly call: Call; readonly bytes: { readonly length: number } },
   expected: number,
 ): DistributedError | undefined {
   const [here, there] = [ranks[rank] as number, ranks[from] as number];
-  if (theirs.key !== call.key) {
-    const message = `rank ${there} called ${theirs.text} where rank ${here} called ${call.text}; all ranks of a group make the same calls in the same order`;
+  if (theirCall.key !== call.key) {
+    const message = `rank ${there} called ${theirCall.text} where rank ${here} called ${call.text}; all ranks of a group make the same calls in the same order`;
     return new DistributedError("disagreement", call.operation, there, message);
   }
   if (bytes.length === expected) return undefined;

@@ -15,7 +15,7 @@ export type Reduction =
   | { readonly reduction: "sum" | "mean"; readonly plan: SumPlan }
   | { readonly reduction: "max" };
 
-/** A description of x that all ranks must give alike, for what its type and shape do not show. */
+/** A description of x that must be equal on all ranks. It distinguishes tensors of the same type and shape. */
 interface Described {
   readonly subject?: string | undefined;
 }
@@ -74,11 +74,11 @@ export interface RecvArgs extends Described {
   readonly from: number;
 }
 
-/** Checks that all ranks have the same text. It moves no data. */
+/** Checks that all ranks pass the same string. It moves no data. */
 export interface AgreeArgs {
   /** The name of the method that the ranks run. */
   readonly what: string;
-  /** The text that must be equal on all ranks. */
+  /** The string that must be equal on all ranks. */
   readonly text: string;
 }
 
@@ -110,7 +110,7 @@ export interface Membership {
 export interface Transport {
   /** `none`: the group has one rank. `loopback`: within a process. `host`: through the hosts. `device`: from device to device. */
   readonly kind: "none" | "loopback" | "host" | "device";
-  /** A text for users: the name of the library that moves the bytes, or the reason why no faster transport is used. */
+  /** A string for users: the name of the library that moves the bytes, or the reason why no faster transport is used. */
   readonly description: string;
 }
 
@@ -120,7 +120,7 @@ export interface Communicator extends Membership {
   readonly backend: Backend;
   readonly transport: Transport;
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support;
-  /** As `supports`, for a sum by this plan. */
+  /** The answer of `supports` for a sum by this plan. */
   supportsPlan(plan: SumPlan): Support;
   /** Enqueues an operation. Its arguments have been validated. Throws `DistributedError` if the group has failed. */
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void;

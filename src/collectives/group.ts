@@ -63,11 +63,11 @@ export type Mesh = { readonly [A in MeshAxis]: ProcessGroup } & {
   readonly coordinates: MeshCoordinates;
 };
 
-/** A tensor of which every rank has rows, as many as the others or what `rows` says. */
+/** A tensor whose rows are divided among the ranks: evenly, or with the counts in `rows`. */
 export interface GatherRequest {
   readonly x: Tensor;
   readonly rows?: readonly number[] | undefined;
-  /** A description of x that all ranks must give alike, for what its type and shape do not show. */
+  /** A description of x that must be equal on all ranks. It distinguishes tensors of the same type and shape. */
   readonly subject?: string | undefined;
 }
 
@@ -87,7 +87,7 @@ export class ProcessGroup {
   readonly #groups: ProcessGroup[] = [];
   #subject: string | undefined;
 
-  /** @internal Whether `x` is a group itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is a group, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isObject(x) && #communicator in x && inherits(this, x);
   }
@@ -136,17 +136,17 @@ export class ProcessGroup {
     const ownPlan = checkSumPlan(user, plan, "plan");
     const { sum: dtype, splits, order } = ownPlan as SumPlanOptions;
     if (dtype === undefined || splits === undefined || order === undefined)
-      throw new ArgumentError(`${user}: the plan is not whole; give what sumPlan() gives`);
-    const whole = completePlan(user, ownPlan, { size: this.size, dtype, splits, fixed: true });
-    return this.#communicator.supportsPlan(whole);
+      throw new ArgumentError(`${user}: the plan is incomplete; pass the plan that sumPlan() returns`);
+    const complete = completePlan(user, ownPlan, { size: this.size, dtype, splits, fixed: true });
+    return this.#communicator.supportsPlan(complete);
   }
 
   /**
    * Concatenates the x of all ranks along the first dimension, in order of ranks. x has any dtype; all dimensions except the
    * first must be equal on every rank.
    * @throws `ArgumentError` for an unknown option and for a tensor of another backend, `DTypeError` for what is not a tensor and
-   * for an `out` of another dtype, `ShapeError` for a scalar, for `rows` that do not match x or fill no whole bytes, and for an
-   * `out` of another shape.
+   * for an `out` of another dtype, `ShapeError` for a scalar, for `rows` that do not match x or are not a whole number of bytes,
+   * and for an `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allGather<T extends Tensor>(x: T, options: AllGatherOptions = {}): T {
@@ -157,13 +157,13 @@ export class ProcessGroup {
   }
 
   /**
-   * @internal What `allGather` gives of each of several tensors, as one operation: ranks exchange them together, and nothing is
-   * copied for it. Throws as `allGather` does.
+   * @internal Gathers several tensors in one operation. The result for each tensor is the same as by `allGather`, and the errors
+   * are the same. The tensors are not copied to a common buffer.
    */
-  allGatherCoalesced(given: readonly GatherRequest[]): Tensor[] {
-    if (given.length === 0) return [];
+  allGatherCoalesced(requests: readonly GatherRequest[]): Tensor[] {
+    if (requests.length === 0) return [];
     using scope = new Scope();
-    const parts = given.map(({ x, rows, subject }) => ({ ...this.#gatherPart(x, { rows }), subject }));
+    const parts = requests.map(({ x, rows, subject }) => ({ ...this.#gatherPart(x, { rows }), subject }));
     this.#run("allGather", { parts, subject: this.#subject });
     return parts.map(({ out }) => scope.keep(out));
   }
@@ -171,12 +171,12 @@ export class ProcessGroup {
   #gatherPart(x: Tensor, options: AllGatherOptions): GatherPart {
     const user = "allGather";
     const source = requireTensor(user, "x", x);
-    const { rows: given, out: into } = checkAllGather(user, options);
-    const [own] = rowsOf(user, source);
-    const rows = requireCounts(this.#communicator, user, "rows", given ?? this.ranks.map(() => own));
-    if (rows[this.rank] !== own)
+    const { rows: rowsOption, out: into } = checkAllGather(user, options);
+    const [ownRows] = rowsOf(user, source);
+    const rows = requireCounts(this.#communicator, user, "rows", rowsOption ?? this.ranks.map(() => ownRows));
+    if (rows[this.rank] !== ownRows)
       throw new ShapeError(
-        `${user}: x has ${own} rows; rows is [${rows}], which gives rank ${this.rank} others`,
+        `${user}: x has ${ownRows} rows; rows is [${rows}], with ${rows[this.rank]} for rank ${this.rank}; give the number of rows of x`,
       );
     const counts = elementsOf(user, "rows", source, rows);
     const out = resultOf(this.#communicator, user, source, [sum(rows), ...source.shape.slice(1)], into);
@@ -195,9 +195,9 @@ export class ProcessGroup {
   reduceScatter<D extends WideDType>(x: Tensor<D>, options: ReduceScatterOptions = {}): Tensor<D> {
     const user = "reduceScatter";
     const source = requireWide(user, "x", x);
-    const { rows: given, out: into, ...how } = checkReduceScatter(user, options);
+    const { rows: rowsOption, out: into, ...how } = checkReduceScatter(user, options);
     const [all, unit] = rowsOf(user, source);
-    const rows = divided(this.#communicator, user, "rows", given, all);
+    const rows = divided(this.#communicator, user, "rows", rowsOption, all);
     const counts = rows.map((each) => each * unit);
     const reduction = this.#reduction("reduceScatter", source, { ...how, rows });
     using scope = new Scope();
@@ -266,18 +266,18 @@ export class ProcessGroup {
    * dtype.
    * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for `sent` without `received`,
    * `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` if the numbers of rows do not match x
-   * or `out`, or if the rows of a rank fill no whole bytes.
+   * or `out`, or if the rows of a rank are not a whole number of bytes.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allToAll<T extends Tensor>(x: T, options: AllToAllOptions = {}): T {
     const user = "allToAll";
     const source = requireTensor(user, "x", x);
-    const { sent: given, received: wanted, out: into } = checkAllToAll(user, options);
-    if (given !== undefined && wanted === undefined)
+    const { sent: sentOption, received: receivedOption, out: into } = checkAllToAll(user, options);
+    if (sentOption !== undefined && receivedOption === undefined)
       throw new ArgumentError(`${user}: sent is given and received is not; give both`);
     const [all] = rowsOf(user, source);
-    const sent = divided(this.#communicator, user, "sent", given, all);
-    const received = requireCounts(this.#communicator, user, "received", wanted ?? sent);
+    const sent = divided(this.#communicator, user, "sent", sentOption, all);
+    const received = requireCounts(this.#communicator, user, "received", receivedOption ?? sent);
     if (sent[this.rank] !== received[this.rank])
       throw new ArgumentError(
         `${user}: rank ${this.rank} sends ${sent[this.rank]} rows to itself and receives ${received[this.rank]}; give the same number`,
@@ -328,10 +328,10 @@ export class ProcessGroup {
   }
 
   /**
-   * @internal Runs `body`, whose gathers, reductions, broadcasts and messages fail with a disagreement unless all ranks give the
-   * same `subject`. It describes what the types and shapes of the tensors do not show.
+   * @internal Runs `body`. Its gathers, reductions, broadcasts and messages fail with a disagreement unless `subject` is equal on
+   * all ranks. `subject` distinguishes tensors of the same types and shapes.
    */
-  saying<R>(subject: string, body: () => R): R {
+  withSubject<R>(subject: string, body: () => R): R {
     const before = this.#subject;
     this.#subject = subject;
     try {
@@ -383,12 +383,12 @@ export class ProcessGroup {
     for (const each of ownTensors) requireOn(this.#communicator, "reduceMax", "tensors", each);
     using _ = new Scope();
     const all = new Tensor(this.backend, "f32", [sum(ownTensors.map(({ size }) => size))]);
-    const places = offsetsOf(ownTensors.map(({ size }) => size));
-    for (const [i, each] of ownTensors.entries()) all.paste(each.reshape([each.size]), places[i] as number);
+    const offsets = offsetsOf(ownTensors.map(({ size }) => size));
+    for (const [i, each] of ownTensors.entries()) all.paste(each.reshape([each.size]), offsets[i] as number);
     this.allReduce(all, { reduction: "max", out: all });
     for (const [i, each] of ownTensors.entries()) {
-      const at = places[i] as number;
-      each.paste(each.size === 1 ? all.view(at, each.shape) : all.slice(at, each.shape), 0);
+      const offset = offsets[i] as number;
+      each.paste(each.size === 1 ? all.view(offset, each.shape) : all.slice(offset, each.shape), 0);
     }
   }
 
@@ -414,12 +414,12 @@ export class ProcessGroup {
     const members = membersAlong(sizes, this.rank, axis);
     const ranks = members.map((member) => this.ranks[member] as number);
     const { id } = this.#communicator;
-    const made = this.#communicator.subgroup({
+    const communicator = this.#communicator.subgroup({
       id: `${id}.${this.#groups.length} ${axis} ${ranks}`,
       rank: members.indexOf(this.rank),
       ranks,
     });
-    const group = new ProcessGroup(made);
+    const group = new ProcessGroup(communicator);
     this.#groups.push(group);
     return group;
   }
@@ -437,7 +437,9 @@ export class ProcessGroup {
   ): Reduction {
     if (reduction !== "max") return { reduction, plan: this.sumPlan(op, x, { plan, rows }) };
     if (plan === undefined) return { reduction };
-    throw new ArgumentError(`${op}: plan is of a sum; reduction is ${reduction}, which has no order`);
+    throw new ArgumentError(
+      `${op}: plan is for sums; reduction is ${reduction}, which has no order; leave plan out`,
+    );
   }
 
   #run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {

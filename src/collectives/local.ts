@@ -8,7 +8,7 @@ import { supportsCollective } from "./supports.js";
 
 export class LocalCommunicator implements Communicator {
   readonly rank = 0;
-  readonly transport: Transport = { kind: "none", description: "this rank is alone" };
+  readonly transport: Transport = { kind: "none", description: "the group has one rank" };
   #aborted: string | undefined;
   #disposed = false;
 
@@ -51,7 +51,7 @@ export class LocalCommunicator implements Communicator {
     this.#disposed = true;
   }
 
-  /** Throws if the group was disposed of, or if it or a group that it is a part of was aborted. */
+  /** Throws if the group was disposed of, or if it or one of its parent groups was aborted. */
   requireUsable(operation: string): void {
     if (this.#disposed) throw new DisposedError(`${operation}: the process group`);
     const reason = this.#reason();

@@ -29,13 +29,13 @@ export function completeMesh({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes, size
 
 /** The position of member `rank`. */
 export function coordinatesOf(sizes: MeshCoordinates, rank: number): MeshCoordinates {
-  const at = { tp: 0, cp: 0, dp: 0, pp: 0 };
+  const coordinates = { tp: 0, cp: 0, dp: 0, pp: 0 };
   let rest = rank;
   for (const axis of MESH_AXES) {
-    at[axis] = rest % sizes[axis];
+    coordinates[axis] = rest % sizes[axis];
     rest = Math.floor(rest / sizes[axis]);
   }
-  return at;
+  return coordinates;
 }
 
 /** The ranks with the coordinates of `rank` on every axis except this one, ascending. */

@@ -1,4 +1,4 @@
-/** Options of a group's operations. */
+/** The options of a group's operations. */
 import { integer, listOf, nested, oneOf, optionsOf } from "../options.js";
 import { requireTensor, requireWide } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";

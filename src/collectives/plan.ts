@@ -62,13 +62,13 @@ export interface SumCase {
 
 const DEFAULT: SumPlanOptions = { algorithm: "ranked" };
 
-/** The complete plan. Throws `ArgumentError` for an invalid plan, or one of another sum. */
-export function completePlan(user: string, given: SumPlanOptions | undefined, of: SumCase): SumPlan {
-  const { algorithm, order: wanted, sum: asked, splits = of.splits } = given ?? DEFAULT;
-  const ascending = Array.from({ length: of.size }, (_, rank) => rank);
-  const order = wanted ?? ascending;
+/** Completes a plan. Throws `ArgumentError` for an invalid plan, and for a plan that does not fit this sum. */
+export function completePlan(user: string, options: SumPlanOptions | undefined, sumCase: SumCase): SumPlan {
+  const { algorithm, order: orderOption, sum: sumOption, splits = sumCase.splits } = options ?? DEFAULT;
+  const ascending = Array.from({ length: sumCase.size }, (_, rank) => rank);
+  const order = orderOption ?? ascending;
   const isRing = algorithm === "ring";
-  const sum = isRing ? of.dtype : "f32";
+  const sum = isRing ? sumCase.dtype : "f32";
   if (
     !same(
       [...order].sort((a, b) => a - b),
@@ -76,21 +76,21 @@ export function completePlan(user: string, given: SumPlanOptions | undefined, of
     )
   )
     throw new ArgumentError(
-      `${user}: plan.order is ${describe(order)}; it must have each rank from 0 to ${of.size - 1} once`,
+      `${user}: plan.order is ${describe(order)}; it must have each rank from 0 to ${sumCase.size - 1} once`,
     );
   if (!isRing && !same(order, ascending))
     throw new ArgumentError(`${user}: plan.order is [${order}]; ranked adds in the order [${ascending}]`);
-  if (asked !== undefined && asked !== sum)
+  if (sumOption !== undefined && sumOption !== sum)
     throw new ArgumentError(
-      `${user}: plan.sum is ${asked}; ${algorithm} adds ${of.dtype} in ${sum}, so leave it out`,
+      `${user}: plan.sum is ${sumOption}; ${algorithm} adds ${sumCase.dtype} in ${sum}, so leave it out`,
     );
   const total = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
-  const fits = of.fixed
-    ? same(splits, of.splits)
-    : splits.length === of.size && total(splits) === total(of.splits);
+  const fits = sumCase.fixed
+    ? same(splits, sumCase.splits)
+    : splits.length === sumCase.size && total(splits) === total(sumCase.splits);
   if (!fits)
     throw new ArgumentError(
-      `${user}: plan.splits is [${splits}]; ${of.fixed ? `the results are [${of.splits}] elements` : `it must have ${of.size} counts of ${total(of.splits)} elements in all`}`,
+      `${user}: plan.splits is [${splits}]; ${sumCase.fixed ? `the results are [${sumCase.splits}] elements` : `it must have ${sumCase.size} counts of ${total(sumCase.splits)} elements in all`}`,
     );
   return { algorithm, order: [...order], sum, splits: [...splits] };
 }
@@ -102,10 +102,10 @@ export function orderOf({ algorithm, order }: SumPlan, owner: number): readonly 
   return [...order.slice(next), ...order.slice(0, next)];
 }
 
-/** Divides elements among `size` ranks: every rank gets as many as the first, until none are left. */
+/** Divides elements among `size` ranks: every rank gets as many as the first, until no elements are left. */
 export function evenSplits(elements: number, size: number): readonly number[] {
-  const most = Math.ceil(elements / size);
-  return Array.from({ length: size }, (_, rank) => Math.max(0, Math.min(most, elements - rank * most)));
+  const share = Math.ceil(elements / size);
+  return Array.from({ length: size }, (_, rank) => Math.max(0, Math.min(share, elements - rank * share)));
 }
 
 /** The rings for which NCCL's sums were compared with this rule, element by element. */
@@ -129,11 +129,11 @@ export function supportsPlan({ algorithm, order, sum }: SumPlan): Support {
   // the sum of two inputs is the same in either order
   if (algorithm === "ranked" || order.length <= 2) return EXACT;
   if (MEASURED_RINGS.some((each) => same(each.order, order) && each.sums.includes(sum))) return EXACT;
-  const known = MEASURED_RINGS.map((each) => `[${each.order}] on ${each.where}`).join("; ");
+  const measured = MEASURED_RINGS.map((each) => `[${each.order}] on ${each.where}`).join("; ");
   return {
     ok: true,
     agrees: "bits",
-    unverified: `NCCL's sums along the ring [${order}] were not measured; those of ${known} were`,
+    unverified: `NCCL's sums along the ring [${order}] were not measured; measured: ${measured}`,
   };
 }
 

@@ -1,4 +1,4 @@
-/** Quantized tensors whose rows are distributed over ranks. Gathering and slicing them preserves codes and scales exactly. */
+/** Quantized tensors whose rows are divided among ranks. Gathering and slicing them preserves codes and scales exactly. */
 import { isDirectionless, isTensorWide } from "../formats/block.js";
 import { relayoutScales, transpose } from "../ops/layout/layout.js";
 import { onSideStream } from "../ops/side-stream.js";
@@ -38,18 +38,18 @@ export function gatherQuantized(
   rows: readonly number[] = group.ranks.map(() => t.shape[0] as number),
 ): QuantizedTensor {
   using scope = new Scope();
-  const { requests, whole } = quantizedGather(t, usage, ops, rows);
-  return scope.keep(whole(group.allGatherCoalesced(requests)));
+  const { requests, assemble } = quantizedGather(t, usage, ops, rows);
+  return scope.keep(assemble(group.allGatherCoalesced(requests)));
 }
 
-/** What ranks send of a quantized tensor, and what becomes of it. */
+/** The two halves of `gatherQuantized`: the tensors to gather, and the function that assembles the result. */
 export interface QuantizedGather {
   readonly requests: readonly GatherRequest[];
-  /** The whole, from what was gathered by the requests; it may share memory with that, which the caller disposes of. */
-  readonly whole: (gathered: readonly Tensor[]) => QuantizedTensor;
+  /** Returns the full tensor. It may share memory with the gathered tensors, which the caller disposes of. */
+  readonly assemble: (gathered: readonly Tensor[]) => QuantizedTensor;
 }
 
-/** The two halves of `gatherQuantized`. */
+/** Prepares `gatherQuantized` without exchanging anything. */
 export function quantizedGather(
   t: QuantizedTensor,
   usage: Usage,
@@ -65,50 +65,52 @@ export function quantizedGather(
   );
   return {
     requests: copies.flatMap((copy) => copy?.pieces.map(({ request }) => request) ?? []),
-    whole(gathered) {
+    assemble(gathered) {
       using scope = new Scope();
-      const left = [...gathered];
-      const made = copies.map((copy) =>
-        copy?.whole(copy.pieces.map(({ turn }) => turn(left.shift() as Tensor))),
+      const remaining = [...gathered];
+      const assembled = copies.map((copy) =>
+        copy?.assemble(copy.pieces.map(({ toCopyLayout }) => toCopyLayout(remaining.shift() as Tensor))),
       );
-      const all = withLayout(madeOf(t, t.spec, shape, ops, made), ops);
+      const all = withLayout(quantizedOf(t, t.spec, shape, ops, assembled), ops);
       const ready = all.spec.compact ? gemmReady(all, ops) : all;
-      return scope.keep(derives ? inCopies(ready, usage) : ready);
+      return scope.keep(derives ? withUsage(ready, usage) : ready);
     },
   };
 }
 
 /**
- * Returns what has these copies. The open scope owns it and the rowwise copy of `t`, from which the columnwise one is derived. A
- * scale per tensor is that of both, since all that read this rank's scale would wait for work that computes with it.
+ * Returns a tensor with the copies of `usage`, and derives the columnwise copy from the rowwise copy of `t`. The open scope owns
+ * both. A per-tensor scale is shared by the two copies and not copied: a copy of this rank's scale would have to wait for work
+ * that computes with it.
  */
-function inCopies(t: QuantizedTensor, usage: Usage): QuantizedTensor {
+function withUsage(t: QuantizedTensor, usage: Usage): QuantizedTensor {
   if (!isTensorWide(t.spec.tile) || !usage.columnwise) return t.updateUsage(usage);
   const rowwise = t.copy("rowwise");
   const geometry = copyGeometry(t.spec, asMatrix(t.shape), "columnwise", t.scaleLayout);
   const scaleInv = rowwise.scaleInv.reshape(geometry.scaleShape);
   const columnwise = { data: transpose(rowwise.data), scaleInv, geometry };
-  return madeOf(t, t.spec, t.shape, t.quantizer, [usage.rowwise ? rowwise : undefined, columnwise]);
+  return quantizedOf(t, t.spec, t.shape, t.quantizer, [usage.rowwise ? rowwise : undefined, columnwise]);
 }
 
 /** Codes or scales of a copy. */
 interface Piece {
   readonly request: GatherRequest;
-  /** Lays what was gathered as it lies in the copy. */
-  readonly turn: (gathered: Tensor) => Tensor;
+  /** Converts the gathered tensor to its layout in the copy. */
+  readonly toCopyLayout: (gathered: Tensor) => Tensor;
 }
 
-/** What is sent of a copy, and the copy of the whole, its scales in the logical layout. */
+/** The codes and scales of a copy that are gathered, and the function that assembles the full copy, with logical scales. */
 function copyGather(
   t: QuantizedTensor,
   direction: Direction,
   { shape, shapes }: { readonly shape: Shape; readonly shapes: readonly Shape[] },
 ): {
   readonly pieces: readonly Piece[];
-  readonly whole: (turned: readonly Tensor[]) => QuantizedCopy;
+  readonly assemble: (turned: readonly Tensor[]) => QuantizedCopy;
 } {
   const { data, scaleInv, amax } = t.copy(direction);
-  const geometryOf = (of: Shape): CopyGeometry => copyGeometry(t.spec, asMatrix(of), direction, "logical");
+  const geometryOf = (ofShape: Shape): CopyGeometry =>
+    copyGeometry(t.spec, asMatrix(ofShape), direction, "logical");
   const geometry = geometryOf(shape);
   const parts = shapes.map(geometryOf);
   const columnwise = direction === "columnwise";
@@ -116,8 +118,11 @@ function copyGather(
   const piece = (x: Tensor, transposed: boolean, shapeOf: (part: CopyGeometry) => Shape): Piece => {
     const turned = columnwise && transposed;
     const rows = parts.map((part) => asMatrix(shapeOf(part))[turned ? 1 : 0]);
-    if (turned) return { request: { x: transpose(x), rows, subject }, turn: transpose };
-    return { request: { x: x.reshape(asMatrix(x.shape)), rows, subject }, turn: (gathered) => gathered };
+    if (turned) return { request: { x: transpose(x), rows, subject }, toCopyLayout: transpose };
+    return {
+      request: { x: x.reshape(asMatrix(x.shape)), rows, subject },
+      toCopyLayout: (gathered) => gathered,
+    };
   };
   const codes = piece(data, geometry.data === "transposed", ({ dataShape }) => dataShape);
   const scales = isTensorWide(t.spec.tile)
@@ -129,13 +134,13 @@ function copyGather(
       );
   return {
     pieces: scales ? [codes, scales] : [codes],
-    whole([gathered, scalesGathered = scaleInv]) {
-      const made = {
+    assemble([gathered, scalesGathered = scaleInv]) {
+      const fields = {
         data: (gathered as Tensor).reshape(geometry.dataShape),
         scaleInv: scalesGathered.reshape(geometry.scaleShape),
         geometry,
       };
-      return amax ? { ...made, amax: amax.reshape(amax.shape) } : made;
+      return amax ? { ...fields, amax: amax.reshape(amax.shape) } : fields;
     },
   };
 }
@@ -146,30 +151,33 @@ function copyGather(
  */
 export function gatherRowsAside(group: ProcessGroup, t: QuantizedTensor, rows: RowRange): QuantizedTensor {
   return onSideStream(group.backend, () => {
-    // if what is sent were freed outside of this call, the main stream would wait for the exchange
+    // sent tensors are freed on the side stream: a free on the main stream would make that wait for the exchange
     using scope = new Scope();
     const counts = group.ranks.map(() => rows.count);
-    const { requests, whole } = quantizedGather(rowwiseRowsOf(t, rows), ROWWISE, t.quantizer, counts);
-    return scope.keep(whole(group.allGatherCoalesced(requests)));
+    const { requests, assemble } = quantizedGather(rowwiseRowsOf(t, rows), ROWWISE, t.quantizer, counts);
+    return scope.keep(assemble(group.allGatherCoalesced(requests)));
   });
 }
 
 /**
- * Returns the quantized tensor with these rowwise codes [rows, K], in the copies of `usage`. `t` has some of its rows, and the
- * scale, which is one for the whole tensor.
+ * Returns the quantized tensor with the rowwise codes `codes` [rows, K], in the copies of `usage`. `t` has some of these rows,
+ * and the per-tensor scale.
  */
-export function wholeOfCodes(t: QuantizedTensor, codes: Tensor, usage: Usage): QuantizedTensor {
+export function quantizedFromCodes(t: QuantizedTensor, codes: Tensor, usage: Usage): QuantizedTensor {
   using scope = new Scope();
   const { scaleInv, amax } = t.copy("rowwise");
   const geometry = copyGeometry(t.spec, asMatrix(codes.shape), "rowwise", "logical");
-  const made = {
+  const fields = {
     data: codes.reshape(geometry.dataShape),
     scaleInv: scaleInv.reshape(scaleInv.shape),
     geometry,
   };
-  const rowwise = amax ? { ...made, amax: amax.reshape(amax.shape) } : made;
-  const whole = withLayout(madeOf(t, t.spec, codes.shape, t.quantizer, [rowwise, undefined]), t.quantizer);
-  return scope.keep(inCopies(whole, usage));
+  const rowwise = amax ? { ...fields, amax: amax.reshape(amax.shape) } : fields;
+  const assemble = withLayout(
+    quantizedOf(t, t.spec, codes.shape, t.quantizer, [rowwise, undefined]),
+    t.quantizer,
+  );
+  return scope.keep(withUsage(assemble, usage));
 }
 
 /**
@@ -180,8 +188,9 @@ export function rowwiseRowsOf(t: QuantizedTensor, { first, count }: RowRange): Q
   using scope = new Scope();
   const [, columns] = asMatrix(t.shape);
   const copy = t.copy("rowwise");
-  const of = (rows: number): CopyGeometry => copyGeometry(t.spec, [rows, columns], "rowwise", "logical");
-  const [before, geometry] = [of(first), of(count)];
+  const geometryOfRows = (rows: number): CopyGeometry =>
+    copyGeometry(t.spec, [rows, columns], "rowwise", "logical");
+  const [before, geometry] = [geometryOfRows(first), geometryOfRows(count)];
   const rowwise = {
     data: viewOrSlice(copy.data, elementCount(before.dataShape), geometry.dataShape),
     scaleInv: isTensorWide(t.spec.tile)
@@ -193,13 +202,18 @@ export function rowwiseRowsOf(t: QuantizedTensor, { first, count }: RowRange): Q
         ),
     geometry,
   };
-  const made = copy.amax ? { ...rowwise, amax: amaxOfRows(copy.amax, t.spec, { first, count }) } : rowwise;
+  const rowwiseWithAmax = copy.amax
+    ? { ...rowwise, amax: amaxOfRows(copy.amax, t.spec, { first, count }) }
+    : rowwise;
   return scope.keep(
-    withLayout(madeOf(t, t.spec, [count, columns], t.quantizer, [made, undefined]), t.quantizer),
+    withLayout(
+      quantizedOf(t, t.spec, [count, columns], t.quantizer, [rowwiseWithAmax, undefined]),
+      t.quantizer,
+    ),
   );
 }
 
-/** The amaxes of these rows: that of the tensor, or with `rowScaled` one for each row. */
+/** The amaxes of these rows: the amax of the tensor, or with `rowScaled` one for each row. */
 function amaxOfRows(
   amax: Tensor<"f32">,
   { rowScaled }: QuantizeSpec,
@@ -209,8 +223,8 @@ function amaxOfRows(
 }
 
 /**
- * A copy of the amaxes of a quantized copy's rows: the one of the tensor, or with `rowScaled` those of the rows, or of all
- * columns if the copy is columnwise. /
+ * Clones the amaxes of a copy's rows: the amax of the tensor, or with `rowScaled` one for each row. A columnwise `rowScaled` copy
+ * has one for each column, and all of them are cloned.
  */
 function amaxOfCopy(
   amax: Tensor<"f32">,
@@ -235,14 +249,15 @@ export function rowsOfQuantized(
   const copies = DIRECTIONS.map((direction): QuantizedCopy | undefined => {
     const copy = t[direction];
     if (!copy) return undefined;
-    const of = (rows: number): CopyGeometry => copyGeometry(t.spec, [rows, columns], direction, "logical");
-    const [before, geometry] = [of(first), of(count)];
+    const geometryOfRows = (rows: number): CopyGeometry =>
+      copyGeometry(t.spec, [rows, columns], direction, "logical");
+    const [before, geometry] = [geometryOfRows(first), geometryOfRows(count)];
     const cut = (x: Tensor, transposed: boolean, skipped: Shape, shape: Shape): Tensor => {
       if (direction === "rowwise" || !transposed) return x.slice(elementCount(skipped), shape);
       const [across, rows] = asMatrix(shape);
       return transpose(transpose(x).slice(elementCount(skipped), [rows, across]));
     };
-    const made = {
+    const fields = {
       data: cut(copy.data, geometry.data === "transposed", before.dataShape, geometry.dataShape),
       scaleInv: isTensorWide(t.spec.tile)
         ? copy.scaleInv.clone()
@@ -254,9 +269,11 @@ export function rowsOfQuantized(
           ),
       geometry,
     };
-    return copy.amax ? { ...made, amax: amaxOfCopy(copy.amax, t.spec, direction, { first, count }) } : made;
+    return copy.amax
+      ? { ...fields, amax: amaxOfCopy(copy.amax, t.spec, direction, { first, count }) }
+      : fields;
   });
-  return scope.keep(withLayout(madeOf(t, t.spec, [count, ...t.shape.slice(1)], ops, copies), ops));
+  return scope.keep(withLayout(quantizedOf(t, t.spec, [count, ...t.shape.slice(1)], ops, copies), ops));
 }
 
 /** Returns memory for a tensor of `count` rows that has the copies of `t`. */
@@ -268,20 +285,22 @@ export function emptyRows(t: QuantizedTensor, count: number): QuantizedTensor {
     if (!copy) return undefined;
     const geometry = copyGeometry(t.spec, [count, columns], direction, t.scaleLayout);
     const { data, scaleInv, amax } = copy;
-    const made = {
+    const fields = {
       data: new Tensor(t.backend, data.dtype, geometry.dataShape),
       scaleInv: new Tensor(t.backend, scaleInv.dtype, geometry.scaleShape),
       geometry,
     };
-    return amax ? { ...made, amax: new Tensor(t.backend, "f32", geometry.amaxShape ?? amax.shape) } : made;
+    return amax
+      ? { ...fields, amax: new Tensor(t.backend, "f32", geometry.amaxShape ?? amax.shape) }
+      : fields;
   });
-  return scope.keep(madeOf(t, t.spec, [count, ...t.shape.slice(1)], t.quantizer, copies));
+  return scope.keep(quantizedOf(t, t.spec, [count, ...t.shape.slice(1)], t.quantizer, copies));
 }
 
 /**
- * Returns the tensor whose rows are those of the parts, one after the other, with the copies of the first. All parts have the
- * same quantization, and the scale and amax of the whole if it has one. No block may extend beyond a part. What ranks gather,
- * on one rank.
+ * Concatenates the rows of quantized tensors, as `gatherQuantized` does for tensors on several ranks. The result has the copies
+ * of the first part. All parts have the same quantization, and the same per-tensor scale and amax if there is one. No block may
+ * extend over two parts.
  */
 export function joinedRows(parts: readonly QuantizedTensor[]): QuantizedTensor {
   using scope = new Scope();
@@ -289,11 +308,11 @@ export function joinedRows(parts: readonly QuantizedTensor[]): QuantizedTensor {
   const usage = { rowwise: first.rowwise !== undefined, columnwise: first.columnwise !== undefined };
   const rows = parts.map(({ shape }) => shape[0] as number);
   const gathers = parts.map((part) => quantizedGather(part, usage, part.quantizer, rows));
-  const [{ requests, whole }] = gathers as [QuantizedGather];
+  const [{ requests, assemble }] = gathers as [QuantizedGather];
   const gathered = requests.map((_, i) =>
     concatenated(gathers.map((each) => (each.requests[i] as GatherRequest).x)),
   );
-  return scope.keep(whole(gathered));
+  return scope.keep(assemble(gathered));
 }
 
 /** Concatenates matrices along their rows. */
@@ -303,15 +322,15 @@ function concatenated(parts: readonly Tensor[]): Tensor {
     parts.reduce((rows, part) => rows + (part.shape[0] as number), 0),
     ...shape.slice(1),
   ]);
-  let at = 0;
+  let offset = 0;
   for (const part of parts) {
-    out.paste(part, at);
-    at += part.size;
+    out.paste(part, offset);
+    offset += part.size;
   }
   return out;
 }
 
-function madeOf(
+function quantizedOf(
   { dtype, scaleLayout }: Pick<QuantizedTensor, "dtype" | "scaleLayout">,
   spec: QuantizeSpec,
   shape: Shape,
@@ -330,7 +349,7 @@ function withLayout(t: QuantizedTensor, ops: QuantizerOps): QuantizedTensor {
     const geometry = copy && copyGeometry(t.spec, asMatrix(t.shape), direction, scaleLayout);
     return geometry && { ...copy, scaleInv: relayoutScales(t, direction, scaleLayout), geometry };
   });
-  return madeOf(t, t.spec, t.shape, ops, copies);
+  return quantizedOf(t, t.spec, t.shape, ops, copies);
 }
 
 /**
@@ -345,5 +364,5 @@ function gemmReady(t: QuantizedTensor, ops: QuantizerOps): QuantizedTensor {
     if (direction === "rowwise") return { ...copy, geometry };
     return { data: transpose(copy.data), scaleInv: transpose(copy.scaleInv), geometry };
   });
-  return withLayout(madeOf(t, spec, t.shape, ops, copies), ops);
+  return withLayout(quantizedOf(t, spec, t.shape, ops, copies), ops);
 }

@@ -36,7 +36,7 @@ export class ContextKeys {
     const local = empty(k.backend, k.dtype, [1, this.#matrices, this.#elements]);
     local.paste(k, 0);
     local.paste(v, k.size);
-    const all = group.saying(this.#subject, () => group.allGather(local));
+    const all = group.withSubject(this.#subject, () => group.allGather(local));
     const attended = all.view(0, [this.#ranks, this.#matrices, this.#elements]);
     return this.#split(swapAxes(attended, 0, 1));
   }
@@ -56,7 +56,7 @@ export class ContextKeys {
     grads.paste(v, k.size);
     const all = zeros(backend, dtype, [group.size, this.#matrices, this.#elements]);
     all.paste(swapAxes(grads, 0, 1), 0);
-    const local = group.saying(this.#subject, () => group.reduceScatter(all));
+    const local = group.withSubject(this.#subject, () => group.reduceScatter(all));
     for (const [i, part] of [out.k, out.v].entries()) part.paste(local.slice(i * part.size, part.shape), 0);
   }
 

@@ -37,7 +37,7 @@ export function embedding(table: VariableLike, ids: Tensor, options: SequencePar
     const localRows = lookUp(localTable, ids, part);
     return {
       result: group
-        ? group.saying(`${rows} ids on each rank`, () => summed(group, localRows, sequenceParallel))
+        ? group.withSubject(`${rows} ids on each rank`, () => summed(group, localRows, sequenceParallel))
         : localRows,
       backward: (grad) => {
         const localGrad = wideOf("embedding: the gradient", grad);

@@ -100,7 +100,7 @@ function dividedCrossEntropy(
   const [, columns] = asMatrix(logits.shape);
   const { first, vocabulary: classes } = idsOf(group, columns);
   const maximum = lossMaximum(logits);
-  group.saying(`${columns} classes on each rank`, () => group.reduceMax([maximum]));
+  group.withSubject(`${columns} classes on each rank`, () => group.reduceMax([maximum]));
   const sums = summed(group, lossSums({ logits, targets, maximum }, { first, ...options }));
   const loss = lossOfSums(sums, targets, { classes, ...options });
   return { loss, maximum, total: sums.view(0, [loss.size]), first, classes };

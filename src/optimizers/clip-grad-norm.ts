@@ -62,7 +62,7 @@ function stagesOf(parameters: readonly Parameter[]): ProcessGroup | undefined {
 function stageSums(stages: ProcessGroup, grads: readonly GradPart[]): Tensor<"f32"> {
   // a stage whose parameters are frozen has no gradients
   const sum = grads.length === 0 ? zeros(stages.backend, "f32", [1]) : sumPieces(squareSumsOf(grads));
-  return stages.saying("the squares of a stage's gradients", () => stages.allGather(sum));
+  return stages.withSubject("the squares of a stage's gradients", () => stages.allGather(sum));
 }
 
 /** A gradient, and its position in the full gradient if this rank has a part of it. */

@@ -109,7 +109,7 @@ describe("ranks of one process that disagree", () => {
     const groups = await ranks(2);
     const failures = await Promise.all(
       groups.map((group) =>
-        failureOf(() => group.saying(`part ${group.rank}`, () => group[name](values(group)))),
+        failureOf(() => group.withSubject(`part ${group.rank}`, () => group[name](values(group)))),
       ),
     );
     for (const { failure, message } of failures) {
@@ -240,7 +240,7 @@ describe("a rank that does not make the call", () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const sum = zero.allReduce(values(zero));
     const twice = add(sum, sum);
-    expect(() => twice.dataSync()).toThrowError(/rank 1 has not come.*await data\(\)/);
+    expect(() => twice.dataSync()).toThrowError(/rank 1 has not called yet.*await data\(\)/);
     one.allReduce(values(one));
     expect(Array.from(twice.dataSync())).toEqual([4, 4, 4, 4]);
   });

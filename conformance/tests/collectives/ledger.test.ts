@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Call } from "../../../src/collectives/call.js";
 import { Ledger } from "../../../src/collectives/processes/ledger.js";
-import { type Failed, LEAVING, type Made } from "../../../src/collectives/processes/messages.js";
+import { type EnqueuedCall, type Failed, LEAVING } from "../../../src/collectives/processes/messages.js";
 
 const TIMEOUT_MS = 1000;
 const FLOW = { sends: 4, expects: 4 };
@@ -20,20 +20,20 @@ function watched() {
     () => agreed++,
   );
   const of = { id: "world", rank: 0, ranks: [0, 1, 2] };
-  const made = (name: string): Made => ({
-    kind: "made",
-    of,
+  const made = (name: string): EnqueuedCall => ({
+    kind: "enqueued",
+    membership: of,
     call: callOf(name),
     flows: [undefined, FLOW, FLOW],
   });
   return {
     failures,
     agreed: () => agreed,
-    look: (now: number) => ledger.look(now),
-    left: (rank: number) => ledger.left(rank),
-    calls: (name: string, now: number) => ledger.made(made(name), now),
+    look: (now: number) => ledger.checkWaiting(now),
+    left: (rank: number) => ledger.recordDeparture(rank),
+    calls: (name: string, now: number) => ledger.recordCall(made(name), now),
     hears: (from: number, name: string, sends = FLOW.sends) =>
-      ledger.heard(from, { group: of.id, call: callOf(name), sends, expects: FLOW.expects }),
+      ledger.recordNote(from, { group: of.id, call: callOf(name), sends, expects: FLOW.expects }),
   };
 }
 

@@ -1,7 +1,11 @@
 /** A process finds its rank in what its launcher sets, and says what is missing. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type Environment, localRankIn, placeOf } from "../../../src/collectives/processes/place.js";
+import {
+  type Environment,
+  localRankIn,
+  rendezvousOf,
+} from "../../../src/collectives/processes/rendezvous.js";
 import { ArgumentError } from "../../../src/errors.js";
 
 /** What each launcher sets for the process of a rank. */
@@ -38,8 +42,16 @@ describe.each(Object.keys(LAUNCHERS) as (keyof typeof LAUNCHERS)[])("a process t
     fc.assert(
       fc.property(someRank, ({ rank, size, local }) => {
         const environment = { ...environmentOf(name, rank, size, local), ...OTHERS };
-        expect(placeOf("test", {}, environment)).toMatchObject({ rank, size, address: "host0", port: 29500 });
-        expect(placeOf("test", { rank: 0, size: 1024 }, environment)).toMatchObject({ rank: 0, size: 1024 });
+        expect(rendezvousOf("test", {}, environment)).toMatchObject({
+          rank,
+          size,
+          address: "host0",
+          port: 29500,
+        });
+        expect(rendezvousOf("test", { rank: 0, size: 1024 }, environment)).toMatchObject({
+          rank: 0,
+          size: 1024,
+        });
         expect(localRankIn(environment)).toBe(local);
       }),
     );
@@ -49,8 +61,8 @@ describe.each(Object.keys(LAUNCHERS) as (keyof typeof LAUNCHERS)[])("a process t
     const environment = environmentOf(name, 1, 2, 1);
     for (const missing of Object.keys(OTHERS)) {
       const { [missing]: _, ...rest } = { ...environment, ...OTHERS } as Record<string, string>;
-      expect(() => placeOf("test", {}, rest)).toThrowError(ArgumentError);
-      expect(() => placeOf("test", {}, rest)).toThrowError(`test: ${missing} is not set`);
+      expect(() => rendezvousOf("test", {}, rest)).toThrowError(ArgumentError);
+      expect(() => rendezvousOf("test", {}, rest)).toThrowError(`test: ${missing} is not set`);
     }
   });
 
@@ -59,7 +71,7 @@ describe.each(Object.keys(LAUNCHERS) as (keyof typeof LAUNCHERS)[])("a process t
       if (value === "999") continue;
       for (const wrong of ["-1", "1.5", "two", " 1", "1e1"]) {
         const environment = { ...environmentOf(name, 1, 2, 1), ...OTHERS, [variable]: wrong };
-        const both = () => [placeOf("test", {}, environment), localRankIn(environment)];
+        const both = () => [rendezvousOf("test", {}, environment), localRankIn(environment)];
         expect(both).toThrowError(
           `${variable} is ${JSON.stringify(wrong)}; it must be a whole number from 0`,
         );
@@ -70,7 +82,7 @@ describe.each(Object.keys(LAUNCHERS) as (keyof typeof LAUNCHERS)[])("a process t
   it("is torchrun's if that was started by it", () => {
     const outer = environmentOf(name, 1, 2, 1);
     const environment = { ...outer, ...environmentOf("torchrun", 5, 8, 3), ...OTHERS };
-    expect(placeOf("test", {}, environment)).toMatchObject({ rank: 5, size: 8 });
+    expect(rendezvousOf("test", {}, environment)).toMatchObject({ rank: 5, size: 8 });
     expect(localRankIn(environment)).toBe(3);
   });
 });
@@ -84,7 +96,7 @@ it("the port is that of the option, else LOCKSTEP_PORT's, else MASTER_PORT's", (
       const ports = { LOCKSTEP_PORT: String(own ?? ""), MASTER_PORT: String(master ?? "") };
       const environment = { ...given, ...OTHERS, ...ports };
       const wanted = option ?? own ?? master;
-      const place = () => placeOf("test", { port: option }, environment);
+      const place = () => rendezvousOf("test", { port: option }, environment);
       if (wanted === undefined) expect(place).toThrowError("MASTER_PORT is not set");
       else expect(place()?.port).toBe(wanted);
     }),
@@ -105,39 +117,39 @@ it("the address of rank 0 is that of a host", () => {
     "höst",
   ]) {
     const reason = /MASTER_ADDR.*must be the name or the address of a host|address.*must be/s;
-    expect(() => placeOf("test", {}, { ...environment, MASTER_ADDR: wrong })).toThrowError(reason);
-    expect(() => placeOf("test", { address: wrong }, environment)).toThrowError(ArgumentError);
+    expect(() => rendezvousOf("test", {}, { ...environment, MASTER_ADDR: wrong })).toThrowError(reason);
+    expect(() => rendezvousOf("test", { address: wrong }, environment)).toThrowError(ArgumentError);
   }
   for (const address of ["host0", "host-0.example.org", "10.0.0.1", "::1", "[fe80::1%eth0]", "host_0"])
-    expect(placeOf("test", { address }, environment)).toMatchObject({ address });
+    expect(rendezvousOf("test", { address }, environment)).toMatchObject({ address });
 });
 
 describe("a process is alone", () => {
   it("if no launcher started it, or one with a single process", () => {
-    expect(placeOf("test", {}, {})).toBeUndefined();
+    expect(rendezvousOf("test", {}, {})).toBeUndefined();
     expect(localRankIn({})).toBe(0);
     for (const name of Object.keys(LAUNCHERS) as (keyof typeof LAUNCHERS)[])
-      expect(placeOf("test", {}, environmentOf(name, 0, 1, 0))).toBeUndefined();
+      expect(rendezvousOf("test", {}, environmentOf(name, 0, 1, 0))).toBeUndefined();
   });
 
   it("in a batch script of Slurm, outside of srun", () => {
     const environment = { SLURM_PROCID: "0", SLURM_NTASKS: "8", SLURM_LOCALID: "0" };
-    expect(placeOf("test", {}, environment)).toBeUndefined();
+    expect(rendezvousOf("test", {}, environment)).toBeUndefined();
   });
 
   it("never with a rank and no size, or the other way round", () => {
-    expect(() => placeOf("test", {}, { RANK: "1" })).toThrowError("test: WORLD_SIZE is not set");
-    expect(() => placeOf("test", {}, { RANK: "1", OMPI_COMM_WORLD_SIZE: "2" })).toThrowError(
+    expect(() => rendezvousOf("test", {}, { RANK: "1" })).toThrowError("test: WORLD_SIZE is not set");
+    expect(() => rendezvousOf("test", {}, { RANK: "1", OMPI_COMM_WORLD_SIZE: "2" })).toThrowError(
       "WORLD_SIZE is not set",
     );
-    expect(() => placeOf("test", {}, { WORLD_SIZE: "2" })).toThrowError("test: RANK is not set");
-    expect(() => placeOf("test", {}, { PMI_SIZE: "2" })).toThrowError("test: PMI_RANK is not set");
+    expect(() => rendezvousOf("test", {}, { WORLD_SIZE: "2" })).toThrowError("test: RANK is not set");
+    expect(() => rendezvousOf("test", {}, { PMI_SIZE: "2" })).toThrowError("test: PMI_RANK is not set");
   });
 });
 
 it("mpirun's processes have its ranks where srun started mpirun", () => {
   const outer = environmentOf("srun", 0, 2, 0);
   const inner = environmentOf("mpirun of Open MPI", 3, 4, 1);
-  expect(placeOf("test", {}, { ...outer, ...inner, ...OTHERS })).toMatchObject({ rank: 3, size: 4 });
+  expect(rendezvousOf("test", {}, { ...outer, ...inner, ...OTHERS })).toMatchObject({ rank: 3, size: 4 });
   expect(localRankIn({ ...outer, ...inner })).toBe(1);
 });

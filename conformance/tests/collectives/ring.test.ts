@@ -68,7 +68,7 @@ function probe(backend: Backend, size: number, rank: number, library: Library, r
   const devices = { begin() {}, end() {}, reduceScatter };
   const tell = (own: Uint8Array): readonly Uint8Array[] =>
     recorded.at(`tell ${tells++}`, rank, own, size) ?? Array.from({ length: size }, () => own);
-  return probeRings({ rank, size, backend, devices: devices as never, tell });
+  return probeRings({ rank, size, backend, devices: devices as never, allGather: tell });
 }
 
 /** What the probe of each rank says. */

@@ -46,11 +46,11 @@ export const COLLECTIVES: RunOf = {
     }
     const counts = reduction.reduction === "max" ? evenSplits(x.size, size) : reduction.plan.splits;
     const sizes = counts.map((count) => bytesOf(x, count));
-    const own = out.address + (offsetsOf(sizes)[rank] as number);
-    reduce(side, x, counts, reduction, own);
+    const ownAddress = out.address + (offsetsOf(sizes)[rank] as number);
+    reduce(side, x, counts, reduction, ownAddress);
     if (size === 1) return;
     devices.begin();
-    gather(side, own, out.address, sizes);
+    gather(side, ownAddress, out.address, sizes);
     devices.end();
   },
   broadcast(side, { x, root, out }) {
@@ -66,16 +66,16 @@ export const COLLECTIVES: RunOf = {
     const sizes = sent.map((count) => bytesOf(x, count));
     const expected = received.map((count) => bytesOf(x, count));
     const [from, to] = [offsetsOf(sizes), offsetsOf(expected)];
-    const at = (address: number, begins: readonly number[], peer: number): number =>
+    const addressOf = (address: number, begins: readonly number[], peer: number): number =>
       address + (begins[peer] as number);
-    copy(side, at(x.address, from, rank), at(out.address, to, rank), sizes[rank] as number);
+    copy(side, addressOf(x.address, from, rank), addressOf(out.address, to, rank), sizes[rank] as number);
     if (size === 1) return;
     devices.begin();
     for (let peer = 0; peer < size; peer++) {
       if (peer === rank) continue;
-      const [given, taken] = [sizes[peer] as number, expected[peer] as number];
-      if (given > 0) devices.send(at(x.address, from, peer), given, peer);
-      if (taken > 0) devices.receive(at(out.address, to, peer), taken, peer);
+      const [sentBytes, receivedBytes] = [sizes[peer] as number, expected[peer] as number];
+      if (sentBytes > 0) devices.send(addressOf(x.address, from, peer), sentBytes, peer);
+      if (receivedBytes > 0) devices.receive(addressOf(out.address, to, peer), receivedBytes, peer);
     }
     devices.exchange();
     devices.end();
@@ -112,7 +112,7 @@ function isRing(how: Reduction): boolean {
   return how.reduction !== "max" && how.plan.algorithm === "ring";
 }
 
-/** What a sum is multiplied by. */
+/** The factor by which a sum is multiplied. */
 function factorOf({ size }: DeviceSide, { reduction }: Reduction): number {
   return reduction === "mean" ? 1 / size : 1;
 }
@@ -141,21 +141,21 @@ function combinationOf(
   return { dtype, order: orderOf(how.plan, side.rank), sum: how.plan.sum, factor };
 }
 
-/** Concatenates the data at `own` of every rank to `out`. Must be called between `begin` and `end`. */
-function gather(side: DeviceSide, own: number, out: number, sizes: readonly number[]): void {
+/** Concatenates the data at `ownAddress` of every rank to `out`. Must be called between `begin` and `end`. */
+function gather(side: DeviceSide, ownAddress: number, out: number, sizes: readonly number[]): void {
   const { rank, size, devices } = side;
   const begins = offsetsOf(sizes);
-  const mine = sizes[rank] as number;
-  if (size > 1 && sizes.every((each) => each === mine)) {
-    if (mine > 0) devices.allGather(own, out, mine);
+  const ownBytes = sizes[rank] as number;
+  if (size > 1 && sizes.every((each) => each === ownBytes)) {
+    if (ownBytes > 0) devices.allGather(ownAddress, out, ownBytes);
     return;
   }
-  copy(side, own, out + (begins[rank] as number), mine);
+  copy(side, ownAddress, out + (begins[rank] as number), ownBytes);
   for (let peer = 0; peer < size; peer++) {
     if (peer === rank) continue;
-    if (mine > 0) devices.send(own, mine, peer);
-    const theirs = sizes[peer] as number;
-    if (theirs > 0) devices.receive(out + (begins[peer] as number), theirs, peer);
+    if (ownBytes > 0) devices.send(ownAddress, ownBytes, peer);
+    const peerBytes = sizes[peer] as number;
+    if (peerBytes > 0) devices.receive(out + (begins[peer] as number), peerBytes, peer);
   }
   if (size > 1) devices.exchange();
 }
@@ -200,25 +200,25 @@ function reduceRing(
 ): void {
   const { rank, size, devices, backend } = side;
   const bytes = elementBytes(dtype);
-  const most = Math.max(...counts);
-  if (most === 0) return;
-  const own = (counts[rank] as number) * bytes;
+  const maxCount = Math.max(...counts);
+  if (maxCount === 0) return;
+  const ownBytes = (counts[rank] as number) * bytes;
   const run = (x: number, into: number): void => {
     devices.begin();
-    devices.reduceScatter(x, into, most, dtype);
+    devices.reduceScatter(x, into, maxCount, dtype);
     devices.end();
   };
-  const isEven = counts.every((count) => count === most);
+  const isEven = counts.every((count) => count === maxCount);
   if (isEven && address % ALIGNED === 0 && out % ALIGNED === 0) {
     run(address, out);
     return;
   }
-  const padded = Math.ceil((most * bytes) / ALIGNED) * ALIGNED;
-  withTemporary(memoryOf(backend), size * most * bytes + ALIGNED + padded, (parts) => {
+  const padded = Math.ceil((maxCount * bytes) / ALIGNED) * ALIGNED;
+  withTemporary(memoryOf(backend), size * maxCount * bytes + ALIGNED + padded, (parts) => {
     for (const [peer, begin] of offsetsOf(counts).entries())
-      copy(side, address + begin * bytes, parts + peer * most * bytes, (counts[peer] as number) * bytes);
-    const result = parts + Math.ceil((size * most * bytes) / ALIGNED) * ALIGNED;
+      copy(side, address + begin * bytes, parts + peer * maxCount * bytes, (counts[peer] as number) * bytes);
+    const result = parts + Math.ceil((size * maxCount * bytes) / ALIGNED) * ALIGNED;
     run(parts, result);
-    copy(side, result, out, own);
+    copy(side, result, out, ownBytes);
   });
 }

@@ -20,7 +20,7 @@ type FlowOf = {
   ) => Flow | undefined;
 };
 
-/** The flow of operations whose sizes follow from arguments that are compared anyway. */
+/** For operations whose sizes follow from arguments that are part of the compared key. */
 const SAME: Flow = { sends: 0, expects: 0 };
 
 export const FLOWS: FlowOf = {

@@ -40,11 +40,11 @@ export interface Reduced extends Combination {
 
 const MIB = 2 ** 20;
 
-/** The maximum number of bytes that were received and are not yet combined. */
-const MOST_WAITING = 256 * MIB;
+/** The maximum number of received bytes that are not combined yet. */
+const MAX_RECEIVED = 256 * MIB;
 
-/** Piece sizes are multiples of this many elements, so that pieces start at whole cache lines in any dtype. */
-const WHOLE = 256;
+/** Piece sizes are multiples of this many elements, so that pieces of any dtype start at cache lines. */
+const GRANULE = 256;
 
 /** Bytes of one element. */
 export function elementBytes(dtype: WideDType): number {
@@ -55,33 +55,33 @@ export function reduceParts(side: DeviceSide, reduced: Reduced): void {
   const { rank, size, devices, backend } = side;
   const { x, counts, out, dtype, order, sum, factor } = reduced;
   const bytes = elementBytes(dtype);
-  const most = Math.max(...counts);
-  if (most === 0) return;
-  const largest = MOST_WAITING / bytes / (size - 1);
-  const piece = Math.ceil(Math.min(most / (reduced.pieces ?? 1), largest) / WHOLE) * WHOLE;
-  const own = counts[rank] as number;
+  const maxCount = Math.max(...counts);
+  if (maxCount === 0) return;
+  const largest = MAX_RECEIVED / bytes / (size - 1);
+  const piece = Math.ceil(Math.min(maxCount / (reduced.pieces ?? 1), largest) / GRANULE) * GRANULE;
+  const ownCount = counts[rank] as number;
   const begins = offsetsOf(counts);
   const others = order.filter((each) => each !== rank);
-  const stride = Math.min(piece, Math.ceil(Math.max(own, 1) / WHOLE) * WHOLE);
+  const stride = Math.min(piece, Math.ceil(Math.max(ownCount, 1) / GRANULE) * GRANULE);
   const slots = (size - 1) * stride;
-  const sets = Math.max(1, Math.min(Math.ceil(most / piece), Math.floor(MOST_WAITING / (slots * bytes))));
+  const sets = Math.max(1, Math.min(Math.ceil(maxCount / piece), Math.floor(MAX_RECEIVED / (slots * bytes))));
   withTemporary(memoryOf(backend), sets * slots * bytes, (temporary) => {
-    for (let i = 0, at = 0; at < most; i++, at += piece) {
+    for (let i = 0, at = 0; at < maxCount; i++, at += piece) {
       const within = (count: number): number => Math.max(0, Math.min(piece, count - at));
       const parts = temporary + (i % sets) * slots * bytes;
-      // the receive buffers are about to be reused, so the exchange waits for the kernel that reads them
+      // from here on receive buffers are reused, so the exchange must wait for the kernel that reads them
       if (i % sets === 0) devices.begin();
       for (const [slot, peer] of others.entries()) {
         const sent = within(counts[peer] as number) * bytes;
         if (sent > 0) devices.send(x + ((begins[peer] as number) + at) * bytes, sent, peer);
-        const received = within(own) * bytes;
+        const received = within(ownCount) * bytes;
         if (received > 0) devices.receive(parts + slot * stride * bytes, received, peer);
       }
       devices.exchange();
       devices.end();
-      const mine = { address: x + ((begins[rank] as number) + at) * bytes, at: order.indexOf(rank) };
-      const rest = { ranks: size, dtype, sum, factor, out: out + at * bytes, count: within(own) };
-      if (rest.count > 0) devices.fold({ parts, stride, own: mine, ...rest });
+      const ownPart = { address: x + ((begins[rank] as number) + at) * bytes, at: order.indexOf(rank) };
+      const rest = { ranks: size, dtype, sum, factor, out: out + at * bytes, count: within(ownCount) };
+      if (rest.count > 0) devices.fold({ parts, stride, own: ownPart, ...rest });
     }
   });
 }

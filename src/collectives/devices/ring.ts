@@ -1,6 +1,6 @@
 /**
- * Determines the order in which the library's own reduce-scatter adds the ranks, by sums in which a large value absorbs what was
- * added before it.
+ * Determines the order in which the library's own reduce-scatter adds the ranks, from sums in which a large value absorbs
+ * everything that was added before it.
  */
 
 import type { Backend } from "../../backends/backend.js";
@@ -10,13 +10,13 @@ import type { WideDType } from "../../tensor/shape.js";
 import { withTemporary } from "../../tensor/storage.js";
 import type { SumPlan } from "../plan.js";
 
-/** The group to probe. `tell` sends bytes to all ranks and returns the bytes of every rank. */
+/** The group to probe. `allGather` sends bytes to all ranks and returns the bytes of every rank. */
 export interface Probing {
   readonly rank: number;
   readonly size: number;
   readonly backend: Backend;
   readonly devices: DeviceRanks;
-  tell(bytes: Uint8Array): readonly Uint8Array[];
+  allGather(bytes: Uint8Array): readonly Uint8Array[];
 }
 
 /**
@@ -25,8 +25,8 @@ export interface Probing {
  */
 const UNORDERED = 3;
 
-/** The codes of one dtype that the probe adds. Adding a small value to a large one gives the large one. */
-interface Swallowing {
+/** The codes of one dtype that the probe adds. Adding 1 to the large value does not change it. */
+interface AbsorbingCodes {
   /** The code of 1. */
   readonly one: number;
   /** The code of a value so large that adding 1 does not change it. */
@@ -34,16 +34,16 @@ interface Swallowing {
   /** The sign bit. */
   readonly sign: number;
   /** The maximum number of ranks for which sums of ones are exact and the large value absorbs them. */
-  readonly most: number;
+  readonly maxRanks: number;
   /** The number of mantissa bits and the exponent bias of the dtype. */
   readonly mantissaBits: number;
   readonly bias: number;
 }
 
-const SWALLOWING: Readonly<Record<WideDType, Swallowing>> = {
-  f32: { one: 0x3f800000, large: 0x4e800000, sign: 0x80000000, most: 32, mantissaBits: 23, bias: 127 },
-  bf16: { one: 0x3f80, large: 0x4e80, sign: 0x8000, most: 32, mantissaBits: 7, bias: 127 },
-  f16: { one: 0x3c00, large: 0x7800, sign: 0x8000, most: 8, mantissaBits: 10, bias: 15 },
+const ABSORBING: Readonly<Record<WideDType, AbsorbingCodes>> = {
+  f32: { one: 0x3f800000, large: 0x4e800000, sign: 0x80000000, maxRanks: 32, mantissaBits: 23, bias: 127 },
+  bf16: { one: 0x3f80, large: 0x4e80, sign: 0x8000, maxRanks: 32, mantissaBits: 7, bias: 127 },
+  f16: { one: 0x3c00, large: 0x7800, sign: 0x8000, maxRanks: 8, mantissaBits: 10, bias: 15 },
 };
 
 /** The number of elements per rank: so many that every channel of the library adds some of them. */
@@ -60,7 +60,7 @@ function pairsOf(size: number): readonly Pair[] {
  * of the pair, its negative on the second, and 1 on all others.
  */
 function codesOf(dtype: WideDType, pairs: readonly Pair[], rank: number): Uint16Array | Uint32Array {
-  const { one, large, sign } = SWALLOWING[dtype];
+  const { one, large, sign } = ABSORBING[dtype];
   const codes = dtype === "f32" ? new Uint32Array(ELEMENTS) : new Uint16Array(ELEMENTS);
   for (let i = 0; i < ELEMENTS; i++) {
     const [a, b] = pairs[i % pairs.length] as Pair;
@@ -74,15 +74,15 @@ function numbersOf(dtype: WideDType, bytes: Uint8Array): readonly number[] {
   const { buffer, byteOffset } = bytes;
   if (dtype === "f32") return Array.from(new Float32Array(buffer, byteOffset, ELEMENTS));
   const codes = new Uint16Array(buffer, byteOffset, ELEMENTS);
-  const { mantissaBits, bias } = SWALLOWING[dtype];
-  const known = new Map<number, number>();
+  const { mantissaBits, bias } = ABSORBING[dtype];
+  const decoded = new Map<number, number>();
   return Array.from(codes, (code) => {
     const value =
-      known.get(code) ??
+      decoded.get(code) ??
       (code === 0
         ? 0
         : (1 + (code % 2 ** mantissaBits) / 2 ** mantissaBits) * 2 ** ((code >> mantissaBits) - bias));
-    known.set(code, value);
+    decoded.set(code, value);
     return value;
   });
 }
@@ -92,7 +92,11 @@ function numbersOf(dtype: WideDType, bytes: Uint8Array): readonly number[] {
  * large values cancel each other and everything added before them, so the sum is the number of ones added afterwards. Returns
  * undefined if the elements disagree.
  */
-function behind(probing: Probing, dtype: WideDType, pairs: readonly Pair[]): readonly number[] | undefined {
+function ranksAddedAfter(
+  probing: Probing,
+  dtype: WideDType,
+  pairs: readonly Pair[],
+): readonly number[] | undefined {
   const { backend, devices, size, rank } = probing;
   const codes = codesOf(dtype, pairs, rank);
   const bytes = new Uint8Array(codes.buffer);
@@ -110,12 +114,12 @@ function behind(probing: Probing, dtype: WideDType, pairs: readonly Pair[]): rea
   return sums.every((sum, i) => sum === first[i % pairs.length]) ? first : undefined;
 }
 
-/** The result of `behind` for this rank if the library adds along `ring`. */
+/** The result of `ranksAddedAfter` on this rank if the library adds along `ring`. */
 function expected(ring: readonly number[], rank: number, pairs: readonly Pair[]): readonly number[] {
   const { length: size } = ring;
-  const own = ring.indexOf(rank);
-  const place = (each: number): number => (ring.indexOf(each) - own - 1 + size) % size;
-  return pairs.map(([a, b]) => size - 1 - Math.max(place(a), place(b)));
+  const ownIndex = ring.indexOf(rank);
+  const position = (each: number): number => (ring.indexOf(each) - ownIndex - 1 + size) % size;
+  return pairs.map(([a, b]) => size - 1 - Math.max(position(a), position(b)));
 }
 
 const UNKNOWN = 255;
@@ -124,23 +128,23 @@ const UNKNOWN = 255;
  * Returns the ring along which the library adds this dtype, equal on every rank, or undefined if it does not add along one ring.
  */
 function ringOf(probing: Probing, dtype: WideDType): readonly number[] | undefined {
-  const { rank, size, tell } = probing;
+  const { rank, size, allGather } = probing;
   const pairs = pairsOf(size);
-  const own = behind(probing, dtype, pairs);
+  const counts = ranksAddedAfter(probing, dtype, pairs);
   // Find the rank that is added directly before this one, which is added last. Exactly one rank is added after any pair of it and
   // a third rank: this rank.
   const before = Array.from({ length: size }, (_, each) => each).find(
     (each) =>
       each !== rank &&
-      own !== undefined &&
-      pairs.every(([a, b], i) => (a !== each && b !== each) || a === rank || b === rank || own[i] === 1),
+      counts !== undefined &&
+      pairs.every(([a, b], i) => (a !== each && b !== each) || a === rank || b === rank || counts[i] === 1),
   );
-  const told = tell(Uint8Array.of(before ?? UNKNOWN)).map(([each]) => each as number);
+  const predecessors = allGather(Uint8Array.of(before ?? UNKNOWN)).map(([each]) => each as number);
   const ring = [0];
-  while (ring.length < size) ring.unshift(told[ring[0] as number] ?? UNKNOWN);
+  while (ring.length < size) ring.unshift(predecessors[ring[0] as number] ?? UNKNOWN);
   const isRing = new Set(ring).size === size && !ring.includes(UNKNOWN);
-  const fits = isRing && own?.every((count, i) => count === expected(ring, rank, pairs)[i]);
-  const all = tell(Uint8Array.of(fits ? 1 : 0)).every(([each]) => each === 1);
+  const fits = isRing && counts?.every((count, i) => count === expected(ring, rank, pairs)[i]);
+  const all = allGather(Uint8Array.of(fits ? 1 : 0)).every(([each]) => each === 1);
   const first = ring.indexOf(0);
   return all ? [...ring.slice(first), ...ring.slice(0, first)] : undefined;
 }
@@ -152,7 +156,7 @@ export type Rings = Readonly<Partial<Record<WideDType, readonly number[]>>>;
 export function probeRings(probing: Probing): Rings {
   const { size } = probing;
   if (size <= UNORDERED) return {};
-  const types = (["f32", "bf16", "f16"] as const).filter((dtype) => size <= SWALLOWING[dtype].most);
+  const types = (["f32", "bf16", "f16"] as const).filter((dtype) => size <= ABSORBING[dtype].maxRanks);
   return Object.fromEntries(types.map((dtype) => [dtype, ringOf(probing, dtype)]));
 }
 

@@ -64,7 +64,7 @@ export class StreamBackend implements Backend {
   }
 
   #run<K extends OpName>(op: K, args: OpArgs[K]): void {
-    this.#rank.requireWhole(op);
+    this.#rank.requireNoFailure(op);
     if (this.#rank.stream.waits) {
       const held = retain(args);
       this.#rank.stream.push({
@@ -101,20 +101,20 @@ class StreamMemory implements Memory {
 
   free(address: number): void {
     const free = (): void => this.inner.free(address);
-    // true also while an operation runs: an enqueued copy holds an address but no tensor, so the memory must stay allocated
+    // also deferred while an operation runs: an enqueued copy refers to memory by address only, so the memory must stay allocated
     if (this.rank.stream.queued) this.rank.stream.push({ work: { run: NONE, release: free } });
     else free();
   }
 
   write(address: number, bytes: Uint8Array): void {
-    this.rank.requireWhole("write");
+    this.rank.requireNoFailure("write");
     const { waits } = this.rank.stream;
-    const own = waits ? bytes.slice() : bytes;
-    this.#inOrder(() => this.inner.write(address, own));
+    const copy = waits ? bytes.slice() : bytes;
+    this.#inOrder(() => this.inner.write(address, copy));
   }
 
   copy(to: number, from: number, bytes: number): void {
-    this.rank.requireWhole("copy");
+    this.rank.requireNoFailure("copy");
     this.#inOrder(() => this.inner.copy(to, from, bytes));
   }
 
@@ -123,7 +123,7 @@ class StreamMemory implements Memory {
   }
 
   readSync(address: number, bytes: number): Uint8Array {
-    this.rank.requireWhole("read");
+    this.rank.requireNoFailure("read");
     this.rank.requireDone();
     return this.inner.readSync(address, bytes);
   }

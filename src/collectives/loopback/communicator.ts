@@ -42,23 +42,23 @@ export class LoopbackCommunicator implements Communicator {
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
     const rank = this.member;
     const call = callOf(op, args, this);
-    this.#requireHere(call.operation);
-    rank.requireWhole(call.operation);
+    this.#requireNotDisposed(call.operation);
+    rank.requireNoFailure(call.operation);
     const held = retain(args);
     const steps: Steps = STEPS[op](this, held.args);
     const channel = rank.world.channel(this);
     rank.stream.push({ collective: { call, steps, channel, release: () => held.release() } });
-    rank.world.turn();
-    rank.requireWhole(call.operation);
+    rank.world.advanceAll();
+    rank.requireNoFailure(call.operation);
   }
 
   async settled(): Promise<void> {
     await this.member.whenReached("barrier", () => undefined);
   }
 
-  subgroup(of: Membership): Communicator {
-    this.#requireHere("split");
-    return new LoopbackCommunicator(this.backend, this.member, of, this);
+  subgroup(membership: Membership): Communicator {
+    this.#requireNotDisposed("split");
+    return new LoopbackCommunicator(this.backend, this.member, membership, this);
   }
 
   abort(reason: string): void {
@@ -73,13 +73,13 @@ export class LoopbackCommunicator implements Communicator {
     if (this.parent) return;
     const rank = this.member;
     await rank.idle();
-    const failure = rank.untold;
+    const failure = rank.unthrown;
     rank.world.leave(rank);
     await this.backend.dispose();
     if (failure) throw failure;
   }
 
-  #requireHere(operation: string): void {
+  #requireNotDisposed(operation: string): void {
     if (this.disposed) throw new DisposedError(`${operation}: the process group`);
   }
 }

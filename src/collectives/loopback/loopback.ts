@@ -17,9 +17,9 @@ export interface LoopbackOptions extends Pick<OpenOptions, "datapath"> {
   readonly timeoutMs?: number | undefined;
 }
 
-const MOST_RANKS = 64;
+const MAX_RANKS = 64;
 
-const ranks = integer(1, MOST_RANKS);
+const ranks = integer(1, MAX_RANKS);
 const checkLoopback = optionsOf<LoopbackOptions>({
   threads: integer(1, 64),
   datapath: datapathName,
@@ -27,10 +27,10 @@ const checkLoopback = optionsOf<LoopbackOptions>({
 });
 
 /**
- * Creates a group of `size` ranks in this process, each with a reference backend of its own. Returns the groups of all ranks;
- * index r has that of rank r. The programs of the ranks can run one after another, or concurrently as promises. A result that
- * depends on a rank which has not made its call yet must be read by `await data()`, because a blocking read would keep that rank
- * from running. Disposing of a group disposes of its backend.
+ * Creates a group of `size` ranks in this process, each with its own reference backend. Returns the groups of all ranks, in order
+ * of ranks. The programs of the ranks can run one after another, or concurrently as promises. A result that depends on a rank
+ * which has not made its call yet must be read by `await data()`, because a blocking read would keep that rank from running.
+ * Disposing of a group disposes of its backend.
  * @throws `ArgumentError` for an invalid size or option value, `BackendError` if a reference backend cannot be opened.
  */
 export async function loopbackGroup(size: number, options: LoopbackOptions = {}): Promise<ProcessGroup[]> {

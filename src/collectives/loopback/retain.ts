@@ -9,7 +9,7 @@ export interface Retained<A> {
 }
 
 /** A copy of plain data in which each tensor is replaced by another handle of the same memory. */
-export function retain<A extends object>(given: A): Retained<A> {
+export function retain<A extends object>(value: A): Retained<A> {
   const held: Tensor[] = [];
   const copy = (value: unknown): unknown => {
     if (value instanceof Tensor) {
@@ -27,7 +27,7 @@ export function retain<A extends object>(given: A): Retained<A> {
     return Array.isArray(value) ? entries.map(([, each]) => each) : Object.fromEntries(entries);
   };
   return {
-    args: copy(given) as A,
+    args: copy(value) as A,
     release() {
       for (const each of held.splice(0)) each.dispose();
     },

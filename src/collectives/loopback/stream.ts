@@ -1,6 +1,6 @@
 /**
  * The stream of one rank, which works like a CUDA stream: operations run in order. They run at once until a collective operation
- * has to wait for other ranks; later operations then wait behind it.
+ * has to wait for other ranks; later operations then wait for that one.
  */
 import type { Call } from "../call.js";
 import type { Exchange, Steps } from "../steps/steps.js";
@@ -113,8 +113,8 @@ export class Stream {
     else collective.channel.post(collective.call, value);
   }
 
-  #finish(what: { release(): void }): void {
+  #finish(item: { release(): void }): void {
     this.#items.shift();
-    what.release();
+    item.release();
   }
 }

@@ -5,15 +5,15 @@ import type { Membership } from "../communicator.js";
 import type { Exchange } from "../steps/steps.js";
 import { type Channel, Stream } from "./stream.js";
 
-/** Makes the error with which this rank fails. */
+/** Creates the error with which a rank fails, for the operation that throws it. */
 type Failure = (operation: string) => Error;
 
 /** One rank. */
 export class Rank {
   readonly stream = new Stream();
   #failure: Failure | undefined;
-  #told = false;
-  left = false;
+  #isThrown = false;
+  hasLeft = false;
 
   constructor(
     readonly number: number,
@@ -21,8 +21,8 @@ export class Rank {
   ) {}
 
   /** Throws if the group has failed. */
-  requireWhole(operation: string): void {
-    if (this.#failure) throw this.#tell(operation);
+  requireNoFailure(operation: string): void {
+    if (this.#failure) throw this.#thrown(operation);
   }
 
   /**
@@ -37,7 +37,7 @@ export class Rank {
       "deadline",
       pending?.call.operation ?? "read",
       missing[0],
-      `rank ${this.number} reads what follows from ${operation}, for which rank ${missing.join(", ")} has not come; ranks of one process take turns, so read by await data()`,
+      `rank ${this.number} reads a result of ${operation}, which rank ${missing.join(", ")} has not called yet; ranks of one process take turns, so read by await data()`,
     );
   }
 
@@ -46,11 +46,11 @@ export class Rank {
    * their calls in time.
    */
   async whenReached<T>(operation: string, body: () => T): Promise<T> {
-    this.requireWhole(operation);
+    this.requireNoFailure(operation);
     if (!this.stream.waits) return body();
     const reached = await this.#reach(body);
     if (reached) return reached.value;
-    throw this.#tell(operation);
+    throw this.#thrown(operation);
   }
 
   /** Resolves after all enqueued operations have run or were dropped. */
@@ -81,12 +81,12 @@ export class Rank {
   }
 
   /** The failure if no call of this rank has thrown it yet, else undefined. */
-  get untold(): Error | undefined {
-    return this.#failure && !this.#told ? this.#tell("dispose") : undefined;
+  get unthrown(): Error | undefined {
+    return this.#failure && !this.#isThrown ? this.#thrown("dispose") : undefined;
   }
 
-  #tell(operation: string): Error {
-    this.#told = true;
+  #thrown(operation: string): Error {
+    this.#isThrown = true;
     return (this.#failure as Failure)(operation);
   }
 }
@@ -94,7 +94,7 @@ export class Rank {
 export class World {
   readonly ranks: readonly Rank[];
   readonly #mail = new Map<string, Message[]>();
-  #turning = false;
+  #advancing = false;
 
   constructor(
     size: number,
@@ -105,46 +105,48 @@ export class World {
   }
 
   /** Runs the operations of every rank as far as possible. */
-  turn(): void {
-    if (this.#turning) return;
-    this.#turning = true;
+  advanceAll(): void {
+    if (this.#advancing) return;
+    this.#advancing = true;
     try {
       let moved = true;
       while (moved) moved = this.ranks.map((rank) => this.#advance(rank)).includes(true);
     } finally {
-      this.#turning = false;
+      this.#advancing = false;
     }
-    this.#missGone();
+    this.#failOnDeparted();
   }
 
   /** Returns the channel from the other members of a group to one member. */
-  channel(of: Membership): Channel {
+  channel(membership: Membership): Channel {
     const box = (from: number, to: number): Message[] => {
-      const key = `${of.id}:${from}>${to}`;
-      const known = this.#mail.get(key) ?? [];
-      this.#mail.set(key, known);
-      return known;
+      const key = `${membership.id}:${from}>${to}`;
+      const messages = this.#mail.get(key) ?? [];
+      this.#mail.set(key, messages);
+      return messages;
     };
     const numbers = (members: readonly number[]): readonly number[] =>
-      members.map((member) => of.ranks[member] as number);
+      members.map((member) => membership.ranks[member] as number);
     return {
-      missing: ({ expect }) => numbers(others(of, expect).filter((from) => box(from, of.rank).length === 0)),
+      missing: ({ expect }) =>
+        numbers(others(membership, expect).filter((from) => box(from, membership.rank).length === 0)),
       post(call, { send }) {
-        for (const to of others(of, send))
-          box(of.rank, to).push({ call, bytes: (send[to] as Uint8Array).slice() });
+        for (const to of others(membership, send))
+          box(membership.rank, to).push({ call, bytes: (send[to] as Uint8Array).slice() });
       },
-      take: (call, exchange) => taken(of, call, exchange, (from) => box(from, of.rank).shift() as Message),
+      take: (call, exchange) =>
+        taken(membership, call, exchange, (from) => box(from, membership.rank).shift() as Message),
     };
   }
 
   /** Removes a rank. Ranks that wait for it fail. */
   leave(rank: Rank): void {
-    rank.left = true;
-    this.#missGone();
+    rank.hasLeft = true;
+    this.#failOnDeparted();
   }
 
-  /** Ends all groups on all ranks. `failure` makes the error of each rank. */
-  fail(failure: (of: Rank) => Failure): void {
+  /** Ends all groups on all ranks. `failure` creates the error of each rank. */
+  fail(failure: (rank: Rank) => Failure): void {
     for (const rank of this.ranks) rank.fail(failure(rank));
   }
 
@@ -171,21 +173,21 @@ export class World {
 
   #failBy(rank: Rank, error: unknown): void {
     const message = messageOf(error);
-    const said = error instanceof DistributedError ? message.replace(`${error.operation}: `, "") : message;
-    this.fail((of) => {
-      if (of === rank) return () => (error instanceof Error ? error : new Error(message));
+    const reason = error instanceof DistributedError ? message.replace(`${error.operation}: `, "") : message;
+    this.fail((member) => {
+      if (member === rank) return () => (error instanceof Error ? error : new Error(message));
       if (error instanceof DistributedError)
-        return (operation) => new DistributedError(error.failure, operation, error.rank, said);
+        return (operation) => new DistributedError(error.failure, operation, error.rank, reason);
       return (operation) =>
         new DistributedError("lost", operation, rank.number, `rank ${rank.number} failed: ${message}`);
     });
   }
 
   /** Fails the group if a rank waits for a message from a rank that has left. */
-  #missGone(): void {
+  #failOnDeparted(): void {
     for (const rank of this.ranks) {
       const pending = rank.stream.pending;
-      const gone = pending?.missing.find((number) => this.ranks[number]?.left);
+      const gone = pending?.missing.find((number) => this.ranks[number]?.hasLeft);
       if (!pending || gone === undefined) continue;
       const message = `rank ${gone} has left the group, and rank ${rank.number} waits for it in ${pending.call.text}`;
       this.fail(() => (operation) => new DistributedError("lost", operation, gone, message));
@@ -200,15 +202,15 @@ function others({ rank }: Membership, each: readonly unknown[]): readonly number
 
 /** The messages from every member, including this rank's message to itself. */
 function taken(
-  of: Membership,
+  membership: Membership,
   call: Call,
   { send, expect }: Exchange,
   next: (from: number) => Message,
 ): readonly Uint8Array[] {
   const parts = send.map((bytes) => bytes ?? new Uint8Array());
-  for (const from of others(of, expect)) {
+  for (const from of others(membership, expect)) {
     const message = next(from);
-    const wrong = disagreement(of, call, from, message, expect[from] as number);
+    const wrong = disagreement(membership, call, from, message, expect[from] as number);
     if (wrong) throw wrong;
     parts[from] = message.bytes;
   }

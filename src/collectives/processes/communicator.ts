@@ -1,4 +1,4 @@
-/** A group of processes that exchange through the host. Every operation returns when it has completed. */
+/** A group of processes that exchange through their hosts. Every operation returns when it has completed. */
 import type { Backend, Support } from "../../backends/backend.js";
 import { DisposedError, DistributedError, messageOf } from "../../errors.js";
 import { type Call, callOf, disagreement } from "../call.js";
@@ -20,7 +20,7 @@ export class ProcessCommunicator implements Communicator {
     private readonly link: Link,
     { id, rank, ranks }: Membership,
     private readonly parent?: ProcessCommunicator,
-    readonly transport: Transport = { kind: "host", description: "asked for" },
+    readonly transport: Transport = { kind: "host", description: "requested" },
   ) {
     this.id = id;
     this.rank = rank;
@@ -41,8 +41,8 @@ export class ProcessCommunicator implements Communicator {
 
   /** Throws if the group was disposed of or the job has failed. */
   requireUsable(operation: string): void {
-    this.#requireHere(operation);
-    this.link.requireWhole(operation);
+    this.#requireNotDisposed(operation);
+    this.link.requireNoFailure(operation);
   }
 
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
@@ -52,33 +52,33 @@ export class ProcessCommunicator implements Communicator {
       const steps: Steps = STEPS[op](this, args);
       for (let next = steps.next(); !next.done; ) next = steps.next(this.#exchange(call, next.value));
     } catch (error) {
-      this.#tell(error);
+      this.#report(error);
       throw error;
     }
   }
 
-  /** Gathers bytes of all members. Every member gives the same number of bytes. */
-  gather(operation: string, mine: Uint8Array): readonly Uint8Array[] {
-    const others = this.ranks.map((_, member) => (member === this.rank ? undefined : mine));
+  /** Gathers bytes from all members. All members pass the same number of bytes. */
+  gather(operation: string, bytes: Uint8Array): readonly Uint8Array[] {
+    const others = this.ranks.map((_, member) => (member === this.rank ? undefined : bytes));
     const expect = others.map((each) => each?.length);
     const parts = this.#exchange(
-      { operation, text: operation, key: `${operation} of ${mine.length} bytes` },
+      { operation, text: operation, key: `${operation} of ${bytes.length} bytes` },
       { send: others, expect },
     );
-    return parts.map((part, member) => (member === this.rank ? mine : part));
+    return parts.map((part, member) => (member === this.rank ? bytes : part));
   }
 
   async settled(): Promise<void> {
-    this.link.requireWhole("barrier");
+    this.link.requireNoFailure("barrier");
   }
 
-  subgroup(of: Membership): ProcessCommunicator {
-    this.#requireHere("split");
-    return new ProcessCommunicator(this.backend, this.link, of, this, this.transport);
+  subgroup(membership: Membership): ProcessCommunicator {
+    this.#requireNotDisposed("split");
+    return new ProcessCommunicator(this.backend, this.link, membership, this, this.transport);
   }
 
   abort(reason: string): void {
-    const { rank } = this.link.place;
+    const { rank } = this.link.rendezvous;
     this.link.fail(failed("aborted", rank, `rank ${rank} ended the group: ${reason}`));
   }
 
@@ -100,9 +100,9 @@ export class ProcessCommunicator implements Communicator {
     }
     const sources = others(expect);
     const { operation, text } = call;
-    const heard = link.take({ group, from: sources.map(number), operation, text });
+    const messages = link.take({ group, from: sources.map(number), operation, text });
     const parts = send.map((bytes) => bytes ?? new Uint8Array());
-    for (const [i, message] of heard.entries()) {
+    for (const [i, message] of messages.entries()) {
       const from = sources[i] as number;
       const wrong = disagreement(this, call, from, message, expect[from] as number);
       if (wrong) throw wrong;
@@ -111,16 +111,16 @@ export class ProcessCommunicator implements Communicator {
     return parts;
   }
 
-  /** Reports an error of this rank, which its caller throws, to the other ranks, which wait for it. */
-  #tell(error: unknown): void {
-    const { rank } = this.link.place;
+  /** Reports an error of this rank to the other ranks, which wait for this one. The caller throws the error. */
+  #report(error: unknown): void {
+    const { rank } = this.link.rendezvous;
     const message = messageOf(error);
     if (error instanceof DistributedError)
       this.link.fail(failed(error.failure, error.rank, message.replace(`${error.operation}: `, "")), true);
     else this.link.fail(failed("lost", rank, `rank ${rank} failed: ${message}`), true);
   }
 
-  #requireHere(operation: string): void {
+  #requireNotDisposed(operation: string): void {
     if (this.disposed) throw new DisposedError(`${operation}: the process group`);
   }
 }

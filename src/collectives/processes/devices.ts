@@ -19,7 +19,7 @@ import { failed, LEAVING } from "./messages.js";
 /** The size of an invitation: large enough for an ncclUniqueId (128 bytes) and for those of other libraries. */
 const INVITATION_BYTES = 256;
 
-/** The device's time limit exceeds the host's by this much, because only the host can tell which rank is missing. */
+/** The device's time limit exceeds the host's by this much, because only the host knows which rank is missing. */
 const LATER_MS = 5000;
 
 export class DeviceCommunicator implements Communicator {
@@ -50,24 +50,24 @@ export class DeviceCommunicator implements Communicator {
     this.#last = user;
     this.#devices = this.ranks.length > 1 ? this.#open(user) : undefined;
     if (this.#devices) this.opened.push(this.#devices);
-    this.#rings = this.#devices ? this.#working(() => this.#probe(user)) : {};
+    this.#rings = this.#devices ? this.#failingJob(() => this.#probe(user)) : {};
   }
 
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
-    const known = supportsCollective(op, args);
-    return known.ok && "reduction" in args && args.reduction.reduction === "sum"
+    const support = supportsCollective(op, args);
+    return support.ok && "reduction" in args && args.reduction.reduction === "sum"
       ? this.supportsPlan(args.reduction.plan)
-      : known;
+      : support;
   }
 
   supportsPlan(plan: SumPlan): Support {
     if (plan.algorithm === "ranked" || isRingOf(this.#rings, plan)) return EXACT;
-    const own = this.#rings[plan.sum];
-    const found = own ? `along [${own}]` : "along no one ring";
+    const ring = this.#rings[plan.sum];
+    const order = ring ? `along [${ring}]` : "along several rings";
     return {
       ok: true,
       agrees: "bits",
-      unverified: `${this.transport.description} adds ${plan.sum} ${found} here; the sums along [${plan.order}] are added by a kernel`,
+      unverified: `${this.transport.description} adds ${plan.sum} ${order} here; the sums along [${plan.order}] are added by a kernel`,
     };
   }
 
@@ -82,10 +82,10 @@ export class DeviceCommunicator implements Communicator {
     const flows = this.ranks.map((_, member) =>
       member === this.rank ? undefined : FLOWS[op](args, this, member),
     );
-    this.#working(() => {
+    this.#failingJob(() => {
       // checked before other ranks are notified of the call
       this.#devices?.requireRunning();
-      if (this.#devices) this.link.note({ kind: "made", of: this.#membership, call, flows });
+      if (this.#devices) this.link.note({ kind: "enqueued", membership: this.#membership, call, flows });
       COLLECTIVES[op](this.#side, args);
     });
   }
@@ -108,8 +108,8 @@ export class DeviceCommunicator implements Communicator {
     if (this.#devices) this.link.awaitNotes(this.#last);
   }
 
-  subgroup(of: Membership): Communicator {
-    const host = this.host.subgroup(of);
+  subgroup(membership: Membership): Communicator {
+    const host = this.host.subgroup(membership);
     const { backend, exchange, link, transport, opened } = this;
     return new DeviceCommunicator(backend, exchange, link, host, transport, "split", opened, false);
   }
@@ -149,7 +149,7 @@ export class DeviceCommunicator implements Communicator {
     const flows = this.ranks.map((_, member) =>
       member === this.rank ? undefined : { sends: 0, expects: 0 },
     );
-    this.link.note({ kind: "made", of: this.#membership, call, flows });
+    this.link.note({ kind: "enqueued", membership: this.#membership, call, flows });
     this.link.awaitNotes("dispose");
   }
 
@@ -166,12 +166,12 @@ export class DeviceCommunicator implements Communicator {
 
   #open(user: string): DeviceRanks {
     const { rank, ranks, host, link, exchange } = this;
-    const own = new Uint8Array(INVITATION_BYTES);
-    if (rank === 0) own.set(exchange.invite());
-    const [invitation] = host.gather(user, own) as [Uint8Array];
+    const proposal = new Uint8Array(INVITATION_BYTES);
+    if (rank === 0) proposal.set(exchange.invite());
+    const [invitation] = host.gather(user, proposal) as [Uint8Array];
     const { failed: flag } = link;
-    const { timeoutMs } = link.place;
-    return this.#working(() =>
+    const { timeoutMs } = link.rendezvous;
+    return this.#failingJob(() =>
       exchange.open({
         invitation,
         rank,
@@ -187,32 +187,32 @@ export class DeviceCommunicator implements Communicator {
     const { rank, ranks, backend, host } = this;
     const devices = this.#devices as DeviceRanks;
     const tell = (bytes: Uint8Array) => host.gather(user, bytes);
-    return probeRings({ rank, size: ranks.length, backend, devices, tell });
+    return probeRings({ rank, size: ranks.length, backend, devices, allGather: tell });
   }
 
   /** Throws if the job or the communicator has failed. */
   #check(): void {
-    this.link.requireWhole(this.#last);
+    this.link.requireNoFailure(this.#last);
     const end = this.#devices?.ended();
     if (!end || end.why === "closed") return;
-    const { rank } = this.link.place;
+    const { rank } = this.link.rendezvous;
     const which = end.why === "late" ? "deadline" : "lost";
     this.link.fail(failed(which, undefined, `rank ${rank}, in ${this.#last}: ${end.message}`));
-    this.link.requireWhole(this.#last);
+    this.link.requireNoFailure(this.#last);
   }
 
   /**
-   * Runs `body`. If it throws because the job has failed, throws the error of that failure instead. An error about arguments
-   * leaves the group usable.
+   * Runs `body`. If it throws because the job has failed, the error of that failure is thrown instead. After an error about
+   * arguments the group remains usable.
    */
-  #working<T>(body: () => T): T {
+  #failingJob<T>(body: () => T): T {
     try {
       return body();
     } catch (error) {
       this.#check();
       if (!this.#devices && error instanceof BackendError)
         this.link.fail(
-          failed("lost", this.link.place.rank, `rank ${this.link.place.rank}: ${error.message}`),
+          failed("lost", this.link.rendezvous.rank, `rank ${this.link.rendezvous.rank}: ${error.message}`),
           true,
         );
       throw error;
@@ -220,7 +220,7 @@ export class DeviceCommunicator implements Communicator {
   }
 }
 
-/** Adds to a call whether it is made on the side stream, as on all ranks or none: the stream determines what moves the data. */
+/** Marks a call on the side stream, so that all ranks must agree: the stream determines whether NCCL or copies move the data. */
 function onStream({ isAside }: Backend, call: Call): Call {
   if (!isAside) return call;
   return { ...call, text: `${call.text} inside onSideStream`, key: `${call.key} aside` };

@@ -1,14 +1,14 @@
 /**
- * The port on which rank 0 listens. It limits what a peer can take before ZeroMQ has authenticated it: bytes, time and
- * connections. ZeroMQ itself listens on a private socket of this host, to which the gate connects each peer.
+ * The port on which rank 0 listens. It limits the bytes, the time and the connections of peers that ZeroMQ has not authenticated.
+ * ZeroMQ itself listens on a private socket of this host, to which the gate connects each peer.
  */
 import { lookup } from "node:dns/promises";
 import { connect, createServer, isIP, type NetConnectOpts, type Server, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 
 /**
- * The maximum number of bytes that a peer sends before it is authenticated. A greeting has 64 bytes, HELLO 202, and INITIATE 259
- * and the metadata of the socket (ZeroMQ RFC 23 and RFC 26).
+ * The maximum number of bytes that a peer sends before it is authenticated. A greeting has 64 bytes, HELLO has 202, and INITIATE
+ * has 259 plus the metadata of the socket (ZeroMQ RFC 23 and RFC 26).
  */
 export const MAX_HANDSHAKE_BYTES = 4096;
 
@@ -55,14 +55,14 @@ export class Gate {
       this.#server.once("error", reject);
       this.#server.listen({ port, ...(host === undefined ? {} : { host }) }, () => {
         this.#server.off("error", reject);
-        // a connection that fails while it is accepted concerns nobody else
+        // an error while a connection is accepted affects only that connection
         this.#server.on("error", () => undefined);
         resolve();
       });
     });
   }
 
-  /** Stops listening and resolves when all connections have ended. Those that last longer than a second are cut off. */
+  /** Stops listening and resolves when all connections have ended. Connections are cut off after a second. */
   async close(): Promise<void> {
     const ended = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     for (const stranger of this.#strangers) stranger.destroy();
@@ -125,23 +125,24 @@ function optionsOf(endpoint: string): NetConnectOpts {
 }
 
 /**
- * The address of the interface on which rank 0 listens; undefined for all interfaces. An address that is not of this host is
- * translated on the way, and a name that leads to the loopback interface on this host (as many systems name themselves) or to
- * several addresses may mean something else on other hosts: then all interfaces are meant.
+ * Returns the address of the interface on which rank 0 listens; undefined for all interfaces. Rank 0 listens on all interfaces
+ * for an address that this host does not have, because it may be translated on the way. It also does for a name that resolves to
+ * several addresses, or on this host to the loopback interface (many systems resolve their own name in this way), because other
+ * hosts may resolve such a name to another address.
  */
 export async function interfaceOf(address: string): Promise<string | undefined> {
-  if (address === "localhost") return "127.0.0.1"; // ZeroMQ looks names up among addresses of IPv4
+  if (address === "localhost") return "127.0.0.1"; // ZeroMQ resolves names to IPv4 addresses
   const host = withoutBrackets(address);
-  const found = await lookup(host, { all: true }).catch(() => []);
-  const first = found[0]?.address;
+  const addresses = await lookup(host, { all: true }).catch(() => []);
+  const first = addresses[0]?.address;
   if (first === undefined) return undefined;
   if (isIP(host) !== 0 && isLoopback(first)) return first;
   const ofHost = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
   const isOfHost = ofHost.some((each) => each.address === first && !each.internal);
-  return found.length === 1 && isOfHost ? first : undefined;
+  return addresses.length === 1 && isOfHost ? first : undefined;
 }
 
-/** An address of IPv6 without the brackets in which it may stand. */
+/** Removes the brackets around an IPv6 address, if there are any. */
 export const withoutBrackets = (address: string): string => address.replace(/^\[(.*)\]$/, "$1");
 
 const isLoopback = (address: string): boolean => address === "::1" || /^127\./.test(address);

@@ -13,15 +13,15 @@ import {
   type Message,
   PROTOCOL,
 } from "./messages.js";
-import type { Place } from "./place.js";
+import type { Rendezvous } from "./rendezvous.js";
 import { Outbox, SOCKET } from "./socket.js";
 
-/** The delays after a lost connection at which the hub checks which ranks it can still reach, in milliseconds. */
-const LOOKS_MS = [0, 50, 200, 1000] as const;
+/** After a lost connection, the hub checks after these delays which ranks it can still reach, in milliseconds. */
+const PROBE_DELAYS_MS = [0, 50, 200, 1000] as const;
 
 /**
- * The private addresses on which ZeroMQ can listen, in order of preference: a socket in a folder that only this user can enter,
- * and, on systems without such sockets, a port of the loopback interface.
+ * The private addresses on which ZeroMQ can listen, in order of preference: a Unix socket in a folder that only this user can
+ * enter; on systems without Unix sockets, a port of the loopback interface.
  */
 const PRIVATE = ["ipc://*", "tcp://127.0.0.1:*"] as const;
 
@@ -37,17 +37,17 @@ export class Hub {
   #changed: () => void = () => undefined;
 
   constructor(
-    private readonly place: Place,
+    private readonly rendezvous: Rendezvous,
     private readonly deliver: (message: Message) => void,
   ) {
-    const { secretKey } = keysOf(place.token);
+    const { secretKey } = keysOf(rendezvous.token);
     this.#router = new Router({ ...SOCKET, curveServer: true, curveSecretKey: secretKey, mandatory: true });
     this.#out = new Outbox(this.#router, () => undefined);
   }
 
   /** Resolves when all ranks have joined; the result is the failure if they cannot. */
   async open(): Promise<Failed | undefined> {
-    const { address, port, size, timeoutMs } = this.place;
+    const { address, port, size, timeoutMs } = this.rendezvous;
     try {
       const inner = await this.#bindPrivate();
       this.#gate = new Gate(inner, { handshakeMs: HANDSHAKE_MS, strangers: size + MAX_STRANGERS });
@@ -72,7 +72,7 @@ export class Hub {
       );
     }
     if (this.#failure) return this.#failure;
-    this.#tell({ kind: "welcome" });
+    this.#broadcast({ kind: "welcome" });
     return undefined;
   }
 
@@ -88,7 +88,7 @@ export class Hub {
   fail(failure: Failed): void {
     if (this.#failure) return;
     this.#failure = failure;
-    this.#tell(failure);
+    this.#broadcast(failure);
     this.deliver(failure);
     this.#changed();
   }
@@ -98,16 +98,16 @@ export class Hub {
     return this.#out.flushed();
   }
 
-  /** Leaves the job when all other ranks have left it, or when it has failed and they were notified. */
+  /** Leaves the job when all other ranks have left it, or when the job has failed and they were notified. */
   async leave(): Promise<void> {
-    this.#tell({ kind: "left", rank: 0 });
+    this.#broadcast({ kind: "left", rank: 0 });
     const done = (): boolean =>
       this.#failure !== undefined || this.#others().every((rank) => this.#left.has(rank));
-    await this.#until(done, this.place.timeoutMs);
+    await this.#until(done, this.rendezvous.timeoutMs);
     await this.close();
   }
 
-  /** Closes the connections after the messages that are still to be sent. */
+  /** Sends all pending messages, then closes the connections. */
   async close(): Promise<void> {
     await this.#out.flushed();
     this.#router.close();
@@ -126,7 +126,7 @@ export class Hub {
   }
 
   #others(): readonly number[] {
-    return Array.from({ length: this.place.size - 1 }, (_, i) => i + 1);
+    return Array.from({ length: this.rendezvous.size - 1 }, (_, i) => i + 1);
   }
 
   async #until(condition: () => boolean, timeoutMs: number): Promise<boolean> {
@@ -143,20 +143,20 @@ export class Hub {
 
   async #receive(): Promise<void> {
     for await (const [id, ...frames] of this.#router) {
-      if (id) this.#hear(new Uint8Array(id), frames);
+      if (id) this.#handle(new Uint8Array(id), frames);
     }
   }
 
-  #hear(id: Uint8Array, frames: readonly Uint8Array[]): void {
+  #handle(id: Uint8Array, frames: readonly Uint8Array[]): void {
     const frame = frameOf(frames);
     if (frame.kind === "hello") {
       this.#admit(id, frame);
       return;
     }
     // messages of a peer that was not admitted are ignored
-    const rank = [...this.#members].find(([, known]) => Buffer.compare(known, id) === 0)?.[0];
+    const rank = [...this.#members].find(([, routingId]) => Buffer.compare(routingId, id) === 0)?.[0];
     if (rank === undefined) return;
-    if (frame.kind === "left") this.#part(rank);
+    if (frame.kind === "left") this.#removeMember(rank);
     else if (frame.kind === "failed") this.pass(frame);
     else if ((frame.kind === "data" || frame.kind === "notes") && frame.from === rank) this.pass(frame);
   }
@@ -172,30 +172,29 @@ export class Hub {
   }
 
   #refusal(protocol: number, rank: number, size: number): string | undefined {
-    const own = this.place.size;
+    const ownSize = this.rendezvous.size;
     if (protocol !== PROTOCOL)
-      return `rank ${rank} speaks protocol ${protocol} and rank 0 protocol ${PROTOCOL}; install the same version of lockstep on all hosts`;
-    if (size !== own)
-      return `rank ${rank} was started with WORLD_SIZE ${size} and rank 0 with ${own}; give all the same`;
-    if (!Number.isInteger(rank) || rank < 1 || rank >= own)
+      return `rank ${rank} uses protocol ${protocol} and rank 0 protocol ${PROTOCOL}; install the same version of lockstep on all hosts`;
+    if (size !== ownSize)
+      return `rank ${rank} was started with WORLD_SIZE ${size} and rank 0 with ${ownSize}; give all the same`;
+    if (!Number.isInteger(rank) || rank < 1 || rank >= ownSize)
       return rank === 0
-        ? "there is a rank 0 already; give each process a RANK of its own"
-        : `there is no rank ${rank} among ${own}; RANK is from 0 to ${own - 1}`;
-    if (this.#members.has(rank))
-      return `there is a rank ${rank} already; give each process a RANK of its own`;
+        ? "there is a rank 0 already; give each process a different RANK"
+        : `there is no rank ${rank} among ${ownSize}; RANK is from 0 to ${ownSize - 1}`;
+    if (this.#members.has(rank)) return `there is a rank ${rank} already; give each process a different RANK`;
     if (this.#failure) return `the job has failed: ${this.#failure.message}`;
     return undefined;
   }
 
-  #part(rank: number): void {
+  #removeMember(rank: number): void {
     this.#left.add(rank);
     this.#send(rank, { kind: "goodbye" });
-    this.#tell({ kind: "left", rank });
+    this.#broadcast({ kind: "left", rank });
     this.deliver({ kind: "left", rank });
     this.#changed();
   }
 
-  #tell(frame: Frame): void {
+  #broadcast(frame: Frame): void {
     for (const rank of this.#members.keys()) if (!this.#left.has(rank)) this.#send(rank, frame);
   }
 
@@ -218,7 +217,7 @@ export class Hub {
   async #watch(): Promise<void> {
     for await (const event of this.#router.events) {
       if (event.type !== "disconnect") continue;
-      for (const wait of LOOKS_MS) setTimeout(() => this.#tell({ kind: "ping" }), wait).unref();
+      for (const wait of PROBE_DELAYS_MS) setTimeout(() => this.#broadcast({ kind: "ping" }), wait).unref();
     }
   }
 }

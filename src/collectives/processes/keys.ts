@@ -20,7 +20,7 @@ export function keysOf(token: string): Keys {
 
 const DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
-/** Encodes bytes as text, four bytes as five characters (Z85, ZeroMQ RFC 32). */
+/** Encodes every four bytes as five characters (Z85, ZeroMQ RFC 32). */
 function z85(bytes: Buffer): string {
   let out = "";
   for (let at = 0; at < bytes.length; at += 4) {

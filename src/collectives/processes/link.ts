@@ -9,14 +9,14 @@ import {
   type Close,
   type Closed,
   type Data,
+  type EnqueuedCall,
   type Failed,
   failed,
-  type Made,
   type Message,
+  type Reported,
   type ThreadData,
-  type Told,
 } from "./messages.js";
-import type { Place } from "./place.js";
+import type { Rendezvous } from "./rendezvous.js";
 
 /** The messages that a rank waits for. */
 export interface Awaited {
@@ -28,7 +28,10 @@ export interface Awaited {
   readonly text: string;
 }
 
-/** How long the main thread waits for the messaging thread to report a failure to the other ranks, or to end, in milliseconds. */
+/**
+ * How long the main thread waits until the messaging thread has reported a failure to the other ranks or has ended, in
+ * milliseconds.
+ */
 const FAREWELL_MS = 2000;
 
 export class Link {
@@ -38,34 +41,34 @@ export class Link {
   /** An array of one element, 1 if the job has failed. Native code that cannot receive messages reads it. */
   readonly failed = new Int32Array(this.#signal, 4, 1);
   readonly #mail = new Map<string, Data[]>();
-  readonly #left = new Set<number>();
+  readonly #departed = new Set<number>();
   #failure: Failed | undefined;
   #isThrown = false;
   /** The number of notes that were sent to other ranks. */
-  #noted = 0;
+  #noteCount = 0;
   readonly #ended: Promise<unknown>;
-  readonly #said = new Set<"told" | "closed">();
+  readonly #replies = new Set<"reported" | "closed">();
   /** Ends the messaging thread when the process exits. */
   readonly #end = (): void => {
     this.#port.postMessage({ kind: "close" } satisfies Close);
     this.#sleepUntil("closed");
   };
 
-  private constructor(readonly place: Place) {
+  private constructor(readonly rendezvous: Rendezvous) {
     const { port1, port2 } = new MessageChannel();
     this.#port = port1;
-    const workerData: ThreadData = { place, port: port2, signal: this.#signal };
+    const workerData: ThreadData = { rendezvous, port: port2, signal: this.#signal };
     this.#worker = new Worker(new URL("./thread.js", import.meta.url), {
       workerData,
       transferList: [port2],
-      execArgv: [], // options for the program, such as --input-type, are not for this file
+      execArgv: [], // the program's options, such as --input-type, must not apply to this file
     });
     this.#ended = new Promise((resolve) => this.#worker.once("exit", resolve));
   }
 
   /** Starts the messaging thread and waits until all ranks have joined. Throws `DistributedError` if they do not join in time. */
-  static async open(user: string, place: Place): Promise<Link> {
-    const link = new Link(place);
+  static async open(user: string, rendezvous: Rendezvous): Promise<Link> {
+    const link = new Link(rendezvous);
     const failure = await new Promise<Failed | undefined>((resolve, reject) => {
       link.#worker.once("message", resolve);
       link.#worker.once("error", (cause) =>
@@ -87,9 +90,9 @@ export class Link {
     return link;
   }
 
-  /** Throws if a failure of the job is already known. It does not wait. */
-  requireWhole(operation: string): void {
-    this.#hear();
+  /** Throws if the job has failed, as far as this rank has been told. It does not wait. */
+  requireNoFailure(operation: string): void {
+    this.#receive();
     if (this.#failure) throw this.#error(operation);
   }
 
@@ -97,36 +100,38 @@ export class Link {
     this.#port.postMessage(message, [message.bytes.buffer]);
   }
 
-  /** Sends a note about a call to the ranks that it concerns, so that they can check that they make it too. */
-  note(made: Made): void {
-    this.#noted += made.flows.filter((flow) => flow !== undefined).length;
-    this.#port.postMessage(made);
+  /** Sends a note about a call to the ranks that take part in it; they check that they make the same call. */
+  note(call: EnqueuedCall): void {
+    this.#noteCount += call.flows.filter((flow) => flow !== undefined).length;
+    this.#port.postMessage(call);
   }
 
-  /** Waits until every rank concerned has made each of the noted calls. Throws as `requireWhole` does. */
+  /**
+   * Waits until the notes about all calls of this rank are matched by the other ranks' calls. Throws as `requireNoFailure` does.
+   */
   awaitNotes(operation: string): void {
     const count = new Int32Array(this.#signal);
     for (;;) {
       const seen = Atomics.load(count, 0);
-      this.requireWhole(operation);
-      if (Atomics.load(count, 2) === this.#noted) return;
+      this.requireNoFailure(operation);
+      if (Atomics.load(count, 2) === this.#noteCount) return;
       Atomics.wait(count, 0, seen);
     }
   }
 
   /** Waits for the next message of each rank and returns them. Throws if the job fails or the time limit is exceeded. */
   take({ group, from, operation, text }: Awaited): readonly Heard[] {
-    const { rank, timeoutMs } = this.place;
+    const { rank, timeoutMs } = this.rendezvous;
     const deadline = performance.now() + timeoutMs;
     const count = new Int32Array(this.#signal);
     for (;;) {
       const seen = Atomics.load(count, 0);
-      this.#hear();
+      this.#receive();
       if (this.#failure) throw this.#error(operation);
       const missing = from.filter((each) => !this.#mail.get(`${group}:${each}`)?.length);
       if (missing.length === 0)
         return from.map((each) => this.#mail.get(`${group}:${each}`)?.shift() as Data);
-      const gone = missing.find((each) => this.#left.has(each));
+      const gone = missing.find((each) => this.#departed.has(each));
       if (gone !== undefined)
         this.fail(
           failed("lost", gone, `rank ${gone} has left the group, and rank ${rank} waits for it in ${text}`),
@@ -150,7 +155,7 @@ export class Link {
     return this.#isThrown;
   }
 
-  /** Ends the job on all ranks. The caller says whether it throws an error that tells this rank's program of it. */
+  /** Ends the job on all ranks. `isThrown` says that the caller throws an error about it to this rank's program. */
   fail(failure: Failed, isThrown = false): void {
     this.#isThrown ||= isThrown;
     if (this.#failure) return;
@@ -158,15 +163,15 @@ export class Link {
     Atomics.store(this.failed, 0, 1);
     this.#port.postMessage(failure);
     // the failure is reported before this function returns, because the process may exit at once
-    this.#sleepUntil("told");
+    this.#sleepUntil("reported");
   }
 
   /** Leaves the job and ends the messaging thread. Returns a failure that no call of this rank has thrown yet. */
   async close(): Promise<Error | undefined> {
-    this.#hear();
+    this.#receive();
     const untold = this.#failure && !this.#isThrown ? this.#error("dispose") : undefined;
     this.#worker.ref();
-    this.#port.postMessage({ kind: "left", rank: this.place.rank } satisfies Message);
+    this.#port.postMessage({ kind: "left", rank: this.rendezvous.rank } satisfies Message);
     await this.#ended;
     process.off("exit", this.#end);
     return untold;
@@ -178,29 +183,29 @@ export class Link {
     return new DistributedError(failure, operation, rank, message);
   }
 
-  #hear(): void {
+  #receive(): void {
     for (;;) {
       const received = receiveMessageOnPort(this.#port) as
-        | { readonly message: Message | Told | Closed }
+        | { readonly message: Message | Reported | Closed }
         | undefined;
       if (!received) return;
       const { message } = received;
-      if (message.kind === "told" || message.kind === "closed") this.#said.add(message.kind);
+      if (message.kind === "reported" || message.kind === "closed") this.#replies.add(message.kind);
       else if (message.kind === "failed") this.#failure ??= message;
-      else if (message.kind === "left") this.#left.add(message.rank);
+      else if (message.kind === "left") this.#departed.add(message.rank);
       else if (message.kind === "data") this.#put(message);
     }
   }
 
   /** Waits for a message of the messaging thread, at most FAREWELL_MS. */
-  #sleepUntil(kind: "told" | "closed"): void {
+  #sleepUntil(kind: "reported" | "closed"): void {
     const count = new Int32Array(this.#signal);
     const deadline = performance.now() + FAREWELL_MS;
     for (;;) {
       const seen = Atomics.load(count, 0);
-      this.#hear();
+      this.#receive();
       const rest = deadline - performance.now();
-      if (this.#said.has(kind) || rest <= 0) return;
+      if (this.#replies.has(kind) || rest <= 0) return;
       Atomics.wait(count, 0, seen, rest);
     }
   }

@@ -1,10 +1,10 @@
-/** The messages between ranks, and those between a process and its messaging thread. */
+/** The messages between ranks, and between a process and its messaging thread. */
 import type { MessagePort } from "node:worker_threads";
 import type { DistributedFailure } from "../../errors.js";
 import type { Call } from "../call.js";
 import type { Membership } from "../communicator.js";
 import type { Flow } from "../devices/flow.js";
-import type { Place } from "./place.js";
+import type { Rendezvous } from "./rendezvous.js";
 
 /** The version of the protocol. It changes with every change of the messages below. */
 export const PROTOCOL = 2;
@@ -46,9 +46,9 @@ export interface Notes {
  * To the messaging thread: this rank has enqueued a call on its device. `flows` has the bytes that it sends to and expects from
  * each member.
  */
-export interface Made {
-  readonly kind: "made";
-  readonly of: Membership;
+export interface EnqueuedCall {
+  readonly kind: "enqueued";
+  readonly membership: Membership;
   readonly call: Call;
   readonly flows: readonly (Flow | undefined)[];
 }
@@ -89,8 +89,8 @@ export type Message = Data | Notes | Failed | Left;
 export type Frame = Message | Hello | Welcome | Ping | Goodbye;
 
 /** From the messaging thread: a failure of this process was sent to the other ranks. */
-export interface Told {
-  readonly kind: "told";
+export interface Reported {
+  readonly kind: "reported";
 }
 
 /** To the messaging thread: the process exits. */
@@ -105,7 +105,7 @@ export interface Closed {
 
 /** The data with which the messaging thread starts. */
 export interface ThreadData {
-  readonly place: Place;
+  readonly rendezvous: Rendezvous;
   /** The port for `Message` in both directions, and for `Made`, `Close`, `Told` and `Closed`. */
   readonly port: MessagePort;
   /**

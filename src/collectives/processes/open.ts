@@ -6,13 +6,13 @@ import { LocalCommunicator } from "../local.js";
 import { ProcessCommunicator } from "./communicator.js";
 import { DeviceCommunicator } from "./devices.js";
 import { Link } from "./link.js";
-import { type ProcessGroupOptions, placeOf } from "./place.js";
+import { type ProcessGroupOptions, rendezvousOf } from "./rendezvous.js";
 import { chooseTransport } from "./transport.js";
 
 /**
  * Opens the group of all processes of a job. Processes find each other by `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`,
- * as in torchrun; mpirun and srun have variables of their own in place of the first two. Without any of them, the group has this
- * process only. Tensors are on `backend`, which the caller disposes of after the group. If every rank has its own GPU and NCCL,
+ * as in torchrun; mpirun and srun set other variables instead of the first two. Without any of them, the group has this process
+ * only. Tensors are on `backend`, which the caller disposes of after the group. If every rank has its own GPU and NCCL,
  * operations are enqueued and move data from GPU to GPU. Otherwise data goes through the hosts, and an operation returns when it
  * has completed. `transport` of the group says which one is used. Several processes need the package zeromq.
  *
@@ -27,20 +27,20 @@ export async function openProcessGroup(
 ): Promise<ProcessGroup> {
   const user = "openProcessGroup";
   requireBackend(user, backend);
-  const place = placeOf(user, options, process.env);
-  if (!place) return new ProcessGroup(new LocalCommunicator(backend));
+  const rendezvous = rendezvousOf(user, options, process.env);
+  if (!rendezvous) return new ProcessGroup(new LocalCommunicator(backend));
   requirePackages("a group of several processes", "zeromq");
-  const link = await Link.open(user, place);
-  const ranks = Array.from({ length: place.size }, (_, rank) => rank);
-  const of = { id: "world", rank: place.rank, ranks };
-  const host = new ProcessCommunicator(backend, link, of);
+  const link = await Link.open(user, rendezvous);
+  const ranks = Array.from({ length: rendezvous.size }, (_, rank) => rank);
+  const membership = { id: "world", rank: rendezvous.rank, ranks };
+  const host = new ProcessCommunicator(backend, link, membership);
   try {
     const transport = chooseTransport(user, host, options.transport);
     if (transport.kind === "host" || !backend.exchange)
-      return new ProcessGroup(new ProcessCommunicator(backend, link, of, undefined, transport));
+      return new ProcessGroup(new ProcessCommunicator(backend, link, membership, undefined, transport));
     return new ProcessGroup(new DeviceCommunicator(backend, backend.exchange, link, host, transport, user));
   } catch (error) {
-    // leaves the job, so that no slower rank takes this one for lost and reports that instead of this error
+    // leaves the job in order; otherwise a slower rank would report this one as lost instead of this error
     await host.dispose().catch(() => undefined);
     throw error;
   }

@@ -1,7 +1,7 @@
 /** Options and helpers for both ends of a connection. */
 import type { Dealer, Router } from "zeromq";
 
-/** The time without a message after which a peer's host counts as lost. (The end of a process is noticed at once.) */
+/** Heartbeats: a peer counts as lost after `heartbeatTimeout` ms without a message. (The end of a process is noticed at once.) */
 const HEARTBEAT = { heartbeatInterval: 2000, heartbeatTimeout: 30_000 } as const;
 
 /** No message is dropped: queues are unbounded, and sending does not wait. */

@@ -5,12 +5,12 @@ import { messageOf } from "../../errors.js";
 import { withoutBrackets } from "./gate.js";
 import { keysOf } from "./keys.js";
 import { type Failed, failed, frameOf, framesOf, type Message, PROTOCOL } from "./messages.js";
-import type { Place } from "./place.js";
+import type { Rendezvous } from "./rendezvous.js";
 import { Outbox, SOCKET } from "./socket.js";
 
 /**
- * The number of failed handshakes after which a rank gives up. One alone can have another reason than the token: rank 0 closes
- * the oldest unauthenticated connections while strangers open many.
+ * The number of failed handshakes after which a rank gives up. A single failure need not mean a wrong token: rank 0 also closes
+ * the oldest unauthenticated connections if there are too many.
  */
 const MAX_HANDSHAKES = 5;
 
@@ -18,21 +18,21 @@ export class Spoke {
   readonly #dealer: Dealer;
   readonly #out: Outbox;
   #loops: readonly Promise<void>[] = [];
-  #answer: (failure: Failed | undefined) => void = () => undefined;
+  #onAnswer: (failure: Failed | undefined) => void = () => undefined;
   #open = false;
-  #parted: () => void = () => undefined;
+  #onGoodbye: () => void = () => undefined;
 
   constructor(
-    private readonly place: Place,
+    private readonly rendezvous: Rendezvous,
     private readonly deliver: (message: Message) => void,
   ) {
-    const { publicKey, secretKey } = keysOf(place.token);
+    const { publicKey, secretKey } = keysOf(rendezvous.token);
     this.#dealer = new Dealer({
       ...SOCKET,
       curveServerKey: publicKey,
       curvePublicKey: publicKey,
       curveSecretKey: secretKey,
-      ipv6: isIP(withoutBrackets(place.address)) === 6,
+      ipv6: isIP(withoutBrackets(rendezvous.address)) === 6,
       reconnectInterval: 100,
     });
     this.#out = new Outbox(this.#dealer, () => this.#lose());
@@ -40,25 +40,25 @@ export class Spoke {
 
   /** Resolves when all ranks have joined; the result is the failure if they cannot. */
   async open(): Promise<Failed | undefined> {
-    const { address, port, rank, size, timeoutMs } = this.place;
+    const { address, port, rank, size, timeoutMs } = this.rendezvous;
     const answer = new Promise<Failed | undefined>((resolve) => {
-      this.#answer = resolve;
+      this.#onAnswer = resolve;
     });
     const host = withoutBrackets(address);
     const where = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
     const late = failed(
       "deadline",
       0,
-      `rank 0 at ${where} did not let rank ${rank} in within ${timeoutMs} ms; is it started, and are the others?`,
+      `rank 0 at ${where} did not admit rank ${rank} within ${timeoutMs} ms; check that all ranks are started`,
     );
     // rank 0 has the same time limit, and reports which rank is missing
-    const timer = setTimeout(() => this.#answer(late), timeoutMs + 1000);
+    const timer = setTimeout(() => this.#onAnswer(late), timeoutMs + 1000);
     this.#loops = [this.#receive(), this.#watch(where)];
     try {
       this.#dealer.connect(`tcp://${where}`);
       this.#out.send(framesOf({ kind: "hello", protocol: PROTOCOL, rank, size }));
     } catch (error) {
-      this.#answer(
+      this.#onAnswer(
         failed("refused", 0, `rank ${rank} cannot connect to rank 0 at ${where}: ${messageOf(error)}`),
       );
     }
@@ -77,21 +77,21 @@ export class Spoke {
     return this.#out.flushed();
   }
 
-  /** Leaves the job after all its messages have arrived. */
+  /** Leaves the job after rank 0 has forwarded all messages of this rank. */
   async leave(): Promise<void> {
     const parted = new Promise<void>((resolve) => {
-      this.#parted = resolve;
+      this.#onGoodbye = resolve;
     });
-    const { rank, timeoutMs } = this.place;
-    const timer = setTimeout(() => this.#parted(), timeoutMs);
+    const { rank, timeoutMs } = this.rendezvous;
+    const timer = setTimeout(() => this.#onGoodbye(), timeoutMs);
     if (this.#open) this.#out.send(framesOf({ kind: "left", rank }));
-    else this.#parted();
+    else this.#onGoodbye();
     await parted;
     clearTimeout(timer);
     await this.close();
   }
 
-  /** Closes the connection after the messages that are still to be sent. */
+  /** Sends all pending messages, then closes the connection. */
   async close(): Promise<void> {
     await this.#out.flushed();
     this.#open = false;
@@ -102,9 +102,9 @@ export class Spoke {
   async #receive(): Promise<void> {
     for await (const frames of this.#dealer) {
       const frame = frameOf(frames);
-      if (frame.kind === "welcome") this.#answer(undefined);
-      else if (frame.kind === "goodbye") this.#parted();
-      else if (frame.kind === "failed" && !this.#open) this.#answer(frame);
+      if (frame.kind === "welcome") this.#onAnswer(undefined);
+      else if (frame.kind === "goodbye") this.#onGoodbye();
+      else if (frame.kind === "failed" && !this.#open) this.#onAnswer(frame);
       else if (frame.kind !== "hello" && frame.kind !== "ping") this.deliver(frame);
     }
   }
@@ -114,11 +114,11 @@ export class Spoke {
     for await (const { type } of this.#dealer.events) {
       if (type === "disconnect") this.#lose();
       else if (type.startsWith("handshake:error") && ++failures === MAX_HANDSHAKES)
-        this.#answer(
+        this.#onAnswer(
           failed(
             "refused",
             0,
-            `rank 0 at ${where} refused rank ${this.place.rank}: the job's token is another there, or another program listens; give all the same LOCKSTEP_JOB_TOKEN`,
+            `rank 0 at ${where} refused rank ${this.rendezvous.rank}: its token differs, or another program listens there; give all ranks the same LOCKSTEP_JOB_TOKEN`,
           ),
         );
     }
@@ -128,7 +128,7 @@ export class Spoke {
   #lose(): void {
     if (!this.#open) return;
     this.#open = false;
-    this.#parted();
+    this.#onGoodbye();
     this.deliver(failed("lost", 0, "rank 0 is gone: its process ended without leaving the group"));
   }
 }

@@ -1,4 +1,4 @@
-/** The messaging thread. It talks to other processes, so that they get answers while the main thread computes or sleeps. */
+/** The messaging thread. It answers other processes while the main thread computes or sleeps. */
 import { parentPort, workerData } from "node:worker_threads";
 import { messageOf } from "../../errors.js";
 import { Hub } from "./hub.js";
@@ -6,20 +6,20 @@ import { Ledger } from "./ledger.js";
 import {
   type Close,
   type Closed,
+  type EnqueuedCall,
   type Failed,
   failed,
-  type Made,
   type Message,
   type Note,
+  type Reported,
   type ThreadData,
-  type Told,
 } from "./messages.js";
 import { Spoke } from "./spoke.js";
 
-const { place, port, signal } = workerData as ThreadData;
+const { rendezvous, port, signal } = workerData as ThreadData;
 const count = new Int32Array(signal);
 
-function tell(message: Message | Told | Closed): void {
+function toMain(message: Message | Reported | Closed): void {
   port.postMessage(message, message.kind === "data" ? [message.bytes.buffer] : []);
   if (message.kind === "failed") Atomics.store(count, 1, 1);
   wake();
@@ -31,38 +31,38 @@ function wake(): void {
 }
 
 function failByLedger(failure: Failed): void {
-  tell(failure);
+  toMain(failure);
   void pass(failure);
 }
 
-const ledger = new Ledger(place.rank, place.timeoutMs, failByLedger, () => {
+const ledger = new Ledger(rendezvous.rank, rendezvous.timeoutMs, failByLedger, () => {
   Atomics.add(count, 2, 1);
   wake();
 });
 
 function deliver(message: Message): void {
-  if (message.kind === "notes") for (const note of message.notes) ledger.heard(message.from, note);
-  else tell(message);
-  if (message.kind === "left") ledger.left(message.rank);
+  if (message.kind === "notes") for (const note of message.notes) ledger.recordNote(message.from, note);
+  else toMain(message);
+  if (message.kind === "left") ledger.recordDeparture(message.rank);
 }
 
-const end = place.rank === 0 ? new Hub(place, deliver) : new Spoke(place, deliver);
+const end = rendezvous.rank === 0 ? new Hub(rendezvous, deliver) : new Spoke(rendezvous, deliver);
 
 /** The notes that are not sent yet, by receiving rank. */
 const notes = new Map<number, Note[]>();
 
-/** The delay in milliseconds after which notes are sent, so that several go in one message. */
+/** Notes are sent after this delay in milliseconds, so that one message has several. */
 const TOGETHER_MS = 5;
 let flushing: NodeJS.Timeout | undefined;
 
-function note(made: Made): void {
-  ledger.made(made, performance.now());
-  const { of, call, flows } = made;
+function note(enqueued: EnqueuedCall): void {
+  ledger.recordCall(enqueued, performance.now());
+  const { membership, call, flows } = enqueued;
   for (const [member, flow] of flows.entries()) {
     if (!flow) continue;
-    const to = of.ranks[member] as number;
+    const to = membership.ranks[member] as number;
     const waiting = notes.get(to) ?? [];
-    waiting.push({ group: of.id, call, ...flow });
+    waiting.push({ group: membership.id, call, ...flow });
     notes.set(to, waiting);
   }
   flushing ??= setTimeout(flush, TOGETHER_MS);
@@ -71,22 +71,22 @@ function note(made: Made): void {
 function flush(): void {
   clearTimeout(flushing);
   flushing = undefined;
-  for (const [to, each] of notes) end.pass({ kind: "notes", from: place.rank, to, notes: each });
+  for (const [to, each] of notes) end.pass({ kind: "notes", from: rendezvous.rank, to, notes: each });
   notes.clear();
 }
 
-setInterval(() => ledger.look(performance.now()), Math.min(1000, place.timeoutMs / 4)).unref();
+setInterval(() => ledger.checkWaiting(performance.now()), Math.min(1000, rendezvous.timeoutMs / 4)).unref();
 
 /** Closes the connections and ends the thread. A ZeroMQ socket must be closed before its thread ends. */
 async function finish(inOrder: boolean): Promise<void> {
   flush();
   await (inOrder ? end.leave() : end.close());
-  tell({ kind: "closed" });
+  toMain({ kind: "closed" });
   port.close();
 }
 
-port.on("message", (message: Message | Made | Close) => {
-  if (message.kind === "made") note(message);
+port.on("message", (message: Message | EnqueuedCall | Close) => {
+  if (message.kind === "enqueued") note(message);
   else if (message.kind === "left") void finish(true);
   else if (message.kind === "close") void finish(false);
   else void pass(message);
@@ -96,7 +96,7 @@ async function pass(message: Message): Promise<void> {
   end.pass(message);
   if (message.kind !== "failed") return;
   await end.flushed();
-  tell({ kind: "told" });
+  toMain({ kind: "reported" });
 }
 
 /** Ends this process when its parent ends, if `lockstep launch` started it. */
@@ -106,7 +106,7 @@ if (process.env.LOCKSTEP_LAUNCHED === "1") {
   setInterval(watch, 500).unref();
 }
 
-process.on("uncaughtException", (error) => tell(failed("lost", place.rank, messageOf(error))));
+process.on("uncaughtException", (error) => toMain(failed("lost", rendezvous.rank, messageOf(error))));
 
 const failure = await end.open();
 parentPort?.postMessage(failure);

@@ -1,22 +1,22 @@
-/** The choice of a transport. Every rank tells all others what its device supports, so that all ranks make the same choice. */
+/** The choice of a transport. Every rank sends its offer to all others, so that all ranks make the same choice. */
 import { BackendError, LockstepError } from "../../errors.js";
 import type { Transport } from "../communicator.js";
 import type { ProcessCommunicator } from "./communicator.js";
-import type { TransportName } from "./place.js";
+import type { TransportName } from "./rendezvous.js";
 
-/** What a rank supports, or the reason why it cannot use its device. */
+/** The library and device of a rank, or the reason why it cannot use its device. */
 interface Offer {
   readonly library?: string;
   readonly device?: string;
   readonly reason?: string;
-  readonly wants?: TransportName | undefined;
+  readonly requested?: TransportName | undefined;
 }
 
 /** The size of an offer as JSON, with padding. */
 const OFFER_BYTES = 2048;
 
 /** The maximum length of a reason; longer ones are truncated. */
-const REASON = 600;
+const MAX_REASON = 600;
 
 /**
  * Chooses the transport. Every rank of the world group calls it. Throws `BackendError` on all ranks if one of them requires the
@@ -25,28 +25,29 @@ const REASON = 600;
 export function chooseTransport(
   user: string,
   host: ProcessCommunicator,
-  wants: TransportName | undefined,
+  requested: TransportName | undefined,
 ): Transport {
-  const offers = host.gather(user, packed(offerOf(host, wants))).map(unpacked);
+  const offers = host.gather(user, toBytes(offerOf(host, requested))).map(fromBytes);
   const reason = reasonAgainst(offers);
   if (reason === undefined) return { kind: "device", description: offers[0]?.library as string };
-  const insists = offers.findIndex((offer) => offer.wants === "device");
+  const insists = offers.findIndex((offer) => offer.requested === "device");
   if (insists < 0) return { kind: "host", description: reason };
   throw new BackendError(
-    `${user}: rank ${insists} wants the transport "device", which all ranks would have to have; ${reason}`,
+    `${user}: rank ${insists} requires the transport "device", and not every rank can use it; ${reason}`,
   );
 }
 
-function offerOf({ backend }: ProcessCommunicator, wants: TransportName | undefined): Offer {
-  if (wants === "host") return { wants, reason: "asked for" };
-  if (!backend.exchange) return { wants, reason: `the ${backend.name} backend exchanges through the host` };
+function offerOf({ backend }: ProcessCommunicator, requested: TransportName | undefined): Offer {
+  if (requested === "host") return { requested, reason: "requested" };
+  if (!backend.exchange)
+    return { requested, reason: `the ${backend.name} backend exchanges through the host` };
   try {
-    return { wants, library: backend.exchange.library(), device: backend.exchange.device };
+    return { requested, library: backend.exchange.library(), device: backend.exchange.device };
   } catch (error) {
     if (!(error instanceof LockstepError)) throw error;
     // A forbidden setting in the environment must become an error, so it counts as a requirement of `device`.
     const refused = error.code === "ARGUMENT";
-    return { wants: refused ? "device" : wants, reason: error.message.slice(0, REASON) };
+    return { requested: refused ? "device" : requested, reason: error.message.slice(0, MAX_REASON) };
   }
 }
 
@@ -64,13 +65,13 @@ function reasonAgainst(offers: readonly Offer[]): string | undefined {
   return undefined;
 }
 
-function packed(offer: Offer): Uint8Array {
+function toBytes(offer: Offer): Uint8Array {
   const bytes = new Uint8Array(OFFER_BYTES);
   new TextEncoder().encodeInto(JSON.stringify(offer), bytes);
   return bytes;
 }
 
-function unpacked(bytes: Uint8Array): Offer {
+function fromBytes(bytes: Uint8Array): Offer {
   const end = bytes.indexOf(0);
   return JSON.parse(new TextDecoder().decode(bytes.subarray(0, end))) as Offer;
 }

@@ -29,11 +29,11 @@ type StepsOf = { readonly [K in CollectiveName]: (side: Side, args: CollectiveAr
 
 export const STEPS: StepsOf = {
   *allGather(side, { parts }) {
-    const mine = joined(parts.map(({ x }) => read(side, x)));
+    const bytes = joined(parts.map(({ x }) => read(side, x)));
     const sizes = (from: number): number[] => parts.map(({ x, counts }) => bytesOf(x, counts[from]));
     const got = yield all(
       side,
-      () => mine,
+      () => bytes,
       (from) => sum(sizes(from)),
     );
     const pieces = got.map((bytes, from) => divided(bytes, sizes(from)));
@@ -46,11 +46,11 @@ export const STEPS: StepsOf = {
   },
   *reduceScatter(side, { x, counts, reduction, out }) {
     const pieces = cut(x, read(side, x), counts);
-    const own = bytesOf(x, counts[side.rank]);
+    const ownBytes = bytesOf(x, counts[side.rank]);
     const parts = yield all(
       side,
       (to) => pieces[to],
-      () => own,
+      () => ownBytes,
     );
     writeAll(side, out, [combine(side, x.dtype, parts, reduction, side.rank)]);
   },
@@ -58,25 +58,25 @@ export const STEPS: StepsOf = {
     const counts =
       reduction.reduction === "max" ? evenSplits(x.size, side.ranks.length) : reduction.plan.splits;
     const pieces = cut(x, read(side, x), counts);
-    const own = bytesOf(x, counts[side.rank]);
+    const ownBytes = bytesOf(x, counts[side.rank]);
     const parts = yield all(
       side,
       (to) => pieces[to],
-      () => own,
+      () => ownBytes,
     );
-    const mine = combine(side, x.dtype, parts, reduction, side.rank);
+    const ownResult = combine(side, x.dtype, parts, reduction, side.rank);
     const results = yield all(
       side,
-      () => mine,
+      () => ownResult,
       (from) => bytesOf(x, counts[from]),
     );
     writeAll(side, out, results);
   },
   *broadcast(side, { x, root, out }) {
-    const mine = side.rank === root ? read(side, x) : NOTHING;
+    const bytes = side.rank === root ? read(side, x) : NOTHING;
     const parts = yield all(
       side,
-      () => mine,
+      () => bytes,
       (from) => (from === root ? x.byteLength : 0),
     );
     writeAll(side, out, [parts[root] as Uint8Array]);
@@ -91,8 +91,8 @@ export const STEPS: StepsOf = {
     writeAll(side, out, parts);
   },
   *send(side, { x, to }) {
-    const mine = read(side, x);
-    yield between(side, to, mine, 0);
+    const bytes = read(side, x);
+    yield between(side, to, bytes, 0);
   },
   *recv(side, { out, from }) {
     const parts = yield between(side, from, NOTHING, out.byteLength);
@@ -128,10 +128,10 @@ function read({ backend }: Side, { address, byteLength }: Tensor): Uint8Array {
 
 /** Writes the parts to `out`, one after another. */
 function writeAll({ backend }: Side, out: Tensor, parts: readonly Uint8Array[]): void {
-  let at = out.address;
+  let address = out.address;
   for (const part of parts) {
-    if (part.length > 0) memoryOf(backend).write(at, part);
-    at += part.length;
+    if (part.length > 0) memoryOf(backend).write(address, part);
+    address += part.length;
   }
 }
 
@@ -144,10 +144,10 @@ function cut(x: Tensor, bytes: Uint8Array, counts: readonly number[]): readonly 
 
 /** Pieces of so many bytes, one behind the other. */
 function divided(bytes: Uint8Array, sizes: readonly number[]): readonly Uint8Array[] {
-  let begin = 0;
+  let offset = 0;
   return sizes.map((size) => {
-    begin += size;
-    return bytes.subarray(begin - size, begin);
+    offset += size;
+    return bytes.subarray(offset - size, offset);
   });
 }
 
@@ -156,10 +156,10 @@ function joined(pieces: readonly Uint8Array[]): Uint8Array {
   const [only, another] = pieces;
   if (only && !another) return only;
   const bytes = new Uint8Array(sum(pieces.map(({ length }) => length)));
-  let at = 0;
+  let offset = 0;
   for (const piece of pieces) {
-    bytes.set(piece, at);
-    at += piece.length;
+    bytes.set(piece, offset);
+    offset += piece.length;
   }
   return bytes;
 }

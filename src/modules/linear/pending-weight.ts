@@ -34,7 +34,7 @@ export class PendingWeight implements PendingGather {
   }
 
   complete(gathered: readonly Tensor[]): void {
-    if (this.#gather) this.#fullWeight = persistent(this.#gather.whole(gathered));
+    if (this.#gather) this.#fullWeight = persistent(this.#gather.assemble(gathered));
   }
 
   /** Returns the full weight. The open scope owns it. */

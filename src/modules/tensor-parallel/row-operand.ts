@@ -2,7 +2,7 @@
 
 import { chunksOf } from "../../collectives/by-chunks.js";
 import type { ProcessGroup } from "../../collectives/group.js";
-import { gatherQuantized, gatherRowsAside, wholeOfCodes } from "../../collectives/quantized.js";
+import { gatherQuantized, gatherRowsAside, quantizedFromCodes } from "../../collectives/quantized.js";
 import { ArgumentError } from "../../errors.js";
 import { blockFormat, isDirectionless, isTensorWide, tileSize, usesTensorAmax } from "../../formats/block.js";
 import { onSideStream } from "../../ops/side-stream.js";
@@ -109,7 +109,7 @@ export class RowOperand {
       chunks.map(({ range, rows }) => ({ range, rows: rows.copy("rowwise").data })),
       this.#sharded?.group.size ?? 1,
     );
-    return wholeOfCodes(this.local, codes, COLUMNWISE);
+    return quantizedFromCodes(this.local, codes, COLUMNWISE);
   }
 
   /** Frees the data that the columnwise copy of all rows does not need. */

@@ -170,15 +170,15 @@ export function reducedProduct(
   group: ProcessGroup,
   x: Operand,
   product: Product,
-  options: Omit<ReducedRows, "make">,
+  options: Omit<ReducedRows, "compute">,
 ): Wide {
-  const make = (range: RowRange, out: Wide): void => {
+  const compute = (range: RowRange, out: Wide): void => {
     using part = rowsOf(x, range);
     product(part, out);
   };
   const [first = 0, ...rest] = options.shape;
   const resultRows = options.scatters ? first / group.size : first;
-  return reducedByChunks(group, { ...options, make }).reshape([resultRows, ...rest]);
+  return reducedByChunks(group, { ...options, compute }).reshape([resultRows, ...rest]);
 }
 
 /** Returns rows of an operand, as a matrix. */

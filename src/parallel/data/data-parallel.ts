@@ -174,7 +174,7 @@ export class DataParallel {
       const options = { reduction: this.#reduction, plan: this.#plan, out: isWritable ? flat : undefined };
       unpack(
         bucket,
-        group.saying(`gradients of ${all}`, () => group.allReduce(flat, options)),
+        group.withSubject(`gradients of ${all}`, () => group.allReduce(flat, options)),
       );
     });
   }
@@ -212,7 +212,7 @@ export function broadcastParameters(module: Module, group: ProcessGroup, root = 
   for (const [name, { value, part }] of module.namedParameters()) {
     // ranks with different parts of a parameter have different subjects, so that the group throws
     const subject = part ? `${name}, part ${JSON.stringify(part.ranges)}` : name;
-    group.saying(subject, () => {
+    group.withSubject(subject, () => {
       for (const each of membersOf(value)) group.broadcast(each, { root, out: each });
     });
   }

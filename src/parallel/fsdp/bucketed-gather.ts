@@ -33,7 +33,7 @@ export function gatherInBuckets(
     });
     const queue = [...pending];
     while (queue.length > 0)
-      onSideStream(backend, () => group.saying(`parameters, ${key}`, () => gatherBucket(group, queue)));
+      onSideStream(backend, () => group.withSubject(`parameters, ${key}`, () => gatherBucket(group, queue)));
     return pending;
   } catch (error) {
     for (const gather of pending) gather.dispose();

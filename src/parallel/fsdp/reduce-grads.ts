@@ -41,7 +41,7 @@ class GradientGroup {
         using _ = new Scope();
         const { flat } = packed("fullyShard", bucket);
         const names = bucket.members.map(({ parameter }) => shardOf(parameter).name).join(", ");
-        const reduced = group.saying(`gradients of ${names}`, () =>
+        const reduced = group.withSubject(`gradients of ${names}`, () =>
           group.reduceScatter(flat, { reduction, rows: bucket.sizes, plan }),
         );
         for (const { parameter, parts } of bucket.members) {

@@ -194,8 +194,7 @@ export class ShardedParameter implements Sharding {
     if (localValue instanceof QuantizedTensor) {
       const rowwise = localValue.rowwise !== undefined;
       const usage = { rowwise, columnwise: !rowwise };
-      const { requests, whole } = quantizedGather(localValue, usage, this.#quantizer as Quantizer, rows);
-      return { requests, assemble: whole };
+      return quantizedGather(localValue, usage, this.#quantizer as Quantizer, rows);
     }
     return {
       requests: [{ x: localValue, rows }],
@@ -210,7 +209,7 @@ export class ShardedParameter implements Sharding {
     );
     if (pending) return pending.take();
     const { requests, assemble } = this.gatherPlan();
-    return assemble(this.group.saying(this.name, () => this.group.allGatherCoalesced(requests)));
+    return assemble(this.group.withSubject(this.name, () => this.group.allGatherCoalesced(requests)));
   }
 
   #unshardQuantized(): QuantizedTensor {
@@ -240,7 +239,7 @@ export class ShardedParameter implements Sharding {
   gatherRows<T extends Tensor>(local: T): T {
     using scope = new Scope();
     const { group, rowsPerRank: rows } = this;
-    const gathered = group.saying(this.name, () => group.allGather(local, { rows }));
+    const gathered = group.withSubject(this.name, () => group.allGather(local, { rows }));
     return scope.keep(gathered.reshape(this.fullShape)) as T;
   }
 

@@ -179,7 +179,7 @@ export class Pipeline {
         const microbatch = live.get(number) ?? new Microbatch(number);
         live.set(number, microbatch);
         const subject = `microbatch ${number} of ${this.#options.microbatches}`;
-        const act = (): void => this.group.saying(subject, () => this.#actions[kind](microbatch, state));
+        const act = (): void => this.group.withSubject(subject, () => this.#actions[kind](microbatch, state));
         microbatch.scope.within(act);
         if (kind === lastKind && live.delete(number)) microbatch.dispose(!this.isFirst);
       }

@@ -1,6 +1,6 @@
 /**
- * The rank of this process and the address of the others, from options and from the environment variables of launchers: torchrun
- * and `lockstep launch`, mpirun and srun.
+ * How a process finds its job: its rank, the number of ranks, and the address of rank 0, from options and from the environment
+ * variables of launchers (torchrun and `lockstep launch`, mpirun, srun).
  */
 import { ArgumentError } from "../../errors.js";
 import { domain, integer, oneOf, optionsOf } from "../../options.js";
@@ -33,8 +33,8 @@ export const TRANSPORTS = ["device", "host"] as const;
 /** The name of a transport between processes. */
 export type TransportName = (typeof TRANSPORTS)[number];
 
-/** The rank of a process, and how it finds the others, complete. */
-export interface Place {
+/** The complete settings by which a process joins its job. */
+export interface Rendezvous {
   readonly rank: number;
   readonly size: number;
   readonly address: string;
@@ -43,10 +43,10 @@ export interface Place {
   readonly timeoutMs: number;
 }
 
-const MOST_RANKS = 1024;
-const size = integer(1, MOST_RANKS);
+const MAX_RANKS = 1024;
+const size = integer(1, MAX_RANKS);
 const port = integer(1, 65535);
-/** Characters of names of hosts and of addresses, IPv6 included. Others never reach a socket. */
+/** The characters of host names and addresses, including IPv6. Other characters never reach a socket. */
 const host = domain(
   (value) => typeof value === "string" && /^[\w.:%[\]-]+$/.test(value),
   "the name or the address of a host",
@@ -68,8 +68,8 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
  * The variables in which launchers give a process its rank, the number of processes, and its rank on this host. Open MPI and
- * MPICH (and what is derived from it) come before srun, by which they may have been started themselves. In a batch script of
- * Slurm, outside of srun, SLURM_PROCID is set and SLURM_STEP_NUM_TASKS is not: that process is alone.
+ * MPICH (and its derivatives) come before srun, because srun may have started them. In a batch script of Slurm, outside of srun,
+ * SLURM_PROCID is set and SLURM_STEP_NUM_TASKS is not: the job has one process.
  */
 const LAUNCHERS = [
   { rank: "RANK", size: "WORLD_SIZE", local: "LOCAL_RANK" },
@@ -78,18 +78,18 @@ const LAUNCHERS = [
   { rank: "SLURM_PROCID", size: "SLURM_STEP_NUM_TASKS", local: "SLURM_LOCALID" },
 ] as const;
 
-/** The launcher whose variables are set; the first one if none are. */
+/** The launcher whose variables are set; by default the first one. */
 function launcherOf(environment: Environment): (typeof LAUNCHERS)[number] {
-  const found = LAUNCHERS.find(({ size }) => environment[size]);
-  return environment.RANK || !found ? LAUNCHERS[0] : found;
+  const launcher = LAUNCHERS.find(({ size }) => environment[size]);
+  return environment.RANK || !launcher ? LAUNCHERS[0] : launcher;
 }
 
 /** The number in a variable; undefined if it is not set. */
 function numberIn(user: string, environment: Environment, name: string): number | undefined {
-  const given = environment[name];
-  if (given === undefined || given === "") return undefined;
-  if (/^\d{1,9}$/.test(given)) return Number(given);
-  throw new ArgumentError(`${user}: ${name} is ${JSON.stringify(given)}; it must be a whole number from 0`);
+  const value = environment[name];
+  if (value === undefined || value === "") return undefined;
+  if (/^\d{1,9}$/.test(value)) return Number(value);
+  throw new ArgumentError(`${user}: ${name} is ${JSON.stringify(value)}; it must be a whole number from 0`);
 }
 
 /**
@@ -107,12 +107,12 @@ export function localRankIn(environment: Environment): number {
   return numberIn("localRank", environment, launcherOf(environment).local) ?? 0;
 }
 
-/** Returns undefined for a process without others. Throws `ArgumentError` if a value is missing or contradicts another. */
-export function placeOf(
+/** Returns undefined for a job of one process. Throws `ArgumentError` if a value is missing or contradicts another. */
+export function rendezvousOf(
   user: string,
   options: ProcessGroupOptions,
   environment: Environment,
-): Place | undefined {
+): Rendezvous | undefined {
   const ownOptions = checkProcessGroup(user, options);
   const number = (name: string) => numberIn(user, environment, name);
   const launcher = launcherOf(environment);
@@ -124,16 +124,16 @@ export function placeOf(
   size(user, launcher.size, count);
   integer(0, count - 1)(user, launcher.rank, rank);
   if (count === 1) return undefined;
-  const at = ownOptions.port ?? number("LOCKSTEP_PORT") ?? number("MASTER_PORT");
-  if (at === undefined) throw missing(user, "port", "MASTER_PORT");
-  port(user, "MASTER_PORT", at);
+  const portNumber = ownOptions.port ?? number("LOCKSTEP_PORT") ?? number("MASTER_PORT");
+  if (portNumber === undefined) throw missing(user, "port", "MASTER_PORT");
+  port(user, "MASTER_PORT", portNumber);
   const address = ownOptions.address ?? environment.MASTER_ADDR;
   if (!address) throw missing(user, "address", "MASTER_ADDR");
   host(user, "MASTER_ADDR", address);
   const token = ownOptions.token ?? environment.LOCKSTEP_JOB_TOKEN;
   if (!token) throw missing(user, "token", "LOCKSTEP_JOB_TOKEN");
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = ownOptions;
-  return { rank, size: count, address, port: at, token, timeoutMs };
+  return { rank, size: count, address, port: portNumber, token, timeoutMs };
 }
 
 function missing(user: string, option: string, name: string): ArgumentError {
