@@ -2,7 +2,7 @@
 import { LockstepError } from "../errors.js";
 import { fileBytes } from "../io/dtypes.js";
 import type { Metadata, TensorEntry, TensorPlan } from "../io/header/header.js";
-import { headerTooLong, leastHeaderBytes } from "../io/header/header-write.js";
+import { headerTooLong, minHeaderBytes } from "../io/header/header-write.js";
 import { MAX_HEADER_BYTES } from "../io/limits.js";
 import type { PutTensor } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";
@@ -48,7 +48,7 @@ export async function planPieces(
   let headerBytes = 0;
   for (const entry of file.tensors.values()) {
     const piece = await naming(entry.name, () => plan(entry) ?? copyPiece(file, entry));
-    headerBytes += leastHeaderBytes(piece.outputs, piece.metadata ?? {});
+    headerBytes += minHeaderBytes(piece.outputs, piece.metadata ?? {});
     if (headerBytes > MAX_HEADER_BYTES) throw headerTooLong(output);
     pieces.push(piece);
   }

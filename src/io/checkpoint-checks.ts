@@ -73,21 +73,21 @@ export function requireQuantized(
   { quantized }: CheckpointRecord,
   module: Module,
 ): void {
-  const own = quantizedParameters(module);
-  for (const name of new Set([...Object.keys(quantized), ...own.keys()])) {
+  const parameters = quantizedParameters(module);
+  for (const name of new Set([...Object.keys(quantized), ...parameters.keys()])) {
     const fail = (why: string): FileError =>
       new FileError(
         `${path}: parameter "${name}" ${why}; make the module as it was, with quantizedModelInit and the recipe or without`,
       );
-    const [value, saved] = [own.get(name), quantized[name]];
+    const [value, saved] = [parameters.get(name), quantized[name]];
     if (!value) throw fail("is quantized there and not in the module");
     if (!isObject(saved)) throw fail("is quantized in the module and not there");
-    const wanted = quantizedRecord(value);
+    const expected = quantizedRecord(value);
     // a record lacks fields that were added later and have their defaults
     const fields = (Object.keys(value.spec) as (keyof QuantizeSpec)[]).map(recordedField);
-    for (const key of new Set([...Object.keys(wanted), ...fields])) {
-      if (JSON.stringify(saved[key]) !== JSON.stringify(wanted[key]))
-        throw fail(`has ${key} ${shownJson(saved[key])} there and ${shownJson(wanted[key])} in the module`);
+    for (const key of new Set([...Object.keys(expected), ...fields])) {
+      if (JSON.stringify(saved[key]) !== JSON.stringify(expected[key]))
+        throw fail(`has ${key} ${shownJson(saved[key])} there and ${shownJson(expected[key])} in the module`);
     }
   }
 }
@@ -120,10 +120,10 @@ function countOf(path: string, name: string, count: unknown): number {
 /** Throws `FileError` unless the file contains exactly the expected tensors, with their types and shapes. */
 export function requireTensors(
   file: TensorSource,
-  places: readonly TensorPlace[],
-  { wanted, optimizer }: { readonly wanted: ReadonlySet<string>; readonly optimizer: boolean },
+  tensors: readonly TensorPlace[],
+  { expectedNames, optimizer }: { readonly expectedNames: ReadonlySet<string>; readonly optimizer: boolean },
 ): void {
-  for (const { name, dtype, shape } of places) {
+  for (const { name, dtype, shape } of tensors) {
     const entry = file.entry(name);
     if (entry.dtype === dtype && sameShape(entry.shape, shape)) continue;
     throw new FileError(
@@ -131,7 +131,7 @@ export function requireTensors(
     );
   }
   for (const name of file.tensors.keys()) {
-    if (wanted.has(name) || (!optimizer && name.startsWith("optimizer."))) continue;
+    if (expectedNames.has(name) || (!optimizer && name.startsWith("optimizer."))) continue;
     throw new FileError(
       `${file.path}: tensor "${name}" has no place in the module or the optimizer; make them as they were`,
     );

@@ -21,7 +21,7 @@ import type { TensorSource } from "./source.js";
  * parameters differently.
  */
 export const VERSION = 2;
-const OLDEST = 1;
+const OLDEST_VERSION = 1;
 
 export interface CheckpointRecord {
   readonly version: number;
@@ -83,8 +83,8 @@ export class CheckpointDigest {
 /** The JSON of a record. Throws `ArgumentError` for an `extra` that JSON would change. */
 export function recordText({ version, quantized, steps, random, extra }: CheckpointRecord): string {
   const numbers = { seed: String(random.seed), offset: String(random.offset) };
-  const own = version === OLDEST ? quantized : undefined;
-  const fields = { version, quantized: own, steps, random: numbers, extra };
+  const recordQuantized = version === OLDEST_VERSION ? quantized : undefined;
+  const fields = { version, quantized: recordQuantized, steps, random: numbers, extra };
   const members = Object.entries(fields).filter(([, value]) => value !== undefined);
   return `{${members.map(([name, value]) => `"${name}":${jsonText(name, value)}`).join(",")}}`;
 }
@@ -106,14 +106,14 @@ export function readRecord(file: TensorSource): StoredRecord {
   const record = parseJsonObject(stored);
   if (!record) throw fail(`its metadata's "${RECORD_KEY}" is not a JSON object; the file is damaged`);
   const { version } = record;
-  if (version !== OLDEST && version !== VERSION) {
+  if (version !== OLDEST_VERSION && version !== VERSION) {
     throw fail(
-      `is a checkpoint of version ${shownJson(version)}; this release reads versions ${OLDEST} and ${VERSION}; load it with the release that saved it`,
+      `is a checkpoint of version ${shownJson(version)}; this release reads versions ${OLDEST_VERSION} and ${VERSION}; load it with the release that saved it`,
     );
   }
   const { steps, random, extra, sha256 } = record;
-  const damaged = (what: string): FileError => fail(`its ${what}; the file is damaged`);
-  const quantized = version === OLDEST ? record.quantized : quantizedByRecipes(file);
+  const damaged = (part: string): FileError => fail(`its ${part}; the file is damaged`);
+  const quantized = version === OLDEST_VERSION ? record.quantized : quantizedByRecipes(file);
   if (!isObject(quantized)) throw damaged("list of quantized parameters is missing");
   if (steps !== undefined && !isObject(steps)) throw damaged("step counts are not an object");
   if (!isObject(random)) throw damaged("random state is missing");

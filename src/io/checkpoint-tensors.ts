@@ -7,10 +7,10 @@ import { type CopyTensors, DIRECTIONS, QuantizedTensor } from "../tensor/quantiz
 import type { Tensor } from "../tensor/tensor.js";
 import { type FileDType, fileDType, isPackedInFiles } from "./dtypes.js";
 import type { Metadata } from "./header/header.js";
-import { memberPlaces, type TensorPlace } from "./quantized/quantized-file.js";
+import { type FileTensor, memberTensors } from "./quantized/quantized-file.js";
 import { formatRecipe, recipeKey, recipeOf } from "./quantized/recipe.js";
 
-export type { TensorPlace };
+export type { FileTensor as TensorPlace };
 
 /** The prefix of the names of parameters. */
 export const MODULE = "module.";
@@ -21,14 +21,14 @@ const FIELDS = ["data", "scaleInv", "amax"] as const satisfies readonly (keyof C
  * The description of a tensor in a file of version 1. That version stored codes of quantized parameters in their own types, and
  * 6-bit codes in one byte each.
  */
-function place(name: string, tensor: Tensor): TensorPlace {
+function fileTensor(name: string, tensor: Tensor): FileTensor {
   const { dtype, shape } = tensor;
   const type: FileDType = isPackedInFiles(dtype) ? "U8" : fileDType(dtype);
   return { name, dtype: type, shape, tensor };
 }
 
 /** A tensor of a parameter or of its optimizer. */
-export interface ParameterPlace extends TensorPlace {
+export interface ParameterTensor extends FileTensor {
   readonly parameter: Parameter;
   /** The name of the parameter, or of the tensor itself if it is one of the optimizer. */
   readonly subject: string;
@@ -43,25 +43,25 @@ const same: NameOf = (name) => name;
  * The tensors of the parameters: `module.NAME` for a plain parameter. A quantized parameter has several tensors, named as in
  * other files.
  */
-export function parameterPlaces(module: Module, nameOf = same): readonly ParameterPlace[] {
-  return [...module.namedParameters()].flatMap(([own, parameter]) => {
+export function parameterTensors(module: Module, nameOf = same): readonly ParameterTensor[] {
+  return [...module.namedParameters()].flatMap(([parameterName, parameter]) => {
     const { value } = parameter;
-    const name = MODULE + nameOf(own);
-    const places = value instanceof QuantizedTensor ? memberPlaces(name, value) : [place(name, value)];
-    return places.map((each) => ({ ...each, parameter, subject: name }));
+    const name = MODULE + nameOf(parameterName);
+    const tensors = value instanceof QuantizedTensor ? memberTensors(name, value) : [fileTensor(name, value)];
+    return tensors.map((each) => ({ ...each, parameter, subject: name }));
   });
 }
 
 /** As `parameterPlaces`, for a file of version 1. */
-export function oldParameterPlaces(module: Module): readonly TensorPlace[] {
+export function version1ParameterTensors(module: Module): readonly FileTensor[] {
   return [...module.namedParameters()].flatMap(([parameter, { value }]) => {
     const name = MODULE + parameter;
-    if (!(value instanceof QuantizedTensor)) return [place(name, value)];
+    if (!(value instanceof QuantizedTensor)) return [fileTensor(name, value)];
     return DIRECTIONS.flatMap((direction) => {
       const copy: Partial<CopyTensors> = value[direction] ?? {};
       return FIELDS.flatMap((field) => {
         const member = copy[field];
-        return member ? [place(`${name}.${direction}.${field}`, member)] : [];
+        return member ? [fileTensor(`${name}.${direction}.${field}`, member)] : [];
       });
     });
   });
@@ -86,21 +86,21 @@ export function quantizedParameters(module: Module): ReadonlyMap<string, Quantiz
  * `optimizer.NAME.master`, unless the parameter itself is the master, and `optimizer.NAME.m` (or `.v`) for each buffer. Throws
  * `ArgumentError` if a parameter does not belong to the module.
  */
-export function optimizerPlaces(
+export function optimizerTensors(
   module: Module,
   optimizer: Optimizer,
   nameOf = same,
-): readonly ParameterPlace[] {
-  const own = new Set(module.parameters());
+): readonly ParameterTensor[] {
+  const moduleParameters = new Set(module.parameters());
   return [...optimizer.slots].flatMap(([name, { parameter, master, buffers }]) => {
-    if (!own.has(parameter))
+    if (!moduleParameters.has(parameter))
       throw new ArgumentError(
         `checkpoint: the optimizer updates "${name}", which is no parameter of the module; give the module that has all of them`,
       );
     const tensors = [...(master === parameter.value ? [] : [["master", master] as const]), ...buffers];
     return tensors.map(([buffer, tensor]) => {
       const subject = `optimizer.${nameOf(name)}.${buffer}`;
-      return { ...place(subject, tensor), parameter, subject };
+      return { ...fileTensor(subject, tensor), parameter, subject };
     });
   });
 }

@@ -25,11 +25,11 @@ import {
 } from "./checkpoint-record.js";
 import { scaleNames, scalesFrom, scaleTensors, storedScales } from "./checkpoint-scales.js";
 import {
-  oldParameterPlaces,
-  optimizerPlaces,
+  optimizerTensors,
   parameterMetadata,
-  parameterPlaces,
+  parameterTensors,
   type TensorPlace,
+  version1ParameterTensors,
 } from "./checkpoint-tensors.js";
 import { requirePath } from "./files.js";
 import type { TensorPlan } from "./header/header.js";
@@ -56,7 +56,7 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
     optimizer && Object.fromEntries([...optimizer.slots].map(([name, slot]) => [name, slot.steps]));
   const text = recordText({ version: VERSION, quantized: {}, steps, random: { seed, offset }, extra });
   const recipes = parameterMetadata(module);
-  const values = placesOf(ownState, VERSION).map(({ tensor, ...plan }) => ({
+  const values = tensorsOf(ownState, VERSION).map(({ tensor, ...plan }) => ({
     ...plan,
     bytes: asBytes(tensor.dataSync()),
   }));
@@ -93,14 +93,14 @@ async function load(file: TensorSource, state: CheckpointState): Promise<unknown
   const record = readRecord(file);
   requireQuantized(file, record, module);
   const steps = optimizer && stepsOf(file, record, optimizer);
-  const places = placesOf(state, record.version);
+  const tensors = tensorsOf(state, record.version);
   const scaled = storedScales(file, module);
-  const wanted = new Set([...places.map(({ name }) => name), ...scaled.flatMap(scaleNames)]);
-  requireTensors(file, places, { wanted, optimizer: optimizer !== undefined });
-  const bytes = await readTensors(file, record, wanted);
-  for (const { name, tensor } of places) if (tensor.disposed) throw new DisposedError(`${name}'s tensor`);
+  const names = new Set([...tensors.map(({ name }) => name), ...scaled.flatMap(scaleNames)]);
+  requireTensors(file, tensors, { expectedNames: names, optimizer: optimizer !== undefined });
+  const bytes = await readTensors(file, record, names);
+  for (const { name, tensor } of tensors) if (tensor.disposed) throw new DisposedError(`${name}'s tensor`);
 
-  for (const { name, tensor } of places) tensor.write(bytes(name));
+  for (const { name, tensor } of tensors) tensor.write(bytes(name));
   for (const parameter of module.parameters()) {
     parameter.clearHighPrecisionInitVal();
     parameter.clearGrads();
@@ -116,20 +116,20 @@ async function load(file: TensorSource, state: CheckpointState): Promise<unknown
 async function readTensors(
   file: TensorSource,
   record: StoredRecord,
-  wanted: ReadonlySet<string>,
+  names: ReadonlySet<string>,
 ): Promise<(name: string) => Uint8Array> {
-  const kept = new Map<string, Uint8Array>();
+  const contents = new Map<string, Uint8Array>();
   const digest = new CheckpointDigest(record.text, file.metadata);
   for (const entry of sortedByName(file.tensors.values())) {
     const bytes = await file.read(entry);
     digest.add(entry, bytes);
-    if (wanted.has(entry.name)) kept.set(entry.name, bytes);
+    if (names.has(entry.name)) contents.set(entry.name, bytes);
   }
   if (digest.end() !== record.sha256)
     throw new FileError(
       `${file.path}: its contents are not those that were saved; the file is damaged or was edited`,
     );
-  return (name) => kept.get(name) ?? new Uint8Array();
+  return (name) => contents.get(name) ?? new Uint8Array();
 }
 
 function sortedByName<T extends TensorPlan>(tensors: Iterable<T>): readonly T[] {
@@ -140,7 +140,7 @@ function randomOf({ module, random }: CheckpointState): RandomState {
   return random ?? defaultRandom(module.backend);
 }
 
-function placesOf({ module, optimizer }: CheckpointState, version: number): readonly TensorPlace[] {
-  const parameters = version === VERSION ? parameterPlaces(module) : oldParameterPlaces(module);
-  return [...parameters, ...(optimizer ? optimizerPlaces(module, optimizer) : [])];
+function tensorsOf({ module, optimizer }: CheckpointState, version: number): readonly TensorPlace[] {
+  const parameters = version === VERSION ? parameterTensors(module) : version1ParameterTensors(module);
+  return [...parameters, ...(optimizer ? optimizerTensors(module, optimizer) : [])];
 }

@@ -29,8 +29,8 @@ function viewOf(code: bigint): BigUint64Array<ArrayBuffer> {
 /** The value and the code of an element, as text. */
 export function codeText(dtype: FileDType, code: bigint): { readonly value: string; readonly code: string } {
   const digits = Math.ceil(FILE_DTYPES[dtype].bits / 4);
-  const texts = partsOf(dtype, code).map((part) => (Object.is(part, -0) ? "-0" : String(part)));
-  return { value: texts.join(" + i*"), code: `0x${code.toString(16).padStart(digits, "0")}` };
+  const strings = partsOf(dtype, code).map((part) => (Object.is(part, -0) ? "-0" : String(part)));
+  return { value: strings.join(" + i*"), code: `0x${code.toString(16).padStart(digits, "0")}` };
 }
 
 /** The real numbers of an element: two for C64, else one. */

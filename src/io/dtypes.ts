@@ -78,9 +78,9 @@ export function fileBytes(dtype: FileDType, shape: Shape): number {
 
 /** The element type in a file with the same bytes. Throws `DTypeError` if there is none. */
 export function fileDType(dtype: DType): FileDType {
-  const found = Object.keys(FILE_DTYPES)
+  const name = Object.keys(FILE_DTYPES)
     .filter(isFileDType)
     .find((name) => tensorDType(name) === dtype);
-  if (found) return found;
+  if (name) return name;
   throw new DTypeError(`${dtype}: safetensors files have no such element type; write its codes as u8`);
 }

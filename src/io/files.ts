@@ -29,10 +29,10 @@ export function codeOf(error: unknown): string {
 }
 
 /** A `FileError` for an error of the operating system. */
-export function fileError(path: string, what: string, cause: unknown): FileError {
+export function fileError(path: string, action: string, cause: unknown): FileError {
   if (cause instanceof FileError) return cause;
   const code = codeOf(cause);
-  return new FileError(`${path}: ${what}: ${REASONS[code] ?? (code || String(cause))}`, { cause });
+  return new FileError(`${path}: ${action}: ${REASONS[code] ?? (code || String(cause))}`, { cause });
 }
 
 /** Throws `ArgumentError` unless `path`, the argument `name` of the function `user`, is a nonempty string. */
@@ -63,9 +63,9 @@ export async function openFile(path: string): Promise<OpenedFile> {
   try {
     const stat = await handle.stat();
     if (stat.isFile()) return { handle, size: stat.size };
-    const what = stat.isDirectory() ? "a folder" : stat.isFIFO() ? "a pipe" : "a device or a socket";
+    const kind = stat.isDirectory() ? "a folder" : stat.isFIFO() ? "a pipe" : "a device or a socket";
     throw new FileError(
-      `${path}: cannot be read: it is ${what}, not a file; write what it gives to a file first`,
+      `${path}: cannot be read: it is ${kind}, not a file; write what it gives to a file first`,
     );
   } catch (error) {
     await handle.close();
@@ -89,7 +89,7 @@ export async function readAt(
 type Transfer = (
   handle: FileHandle,
   bytes: Uint8Array,
-  at: number,
+  offset: number,
   length: number,
   position: number,
 ) => number | Promise<number>;
@@ -126,11 +126,17 @@ export async function fillAt(
 ): Promise<void> {
   const { length } = bytes;
   try {
-    for (let at = 0; at < length; ) {
-      const count = await read(handle, bytes, at, Math.min(length - at, MAX_TRANSFER_BYTES), position + at);
+    for (let offset = 0; offset < length; ) {
+      const count = await read(
+        handle,
+        bytes,
+        offset,
+        Math.min(length - offset, MAX_TRANSFER_BYTES),
+        position + offset,
+      );
       if (count === 0)
-        throw new FileError(`${path}: ends at byte ${position + at}; it changed while it was read`);
-      at += count;
+        throw new FileError(`${path}: ends at byte ${position + offset}; it changed while it was read`);
+      offset += count;
     }
   } catch (cause) {
     throw fileError(path, "cannot be read", cause);
@@ -145,9 +151,9 @@ export async function writeAt(
   position: number,
 ): Promise<void> {
   try {
-    for (let at = 0; at < bytes.length; ) {
-      const length = Math.min(bytes.length - at, MAX_TRANSFER_BYTES);
-      at += await write(handle, bytes, at, length, position + at);
+    for (let offset = 0; offset < bytes.length; ) {
+      const length = Math.min(bytes.length - offset, MAX_TRANSFER_BYTES);
+      offset += await write(handle, bytes, offset, length, position + offset);
     }
   } catch (cause) {
     throw fileError(path, "cannot be written", cause);

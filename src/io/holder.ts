@@ -3,14 +3,14 @@ import type { Owned } from "../tensor/scope.js";
 
 /** Disposes of its tensors at the end of the block. */
 export class Holder {
-  readonly #held: Owned[] = [];
+  readonly #tensors: Owned[] = [];
 
   hold<T extends Owned>(value: T): T {
-    this.#held.push(value);
+    this.#tensors.push(value);
     return value;
   }
 
   [Symbol.dispose](): void {
-    for (const value of this.#held.splice(0)) value.dispose();
+    for (const value of this.#tensors.splice(0)) value.dispose();
   }
 }

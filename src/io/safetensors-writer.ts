@@ -71,9 +71,9 @@ export async function writeSafetensors(
   await replaceFile(path, async (handle) => {
     const coverage = new Coverage(path, tensors);
     await writeAt(path, handle, header, 0);
-    await body(async (name, bytes, at = 0) => {
-      const { begin } = coverage.add(name, bytes, at);
-      await writeAt(path, handle, bytes, header.length + begin + at);
+    await body(async (name, bytes, offset = 0) => {
+      const { begin } = coverage.add(name, bytes, offset);
+      await writeAt(path, handle, bytes, header.length + begin + offset);
     });
     coverage.requireComplete();
   });

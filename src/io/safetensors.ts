@@ -68,7 +68,7 @@ export class SafetensorsFile extends TensorSource {
    * of the tensor, `FileError` if the file cannot be read or was closed.
    */
   override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
-    return this.#read(this.#own(entry), ...rangeOf(this.path, entry, begin, end));
+    return this.#read(this.#requireOwnEntry(entry), ...rangeOf(this.path, entry, begin, end));
   }
 
   /**
@@ -76,13 +76,13 @@ export class SafetensorsFile extends TensorSource {
    * `FileError` as it does.
    */
   override async readInto(entry: TensorEntry, begin: number, into: Uint8Array): Promise<void> {
-    const [from, to] = rangeOf(this.path, this.#own(entry), begin, endOf(this.path, begin, into));
+    const [from, to] = rangeOf(this.path, this.#requireOwnEntry(entry), begin, endOf(this.path, begin, into));
     if (to - from <= WINDOW_BYTES / 4) into.set(await this.#read(entry, from, to));
     else await fillAt(this.path, this.#handle, this.#dataStart + entry.begin + from, into);
   }
 
-  #own(entry: TensorEntry): TensorEntry {
-    if (typeof entry === "object" && entry !== null && this.#table.made(entry)) return entry;
+  #requireOwnEntry(entry: TensorEntry): TensorEntry {
+    if (typeof entry === "object" && entry !== null && this.#table.owns(entry)) return entry;
     throw new ArgumentError(
       `${this.path}: read: entry is ${describe(entry)}, and none of this file; give what entry(name) gives`,
     );
@@ -98,8 +98,8 @@ export class SafetensorsFile extends TensorSource {
   }
 
   #windowOf(position: number, length: number): Window {
-    const own = this.#window;
-    if (own && position >= own.begin && position + length <= own.begin + WINDOW_BYTES) return own;
+    const window = this.#window;
+    if (window && position >= window.begin && position + length <= window.begin + WINDOW_BYTES) return window;
     const size = Math.min(WINDOW_BYTES, this.#size - position);
     this.#window = { begin: position, bytes: readAt(this.path, this.#handle, position, size) };
     return this.#window;

@@ -17,7 +17,7 @@ import {
   allMembers,
   type MemberBytes,
   makeQuantized,
-  memberPlaces,
+  memberTensors,
   readMembers,
   recipesOf,
 } from "./quantized/quantized-file.js";
@@ -81,10 +81,10 @@ export async function saveTensors(
 
 function requireOwnMetadata(metadata: Metadata): void {
   requireMetadata("saveTensors", metadata);
-  const taken = Object.keys(metadata).find((key) => key.startsWith(KEY_PREFIX));
-  if (taken === undefined) return;
+  const reserved = Object.keys(metadata).find((key) => key.startsWith(KEY_PREFIX));
+  if (reserved === undefined) return;
   throw new ArgumentError(
-    `saveTensors: metadata has ${JSON.stringify(taken)}; keys that begin with "${KEY_PREFIX}" are the library's: rename it`,
+    `saveTensors: metadata has ${JSON.stringify(reserved)}; keys that begin with "${KEY_PREFIX}" are the library's: rename it`,
   );
 }
 
@@ -120,7 +120,7 @@ function planOf(name: string, value: unknown): Part {
       throw new ArgumentError(
         `saveTensors: "${name}" has neither copy; quantize it with rowwise or columnwise usage`,
       );
-    const values = memberPlaces(name, value).map(({ tensor, ...plan }) => ({
+    const values = memberTensors(name, value).map(({ tensor, ...plan }) => ({
       ...plan,
       bytes: asBytes(tensor.dataSync()),
     }));
@@ -157,8 +157,8 @@ export async function loadTensors(
     const makers = await readAll(file, names && new Set(names));
     requireBackend("loadTensors", backend);
     const tensors = makeAll(file.path, backend, makers);
-    const own = Object.entries(file.metadata).filter(([key]) => !key.startsWith(KEY_PREFIX));
-    return { tensors, metadata: Object.fromEntries(own) };
+    const entries = Object.entries(file.metadata).filter(([key]) => !key.startsWith(KEY_PREFIX));
+    return { tensors, metadata: Object.fromEntries(entries) };
   } finally {
     await file.close();
   }
@@ -220,14 +220,14 @@ function makeAll(
 ): Map<string, NamedTensor> {
   const scope = new Scope();
   try {
-    const made = new Map<string, NamedTensor>();
+    const values = new Map<string, NamedTensor>();
     for (const [name, make] of makers)
-      made.set(
+      values.set(
         name,
         asFileErrors(`${path}: tensor "${name}"`, () => make(backend)),
       );
-    for (const value of made.values()) scope.keep<NamedTensor>(value);
-    return made;
+    for (const value of values.values()) scope.keep<NamedTensor>(value);
+    return values;
   } finally {
     scope.dispose();
   }

@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { planPieces } from "../../../src/cli/pieces.js";
 import { FileError } from "../../../src/errors.js";
 import type { TensorEntry, TensorPlan } from "../../../src/io/header/header.js";
-import { encodeHeader, leastHeaderBytes, planEntries } from "../../../src/io/header/header-write.js";
+import { encodeHeader, minHeaderBytes, planEntries } from "../../../src/io/header/header-write.js";
 import { MAX_HEADER_BYTES } from "../../../src/io/limits.js";
 import { TensorSource } from "../../../src/io/source.js";
 
@@ -38,7 +38,7 @@ describe("the pieces of an output", () => {
   ])("are planned until its header is too long: %s", async (_name, names, metadata) => {
     let planned = 0;
     const outputs = names.map((name): TensorPlan => ({ name, dtype: "U8", shape: [0] }));
-    const least = leastHeaderBytes(outputs, metadata);
+    const least = minHeaderBytes(outputs, metadata);
     const plan = (entry: TensorEntry) => {
       planned++;
       return { subject: entry.name, outputs, metadata, produce: async () => {} };
@@ -62,7 +62,7 @@ describe("the pieces of an output", () => {
       fc.property(plans, fc.dictionary(fc.string(), fc.string()), (tensors, metadata) => {
         fc.pre(tensors.every(({ name }) => name !== "__metadata__"));
         const header = encodeHeader("out", planEntries("out", tensors as TensorPlan[]).values(), metadata);
-        const least = leastHeaderBytes(tensors as TensorPlan[], metadata);
+        const least = minHeaderBytes(tensors as TensorPlan[], metadata);
         // the 8 bytes of the header's length outweigh the comma that the last entry lacks
         expect(least).toBeLessThanOrEqual(header.length);
         expect(least).toBeGreaterThanOrEqual(48 * tensors.length);

@@ -251,18 +251,18 @@ describe("packed values", () => {
         const writer = new PackedWriter();
         const starts = values.map((each) => {
           const { length } = writer;
-          if (typeof each === "string") writer.text(each);
+          if (typeof each === "string") writer.string(each);
           else writer.number(each);
           return length;
         });
         const reader = writer.end();
         for (const each of values)
-          expect(typeof each === "string" ? reader.text() : reader.number()).toBe(each);
+          expect(typeof each === "string" ? reader.string() : reader.number()).toBe(each);
         for (const [i, each] of values.entries()) {
-          reader.at = starts[i]!;
-          if (typeof each === "string") reader.skipText();
+          reader.position = starts[i]!;
+          if (typeof each === "string") reader.skipString();
           else reader.number();
-          expect(reader.at).toBe(starts[i + 1] ?? writer.length);
+          expect(reader.position).toBe(starts[i + 1] ?? writer.length);
         }
       }),
     );

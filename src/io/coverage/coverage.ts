@@ -7,7 +7,7 @@ import { Spans } from "./spans.js";
 
 /** Checks that each byte of the planned tensors is given once. */
 export class Coverage {
-  readonly #given = new Map<string, Spans>();
+  readonly #written = new Map<string, Spans>();
 
   constructor(
     private readonly path: string,
@@ -18,21 +18,21 @@ export class Coverage {
    * Notes that `bytes` were given for bytes of a tensor from `at` on, and returns the tensor. Throws `ArgumentError` for what is
    * neither bytes nor an offset, `FileError` for bytes that were not planned or were given before.
    */
-  add(name: string, bytes: Uint8Array, at: number): TensorEntry {
+  add(name: string, bytes: Uint8Array, offset: number): TensorEntry {
     const entry = this.tensors.get(name);
-    if (kindOf(bytes) !== "Uint8Array" || !Number.isSafeInteger(at) || at < 0)
+    if (kindOf(bytes) !== "Uint8Array" || !Number.isSafeInteger(offset) || offset < 0)
       throw new ArgumentError(
-        `writeSafetensors: put(${JSON.stringify(name)}) was given ${describe(bytes)} and ${describe(at)}; a Uint8Array, and from which byte of the tensor on, are needed`,
+        `writeSafetensors: put(${JSON.stringify(name)}) was given ${describe(bytes)} and ${describe(offset)}; a Uint8Array, and from which byte of the tensor on, are needed`,
       );
     if (!entry) throw new FileError(`${this.path}: tensor "${name}" was not planned`);
     const size = entry.end - entry.begin;
-    if (at + bytes.length > size)
+    if (offset + bytes.length > size)
       throw new FileError(`${this.path}: tensor "${name}": more than its ${size} bytes were given`);
-    const given = this.#given.get(name) ?? new Spans();
-    this.#given.set(name, given);
-    if (!given.add(at, at + bytes.length))
+    const spans = this.#written.get(name) ?? new Spans();
+    this.#written.set(name, spans);
+    if (!spans.add(offset, offset + bytes.length))
       throw new FileError(
-        `${this.path}: tensor "${name}": some of bytes [${at}, ${at + bytes.length}) were given before; put each byte once`,
+        `${this.path}: tensor "${name}": some of bytes [${offset}, ${offset + bytes.length}) were given before; put each byte once`,
       );
     return entry;
   }
@@ -40,7 +40,7 @@ export class Coverage {
   /** Throws `FileError` unless all bytes were given. */
   requireComplete(): void {
     for (const { name, begin, end } of this.tensors.values()) {
-      const missing = end - begin - (this.#given.get(name)?.size ?? 0);
+      const missing = end - begin - (this.#written.get(name)?.size ?? 0);
       if (missing > 0) throw new FileError(`${this.path}: tensor "${name}": ${missing} bytes were not given`);
     }
   }

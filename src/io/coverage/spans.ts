@@ -9,14 +9,14 @@ export class Spans {
   add(begin: number, end: number): boolean {
     if (begin === end) return true;
     // most spans are added after the last one
-    let at = this.#edges.length;
-    while (at > 0 && this.#edge(at - 1) > begin) at--;
+    let index = this.#edges.length;
+    while (index > 0 && this.#edge(index - 1) > begin) index--;
     // if the number of edges before `begin` is odd, `begin` lies inside a span
-    if (at % 2 === 1 || this.#edge(at) < end) return false;
-    const joinsBefore = at > 0 && this.#edges[at - 1] === begin;
-    const joinsAfter = this.#edges[at] === end;
+    if (index % 2 === 1 || this.#edge(index) < end) return false;
+    const joinsBefore = index > 0 && this.#edges[index - 1] === begin;
+    const joinsAfter = this.#edges[index] === end;
     this.#edges.splice(
-      joinsBefore ? at - 1 : at,
+      joinsBefore ? index - 1 : index,
       Number(joinsBefore) + Number(joinsAfter),
       ...(joinsBefore ? [] : [begin]),
       ...(joinsAfter ? [] : [end]),
@@ -29,7 +29,7 @@ export class Spans {
     return this.#edges.reduce((sum, edge, i) => (i % 2 === 0 ? sum - edge : sum + edge), 0);
   }
 
-  #edge(at: number): number {
-    return this.#edges[at] ?? Infinity;
+  #edge(index: number): number {
+    return this.#edges[index] ?? Infinity;
   }
 }

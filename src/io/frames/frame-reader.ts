@@ -39,21 +39,21 @@ export class FrameReader {
     return frame;
   }
 
-  #truncated(what: string, wanted: number, got: number): FileError {
-    return new FileError(`${this.name}: ended after ${got} of the ${wanted} bytes of ${what}`);
+  #truncated(part: string, expected: number, received: number): FileError {
+    return new FileError(`${this.name}: ended after ${received} of the ${expected} bytes of ${part}`);
   }
 
   /** The next `count` bytes, or fewer where the stream ends before. They are a copy. */
   async #take(count: number): Promise<Uint8Array> {
     let bytes: Uint8Array = new Uint8Array(Math.min(count, STEP_BYTES));
-    for (let at = 0; at < count; ) {
-      if (this.#rest.length === 0 && !(await this.#refill())) return bytes.subarray(0, at);
-      const part = this.#rest.subarray(0, count - at);
-      if (at + part.length > bytes.length)
+    for (let offset = 0; offset < count; ) {
+      if (this.#rest.length === 0 && !(await this.#refill())) return bytes.subarray(0, offset);
+      const part = this.#rest.subarray(0, count - offset);
+      if (offset + part.length > bytes.length)
         bytes = grown(bytes, Math.min(count, 2 * bytes.length + part.length));
-      bytes.set(part, at);
+      bytes.set(part, offset);
       this.#rest = this.#rest.subarray(part.length);
-      at += part.length;
+      offset += part.length;
     }
     return bytes;
   }

@@ -27,9 +27,9 @@ export function encodeFrame(
 ): readonly Uint8Array[] {
   const entries = planEntries(name, tensors);
   const header = encodeHeader(name, entries.values(), metadata);
-  const given = new Map(tensors.map((tensor) => [tensor.name, tensor.bytes]));
+  const bytesByName = new Map(tensors.map((tensor) => [tensor.name, tensor.bytes]));
   const data = Array.from(entries.values(), (entry) => {
-    const bytes = given.get(entry.name) as Uint8Array;
+    const bytes = bytesByName.get(entry.name) as Uint8Array;
     if (bytes.length === entry.end - entry.begin) return bytes;
     throw new FileError(
       `${name}: tensor "${entry.name}": ${entry.dtype} [${entry.shape}] needs ${entry.end - entry.begin} bytes; ${bytes.length} were given`,
@@ -73,12 +73,12 @@ export class Frame extends TensorSource {
    */
   part(path: string): TensorSource {
     const prefix = `${path}/`;
-    const own = <T>(entries: Iterable<[string, T]>): [string, T][] =>
+    const entriesBelow = <T>(entries: Iterable<[string, T]>): [string, T][] =>
       Array.from(entries).flatMap(([name, value]) =>
         name.startsWith(prefix) ? [[name.slice(prefix.length), value] as [string, T]] : [],
       );
-    const tensors = new Map(own(this.tensors).map(([name, entry]) => [name, { ...entry, name }]));
-    const metadata = Object.fromEntries(own(Object.entries(this.metadata)));
+    const tensors = new Map(entriesBelow(this.tensors).map(([name, entry]) => [name, { ...entry, name }]));
+    const metadata = Object.fromEntries(entriesBelow(Object.entries(this.metadata)));
     if (tensors.size === 0)
       throw new FileError(
         `${this.path}: no tensor has a name that begins with "${prefix}", so there is no such file`,

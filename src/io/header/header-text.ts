@@ -20,7 +20,7 @@ const closes = (byte: number): boolean => (byte | 0x20) === 0x7d;
 export function* headerPieces(
   file: string,
   bytes: Uint8Array,
-  least: number = PIECE_BYTES,
+  minBytes: number = PIECE_BYTES,
 ): Generator<string, undefined> {
   const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   const decoded = (from: number, to: number): string => {
@@ -33,7 +33,7 @@ export function* headerPieces(
     }
   };
   let from = 0;
-  for (const to of cuts(bytes, least)) {
+  for (const to of cuts(bytes, minBytes)) {
     const text = decoded(from, to);
     if (from === 0 && !text.startsWith("{"))
       throw new FileError(
@@ -45,16 +45,16 @@ export function* headerPieces(
 }
 
 /** The positions where pieces end. For invalid JSON they are arbitrary; the parser then reports the error. */
-function* cuts(bytes: Uint8Array, least: number): Generator<number, undefined> {
+function* cuts(bytes: Uint8Array, minBytes: number): Generator<number, undefined> {
   let depth = 0;
   let from = 0;
-  for (let at = 0; at < bytes.length; at++) {
-    const byte = bytes[at] ?? 0;
-    if (byte === BYTE.quote) at = stringEnd(bytes, at);
+  for (let position = 0; position < bytes.length; position++) {
+    const byte = bytes[position] ?? 0;
+    if (byte === BYTE.quote) position = stringEnd(bytes, position);
     else if (opens(byte)) depth++;
     else if (closes(byte)) depth--;
-    else if (byte === BYTE.comma && depth === 1 && at - from >= least) {
-      from = at + 1;
+    else if (byte === BYTE.comma && depth === 1 && position - from >= minBytes) {
+      from = position + 1;
       yield from;
     }
   }
@@ -63,7 +63,8 @@ function* cuts(bytes: Uint8Array, least: number): Generator<number, undefined> {
 
 /** Returns the position of the quote that ends the string which begins at `begin`. */
 function stringEnd(bytes: Uint8Array, begin: number): number {
-  let at = begin + 1;
-  for (; at < bytes.length && bytes[at] !== BYTE.quote; at++) if (bytes[at] === BYTE.backslash) at++;
-  return at;
+  let position = begin + 1;
+  for (; position < bytes.length && bytes[position] !== BYTE.quote; position++)
+    if (bytes[position] === BYTE.backslash) position++;
+  return position;
 }

@@ -11,17 +11,17 @@ const HEADER_PART = 1 << 20;
 /** The offset of each tensor in the file. Tensors with wider elements come first, so that all are aligned. */
 export function planEntries(file: string, plans: readonly TensorPlan[]): ReadonlyMap<string, TensorEntry> {
   const tensors = new Map<string, TensorEntry>();
-  let at = 0;
+  let offset = 0;
   for (const { name, dtype, shape } of plans.toSorted(widerFirst)) {
     const fail = (why: string): FileError => new FileError(`${file}: tensor "${name}": ${why}`);
     if (name === METADATA || tensors.has(name)) throw fail("the name is taken; a file has each name once");
     if (!shape.every(isSize)) throw fail(`shape [${shape}] is not a list of sizes from 0`);
     const size = fileBytes(dtype, shape);
-    if (!Number.isSafeInteger(elementCount(shape)) || at + size > Number.MAX_SAFE_INTEGER)
+    if (!Number.isSafeInteger(elementCount(shape)) || offset + size > Number.MAX_SAFE_INTEGER)
       throw fail(`${dtype} [${shape}] needs ${size} bytes, more than a file can have`);
     if (!Number.isInteger(size)) throw fail(`${dtype} [${shape}] does not fill whole bytes; pad it`);
-    tensors.set(name, { name, dtype, shape, begin: at, end: at + size });
-    at += size;
+    tensors.set(name, { name, dtype, shape, begin: offset, end: offset + size });
+    offset += size;
   }
   return tensors;
 }
@@ -34,7 +34,7 @@ function widerFirst(a: TensorPlan, b: TensorPlan): number {
 const ENTRY_BYTES = `"":{"dtype":"","shape":[],"data_offsets":[0,0]},`.length;
 
 /** Returns a number of bytes that the header of these tensors and metadata needs at least. It takes much less time to count. */
-export function leastHeaderBytes(tensors: readonly TensorPlan[], metadata: Metadata): number {
+export function minHeaderBytes(tensors: readonly TensorPlan[], metadata: Metadata): number {
   let bytes = 0;
   for (const { name } of tensors) bytes += ENTRY_BYTES + name.length;
   for (const [key, value] of Object.entries(metadata)) bytes += `"":"",`.length + key.length + value.length;
@@ -98,10 +98,10 @@ class HeaderBytes {
     this.add(" ".repeat(padding(this.#length)));
     this.#flush();
     const bytes = new Uint8Array(8 + this.#length);
-    let at = 0;
+    let offset = 0;
     for (const part of this.#parts) {
-      bytes.set(part, at);
-      at += part.length;
+      bytes.set(part, offset);
+      offset += part.length;
     }
     new DataView(bytes.buffer).setBigUint64(0, BigInt(this.#length), true);
     return bytes;

@@ -87,19 +87,19 @@ function parseEntry(file: string, name: string, value: unknown): TensorEntry {
 /** Checks that the tensors cover the data exactly once: no overlap, no gap, nothing beyond the end. */
 function requireContiguous(file: string, tensors: TensorTable, dataBytes: number): void {
   const { begins, ends } = tensors.spans();
-  let at = 0;
+  let offset = 0;
   for (const index of inOrder(begins, ends)) {
     const [begin = 0, end = 0] = [begins[index], ends[index]];
     const fail = (why: string): FileError =>
       new FileError(`${file}: tensor "${tensors.name(index)}": data_offsets [${begin}, ${end}] ${why}`);
-    if (begin < at) throw fail(`overlap the tensor before, which ends at ${at}`);
-    if (begin > at) throw fail(`leave a hole; the data before end at ${at}`);
+    if (begin < offset) throw fail(`overlap the tensor before, which ends at ${offset}`);
+    if (begin > offset) throw fail(`leave a hole; the data before end at ${offset}`);
     if (end > dataBytes)
       throw fail(`reach beyond the file, which has ${dataBytes} bytes of data; it is truncated`);
-    at = end;
+    offset = end;
   }
-  if (at !== dataBytes)
-    throw new FileError(`${file}: ${dataBytes - at} bytes follow the last tensor; none may`);
+  if (offset !== dataBytes)
+    throw new FileError(`${file}: ${dataBytes - offset} bytes follow the last tensor; none may`);
 }
 
 /** The numbers of the spans by ascending begin, then end. */

@@ -13,7 +13,7 @@ export class NameIndex {
   /** Each slot holds an index plus 1, or 0 if it is empty. */
   readonly #slots: Uint32Array;
   readonly #shift: number;
-  readonly #at = randomResidue();
+  readonly #base = randomResidue();
 
   /** Creates a table for `count` names. `nameOf` returns the name of an index. */
   constructor(
@@ -27,8 +27,8 @@ export class NameIndex {
 
   /** Returns the index of a name, or undefined if the name is unknown. */
   find(name: string): number | undefined {
-    const found = this.#slots[this.#slot(name)] ?? 0;
-    return found === 0 ? undefined : found - 1;
+    const slotValue = this.#slots[this.#slot(name)] ?? 0;
+    return slotValue === 0 ? undefined : slotValue - 1;
   }
 
   /** Adds an index under its name. Returns false if the name is already in use. */
@@ -43,15 +43,15 @@ export class NameIndex {
   #slot(name: string): number {
     const mask = this.#slots.length - 1;
     for (let slot = this.#home(name); ; slot = (slot + 1) & mask) {
-      const found = this.#slots[slot] ?? 0;
-      if (found === 0 || this.nameOf(found - 1) === name) return slot;
+      const slotValue = this.#slots[slot] ?? 0;
+      if (slotValue === 0 || this.nameOf(slotValue - 1) === name) return slot;
     }
   }
 
   #home(name: string): number {
     let hash = 1;
     for (let i = 0; i < name.length; i++) {
-      const product = hash * this.#at + name.charCodeAt(i);
+      const product = hash * this.#base + name.charCodeAt(i);
       hash = product - Math.floor(product / PRIME) * PRIME;
     }
     return Math.imul(hash, GOLDEN_RATIO) >>> this.#shift;

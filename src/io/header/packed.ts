@@ -22,14 +22,14 @@ export class PackedWriter {
   }
 
   /** Writes a text, which may contain unpaired surrogates: one byte per UTF-16 code unit if all are ASCII, else two. */
-  text(text: string): void {
-    const wide = isWide(text);
-    const size = wide ? 2 * text.length : text.length;
+  string(string: string): void {
+    const wide = isWide(string);
+    const size = wide ? 2 * string.length : string.length;
     this.number(2 * size + (wide ? 1 : 0));
     this.#reserve(size);
-    const place = this.#bytes.subarray(this.#length, this.#length + size);
-    if (wide) writeUnits(text, place);
-    else ENCODER.encodeInto(text, place);
+    const target = this.#bytes.subarray(this.#length, this.#length + size);
+    if (wide) writeUnits(string, target);
+    else ENCODER.encodeInto(string, target);
     this.#length += size;
   }
 
@@ -49,35 +49,35 @@ export class PackedWriter {
 /** Reads values. It can start at any value, and must read the kinds of values that were written. */
 export class PackedReader {
   /** The position of the next value. */
-  at = 0;
+  position = 0;
 
   constructor(private readonly bytes: Uint8Array) {}
 
   number(): number {
     let value = 0;
     for (let unit = 1; ; unit *= 128) {
-      const byte = this.bytes[this.at++] ?? 0;
+      const byte = this.bytes[this.position++] ?? 0;
       if (byte < 128) return value + byte * unit;
       value += (byte - 128) * unit;
     }
   }
 
-  text(): string {
+  string(): string {
     const [begin, wide] = this.#span();
-    const bytes = this.bytes.subarray(begin, this.at);
+    const bytes = this.bytes.subarray(begin, this.position);
     return wide ? readUnits(bytes) : DECODER.decode(bytes);
   }
 
   /** Skips a text. */
-  skipText(): void {
+  skipString(): void {
     this.#span();
   }
 
   /** Reads the length of a text and skips the text. Returns where it begins, and whether its code units have two bytes. */
   #span(): readonly [number, boolean] {
     const head = this.number();
-    const begin = this.at;
-    this.at += Math.floor(head / 2);
+    const begin = this.position;
+    this.position += Math.floor(head / 2);
     return [begin, head % 2 === 1];
   }
 }
@@ -88,10 +88,10 @@ function isWide(text: string): boolean {
 }
 
 /** Writes code units, the low byte first. */
-function writeUnits(text: string, place: Uint8Array): void {
+function writeUnits(text: string, target: Uint8Array): void {
   for (let i = 0; i < text.length; i++) {
-    place[2 * i] = text.charCodeAt(i) & 0xff;
-    place[2 * i + 1] = text.charCodeAt(i) >> 8;
+    target[2 * i] = text.charCodeAt(i) & 0xff;
+    target[2 * i + 1] = text.charCodeAt(i) >> 8;
   }
 }
 

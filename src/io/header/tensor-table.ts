@@ -19,7 +19,7 @@ export class TensorTableWriter {
 
   add({ name, dtype, shape, begin }: Omit<TensorEntry, "end">): void {
     this.#starts.push(this.#records.length);
-    this.#records.text(name);
+    this.#records.string(name);
     this.#records.number(begin);
     this.#records.number(CODES.get(dtype) ?? 0);
     this.#records.number(shape.length);
@@ -81,13 +81,13 @@ export class TensorTable implements ReadonlyMap<string, TensorEntry> {
   }
 
   /** Whether this table created the entry. */
-  made(entry: object): boolean {
+  owns(entry: object): boolean {
     return TableEntry.isOf(this, entry);
   }
 
   /** Returns the name of the tensor with an index. Indices count from 0 in the order of the header. */
   name(index: number): string {
-    return this.#record(index).text();
+    return this.#record(index).string();
   }
 
   /** Returns where the bytes of each tensor begin and end, by index. */
@@ -96,7 +96,7 @@ export class TensorTable implements ReadonlyMap<string, TensorEntry> {
     const ends = new Float64Array(this.size);
     for (let index = 0; index < this.size; index++) {
       const record = this.#record(index);
-      record.skipText();
+      record.skipString();
       const begin = record.number();
       begins[index] = begin;
       ends[index] = begin + fileBytes(...typeOf(record));
@@ -121,10 +121,10 @@ export class TensorTable implements ReadonlyMap<string, TensorEntry> {
   }
 
   forEach(
-    told: (entry: TensorEntry, name: string, table: ReadonlyMap<string, TensorEntry>) => void,
+    callback: (entry: TensorEntry, name: string, table: ReadonlyMap<string, TensorEntry>) => void,
     self?: unknown,
   ): void {
-    for (const entry of this.values()) told.call(self, entry, entry.name, this);
+    for (const entry of this.values()) callback.call(self, entry, entry.name, this);
   }
 
   /** Makes `console.log` print the table like a `Map`. */
@@ -138,13 +138,13 @@ export class TensorTable implements ReadonlyMap<string, TensorEntry> {
   }
 
   #record(index: number): PackedReader {
-    this.#records.at = this.#starts[index] ?? 0;
+    this.#records.position = this.#starts[index] ?? 0;
     return this.#records;
   }
 
   #entry(index: number): TensorEntry {
     const record = this.#record(index);
-    const name = record.text();
+    const name = record.string();
     const begin = record.number();
     return new TableEntry(this, name, ...typeOf(record), begin);
   }

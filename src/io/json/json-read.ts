@@ -203,10 +203,12 @@ class JsonReader {
   }
 
   #invalid(): JsonError {
-    const what = this.text[this.#at];
-    const found =
-      what === undefined ? "ends too soon" : `has ${JSON.stringify(what)} at ${this.#before + this.#at}`;
-    return new JsonError(`is not valid JSON: it ${found}`);
+    const character = this.text[this.#at];
+    const problem =
+      character === undefined
+        ? "ends too soon"
+        : `has ${JSON.stringify(character)} at ${this.#before + this.#at}`;
+    return new JsonError(`is not valid JSON: it ${problem}`);
   }
 }
 

@@ -62,12 +62,12 @@ export function allMembers(name: string, recipe: Recipe): readonly Member[] {
 }
 
 /** A tensor, and its description in the file. */
-export interface TensorPlace extends TensorPlan {
+export interface FileTensor extends TensorPlan {
   readonly tensor: Tensor;
 }
 
 /** The tensors of `value` in the file, under the name `name`. */
-export function memberPlaces(name: string, value: QuantizedTensor): readonly TensorPlace[] {
+export function memberTensors(name: string, value: QuantizedTensor): readonly FileTensor[] {
   return allMembers(name, recipeOf(value)).flatMap(({ field, direction, plan }) => {
     const tensor = value.copy(direction)[field];
     return tensor ? [{ ...plan, tensor }] : [];
@@ -138,9 +138,9 @@ export async function readQuantized(
   direction: Direction,
 ): Promise<QuantizedTensor> {
   const bytes = await readMembers(file, name, recipe, [direction]);
-  const made = makeQuantized(backend, bytes, recipe);
-  for (const member of made.members) holder.hold(member);
-  return made;
+  const value = makeQuantized(backend, bytes, recipe);
+  for (const member of value.members) holder.hold(member);
+  return value;
 }
 
 /** A tensor of a quantized tensor, with its bytes. */
@@ -175,8 +175,8 @@ export function makeQuantized(
   const scope = new Scope();
   try {
     const copies: Partial<Record<Direction, Partial<Record<keyof CopyTensors, Tensor>>>> = {};
-    for (const { field, direction, bytes, shape: own, dtype: type } of members) {
-      copies[direction] = { ...copies[direction], [field]: fromBytes(backend, bytes, own, type) };
+    for (const { field, direction, bytes, shape: memberShape, dtype: type } of members) {
+      copies[direction] = { ...copies[direction], [field]: fromBytes(backend, bytes, memberShape, type) };
     }
     const fields = { spec, shape, dtype, scaleLayout, ops: new FileQuantizer(spec, {}) };
     return scope.keep(new QuantizedTensor({ ...fields, ...(copies as Record<Direction, CopyTensors>) }));

@@ -39,16 +39,16 @@ class Reader {
   constructor(private readonly fields: Fields) {}
 
   /** The value if `isRight` accepts it, or undefined if it is absent. */
-  optional<T>(key: string, isRight: (value: unknown) => value is T, what: string): T | undefined {
+  optional<T>(key: string, isRight: (value: unknown) => value is T, requirement: string): T | undefined {
     const value = this.fields?.[key];
     if (value === undefined || isRight(value)) return value;
-    throw new ArgumentError(`${key} is ${shownJson(value)}; ${what} is needed`);
+    throw new ArgumentError(`${key} is ${shownJson(value)}; ${requirement} is needed`);
   }
 
-  required<T>(key: string, isRight: (value: unknown) => value is T, what: string): T {
-    const value = this.optional(key, isRight, what);
+  required<T>(key: string, isRight: (value: unknown) => value is T, requirement: string): T {
+    const value = this.optional(key, isRight, requirement);
     if (value !== undefined) return value;
-    throw new ArgumentError(`${key} is absent; ${what} is needed`);
+    throw new ArgumentError(`${key} is absent; ${requirement} is needed`);
   }
 
   /** Returns the result of `parse` for a field that must be a string. */
@@ -96,8 +96,8 @@ function recipeOf(fields: Fields): Recipe {
 /** Returns a parser for one of a few names. */
 function oneOf<const T extends string>(names: readonly T[]): (text: string) => T {
   return (text) => {
-    const found = names.find((name) => name === text);
-    if (found !== undefined) return found;
+    const match = names.find((name) => name === text);
+    if (match !== undefined) return match;
     throw new ArgumentError(`${shownJson(text)} is not one of ${names.join(", ")}`);
   };
 }

@@ -20,18 +20,18 @@ export interface Target {
  */
 export async function targetOf(path: string): Promise<Target> {
   const fail = (cause: unknown): FileError => fileError(path, "cannot be written", cause);
-  let at = resolve(path);
+  let current = resolve(path);
   for (let links = 0; links < MAX_LINKS; links++) {
-    const folder = await realpath(dirname(at)).catch((cause: unknown) => {
+    const folder = await realpath(dirname(current)).catch((cause: unknown) => {
       throw fail(cause);
     });
-    const file = join(folder, basename(at));
+    const file = join(folder, basename(current));
     const there = await lstat(file).catch((cause: unknown) => {
       if (codeOf(cause) === "ENOENT") return undefined;
       throw fail(cause);
     });
     if (there?.isSymbolicLink()) {
-      at = resolve(folder, await readlink(file));
+      current = resolve(folder, await readlink(file));
       continue;
     }
     if (!there) return { path: file };

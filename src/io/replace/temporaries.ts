@@ -17,8 +17,8 @@ type Listener = (unfinished: boolean, path: string) => void;
 let listener: Listener = () => {};
 
 /** Calls `told` with `true` before an unfinished file is created, and with `false` after it was renamed or removed. */
-export function watchTemporaries(told: Listener): void {
-  listener = told;
+export function watchTemporaries(newListener: Listener): void {
+  listener = newListener;
 }
 
 /** Removes all unfinished files synchronously, for code that is about to end the process. */

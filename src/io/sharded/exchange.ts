@@ -5,26 +5,26 @@ import { tensor } from "../../ops/create.js";
 import { Holder } from "../holder.js";
 
 /** Sends a value to all ranks as JSON, and returns the values of all ranks. */
-async function exchange<T>(group: ProcessGroup, own: T): Promise<readonly T[]> {
-  const bytes = new TextEncoder().encode(JSON.stringify(own));
+async function exchange<T>(group: ProcessGroup, value: T): Promise<readonly T[]> {
+  const bytes = new TextEncoder().encode(JSON.stringify(value));
   using holder = new Holder();
   const { backend } = group;
   const length = holder.hold(tensor(backend, Int32Array.of(bytes.length), [1], "i32"));
   const lengths = [...(await holder.hold(group.allGather(length)).data())];
-  const text = holder.hold(tensor(backend, bytes, [bytes.length], "u8"));
-  const all = await holder.hold(group.allGather(text, { rows: lengths })).data();
-  let at = 0;
+  const message = holder.hold(tensor(backend, bytes, [bytes.length], "u8"));
+  const all = await holder.hold(group.allGather(message, { rows: lengths })).data();
+  let offset = 0;
   return lengths.map((count) => {
-    const part = all.slice(at, at + count);
-    at += count;
+    const part = all.slice(offset, offset + count);
+    offset += count;
     return JSON.parse(new TextDecoder().decode(part)) as T;
   });
 }
 
 /** The result of a rank: what it sends to the others, and what it keeps. */
-export interface Done<T, K> {
-  readonly told: T;
-  readonly kept: K;
+export interface RankResult<T, K> {
+  readonly sent: T;
+  readonly local: K;
 }
 
 /**
@@ -32,13 +32,13 @@ export interface Done<T, K> {
  * that rank throws the error of its body, the others a `FileError` that names the rank. Before that, every rank runs `undo`. It
  * does not run if the group fails, because a rank cannot know then whether the others continue.
  */
-export async function together<T, K>(
+export async function onAllRanks<T, K>(
   group: ProcessGroup,
-  what: string,
-  body: () => Promise<Done<T, K>>,
+  folder: string,
+  body: () => Promise<RankResult<T, K>>,
   undo: () => Promise<void> = async () => {},
-): Promise<{ readonly told: readonly T[]; readonly kept: K }> {
-  let done: Done<T, K> | undefined;
+): Promise<{ readonly sent: readonly T[]; readonly local: K }> {
+  let done: RankResult<T, K> | undefined;
   let failure: unknown;
   try {
     done = await body();
@@ -47,21 +47,21 @@ export async function together<T, K>(
     if (error instanceof DistributedError) throw error;
     failure = error;
   }
-  const said = done ? { told: done.told } : { failure: messageOf(failure) };
-  const all = await exchange<{ readonly told?: T; readonly failure?: string }>(group, said);
+  const report = done ? { sent: done.sent } : { failure: messageOf(failure) };
+  const all = await exchange<{ readonly sent?: T; readonly failure?: string }>(group, report);
   const rank = all.findIndex((each) => each.failure !== undefined);
-  if (done && rank < 0) return { told: all.map(({ told }) => told as T), kept: done.kept };
+  if (done && rank < 0) return { sent: all.map(({ sent }) => sent as T), local: done.local };
   await undo();
-  throw done ? new FileError(`${what}: rank ${rank} failed: ${all[rank]?.failure}`) : failure;
+  throw done ? new FileError(`${folder}: rank ${rank} failed: ${all[rank]?.failure}`) : failure;
 }
 
 /** Runs `body` on every rank as `together` does, and returns after it has succeeded on all of them. */
-export async function allSucceed(
+export async function succeedOnAllRanks(
   group: ProcessGroup,
-  what: string,
+  folder: string,
   body: () => Promise<void>,
   undo?: () => Promise<void>,
 ): Promise<void> {
-  const done = async () => ({ told: null, kept: await body() });
-  await together(group, what, done, undo);
+  const done = async () => ({ sent: null, local: await body() });
+  await onAllRanks(group, folder, done, undo);
 }

@@ -35,7 +35,7 @@ import { digestOf } from "./local.js";
 /** The name of the index in the folder of a checkpoint. */
 const INDEX_NAME = "checkpoint.index.json";
 /** The kind of the temporary names under which indexes are written. */
-const KIND = "index-";
+const INDEX_KIND = "index-";
 const VERSION = 1;
 /** The name of a folder with the files of a save. */
 const GENERATION = /^generation-[0-9a-f]{24}$/;
@@ -85,8 +85,8 @@ export interface ShardedIndex {
   readonly extra?: unknown;
 }
 
-const matching = (pattern: RegExp, what: string) =>
-  domain((value) => typeof value === "string" && pattern.test(value), what);
+const matching = (pattern: RegExp, requirement: string) =>
+  domain((value) => typeof value === "string" && pattern.test(value), requirement);
 const hash = matching(/^[0-9a-f]{64}$/, "a SHA-256");
 const word = domain(isWordText, "an integer of 64 bits");
 const record = domain(isObject, "an object");
@@ -126,9 +126,11 @@ export function requireWholeTensor(user: string, { shape, parts }: StoredTensor)
     for (const b of all.slice(i + 1))
       if (sameOrApart(user, a, b)) throw new ArgumentError(`${user}: a part is given twice`);
   const size = all.reduce((sum, part) => sum + sizeOfPart(part), 0);
-  const whole = sizeOfPart(wholePart(shape));
-  if (size !== whole)
-    throw new ArgumentError(`${user}: the parts of all ranks have ${size} elements; [${shape}] has ${whole}`);
+  const fullSize = sizeOfPart(wholePart(shape));
+  if (size !== fullSize)
+    throw new ArgumentError(
+      `${user}: the parts of all ranks have ${size} elements; [${shape}] has ${fullSize}`,
+    );
 }
 
 /** Returns the path of the folder that contains the files of a save. */
@@ -141,8 +143,8 @@ export function shardPath(
   index: Pick<ShardedIndex, "generation" | "ranks">,
   rank: number,
 ): string {
-  const [own, all] = [rank, index.ranks].map((each) => String(each).padStart(5, "0"));
-  return join(generationFolder(folder, index), `rank-${own}-of-${all}.safetensors`);
+  const [rankDigits, rankCount] = [rank, index.ranks].map((each) => String(each).padStart(5, "0"));
+  return join(generationFolder(folder, index), `rank-${rankDigits}-of-${rankCount}.safetensors`);
 }
 
 /** Returns the text of an index. Throws `ArgumentError` for an `extra` that JSON would change. */
@@ -156,11 +158,11 @@ export function indexText(index: Omit<ShardedIndex, "version">): string {
 export async function writeIndex(folder: string, text: string): Promise<void> {
   const path = join(folder, INDEX_NAME);
   const bytes = new TextEncoder().encode(text);
-  await replaceFile(path, (handle) => writeAt(path, handle, bytes, 0), KIND);
+  await replaceFile(path, (handle) => writeAt(path, handle, bytes, 0), INDEX_KIND);
 }
 
 /** Whether only saves of sharded checkpoints give this name to a folder or file: to files of ranks, or to an unfinished index. */
-export const isOfSave = (name: string): boolean => GENERATION.test(name) || isTemporary(name, KIND);
+export const isSaveName = (name: string): boolean => GENERATION.test(name) || isTemporary(name, INDEX_KIND);
 
 /** Reads an index and its digest. Throws `FileError` if there is none, or if it is damaged or of another version. */
 export async function readIndex(

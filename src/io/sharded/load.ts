@@ -5,11 +5,11 @@ import { boolean, optionsOf } from "../../options.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { scaleNames, scalesFrom } from "../checkpoint-scales.js";
 import { requirePath } from "../files.js";
-import { dividedAnew } from "./divided-anew.js";
-import { together } from "./exchange.js";
+import { onAllRanks } from "./exchange.js";
 import { readIndex, type ShardedIndex } from "./index-file.js";
 import { type LocalTensor, localTensors, SHARDED_STATE, type ShardedState } from "./local.js";
 import { ShardFiles } from "./read.js";
+import { redivide } from "./redivide.js";
 
 /** Options of `loadShardedCheckpoint`: this rank's part of the run. */
 export interface LoadedShardedState extends ShardedState {
@@ -39,49 +39,49 @@ export async function loadShardedCheckpoint(folder: string, state: LoadedSharded
   const ownState = checkLoaded(user, state);
   const { group } = ownState;
   await group.barrier();
-  const { told, kept } = await together(group, folder, async () => {
-    const read = await prepared(user, folder, ownState);
-    return { told: { sha256: read.sha256, names: read.names }, kept: read };
+  const { sent, local } = await onAllRanks(group, folder, async () => {
+    const read = await prepare(user, folder, ownState);
+    return { sent: { sha256: read.sha256, names: read.names }, local: read };
   });
-  requireSame(folder, told);
-  requirePlaces(folder, kept.index, told, ownState.optimizer !== undefined);
-  kept.apply();
+  requireSame(folder, sent);
+  requireNeeded(folder, local.index, sent, ownState.optimizer !== undefined);
+  local.apply();
   await group.barrier();
-  return kept.index.extra;
+  return local.index.extra;
 }
 
 /** Reads and checks everything that this rank needs. Nothing changes until `apply` of the result is called. */
-async function prepared(user: string, folder: string, state: LoadedShardedState) {
+async function prepare(user: string, folder: string, state: LoadedShardedState) {
   const { module, optimizer, group, nameOf = (name: string) => name } = state;
   const { index, sha256 } = await readIndex(folder);
-  const own = localTensors(user, state).filter(({ tensor }) => tensor !== undefined);
+  const tensors = localTensors(user, state).filter(({ tensor }) => tensor !== undefined);
   const random = state.restoreRandom === false ? undefined : randomOf(folder, index, group.rank, group.size);
   const steps = optimizer && stepsOf(folder, index, [...optimizer.slots.keys()].map(nameOf));
   const files = new ShardFiles(folder, index, { rank: group.rank, size: group.size });
   try {
     const values = new Map<string, Uint8Array>();
     const divided = new Map<QuantizedTensor, LocalTensor[]>();
-    for (const each of own) {
+    for (const each of tensors) {
       const bytes = await files.part(each);
       if (bytes) values.set(each.name, bytes);
-      else if (each.member) divided.set(each.member.of, [...(divided.get(each.member.of) ?? []), each]);
+      else if (each.member) divided.set(each.member.value, [...(divided.get(each.member.value) ?? []), each]);
     }
     for (const members of divided.values())
-      for (const [name, bytes] of await dividedAnew(files, members)) values.set(name, bytes);
+      for (const [name, bytes] of await redivide(files, members)) values.set(name, bytes);
     const quantizations = [...module.namedQuantizations()].map(([name, quantization]) => ({
       quantization,
       name: nameOf(name),
       stored: scaleNames(nameOf(name)).some((each) => Object.hasOwn(index.tensors, each)),
     }));
     for (const { name, stored } of quantizations)
-      for (const each of stored ? scaleNames(name) : []) values.set(each, await files.whole(each));
-    for (const { name, tensor } of own) if (tensor?.disposed) throw new DisposedError(`${name}'s tensor`);
+      for (const each of stored ? scaleNames(name) : []) values.set(each, await files.undivided(each));
+    for (const { name, tensor } of tensors) if (tensor?.disposed) throw new DisposedError(`${name}'s tensor`);
     const snapshots = quantizations.map(({ name, quantization, stored }) => {
       const snapshot = stored ? scalesFrom((each) => values.get(each) ?? new Uint8Array(), name) : undefined;
       return { quantization, snapshot };
     });
     const apply = (): void => {
-      for (const { name, tensor } of own) {
+      for (const { name, tensor } of tensors) {
         const bytes = values.get(name);
         if (bytes) tensor?.write(bytes);
       }
@@ -99,13 +99,13 @@ async function prepared(user: string, folder: string, state: LoadedShardedState)
   }
 }
 
-interface Told {
+interface FoundCheckpoint {
   readonly sha256: string;
   readonly names: readonly string[];
 }
 
-function requireSame(folder: string, told: readonly Told[]): void {
-  const other = told.findIndex(({ sha256 }) => sha256 !== told[0]?.sha256);
+function requireSame(folder: string, checkpoints: readonly FoundCheckpoint[]): void {
+  const other = checkpoints.findIndex(({ sha256 }) => sha256 !== checkpoints[0]?.sha256);
   if (other >= 0)
     throw new FileError(
       `${folder}: rank ${other} found another checkpoint there than rank 0; give all ranks one folder`,
@@ -113,15 +113,15 @@ function requireSame(folder: string, told: readonly Told[]): void {
 }
 
 /** Throws `FileError` if the checkpoint has a tensor that no rank needs. */
-function requirePlaces(
+function requireNeeded(
   folder: string,
   { tensors }: ShardedIndex,
-  told: readonly Told[],
+  checkpoints: readonly FoundCheckpoint[],
   optimizer: boolean,
 ): void {
-  const wanted = new Set(told.flatMap(({ names }) => names));
+  const neededNames = new Set(checkpoints.flatMap(({ names }) => names));
   for (const name of Object.keys(tensors)) {
-    if (wanted.has(name) || (!optimizer && name.startsWith("optimizer."))) continue;
+    if (neededNames.has(name) || (!optimizer && name.startsWith("optimizer."))) continue;
     throw new FileError(
       `${folder}: tensor "${name}" has no place in the module or the optimizer of any rank; make them as they were, with the same names`,
     );
@@ -148,11 +148,11 @@ function stepsOf(
 }
 
 function randomOf(folder: string, { random, ranks }: ShardedIndex, rank: number, size: number) {
-  const texts = new Set(random.map((each) => JSON.stringify(each)));
-  const own = random[size === ranks ? rank : 0];
-  if (!own || (size !== ranks && texts.size > 1))
+  const distinct = new Set(random.map((each) => JSON.stringify(each)));
+  const ownState = random[size === ranks ? rank : 0];
+  if (!ownState || (size !== ranks && distinct.size > 1))
     throw new FileError(
       `${folder}: its ${ranks} ranks had random states of their own, and there are ${size} ranks; resume on ${ranks}, or give restoreRandom: false`,
     );
-  return { seed: BigInt(own.seed), offset: BigInt(own.offset) };
+  return { seed: BigInt(ownState.seed), offset: BigInt(ownState.offset) };
 }

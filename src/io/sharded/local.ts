@@ -12,7 +12,7 @@ import type { Tensor } from "../../tensor/tensor.js";
 import { CHECKPOINT_STATE, type CheckpointState } from "../checkpoint-checks.js";
 import { quantizedRecord } from "../checkpoint-record.js";
 import { scaleTensors } from "../checkpoint-scales.js";
-import { MODULE, optimizerPlaces, parameterPlaces } from "../checkpoint-tensors.js";
+import { MODULE, optimizerTensors, parameterTensors } from "../checkpoint-tensors.js";
 import type { TensorPlan } from "../header/header.js";
 
 /** One rank's part of a training run. */
@@ -39,7 +39,7 @@ export interface LocalTensor extends TensorPlan {
   /** The quantization as JSON, if it is codes or scales. */
   readonly recipe?: string;
   /** The quantized tensor whose codes or scales it is, and its name. */
-  readonly member?: { readonly of: QuantizedTensor; readonly subject: string };
+  readonly member?: { readonly value: QuantizedTensor; readonly subject: string };
   /** The tensor in memory. Absent for the state of delayed scaling, which is in `bytes`. */
   readonly tensor?: Tensor;
   readonly bytes: () => Promise<Uint8Array>;
@@ -51,18 +51,25 @@ export interface LocalTensor extends TensorPlan {
  */
 export function localTensors(user: string, state: ShardedState): readonly LocalTensor[] {
   const { module, optimizer, nameOf } = state;
-  const places = [
-    ...parameterPlaces(module, nameOf),
-    ...(optimizer ? optimizerPlaces(module, optimizer, nameOf) : []),
+  const fileTensors = [
+    ...parameterTensors(module, nameOf),
+    ...(optimizer ? optimizerTensors(module, optimizer, nameOf) : []),
   ];
-  const tensors = places.map(({ parameter, subject, tensor, ...plan }): LocalTensor => {
+  const tensors = fileTensors.map(({ parameter, subject, tensor, ...plan }): LocalTensor => {
     const { value } = parameter;
     const part = partOf(user, plan.name, parameter.part, value.shape);
     const bytes = async (): Promise<Uint8Array> => asBytes(await tensor.data());
     if (!(value instanceof QuantizedTensor) || !plan.name.startsWith(MODULE))
       return { ...plan, part, tensor, bytes };
     const { shape: _, ...recipe } = quantizedRecord(value);
-    return { ...plan, part, recipe: JSON.stringify(recipe), member: { of: value, subject }, tensor, bytes };
+    return {
+      ...plan,
+      part,
+      recipe: JSON.stringify(recipe),
+      member: { value: value, subject },
+      tensor,
+      bytes,
+    };
   });
   const scales = scaleTensors(module, nameOf).map(
     ({ bytes, ...plan }): LocalTensor => ({
@@ -83,8 +90,8 @@ export function localTensors(user: string, state: ShardedState): readonly LocalT
   return all;
 }
 
-function partOf(user: string, name: string, given: TensorPart | undefined, shape: Shape): TensorPart {
-  const part = requirePart(user, `the part of "${name}"`, given ?? wholePart(shape));
+function partOf(user: string, name: string, option: TensorPart | undefined, shape: Shape): TensorPart {
+  const part = requirePart(user, `the part of "${name}"`, option ?? wholePart(shape));
   if (sameShape(shapeOfPart(part), shape)) return part;
   throw new ArgumentError(
     `${user}: the part of "${name}" is [${shapeOfPart(part)}] and its parameter [${shape}]; set part when the parameter is divided`,

@@ -15,7 +15,7 @@ import {
 } from "./index-file.js";
 
 /** The description of a tensor that a rank sends to the others. */
-export interface ToldTensor {
+export interface RankTensor {
   readonly name: string;
   readonly dtype: FileDType;
   /** The shape of the whole tensor. */
@@ -28,8 +28,8 @@ export interface ToldTensor {
 }
 
 /** The description of everything that a rank has. */
-export interface ToldState {
-  readonly tensors: readonly ToldTensor[];
+export interface RankState {
+  readonly tensors: readonly RankTensor[];
   readonly steps?: Readonly<Record<string, number>> | undefined;
   readonly random: ShardedIndex["random"][0];
 }
@@ -38,37 +38,37 @@ export interface ToldState {
  * Returns the tensors of the index. If several ranks have the same bytes of a part, the one that writes the fewest bytes so far
  * writes it. Throws `ArgumentError` unless the parts of all ranks form whole tensors.
  */
-export function plannedTensors(user: string, told: readonly ToldState[]): ShardedIndex["tensors"] {
-  const written = told.map(() => 0);
-  const names = new Set(told.flatMap(({ tensors }) => tensors.map(({ name }) => name)));
-  const byRank = told.map(({ tensors }) => new Map(tensors.map((each) => [each.name, each])));
+export function plannedTensors(user: string, states: readonly RankState[]): ShardedIndex["tensors"] {
+  const written = states.map(() => 0);
+  const names = new Set(states.flatMap(({ tensors }) => tensors.map(({ name }) => name)));
+  const byRank = states.map(({ tensors }) => new Map(tensors.map((each) => [each.name, each])));
   const planned = [...names].sort().map((name) => {
-    const found = byRank.flatMap((tensors, rank) => {
+    const copies = byRank.flatMap((tensors, rank) => {
       const tensor = tensors.get(name);
       return tensor ? [{ rank, tensor }] : [];
     });
-    const tensor = plannedTensor(`${user}: tensor "${name}"`, found, written);
+    const tensor = plannedTensor(`${user}: tensor "${name}"`, copies, written);
     return [name, tensor] as const;
   });
   return Object.fromEntries(planned);
 }
 
-interface Found {
+interface RankCopy {
   readonly rank: number;
-  readonly tensor: ToldTensor;
+  readonly tensor: RankTensor;
 }
 
-function plannedTensor(user: string, found: readonly Found[], written: number[]): StoredTensor {
-  const [first] = found as readonly [Found];
+function plannedTensor(user: string, copies: readonly RankCopy[], written: number[]): StoredTensor {
+  const [first] = copies as readonly [RankCopy];
   const { dtype, shape } = first.tensor;
-  for (const { rank, tensor } of found)
+  for (const { rank, tensor } of copies)
     if (tensor.dtype !== dtype || !sameShape(tensor.shape, shape))
       throw new ArgumentError(
         `${user}: is ${tensor.dtype} [${tensor.shape}] as a whole on rank ${rank} and ${dtype} [${shape}] on rank ${first.rank}; give other names by nameOf to what is not the same`,
       );
-  const parts = [...grouped(found, ({ tensor }) => JSON.stringify(tensor.ranges)).values()].flatMap(
+  const parts = [...grouped(copies, ({ tensor }) => JSON.stringify(tensor.ranges)).values()].flatMap(
     (same): StoredPart[] => {
-      const [{ tensor }] = same as readonly [Found];
+      const [{ tensor }] = same as readonly [RankCopy];
       const { ranges, stored, recipe } = tensor;
       if (sizeOfPart({ shape, ranges }) === 0) return [];
       for (const each of same)
@@ -80,14 +80,14 @@ function plannedTensor(user: string, found: readonly Found[], written: number[])
         const ranks = equal.map(({ rank }) => rank);
         const file = ranks.reduce((a, b) => ((written[b] as number) < (written[a] as number) ? b : a));
         written[file] = (written[file] as number) + tensor.bytes;
-        return { file, ranks, sha256: (equal[0] as Found).tensor.sha256 };
+        return { file, ranks, sha256: (equal[0] as RankCopy).tensor.sha256 };
       });
       return [{ ranges, stored, ...(recipe === undefined ? {} : { recipe }), copies }];
     },
   );
-  const whole = { dtype, shape, parts };
-  requireWholeTensor(user, whole);
-  return whole;
+  const stored = { dtype, shape, parts };
+  requireWholeTensor(user, stored);
+  return stored;
 }
 
 function grouped<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMap<string, readonly T[]> {
@@ -97,15 +97,15 @@ function grouped<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMa
 }
 
 /** Returns the step counts of all ranks. Throws `ArgumentError` if two ranks have different counts for a parameter. */
-export function plannedSteps(user: string, told: readonly ToldState[]): ShardedIndex["steps"] {
-  if (told.every(({ steps }) => steps === undefined)) return undefined;
+export function plannedSteps(user: string, states: readonly RankState[]): ShardedIndex["steps"] {
+  if (states.every(({ steps }) => steps === undefined)) return undefined;
   const all: Record<string, number> = {};
-  for (const [rank, { steps }] of told.entries())
+  for (const [rank, { steps }] of states.entries())
     for (const [name, count] of Object.entries(steps ?? {})) {
-      const known = Object.hasOwn(all, name) ? all[name] : count;
-      if (known !== count)
+      const existing = Object.hasOwn(all, name) ? all[name] : count;
+      if (existing !== count)
         throw new ArgumentError(
-          `${user}: rank ${rank} has updated "${name}" ${count} times and another rank ${known} times`,
+          `${user}: rank ${rank} has updated "${name}" ${count} times and another rank ${existing} times`,
         );
       Object.defineProperty(all, name, {
         value: count,

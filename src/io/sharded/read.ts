@@ -34,26 +34,26 @@ export class ShardFiles {
    * had. Throws `FileError` if the parts do not cover the tensor.
    */
   async part({ name, dtype, shape, part, recipe }: LocalTensor): Promise<Uint8Array | undefined> {
-    const found = this.#entry(name);
-    if (found.dtype !== dtype || !sameShape(found.shape, part.shape))
+    const stored = this.#entry(name);
+    if (stored.dtype !== dtype || !sameShape(stored.shape, part.shape))
       throw this.fail(
         name,
-        `is ${found.dtype} [${found.shape}] as a whole and ${dtype} [${part.shape}] is needed; make the module and the optimizer as they were`,
+        `is ${stored.dtype} [${stored.shape}] as a whole and ${dtype} [${part.shape}] is needed; make the module and the optimizer as they were`,
       );
     if (sizeOfPart(part) === 0) {
-      for (const each of found.parts) this.#requireRecipe(name, each.recipe, recipe);
+      for (const each of stored.parts) this.#requireRecipe(name, each.recipe, recipe);
       return recipe === undefined ? new Uint8Array() : undefined;
     }
-    const text = JSON.stringify(part.ranges);
-    const same = found.parts.find(({ ranges }) => JSON.stringify(ranges) === text);
+    const key = JSON.stringify(part.ranges);
+    const same = stored.parts.find(({ ranges }) => JSON.stringify(ranges) === key);
     if (same) {
       this.#requireRecipe(name, same.recipe, recipe);
       if (!sameShape(same.stored, shape))
         throw this.fail(name, `is stored as [${same.stored}] and [${shape}] is needed`);
-      return this.#read(name, found, same);
+      return this.#read(name, stored, same);
     }
-    for (const each of found.parts) this.#requireRecipe(name, each.recipe, recipe);
-    return recipe === undefined ? this.#assembled(name, found, part) : undefined;
+    for (const each of stored.parts) this.#requireRecipe(name, each.recipe, recipe);
+    return recipe === undefined ? this.#assembled(name, stored, part) : undefined;
   }
 
   /** The ranges of the parts that ranks had of a tensor. */
@@ -63,34 +63,34 @@ export class ShardFiles {
 
   /** Returns the bytes of a part that ranks had, by its number in `rangesOf`. `shape` is its shape in the file. */
   async stored(name: string, number: number, shape: Shape): Promise<Uint8Array> {
-    const found = this.#entry(name);
-    const part = found.parts[number];
+    const stored = this.#entry(name);
+    const part = stored.parts[number];
     if (!part || !sameShape(part.stored, shape))
       throw this.fail(name, `is stored as [${part?.stored}] and [${shape}] is needed`);
-    return this.#read(name, found, part);
+    return this.#read(name, stored, part);
   }
 
   /** Returns the bytes of a tensor that is not divided. */
-  async whole(name: string): Promise<Uint8Array> {
-    const found = this.#entry(name);
-    const [only, ...others] = found.parts;
-    const text = JSON.stringify(wholePart(found.shape).ranges);
-    if (!only || others.length > 0 || JSON.stringify(only.ranges) !== text)
+  async undivided(name: string): Promise<Uint8Array> {
+    const stored = this.#entry(name);
+    const [only, ...others] = stored.parts;
+    const key = JSON.stringify(wholePart(stored.shape).ranges);
+    if (!only || others.length > 0 || JSON.stringify(only.ranges) !== key)
       throw this.fail(name, "is divided; the state of a quantization is not");
-    return this.#read(name, found, only);
+    return this.#read(name, stored, only);
   }
 
   async close(): Promise<void> {
     for (const each of this.#files.values()) await (await each.catch(() => undefined))?.close();
   }
 
-  async #assembled(name: string, found: StoredTensor, part: TensorPart): Promise<Uint8Array> {
+  async #assembled(name: string, stored: StoredTensor, part: TensorPart): Promise<Uint8Array> {
     let out: Uint8Array | undefined;
-    for (const each of found.parts) {
-      const from = { shape: found.shape, ranges: each.ranges };
+    for (const each of stored.parts) {
+      const from = { shape: stored.shape, ranges: each.ranges };
       const overlaps = overlapsOf(from, part);
       if (overlaps.some(({ length }) => length === 0)) continue;
-      const bytes = await this.#read(name, found, each);
+      const bytes = await this.#read(name, stored, each);
       const item = bytes.length / sizeOfPart(from);
       out ??= new Uint8Array(sizeOfPart(part) * item);
       copyOverlaps({ bytes, part: from }, { bytes: out, part }, overlaps, item);
@@ -117,9 +117,9 @@ export class ShardFiles {
   /** Returns the bytes that this rank had, or those that all ranks with the part had. */
   #copyOf(name: string, copies: readonly PartCopy[]): PartCopy {
     const { rank, size } = this.reader;
-    const own = size === this.index.ranks ? copies.find(({ ranks }) => ranks.includes(rank)) : undefined;
+    const ownCopy = size === this.index.ranks ? copies.find(({ ranks }) => ranks.includes(rank)) : undefined;
     const [only, ...others] = copies as readonly [PartCopy, ...PartCopy[]];
-    if (own) return own;
+    if (ownCopy) return ownCopy;
     if (others.length === 0) return only;
     const [a, b] = [only, others[0] as PartCopy].map(({ ranks }) => ranks.join(", "));
     throw this.fail(
@@ -128,25 +128,25 @@ export class ShardFiles {
     );
   }
 
-  #requireRecipe(name: string, theirs: string | undefined, ours: string | undefined): void {
-    if (theirs === ours) return;
+  #requireRecipe(name: string, saved: string | undefined, expected: string | undefined): void {
+    if (saved === expected) return;
     throw this.fail(
       name,
-      `is quantized as ${theirs ?? "nothing"} there and as ${ours ?? "nothing"} in the module; make the module as it was, with quantizedModelInit and the recipe or without, and with the same parts`,
+      `is quantized as ${saved ?? "nothing"} there and as ${expected ?? "nothing"} in the module; make the module as it was, with quantizedModelInit and the recipe or without, and with the same parts`,
     );
   }
 
   #entry(name: string): StoredTensor {
     const { tensors } = this.index;
-    const found = Object.hasOwn(tensors, name) ? tensors[name] : undefined;
-    if (found) return found;
+    const entry = Object.hasOwn(tensors, name) ? tensors[name] : undefined;
+    if (entry) return entry;
     throw this.fail(name, `is needed and not there; there are ${someNames(Object.keys(tensors))}`);
   }
 
   #open(number: number): Promise<SafetensorsFile> {
-    const known = this.#files.get(number) ?? SafetensorsFile.open(shardPath(this.folder, this.index, number));
-    this.#files.set(number, known);
-    return known;
+    const file = this.#files.get(number) ?? SafetensorsFile.open(shardPath(this.folder, this.index, number));
+    this.#files.set(number, file);
+    return file;
   }
 
   /** Returns an error about a tensor. */

@@ -8,17 +8,17 @@ import { anything, optionsOf } from "../../options.js";
 import { codeOf, fileError, requirePath } from "../files.js";
 import { syncFolder } from "../replace/target.js";
 import { writeSafetensors } from "../safetensors-writer.js";
-import { allSucceed, together } from "./exchange.js";
+import { onAllRanks, succeedOnAllRanks } from "./exchange.js";
 import {
   generationFolder,
   indexText,
-  isOfSave,
+  isSaveName,
   type ShardedIndex,
   shardPath,
   writeIndex,
 } from "./index-file.js";
 import { digestOf, type LocalTensor, localTensors, SHARDED_STATE, type ShardedState } from "./local.js";
-import { plannedSteps, plannedTensors, type ToldState, type ToldTensor } from "./plan.js";
+import { plannedSteps, plannedTensors, type RankState, type RankTensor } from "./plan.js";
 
 /** The options of `saveShardedCheckpoint`: one rank's part of the run, and additional data. */
 export interface SavedShardedState extends ShardedState {
@@ -52,50 +52,59 @@ export async function saveShardedCheckpoint(folder: string, state: SavedShardedS
   const { group } = ownState;
   const first = group.rank === 0;
   await group.barrier();
-  const { told, kept: tensors } = await together(group, folder, async () => {
-    const own = localTensors(user, ownState);
+  const { sent, local: tensors } = await onAllRanks(group, folder, async () => {
+    const local = localTensors(user, ownState);
     const generation = `generation-${randomBytes(12).toString("hex")}`;
-    return { told: { generation, ...(await toldState(own, ownState)) }, kept: own };
+    return { sent: { generation, ...(await describeState(local, ownState)) }, local: local };
   });
-  const generation = told[0]?.generation as string;
+  const generation = sent[0]?.generation as string;
   const index = {
     generation,
     ranks: group.size,
-    tensors: plannedTensors(user, told),
-    steps: plannedSteps(user, told),
-    random: told.map(({ random }) => random),
+    tensors: plannedTensors(user, sent),
+    steps: plannedSteps(user, sent),
+    random: sent.map(({ random }) => random),
     ...(first && ownState.extra !== undefined ? { extra: ownState.extra } : {}),
   };
   const undo = (): Promise<void> => removeShard(folder, index, group.rank);
-  const { told: sizes, kept: text } = await together(
+  const { sent: sizes, local: text } = await onAllRanks(
     group,
     folder,
     async () => {
       const text = indexText(index);
-      return { told: await writeShard(folder, index, group.rank, tensors), kept: text };
+      return { sent: await writeShard(folder, index, group.rank, tensors), local: text };
     },
     undo,
   );
-  await allSucceed(group, folder, () => requireShards(folder, index, group.rank, sizes), undo);
-  await allSucceed(group, folder, async () => {
+  await succeedOnAllRanks(group, folder, () => requireShards(folder, index, group.rank, sizes), undo);
+  await succeedOnAllRanks(group, folder, async () => {
     if (first) await writeIndex(folder, text);
   });
   if (first) await removeOthers(folder, generation);
 }
 
 /** Returns the description of this rank's state that the other ranks need. */
-async function toldState(tensors: readonly LocalTensor[], state: ShardedState): Promise<ToldState> {
+async function describeState(tensors: readonly LocalTensor[], state: ShardedState): Promise<RankState> {
   const { module, optimizer, nameOf = (name) => name } = state;
   const { seed, offset } = state.random ?? defaultRandom(module.backend);
-  const told: ToldTensor[] = [];
+  const descriptions: RankTensor[] = [];
   for (const { name, dtype, shape: stored, part, recipe, bytes: read } of tensors) {
     const bytes = await read();
     const { shape, ranges } = part;
-    told.push({ name, dtype, shape, ranges, stored, recipe, sha256: digestOf(bytes), bytes: bytes.length });
+    descriptions.push({
+      name,
+      dtype,
+      shape,
+      ranges,
+      stored,
+      recipe,
+      sha256: digestOf(bytes),
+      bytes: bytes.length,
+    });
   }
   const steps = optimizer && [...optimizer.slots].map(([name, slot]) => [nameOf(name), slot.steps] as const);
   return {
-    tensors: told,
+    tensors: descriptions,
     steps: steps && Object.fromEntries(steps),
     random: { seed: String(seed), offset: String(offset) },
   };
@@ -114,16 +123,16 @@ async function writeShard(
   rank: number,
   tensors: readonly LocalTensor[],
 ): Promise<number | null> {
-  const own = tensors.filter(({ name }) => isWrittenBy(index, rank, name));
+  const ownTensors = tensors.filter(({ name }) => isWrittenBy(index, rank, name));
   const generation = generationFolder(folder, index);
   await mkdir(generation, { recursive: true }).catch((cause: unknown) => {
     throw fileError(folder, "cannot be written", cause);
   });
-  if (own.length === 0) return null;
-  const plan = { tensors: own.map(({ name, dtype, shape }) => ({ name, dtype, shape })) };
+  if (ownTensors.length === 0) return null;
+  const plan = { tensors: ownTensors.map(({ name, dtype, shape }) => ({ name, dtype, shape })) };
   const path = shardPath(folder, index, rank);
   await writeSafetensors(path, plan, async (put) => {
-    for (const { name, bytes } of own) await put(name, await bytes());
+    for (const { name, bytes } of ownTensors) await put(name, await bytes());
   });
   await syncFolder(folder);
   return (await sizeOf(path)) ?? 0;
@@ -152,10 +161,10 @@ async function requireShards(
   const written = [...sizes.entries()].filter(([, size]) => size !== null);
   for (const [writer, size] of rank === 0 ? written : written.slice(0, 1)) {
     const path = shardPath(folder, index, writer);
-    const found = await sizeOf(path);
-    if (found === size) continue;
+    const actualSize = await sizeOf(path);
+    if (actualSize === size) continue;
     throw new FileError(
-      `${path}: rank ${writer} has written ${size} bytes, and rank ${rank} finds ${found === null ? "no file" : `${found} bytes`} there; give all ranks one folder that all can access`,
+      `${path}: rank ${writer} has written ${size} bytes, and rank ${rank} finds ${actualSize === null ? "no file" : `${actualSize} bytes`} there; give all ranks one folder that all can access`,
     );
   }
 }
@@ -171,7 +180,7 @@ async function removeShard(folder: string, index: Planned, rank: number): Promis
  */
 async function removeOthers(folder: string, generation: string): Promise<void> {
   for (const name of await readdir(folder)) {
-    if (name === generation || !isOfSave(name)) continue;
+    if (name === generation || !isSaveName(name)) continue;
     await rm(join(folder, name), { recursive: true, force: true }).catch(() => undefined);
   }
 }

@@ -7,7 +7,7 @@ import type { Range, TensorPart } from "../../tensor/part.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { memberPlaces, type TensorPlace } from "../quantized/quantized-file.js";
+import { type FileTensor, memberTensors } from "../quantized/quantized-file.js";
 import type { LocalTensor } from "./local.js";
 import type { ShardFiles } from "./read.js";
 
@@ -31,12 +31,12 @@ interface SavedPart {
  * are those of the whole if every part begins and ends with a block and all were quantized with one scale and amax of the whole.
  * Of no rows it returns that scale and amax alone. Throws `FileError` otherwise.
  */
-export async function dividedAnew(
+export async function redivide(
   files: ShardFiles,
   members: readonly LocalTensor[],
 ): Promise<ReadonlyMap<string, Uint8Array>> {
   const [{ name, part, member }] = members as readonly [LocalTensor & Required<Pick<LocalTensor, "member">>];
-  const { of: value, subject } = member;
+  const { value, subject } = member;
   const ranges = files.rangesOf(name);
   const why = refusal(value, part, ranges);
   if (why !== undefined)
@@ -44,7 +44,7 @@ export async function dividedAnew(
       name,
       `is quantized, and this rank has ranges ${JSON.stringify(part.ranges)} of it, which no rank had that saved it; ${why}; resume with the same parts`,
     );
-  const shared = ofTheWhole(value, subject);
+  const shared = tensorWideMembers(value, subject);
   const pieces = piecesOf(part, ranges);
   if (pieces.length === 0) {
     const read = shared.map(async ({ name, shape }) => [name, await files.stored(name, 0, shape)] as const);
@@ -56,10 +56,10 @@ export async function dividedAnew(
     const rows = lengthOf(ranges[number]?.[0] ?? []);
     parts.set(number, { rows, bytes: await savedBytes(files, { value, subject, rows, number }) });
   }
-  for (const { name } of shared) requireOne(files, name, [...parts.values()]);
+  for (const { name } of shared) requireEqual(files, name, [...parts.values()]);
   const joined = joinedPieces(value, { subject, pieces, parts });
   const read = new Map<string, Uint8Array>();
-  for (const { name, tensor } of memberPlaces(subject, joined)) read.set(name, asBytes(await tensor.data()));
+  for (const { name, tensor } of memberTensors(subject, joined)) read.set(name, asBytes(await tensor.data()));
   joined.dispose();
   return read;
 }
@@ -72,11 +72,11 @@ function refusal(
 ): string | undefined {
   const [rows = 0] = shape;
   const block = blockRows(value);
-  for (const [own = [], ...others] of [ranges, ...saved]) {
+  for (const [rowRanges = [], ...others] of [ranges, ...saved]) {
     const isWhole = ([[begin, end, ...more] = [0, -1], ...rest]: readonly Range[], i: number): boolean =>
       begin === 0 && end === shape[i + 1] && more.length === 0 && rest.length === 0;
     if (!others.every(isWhole)) return "its columns are divided, and only rows can be divided anew";
-    if (own.flat().some((end) => end % block !== 0 && end !== rows))
+    if (rowRanges.flat().some((end) => end % block !== 0 && end !== rows))
       return `parts that begin or end within a block of ${block} rows have blocks of their own`;
   }
   return value.spec.compact ? "its layout is compact" : undefined;
@@ -87,19 +87,21 @@ const lengthOf = (ranges: readonly Range[]): number =>
 
 /** The rows of a part, in order, among the parts that were saved. These cover the whole. */
 function piecesOf(
-  { ranges: [own = []] }: TensorPart,
+  { ranges: [rowRanges = []] }: TensorPart,
   saved: readonly TensorPart["ranges"][],
 ): readonly Piece[] {
-  return own.flatMap(([begin, end]) => {
-    const found = saved.flatMap(([ranges = []], part) => {
-      let at = 0;
+  return rowRanges.flatMap(([begin, end]) => {
+    const pieces = saved.flatMap(([ranges = []], part) => {
+      let offset = 0;
       return ranges.flatMap(([from, to]) => {
-        at += to - from;
+        offset += to - from;
         const [first, last] = [Math.max(begin, from), Math.min(end, to)];
-        return first < last ? [{ first, piece: { part, first: at - to + first, count: last - first } }] : [];
+        return first < last
+          ? [{ first, piece: { part, first: offset - to + first, count: last - first } }]
+          : [];
       });
     });
-    return found.sort((a, b) => a.first - b.first).map(({ piece }) => piece);
+    return pieces.sort((a, b) => a.first - b.first).map(({ piece }) => piece);
   });
 }
 
@@ -115,23 +117,23 @@ async function savedBytes(
   const { value, subject, rows, number } = saved;
   using empty = emptyRows(value, rows);
   const bytes = new Map<string, Uint8Array>();
-  for (const { name, shape } of memberPlaces(subject, empty))
+  for (const { name, shape } of memberTensors(subject, empty))
     bytes.set(name, await files.stored(name, number, shape));
   return bytes;
 }
 
 /** The scale and the amax that are those of the whole tensor, of each copy. */
-function ofTheWhole(value: QuantizedTensor, subject: string): readonly TensorPlace[] {
+function tensorWideMembers(value: QuantizedTensor, subject: string): readonly FileTensor[] {
   const { tile, rowScaled } = value.spec;
   const tensors = [value.rowwise, value.columnwise].flatMap((copy) => [
     isTensorWide(tile) ? copy?.scaleInv : undefined,
     rowScaled ? undefined : copy?.amax,
   ]);
-  return memberPlaces(subject, value).filter(({ tensor }) => tensors.includes(tensor as Tensor<"f32">));
+  return memberTensors(subject, value).filter(({ tensor }) => tensors.includes(tensor as Tensor<"f32">));
 }
 
 /** Throws `FileError` unless the parts have equal bytes by this name. */
-function requireOne(files: ShardFiles, name: string, parts: readonly SavedPart[]): void {
+function requireEqual(files: ShardFiles, name: string, parts: readonly SavedPart[]): void {
   const [first, ...others] = parts.map(({ bytes }) => bytes.get(name) as Uint8Array) as [Uint8Array];
   if (others.every((each) => Buffer.compare(each, first) === 0)) return;
   throw files.fail(
@@ -151,15 +153,16 @@ function joinedPieces(
 ): QuantizedTensor {
   const { subject, pieces, parts } = saved;
   using scope = new Scope();
-  const made = new Map(
+  const tensors = new Map(
     [...parts].map(([number, { rows, bytes }]) => {
       const part = emptyRows(value, rows);
-      for (const { name, tensor } of memberPlaces(subject, part)) tensor.write(bytes.get(name) as Uint8Array);
+      for (const { name, tensor } of memberTensors(subject, part))
+        tensor.write(bytes.get(name) as Uint8Array);
       return [number, part] as const;
     }),
   );
   const cut = pieces.map(({ part, first, count }) =>
-    rowsOfQuantized(made.get(part) as QuantizedTensor, { first, count }, value.quantizer),
+    rowsOfQuantized(tensors.get(part) as QuantizedTensor, { first, count }, value.quantizer),
   );
   return scope.keep(joinedRows(cut));
 }
