@@ -1,4 +1,4 @@
-// Elements that are brought to the range of their format by more than one multiplication (contract.ts, ElementScaling). They
+// Elements that are scaled to the range of their format by more than one multiplication (contract.ts, ElementScaling). They
 // are computed before they are encoded, which then has no multiplier.
 
 import { encodeComputed, encodeRun, RUN } from "../cast/cast";

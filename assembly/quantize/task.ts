@@ -88,7 +88,7 @@ export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsi
   putFloat(task, Field.Epsilon, epsilon);
 }
 
-/** Sets how elements are brought to the range of their format: the bits of ElementScaling; without this call none. */
+/** Sets how elements are scaled to the range of their format: the bits of ElementScaling; without this call none. */
 export function quantizeScaling(task: usize, scaling: u32): void {
   put(task, Field.Scaling, scaling);
 }

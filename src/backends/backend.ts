@@ -43,8 +43,9 @@ export interface Timeline {
   spans(): Float64Array;
   /**
    * Returns one number for each use of `onSideStream` since the first time stamp: for how many milliseconds later work has waited
-   * for what was enqueued in it. Work that needs two of them waits for the later one. So it says which exchanges between ranks
-   * held up the computation that they run beside, and for how long. It waits for the last of these waits. Call it before `spans`.
+   * for the work enqueued in it. Work that needs two of them waits for the later one. So the result shows which exchanges between
+   * ranks delayed the computation, and for how long. The call itself waits until the last of these waits has ended. Call it
+   * before `spans`.
    */
   waits(): Float64Array;
 }

@@ -38,23 +38,23 @@ export function requireReplayable<K extends OpName>(op: K, args: OpArgs[K]): voi
 }
 
 /** Returns the error for an action that cannot be captured. `what` describes the action, for example "a tensor is read". */
-export function waits(what: string): ArgumentError {
+export function waits(action: string): ArgumentError {
   return new ArgumentError(
-    `${what} while a graph is captured, but captured work runs only at replay; do that before or after the capture`,
+    `${action} while a graph is captured, but captured work runs only at replay; do that before or after the capture`,
   );
 }
 
 /** Keeps blocks of memory allocated as long as captured work uses them. */
 export class HeldMemory {
-  readonly #held = new Set<Storage>();
+  readonly #retained = new Set<Storage>();
 
   hold(storage: Storage): void {
-    if (!this.#held.has(storage)) this.#held.add(storage.retain());
+    if (!this.#retained.has(storage)) this.#retained.add(storage.retain());
   }
 
   release(): void {
-    for (const storage of this.#held) storage.release();
-    this.#held.clear();
+    for (const storage of this.#retained) storage.release();
+    this.#retained.clear();
   }
 }
 
@@ -63,19 +63,19 @@ export class HeldMemory {
  * handles.
  */
 export function withOwnTensors<A>(args: A): { readonly args: A; readonly tensors: Iterable<Tensor> } {
-  const own = new Map<Tensor, Tensor>();
-  return { args: copied(args, own) as A, tensors: own.values() };
+  const copies = new Map<Tensor, Tensor>();
+  return { args: copied(args, copies) as A, tensors: copies.values() };
 }
 
-function copied(value: unknown, own: Map<Tensor, Tensor>): unknown {
+function copied(value: unknown, copies: Map<Tensor, Tensor>): unknown {
   if (value instanceof Tensor) {
-    const handle = own.get(value) ?? value.reshape(value.shape);
+    const handle = copies.get(value) ?? value.reshape(value.shape);
     disown(handle);
-    own.set(value, handle);
+    copies.set(value, handle);
     return handle;
   }
-  if (Array.isArray(value)) return value.map((each) => copied(each, own));
+  if (Array.isArray(value)) return value.map((each) => copied(each, copies));
   if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype)
     return value;
-  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, copied(each, own)]));
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, copied(each, copies)]));
 }

@@ -13,7 +13,7 @@ export interface DeviceExchange {
   /** Creates an invitation. One rank creates it and sends it to all others. */
   invite(): Uint8Array;
   /** Joins the ranks that have the same invitation, and waits for them. Throws `BackendError` if they do not join in time. */
-  open(place: ExchangePlace): DeviceRanks;
+  open(settings: ExchangePlace): DeviceRanks;
 }
 
 /** The communicator that a process joins, and its rank in it. */
@@ -70,7 +70,7 @@ export interface FoldArgs {
   readonly sum: WideDType | undefined;
   /** The sum, rounded to `dtype`, is multiplied by f32(factor) and rounded again. 1: it is not multiplied. */
   readonly factor: number;
-  /** The address of the result. It may be that of `own`. */
+  /** The address of the result. It may equal the address of `own`. */
   readonly out: number;
   /** The number of elements of each part. */
   readonly count: number;
@@ -78,7 +78,7 @@ export interface FoldArgs {
 
 /**
  * A communicator, as this rank sees it. The work that it enqueues between `begin` and `end` runs concurrently with the backend's
- * own work. Addresses are those of the backend's memory. After the communicator has ended, every function throws `BackendError`.
+ * own work. Addresses refer to the backend's memory. After the communicator has ended, every function throws `BackendError`.
  */
 export interface DeviceRanks {
   /** Throws `ArgumentError` during the capture of a graph, because an exchange cannot be replayed. */

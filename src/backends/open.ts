@@ -19,7 +19,7 @@ import type { WasmOptions } from "./wasm/options.js";
  */
 export type BackendName = "wasm" | "cuda" | "auto";
 
-/** Options of `openBackend`: those of both backends. Each backend reads only its own. */
+/** Options of `openBackend`, for all backends. Each backend reads only the options that apply to it. */
 export interface OpenOptions extends WasmOptions, CudaOptions {}
 
 function requireName(name: unknown): void {
@@ -54,12 +54,12 @@ type Cuda =
 
 const STALE = "the addon was built from other sources; run `npx lockstep build-cuda` again";
 
-let known: Cuda | undefined;
+let cached: Cuda | undefined;
 
 /** Looks for the addon and its GPUs, once per process. */
 function theCuda(): Cuda {
-  known ??= findCuda();
-  return known;
+  cached ??= findCuda();
+  return cached;
 }
 
 function findCuda(): Cuda {
@@ -67,13 +67,13 @@ function findCuda(): Cuda {
     addon: undefined,
     missing: { name: "cuda", reason, attempts },
   });
-  const found = platform.loadAddon();
-  if (!found.exports)
+  const loaded = platform.loadAddon();
+  if (!loaded.exports)
     return missing(
       "the addon is not built; `npx lockstep build-cuda` builds it where a CUDA 13 toolkit is",
-      found.attempts,
+      loaded.attempts,
     );
-  const addon = found.exports as AddonExports;
+  const addon = loaded.exports as AddonExports;
   const absent = NATIVE_OPERATIONS.filter((name) => typeof addon[name] !== "function");
   if (absent.length > 0) return missing(STALE, [`it has no ${absent.join(", ")}`]);
   try {
@@ -120,13 +120,13 @@ export function cudaDevices(): readonly CudaDevice[] {
     const datapath = nativeFamily(facts);
     const unverified = unverifiedPair(facts, cublasLt);
     const fault = cuda.faults[i];
-    const known = {
+    const names = {
       ...facts,
       datapath,
       emulates: emulatedBy(datapath),
       ...(fault === undefined ? {} : { fault }),
     };
-    return unverified === undefined ? known : { ...known, unverified };
+    return unverified === undefined ? names : { ...names, unverified };
   });
 }
 

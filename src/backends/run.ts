@@ -39,7 +39,7 @@ export function runOn<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]
     run(op, args);
     return;
   }
-  // what another program's backend receives must still be what was checked when it passes it on
+  // another program's backend may pass its arguments on, so they must not change after the check
   visit(args, (value) => {
     if (!isTensor(value)) Object.freeze(value);
   });

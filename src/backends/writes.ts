@@ -48,11 +48,11 @@ function rowsOf(
  */
 export function writesNothing<K extends OpName>(op: K, args: OpArgs[K]): boolean {
   const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];
-  const given = args as object as Readonly<Record<string, unknown>>;
+  const fields = args as object as Readonly<Record<string, unknown>>;
   for (let i = 0; i < rows.length; i++) {
     const { name, rule, written } = rows[i] as TensorRow;
     if (!written) break;
-    const each = given[name];
+    const each = fields[name];
     if (each === undefined) continue;
     if (rule === "copy" ? !isEmptyCopy(each as QuantizedCopy) : (each as Tensor).byteLength > 0) return false;
   }

@@ -84,7 +84,7 @@ export const QUANTIZER_OPTIONS = {
   }),
   "element-scaling": optional<ElementScalingName>({
     placeholder: ELEMENT_SCALING_NAMES.join("|"),
-    help: "how elements are brought to the range of the format (default multiply); docs/numerics.md defines each",
+    help: "how elements are scaled to the range of the format (default multiply); docs/numerics.md defines each",
     parse: oneOf(ELEMENT_SCALING_NAMES),
   }),
   "pow2-scales": flag(

@@ -42,7 +42,7 @@ export interface SavedState extends CheckpointState {
   readonly extra?: unknown | undefined;
 }
 
-/** A random state. One of another copy of this package is accepted too, because only two numbers of it are saved. */
+/** A random state. A state from another copy of this package is accepted too, because only its seed and offset are saved. */
 const randomNumbers: Domain = (user, name, value) => {
   const [seed, offset] = ["seed", "offset"].map((key) => fieldOf(user, name, value, key));
   if (isObject(value) && isU64(seed) && isU64(offset)) return value;
@@ -77,7 +77,7 @@ export function requireQuantized(
   for (const name of new Set([...Object.keys(quantized), ...parameters.keys()])) {
     const fail = (why: string): FileError =>
       new FileError(
-        `${path}: parameter "${name}" ${why}; make the module as it was, with quantizedModelInit and the recipe or without`,
+        `${path}: parameter "${name}" ${why}; create the module as when it was saved, with or without quantizedModelInit and its recipe`,
       );
     const [value, saved] = [parameters.get(name), quantized[name]];
     if (!value) throw fail("is quantized there and not in the module");
@@ -92,7 +92,7 @@ export function requireQuantized(
   }
 }
 
-/** The number of updates of each parameter. Throws `FileError` unless the parameters are those of the optimizer. */
+/** The number of updates of each parameter. Throws `FileError` unless the optimizer has the same parameters. */
 export function stepsOf(
   { path }: TensorSource,
   { steps }: CheckpointRecord,
@@ -100,12 +100,12 @@ export function stepsOf(
 ): ReadonlyMap<OptimizerSlot, number> {
   if (!steps)
     throw new FileError(
-      `${path}: was saved without an optimizer; load it without one and make a new one of the module`,
+      `${path}: was saved without an optimizer; load it without one and create a new one for the module`,
     );
   const unknown = Object.keys(steps).find((name) => !slots.has(name));
   if (unknown !== undefined)
     throw new FileError(
-      `${path}: the optimizer there updates "${unknown}" and the one given does not; make it as it was`,
+      `${path}: the optimizer there updates "${unknown}" and this one does not; create it as when it was saved`,
     );
   return new Map([...slots].map(([name, slot]) => [slot, countOf(path, name, steps[name])]));
 }

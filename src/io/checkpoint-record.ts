@@ -101,7 +101,7 @@ export function readRecord(file: TensorSource): StoredRecord {
   const stored = Object.hasOwn(metadata, RECORD_KEY) ? metadata[RECORD_KEY] : undefined;
   if (stored === undefined)
     throw fail(
-      `is no checkpoint: its metadata have no "${RECORD_KEY}"; give a file that saveCheckpoint wrote`,
+      `is not a checkpoint: its metadata have no "${RECORD_KEY}"; give a file that saveCheckpoint wrote`,
     );
   const record = parseJsonObject(stored);
   if (!record) throw fail(`its metadata's "${RECORD_KEY}" is not a JSON object; the file is damaged`);

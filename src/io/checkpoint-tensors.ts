@@ -52,7 +52,7 @@ export function parameterTensors(module: Module, nameOf = same): readonly Parame
   });
 }
 
-/** As `parameterPlaces`, for a file of version 1. */
+/** As `parameterTensors`, for a file of version 1. */
 export function version1ParameterTensors(module: Module): readonly FileTensor[] {
   return [...module.namedParameters()].flatMap(([parameter, { value }]) => {
     const name = MODULE + parameter;
@@ -95,7 +95,7 @@ export function optimizerTensors(
   return [...optimizer.slots].flatMap(([name, { parameter, master, buffers }]) => {
     if (!moduleParameters.has(parameter))
       throw new ArgumentError(
-        `checkpoint: the optimizer updates "${name}", which is no parameter of the module; give the module that has all of them`,
+        `checkpoint: the optimizer updates "${name}", which is not a parameter of the module; give the module that has all of them`,
       );
     const tensors = [...(master === parameter.value ? [] : [["master", master] as const]), ...buffers];
     return tensors.map(([buffer, tensor]) => {

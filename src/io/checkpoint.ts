@@ -41,11 +41,11 @@ import type { TensorSource } from "./source.js";
 export type { CheckpointState, SavedState };
 
 /**
- * Writes parameters, masters, buffers, step counts, scales, amaxes, the random state and `extra` to `path`. All values are those
- * at the time of the call; they are kept in host memory until they are written. The file appears at `path` when it is complete.
- * Gradients and cached weights are not saved, so call it between steps. Throws `ArgumentError` for anything but a module,
- * optimizer or random state, for an unknown option, for an `extra` that loading would not restore exactly, and for an optimizer
- * of another module; `FileError` if the file cannot be written or its header would be too long to be read.
+ * Writes parameters, masters, buffers, step counts, scales, amaxes, the random state and `extra` to `path`. Values are copied to
+ * host memory at the time of the call. The file appears at `path` when it is complete. Gradients and cached weights are not
+ * saved, so call it between steps. Throws `ArgumentError` for anything but a module, optimizer or random state, for an unknown
+ * option, for an `extra` that loading would not restore exactly, and for an optimizer of another module; `FileError` if the file
+ * cannot be written or its header would be too long to be read.
  */
 export async function saveCheckpoint(path: string, state: SavedState): Promise<void> {
   requirePath("saveCheckpoint", path);
@@ -75,7 +75,7 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
  * create optimizers after loading in that case, because their masters are copied from the parameters when they are created. If it
  * throws, nothing has changed: `FileError` for a file that is damaged, of another version, or not of this module and optimizer.
  *
- * @throws `ArgumentError` for a path that is not a text and for anything but a module, optimizer or random state.
+ * @throws `ArgumentError` for a path that is not a string and for anything but a module, optimizer or random state.
  */
 export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
   requirePath("loadCheckpoint", path);
@@ -112,7 +112,7 @@ async function load(file: TensorSource, state: CheckpointState): Promise<unknown
   return record.extra;
 }
 
-/** The bytes of the requested tensors. Throws `FileError` unless the whole file is unchanged since it was written. */
+/** The bytes of the named tensors. Throws `FileError` if any part of the file has changed since it was written. */
 async function readTensors(
   file: TensorSource,
   record: StoredRecord,
@@ -127,7 +127,7 @@ async function readTensors(
   }
   if (digest.end() !== record.sha256)
     throw new FileError(
-      `${file.path}: its contents are not those that were saved; the file is damaged or was edited`,
+      `${file.path}: its contents have changed since it was saved; the file is damaged or was edited`,
     );
   return (name) => contents.get(name) ?? new Uint8Array();
 }

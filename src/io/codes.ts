@@ -3,7 +3,7 @@ import { valueOfCode } from "../formats/derive.js";
 import { unpackFour, unpackSix } from "../tensor/packed.js";
 import { FILE_DTYPES, type FileDType, fileFormat } from "./dtypes.js";
 
-/** Returns the elements of a file's bytes with codes of 4 and 6 bits in bytes of their own; others as they are. */
+/** Unpacks 4- and 6-bit codes of a file to one in each byte. Returns bytes of other types unchanged. */
 export function unpackCodes(dtype: FileDType, bytes: Uint8Array): Uint8Array {
   const { bits } = FILE_DTYPES[dtype];
   if (bits === 4) return unpackFour(bytes);
@@ -26,7 +26,7 @@ function viewOf(code: bigint): BigUint64Array<ArrayBuffer> {
   return BigUint64Array.of(code);
 }
 
-/** The value and the code of an element, as text. */
+/** The value and the code of an element, as strings. */
 export function codeText(dtype: FileDType, code: bigint): { readonly value: string; readonly code: string } {
   const digits = Math.ceil(FILE_DTYPES[dtype].bits / 4);
   const strings = partsOf(dtype, code).map((part) => (Object.is(part, -0) ? "-0" : String(part)));

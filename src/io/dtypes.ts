@@ -64,7 +64,7 @@ export function isPackedInFiles(dtype: DType): boolean {
   return Object.values<FileType>(FILE_DTYPES).some(({ format }) => format === dtype);
 }
 
-/** The type as which elements of a file are compared. A truth value is a byte. */
+/** The type by which elements of a file are compared. BOOL is compared as bytes. */
 export function compareType(dtype: FileDType): ElementType {
   const name = fileFormat(dtype) ?? (dtype === "BOOL" ? "u8" : dtype.toLowerCase());
   if (isElementType(name)) return name;

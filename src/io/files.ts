@@ -1,4 +1,4 @@
-/** File operations that transfer all requested bytes and report errors of the operating system in words. */
+/** File operations that transfer all requested bytes and describe errors of the operating system. */
 import { constants, readSync, writeSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { ArgumentError, FileError } from "../errors.js";
@@ -65,7 +65,7 @@ export async function openFile(path: string): Promise<OpenedFile> {
     if (stat.isFile()) return { handle, size: stat.size };
     const kind = stat.isDirectory() ? "a folder" : stat.isFIFO() ? "a pipe" : "a device or a socket";
     throw new FileError(
-      `${path}: cannot be read: it is ${kind}, not a file; write what it gives to a file first`,
+      `${path}: cannot be read: it is ${kind}, not a file; write its contents to a file first`,
     );
   } catch (error) {
     await handle.close();
@@ -73,7 +73,7 @@ export async function openFile(path: string): Promise<OpenedFile> {
   }
 }
 
-/** Reads bytes of a file. Throws `FileError` if the file ends before them. */
+/** Reads bytes of a file. Throws `FileError` if the file is too short. */
 export async function readAt(
   path: string,
   handle: FileHandle,
@@ -85,7 +85,7 @@ export async function readAt(
   return bytes;
 }
 
-/** What transfers at most `length` bytes between a file and `bytes`, and returns how many it did. */
+/** Transfers at most `length` bytes between a file and `bytes`, and returns the number of transferred bytes. */
 type Transfer = (
   handle: FileHandle,
   bytes: Uint8Array,
@@ -103,8 +103,8 @@ const write: Transfer = async (handle, ...rest) =>
   waiting > 0 ? writeSync(handle.fd, ...rest) : (await handle.write(...rest)).bytesWritten;
 
 /**
- * Makes this thread wait for all transfers until the result is disposed of. Where it has nothing else to do meanwhile, they take
- * less: no other thread is woken for each, and bytes stay in the caches of one core.
+ * Makes the transfers of this thread synchronous until the result is disposed of. That is faster if the thread has nothing else to
+ * do: no other thread is woken for each transfer, and the bytes stay in the caches of one core.
  */
 export function waitForFiles(): Disposable {
   waiting++;
@@ -117,7 +117,7 @@ export function waitForFiles(): Disposable {
   };
 }
 
-/** Fills `bytes` with those of a file from a position on. Throws `FileError` if the file ends before. */
+/** Fills `bytes` with bytes of a file from a position on. Throws `FileError` if the file is too short. */
 export async function fillAt(
   path: string,
   handle: FileHandle,

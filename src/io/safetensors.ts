@@ -72,8 +72,8 @@ export class SafetensorsFile extends TensorSource {
   }
 
   /**
-   * Fills `into` with bytes of a tensor from `begin` on. Throws `ArgumentError` for what is no `Uint8Array` and as `read` does,
-   * `FileError` as it does.
+   * Fills `into` with bytes of a tensor from `begin` on. Throws `ArgumentError` if `into` is not a `Uint8Array`, and the errors
+   * of `read`.
    */
   override async readInto(entry: TensorEntry, begin: number, into: Uint8Array): Promise<void> {
     const [from, to] = rangeOf(this.path, this.#requireOwnEntry(entry), begin, endOf(this.path, begin, into));
@@ -84,7 +84,7 @@ export class SafetensorsFile extends TensorSource {
   #requireOwnEntry(entry: TensorEntry): TensorEntry {
     if (typeof entry === "object" && entry !== null && this.#table.owns(entry)) return entry;
     throw new ArgumentError(
-      `${this.path}: read: entry is ${describe(entry)}, and none of this file; give what entry(name) gives`,
+      `${this.path}: read: entry is ${describe(entry)}, which is not an entry of this file; pass the result of entry(name)`,
     );
   }
 

@@ -22,6 +22,6 @@ export function sixBitDType(dtype: FileDType): SixBit | undefined {
 export function sixBitBytes(name: string, codes: Uint8Array): Uint8Array {
   if (codes.length % 4 === 0) return packSix(codes);
   throw new DTypeError(
-    `saveTensors: "${name}" has ${codes.length} elements of 6 bits, which fill no whole bytes; pad it to a multiple of 4`,
+    `saveTensors: "${name}" has ${codes.length} elements of 6 bits, which are not a whole number of bytes; pad it to a multiple of 4`,
   );
 }

@@ -53,8 +53,8 @@ export abstract class TensorSource {
   abstract read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array>;
 
   /**
-   * Fills `into` with bytes of a tensor from `begin` on. Throws `ArgumentError` if `into` is no `Uint8Array`, and what `read`
-   * throws.
+   * Fills `into` with bytes of a tensor from `begin` on. Throws `ArgumentError` if `into` is not a `Uint8Array`, and the errors
+   * of `read`.
    */
   async readInto(entry: TensorEntry, begin: number, into: Uint8Array): Promise<void> {
     const end = endOf(this.path, begin, into);
@@ -79,7 +79,7 @@ export function rangeOf(
   );
 }
 
-/** The end of the range that fills `into` from `begin` on; NaN, which `rangeOf` refuses, if `begin` is no number. */
+/** The end of the range that fills `into` from `begin` on; NaN, which `rangeOf` refuses, if `begin` is not a number. */
 export function endOf(path: string, begin: number, into: Uint8Array): number {
   if (kindOf(into) !== "Uint8Array")
     throw new ArgumentError(`${path}: readInto: into is ${describe(into)}; a Uint8Array is needed`);

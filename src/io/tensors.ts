@@ -59,7 +59,7 @@ const checkLoad = optionsOf<LoadTensorsOptions>({ names: anyListOf(text) });
  * file appears at `path` when it is complete.
  *
  * @param tensors - Tensors by name, in a plain object or a `Map`. Empty tensors, and an empty object, are allowed.
- * @throws `ArgumentError` for anything but a tensor, for a quantized tensor without a copy, and for metadata that are not texts
+ * @throws `ArgumentError` for anything but a tensor, for a quantized tensor without a copy, and for metadata that are not strings
  * or have a reserved key; `DTypeError` for element types that files do not have; `DisposedError` for a disposed tensor;
  * `FileError` if two tensors have the same name in the file, and if the file cannot be written.
  */
@@ -205,7 +205,7 @@ async function plainMaker(file: SafetensorsFile, entry: TensorEntry): Promise<Ma
   const dtype = six ?? tensorDType(entry.dtype);
   if (dtype === undefined)
     throw new FileError(
-      `${file.path}: tensor "${entry.name}": is ${entry.dtype}, which no tensor here has; leave it out by names, or read its bytes by SafetensorsFile`,
+      `${file.path}: tensor "${entry.name}": is ${entry.dtype}, an element type that tensors do not have; leave it out by names, or read its bytes by SafetensorsFile`,
     );
   const read = await file.read(entry);
   const bytes = six ? unpackSix(read) : read;

@@ -66,7 +66,7 @@ export abstract class Module {
   /** The source of random bits for initial parameters and for stochastic rounding. */
   protected readonly random: RandomState;
 
-  /** @internal Whether `x` is a module itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is a module, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isObject(x) && #parameters in x && inherits(this, x);
   }

@@ -27,9 +27,9 @@ export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape)
  */
 export function zeros<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
   requireBackend("zeros", backend);
-  const made = new Tensor(backend, dtype, shape);
-  setZero(made);
-  return made;
+  const out = new Tensor(backend, dtype, shape);
+  setZero(out);
+  return out;
 }
 
 /** A block of zeros on the host. Larger tensors are filled by copies on the device. */
@@ -94,26 +94,26 @@ function shaped<D extends DType>(
 }
 
 /** Writes the elements to `made` and returns it. If that throws, `made` is disposed of. */
-function filled<D extends DType>(made: Tensor<D>, elements: TensorData): Tensor<D> {
+function filled<D extends DType>(out: Tensor<D>, elements: TensorData): Tensor<D> {
   try {
-    return made.write(elements);
+    return out.write(elements);
   } catch (error) {
-    made.dispose();
+    out.dispose();
     throw error;
   }
 }
 
 function elementsOf(dtype: DType, data: TensorData | readonly number[]): TensorData {
-  const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
-  if (kind === wanted) return asPlain("tensor", wanted, data as TensorData);
+  const [kind, expected] = [kindOf(data), arrayOf(dtype)];
+  if (kind === expected) return asPlain("tensor", expected, data as TensorData);
   if (!isArray(data)) {
     throw new DTypeError(
-      `tensor: ${dtype} takes a ${wanted}, as data() gives it${dtype === "f32" ? ", or numbers" : ""}; ${kind ? `a ${kind}` : describe(data)} was given; convert it by ${wanted}.from(), or give the dtype that goes with it; bytes go by empty() and write()`,
+      `tensor: ${dtype} takes a ${expected}, as data() gives it${dtype === "f32" ? ", or numbers" : ""}; ${kind ? `a ${kind}` : describe(data)} was given; convert it by ${expected}.from(), or give the dtype that goes with it; bytes go by empty() and write()`,
     );
   }
   if (dtype !== "f32") {
     throw new ArgumentError(
-      `tensor: numbers make an f32 tensor; encode that to ${dtype}, or give its elements as a ${wanted}`,
+      `tensor: numbers make an f32 tensor; encode that to ${dtype}, or give its elements as a ${expected}`,
     );
   }
   return numbers(data);

@@ -65,7 +65,7 @@ export function commonBackend(op: string, ...tensors: readonly (Tensor | undefin
 
 /** Options of the output of an elementwise operation, which keeps the shape of its input. */
 export interface ResultOptions {
-  /** The dtype of the result. Default: the dtype of `out`, else that of the first input. */
+  /** The dtype of the result. Default: the dtype of `out`, else the dtype of the first input. */
   readonly outDtype?: WideDType | undefined;
   /** The tensor that receives the result. It may be an input itself. Default: a new tensor. */
   readonly out?: Tensor | undefined;
@@ -80,14 +80,14 @@ export function resultFor(
   options: ResultOptions,
 ): Tensor<WideDType> {
   const { outDtype, out } = checkResult(op, options);
-  const given = out && requireWide(op, "out", out);
-  const backend = commonBackend(op, ...inputs, given);
+  const target = out && requireWide(op, "out", out);
+  const backend = commonBackend(op, ...inputs, target);
   const [{ shape, dtype }] = inputs;
-  if (!given) return new Tensor(backend, outDtype ?? dtype, shape);
-  requireShape(op, "out", given, shape);
-  if (outDtype !== undefined && outDtype !== given.dtype)
-    throw new ArgumentError(`${op}: out is ${given.dtype} and outDtype ${outDtype}; leave outDtype out`);
-  return given;
+  if (!target) return new Tensor(backend, outDtype ?? dtype, shape);
+  requireShape(op, "out", target, shape);
+  if (outDtype !== undefined && outDtype !== target.dtype)
+    throw new ArgumentError(`${op}: out is ${target.dtype} and outDtype ${outDtype}; leave outDtype out`);
+  return target;
 }
 
 /** Throws `ShapeError` unless `x` has the shape `shape`. */

@@ -36,14 +36,14 @@ const CHECKS: Readonly<Record<Exclude<TensorRule, "copy" | "checked">, Check>> =
 export function requireOutputs<K extends OpName>(op: K, args: OpArgs[K]): void {
   const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];
   // the table of an operation lists only arguments of that operation
-  const given = args as object as Readonly<Record<string, unknown>> & RuledArgs;
+  const fields = args as object as Readonly<Record<string, unknown>> & RuledArgs;
   for (let i = 0; i < rows.length; i++) {
     const { name, rule, optional } = rows[i] as TensorRow;
     if (rule === "checked") continue;
-    const each = given[name];
+    const each = fields[name];
     if (each === undefined && optional) continue;
-    if (rule === "copy") requireCopy(op, given.spec, each as QuantizedCopy);
-    else CHECKS[rule](op, name, each as Tensor, given);
+    if (rule === "copy") requireCopy(op, fields.spec, each as QuantizedCopy);
+    else CHECKS[rule](op, name, each as Tensor, fields);
   }
 }
 

@@ -30,9 +30,9 @@ let count = 0;
  * Throws `ArgumentError` if an output of `op` shares memory with another argument. `given` holds the arguments by name. If the
  * operation may run in place, the output may be the input itself: the same memory with the same dtype.
  */
-export function requireApart(op: OpName, given: object, names: Names = {}): void {
+export function requireApart(op: OpName, callArgs: object, names: Names = {}): void {
   const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];
-  const args = given as Readonly<Record<string, Argument | undefined>>;
+  const args = callArgs as Readonly<Record<string, Argument | undefined>>;
   count = 0;
   let written = 0;
   for (let i = 0; i < rows.length; i++) {
@@ -68,10 +68,10 @@ function addAll(row: TensorRow, argument: Argument): void {
   }
 }
 
-function addCopy(row: TensorRow, { data, scaleInv, amax }: CopyTensors, of = ""): void {
-  add(row, data, `${of}data`);
-  add(row, scaleInv, `${of}scaleInv`);
-  if (amax) add(row, amax, `${of}amax`);
+function addCopy(row: TensorRow, { data, scaleInv, amax }: CopyTensors, prefix = ""): void {
+  add(row, data, `${prefix}data`);
+  add(row, scaleInv, `${prefix}scaleInv`);
+  if (amax) add(row, amax, `${prefix}amax`);
 }
 
 function add(row: TensorRow, x: Tensor, part = ""): void {
@@ -89,7 +89,7 @@ function requireInPlace(op: OpName, i: number, j: number, names: Names): void {
   const mayBe = one.name === "out" && other.inPlace;
   if (mayBe && isSameMemory(i, j)) return;
   const user = names[op] ?? op;
-  const [name, second] = [i, j].map((at) => nameOf(at, names));
+  const [name, second] = [i, j].map((index) => nameOf(index, names));
   throw new ArgumentError(
     mayBe
       ? `${user}: ${name} shares memory with ${second} and is not that tensor, element for element; give that one or another`
@@ -97,9 +97,9 @@ function requireInPlace(op: OpName, i: number, j: number, names: Names): void {
   );
 }
 
-function nameOf(at: number, names: Names): string {
-  const { name } = rowsOfTensors[at] as TensorRow;
-  return [names[name] ?? name, parts[at]].filter((each) => each !== "").join(".");
+function nameOf(index: number, names: Names): string {
+  const { name } = rowsOfTensors[index] as TensorRow;
+  return [names[name] ?? name, parts[index]].filter((each) => each !== "").join(".");
 }
 
 /** Whether two tensors occupy the same bytes with the same dtype. */

@@ -66,7 +66,7 @@ export abstract class Optimizer {
   /** The private field by which `Symbol.hasInstance` recognizes an optimizer. */
   readonly #isOptimizer = true;
 
-  /** @internal Whether `x` is an optimizer itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is an optimizer, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isObject(x) && #isOptimizer in x && inherits(this, x);
   }

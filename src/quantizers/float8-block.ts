@@ -14,7 +14,7 @@ export interface Float8BlockQuantizerOptions extends QuantizerOptions {
   readonly tile?: "1x128" | "128x128" | undefined;
   /** The rule by which an amax becomes a scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §3.6). Default f32. */
   readonly scaleRule?: ScaleRuleName | undefined;
-  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  /** How elements are scaled to the range of the format (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
   /** Whether scales are rounded down to powers of two. Default true under the rule f32, the only one that has the choice. */
   readonly pow2Scales?: boolean | undefined;

@@ -12,7 +12,7 @@ export interface Float8RowQuantizerOptions extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   /** The rule by which an amax becomes a scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §3.6). Default f32. */
   readonly scaleRule?: ScaleRuleName | undefined;
-  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  /** How elements are scaled to the range of the format (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
   /** Whether scales are rounded down to powers of two; only under the rule f32. Default false. */
   readonly pow2Scales?: boolean | undefined;

@@ -1,6 +1,6 @@
 /**
- * The quantizers of FP8 with one scale per tensor: a given scale (delayed scaling) or a scale computed from the tensor (current
- * scaling).
+ * The quantizers of FP8 with one scale per tensor: an existing scale (delayed scaling) or a scale computed from the tensor
+ * (current scaling).
  */
 
 import type { ElementScalingName } from "../formats/element-scalings.js";
@@ -66,7 +66,7 @@ export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   /** The rule by which an amax becomes a scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §3.6). Default f32. */
   readonly scaleRule?: ScaleRuleName | undefined;
-  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  /** How elements are scaled to the range of the format (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
   /** Whether scales are rounded down to powers of two; only under the rule f32. Default false. */
   readonly pow2Scales?: boolean | undefined;

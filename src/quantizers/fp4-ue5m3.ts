@@ -1,4 +1,4 @@
-/** The quantizer of FP4 with one UE5M3 scale per 16 elements, and none of the tensor. */
+/** The quantizer of FP4 with one UE5M3 scale per 16 elements and no per-tensor scale. */
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import { anything, optionsOf } from "../options.js";
 import { makeSpec } from "../tensor/spec.js";
@@ -8,7 +8,7 @@ import { QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer
 export interface FP4UE5M3QuantizerOptions extends QuantizerOptions {
   /** The block that shares a scale. Default 1x16. With 16x16, both copies have the same scales and codes. */
   readonly tile?: "1x16" | "16x16" | undefined;
-  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  /** How elements are scaled to the range of the format (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
 }
 
@@ -19,7 +19,7 @@ const checkOptions = optionsOf<FP4UE5M3QuantizerOptions>({
 });
 
 /**
- * Quantizes to e2m1 with one ue5m3 scale for each block, which has the range that NVFP4's e4m3 needs a scale of the tensor for
+ * Quantizes to e2m1 with one ue5m3 scale for each block. The range of ue5m3 makes the per-tensor scale of NVFP4 unnecessary
  * (numerics.md §5.12). The number of columns must be a multiple of 16.
  *
  * @throws `ArgumentError` for an invalid option value.

@@ -11,7 +11,7 @@ export interface Int4GroupQuantizerOptions extends QuantizerOptions {
   readonly tile?: "1x128" | "1x64" | "1x32" | undefined;
   /** The rule by which an amax becomes a scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §3.6). Default f32Quotient. */
   readonly scaleRule?: ScaleRuleName | undefined;
-  /** How elements are brought to the range of the integers (numerics.md §3.6). Default: `multiply`. */
+  /** How elements are scaled to the range of the integers (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
   /** A lower bound of the amax from which a scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;

@@ -21,7 +21,7 @@ export interface MXQuantizerOptions<F extends ScalarFormat> extends StochasticQu
    * e8m0Up for MXFP8, as TransformerEngine; e8m0Floor for the others, as OCP MX.
    */
   readonly scaleRule?: ScaleRuleName | undefined;
-  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  /** How elements are scaled to the range of the format (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
 }
 

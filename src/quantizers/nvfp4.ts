@@ -24,7 +24,7 @@ export interface NVFP4QuantizerOptions extends StochasticQuantizerOptions {
    * TransformerEngine. The others go with neither the Hadamard transform nor stochastic rounding nor 4over6.
    */
   readonly scaleRule?: ScaleRuleName | undefined;
-  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  /** How elements are scaled to the range of the format (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
   /**
    * Whether the data of the columnwise copy pass through the random Hadamard transform first. The input must be bf16. Default
@@ -38,7 +38,7 @@ export interface NVFP4QuantizerOptions extends StochasticQuantizerOptions {
   /** The maximum of block scales. Default 448, or 256 with `fourOverSix`. */
   readonly e4m3Max?: 448 | 256 | undefined;
   /**
-   * Whether each row has an amax of its own in place of the tensor's, and each column in the columnwise copy, as activations have
+   * Whether amaxes are per row instead of per tensor, and per column in the columnwise copy, as activations have
    * under TransformerEngine's `row_scaled_activation` (numerics.md §5.9). It goes with 1x16 tiles and the rule twoLevel, with
    * 4over6, and with neither the Hadamard transform nor stochastic rounding nor a given amax. Default false.
    */

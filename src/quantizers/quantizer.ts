@@ -49,9 +49,10 @@ export interface QuantizerOptions {
   /** How scales are stored. Default `logical`. */
   readonly scaleLayout?: ScaleLayout | undefined;
   /**
-   * If given, the tensors to quantize are this rank's parts of larger tensors. The codes and scales are then slices of those of
-   * the whole tensor: an amax is the maximum over the group, and stochastic rounding selects random bits by the index in the
-   * whole tensor. Blocks start at the beginning of each part. Not with scales or amaxes of rows. Default: the tensors are whole.
+   * If given, the tensors to quantize are this rank's parts of larger tensors. The codes and scales are then slices of the codes
+   * and scales of the full tensor: an amax is the maximum over the group, and stochastic rounding selects random bits by the
+   * index in the full tensor. Blocks start at the beginning of each part. Not with per-row scales or amaxes. Default: the tensors
+   * are not divided.
    */
   readonly shard?: Shard | undefined;
 }
@@ -74,11 +75,11 @@ export abstract class Quantizer implements QuantizerOps {
   /** All settings that determine the bits of its results, except random bits. Frozen. */
   readonly spec: QuantizeSpec;
   readonly #scaleLayout: ScaleLayout;
-  /** The part that this rank's tensors are. Undefined if they are whole. */
+  /** Which part of larger tensors this rank's tensors are. Undefined if they are not divided. */
   readonly shard: Shard | undefined;
   #usage: Usage;
 
-  /** @internal Whether `x` is a quantizer itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is a quantizer, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isObject(x) && #usage in x && inherits(this, x);
   }
@@ -94,20 +95,20 @@ export abstract class Quantizer implements QuantizerOps {
     this.shard = shard && shard.group.size > 1 ? shard : undefined;
     if (this.shard && (isLineWide(this.spec.tile) || this.spec.rowScaled))
       throw new ArgumentError(
-        `${this.spec.quantizer}: shard is for scales of tensors or blocks; a row or column that is divided has no scale or amax of its own; gather it first`,
+        `${this.spec.quantizer}: shard is for scales of tensors or blocks; a divided row or column has no scale or amax per rank; gather it first`,
       );
     this.#usage = { rowwise, columnwise };
     this.#scaleLayout = scaleLayout;
   }
 
-  /** Returns the inputs of one quantization besides the tensor. Subclasses override it. */
+  /** Returns the inputs of one quantization other than the tensor. Subclasses override it. */
   protected inputs(): QuantizeInputs {
     return {};
   }
 
   /**
-   * Runs `body`, one quantization of `x`, with its inputs. For a part of a larger tensor these are the amaxes of the whole and
-   * the position in it. `unrounded` has the values that x was rounded from.
+   * Runs `body`, one quantization of `x`, with its inputs. For a part of a larger tensor, these include the amaxes of the full
+   * tensor and the position in it. `unrounded` has the values of x before rounding.
    */
   #quantizing<R>(
     op: string,
@@ -130,20 +131,20 @@ export abstract class Quantizer implements QuantizerOps {
     }
   }
 
-  /** The position of `x` in the whole tensor, by which random bits are selected. */
+  /** The position of `x` in the full tensor, by which random bits are selected. */
   #part({ shape }: Tensor): MatrixPart | undefined {
     return this.shard && this.spec.stochastic ? partOf(this.shard, asMatrix(shape)) : undefined;
   }
 
   /**
-   * Whether a fused operation must compute its values before it quantizes them, because their amax has to be reduced over ranks
-   * first, or because random bits are selected by their position in the whole tensor.
+   * Whether a fused operation must compute its values before it quantizes them: their amax has to be reduced over ranks first, or
+   * random bits are selected by their position in the full tensor.
    */
   get #computesFirst(): boolean {
     return this.shard !== undefined && (usesTensorAmax(this.spec) || this.spec.stochastic);
   }
 
-  /** As `activationQuantize`, for a part of a larger tensor: its values are computed before they are quantized. */
+  /** The form of `activationQuantize` that computes the values before it quantizes them (`#computesFirst`). */
   #quantizeActivated(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
     using scope = new Scope();
     const values = activated(x, options);
@@ -158,7 +159,7 @@ export abstract class Quantizer implements QuantizerOps {
     return scope.keep(result);
   }
 
-  /** As `normQuantize`, for a part of a larger tensor: its values are computed before they are quantized. */
+  /** The form of `normQuantize` that computes the values before it quantizes them (`#computesFirst`). */
   #quantizeNormed(x: Tensor, norm: NormParameters): NormQuantizeResult {
     using scope = new Scope();
     const { out: values, mean, rstd } = normed(x, norm);
@@ -170,13 +171,13 @@ export abstract class Quantizer implements QuantizerOps {
   /** Called after each successful quantization that used `inputs`. Subclasses override it. */
   protected quantized(): void {}
 
-  /** Which copies the quantizer makes at present. */
+  /** The copies that the quantizer currently creates. */
   get usage(): Usage {
     return this.#usage;
   }
 
   /**
-   * Changes which copies later calls make. Returns this quantizer.
+   * Changes the copies that later calls create. Returns this quantizer.
    *
    * @throws `ArgumentError` for a value that is not a boolean.
    */
@@ -220,14 +221,14 @@ export abstract class Quantizer implements QuantizerOps {
     return result;
   }
 
-  /** Ends a quantization: random bits that were given were not taken from the random state. */
+  /** Ends a quantization. The random state advances only if the caller did not pass random bits. */
   #finish({ randomBits, randomBitsColumnwise }: GivenRandomBits): void {
     if (!randomBits && !randomBitsColumnwise) this.quantized();
   }
 
   /**
-   * @internal The amaxes of this shard that `quantize` would make those of the whole; none where it does not exchange any. The
-   * caller makes them those of the whole, calls `quantizeBy` and disposes of them.
+   * @internal The amaxes of this shard that `quantize` would reduce over the group; empty if it would reduce none. The caller
+   * reduces them, passes them to `quantizeBy` and disposes of them.
    */
   amaxesOf(x: Tensor): readonly Tensor<"f32">[] {
     if (!this.shard || !usesTensorAmax(this.spec) || this.inputs().amax) return [];
@@ -235,7 +236,7 @@ export abstract class Quantizer implements QuantizerOps {
     return shardAmaxes(this.spec, values, values);
   }
 
-  /** @internal As `quantize`, with the amaxes of the whole, which `amaxesOf` gave of the shard. */
+  /** @internal Quantizes as `quantize` does, with the amaxes of `amaxesOf` after their reduction over the group. */
   quantizeBy(x: Tensor, [amax, amaxColumnwise]: readonly Tensor<"f32">[]): QuantizedTensor {
     if (!amax) return this.quantize(x);
     const inputs = { ...this.inputs(), amax, amaxColumnwise, part: this.#part(x) };
@@ -247,8 +248,8 @@ export abstract class Quantizer implements QuantizerOps {
   /**
    * Computes an activation of `x`, a gated activation or, if its gradient is given, the gradient of `x`, and quantizes it. This
    * is one pass if the backend has a fused kernel. Per-tensor FP8 with a given scale quantizes the f32 values. The other
-   * quantizers quantize values rounded to the dtype of `x` or of the gradient; an amax of the whole tensor is that of the f32
-   * values, except in NVFP4 with the Hadamard transform (numerics.md §7.3).
+   * quantizers quantize values rounded to the dtype of `x` or of the gradient; a per-tensor amax is computed from the f32 values,
+   * except in NVFP4 with the Hadamard transform (numerics.md §7.3).
    *
    * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a shape that the format's blocks do not
    * divide or a gradient of a wrong shape, `ArgumentError` for an invalid option value or tensors on different backends,
@@ -279,8 +280,8 @@ export abstract class Quantizer implements QuantizerOps {
 
   /**
    * Quantizes the gradient `grad` [..., K] and returns its column sums too, the gradient of a bias of K elements. The results
-   * are bitwise equal to those of `quantize` and `columnSum`; it is one pass if the backend has a fused kernel. The bias
-   * gradient has the type `dtype`, by default that of `grad`.
+   * are bitwise equal to the results of `quantize` and `columnSum`; it is one pass if the backend has a fused kernel. The bias
+   * gradient has the type `dtype`, by default the type of `grad`.
    *
    * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a shape that the format's blocks do not
    * divide, `ArgumentError` for a dtype other than f32, bf16 and f16 or tensors on different backends, `DisposedError` for a
@@ -295,7 +296,7 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * Quantizes `source` into `target`, a tensor that a quantizer with the same spec made.
+   * Quantizes `source` into `target`, a tensor that a quantizer with the same spec created.
    *
    * @throws `ArgumentError` if `target` was made with another spec.
    * @throws `DTypeError` for a source that is not f32, bf16 or f16 or a target that is not a quantized tensor, `ShapeError` for
@@ -305,11 +306,11 @@ export abstract class Quantizer implements QuantizerOps {
     requireWide("updateQuantized", "source", source);
     requireQuantized("updateQuantized", "target", target);
     requireSameSpec("updateQuantized", this.spec, target.spec);
-    const given = checkCall("updateQuantized", call);
+    const checkedCall = checkCall("updateQuantized", call);
     this.#quantizing("updateQuantized", source, (inputs) =>
-      quantizeInto(source, target, { ...inputs, ...given }),
+      quantizeInto(source, target, { ...inputs, ...checkedCall }),
     );
-    this.#finish(given);
+    this.#finish(checkedCall);
   }
 
   /**

@@ -8,7 +8,7 @@ export class RandomState {
   #seed = 0n;
   #offset = 0n;
 
-  /** @internal Whether `x` is a random state itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is a random state, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isObject(x) && #seed in x && inherits(this, x);
   }

@@ -1,4 +1,4 @@
-/** Tensors that are distributed over ranks and quantized as one whole tensor. */
+/** Tensors that are divided among ranks and quantized as one tensor. */
 import type { MatrixPart } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { execute } from "../ops/execute.js";
@@ -27,7 +27,7 @@ export interface ShardGroup extends AmaxReductionGroup {
   readonly rank: number;
 }
 
-/** The part of a whole tensor that this rank has. All ranks have the same number of rows and columns. */
+/** Which part of a tensor this rank has. All ranks have the same number of rows and columns. */
 export interface Shard {
   /** The ranks that have parts of the tensor. All of them must quantize their parts by the same calls. */
   readonly group: ShardGroup;
@@ -60,14 +60,14 @@ export function rowShard(group: ShardGroup, outer: Shard | undefined): Shard {
 }
 
 /** Returns a group of ranks. Throws `ArgumentError` for anything else. */
-const shardGroup: Domain = (user, name, given) => {
-  const group = (typeof given === "object" && given !== null ? given : {}) as Partial<ShardGroup>;
+const shardGroup: Domain = (user, name, value) => {
+  const group = (typeof value === "object" && value !== null ? value : {}) as Partial<ShardGroup>;
   const [rank, size, reduceMax] = ["rank", "size", "reduceMax"].map((key) => fieldOf(user, name, group, key));
   const isRank = Number.isSafeInteger(rank) && Number.isSafeInteger(size);
   if (isRank && Number(rank) >= 0 && Number(rank) < Number(size) && typeof reduceMax === "function")
     return group;
   throw new ArgumentError(
-    `${user}: ${name} is no group of ranks; give a ProcessGroup, or an object with rank, size and reduceMax`,
+    `${user}: ${name} is not a group of ranks; give a ProcessGroup, or an object with rank, size and reduceMax`,
   );
 };
 
@@ -79,7 +79,7 @@ export const checkShard = optionsOf<Shard>({
 });
 
 /**
- * Returns the amaxes of the whole tensor: the maxima of all ranks' amaxes. `values` is this rank's part. `unrounded` are the
+ * Returns the amaxes of the full tensor: the maxima of all ranks' amaxes. `values` is this rank's part. `unrounded` are the
  * values before they were rounded to its dtype; their amax is used, except with the Hadamard transform (numerics.md §5.2, §7.3).
  * The caller disposes of the results.
  *
@@ -92,16 +92,16 @@ export function wholeAmaxes(
   unrounded: Tensor<WideDType>,
 ): Pick<QuantizeInputs, "amax" | "amaxColumnwise"> {
   using scope = new Scope();
-  const made = shardAmaxes(spec, values, unrounded);
-  group.reduceMax(made);
-  const [amax, amaxColumnwise] = made;
-  for (const each of made) scope.keep(each);
+  const amaxes = shardAmaxes(spec, values, unrounded);
+  group.reduceMax(amaxes);
+  const [amax, amaxColumnwise] = amaxes;
+  for (const each of amaxes) scope.keep(each);
   return { amax, amaxColumnwise };
 }
 
 /**
- * The amaxes of the shard alone, of which those of the whole are the maxima: that of all values, and under the Hadamard transform
- * that of the columnwise copy. The caller disposes of them.
+ * The amaxes of this shard, before their reduction over the group: the amax of all values, and with the Hadamard transform the
+ * amax of the columnwise copy. The caller disposes of them.
  *
  * @shared
  */
@@ -111,9 +111,9 @@ export function shardAmaxes(
   unrounded: Tensor<WideDType>,
 ): readonly Tensor<"f32">[] {
   using scope = new Scope();
-  const made = [amaxOf(rht ? values : unrounded), ...(rht ? [amaxOf(hadamard(values, rhtSigns))] : [])];
-  for (const each of made) scope.keep(each);
-  return made;
+  const amaxes = [amaxOf(rht ? values : unrounded), ...(rht ? [amaxOf(hadamard(values, rhtSigns))] : [])];
+  for (const each of amaxes) scope.keep(each);
+  return amaxes;
 }
 
 function amaxOf(x: Tensor<WideDType>): Tensor<"f32"> {
@@ -122,7 +122,7 @@ function amaxOf(x: Tensor<WideDType>): Tensor<"f32"> {
   return out;
 }
 
-/** @shared Returns the position of a part of that size in the whole tensor. */
+/** @shared Returns the position of a part of that size in the full tensor. */
 export function partOf(
   { group: { rank, size }, dimension, pieces = 1 }: Shard,
   [rows, columns]: readonly [rows: number, columns: number],

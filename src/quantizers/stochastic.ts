@@ -14,7 +14,7 @@ export interface StochasticQuantizerOptions extends QuantizerOptions {
    * maximum of 6 is always 0. Random bits that are given to `quantize` have 32 bits. Default false.
    */
   readonly stochastic?: boolean | undefined;
-  /** The source of random bits for stochastic rounding. Default: an own state with seed 0. */
+  /** The source of random bits for stochastic rounding. Default: a new state with seed 0. */
   readonly random?: RandomState | undefined;
 }
 

@@ -37,10 +37,10 @@ export class CustomRecipe extends Recipe {
    */
   quantizer(role: Role): Quantizer {
     passOf(role);
-    const made = this.quantizerFactory(role);
-    if (made instanceof Quantizer) return made;
+    const quantizer = this.quantizerFactory(role);
+    if (quantizer instanceof Quantizer) return quantizer;
     throw new ArgumentError(
-      `CustomRecipe: quantizerFactory returned ${describe(made)} for ${role}; it must return a quantizer`,
+      `CustomRecipe: quantizerFactory returned ${describe(quantizer)} for ${role}; it must return a quantizer`,
     );
   }
 }

@@ -63,7 +63,7 @@ export abstract class Recipe {
   readonly wgrad: MMParams;
   #key: string | undefined;
 
-  /** @internal Whether `x` is a recipe itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is a recipe, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isObject(x) && #key in x && inherits(this, x);
   }
@@ -163,7 +163,7 @@ let identified = 0;
 
 /** Returns a number that is unique to that object. */
 function identityOf(value: object): string {
-  const known = identities.get(value) ?? ++identified;
-  identities.set(value, known);
-  return `#${known}`;
+  const identity = identities.get(value) ?? ++identified;
+  identities.set(value, identity);
+  return `#${identity}`;
 }

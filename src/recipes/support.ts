@@ -52,11 +52,11 @@ export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupp
   requireRecipe("checkRecipeSupport", recipe);
   requireBackend("checkRecipeSupport", backend);
   if (!(recipe instanceof StandardRecipe)) return answerOf(recipe, backend);
-  const known = answers.get(backend) ?? new Map<string, RecipeSupport>();
-  answers.set(backend, known);
+  const cached = answers.get(backend) ?? new Map<string, RecipeSupport>();
+  answers.set(backend, cached);
   const { key } = recipe;
-  const answer = known.get(key) ?? answerOf(recipe, backend);
-  known.set(key, answer);
+  const answer = cached.get(key) ?? answerOf(recipe, backend);
+  cached.set(key, answer);
   return answer;
 }
 

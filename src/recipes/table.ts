@@ -79,7 +79,7 @@ export interface QParams {
   readonly fourOverSix: FourOverSix;
   /** The maximum of the block scales of NVFP4. */
   readonly e4m3Max: 448 | 256;
-  /** Whether each row has an amax of its own in place of the tensor's (NVFP4). */
+  /** Whether amaxes are per row instead of per tensor (NVFP4). */
   readonly rowScaled: boolean;
 }
 

@@ -39,7 +39,7 @@ export class Variable {
   [USE_HOOKS]: UseHooks | undefined;
   readonly #value: Value;
 
-  /** @internal Whether `x` is a variable itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is a variable, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isObject(x) && #value in x && inherits(this, x);
   }
@@ -188,7 +188,7 @@ function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
 function moveTo(scope: Scope, value: Value): void {
   for (const member of membersOf(value)) {
     disown(member);
-    scope.own(member);
+    scope.adopt(member);
   }
 }
 

@@ -80,10 +80,10 @@ function present(op: string, elements: ArrayBufferView): Uint8Array {
  * another kind of array, `ArgumentError` for an array whose memory was transferred.
  */
 export function bytesOf(op: string, dtype: DType, data: unknown): Uint8Array {
-  const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
-  if (kind !== wanted && kind !== "Uint8Array") {
+  const [kind, expected] = [kindOf(data), arrayOf(dtype)];
+  if (kind !== expected && kind !== "Uint8Array") {
     throw new DTypeError(
-      `${op}: ${dtype} elements are a ${wanted}, as data() gives them, or their bytes a Uint8Array; ${kind ? `a ${kind}` : describe(data)} was given`,
+      `${op}: ${dtype} elements are a ${expected}, as data() gives them, or their bytes a Uint8Array; ${kind ? `a ${kind}` : describe(data)} was given`,
     );
   }
   return present(op, data as Uint8Array);

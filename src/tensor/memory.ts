@@ -1,28 +1,28 @@
 /**
- * Which memory a backend has. The library uses the memory of its own backends as it is. What `backend.memory` of them shows to
- * programs, such as backends that wrap others, is checked: it reads and writes only blocks that it has allocated.
+ * The memory of each backend. The library uses the memory of its own backends unchecked. Programs, such as backends that wrap
+ * others, get it as `backend.memory`, which is checked: it accesses only blocks that it has allocated.
  */
 import { ArgumentError, DTypeError } from "../errors.js";
 import { describe, integer } from "../options.js";
 import { asBytes, kindOf } from "./data.js";
 import type { Memory, Storage } from "./storage.js";
 
-/** What the library knows of one of its own backends. */
+/** The memory of one of the library's backends, unchecked and checked. */
 interface OwnMemory {
   readonly memory: Memory;
   readonly checked: CheckedMemory;
 }
 
-const own = new WeakMap<object, OwnMemory>();
+const ownMemory = new WeakMap<object, OwnMemory>();
 
-/** A backend, as far as its memory goes. */
+/** The part of a backend that gives access to its memory. */
 interface HasMemory {
   readonly memory: Memory;
 }
 
 /** Registers the memory of one of the library's own backends. */
 export function registerMemory(backend: object, memory: Memory): void {
-  own.set(backend, { memory, checked: new CheckedMemory(memory) });
+  ownMemory.set(backend, { memory, checked: new CheckedMemory(memory) });
 }
 
 /**
@@ -30,7 +30,7 @@ export function registerMemory(backend: object, memory: Memory): void {
  * not a backend, such as a proxy of one.
  */
 export function memoryOf(backend: HasMemory): Memory {
-  return own.get(backend)?.memory ?? memoryOfOther(backend);
+  return ownMemory.get(backend)?.memory ?? memoryOfOther(backend);
 }
 
 function memoryOfOther(backend: Partial<HasMemory> | null | undefined): Memory {
@@ -50,8 +50,8 @@ function memoryOfOther(backend: Partial<HasMemory> | null | undefined): Memory {
 
 /** Returns the library's own backend that this one is or inherits from, or undefined if there is none. */
 export function registered(backend: object): object | undefined {
-  for (let at: object | null = backend; at; at = Object.getPrototypeOf(at) as object | null) {
-    if (own.has(at)) return at;
+  for (let object: object | null = backend; object; object = Object.getPrototypeOf(object) as object | null) {
+    if (ownMemory.has(object)) return object;
   }
   return undefined;
 }
@@ -61,8 +61,8 @@ export function registered(backend: object): object | undefined {
  * what `this` is in a getter that is called through a proxy.
  */
 export function checkedMemory(backend: object): CheckedMemory {
-  const known = own.get(registered(backend) ?? backend);
-  if (known) return known.checked;
+  const entry = ownMemory.get(registered(backend) ?? backend);
+  if (entry) return entry.checked;
   throw new ArgumentError(
     "backend is a proxy or an imitation of a backend: give the backend itself (toRaw() in Vue, and markRaw() where it is stored)",
   );

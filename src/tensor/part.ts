@@ -39,14 +39,14 @@ export function partAlong(shape: Shape, dimension: number, ranges: readonly Rang
 /** Returns the rows [begin, end) of a part, counted along its first dimension. */
 export function rowsOfPart({ shape, ranges }: TensorPart, [begin, end]: Range): TensorPart {
   const [rows = [], ...others] = ranges;
-  let at = 0;
-  const kept = rows.flatMap(([first, last]): readonly Range[] => {
-    const from = Math.max(first, first + begin - at);
-    const to = Math.min(last, first + end - at);
-    at += last - first;
+  let offset = 0;
+  const selected = rows.flatMap(([first, last]): readonly Range[] => {
+    const from = Math.max(first, first + begin - offset);
+    const to = Math.min(last, first + end - offset);
+    offset += last - first;
     return from < to ? [[from, to]] : [];
   });
-  return { shape, ranges: [kept, ...others] };
+  return { shape, ranges: [selected, ...others] };
 }
 
 /** Returns the shape of the part as a tensor. */
@@ -73,12 +73,12 @@ export interface Overlap {
 /** Returns the ranges that two parts of one tensor have in common along each dimension. */
 export function overlapsOf(from: TensorPart, to: TensorPart): readonly (readonly Overlap[])[] {
   return from.ranges.map((ranges, i) => {
-    const placed = (of: readonly Range[]) => {
-      let at = 0;
-      return of.map(([begin, end]) => {
-        const place = { begin, end, at };
-        at += end - begin;
-        return place;
+    const placed = (sources: readonly Range[]) => {
+      let offset = 0;
+      return sources.map(([begin, end]) => {
+        const range = { begin, end, at: offset };
+        offset += end - begin;
+        return range;
       });
     };
     const others = placed(to.ranges[i] ?? []);
@@ -106,8 +106,8 @@ const checkPart = optionsOf<TensorPart>({
 });
 
 /** Throws `ArgumentError` for anything but a part of a tensor. */
-export function requirePart(user: string, name: string, given: TensorPart): TensorPart {
-  const part = checkPart(user, given, name);
+export function requirePart(user: string, name: string, value: TensorPart): TensorPart {
+  const part = checkPart(user, value, name);
   const fail = (why: string): ArgumentError =>
     new ArgumentError(
       `${user}: ${name} has ranges ${JSON.stringify(part.ranges)} of [${part.shape}]; ${why}`,

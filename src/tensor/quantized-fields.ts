@@ -62,7 +62,7 @@ export function madeFields(fields: QuantizedTensorFields): MadeFields {
   const { spec, rowwise, columnwise, shape } = ownFields;
   const usage = { rowwise: rowwise !== undefined, columnwise: columnwise !== undefined };
   const geometry = geometryOf(USER, spec, asMatrix(shape), usage, ownFields.scaleLayout);
-  const made = {
+  const checkedFields = {
     ...ownFields,
     rowwise: rowwise && copyOf(geometry.rowwise, rowwise),
     columnwise: columnwise && copyOf(geometry.columnwise, columnwise),
@@ -74,7 +74,7 @@ export function madeFields(fields: QuantizedTensorFields): MadeFields {
         throw new ArgumentError(`${USER}: its tensors live on different backends; move them to one`);
     }
   }
-  return made;
+  return checkedFields;
 }
 
 /** Returns the copy with that geometry, or undefined if there is no copy. */

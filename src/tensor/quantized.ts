@@ -58,7 +58,7 @@ export interface QuantizeSpec {
   readonly tile: Tile;
   /** The rule by which an amax becomes a scale: one of its row of `BLOCK_FORMATS`. */
   readonly scaleRule: ScaleRuleName;
-  /** How elements are brought to the range of their format: one of the row of the rule in `SCALE_RULES`. */
+  /** How elements are scaled to the range of their format: one of the row of the rule in `SCALE_RULES`. */
   readonly elementScaling: ElementScalingName;
   /** Whether f32 scales are rounded down to powers of two. */
   readonly pow2Scales: boolean;
@@ -82,7 +82,7 @@ export interface QuantizeSpec {
    */
   readonly compact: boolean;
   /**
-   * Whether each line of a copy has an amax of its own in place of the tensor's (NVFP4): each row in the rowwise copy, each
+   * Whether amaxes are per line instead of per tensor (NVFP4): one for each row in the rowwise copy, one for each
    * column in the columnwise one.
    */
   readonly rowScaled: boolean;
@@ -109,7 +109,7 @@ export interface QuantizedCopy extends CopyTensors {
 }
 
 /**
- * Random bits for one stochastic quantization, which the caller gives instead of those of the quantizer's random state. Each is a
+ * Random bits for one stochastic quantization, which replace the bits of the quantizer's random state. Each is a
  * u32 tensor of one word for each element of a copy, in the order of its codes (numerics.md, choice 6). Every copy that is
  * made needs its own. The random state stays as it is.
  */
@@ -142,7 +142,7 @@ export interface QuantizedTensorFields {
   readonly spec: QuantizeSpec;
   /** The shape of the tensor that was quantized. Copies flatten its leading dimensions. */
   readonly shape: Shape;
-  /** The nominal dtype: that of the tensor that was quantized. */
+  /** The nominal dtype: the dtype of the tensor that was quantized. */
   readonly dtype: WideDType;
   /** How the scales of both copies are stored. */
   readonly scaleLayout: ScaleLayout;
@@ -160,7 +160,7 @@ export interface MadeFields extends QuantizedTensorFields {
   readonly columnwise?: QuantizedCopy | undefined;
 }
 
-/** Checks a change of usage. A copy that it does not name stays as it is. */
+/** Checks a change of usage. A copy that it does not name is unchanged. */
 export const checkUsage = optionsOf<Partial<Usage>>({ rowwise: boolean, columnwise: boolean }, "usage");
 const RANDOM_BITS = { randomBits: requireWords, randomBitsColumnwise: requireWords } as const;
 export const checkCall = optionsOf<QuantizeCall>({ noop: requireScalar, ...RANDOM_BITS }, "call");
@@ -170,7 +170,7 @@ export const checkRandomBits = optionsOf<GivenRandomBits>(RANDOM_BITS, "call");
 let trusted: MadeFields | undefined;
 
 /**
- * Whether `x` is a quantized tensor itself: neither a proxy of one nor an object with its prototype. It is faster than
+ * Whether `x` is a quantized tensor, and not a proxy of one or another object with its prototype. It is faster than
  * `instanceof`.
  */
 export let isQuantized: (x: unknown) => x is QuantizedTensor;
@@ -195,7 +195,7 @@ export class QuantizedTensor {
   readonly spec: QuantizeSpec;
   /** The shape of the tensor that was quantized. Frozen. */
   readonly shape: Shape;
-  /** The nominal dtype: that of the tensor that was quantized. It is the default dtype of the result of `dequantize`. */
+  /** The nominal dtype: the dtype of the tensor that was quantized. It is the default dtype of the result of `dequantize`. */
   readonly dtype: WideDType;
   /** How the scales of both copies are stored. */
   readonly scaleLayout: ScaleLayout;
@@ -210,15 +210,15 @@ export class QuantizedTensor {
       throw new ArgumentError(
         "QuantizedTensor: the class cannot be extended; keep a quantized tensor in a field",
       );
-    const made = trusted ?? madeFields(fields);
+    const checked = trusted ?? madeFields(fields);
     trusted = undefined;
-    this.spec = made.spec;
-    this.shape = made.shape;
-    this.dtype = made.dtype;
-    this.scaleLayout = made.scaleLayout;
-    this.#rowwise = made.rowwise && Object.freeze(made.rowwise);
-    this.#columnwise = made.columnwise && Object.freeze(made.columnwise);
-    this.#ops = made.ops;
+    this.spec = checked.spec;
+    this.shape = checked.shape;
+    this.dtype = checked.dtype;
+    this.scaleLayout = checked.scaleLayout;
+    this.#rowwise = checked.rowwise && Object.freeze(checked.rowwise);
+    this.#columnwise = checked.columnwise && Object.freeze(checked.columnwise);
+    this.#ops = checked.ops;
     // operations read memory by these fields
     Object.freeze(this);
   }
@@ -227,7 +227,7 @@ export class QuantizedTensor {
     isQuantized = (x): x is QuantizedTensor => typeof x === "object" && x !== null && #ops in x;
   }
 
-  /** @internal Whether `x` is a quantized tensor itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is a quantized tensor, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isQuantized(x) && inherits(this, x);
   }
@@ -394,8 +394,8 @@ export class QuantizedTensor {
 function showQuantized(x: QuantizedTensor): string {
   const { quantizer, format, tile } = x.spec;
   const [first] = x.members;
-  const made = `${x.dtype} [${x.shape.join(", ")}]${first ? ` ${backendName(first)}` : ""}`;
-  const lines = [`QuantizedTensor(${quantizer} ${format} ${tile}, ${made}, scales ${x.scaleLayout})`];
+  const actual = `${x.dtype} [${x.shape.join(", ")}]${first ? ` ${backendName(first)}` : ""}`;
+  const lines = [`QuantizedTensor(${quantizer} ${format} ${tile}, ${actual}, scales ${x.scaleLayout})`];
   for (const direction of DIRECTIONS) {
     const copy = x[direction];
     if (!copy) continue;
@@ -416,9 +416,9 @@ function showQuantized(x: QuantizedTensor): string {
  */
 export function requireQuantized(op: string, name: string, x: unknown): QuantizedTensor {
   if (!isQuantized(x)) {
-    const given = isTensor(x) ? `a ${x.dtype} tensor` : describe(x);
+    const actual = isTensor(x) ? `a ${x.dtype} tensor` : describe(x);
     throw new DTypeError(
-      `${op}: ${name} is ${given}; it must be a quantized tensor${unwrapHint(QuantizedTensor, x)}`,
+      `${op}: ${name} is ${actual}; it must be a quantized tensor${unwrapHint(QuantizedTensor, x)}`,
     );
   }
   for (const member of x.members) requireTensor(op, name, member);

@@ -61,7 +61,7 @@ export class Scope {
   }
 
   /** Makes this scope the owner of `value`. Throws `ArgumentError` for an object without a method `dispose`. */
-  own(value: Owned): void {
+  adopt(value: Owned): void {
     requireOwned("own", value);
     setOwner("own", value, this);
     this.#owned.add(value);
@@ -147,12 +147,12 @@ function requireOwned(method: string, value: unknown): void {
  * Returns the result of `body`. If `body` throws, disposes of everything that it has added to `made`. Otherwise these objects
  * belong to the scope that was open at the call; no other scope is created.
  */
-export function orDispose<T>(body: (made: Owned[]) => T): T {
-  const made: Owned[] = [];
+export function orDispose<T>(body: (allocated: Owned[]) => T): T {
+  const allocated: Owned[] = [];
   try {
-    return body(made);
+    return body(allocated);
   } catch (error) {
-    for (const each of made) each.dispose();
+    for (const each of allocated) each.dispose();
     throw error;
   }
 }
@@ -166,7 +166,7 @@ export function adopt(value: Owned): void {
 /** Makes the owner of `sibling` the owner of `value`, so that both live equally long. */
 export function adoptBeside(value: Owned, sibling: Owned): void {
   disown(value);
-  sibling[OWNER]?.own(value);
+  sibling[OWNER]?.adopt(value);
 }
 
 /** Ends the ownership of `value` by any scope. Its caller manages its lifetime. */

@@ -69,14 +69,14 @@ export function ownShape(shape: Shape): Shape {
       `shape ${describe(shape)} is not an array; give sizes such as [2, 3], and [] for a scalar`,
     );
   const rank = listLength(shape);
-  // also for a proxy whose length is no number
+  // also for a proxy whose length is not a number
   if (!(rank <= MAX_RANK)) throw new ShapeError(`a shape of ${rank} dimensions; there may be ${MAX_RANK}`);
   // a literal takes half the time of an array that grows, and almost all shapes have one or two dimensions
   if (rank === 1) return Object.freeze([sizeAt(shape, 0)]);
   if (rank === 2) return Object.freeze([sizeAt(shape, 0), sizeAt(shape, 1)]);
-  const own: number[] = [];
-  for (let axis = 0; axis < rank; axis++) own.push(sizeAt(shape, axis));
-  return Object.freeze(own);
+  const copy: number[] = [];
+  for (let axis = 0; axis < rank; axis++) copy.push(sizeAt(shape, axis));
+  return Object.freeze(copy);
 }
 
 /** Returns the size at that axis, which is read once. */

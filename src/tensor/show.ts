@@ -27,8 +27,8 @@ export function firstValues(x: Tensor): string {
     const count = Math.min(x.size, SHOWN);
     const bytes = Math.ceil((count * storageBits(x.dtype)) / 8);
     const read = bytes === 0 ? new Uint8Array(0) : memoryOf(x.backend).readSync(x.address, bytes);
-    const texts = elementsOf(x, read, count).map(numberText);
-    return `[${[...texts, ...(x.size > count ? [`... ${x.size - count} more`] : [])].join(", ")}]`;
+    const strings = elementsOf(x, read, count).map(numberText);
+    return `[${[...strings, ...(x.size > count ? [`... ${x.size - count} more`] : [])].join(", ")}]`;
   } catch (error) {
     return printable(`cannot be read: ${messageOf(error)}`);
   }

@@ -61,16 +61,16 @@ interface Lost {
 /** The leaks that one garbage collection has found, to be reported in a single warning. */
 let lost: Lost[] = [];
 
-const leaks = new FinalizationRegistry<Lost>((found) => {
+const leaks = new FinalizationRegistry<Lost>((leak) => {
   if (lost.length === 0) queueMicrotask(warn);
-  lost.push(found);
+  lost.push(leak);
 });
 
 function warn(): void {
-  const taken = lost.filter(({ memory }) => !memory.closed);
+  const leaked = lost.filter(({ memory }) => !memory.closed);
   lost = [];
-  if (taken.length === 0) return;
-  const bytes = taken.reduce((sum, each) => sum + each.bytes, 0);
+  if (leaked.length === 0) return;
+  const bytes = leaked.reduce((sum, each) => sum + each.bytes, 0);
   console.warn(
     `lockstep: tensors of ${bytes} bytes in all were garbage collected without dispose(); their memory stays taken. Use a scope.`,
   );

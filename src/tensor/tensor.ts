@@ -27,10 +27,10 @@ export const REVIVE = Symbol("revive");
 /** The alignment of views in bytes. Allocations have the same alignment on every backend. */
 export const VIEW_ALIGNMENT = 256;
 
-/** Where the tensor under construction lies, if it shares memory. */
-let place: { readonly storage: Storage; readonly offset: number } | undefined;
+/** The memory of the tensor under construction, if it shares memory. */
+let location: { readonly storage: Storage; readonly offset: number } | undefined;
 
-/** Whether `x` is a tensor itself: neither a proxy of one nor an object with its prototype. It is faster than `instanceof`. */
+/** Whether `x` is a tensor, and not a proxy of one or another object with its prototype. It is faster than `instanceof`. */
 export let isTensor: (x: unknown) => x is Tensor;
 
 /** Returns the memory in which a tensor lies. */
@@ -47,11 +47,11 @@ export function tensorAt<D extends DType>(
   storage: Storage,
   offset: number,
 ): Tensor<D> {
-  place = { storage, offset };
+  location = { storage, offset };
   try {
     return new Tensor(backend, dtype, shape);
   } finally {
-    place = undefined;
+    location = undefined;
   }
 }
 
@@ -76,14 +76,14 @@ export class Tensor<D extends DType = DType> {
     memoryOfTensor = (x) => x.#storage.memory;
   }
 
-  /** @internal Whether `x` is a tensor itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is a tensor, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isTensor(x) && inherits(this, x);
   }
 
   /**
    * Creates an uninitialized tensor. The shape is copied. A tensor with a dimension of size 0 takes no memory. The class cannot
-   * be extended, and its objects take no further properties, because backends rely on what they say of their memory.
+   * be extended, and its objects are not extensible, because backends rely on their fields.
    *
    * @throws `DTypeError` for an unknown dtype, `ShapeError` for an invalid shape, `OutOfMemoryError` if the memory is not
    * available, `ArgumentError` if `backend` is not a backend, or for a class that extends this one, `DisposedError` for a
@@ -92,16 +92,16 @@ export class Tensor<D extends DType = DType> {
   constructor(backend: Backend, dtype: D, shape: Shape) {
     if (new.target !== Tensor)
       throw new ArgumentError("Tensor: the class cannot be extended; keep a tensor in a field");
-    const at = place;
-    place = undefined;
-    const own = ownShape(shape);
-    const bytes = byteLength(dtype, own);
+    const sharedLocation = location;
+    location = undefined;
+    const shapeCopy = ownShape(shape);
+    const bytes = byteLength(dtype, shapeCopy);
     this.#backend = backend;
     this.#dtype = dtype;
-    this.#shape = own;
+    this.#shape = shapeCopy;
     this.#byteLength = bytes;
-    this.#storage = at ? at.storage : new Storage(memoryOf(backend), bytes);
-    this.#offset = at ? at.offset : 0;
+    this.#storage = sharedLocation ? sharedLocation.storage : new Storage(memoryOf(backend), bytes);
+    this.#offset = sharedLocation ? sharedLocation.offset : 0;
     Object.preventExtensions(this);
     adopt(this);
   }
@@ -158,13 +158,13 @@ export class Tensor<D extends DType = DType> {
    */
   reshape(shape: Shape): Tensor<D> {
     this.#requireAlive();
-    const own = ownShape(shape);
-    if (byteLength(this.#dtype, own) !== this.#byteLength) {
+    const shapeCopy = ownShape(shape);
+    if (byteLength(this.#dtype, shapeCopy) !== this.#byteLength) {
       throw new ShapeError(
-        `reshape: [${this.#shape}] has ${this.size} elements, [${own}] ${elementCount(own)}`,
+        `reshape: [${this.#shape}] has ${this.size} elements, [${shapeCopy}] ${elementCount(shapeCopy)}`,
       );
     }
-    return this.#share(own, this.#offset);
+    return this.#share(shapeCopy, this.#offset);
   }
 
   /**
@@ -173,14 +173,14 @@ export class Tensor<D extends DType = DType> {
    * disposed of. Throws `ShapeError` for a view that is unaligned or exceeds the tensor, `DisposedError` after `dispose()`.
    */
   view(first: number, shape: Shape): Tensor<D> {
-    const own = ownShape(shape);
-    const offset = this.#offset + this.#partAt("view", first, own);
-    if (offset % VIEW_ALIGNMENT !== 0 && elementCount(own) > 1) {
+    const shapeCopy = ownShape(shape);
+    const offset = this.#offset + this.#partAt("view", first, shapeCopy);
+    if (offset % VIEW_ALIGNMENT !== 0 && elementCount(shapeCopy) > 1) {
       throw new ShapeError(
         `view: element ${first} lies at byte ${offset}; a view begins at a multiple of ${VIEW_ALIGNMENT} bytes; slice() copies what lies between`,
       );
     }
-    return this.#share(own, offset);
+    return this.#share(shapeCopy, offset);
   }
 
   /** Returns a copy in new memory. Throws `DisposedError` after `dispose()`. */
@@ -195,11 +195,11 @@ export class Tensor<D extends DType = DType> {
    * @throws `DisposedError` for a disposed tensor.
    */
   slice(first: number, shape: Shape): Tensor<D> {
-    const own = ownShape(shape);
-    const from = this.address + this.#partAt("slice", first, own);
-    const made = new Tensor(this.#backend, this.#dtype, own);
-    if (made.byteLength > 0) this.#storage.memory.copy(made.address, from, made.byteLength);
-    return made;
+    const shapeCopy = ownShape(shape);
+    const from = this.address + this.#partAt("slice", first, shapeCopy);
+    const copy = new Tensor(this.#backend, this.#dtype, shapeCopy);
+    if (copy.byteLength > 0) this.#storage.memory.copy(copy.address, from, copy.byteLength);
+    return copy;
   }
 
   /**
@@ -303,12 +303,12 @@ export class Tensor<D extends DType = DType> {
   }
 
   /** @internal Makes this disposed handle share the memory of `of`, a tensor with the same dtype and size. No scope owns it. */
-  [REVIVE](of: Tensor<D>): void {
-    if (!this.#disposed || of.dtype !== this.#dtype || of.byteLength !== this.#byteLength)
+  [REVIVE](source: Tensor<D>): void {
+    if (!this.#disposed || source.dtype !== this.#dtype || source.byteLength !== this.#byteLength)
       throw new ArgumentError("a tensor gets memory again after dispose(), that of a tensor like it");
-    of.#requireAlive();
-    this.#storage = of.#storage.retain();
-    this.#offset = of.#offset;
+    source.#requireAlive();
+    this.#storage = source.#storage.retain();
+    this.#offset = source.#offset;
     this.#disposed = false;
   }
 

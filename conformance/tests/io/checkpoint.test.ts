@@ -171,7 +171,7 @@ describe("the parts of a run that a checkpoint stores", () => {
     const state = { module: run.model, optimizer: other.optimizer };
     await expect(saveCheckpoint(path, state)).rejects.toThrow(ArgumentError);
     await expect(loadCheckpoint(path, state)).rejects.toThrow(
-      /"0.weight", which is no parameter of the module/,
+      /"0.weight", which is not a parameter of the module/,
     );
     expect(readFileSync(path).equals(bytes)).toBe(true);
   });
@@ -284,7 +284,7 @@ describe("a checkpoint that does not fit the run", () => {
   });
 
   it.each([
-    [undefined, /is no checkpoint/],
+    [undefined, /is not a checkpoint/],
     ["{", /is not a JSON object/],
     ['{"version":0}', /is a checkpoint of version 0; this release reads versions 1 and 2/],
     ['{"version":3}', /is a checkpoint of version 3/],
@@ -357,7 +357,9 @@ describe("a checkpoint that does not fit the run", () => {
         (reason: unknown) => reason,
       );
       // without an optimizer, the optimizer's tensors are not read
-      const words = name.startsWith("optimizer.") ? /contents are not those that were saved/ : /has no place/;
+      const words = name.startsWith("optimizer.")
+        ? /contents have changed since it was saved/
+        : /has no place/;
       expect(String(error)).toMatch(words);
     }
   });
@@ -419,7 +421,7 @@ describe("a checkpoint that does not fit the run", () => {
     using _run = await savedRun(plan);
     using run = otherRun(plan, 1);
     await recordChanged("lockstep.module.1.weight", (record) => ({ ...record, version: "0" }));
-    await expectRefusal(run, /contents are not those that were saved/);
+    await expectRefusal(run, /contents have changed since it was saved/);
   });
 
   async function plansOf(): Promise<readonly TensorPlan[]> {

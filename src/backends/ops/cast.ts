@@ -26,7 +26,7 @@ export interface EncodeArgs {
   readonly overflow: OverflowName;
   /** The random bits for rounding `stochastic`, selected by element index. Not read for another mode. */
   readonly random: RandomSource;
-  /** The random bits, instead of those of `random`: a word for each element, in the shape of x. */
+  /** Random bits that replace the bits of `random`: a u32 for each element, in the shape of x. */
   readonly randomBits?: Tensor<"u32"> | undefined;
   /** An f32 factor that multiplies x, in f32, before the rounding. */
   readonly scale: number;

@@ -42,7 +42,7 @@ export interface GemmOperand {
   readonly traits: OperandTraits;
   /** The block scales. Absent if the operand has none. */
   readonly blockScales?: GemmBlockScales | undefined;
-  /** The factor of the whole operand, f32 [1]. */
+  /** The per-tensor scale of the operand, f32 [1]. */
   readonly tensorScale?: Tensor<"f32"> | undefined;
   /** The factors of lines, f32 with one element for each line. Given in place of `tensorScale` and `blockScales`. */
   readonly lineScales?: Tensor<"f32"> | undefined;
@@ -57,7 +57,7 @@ export interface GemmOperand {
   readonly amaxDivisor?: number | undefined;
 }
 
-/** Returns the number of lines and the depth K of an operand. For a batch they are those of each item. */
+/** Returns the number of lines and the depth K of an operand, or of each item of a batch. */
 export function extentOf({ data, transposed }: GemmOperand): readonly [lines: number, depth: number] {
   const { shape } = data;
   const [rows, columns] = [shape[shape.length - 2] as number, shape[shape.length - 1] as number];
@@ -70,12 +70,12 @@ export function hasLineAmaxes({ x, w }: Pick<GemmArgs, "x" | "w">): boolean {
 }
 
 /**
- * The arguments of a matrix product: out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]), where `datapath` defines how the
- * sum is accumulated. The epilogue is that of datapath.md §2: fma(s, sum, beta * c), where s = (alpha * sW) * sX has the scales
- * of the tensors w and x, or fma((sum * sW[n]) * sX[m], alpha, beta * c) with scales of lines. It adds bias[n] and rounds once to
- * the dtype of out.
- * For an FP8 out it multiplies by outScale before this rounding. If an operand has amaxes of lines, the scaled sum is multiplied
- * by both amaxes, bias[n] is added, the result is rounded to the dtype of out, and beta * c is added to that (numerics.md §5.10).
+ * The arguments of a matrix product: out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]), where `datapath` defines how the sum
+ * is accumulated. The epilogue is defined in datapath.md §2: fma(s, sum, beta * c), where s = (alpha * sW) * sX has the scales of
+ * the tensors w and x, or fma((sum * sW[n]) * sX[m], alpha, beta * c) with scales of lines. It adds bias[n] and rounds once to
+ * the dtype of out. For an FP8 out it multiplies by outScale before this rounding. If an operand has amaxes of lines, the scaled
+ * sum is multiplied by both amaxes, bias[n] is added, the result is rounded to the dtype of out, and beta * c is added to that
+ * (numerics.md §5.10).
  */
 export interface GemmArgs {
   /** The input: M lines along K. */

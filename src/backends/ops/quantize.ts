@@ -61,7 +61,7 @@ export interface QuantizeArgs {
    */
   readonly part?: MatrixPart | undefined;
   /**
-   * The random bits of the rowwise copy, instead of those of `random`: a word for each element, in the order of the codes
+   * Random bits for the rowwise copy that replace the bits of `random`: a u32 for each element, in the order of the codes
    * (numerics.md, choice 6). All copies that are written have random bits, or none.
    */
   readonly randomBits?: Tensor<"u32"> | undefined;

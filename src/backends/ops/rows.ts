@@ -132,7 +132,7 @@ export const lossMaximum: Tensors<LossMaximumArgs> = {
   reads: { logits: "checked" },
 };
 
-/** Arguments of `lossSums`: what the losses of rows add up, over the columns of `logits`, which are some of all classes. */
+/** Arguments of `lossSums`: sums for the losses of rows over the columns of `logits`, which are some of all classes. */
 export interface LossSumsArgs extends Pick<CrossEntropyArgs, "logits" | "targets"> {
   /** The class of the first column. */
   readonly first: number;
@@ -145,7 +145,7 @@ export interface LossSumsArgs extends Pick<CrossEntropyArgs, "logits" | "targets
   readonly sums: Tensor<"f32">;
 }
 
-/** Sums what the cross-entropy of rows consists of, over some of the classes. */
+/** Computes the sums of the cross-entropy of rows over some of the classes. */
 export const lossSums: Tensors<LossSumsArgs> = {
   writes: { sums: "f32" },
   reads: { maximum: "f32", ...LOGITS },

@@ -69,6 +69,6 @@ function loadAddon(): AddonFound {
 }
 
 function whyNot(path: string, error: unknown): string {
-  const text = messageOf(error);
-  return `${path}: ${text.split("\n")[0]}`;
+  const message = messageOf(error);
+  return `${path}: ${message.split("\n")[0]}`;
 }

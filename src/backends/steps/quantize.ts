@@ -18,7 +18,7 @@ type ValuesIn = (type: WideDType) => Wide;
 
 /**
  * Quantizes the result of an activation. `dtype` is the dtype to which the unfused activation rounds. If the scale depends on
- * the amax of the whole tensor, that amax is taken of the f32 values (numerics.md §7.3).
+ * the amax of the whole tensor, that amax is computed from the f32 values (numerics.md §7.3).
  */
 export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
   if (!wantsAmax(quantization)) {
@@ -46,7 +46,7 @@ export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, val
 
 /**
  * Whether the scales depend on an amax of the whole tensor that is not given and that is not computed from transformed data.
- * Amaxes of rows are those of the rounded values (numerics.md §7.3).
+ * Per-row amaxes are computed from the rounded values (numerics.md §7.3).
  */
 export function wantsAmax({ spec, amax }: { readonly spec: QuantizeSpec; readonly amax?: Wide | undefined }) {
   return !amax && !spec.rht && usesTensorAmax(spec);

@@ -26,20 +26,20 @@ export interface WholeBlocks {
 export function quantizeWholeBlocks(args: QuantizeArgs, { zeroFilled, quantize }: WholeBlocks): void {
   const { x, spec, part, rowwise, noop } = args;
   const [rows] = asMatrix(x.shape);
-  const whole = blockedRows(spec, rows);
-  if (whole === rows) {
+  const blocked = blockedRows(spec, rows);
+  if (blocked === rows) {
     quantize(args);
     return;
   }
   using _scope = new Scope();
-  const all = rowwise && wholeCopy(args, rowwise, whole);
+  const all = rowwise && wholeCopy(args, rowwise, blocked);
   if (rowwise && all && noop) copyMembers(rowwise, all);
   quantize({
     ...args,
-    x: zeroFilled(x, whole),
+    x: zeroFilled(x, blocked),
     part: part && { ...part, rows: blockedRows(spec, part.rows) },
     rowwise: all,
-    randomBits: args.randomBits && filled(args.randomBits, whole * asMatrix(x.shape)[1]),
+    randomBits: args.randomBits && filled(args.randomBits, blocked * asMatrix(x.shape)[1]),
   });
   if (rowwise && all) takeRows(args, all, rowwise);
 }
@@ -97,7 +97,7 @@ function takeRows(args: QuantizeArgs, all: QuantizedCopy, rowwise: QuantizedCopy
   runOn(x.backend, "relayout", { x: scales, from, out: rowwise.scaleInv, to: rowwise.geometry });
 }
 
-/** Returns the words with others behind, `count` in all, as a tensor that the open scope disposes of. */
+/** Returns the random bits in a tensor of `count` elements, the rest uninitialized. The open scope disposes of it. */
 function filled(words: Tensor<"u32">, count: number): Tensor<"u32"> {
   const out = new Tensor(words.backend, "u32", [count]);
   copyFirst(words, out);

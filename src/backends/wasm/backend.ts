@@ -137,7 +137,7 @@ class WasmBackend implements Backend {
       return;
     }
     requireReplayable(op, args);
-    recording.addOn(args, (own) => this.#run(op, own));
+    recording.addOn(args, (copiedArgs) => this.#run(op, copiedArgs));
   }
 
   capture(body: () => void): CapturedWork {

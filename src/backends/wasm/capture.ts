@@ -13,8 +13,8 @@ export class Recording implements CapturedWork {
   }
 
   /** Adds a task and its arguments. The caller may dispose of the tensors among the arguments. */
-  addOn<A>(given: A, task: (args: A) => void): void {
-    const { args, tensors } = withOwnTensors(given);
+  addOn<A>(callArgs: A, task: (args: A) => void): void {
+    const { args, tensors } = withOwnTensors(callArgs);
     this.#handles.push(...tensors);
     this.add(() => task(args));
   }

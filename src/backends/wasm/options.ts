@@ -1,5 +1,5 @@
 /**
- * The options of the reference. They are in a file of their own, so that the package's type declarations do not refer to
+ * The options of the reference. They are in a separate file, so that the package's type declarations do not refer to
  * WebAssembly's.
  */
 import type { Backend } from "../backend.js";

@@ -114,38 +114,38 @@ export class Pool {
     return this.#call(name, ORDERED[name](args, 0, 0, 0));
   }
 
-  #run(name: ExportName, job: Job, given: Readonly<Record<string, number | boolean>>): number[] {
+  #run(name: ExportName, job: Job, args: Readonly<Record<string, number | boolean>>): number[] {
     this.check();
     const { first = 0, total, grain = 1, weight = 1, scratch = SCRATCH_BYTES } = job;
     if (total <= 0) return [];
     const units = Math.ceil(total / grain);
     const worth = Math.max(1, Math.min(this.size, units, Math.floor((total * weight) / WORTH_SHARING)));
-    const places = this.#reserve(worth, scratch);
+    const scratchAddresses = this.#reserve(worth, scratch);
     try {
       const edge = (part: number): number =>
-        first + Math.min(total, Math.floor((units * part) / places.length) * grain);
+        first + Math.min(total, Math.floor((units * part) / scratchAddresses.length) * grain);
       const ordered = ORDERED[name];
       return this.#share(
         name,
-        places.map((place, part) => ordered(given, place, edge(part), edge(part + 1))),
+        scratchAddresses.map((address, part) => ordered(args, address, edge(part), edge(part + 1))),
       );
     } finally {
-      if (scratch > SCRATCH_BYTES) for (const place of places) this.#heap.release(place);
+      if (scratch > SCRATCH_BYTES) for (const address of scratchAddresses) this.#heap.release(address);
     }
   }
 
   /** Reserves scratch memory for up to `parts` parts. If memory is short, it reserves for fewer, but at least one. */
   #reserve(parts: number, bytes: number): number[] {
-    const places: number[] = [];
+    const scratchAddresses: number[] = [];
     try {
-      for (let part = 0; part < parts; part++) places.push(this.#place(part, bytes));
+      for (let part = 0; part < parts; part++) scratchAddresses.push(this.#scratchFor(part, bytes));
     } catch (error) {
-      if (places.length === 0) throw error;
+      if (scratchAddresses.length === 0) throw error;
     }
-    return places;
+    return scratchAddresses;
   }
 
-  #place(part: number, bytes: number): number {
+  #scratchFor(part: number, bytes: number): number {
     if (bytes > SCRATCH_BYTES) return this.#heap.reserve(bytes);
     this.#scratch[part] ??= this.#heap.reserve(SCRATCH_BYTES);
     return this.#scratch[part];
@@ -177,9 +177,9 @@ export class Pool {
   #join(thread: Thread, name: string): number {
     const result = join(thread, name);
     if (result !== undefined) return result;
-    const which = `worker ${this.#threads.indexOf(thread) + 1} of ${this.#threads.length}`;
+    const worker = `worker ${this.#threads.indexOf(thread) + 1} of ${this.#threads.length}`;
     this.#broken ??= new BackendError(
-      `wasm: ${which} ended before its part of ${name} was done, so what the call wrote is incomplete; this backend's tensors can still be read: dispose of it and open another`,
+      `wasm: ${worker} ended before its part of ${name} was done, so what the call wrote is incomplete; this backend's tensors can still be read: dispose of it and open another`,
     );
     throw this.#broken;
   }

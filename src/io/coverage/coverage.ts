@@ -1,11 +1,11 @@
-/** Which bytes of planned tensors were given. */
+/** Records which bytes of planned tensors were written. */
 import { ArgumentError, FileError } from "../../errors.js";
 import { describe } from "../../options.js";
 import { kindOf } from "../../tensor/data.js";
 import type { TensorEntry } from "../header/header.js";
 import { Spans } from "./spans.js";
 
-/** Checks that each byte of the planned tensors is given once. */
+/** Checks that each byte of the planned tensors is written once. */
 export class Coverage {
   readonly #written = new Map<string, Spans>();
 
@@ -15,14 +15,14 @@ export class Coverage {
   ) {}
 
   /**
-   * Notes that `bytes` were given for bytes of a tensor from `at` on, and returns the tensor. Throws `ArgumentError` for what is
-   * neither bytes nor an offset, `FileError` for bytes that were not planned or were given before.
+   * Records that `bytes` are written to a tensor from `offset` on, and returns the tensor. Throws `ArgumentError` if `bytes` are
+   * not bytes or `offset` is not an offset, `FileError` for bytes that were not planned or were written before.
    */
   add(name: string, bytes: Uint8Array, offset: number): TensorEntry {
     const entry = this.tensors.get(name);
     if (kindOf(bytes) !== "Uint8Array" || !Number.isSafeInteger(offset) || offset < 0)
       throw new ArgumentError(
-        `writeSafetensors: put(${JSON.stringify(name)}) was given ${describe(bytes)} and ${describe(offset)}; a Uint8Array, and from which byte of the tensor on, are needed`,
+        `writeSafetensors: put(${JSON.stringify(name)}) was given ${describe(bytes)} and ${describe(offset)}; a Uint8Array and an offset in the tensor are needed`,
       );
     if (!entry) throw new FileError(`${this.path}: tensor "${name}" was not planned`);
     const size = entry.end - entry.begin;
@@ -37,7 +37,7 @@ export class Coverage {
     return entry;
   }
 
-  /** Throws `FileError` unless all bytes were given. */
+  /** Throws `FileError` unless all bytes were written. */
   requireComplete(): void {
     for (const { name, begin, end } of this.tensors.values()) {
       const missing = end - begin - (this.#written.get(name)?.size ?? 0);

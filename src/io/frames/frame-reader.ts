@@ -5,16 +5,16 @@ import { LENGTH_BYTES } from "../header/header-length.js";
 /** The largest frame: less than the largest array of bytes that all supported versions of Node allow. */
 export const MAX_FRAME_BYTES = 2 ** 32 - 2 ** 20;
 
-/** Memory that is allocated at once for a frame whose bytes have not come yet. */
+/** A frame is read in steps of this many bytes, so that memory is allocated only as bytes arrive. */
 const STEP_BYTES = 64 << 20;
 
-/** The frames of a stream, one after the other. */
+/** Reads the frames of a stream one after another. */
 export class FrameReader {
   readonly #chunks: AsyncIterator<Uint8Array>;
   #rest: Uint8Array = new Uint8Array();
 
   constructor(
-    /** What sends the frames, for errors. */
+    /** The sender of the frames, for errors. */
     readonly name: string,
     chunks: AsyncIterable<Uint8Array>,
   ) {
@@ -22,8 +22,8 @@ export class FrameReader {
   }
 
   /**
-   * The bytes of the next frame, without its length; undefined at the end of the stream. Throws `FileError` for a length that
-   * no frame has, and for a stream that ends within a frame.
+   * The bytes of the next frame, without its length; undefined at the end of the stream. Throws `FileError` for an impossible
+   * length, and for a stream that ends within a frame.
    */
   async next(): Promise<Uint8Array | undefined> {
     const prefix = await this.#take(LENGTH_BYTES);
@@ -43,7 +43,7 @@ export class FrameReader {
     return new FileError(`${this.name}: ended after ${received} of the ${expected} bytes of ${part}`);
   }
 
-  /** The next `count` bytes, or fewer where the stream ends before. They are a copy. */
+  /** Returns a copy of the next `count` bytes, or of fewer if the stream ends. */
   async #take(count: number): Promise<Uint8Array> {
     let bytes: Uint8Array = new Uint8Array(Math.min(count, STEP_BYTES));
     for (let offset = 0; offset < count; ) {

@@ -1,4 +1,4 @@
-/** Frames, in which programs exchange tensors over a pipe: each is a safetensors file behind its length in bytes. */
+/** Frames, in which programs exchange tensors over a pipe. A frame is a length in bytes, followed by a safetensors file. */
 import { FileError } from "../../errors.js";
 import {
   type Header,
@@ -11,7 +11,7 @@ import { headerLengthOf, LENGTH_BYTES, requireLength } from "../header/header-le
 import { encodeHeader, planEntries } from "../header/header-write.js";
 import { rangeOf, TensorSource } from "../source.js";
 
-/** The metadata key of a frame that holds a message: JSON as a text. */
+/** The metadata key of a frame that holds a message: JSON as a string. */
 export const MESSAGE_KEY = "lockstep";
 
 /** A tensor and its bytes, little endian, in C order. */
@@ -19,7 +19,7 @@ export interface FrameTensor extends TensorPlan {
   readonly bytes: Uint8Array;
 }
 
-/** The bytes of a frame, to be written one after the other. Throws `FileError` for tensors that no file can have. */
+/** The byte arrays of a frame, to be written one after another. Throws `FileError` for tensors that no file can have. */
 export function encodeFrame(
   name: string,
   tensors: readonly FrameTensor[],
@@ -50,7 +50,7 @@ export class Frame extends TensorSource {
     this.#data = data;
   }
 
-  /** Throws `FileError` for bytes that are no safetensors file. `name` says in errors which frame it is. */
+  /** Throws `FileError` for bytes that are not a safetensors file. `name` is the name of the frame in errors. */
   static decode(name: string, bytes: Uint8Array): Frame {
     requireLength(name, bytes.length);
     const data = LENGTH_BYTES + headerLengthOf(name, bytes, bytes.length);
@@ -68,7 +68,7 @@ export class Frame extends TensorSource {
   }
 
   /**
-   * The tensors and metadata whose names begin with `path` and a slash, without that beginning: a file within the frame. Throws
+   * The tensors and metadata whose names begin with `path` and a slash, with that prefix removed: a file within the frame. Throws
    * `FileError` if there are none.
    */
   part(path: string): TensorSource {

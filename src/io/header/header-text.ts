@@ -1,6 +1,6 @@
 /**
- * Divides the text of a header into pieces, because decoding it as a whole would need as much memory as the header's length field
- * claims.
+ * Divides the JSON of a header into pieces, because decoding all of it at once would need as much memory as the header's length
+ * field claims.
  */
 import { FileError } from "../../errors.js";
 

@@ -30,10 +30,10 @@ function widerFirst(a: TensorPlan, b: TensorPlan): number {
   return FILE_DTYPES[b.dtype].bits - FILE_DTYPES[a.dtype].bits;
 }
 
-/** The bytes of a tensor's entry in a header without its name, its type and its sizes. */
+/** The number of bytes of a tensor's entry in a header, other than its name, type and sizes. */
 const ENTRY_BYTES = `"":{"dtype":"","shape":[],"data_offsets":[0,0]},`.length;
 
-/** Returns a number of bytes that the header of these tensors and metadata needs at least. It takes much less time to count. */
+/** Returns a lower bound of the header's size in bytes. It is much faster than encoding the header. */
 export function minHeaderBytes(tensors: readonly TensorPlan[], metadata: Metadata): number {
   let bytes = 0;
   for (const { name } of tensors) bytes += ENTRY_BYTES + name.length;

@@ -39,8 +39,8 @@ export interface ParsedHeader extends Header {
 }
 
 /**
- * Parses a header; `dataBytes` is the number of bytes after it. For anything that the format forbids, throws
- * `FileError` with the file, the tensor, what was found and what is needed.
+ * Parses a header; `dataBytes` is the number of bytes after it. For anything that the format forbids, throws `FileError` with the
+ * file, the tensor, the actual value and the requirement.
  */
 export function parseHeader(file: string, bytes: Uint8Array, dataBytes: number): ParsedHeader {
   const writer = new TensorTableWriter();
@@ -92,8 +92,8 @@ function requireContiguous(file: string, tensors: TensorTable, dataBytes: number
     const [begin = 0, end = 0] = [begins[index], ends[index]];
     const fail = (why: string): FileError =>
       new FileError(`${file}: tensor "${tensors.name(index)}": data_offsets [${begin}, ${end}] ${why}`);
-    if (begin < offset) throw fail(`overlap the tensor before, which ends at ${offset}`);
-    if (begin > offset) throw fail(`leave a hole; the data before end at ${offset}`);
+    if (begin < offset) throw fail(`overlap the previous tensor, which ends at ${offset}`);
+    if (begin > offset) throw fail(`leave a gap; the previous data end at ${offset}`);
     if (end > dataBytes)
       throw fail(`reach beyond the file, which has ${dataBytes} bytes of data; it is truncated`);
     offset = end;
@@ -102,7 +102,7 @@ function requireContiguous(file: string, tensors: TensorTable, dataBytes: number
     throw new FileError(`${file}: ${dataBytes - offset} bytes follow the last tensor; none may`);
 }
 
-/** The numbers of the spans by ascending begin, then end. */
+/** The indices of the spans by ascending begin, then end. */
 function inOrder(begins: Float64Array, ends: Float64Array): Uint32Array {
   const order = Uint32Array.from(begins, (_, index) => index);
   const compare = (a: number, b: number): number =>

@@ -58,7 +58,7 @@ export class NameIndex {
   }
 }
 
-/** A number from 1 to PRIME - 1, from 64 random bits, of the generator that Node and browsers share. */
+/** A number from 1 to PRIME - 1, from 64 random bits of the Web Crypto generator. */
 function randomResidue(): number {
   const [bits = 0n] = crypto.getRandomValues(new BigUint64Array(1));
   return Number(bits % BigInt(PRIME - 1)) + 1;

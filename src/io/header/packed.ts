@@ -1,4 +1,4 @@
-/** Compact storage of numbers and texts, for headers with a million tensors. */
+/** Compact storage of numbers and strings, for headers with a million tensors. */
 
 const ENCODER = new TextEncoder();
 const DECODER = new TextDecoder();
@@ -21,7 +21,7 @@ export class PackedWriter {
     this.#bytes[this.#length++] = rest;
   }
 
-  /** Writes a text, which may contain unpaired surrogates: one byte per UTF-16 code unit if all are ASCII, else two. */
+  /** Writes a string, which may contain unpaired surrogates: one byte per UTF-16 code unit if all are ASCII, else two. */
   string(string: string): void {
     const wide = isWide(string);
     const size = wide ? 2 * string.length : string.length;
@@ -68,12 +68,12 @@ export class PackedReader {
     return wide ? readUnits(bytes) : DECODER.decode(bytes);
   }
 
-  /** Skips a text. */
+  /** Skips a string. */
   skipString(): void {
     this.#span();
   }
 
-  /** Reads the length of a text and skips the text. Returns where it begins, and whether its code units have two bytes. */
+  /** Reads the length of a string and skips it. Returns its position, and whether its code units have two bytes. */
   #span(): readonly [number, boolean] {
     const head = this.number();
     const begin = this.position;
@@ -95,7 +95,7 @@ function writeUnits(text: string, target: Uint8Array): void {
   }
 }
 
-/** The maximum number of code units that one call turns into a text. */
+/** The maximum number of code units that one call of `String.fromCharCode` converts. */
 const UNITS_AT_ONCE = 4096;
 
 /** Reads code units. Unlike a decoder of UTF-16, it keeps unpaired surrogates. */

@@ -32,7 +32,7 @@ export class TensorTableWriter {
   }
 }
 
-/** An entry that refers to its table, so that `made` can recognize it. */
+/** An entry that refers to its table, so that `owns` can recognize it. */
 class TableEntry implements TensorEntry {
   readonly end: number;
   readonly #table: TensorTable;

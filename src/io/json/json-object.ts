@@ -1,4 +1,4 @@
-/** JSON objects in texts that may be anything. */
+/** Parses JSON objects from untrusted strings. */
 import { JsonError, parseJson } from "./json-read.js";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
@@ -7,7 +7,10 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Returns the object in a text; undefined for a text that is absent, is no JSON that the reader accepts, or is no object. */
+/**
+ * Returns the JSON object in a string; undefined if the string is absent, is not JSON that the reader accepts, or is not an
+ * object.
+ */
 export function parseJsonObject(text: string | undefined): JsonObject | undefined {
   if (text === undefined) return undefined;
   try {

@@ -12,7 +12,7 @@ export const MAX_DEPTH = 512;
  */
 export class JsonError extends Error {}
 
-/** A number that is not written as digits alone, such as 1.0, -0 or 1e3. */
+/** A number that is not written with digits only, such as 1.0, -0 or 1e3. */
 class OtherNumber {
   constructor(private readonly text: string) {}
 
@@ -26,8 +26,8 @@ type ReadNumber = (text: string) => unknown;
 const DIGITS = /^(?:0|[1-9]\d{0,19})$/;
 
 /**
- * Reads the numbers of sizes and offsets. A number that is not written as digits alone becomes an `OtherNumber`, so that no
- * rounding hides how it was written.
+ * Reads the numbers of sizes and offsets. A number that is not written with digits only becomes an `OtherNumber`, so that
+ * rounding cannot turn it into a valid size.
  */
 export const readDigits: ReadNumber = (text) => (DIGITS.test(text) ? Number(text) : new OtherNumber(text));
 
@@ -36,8 +36,8 @@ const OPEN = { object: 0x7b, array: 0x5b } as const;
 const CLOSE = { object: 0x7d, array: 0x5d } as const;
 
 /**
- * Parses JSON as `JSON.parse` does; `readNumber` makes a value of a number's text. Throws `JsonError` for invalid JSON, a
- * repeated key, or nesting beyond MAX_DEPTH.
+ * Parses JSON as `JSON.parse` does; `readNumber` converts the digits of a number to its value. Throws `JsonError` for invalid
+ * JSON, a repeated key, or nesting beyond MAX_DEPTH.
  */
 export function parseJson(text: string, readNumber: ReadNumber = Number): unknown {
   const reader = new JsonReader(text, readNumber);

@@ -1,6 +1,6 @@
 /** Short descriptions of values that came from JSON, for error messages. */
 
-/** The maximum length of a description, and of a text in it, in characters. */
+/** The maximum length of a description, and of a string in it, in characters. */
 const MAX_SHOWN = 160;
 const MAX_TEXT = 60;
 /** The maximum nesting depth of lists and objects that are shown. */

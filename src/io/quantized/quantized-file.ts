@@ -91,7 +91,7 @@ export function recipesOf(file: TensorSource): ReadonlyMap<string, Recipe> {
   return recipes;
 }
 
-/** Maps the name of each tensor to the quantized tensor that it is part of. */
+/** Maps the name of each tensor in the file to the name of the quantized tensor that it belongs to. */
 export function subjectsOf(recipes: ReadonlyMap<string, Recipe>): ReadonlyMap<string, string> {
   const subjects = new Map<string, string>();
   for (const [name, recipe] of recipes) {

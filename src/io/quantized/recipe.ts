@@ -35,8 +35,8 @@ const SPEC_FIELDS = [
 ] as const;
 
 /**
- * Whether metadata leave out an option because it has its default, and files written before the quantizer had it do not have it.
- * Quantizers with an amax of the tensor rounded stochastically from the first.
+ * Whether metadata leave out an option because it has its default value and was added to the quantizer later, so that older files
+ * do not have it. Quantizers with a per-tensor amax have had stochastic rounding from the beginning.
  */
 function isLater({ quantizer, stochastic }: QuantizeSpec, option: QuantizerOption): boolean {
   return option === "stochastic" && !stochastic && !blockFormat(quantizer).tensorAmax;
@@ -61,7 +61,7 @@ export function recipeSubject(key: string): string | undefined {
 /** The key of a checkpoint's record. */
 export const RECORD_KEY = `${KEY_PREFIX}checkpoint`;
 
-/** Whether an entry of the metadata is a checkpoint's record, and not that of a quantized tensor named "checkpoint". */
+/** Whether an entry of the metadata is a checkpoint's record, and not the recipe of a quantized tensor named "checkpoint". */
 export function isCheckpoint(key: string, text: string): boolean {
   const value = key === RECORD_KEY ? parseJsonObject(text) : undefined;
   return value !== undefined && !Object.hasOwn(value, "quantizer");

@@ -10,7 +10,9 @@ export function recordedField(field: keyof QuantizeSpec): string {
   return RECORDED[field] ?? field;
 }
 
-/** The fields that files written before them do not have. Files have them only where they differ from the default. */
+/**
+ * The fields that were added to specs later. Files contain them only if they differ from the default, as older files lack them.
+ */
 const ADDED: readonly (keyof QuantizeSpec)[] = ["scaleRule", "elementScaling", "amaxLimit", "rowScaled"];
 
 /** Whether files leave out that field of a spec, because it was added to specs later and has its default. */

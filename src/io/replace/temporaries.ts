@@ -16,7 +16,7 @@ const temporaries = new Set<string>();
 type Listener = (unfinished: boolean, path: string) => void;
 let listener: Listener = () => {};
 
-/** Calls `told` with `true` before an unfinished file is created, and with `false` after it was renamed or removed. */
+/** Calls `newListener` with `true` before an unfinished file is created, and with `false` after it was renamed or removed. */
 export function watchTemporaries(newListener: Listener): void {
   listener = newListener;
 }

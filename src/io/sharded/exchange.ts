@@ -21,7 +21,7 @@ async function exchange<T>(group: ProcessGroup, value: T): Promise<readonly T[]>
   });
 }
 
-/** The result of a rank: what it sends to the others, and what it keeps. */
+/** The result of a rank: a value for all ranks, and a value that only this rank needs. */
 export interface RankResult<T, K> {
   readonly sent: T;
   readonly local: K;
@@ -55,7 +55,7 @@ export async function onAllRanks<T, K>(
   throw done ? new FileError(`${folder}: rank ${rank} failed: ${all[rank]?.failure}`) : failure;
 }
 
-/** Runs `body` on every rank as `together` does, and returns after it has succeeded on all of them. */
+/** Runs `body` on every rank as `onAllRanks` does, and returns after it has succeeded on all of them. */
 export async function succeedOnAllRanks(
   group: ProcessGroup,
   folder: string,

@@ -39,7 +39,7 @@ const INDEX_KIND = "index-";
 const VERSION = 1;
 /** The name of a folder with the files of a save. */
 const GENERATION = /^generation-[0-9a-f]{24}$/;
-/** The text at the end of an index. The digest, of everything before it, is inserted into it. */
+/** The end of an index, into which the digest of everything before it is inserted. */
 const DIGEST_END = `,\n"sha256":""}\n`;
 
 /** One version of a part's bytes, and the ranks that had these bytes. */
@@ -119,12 +119,12 @@ const checkIndex = optionsOf<ShardedIndex>({
   extra: anything,
 });
 
-/** Throws `ArgumentError` unless the parts of a tensor cover the whole tensor without overlap. */
+/** Throws `ArgumentError` unless the parts of a tensor cover all of it without overlap. */
 export function requireWholeTensor(user: string, { shape, parts }: StoredTensor): void {
   const all = parts.map(({ ranges }) => requirePart(user, "a part", { shape, ranges }));
   for (const [i, a] of all.entries())
     for (const b of all.slice(i + 1))
-      if (sameOrApart(user, a, b)) throw new ArgumentError(`${user}: a part is given twice`);
+      if (sameOrApart(user, a, b)) throw new ArgumentError(`${user}: a part occurs twice`);
   const size = all.reduce((sum, part) => sum + sizeOfPart(part), 0);
   const fullSize = sizeOfPart(wholePart(shape));
   if (size !== fullSize)
@@ -147,7 +147,7 @@ export function shardPath(
   return join(generationFolder(folder, index), `rank-${rankDigits}-of-${rankCount}.safetensors`);
 }
 
-/** Returns the text of an index. Throws `ArgumentError` for an `extra` that JSON would change. */
+/** Returns the JSON of an index. Throws `ArgumentError` for an `extra` that JSON would change. */
 export function indexText(index: Omit<ShardedIndex, "version">): string {
   const fields = Object.entries({ version: VERSION, ...index }).filter(([, value]) => value !== undefined);
   const body = `{${fields.map(([name, value]) => `"${name}":${jsonText(name, value)}`).join(",\n")}`;
@@ -182,12 +182,12 @@ export async function readIndex(
   const body = text.slice(0, -DIGEST_END.length - 64);
   const [, sha256] = /,\n"sha256":"([0-9a-f]{64})"\}\n$/.exec(text) ?? [];
   if (sha256 === undefined || digestOf(new TextEncoder().encode(body)) !== sha256)
-    throw new FileError(`${path}: its digest is not that of its contents; the file is damaged or was edited`);
+    throw new FileError(`${path}: its digest does not match its contents; the file is damaged or was edited`);
   try {
     return { index: parsedIndex(path, `${body}}`), sha256 };
   } catch (error) {
     if (!(error instanceof ArgumentError || error instanceof JsonError)) throw error;
-    throw new FileError(`${path}: is no index of this release: ${error.message}`);
+    throw new FileError(`${path}: is not an index of this release: ${error.message}`);
   }
 }
 

@@ -30,7 +30,7 @@ const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRan
  * is ignored.
  *
  * @throws `FileError` for a checkpoint that is damaged, of another version, or not of these modules and optimizers.
- * @throws `ArgumentError` for a path that is not a text and for anything but a module, optimizer, random state or group;
+ * @throws `ArgumentError` for a path that is not a string and for anything but a module, optimizer, random state or group;
  * `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
  */
 export async function loadShardedCheckpoint(folder: string, state: LoadedShardedState): Promise<unknown> {
@@ -108,7 +108,7 @@ function requireSame(folder: string, checkpoints: readonly FoundCheckpoint[]): v
   const other = checkpoints.findIndex(({ sha256 }) => sha256 !== checkpoints[0]?.sha256);
   if (other >= 0)
     throw new FileError(
-      `${folder}: rank ${other} found another checkpoint there than rank 0; give all ranks one folder`,
+      `${folder}: rank ${other} found another checkpoint there than rank 0; give all ranks the same folder`,
     );
 }
 
@@ -123,7 +123,7 @@ function requireNeeded(
   for (const name of Object.keys(tensors)) {
     if (neededNames.has(name) || (!optimizer && name.startsWith("optimizer."))) continue;
     throw new FileError(
-      `${folder}: tensor "${name}" has no place in the module or the optimizer of any rank; make them as they were, with the same names`,
+      `${folder}: tensor "${name}" is not in the module or the optimizer of any rank; create them as when they were saved, with the same names`,
     );
   }
 }
@@ -135,7 +135,7 @@ function stepsOf(
 ): ReadonlyMap<string, number> {
   if (!steps)
     throw new FileError(
-      `${folder}: was saved without an optimizer; load it without one and make a new one of the module`,
+      `${folder}: was saved without an optimizer; load it without one and create a new one for the module`,
     );
   return new Map(
     names.map((name) => {
@@ -152,7 +152,7 @@ function randomOf(folder: string, { random, ranks }: ShardedIndex, rank: number,
   const ownState = random[size === ranks ? rank : 0];
   if (!ownState || (size !== ranks && distinct.size > 1))
     throw new FileError(
-      `${folder}: its ${ranks} ranks had random states of their own, and there are ${size} ranks; resume on ${ranks}, or give restoreRandom: false`,
+      `${folder}: its ${ranks} ranks had different random states, and there are ${size} ranks; resume on ${ranks}, or give restoreRandom: false`,
     );
   return { seed: BigInt(ownState.seed), offset: BigInt(ownState.offset) };
 }

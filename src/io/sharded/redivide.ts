@@ -1,4 +1,4 @@
-/** Rows of quantized tensors that other ranks, or other numbers of them, had when they were saved. */
+/** Divides saved quantized tensors among other ranks, or another number of ranks, by rows. */
 import { emptyRows, joinedRows, rowsOfQuantized } from "../../collectives/quantized.js";
 import { isTensorWide } from "../../formats/block.js";
 import { blockRows } from "../../parallel/fsdp/sharded-parameter.js";
@@ -11,7 +11,7 @@ import { type FileTensor, memberTensors } from "../quantized/quantized-file.js";
 import type { LocalTensor } from "./local.js";
 import type { ShardFiles } from "./read.js";
 
-/** Rows of a part that was saved. */
+/** Consecutive rows of a saved part. */
 interface Piece {
   /** The number of the part. */
   readonly part: number;
@@ -27,9 +27,9 @@ interface SavedPart {
 }
 
 /**
- * Returns the bytes of the codes and scales of a quantized tensor, by name, from the parts that ranks had: slices of these, which
- * are those of the whole if every part begins and ends with a block and all were quantized with one scale and amax of the whole.
- * Of no rows it returns that scale and amax alone. Throws `FileError` otherwise.
+ * Returns the bytes of the codes and scales of a quantized tensor, by name, cut from the saved parts. Throws `FileError` unless
+ * every part begins and ends at a block boundary and all parts have the same per-tensor scale and amax. For a part without rows,
+ * only that scale and amax are returned.
  */
 export async function redivide(
   files: ShardFiles,
@@ -42,7 +42,7 @@ export async function redivide(
   if (why !== undefined)
     throw files.fail(
       name,
-      `is quantized, and this rank has ranges ${JSON.stringify(part.ranges)} of it, which no rank had that saved it; ${why}; resume with the same parts`,
+      `is quantized, and this rank has ranges ${JSON.stringify(part.ranges)} of it, and no rank saved these ranges; ${why}; resume with the same parts`,
     );
   const shared = tensorWideMembers(value, subject);
   const pieces = piecesOf(part, ranges);
@@ -64,7 +64,7 @@ export async function redivide(
   return read;
 }
 
-/** Returns why rows cannot be cut out of the parts that were saved, or undefined if they can. */
+/** Returns the reason why rows cannot be cut from the saved parts, or undefined if they can. */
 function refusal(
   value: QuantizedTensor,
   { shape, ranges }: TensorPart,
@@ -75,9 +75,9 @@ function refusal(
   for (const [rowRanges = [], ...others] of [ranges, ...saved]) {
     const isWhole = ([[begin, end, ...more] = [0, -1], ...rest]: readonly Range[], i: number): boolean =>
       begin === 0 && end === shape[i + 1] && more.length === 0 && rest.length === 0;
-    if (!others.every(isWhole)) return "its columns are divided, and only rows can be divided anew";
+    if (!others.every(isWhole)) return "its columns are divided, and only rows can be divided again";
     if (rowRanges.flat().some((end) => end % block !== 0 && end !== rows))
-      return `parts that begin or end within a block of ${block} rows have blocks of their own`;
+      return `parts that begin or end within a block of ${block} rows have other blocks`;
   }
   return value.spec.compact ? "its layout is compact" : undefined;
 }
@@ -85,7 +85,7 @@ function refusal(
 const lengthOf = (ranges: readonly Range[]): number =>
   ranges.reduce((sum, [begin, end]) => sum + end - begin, 0);
 
-/** The rows of a part, in order, among the parts that were saved. These cover the whole. */
+/** Finds the rows of a part among the saved parts, in order. The saved parts cover all rows. */
 function piecesOf(
   { ranges: [rowRanges = []] }: TensorPart,
   saved: readonly TensorPart["ranges"][],
@@ -122,7 +122,7 @@ async function savedBytes(
   return bytes;
 }
 
-/** The scale and the amax that are those of the whole tensor, of each copy. */
+/** The per-tensor scale and amax of each copy. */
 function tensorWideMembers(value: QuantizedTensor, subject: string): readonly FileTensor[] {
   const { tile, rowScaled } = value.spec;
   const tensors = [value.rowwise, value.columnwise].flatMap((copy) => [
@@ -142,7 +142,7 @@ function requireEqual(files: ShardFiles, name: string, parts: readonly SavedPart
   );
 }
 
-/** Makes the quantized tensor of pieces of saved parts. The caller disposes of it. */
+/** Joins pieces of saved parts to a quantized tensor. The caller disposes of it. */
 function joinedPieces(
   value: QuantizedTensor,
   saved: {

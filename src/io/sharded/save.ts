@@ -39,7 +39,7 @@ const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anyth
  * indexes (`.lockstep-index-….tmp`). A save that fails, or is killed at any time, leaves the previous checkpoint intact. All
  * ranks must call it between the same two steps, and continue the run after it has resolved. Only one run may save into a folder.
  *
- * @throws `ArgumentError` for a path that is not a text, for anything but a module, optimizer, random state or group, for an
+ * @throws `ArgumentError` for a path that is not a string, for anything but a module, optimizer, random state or group, for an
  * unknown option, for an `extra` that loading would not restore exactly, for an optimizer of another module, and if the parts of
  * all ranks do not form whole tensors; `DisposedError` for a tensor or a group that was disposed of.
  * @throws `FileError` if the file of any rank cannot be written, or if ranks do not find each other's files because `folder` is
@@ -149,8 +149,8 @@ async function sizeOf(path: string): Promise<number | null> {
 }
 
 /**
- * Throws `FileError` unless rank 0 finds the files of all ranks with the sizes that those have written, and every other rank the
- * first of them. Otherwise ranks have folders of the same name on several disks.
+ * Throws `FileError` unless rank 0 finds the files of all ranks, with the sizes that the ranks have written, and every other rank
+ * finds the first of these files. Otherwise the ranks have folders of the same name on different disks.
  */
 async function requireShards(
   folder: string,

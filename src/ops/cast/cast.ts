@@ -28,7 +28,7 @@ export interface EncodeOptions {
   /** The offset of the random bits for rounding `stochastic`. Default 0. */
   readonly offset?: bigint | undefined;
   /**
-   * Random bits for rounding `stochastic` that are used instead of those of `seed` and `offset`: a u32 tensor in the shape of x,
+   * Random bits for rounding `stochastic`, which replace the bits of `seed` and `offset`: a u32 tensor in the shape of x,
    * one word for each element (numerics.md, choice 6).
    */
   readonly randomBits?: Tensor<"u32"> | undefined;

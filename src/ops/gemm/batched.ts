@@ -22,7 +22,7 @@ export interface BatchedGemmSettings {
   readonly alpha?: number | undefined;
   /** The tensor that receives the result, [batch, M, N]. Default: a new tensor. */
   readonly out?: Tensor | undefined;
-  /** The dtype of the result. Default: the dtype of `out`, else that of the operands. */
+  /** The dtype of the result. Default: the dtype of `out`, else the dtype of the operands. */
   readonly outDtype?: WideDType | undefined;
   /** How sums are accumulated. Default: the backend's datapath. */
   readonly datapath?: DatapathFamily | undefined;
@@ -83,8 +83,8 @@ export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
   using scope = new Scope();
   const target = (out as Tensor<WideDType> | undefined) ?? new Tensor(backend, dtype, shape);
   const sums = { x, w, batch, datapath, splitAccumulator, splitK, algorithm };
-  const made = multiply(backend, { ...sums, alpha, beta: 0, out: target, outScale: 1 }, planned);
-  return { out: scope.keep(target), ...made };
+  const result = multiply(backend, { ...sums, alpha, beta: 0, out: target, outScale: 1 }, planned);
+  return { out: scope.keep(target), ...result };
 }
 
 function operandOf(name: string, x: Tensor, transposed: boolean): GemmOperand {

@@ -126,8 +126,8 @@ interface Product {
 }
 
 /** Computes the product. If GELU or its derivative follows, the product is computed into a temporary tensor. */
-function run(asked: Product): Omit<GemmResult, "out"> {
-  const { backend, operands, options, args, target, rows, columns, planned } = asked;
+function run(request: Product): Omit<GemmResult, "out"> {
+  const { backend, operands, options, args, target, rows, columns, planned } = request;
   const { b, names } = operands;
   const { bias, geluInput } = options;
   const amax = isWide(target.dtype) ? undefined : new Tensor(backend, "f32", [1]);
@@ -142,24 +142,24 @@ function run(asked: Product): Omit<GemmResult, "out"> {
       (bias ? requireWide("gemm", "bias", bias).dtype : isWide(target.dtype) ? target.dtype : "bf16");
     const preGelu = new Tensor(backend, type, target.shape);
     if (options.geluEpilogue === "fused") {
-      const made = multiply(backend, { ...args, out: target, preGelu, amax }, planned);
-      return { ...made, preGelu, ...extra };
+      const result = multiply(backend, { ...args, out: target, preGelu, amax }, planned);
+      return { ...result, preGelu, ...extra };
     }
-    const made = multiply(backend, { ...args, out: preGelu, outScale: 1 }, planned);
+    const result = multiply(backend, { ...args, out: preGelu, outScale: 1 }, planned);
     gelu(preGelu, target, args.outScale, amax);
-    return { ...made, preGelu, ...extra };
+    return { ...result, preGelu, ...extra };
   }
   if (!geluInput) {
-    const made = multiply(backend, { out: target, amax, ...args }, planned);
+    const result = multiply(backend, { out: target, amax, ...args }, planned);
     if (sums) biasGradient(names.b, b, sums);
-    return { ...made, ...extra };
+    return { ...result, ...extra };
   }
   const product = new Tensor(backend, "f32", [rows, columns]);
-  const made = multiply(backend, { ...args, out: product, outScale: 1 }, planned);
+  const result = multiply(backend, { ...args, out: product, outScale: 1 }, planned);
   const pre = requireWide("gemm", "geluInput", geluInput);
   if (!sameShape(asMatrix(pre.shape), [rows, columns])) requireShape("gemm", "geluInput", pre, target.shape);
   geluGradient(product, pre.reshape([rows, columns]), target, args.outScale, extra);
-  return { ...made, ...extra };
+  return { ...result, ...extra };
 }
 
 function leading(b: GemmInput): Shape {

@@ -67,15 +67,15 @@ export function operandRows<D extends Domain>(operand: D) {
 }
 
 /** @shared Returns the operands as a and b. Throws `ArgumentError` unless exactly one pair of names is given, completely. */
-export function operandsOf<T>(user: string, given: NamedOperands<T>): Operands<T> {
-  const { x, w, a, b, layout } = given;
+export function operandsOf<T>(user: string, operands: NamedOperands<T>): Operands<T> {
+  const { x, w, a, b, layout } = operands;
   if (x === undefined && w === undefined) {
     if (a !== undefined && b !== undefined) return { a, b, layout: layout ?? "TN", names: GENERAL };
   } else if (x !== undefined && w !== undefined) {
     if (a === undefined && b === undefined && layout === undefined)
       return { a: w, b: x, layout: "TN", names: INPUT_AND_WEIGHT };
   }
-  throw new ArgumentError(`${user}: ${faultOf(given)}`);
+  throw new ArgumentError(`${user}: ${faultOf(operands)}`);
 }
 
 /** Returns why these options do not name the operands of one product. */
@@ -84,13 +84,13 @@ function faultOf({
   ...operands
 }: Partial<Record<"x" | "w" | "a" | "b" | "layout", unknown>>): string {
   const has = (name: "x" | "w" | "a" | "b"): boolean => operands[name] !== undefined;
-  const given = (["x", "w", "a", "b"] as const).filter(has);
+  const names = (["x", "w", "a", "b"] as const).filter(has);
   const [direct, general] = [has("x") || has("w"), has("a") || has("b")];
   if (direct && general)
-    return `${given.join(" and ")} are given; an operand has one name: give x and w alone, or a and b alone`;
+    return `${names.join(" and ")} are given; an operand has one name: give x and w alone, or a and b alone`;
   if (direct && layout !== undefined)
     return `layout is ${String(layout)} and x and w are multiplied as x·wᵀ; leave layout out, or give a and b`;
-  const [only] = given;
+  const [only] = names;
   if (only === undefined) return "x and w are missing; give them, or a and b";
   const other = { x: "w", w: "x", a: "b", b: "a" }[only];
   return `${other} is missing; give it together with ${only}`;

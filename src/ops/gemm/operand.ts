@@ -212,8 +212,8 @@ function scaledLines(
   }
   const [lines, length] = tileSize(tile satisfies Tile);
   const [high, wide] = scaleGrid(tile, ...asMatrix(data.shape));
-  const given = asMatrix(scaleInv.shape);
-  if (given[0] !== high || given[1] !== wide) {
+  const scaleShape = asMatrix(scaleInv.shape);
+  if (scaleShape[0] !== high || scaleShape[1] !== wide) {
     throw new ShapeError(
       `${op}: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`,
     );

@@ -49,8 +49,8 @@ export interface GemmSettings extends GemmPlanOptions {
    */
   readonly biasGradient?: boolean | undefined;
   /**
-   * The dtype of the result. Default: the dtype of `out`, else that of b (x) if it is f32, bf16 or f16, else the nominal dtype
-   * of a quantized b, else f32.
+   * The dtype of the result. Default: the dtype of `out`, else the dtype of b (x) if it is f32, bf16 or f16, else the nominal
+   * dtype of a quantized b, else f32.
    */
   readonly outDtype?: GemmOutDType | undefined;
   /** The factor by which an FP8 output is multiplied before it is rounded. Default 1. */

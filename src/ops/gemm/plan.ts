@@ -1,5 +1,5 @@
 /**
- * Plans of products. A plan is everything besides the operands and the epilogue that determines a product's bits. It is chosen
+ * Plans of products. A plan determines the bits of a product, together with the operands and the epilogue. It is chosen
  * here or taken from an earlier result.
  */
 import type { Backend } from "../../backends/backend.js";
@@ -18,7 +18,7 @@ export interface GemmPlan {
   readonly splitAccumulator: boolean;
   /** The number of splits of K, at least 1. */
   readonly splitK: number;
-  /** The algorithm of a GPU library. Absent if the backend used a kernel of its own. */
+  /** The algorithm of a GPU library. Absent if the backend used one of its kernels instead. */
   readonly algorithm?: GemmAlgorithm;
 }
 
@@ -72,7 +72,7 @@ export function requirePlan(op: string, name: string, plan: unknown): GemmPlan {
   return ownPlan;
 }
 
-/** @shared Returns the datapath family of a product: that of the plan, the option, or the backend. */
+/** @shared Returns the datapath family of a product: from the plan, else the option, else the backend. */
 export function familyOf(
   backend: Backend,
   { plan, datapath }: Pick<GemmPlanOptions, "plan" | "datapath">,

@@ -48,10 +48,10 @@ function zeroByte({ format, elementScaling }: QuantizeSpec): number {
 function withRows(x: Tensor, shape: Shape, byte = 0): Tensor {
   const matrix = x.reshape(asMatrix(x.shape));
   if (matrix.shape[0] === shape[0]) return matrix;
-  const whole = new Tensor(x.backend, x.dtype, shape).paste(matrix, 0);
+  const padded = new Tensor(x.backend, x.dtype, shape).paste(matrix, 0);
   const missing = [(shape[0] as number) - (matrix.shape[0] as number), ...shape.slice(1)];
   const bytes = new Uint8Array(byteLength(x.dtype, missing)).fill(byte);
-  return whole.paste(fromBytes(x.backend, bytes, missing, x.dtype), matrix.size);
+  return padded.paste(fromBytes(x.backend, bytes, missing, x.dtype), matrix.size);
 }
 
 /**
@@ -61,9 +61,9 @@ function withRows(x: Tensor, shape: Shape, byte = 0): Tensor {
 function columnScales(scales: Tensor, size: number): Tensor {
   const [rows, across] = scales.shape as readonly [number, number];
   const down = Math.ceil(rows / size);
-  const whole = withRows(scales, [down * size, across]).reshape([down, size * across]);
+  const expanded = withRows(scales, [down * size, across]).reshape([down, size * across]);
   // the first row of each tile: [across, down]
-  const once = transpose(whole).slice(0, [across, down]);
+  const once = transpose(expanded).slice(0, [across, down]);
   const repeated = new Tensor(scales.backend, scales.dtype, [size, across, down]);
   for (let i = 0; i < size; i++) repeated.paste(once, i * once.size);
   return swapAxes(repeated, 0, 1).reshape([across * size, down]);

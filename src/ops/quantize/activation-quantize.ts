@@ -43,8 +43,8 @@ export function activationQuantize(
 ): QuantizedTensor {
   const source = requireWide(OP, "x", x);
   const ownOptions = checkOptions(OP, options);
-  const { gated = false, grad: given } = ownOptions;
-  const grad = given && requireWide(OP, "grad", given);
+  const { gated = false, grad: gradOption } = ownOptions;
+  const grad = gradOption && requireWide(OP, "grad", gradOption);
   const { backend } = source;
   requireBackendOf(OP, source, grad);
   const form = formOf(OP, ownOptions);
@@ -55,8 +55,8 @@ export function activationQuantize(
   const shape = grad ? x.shape : ownShape(result);
   const { dtype } = grad ?? source;
   const others = requireInputs(OP, { backend, dtype, shape }, layout, inputs);
-  return orDispose((made) => {
-    const target = allocateQuantized(backend, shape, dtype, layout, made);
+  return orDispose((allocated) => {
+    const target = allocateQuantized(backend, shape, dtype, layout, allocated);
     const { rowwise, columnwise } = target;
     execute(backend, OP, { x: source, ...others, rowwise, columnwise, ...form, gated, grad });
     return target;

@@ -32,14 +32,14 @@ export function biasGradQuantize(
 ): BiasGradQuantizeResult {
   const x = requireWide(OP, "grad", grad);
   if (dtype !== undefined) wideDType(OP, "dtype", dtype);
-  const given = requireInputs(OP, x, layout, inputs);
+  const checkedInputs = requireInputs(OP, x, layout, inputs);
   const { backend, shape } = x;
-  return orDispose((made) => {
-    const out = allocateQuantized(backend, shape, x.dtype, layout, made);
+  return orDispose((allocated) => {
+    const out = allocateQuantized(backend, shape, x.dtype, layout, allocated);
     const biasGrad = new Tensor(backend, dtype ?? x.dtype, [asMatrix(shape)[1]]);
-    made.push(biasGrad);
+    allocated.push(biasGrad);
     const { rowwise, columnwise } = out;
-    execute(backend, OP, { x, ...given, rowwise, columnwise, biasGrad });
+    execute(backend, OP, { x, ...checkedInputs, rowwise, columnwise, biasGrad });
     return { out, biasGrad };
   });
 }

@@ -30,14 +30,14 @@ export function normQuantize(
 ): NormQuantizeResult {
   const source = normSource(OP, x, norm);
   const { x: rows, gamma, beta, eps, zeroCenteredGamma } = source;
-  const given = requireInputs(OP, rows, layout, inputs);
+  const checkedInputs = requireInputs(OP, rows, layout, inputs);
   const { backend, shape, dtype } = rows;
-  return orDispose((made) => {
-    const out = allocateQuantized(backend, shape, dtype, layout, made);
-    const { rstd, mean } = allocateStatistics(source, made);
+  return orDispose((allocated) => {
+    const out = allocateQuantized(backend, shape, dtype, layout, allocated);
+    const { rstd, mean } = allocateStatistics(source, allocated);
     const { rowwise, columnwise } = out;
     const norm = { x: rows, gamma, beta, eps, zeroCenteredGamma, rstd, mean };
-    execute(backend, OP, { ...norm, ...given, rowwise, columnwise });
+    execute(backend, OP, { ...norm, ...checkedInputs, rowwise, columnwise });
     return mean ? { out, rstd, mean } : { out, rstd };
   });
 }

@@ -16,17 +16,17 @@ import { execute, requireBackendOf } from "../execute.js";
 import { HADAMARD_DTYPE } from "./hadamard.js";
 import { allocateQuantized, type QuantizedLayout } from "./target.js";
 
-/** The inputs of one quantization besides the tensor and the spec. Tensors are f32 [1]. */
+/** The inputs of one quantization other than the tensor and the spec. Tensors are f32 [1]. */
 export interface QuantizeInputs {
   /** The random bits. Required if the spec rounds stochastically. */
   readonly random?: RandomSource | undefined;
   /**
-   * The position of the source in a larger matrix. If given, the random bits are those of the elements in the larger matrix. All
+   * The position of the source in a larger matrix. If given, random bits are selected by the index in the larger matrix. All
    * of its numbers must be multiples of 16, except the number of rows of a matrix that is not divided along its rows.
    */
   readonly part?: MatrixPart | undefined;
   /**
-   * Random bits that are used instead of those of `random` and `part`: a u32 for each element of the rowwise copy, in the order
+   * Random bits that replace the bits of `random` and `part`: a u32 for each element of the rowwise copy, in the order
    * of its codes (numerics.md, choice 6). If one copy has them, each that is made needs them.
    */
   readonly randomBits?: Tensor<"u32"> | undefined;
@@ -53,12 +53,12 @@ export interface QuantizeInputs {
  */
 export function quantize(x: Tensor, layout: QuantizedLayout, inputs: QuantizeInputs): QuantizedTensor {
   const source = requireWide("quantize", "x", x);
-  const given = requireInputs("quantize", source, layout, inputs);
+  const checkedInputs = requireInputs("quantize", source, layout, inputs);
   const { backend, shape, dtype } = source;
-  return orDispose((made) => {
-    const target = allocateQuantized(backend, shape, dtype, layout, made);
+  return orDispose((allocated) => {
+    const target = allocateQuantized(backend, shape, dtype, layout, allocated);
     const { rowwise, columnwise } = target;
-    execute(backend, "quantize", { x: source, ...given, rowwise, columnwise });
+    execute(backend, "quantize", { x: source, ...checkedInputs, rowwise, columnwise });
     return target;
   });
 }
@@ -76,8 +76,8 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
   }
   requireBackendOf("quantize", source, target);
   const { spec, usage, rowwise, columnwise } = target;
-  const given = requireInputs("quantize", source, { spec, usage }, inputs);
-  execute(source.backend, "quantize", { x: source, ...given, rowwise, columnwise });
+  const checkedInputs = requireInputs("quantize", source, { spec, usage }, inputs);
+  execute(source.backend, "quantize", { x: source, ...checkedInputs, rowwise, columnwise });
 }
 
 /** @shared Throws `ArgumentError` if the spec transforms columnwise data and values of that dtype cannot be transformed. */
@@ -167,11 +167,11 @@ function requirePart(op: string, part: MatrixPart, [rows, columns]: readonly [nu
   const { row, column, width, stride } = part;
   const ofLastPiece = column + Math.floor((columns - 1) / width) * stride + ((columns - 1) % width);
   const last = Math.max(ofLastPiece, column + Math.min(columns, width) - 1);
-  const whole = Object.values(part).every((each) => Number.isSafeInteger(each) && each >= 0);
+  const isValid = Object.values(part).every((each) => Number.isSafeInteger(each) && each >= 0);
   const fits = row + rows <= part.rows && (columns === 0 || last < part.columns);
   const divided = row === 0 && rows === part.rows ? { ...part, rows: 0 } : part;
   if (
-    whole &&
+    isValid &&
     width > 0 &&
     fits &&
     Object.values(divided).every((each: number) => each % DRAWN_TOGETHER === 0)

@@ -38,8 +38,8 @@ export function emptyQuantized(
 ): QuantizedTensor {
   requireBackend("makeEmpty", backend);
   wideDType("makeEmpty", "dtype", dtype);
-  const own = ownShape(shape);
-  return orDispose((made) => allocateQuantized(backend, own, dtype, layout, made));
+  const shapeCopy = ownShape(shape);
+  return orDispose((allocated) => allocateQuantized(backend, shapeCopy, dtype, layout, allocated));
 }
 
 /**
@@ -53,24 +53,24 @@ export function allocateQuantized(
   shape: Shape,
   dtype: WideDType,
   { spec, usage, scaleLayout, ops }: QuantizedLayout,
-  made: Owned[],
+  allocated: Owned[],
 ): QuantizedTensor {
   if (!usage.rowwise && !usage.columnwise) {
     throw new ArgumentError(`${spec.quantizer}: neither rowwise nor columnwise usage is set; set one`);
   }
   const geometry = geometryOf("quantize", spec, asMatrix(shape), usage, scaleLayout);
-  const rowwise = geometry.rowwise && allocateCopy(backend, geometry.rowwise, made);
-  const columnwise = geometry.columnwise && allocateCopy(backend, geometry.columnwise, made);
+  const rowwise = geometry.rowwise && allocateCopy(backend, geometry.rowwise, allocated);
+  const columnwise = geometry.columnwise && allocateCopy(backend, geometry.columnwise, allocated);
   return trustedQuantized({ spec, shape, dtype, scaleLayout, ops, rowwise, columnwise });
 }
 
-function allocateCopy(backend: Backend, geometry: CopyGeometry, made: Owned[]): QuantizedCopy {
+function allocateCopy(backend: Backend, geometry: CopyGeometry, allocated: Owned[]): QuantizedCopy {
   const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
-  made.push(data);
+  allocated.push(data);
   const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
-  made.push(scaleInv);
+  allocated.push(scaleInv);
   if (!geometry.amaxShape) return { data, scaleInv, geometry };
   const amax = new Tensor(backend, "f32", geometry.amaxShape);
-  made.push(amax);
+  allocated.push(amax);
   return { data, scaleInv, geometry, amax };
 }

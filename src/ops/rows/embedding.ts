@@ -31,8 +31,8 @@ const checkOptions = optionsOf<EmbeddingOptions>({ ...BACKWARD, vocabulary: VOCA
  * Returns the rows of `table` [V, D] whose indices are `ids`, an i32 tensor of any shape. The result is [...ids.shape, D],
  * rounded to `outDtype`. An index outside 0..V-1 gives a row of NaN.
  *
- * The table may be a part of a whole one: its rows are those of the ids first..first+V-1, and an id below `vocabulary` of another
- * part gives a row of −0. The sum of the results of all parts then is the result of the whole table, in every bit.
+ * The table may be a part of a larger one, with the rows of the ids first..first+V-1. An id below `vocabulary` that belongs to
+ * another part gives a row of −0, so the sum of the results of all parts is bitwise equal to the result of the full table.
  *
  * @throws `DTypeError` for a table that is not f32, bf16 or f16, or ids that are not i32, `ShapeError` for a table that is not
  * a matrix, `ArgumentError` for an invalid option value, a `vocabulary` that ends before the table, or tensors on different

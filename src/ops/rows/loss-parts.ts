@@ -42,8 +42,9 @@ export interface LossTerms {
 }
 
 /**
- * Returns what the losses of rows add up over this rank's classes, f32 [2, rows]: the sum of exp(x - maximum), and x - maximum of
- * the target, which is -0 where another rank has the target. With label smoothing it is [3, rows], with the sum of x - maximum.
+ * Returns the sums over this rank's classes that the losses of rows need, f32 [2, rows]: the sum of exp(x - maximum), and x -
+ * maximum of the target, which is -0 where another rank has the target. With label smoothing it is [3, rows], with the sum of x -
+ * maximum.
  *
  * @throws `DTypeError`, `ShapeError`, `ArgumentError` and `DisposedError` as `crossEntropy`.
  * @shared

@@ -73,7 +73,7 @@ export function crossEntropy(
     ...settings,
     ...result,
   });
-  for (const made of Object.values(result)) scope.keep(made);
+  for (const tensor of Object.values(result)) scope.keep(tensor);
   return result;
 }
 

@@ -79,10 +79,10 @@ function forward(
   const { eps, zeroCenteredGamma } = ownOptions;
   const source = normSource(op, x, { eps, zeroCenteredGamma, gamma, beta });
   const { backend, shape, dtype } = source.x;
-  return orDispose((made) => {
-    const statistics = allocateStatistics(source, made);
+  return orDispose((allocated) => {
+    const statistics = allocateStatistics(source, allocated);
     const out = new Tensor(backend, ownOptions.outDtype ?? dtype, shape);
-    made.push(out);
+    allocated.push(out);
     execute(backend, "norm", { ...source, ...statistics, out });
     return { out, ...statistics };
   });
@@ -135,13 +135,13 @@ export function normSource(op: string, x: Tensor, norm: NormGiven): NormSource {
 }
 
 /** @shared Allocates uninitialized statistics of a norm, and adds them to `made`. */
-export function allocateStatistics({ x, beta }: NormSource, made: Owned[]): NormStatistics {
+export function allocateStatistics({ x, beta }: NormSource, allocated: Owned[]): NormStatistics {
   const [rows] = asMatrix(x.shape);
   const rstd = new Tensor(x.backend, "f32", [rows]);
-  made.push(rstd);
+  allocated.push(rstd);
   if (!beta) return { rstd };
   const mean = new Tensor(x.backend, "f32", [rows]);
-  made.push(mean);
+  allocated.push(mean);
   return { rstd, mean };
 }
 
@@ -193,7 +193,7 @@ export function normBackward(inputs: NormBackwardInputs): NormGradients {
   const dgamma = new Tensor(backend, gamma.dtype, [columns]);
   const dbeta = mean && new Tensor(backend, gamma.dtype, [columns]);
   execute(backend, "normBackward", { grad, x, gamma, zeroCenteredGamma, mean, rstd, dx, dgamma, dbeta });
-  for (const made of [dx, dgamma, dbeta]) if (made) scope.keep(made);
+  for (const tensor of [dx, dgamma, dbeta]) if (tensor) scope.keep(tensor);
   return dbeta ? { dx, dgamma, dbeta } : { dx, dgamma };
 }
 

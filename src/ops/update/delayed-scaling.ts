@@ -20,8 +20,8 @@ export const AMAX_ALGORITHMS = ["max", "mostRecent"] as const;
  */
 export interface UpdateScalesInputs {
   /**
-   * The amax history, [length, n]. Row 0 holds the amaxes of the current step, the last row those of the previous step. Updated
-   * in place.
+   * The amax history, [length, n]. Row 0 holds the amaxes of the current step, the last row the amaxes of the previous step.
+   * Updated in place.
    */
   readonly amaxHistory: Tensor<"f32">;
   /** The scale of each slot, [n]. Updated in place. */

@@ -33,9 +33,9 @@ const checkOptions = optionsOf<GradNormOptions>({ maxNorm: needed(atLeastZero) }
 export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): GradNorm {
   const ownOptions = checkOptions("gradNorm", options);
   using scope = new Scope();
-  const made = normOf(squareSums(grads), ownOptions);
-  for (const each of [made.norm, made.factor]) scope.keep(each);
-  return made;
+  const result = normOf(squareSums(grads), ownOptions);
+  for (const each of [result.norm, result.factor]) scope.keep(each);
+  return result;
 }
 
 /**
@@ -63,7 +63,7 @@ export function squareSums(grads: readonly Tensor[]): Tensor<"f32"> {
 export const PIECE = 4096;
 
 /**
- * The sum of the squares of each piece of x, f32 [pieces]. Throws `DTypeError` for what is no f32, bf16 or f16 tensor,
+ * The sum of the squares of each piece of x, f32 [pieces]. Throws `DTypeError` for anything but an f32, bf16 or f16 tensor,
  * `DisposedError` for a disposed tensor.
  *
  * @shared
@@ -77,7 +77,7 @@ export function pieceSums(x: Tensor): Tensor<"f32"> {
 }
 
 /**
- * The sum of the squares of a tensor from those of its pieces, f32 [1]. Throws `DTypeError` for what is no f32 tensor,
+ * The sum of the squares of a tensor, from the sums of its pieces, f32 [1]. Throws `DTypeError` for anything but an f32 tensor,
  * `DisposedError` for a disposed tensor.
  *
  * @shared

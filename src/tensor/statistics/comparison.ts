@@ -23,7 +23,7 @@ export interface ChunkScales {
   readonly b: Float32Array | Float64Array;
 }
 
-/** The value of an element from that of its code and the factor of its scale. */
+/** The value of an element, from the value of its code and its scale. */
 export type ValueUnder = (code: number, factor: number) => number;
 
 const product: ValueUnder = (code, factor) => Math.fround(code * factor);
@@ -59,11 +59,11 @@ class EqualRuns {
 export class Comparison {
   readonly #collector = new StatisticsCollector();
   readonly #examples: Difference[] = [];
-  readonly #kept = CAUSES.map(() => 0);
+  readonly #keptCounts = CAUSES.map(() => 0);
   readonly #table: CodeTable | undefined;
   readonly #limit: number;
   readonly #valueUnder: ValueUnder;
-  #at = 0;
+  #offset = 0;
 
   constructor(
     private readonly type: ElementType,
@@ -85,7 +85,7 @@ export class Comparison {
   }
 
   /**
-   * Adds the next elements of both sides, as bytes, little endian. With `scales`, values are those of codes under them.
+   * Adds the next elements of both sides, as bytes, little endian. With `scales`, values are code times scale.
    */
   add(a: Uint8Array, b: Uint8Array, scales?: ChunkScales): void {
     const bits = compareBits(this.type);
@@ -94,7 +94,7 @@ export class Comparison {
     else if (this.#table) this.#addCodes(a, b, this.#table);
     else if (this.type === "f32") this.#addFloats(aligned(a, 4), aligned(b, 4));
     else this.#addWide(widePair(this.type, a, b), count);
-    this.#at += count;
+    this.#offset += count;
   }
 
   #addCodes(a: Uint8Array, b: Uint8Array, table: CodeTable): void {
@@ -153,20 +153,20 @@ export class Comparison {
     }
     const ulp = Math.abs(p - q);
     // the scales differ, unless both are NaN
-    const known =
+    const knownCause =
       sa !== sb && !(Number.isNaN(sa) && Number.isNaN(sb))
         ? SCALE
         : ulp === 1 && this.#isTie(i, x, y)
           ? TIE
           : -1;
     const a = this.#valueUnder(values[x] as number, sa);
-    const cause = this.#collector.different(a, this.#valueUnder(values[y] as number, sb), ulp, known);
-    if ((this.#kept[cause] as number) < this.#limit) this.#keep(i, BigInt(x), BigInt(y), cause);
+    const cause = this.#collector.different(a, this.#valueUnder(values[y] as number, sb), ulp, knownCause);
+    if ((this.#keptCounts[cause] as number) < this.#limit) this.#keep(i, BigInt(x), BigInt(y), cause);
   }
 
   #isTie(i: number, x: number, y: number): boolean {
     const { isTie } = this.options;
-    return isTie?.(this.#at + i, x, y) ?? false;
+    return isTie?.(this.#offset + i, x, y) ?? false;
   }
 
   #addFloats(a: Uint8Array, b: Uint8Array): void {
@@ -194,7 +194,8 @@ export class Comparison {
       return;
     }
     const cause = this.#collector.different(a, b, Math.abs(f32Rank(p) - f32Rank(q)), -1);
-    if ((this.#kept[cause] as number) < this.#limit) this.#keep(i, BigInt(p >>> 0), BigInt(q >>> 0), cause);
+    if ((this.#keptCounts[cause] as number) < this.#limit)
+      this.#keep(i, BigInt(p >>> 0), BigInt(q >>> 0), cause);
   }
 
   #addWide(pair: WidePair, count: number): void {
@@ -207,14 +208,14 @@ export class Comparison {
       } else if (areBothNaN) this.#collector.otherNaN();
       else {
         const cause = this.#collector.different(...values, ulp, -1);
-        if ((this.#kept[cause] as number) < this.#limit) this.#keep(i, x, y, cause);
+        if ((this.#keptCounts[cause] as number) < this.#limit) this.#keep(i, x, y, cause);
       }
     }
   }
 
   #keep(i: number, a: bigint, b: bigint, cause: number): void {
-    this.#kept[cause] = (this.#kept[cause] as number) + 1;
-    this.#examples.push({ index: this.#at + i, a, b, cause: CAUSES[cause] as Cause });
+    this.#keptCounts[cause] = (this.#keptCounts[cause] as number) + 1;
+    this.#examples.push({ index: this.#offset + i, a, b, cause: CAUSES[cause] as Cause });
   }
 }
 

@@ -19,7 +19,7 @@ export class DifferenceCount {
   #different = 0;
   #nans = 0;
   #first: FirstDifference | undefined;
-  #at = 0;
+  #offset = 0;
 
   constructor(private readonly type: ElementType) {}
 
@@ -39,7 +39,7 @@ export class DifferenceCount {
 
   /** Passes over `count` elements that are equal. */
   skip(count: number): void {
-    this.#at += count;
+    this.#offset += count;
   }
 
   /** Adds the next elements of both sides, as bytes, little endian. */
@@ -54,9 +54,9 @@ export class DifferenceCount {
       this.#different++;
       if (this.#first) return;
       const [x, y] = codes(i);
-      this.#first = { index: this.#at + i, a: x, b: y };
+      this.#first = { index: this.#offset + i, a: x, b: y };
     });
-    this.#at += a.length / unit;
+    this.#offset += a.length / unit;
   }
 }
 

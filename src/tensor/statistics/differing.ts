@@ -8,7 +8,7 @@ export function eachDiffering(
   a: Uint8Array,
   b: Uint8Array,
   unit: 1 | 2 | 4 | 8,
-  found: (index: number) => void,
+  report: (index: number) => void,
 ): void {
   const words = a.length >> 2;
   const x = asWords(a);
@@ -17,23 +17,23 @@ export function eachDiffering(
     const p = x[i] as number;
     const q = y[i] as number;
     if (p === q) continue;
-    if (unit === 4) found(i);
-    else if (unit < 4) eachIn(p ^ q, i * 4, unit, found);
+    if (unit === 4) report(i);
+    else if (unit < 4) eachIn(p ^ q, i * 4, unit, report);
     // the second half of an element is passed over where the first one differs
-    else if (i % 2 === 0 || x[i - 1] === y[i - 1]) found(i >> 1);
+    else if (i % 2 === 0 || x[i - 1] === y[i - 1]) report(i >> 1);
   }
   let rest = 0;
-  for (let at = words * 4; at < a.length; at++)
-    rest |= ((a[at] as number) ^ (b[at] as number)) << (8 * (at % 4));
-  if (rest !== 0) eachIn(rest, words * 4, unit, found);
+  for (let offset = words * 4; offset < a.length; offset++)
+    rest |= ((a[offset] as number) ^ (b[offset] as number)) << (8 * (offset % 4));
+  if (rest !== 0) eachIn(rest, words * 4, unit, report);
 }
 
-/** Calls `found` with the index of each element that has a bit of `bits`, which are those of the four bytes at `at`. */
-function eachIn(bits: number, at: number, unit: 1 | 2 | 4 | 8, found: (index: number) => void): void {
+/** Calls `report` with the index of each element that has a bit set in `bits`, the 32 bits at byte `offset`. */
+function eachIn(bits: number, offset: number, unit: 1 | 2 | 4 | 8, report: (index: number) => void): void {
   const mask = unit === 1 ? 0xff : 0xffff;
   for (let rest = bits; rest !== 0; ) {
     const lowest = ((31 - Math.clz32(rest & -rest)) >> 3) & -unit;
-    found(unit === 1 ? at + lowest : (at + lowest) >> 1);
+    report(unit === 1 ? offset + lowest : (offset + lowest) >> 1);
     rest &= ~(mask << (8 * lowest));
   }
 }

@@ -2,7 +2,7 @@
 import { factsOf, isIntegral, isScalarFormat, valueOfCode } from "../../formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../formats/scalar.js";
 
-/** The widths of numbers that are no scalar formats, in bits. c64 is a complex number, two f32. */
+/** The widths in bits of number types that are not scalar formats. c64 is a complex number of two f32. */
 const PLAIN = {
   f32: 32,
   f64: 64,
@@ -22,7 +22,7 @@ export type ElementType = ScalarFormat | keyof typeof PLAIN;
 
 /** The widest codes that have tables. */
 const TABLE_BITS = 19;
-/** The rank of NaN in a table: beyond that of every number. */
+/** The rank of NaN in a table: larger than the rank of every number. */
 export const NAN_RANK = 0x7fffffff;
 
 /**
@@ -36,14 +36,14 @@ export interface CodeTable {
   readonly squares: Float64Array;
 }
 
-/** Returns the number of bits of an element as it is compared: packed codes are compared in bytes of their own. */
+/** Returns the number of bits of an element in a comparison: packed codes are compared unpacked, one code in a byte. */
 export function compareBits(type: ElementType): 8 | 16 | 32 | 64 {
   if (!isScalarFormat(type)) return PLAIN[type];
   const { bits } = factsOf(type);
   return bits <= 8 ? 8 : bits <= 16 ? 16 : 32;
 }
 
-/** Whether a text names an element type. */
+/** Whether a string is the name of an element type. */
 export function isElementType(name: unknown): name is ElementType {
   return typeof name === "string" && (isScalarFormat(name) || Object.hasOwn(PLAIN, name));
 }

@@ -62,14 +62,14 @@ const SIGN: number = CAUSES.indexOf("signOfZero");
 const NAN: number = CAUSES.indexOf("nan");
 const WRONG: number = CAUSES.indexOf("wrong");
 
-/** Places of sums in the array of a collector. */
+/** The indices of sums in the array of a collector. */
 const SIGNAL = 0;
 const NOISE = 1;
 const MAX_ABS = 2;
 const MAX_REL = 3;
 const MAX_ULP = 4;
 
-/** Collects the statistics of pairs of elements. Each element is given once, to one of its methods. */
+/** Collects the statistics of pairs of elements. Each pair is passed once, to one of its methods. */
 export class StatisticsCollector {
   readonly #sums = new Float64Array(5);
   readonly #buckets = new Float64Array(BUCKETS);
@@ -89,16 +89,15 @@ export class StatisticsCollector {
   }
 
   /**
-   * Adds an element that differs. `ulp` is the distance of the codes, of no meaning where one is NaN. `known` is the cause
-   * where it
-   * is `scale` or `tie`, else -1. Causes are indices of `CAUSES`. Returns the cause.
+   * Adds an element that differs. `ulp` is the distance between the codes; it is ignored if one is NaN. `knownCause` is the cause
+   * if it is `scale` or `tie`, else -1. Causes are indices of `CAUSES`. Returns the cause.
    */
-  different(a: number, b: number, ulp: number, known: number): number {
+  different(a: number, b: number, ulp: number, knownCause: number): number {
     const cause =
       Number.isNaN(a) || Number.isNaN(b)
         ? NAN
-        : known >= 0
-          ? known
+        : knownCause >= 0
+          ? knownCause
           : ulp === 0
             ? SIGN
             : ulp === 1
@@ -122,9 +121,9 @@ export class StatisticsCollector {
     return cause;
   }
 
-  /** Returns what was collected. */
+  /** Returns the collected statistics. */
   result(): ErrorStatistics {
-    const sum = (at: number): number => this.#sums[at] as number;
+    const sum = (index: number): number => this.#sums[index] as number;
     const counts = CAUSES.map((cause, i) => [cause, this.#causes[i] as number] as const);
     const causes = Object.fromEntries(counts) as Record<Cause, number>;
     const different = counts.reduce((total, [, count]) => total + count, 0);

@@ -49,8 +49,8 @@ function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
  * Complex numbers: the distance is the larger one of both parts. The values are |a| and |a| + |b - a|, whose difference is the
  * error.
  */
-function complexPair(x: DataView, y: DataView, at: number): Pair {
-  const parts = [at, at + 4].map((offset) => {
+function complexPair(x: DataView, y: DataView, offset: number): Pair {
+  const parts = [offset, offset + 4].map((offset) => {
     const [p, q] = [x.getFloat32(offset, true), y.getFloat32(offset, true)];
     const areNaN = Number.isNaN(p) && Number.isNaN(q);
     const ulp = areNaN ? 0 : Math.abs(f32Rank(x.getInt32(offset, true)) - f32Rank(y.getInt32(offset, true)));
@@ -60,7 +60,7 @@ function complexPair(x: DataView, y: DataView, at: number): Pair {
   const error = Math.hypot(...parts.map((part) => part.error));
   const sameParts = parts.every(({ p, q }) => Object.is(p, q));
   return {
-    codes: [x.getBigUint64(at, true), y.getBigUint64(at, true)],
+    codes: [x.getBigUint64(offset, true), y.getBigUint64(offset, true)],
     values: [size, size + error],
     ulp: Math.max(...parts.map(({ ulp }) => ulp)),
     areBothNaN: sameParts,

@@ -106,8 +106,8 @@ describe("quantized parameters", () => {
 
   it.each([
     // 32 rows of each rank are no whole blocks of 128
-    ["block", 128, { tp: 4, dp: 1, rowMultiple: 1 }, /within a block of 128 rows have blocks of their own/],
-    ["mxfp8", 64, { tp: 4, dp: 1, rowMultiple: 1 }, /within a block of 32 rows have blocks of their own/],
+    ["block", 128, { tp: 4, dp: 1, rowMultiple: 1 }, /within a block of 128 rows have other blocks/],
+    ["mxfp8", 64, { tp: 4, dp: 1, rowMultiple: 1 }, /within a block of 32 rows have other blocks/],
   ] as const)(
     "%s: are refused if a part cuts a block, and nothing has changed",
     async (recipe, rows, by, words) => {

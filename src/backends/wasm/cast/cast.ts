@@ -13,9 +13,9 @@ const GRAIN = 64;
 export const encode: Lowering<"encode"> = {
   run({ pool }, { x, word, rounding, overflow, random, randomBits, scale, out }: EncodeArgs) {
     if (randomBits) {
-      const given = { words: randomBits.address, overflow: OVERFLOW[overflow], scale };
+      const fields = { words: randomBits.address, overflow: OVERFLOW[overflow], scale };
       const job = { total: x.size, grain: GRAIN };
-      pool.run("encodeByWords", job, { dst: out.address, word, ...given, ...sourceOf(x) });
+      pool.run("encodeByWords", job, { dst: out.address, word, ...fields, ...sourceOf(x) });
       return;
     }
     pool.run(

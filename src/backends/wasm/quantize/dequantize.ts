@@ -37,9 +37,9 @@ export const dequantize: Lowering<"dequantize"> = {
         transposeCodes(context, values, columns, stored, storageBits(out.dtype), address);
       if (stored === rows) transposeTo(out.address);
       else
-        context.withTemporary(bytes, (whole) => {
-          transposeTo(whole);
-          context.heap.copy(out.address, whole, out.byteLength);
+        context.withTemporary(bytes, (padded) => {
+          transposeTo(padded);
+          context.heap.copy(out.address, padded, out.byteLength);
         });
     });
   },

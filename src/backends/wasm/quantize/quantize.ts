@@ -47,20 +47,20 @@ export const quantize: Lowering<"quantize"> = {
 /** Quantizes the columnwise copy, which is that of a matrix with whole blocks along its columns. */
 function quantizeColumnwise(context: LoweringContext, args: QuantizeArgs, copy: QuantizedCopy): void {
   const [rows] = asMatrix(args.x.shape);
-  const whole = blockedRows(args.spec, rows);
-  if (whole === rows) {
+  const blocked = blockedRows(args.spec, rows);
+  if (blocked === rows) {
     quantizeCopy(context, args, "columnwise", copy);
     return;
   }
   using _scope = new Scope();
   const part = args.part && { ...args.part, rows: blockedRows(args.spec, args.part.rows) };
-  quantizeCopy(context, { ...args, x: withRows(context, args.x, whole), part }, "columnwise", copy);
+  quantizeCopy(context, { ...args, x: withRows(context, args.x, blocked), part }, "columnwise", copy);
 }
 
 /** Returns x with rows of zeros below, so that it has `rows` rows: x itself, or a tensor that the open scope disposes of. */
 export function withRows<X extends Tensor<WideDType>>({ heap }: LoweringContext, x: X, rows: number): X {
-  const [given, columns] = asMatrix(x.shape);
-  if (rows === given) return x;
+  const [existingRows, columns] = asMatrix(x.shape);
+  if (rows === existingRows) return x;
   const out = new Tensor(x.backend, x.dtype, [rows, columns]) as X;
   const [{ address, byteLength: bytes }, missing] = [out, out.byteLength - x.byteLength];
   if (bytes === 0) return out;
@@ -295,11 +295,11 @@ function globalAmax(
   if (!copy.amax) return 0;
   const { x, spec } = args;
   const columnwise = direction === "columnwise";
-  const given = columnwise ? args.amaxColumnwise : args.amax;
+  const givenAmax = columnwise ? args.amaxColumnwise : args.amax;
   const transforms = spec.rht && columnwise;
-  const own = transforms ? transformedAmax : amaxOf;
-  const shared = given ?? (transforms ? undefined : args.amax);
-  const amax = shared ? (shared.dataSync()[0] as number) : own(context, x, spec.rhtSigns);
+  const computeAmax = transforms ? transformedAmax : amaxOf;
+  const shared = givenAmax ?? (transforms ? undefined : args.amax);
+  const amax = shared ? (shared.dataSync()[0] as number) : computeAmax(context, x, spec.rhtSigns);
   const rule = SCALE_RULE[spec.scaleRule];
   const isAmax = tensorScaleRole(spec.scaleRule) === "amax";
   const stored = isAmax ? amax : context.pool.call("tensorScale", { rule, amax, type: wideOf(x) });

@@ -31,7 +31,7 @@ export const norm: Lowering<"norm"> = {
 export const normBackward: Lowering<"normBackward"> = {
   run({ pool }, { grad, x, gamma, zeroCenteredGamma, mean, rstd, dx, dgamma, dbeta }) {
     const [rows, columns] = asMatrix(x.shape);
-    const given = {
+    const fields = {
       grad: grad.address,
       gradType: wideOf(grad),
       x: x.address,
@@ -49,12 +49,12 @@ export const normBackward: Lowering<"normBackward"> = {
         dx: dx.address,
         dxType: wideOf(dx),
         zeroCentered: zeroCenteredGamma,
-        ...given,
+        ...fields,
       },
     );
     const results = { dgamma: dgamma.address, dbeta: dbeta?.address ?? NULL, parameterType: wideOf(dgamma) };
     const job = { total: columns, grain: 32, weight: rows * 4 };
-    pool.run("normParameters", job, { rows, ...given, ...results });
+    pool.run("normParameters", job, { rows, ...fields, ...results });
   },
 };
 

@@ -32,8 +32,8 @@ export const sumPieces: Lowering<"sumPieces"> = {
 
 /** Writes the sum of the squares of each piece. */
 function sumEach(pool: Pool, x: SquareSumArgs["x"], sums: number): void {
-  const given = { x: x.address, type: wideOf(x), count: x.size };
-  pool.run("squareSums", { total: Math.ceil(x.size / PIECE), weight: PIECE }, { sums, ...given });
+  const fields = { x: x.address, type: wideOf(x), count: x.size };
+  pool.run("squareSums", { total: Math.ceil(x.size / PIECE), weight: PIECE }, { sums, ...fields });
 }
 
 function sumAll(pool: Pool, sums: number, columns: number, out: SquareSumArgs["out"]): void {
