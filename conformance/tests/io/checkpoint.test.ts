@@ -249,7 +249,7 @@ describe("a checkpoint that does not fit the run", () => {
     using _run = await savedRun(base);
     const others: readonly (readonly [Partial<DrawnPlan>, RegExp])[] = [
       [{ layers: ["linear", "bare"] }, /"1.weight" is quantized in the module and not there/],
-      [{ layers: ["bare"] }, /updates "0.bias" and the one given does not/],
+      [{ layers: ["bare"] }, /updates "0.bias" and this one does not/],
       [{ dtype: "f32" }, /"0.weight" has dtype "bf16" there and "f32" in the module/],
       [{ quantized: false }, /"0.weight" is quantized there and not in the module/],
       [{ recipe: "current" }, /"0.weight" has quantizer "mxfp8" there and "fp8-current"/],
