@@ -103,8 +103,8 @@ const write: Transfer = async (handle, ...rest) =>
   waiting > 0 ? writeSync(handle.fd, ...rest) : (await handle.write(...rest)).bytesWritten;
 
 /**
- * Makes the transfers of this thread synchronous until the result is disposed of. That is faster if the thread has nothing else to
- * do: no other thread is woken for each transfer, and the bytes stay in the caches of one core.
+ * Makes the transfers of this thread synchronous until the result is disposed of. That is faster if the thread has nothing else
+ * to do: no other thread is woken for each transfer, and the bytes stay in the caches of one core.
  */
 export function waitForFiles(): Disposable {
   waiting++;
