@@ -241,7 +241,7 @@ The digests of all ${sweep.runs.length} encodings, 256 chunks each, are committe
 (\`node scripts/sweep-digests.mjs\`; definition in [cli.md](cli.md)). The suite recomputes the chunks at each format's edges and
 compares them. \`lockstep sweep\` prints digests for comparison with any other implementation.
 
-With every \`npm test\`, \`conformance/tests/core/exhaustion.test.ts\` decodes every code of every format, encodes each finite value under
+With every \`npm test\`, \`conformance/tests/laws/every-code-and-product-is-exact.test.ts\` decodes every code of every format, encodes each finite value under
 every rounding, multiplies all 2^16 pairs of e4m3 and of e5m2 codes, and compares the results with exact arithmetic.
 
 ## On a GPU

@@ -2,7 +2,7 @@
 
     python3 scripts/witness/row_scales.py > conformance/vectors/h100-row-scales.json
 
-Inputs follow from the seed by integer arithmetic, as conformance/tests/gemm/row-scales.test.ts computes them too.
+Inputs follow from the seed by integer arithmetic, as conformance/tests/gemm/gemm/row-scales.test.ts computes them too.
 """
 
 import base64

@@ -1,5 +1,5 @@
 /**
- * What packages do with NaN and infinities where numerics.md says otherwise. conformance/tests/dialects/non-finite.test.ts checks
+ * What packages do with NaN and infinities where numerics.md says otherwise. conformance/tests/dialects/table/package-results.test.ts checks
  * it against recorded answers of the packages.
  */
 

@@ -90,7 +90,7 @@ describe("an operation", () => {
   });
 
   it("is in the tables that are listed, and in no others of src, assembly and conformance/operations", () => {
-    const tables = ["src", "assembly", "conformance/operations", "conformance/tests/api"]
+    const tables = ["src", "assembly", "conformance/operations", "conformance/tests/laws"]
       .flatMap(filesIn)
       .filter((file) => {
         if (file.includes(".gen.")) return false;
@@ -172,7 +172,9 @@ describe("a quantizer and a format", () => {
 describe("a chip", () => {
   it("is in each listed file, and the list has every file of src and of the product tests that names all measured devices", () => {
     const devices = CHIPS.flatMap(({ measured }) => measured.map(({ device }) => device));
-    const tables = ["src", "conformance/tests/gemm"].flatMap((folder) => naming(devices, folder));
+    const tables = ["src", "conformance/tests/formats", "conformance/tests/gemm"].flatMap((folder) =>
+      naming(devices, folder),
+    );
     expect(tables).toContain("src/formats/chips.ts");
     expect(listed("Add a chip")).toEqual(expect.arrayContaining(tables));
   });

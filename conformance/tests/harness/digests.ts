@@ -14,7 +14,7 @@ interface SweepFile {
 
 /**
  * The overflow policies that have digests. Integers, which lack special codes, saturate under all. `propagate` takes its codes
- * from the other two (cast/propagate.test.ts).
+ * from the other two (cast/cast/propagate-policy.test.ts).
  */
 function policiesOf(format: ScalarFormat) {
   return isIntegral(SCALAR_FORMATS[format].specials) ? (["saturate"] as const) : RECORDED;

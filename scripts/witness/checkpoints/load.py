@@ -1,6 +1,6 @@
 """Loads checkpoints that `lockstep convert` wrote with the libraries that they are for, and records what these read.
 
-A small Llama of drawn weights (`draw`, which conformance/tests/checkpoints/loaded.test.ts repeats) is converted into every form, and
+A small Llama of drawn weights (`draw`, which conformance/tests/checkpoints/convert/write/library-values.test.ts repeats) is converted into every form, and
 some forms into others. conformance/vectors/checkpoints/loaded.json gets the versions, and for each weight the SHA-256 of the values
 that the library gives in bf16. `differing` counts those that are not the values of `lockstep convert --to bf16`. Arguments name what
 to record, as TARGET or SOURCE:TARGET; default: all. Needs a build, and the packages of ../dialects/record_all.sh.

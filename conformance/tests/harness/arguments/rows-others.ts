@@ -176,6 +176,9 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
       ),
     )
     .concat([
-      ["explainDifference", "it takes what explainQuantize returned: tests/explain/dialects.test.ts"],
+      [
+        "explainDifference",
+        "it takes what explainQuantize returned: tests/explain/quantize/dialects.test.ts",
+      ],
     ]),
 );

@@ -1,0 +1,359 @@
+/**
+ * The extent of autocast regions: layers quantize inside of a region only, however it ends and whatever runs concurrently.
+ */
+import { describe, expect, it, vi } from "vitest";
+import { currentRegion } from "../../src/autocast.js";
+import {
+  ArgumentError,
+  autocast,
+  autocastScope,
+  DelayedScaling,
+  Float8CurrentScaling,
+  MXFP8BlockScaling,
+  noGrad,
+  type Recipe,
+  recompute,
+  Scope,
+  type Tensor,
+  UnsupportedError,
+  Variable,
+} from "../../src/index.js";
+import { RefusingBackend } from "./harness/state/refusing.js";
+import { Learner, linear, RECIPE_NAMES, RECIPES, sample, seen } from "./harness/state/training.js";
+import { quantizationOf } from "./harness/state/world.js";
+import { scoped, useBackend } from "./harness/suite.js";
+
+const backend = useBackend();
+const [delayed, current] = [new DelayedScaling({ amaxHistoryLen: 2 }), new Float8CurrentScaling()];
+
+function recipeNow(): Recipe | undefined {
+  const region = currentRegion();
+  return region?.enabled ? region.recipe : undefined;
+}
+
+describe("a region", () => {
+  it("uses the recipe of the innermost one, which may be enabled or not", () => {
+    const at: (Recipe | undefined)[] = [recipeNow()];
+    autocast({ recipe: delayed }, () => {
+      at.push(recipeNow());
+      autocast({ recipe: current }, () => at.push(recipeNow()));
+      at.push(recipeNow());
+      autocast({ enabled: false }, () => {
+        at.push(recipeNow());
+        autocast({ recipe: current }, () => at.push(recipeNow()));
+      });
+      at.push(recipeNow());
+    });
+    at.push(recipeNow());
+    expect(at).toEqual([undefined, delayed, current, delayed, undefined, current, delayed, undefined]);
+  });
+
+  it("uses DelayedScaling by default", () => {
+    expect(autocast({}, recipeNow)).toBeInstanceOf(DelayedScaling);
+  });
+
+  it("ends if its body throws", () => {
+    autocast({ recipe: delayed }, () => {
+      const thrown = () =>
+        autocast({ recipe: current }, () => {
+          throw new RangeError("in the body");
+        });
+      expect(thrown).toThrow("in the body");
+      expect(recipeNow()).toBe(delayed);
+    });
+    expect(recipeNow()).toBe(undefined);
+  });
+
+  it("lasts while its body awaits, and ends if that promise is rejected", async () => {
+    const at: (Recipe | undefined)[] = [];
+    const body = async () => {
+      await null;
+      at.push(recipeNow());
+      await autocast({ recipe: current }, async () => {
+        await null;
+        at.push(recipeNow());
+      });
+      at.push(recipeNow());
+      throw new RangeError("after a while");
+    };
+    await expect(autocast({ recipe: delayed }, body)).rejects.toThrow("after a while");
+    expect([...at, recipeNow()]).toEqual([delayed, current, delayed, undefined]);
+  });
+
+  it("lasts as long as the block of a scope", () => {
+    const at: (Recipe | undefined)[] = [];
+    {
+      using _outer = autocastScope({ recipe: delayed });
+      at.push(recipeNow());
+      {
+        using _inner = autocastScope({ recipe: current });
+        at.push(recipeNow());
+      }
+      at.push(recipeNow());
+      const thrown = () => {
+        using _inner = autocastScope({ enabled: false });
+        at.push(recipeNow());
+        throw new RangeError("in the block");
+      };
+      expect(thrown).toThrow("in the block");
+      at.push(recipeNow());
+    }
+    at.push(recipeNow());
+    expect(at).toEqual([delayed, current, delayed, undefined, delayed, undefined]);
+  });
+
+  it("of a scope ends once, whichever regions are active then", () => {
+    const first = autocastScope({ recipe: delayed });
+    first[Symbol.dispose]();
+    {
+      using _second = autocastScope({ recipe: current });
+      first[Symbol.dispose]();
+      expect(recipeNow()).toBe(current);
+    }
+    expect(recipeNow()).toBe(undefined);
+  });
+
+  it("of a scope that ends before those inside leaves those active, and is not active after them", () => {
+    const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: current })];
+    autocast({ recipe: delayed }, () => {
+      outer[Symbol.dispose]();
+      expect(recipeNow()).toBe(delayed);
+    });
+    expect(recipeNow()).toBe(current);
+    inner[Symbol.dispose]();
+    expect(recipeNow()).toBe(undefined);
+  });
+
+  it("of a scope in an async function has ended for the function's caller", async () => {
+    const body = async () => {
+      using _region = autocastScope({ recipe: delayed });
+      await null;
+      expect(recipeNow()).toBe(delayed);
+    };
+    await body();
+    expect(recipeNow()).toBe(undefined);
+    await autocast({ recipe: current }, async () => {
+      await body();
+      expect(recipeNow()).toBe(current);
+    });
+  });
+});
+
+describe("a recipe that the backend does not support", () => {
+  it("is refused on entry, and no region is active then", () => {
+    const options = { recipe: new MXFP8BlockScaling(), backend: new RefusingBackend(backend(), "gemm") };
+    let ran = false;
+    autocast({ recipe: current }, () => {
+      const entry = () =>
+        autocast(options, () => {
+          ran = true;
+        });
+      expect(entry).toThrow(UnsupportedError);
+      expect(() => autocastScope(options)).toThrow(UnsupportedError);
+      expect(recipeNow()).toBe(current);
+    });
+    expect(ran).toBe(false);
+    expect(autocast({ ...options, enabled: false }, () => recipeNow())).toBe(undefined);
+  });
+
+  scoped("is refused by the first layer, whose state is unchanged", () => {
+    let refuses = false;
+    const sometimes = new (class extends RefusingBackend {
+      override supports: RefusingBackend["supports"] = (op, args) =>
+        op === "gemm" && !refuses ? { ok: true, agrees: "bits" } : super.supports(op, args);
+    })(backend(), "gemm");
+    using layer = linear(sometimes, 1);
+    const x = new Variable(sample(sometimes, 1));
+    const forward = (recipe: Recipe) => autocast({ recipe }, () => layer.forward(x));
+    forward(delayed);
+    const before = seen([layer]);
+    refuses = true;
+    expect(() => forward(new MXFP8BlockScaling())).toThrow(UnsupportedError);
+    refuses = false;
+    expect(seen([layer])).toEqual(before);
+    expect(() => forward(delayed)).not.toThrow();
+  });
+});
+
+describe("the scales of delayed scaling", () => {
+  /** The input's scale after `body` ran with the layer and an input. */
+  function scaleAfter(
+    body: (forward: () => void, scale: () => number | undefined) => void,
+  ): number | undefined {
+    using _scope = new Scope();
+    using layer = linear(backend(), 1);
+    const x = sample(backend(), 1);
+    const scale = () => quantizationOf(layer).snapshotSync()?.forward.scale[0];
+    body(() => layer.forward(x), scale);
+    return scale();
+  }
+
+  it("are updated at the end of the outermost enabled region, even if it ends by an exception", () => {
+    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    expect(expected).not.toBe(1);
+    const nested = (forward: () => void) =>
+      autocast({ recipe: delayed }, () => autocast({ recipe: delayed }, forward));
+    const inOff = (forward: () => void, scale: () => number | undefined) =>
+      autocast({ enabled: false }, () => {
+        autocast({ recipe: delayed }, forward);
+        expect(scale()).toBe(expected);
+      });
+    const thrown = (forward: () => void) =>
+      expect(() =>
+        autocast({ recipe: delayed }, () => {
+          forward();
+          throw new RangeError("half way");
+        }),
+      ).toThrow("half way");
+    for (const each of [nested, inOff, thrown]) expect(scaleAfter(each)).toBe(expected);
+  });
+
+  it("are updated at the end of an inner scope if that outlives the outer one", () => {
+    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    const scale = scaleAfter((forward, scale) => {
+      const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
+      outer[Symbol.dispose]();
+      forward();
+      expect(scale()).toBe(1);
+      inner[Symbol.dispose]();
+    });
+    expect(scale).toBe(expected);
+  });
+
+  it("are not updated where a recomputed part ends its own region", () => {
+    const scale = scaleAfter((forward, scale) => {
+      using other = linear(backend(), 2);
+      const x = new Variable(sample(backend(), 2), true);
+      const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
+      const y = recompute((x) => autocast({ recipe: delayed }, () => other.forward(x)), x);
+      outer[Symbol.dispose]();
+      forward();
+      y.backward(y.value as Tensor);
+      expect(scale()).toBe(1);
+      inner[Symbol.dispose]();
+      for (const each of [x, ...other.parameters()]) each.zeroGrad();
+    });
+    expect(scale).not.toBe(1);
+  });
+
+  it("do not replace the body's error if the group fails as well", async () => {
+    using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+    using _scope = new Scope();
+    using layer = linear(backend(), 1);
+    const x = sample(backend(), 1);
+    const reduceMax = (): void => {
+      throw new Error("the group failed");
+    };
+    const options = { recipe: RECIPES.delayed(), amaxReductionGroup: { size: 2, reduceMax } };
+    const body = (): void => {
+      layer.forward(x);
+      throw new RangeError("the body's own");
+    };
+    expect(() => autocast(options, body)).toThrow("the body's own");
+    await expect(autocast(options, async () => body())).rejects.toThrow("the body's own");
+    expect(warn.mock.calls.map(String)).toEqual(
+      [1, 2].map(() => expect.stringContaining("the group failed")),
+    );
+  });
+
+  it.each([
+    ["without a size", { reduceMax() {} }, "size undefined"],
+    ["of none", { size: 0, reduceMax() {} }, "size 0"],
+    ["without reduceMax", { size: 2 }, "no method reduceMax"],
+    ["that is null", null, "size undefined"],
+  ])("are not reduced over a group %s, which is refused on entry", (_, group, words) => {
+    let ran = false;
+    const options = { recipe: delayed, amaxReductionGroup: group as never };
+    const entry = (): void =>
+      autocast(options, () => {
+        ran = true;
+      });
+    for (const enter of [entry, () => autocastScope(options)]) {
+      expect(enter).toThrow(ArgumentError);
+      expect(enter).toThrow(words);
+    }
+    expect([ran, recipeNow()]).toEqual([false, undefined]);
+  });
+
+  it.each([
+    [1, 0],
+    [2, 1],
+  ])("are reduced over a group of %i by %i call", (size, calls) => {
+    const reduceMax = vi.fn();
+    const options = { recipe: delayed, amaxReductionGroup: { size, reduceMax } };
+    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    expect(scaleAfter((forward) => autocast(options, forward))).toBe(expected);
+    expect(reduceMax).toHaveBeenCalledTimes(calls);
+  });
+
+  it("leave no state if the group fails to reduce their amaxes", () => {
+    using layer = linear(backend(), 1);
+    const amaxReductionGroup = {
+      size: 2,
+      reduceMax: (): void => {
+        throw new Error("the group failed");
+      },
+    };
+    const recipe = RECIPES.delayed();
+    using x = sample(backend(), 1);
+    expect(() =>
+      autocast({ recipe, amaxReductionGroup }, () => {
+        using _scope = new Scope();
+        layer.forward(x);
+      }),
+    ).toThrow("the group failed");
+  });
+
+  it("are not updated at the end of an inner region, or while gradients are disabled", () => {
+    scaleAfter((forward, scale) =>
+      autocast({ recipe: delayed }, () => {
+        autocast({ recipe: delayed }, forward);
+        expect(scale()).toBe(1);
+      }),
+    );
+    expect(scaleAfter((forward) => noGrad(() => autocast({ recipe: delayed }, forward)))).toBe(1);
+    expect(scaleAfter((forward) => autocast({ recipe: delayed }, () => noGrad(forward)))).not.toBe(1);
+  });
+});
+
+describe("interleaved training runs", () => {
+  const STEPS = 3;
+
+  /** A training run that yields to other runs inside of its regions and between them. */
+  async function learned(recipe: Recipe, seed: number, pause: () => Promise<void>) {
+    const model = new Learner(backend(), seed);
+    const losses: number[] = [];
+    for (let step = 0; step < STEPS; step++) {
+      const loss = await autocast({ recipe }, async () => {
+        await pause();
+        const made = model.loss((x, [first, second]) => {
+          const hidden = autocast({ enabled: step % 2 === 0, recipe }, () => first.forward(x));
+          return second.forward(hidden);
+        });
+        await pause();
+        return made;
+      });
+      await pause();
+      losses.push(model.learn(loss));
+    }
+    const result = { losses, layers: seen(model.layers) };
+    model.dispose();
+    return result;
+  }
+
+  it("give the bits that each gives alone, under their own recipes", async () => {
+    using _scope = new Scope();
+    const alone = [];
+    for (const [i, name] of RECIPE_NAMES.entries())
+      alone.push(await learned(RECIPES[name](), 10 * i, async () => {}));
+    let turns = 0;
+    const pause = async () => {
+      for (let i = turns++ % 3; i >= 0; i--) await new Promise(setImmediate);
+    };
+    const together = await Promise.all(
+      RECIPE_NAMES.map((name, i) => learned(RECIPES[name](), 10 * i, pause)),
+    );
+    expect(together).toEqual(alone);
+    expect(turns).toBe(RECIPE_NAMES.length * STEPS * 3);
+  });
+});

@@ -1,0 +1,88 @@
+/** The calls for a product do not depend on earlier products of the same sizes. */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import type { Backend, Support } from "../../../../../../src/backends/backend.js";
+import { gemm as lowering } from "../../../../../../src/backends/cuda/gemm/gemm.js";
+import { openBackend } from "../../../../../../src/backends/open.js";
+import type { GemmArgs } from "../../../../../../src/backends/ops/gemm.js";
+import type { OpArgs, OpName } from "../../../../../../src/backends/ops.js";
+import { Scope } from "../../../../../../src/tensor/scope.js";
+import { GuardedBackend } from "../../../../../operations/guarded.js";
+import {
+  CHOICES,
+  fitted,
+  multiply,
+  OPERAND_PAIRS,
+  SIMPLEST,
+  type Variant,
+  variant,
+} from "../../../../arbitraries/same-sizes.js";
+import { algorithmNumbered, FakeGpu, LAUNCHES } from "../../../../harness/addon/fake-gpu.js";
+import { draws, seeded } from "../../../../harness/draws.js";
+
+/** The reference with products that are not computed: it collects their arguments. */
+class KeepingBackend extends GuardedBackend {
+  readonly products: GemmArgs[] = [];
+
+  override supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+    return op === "gemm" ? { ok: true, agrees: "bits" } : super.supports(op, args);
+  }
+
+  override run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    if (op === "gemm") this.products.push(args as OpArgs["gemm"]);
+    else super.run(op, args);
+  }
+}
+
+const opened: KeepingBackend[] = [];
+beforeAll(async () => {
+  const reference: Backend = await openBackend("wasm", { threads: 1 });
+  opened.push(new KeepingBackend(reference));
+});
+afterAll(() => opened[0]?.dispose());
+
+/** The arguments with which a product reaches the backend. */
+function argsOf(input: Variant): GemmArgs {
+  const backend = opened[0] as KeepingBackend;
+  multiply(backend, input);
+  return backend.products.at(-1) as GemmArgs;
+}
+
+/** The launches for the last of these products, with the arguments of each plan in place of its number. */
+function launchedFor(products: readonly GemmArgs[]) {
+  const gpu = new FakeGpu([algorithmNumbered(66), algorithmNumbered(67, { splitK: 2, scheme: 2 })]);
+  const before: number[] = [];
+  for (const args of products) {
+    before.splice(0, before.length, ...LAUNCHES.map((name) => gpu.named(name).length));
+    if (lowering.supports?.(args, gpu.context)?.ok) lowering.run(gpu.context, args);
+  }
+  const plans = gpu.named("gemmPlan");
+  return LAUNCHES.map((name, i) =>
+    gpu
+      .named(name)
+      .slice(before[i])
+      .map((told) => ({ ...told, plan: "plan" in told ? plans[told.plan - 1] : undefined })),
+  );
+}
+
+const checkPair = (variants: readonly Variant[]): void => {
+  using _scope = new Scope();
+  const [one, other] = variants.map(argsOf) as [GemmArgs, GemmArgs];
+  const expected = launchedFor([other]);
+  expect(launchedFor([one, other])).toEqual(expected);
+  expect(launchedFor([other, one, other])).toEqual(expected);
+};
+
+it("the calls for a product do not depend on which operands were multiplied before", () => {
+  for (const one of OPERAND_PAIRS)
+    for (const other of OPERAND_PAIRS)
+      checkPair([one, other].map((pair) => fitted({ ...SIMPLEST, outDtype: "f32", pair })));
+});
+
+it("the calls for a product do not depend on an earlier product that differs in a single choice", () => {
+  const simple = CHOICES.pair.slice(0, 3).map((pair) => ({ ...SIMPLEST, pair }));
+  for (const base of [...simple, ...fc.sample(variant, { numRuns: draws(8), seed: seeded(1) })])
+    for (const [key, values] of Object.entries(CHOICES))
+      for (const value of key === "pair" ? values.slice(0, 3) : values)
+        checkPair([base, fitted({ ...base, [key]: value })]);
+});

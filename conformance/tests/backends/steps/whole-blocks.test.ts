@@ -1,0 +1,129 @@
+/**
+ * The way in which a backend with kernels for whole blocks alone quantizes any number of rows: composed of the reference's
+ * operations it gives the bits of the reference.
+ */
+
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { QuantizeArgs } from "../../../../src/backends/ops.js";
+import { runOn } from "../../../../src/backends/run.js";
+import { quantizeWholeBlocks, supportsWholeBlocks } from "../../../../src/backends/steps/whole-blocks.js";
+import { BLOCK_FORMATS, isSquare } from "../../../../src/formats/block.js";
+import { factsOf } from "../../../../src/formats/derive.js";
+import { scalesZeros } from "../../../../src/formats/scale-rules.js";
+import { fromBytes, zeros } from "../../../../src/ops/create.js";
+import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { asMatrix, byteLength, type WideDType } from "../../../../src/tensor/shape.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { drawnBlock, wideMatrix } from "../../../arbitraries/matrices.js";
+import { quantizeSpec, scaleLayout, sourceType, usage } from "../../../arbitraries/specs.js";
+import { assertSameAnswer } from "../../../laws/laws.js";
+import { downloadQuantized, SpecQuantizer } from "../../../operations/quantize/quantized.js";
+import { PlainTensor, upload } from "../../../values/plain.js";
+import { draws, seeded } from "../../harness/draws.js";
+import { useBackend } from "../../harness/suite.js";
+
+const backend = useBackend();
+const ONE = new PlainTensor("f32", [1], Float32Array.of(1));
+
+const drawn = quantizeSpec().chain((spec) => {
+  const columns = fc
+    .integer({ min: 0, max: 3 })
+    .map((n) => n * Math.max(BLOCK_FORMATS[spec.quantizer].multiple, 16));
+  return fc
+    .tuple(fc.integer({ min: 0, max: 130 }), columns, sourceType(spec))
+    .chain(([rows, across, dtype]) =>
+      fc.record({
+        spec: fc.constant(spec),
+        usage: usage(),
+        layout: scaleLayout(spec),
+        noop: fc.constantFrom(undefined, 0, 1),
+        shards: fc.constantFrom(1, 2, 3),
+        x: wideMatrix({
+          dtype,
+          shape: [rows, across],
+          block: drawnBlock(spec.tile),
+          max: factsOf(spec.format).max,
+        }),
+      }),
+    );
+});
+
+/** The scales of rows of zeros have other codes than 0, but lines of padding are zero bytes. */
+const ZEROS_HAVE_SCALES = {
+  spec: makeSpec("nvfp4", { scaleRule: "twoLevelDivisor", elementScaling: "divideAdd" }),
+  usage: { rowwise: true, columnwise: false },
+  layout: "padded",
+  noop: undefined,
+  shards: 1,
+  x: new PlainTensor("f32", [1, 16], new Float32Array(16)),
+} as const;
+
+/** x with rows of zeros below. */
+function zeroFilled(x: Tensor<WideDType>, rows: number): Tensor<WideDType> {
+  const shape = [rows, asMatrix(x.shape)[1]];
+  const bytes = new Uint8Array(byteLength(x.dtype, shape));
+  bytes.set(backend().memory.readSync(x.address, x.byteLength));
+  return fromBytes(backend(), bytes, shape, x.dtype) as Tensor<WideDType>;
+}
+
+describe("a quantization by kernels for whole blocks", () => {
+  it("gives the reference's bits for any number of rows, and writes nothing if the flag is 1", () => {
+    let refused = 0;
+    fc.assert(
+      fc.property(drawn, ({ spec, usage: copies, layout, noop, shards, x }) => {
+        using _scope = new Scope();
+        const source = upload(backend(), x);
+        const [rows, columns] = x.matrix;
+        const made = (): QuantizedTensor => {
+          const t = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }).makeEmpty(
+            backend(),
+            x.shape,
+            x.dtype,
+          );
+          for (const { address, byteLength: bytes } of t.members)
+            backend().memory.write(address, new Uint8Array(bytes).fill(0xa5));
+          return t;
+        };
+        const [expected, found] = [made(), made()];
+        const flag = zeros(backend(), "f32", [1]);
+        if (noop !== undefined) flag.write(Float32Array.of(noop));
+        const given = spec.quantizer === "fp8-delayed" ? { scale: upload(backend(), ONE) } : {};
+        const part = { rows, columns: columns * shards, row: 0, column: 0, width: columns, stride: columns };
+        const args = (t: QuantizedTensor): QuantizeArgs => ({
+          x: source,
+          spec,
+          random: { seed: 3n, offset: 4n },
+          part: spec.stochastic && columns > 0 ? part : undefined,
+          noop: noop === undefined ? undefined : flag,
+          rowwise: t.rowwise,
+          columnwise: t.columnwise,
+          ...given,
+        });
+        const support = supportsWholeBlocks(args(found));
+        if (!support.ok) {
+          refused++;
+          const { tile, scaleRule } = spec;
+          expect(isSquare(tile) || scalesZeros(scaleRule)).toBe(true);
+          expect(noop !== undefined && layout !== "logical" && copies.rowwise).toBe(true);
+          expect(rows % BLOCK_FORMATS[spec.quantizer].multiple).not.toBe(0);
+          expect(support.reason).toMatch(/noop.*tiles that \d+ rows do not fill.*pad to \d+ rows/);
+          return;
+        }
+        runOn(backend(), "quantize", args(expected));
+        quantizeWholeBlocks(args(found), {
+          zeroFilled,
+          quantize(whole) {
+            expect(asMatrix(whole.x.shape)[0] % BLOCK_FORMATS[spec.quantizer].multiple).toBe(0);
+            runOn(backend(), "quantize", whole);
+          },
+        });
+        assertSameAnswer(downloadQuantized(found), downloadQuantized(expected));
+      }),
+      { numRuns: draws(1000), seed: seeded(47), examples: [[ZEROS_HAVE_SCALES]] },
+    );
+    expect(refused).toBeGreaterThan(0);
+  });
+});

@@ -1,0 +1,64 @@
+/** A pool thread does each job once, however often it wakes: a notification may arrive after its job is done. */
+import { afterEach, expect, it } from "vitest";
+import { platform } from "#platform";
+import type { WorkerHandle } from "../../../../src/backends/platform/platform.js";
+import { Heap } from "../../../../src/backends/wasm/heap.js";
+import { openInstance } from "../../../../src/backends/wasm/instance.js";
+import { CONTROL, serve } from "../../../../src/backends/wasm/worker.js";
+import { WIDE } from "../../../../src/formats/contract.gen.js";
+
+const JOBS = 50;
+
+let worker: WorkerHandle | undefined;
+afterEach(() => worker?.terminate());
+
+/** Lets other threads run. */
+const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 1));
+
+it("a worker runs a job once, even if it is woken again after the job", { timeout: 30_000 }, async () => {
+  const instance = await openInstance();
+  const { module, memory, exports } = instance;
+  const heap = new Heap(instance);
+  const [control, total, one] = [CONTROL.bytes, 4, 4].map((bytes) => heap.allocate(bytes)) as [
+    number,
+    number,
+    number,
+  ];
+  new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
+  const names = Object.keys(exports);
+  const header = new Int32Array(memory.buffer, control, 4);
+  const args = new Float64Array(memory.buffer, control + 64, CONTROL.maxArgs);
+  const value = (at: number): Float32Array => new Float32Array(memory.buffer, at, 1);
+  value(total)[0] = 0;
+  value(one)[0] = 1;
+  worker = platform.spawn(serve.toString(), { module, memory, control, names });
+  // the worker ends together with the test
+  worker.failed.catch(() => undefined);
+  const done = (): number => Atomics.load(header, 1);
+  /**
+   * Waits until the worker sleeps with all of `jobs` done, then wakes it. A worker that counted another job would not
+   * sleep.
+   */
+  const wakeLate = async (jobs: number): Promise<void> => {
+    while (Atomics.notify(header, 0) === 0 && done() <= jobs + 1) await pause();
+  };
+  while (done() < 1) await pause();
+  for (let job = 1; job <= JOBS; job++) {
+    await wakeLate(job - 1);
+    const call = [total, WIDE.f32, one, WIDE.f32, total, WIDE.f32, 0, 0, 1];
+    args.set(call);
+    header[2] = names.indexOf("add");
+    header[3] = call.length;
+    Atomics.store(header, 0, job);
+    // the worker may have seen the new job number without this notification
+    Atomics.notify(header, 0);
+    while (done() <= job) await pause();
+    await wakeLate(job);
+    await wakeLate(job);
+    expect({ done: done(), total: value(total)[0], trapped: header[3] }).toEqual({
+      done: job + 1,
+      total: job,
+      trapped: 0,
+    });
+  }
+});

@@ -1,0 +1,33 @@
+/** The overflow policy `propagate`: finite values and NaN as under `saturate`, infinities as under `nonfinite`. */
+import { describe, expect } from "vitest";
+import { SCALAR_FORMAT_NAMES } from "../../../../src/formats/derive.js";
+import { encode, ROUNDINGS } from "../../../../src/ops/cast/cast.js";
+import { tensor } from "../../../../src/ops/create.js";
+import { scoped, useBackend } from "../../harness/suite.js";
+
+const backend = useBackend({ threads: 1 });
+const INFINITIES = [0x7f80, 0xff80];
+
+/** Every bf16 value, and each with its lower f32 bits set. */
+const PATTERNS = Uint32Array.from({ length: 1 << 17 }, (_, i) => ((i >> 1) << 16) | (i & 1 ? 0xffff : 0));
+
+describe.each(SCALAR_FORMAT_NAMES)("%s", (format) => {
+  scoped("saturates what is finite, and propagates infinities, with every rounding", () => {
+    const x = tensor(backend(), new Float32Array(PATTERNS.buffer), [PATTERNS.length / 2, 2]);
+    for (const rounding of ROUNDINGS) {
+      const by = (overflow: "saturate" | "nonfinite" | "propagate"): string[] => {
+        const codes = encode(x, { format, rounding, overflow, seed: 3n }).dataSync() as Uint8Array;
+        const perRow = codes.length / (PATTERNS.length / 2);
+        return Array.from({ length: PATTERNS.length / 2 }, (_, row) =>
+          codes.subarray(row * perRow, (row + 1) * perRow).join(),
+        );
+      };
+      const [saturated, nonfinite, propagated] = [by("saturate"), by("nonfinite"), by("propagate")];
+      // a row is a bf16 value and that value with all lower bits, NaN for an infinity
+      const wrong = propagated.findIndex(
+        (codes, row) => codes !== (INFINITIES.includes(row) ? nonfinite : saturated)[row],
+      );
+      expect(wrong, rounding).toBe(-1);
+    }
+  });
+});

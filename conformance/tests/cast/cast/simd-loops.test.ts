@@ -1,0 +1,125 @@
+/** The SIMD loops of the casts equal the scalar loop. */
+import * as fc from "fast-check";
+import { beforeAll, describe, expect, it } from "vitest";
+import { type Instance, openInstance } from "../../../../src/backends/wasm/instance.js";
+import { OVERFLOW, ROUNDING, WIDE } from "../../../../src/formats/contract.gen.js";
+import { factsOf, formatWord, SCALAR_FORMAT_NAMES } from "../../../../src/formats/derive.js";
+import { SCALAR_FORMATS } from "../../../../src/formats/scalar.js";
+import { OVERFLOWS, ROUNDINGS, rounding, scalarLayout } from "../../../arbitraries/formats.js";
+import { patternFor } from "../../../arbitraries/patterns.js";
+import { draws } from "../../harness/draws.js";
+
+const COUNT = 1 << 16;
+const RANDOM = [0x89abcdef, 0x01234567, 11, 7, 1];
+
+let kernel: Instance;
+let [source, fast, slow, scratch] = [0, 0, 0, 0];
+
+beforeAll(async () => {
+  kernel = await openInstance();
+  const reserve = (bytes: number): number => kernel.exports.reserve(bytes) >>> 0;
+  [source, fast, slow, scratch] = [
+    reserve(4 * COUNT),
+    reserve(4 * COUNT),
+    reserve(4 * COUNT),
+    reserve(1 << 20),
+  ];
+});
+
+function put(patterns: ArrayLike<number>): void {
+  new Uint32Array(kernel.memory.buffer, source, patterns.length).set(patterns);
+}
+
+/** The bytes of `count` codes from either loop; `cut` divides the work into two calls. */
+function codesOf(
+  loop: "encode" | "encodeScalar",
+  word: number,
+  policy: readonly [rounding: number, overflow: number, scale: number],
+  count: number,
+  cut = 0,
+): Uint8Array {
+  const to = loop === "encode" ? fast : slow;
+  new Uint8Array(kernel.memory.buffer, to, 4 * count).fill(0xa5);
+  const call = kernel.exports[loop] as (...args: number[]) => void;
+  for (const [begin, end] of [
+    [0, cut],
+    [cut, count],
+  ] as const) {
+    call(source, WIDE.f32, to, word, ...policy, ...RANDOM, scratch, begin, end);
+  }
+  return new Uint8Array(kernel.memory.buffer, to, 4 * count).slice();
+}
+
+describe("encode", () => {
+  it("equals the element-wise loop for every layout, rounding, overflow, scale and partition", () => {
+    const scale = fc.oneof(fc.constantFrom(1, 1, 0, 448, 2 ** -127, Infinity), fc.float({ noNaN: true }));
+    const drawn = scalarLayout().chain((layout) =>
+      fc.record({
+        layout: fc.constant(layout),
+        mode: rounding(),
+        overflow: fc.constantFrom(...OVERFLOWS),
+        scale,
+        patterns: fc.array(patternFor(layout), { minLength: 1, maxLength: 150 }),
+        cut: fc.nat(20),
+      }),
+    );
+    fc.assert(
+      fc.property(drawn, ({ layout, mode, overflow, scale: factor, patterns, cut }) => {
+        put(patterns);
+        const policy = [ROUNDING[mode], OVERFLOW[overflow], factor] as const;
+        const word = formatWord(layout);
+        const at = Math.min(8 * cut, patterns.length & ~7);
+        const got = codesOf("encode", word, policy, patterns.length, at);
+        expect(got).toEqual(codesOf("encodeScalar", word, policy, patterns.length));
+      }),
+      { numRuns: draws(400) },
+    );
+  });
+
+  // blocks of f32 patterns: both zeros, subnormals, the binades of the format's limits, infinities and NaNs
+  it.each(SCALAR_FORMAT_NAMES)("equals the element-wise loop on whole blocks of patterns: %s", (format) => {
+    const { max, minPositive, minNormal } = factsOf(format);
+    const high = (value: number): number => new Uint32Array(Float32Array.of(value).buffer)[0]! >>> 16;
+    const blocks = [
+      0,
+      0x7f,
+      0x80,
+      high(minPositive / 2),
+      high(minNormal),
+      high(max),
+      high(max) + 1,
+      0x7f7f,
+      0x7f80,
+    ];
+    const word = formatWord(SCALAR_FORMATS[format]);
+    for (const block of blocks) {
+      const sign = block % 2 === 0 ? 0 : 0x80000000;
+      put(Uint32Array.from({ length: COUNT / 4 }, (_, i) => ((block << 16) | (i * 4 + (i & 3))) + sign));
+      for (const mode of ROUNDINGS) {
+        for (const overflow of OVERFLOWS) {
+          const policy = [ROUNDING[mode], OVERFLOW[overflow], 1] as const;
+          const got = codesOf("encode", word, policy, COUNT / 4);
+          const same = Buffer.compare(got, codesOf("encodeScalar", word, policy, COUNT / 4)) === 0;
+          expect(same, `${mode} ${overflow} block ${block.toString(16)}`).toBe(true);
+        }
+      }
+    }
+  });
+
+  it("handles a NaN anywhere in a run, next to values far beyond the format", () => {
+    fc.assert(
+      fc.property(fc.nat(4999), fc.constantFrom("e4m3", "e2m1", "e5m2", "bf16", "f16"), (at, format) => {
+        const patterns = new Uint32Array(5000).fill(0x3fc00000);
+        patterns[at] = 0xffc00001;
+        patterns[(at + 7) % 5000] = 0x7f000000;
+        patterns[(at + 8) % 5000] = 0xff800000;
+        put(patterns);
+        const word = formatWord(SCALAR_FORMATS[format]);
+        const policy = [ROUNDING.tiesToEven, OVERFLOW.saturate, 1] as const;
+        const got = codesOf("encode", word, policy, 5000);
+        expect(Buffer.compare(got, codesOf("encodeScalar", word, policy, 5000))).toBe(0);
+      }),
+      { numRuns: draws(60) },
+    );
+  });
+});

@@ -1,0 +1,371 @@
+/**
+ * Conversions into codes and scales: the bytes of the libraries' own writers, every form into every other one, and what is said.
+ */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { parseTarget, QUANTIZED_TARGETS } from "../../../../src/checkpoints/convert/targets/table.js";
+import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
+import { quantizerOf } from "../../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, type DialectName } from "../../../../src/dialects/table.js";
+import { ArgumentError, FileError } from "../../../../src/errors.js";
+import { blockFormat } from "../../../../src/formats/block.js";
+import { fromBytes } from "../../../../src/ops/create.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { useWorkspace } from "../../harness/cli.js";
+import { draws, sampled } from "../../harness/draws.js";
+import { useBackend } from "../../harness/suite.js";
+import {
+  type Converted,
+  convertTo,
+  errorsIn,
+  type Held,
+  inFolder,
+  readContents,
+  reportOf,
+  VECTORS,
+  valuesIn,
+  writeContents,
+} from "../files/checkpoints.js";
+
+const w = useWorkspace();
+const backend = useBackend({ threads: 1 });
+const ORIGINAL = join(VECTORS, "original");
+
+/** The fixtures that a dialect's rule reproduces. The others have other blocks, or draws for codes. */
+const WRITERS: Readonly<Record<string, string>> = {
+  "ct-fp8-tensor": "ct-fp8-tensor",
+  "ct-fp8-channel": "ct-fp8-channel",
+  "ct-int8-channel": "ct-int8-channel",
+  "ct-mxfp8": "ct-mxfp8",
+  "ct-mxfp6": "ct-mxfp6",
+  "ct-mxfp4": "ct-mxfp4",
+  "ct-nvfp4": "ct-nvfp4",
+  "modelopt-fp8": "modelopt-fp8",
+  "modelopt-mxfp4": "modelopt-mxfp4",
+  "modelopt-nvfp4": "modelopt-nvfp4",
+  "torchao-mxfp8": "torchao-mxfp8-rceil",
+  "torchao-nvfp4": "torchao-nvfp4-two-level",
+  "torchao-fp8": "torchao-fp8-row",
+  "fbgemm-fp8": "fbgemm-fp8",
+};
+/** Tensors of fixtures that no conversion of the original writes: experts of fbgemm, scales of activations. */
+const BESIDE = /\.experts\.|\.input_scale$/;
+
+const read = (folder: string, name: string) => JSON.parse(readFileSync(join(folder, name), "utf8"));
+
+describe.each(Object.entries(WRITERS))("the original as %s", (fixture, to) => {
+  it("has the bytes of the library's own writer, and its configuration", async () => {
+    await convertTo(backend(), ORIGINAL, w.path(fixture), to);
+    const [theirs, ours] = [await readContents(join(VECTORS, fixture)), await readContents(w.path(fixture))];
+    const expected = new Map([...theirs.tensors].filter(([name]) => !BESIDE.test(name)));
+    expect([...ours.tensors.keys()].toSorted()).toEqual([...expected.keys()].toSorted());
+    for (const [name, held] of expected) expect([name, ours.tensors.get(name)]).toEqual([name, held]);
+    const parsed = (metadata: Readonly<Record<string, string>>) =>
+      Object.fromEntries(
+        Object.entries(metadata)
+          .filter(([key]) => key !== "format")
+          .map(([key, text]) => [key, [JSON.parse(text)].flat(key === "tensor_names" ? 1 : 0).toSorted()]),
+      );
+    expect(parsed(ours.metadata)).toEqual(parsed(theirs.metadata));
+    if (!/^(ct|fbgemm)-/.test(fixture)) return;
+    expect(ours.json.get("config.json")).toEqual(read(join(VECTORS, fixture), "config.json"));
+  });
+});
+
+it("ModelOpt's configurations leave out what the conversion leaves out, and claim no scales of activations", async () => {
+  for (const [name, to] of [
+    ["modelopt-fp8", "modelopt-fp8"],
+    ["modelopt-nvfp4", "modelopt-nvfp4"],
+    ["modelopt-mxfp4", "modelopt-mxfp4"],
+    ["modelopt-int8", "modelopt-int8-row"],
+  ] as const) {
+    await convertTo(backend(), ORIGINAL, w.path(`${name}-config`), to);
+    const [theirs, ours] = [join(VECTORS, name), w.path(`${name}-config`)].map((folder) => ({
+      config: read(folder, "config.json").quantization_config,
+      own: read(folder, "hf_quant_config.json").quantization,
+    }));
+    expect(ours?.config.ignore.toSorted()).toEqual(theirs?.config.ignore.toSorted());
+    expect(ours?.own.exclude_modules.toSorted()).toEqual(theirs?.own.exclude_modules.toSorted());
+    const [own, other] = [ours, theirs].map((each) => each?.config.config_groups?.group_0);
+    expect(own?.weights).toEqual(other?.weights);
+    expect(own?.input_activations).toBeUndefined();
+    if (name !== "modelopt-nvfp4") expect(ours?.own.quant_algo).toBe(theirs?.own.quant_algo);
+  }
+});
+
+/** The forms that the small weights of the original can have. torchao's modes differ in the quantizer alone: one each. */
+const FORMS = QUANTIZED_TARGETS.filter(
+  (name) =>
+    !["gpt-oss", "transformers-fp8-block", "modelopt-fp8-block", "gguf-nvfp4"].includes(name) &&
+    !/-(ceil|even)$/.test(name),
+).filter((name) => !["torchao-mxfp8-floor", "torchao-mxfp4-rceil"].includes(name));
+
+interface Change {
+  readonly changed: number;
+  readonly max: number;
+  readonly relative: number;
+}
+
+/** What changed between two sets of values, computed again. */
+function changesBetween(before: Float64Array, after: Float64Array): Change {
+  const differences = [...before.keys()].filter((i) => before[i] !== after[i]);
+  const sizes = differences.map((i) => Math.abs((before[i] as number) - (after[i] as number)));
+  const ratios = differences.map((i, at) => (sizes[at] as number) / Math.abs(before[i] as number));
+  return { changed: differences.length, max: Math.max(0, ...sizes), relative: Math.max(0, ...ratios) };
+}
+
+function expectHonest(
+  { changes }: Converted,
+  before: ReadonlyMap<string, Float64Array>,
+  after: ReadonlyMap<string, Float64Array>,
+): void {
+  expect(new Set(after.keys())).toEqual(new Set(before.keys()));
+  for (const { name, changed, max, relative, elements } of changes) {
+    const [from, to] = [before.get(name) ?? new Float64Array(), after.get(name) ?? new Float64Array()];
+    expect([name, elements, { changed, max, relative }]).toEqual([
+      name,
+      from.length,
+      changesBetween(from, to),
+    ]);
+  }
+}
+
+describe.each(FORMS)("%s", (from) => {
+  it("becomes other forms and comes back; verify finds no error, and what is said is so", async () => {
+    const source = w.path("source");
+    await convertTo(backend(), ORIGINAL, source, from);
+    const before = await valuesIn(source);
+    const others = sampled(
+      FORMS.filter((to) => to !== from),
+      2,
+      FORMS.indexOf(from),
+    );
+    for (const to of [from, ...others]) {
+      await inFolder(async (folder) => {
+        const [there, back] = [join(folder, "there"), join(folder, "back")];
+        const first = await convertTo(backend(), source, there, to);
+        expect([to, errorsIn((await reportOf(there)).findings)]).toEqual([to, []]);
+        const between = await valuesIn(there);
+        expectHonest(first, before, between);
+        if (to === from) {
+          expect([...first.plan.converted.values()]).toEqual(Array(7).fill("repacked"));
+          expect((await readContents(there)).tensors).toEqual((await readContents(source)).tensors);
+          return;
+        }
+        const second = await convertTo(backend(), there, back, from);
+        const after = await valuesIn(back);
+        expectHonest(second, between, after);
+        const exact = first.changes.every(({ changed }) => changed === 0);
+        const carried = [...second.plan.converted.values()].every((way) => way === "repacked");
+        if (exact && carried) expect(after).toEqual(before);
+      });
+    }
+  }, 300_000);
+});
+
+describe("codes and scales are those of the dialect's quantizer for the whole weight", () => {
+  const wide = fc.constantFrom("BF16", "F16", "F32");
+  const bits = { BF16: 16, F16: 16, F32: 32 } as const;
+  /** Finite elements of many magnitudes, a few of them zero. */
+  function drawn(dtype: keyof typeof bits, shape: readonly number[], seed: number): Held {
+    const count = shape.reduce((product, size) => product * size, 1);
+    const width = bits[dtype] / 8;
+    const bytes = new Uint8Array(count * width);
+    const view = new DataView(bytes.buffer);
+    for (let i = 0; i < count; i++) {
+      const h = Math.imul(i + seed, 0x9e3779b1) >>> 0;
+      const exponent = (dtype === "F16" ? 10 : 118) + (h % 7);
+      const sign = (h >>> 8) & 1;
+      const fraction = (h >>> 9) & 0x7fffff;
+      const word = h % 61 === 0 ? 0 : exponent;
+      if (dtype === "F32") view.setUint32(i * 4, ((sign << 31) | (word << 23) | fraction) >>> 0, true);
+      else if (dtype === "BF16") view.setUint16(i * 2, (sign << 15) | (word << 7) | (fraction >>> 16), true);
+      else view.setUint16(i * 2, (sign << 15) | (word << 10) | (fraction >>> 13), true);
+    }
+    return { dtype, shape, bytes };
+  }
+
+  // blocks of GGUF have codes in another order: gguf/writer.test.ts compares whole files; stored/transpose.test.ts has gpt-oss
+  const plain = QUANTIZED_TARGETS.filter((name) => {
+    const { dialectTarget: row } = parseTarget(name);
+    return row?.dialect !== undefined && !row.ggml && !conventionOf(row.convention).transposedWide;
+  });
+  it.each(plain)("%s", async (name) => {
+    const target = parseTarget(name);
+    const dialect = target.dialectTarget?.dialect as DialectName;
+    const { suffix } = conventionOf(target.dialectTarget?.convention ?? "gpt-oss").codes;
+    await fc.assert(
+      fc.asyncProperty(
+        wide,
+        fc.constantFrom([256, 128], [128, 384], [384, 256]),
+        fc.nat(1e6),
+        async (dtype, shape, seed) => {
+          await inFolder(async (folder) => {
+            const held = drawn(dtype, shape, seed);
+            const tensors = new Map([["m.o_proj.weight", held]]);
+            await writeContents(folder, { tensors, metadata: {}, json: new Map() });
+            await convertTo(backend(), folder, join(folder, "out"), name);
+            using _scope = new Scope();
+            const x = fromBytes(backend(), held.bytes, shape, dtype.toLowerCase() as "bf16");
+            const made = quantizerOf({ dialect }).quantize(x).copy("rowwise");
+            const { tensors: ours } = await readContents(join(folder, "out"));
+            const codes = ours.get(`m.o_proj${suffix}`)?.bytes ?? new Uint8Array();
+            const own = made.data.dataSync() as Uint8Array;
+            if (made.data.dtype === "e2m3") expect(codes.length * 4).toBe(own.length * 3);
+            else expect(Buffer.compare(codes, own)).toBe(0);
+            const values = (await valuesIn(join(folder, "out"))).get("m.o_proj.weight");
+            expect(values?.every(Number.isFinite)).toBe(true);
+            expect(blockFormat(quantizerOf({ dialect }).spec.quantizer).tensorAmax).toBe(
+              made.amax !== undefined,
+            );
+          });
+        },
+      ),
+      { numRuns: draws(4, 1) },
+    );
+  });
+
+  it("also of a weight that is read in several pieces", async () => {
+    const held = drawn("BF16", [2400, 1024], 7);
+    const tensors = new Map([["m.o_proj.weight", held]]);
+    await writeContents(w.path("."), { tensors, metadata: {}, json: new Map() });
+    for (const name of ["ct-nvfp4", "deepseek-fp8-block", "torchao-mxfp8-rceil", "ct-fp8-tensor"] as const) {
+      const { dialectTarget: row } = parseTarget(name);
+      await convertTo(backend(), w.path("."), w.path(`pieces-${name}`), name);
+      using _scope = new Scope();
+      const scaleLayout = row?.layout === "swizzled" ? "swizzled" : "logical";
+      const quantized = quantizerOf({ dialect: name, scaleLayout }).quantize(
+        fromBytes(backend(), held.bytes, held.shape, "bf16"),
+      );
+      const { data, scaleInv } = quantized.copy("rowwise");
+      const { tensors: ours } = await readContents(w.path(`pieces-${name}`));
+      const convention = conventionOf(row?.convention ?? "gpt-oss");
+      const bytes = (suffix: string) => ours.get(`m.o_proj${suffix}`)?.bytes ?? new Uint8Array();
+      expect(Buffer.compare(bytes(convention.codes.suffix), data.dataSync() as Uint8Array)).toBe(0);
+      const scales = scaleInv.dataSync();
+      if (row?.scale === "source") continue;
+      expect(
+        Buffer.compare(
+          bytes(convention.scale.suffix),
+          new Uint8Array(scales.buffer, scales.byteOffset, scales.byteLength),
+        ),
+      ).toBe(0);
+    }
+  });
+});
+
+describe("what is converted", () => {
+  const linear = (shape: readonly number[] = [32, 32], fill = 0x3f80): Held => {
+    const count = shape.reduce((product, size) => product * size, 1);
+    return {
+      dtype: "BF16",
+      shape,
+      bytes: new Uint8Array(Uint16Array.from({ length: count }, (_, i) => fill + (i % 7)).buffer),
+    };
+  };
+  const convertHeld = (tensors: Record<string, Held>, to: string, patterns?: readonly string[]) =>
+    inFolder(async (folder) => {
+      await writeContents(folder, {
+        tensors: new Map(Object.entries(tensors)),
+        metadata: {},
+        json: new Map([["config.json", {}]]),
+      });
+      const out = join(folder, "out");
+      const { plan } = await convertTo(backend(), folder, out, to, patterns);
+      const config = read(out, "config.json");
+      return { plan, config, contents: await readContents(out) };
+    });
+
+  it("is the weights of linear layers; embeddings, outputs, routers, norms and convolutions stay, and are named", async () => {
+    const stays = [
+      "lm_head",
+      "model.embed_tokens",
+      "m.mlp.gate",
+      "m.router",
+      "m.mlp.shared_expert_gate",
+      "wte",
+    ];
+    const { plan, config } = await convertHeld(
+      {
+        ...Object.fromEntries(stays.map((name) => [`${name}.weight`, linear()])),
+        "m.norm.weight": linear([32]),
+        "m.conv.weight": linear([4, 4, 32]),
+        "m.q_proj.weight": linear(),
+        "m.q_proj.bias": linear([32]),
+        "m.odd.weight": linear([32, 24]),
+      },
+      "ct-nvfp4",
+    );
+    expect([...plan.converted.keys()]).toEqual(["m.q_proj.weight"]);
+    expect([...plan.left.keys()]).toEqual(["m.odd.weight"]);
+    expect(config.quantization_config.ignore.toSorted()).toEqual(
+      [...stays.filter((name) => !/embed|wte/.test(name)), "m.conv", "m.odd"].toSorted(),
+    );
+  });
+
+  it("is what --tensors names, and a weight that does not fit is an error that names it", async () => {
+    const tensors = { "a.weight": linear(), "lm_head.weight": linear(), "odd.weight": linear([32, 24]) };
+    const { plan } = await convertHeld(tensors, "ct-nvfp4", ["lm_*"]);
+    expect([...plan.converted.keys()]).toEqual(["lm_head.weight"]);
+    await expect(convertHeld(tensors, "ct-nvfp4", ["odd*"])).rejects.toThrow(
+      /odd\.weight.*no multiple of 16/,
+    );
+    await expect(convertHeld(tensors, "ct-nvfp4", ["none*"])).rejects.toThrow(ArgumentError);
+    await expect(convertHeld({ "norm.weight": linear([32]) }, "ct-nvfp4")).rejects.toThrow(
+      /no weight of a linear layer/,
+    );
+  });
+
+  it("has one global scale for projections that loaders fuse", async () => {
+    for (const [to, suffix] of [
+      ["ct-nvfp4", "_global_scale"],
+      ["modelopt-nvfp4", "_scale_2"],
+    ] as const) {
+      const { contents } = await convertHeld(
+        {
+          "m.q_proj.weight": linear([32, 32], 0x3f80),
+          "m.k_proj.weight": linear([32, 32], 0x4180),
+          "m.v_proj.weight": linear([32, 32], 0x3e00),
+          "m.o_proj.weight": linear([32, 32], 0x3e00),
+        },
+        to,
+      );
+      const [q, k, v, o] = ["q", "k", "v", "o"].map(
+        (each) => contents.tensors.get(`m.${each}_proj.weight${suffix}`)?.bytes,
+      );
+      expect([k, v]).toEqual([q, q]);
+      expect(o).not.toEqual(q);
+    }
+  });
+
+  it("is refused with NaN and infinity, and nothing appears", async () => {
+    for (const word of [0x7fc0, 0x7f80, 0xff80]) {
+      for (const to of ["ct-nvfp4", "ct-mxfp8", "deepseek-fp8-block", "ct-fp8-tensor"]) {
+        const held = linear();
+        new Uint16Array(held.bytes.buffer)[500] = word;
+        await inFolder(async (folder) => {
+          await writeContents(folder, {
+            tensors: new Map([["a.weight", held]]),
+            metadata: {},
+            json: new Map(),
+          });
+          const out = join(folder, "out");
+          await expect(convertTo(backend(), folder, out, to)).rejects.toThrow(/a\.weight.*NaN or infinity/);
+          await expect(readContents(out)).rejects.toThrow(FileError);
+        });
+      }
+    }
+  });
+});
+
+it("every dialect is a form, or is refused by name with the reason", () => {
+  for (const name of DIALECT_NAMES) {
+    // the rule of ggml itself, which gives small weights subnormal scales, is not that of GGUF files
+    const used = name === "gguf-nvfp4" ? "modelopt-nvfp4" : name;
+    if (QUANTIZED_TARGETS.includes(name)) expect(parseTarget(name).dialectTarget?.dialect).toBe(used);
+    else expect(() => parseTarget(name)).toThrow(new RegExp(`^${name} cannot be written: `));
+  }
+  expect(() => parseTarget("ct-nvfp")).toThrow(/"ct-nvfp" is not one of bf16, f32, ct-fp8-tensor/);
+});

@@ -1,0 +1,133 @@
+/** What libraries read from converted checkpoints, as recorded, are the values that `convert` and `inspect` take them for. */
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { Changes, encodeWide } from "../../../../../src/checkpoints/convert/dequantize/round.js";
+import { QUANTIZED_TARGETS } from "../../../../../src/checkpoints/convert/targets/table.js";
+import { sampled } from "../../../harness/draws.js";
+import { useBackend } from "../../../harness/suite.js";
+import {
+  convertTo,
+  errorsIn,
+  type Held,
+  inFolder,
+  readContents,
+  reportOf,
+  VECTORS,
+  valuesIn,
+  writeContents,
+} from "../../files/checkpoints.js";
+
+interface Loaded {
+  readonly packages: readonly string[];
+  readonly differing: number;
+  readonly sha256: Readonly<Record<string, string>>;
+}
+
+const RECORD: {
+  readonly versions: Readonly<Record<string, string>>;
+  readonly loaded: Readonly<Record<string, Loaded>>;
+} = JSON.parse(readFileSync(join(VECTORS, "loaded.json"), "utf8"));
+
+/** Forms that no library loads on a CPU, or from a model of linear layers alone. */
+const UNLOADED = ["gpt-oss", "deepseek-mxfp4"];
+/** Libraries that round the scale to the type of the model before it multiplies (`typedScale` of the dialect). */
+const TYPED = ["modelopt-fp8"];
+/** Libraries that read the code of minus zero as plus zero. */
+const PLUS_ZERO = /modelopt-nvfp4$/;
+
+const backend = useBackend({ threads: 1 });
+
+const [HIDDEN, WIDE, VOCABULARY] = [128, 256, 8];
+const LAYER = "model.layers.0.";
+const SHAPES: Readonly<Record<string, readonly number[]>> = {
+  "model.embed_tokens.weight": [VOCABULARY, HIDDEN],
+  ...Object.fromEntries(
+    [..."qkvo"].map((name) => [`${LAYER}self_attn.${name}_proj.weight`, [HIDDEN, HIDDEN]]),
+  ),
+  [`${LAYER}mlp.gate_proj.weight`]: [WIDE, HIDDEN],
+  [`${LAYER}mlp.up_proj.weight`]: [WIDE, HIDDEN],
+  [`${LAYER}mlp.down_proj.weight`]: [HIDDEN, WIDE],
+  [`${LAYER}input_layernorm.weight`]: [HIDDEN],
+  [`${LAYER}post_attention_layernorm.weight`]: [HIDDEN],
+  "model.norm.weight": [HIDDEN],
+  "lm_head.weight": [VOCABULARY, HIDDEN],
+};
+
+/** The model that scripts/witness/checkpoints/load.py draws. */
+function drawn(index: number, shape: readonly number[]): Held {
+  const count = shape.reduce((product, size) => product * size, 1);
+  const values = Float64Array.from({ length: count }, (_, i) => {
+    if (shape.length === 1) return 1;
+    let h = (Math.imul(i, 2654435761 | 0) + Math.imul(index + 1, 2654419969 | 0)) >>> 0;
+    h = Math.imul(h ^ (h >>> 15), 2246822519 | 0) >>> 0;
+    h = (h ^ (h >>> 13)) >>> 0;
+    return (h / 2 ** 32 - 0.5) * 2 ** ((i % 5) - 4);
+  });
+  return { dtype: "BF16", shape, bytes: encodeWide("bf16", values, new Changes()) };
+}
+
+async function writeModel(folder: string): Promise<void> {
+  const tensors = new Map(Object.entries(SHAPES).map(([name, shape], at) => [name, drawn(at, shape)]));
+  const config = { architectures: ["LlamaForCausalLM"], dtype: "bfloat16" };
+  await writeContents(folder, {
+    tensors,
+    metadata: { format: "pt" },
+    json: new Map([["config.json", config]]),
+  });
+}
+
+const bf16 = (values: Float64Array): Uint8Array => encodeWide("bf16", values, new Changes());
+
+/** The values of a checkpoint in bf16, as its library computes them. */
+async function bytesIn(folder: string, to: string): Promise<Map<string, Uint8Array>> {
+  const values = await valuesIn(folder);
+  for (const [name, own] of values) {
+    const scale = TYPED.includes(to) && (await readContents(folder)).tensors.get(`${name}_scale`)?.bytes;
+    if (scale) {
+      const given = new DataView(scale.buffer, scale.byteOffset).getFloat32(0, true);
+      const [low = 0, high = 0] = bf16(Float64Array.of(given));
+      const typed = new Float32Array(Uint32Array.of((low | (high << 8)) << 16).buffer)[0] ?? 0;
+      own.forEach((value, i) => {
+        own[i] = Math.round((value / given) * 2 ** 9) * 2 ** -9 * typed;
+      });
+    }
+    if (PLUS_ZERO.test(to))
+      own.forEach((value, i) => {
+        own[i] = value + 0;
+      });
+  }
+  return new Map([...values].map(([name, own]) => [name, bf16(own)]));
+}
+
+it("the record has every form that a library loads, and what the loaders read is what convert says", () => {
+  const single = Object.keys(RECORD.loaded).filter((chain) => !chain.includes(":"));
+  expect(single.toSorted()).toEqual(QUANTIZED_TARGETS.filter((each) => !UNLOADED.includes(each)).toSorted());
+  for (const [chain, { differing, packages }] of Object.entries(RECORD.loaded)) {
+    expect(differing > 0, chain).toBe(TYPED.includes(chain));
+    for (const each of packages) expect(RECORD.versions[each]).toMatch(/^\d/);
+  }
+});
+
+describe.each(sampled(Object.entries(RECORD.loaded), 12))("%s", (chain, { sha256 }) => {
+  it("has the values that the library reads, and verify finds no error", async () => {
+    await inFolder(async (folder) => {
+      await writeModel(folder);
+      let [path, to] = [folder, ""];
+      for (const each of chain.split(":")) {
+        const next = join(folder, `${to}-${each}`);
+        await convertTo(backend(), path, next, each);
+        [path, to] = [next, each];
+      }
+      const { findings, weights } = await reportOf(path);
+      expect(errorsIn(findings)).toEqual([]);
+      expect(weights).toHaveLength(7);
+      const digests = [...(await bytesIn(path, to))].map(([name, bytes]) => [
+        name,
+        createHash("sha256").update(bytes).digest("hex"),
+      ]);
+      expect(Object.fromEntries(digests)).toEqual(sha256);
+    });
+  });
+});

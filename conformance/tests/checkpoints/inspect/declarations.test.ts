@@ -1,0 +1,251 @@
+/** Files of every convention are sound as they are; no field of the configuration and no tensor is lost or altered unseen. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { inspect, survey } from "../../../../src/checkpoints/inspect.js";
+import type { Finding } from "../../../../src/checkpoints/judge/findings.js";
+import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
+import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { draws, sampled } from "../../harness/draws.js";
+import { type Contents, errorsIn, type Held, inFolder, writeContents } from "../files/checkpoints.js";
+import {
+  addWeight,
+  configFor,
+  contentsOf,
+  drawsFrom,
+  FORMS,
+  type Form,
+  STORED_NAMES,
+} from "../files/drawn-files.js";
+
+/** More than one block for tiles, and whole groups for others. */
+const shapeFor = ({ kind }: Form): readonly [number, number] => (kind === "tile" ? [256, 128] : [16, 64]);
+const MODULES = [0, 1, 2].flatMap((layer) =>
+  [
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "mlp.experts.0.up_proj",
+    "mlp.experts.1.up_proj",
+  ].map((name) => `model.layers.${layer}.${name}`),
+);
+
+async function findingsOf(contents: Contents, as?: ConventionName): Promise<readonly Finding[]> {
+  return inFolder(async (folder) => {
+    await writeContents(folder, contents);
+    const checkpoint = await openCheckpoint(folder);
+    try {
+      return (await inspect(checkpoint, await survey(checkpoint, as))).findings;
+    } finally {
+      await checkpoint.close();
+    }
+  });
+}
+
+/** What is found without reading codes. */
+async function surveyed(contents: Contents, as?: ConventionName): Promise<readonly Finding[]> {
+  return inFolder(async (folder) => {
+    await writeContents(folder, contents);
+    const checkpoint = await openCheckpoint(folder);
+    try {
+      return (await survey(checkpoint, as)).findings;
+    } finally {
+      await checkpoint.close();
+    }
+  });
+}
+
+/** Whether a form has modules of linear layers, and not tensors with names of their own. */
+const isOfModules = ({ name }: Form): boolean => /^\._?weight/.test(conventionOf(name).codes.suffix);
+
+/** A file of a form: one weight, or some of three layers with all that can stand beside. */
+function fileOf(form: Form, modules: readonly string[], options = {}): Contents {
+  const tensors = new Map<string, Held>();
+  const draw = drawsFrom(7);
+  for (const module of modules) addWeight(tensors, module, form, shapeFor(form), draw, options);
+  return contentsOf(tensors, configFor(form, options));
+}
+
+const titled = FORMS.map((form) => [form.name, form.kind, form] as const);
+
+describe.each(sampled(titled, 8))("a file of %s, a scale for each %s", (_, __, form) => {
+  it("has no error, whether its convention is recognized or given", async () => {
+    const contents = fileOf(form, [MODULES[0] as string]);
+    for (const as of [undefined, form.name]) {
+      const found = await findingsOf(contents, as);
+      expect(found.filter(({ severity }) => severity !== "note")).toEqual([]);
+    }
+  });
+
+  it("is not read in silence as of another convention", async () => {
+    const contents = fileOf(form, [MODULES[0] as string]);
+    const others = fc.sample(fc.constantFrom(...STORED_NAMES.filter((name) => name !== form.name)), {
+      numRuns: draws(6),
+    });
+    for (const as of new Set(others)) expect(await surveyed(contents, as), as).not.toEqual([]);
+  });
+});
+
+/** Fields that each say something of a weight, with a value that is wrong for it. */
+const ALTERED: readonly (readonly [field: string, value: (old: unknown) => unknown])[] = [
+  ["num_bits", (old) => (old === 4 ? 8 : 4)],
+  ["type", (old) => (old === "int" ? "float" : "int")],
+  ["strategy", (old) => (old === "group" ? "tensor_group" : old === "channel" ? "group" : "channel")],
+  ["group_size", (old) => 2 * Number(old)],
+  ["block_structure", () => [64, 64]],
+  ["scale_dtype", (old) => (old === "torch.uint8" ? "torch.float8_e4m3fn" : "torch.uint8")],
+];
+
+describe.each(
+  sampled(
+    titled.filter(([name]) => conventionOf(name).methods[0] === "compressed-tensors"),
+    4,
+  ),
+)("the configuration of %s, a scale for each %s", (_, __, form) => {
+  it("says nothing wrong unseen", async () => {
+    const { tensors } = fileOf(form, [MODULES[0] as string]);
+    for (const [field, value] of ALTERED) {
+      const config = structuredClone(configFor(form)) as ReturnType<typeof quantizationOf>;
+      const { weights } = config.quantization_config.config_groups.group_0;
+      if (weights[field] === undefined || weights[field] === null) continue;
+      weights[field] = value(weights[field]);
+      const found = await surveyed(contentsOf(tensors, config));
+      expect(errorsIn(found), field).not.toEqual([]);
+    }
+  });
+
+  it("names another method or format, leaves the weight out, or has other groups", async () => {
+    const { tensors } = fileOf(form, [MODULES[0] as string]);
+    const edits: readonly ((config: ReturnType<typeof quantizationOf>) => void)[] = [
+      ({ quantization_config: of }) => Object.assign(of, { quant_method: "fbgemm_fp8x" }),
+      ({ quantization_config: of }) => of.ignore.push("re:.*q_proj$"),
+      ({ quantization_config: of }) => Object.assign(of, { format: "mxfp5-pack-quantized" }),
+      ({ quantization_config: of }) => Object.assign(of.config_groups.group_0, { format: "dense" }),
+      ({ quantization_config: of }) => Object.assign(of.config_groups.group_0, { targets: ["re:.*k_proj$"] }),
+    ];
+    for (const edit of edits) {
+      const config = structuredClone(configFor(form)) as ReturnType<typeof quantizationOf>;
+      edit(config);
+      expect(errorsIn(await surveyed(contentsOf(tensors, config))), edit.toString()).not.toEqual([]);
+    }
+  });
+});
+
+it.each(titled.filter(([name]) => ["ct-float", "ct-int8", "ct-mxfp8", "ct-nvfp4"].includes(name)))(
+  "activations of %s, a scale for each %s, have the bits of their format",
+  async (_, __, form) => {
+    const { tensors } = fileOf(form, [MODULES[0] as string], { inputs: true });
+    const config = structuredClone(configFor(form, { inputs: true })) as ReturnType<typeof quantizationOf>;
+    const { input_activations: inputs } = config.quantization_config.config_groups.group_0;
+    expect(errorsIn(await surveyed(contentsOf(tensors, config)))).toEqual([]);
+    inputs.num_bits = inputs.num_bits === 4 ? 8 : 4;
+    const found = errorsIn(await surveyed(contentsOf(tensors, config)));
+    expect(found.map((each) => each.name)).toEqual(["config-scheme"]);
+  },
+);
+
+it("scales that a configuration says to be ue8m0 are powers of two", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.integer({ min: -20, max: 4 }), { minLength: 4, maxLength: 4 }),
+      fc.option(fc.nat(3), { nil: undefined }),
+      async (powers, odd) => {
+        const scales = Float32Array.from(powers, (power, i) => 2 ** power * (i === odd ? 1.5 : 1));
+        const codes = Uint8Array.from({ length: 256 * 256 }, (_, i) => 0x30 + (i % 32));
+        const tensors = new Map<string, Held>([
+          ["model.layers.0.mlp.down_proj.weight", { dtype: "F8_E4M3", shape: [256, 256], bytes: codes }],
+          [
+            "model.layers.0.mlp.down_proj.weight_scale_inv",
+            { dtype: "F32", shape: [2, 2], bytes: new Uint8Array(scales.buffer) },
+          ],
+        ]);
+        for (const format of ["ue8m0", undefined]) {
+          const quantization = { quant_method: "fp8", weight_block_size: [128, 128], scale_fmt: format };
+          const found = await findingsOf(contentsOf(tensors, { quantization_config: quantization }));
+          const isWrong = format !== undefined && odd !== undefined;
+          expect(found.some((each) => each.name === "config-scheme")).toBe(isWrong);
+        }
+      },
+    ),
+    { numRuns: draws(8) },
+  );
+});
+
+interface Weights {
+  [field: string]: unknown;
+}
+declare function quantizationOf(): {
+  quantization_config: {
+    ignore: string[];
+    config_groups: { group_0: { weights: Weights; input_activations: Weights } };
+  };
+};
+
+describe("a tensor that others of its kind have", () => {
+  const forms = FORMS.filter((form) => isOfModules(form));
+  const options = { zeros: true, inputs: true, factors: true } as const;
+  const full = (form: Form): Contents => {
+    const { zeros, order } = conventionOf(form.name);
+    const packed =
+      zeros !== undefined && conventionOf(form.name).type.startsWith("int") && form.kind !== "whole";
+    const own = { ...options, zeros: packed, order: packed && order !== undefined && form.kind === "group" };
+    const contents = fileOf(form, MODULES, own);
+    for (const layer of [0, 1, 2])
+      for (const end of ["k_proj.k_scale", "v_proj.v_scale"])
+        contents.tensors.set(`model.layers.${layer}.self_attn.${end}`, {
+          dtype: "F32",
+          shape: [],
+          bytes: new Uint8Array(Float32Array.of(0.1).buffer),
+        });
+    return contents;
+  };
+
+  it.each(
+    sampled(
+      forms.map((form) => [form.name, form.kind, form] as const),
+      8,
+    ),
+  )("is not lost unseen: %s, a scale for each %s", async (_, __, form) => {
+    const contents = full(form);
+    expect(errorsIn(await surveyed(contents))).toEqual([]);
+    // what one weight has, every weight has
+    const some = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.self_attn.k_proj"));
+    const expert = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.mlp.experts.1"));
+    for (const name of [...some, "model.layers.1.self_attn.v_proj.v_scale", ...expert.slice(0, 1)]) {
+      const tensors = new Map(contents.tensors);
+      expect(tensors.delete(name)).toBe(true);
+      expect(errorsIn(await surveyed({ ...contents, tensors })), name).not.toEqual([]);
+    }
+    const tensors = new Map([...contents.tensors].filter(([name]) => !expert.includes(name)));
+    // the last expert alone may be one that never was, unless the configuration counts them
+    const json = new Map([
+      ...contents.json,
+      ["config.json", { ...contents.json.get("config.json"), num_experts: 2 }],
+    ]);
+    const found = await surveyed({ ...contents, tensors, json });
+    expect(found.map(({ name }) => name)).toContain("expert-absent");
+  });
+});
+
+describe("declarations in two places", () => {
+  const modelopt = (quantization: Record<string, unknown>) => ({
+    producer: { name: "modelopt" },
+    quantization,
+  });
+  const base = {
+    quant_algo: "NVFP4",
+    kv_cache_quant_algo: null,
+    group_size: 16,
+    exclude_modules: ["lm_head"],
+  };
+  it.each([
+    ["are the same", {}, 0],
+    ["quant_algo", { quant_algo: "FP8" }, 1],
+    ["kv_cache_quant_algo", { kv_cache_quant_algo: "FP8" }, 1],
+    ["exclude_modules", { exclude_modules: [] }, 1],
+  ] as const)("%s", async (_, change, count) => {
+    const contents = fileOf({ name: "modelopt-nvfp4", kind: "group" }, [MODULES[0] as string]);
+    contents.json.set("hf_quant_config.json", modelopt({ ...base, ...change }));
+    const found = (await surveyed(contents)).filter(({ name }) => name === "config-disagree");
+    expect(found).toHaveLength(count);
+  });
+});

@@ -1,0 +1,232 @@
+/** A weight is compared with its original element by element, and a wrong reading of it is named. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { FindingName } from "../../../../src/checkpoints/judge/findings.js";
+import { compareOriginal, type Original } from "../../../../src/checkpoints/judge/original/compare.js";
+import { Kernels } from "../../../../src/checkpoints/kernels/kernels.js";
+import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
+import { readScales } from "../../../../src/checkpoints/stored/scales.js";
+import type { QuantizedWeight } from "../../../../src/checkpoints/stored/weight.js";
+import { sourcesOf } from "../../../../src/checkpoints/values/source.js";
+import { MemorySource } from "../../../../src/io/source.js";
+import { draws } from "../../harness/draws.js";
+import { heldAs } from "../files/plain.js";
+import { type Drawn, KINDS, weights } from "../files/weights.js";
+
+const DTYPES = { f32: "F32", bf16: "BF16", f16: "F16" } as const;
+
+/** A checkpoint with the original of a weight. */
+function originalOf(
+  { name, shape }: QuantizedWeight,
+  of: keyof typeof DTYPES,
+  wanted: readonly number[],
+): { readonly original: Original; readonly values: readonly number[] } {
+  const { bytes, values } = heldAs(of, wanted);
+  const held = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const shard = new MemorySource("original", [{ name, dtype: DTYPES[of], shape, bytes: held }]);
+  return {
+    original: { path: "original", sources: sourcesOf([], [{ shard, entry: shard.entry(name) }]) },
+    values,
+  };
+}
+
+const valuesOf = ({ weight, codes, scales }: Drawn): number[] =>
+  codes.map((code, i) => (CODE_TYPES[weight.type].values[code] as number) * (scales[i] as number));
+
+describe("the error against an original", () => {
+  it.each(KINDS)("of $convention, scales $scale by $kind, is that of plain loops", async (kind) => {
+    const shares = fc.array(fc.constantFrom(0, 1, 1, 1, 1.0625, 0.5, -2), { minLength: 1, maxLength: 7 });
+    const types = fc.constantFrom(...(["f32", "bf16", "f16"] as const));
+    const kernels = await Kernels.open();
+    await fc.assert(
+      fc.asyncProperty(weights(kind), shares, types, async (drawn, factors, of) => {
+        const own = valuesOf(drawn);
+        const wanted = own.map((value, i) => value * (factors[i % factors.length] as number));
+        const { original, values } = originalOf(drawn.weight, of, wanted);
+        // NaN and infinities have no error that tells anything
+        if (![...own, ...values].every(Number.isFinite)) return;
+        const { error } = await compareOriginal(
+          kernels,
+          drawn.weight,
+          await readScales(drawn.weight),
+          original,
+        );
+        const differences = own.map((value, i) => Math.abs(value - (values[i] as number)));
+        const power = (all: readonly number[]): number => all.reduce((sum, each) => sum + each * each, 0);
+        const relative = power(values) > 0 ? Math.sqrt(power(differences) / power(values)) : 0;
+        expect(error?.max).toBe(differences.reduce((most, each) => Math.max(most, each), 0));
+        if (power(values) > 0 && Number.isFinite(power(values)))
+          expect(Math.abs((error?.relative ?? 0) - relative)).toBeLessThanOrEqual(1e-9 * relative);
+      }),
+      { numRuns: draws(40) },
+    );
+  });
+});
+
+type Read = (scales: Float32Array) => Float32Array;
+
+/**
+ * A weight of two matrices whose grids of scales are square, with a scale of its own in each block: all are equal at `spread` 0.
+ * `read` makes the right scales of those that are stored.
+ */
+function planted(convention: "ct-nvfp4" | "block-fp8", read: Read, spread = 1): Drawn {
+  const isTile = convention === "block-fp8";
+  const [size, block] = isTile ? [256, [128, 128] as const] : [4, [1, 16] as const];
+  const [rows, columns] = isTile ? [size, size] : [size, 16 * size];
+  const type = isTile ? "e4m3" : "e2m1";
+  const grid = [rows / block[0], columns / block[1]] as const;
+  const area = grid[0] * grid[1];
+  const stored = Float32Array.from(
+    { length: 2 * area },
+    (_, i) => 2 ** (spread * (((i * 5) % 7) - 3)) * (1 + (spread * i) / 64),
+  );
+  const count = 2 * rows * columns;
+  // positive codes from the middle of the range, so that each other reading is far off
+  const codes = Array.from({ length: count }, (_, i) => (isTile ? 0x38 + ((i * 7) % 24) : 1 + ((i * 5) % 7)));
+  const bytes = isTile
+    ? Uint8Array.from(codes)
+    : Uint8Array.from(
+        { length: count / 2 },
+        (_, i) => (codes[2 * i] as number) | ((codes[2 * i + 1] as number) << 4),
+      );
+  const held = new Uint8Array(stored.buffer);
+  const shard = new MemorySource("drawn", [
+    { name: "codes", dtype: "U8", shape: [bytes.length], bytes },
+    { name: "scale", dtype: "F32", shape: [stored.length], bytes: held },
+  ]);
+  const tensor = (name: string) => ({ shard, entry: shard.entry(name) });
+  const right = read(stored);
+  return {
+    weight: {
+      name: "layer.weight",
+      convention,
+      type,
+      shape: [2, rows, columns],
+      codes: tensor("codes"),
+      scale: tensor("scale"),
+      geometry: { kind: isTile ? "tile" : "group", block, grid, swizzled: false },
+    },
+    codes,
+    scales: codes.map((_, i) => {
+      const [row, column] = [Math.floor(i / columns), i % columns];
+      const line = Math.floor(row / rows) * grid[0] + Math.floor((row % rows) / block[0]);
+      return right[line * grid[1] + Math.floor(column / block[1])] as number;
+    }),
+  };
+}
+
+/** Values of the codes that are within a quarter of the steps to their neighbours. */
+function near(drawn: Drawn): number[] {
+  const { values } = CODE_TYPES[drawn.weight.type];
+  return valuesOf(drawn).map((value, i) => {
+    const code = drawn.codes[i] as number;
+    const step = Math.abs((values[code] as number) - (values[code - 1] ?? 0)) * (drawn.scales[i] as number);
+    return value + step * ((((i * 37) % 101) - 50) / 200);
+  });
+}
+
+async function findingsOf(drawn: Drawn, wanted: readonly number[]): Promise<readonly FindingName[]> {
+  const { original } = originalOf(drawn.weight, "f32", wanted);
+  const scales = await readScales(drawn.weight);
+  const { findings } = await compareOriginal(await Kernels.open(), drawn.weight, scales, original);
+  return findings.map(({ name }) => name);
+}
+
+describe("a wrong reading is named", () => {
+  const turned = (size: number) => (scales: Float32Array) =>
+    scales.map((_, at) => {
+      const [matrix, within] = [Math.floor(at / size ** 2), at % size ** 2];
+      return scales[matrix * size ** 2 + (within % size) * size + Math.floor(within / size)] as number;
+    });
+  const CASES: readonly (readonly [
+    FindingName,
+    "ct-nvfp4" | "block-fp8",
+    (scales: Float32Array) => Float32Array,
+  ])[] = [
+    ["scale-axis", "ct-nvfp4", turned(4)],
+    ["scale-axis", "block-fp8", turned(2)],
+    ["scale-inverted", "ct-nvfp4", (scales) => scales.map((scale) => 1 / scale)],
+    ["scale-inverted", "block-fp8", (scales) => scales.map((scale) => 1 / scale)],
+    ["scale-factor", "block-fp8", (scales) => scales.map((scale) => scale / 2)],
+    ["scale-factor", "block-fp8", (scales) => scales.map((scale) => scale * 2)],
+    ["scale-factor", "ct-nvfp4", (scales) => scales.map((scale) => scale * 0.003)],
+    ["values-apart", "block-fp8", (scales) => scales.map((scale, i) => scale * (i % 2 === 0 ? 1.5 : 1))],
+    ["values-apart", "ct-nvfp4", (scales) => scales.map((scale, i) => scale * (i % 2 === 0 ? 2 : 1))],
+  ];
+
+  it.each(CASES)("%s, of %s in two matrices", async (name, convention, read) => {
+    const drawn = planted(convention, read);
+    expect(await findingsOf(drawn, valuesOf(drawn))).toEqual([name]);
+    expect(await findingsOf(drawn, near(drawn))).toEqual([name]);
+  });
+
+  it("however little the scales differ, down to what rounding of codes hides", async () => {
+    for (const [convention, size, spread] of [
+      ["block-fp8", 2, 0.08],
+      ["ct-nvfp4", 4, 0.3],
+    ] as const) {
+      const drawn = planted(convention, turned(size), spread);
+      expect(await findingsOf(drawn, near(drawn))).toEqual(["scale-axis"]);
+    }
+  });
+
+  it("codes of e4m3fnuz that are called e4m3fn, if some are NaN there; what overflowed is codes of NaN alone", async () => {
+    const drawn = planted("block-fp8", (scales) => scales);
+    const codes = drawn.codes.map((code, i) => (i % 128 === 0 ? 0x7f : code));
+    const fnuz = codes.map(
+      (code, i) => (CODE_TYPES.e4m3fnuz.values[code] as number) * (drawn.scales[i] as number),
+    );
+    const over = codes.map(
+      (code, i) =>
+        (code === 0x7f ? 600 : (CODE_TYPES.e4m3.values[code] as number)) * (drawn.scales[i] as number),
+    );
+    const damaged = withCodes(drawn, codes);
+    expect(await findingsOf(damaged, fnuz)).toEqual(["codes-fnuz"]);
+    expect(await findingsOf(damaged, over)).toEqual([]);
+  });
+});
+
+/** A weight with other codes of one byte. */
+function withCodes(drawn: Drawn, codes: readonly number[]): Drawn {
+  const { name } = drawn.weight.codes.entry;
+  const shard = new MemorySource("drawn", [
+    { name, dtype: "U8", shape: [codes.length], bytes: Uint8Array.from(codes) },
+  ]);
+  return { ...drawn, codes, weight: { ...drawn.weight, codes: { shard, entry: shard.entry(name) } } };
+}
+
+describe("a bound for each element", () => {
+  const drawn = planted("block-fp8", (scales) => scales);
+  const { values } = CODE_TYPES.e4m3;
+  /** The code of another value than that of a code, more than a step apart. */
+  const other = (code: number, by: number): number => (code + 3 + by) % 0x7f;
+
+  it("holds for codes that are nearest, and for those that are rounded to the other side", async () => {
+    expect(await findingsOf(drawn, near(drawn))).toEqual([]);
+    const directed = valuesOf(drawn).map((value, i) => {
+      const code = drawn.codes[i] as number;
+      const step = (values[code + 1] as number) - (values[code] as number);
+      return value + (((i * 37) % 101) / 101) * step * (drawn.scales[i] as number);
+    });
+    expect(await findingsOf(drawn, directed)).toEqual(["codes-not-nearest"]);
+  });
+
+  it("finds any number of overwritten codes, wherever they are", async () => {
+    const count = drawn.codes.length;
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom(1, 2, 128, 1000),
+        fc.nat({ max: count - 1 }),
+        fc.integer({ min: 0, max: 100 }),
+        fc.boolean(),
+        async (overwritten, begin, by, apart) => {
+          const stride = apart ? 37 : 1;
+          const places = new Set(Array.from({ length: overwritten }, (_, i) => (begin + stride * i) % count));
+          const codes = drawn.codes.map((code, i) => (places.has(i) ? other(code, by) : code));
+          expect(await findingsOf(withCodes(drawn, codes), near(drawn))).toEqual(["values-apart"]);
+        },
+      ),
+      { numRuns: draws(8) },
+    );
+  });
+});

@@ -1,0 +1,60 @@
+/** A matrix of a stack that is dead among others is found, wherever it lies and however few bits its codes have. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { CODE_TYPES } from "../../../../../src/checkpoints/stored/code-types.js";
+import { conventionOf } from "../../../../../src/checkpoints/stored/conventions.js";
+import { fileBytes } from "../../../../../src/io/dtypes.js";
+import { draws } from "../../../harness/draws.js";
+import { type Held, reportOfContents } from "../../files/checkpoints.js";
+import { addWeight, contentsOf, drawsFrom, type Form } from "../../files/drawn-files.js";
+
+/** Stacks whose matrices are one after another in codes and in scales. */
+const FORMS: readonly Form[] = [
+  { name: "ct-mxfp4", kind: "group" },
+  { name: "ct-mxfp6", kind: "group" },
+  { name: "ct-mxfp8", kind: "group" },
+  { name: "ct-nvfp4", kind: "group" },
+  { name: "ct-float", kind: "row" },
+  { name: "block-fp8", kind: "tile" },
+  { name: "vllm-mxfp4", kind: "group" },
+  { name: "gpt-oss", kind: "group" },
+];
+
+const drawn = fc.record({
+  form: fc.constantFrom(...FORMS),
+  matrices: fc.integer({ min: 2, max: 5 }),
+  dead: fc.nat(),
+  seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+});
+
+it("a matrix of zeros in a stack is an error", async () => {
+  await fc.assert(
+    fc.asyncProperty(drawn, async ({ form, matrices, dead, seed }) => {
+      const [rows, columns] = [16, 64];
+      const { codes, scale, type } = conventionOf(form.name);
+      const tensors = new Map<string, Held>();
+      addWeight(tensors, "m.experts.w13", form, [matrices * rows, columns], drawsFrom(seed));
+      for (const { suffix } of [codes, scale]) {
+        const one = tensors.get(`m.experts.w13${suffix}`) as Held;
+        const [lines = 0, ...rest] = one.shape;
+        if (suffix === scale.suffix && form.kind === "tile") {
+          // one block for each matrix
+          const each = Array.from({ length: matrices }, () => [...one.bytes.subarray(0, 4)]);
+          Object.assign(one, { shape: [matrices, 1, 1], bytes: Uint8Array.from(each.flat()) });
+        } else Object.assign(one, { shape: [matrices, lines / matrices, ...rest] });
+      }
+      const found = async (): Promise<readonly string[]> =>
+        (await reportOfContents(contentsOf(tensors, undefined))).findings
+          .filter(({ severity }) => severity === "error")
+          .map(({ name }) => name);
+      expect(await found()).toEqual([]);
+      const held = tensors.get(`m.experts.w13${codes.suffix}`) as Held;
+      const size = (rows * columns * CODE_TYPES[type].bits) / 8;
+      expect(size * matrices).toBe(fileBytes(held.dtype, held.shape));
+      const at = dead % matrices;
+      held.bytes.fill(0, at * size, (at + 1) * size);
+      expect(await found()).toEqual(["matrix-dead"]);
+    }),
+    { numRuns: draws(30) },
+  );
+});

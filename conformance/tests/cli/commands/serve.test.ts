@@ -1,0 +1,184 @@
+/** `serve`: a command on frames returns the files that it would write to disk, and the same errors. */
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import * as fc from "fast-check";
+import { afterAll, describe, expect, it } from "vitest";
+import { Server } from "../../../../src/cli/commands/serve.js";
+import { ON_FILES } from "../../../../src/cli/main.js";
+import { encodeFrame, Frame, type FrameTensor } from "../../../../src/io/frames/frame.js";
+import { FrameReader } from "../../../../src/io/frames/frame-reader.js";
+import { type FileContents, f32, ramp, useWorkspace } from "../../harness/cli.js";
+import { sampled } from "../../harness/draws.js";
+
+const w = useWorkspace();
+const server = new Server(ON_FILES, { json: "", threads: "1" });
+afterAll(() => server.dispose());
+
+const KEY = "lockstep";
+
+function request(args: unknown, tensors: readonly FrameTensor[] = [], metadata = {}): readonly Uint8Array[] {
+  return encodeFrame("test", tensors, { ...metadata, [KEY]: JSON.stringify({ id: "7", args }) });
+}
+
+async function ask(parts: readonly Uint8Array[]): Promise<Frame> {
+  const [, ...payload] = parts;
+  const [, ...answer] = await server.respond("request 1", new Uint8Array(Buffer.concat(payload)));
+  return Frame.decode("answer", new Uint8Array(Buffer.concat(answer)));
+}
+
+function saidBy(frame: Frame): {
+  id: unknown;
+  status?: number;
+  result?: unknown;
+  error?: { code: string; message: string };
+} {
+  return JSON.parse(frame.metadata[KEY] ?? "null");
+}
+
+async function contentsOf(frame: Frame, path: string): Promise<FileContents> {
+  const part = frame.part(path);
+  const tensors = Array.from(part.tensors.values(), ({ name, dtype, shape, begin, end }) => {
+    return [
+      name,
+      { name, dtype, shape, bytes: frame.bytesOf({ name, dtype, shape, begin, end }).slice() },
+    ] as const;
+  });
+  return { tensors: Object.fromEntries(tensors), metadata: part.metadata };
+}
+
+const X = [f32("x", [32, 64], ramp(32 * 64)), f32("y", [8, 16], ramp(128, 7))];
+const PAIR = [f32("x", [32, 64], ramp(2048)), f32("w", [16, 64], ramp(1024, 3))];
+const below = (path: string, tensors: readonly FrameTensor[]) =>
+  tensors.map((each) => ({ ...each, name: `${path}/${each.name}` }));
+
+/** Command lines with one input and one output. */
+const LINES: readonly (readonly [line: string, input: readonly FrameTensor[]])[] = [
+  ["encode in -o out --format e4m3", X],
+  ["encode in -o out --format e2m1 --rounding stochastic --seed 5", X],
+  ["quantize in -o out --quantizer mxfp8 --usage rowwise,columnwise --tensors x", X],
+  ["quantize in -o out --quantizer nvfp4 --stochastic --tensors x", X],
+  ["quantize in -o out --quantizer fp8-delayed --scale 2", X],
+  ["gemm in -o out --datapath fp32", PAIR],
+];
+
+describe("a served command", () => {
+  it.each(sampled(LINES, 6))("%s writes what it writes on disk", async (line, input) => {
+    const served = await ask(request(line.split(" "), below("in", input)));
+    expect(saidBy(served)).toMatchObject({ id: "7", status: 0, result: { output: "out" } });
+    await w.write("in", input);
+    await w.succeed(...line.replace(" in ", " @in ").replace(" out ", " @out ").split(" "));
+    expect(await contentsOf(served, "out")).toEqual(await w.read("out"));
+  });
+
+  it("reads what another one wrote", async () => {
+    const line = "quantize in -o out --quantizer nvfp4 --tensors x";
+    const quantized = await ask(request(line.split(" "), below("in", X)));
+    const tensors = Array.from(quantized.tensors.values(), (entry) => ({
+      ...entry,
+      bytes: quantized.bytesOf(entry),
+    }));
+    const { [KEY]: _, ...metadata } = quantized.metadata;
+    const back = await ask(request("dequantize out -o wide --dtype bf16".split(" "), tensors, metadata));
+    await w.write("in", X);
+    await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "nvfp4", "--tensors", "x");
+    await w.succeed("dequantize", "@out", "-o", "@wide", "--dtype", "bf16");
+    expect(await contentsOf(back, "wide")).toEqual(await w.read("wide"));
+  });
+
+  it("compares two files of one frame, and reports the exit status", async () => {
+    const other = [f32("x", [32, 64], ramp(2048, 2)), X[1] as FrameTensor];
+    const frame = await ask(request(["compare", "a", "b"], [...below("a", X), ...below("b", other)]));
+    expect(saidBy(frame)).toMatchObject({ status: 1, result: { equal: false } });
+    const same = await ask(request(["compare", "a", "a"], below("a", X)));
+    expect(saidBy(same)).toMatchObject({ status: 0, result: { equal: true } });
+  });
+
+  it("takes a plan of a product from the metadata, and gives one", async () => {
+    const printed = await ask(
+      request(["gemm", "in", "-o", "d", "--datapath", "fp32", "--print-plan"], below("in", PAIR)),
+    );
+    const plan = JSON.stringify(saidBy(printed).result);
+    const planned = await ask(
+      request(["gemm", "in", "-o", "d", "--plan", "p.json"], below("in", PAIR), { "p.json": plan }),
+    );
+    expect(await contentsOf(planned, "d")).toEqual(await contentsOf(printed, "d"));
+    const absent = await ask(request(["gemm", "in", "-o", "d", "--plan", "q.json"], below("in", PAIR)));
+    expect(saidBy(absent).error).toMatchObject({ code: "FILE", message: expect.stringContaining("q.json") });
+  });
+
+  it.each([
+    [["quantise", "in"], "ARGUMENT", /did you mean quantize/],
+    [["serve", "--stdio"], "ARGUMENT", /"serve" is not served/],
+    [["launch", "x.mjs"], "ARGUMENT", /"launch" is not served/],
+    [[], "ARGUMENT", /no command was given/],
+    ["quantize", "ARGUMENT", /"args" .* must be a list of strings/],
+    [["quantize", 3], "ARGUMENT", /"args" .* must be a list of strings/],
+    [["quantize", "absent", "-o", "out", "--quantizer", "mxfp8"], "FILE", /begins with "absent\/"/],
+    [
+      ["quantize", "in", "-o", "in", "--quantizer", "mxfp8"],
+      "ARGUMENT",
+      /is the input in, which would be lost/,
+    ],
+    [["quantize", "in", "-o", "out", "--quantizer", "mxfp9"], "ARGUMENT", /mxfp9/],
+    [["quantize", "in", "-o", "out", "--quantizer", "mxfp8", "--tensors", "y"], "SHAPE", /y/],
+  ])("%j is an error with a code, and the next request is answered", async (args, code, message) => {
+    const failed = saidBy(await ask(request(args, below("in", X))));
+    expect(failed).toMatchObject({ error: { code, message: expect.stringMatching(message) } });
+    expect(saidBy(await ask(request(["info"])))).toMatchObject({ id: "7", status: 0 });
+  });
+
+  it("answers any bytes with a response", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.uint8Array({ maxLength: 60 }), async (bytes) => {
+        const [, ...answer] = await server.respond("request 1", bytes);
+        const response = saidBy(Frame.decode("answer", new Uint8Array(Buffer.concat(answer))));
+        expect(response.error?.code).toMatch(/FILE|ARGUMENT/);
+      }),
+    );
+  });
+});
+
+const program = new URL("../../../../dist/src/cli/bin.js", import.meta.url).pathname;
+const built = existsSync(program);
+
+describe.skipIf(!built)(
+  `the process ${built ? "serve --stdio" : "(not built: npm run build makes dist)"}`,
+  () => {
+    async function talk(
+      bytes: Uint8Array,
+    ): Promise<{ answers: Frame[]; status: number | null; stderr: string }> {
+      const child = spawn(process.execPath, [program, "serve", "--stdio", "--threads", "1"]);
+      let stderr = "";
+      child.stderr.on("data", (text: Buffer) => {
+        stderr += text.toString();
+      });
+      const ended = new Promise<number | null>((resolve) => child.on("close", resolve));
+      child.stdin.on("error", () => {});
+      child.stdin.end(bytes);
+      const reader = new FrameReader("serve", child.stdout as AsyncIterable<Uint8Array>);
+      const answers: Frame[] = [];
+      for (let each = await reader.next(); each; each = await reader.next())
+        answers.push(Frame.decode("answer", each));
+      return { answers, status: await ended, stderr };
+    }
+
+    it("answers in order, and ends with its input", async () => {
+      const large = f32("in/x", [512, 4096], ramp(512 * 4096));
+      const requests = [
+        request(["info"]),
+        request("encode in -o out --format e4m3".split(" "), [large]),
+        request(["nothing"]),
+      ];
+      const { answers, status, stderr } = await talk(Buffer.concat(requests.flat()));
+      expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+      expect(answers.map((each) => saidBy(each).status)).toEqual([0, 0, undefined]);
+      expect(answers[1]?.entry("out/x").shape).toEqual([512, 4096]);
+    });
+
+    it("ends with status 2 where the stream makes no sense", async () => {
+      const { answers, status, stderr } = await talk(Buffer.from("GET / HTTP/1.1\r\n\r\n"));
+      expect({ answers, status }).toEqual({ answers: [], status: 2 });
+      expect(stderr).toMatch(/lockstep serve: standard input: a frame would have/);
+    });
+  },
+);

@@ -1,0 +1,394 @@
+/**
+ * Hostile input for every command, option, input and kind of file in the table of commands. A command that refuses its
+ * input prints one line without control characters, exits with status 2, and leaves no file behind. The cases are
+ * derived from the table, so a new command or option is tested without further work.
+ */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { COMMANDS } from "../../../../src/cli/main.js";
+import type { Option } from "../../../../src/cli/options.js";
+import { printable } from "../../../../src/text/printable.js";
+import { type CliRun, type FileTensor, f32, ramp, raw, useWorkspace } from "../../harness/cli.js";
+import { sampled } from "../../harness/draws.js";
+
+const w = useWorkspace();
+
+/** A successful call of each command. */
+const GOOD: Readonly<Record<string, readonly string[]>> = {
+  info: [],
+  dialects: [],
+  diff: ["te", "te", "@in"],
+  identify: ["@in", "@in", "--tensor", "z", "--codes", "z.bytes", "--scales", "z.exponents"],
+  encode: ["@in", "--output", "@out", "--format", "e4m3"],
+  decode: ["@in", "--output", "@out", "--format", "e4m3"],
+  sweep: ["--format", "e2m1", "--chunks", "0"],
+  quantize: ["@in", "--output", "@out", "--quantizer", "mxfp8"],
+  dequantize: ["@in", "--output", "@out"],
+  gemm: ["@in", "--output", "@out", "--datapath", "exact"],
+  compare: ["@in", "@in"],
+  explain: ["@in", "--tensor", "a", "--at", "3,17", "--quantizer", "mxfp8"],
+  inspect: ["@in"],
+  verify: ["@in"],
+  convert: ["@in", "--output", "@wide", "--to", "bf16"],
+  conform: ["--op", "amax", "--runs", "1"],
+  fuzz: ["--op", "encode", "--format", "e4m3", "--cases", "1", "--output", "@out"],
+  launch: ["@in"],
+  serve: ["--stdio"],
+  "build-cuda": [],
+};
+
+/** Commands that also print a refused file's error as JSON with --json. */
+const READERS: ReadonlySet<string> = new Set(["inspect", "verify", "convert"]);
+
+/** Commands whose successful call takes minutes or runs another program. Only refused calls are tested for them. */
+const SLOW = ["build-cuda", "launch"];
+
+const TEXTS = [
+  "",
+  " ",
+  "-1",
+  "1.5",
+  "NaN",
+  "Infinity",
+  "1e400",
+  "-1e400",
+  "99999999999999999999",
+  "0x",
+  "nothing",
+  "\x1b[31mred",
+  "two\nlines",
+  "\u202eleft",
+  "__proto__",
+  "constructor",
+  "toString",
+  ",",
+  "1,2",
+  "é",
+  "e4m3\0",
+  "1-0",
+  "--",
+  "-",
+];
+
+/** Whether a string is a number. */
+const isNumber = (text: string): boolean => text.trim() !== "" && Number.isFinite(Math.fround(Number(text)));
+const isFinite64 = (text: string): boolean => text.trim() !== "" && Number.isFinite(Number(text));
+const TAKES: Readonly<Record<string, (text: string) => boolean>> = {
+  prefix: (text) => text === "",
+  counterexample: (text) => text !== "",
+  alpha: isNumber,
+  at: (text) => text === "1,2",
+  "max-abs": (text) => isFinite64(text) && Number(text) >= 0,
+  "max-rel": (text) => isFinite64(text) && Number(text) >= 0,
+  "min-sqnr": isFinite64,
+  scale: (text) => isNumber(text) && Number(text) > 0,
+  "out-scale": (text) => isNumber(text) && Number(text) > 0,
+  "amax-epsilon": (text) => isNumber(text) && Number(text) >= 0,
+};
+
+const BASE: readonly FileTensor[] = [
+  f32("a", [32, 32], ramp(1024)),
+  f32("b", [32, 32], ramp(1024, 7)),
+  f32("z", [32, 32], new Float32Array(1024)),
+  { name: "z.bytes", dtype: "U8", shape: [32, 32], bytes: new Uint8Array(1024) },
+  { name: "z.exponents", dtype: "U8", shape: [32, 1], bytes: new Uint8Array(32) },
+];
+
+/** The successful call of a command with one option replaced. */
+function withOption(command: string, option: string, ...words: readonly string[]): readonly string[] {
+  const good = [...(GOOD[command] ?? [])];
+  const at = good.indexOf(`--${option}`);
+  if (at >= 0) good.splice(at, 2);
+  return [command, ...good, ...words];
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the test searches for control characters
+const CONTROL = /[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
+
+/** Fails unless the run succeeded or refused its input as documented; with `isJson`, a refusal is also printed as JSON. */
+function expectPlain(run: CliRun, before: readonly string[], what: string, isJson = false): void {
+  expect([0, 1, 2], what).toContain(run.status);
+  expect(run.stdout, what).not.toMatch(CONTROL);
+  expect(run.stderr, what).not.toMatch(CONTROL);
+  expect(run.stderr, what).not.toMatch(/unexpected error|\n\s+at /);
+  if (run.status === 2) {
+    expect(run.stderr, what).toMatch(/^lockstep[^\n]*\n$/);
+    if (isJson) expect(JSON.parse(run.stdout), what).toMatchObject({ ok: false, error: {} });
+    else expect(run.stdout, what).toBe("");
+    expect(w.names, what).toEqual(before);
+  } else expect(run.stderr, what).toBe("");
+}
+
+async function refused(args: readonly string[], words?: RegExp): Promise<void> {
+  const before = w.names;
+  const run = await w.run(...args);
+  const what = args.join(" ");
+  expectPlain(run, before, what);
+  expect(run.status, what).toBe(2);
+  if (words) expect(run.stderr, what).toMatch(words);
+}
+
+type Row = readonly [command: string, option: string, row: Option<unknown>];
+const OPTIONS: readonly Row[] = COMMANDS.flatMap(({ name, options }) =>
+  Object.entries(options).map(([option, row]) => [name, option, row] as const),
+);
+const VALUES = OPTIONS.filter(([, , { kind, file }]) => kind === "value" && !file);
+
+it("this file has a valid call of every command", async () => {
+  expect(Object.keys(GOOD).toSorted()).toEqual(COMMANDS.map(({ name }) => name).toSorted());
+  await w.write("in", BASE);
+  for (const { name } of COMMANDS.filter(({ name: each }) => !SLOW.includes(each)))
+    await w.succeed(name, ...(GOOD[name] ?? []));
+});
+
+describe("an option", () => {
+  it.each(sampled(VALUES))("%s --%s accepts valid values and refuses all others", async (command, option) => {
+    await w.write("in", BASE);
+    for (const text of TEXTS) {
+      const args = withOption(command, option, `--${option}=${text}`);
+      if (TAKES[option]?.(text)) expectPlain(await w.run(...args), w.names, args.join(" "));
+      else await refused(args);
+    }
+  });
+
+  it.each(sampled(OPTIONS.filter(([, option]) => option !== "help")))(
+    "%s --%s is given once, with a value just where it has one",
+    async (command, option, row) => {
+      await w.write("in", BASE);
+      const good = GOOD[command]?.[(GOOD[command]?.indexOf(`--${option}`) ?? -1) + 1];
+      const value = good && GOOD[command]?.includes(`--${option}`) ? good : "1";
+      if (row.kind === "flag") {
+        await refused(withOption(command, option, `--${option}=yes`), /takes no value/);
+        await refused(withOption(command, option, `--${option}`, `--${option}`), /was given twice/);
+        return;
+      }
+      await refused(withOption(command, option, `--${option}`), /needs a value/);
+      await refused(withOption(command, option, `--${option}`, "--json"), /needs a value/);
+      if (row.required) await refused(withOption(command, option), new RegExp(`--${option} \\S+ is needed`));
+      const twice = withOption(command, option, `--${option}`, value, `--${option}`, value);
+      await refused(twice, /was given twice|is not|no scalar format/);
+    },
+  );
+
+  it.each(sampled(OPTIONS))(
+    "%s --%s is suggested if a misspelling of it is given",
+    async (command, option) => {
+      await w.write("in", BASE);
+      await refused(
+        [command, ...(GOOD[command] ?? []), `--${option}x`],
+        new RegExp(`there is no option --${option}x; did you mean --${option}`),
+      );
+    },
+  );
+});
+
+describe("a path", () => {
+  const prepare = async (): Promise<void> => {
+    await w.write("in", BASE);
+    mkdirSync(w.path("folder"));
+    execFileSync("mkfifo", [w.path("pipe")]);
+    symlinkSync("loop", w.path("loop"));
+    writeFileSync(w.path("text"), "not a safetensors file, though long enough to be one");
+    writeFileSync(w.path("empty"), "");
+    writeFileSync(w.path("cut"), readFileSync(w.path("in")).subarray(0, -1));
+  };
+  const NOWHERE = [
+    "",
+    "@folder",
+    "@pipe",
+    "@loop",
+    "@in/x",
+    "@no/such",
+    "/dev/full",
+    `@${"n".repeat(300)}`,
+    "@zero\0byte",
+  ];
+  const READ = [...NOWHERE, "/dev/zero", "@none", "@text", "@empty", "@cut", "@\x1b[31mnone", "@two\nlines"];
+
+  it.each(COMMANDS.flatMap(({ name, inputs }) => inputs.map((input, i) => [name, input, i] as const)))(
+    "%s %s that leads to no tensors is refused",
+    async (command, _, place) => {
+      await prepare();
+      // the file that `launch` runs is a program and may have any contents
+      for (const path of SLOW.includes(command) ? NOWHERE : READ) {
+        const args = [...(GOOD[command] ?? [])];
+        args[place] = path;
+        await refused([command, ...args]);
+      }
+    },
+  );
+
+  it.each(sampled(OPTIONS.filter(([, , { file }]) => file)))(
+    "%s --%s that leads to no file is refused",
+    async (command, option, { file }) => {
+      await prepare();
+      const paths = file === "read" ? READ : NOWHERE;
+      for (const path of paths) await refused(withOption(command, option, `--${option}`, path));
+    },
+  );
+
+  const writers = OPTIONS.filter(([, , { file }]) => file === "written");
+  const reading = writers.filter(([command]) =>
+    COMMANDS.some(({ name, inputs }) => name === command && inputs.length > 0),
+  );
+  it.each(reading)(
+    "%s --%s that is also an input is overwritten only with --force, by whatever name the path is given",
+    async (command, option) => {
+      await w.write("in", BASE);
+      symlinkSync(w.path("in"), w.path("link"));
+      symlinkSync(".", w.path("here"));
+      execFileSync("ln", [w.path("in"), w.path("hard")]);
+      const before = readFileSync(w.path("in"));
+      for (const name of [
+        "in",
+        "link",
+        "hard",
+        join("here", "in"),
+        join("here", "..", "here", ".", "link"),
+      ]) {
+        await refused(
+          withOption(command, option, `--${option}`, `@${name}`),
+          /is the input .*; give another file, or --force/,
+        );
+        expect(readFileSync(w.path("in")).equals(before)).toBe(true);
+      }
+      await w.succeed(...withOption(command, option, `--${option}`, "@link", "--force"));
+      expect(w.names).toEqual(["hard", "here", "in", "link"]);
+    },
+  );
+});
+
+describe("a file", () => {
+  const NAMES = [
+    "\x1b[2J\x1b[31mred",
+    "two\nlines\r",
+    "\u202eleft\u2028",
+    "\u009b31m",
+    "\ud800",
+    "\x07",
+    "a",
+  ];
+  const KINDS: readonly (readonly [string, readonly FileTensor[]])[] = [
+    ["no tensors", []],
+    [
+      "names that do something to a terminal",
+      NAMES.map((name, i) => f32(name, [i % 2 ? 3 : 32], ramp(i % 2 ? 3 : 32))),
+    ],
+    [
+      "such names and types that nobody takes",
+      NAMES.map((name) => raw(name, "I64", [1], new Array(8).fill(1))),
+    ],
+    ["tensors without elements", [f32("a", [0, 32], []), f32("b", [0, 0], []), f32("c", [32, 0], [])]],
+    ["scalars", [f32("a", [], [1]), f32("b", [], [2])]],
+    ["rows of 31", [f32("a", [1, 31], ramp(31)), f32("b", [2, 31], ramp(62))]],
+    [
+      "specials alone",
+      ["a", "b"].map((name) =>
+        f32(
+          name,
+          [1, 32],
+          new Array(32).fill(0).map((_, i) => [Number.NaN, Infinity, -Infinity, -0][i % 4]!),
+        ),
+      ),
+    ],
+    ["shapes that no product has", [f32("a", [2, 32], ramp(64)), f32("b", [2, 16], ramp(32))]],
+    [
+      "codes in the place of values",
+      [
+        raw("a", "F8_E5M2", [1, 32], new Array(32).fill(0x7f)),
+        raw("b", "F4", [2, 32], new Array(32).fill(255)),
+      ],
+    ],
+    [
+      "names of parts",
+      [f32("a", [1, 32], ramp(32)), f32("a.rowwise.data", [1], [1]), f32("a.rowwise.scale_inv", [1], [1])],
+    ],
+  ];
+  const METADATA: readonly Readonly<Record<string, string>>[] = [
+    {},
+    { "lockstep.a": "{" },
+    { "lockstep.a": "null" },
+    { "lockstep.\x1b[31m": '{"quantizer":"\x1b[31m\\u001b"}' },
+    Object.fromEntries([
+      ["__proto__", "\x1b"],
+      ["lockstep.__proto__", "[]"],
+    ]),
+  ];
+  const readers = COMMANDS.filter(({ name, inputs }) => inputs.length > 0 && !SLOW.includes(name)).map(
+    ({ name }) => name,
+  );
+
+  it.each(sampled(readers.flatMap((command) => KINDS.map(([kind]) => [command, kind] as const))))(
+    "given to %s has %s",
+    async (command, kind) => {
+      const tensors = KINDS.find(([each]) => each === kind)?.[1] ?? [];
+      const inputs = COMMANDS.find(({ name }) => name === command)?.inputs.length ?? 0;
+      for (const metadata of METADATA) {
+        for (const more of [[], ["--json"]]) {
+          await w.write("in", tensors, metadata);
+          await w.write(
+            "other",
+            tensors.map((each) => ({ ...each, bytes: each.bytes.map((byte) => byte ^ 1) })).slice(0, 6),
+          );
+          const args = [...(GOOD[command] ?? [])];
+          if (inputs > 1) args[1] = "@other";
+          const run = await w.run(command, ...args, ...more);
+          const what = `${kind} ${JSON.stringify(metadata)}`;
+          expectPlain(run, ["in", "other"], what, READERS.has(command) && more.length > 0);
+          if (run.status < 2 && more.length > 0) JSON.parse(run.stdout);
+          if (w.names.includes("out")) await w.read("out");
+          execFileSync("rm", ["-rf", w.path("out"), w.path("wide")]);
+        }
+      }
+    },
+  );
+
+  it("keeps metadata of any key through every command that copies them", async () => {
+    const metadata = Object.fromEntries([
+      ["__proto__", "1"],
+      ["", "2"],
+      ["\ud800", "3"],
+    ]);
+    await w.write("in", BASE, metadata);
+    for (const command of ["encode", "decode", "dequantize"]) {
+      await w.succeed(command, ...(GOOD[command] ?? []));
+      expect(Object.entries((await w.read("out")).metadata)).toEqual(Object.entries(metadata));
+    }
+  });
+});
+
+describe("what is written", () => {
+  const writers = COMMANDS.filter(({ options }) =>
+    Object.values(options).some(({ file }) => file === "written"),
+  );
+  it.each(writers.map(({ name }) => name))(
+    "by %s does not depend on threads, nor on what is printed",
+    async (command) => {
+      await w.write("in", BASE);
+      const runs = [
+        [],
+        ["--threads", "1"],
+        ["--threads", "2"],
+        ["--threads", "3"],
+        ["--json"],
+        ["--quiet"],
+        ["--backend", "wasm"],
+        ["--force"],
+      ];
+      let first: Buffer | undefined;
+      for (const more of runs) {
+        await w.succeed(command, ...(GOOD[command] ?? []), ...more);
+        const bytes = readFileSync(w.path("out"));
+        first ??= bytes;
+        expect(bytes.equals(first), more.join(" ")).toBe(true);
+      }
+    },
+  );
+});
+
+it("every text becomes printable, and printable text stays unchanged", () => {
+  for (let code = 0; code < 0x3000; code++) expect(printable(String.fromCharCode(code))).not.toMatch(CONTROL);
+  expect(printable("a \\n é 漢 …·σ")).toBe("a \\n é 漢 …·σ");
+});

@@ -1,0 +1,132 @@
+/** The example subjects in C++ and CUDA compile and agree with the reference; with a mistake they are rejected. */
+import { spawnSync } from "node:child_process";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { useWorkspace } from "../../../harness/cli.js";
+import { sampled } from "../../../harness/draws.js";
+
+const ROOT = new URL("../../../../../", import.meta.url).pathname;
+const EXAMPLES = join(ROOT, "examples/subjects");
+const RUNS = "200";
+const TIMEOUT = 300_000;
+
+const w = useWorkspace();
+const folder = mkdtempSync(join(tmpdir(), "lockstep-subjects-"));
+cpSync(join(EXAMPLES, "frames.hpp"), join(folder, "frames.hpp"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+type Source = "mxfp8.cpp" | "mxfp8.cu";
+const DIFFERS = /rowwise\.(data|scaleInv): \d+ of \d+ elements differ/;
+
+/** One mistake in each part of the kernel, and the words that the report must contain. */
+const MISTAKES: Readonly<Record<Source, readonly (readonly [from: string, to: string, found: RegExp])[]>> = {
+  "mxfp8.cpp": [
+    ["std::nearbyint(", "std::round(", /looks like: ties go away from zero \(half away\)/],
+    ["std::nearbyint(", "std::trunc(", /looks like: elements are truncated toward zero/],
+    [": fraction > 0;", ": fraction > 0x7fffff;", /looks like: .*the scale is the floor of the quotient/],
+    ["std::signbit(x) ? 0x80 : 0", "x < 0 ? 0x80 : 0", /looks like: -0 becomes \+0/],
+    ["std::isnan(x)", "x == 1", DIFFERS],
+  ],
+  "mxfp8.cu": [
+    [": fraction > 0;", ": fraction > 0x7fffff;", /looks like: .*the scale is the floor of the quotient/],
+    [
+      "isnan(magnitude) ? 0 : ",
+      "",
+      /looks like: the scale of a block with NaN|seen: scales are wrong .*only where the block has NaN/,
+    ],
+    ["__NV_SATFINITE", "__NV_NOSAT", /looks like: saturation is missing/],
+    ["scale == 254 ? 0x400000 : ", "", DIFFERS],
+  ],
+};
+
+interface Language {
+  readonly source: Source;
+  readonly compile: readonly string[];
+  /** The reason why it does not compile here, or does not run. */
+  readonly missing: string;
+  readonly idle: string;
+}
+
+/** The reason why a program cannot be run, or "". */
+function refusal(command: string, ...words: readonly string[]): string {
+  const { status, stderr, error } = spawnSync(command, words, { encoding: "utf8" });
+  if (error) return String(error);
+  return status === 0 ? "" : `${command} ${words.join(" ")} ended with ${status}: ${stderr}`;
+}
+
+/** The compiler that a build of the CUDA backend would use. */
+function nvcc(): string | undefined {
+  const words = [join(ROOT, "scripts/build-cuda.mjs"), "--print-toolkits"];
+  const [toolkit] = spawnSync(process.execPath, words, { encoding: "utf8" }).stdout.split("\n");
+  return toolkit ? join(toolkit, "bin/nvcc") : undefined;
+}
+
+const CUDA_COMPILER = nvcc();
+const NO_GPU = refusal("nvidia-smi", "-L");
+const ARCHITECTURE = NO_GPU === "" ? "native" : "sm_90";
+
+const CPP: Language = {
+  source: "mxfp8.cpp",
+  compile: ["g++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror"],
+  missing: refusal("g++", "--version"),
+  idle: "",
+};
+const CUDA: Language = {
+  source: "mxfp8.cu",
+  compile: [CUDA_COMPILER ?? "nvcc", "-std=c++17", `-arch=${ARCHITECTURE}`, "-Werror", "all-warnings"],
+  missing: CUDA_COMPILER ? "" : "no nvcc is here; CUDA_HOME=$(scripts/cuda-toolkit) has one",
+  idle: NO_GPU === "" ? "" : `the kernel is compiled, and not run: no GPU is here (${NO_GPU})`,
+};
+
+/** Compiles an example with one replacement in its source, and returns the program. */
+function compiled({ source, compile }: Language, [from, to]: readonly [string, string] = ["", ""]): string {
+  const text = readFileSync(join(EXAMPLES, source), "utf8");
+  expect(text).toContain(from);
+  const file = join(folder, source);
+  writeFileSync(file, text.replace(from, to));
+  const program = join(folder, "subject");
+  const [command = "", ...words] = compile;
+  const { status, stdout, stderr } = spawnSync(command, [...words, "-o", program, file], {
+    encoding: "utf8",
+  });
+  expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: "", stderr: "" });
+  return program;
+}
+
+const conform = (program: string) => w.run("conform", "--subject", program, "--runs", RUNS);
+
+describe.each([
+  ["C++", CPP],
+  ["CUDA", CUDA],
+] as const)("the subject in %s", (_, language) => {
+  const { source, missing, idle } = language;
+
+  it("compiles, and a case without a GPU has the reason", { timeout: TIMEOUT }, async ({ skip }) => {
+    skip(missing !== "", missing);
+    const program = compiled(language);
+    if (idle === "") return;
+    const { status, stdout } = await conform(program);
+    expect(stdout).toMatch(/the subject reports an error: .*CUDA/);
+    expect(status).toBe(1);
+  });
+
+  it("agrees with the reference", { timeout: TIMEOUT }, async ({ skip }) => {
+    skip(missing !== "" || idle !== "", missing || idle);
+    const { status, stdout } = await conform(compiled(language));
+    expect(stdout).toMatch(new RegExp(`holds {2}quantize agrees with the reference: ${RUNS} runs`));
+    expect(status).toBe(0);
+  });
+
+  it.for(sampled(MISTAKES[source], 2))(
+    "is found out with %j as %j",
+    { timeout: TIMEOUT },
+    async ([from, to, words], { skip }) => {
+      skip(missing !== "" || idle !== "", missing || idle);
+      const { status, stdout } = await conform(compiled(language, [from, to]));
+      expect(stdout).toMatch(words);
+      expect(status).toBe(1);
+    },
+  );
+});

@@ -1,0 +1,148 @@
+/** The probe finds the ring along which a library's reduce-scatter adds, and says so on every rank alike. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { isRingOf, probeRings, type Rings } from "../../../../src/collectives/devices/ring.js";
+import { orderOf, type SumPlan } from "../../../../src/collectives/plan.js";
+import { valueOfCode } from "../../../../src/formats/derive.js";
+import type { Backend, WideDType } from "../../../../src/index.js";
+import { storageBits } from "../../../../src/tensor/shape.js";
+import { roundTo } from "../../harness/ranks/devices.js";
+import { useBackend } from "../../harness/suite.js";
+
+const backend = useBackend({ threads: 1 });
+
+/** Elements after which the inputs of the probe repeat, for any number of ranks here. */
+const PERIODS = 3840;
+
+/**
+ * The order in which a library adds the parts of an element of rank `owner`; an owner's own part need not be the last. Elements
+ * of several channels may have several orders.
+ */
+type Library = (dtype: WideDType, owner: number, element: number) => readonly number[];
+
+/** What all ranks tried so far: their inputs of each sum, and what they told. */
+class Recorded {
+  readonly #said = new Map<string, Uint8Array>();
+
+  /** What each rank gave at a place, or undefined if one has not come to it. */
+  at(place: string, rank: number, own: Uint8Array, size: number): readonly Uint8Array[] | undefined {
+    this.#said.set(`${place} ${rank}`, own);
+    const all = Array.from({ length: size }, (_, each) => this.#said.get(`${place} ${each}`));
+    return all.some((each) => each === undefined) ? undefined : (all as Uint8Array[]);
+  }
+}
+
+function numbers(dtype: WideDType, bytes: Uint8Array): number[] {
+  const { buffer } = bytes.slice();
+  if (dtype === "f32") return [...new Float32Array(buffer)];
+  return Array.from(new Uint16Array(buffer), (code) => valueOfCode(dtype, code));
+}
+
+function stored(dtype: WideDType, values: readonly number[]): Uint8Array {
+  if (dtype === "f32") return new Uint8Array(Float32Array.from(values).buffer);
+  const codes = new Map<number, number>();
+  for (let code = 0; code < 0x8000; code++) codes.set(valueOfCode(dtype, code), code);
+  return new Uint8Array(Uint16Array.from(values, (value) => codes.get(value) as number).buffer);
+}
+
+/** Runs the probe of one rank. What other ranks have not given yet is answered by anything; a later run has it. */
+function probe(backend: Backend, size: number, rank: number, library: Library, recorded: Recorded): Rings {
+  let [sums, tells] = [0, 0];
+  const { memory } = backend;
+  const reduceScatter = (x: number, out: number, count: number, dtype: WideDType): void => {
+    const bytes = (count * storageBits(dtype)) / 8;
+    const part = PERIODS * (storageBits(dtype) / 8);
+    const given = recorded.at(`sum ${sums++}`, rank, memory.readSync(x + rank * bytes, part), size);
+    if (!given) return;
+    const parts = given.map((each) => numbers(dtype, each));
+    const round = dtype === "f32" ? Math.fround : roundTo(dtype);
+    const total = (parts[0] as number[]).map((_, i) =>
+      library(dtype, rank, i)
+        .map((each) => (parts[each] as number[])[i] as number)
+        .reduce((sum, each) => round(sum + each)),
+    );
+    const made = stored(dtype, total);
+    for (let at = 0; at < bytes; at += made.length)
+      memory.write(out + at, made.subarray(0, Math.min(made.length, bytes - at)));
+  };
+  const devices = { begin() {}, end() {}, reduceScatter };
+  const tell = (own: Uint8Array): readonly Uint8Array[] =>
+    recorded.at(`tell ${tells++}`, rank, own, size) ?? Array.from({ length: size }, () => own);
+  return probeRings({ rank, size, backend, devices: devices as never, allGather: tell });
+}
+
+/** What the probe of each rank says. */
+function probed(size: number, library: Library): readonly Rings[] {
+  const recorded = new Recorded();
+  let all: readonly Rings[] = [];
+  // a pass has right what depends on as many collectives as passes went before: a sum, and two of what ranks tell
+  for (let pass = 0; pass < 4; pass++)
+    all = Array.from({ length: size }, (_, rank) => probe(backend(), size, rank, library, recorded));
+  return all;
+}
+
+const planOf = (order: readonly number[], sum: WideDType): SumPlan => ({
+  algorithm: "ring",
+  order,
+  sum,
+  splits: order.map(() => 1),
+});
+
+/** A ring as the probe names it: from rank 0 on. */
+const fromZero = (ring: readonly number[]): readonly number[] => [
+  ...ring.slice(ring.indexOf(0)),
+  ...ring.slice(0, ring.indexOf(0)),
+];
+
+describe("the probe of a library's sums", () => {
+  it("finds the ring of each dtype, and none where the library adds otherwise, on every rank", () => {
+    const rings = { f32: [2, 0, 1, 3], f16: [0, 1, 2, 3] } as const;
+    const library: Library = (dtype, owner) =>
+      dtype === "bf16" ? [0, 1, 2, 3] : orderOf(planOf(rings[dtype], dtype), owner);
+    for (const found of probed(4, library))
+      expect(found).toEqual({ f32: [0, 1, 3, 2], bf16: undefined, f16: [0, 1, 2, 3] });
+  });
+
+  it("finds any ring of five ranks, and none if the sums of a single rank, or some of them, have another order", () => {
+    const order = fc.shuffledSubarray([0, 1, 2, 3, 4], { minLength: 5 });
+    /** The elements that have another order, on one rank: all, none, and those of one channel of sixteen. */
+    const isOther: Readonly<Record<WideDType, (element: number) => boolean>> = {
+      f32: () => true,
+      bf16: () => false,
+      f16: (element) => element % 960 >= 900,
+    };
+    fc.assert(
+      fc.property(order, fc.nat(4), (ring, odd) => {
+        const all = probed(5, (dtype, owner, element) => {
+          const [a, b, c, ...rest] = orderOf(planOf(ring, dtype), owner) as [number, number, number];
+          return owner === odd && isOther[dtype](element) ? [a, c, b, ...rest] : [a, b, c, ...rest];
+        });
+        for (const found of all)
+          expect(found).toEqual({ f32: undefined, bf16: fromZero(ring), f16: undefined });
+      }),
+      { numRuns: 1 },
+    );
+  });
+
+  it("is not needed for up to three ranks", () => {
+    for (const size of [1, 2, 3]) expect(probed(size, () => [])).toEqual(Array(size).fill({}));
+  });
+});
+
+it("a plan is along a known ring from whichever rank it begins, and along no other", () => {
+  const order = (size: number) => fc.shuffledSubarray([...Array(size).keys()], { minLength: size });
+  const drawn = fc
+    .integer({ min: 1, max: 7 })
+    .chain((size) => fc.tuple(order(size), order(size), fc.nat(), fc.constantFrom("f32", "bf16", "f16")));
+  fc.assert(
+    fc.property(drawn, ([ring, other, turn, sum]) => {
+      const at = turn % ring.length;
+      const turned = [...ring.slice(at), ...ring.slice(0, at)];
+      const rings = { [sum]: fromZero(ring) };
+      expect(isRingOf(rings, planOf(turned, sum))).toBe(true);
+      const isSame = ring.length <= 3 || String(fromZero(other)) === String(fromZero(ring));
+      expect(isRingOf(rings, planOf(other, sum))).toBe(isSame);
+      expect(isRingOf({}, planOf(ring, sum))).toBe(ring.length <= 3);
+    }),
+  );
+});

@@ -1,0 +1,109 @@
+/** The tensors that a dialect's row lists are the ones that are recognized, and the ones in the library's recorded files. */
+import { describe, expect, it } from "vitest";
+import { blockBytes, blockType } from "../../../../src/checkpoints/gguf/types.js";
+import { recognize } from "../../../../src/checkpoints/recognize/recognize.js";
+import { quantizerOf } from "../../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectTensor } from "../../../../src/dialects/table.js";
+import { isLineWide, isTensorWide, tileSize } from "../../../../src/formats/block.js";
+import { FILE_DTYPES, type FileDType, fileBytes } from "../../../../src/io/dtypes.js";
+import { MemorySource } from "../../../../src/io/source.js";
+import { recordedPackages } from "../../witness/dialects/recorded.js";
+
+const [N, K] = [256, 384];
+const GGUF = ["gguf-mxfp4", "gguf-nvfp4"] as const;
+const rows = DIALECT_NAMES.map((name) => [name, DIALECTS[name] as Dialect] as const).filter(
+  ([name, { tensors }]) => tensors.length > 0 && !GGUF.some((each) => each === name),
+);
+/** Dialects without a checkpoint convention: torchao does not store 6-bit codes in files. */
+const UNREAD = /^torchao-mxfp6-/;
+/** Dialects whose recorded function returns other shapes than their files have, or needs rows of whole blocks. */
+const OTHERWISE = /^(fbgemm-|modelopt-mxfp8$)/;
+
+/** The size that a string such as `3K/4` or `ceil(N/128)` stands for. */
+function sizeOf(text: string): number {
+  const [, product = "", divisor = "1"] = /^(?:ceil\()?([^/)]*)(?:\/(\d+)\)?)?/.exec(text.trim()) ?? [];
+  const [above = product, more = ""] = product.split("*");
+  const factor = (each: string): number => {
+    const [, count = "", letter = ""] = /^(\d*)([NK]?)$/.exec(each) ?? [];
+    return Number(count || "1") * (letter === "N" ? N : letter === "K" ? K : 1);
+  };
+  return Math.ceil((factor(above) * factor(more)) / Number(divisor));
+}
+
+/** The shapes in a row: `[N, K], MXFP4 [N, K/2]` has two, the second for another format. */
+const shapesOf = (shape: string): number[][] =>
+  [...shape.matchAll(/\[(.*?)\]/g)].map(([, inner = ""]) =>
+    inner === "" ? [] : inner.split(",").map(sizeOf),
+  );
+
+/** The dtypes in a row for a format. */
+function dtypesOf({ dtype }: DialectTensor, format: string): readonly FileDType[] {
+  if (dtype === "the model's") return ["BF16", "F32"];
+  if (dtype === "by format") return format === "e2m1" ? ["U8"] : ["F8_E4M3"];
+  return dtype.split(", or ").filter((each): each is FileDType => each in FILE_DTYPES);
+}
+
+describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (name, { tensors }) => {
+  it("are recognized as a weight with its codes, blocks and scales", () => {
+    const { spec } = quantizerOf({ dialect: name });
+    const [codes, scale] = tensors as [DialectTensor, DialectTensor];
+    const shapes = tensors.filter(({ role }) => role === "shape");
+    const conventions = dtypesOf(scale, spec.format).flatMap((scaleDType) => {
+      const held = tensors.map((each) => {
+        const ofFormats = shapesOf(each.shape);
+        const shape = (spec.format === "e2m1" ? ofFormats.at(-1) : ofFormats[0]) ?? [];
+        const [firstDType = "U8"] = dtypesOf(each, spec.format);
+        const dtype = each === scale ? scaleDType : firstDType;
+        return { name: `layer.${each.name}`, dtype, shape, bytes: new Uint8Array(fileBytes(dtype, shape)) };
+      });
+      const shard = new MemorySource("drawn", held);
+      const all = new Map(held.map((each) => [each.name, { shard, entry: shard.entry(each.name) }]));
+      const facts = new Map(shapes.map((each) => [`layer.${each.name}`, [N, K]]));
+      const { weights, findings, plain } = recognize(
+        { shards: [shard], tensors: all, metadata: {} },
+        undefined,
+        { facts },
+      );
+      expect([...findings, ...plain].length === 0 || scale.dtype.includes(" or ")).toBe(true);
+      return weights;
+    });
+    expect(conventions.length).toBeGreaterThan(0);
+    const { tile } = spec;
+    const block = isTensorWide(tile) ? [N, K] : isLineWide(tile) ? [1, K] : [...tileSize(tile)];
+    for (const weight of conventions) {
+      expect([weight.shape.slice(-2), weight.type]).toEqual([[N, K], spec.format]);
+      expect([...weight.geometry.block]).toEqual(block);
+      const parts = [weight.codes, weight.scale, ...(weight.global ? [weight.global] : [])];
+      expect(parts.map(({ entry }) => entry.name)).toEqual(
+        tensors.filter(({ role }) => role !== "shape").map((each) => `layer.${each.name}`),
+      );
+    }
+    expect(codes.role).toBe("codes");
+  });
+});
+
+it.each(rows.filter(([name]) => !OTHERWISE.test(name)))(
+  "the scales of %s have the shapes of its record",
+  (name, { tensors }) => {
+    const recorded = recordedPackages().flatMap(({ dialects }) => dialects);
+    const of = recorded.find(
+      ({ dialect }) => dialect === name || dialect === name.replace(/(mxfp6)/, "$1-e2m3"),
+    );
+    const layout = of?.facts.layout?.replaceAll(/\b(rows|M)\b/g, "N");
+    const scales = tensors.filter(({ role }) => role === "multiplier" || role === "divisor");
+    expect(scales.length).toBeGreaterThan(0);
+    for (const { shape } of scales) expect(layout).toContain(shape.replace(/;.*$/, ""));
+  },
+);
+
+it.each(GGUF)("the row of %s tells the bytes of its blocks", (name) => {
+  const type = blockType(name === "gguf-mxfp4" ? "F8_E8M0" : "F8_E4M3");
+  if (!type) throw new Error("GGUF has the type");
+  const [codes, scale] = DIALECTS[name].tensors;
+  const size = blockBytes(type);
+  const { scales } = type;
+  const { spec } = quantizerOf({ dialect: name });
+  expect(codes.shape).toBe(`[N, K/2]; bytes ${scales} to ${size - 1} of each block of ${size}`);
+  const bytes = scales === 1 ? "byte 0" : `bytes 0 to ${scales - 1}`;
+  expect(scale.shape).toBe(`[N, K/${tileSize(spec.tile)[1]}]; ${bytes} of each block of ${size}`);
+});

@@ -1,0 +1,162 @@
+/**
+ * Explanations under dialects: values agree with each dialect's dequantization, and a difference between two dialects is reported
+ * exactly where they differ.
+ */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { dequantizeAs } from "../../../../src/dialects/dequantize.js";
+import { quantizerOf } from "../../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "../../../../src/dialects/table.js";
+import { ArgumentError } from "../../../../src/errors.js";
+import { type DifferingStage, explainDifference } from "../../../../src/explain/explain-difference.js";
+import { explainQuantize } from "../../../../src/explain/explain-quantize.js";
+import type { QuantizeExplanation } from "../../../../src/explain/quantize.js";
+import { blockFormat } from "../../../../src/formats/block.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { words } from "../../../arbitraries/random.js";
+import { fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
+import { draws } from "../../harness/draws.js";
+import { useBackend } from "../../harness/suite.js";
+
+const backend = useBackend({ threads: 1 });
+const SIZE = [32, 128] as const;
+const COUNT = SIZE[0] * SIZE[1];
+
+/** Every dialect with each of its quantizers, formats and tiles. */
+const FORMS = DIALECT_NAMES.flatMap((dialect) =>
+  (DIALECTS[dialect] as Dialect).forms.flatMap(({ quantizer, formats, tiles }) => {
+    const { elements, tiles: all } = blockFormat(quantizer);
+    return (tiles ?? all).flatMap((tile) =>
+      (formats ?? elements).map((format) => ({ dialect, quantizer, format, tile })),
+    );
+  }),
+);
+type Form = (typeof FORMS)[number];
+
+/** Bit patterns of any kind: many near 1, zeros, subnormals, infinities and NaN. */
+function anything(seed: number, dtype: "f32" | "bf16" | "f16"): PlainTensor<"f32" | "bf16" | "f16"> {
+  const drawn = words(seed, COUNT).map((word) => {
+    const exponent = 120 + (word % 10);
+    return word % 7 === 0
+      ? word
+      : (((word >>> 9) % 2 ** 23) + exponent * 2 ** 23 + (word & 256) * 2 ** 23) >>> 0;
+  });
+  const codes = dtype === "f32" ? drawn : drawn.map((word) => (word % 5 === 0 ? 0x8000 : word >>> 16));
+  return fromCodes(dtype, SIZE, codes);
+}
+
+/** A form's quantization of a tensor, and its explanations of elements. */
+function madeBy({ dialect, quantizer, format, tile }: Form, x: PlainTensor<"f32" | "bf16" | "f16">) {
+  using _scope = new Scope();
+  const quantized = quantizerOf({ dialect, quantizer, format, tile }).quantize(upload(backend(), x));
+  const values = dequantizeAs(quantized, { dialect, dtype: "f32" }).dataSync() as Float32Array;
+  const { spec } = quantized;
+  const rule = (DIALECTS[dialect] as Dialect).values;
+  const data = upload(backend(), x).dataSync() as Float32Array;
+  const plain = { data: data.slice(), dtype: x.dtype, shape: SIZE } as const;
+  return {
+    values,
+    explain: (at: number) =>
+      explainQuantize(plain, { spec, values: rule, at: [Math.floor(at / SIZE[1]), at % SIZE[1]] }),
+  };
+}
+
+const drawn = fc.record({
+  seed: fc.nat(),
+  dtype: fc.constantFrom("f32", "bf16", "f16"),
+  picks: fc.array(fc.nat(COUNT - 1), { minLength: 8, maxLength: 8 }),
+} as const);
+
+describe("an explanation under a dialect", () => {
+  it.each(FORMS)("has the values of $dialect, $quantizer, $format, $tile", (form) => {
+    fc.assert(
+      fc.property(drawn, ({ seed, dtype, picks }) => {
+        const { values, explain } = madeBy(form, anything(seed, dtype));
+        for (const at of picks) expect(explain(at).dequantized.value).toBe(values[at]);
+      }),
+      { numRuns: 3 },
+    );
+  });
+});
+
+it("gguf-mxfp4 explains zeros under the byte 255, to which the scale of a small amax wraps around", () => {
+  const form = FORMS.find(({ dialect }) => dialect === "gguf-mxfp4") as Form;
+  const least = words(0, COUNT).fill(0x00800000);
+  const { values, explain } = madeBy(form, fromCodes("f32", SIZE, least));
+  const { scale, code, dequantized } = explain(3);
+  expect([scale.code, code, dequantized.value, values[3]]).toEqual([255, 0, 0, 0]);
+});
+
+const ORDER: readonly DifferingStage[] = ["format", "block", "scale", "scaled", "code", "value"];
+
+/** The stored scale; scales of two types are equal if their values are. */
+const storedScale = ({ scale }: QuantizeExplanation, other: QuantizeExplanation): number =>
+  scale.dtype === other.scale.dtype ? scale.code : scale.value;
+
+describe("a difference between two dialects", () => {
+  it("is explained exactly where codes, scales or values differ, and the same whichever comes first", () => {
+    const forms = fc.constantFrom(...FORMS);
+    const seen = new Set<DifferingStage | undefined>();
+    fc.assert(
+      fc.property(drawn, forms, forms, fc.boolean(), ({ seed, dtype, picks }, first, other, isAkin) => {
+        // two forms of one quantizer differ at late stages, so such pairs are drawn more often
+        const akin = FORMS.filter(
+          (form) => form.quantizer === first.quantizer && form.format === first.format,
+        );
+        const second = isAkin ? (akin[seed % akin.length] as Form) : other;
+        const x = anything(seed, dtype);
+        const [left, right] = [madeBy(first, x), madeBy(second, x)];
+        for (const at of picks) {
+          const [a, b] = [left.explain(at), right.explain(at)];
+          const { stage, words: sentences } = explainDifference(a, b);
+          seen.add(stage);
+          expect(explainDifference(b, a).stage).toBe(stage);
+          expect(sentences.length > 0).toBe(stage !== undefined);
+          const isSame =
+            a.spec.format === b.spec.format &&
+            a.code === b.code &&
+            Object.is(storedScale(a, b), storedScale(b, a)) &&
+            Object.is(left.values[at], right.values[at]);
+          if (stage === undefined) expect(isSame).toBe(true);
+          if (!isSame) expect(stage).toBeDefined();
+          if (stage === undefined) continue;
+          // nothing that comes before the first stage differs
+          const before = ORDER.slice(0, ORDER.indexOf(stage));
+          if (before.includes("format")) expect(a.spec.format).toBe(b.spec.format);
+          if (before.includes("block")) expect({ ...a.block, amax: 0 }).toEqual({ ...b.block, amax: 0 });
+          if (before.includes("scale")) expect(a.scale.value).toBe(b.scale.value);
+          if (before.includes("scaled") && stage !== "scaled") expect(a.scaled.value).toBe(b.scaled.value);
+          if (stage === "value") expect([a.code, storedScale(a, b)]).toEqual([b.code, storedScale(b, a)]);
+        }
+      }),
+      { numRuns: draws(120) },
+    );
+    expect([...seen].toSorted()).toEqual(
+      expect.arrayContaining(["block", "format", "scale", "scaled", undefined]),
+    );
+  });
+
+  it("is said in words: the scale by its rule, and what saturates", () => {
+    const x = fromCodes("f32", SIZE, new Uint32Array(new Float32Array(COUNT).fill(500).buffer));
+    const form = (dialect: DialectName) => FORMS.find((each) => each.dialect === dialect) as Form;
+    const [a, b] = [
+      madeBy(FORMS.find(({ quantizer }) => quantizer === "mxfp8") as Form, x).explain(0),
+      madeBy(form("torchao-mxfp8-floor"), x).explain(0),
+    ];
+    expect(explainDifference(a, b)).toEqual({
+      stage: "scale",
+      words: [
+        "The scale of A, 2 times that of B: amax 500 gives 2 (the least power of two from amax * fl(1 / max)); in B amax 500 gives 1 (2^(floor(log2 amax) - emax)).",
+        "In B it is beyond the largest value, 448, and saturates.",
+      ],
+    });
+  });
+
+  it("refuses explanations of two elements, and what is no explanation", () => {
+    const { explain } = madeBy(FORMS[0] as Form, anything(1, "f32"));
+    expect(() => explainDifference(explain(0), explain(1))).toThrow(ArgumentError);
+    expect(() => explainDifference(explain(0), explain(1))).toThrow(/explain the same element/);
+    for (const wrong of [undefined, null, 1, {}, { dequantized: 1 }])
+      expect(() => explainDifference(explain(0), wrong as never)).toThrow(/b is no explanation/);
+  });
+});

@@ -1,0 +1,236 @@
+/**
+ * Each number in the explanation of a quantization is the value of its formula, and the last ones equal the operation's code,
+ * scale and value: for every quantizer and dialect, with amaxes at the thresholds of scales.
+ */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { dequantizeAs } from "../../../../src/dialects/dequantize.js";
+import { quantizerOf } from "../../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../../src/dialects/table.js";
+import type { ScaleCandidate } from "../../../../src/explain/four-over-six.js";
+import { QuantizeExplainer, type QuantizeExplanation } from "../../../../src/explain/quantize.js";
+import type { ExplainedStep } from "../../../../src/explain/steps.js";
+import { blockFormat } from "../../../../src/formats/block.js";
+import { SCALAR_FORMATS } from "../../../../src/formats/scalar.js";
+import { copyGeometry } from "../../../../src/tensor/geometry.js";
+import { codePlace, linePlace, scaleIndex } from "../../../../src/tensor/places.js";
+import { DIRECTIONS } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { asMatrix, type WideDType } from "../../../../src/tensor/shape.js";
+import { words } from "../../../arbitraries/random.js";
+import { QUANTIZERS } from "../../../arbitraries/specs.js";
+import { type QuantizeCase, quantizeCase, runQuantizer } from "../../../operations/quantize/quantize.js";
+import { FLT_MAX, fromBits } from "../../../oracle/core/rational.js";
+import { decode, encode, maxCode } from "../../../oracle/core/scalar.js";
+import { download, fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
+import { bitsOf } from "../../../values/values.js";
+import { draws } from "../../harness/draws.js";
+import { useBackend } from "../../harness/suite.js";
+import { computed, typed } from "../formulas.js";
+
+const backend = useBackend();
+
+/** Amaxes at thresholds: limits of f32, powers of two, the largest codes of formats, and the neighbours of these. */
+const EDGES = [
+  ...[0, 1, 3, 0x00400000, 0x007fffff, 0x00800000, 0x00800001, 0x01000000, 0x7e800000, 0x7f000000],
+  ...[0x7f7fffff, 0x7f800000, 0x7fc00000, 0x38d1b717, 0x38d1b718, 0x2b8cbccc, 0x2b8cbccd],
+  ...[1, 1.25, 1.5, 1.75, 6, 7, 7.5, 28, 120, 127, 127.5, 128, 240, 256, 448, 464, 480, 2688, 57344, 61440]
+    .map((value) => bitsOf(value))
+    .flatMap((bits) => [bits - 1, bits, bits + 1]),
+] as const;
+
+/**
+ * Values whose runs of 16 contain a threshold, sometimes scaled by a power of two, as the largest magnitude, and fractions of it.
+ */
+function edged(dtype: WideDType, shape: readonly number[], seed: number): PlainTensor<WideDType> {
+  const count = shape.reduce((a, b) => a * b, 1);
+  const draws = words(seed, count + Math.ceil(count / 16));
+  const isMixed = seed % 2 === 0;
+  const codes = Array.from({ length: count }, (_, i) => {
+    const run = Math.floor(i / 16);
+    const [ofElement, ofRun] = [draws[i] as number, draws[count + (isMixed ? run : 0)] as number];
+    const edge = EDGES[ofRun % EDGES.length] as number;
+    const power = (ofRun >>> 8) % 3 === 0 ? 2 ** (((ofRun >>> 12) % 40) - 20) : 1;
+    const largest = Math.fround(fromBits(edge) * power);
+    const isLargest = i % 16 === (ofRun >>> 20) % 16;
+    const fraction = ofElement % 5 === 0 ? (ofElement >>> 8) / 2 ** 24 : ((ofElement >>> 8) % 33) / 32;
+    const value = Math.fround(isLargest ? largest : largest * fraction);
+    return bitsOf(ofElement % 2 === 0 ? value : -value);
+  });
+  if (dtype === "f32") return fromCodes("f32", shape, codes);
+  return fromCodes(
+    dtype,
+    shape,
+    codes.map((bits) => encode(bits, SCALAR_FORMATS[dtype], "tiesToEven", "nonfinite", 0)),
+  );
+}
+
+/** Formulas in words that do not compute a number from numbers of the explanation. */
+const UNSHOWN = /^sum of errors with raw = /;
+
+/** Computes each step, and returns the names with their values. */
+function follow(steps: readonly ExplainedStep[], start: ReadonlyMap<string, number>): Map<string, number> {
+  const names = new Map(start);
+  for (const { name, formula, value } of steps) {
+    if (!UNSHOWN.test(formula)) {
+      const expected = computed(formula, names);
+      if (!Object.is(expected, value) && !(expected === 0 && value === 0))
+        expect(`${name} = ${formula} = ${value}`).toBe(`${name} = ${formula} = ${expected}`);
+    }
+    names.set(name, value);
+  }
+  return names;
+}
+
+/** Fails unless each number of an explanation follows from earlier ones. */
+function requireConsistent(explained: QuantizeExplanation, callerScale: number): void {
+  const { spec, dtype, block, tensorAmax, tensorScale, scale, scaled, rounding, code, dequantized, error } =
+    explained;
+  const layout = SCALAR_FORMATS[spec.format];
+  const max = decode(maxCode(layout), layout);
+  const minimum = layout.specials === "integer" ? max + decode(1, layout) : max;
+  const start = new Map<string, number>([
+    ...([
+      ["FLT_MAX", FLT_MAX],
+      ["max", max],
+      ["half", (max + minimum) / 2],
+      ["given", callerScale],
+      ["epsilon", Math.fround(spec.amaxEpsilon)],
+      ["limit", typed(Math.fround(spec.amaxLimit), dtype)],
+      [
+        "largest",
+        spec.tile === "tensor" || dtype === "f32" ? FLT_MAX : dtype === "bf16" ? fromBits(0x7f7f0000) : 65504,
+      ],
+      ["amax", block?.amax.value ?? 0],
+      ["G", tensorAmax?.value ?? 0],
+      ["t", tensorScale?.value ?? 1],
+    ] as const),
+  ]);
+  if (tensorScale) expect(follow(tensorScale.steps, start).get("t")).toBe(tensorScale.value);
+  const ofScale = follow(scale.steps, start);
+  const stored =
+    scale.dtype === "f32" ? fromBits(scale.code) : decode(scale.code, SCALAR_FORMATS[scale.dtype]);
+  expect(scale.value).toBe(stored);
+  for (const name of ["s", "SF"]) if (ofScale.has(name)) expect(ofScale.get(name)).toBe(scale.value);
+  const value = explained.transform?.value ?? explained.input;
+  const ofElement = new Map([["d", scale.value], ...ofScale, ["s", scale.value], ["x", value]] as const);
+  const last = follow(scaled.steps, ofElement);
+  expect(scaled.steps.length > 0 ? last.get("y") : value).toBe(scaled.value);
+  expect(rounding.value).toBe(scaled.value);
+  expect(rounding.code).toBe(code);
+  expect(rounding.result).toBe(decode(code, layout));
+  if (scale.candidates) {
+    const [six, four] = scale.candidates as readonly [ScaleCandidate, ScaleCandidate];
+    const chosen = four.error < six.error ? four : six;
+    expect([six.maps, four.maps]).toEqual([6, 4]);
+    expect({ code: scale.code, value: scale.value, m: ofScale.get("m") }).toEqual({
+      code: chosen.code,
+      value: chosen.scale,
+      m: chosen.multiplier,
+    });
+  }
+  const names = new Map([...start, ["q", rounding.result], ["s", scale.value], ["SF", scale.value]] as const);
+  names.set("f", scale.value);
+  expect(follow(dequantized.steps, names).get("value")).toBe(dequantized.value);
+  const isSame = dequantized.value === value;
+  expect(error.absolute).toBe(isSame ? 0 : dequantized.value - value);
+  expect(error.relative).toBe(isSame ? 0 : Math.abs(dequantized.value - value) / Math.abs(value));
+}
+
+/** Fails unless the amax of a block is the largest magnitude in it, at its first position in row-major order. */
+function requireAmax(
+  { block, transform }: QuantizeExplanation,
+  x: PlainTensor<WideDType>,
+  values: readonly number[],
+): void {
+  if (!block || transform) return;
+  const [rows, columns] = asMatrix(x.shape);
+  let [largest, at]: [number, readonly [number, number] | undefined] = [0, undefined];
+  for (let row = block.top; row < Math.min(block.bottom, rows); row++)
+    for (let column = block.left; column < block.right; column++) {
+      const magnitude = Math.abs(values[row * columns + column] as number);
+      if (magnitude > largest) [largest, at] = [magnitude, [row, column]];
+    }
+  expect([block.amax.value, block.amax.at]).toEqual([largest, at]);
+}
+
+const valuesOf = (x: PlainTensor<WideDType>): number[] =>
+  Array.from(x.codes, (code) => (x.dtype === "f32" ? fromBits(code) : decode(code, SCALAR_FORMATS[x.dtype])));
+
+const picks = fc.array(fc.nat(1 << 20), { minLength: 4, maxLength: 4 });
+
+function compareCase(drawn: QuantizeCase, seed: number, elements: readonly number[]): void {
+  using _scope = new Scope();
+  const { spec, random, scaleLayout } = drawn;
+  const x = edged(drawn.x.dtype, drawn.x.shape, seed);
+  const [rows, columns] = asMatrix(x.shape);
+  if (rows * columns === 0) return;
+  const answer = runQuantizer(backend(), drawn, (quantizer) => quantizer.quantize(upload(backend(), x)));
+  const values = valuesOf(x);
+  for (const direction of DIRECTIONS.filter((each) => drawn.usage[each])) {
+    const data = answer[`${direction}.data`] as PlainTensor;
+    const scales = answer[`${direction}.scaleInv`] as PlainTensor;
+    const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
+    const bits = direction === "rowwise" ? drawn.randomBits : drawn.randomBitsColumnwise;
+    const scale = Math.fround(drawn.scale);
+    const context = { direction, random, randomBits: bits?.data as Uint32Array | undefined, scale };
+    const explainer = new QuantizeExplainer(x, spec, context);
+    for (const pick of elements) {
+      const [row, column] = [Math.floor(pick / columns) % rows, pick % columns];
+      const explained = explainer.explain(row, column);
+      const [r, c] = codePlace(geometry, row, column);
+      expect(explained.code).toBe(data.codes[r * (data.shape[1] as number) + c]);
+      const code = scales.codes[scaleIndex(spec, geometry, linePlace(geometry, row, column))] as number;
+      if (explained.scale.dtype === "f32" && Number.isNaN(explained.scale.value))
+        expect(fromBits(code)).toBeNaN();
+      else expect(explained.scale.code).toBe(code);
+      requireConsistent(explained, scale);
+      requireAmax(explained, x, values);
+    }
+  }
+}
+
+describe("an explanation shows formulas with their values, and what the operation makes of edges", () => {
+  it.each(QUANTIZERS)("%s", (name) => {
+    fc.assert(
+      fc.property(quantizeCase([name]), fc.nat(), picks, (drawn, seed, elements) =>
+        compareCase({ ...drawn, noop: undefined }, seed, elements),
+      ),
+      { numRuns: draws(40) },
+    );
+  });
+});
+
+/** Every dialect with each of its quantizers, formats and tiles. */
+const FORMS = DIALECT_NAMES.flatMap((dialect) =>
+  (DIALECTS[dialect] as Dialect).forms.flatMap(({ quantizer, formats, tiles }) => {
+    const { elements, tiles: all } = blockFormat(quantizer);
+    return (tiles ?? all).flatMap((tile) =>
+      (formats ?? elements).map((format) => ({ dialect, quantizer, format, tile })),
+    );
+  }),
+);
+
+describe("an explanation under a dialect shows formulas with their values, and the dialect's values of edges", () => {
+  it.each(FORMS)("$dialect, $quantizer, $format, $tile", ({ dialect, ...form }) => {
+    const dtypes = fc.constantFrom("f32", "bf16", "f16");
+    fc.assert(
+      fc.property(fc.nat(), dtypes, picks, (seed, dtype, elements) => {
+        using _scope = new Scope();
+        const x = edged(dtype, [32, 128], seed);
+        const quantized = quantizerOf({ dialect, ...form }).quantize(upload(backend(), x));
+        const values = download(dequantizeAs(quantized, { dialect, dtype: "f32" })).codes;
+        const rule = (DIALECTS[dialect] as Dialect).values;
+        const explainer = new QuantizeExplainer(x, quantized.spec, { direction: "rowwise", values: rule });
+        for (const pick of elements) {
+          const explained = explainer.explain(Math.floor(pick / 128) % 32, pick % 128);
+          const value = fromBits(values[pick % 4096] as number);
+          expect(explained.dequantized.value).toBe(value);
+          requireConsistent(explained, 1);
+          requireAmax(explained, x, valuesOf(x));
+        }
+      }),
+      { numRuns: draws(4) },
+    );
+  });
+});

@@ -1,0 +1,811 @@
+/**
+ * Checkpoints of several ranks are restored with the same bits on other numbers of ranks and other meshes, or refused with the
+ * reason.
+ */
+
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast.js";
+import type { ProcessGroup } from "../../../src/collectives/group.js";
+import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
+import { ArgumentError, FileError } from "../../../src/errors.js";
+import { mseLoss } from "../../../src/functional/loss.js";
+import { loadShardedCheckpoint, saveShardedCheckpoint } from "../../../src/io/index.js";
+import { watchTemporaries } from "../../../src/io/replace/temporaries.js";
+import { Embedding } from "../../../src/modules/embedding.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { Module } from "../../../src/modules/module.js";
+import { Parameter, wideTensor } from "../../../src/modules/parameter.js";
+import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { Sequential } from "../../../src/modules/sequential.js";
+import { tensor } from "../../../src/ops/create.js";
+import { AdamW } from "../../../src/optimizers/adamw.js";
+import type { Optimizer } from "../../../src/optimizers/optimizer.js";
+import { SGD } from "../../../src/optimizers/sgd.js";
+import { DataParallel } from "../../../src/parallel/data/data-parallel.js";
+import { fullyShard } from "../../../src/parallel/fsdp/fully-shard.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import { normal, randomWords } from "../../../src/random.js";
+import { membersOf } from "../../../src/tape/value.js";
+import { memoryOf } from "../../../src/tensor/memory.js";
+import { partAlong, shapeOfPart, type TensorPart, wholePart } from "../../../src/tensor/part.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { elementCount, type Shape } from "../../../src/tensor/shape.js";
+import { draws } from "../harness/draws.js";
+import { useBackends } from "../harness/ranks/backends.js";
+import { RECIPES_UNDER_TEST, type RecipeName } from "../harness/training/run.js";
+import { useFolder } from "./folder.js";
+
+const MOST = 8;
+const backends = useBackends(MOST);
+const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
+
+let folder = "";
+useFolder((made) => {
+  folder = made;
+});
+
+/** A model that has one parameter for each of the given parts. */
+class Parts extends Module {
+  constructor(
+    group: ProcessGroup,
+    parts: readonly TensorPart[],
+    values: (i: number, part: TensorPart) => Float32Array,
+  ) {
+    super(group.backend, { dtype: "f32", random: new RandomState(9n) });
+    for (const [i, part] of parts.entries()) {
+      const own = wideTensor(group.backend, values(i, part), shapeOfPart(part), i % 2 === 0 ? "f32" : "bf16");
+      const parameter = this.addParameter(`p${i}`, new Parameter(own));
+      parameter.part = part;
+    }
+  }
+}
+
+/** The index in the whole tensor of each element of a part. */
+function numbersOf(part: TensorPart): number[] {
+  const along = part.ranges.map((ranges) =>
+    ranges.flatMap(([begin, end]) => Array.from({ length: end - begin }, (_, i) => begin + i)),
+  );
+  return along.reduce<number[]>(
+    (before, indices, i) =>
+      before.flatMap((at) => indices.map((index) => at * (part.shape[i] as number) + index)),
+    [0],
+  );
+}
+
+/** A way to divide a tensor among ranks: every rank has all of it, or each has pieces along one dimension or along two. */
+type Way = {
+  readonly ranks: number;
+  readonly by: readonly { readonly dimension: number; readonly count: number; readonly pieces: number }[];
+};
+
+/** Divides a size into ranges for `count` ranks, `pieces` times. Ranges are uneven and may be empty. */
+function cut(size: number, count: number, pieces: number, rank: number): (readonly [number, number])[] {
+  return Array.from({ length: pieces }, (_, piece) => {
+    const [begin, end] = [Math.floor((piece * size) / pieces), Math.floor(((piece + 1) * size) / pieces)];
+    const each = Math.ceil((end - begin) / count);
+    return [Math.min(end, begin + rank * each), Math.min(end, begin + (rank + 1) * each)] as const;
+  });
+}
+
+function partOf(shape: Shape, { by }: Way, rank: number): TensorPart {
+  let [part, rest] = [wholePart(shape), rank];
+  for (const { dimension, count, pieces } of by) {
+    if (dimension < shape.length) {
+      const cuts = cut(shape[dimension] as number, count, pieces, rest % count);
+      part = { shape, ranges: part.ranges.map((all, i) => (i === dimension ? cuts : all)) };
+    }
+    rest = Math.floor(rest / count);
+  }
+  return part;
+}
+
+const ways: fc.Arbitrary<Way> = fc
+  .record({
+    extra: fc.constantFrom(1, 1, 2),
+    by: fc.uniqueArray(
+      fc.record({
+        dimension: fc.nat(2),
+        count: fc.integer({ min: 1, max: 3 }),
+        pieces: fc.integer({ min: 1, max: 2 }),
+      }),
+      { maxLength: 2, selector: ({ dimension }) => dimension },
+    ),
+  })
+  .map(
+    ({ extra, by }): Way => ({
+      ranks: by.reduce((product, { count }) => product * count, Number(extra)),
+      by,
+    }),
+  )
+  .filter(({ ranks }) => ranks <= MOST);
+
+const shapes = fc.array(fc.array(fc.integer({ min: 1, max: 7 }), { minLength: 1, maxLength: 3 }), {
+  minLength: 1,
+  maxLength: 3,
+});
+
+/** A layer whose rows `fullyShard` divides among the ranks of `mesh.dp`, and those of `mesh.tp` before that. */
+function shardedLayer(world: ProcessGroup, tp: number, rows: number, seed: bigint) {
+  const { tp: group, dp } = world.split({ tp, dp: world.size / tp });
+  const random = new RandomState(seed);
+  const module = new Linear(world.backend, 4, rows, { group, parallelMode: "column", random });
+  const sharded = fullyShard(module, dp as ProcessGroup);
+  const optimizer = new AdamW(module, { learningRate: 0.1 });
+  /** The parameters and their masters as the ranks have them together. */
+  const whole = async (): Promise<string[]> => {
+    using _ = new Scope();
+    const masters = new Map([...optimizer.slots].map(([name, { master }]) => [name, master]));
+    const texts: string[] = [];
+    for (const [name, parameter] of module.namedParameters())
+      for (const own of [parameter.tensor, masters.get(name)])
+        if (own) {
+          const rowsOfRank = sharded.gather(parameter, own);
+          texts.push(String(await (group as ProcessGroup).allGather(rowsOfRank).data()));
+        }
+    return texts;
+  };
+  return { state: { module, optimizer, group: world, random }, whole };
+}
+
+describe("a layer that fullyShard divides", () => {
+  it("is loaded on any number of ranks, also within tensor parallelism, with any rows", async () => {
+    const meshes = fc
+      .record({ tp: fc.constantFrom(1, 2), dp: fc.integer({ min: 1, max: 4 }) })
+      .map(({ tp, dp }) => ({ tp, ranks: tp * dp }));
+    await fc.assert(
+      fc.asyncProperty(fc.integer({ min: 1, max: 9 }), meshes, meshes, async (half, before, after) => {
+        const make = ({ tp, ranks }: typeof before, seed: bigint) =>
+          groupsOf(ranks).map((world) => shardedLayer(world, tp, 2 * half, seed));
+        const saved = make(before, 1n);
+        await Promise.all(saved.map(({ state }) => saveShardedCheckpoint(folder, state)));
+        const wanted = await Promise.all(saved.map(({ whole }) => whole()));
+        const loaded = make(after, 2n);
+        await Promise.all(loaded.map(({ state }) => loadShardedCheckpoint(folder, state)));
+        const got = await Promise.all(loaded.map(({ whole }) => whole()));
+        for (const each of [...wanted, ...got]) expect(each).toEqual(wanted[0]);
+        for (const { state } of [...saved, ...loaded]) {
+          state.optimizer.dispose();
+          state.module.dispose();
+        }
+      }),
+      { numRuns: draws(25) },
+    );
+  }, 60_000);
+});
+
+describe("a tensor divided among ranks", () => {
+  it("is loaded on any number of ranks, however it was divided when saved and is divided now", async () => {
+    await fc.assert(
+      fc.asyncProperty(shapes, ways, ways, async (drawn, before, after) => {
+        const valuesOf = (i: number, part: TensorPart): Float32Array =>
+          Float32Array.from(numbersOf(part), (number) => number - 17 * i);
+        const make = (group: ProcessGroup, way: Way, values: typeof valuesOf): Parts =>
+          new Parts(
+            group,
+            drawn.map((shape) => partOf(shape, way, group.rank)),
+            values,
+          );
+        await Promise.all(
+          groupsOf(before.ranks).map(async (group) => {
+            using module = make(group, before, valuesOf);
+            await saveShardedCheckpoint(folder, { module, group });
+          }),
+        );
+        await Promise.all(
+          groupsOf(after.ranks).map(async (group) => {
+            using module = make(group, after, (_, part) => new Float32Array(elementCount(shapeOfPart(part))));
+            using wanted = make(group, after, valuesOf);
+            await loadShardedCheckpoint(folder, { module, group });
+            const [got, expected] = [module, wanted].map((each) =>
+              each.parameters().map(({ tensor }) => String(tensor.dataSync())),
+            );
+            expect(got).toEqual(expected);
+          }),
+        );
+      }),
+      { numRuns: draws(30) },
+    );
+  });
+
+  it("is written once if all ranks have it, and no rank writes more than another but the largest", async () => {
+    const sizes = fc.array(fc.constantFrom(8, 64, 512), { minLength: 8, maxLength: 32 });
+    const whole = (size: number) => Array.from({ length: 8 }, () => size);
+    await fc.assert(
+      fc.asyncProperty(sizes, async (elements) => {
+        await Promise.all(
+          groupsOf(4).map(async (group) => {
+            using module = new Parts(
+              group,
+              elements.map((each) => wholePart([each])),
+              (i) => new Float32Array(elements[i] as number),
+            );
+            await saveShardedCheckpoint(folder, { module, group });
+          }),
+        );
+        const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
+        const written = readdirSync(join(folder, generation as string)).map((name) => {
+          const bytes = readFileSync(join(folder, generation as string, name));
+          return bytes.length - 8 - Number(bytes.readBigUInt64LE());
+        });
+        expect(written).toHaveLength(4);
+        // parameters are f32 and bf16 in turns
+        const each = elements.map((size, i) => size * (i % 2 === 0 ? 4 : 2));
+        expect(written.reduce((a, b) => a + b)).toBe(each.reduce((a, b) => a + b));
+        expect(Math.max(...written) - Math.min(...written)).toBeLessThanOrEqual(Math.max(...each));
+      }),
+      { numRuns: draws(15), examples: [[whole(64)]] },
+    );
+  });
+
+  it("is refused if its parts overlap, leave elements out, or are not those of the parameter", async () => {
+    const bad: readonly (readonly [(rank: number) => TensorPart, RegExp])[] = [
+      [(rank) => partAlong([4], 0, [[rank, rank + 2]]), /overlap and are not the same/],
+      [(rank) => partAlong([5], 0, [[2 * rank, 2 * rank + 2]]), /have 4 elements; \[5\] has 5/],
+      [
+        (rank) => partAlong([rank + 4], 0, [[2 * rank, 2 * rank + 2]]),
+        /is F32 \[5\] as a whole on rank 1 and F32 \[4\]/,
+      ],
+    ];
+    for (const [part, words] of bad) {
+      const errors = await Promise.all(
+        groupsOf(2).map(async (group) => {
+          using module = new Parts(group, [part(group.rank)], () => new Float32Array(2));
+          return await saveShardedCheckpoint(folder, { module, group }).catch((error: unknown) => error);
+        }),
+      );
+      for (const error of errors) {
+        expect(error).toBeInstanceOf(ArgumentError);
+        expect((error as Error).message).toMatch(words);
+      }
+    }
+    const [one] = groupsOf(1) as [ProcessGroup];
+    using module = new Parts(one, [wholePart([2])], () => new Float32Array(2));
+    const parameter = module.parameters()[0] as Parameter;
+    for (const [part, words] of [
+      [wholePart([3]), /is \[3\] and its parameter \[2\]/],
+      [
+        partAlong([4], 0, [
+          [2, 3],
+          [1, 2],
+        ]),
+        /must be ascending/,
+      ],
+      [{ shape: [2], ranges: [] }, /give ranges for each dimension/],
+    ] as const) {
+      parameter.part = part;
+      await expect(saveShardedCheckpoint(folder, { module, group: one })).rejects.toThrow(words);
+    }
+    expect(readdirSync(folder)).toEqual([]);
+  });
+});
+
+const FEATURES = 32;
+const HIDDEN = 64;
+const ROWS = 32;
+const VOCABULARY = 12;
+
+/** A training run on a mesh: layers are divided along `tp`, and replicated along `dp`. */
+class Run {
+  readonly model: Sequential;
+  readonly optimizer: AdamW;
+  readonly random = new RandomState(3n);
+  readonly #tp: ProcessGroup | undefined;
+  readonly #dp: ProcessGroup;
+  readonly #parallel: DataParallel;
+
+  constructor(
+    readonly group: ProcessGroup,
+    tp: number,
+    readonly recipe: RecipeName,
+    readonly quantized = false,
+    readonly reduces = true,
+  ) {
+    const { backend } = group;
+    const mesh = group.split({ tp, dp: group.size / tp });
+    this.#tp = tp > 1 ? mesh.tp : undefined;
+    this.#dp = mesh.dp;
+    const shared = { dtype: "f32", random: this.random, ...(this.#tp ? { group: this.#tp } : {}) } as const;
+    const made = RECIPES_UNDER_TEST[recipe]?.();
+    this.model = quantizedModelInit(
+      { enabled: quantized, ...(made ? { recipe: made } : {}) },
+      () =>
+        new Sequential(
+          backend,
+          new Embedding(backend, VOCABULARY, FEATURES, shared),
+          new Linear(backend, FEATURES, HIDDEN, {
+            ...shared,
+            ...(this.#tp ? { parallelMode: "column", pieces: 2 } : {}),
+          }),
+          new Linear(backend, HIDDEN, FEATURES, { ...shared, ...(this.#tp ? { parallelMode: "row" } : {}) }),
+          new LayerNormMLP(backend, FEATURES, HIDDEN, { ...shared, activation: "swiglu" }),
+        ),
+    );
+    this.optimizer = new AdamW(this.model, { learningRate: 0.01 });
+    this.#parallel = new DataParallel(this.model, this.#dp, { reduction: "sum" });
+  }
+
+  /** Runs a step. Each replica has its own samples. */
+  step(number: number): void {
+    using _ = new Scope();
+    const offset = BigInt(number * this.#dp.size + this.#dp.rank);
+    const { backend } = this.group;
+    const target = wideTensor(
+      backend,
+      normal({ seed: 2n, offset }, ROWS * FEATURES, 1),
+      [ROWS, FEATURES],
+      "f32",
+    );
+    const words = randomWords({ seed: 1n, offset }, ROWS);
+    const ids = tensor(
+      backend,
+      Int32Array.from(words, (word) => word % VOCABULARY),
+      [ROWS],
+      "i32",
+    );
+    const recipe = RECIPES_UNDER_TEST[this.recipe]?.();
+    const group = this.reduces ? { amaxReductionGroup: this.#dp } : {};
+    const region = recipe ? { recipe, ...group } : { enabled: false };
+    autocast(region, () => mseLoss(this.model.forward(ids), target)).backward();
+    this.optimizer.step();
+    this.optimizer.zeroGrad();
+  }
+
+  async bits(): Promise<readonly string[]> {
+    const tensors = this.model.parameters().flatMap(({ value }) => membersOf(value));
+    const slots = [...this.optimizer.slots.values()].flatMap(({ master, buffers }) => [
+      master,
+      ...buffers.values(),
+    ]);
+    const texts: string[] = [];
+    for (const each of [...tensors, ...slots]) texts.push(String(await each.data()));
+    for (const [name, each] of this.model.namedQuantizations())
+      texts.push(`${name} ${JSON.stringify(each.snapshotSync())}`);
+    return [...texts, `${this.random.seed} ${this.random.offset}`];
+  }
+
+  get state() {
+    const { model: module, optimizer, random, group } = this;
+    return { module, optimizer, random, group };
+  }
+
+  dispose(): void {
+    this.#parallel.dispose();
+    this.optimizer.dispose();
+    this.model.dispose();
+  }
+}
+
+const settled = (runs: readonly Run[], body: (run: Run) => Promise<unknown>) =>
+  Promise.all(runs.map((run) => body(run).catch((error: unknown) => error)));
+const end = (runs: readonly Run[]): void => {
+  for (const run of runs) run.dispose();
+};
+const runs = (size: number, tp: number, recipe: RecipeName, ...rest: boolean[]): Run[] =>
+  groupsOf(size).map((group) => new Run(group, tp, recipe, ...rest));
+
+describe("a run of several ranks", () => {
+  it.each([
+    ["delayed", true],
+    ["mxfp8", true],
+    ["current", false],
+  ] as const)(
+    "resumes from its checkpoint with the bits of one that was not interrupted: %s, quantized: %s",
+    async (recipe, quantized) => {
+      const whole = runs(4, 2, recipe, quantized, false);
+      for (const run of whole) run.step(0);
+      const saved = await settled(whole, (run) =>
+        saveShardedCheckpoint(folder, { ...run.state, extra: { step: 1 } }),
+      );
+      expect(saved).toEqual([undefined, undefined, undefined, undefined]);
+      for (const run of whole) run.step(1);
+      const after = await Promise.all(whole.map((run) => run.bits()));
+      end(whole);
+      const second = runs(4, 2, recipe, quantized, false);
+      for (const run of second) run.step(7);
+      expect(await settled(second, (run) => loadShardedCheckpoint(folder, run.state))).toEqual(
+        Array.from({ length: 4 }, () => ({ step: 1 })),
+      );
+      for (const run of second) run.step(1);
+      expect(await Promise.all(second.map((run) => run.bits()))).toEqual(after);
+      end(second);
+    },
+  );
+
+  it.each([
+    [4, 2, 1, 1],
+    [1, 1, 4, 4],
+    [2, 2, 4, 2],
+    [4, 1, 2, 2],
+  ] as const)(
+    "of %i ranks, with layers divided among %i of them, resumes on %i ranks with layers divided among %i",
+    async (size, tp, otherSize, otherTp) => {
+      const first = runs(size, tp, "delayed");
+      for (const run of first) run.step(0);
+      await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+      const bits = await wholeBits(first);
+      end(first);
+      const second = runs(otherSize, otherTp, "delayed");
+      for (const run of second) run.step(5);
+      expect(await settled(second, (run) => loadShardedCheckpoint(folder, run.state))).toEqual(
+        second.map(() => undefined),
+      );
+      expect(await wholeBits(second)).toEqual(bits);
+      end(second);
+    },
+  );
+
+  it("is refused on another number of ranks if the bits would differ, and nothing has changed", async () => {
+    const first = runs(2, 1, "delayed", false, false);
+    for (const run of first) run.step(0);
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    end(first);
+    for (const size of [4, 1]) {
+      const other = runs(size, 1, "delayed", false, false);
+      await expectRefusal(other, /had other bits on ranks 0 than on ranks 1/);
+      end(other);
+    }
+    const quantized = runs(2, 2, "mxfp8", true);
+    await settled(quantized, (run) => saveShardedCheckpoint(folder, run.state));
+    end(quantized);
+    const alone = runs(1, 1, "mxfp8", true);
+    await expectRefusal(alone, /is quantized, and this rank has ranges/);
+    end(alone);
+    const plain = runs(2, 2, "mxfp8");
+    await expectRefusal(plain, /"module.1.weight": is needed and not there/);
+    end(plain);
+  });
+
+  it("is refused if parameters are quantized otherwise, even if their codes and scales have the same shapes", async () => {
+    const first = runs(2, 2, "mxfp8", true);
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    end(first);
+    const others = (Object.keys(RECIPES_UNDER_TEST) as RecipeName[]).filter((name) => name !== "mxfp8");
+    for (const name of others) {
+      const other = runs(2, 2, name, true);
+      await expectRefusal(
+        other,
+        /is quantized as|is needed and not there|is .* as a whole and|is not in the module/,
+      );
+      end(other);
+    }
+  });
+
+  it("is refused for another kind of optimizer, and loaded without one", async () => {
+    const KINDS: Readonly<Record<string, (of: Module) => Optimizer>> = {
+      adamw: (of) => new AdamW(of, { learningRate: 0.1 }),
+      momentum: (of) => new SGD(of, { learningRate: 0.1, momentum: 0.5 }),
+      plain: (of) => new SGD(of, { learningRate: 0.1 }),
+    };
+    const groups = groupsOf(2);
+    const states = groups.map((group) => {
+      const random = new RandomState(3n);
+      return { module: new Linear(group.backend, 16, 16, { random }), group, random };
+    });
+    const withOne = (kind: string) =>
+      states.map((state) => ({ ...state, optimizer: KINDS[kind]?.(state.module) as Optimizer }));
+    for (const [saved, loaded] of Object.keys(KINDS).flatMap((a) => Object.keys(KINDS).map((b) => [a, b]))) {
+      const [before, after] = [withOne(saved as string), withOne(loaded as string)];
+      await Promise.all(before.map((state) => saveShardedCheckpoint(folder, state)));
+      const results = await Promise.allSettled(after.map((state) => loadShardedCheckpoint(folder, state)));
+      for (const result of results) {
+        expect(result.status, `${saved} into ${loaded}`).toBe(saved === loaded ? "fulfilled" : "rejected");
+        if (result.status === "rejected") expect(result.reason).toBeInstanceOf(FileError);
+      }
+      await Promise.all(states.map((state) => loadShardedCheckpoint(folder, state)));
+      for (const { optimizer } of [...before, ...after]) optimizer.dispose();
+    }
+    for (const { module } of states) module.dispose();
+  });
+
+  it("replaces preserved values, from which a later optimizer would make its masters", async () => {
+    const made = (seed: bigint) =>
+      groupsOf(2).map((group) => {
+        const init = { recipe: RECIPES_UNDER_TEST.mxfp8?.(), preserveHighPrecisionInitVal: true };
+        const random = new RandomState(seed);
+        const module = quantizedModelInit(init, () => new Linear(group.backend, 64, 64, { random }));
+        return { module, group, random };
+      });
+    const [saved, loaded] = [made(1n), made(2n)];
+    const mastersOf = async ({ module }: (typeof saved)[number]): Promise<string[]> => {
+      using optimizer = new AdamW(module, { learningRate: 0.1 });
+      const texts: string[] = [];
+      for (const { master } of optimizer.slots.values()) texts.push(String(await master.data()));
+      return texts;
+    };
+    for (const { module } of saved) module.weight.clearHighPrecisionInitVal();
+    await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
+    await Promise.all(loaded.map((state) => loadShardedCheckpoint(folder, state)));
+    for (const [i, state] of loaded.entries()) {
+      expect(state.module.weight.highPrecisionInitVal).toBeUndefined();
+      expect(await mastersOf(state)).toEqual(await mastersOf(saved[i] as typeof state));
+    }
+    for (const { module } of [...saved, ...loaded]) module.dispose();
+  });
+
+  it("is refused on another number of ranks if each rank has its own random state, unless those are not loaded", async () => {
+    const first = runs(2, 1, "bf16");
+    for (const [i, run] of first.entries()) run.random.offset = BigInt(i);
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    end(first);
+    const [alone] = runs(1, 1, "bf16") as [Run];
+    await expectRefusal([alone], /had different random states/);
+    await loadShardedCheckpoint(folder, { ...alone.state, restoreRandom: false });
+    end([alone]);
+  });
+
+  it("is refused on all ranks if one of them cannot load or gives another folder", async () => {
+    const first = runs(2, 2, "bf16");
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
+    const path = join(folder, generation as string, "rank-00001-of-00002.safetensors");
+    const bytes = readFileSync(path);
+    bytes[bytes.length - 1] = (bytes.at(-1) as number) ^ 1;
+    writeFileSync(path, bytes);
+    await expectRefusal(first, /damaged/);
+    const elsewhere = join(folder, "elsewhere");
+    await settled(first, (run) => saveShardedCheckpoint(elsewhere, run.state));
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    const errors = await settled(first, (run) =>
+      loadShardedCheckpoint(run.group.rank === 0 ? folder : elsewhere, run.state),
+    );
+    for (const error of errors) expect(String(error)).toMatch(/found another checkpoint there than rank 0/);
+    end(first);
+  });
+
+  async function expectRefusal(of: readonly Run[], words: RegExp): Promise<void> {
+    const before = await Promise.all(of.map((run) => run.bits()));
+    for (const error of await settled(of, (run) => loadShardedCheckpoint(folder, run.state))) {
+      expect(error).toBeInstanceOf(FileError);
+      expect((error as Error).message).toMatch(words);
+    }
+    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(before);
+  }
+
+  /** The bits of each whole tensor, assembled from the parts of all ranks. */
+  async function wholeBits(of: readonly Run[]): Promise<unknown> {
+    const all: Record<string, number[]> = {};
+    for (const { model, optimizer, random } of of) {
+      for (const [name, slot] of optimizer.slots) {
+        const part = slot.parameter.part ?? wholePart(slot.parameter.shape);
+        const numbers = numbersOf(part);
+        for (const [field, x] of [
+          ["value", slot.parameter.tensor],
+          ["master", slot.master],
+          ...slot.buffers,
+        ] as const) {
+          const key = `${name} ${field}`;
+          const whole = all[key] ?? new Array<number>(elementCount(part.shape)).fill(Number.NaN);
+          all[key] = whole;
+          (await x.data()).forEach((value, i) => {
+            whole[numbers[i] as number] = Number(value);
+          });
+        }
+        all[`${name} steps`] = [slot.steps];
+      }
+      for (const [name, each] of model.namedQuantizations()) {
+        const { forward, backward } = each.snapshotSync() ?? {};
+        all[`${name} scales`] = [forward, backward].flatMap((pass) => [
+          ...(pass?.scale ?? []),
+          ...(pass?.amaxHistory ?? []),
+        ]);
+      }
+      all.random = [Number(random.seed), Number(random.offset)];
+    }
+    return all;
+  }
+});
+
+/** The paths of all files in a folder and in its folders. */
+const filesIn = (path: string): string[] =>
+  readdirSync(path, { withFileTypes: true })
+    .flatMap((each) => (each.isDirectory() ? filesIn(join(path, each.name)) : [join(path, each.name)]))
+    .sort();
+
+describe("a save whose ranks do not see one folder", () => {
+  let elsewhere = "";
+  useFolder((made) => {
+    elsewhere = made;
+  });
+
+  it.each([
+    [2, 1],
+    [2, 0],
+    [4, 2],
+  ])("of %i ranks fails on all if rank %i has another, and the previous one stays", async (size, alone) => {
+    const of = runs(size, 1, "bf16");
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const [bits, files] = [await Promise.all(of.map((run) => run.bits())), filesIn(folder)];
+    for (const run of of) run.step(0);
+    const errors = await settled(of, (run) =>
+      saveShardedCheckpoint(run.group.rank === alone ? elsewhere : folder, run.state),
+    );
+    for (const error of errors) {
+      expect(error).toBeInstanceOf(FileError);
+      expect((error as Error).message).toMatch(
+        /rank-0000(\d)-of-0000\d\.safetensors: rank \1 has written .* finds no file/,
+      );
+    }
+    if (alone > 0) expect(String(errors[0])).toMatch(new RegExp(`: rank ${alone} has written`));
+    expect(filesIn(folder)).toEqual(files);
+    expect(readdirSync(elsewhere)).toEqual([]);
+    await settled(of, (run) => loadShardedCheckpoint(folder, run.state));
+    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(bits);
+    end(of);
+  });
+
+  it("fails even if the rank that has another writes nothing", async () => {
+    const errors = await Promise.all(
+      groupsOf(2).map(async (group) => {
+        using module = new Parts(group, [wholePart([4])], () => new Float32Array(4));
+        const own = group.rank === 0 ? folder : elsewhere;
+        return await saveShardedCheckpoint(own, { module, group }).catch((error: unknown) => error);
+      }),
+    );
+    for (const error of errors) expect(error).toBeInstanceOf(FileError);
+    expect([...readdirSync(folder), ...readdirSync(elsewhere)]).toEqual([]);
+  });
+
+  it("fails if one of them cannot write, and the files of the others are removed", async () => {
+    const blocked = join(elsewhere, "blocked");
+    writeFileSync(blocked, "");
+    const errors = await Promise.all(
+      groupsOf(3).map(async (group) => {
+        using module = new Parts(group, [partAlong([3], 0, [[group.rank, group.rank + 1]])], () =>
+          Float32Array.of(1),
+        );
+        const own = group.rank === 1 ? blocked : folder;
+        return await saveShardedCheckpoint(own, { module, group }).catch((error: unknown) => error);
+      }),
+    );
+    for (const error of errors) expect(error).toBeInstanceOf(FileError);
+    expect(String(errors[0])).toMatch(/rank 1 failed/);
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it("fails if a file of that name has another size there", async () => {
+    const plant = (): void => {
+      for (const generation of readdirSync(elsewhere)) {
+        mkdirSync(join(folder, generation), { recursive: true });
+        writeFileSync(join(folder, generation, "rank-00001-of-00002.safetensors"), "short");
+      }
+    };
+    const errors = await Promise.all(
+      groupsOf(2).map(async (group) => {
+        using module = new Parts(
+          group,
+          [partAlong([4], 0, [[2 * group.rank, 2 * group.rank + 2]])],
+          () => new Float32Array(2),
+        );
+        const { tensor: own } = module.parameters()[0] as Parameter;
+        const memory = memoryOf(own.backend);
+        const read = memory.read.bind(memory);
+        if (group.rank === 1)
+          memory.read = (...range) => {
+            plant();
+            return read(...range);
+          };
+        const into = group.rank === 0 ? folder : elsewhere;
+        return await saveShardedCheckpoint(into, { module, group }).catch((error: unknown) => error);
+      }),
+    );
+    expect(String(errors[0])).toMatch(/rank 1 has written \d+ bytes, and rank 0 finds 5 bytes/);
+    expect(readdirSync(folder)).not.toContain("checkpoint.index.json");
+  });
+});
+
+describe("the extra of a save", () => {
+  it("is that of rank 0: what others give is neither saved nor checked", async () => {
+    const others: readonly unknown[] = [undefined, { step: 2 }, Number.NaN, () => 1, 1n];
+    for (const other of others) {
+      const of = runs(2, 1, "bf16");
+      const extras = [{ step: 1 }, other];
+      expect(
+        await settled(of, (run) =>
+          saveShardedCheckpoint(folder, { ...run.state, extra: extras[run.group.rank] }),
+        ),
+      ).toEqual([undefined, undefined]);
+      expect(await settled(of, (run) => loadShardedCheckpoint(folder, run.state))).toEqual([
+        { step: 1 },
+        { step: 1 },
+      ]);
+      end(of);
+    }
+  });
+});
+
+describe("interrupted saves", () => {
+  it("leave unfinished files, which the next save removes; those of other programs stay", async () => {
+    const of = runs(2, 2, "bf16");
+    const unfinished = new Set<string>();
+    watchTemporaries((_, path) => unfinished.add(path));
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    watchTemporaries(() => {});
+    expect(unfinished.size).toBe(3);
+    const others = [".lockstep-0123456789abcdef01234567.tmp", "index.tmp", ".lockstep-index-0.tmp"].map(
+      (name) => join(folder, name),
+    );
+    for (const path of [...unfinished, ...others]) {
+      mkdirSync(dirname(path), { recursive: true });
+      writeFileSync(path, "part");
+    }
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const kept = filesIn(folder).filter((path) => !path.endsWith(".safetensors"));
+    expect(kept).toEqual([...others, join(folder, "checkpoint.index.json")].sort());
+    end(of);
+  });
+
+  it("leave the previous checkpoint complete, whatever they have written", async () => {
+    const of = runs(2, 2, "bf16");
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const bits = await Promise.all(of.map((run) => run.bits()));
+    const index = readFileSync(join(folder, "checkpoint.index.json"));
+    for (const run of of) run.step(0);
+    // this rank cannot write, because a file has the name of the folder
+    const blocked = join(folder, "blocked");
+    writeFileSync(blocked, "");
+    for (const error of await settled(of, (run) => saveShardedCheckpoint(blocked, run.state)))
+      expect(error).toBeInstanceOf(FileError);
+    // the state after a killed save: complete and incomplete files of another generation, and no index for them
+    for (const name of ["generation-0123456789abcdef01234567", "generation-ffffffffffffffffffffffff"]) {
+      mkdirSync(join(folder, name));
+      writeFileSync(join(folder, name, "rank-00000-of-00002.safetensors"), "part");
+      writeFileSync(join(folder, name, ".lockstep-0.tmp"), "part");
+    }
+    expect(await settled(of, (run) => loadShardedCheckpoint(folder, run.state))).toEqual([
+      undefined,
+      undefined,
+    ]);
+    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(bits);
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    expect(readFileSync(join(folder, "checkpoint.index.json")).equals(index)).toBe(false);
+    expect(readdirSync(folder).filter((name) => name.startsWith("generation"))).toHaveLength(1);
+    end(of);
+  });
+
+  it("leave the previous checkpoint complete if the index cannot be replaced", async () => {
+    const of = runs(2, 2, "bf16");
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const bits = await Promise.all(of.map((run) => run.bits()));
+    const [index, aside] = [join(folder, "checkpoint.index.json"), join(folder, "aside.json")];
+    const files = filesIn(folder).filter((path) => path.endsWith(".safetensors"));
+    for (const run of of) run.step(0);
+    // no file can replace a folder that is not empty
+    renameSync(index, aside);
+    mkdirSync(join(index, "something"), { recursive: true });
+    for (const error of await settled(of, (run) => saveShardedCheckpoint(folder, run.state)))
+      expect(error).toBeInstanceOf(FileError);
+    expect(filesIn(folder)).toEqual(expect.arrayContaining(files));
+    rmSync(index, { recursive: true });
+    renameSync(aside, index);
+    await settled(of, (run) => loadShardedCheckpoint(folder, run.state));
+    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(bits);
+    end(of);
+  });
+
+  it("are detected if an index was edited or truncated", async () => {
+    const of = runs(1, 1, "bf16");
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const path = join(folder, "checkpoint.index.json");
+    const bytes = readFileSync(path);
+    await fc.assert(
+      fc.asyncProperty(
+        fc.nat(bytes.length - 1),
+        fc.integer({ min: 1, max: 255 }),
+        fc.boolean(),
+        async (at, mask, cuts) => {
+          const damaged = Buffer.from(cuts ? bytes.subarray(0, at) : bytes);
+          if (!cuts) damaged[at] = (damaged[at] as number) ^ mask;
+          writeFileSync(path, damaged);
+          const [error] = await settled(of, (run) => loadShardedCheckpoint(folder, run.state));
+          expect(error).toBeInstanceOf(FileError);
+        },
+      ),
+      { numRuns: draws(40) },
+    );
+    end(of);
+  });
+});

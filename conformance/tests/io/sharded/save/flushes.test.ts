@@ -1,0 +1,67 @@
+/** An index names only files that are on the disk: they, and the entries of all folders, are flushed before it appears. */
+import { basename, dirname, relative } from "node:path";
+import { expect, it } from "vitest";
+import { loopbackOver } from "../../../../../src/collectives/loopback/loopback.js";
+import { saveShardedCheckpoint } from "../../../../../src/io/sharded/save.js";
+import { Linear } from "../../../../../src/modules/linear.js";
+import { RandomState } from "../../../../../src/quantizers/random-state.js";
+import { useFileSystem } from "../../../harness/file-system.js";
+import { useBackends } from "../../../harness/ranks/backends.js";
+import { useFolder } from "../../folder.js";
+
+const unflushed = new Set<string>();
+/** What was not yet flushed when an index appeared. */
+const found: string[][] = [];
+
+/** The file system module, which lists files and folders that have changed since they were flushed. */
+useFileSystem((real) => {
+  return {
+    async mkdir(path: string, options: { recursive: true }) {
+      const made = await real.mkdir(path, options);
+      if (made !== undefined) unflushed.add(dirname(path));
+      return made;
+    },
+    async open(path: string, flags: string, mode?: number) {
+      const handle = await real.open(path, flags, mode);
+      const [sync, write] = [handle.sync.bind(handle), handle.write.bind(handle)];
+      handle.sync = async () => {
+        await sync();
+        unflushed.delete(path);
+      };
+      handle.write = (async (...args: Parameters<typeof write>) => {
+        unflushed.add(path);
+        return write(...args);
+      }) as typeof handle.write;
+      return handle;
+    },
+    async rename(from: string, to: string) {
+      if (basename(to) === "checkpoint.index.json") found.push([...unflushed]);
+      await real.rename(from, to);
+      if (unflushed.delete(from)) unflushed.add(to);
+      unflushed.add(dirname(to));
+    },
+  };
+});
+
+const backends = useBackends(3);
+let folder = "";
+useFolder((made) => {
+  folder = made;
+  unflushed.clear();
+  found.length = 0;
+});
+
+it.each([1, 2, 3])(
+  "the files of %i ranks are flushed before the index appears, and it before the save ends",
+  async (size) => {
+    for (let save = 0; save < 2; save++)
+      await Promise.all(
+        loopbackOver(backends.slice(0, size), 20_000).map(async (group) => {
+          using module = new Linear(group.backend, 4, 4, { dtype: "f32", random: new RandomState(3n) });
+          await saveShardedCheckpoint(folder, { module, group });
+        }),
+      );
+    expect(found.map((paths) => paths.map((path) => relative(folder, path)))).toEqual([[], []]);
+    expect([...unflushed].map((path) => relative(folder, path))).toEqual([]);
+  },
+);

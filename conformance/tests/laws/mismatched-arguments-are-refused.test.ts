@@ -1,0 +1,211 @@
+/**
+ * Every operation refuses arguments that do not match: in each place of each valid call, one mistake of each class is refused
+ * with an error of the operation that states the wrong value. invalid-arguments-are-refused.test.ts tries many more values, but no shapes.
+ */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import {
+  ArgumentError,
+  DisposedError,
+  DTypeError,
+  type LockstepError,
+  ShapeError,
+} from "../../../src/errors.js";
+import * as creations from "../../../src/ops/create.js";
+import { empty } from "../../../src/ops/create.js";
+import { captureGraph } from "../../../src/ops/graph.js";
+import * as operations from "../../../src/ops/index.gen.js";
+import { onSideStream } from "../../../src/ops/side-stream.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { GuardedBackend } from "../../operations/guarded.js";
+import { isPlain } from "../harness/arguments/candidates.js";
+import { type Callable, declared } from "../harness/arguments/declared.js";
+import { completed } from "../harness/arguments/derived.js";
+import { inWorld } from "../harness/arguments/law.js";
+import type { Row } from "../harness/arguments/row.js";
+import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
+import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
+import { type Backends, filled, openBackends, type World } from "../harness/arguments/world.js";
+
+const declarations = declared("dist/src/index.d.ts");
+const ROWS = completed(declarations, { ...OPERATION_ROWS, ...QUANTIZER_ROWS });
+const FUNCTIONS: Readonly<Record<string, unknown>> = {
+  ...operations,
+  ...creations,
+  captureGraph,
+  onSideStream,
+};
+
+/** Sizes that no other argument shares: the argument, and the index of the size. */
+const OWN: Readonly<Record<string, readonly string[]>> = {
+  updateScales: ["inputs.amaxHistory 0"],
+  embedding: ["table 0", "table 1", "ids 0"],
+  embeddingBackward: ["grad 1"],
+  gemm: ["a", "b", "a.data", "b.data", "x.data", "w.data"].map((name) => `options.${name} 0`),
+  gradNorm: ["grads.0 0", "grads.0 1", "grads.1 0", "grads.1 1"],
+  layerNorm: ["x 0"],
+  rmsNorm: ["x 0"],
+  crossEntropy: ["logits 1"],
+  crossEntropyBackward: ["inputs.logits 1"],
+};
+
+/** A position in the arguments of a valid call. */
+interface Place {
+  readonly keys: readonly string[];
+  readonly path: string;
+  readonly valid: unknown;
+}
+
+/** A mistake in one position, and its expected error. */
+interface Mistake {
+  readonly what: string;
+  readonly wrong: unknown;
+  readonly error: new (...args: never[]) => LockstepError;
+  /** The words in the message. */
+  readonly path: string;
+  /** The index of the wrong size, for a shape mistake. */
+  readonly size?: number;
+}
+
+const [FOREIGN, TYPED] = ["of another backend", "of u16"];
+
+const isTensor = (x: unknown): x is Tensor | QuantizedTensor =>
+  x instanceof Tensor || x instanceof QuantizedTensor;
+
+function placesIn({ parameters }: Callable, args: readonly unknown[]): readonly Place[] {
+  const visit = (valid: unknown, keys: readonly string[], path: string): readonly Place[] => {
+    const inside = Array.isArray(valid) || isPlain(valid) ? Object.entries(valid) : [];
+    return [
+      { keys, path, valid },
+      ...inside.flatMap(([key, each]) => visit(each, [...keys, key], `${path}.${key}`)),
+    ];
+  };
+  return args.flatMap((valid, i) => visit(valid, [String(i)], parameters[i]?.name ?? ""));
+}
+
+/** A copy of the arguments with another value in this position. */
+function put(target: unknown, [key, ...rest]: readonly string[], wrong: unknown): unknown {
+  if (key === undefined) return wrong;
+  const inner = put(Reflect.get(target as object, key), rest, wrong);
+  return Object.assign(Array.isArray(target) ? [...target] : { ...(target as object) }, { [key]: inner });
+}
+
+/** A tensor of the same type and shape on another backend or with other bytes. */
+const similar = (x: Tensor, backend: Backend, shape = x.shape): Tensor =>
+  filled(empty(backend, x.dtype, shape));
+
+/** Mistakes in place of a valid argument. */
+function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mistake[] {
+  const { backend, other, gone } = world.backends;
+  const disposed = <T extends Tensor | QuantizedTensor>(x: T): Mistake => {
+    x.dispose();
+    return { what: "disposed", wrong: x, error: DisposedError, path: "disposed" };
+  };
+  const elsewhere = (wrong: Tensor | QuantizedTensor): Mistake => {
+    return { what: FOREIGN, wrong, error: ArgumentError, path: "different backends" };
+  };
+  const none: Mistake = { what: "no tensor", wrong: Symbol("none"), error: DTypeError, path: "Symbol(none)" };
+  if (valid instanceof QuantizedTensor)
+    return [none, disposed(world.quantized()), elsewhere(world.quantized(undefined, other))];
+  if (valid instanceof Tensor) {
+    const typed = { wrong: empty(backend, "u16", valid.shape), error: DTypeError, path: "u16" };
+    const sized = valid.shape.map((_, size): Mistake => {
+      const shape = valid.shape.map((each, i) => (i === size ? 2 * each : each));
+      return {
+        what: `of [${shape}]`,
+        wrong: similar(valid, backend, shape),
+        error: ShapeError,
+        path: "[",
+        size,
+      };
+    });
+    const others = [disposed(similar(valid, backend)), elsewhere(similar(valid, other))];
+    return [none, ...others, { what: TYPED, ...typed }, ...sized];
+  }
+  if (valid instanceof Object && "supports" in valid)
+    return [
+      { what: "an object", wrong: {}, error: ArgumentError, path: "backend is a plain object" },
+      { what: "disposed", wrong: gone, error: DisposedError, path: "backend" },
+    ];
+  if (!isPlain(valid)) return [];
+  const name = keys.length === 1 || keys.at(-1) === "format" ? "nonsense" : `${keys.at(-1)}.nonsense`;
+  const unknown: Mistake = {
+    what: "an unknown key",
+    wrong: { ...valid, nonsense: 1 },
+    error: ArgumentError,
+    path: name,
+  };
+  if (keys.length > 1) return [unknown];
+  return [unknown, { what: "a list", wrong: [], error: ArgumentError, path: `${path} is an array of 0` }];
+}
+
+/** Whether the mistake in this position must be refused. */
+function isWrong({ what, size }: Mistake, { path }: Place, row: Row, tensors: number): boolean {
+  if (what === TYPED) return !row.anyType?.includes(path);
+  // a single tensor determines the backend and the shape
+  return tensors > 1 || (what !== FOREIGN && size === undefined);
+}
+
+const rows = declarations.callables.flatMap((callable) => {
+  const [row, run] = [ROWS[callable.name], FUNCTIONS[callable.name]];
+  return row && typeof run === "function" ? [[callable.name, { callable, row, run }] as const] : [];
+});
+
+let backends: Backends;
+beforeAll(async () => {
+  backends = await openBackends((backend) => new GuardedBackend(backend));
+});
+afterAll(async () => {
+  await backends.backend.dispose();
+  await backends.other.dispose();
+});
+
+/** The error of a call or of its promise, or its result. */
+async function outcomeOf(call: () => unknown): Promise<unknown> {
+  try {
+    return await call();
+  } catch (error) {
+    return error;
+  }
+}
+
+describe("an argument that does not go with the others", () => {
+  it.each(rows)("is refused by %s", async (name, { callable, row, run }) => {
+    const outcomes = row.calls.flatMap((call) =>
+      inWorld(backends, (world) => {
+        const args = call(world);
+        const places = placesIn(callable, args);
+        const tensors = places.filter(({ valid }) => isTensor(valid)).length;
+        return places.flatMap((place) =>
+          mistakesFor(world, place)
+            .filter((mistake) => isWrong(mistake, place, row, tensors))
+            .map((mistake) => {
+              const wrong = put(args, place.keys, mistake.wrong) as readonly unknown[];
+              const outcome = outcomeOf(() => Reflect.apply(run, undefined, wrong));
+              return { outcome, place, mistake };
+            }),
+        );
+      }),
+    );
+    const [faults, checked]: [string[], Set<string>] = [[], new Set()];
+    for (const { outcome, place, mistake } of outcomes) {
+      const { what, error, path, size } = mistake;
+      const thrown = await outcome;
+      const by = place.path.endsWith(".format") ? "format" : `${name}:`;
+      if (thrown instanceof error && thrown.message.startsWith(by) && thrown.message.includes(path)) continue;
+      const where = `${place.path} ${size}`;
+      if (OWN[name]?.includes(where) && !(thrown instanceof Error)) checked.add(where);
+      else faults.push(`${place.path} ${what}: ${thrown}`);
+    }
+    expect(faults).toEqual([]);
+    expect([...checked].sort()).toEqual([...(OWN[name] ?? [])].sort());
+    expect(outcomes.length).toBeGreaterThan(0);
+  });
+
+  it("is tried of every operation", () => {
+    const functions = Object.entries(FUNCTIONS).filter(([, each]) => typeof each === "function");
+    const left = functions.map(([name]) => name).filter((name) => !rows.some(([each]) => each === name));
+    expect(left.sort()).toEqual(["fromBytes", "setZero"]);
+  });
+});

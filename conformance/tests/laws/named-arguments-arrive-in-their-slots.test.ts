@@ -1,0 +1,131 @@
+/**
+ * Calls of the addon and of the reference's exports by named arguments: each argument arrives in its slot. The compiler
+ * refuses invalid calls (named-arguments-arrive-in-their-slots.types.ts).
+ */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ORDERED } from "#reference";
+import {
+  ABSENT,
+  type Declaration,
+  hasType,
+  isBounded,
+  isMemory,
+  type Memory,
+  packing,
+  slotsOf,
+} from "../../../src/backends/cuda/native-arguments.js";
+import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
+import type { ExportName } from "../../../src/backends/wasm/instance.js";
+import { WIDE } from "../../../src/formats/contract.gen.js";
+import { draws } from "../harness/draws.js";
+import { filesIn, ROOT } from "../harness/sources/sources.js";
+
+const bitsOf = (slots: Float64Array): BigUint64Array => new BigUint64Array(slots.slice().buffer);
+
+type Slots = ReadonlyMap<string, number>;
+
+/** A tensor for an argument, or an address for a workspace, and the slots that result. */
+function drawnMemory(name: string, memory: Memory): fc.Arbitrary<readonly [unknown, Slots]> {
+  if (memory.access === "scratch") return fc.double().map((address) => [address, new Map([[name, address]])]);
+  return fc
+    .record({ address: fc.double(), dtype: fc.constantFrom("f32" as const, "bf16" as const, "f16" as const) })
+    .map((tensor) => {
+      const type: readonly [string, number][] = hasType(memory) ? [[`${name}Type`, WIDE[tensor.dtype]]] : [];
+      return [tensor, new Map([[name, tensor.address], ...type])];
+    });
+}
+
+/** A value for each argument, optional arguments and groups present or absent, and the slots that result. */
+function drawn(
+  declaration: Declaration,
+  prefix = "",
+): fc.Arbitrary<readonly [object, ReadonlyMap<string, number>]> {
+  const parts = Object.entries(declaration).map(([key, declared]) => {
+    const name = key.replace("?", "");
+    const given: fc.Arbitrary<readonly [unknown, ReadonlyMap<string, number>]> = isMemory(declared)
+      ? drawnMemory(prefix + name, declared)
+      : typeof declared === "object" && !isBounded(declared)
+        ? drawn(declared, `${prefix}${name}.`)
+        : declared === "flag"
+          ? fc.boolean().map((flag) => [flag, new Map([[prefix + name, Number(flag)]])] as const)
+          : fc.double().map((value) => [value, new Map([[prefix + name, value]])] as const);
+    return fc
+      .tuple(fc.boolean(), given)
+      .map(([left, [value, slots]]) =>
+        key.endsWith("?") && left
+          ? ([name, undefined, new Map<string, number>()] as const)
+          : ([name, value, slots] as const),
+      );
+  });
+  return fc.tuple(...parts).map((all) => {
+    const values = Object.fromEntries(all.map(([name, value]) => [name, value]));
+    return [values, new Map(all.flatMap(([, , slots]) => [...slots]))] as const;
+  });
+}
+
+describe("a call of the addon", () => {
+  const calls = Object.entries<Declaration>(NATIVE_CALLS);
+
+  it.each(calls)(
+    "%s passes each argument at its position, and marks each that is not given as absent",
+    (_, declaration) => {
+      const pack = packing(declaration);
+      const declared = slotsOf(declaration);
+      expect(new Set(declared.map(({ name }) => name)).size).toBe(declared.length);
+      fc.assert(
+        fc.property(drawn(declaration), ([args, values]) => {
+          const expected = new Float64Array(new BigUint64Array(declared.length).fill(ABSENT).buffer);
+          for (const [slot, { name }] of declared.entries()) {
+            const value = values.get(name);
+            if (value !== undefined) expected[slot] = value;
+          }
+          expect(bitsOf(pack(args))).toEqual(bitsOf(expected));
+        }),
+        { numRuns: draws(30) },
+      );
+    },
+  );
+});
+
+/** [name, parameters] of each export, from the declarations that assembly/'s compiler writes. */
+function signatures(): readonly (readonly [name: ExportName, parameters: readonly string[]])[] {
+  const bindings = readFileSync(join(ROOT, "build/reference.d.ts"), "utf8");
+  return [...bindings.matchAll(/export function (\w+)\((.*)\): \w+;/g)].map(([, name = "", list = ""]) => [
+    name as ExportName,
+    [...list.matchAll(/(\w+): /g)].map(([, parameter = ""]) => parameter),
+  ]);
+}
+
+describe("a call of an export", () => {
+  it("has a test for every export", () => {
+    expect(Object.keys(ORDERED)).toEqual(signatures().map(([name]) => name));
+  });
+
+  it.each(signatures())(
+    "%s passes each argument at its position, in whatever order the caller names them",
+    (name, names) => {
+      const given = Object.fromEntries(names.map((each, i) => [each, 100 + i] as const).reverse());
+      const ofThePart: Readonly<Record<string, number>> = { scratch: 1, begin: 2, end: 3 };
+      expect(ORDERED[name](given, 1, 2, 3)).toEqual(names.map((each, i) => ofThePart[each] ?? 100 + i));
+    },
+  );
+});
+
+describe("the object literals that calls pass", () => {
+  /** Matches a call whose argument literal starts with a spread, up to the spread. Such calls are slow. */
+  const SLOW = /\b(?:addon\.\w+\(device|pool\.(?:run|call)\()[^;]*?\{\s*\.\.\.\w+/g;
+  const slowIn = (text: string): readonly string[] => text.match(SLOW) ?? [];
+
+  it("start with a field: V8 takes microseconds for one that starts with a spread", () => {
+    expect(slowIn("addon.add(device, { ...sum, count });")).toHaveLength(1);
+    expect(slowIn('pool.run("add", job, {\n  ...sum,\n});')).toHaveLength(1);
+    expect(slowIn("addon.norm(device, { x, rowwise: { ...copy } });")).toHaveLength(1);
+    expect(slowIn("addon.add(device, { count, ...sum }); const y = { ...x };")).toEqual([]);
+    const files = filesIn("src/backends").filter((file) => file.endsWith(".ts"));
+    const slow = files.flatMap((file) => slowIn(readFileSync(join(ROOT, file), "utf8")));
+    expect(slow).toEqual([]);
+  });
+});

@@ -1,0 +1,239 @@
+/** An omitted option has its documented default: the backend receives the same calls. Any other value changes the calls. */
+import ts from "typescript";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast.js";
+import * as lockstep from "../../../src/index.js";
+import { Embedding } from "../../../src/modules/embedding.js";
+import { Module } from "../../../src/modules/module.js";
+import type { Parameter } from "../../../src/modules/parameter.js";
+import { Optimizer } from "../../../src/optimizers/optimizer.js";
+import { Quantizer } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import { Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import { Recipe } from "../../../src/recipes/recipe.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { type Callable, declared } from "../harness/arguments/declared.js";
+import { completed } from "../harness/arguments/derived.js";
+import { inWorld } from "../harness/arguments/law.js";
+import type { Row, Rows } from "../harness/arguments/row.js";
+import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
+import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
+import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
+import { takenBy } from "../harness/arguments/types.js";
+import { type Backends, openBackends, type World } from "../harness/arguments/world.js";
+import { AskedBackend } from "../harness/surface/asked-backend.js";
+
+/** Functions and classes. Methods are not listed, because they have no options of their own. */
+const declarations = declared("dist/src/index.d.ts");
+const { checker, callables } = declarations;
+
+const ROWS: Rows = completed(declarations, {
+  ...OPERATION_ROWS,
+  ...QUANTIZER_ROWS,
+  ...MODULE_ROWS,
+  ...RECIPE_ROWS,
+});
+
+type Literal = string | number | boolean | bigint;
+
+/** An option of a call that may be omitted. */
+interface Option {
+  readonly callable: Callable;
+  readonly row: Row;
+  /** The index of the argument, and the name of the option in it. */
+  readonly at: number;
+  readonly key: string;
+  readonly path: string;
+  readonly value: Literal;
+  readonly others: readonly Literal[];
+}
+
+const OTHERS: Readonly<Record<string, (value: number) => number>> = {
+  count: (value) => value + 1,
+  index: (value) => value + 1,
+  integer: (value) => value + 1,
+  int32: (value) => value + 1,
+};
+
+/** The literal that a docstring states as the default, or undefined if the default is described in words. */
+function defaultIn(doc: string, literals: ReadonlySet<string | number>): Literal | undefined {
+  const documented = /Default:? [`"]?([\w.+-]+?)[`"]?(?:[.;]\s|\.?$)/m.exec(doc)?.[1];
+  if (documented === undefined) return undefined;
+  if (documented === "true" || documented === "false") return documented === "true";
+  if (literals.has(documented)) return documented;
+  return documented !== "" && Number.isFinite(Number(documented)) ? Number(documented) : undefined;
+}
+
+function optionsOf(callable: Callable): readonly Option[] {
+  const row = ROWS[callable.name];
+  if (!row || row.self) return [];
+  return callable.parameters.flatMap(({ name, type }, at) =>
+    checker.getPropertiesOfType(checker.getNonNullableType(type)).flatMap((property): Option[] => {
+      const field = takenBy(checker, type).fields.get(property.name);
+      if (!field?.optional) return [];
+      const { literals, kinds } = takenBy(checker, field.type);
+      const doc = ts.displayPartsToString(property.getDocumentationComment(checker));
+      const documented = defaultIn(doc, literals);
+      if (documented === undefined) return [];
+      const path = `${name}.${property.name}`;
+      const value = kinds.has("bigint") ? BigInt(documented) : documented;
+      const other = OTHERS[String(row.numbers?.[path])] ?? ((x: number): number => x / 2 + 0.125);
+      const numbers = typeof documented !== "number" ? [] : kinds.has("bigint") ? [5n] : [other(documented)];
+      const others =
+        typeof value === "boolean"
+          ? [!value]
+          : [...[...literals].filter((each) => each !== value), ...numbers];
+      return [{ callable, row, at, key: property.name, path, value, others }];
+    }),
+  );
+}
+
+const options = callables.flatMap(optionsOf);
+
+let backends: Backends;
+beforeAll(async () => {
+  backends = await openBackends((backend) => new AskedBackend(backend));
+});
+afterAll(async () => {
+  for (const each of [backends.backend, backends.other]) await (each as AskedBackend).inner.dispose();
+});
+
+/**
+ * Converts anything to plain data: tensors to type and shape, parameters to their values, quantizers and recipes to their
+ * settings.
+ */
+function plain(value: unknown): unknown {
+  if (value instanceof Tensor) return `${value.dtype} [${value.shape}]`;
+  if (value instanceof QuantizedTensor) return [value.spec, value.dtype, value.members.map(plain)];
+  if (value instanceof Variable) return plain(value.value);
+  if (value instanceof RandomState) return [value.seed, value.offset];
+  if (value instanceof Quantizer) return [value.spec, value.usage];
+  // functions of the caller are numbered differently in each call
+  if (value instanceof Recipe) return value.key.replaceAll(/#\d+/g, "a function");
+  if (value instanceof Module)
+    return [...value.namedParameters()].map(([name, each]) => [
+      name,
+      plain(each),
+      [...each.tensor.dataSync()],
+    ]);
+  if (value instanceof Optimizer || value instanceof AskedBackend) return value.constructor.name;
+  if (typeof value === "function") return "a function";
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) return value.map(plain);
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, plain(each)]));
+}
+
+/**
+ * Uses the result of a call, so that its options have an effect: a quantizer once, an optimizer for two steps, a module forward
+ * and backward under a recipe.
+ */
+function used(result: unknown, [first]: readonly unknown[], world: World): void {
+  if (result instanceof Quantizer) result.quantize(world.tensor());
+  if (result instanceof Optimizer) {
+    for (const each of (first as ReadonlyMap<string, Parameter>).values())
+      each.mainGrad = world.tensor("f32", each.shape);
+    // the first step of momentum differs from later ones
+    for (let step = 0; step < 2; step++) result.step();
+  }
+  if (!(result instanceof Module)) return;
+  const [forward, ...sizes] = ["forward", "inFeatures", "hidden", "features"].map((name) =>
+    Reflect.get(result, name),
+  );
+  if (typeof forward !== "function") return;
+  const features: unknown = sizes.find((each) => each !== undefined);
+  if (typeof features !== "number") return;
+  const x =
+    result instanceof Embedding ? world.tensor("i32", [16]) : world.tensor(result.dtype, [16, features]);
+  const recipe = new Float8CurrentScaling();
+  const y = autocast({ recipe }, () => Reflect.apply(forward, result, [x]) as Variable);
+  y.backward(world.tensor(y.tensor.dtype, y.shape));
+}
+
+/** Functions that read results on the host, so that they must be computed. */
+const READING = ["diffDialects"];
+
+/** Records the effects of a call with one option set or omitted. */
+function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
+  return inWorld(backends, (world) => {
+    using _scope = new Scope();
+    const backend = world.backend as AskedBackend;
+    const { asked } = backend;
+    const args = [...(row.calls[call] as Row["calls"][0])(world)];
+    asked.length = 0;
+    backend.computes = READING.includes(callable.name);
+    const { [key]: _, ...rest } = (args[at] ?? {}) as Record<string, unknown>;
+    args[at] = value === undefined ? rest : { ...rest, [key]: value };
+    const target = callable.name
+      .split(".")
+      .reduce<unknown>((from, name) => Reflect.get(from as object, name), lockstep);
+    let result: unknown;
+    try {
+      result = /^class\b/.test(String(target))
+        ? Reflect.construct(target as new () => object, args)
+        : Reflect.apply(target as () => unknown, undefined, args);
+      used(result, args, world);
+      return plain({ result, asked });
+    } catch (error) {
+      return `${error}`;
+    } finally {
+      if (result instanceof Module) result.dispose();
+    }
+  });
+}
+
+function namesInput({ row, at }: Option, call: number): boolean {
+  return inWorld(backends, (world) => "x" in ((row.calls[call] as Row["calls"][0])(world)[at] as object));
+}
+
+const callsOf = ({ row }: Option): readonly number[] => [...row.calls.keys()];
+const titled = options.map((each) => [`${each.callable.name} ${each.path} = ${each.value}`, each] as const);
+
+describe("an option that is left out", () => {
+  it.each(titled)("%s: is its default", (_, option) => {
+    // operands named x and w have no layout
+    const calls = callsOf(option).filter((call) => option.key !== "layout" || !namesInput(option, call));
+    const outcomes = calls.map((call) => outcome(option, call, option.value));
+    expect(calls.map((call) => outcome(option, call, undefined))).toEqual(outcomes);
+    expect(outcomes.some((each) => typeof each !== "string")).toBe(true);
+  });
+});
+
+/** Options whose other values have no visible effect, with the reason. */
+const BODY =
+  "what is made in the body is of that kind: tests/autocast.test.ts, tests/modules/quantized-init.test.ts";
+const ALONE = "a group of one rank divides nothing: tests/modules/tensor-parallel";
+const UNSEEN: Readonly<Record<string, string>> = {
+  "autocast options.enabled = true": BODY,
+  "autocast options.calibrating = false": BODY,
+  "autocastScope options.enabled = true": BODY,
+  "autocastScope options.calibrating = false": BODY,
+  "LayerNormLinear options.pieces = 1": ALONE,
+  "Linear options.pieces = 1": ALONE,
+  "quantizedModelInit options.enabled = true": BODY,
+  "quantizedModelInit options.preserveHighPrecisionInitVal = false": BODY,
+};
+
+describe("an option that is given", () => {
+  it.each(titled)("%s: any other value does something else", (name, option) => {
+    for (const other of option.others) {
+      const calls = callsOf(option).map((call) => [
+        outcome(option, call, other),
+        outcome(option, call, option.value),
+      ]);
+      const seen = calls.some(([one, two]) => JSON.stringify(one, big) !== JSON.stringify(two, big));
+      expect(seen, `${other}`).toBe(UNSEEN[name] === undefined);
+    }
+  });
+});
+
+const big = (_key: string, value: unknown): unknown => (typeof value === "bigint" ? `${value}n` : value);
+
+it("more than 60 options with defaults are checked", () => {
+  console.log(
+    `defaults: ${options.length} options of ${new Set(options.map((each) => each.callable.name)).size} callables`,
+  );
+  expect(options.length).toBeGreaterThan(60);
+});

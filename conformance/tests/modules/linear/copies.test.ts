@@ -1,0 +1,240 @@
+/** A layer makes a copy of a quantized tensor only if a product reads it, and makes each copy once. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { autocast } from "../../../../src/autocast.js";
+import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import type { LinearCall, LinearOptions } from "../../../../src/modules/linear/parts.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
+import { recompute } from "../../../../src/modules/recompute.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
+import { empty, tensor, zeros } from "../../../../src/ops/create.js";
+import { DelayedScaling } from "../../../../src/recipes/per-tensor.js";
+import { noGrad } from "../../../../src/tape/grad-mode.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { draws } from "../../harness/draws.js";
+import { ROW_SCALED, recipeNamed, STANDARD_NAMES } from "../../harness/step/library-recipes.js";
+import { MICROBATCHES, type MicrobatchCall } from "../../harness/step/options.js";
+import { useBackend } from "../../harness/suite.js";
+import { CopiesBackend } from "../../harness/surface/copies-backend.js";
+
+const reference = useBackend({ threads: 1, datapath: "hopper" });
+const others = [useBackend({ threads: 1 }), useBackend({ threads: 1 })];
+const [ROWS, FROM, MIDDLE, TO] = [64, 128, 256, 512];
+
+type Layer = Module & { forward(x: Variable, call?: LinearCall): Variable };
+type Make = (backend: Module["backend"], options: LinearOptions) => Layer;
+
+const LAYERS: Readonly<Record<string, Make>> = {
+  Linear: (b, options) => new Linear(b, FROM, TO, options),
+  LayerNormLinear: (b, options) => new LayerNormLinear(b, FROM, TO, options),
+  "LayerNormLinear, with the norm": (b, options) => {
+    const layer = new LayerNormLinear(b, FROM, TO, options);
+    const forward = (x: Variable, call: LinearCall) => layer.forwardWithNorm(x, call)[0] as Variable;
+    return Object.assign(layer, { forward });
+  },
+  LayerNormMLP: (b, options) => new LayerNormMLP(b, FROM, MIDDLE, options),
+  "gated LayerNormMLP": (b, options) =>
+    new LayerNormMLP(b, FROM, MIDDLE, { ...options, activation: "swiglu" }),
+};
+
+type Forward = (x: Variable) => Variable;
+const WAYS = {
+  training: (forward: Forward, x: Variable) => forward(x),
+  evaluation: (forward: Forward, x: Variable) => noGrad(() => forward(x)),
+  recomputed: (forward: Forward, x: Variable) => recompute(forward, x),
+};
+
+const NAMES = [...STANDARD_NAMES, "custom"] as const;
+const PER_TENSOR = NAMES.filter((name) => name.startsWith("delayed") || name.startsWith("current"));
+
+const step = fc
+  .record({
+    layer: fc.constantFrom(...Object.keys(LAYERS)),
+    recipe: fc.constantFrom(...NAMES),
+    way: fc.constantFrom(...(Object.keys(WAYS) as (keyof typeof WAYS)[])),
+    microbatches: fc.constantFrom(...Object.values<readonly MicrobatchCall[]>(MICROBATCHES)),
+    bias: fc.boolean(),
+    fuseWgradAccumulation: fc.boolean(),
+    saveOriginalInput: fc.boolean(),
+    fp8Output: fc.boolean(),
+    wanted: fc.func(fc.boolean()),
+  })
+  .map((drawn) => ({
+    ...drawn,
+    saveOriginalInput: drawn.saveOriginalInput && !drawn.recipe.startsWith("delayed"),
+  }));
+
+type Step = typeof step extends fc.Arbitrary<infer S> ? S : never;
+
+/** Sets which parameters require a gradient. Weights also get a `mainGrad`. */
+function prepare(layer: Layer, wanted: Step["wanted"], name = ""): void {
+  for (const [each, parameter] of layer.namedParameters()) {
+    parameter.requiresGrad = wanted(name + each);
+    const { shape } = parameter;
+    if (shape.length === 2) parameter.mainGrad = empty(layer.backend, "f32", shape);
+  }
+}
+
+/** Runs all microbatches of a step. `begin` is called before each run of the layer, also before a recomputation. */
+function run(
+  layer: Layer,
+  { recipe: name, way, microbatches, fp8Output, wanted }: Step,
+  [rows, columns]: readonly [number, number],
+  begin: () => void,
+): void {
+  const { backend } = layer;
+  const recipe = recipeNamed(name);
+  for (const { isFirstMicrobatch, skip, rewritten } of microbatches) {
+    const skipFp8WeightUpdate = skip === undefined ? undefined : zeros(backend, "f32", [1]);
+    if (rewritten) for (const { tensor } of layer.parameters()) tensor.paste(tensor.clone(), 0);
+    const x = new Variable(empty(backend, "bf16", [rows, columns]), wanted(""));
+    const forward = (h: Variable): Variable => {
+      begin();
+      const y = layer.forward(h, { isFirstMicrobatch, skipFp8WeightUpdate, fp8Output });
+      // these codes are a result (fp8Output, fp8Grad)
+      if (y.value instanceof QuantizedTensor && backend instanceof CopiesBackend)
+        backend.asResult(y.value.members);
+      return y;
+    };
+    const y = autocast({ recipe }, () => WAYS[way](forward, x));
+    if (y.requiresGrad) y.backward(empty(backend, "bf16", y.shape) as Tensor<"bf16">);
+    for (const each of [x, ...layer.parameters()]) each.zeroGrad();
+  }
+}
+
+it("each copy of a quantized tensor is made once, and a product reads it", () => {
+  fc.assert(
+    fc.property(step, (drawn) => {
+      using _scope = new Scope();
+      const backend = new CopiesBackend(reference());
+      const { layer: name, bias, fuseWgradAccumulation, saveOriginalInput, wanted } = drawn;
+      const options = { bias, fuseWgradAccumulation, saveOriginalInput };
+      using layer = (LAYERS[name] as Make)(backend, options);
+      prepare(layer, wanted);
+      run(layer, drawn, [ROWS, FROM], () => backend.begin());
+      expect(backend.created).toBeGreaterThan(0);
+      expect(backend.finish()).toEqual([]);
+    }),
+    { numRuns: draws(200) },
+  );
+});
+
+it.each(Object.entries(LAYERS))(
+  "%s makes no copy in a region that is off, and to calibrate only to record amaxes",
+  (_, make) => {
+    for (const name of NAMES) {
+      using _scope = new Scope();
+      const backend = new CopiesBackend(reference());
+      using layer = make(backend, {});
+      const x = empty(backend, "bf16", [ROWS, FROM]);
+      const made = (calibrating: boolean): number => {
+        const before = backend.created;
+        autocast({ recipe: recipeNamed(name), enabled: false, calibrating }, () =>
+          layer.forward(new Variable(x)),
+        );
+        return backend.created - before;
+      };
+      const weights = [...layer.parameters()].filter(({ shape }) => shape.length === 2).length;
+      expect([made(false), made(true)], name).toEqual([0, name.startsWith("delayed") ? 2 * weights : 0]);
+    }
+  },
+);
+
+it.each(Object.keys(LAYERS))(
+  "%s in a region that is off leaves the scales and histories of its layers",
+  (name) => {
+    using _scope = new Scope();
+    const recipe = new DelayedScaling({ amaxHistoryLen: 3 });
+    using layer = (LAYERS[name] as Make)(reference(), {});
+    const states = (): unknown => [...layer.namedQuantizations()].map(([, each]) => each.snapshotSync());
+    const input = (value: number): Variable =>
+      new Variable(
+        castTo(tensor(reference(), new Float32Array(ROWS * FROM).fill(value), [ROWS, FROM]), "bf16"),
+      );
+    autocast({ recipe }, () => layer.forward(input(0)));
+    const before = states();
+    autocast({ recipe, enabled: false }, () => layer.forward(input(3)));
+    expect(states()).toEqual(before);
+    // the recorded amax identifies the tensor: the norm of equal elements is beta, which has another amax
+    for (const each of layer.parameters())
+      each.tensor.paste(
+        castTo(tensor(reference(), new Float32Array(each.tensor.size).fill(5), each.shape), "bf16"),
+        0,
+      );
+    autocast({ recipe, enabled: false, calibrating: true }, () => layer.forward(input(3)));
+    expect(states()).not.toEqual(before);
+  },
+);
+
+it("codes that a layer passes to the next one, or a gradient's codes, are read", () => {
+  const drawn = fc.record({
+    layer: fc.constantFrom("Linear", "LayerNormLinear", "LayerNormMLP"),
+    recipe: fc.constantFrom(...PER_TENSOR),
+    fp8Output: fc.boolean(),
+    fp8Grad: fc.boolean(),
+    bias: fc.boolean(),
+    wanted: fc.func(fc.boolean()),
+  });
+  fc.assert(
+    fc.property(drawn, ({ layer: name, recipe: named, fp8Output, fp8Grad, bias, wanted }) => {
+      using _scope = new Scope();
+      const backend = new CopiesBackend(reference());
+      using layer = (LAYERS[name] as Make)(backend, { bias });
+      using next = new Linear(backend, name === "LayerNormMLP" ? FROM : TO, FROM, { bias });
+      prepare(layer, wanted);
+      prepare(next, wanted, "next");
+      const x = new Variable(empty(backend, "bf16", [ROWS, FROM]), wanted(""));
+      const recipe = recipeNamed(named);
+      const y = autocast({ recipe }, () => next.forward(layer.forward(x, { fp8Output }), { fp8Grad }));
+      if (y.requiresGrad) y.backward(empty(backend, "bf16", y.shape) as Tensor<"bf16">);
+      for (const each of [x, ...layer.parameters(), ...next.parameters()]) each.zeroGrad();
+      expect(backend.finish()).toEqual([]);
+    }),
+    { numRuns: draws(150) },
+  );
+});
+
+it("so it is on each rank of a layer that is divided, with rows or columns of each rank", async () => {
+  const parallel = fc.record({
+    step: step.filter(({ recipe }) => recipe !== ROW_SCALED).map((drawn) => ({ ...drawn, fp8Output: false })),
+    row: fc.boolean(),
+    sequenceParallel: fc.boolean(),
+    rows: fc.constantFrom(ROWS, 4 * ROWS, 48),
+  });
+  await fc.assert(
+    fc.asyncProperty(parallel, async ({ step: drawn, row, sequenceParallel, rows }) => {
+      const { layer: name, bias, fuseWgradAccumulation, saveOriginalInput, wanted } = drawn;
+      const backends = others.map((other) => new CopiesBackend(other()));
+      const groups = loopbackOver(backends, 20_000);
+      const isRow = row && name === "Linear";
+      const parallelMode = isRow ? ("row" as const) : ("column" as const);
+      const ofLayer = name.includes("MLP") ? {} : { parallelMode };
+      await Promise.all(
+        groups.map(async (group) => {
+          using _scope = new Scope();
+          const options = { ...{ bias, fuseWgradAccumulation, saveOriginalInput }, ...ofLayer };
+          using layer = (LAYERS[name] as Make)(group.backend, { ...options, group, sequenceParallel });
+          prepare(layer, wanted);
+          const divided = sequenceParallel && !isRow;
+          const size = [divided ? rows / 2 : rows, isRow ? FROM / 2 : FROM] as const;
+          run(layer, drawn, size, () => undefined);
+          await group.barrier();
+        }),
+      );
+      // work is enqueued, so the two runs of a recomputed layer cannot be distinguished; and an unquantized saved input is
+      // quantized again in the backward pass, rowwise too where its columnwise copy is derived after the rows are gathered
+      const again = (fault: string): boolean =>
+        drawn.way === "recomputed" ||
+        (saveOriginalInput && sequenceParallel && !isRow && fault.startsWith("rowwise "));
+      const faults = backends.flatMap((backend) => backend.finish());
+      expect(faults.filter((fault) => !fault.endsWith("made twice") || !again(fault))).toEqual([]);
+    }),
+    { numRuns: draws(40) },
+  );
+});

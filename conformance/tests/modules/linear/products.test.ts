@@ -1,0 +1,153 @@
+/** The products that a layer runs on a backend: only those whose results are needed, each with the parameters of its pass. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { autocast } from "../../../../src/autocast.js";
+import type { GemmArgs } from "../../../../src/backends/ops/gemm.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
+import { empty } from "../../../../src/ops/create.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../../src/recipes/recipe.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { draws } from "../../harness/draws.js";
+import { recipeNamed } from "../../harness/step/library-recipes.js";
+import { useBackend } from "../../harness/suite.js";
+import { AskedBackend } from "../../harness/surface/asked-backend.js";
+
+const reference = useBackend({ threads: 1, datapath: "hopper" });
+const [ROWS, FROM, MIDDLE, TO] = [32, 64, 96, 128];
+
+type Layer = Module & { forward(x: Variable, call?: { readonly isFirstMicrobatch?: boolean }): Variable };
+type Options = {
+  readonly bias: boolean;
+  readonly fuseWgradAccumulation: boolean;
+  readonly saveOriginalInput: boolean;
+};
+
+/** A product of a layer: its weight, and all parameters before it in the graph. The input has the name "". */
+interface Product {
+  readonly weight: string;
+  readonly bias: string;
+  readonly before: readonly string[];
+  readonly from: number;
+  readonly to: number;
+}
+
+const NORM = ["layerNormWeight", "layerNormBias"];
+const LAST = { weight: "weight", bias: "bias", from: FROM, to: TO };
+const mlp = (doubled: number): readonly Product[] => [
+  { weight: "fc1Weight", bias: "fc1Bias", before: ["", ...NORM], from: FROM, to: doubled * MIDDLE },
+  {
+    weight: "fc2Weight",
+    bias: "fc2Bias",
+    before: ["", ...NORM, "fc1Weight", "fc1Bias"],
+    from: MIDDLE,
+    to: FROM,
+  },
+];
+
+const LAYERS: Readonly<
+  Record<string, { make(b: AskedBackend, options: Options): Layer; readonly products: readonly Product[] }>
+> = {
+  Linear: { make: (b, options) => new Linear(b, FROM, TO, options), products: [{ ...LAST, before: [""] }] },
+  LayerNormLinear: {
+    make: (b, options) => new LayerNormLinear(b, FROM, TO, options),
+    products: [{ ...LAST, before: ["", ...NORM] }],
+  },
+  LayerNormMLP: { make: (b, options) => new LayerNormMLP(b, FROM, MIDDLE, options), products: mlp(1) },
+  "gated LayerNormMLP": {
+    make: (b, options) => new LayerNormMLP(b, FROM, MIDDLE, { ...options, activation: "swiglu" }),
+    products: mlp(2),
+  },
+};
+
+const splits = fc.option(fc.record({ fprop: fc.boolean(), dgrad: fc.boolean(), wgrad: fc.boolean() }), {
+  nil: undefined,
+});
+const steps = fc.record({
+  layer: fc.constantFrom(...Object.keys(LAYERS)),
+  recipe: fc.constantFrom("none", "delayed", "current", "block", "mxfp8", "nvfp4", "custom"),
+  split: splits,
+  bias: fc.boolean(),
+  fuseWgradAccumulation: fc.boolean(),
+  saveOriginalInput: fc.boolean(),
+  isFirstMicrobatch: fc.option(fc.boolean(), { nil: undefined }),
+  wanted: fc.func(fc.boolean()),
+});
+
+type Split = Readonly<Record<"fprop" | "dgrad" | "wgrad", boolean>>;
+
+/** A recipe. If `split`, its products use the split accumulator. */
+function recipeOf(name: Parameters<typeof recipeNamed>[0], split: Split | undefined): Recipe | undefined {
+  const products = split && {
+    ...{ fprop: { useSplitAccumulator: split.fprop }, dgrad: { useSplitAccumulator: split.dgrad } },
+    wgrad: { useSplitAccumulator: split.wgrad },
+  };
+  if (name === "none") return undefined;
+  if (name === "delayed") return new DelayedScaling({ ...products, amaxHistoryLen: 2 });
+  if (name === "current") return new Float8CurrentScaling({ ...products });
+  return recipeNamed(name);
+}
+
+/** A description of a product: the shape and dtype of its result, and its options. */
+const said = ({ out, c, beta, splitAccumulator }: GemmArgs, isPart: boolean): string =>
+  `[${out.shape}] ${out.dtype}${c ? ` + ${beta} c` : ""}${isPart ? ` in parts: ${splitAccumulator}` : ""}`;
+
+it("modules compute a product only if its result is needed, with its own options, and a gradient only if it is required", () => {
+  fc.assert(
+    fc.property(steps, ({ layer: name, recipe: kind, split, wanted, isFirstMicrobatch, ...drawn }) => {
+      using _scope = new Scope();
+      const backend = new AskedBackend(reference());
+      const { make, products } = LAYERS[name] as (typeof LAYERS)[string];
+      const options = { ...drawn, saveOriginalInput: drawn.saveOriginalInput && kind !== "delayed" };
+      using layer = make(backend, options);
+      const recipe = recipeOf(kind, split);
+      const parameters = layer.namedParameters();
+      for (const [each, parameter] of parameters) {
+        parameter.requiresGrad = wanted(each);
+        const { shape } = parameter;
+        if (shape.length === 2) parameter.mainGrad = empty(backend, "f32", shape);
+      }
+      const isWanted = (each: string): boolean =>
+        each === "" ? wanted("") : parameters.get(each)?.requiresGrad === true;
+      const x = new Variable(empty(backend, "bf16", [ROWS, FROM]), wanted(""));
+      const gemms = (): string[] => {
+        const isPart = kind === "delayed" || kind === "current";
+        const found = backend.asked.flatMap(({ op, args }) => (op === "gemm" ? [said(args, isPart)] : []));
+        backend.asked.length = 0;
+        return found.sort();
+      };
+      const part = (product: keyof Split): string =>
+        kind === "delayed" || kind === "current"
+          ? ` in parts: ${split?.[product] ?? product !== "fprop"}`
+          : "";
+      backend.asked.length = 0;
+      const call = isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch };
+      // the weight is cached in the first microbatch
+      const y = recipe ? autocast({ recipe }, () => layer.forward(x, call)) : layer.forward(x, call);
+      expect(gemms()).toEqual(products.map(({ to }) => `[${ROWS},${to}] bf16${part("fprop")}`).sort());
+      const anyone = ["", ...parameters.keys()].some(isWanted);
+      expect(y.requiresGrad).toBe(anyone);
+      if (!anyone) return;
+      y.backward(empty(backend, "bf16", y.shape) as Tensor<"bf16">);
+      const { fuseWgradAccumulation: fuses } = options;
+      const backward = products.flatMap(({ weight, before, from, to }) => [
+        ...(before.some(isWanted) ? [`[${ROWS},${from}] bf16${part("dgrad")}`] : []),
+        ...(isWanted(weight)
+          ? [`[${to},${from}] ${fuses ? `f32${isFirstMicrobatch ? "" : " + 1 c"}` : "bf16"}${part("wgrad")}`]
+          : []),
+      ]);
+      expect(gemms()).toEqual(backward.sort());
+      const weights = products.map(({ weight }) => weight);
+      for (const [each, { grad }] of parameters)
+        expect(grad !== undefined, each).toBe(isWanted(each) && !(fuses && weights.includes(each)));
+      expect(x.grad !== undefined).toBe(isWanted(""));
+      for (const each of [x, ...parameters.values()]) each.zeroGrad();
+    }),
+    { numRuns: draws(150) },
+  );
+});

@@ -1,0 +1,196 @@
+/**
+ * The memory of a layer on a backend: parameters and state; during a step also what the backward pass needs; afterwards
+ * no more.
+ */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../../src/autocast.js";
+import { Embedding } from "../../../../src/modules/embedding.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
+import { LayerNorm, RMSNorm } from "../../../../src/modules/norm.js";
+import { recompute } from "../../../../src/modules/recompute.js";
+import { zeros } from "../../../../src/ops/create.js";
+import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../../src/recipes/block-scaled.js";
+import { CustomRecipe } from "../../../../src/recipes/custom.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
+import { quantizerFor } from "../../../../src/recipes/quantizer-for.js";
+import type { Recipe } from "../../../../src/recipes/recipe.js";
+import { noGrad } from "../../../../src/tape/grad-mode.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import type { Shape } from "../../../../src/tensor/shape.js";
+import { covering, product } from "../../../arbitraries/covering.js";
+import { useBackend } from "../../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "exact" });
+const live = (): number => backend().memoryUse().live;
+
+const RECIPES: Readonly<Record<string, Recipe | undefined>> = {
+  none: undefined,
+  delayed: new DelayedScaling({ amaxHistoryLen: 4 }),
+  current: new Float8CurrentScaling(),
+  block: new Float8BlockScaling(),
+  mxfp8: new MXFP8BlockScaling(),
+  "mxfp8, square": new MXFP8BlockScaling({ enable2dQuantization: true }),
+  nvfp4: new NVFP4BlockScaling(),
+  custom: new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() }),
+};
+
+type Made = Module & { forward(input: Variable): Variable | readonly [Variable, Variable] };
+const SIZES = { rows: 32, from: 64, to: 32, ffn: 96 };
+const LAYERS: Readonly<Record<string, (options: object) => Made>> = {
+  Linear: (options) => new Linear(backend(), SIZES.from, SIZES.to, options),
+  LayerNormLinear: (options) => new LayerNormLinear(backend(), SIZES.from, SIZES.to, options),
+  "LayerNormLinear, with the norm": (options) => {
+    const layer = new LayerNormLinear(backend(), SIZES.from, SIZES.to, options);
+    return Object.assign(layer, { forward: (x: Variable) => layer.forwardWithNorm(x) });
+  },
+  LayerNormMLP: (options) => new LayerNormMLP(backend(), SIZES.from, SIZES.ffn, options),
+  "LayerNormMLP, gated": (options) =>
+    new LayerNormMLP(backend(), SIZES.from, SIZES.ffn, { ...options, activation: "swiglu" }),
+  LayerNorm: () => new LayerNorm(backend(), SIZES.from),
+  RMSNorm: () => new RMSNorm(backend(), SIZES.from),
+};
+
+/** Conditions on a parameter's name. Parameters for which one holds get no gradient. */
+const FROZEN: Readonly<Record<string, (name: string) => boolean>> = {
+  nothing: () => false,
+  weights: (name) => /weight$/i.test(name),
+  biases: (name) => /bias$/i.test(name),
+  everything: () => true,
+};
+
+const resultsOf = (out: Variable | readonly [Variable, Variable]): readonly Variable[] =>
+  out instanceof Variable ? [out] : out;
+
+/** The memory, fences included, that a new object occupies. */
+function grownBy(make: () => { dispose(): void }): number {
+  const before = live();
+  const made = make();
+  const size = live() - before;
+  made.dispose();
+  return size;
+}
+
+const leaf = (shape: Shape, requiresGrad: boolean): Variable =>
+  new Variable(zeros(backend(), "bf16", shape), requiresGrad);
+
+describe.each(Object.entries(LAYERS))("%s", (name, make) => {
+  const linear = name.startsWith("Linear") || name.includes("NormLinear") || name.includes("MLP");
+  const recipes: [string, Recipe | undefined][] = linear ? Object.entries(RECIPES) : [["none", undefined]];
+  it.each(recipes)(
+    "under %s holds no additional memory after each pass, whichever gradients are required",
+    (kind, recipe) => {
+      const run = <R>(body: () => R): R => (recipe ? autocast({ recipe }, body) : body());
+      const rows = product({
+        option: linear
+          ? [{}, { bias: false }, ...(kind === "delayed" ? [] : [{ saveOriginalInput: true }])]
+          : [{}],
+        frozen: Object.keys(FROZEN),
+        wanted: [true, false],
+        again: [false, true],
+      });
+      for (const { option, frozen, wanted, again } of covering(rows, 2)) {
+        const layer = make(option);
+        for (const [each, parameter] of layer.namedParameters())
+          parameter.requiresGrad = !FROZEN[frozen]?.(each);
+        const x = leaf([SIZES.rows, SIZES.from], wanted);
+        const forward = (): readonly Variable[] =>
+          run(() =>
+            again
+              ? [recompute((h) => resultsOf(layer.forward(h)).at(-1) as Variable, x)]
+              : resultsOf(layer.forward(x)),
+          );
+        const step = (): void => {
+          const results = forward();
+          const [last] = results.slice(-1) as [Variable];
+          const grad = zeros(backend(), "bf16", last.shape);
+          if (last.requiresGrad) last.backward(grad);
+          for (const { value } of results) value.dispose();
+          for (const each of [x, ...layer.parameters()]) each.zeroGrad();
+          grad.dispose();
+        };
+        // the first step allocates persistent state
+        step();
+        const before = live();
+        const what = JSON.stringify({ option, frozen, wanted, again });
+        step();
+        expect(live(), `after both passes, ${what}`).toBe(before);
+        const results = noGrad(forward);
+        for (const { value } of results) value.dispose();
+        expect(live(), `after evaluation, ${what}`).toBe(before);
+        layer.dispose();
+        x.value.dispose();
+      }
+    },
+  );
+});
+
+const CHOSEN = Object.entries(RECIPES).filter(([kind]) => kind !== "none" && kind !== "custom");
+describe.each(CHOSEN)("between the passes under %s, a Linear", (kind, given) => {
+  const recipe = given as Recipe;
+  const bytes = (
+    role: "input" | "weight",
+    shape: Shape,
+    usage: { rowwise: boolean; columnwise: boolean },
+  ): number => {
+    const [scale, x] = [zeros(backend(), "f32", [1]), zeros(backend(), "bf16", shape)];
+    const quantizer = quantizerFor(recipe, role, { scale, random: new RandomState(0n) }).setUsage(usage);
+    const size = grownBy(() => quantizer.quantize(x));
+    for (const each of [scale, x]) each.dispose();
+    return size;
+  };
+  it.each([
+    ["an input and a weight", true, true],
+    ["an input alone", true, false],
+    ["a weight alone", false, true],
+    ["nothing", false, false],
+  ])("that gives gradients to %s holds the copies that those products read", (_, ofInput, ofWeight) => {
+    for (const saveOriginalInput of kind === "delayed" ? [false] : [false, true]) {
+      const layer = new Linear(backend(), SIZES.from, SIZES.to, { bias: false, saveOriginalInput });
+      layer.weight.requiresGrad = ofWeight;
+      const x = leaf([SIZES.rows, SIZES.from], ofInput);
+      const forward = (): Variable => autocast({ recipe }, () => layer.forward(x));
+      const first = forward();
+      const grad = zeros(backend(), "bf16", first.shape);
+      if (first.requiresGrad) first.backward(grad);
+      first.value.dispose();
+      for (const each of [x, layer.weight]) each.zeroGrad();
+      const before = live();
+      const y = forward();
+      const own = live() - before - grownBy(() => zeros(backend(), "bf16", y.shape));
+      const columnwise = { rowwise: false, columnwise: true };
+      const copies =
+        (ofWeight && !saveOriginalInput ? bytes("input", x.shape, columnwise) : 0) +
+        (ofInput ? bytes("weight", layer.weight.shape, columnwise) : 0);
+      expect(own, JSON.stringify({ saveOriginalInput })).toBe(copies);
+      if (y.requiresGrad) y.backward(grad);
+      for (const each of [y.value, grad]) each.dispose();
+      for (const each of [x, layer.weight]) each.zeroGrad();
+      expect(live()).toBe(before - grownBy(() => zeros(backend(), "bf16", y.shape)));
+      layer.dispose();
+      x.value.dispose();
+    }
+  });
+});
+
+it("an Embedding holds its weight alone after a pass", () => {
+  const layer = new Embedding(backend(), 8, 16);
+  const ids = zeros(backend(), "i32", [4]);
+  const before = live();
+  const y = layer.forward(ids);
+  const grad = zeros(backend(), y.tensor.dtype, y.shape);
+  y.backward(grad);
+  for (const each of [y.value, grad]) each.dispose();
+  layer.weight.zeroGrad();
+  expect(live()).toBe(before);
+  layer.dispose();
+  ids.dispose();
+});

@@ -1,0 +1,125 @@
+/**
+ * A pass of a layer frees each intermediate tensor directly after the last operation that reads it, so the peak memory of a pass
+ * has no dead tensors.
+ */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../../src/autocast.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { openBackend } from "../../../../src/backends/open.js";
+import { interceptRun } from "../../../../src/backends/run.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
+import { zeros } from "../../../../src/ops/create.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import { memoryOf } from "../../../../src/tensor/memory.js";
+import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { Tensor } from "../../../../src/tensor/tensor.js";
+import { recipeNamed } from "../../harness/step/library-recipes.js";
+import { RECIPES, type RecipeName } from "../../harness/step/options.js";
+
+const NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name) => name !== "none");
+const ROWS = 32;
+const FROM = 64;
+const TO = 32;
+
+interface Block {
+  readonly address: number;
+  readonly bytes: number;
+  /** The last operation that has read or written the block, and its number. */
+  last: { readonly op: string; readonly number: number };
+}
+
+/** Records blocks of memory that are not freed directly after the last operation that used them. */
+class Watched {
+  readonly #live = new Map<number, Block>();
+  #ops: string[] = [];
+  #late: string[] = [];
+
+  constructor(backend: Backend) {
+    const memory = memoryOf(backend);
+    const [allocate, free] = [memory.allocate.bind(memory), memory.free.bind(memory)];
+    // an operation that the backend composes of others counts as one
+    let depth = 0;
+    interceptRun(backend, (run) => (op, args) => {
+      if (depth++ === 0) this.#ops.push(op);
+      this.#uses(args, { op, number: this.#ops.length });
+      run(op, args);
+      depth--;
+    });
+    memory.allocate = (bytes) => {
+      const address = allocate(bytes);
+      this.#live.set(address, { address, bytes, last: { op: "nothing", number: this.#ops.length } });
+      return address;
+    };
+    memory.free = (address) => {
+      const block = this.#live.get(address);
+      this.#live.delete(address);
+      const between = block ? this.#ops.slice(block.last.number) : [];
+      if (block && between.length > 0)
+        this.#late.push(`${block.bytes} bytes, used last by ${block.last.op}, are freed after ${between}`);
+      free(address);
+    };
+  }
+
+  /** Runs `body`. Returns the blocks that were freed late, and the operations. Blocks that existed before do not count. */
+  during(body: () => void): { readonly late: readonly string[]; readonly ops: readonly string[] } {
+    this.#live.clear();
+    [this.#ops, this.#late] = [[], []];
+    body();
+    return { late: [...this.#late], ops: this.#ops };
+  }
+
+  #uses(value: unknown, by: Block["last"]): void {
+    if (value instanceof Tensor) {
+      for (const block of this.#live.values())
+        if (value.address >= block.address && value.address < block.address + block.bytes) block.last = by;
+    } else if (value instanceof QuantizedTensor) {
+      this.#uses([value.rowwise, value.columnwise], by);
+    } else if (typeof value === "object" && value !== null && !ArrayBuffer.isView(value)) {
+      for (const each of Object.values(value)) this.#uses(each, by);
+    }
+  }
+}
+
+type Layer = Module & { forward(x: Variable): Variable };
+const LAYERS: Readonly<Record<string, (backend: Backend, options: object) => Layer>> = {
+  Linear: (backend, options) => new Linear(backend, FROM, TO, options),
+  LayerNormLinear: (backend, options) => new LayerNormLinear(backend, FROM, TO, options),
+  LayerNormMLP: (backend, options) => new LayerNormMLP(backend, FROM, 96, options),
+  "gated LayerNormMLP": (backend, options) =>
+    new LayerNormMLP(backend, FROM, 96, { ...options, activation: "swiglu" }),
+};
+
+describe.each(Object.entries(LAYERS))("%s", (name, make) => {
+  it.each(NAMES)("under %s", async (recipe) => {
+    const backend = await openBackend("wasm", { threads: 1, datapath: "exact" });
+    const watched = new Watched(backend);
+    for (const saveOriginalInput of recipe.startsWith("delayed") ? [false] : [false, true]) {
+      const layer = make(backend, { saveOriginalInput });
+      const x = new Variable(zeros(backend, "bf16", [ROWS, FROM]), true);
+      const grad = zeros(backend, "bf16", [ROWS, name.endsWith("MLP") ? FROM : TO]);
+      const step = () => {
+        let y: Variable | undefined;
+        const forward = watched.during(() => {
+          y = autocast({ recipe: recipeNamed(recipe) }, () => layer.forward(x));
+        });
+        const backward = watched.during(() => y?.backward(grad));
+        y?.value.dispose();
+        for (const each of [x, ...layer.parameters()]) each.zeroGrad();
+        return { forward, backward };
+      };
+      step();
+      const { forward, backward } = step();
+      const what = JSON.stringify({ saveOriginalInput });
+      expect(forward.ops, what).toContain("gemm");
+      expect(backward.ops, what).toContain("gemm");
+      expect(forward.late, `${what}, forward: ${forward.ops}`).toEqual([]);
+      expect(backward.late, `${what}, backward: ${backward.ops}`).toEqual([]);
+      layer.dispose();
+      for (const each of [x.value, grad]) each.dispose();
+    }
+    await backend.dispose();
+  });
+});

@@ -1,0 +1,171 @@
+/** A `mainGrad` accumulates the same values as `grad` would without it, however often a weight is used. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import {
+  add,
+  autocast,
+  clipGradNorm,
+  constantInit,
+  Float8CurrentScaling,
+  functional,
+  Linear,
+  noGrad,
+  RandomState,
+  recompute,
+  Scope,
+  SGD,
+  type Tensor,
+  tensor,
+  type Variable,
+  type VariableLike,
+  zeros,
+} from "../../../../src/index.js";
+import { persistent } from "../../../../src/modules/parameter.js";
+import { drawnTensor } from "../../harness/drawn-tensor.js";
+import { draws } from "../../harness/draws.js";
+import { useBackend } from "../../harness/suite.js";
+
+const backend = useBackend();
+const SIZE = 32;
+const [FIRST, LATER] = [{ isFirstMicrobatch: true }, { isFirstMicrobatch: false }];
+
+const drawn = (seed: number) => drawnTensor(backend(), seed, [SIZE, SIZE], "f32");
+
+/**
+ * The weight's gradient after `body`. A main gradient starts with values that the first microbatch has to overwrite.
+ */
+function gradientOf(fuseWgradAccumulation: boolean, body: (layer: Linear) => void): Float32Array {
+  const random = new RandomState(1n);
+  using layer = new Linear(backend(), SIZE, SIZE, { dtype: "f32", random, fuseWgradAccumulation });
+  const { weight } = layer;
+  if (fuseWgradAccumulation)
+    weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]).write(drawn(9).dataSync());
+  body(layer);
+  return (weight.mainGrad ?? weight.grad)?.dataSync().slice() as Float32Array;
+}
+
+const programs: Record<string, (layer: Linear, run: (f: () => Variable) => Variable) => void> = {
+  "one layer after itself": (layer, run) =>
+    run(() => layer.forward(layer.forward(drawn(1), FIRST), FIRST)).backward(drawn(2)),
+  "one layer after itself, computed again": (layer, run) =>
+    run(() =>
+      recompute(
+        (x) =>
+          layer.forward(
+            recompute((h) => layer.forward(h, FIRST), x),
+            FIRST,
+          ),
+        drawn(1),
+      ),
+    ).backward(drawn(2)),
+  "two microbatches that are gone back through at once": (layer, run) =>
+    run(() => functional.add(layer.forward(drawn(1), FIRST), layer.forward(drawn(3), LATER))).backward(
+      drawn(2),
+    ),
+  "two microbatches computed again": (layer, run) =>
+    run(() => {
+      const part = (seed: number, call: object) => recompute((x) => layer.forward(x, call), drawn(seed));
+      return functional.add(part(1, FIRST), part(3, LATER));
+    }).backward(drawn(2)),
+  "two losses of a first microbatch, and evaluation in between": (layer, run) => {
+    const [first, second] = [1, 3].map((seed) => run(() => layer.forward(drawn(seed), FIRST)));
+    first?.backward(drawn(2));
+    noGrad(() => run(() => recompute((x) => layer.forward(x, FIRST), drawn(4))));
+    second?.backward(drawn(5));
+  },
+};
+
+describe.each(Object.entries(programs))("in a first microbatch, %s", (_, program) => {
+  const recipe = new Float8CurrentScaling();
+  it.each([
+    ["no recipe", (f: () => Variable) => f()],
+    ["a recipe", (f: () => Variable) => autocast({ recipe }, f)],
+  ])("loses nothing, under %s", (_, run) => {
+    const [fused, plain] = [true, false].map((fuse) => {
+      using _scope = new Scope();
+      return gradientOf(fuse, (layer) => program(layer, run));
+    }) as [Float32Array, Float32Array];
+    const error = Math.hypot(...fused.map((value, i) => value - (plain[i] as number)));
+    expect(error).toBeLessThan(1e-5 * Math.hypot(...plain));
+  });
+});
+
+/** A forward pass whose backward pass runs later, a forward pass without gradients, or a pending backward pass. */
+type Call =
+  | { readonly first: boolean | undefined; readonly recomputes: boolean; readonly evaluates: boolean }
+  | { readonly backward: number };
+
+const calls: fc.Arbitrary<readonly Call[]> = fc.array(
+  fc.oneof(
+    fc.record({
+      first: fc.constantFrom(undefined, true, false),
+      recomputes: fc.boolean(),
+      evaluates: fc.oneof({ weight: 5, arbitrary: fc.constant(false) }, fc.constant(true)),
+    }),
+    fc.record({ backward: fc.nat(3) }),
+  ),
+  { maxLength: 10, size: "max" },
+);
+
+it("is the sum from the first microbatch on, in whatever order forward and backward passes run", () => {
+  fc.assert(
+    fc.property(calls, (drawnCalls) => {
+      using _scope = new Scope();
+      const options = { dtype: "f32", random: new RandomState(1n), initMethod: constantInit(0.5) } as const;
+      using layer = new Linear(backend(), SIZE, SIZE, { ...options, fuseWgradAccumulation: true });
+      using plain = new Linear(backend(), SIZE, SIZE, options);
+      layer.weight.mainGrad = persistent(drawn(9).clone()) as Tensor<"f32">;
+      let expected = drawn(9) as Tensor<"f32">;
+      // a first microbatch overwrites the main gradient of an earlier step
+      let isFresh = false;
+      const pending: { readonly out: Variable; readonly seed: number }[] = [];
+      for (const [i, call] of [...drawnCalls, ...drawnCalls.map(() => ({ backward: 0 }))].entries()) {
+        if ("backward" in call) {
+          const [run] = pending.splice(call.backward % Math.max(1, pending.length), 1);
+          if (!run) continue;
+          run.out.backward(drawn(100 + i));
+          plain.forward(drawn(run.seed)).backward(drawn(100 + i));
+          const grad = plain.weight.grad as Tensor<"f32">;
+          expected = (isFresh ? grad.clone() : add(expected, grad)) as Tensor<"f32">;
+          plain.weight.zeroGrad();
+          isFresh = false;
+        } else {
+          const { first, recomputes, evaluates } = call;
+          const forward = (x: VariableLike): Variable =>
+            layer.forward(x, first === undefined ? {} : { isFirstMicrobatch: first });
+          const run = (): Variable => (recomputes ? recompute(forward, drawn(i)) : forward(drawn(i)));
+          if (evaluates) noGrad(run);
+          else {
+            pending.push({ out: run(), seed: i });
+            isFresh = isFresh || first === true;
+          }
+        }
+        expect(layer.weight.mainGrad?.dataSync()).toEqual(expected.dataSync());
+      }
+    }),
+    { numRuns: draws(30) },
+  );
+});
+
+describe("a weight that is an embedding's table as well", () => {
+  /** The weight after a clipped step, and the norm. */
+  function stepped(fuseWgradAccumulation: boolean) {
+    using _scope = new Scope();
+    const random = new RandomState(1n);
+    const options = { dtype: "f32", bias: false, random, fuseWgradAccumulation } as const;
+    using layer = new Linear(backend(), SIZE, SIZE, options);
+    const { weight } = layer;
+    if (fuseWgradAccumulation) weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]);
+    const ids = tensor(backend(), Int32Array.of(3, 0, 3), [3], "i32");
+    layer.forward(functional.embedding(weight, ids)).backward(drawnTensor(backend(), 2, [3, SIZE], "f32"));
+    using optimizer = new SGD(layer, { learningRate: 1 });
+    const { norm, factor } = clipGradNorm(optimizer, 1);
+    optimizer.step({ gradScale: factor });
+    return { norm: norm.dataSync().slice(), weight: weight.tensor.dataSync().slice() };
+  }
+
+  it("is updated by both gradients, and gradient clipping counts both", () => {
+    const [fused, plain] = [stepped(true), stepped(false)];
+    expect(fused).toEqual(plain);
+  });
+});

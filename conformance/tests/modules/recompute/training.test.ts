@@ -1,0 +1,285 @@
+/** Recomputation, and accumulation of weight gradients: both give the same bits as without. */
+import { describe, expect, it, vi } from "vitest";
+import {
+  ArgumentError,
+  autocast,
+  functional,
+  gemm,
+  type Linear,
+  noGrad,
+  type Recipe,
+  recompute,
+  Scope,
+  Variable,
+  zeros,
+} from "../../../../src/index.js";
+import { persistent } from "../../../../src/modules/parameter.js";
+import { sampled } from "../../harness/draws.js";
+import {
+  digest,
+  FEATURES,
+  Learner,
+  linear,
+  RECIPE_NAMES,
+  RECIPES,
+  sample,
+  seen,
+} from "../../harness/state/training.js";
+import { scoped, useBackend } from "../../harness/suite.js";
+
+const backend = useBackend();
+const STEPS = 3;
+
+/** A part of a network, which may be recomputed. */
+type Part = (body: (x: Variable) => Variable, x: Variable) => Variable;
+
+const kept: Part = (body, x) => body(x);
+const again: Part = (body, x) => recompute(body, x);
+
+/** The losses, states and parameters of a few steps, and the gradients of one more step. */
+function learned(step: (part: Part, x: Variable, layers: readonly [Linear, Linear]) => Variable, part: Part) {
+  using _scope = new Scope();
+  using model = new Learner(backend(), 1);
+  const losses = Array.from({ length: STEPS }, () =>
+    model.learn(model.loss((x, layers) => step(part, new Variable(x), layers))),
+  );
+  model.loss((x, layers) => step(part, new Variable(x), layers)).backward();
+  return { losses, layers: seen(model.layers) };
+}
+
+describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
+  const make = RECIPES[name];
+  const programs: Record<string, (recipe: Recipe) => Parameters<typeof learned>[0]> = {
+    "a layer":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        autocast({ recipe }, () => b.forward(part((h) => a.forward(h), x))),
+    "both layers, of a cached weight":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        autocast({ recipe }, () =>
+          [true, false]
+            .map((isFirstMicrobatch) =>
+              part((h) => b.forward(a.forward(h, { isFirstMicrobatch }), { isFirstMicrobatch }), x),
+            )
+            .reduce((sum, each) => functional.add(sum, each)),
+        ),
+    "a region in it":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        b.forward(part((h) => autocast({ recipe }, () => a.forward(h)), x)),
+    "regions in it, in a region":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        autocast({ recipe: RECIPES.current() }, () =>
+          part((h) => {
+            const hidden = autocast({ recipe }, () => a.forward(h));
+            return autocast({ enabled: false }, () => b.forward(hidden));
+          }, x),
+        ),
+    "one inside another":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        autocast({ recipe }, () => part((h) => b.forward(part((i) => a.forward(i), h)), x)),
+    "what it captures, also used before, after and in another":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        autocast({ recipe }, () => {
+          const hidden = a.forward(x);
+          const before = b.forward(hidden);
+          const one = part((h) => functional.add(b.forward(h), hidden), x);
+          const other = part(
+            (h) => part((i) => functional.add(a.forward(functional.add(i, hidden)), h), hidden),
+            one,
+          );
+          return [one, other, b.forward(hidden)].reduce((sum, each) => functional.add(sum, each), before);
+        }),
+    "what it captures alone":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        autocast({ recipe }, () => {
+          const hidden = a.forward(x);
+          return part(
+            () =>
+              part(
+                () =>
+                  functional.add(
+                    b.forward(hidden),
+                    part(() => hidden, x),
+                  ),
+                x,
+              ),
+            x,
+          );
+        }),
+    "a layer that is also used outside":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        autocast({ recipe }, () => a.forward(b.forward(part((h) => a.forward(a.forward(h)), a.forward(x))))),
+  };
+
+  it.each(sampled(Object.keys(programs), 2, RECIPE_NAMES.indexOf(name)))(
+    "%s has the same bits as without recompute",
+    (program) => {
+      const step = programs[program]?.(make()) ?? ((_, x) => x);
+      const expected = learned(step, kept);
+      expect(expected.layers[0]?.gradients[0]).not.toBe(digest(new Uint16Array(FEATURES * FEATURES)));
+      expect(learned(step, again)).toEqual(expected);
+    },
+  );
+});
+
+describe("a recomputed part", () => {
+  scoped("outside of regions is in high precision, even if the backward pass is in a region", () => {
+    using layer = linear(backend(), 1);
+    const gradient = (part: Part): unknown => {
+      const y = part((x) => layer.forward(x), new Variable(sample(backend(), 1)));
+      autocast({ recipe: RECIPES.delayed() }, () => y.backward(sample(backend(), 2)));
+      const made = digest(layer.weight.grad?.dataSync());
+      layer.weight.zeroGrad();
+      return made;
+    };
+    expect(gradient(again)).toEqual(gradient(kept));
+    expect(seen([layer])[0]?.state).toBe(undefined);
+  });
+
+  it.each(RECIPE_NAMES.map((name, i) => [name, RECIPE_NAMES[(i + 1) % RECIPE_NAMES.length]] as const))(
+    "calls one layer under two recipes, each time as the first run did: %s, then %s",
+    (...names) => {
+      const recipes = names.map((name) => RECIPES[name as (typeof RECIPE_NAMES)[number]]());
+      using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+      const gradients = [kept, again].map((part) => {
+        using _scope = new Scope();
+        using layer = linear(backend(), 1);
+        const body = (x: Variable): Variable =>
+          recipes.reduce<Variable>((h, recipe) => autocast({ recipe }, () => layer.forward(h)), x);
+        // the second pass begins with the scales of the first
+        for (const seed of [3, 4]) {
+          const y = part(body, new Variable(sample(backend(), seed)));
+          y.backward(sample(backend(), seed + 2));
+        }
+        return [layer.weight.grad, layer.bias?.grad].map((grad) => grad?.dataSync().slice());
+      });
+      expect(gradients[1]).toEqual(gradients[0]);
+      expect(warn).toHaveBeenCalled();
+    },
+  );
+
+  scoped("makes the same calls of the group in the same order", () => {
+    const calls = (part: Part): unknown => {
+      using model = new Learner(backend(), 1);
+      const rows: number[][][] = [];
+      const amaxReductionGroup = {
+        size: 2,
+        reduceMax: (tensors: readonly { dataSync(): Float32Array }[]) =>
+          void rows.push(tensors.map((each) => [...each.dataSync()])),
+      };
+      const recipe = RECIPES.delayed();
+      model.learn(
+        model.loss((x, [a, b]) =>
+          autocast({ recipe, amaxReductionGroup }, () =>
+            part((h) => b.forward(a.forward(h)), new Variable(x)),
+          ),
+        ),
+      );
+      return rows;
+    };
+    const expected = calls(kept);
+    expect(expected).toHaveLength(2);
+    expect(calls(again)).toEqual(expected);
+  });
+
+  it.each([1, 2, 3])("leaks nothing if its body throws in computation number %s", (failing) => {
+    using layer = linear(backend(), 1);
+    const recipe = RECIPES.delayed();
+    let times = 0;
+    const body = (x: Variable): Variable => {
+      const y = layer.forward(x);
+      if (++times === failing) throw new Error("the body failed");
+      return y;
+    };
+    expect(() => {
+      using _scope = new Scope();
+      const x = new Variable(sample(backend(), 1));
+      autocast({ recipe }, () => recompute((h) => recompute(body, h), x)).backward(sample(backend(), 2));
+    }).toThrow("the body failed");
+  });
+
+  it.each<[string, (layer: Linear, again: boolean, x: Variable) => Variable]>([
+    ["calls a layer more often", (layer, again, x) => layer.forward(again ? layer.forward(x) : x)],
+    [
+      "calls it under another recipe",
+      (layer, again, x) =>
+        autocast({ recipe: RECIPES[again ? "mxfp8" : "current"]() }, () => layer.forward(x)),
+    ],
+    ["caches its weight", (layer, again, x) => layer.forward(x, again ? { isFirstMicrobatch: true } : {})],
+  ])("is refused if its body %s the second time, and no gradient is set", (_, body) => {
+    using _scope = new Scope();
+    using layer = linear(backend(), 1);
+    let times = 0;
+    const y = autocast({ recipe: RECIPES.delayed() }, () =>
+      recompute((x) => body(layer, times++ > 0, x), sample(backend(), 1)),
+    );
+    expect(() => y.backward(sample(backend(), 2))).toThrow(ArgumentError);
+    expect(layer.weight.grad).toBe(undefined);
+  });
+
+  scoped("in evaluation saves nothing, and updates no scale", () => {
+    using layer = linear(backend(), 1);
+    const recipe = RECIPES.delayed();
+    const x = new Variable(sample(backend(), 1));
+    noGrad(() => recompute((h) => autocast({ recipe }, () => layer.forward(h)), x));
+    expect(seen([layer])[0]?.state?.forward.scale).toEqual([1, 1, 1]);
+  });
+});
+
+describe("gradients accumulated in f32", () => {
+  const MICROBATCHES = 6;
+
+  /** The main gradients, initially filled with `start`, after each microbatch of two iterations. */
+  function accumulated(recipe: Recipe | undefined, start: number) {
+    using _scope = new Scope();
+    using layer = linear(backend(), 1, { fuseWgradAccumulation: true });
+    const { weight } = layer;
+    weight.mainGrad = mainGrad(start);
+    return Array.from({ length: MICROBATCHES }, (_, i) => {
+      const body = () => layer.forward(sample(backend(), i), { isFirstMicrobatch: i % 3 === 0 });
+      (recipe ? autocast({ recipe }, body) : body()).backward(sample(backend(), i + 10));
+      expect(weight.grad).toBe(undefined);
+      return digest(weight.mainGrad?.dataSync());
+    });
+  }
+
+  function mainGrad(start: number) {
+    const made = persistent(zeros(backend(), "f32", [FEATURES, FEATURES]));
+    return made.write(new Float32Array(FEATURES * FEATURES).fill(start));
+  }
+
+  it.each(["no recipe", ...RECIPE_NAMES] as const)(
+    "start again with each first microbatch, under %s",
+    (name) => {
+      const recipe = () => (name === "no recipe" ? undefined : RECIPES[name]());
+      const sums = accumulated(recipe(), 7);
+      expect(sums).toEqual(accumulated(recipe(), Number.NaN));
+      expect(new Set(sums).size).toBe(MICROBATCHES);
+    },
+  );
+
+  scoped("are computed by products that add to the main gradient", () => {
+    using layer = linear(backend(), 1, { fuseWgradAccumulation: true });
+    layer.weight.mainGrad = mainGrad(7);
+    const byHand = zeros(backend(), "f32", [FEATURES, FEATURES]);
+    for (const accumulate of [false, true, true]) {
+      const [x, grad] = [sample(backend(), 1), sample(backend(), 2)];
+      layer.forward(x, { isFirstMicrobatch: !accumulate }).backward(grad);
+      gemm({ a: x, b: grad, layout: "NT", out: byHand, accumulate });
+      expect(layer.weight.mainGrad.dataSync()).toEqual(byHand.dataSync());
+    }
+  });
+
+  scoped("need a main gradient", () => {
+    using layer = linear(backend(), 1, { fuseWgradAccumulation: true });
+    const y = layer.forward(sample(backend(), 1));
+    expect(() => y.backward(sample(backend(), 2))).toThrow(ArgumentError);
+  });
+});

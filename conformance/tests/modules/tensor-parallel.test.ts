@@ -1,0 +1,46 @@
+/** A divided layer gives the same bits as the model on one rank, whose products use the plans that the layer declares. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { draws, sampled } from "../harness/draws.js";
+import { DIVIDED_NAMES, ROW_SCALED } from "../harness/step/library-recipes.js";
+import { parallelCase, ranked } from "./tensor-parallel/case.js";
+import { assertShared } from "./tensor-parallel/law.js";
+import { useRanks } from "./tensor-parallel/ranks.js";
+
+/** The datapaths to test. The oracle takes about ten times as long for Hopper's. */
+const DATAPATHS = [
+  { datapath: "exact", most: 8, numRuns: draws(3, 1) },
+  { datapath: "hopper", most: 4, numRuns: 1 },
+] as const;
+
+describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns }) => {
+  const groups = useRanks(most, datapath);
+
+  it.each(sampled(["none", ...DIVIDED_NAMES, "custom"] as const, 3, datapath === "exact" ? 0 : 1))(
+    "%s: any layer, size and number of ranks",
+    async (name) => {
+      await fc.assert(
+        fc.asyncProperty(parallelCase(most, [name]), (drawn) =>
+          assertShared(drawn, groups(drawn.ranks), datapath),
+        ),
+        {
+          // the oracle takes long for products with 128 x 128 blocks
+          numRuns: name.startsWith("block") ? 1 : numRuns,
+          endOnFailure: true,
+        },
+      );
+    },
+  );
+
+  it("refuses amaxes of rows, by name", async () => {
+    const divided = parallelCase(most, [ROW_SCALED]).filter(({ ranks }) => ranks > 1);
+    await fc.assert(
+      fc.asyncProperty(divided, async (drawn) => {
+        const all = groups(drawn.ranks).map(async (group) => ranked(drawn, group));
+        for (const result of await Promise.allSettled(all))
+          expect(result).toMatchObject({ status: "rejected", reason: { code: "ARGUMENT" } });
+      }),
+      { numRuns: draws(30), endOnFailure: true },
+    );
+  });
+});

@@ -1,0 +1,94 @@
+/** The law of divided layers in small fixed cases, one for each way to divide a layer. */
+import { describe, it } from "vitest";
+import { sampled } from "../../../harness/draws.js";
+import type { StepActivation } from "../../../harness/step/options.js";
+import type { ParallelCase } from "../case.js";
+import { assertShared } from "../law.js";
+import { useRanks } from "../ranks.js";
+
+const LAYERS = ["column", "row", "norm", "mlp"] as const;
+
+/**
+ * The recipes, with the numbers of columns and of rows of a rank that consist of complete blocks. The model takes too long for
+ * blocks of 128 x 128.
+ */
+const RECIPES = [
+  ["none", 16, 4],
+  ["delayed", 16, 16],
+  ["delayed, most recent", 16, 16],
+  ["current", 16, 16],
+  ["mxfp8", 32, 32],
+  ["nvfp4", 16, 16],
+  ["custom", 32, 32],
+] as const;
+
+/** How rows are divided, and whether the rows of a rank consist of complete blocks. */
+const ROWS = [
+  { sequence: false, whole: false },
+  { sequence: true, whole: true },
+  { sequence: true, whole: false },
+] as const;
+
+/** Options that vary from case to case, so that neighbouring cases have different combinations. */
+const OPTIONS = [
+  { bias: true, dtype: "f32", fuses: false, savesOriginal: false },
+  { bias: true, dtype: "bf16", fuses: true, savesOriginal: true },
+  { bias: false, dtype: "bf16", fuses: false, savesOriginal: false },
+  { bias: true, dtype: "bf16", fuses: false, savesOriginal: true },
+  { bias: true, dtype: "f32", fuses: true, savesOriginal: true },
+] as const;
+
+/** How each step uses the weight. */
+const CALLS = [
+  ["alone", "alone"],
+  ["first", "later"],
+  ["first", "first"],
+  ["recomputed", "later"],
+  ["first", "recomputed"],
+] as const satisfies readonly ParallelCase["calls"][];
+
+const RANKS = 2;
+// all ranks run in one turn of the event loop, so a rank that waits for another fails
+const groups = useRanks(RANKS, "exact", 1000);
+
+const cases = RECIPES.flatMap(([recipe, unit, rows], r) =>
+  LAYERS.flatMap((layer, l) =>
+    ROWS.flatMap(({ sequence, whole }, s) =>
+      [0, 1].map((o): ParallelCase => {
+        const { dtype, ...options } = OPTIONS[
+          (r + l + s + 2 * o) % OPTIONS.length
+        ] as (typeof OPTIONS)[number];
+        const pieces = unit === 16 && (l + s) % 2 === 0 && layer !== "row" && layer !== "mlp" ? 3 : 1;
+        const divided = RANKS * unit * pieces;
+        return {
+          ...options,
+          layer,
+          recipe,
+          ranks: RANKS,
+          sequence,
+          overlap: (r + l + s + o) % 2 === 0,
+          rows: RANKS * (whole ? rows : 3),
+          inFeatures: layer === "row" ? divided : unit,
+          outFeatures: layer === "row" ? unit : divided,
+          pieces,
+          activation:
+            (["swiglu", "gelu", "geglu"] as const satisfies StepActivation[])[(r + s) % 3] ?? "gelu",
+          normalization: (l + s + o) % 2 === 0 ? "LayerNorm" : "RMSNorm",
+          dtype: recipe === "nvfp4" ? "bf16" : dtype,
+          savesOriginal: options.savesOriginal && !recipe.startsWith("delayed"),
+          calls: CALLS[(r + l + 2 * s + o) % CALLS.length] as ParallelCase["calls"],
+          rewrites: (l + s + o) % 2 === 0,
+          outlier: o === 0 ? (r + l) % RANKS : undefined,
+          seed: 100 * r + 10 * l + s,
+        };
+      }),
+    ),
+  ),
+);
+
+describe("a divided layer", () => {
+  it.each(sampled(cases))(
+    "is the model's: $layer under $recipe, sequence $sequence, $rows rows, bias $bias, $dtype, fuses $fuses, saves $savesOriginal",
+    (drawn) => assertShared(drawn, groups(RANKS), "exact"),
+  );
+});

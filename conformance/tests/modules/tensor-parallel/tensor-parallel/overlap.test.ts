@@ -1,0 +1,320 @@
+/** Exchanges in chunks give the same bits as one exchange, and layers use chunks as the option `overlap` says. */
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { autocast } from "../../../../../src/autocast.js";
+import { ProcessGroup } from "../../../../../src/collectives/group.js";
+import { LayerNormLinear } from "../../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../../src/modules/linear.js";
+import { wideTensor } from "../../../../../src/modules/parameter.js";
+import { zeros } from "../../../../../src/ops/create.js";
+import { Float8RowQuantizer } from "../../../../../src/quantizers/float8-row.js";
+import { MXFP8Quantizer } from "../../../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../../../src/quantizers/nvfp4.js";
+import { RandomState } from "../../../../../src/quantizers/random-state.js";
+import { normal } from "../../../../../src/random.js";
+import { Float8BlockScaling, MXFP8BlockScaling } from "../../../../../src/recipes/block-scaled.js";
+import { CustomRecipe } from "../../../../../src/recipes/custom.js";
+import type { Recipe } from "../../../../../src/recipes/recipe.js";
+import { Variable } from "../../../../../src/tape/variable.js";
+import { Scope } from "../../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../../src/tensor/tensor.js";
+import { sampled } from "../../../harness/draws.js";
+import { libraryRecipe } from "../../../harness/step/library-recipes.js";
+import { RECIPES as RECIPE_OPTIONS, type RecipeName } from "../../../harness/step/options.js";
+import { difference } from "../../../harness/step/seen.js";
+import { type ParallelCase, ranked } from "../case.js";
+import { useRanks } from "../ranks.js";
+import { type WatchedGroup, watchedGroup } from "../side-work.js";
+
+/** The methods by which rows are exchanged. Their calls on rank 0 are counted. */
+const EXCHANGES = ["allGather", "allGatherCoalesced", "reduceScatter", "allReduce"] as const;
+
+const RANKS = 2;
+const groups = useRanks(3, "exact", 1000);
+let calls = 0;
+
+beforeEach(() => {
+  calls = 0;
+  for (const name of EXCHANGES) {
+    const own = ProcessGroup.prototype[name] as (...given: unknown[]) => unknown;
+    vi.spyOn(ProcessGroup.prototype, name).mockImplementation(function (
+      this: ProcessGroup,
+      ...given: unknown[]
+    ) {
+      const isMaximum = (given[1] as { reduction?: string } | undefined)?.reduction === "max";
+      if (this.rank === 0 && !isMaximum) calls++;
+      return own.apply(this, given) as never;
+    });
+  }
+});
+afterEach(() => vi.restoreAllMocks());
+
+const RECIPES = [
+  ["none", 16],
+  ["delayed", 16],
+  ["current", 16],
+  ["block", 128],
+  ["block, square x", 128],
+  ["mxfp8", 32],
+  ["nvfp4", 16],
+  ["custom", 32],
+] as const;
+
+/** A column-parallel layer, a row-parallel layer, and a LayerNormMLP, which has both. */
+const LAYERS = ["column", "row", "mlp"] as const;
+
+describe("a layer whose exchanges overlap its products", () => {
+  const cases = RECIPES.flatMap(([recipe, unit]) =>
+    LAYERS.flatMap((layer) => [true, false].map((sequence) => ({ recipe, unit, layer, sequence }))),
+  );
+
+  it.each(sampled(cases, 6))(
+    "has the bits of one whose exchanges do not: $layer under $recipe, sequence $sequence",
+    async ({ recipe, unit, layer, sequence }) => {
+      const ranks = recipe.startsWith("block") ? RANKS : 3;
+      const drawn: ParallelCase = {
+        ...{ layer, recipe, ranks, sequence, pieces: 1, activation: "swiglu", normalization: "LayerNorm" },
+        rows: ranks * 2 * unit,
+        inFeatures: layer === "row" ? ranks * unit : 128,
+        outFeatures: layer === "row" ? 128 : ranks * unit,
+        ...{
+          bias: true,
+          dtype: "bf16",
+          fuses: false,
+          savesOriginal: false,
+          outlier: 1,
+          seed: 7,
+          overlap: false,
+          rewrites: false,
+          calls: ["alone", "alone"],
+        },
+      };
+      const all = groups(ranks);
+      const run = async (overlap: boolean) => {
+        calls = 0;
+        const results = await Promise.all(all.map((group) => ranked({ ...drawn, overlap }, group)));
+        return { results, calls };
+      };
+      const [whole, cut] = [await run(false), await run(true)];
+      for (const [rank, seen] of cut.results.entries())
+        expect(difference(seen, whole.results[rank] as typeof seen), `rank ${rank}`).toBeUndefined();
+      expect(cut.calls).toBeGreaterThan(whole.calls);
+    },
+  );
+
+  interface Asked {
+    readonly rows: number;
+    readonly overlap?: boolean;
+    readonly parallelMode?: "column" | "row";
+    readonly sequenceParallel?: boolean;
+    readonly recipe?: Recipe;
+  }
+  /** The number of exchanges of a forward pass. */
+  async function exchanges({ rows, recipe, ...asked }: Asked): Promise<number> {
+    const all = groups(RANKS);
+    calls = 0;
+    const results = all.map((group) => {
+      using scope = new Scope();
+      const usual = { parallelMode: "column", sequenceParallel: true, bias: false } as const;
+      using layer = new Linear(group.backend, 64, 64, { ...usual, ...asked, group });
+      const columns = asked.parallelMode === "row" ? 64 / RANKS : 64;
+      const x = new Variable(zeros(group.backend, "bf16", [rows, columns]), true);
+      const y = autocast(recipe ? { recipe } : { enabled: false }, () => layer.forward(x));
+      return scope.keep(y.tensor);
+    });
+    await Promise.all(results.map((each) => each.data()));
+    for (const each of results) each.dispose();
+    return calls;
+  }
+
+  it("is one with 8192 rows or more of a rank, unless its option says otherwise", async () => {
+    for (const [asked, count] of [
+      [{ rows: 8192 }, 2],
+      [{ rows: 8191 }, 1],
+      [{ rows: 8190 }, 1],
+      [{ rows: 8192, overlap: false }, 1],
+      [{ rows: 16, overlap: true }, 2],
+      [{ rows: 15, overlap: true }, 1],
+    ] as const)
+      expect(await exchanges(asked), JSON.stringify(asked)).toBe(count);
+  });
+
+  it("is not one by default without sequence parallelism, or with scales of blocks", async () => {
+    const [whole, recipe] = [
+      { parallelMode: "row", sequenceParallel: false } as const,
+      new MXFP8BlockScaling(),
+    ];
+    for (const [asked, count] of [
+      [{ rows: 8192, ...whole }, 1],
+      [{ rows: 64, ...whole, overlap: true }, 2],
+      [{ rows: 8192, recipe }, 1],
+      [{ rows: 64, recipe, overlap: true }, 2],
+      [{ rows: 16384, parallelMode: "row", recipe }, 1],
+      [{ rows: 128, parallelMode: "row", recipe, overlap: true }, 2],
+    ] as const)
+      expect(await exchanges(asked), JSON.stringify({ ...asked, recipe: "recipe" in asked })).toBe(count);
+  });
+
+  it("does not cut a block", async () => {
+    const recipe = new Float8BlockScaling({ xBlockScalingDim: 2, wBlockScalingDim: 1 });
+    expect(await exchanges({ rows: 256, recipe, overlap: true })).toBe(2);
+    expect(await exchanges({ rows: 128, recipe, overlap: true })).toBe(1);
+  });
+
+  const QUANTIZERS = {
+    "NVFP4 with an amax of each row": new NVFP4Quantizer({ rowScaled: true }),
+    "FP8 with a scale of each row": new Float8RowQuantizer({}),
+    MXFP8: new MXFP8Quantizer(),
+  };
+  const custom = Object.entries(QUANTIZERS).flatMap(([name, quantizer]) =>
+    (["column", "row"] as const).flatMap((mode) =>
+      [true, false].map((sequence) => ({ name, quantizer, mode, sequence })),
+    ),
+  );
+  it.each(sampled(custom, 2))(
+    "has the bits of one whose exchanges do not, and by columns those of one rank: $mode under $name, sequence $sequence",
+    async ({ quantizer, mode, sequence }) => {
+      const recipe = new CustomRecipe({ quantizerFactory: () => quantizer });
+      const [rows, inFeatures, outFeatures] = [64, 64, 128];
+      const [values, grads] = [1, 2].map((seed) =>
+        normal({ seed: BigInt(seed), offset: 0n }, rows * outFeatures, 1),
+      );
+      const run = async (all: readonly ProcessGroup[], overlap?: boolean) => {
+        const kept = all.map((group) => {
+          using scope = new Scope();
+          const options = {
+            group,
+            parallelMode: mode,
+            sequenceParallel: sequence && group.size > 1,
+            bias: false,
+          } as const;
+          const random = new RandomState(3n);
+          using layer = new Linear(group.backend, inFeatures, outFeatures, { ...options, random, overlap });
+          const part = (x: Float32Array, columns: number, held: "rows" | "columns" | "all") => {
+            const count = (all: number, by: boolean) => (by ? all / group.size : all);
+            const [m, n] = [count(rows, held === "rows"), count(columns, held === "columns")];
+            const [r, c] = [held === "rows" ? group.rank * m : 0, held === "columns" ? group.rank * n : 0];
+            const own = Float32Array.from(
+              { length: m * n },
+              (_, i) => x[(r + Math.floor(i / n)) * columns + c + (i % n)] as number,
+            );
+            return wideTensor(group.backend, own, [m, n], "bf16");
+          };
+          const flow = sequence && group.size > 1 ? "rows" : "all";
+          const x = new Variable(
+            part(values as Float32Array, inFeatures, mode === "row" ? "columns" : flow),
+            true,
+          );
+          const y = autocast({ recipe }, () => layer.forward(x));
+          y.backward(part(grads as Float32Array, outFeatures, mode === "row" ? flow : "columns"));
+          const made = [y.tensor, x.grad as Tensor, layer.weight.grad as Tensor].map((each) =>
+            scope.keep(each.clone()),
+          );
+          x.zeroGrad();
+          return made;
+        });
+        const results = await Promise.all(kept.map(async (each) => Promise.all(each.map((x) => x.data()))));
+        for (const each of kept.flat()) each.dispose();
+        return results;
+      };
+      const all = groups(RANKS);
+      const whole = await run(all, false);
+      expect(await run(all, true)).toEqual(whole);
+      if (mode === "row") return;
+      const weights = (all: typeof whole) => all.flatMap(([, , weight]) => [...(weight as Uint16Array)]);
+      expect(weights(whole)).toEqual(weights(await run(groups(1))));
+    },
+  );
+
+  it("needs a group", () => {
+    const [group] = groups(1) as [ProcessGroup];
+    for (const make of [
+      () => new Linear(group.backend, 16, 16, { overlap: true }),
+      () => new LayerNormLinear(group.backend, 16, 16, { overlap: false }),
+      () => new LayerNormMLP(group.backend, 16, 16, { overlap: true }),
+    ])
+      expect(make).toThrow(
+        expect.objectContaining({ code: "ARGUMENT", message: expect.stringContaining("overlap") }),
+      );
+  });
+});
+
+describe("beside its products", () => {
+  const EXCHANGED = ["none", "current", "block", "mxfp8", "nvfp4"] as const;
+  let watched: WatchedGroup;
+  beforeEach(async () => {
+    watched = await watchedGroup();
+  });
+  afterEach(() => watched.dispose());
+
+  /** Runs a layer forward and backward. Returns the record of both, and the live bytes at each product. */
+  function trained(mode: "column" | "row", recipe: RecipeName, overlap: boolean) {
+    const { group, record, liveAtProducts } = watched;
+    const { backend } = group;
+    record.length = 0;
+    liveAtProducts.length = 0;
+    using _ = new Scope();
+    const options = { group, parallelMode: mode, sequenceParallel: true, bias: false, overlap } as const;
+    using layer = new Linear(backend, 512, 512, options);
+    const x = new Variable(zeros(backend, "bf16", mode === "column" ? [256, 512] : [512, 256]), true);
+    const own = libraryRecipe(RECIPE_OPTIONS[recipe]);
+    const y = autocast(own ? { recipe: own } : { enabled: false }, () => layer.forward(x));
+    record.push("backward");
+    y.backward(zeros(backend, "bf16", y.shape));
+    // all except reductions of amaxes
+    const seen = record.filter((each) => each !== "main allReduce");
+    const live = [...liveAtProducts];
+    x.zeroGrad();
+    layer.weight.zeroGrad();
+    return { seen, live };
+  }
+
+  it.each(EXCHANGED)("a layer waits for an exchange where it uses what is exchanged: %s", (recipe) => {
+    // block scales are converted to the GEMM's layout for each product, and the main stream waits there
+    const wait = recipe === "none" || recipe === "current" ? "gemm" : "relayout";
+    const products = [`wait for a use by ${wait}`, "main gemm", "main gemm"];
+    const reduced = ["main gemm", "main gemm", "side reduceScatter"];
+    expect(trained("column", recipe, true).seen).toEqual([
+      ...["side allGather", "side allGather", ...products, ...products],
+      ...["backward", "side allGather", ...reduced, ...reduced, "wait for a use by gemm", "main gemm"],
+    ]);
+    // the rows of the gradient are gathered once, and a second time if its columnwise copy has other scales
+    const isCopied = wait === "relayout";
+    expect(trained("row", recipe, true).seen.filter((each) => !each.startsWith("wait"))).toEqual([
+      ...[...reduced, ...reduced, "backward", "side allGather", "side allGather"],
+      ...(isCopied ? ["side allGather"] : []),
+      ...["main gemm", "main gemm", "main gemm", "main gemm", "main gemm"],
+    ]);
+  });
+
+  it.each(EXCHANGED)(
+    "memory that ranks exchange is freed without a wait, but for the last product: %s",
+    (recipe) => {
+      for (const mode of ["column", "row"] as const) {
+        const { seen } = trained(mode, recipe, true);
+        // the last two are a wait for the exchange that the product needs, and the product
+        expect(seen.slice(0, -2)).not.toContain("wait for a free");
+      }
+    },
+  );
+
+  it("the rows of a gradient with square blocks are gathered at once, since both copies have the same codes", () => {
+    const { seen } = trained("row", "block, square gradients", true);
+    expect(seen.slice(seen.indexOf("backward"))).toEqual([
+      "backward",
+      "main allGather",
+      "main gemm",
+      "main gemm",
+    ]);
+  });
+
+  it.each(EXCHANGED)(
+    "no product has more memory live than one with whole exchanges, but for the rows of a gather: %s",
+    (recipe) => {
+      for (const mode of ["column", "row"] as const) {
+        const [whole, cut] = [trained(mode, recipe, false).live, trained(mode, recipe, true).live];
+        expect(Math.max(...cut)).toBeLessThanOrEqual(Math.max(...whole) + 2 * 256 * 512 * 2);
+      }
+    },
+  );
+});

@@ -1,0 +1,34 @@
+/** A training program of divided layers prints the same hash with ranks in one process and with ranks as processes. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { afterAll, beforeAll, expect, it } from "vitest";
+
+const ROOT = new URL("../../../../..", import.meta.url).pathname;
+// inside the package folder, so that programs can import the package by its name
+const PLACE = `${ROOT}out/parallel-test/`;
+beforeAll(() => mkdirSync(PLACE, { recursive: true }));
+afterAll(() => rmSync(PLACE, { recursive: true, force: true }));
+
+async function run(...args: readonly string[]): Promise<string> {
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+  let stdout = "";
+  child.stdout.on("data", (text: Buffer) => {
+    stdout += text;
+  });
+  const [status] = await once(child, "close");
+  expect(status).toBe(0);
+  return stdout;
+}
+
+it("the program of docs/distributed.md", async () => {
+  const documents = readFileSync(`${ROOT}docs/distributed.md`, "utf8");
+  const program = /^```js\n(\/\/ parallel\.mjs.*?)^```$/ms.exec(documents)?.[1] ?? "";
+  const promised = /→ (\w+)/.exec(program)?.[1];
+  expect(promised).toMatch(/^[0-9a-f]{16}$/);
+  writeFileSync(`${PLACE}parallel.mjs`, program);
+  expect(await run(`${PLACE}parallel.mjs`)).toBe(`${promised}\n`);
+  expect(await run(`${ROOT}dist/src/cli/bin.js`, "launch", "-n", "2", `${PLACE}parallel.mjs`)).toBe(
+    `${promised}\n`,
+  );
+});

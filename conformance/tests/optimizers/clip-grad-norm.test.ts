@@ -1,0 +1,212 @@
+/** The norm of gradients that tensor parallelism, `fullyShard` and pipelines have distributed over ranks. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
+import {
+  ArgumentError,
+  clipGradNorm,
+  Embedding,
+  fullyShard,
+  functional,
+  LayerNormMLP,
+  Linear,
+  Module,
+  normal,
+  Pipeline,
+  type ProcessGroup,
+  Scope,
+  Sequential,
+  SGD,
+  type Shape,
+  type Tensor,
+  tensor,
+  type WideDType,
+} from "../../../src/index.js";
+import { persistent } from "../../../src/modules/parameter.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { gradNorm } from "../../../src/ops/update/grad-norm.js";
+import { type TensorPart, wholePart } from "../../../src/tensor/part.js";
+import { elementCount } from "../../../src/tensor/shape.js";
+import { pieceSums, sumPieces } from "../../oracle/update/grad-norm.js";
+import { draws } from "../harness/draws.js";
+import { useBackends } from "../harness/ranks/backends.js";
+
+const MOST = 8;
+const backends = useBackends(MOST);
+
+/** Returns the elements of a full tensor that a part has, in order. */
+function valuesOf(whole: Float32Array, { shape, ranges }: TensorPart): number[] {
+  const [rows = [[0, 1]], columns = [[0, 1]]] = ranges;
+  const width = shape[1] ?? 1;
+  const upTo = ([begin, end]: readonly [number, number]): number[] =>
+    Array.from({ length: end - begin }, (_, i) => begin + i);
+  return rows
+    .flatMap(upTo)
+    .flatMap((row) => columns.flatMap(upTo).map((column) => whole[row * width + column] as number));
+}
+
+/** Every way in which a layer divides a parameter: by rows in one or two pieces, by columns, not at all. */
+class Net extends Module {
+  constructor(backend: Backend, group: ProcessGroup | undefined, features: number, hidden: number) {
+    super(backend);
+    const of = { dtype: "f32", group } as const;
+    this.addModule("table", new Embedding(backend, hidden, 8, of));
+    this.addModule("mlp", new LayerNormMLP(backend, features, hidden, { ...of, activation: "swiglu" }));
+    this.addModule(
+      "column",
+      new Linear(backend, features, hidden, { ...of, ...(group ? { parallelMode: "column" } : {}) }),
+    );
+  }
+}
+
+interface Case {
+  readonly tp: number;
+  readonly dp: number;
+  readonly isSharded: boolean;
+  readonly features: number;
+  readonly hidden: number;
+  /** The dtypes of the gradients, which take turns. */
+  readonly dtypes: readonly WideDType[];
+  readonly maxNorm: number;
+  readonly planted: number | undefined;
+  readonly seed: number;
+}
+
+const cases: fc.Arbitrary<Case> = fc.record({
+  tp: fc.constantFrom(1, 2, 4),
+  dp: fc.constantFrom(1, 2),
+  isSharded: fc.boolean(),
+  features: fc.constantFrom(16, 48, 80),
+  hidden: fc.constantFrom(32, 96, 208),
+  dtypes: fc.array(fc.constantFrom<WideDType>("f32", "bf16"), { minLength: 1, maxLength: 3 }),
+  maxNorm: fc.constantFrom(0, 0.01, 1, 1e6),
+  planted: fc.constantFrom(undefined, undefined, 2 ** 70, Number.NaN),
+  seed: fc.nat(1000),
+});
+
+const dtypeOf = ({ dtypes }: Case, i: number): WideDType => dtypes[i % dtypes.length] as WideDType;
+
+/** Returns the gradient of a full parameter, drawn by the parameter's number. */
+const drawn = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array => {
+  const values = normal({ seed: BigInt(seed), offset: BigInt(4096 * i) }, elementCount(shape), 4);
+  if (planted !== undefined && i === 3) values[seed % values.length] = planted;
+  return values;
+};
+
+describe("clipGradNorm of distributed gradients", () => {
+  it("equals that of one process with the whole gradients to the bit, on every rank", async () => {
+    await fc.assert(
+      fc.asyncProperty(cases, async (each) => {
+        const { tp, dp, isSharded, features, hidden, maxNorm } = each;
+        const groups = loopbackOver(backends.slice(0, tp * dp), 20_000);
+        const nets = groups.map((group) => {
+          const mesh = group.split({ dp, tp });
+          const net = new Net(group.backend, tp > 1 ? mesh.tp : undefined, features, hidden);
+          if (isSharded) fullyShard(net, mesh.dp);
+          return net;
+        });
+        const results = nets.map((net) => {
+          using _ = new Scope();
+          for (const [i, parameter] of net.parameters().entries()) {
+            const part = parameter.part ?? wholePart(parameter.shape);
+            const values = Float32Array.from(valuesOf(drawn(each, part.shape, i), part));
+            parameter.grad = persistent(
+              castTo(tensor(net.backend, values, parameter.shape), dtypeOf(each, i)),
+            );
+          }
+          const { norm, factor } = clipGradNorm(net, maxNorm);
+          return [persistent(norm), persistent(factor)] as const;
+        });
+        const seen = [];
+        for (const [norm, factor] of results) seen.push([...(await norm.data()), ...(await factor.data())]);
+        const shapes = (nets[0] as Net).parameters().map(({ part, shape }) => part?.shape ?? shape);
+        for (const owned of [...results.flat(), ...nets]) owned.dispose();
+
+        using _ = new Scope();
+        const backend = backends[0] as Backend;
+        const all = shapes.map((shape, i) =>
+          castTo(tensor(backend, drawn(each, shape, i), shape), dtypeOf(each, i)),
+        );
+        const { norm, factor } = gradNorm(all, { maxNorm });
+        expect(seen).toEqual(groups.map(() => [...norm.dataSync(), ...factor.dataSync()]));
+      }),
+      { numRuns: draws(60) },
+    );
+  });
+
+  it("of a pipeline's stages adds the squares of each stage, then those of the stages", async () => {
+    const groups = loopbackOver(backends.slice(0, 3), 20_000);
+    const stages = groups.map(({ backend }, rank) => {
+      const stage = new Linear(backend, 64, 64 + 16 * rank, { dtype: "f32" });
+      // a frozen stage has no gradients, and calls clipGradNorm too
+      if (rank === 1) for (const parameter of stage.parameters()) parameter.requiresGrad = false;
+      return stage;
+    });
+    const grads = stages.map((stage, rank) =>
+      stage
+        .parameters()
+        .map(({ shape }, i) =>
+          normal({ seed: 5n, offset: BigInt(8192 * (3 * rank + i)) }, elementCount(shape), 1),
+        ),
+    );
+    const norms = groups.map((group, rank) => {
+      const stage = stages[rank] as Linear;
+      const loss = () => functional.mseLoss(stage.forward(new Float32Array(0) as never), undefined as never);
+      new Pipeline(stage, group, { microbatches: 2, input: { shape: [16, 64] }, loss });
+      for (const [i, parameter] of stage.parameters().entries())
+        if (parameter.requiresGrad)
+          parameter.grad = persistent(
+            tensor(stage.backend, grads[rank]?.[i] as Float32Array, parameter.shape),
+          );
+      using optimizer = new SGD(stage, { learningRate: 0.1 });
+      return clipGradNorm(optimizer, 0.5);
+    });
+    const totals = grads.map((each, rank) =>
+      rank === 1 ? 0 : sumPieces(each.map((grad) => sumPieces(pieceSums([...grad])))),
+    );
+    const norm = Math.fround(Math.sqrt(sumPieces(totals)));
+    for (const each of norms) {
+      expect([...(await each.norm.data())]).toEqual([norm]);
+      expect([...(await each.factor.data())]).toEqual([
+        Math.fround(0.5 / Math.fround(norm + Math.fround(1e-6))),
+      ]);
+    }
+    for (const owned of [...norms.flatMap(({ norm, factor }) => [norm, factor]), ...stages]) owned.dispose();
+  });
+
+  it("keeps what tensor parallelism repeats on ranks equal after clipped steps", async () => {
+    const groups = loopbackOver(backends.slice(0, 4), 20_000);
+    const meshes = groups.map((group) => group.split({ tp: 2, dp: 2 }));
+    const steps = meshes.map(({ tp, dp }) => {
+      const { backend } = tp;
+      const mlp = new LayerNormMLP(backend, 32, 64, { group: tp, dtype: "f32" });
+      fullyShard(mlp, dp);
+      using optimizer = new SGD(mlp, { learningRate: 0.1 });
+      using _ = new Scope();
+      const x = tensor(backend, normal({ seed: 2n, offset: BigInt(512 * dp.rank) }, 512, 1), [16, 32]);
+      functional.mseLoss(mlp.forward(x), x).backward();
+      const { factor } = clipGradNorm(optimizer, 0.01);
+      optimizer.step({ gradScale: factor });
+      return mlp;
+    });
+    const told = [];
+    for (const mlp of steps) told.push([...(await (mlp.layerNormWeight.localValue as Tensor<"f32">).data())]);
+    expect(told[1]).toEqual(told[0]);
+    expect(told[3]).toEqual(told[2]);
+    for (const mlp of steps) mlp.dispose();
+  });
+
+  it("refuses the parameters of several pipelines, and none that has a gradient", () => {
+    const groups = loopbackOver(backends.slice(0, 2), 20_000);
+    const [pp] = groups.map((each) => each.split({ pp: 2 }).pp) as [ProcessGroup];
+    const [group] = groups as [ProcessGroup];
+    const [one, two] = [0, 1].map(() => new Linear(group.backend, 16, 16)) as [Linear, Linear];
+    expect(() => clipGradNorm(one, 1)).toThrow(ArgumentError);
+    new Pipeline(one, group, { microbatches: 1 });
+    new Pipeline(two, pp, { microbatches: 1 });
+    const both = new Sequential(group.backend, one, two);
+    expect(() => clipGradNorm(both, 1)).toThrow(/several pipelines/);
+    both.dispose();
+  });
+});

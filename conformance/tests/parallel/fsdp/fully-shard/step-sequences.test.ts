@@ -1,0 +1,98 @@
+/**
+ * Training with sharded parameters over different steps: weights that stay cached, skipped updates, gradients that are kept,
+ * another recipe, loaded state. Every pair of options has a case.
+ */
+import * as fc from "fast-check";
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import type { Backend } from "../../../../../src/backends/backend.js";
+import { pairwise, product, tuplesAmong } from "../../../../arbitraries/covering.js";
+import { splitmix32 } from "../../../../arbitraries/random.js";
+import { sampled } from "../../../harness/draws.js";
+import { useBackends } from "../../../harness/ranks/backends.js";
+import { RECIPE_NAMES } from "../../../harness/training/run.js";
+import type { Case, Turn } from "../case.js";
+import { oneProcess, shardedRun } from "../runs.js";
+
+const RANKS = 3;
+const STEPS = 4;
+const backends = useBackends(RANKS);
+
+const [seed] = fc.sample(fc.noBias(fc.nat()), { numRuns: 1 }) as [number];
+
+const TURNS = {
+  synced: [false, true],
+  first: [undefined, undefined, true, false],
+  skip: [undefined, undefined, 0, 1],
+  otherRecipe: [false, false, false, true],
+  end: ["step", "step", "noop", "scaled", "clipped", "none"],
+  zeroes: [true, false],
+  state: ["kept", "saved", "loaded"],
+} as const satisfies { readonly [K in keyof Turn]: readonly Turn[K][] };
+
+/** Every combination of these has a case. */
+const LAYERS = product({
+  recipe: RECIPE_NAMES,
+  layer: ["linear", "normed", "mlp"],
+  quantized: [false, true],
+} as const).filter(({ recipe, quantized }) => recipe !== "bf16" || !quantized);
+
+/** Every pair of these has a case. */
+const CASES = {
+  ranks: [2, RANKS],
+  dtype: ["f32", "bf16"],
+  optimizer: ["sgd", "momentum", "adamw"],
+  recomputes: [false, true],
+  microbatches: [1, 2],
+  frozen: [[], [false, true], [true, false, false]],
+  reduction: ["sum", "mean"],
+  rowMultiple: [1, 16, 32],
+  orders: [[], [[0], [], [1, 0]]],
+  evaluated: [[], [0]],
+} as const;
+
+const next = splitmix32(seed);
+const draw = (n: number): number => next() % n;
+const turns = pairwise(TURNS, draw);
+
+/** A sequence of turns. It begins with a step whose state later turns can load. */
+function turnsFrom(i: number): readonly Turn[] {
+  const first = turns[(3 * i) % turns.length] as Turn;
+  const others = [1, 2, 3].map((each) => turns[(3 * i + each) % turns.length] as Turn);
+  return [{ ...first, state: "saved" }, ...others];
+}
+
+const cases = pairwise(CASES, draw);
+const rows = LAYERS.map(({ layer, ...row }, i) => {
+  const { dtype: drawn, ...options } = cases[i % cases.length] as (typeof cases)[number];
+  // the Hadamard transform accepts only bf16
+  const dtype = row.recipe === "nvfp4" ? "bf16" : drawn;
+  const given: Case = {
+    ...{ ...options, ...row, dtype, layers: [layer, "bare"], width: 32, caches: false },
+    turns: turnsFrom(i),
+  };
+  return { i, given };
+});
+
+describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () => {
+  // a layer warns that its recipe changes
+  beforeEach(() => {
+    const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+    return () => warn.mockRestore();
+  });
+
+  it("has a case for every pair of options, of a case or of a step", () => {
+    expect(cases.length).toBeLessThanOrEqual(rows.length);
+    const drawn = rows.flatMap(({ given }) => (given.turns ?? []).slice(1).map((turn) => ({ ...turn })));
+    const pairs = [...tuplesAmong(turns, 2)].filter((pair) => !tuplesAmong(drawn, 2).has(pair));
+    expect(pairs).toEqual([]);
+  });
+
+  it.each(sampled(rows, Math.ceil(rows.length / 3)))(
+    "$i: $given.recipe, $given.layers on $given.ranks ranks",
+    async ({ given }) => {
+      const sharded = await shardedRun(backends, given, STEPS);
+      const expected = await oneProcess(backends[0] as Backend, given, STEPS);
+      expect(sharded, JSON.stringify(given)).toEqual(expected);
+    },
+  );
+});

@@ -1,0 +1,149 @@
+/**
+ * Prefetch of sharded parameters by layers that also divide them. A failure is thrown by the operation that needs them, if it
+ * runs.
+ */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../../../src/autocast.js";
+import { loopbackGroup } from "../../../../../src/collectives/loopback/loopback.js";
+import { OutOfMemoryError } from "../../../../../src/errors.js";
+import { Linear } from "../../../../../src/modules/linear.js";
+import { Sequential } from "../../../../../src/modules/sequential.js";
+import { zeros } from "../../../../../src/ops/create.js";
+import { fullyShard } from "../../../../../src/parallel/fsdp/fully-shard.js";
+import { RandomState } from "../../../../../src/quantizers/random-state.js";
+import { Float8CurrentScaling } from "../../../../../src/recipes/per-tensor.js";
+import { noGrad } from "../../../../../src/tape/grad-mode.js";
+import { Variable } from "../../../../../src/tape/variable.js";
+import { Scope } from "../../../../../src/tensor/scope.js";
+import { failingAt } from "../../../harness/suite.js";
+
+/** Three layers with divided parameters, and a function that counts the gathers of each run. */
+async function sharded({ bias }: { readonly bias: boolean }) {
+  const [group] = await loopbackGroup(1);
+  if (!group) throw new Error("there is no rank");
+  const { backend } = group;
+  const options = { dtype: "f32", random: new RandomState(1n), bias } as const;
+  const layers = [1, 2, 3].map(() => new Linear(backend, 32, 32, options));
+  const net = new Sequential(backend, ...layers);
+  fullyShard(net, group);
+  let gathers = 0;
+  const gather = group.allGatherCoalesced.bind(group);
+  group.allGatherCoalesced = (requests) => {
+    gathers++;
+    return gather(requests);
+  };
+  const counted = <R>(body: () => R): [R, number] => {
+    const begun = gathers;
+    return [body(), gathers - begun];
+  };
+  const forget = (): void => {
+    for (const parameter of net.parameters()) parameter.zeroGrad();
+  };
+  return { group, backend, layers, net, counted, forget };
+}
+
+/** Three layers, and the gathers of a pass in each of them. */
+async function watched() {
+  const made = await sharded({ bias: true });
+  const { backend, layers, counted, forget } = made;
+  const x = zeros(backend, "f32", [4, 32]);
+  const pass = (): readonly number[] => {
+    using _ = new Scope();
+    let value: Parameters<Linear["forward"]>[0] = x;
+    let gathers = 0;
+    return noGrad(() =>
+      layers.map((layer) => {
+        const [next, own] = counted(() => layer.forward(value));
+        value = next;
+        gathers += own;
+        return gathers;
+      }),
+    );
+  };
+  // two passes, in which the order of the layers is recorded
+  const once = (): readonly number[] => {
+    const [, , third] = [pass(), pass(), pass()];
+    forget();
+    return third;
+  };
+  return { ...made, x, once };
+}
+
+/** The numbers of gathers in the forward and in the backward pass of three layers. */
+async function stepping(recipe?: Float8CurrentScaling) {
+  const { backend, net, counted, forget } = await sharded({ bias: false });
+  const x = new Variable(zeros(backend, "f32", [16, 32]), true);
+  const forward = () =>
+    counted(() => autocast({ recipe, enabled: recipe !== undefined }, () => net.forward(x)));
+  const step = (between: () => void = () => {}): readonly number[] => {
+    using _ = new Scope();
+    const [y, before] = forward();
+    between();
+    const [, behind] = counted(() => y.backward(zeros(backend, "f32", [16, 32])));
+    x.zeroGrad();
+    forget();
+    return [before, behind];
+  };
+  return { backend, forward, step };
+}
+
+describe("what is brought ahead", () => {
+  it.each([["f32", undefined] as const, ["current scaling", new Float8CurrentScaling()] as const])(
+    "is, in %s, what the backward pass begins with, beside the last forward function",
+    async (_name, recipe) => {
+      const { backend, step } = await stepping(recipe);
+      expect(step()).toEqual([3, 3]);
+      expect(step()).toEqual([4, 2]);
+      const { live } = backend.memoryUse();
+      expect(step()).toEqual([4, 2]);
+      expect(backend.memoryUse().live).toBe(live);
+    },
+  );
+
+  it("is nothing for a backward pass where none is expected, or it began with another function", async () => {
+    const { backend, forward, step } = await stepping();
+    const evaluated = (): void => {
+      using _ = new Scope();
+      expect(noGrad(forward)[1]).toBe(3);
+    };
+    for (let i = 0; i < 2; i++) step();
+    const { live } = backend.memoryUse();
+    evaluated();
+    expect(step()).toEqual([4, 2]);
+    expect(step(evaluated)).toEqual([4, 3]);
+    expect(step()).toEqual([3, 3]);
+    expect(step()).toEqual([4, 2]);
+    expect(backend.memoryUse().live).toBe(live);
+  });
+
+  it("may fail for want of memory wherever that is asked for, and is brought again as soon as the order is known", async () => {
+    const { backend, once, forget } = await watched();
+    const usual = once();
+    const before = backend.memoryUse();
+    let refused = 0;
+    for (let failing = 0; failing < 60; failing++) {
+      const { error, allocations: asked } = failingAt(backend, failing, once);
+      if (error !== undefined) expect(error).toBeInstanceOf(OutOfMemoryError);
+      if (asked > failing) refused++;
+      forget();
+      expect([failing, backend.memoryUse().live]).toEqual([failing, before.live]);
+      expect([failing, once()]).toEqual([failing, usual]);
+    }
+    expect(refused).toBeGreaterThan(20);
+  });
+
+  it("is not needed by an operation that runs instead of the expected one", async () => {
+    const { backend, group, layers, net, x, once } = await watched();
+    once();
+    const [first, ...others] = layers as [Linear, ...Linear[]];
+    for (const other of others) other.dispose();
+    for (let i = 0; i < 3; i++) {
+      using _ = new Scope();
+      expect(noGrad(() => first.forward(x)).value.shape).toEqual([4, 32]);
+    }
+    for (const each of [first, x]) each.dispose();
+    expect(net.parameters()).toHaveLength(6);
+    expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+    await group.dispose();
+  });
+});

@@ -1,0 +1,285 @@
+/** Quantized weights of other libraries in the playground: paired as `lockstep inspect` pairs them, with the library's values. */
+import { copyFileSync, readdirSync, readFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { readWeight } from "../../../../playground/src/data/checkpoint.js";
+import { openFile } from "../../../../playground/src/data/file.js";
+import type { Stored } from "../../../../playground/src/data/stored.js";
+import { openReference, scaleIndex } from "../../../../playground/src/reference/index.js";
+import { type Surveyed, survey } from "../../../../src/checkpoints/inspect.js";
+import { codeRows } from "../../../../src/checkpoints/stored/code-rows.js";
+import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
+import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
+import { dequantizedRows } from "../../../../src/checkpoints/stored/dequantize.js";
+import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { readScales, scaleOf } from "../../../../src/checkpoints/stored/scales.js";
+import { matricesOf, type QuantizedWeight } from "../../../../src/checkpoints/stored/weight.js";
+import { valueOfCode } from "../../../../src/formats/derive.js";
+import { MemorySource } from "../../../../src/io/source.js";
+import { FIXTURES, inFolder, VECTORS } from "../../checkpoints/files/checkpoints.js";
+import { float, KINDS, weights } from "../../checkpoints/files/weights.js";
+import { draws, sampled } from "../../harness/draws.js";
+
+let backend: Awaited<ReturnType<typeof openReference>>;
+beforeAll(async () => {
+  backend = await openReference();
+});
+afterAll(() => backend.dispose());
+
+/** A file as a browser hands it to the page. */
+const fileOf = (path: string) => new File([readFileSync(path)], basename(path));
+
+/** A fixture on the page, with its configurations or without them, and what the command line knows of the same files. */
+async function opened(name: string, isConfigured: boolean, body: (both: Both) => Promise<void>) {
+  await inFolder(async (folder) => {
+    for (const each of readdirSync(join(VECTORS, name)))
+      if (isConfigured || !each.endsWith(".json"))
+        copyFileSync(join(VECTORS, name, each), join(folder, each));
+    const configurations = readdirSync(folder).filter((each) => each.endsWith(".json"));
+    const checkpoint = await openCheckpoint(folder);
+    try {
+      const page = await openFile(
+        fileOf(join(folder, "model.safetensors")),
+        configurations.map((each) => fileOf(join(folder, each))),
+      );
+      await body({ page, known: await survey(checkpoint) });
+    } finally {
+      await checkpoint.close();
+    }
+  });
+}
+interface Both {
+  readonly page: Awaited<ReturnType<typeof openFile>>;
+  readonly known: Surveyed;
+}
+
+/** All codes and values of a weight, and its number of rows and columns as a matrix. */
+async function wholeOf(weight: QuantizedWeight) {
+  const [matrices, rows, columns] = matricesOf(weight.shape);
+  const [values, codes] = [
+    new Float32Array(matrices * rows * columns),
+    new Uint8Array(matrices * rows * columns),
+  ];
+  for await (const each of dequantizedRows(weight)) values.set(each.values, each.at);
+  for await (const each of codeRows(weight)) codes.set(each.codes, (each.matrix * rows + each.row) * columns);
+  return { values, codes, rows: matrices * rows, columns, scales: await readScales(weight) };
+}
+
+/** Throws unless a part has the codes, scales and values of the whole, and holds an element. */
+function requirePart(
+  part: Stored,
+  { values, codes, rows, columns, scales }: Awaited<ReturnType<typeof wholeOf>>,
+  { type }: QuantizedWeight,
+  [row, column]: readonly [number, number],
+) {
+  const [top, left] = part.from;
+  const wanted = [Math.min(row, rows - 1), Math.min(column, columns - 1)] as const;
+  expect(top <= wanted[0] && wanted[0] < top + part.rows).toBe(true);
+  expect(left <= wanted[1] && wanted[1] < left + part.columns).toBe(true);
+  expect(part.rows <= 512 && part.columns <= 512).toBe(true);
+  expect(part.scales.whole).toBe(scales.storedGlobal);
+  for (let r = 0; r < part.rows; r++)
+    for (let c = 0; c < part.columns; c++) {
+      const [at, from] = [r * part.columns + c, (top + r) * columns + left + c];
+      const here = `[${top + r}, ${left + c}]`;
+      if (part.codes[at] !== codes[from]) throw new Error(`code ${here}`);
+      if (!Object.is(part.values[at], values[from])) throw new Error(`value ${here}: ${part.values[at]}`);
+      const element = CODE_TYPES[type].values[codes[from] as number] as number;
+      if (!Object.is(part.elements[at], element)) throw new Error(`element ${here}`);
+      const index = scaleIndex(part, r, c);
+      const { format, codes: scaleCodes, values: ofBlocks } = part.scales;
+      const code = scaleCodes[index] as number;
+      const decoded = format === "f32" ? float(code) : valueOfCode(format, code);
+      if (!Object.is(decoded, ofBlocks[index])) throw new Error(`code of the scale ${here}`);
+      const scale = scaleOf(scales, decoded);
+      if (!Object.is(Math.fround(element * scale), values[from])) throw new Error(`scale ${here}`);
+    }
+}
+
+const place = fc.tuple(fc.nat(700), fc.nat(1500));
+
+describe.each([true, false])(
+  "a checkpoint of another library, with its configuration: %s",
+  (isConfigured) => {
+    it.each(FIXTURES)(
+      "%s has the weights, conventions and values that the command line has",
+      async (name) => {
+        await opened(name, isConfigured, async ({ page, known }) => {
+          const kinds = known.weights.map((weight) => [weight.name, weight.convention]);
+          expect(Array.from(page.quantized, ([each, { kind }]) => [each, kind])).toEqual(kinds);
+          expect(known.weights.length + known.unfit.length).toBeGreaterThan(0);
+          for (const weight of known.weights) {
+            const whole = await wholeOf(weight);
+            for (const at of [
+              [0, 0],
+              [9, 21],
+              [700, 1500],
+            ] as const) {
+              const part = await page.readStored(backend, weight.name, at[0], at[1]);
+              requirePart(part, whole, weight, at);
+              const { summary } = conventionOf(weight.convention);
+              expect(part.description).toContain(`${weight.convention}: ${summary}`);
+              expect(part.description).toContain(`[${weight.shape.join(", ")}]`);
+            }
+          }
+        });
+      },
+    );
+
+    it.each(sampled(FIXTURES, 4))("%s shows no codes and no parts of weights as values", async (name) => {
+      await opened(name, isConfigured, async ({ page, known }) => {
+        const parts = known.weights.flatMap(({ codes, scale, global }) => [
+          codes,
+          scale,
+          ...(global ? [global] : []),
+        ]);
+        const refused = [
+          ...parts.map(({ entry }) => entry.name),
+          ...known.unfit.flatMap((each) => each.parts),
+        ];
+        for (const { name: tensor, dtype } of page.tensors.values())
+          if (/^F[468]/.test(dtype)) expect(refused).toContain(tensor);
+        for (const tensor of refused) await expect(page.read(tensor, 0, 0)).rejects.toThrow(/weight|part of/);
+        for (const { entry } of known.plain) expect(page.faults.has(entry.name)).toBe(false);
+      });
+    });
+  },
+);
+
+/** What is said of the first weight of a fixture. */
+async function notesOf(name: string, isConfigured: boolean): Promise<readonly string[]> {
+  const notes: string[] = [];
+  await opened(name, isConfigured, async ({ page }) => {
+    const [weight = ""] = page.quantized.keys();
+    notes.push(...(await page.readStored(backend, weight, 0, 0)).notes);
+  });
+  return notes;
+}
+
+describe("what the page says", () => {
+  it("names the conventions that fit a file without its configuration, and the claim of one with it", async () => {
+    const [fitting = ""] = await notesOf("modelopt-fp8", false);
+    expect(fitting).toMatch(
+      /^Without config\.json these fit: ct-float: .*; modelopt-fp8: .*The first is taken/,
+    );
+    expect(await notesOf("modelopt-fp8", true)).toEqual(["config.json says modelopt, FP8."]);
+    expect(await notesOf("ct-nvfp4", false)).toEqual([]);
+    expect(await notesOf("gpt-oss", true)).toEqual(["config.json says mxfp4."]);
+    const file = fileOf(join(VECTORS, "ct-nvfp4", "model.safetensors"));
+    const page = await openFile(file, [fileOf(join(VECTORS, "gpt-oss", "config.json"))]);
+    const [name = ""] = page.quantized.keys();
+    expect((await page.readStored(backend, name, 0, 0)).notes).toEqual([
+      "config.json says mxfp4, which is not the convention of the tensors.",
+    ]);
+  });
+
+  it("says why scales do not fit, and that a configuration may say more", async () => {
+    await opened("transformers-fp8", false, async ({ page }) => {
+      expect([...page.quantized]).toEqual([]);
+      const name = "model.layers.0.mlp.down_proj.weight";
+      await expect(page.read(name, 0, 0)).rejects.toThrow(
+        /^block-fp8: .*weight_scale_inv is F32 \[2,2\]; codes of \[32,64\] need \[1,1\].*Drop config\.json together/,
+      );
+    });
+  });
+
+  it.each(["F8_E4M3", "F8_E5M2", "F4"] as const)(
+    "does not decode %s without a scale, and says so",
+    async (dtype) => {
+      const plan = [
+        { name: "a.weight", dtype, shape: [4, 32], data_offsets: [0, dtype === "F4" ? 64 : 128] },
+      ];
+      const header = Buffer.from(
+        JSON.stringify(Object.fromEntries(plan.map(({ name, ...rest }) => [name, rest]))),
+      );
+      const length = Buffer.from(BigUint64Array.of(BigInt(header.length)).buffer);
+      const page = await openFile(
+        new File([length, header, new Uint8Array(dtype === "F4" ? 64 : 128)], "a.safetensors"),
+      );
+      await expect(page.read("a.weight", 0, 0)).rejects.toThrow(
+        new RegExp(`^a\\.weight: ${dtype} \\[4,32\\] has none of a\\.weight_scale.*restore the scale`),
+      );
+    },
+  );
+
+  it.each([
+    ["config.json", "{", /^config\.json: /],
+    ["config.json", "[]", /^config\.json: must be a JSON object/],
+    ["other.json", "{}", /^other\.json: the page opens one file/],
+  ])("is an error about %s with %s", async (name, text, message) => {
+    const file = fileOf(join(VECTORS, "ct-nvfp4", "model.safetensors"));
+    await expect(openFile(file, [new File([text], name)])).rejects.toThrow(message);
+  });
+});
+
+/** Weights of several matrices, whose blocks may be larger than what the page shows, or end at any code. */
+const large: fc.Arbitrary<QuantizedWeight> = fc
+  .record({
+    convention: fc.constantFrom<ConventionName>("ct-float", "ct-int4", "ct-mxfp6"),
+    matrices: fc.integer({ min: 1, max: 3 }),
+    rows: fc.constantFrom(1, 7, 300, 600),
+    eighths: fc.constantFrom(1, 20, 65, 150),
+    block: fc.tuple(fc.constantFrom(1, 5, 128, 513, 600), fc.constantFrom(1, 3, 100, 128, 513, 650, 1200)),
+    seed: fc.nat(),
+  })
+  .map(({ convention, matrices, rows, eighths, block, seed }) => {
+    const { type } = conventionOf(convention);
+    const columns = 8 * eighths;
+    const grid = [Math.ceil(rows / block[0]), Math.ceil(columns / block[1])] as const;
+    const [count, scales] = [matrices * rows * columns, matrices * grid[0] * grid[1]];
+    const bytes = Uint8Array.from(
+      { length: (count * CODE_TYPES[type].bits) / 8 },
+      (_, i) => (i * 37 + seed) >> (i % 3),
+    );
+    const values = Float32Array.from({ length: scales }, (_, i) => 1 + ((i * 7919 + seed) % 1009) / 64);
+    const shard = new MemorySource("made", [
+      { name: "codes", dtype: "U8", shape: [bytes.length], bytes },
+      { name: "scale", dtype: "F32", shape: [scales], bytes: new Uint8Array(values.buffer) },
+    ]);
+    const tensor = (name: string) => ({ shard, entry: shard.entry(name) });
+    return {
+      name: "w",
+      convention,
+      type,
+      shape: [matrices, rows, columns],
+      codes: tensor("codes"),
+      scale: tensor("scale"),
+      geometry: { kind: "tile", block, grid, swizzled: false },
+    };
+  });
+
+/** A weight as the page recognizes it. The classes of the sources and of the built package are declared apart. */
+const asRead = (weight: QuantizedWeight) =>
+  ({ ...weight, fits: [weight.convention], notes: [] }) as unknown as Parameters<typeof readWeight>[0];
+
+describe("a part of a weight", () => {
+  const kinds = KINDS.filter(({ convention }) => conventionOf(convention).container === undefined);
+  it.each(kinds)(
+    "of $convention, $kind, $scale has the codes, scales and values of the whole",
+    async (kind) => {
+      await fc.assert(
+        fc.asyncProperty(weights(kind), place, async ({ weight }, at) => {
+          requirePart(await readWeight(asRead(weight), at), await wholeOf(weight), weight, at);
+        }),
+        { numRuns: draws(8) },
+      );
+    },
+  );
+
+  it("has them for blocks of any size, larger than what is shown or ending within a byte", async () => {
+    await fc.assert(
+      fc.asyncProperty(large, fc.tuple(fc.nat(1800), fc.nat(1300)), async (weight, at) => {
+        requirePart(await readWeight(asRead(weight), at), await wholeOf(weight), weight, at);
+      }),
+      { numRuns: draws(25) },
+    );
+  });
+
+  it("is refused for a weight without elements", async () => {
+    const [weight] = fc.sample(large, 1) as [QuantizedWeight];
+    await expect(readWeight(asRead({ ...weight, shape: [0, 32] }), [0, 0])).rejects.toThrow(
+      /^w is empty: \[0,32\]/,
+    );
+  });
+});

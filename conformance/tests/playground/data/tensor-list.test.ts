@@ -1,0 +1,52 @@
+/** The page lists few of many tensors: those that have a text in their names, and always the chosen one. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { countOf, listOf, MAX_LISTED } from "../../../../playground/src/data/tensor-list.js";
+import type { TensorEntry } from "../../../../src/io/header/header.js";
+
+function fileOf(plain: number, quantized: number) {
+  const entry = (name: string): TensorEntry => ({ name, dtype: "F32", shape: [1], begin: 0, end: 4 });
+  return {
+    tensors: new Map(Array.from({ length: plain }, (_, i) => [`t${i}`, entry(`t${i}`)])),
+    // every second one has the name of a tensor of the file
+    quantized: new Map(
+      Array.from(
+        { length: quantized },
+        (_, i) => [i % 2 ? `t${i}` : `q${i}`, { kind: "mxfp8", shape: [1] }] as const,
+      ),
+    ),
+    faults: new Map([["t0", "codes without a scale"]]),
+  };
+}
+
+describe("the list of tensors", () => {
+  it("has the first ones that match, each once, and the chosen one", () => {
+    const sizes = fc.oneof(
+      fc.nat(20),
+      fc.integer({ min: MAX_LISTED - 2, max: MAX_LISTED + 2 }),
+      fc.constant(3000),
+    );
+    fc.assert(
+      fc.property(
+        sizes,
+        fc.nat(40),
+        fc.constantFrom("", "t", "q", "1", "99", "none"),
+        fc.nat(4000),
+        (plain, quantized, part, pick) => {
+          const file = fileOf(plain, quantized);
+          const names = [...new Set([...file.quantized.keys(), ...file.tensors.keys()])];
+          const chosen = names[pick] ?? "absent";
+          const listed = listOf(file, part, chosen).map(({ value }) => value);
+          expect(countOf(file)).toBe(names.length);
+          expect(listed.length).toBeLessThanOrEqual(MAX_LISTED);
+          expect(listed.includes(chosen)).toBe(names.includes(chosen));
+          const matching = names.filter((name) => name.includes(part) && name !== chosen);
+          const others = listed.filter((name) => name !== chosen);
+          expect(others).toEqual(matching.slice(0, others.length));
+          const room = names.includes(chosen) ? MAX_LISTED - 1 : MAX_LISTED;
+          expect(others.length).toBeGreaterThanOrEqual(Math.min(matching.length, room - 1));
+        },
+      ),
+    );
+  });
+});

@@ -1,0 +1,238 @@
+/** Laws of the quantization kernels on matrices wider and taller than any panel that the kernels process. */
+import * as fc from "fast-check";
+import { beforeAll, describe, expect, it } from "vitest";
+import { type Instance, openInstance } from "../../../../src/backends/wasm/instance.js";
+import { QUANTIZE_TASK, ROUNDING, SCALE_RULE, WIDE } from "../../../../src/formats/contract.gen.js";
+import { factsOf } from "../../../../src/formats/derive.js";
+import type { ScalarFormat } from "../../../../src/formats/scalar.js";
+import { draws } from "../../harness/draws.js";
+
+const ELEMENTS = 1 << 19;
+
+interface Rule {
+  readonly rule: keyof typeof SCALE_RULE;
+  readonly format: ScalarFormat;
+  readonly block: number;
+}
+
+const RULES: readonly Rule[] = [
+  { rule: "f32", format: "e4m3", block: 128 },
+  { rule: "e8m0Up", format: "e5m2", block: 32 },
+  { rule: "e8m0Floor", format: "e2m3", block: 32 },
+  { rule: "e8m0Floor", format: "e2m1", block: 32 },
+  { rule: "twoLevel", format: "e2m1", block: 16 },
+  { rule: "fourOverSix", format: "e2m1", block: 16 },
+];
+
+interface Quantized {
+  readonly codes: number[];
+  readonly scales: number[];
+}
+
+let kernel: Instance;
+let [source, codes, scales, scratch, task] = [0, 0, 0, 0, 0];
+
+beforeAll(async () => {
+  kernel = await openInstance();
+  const reserve = (bytes: number): number => kernel.exports.reserve(bytes) >>> 0;
+  [source, codes, scales, scratch] = [4, 1, 4, 1].map((size) => reserve(size * ELEMENTS)) as [
+    number,
+    number,
+    number,
+    number,
+  ];
+  task = reserve(QUANTIZE_TASK.bytes);
+});
+
+function put(values: Float32Array): void {
+  new Float32Array(kernel.memory.buffer, source, values.length).set(values);
+}
+
+/** Values over many binades, with zeros, a few NaNs and infinities. */
+function values(count: number, seed: number): Float32Array {
+  let state = seed | 1;
+  return Float32Array.from({ length: count }, () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    const kind = state >>> 20;
+    if (kind < 3) return [Number.NaN, Infinity, -0][kind] as number;
+    return ((state & 0xffff) / 0x8000 - 1) * 2 ** ((state >>> 16) % 12);
+  });
+}
+
+function read(rule: Rule, count: number, scaleCount: number): Quantized {
+  const packed = rule.format === "e2m1";
+  const bytes = new Uint8Array(kernel.memory.buffer, codes, ELEMENTS);
+  const code = (i: number): number =>
+    packed ? ((bytes[i >> 1] as number) >> (4 * (i & 1))) & 15 : (bytes[i] as number);
+  const stored = rule.rule === "f32" ? Uint32Array : Uint8Array;
+  return {
+    codes: Array.from({ length: count }, (_, i) => code(i)),
+    scales: [...new stored(kernel.memory.buffer, scales, scaleCount)],
+  };
+}
+
+interface Shape {
+  readonly rows: number;
+  readonly columns: number;
+  readonly transposed?: boolean;
+  readonly tileRows?: number;
+  readonly stochastic?: boolean;
+  /** The row at which the work is divided into two calls; a multiple of tileRows. */
+  readonly cut?: number;
+}
+
+function quantizeRows(rule: Rule, shape: Shape): Quantized {
+  const { rows, columns, transposed = false, tileRows = 1, stochastic = false, cut = 0 } = shape;
+  const { word } = factsOf(rule.format);
+  const rounding = ROUNDING[stochastic ? "stochastic" : "tiesToEven"];
+  const { exports } = kernel;
+  exports.quantizeSource(task, source, WIDE.f32, rows, columns, transposed);
+  exports.quantizeTile(task, tileRows, rule.block, false);
+  exports.quantizeRule(task, SCALE_RULE[rule.rule], word, true, 0);
+  exports.quantizeLevels(task, 2048, 448, false, false, 0);
+  exports.quantizeDraws(task, rounding, 1, 2, 3, 4, 0);
+  exports.quantizeTarget(task, codes, scales);
+  exports.quantizeRows(task, scratch, 0, cut);
+  exports.quantizeRows(task, scratch, cut, rows);
+  return read(rule, rows * columns, rows * Math.ceil(columns / rule.block));
+}
+
+function quantizeColumns(rule: Rule, rows: number, columns: number, tileColumns = 1): Quantized {
+  const { word } = factsOf(rule.format);
+  const { exports } = kernel;
+  exports.quantizeSource(task, source, WIDE.f32, rows, columns, false);
+  exports.quantizeTile(task, rule.block, tileColumns, false);
+  exports.quantizeRule(task, SCALE_RULE[rule.rule], word, true, 0);
+  exports.quantizeDraws(task, ROUNDING.tiesToEven, 1, 2, 3, 4, 1);
+  exports.quantizeTarget(task, codes, scales);
+  exports.quantizeColumns(task, scratch, 0, rows);
+  return read(rule, rows * columns, Math.ceil(rows / rule.block) * columns);
+}
+
+function transposed<T>(matrix: ArrayLike<T>, rows: number, columns: number): T[] {
+  return Array.from(
+    { length: rows * columns },
+    (_, n) => matrix[(n % rows) * columns + Math.floor(n / rows)] as T,
+  );
+}
+
+const seed = fc.integer();
+const rule = fc.constantFrom(...RULES);
+/** The number of blocks along the short side, and whether the long side runs down. */
+const aspect = fc.tuple(fc.integer({ min: 1, max: 3 }), fc.boolean());
+const OPTIONS = { numRuns: draws(12) };
+
+/** Rows and columns in whole blocks; the long side exceeds every panel. */
+function sizeOf({ block }: Rule, [short, down]: readonly [number, boolean]): [number, number] {
+  const long = Math.min(300, Math.floor(ELEMENTS / (block * block * short)));
+  return down ? [block * long, block * short] : [block * short, block * long];
+}
+
+function expectSame(got: Quantized, wanted: Quantized): void {
+  for (const part of ["codes", "scales"] as const) {
+    expect(got[part].length).toBe(wanted[part].length);
+    const at = got[part].findIndex((value, i) => value !== wanted[part][i]);
+    expect({ part, at, value: got[part][at] }).toEqual({ part, at: -1, value: undefined });
+  }
+}
+
+describe("quantizeRows", () => {
+  it("quantizes each row as if it were alone", () => {
+    fc.assert(
+      fc.property(rule, aspect, seed, (r, size, s) => {
+        const [rows, columns] = sizeOf(r, size);
+        const x = values(rows * columns, s);
+        put(x);
+        const all = quantizeRows(r, { rows, columns });
+        const row = Math.abs(s) % rows;
+        put(x.subarray(row * columns, (row + 1) * columns));
+        const alone = quantizeRows(r, { rows: 1, columns });
+        const width = columns / r.block;
+        const own = {
+          codes: all.codes.slice(row * columns, (row + 1) * columns),
+          scales: all.scales.slice(row * width, (row + 1) * width),
+        };
+        expectSame(own, alone);
+      }),
+      OPTIONS,
+    );
+  });
+
+  it("gives the same for a transposed source as for the transpose, however the work is divided among threads", () => {
+    fc.assert(
+      fc.property(
+        rule,
+        aspect,
+        fc.boolean(),
+        fc.boolean(),
+        seed,
+        fc.nat(100),
+        (r, size, square, stochastic, s, c) => {
+          const [rows, columns] = sizeOf(r, size);
+          const tileRows = square ? r.block : 1;
+          const draws = stochastic && r.rule !== "fourOverSix";
+          const cut = tileRows * (c % (rows / tileRows));
+          const x = values(rows * columns, s);
+          put(x);
+          const got = quantizeRows(r, { rows, columns, transposed: true, tileRows, stochastic: draws, cut });
+          put(Float32Array.from(transposed(x, columns, rows)));
+          expectSame(got, quantizeRows(r, { rows, columns, tileRows, stochastic: draws }));
+        },
+      ),
+      OPTIONS,
+    );
+  });
+
+  it("gives all rows of a square tile one scale", () => {
+    fc.assert(
+      fc.property(rule, aspect, seed, (r, size, s) => {
+        const [rows, columns] = sizeOf(r, size);
+        put(values(rows * columns, s));
+        const width = columns / r.block;
+        const square = quantizeRows(r, { rows, columns, tileRows: r.block });
+        const ofTile = square.scales.map((_, i) => {
+          const top = Math.floor(i / width / r.block) * r.block;
+          return square.scales[top * width + (i % width)] as number;
+        });
+        expectSame(square, { ...square, scales: ofTile });
+      }),
+      OPTIONS,
+    );
+  });
+});
+
+describe("quantizeColumns", () => {
+  const inPlace = fc.constantFrom(
+    ...RULES.filter(({ rule: name }) => name !== "twoLevel" && name !== "fourOverSix"),
+  );
+
+  it("gives the transposes of the codes and scales of the transpose", () => {
+    fc.assert(
+      fc.property(inPlace, aspect, seed, (r, size, s) => {
+        const [rows, columns] = sizeOf(r, size);
+        put(values(rows * columns, s));
+        const down = quantizeColumns(r, rows, columns);
+        const across = quantizeRows(r, { rows: columns, columns: rows, transposed: true });
+        const turned = {
+          codes: transposed(down.codes, rows, columns),
+          scales: transposed(down.scales, rows / r.block, columns),
+        };
+        expectSame(turned, across);
+      }),
+      OPTIONS,
+    );
+  });
+
+  it("gives square tiles the codes that quantizeRows gives them", () => {
+    fc.assert(
+      fc.property(inPlace, aspect, seed, (r, size, s) => {
+        const [rows, columns] = sizeOf(r, size);
+        put(values(rows * columns, s));
+        const down = quantizeColumns(r, rows, columns, r.block);
+        const { codes: wanted } = quantizeRows(r, { rows, columns, tileRows: r.block });
+        expectSame(down, { codes: wanted, scales: down.scales });
+      }),
+      OPTIONS,
+    );
+  });
+});

@@ -1,0 +1,73 @@
+/**
+ * The code of an element does not depend on what stands beside it: kernels encode sixteen elements at a time where they can, and
+ * in another way where fewer are left or one of them is NaN.
+ */
+import { describe, expect, it } from "vitest";
+import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../../src/formats/block.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
+import { tensor } from "../../../../src/ops/create.js";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
+import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
+import { scaledSpecs } from "../../arbitraries/scaled-specs.js";
+import { sampled } from "../../harness/draws.js";
+import { useBackend } from "../../harness/suite.js";
+
+const backend = useBackend({ threads: 1 });
+const LAYOUT = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
+
+/** Zeros, subnormals, ties of several formats, infinities and NaN of several payloads, of both signs, as f32. */
+const WORDS = [
+  0x00000000, 0x00000001, 0x007fffff, 0x00800000, 0x3e800000, 0x3f400000, 0x3f800000, 0x3fa00000, 0x40200000,
+  0x43e00000, 0x43e80000, 0x7f400000, 0x7f7fffff, 0x7f800000, 0x7f810000, 0x7fc00000, 0x7fff0000, 0x7fffffff,
+].flatMap((word) => [word, (word | 0x80000000) >>> 0]);
+const AMAXES = [0, 1, 0x3f800000, 0x43e00000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7fffffff, 0xffffffff];
+
+const floats = (words: readonly number[]): Float32Array => new Float32Array(Uint32Array.from(words).buffer);
+
+const nameOf = ({ quantizer, format, scaleRule, elementScaling }: QuantizeSpec): string =>
+  `${quantizer} ${format} ${scaleRule} ${elementScaling}`;
+
+/** The codes of a row, one for each element or two in a byte. */
+function codesOf(spec: QuantizeSpec, row: Float32Array, dtype: WideDType, amax?: number): readonly number[] {
+  using _scope = new Scope();
+  const x = castTo(tensor(backend(), row, [1, row.length]), dtype);
+  const given = amax === undefined ? {} : { amax: tensor(backend(), floats([amax]), [1]) };
+  const made = new SpecQuantizer(spec, LAYOUT, given).quantize(x);
+  return Array.from(made.copy("rowwise").data.dataSync() as Uint8Array);
+}
+
+describe.each(WIDE_DTYPES)("of %s", (dtype) => {
+  const own = BLOCK_FORMAT_NAMES.filter(
+    (name) => blockFormat(name).scaleSource === "whole" && blockFormat(name).multiple === 1,
+  ).flatMap(scaledSpecs);
+  it.each(sampled(own.filter(({ tile }) => tile === "tensor").map((spec) => [nameOf(spec), spec] as const)))(
+    "%s: many elements under a given amax have the codes that each has alone",
+    (_, spec) => {
+      for (const amax of AMAXES) {
+        const alone = WORDS.flatMap((word) => codesOf(spec, floats([word]), dtype, amax));
+        expect(codesOf(spec, floats([...WORDS, ...WORDS]), dtype, amax)).toEqual([...alone, ...alone]);
+      }
+    },
+  );
+
+  const blocks = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).multiple > 1).flatMap(scaledSpecs);
+  it.each(sampled(blocks.map((spec) => [nameOf(spec), spec] as const)))(
+    "%s: a block has the codes that it has beside a block with NaN",
+    (_, spec) => {
+      const size = 64;
+      const finite = WORDS.filter((word) => (word & 0x7fffffff) < 0x7f800000);
+      for (let turn = 0; turn < finite.length; turn += 3) {
+        const block = Array.from(
+          { length: size },
+          (_, i) => finite[(i * 5 + turn) % finite.length] as number,
+        );
+        const withNaN = block.map((word, i) => (i % 7 === 3 ? 0x7fff0000 : word));
+        const plain = codesOf(spec, floats([...block, ...block]), dtype);
+        const beside = codesOf(spec, floats([...block, ...withNaN]), dtype);
+        expect(beside.slice(0, plain.length / 2)).toEqual(plain.slice(0, plain.length / 2));
+      }
+    },
+  );
+});

@@ -1,0 +1,213 @@
+/**
+ * The parts of a tensor on several ranks are quantized like the full tensor: their codes and scales are slices of the full
+ * tensor's, and gathering them gives the full tensor.
+ */
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import type { ProcessGroup } from "../../../src/collectives/group.js";
+import { gatherQuantized } from "../../../src/collectives/quantized.js";
+import { BLOCK_FORMATS, isDirectionless, isLineWide, tileSize } from "../../../src/formats/block.js";
+import { wideTensor } from "../../../src/modules/parameter.js";
+import { quantizerNamed } from "../../../src/quantizers/named.js";
+import type { Quantizer } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import type { Shard } from "../../../src/quantizers/shard.js";
+import { normal } from "../../../src/random.js";
+import {
+  DIRECTIONS,
+  type QuantizedTensor,
+  type QuantizeSpec,
+  type Usage,
+} from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { quantizeSpec, scaleLayout, usage } from "../../arbitraries/specs.js";
+import { placesOf } from "../../oracle/training/divided.js";
+import { cast, type Matrix } from "../../oracle/training/matrix.js";
+import { differenceOf } from "../../values/difference.js";
+import { fromCodes, type PlainTensor } from "../../values/plain.js";
+import { draws } from "../harness/draws.js";
+import { partOf, read, useRanks } from "../modules/tensor-parallel/ranks.js";
+
+const MOST = 8;
+const groups = useRanks(MOST, "exact");
+
+interface Drawn {
+  readonly spec: QuantizeSpec;
+  readonly ranks: number;
+  readonly dimension: Shard["dimension"];
+  readonly pieces: 1 | 2;
+  readonly rows: number;
+  readonly columns: number;
+  readonly usage: Usage;
+  readonly scaleLayout: "logical" | "padded" | "swizzled";
+  readonly outlier: number | undefined;
+  readonly seed: bigint;
+  readonly offset: bigint;
+}
+
+/** Parts that consist of complete blocks. Quantizers with a given scale are left out. */
+const drawn: fc.Arbitrary<Drawn> = quantizeSpec()
+  .filter(({ quantizer, tile, rowScaled }) => quantizer !== "fp8-delayed" && !isLineWide(tile) && !rowScaled)
+  .chain((spec) =>
+    fc
+      .record({
+        spec: fc.constant(spec),
+        ranks: fc.integer({ min: 2, max: tileSize(spec.tile)[1] === 128 ? 2 : MOST }),
+        dimension: fc.constantFrom<Shard["dimension"]>("rows", "columns"),
+        pieces: fc.constantFrom<1 | 2>(1, 2),
+        along: fc.integer({ min: 1, max: 2 }),
+        across: fc.integer({ min: 1, max: 2 }),
+        /** A number of rows that is not divided: any number, or complete blocks. */
+        anyRows: fc.option(fc.integer({ min: 1, max: 20 }), { nil: undefined, freq: 2 }),
+        usage: usage(),
+        scaleLayout: scaleLayout(spec),
+        outlier: fc.option(fc.nat(MOST - 1), { nil: undefined }),
+        seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
+        offset: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
+      })
+      .map(({ along, across, anyRows, ...rest }) => {
+        const unit = Math.max(16, tileSize(spec.tile)[1], BLOCK_FORMATS[spec.quantizer].multiple);
+        const pieces = rest.dimension === "columns" ? rest.pieces : 1;
+        const large = unit * rest.ranks > 64;
+        const [divided, other] = [
+          unit * rest.ranks * pieces * (large ? 1 : along),
+          unit * (large ? 1 : across),
+        ];
+        const [rows, columns] = rest.dimension === "rows" ? [divided, other] : [anyRows ?? other, divided];
+        return { ...rest, pieces, rows, columns };
+      }),
+  );
+
+/** Random values, and a value of 1e4 on one rank. */
+function valuesOf({ spec, rows, columns, seed, outlier, ranks, dimension, pieces }: Drawn): Matrix {
+  const data = normal({ seed, offset: 1n }, rows * columns, 1);
+  if (outlier !== undefined) {
+    const places = placesOf(
+      { ranks, pieces, mode: "column", sequence: false },
+      outlier % ranks,
+      dimension === "rows" ? rows : columns,
+    );
+    const at = places[3] as number;
+    data[dimension === "rows" ? at * columns + 5 : (5 % rows) * columns + at] = 1e4;
+  }
+  return cast({ data, shape: [rows, columns], dtype: "f32" }, spec.rht ? "bf16" : "f32");
+}
+
+/** Creates the quantizer of a rank's part. */
+function quantizerOf(
+  { spec, usage: copies, scaleLayout: layout, seed, offset }: Drawn,
+  shard: Shard | undefined,
+): Quantizer {
+  const { quantizer, compact, rhtSigns: _, ...settings } = spec;
+  const { options } = BLOCK_FORMATS[quantizer] as { readonly options: readonly string[] };
+  const own = Object.fromEntries(
+    Object.entries(settings).filter(([name]) => name === "format" || options.includes(name)),
+  );
+  return quantizerNamed(quantizer, {
+    ...own,
+    ...{ ...copies, scaleLayout: layout, gathered: compact, shard },
+    ...(options.includes("stochastic") ? { random: new RandomState(seed, offset) } : {}),
+  });
+}
+
+type Read = ReadonlyMap<string, PlainTensor>;
+
+/** Returns the codes and scales of all copies of the whole tensor, with their geometries. */
+function wholeOf({ backend }: ProcessGroup, whole: Matrix, plan: Drawn): () => Promise<Read> {
+  using scope = new Scope();
+  const x = wideTensor(backend, whole.data, whole.shape, whole.dtype);
+  return reader(scope, [
+    ["own", quantizerOf(plan, undefined).quantize(x)],
+    ["whole", quantizerOf({ ...plan, spec: { ...plan.spec, compact: false } }, undefined).quantize(x)],
+  ]);
+}
+
+function start(group: ProcessGroup, whole: Matrix, plan: Drawn): () => Promise<Read> {
+  using scope = new Scope();
+  const { dimension, pieces, ranks } = plan;
+  const own = partOf(whole, dimension, { ranks, pieces, mode: "column", sequence: false }, group.rank);
+  const x = wideTensor(group.backend, own.data, own.shape, own.dtype);
+  const quantizer = quantizerOf(plan, { group, dimension, pieces });
+  const derives = isDirectionless(plan.spec);
+  const made = quantizer.setUsage(derives ? { rowwise: true } : {}).quantize(x);
+  const sent =
+    dimension === "rows" && pieces === 1 ? gatherQuantized(group, made, plan.usage, quantizer) : undefined;
+  return reader(scope, [["own", made], ...(sent ? [["whole", sent] as const] : [])]);
+}
+
+/** Reads the tensors of quantized tensors after all ranks have contributed to them. */
+function reader(
+  scope: Scope,
+  tensors: readonly (readonly [name: string, t: QuantizedTensor])[],
+): () => Promise<Read> {
+  const kept = new Map<string, Tensor>();
+  for (const [name, t] of tensors) {
+    for (const direction of DIRECTIONS) {
+      const copy = t[direction];
+      for (const part of ["data", "scaleInv", "amax"] as const) {
+        const made = copy?.[part];
+        if (made) kept.set(`${name} ${direction} ${part}`, scope.keep(made.clone()));
+      }
+    }
+  }
+  return async () => {
+    const seen = new Map<string, PlainTensor>();
+    for (const [name, t] of kept) {
+      seen.set(name, await read(t));
+      t.dispose();
+    }
+    return seen;
+  };
+}
+
+/** Returns a rank's slice of the codes or scales of the full tensor, which may be stored transposed. */
+function slice(x: PlainTensor, plan: Drawn, rank: number, transposed: boolean): PlainTensor {
+  const [rows, columns] = x.shape as [number, number];
+  const { codes } = x;
+  const { dimension, ranks, pieces } = plan;
+  const cuts = (dimension === "rows") !== transposed ? 0 : 1;
+  const divided = { ranks, pieces, mode: "column", sequence: false } as const;
+  const all = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
+  const r = cuts === 0 ? placesOf(divided, rank, rows) : all(rows);
+  const c = cuts === 1 ? placesOf(divided, rank, columns) : all(columns);
+  return fromCodes(
+    x.dtype,
+    [r.length, c.length],
+    r.flatMap((i) => c.map((j) => codes[i * columns + j] as number)),
+  );
+}
+
+it("equal slices of the whole for any quantizer, dimension and number of ranks, with an amax of 1e4 on any one rank", async () => {
+  await fc.assert(
+    fc.asyncProperty(drawn, async (plan) => {
+      const values = valuesOf(plan);
+      const members = groups(plan.ranks);
+      const whole = await wholeOf(members[0] as ProcessGroup, values, plan)();
+      const results = await Promise.all(
+        members.map((group) => start(group, values, plan)).map((each) => each()),
+      );
+      const said = (rank: number, name: string): string =>
+        `rank ${rank}, ${name} of ${JSON.stringify(plan, (_, value) => (typeof value === "bigint" ? `${value}n` : value))}`;
+      for (const [rank, seen] of results.entries()) {
+        for (const [name, found] of seen) {
+          const wanted = whole.get(name);
+          // this copy is derived from the other one
+          if (!wanted) continue;
+          const [which, direction, part] = name.split(" ") as [string, (typeof DIRECTIONS)[number], string];
+          const isOne = part === "amax" || wanted.shape.length === 1;
+          const laidOut = part === "scaleInv" && plan.scaleLayout !== "logical" && !plan.spec.compact;
+          if (which === "own" && laidOut && !isOne) continue;
+          const { columnwise } = BLOCK_FORMATS[plan.spec.quantizer];
+          const place = plan.spec.compact ? "inPlace" : columnwise[part === "data" ? "data" : "scale"];
+          const expected =
+            which === "whole" || isOne
+              ? wanted
+              : slice(wanted, plan, rank, direction === "columnwise" && place === "transposed");
+          expect(differenceOf(found, expected), said(rank, name)).toBeUndefined();
+        }
+      }
+    }),
+    { numRuns: draws(60), endOnFailure: true },
+  );
+});
