@@ -1,6 +1,7 @@
 /**
  * Every operation refuses arguments that do not match: in each place of each valid call, one mistake of each class is refused
- * with an error of the operation that states the wrong value. invalid-arguments-are-refused.test.ts tries many more values, but no shapes.
+ * with an error of the operation that states the wrong value. invalid-arguments-are-refused.test.ts tries many more values, but
+ * no shapes.
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
