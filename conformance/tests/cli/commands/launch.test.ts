@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { sampled } from "../harness/draws.js";
+import { sampled } from "../../harness/draws.js";
 
 const ROOT = new URL("../../../..", import.meta.url).pathname;
 // inside the package folder, so that programs can import the package by its name
