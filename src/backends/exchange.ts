@@ -13,7 +13,7 @@ export interface DeviceExchange {
   /** Creates an invitation. One rank creates it and sends it to all others. */
   invite(): Uint8Array;
   /** Joins the ranks that have the same invitation, and waits for them. Throws `BackendError` if they do not join in time. */
-  open(settings: ExchangePlace): DeviceRanks;
+  open(place: ExchangePlace): DeviceRanks;
 }
 
 /** The communicator that a process joins, and its rank in it. */

@@ -78,7 +78,7 @@ export interface OpArgs {
   readonly crossEntropyBackward: CrossEntropyBackwardArgs;
   /** Finds the maximum of rows of logits. */
   readonly lossMaximum: LossMaximumArgs;
-  /** Sums what the cross-entropy of rows consists of, over some of the classes. */
+  /** Computes the sums of the cross-entropy of rows over some of the classes. */
   readonly lossSums: LossSumsArgs;
   /** Computes the cross-entropy of rows from these sums over all classes. */
   readonly lossOfSums: LossOfSumsArgs;

@@ -188,7 +188,7 @@ function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
 function moveTo(scope: Scope, value: Value): void {
   for (const member of membersOf(value)) {
     disown(member);
-    scope.adopt(member);
+    scope.own(member);
   }
 }
 

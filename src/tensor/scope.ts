@@ -61,7 +61,7 @@ export class Scope {
   }
 
   /** Makes this scope the owner of `value`. Throws `ArgumentError` for an object without a method `dispose`. */
-  adopt(value: Owned): void {
+  own(value: Owned): void {
     requireOwned("own", value);
     setOwner("own", value, this);
     this.#owned.add(value);
@@ -166,7 +166,7 @@ export function adopt(value: Owned): void {
 /** Makes the owner of `sibling` the owner of `value`, so that both live equally long. */
 export function adoptBeside(value: Owned, sibling: Owned): void {
   disown(value);
-  sibling[OWNER]?.adopt(value);
+  sibling[OWNER]?.own(value);
 }
 
 /** Ends the ownership of `value` by any scope. Its caller manages its lifetime. */

@@ -131,7 +131,7 @@ export class World {
 /** Whether new tensors belong to this scope: it is open, and no scope inside it was left open. */
 function isInnermost(scope: Scope | undefined): boolean {
   if (!scope) return true;
-  const probe: Parameters<Scope["adopt"]>[0] = { dispose: () => undefined };
+  const probe: Parameters<Scope["own"]>[0] = { dispose: () => undefined };
   adopt(probe);
   const owner = Object.getOwnPropertySymbols(probe).map((key) => Reflect.get(probe, key))[0];
   disown(probe);
