@@ -1,4 +1,7 @@
-/** The folder layout: paths have the form layer/family/operation, and every operation has its files in every layer. */
+/**
+ * The folder layout: paths have the form layer/family/operation, every operation has its files in every layer, and every test
+ * file has the name of the source that it tests.
+ */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -205,6 +208,63 @@ describe("a short source", () => {
       return importer !== undefined && others.length === 0 && !/(\.gen|\/index)\.ts$/.test(importer);
     });
     expect(lone).toEqual([]);
+  });
+});
+
+describe("a test file", () => {
+  /** The folders whose files have names of their own. Those of laws/ say what holds for several sources. */
+  const GROUPS = [
+    "addon",
+    "browser",
+    "conventions",
+    "cuda",
+    "laws",
+    "nccl",
+    "oracle",
+    "package",
+    "slow",
+    "te",
+    "witness",
+  ];
+  const ROOTS = ["src/", "src/ops/", "assembly/"];
+
+  const sources = ["src", "assembly", "playground/src"].flatMap(filesIn);
+  const stems = new Set(sources.map((file) => file.replace(/\.tsx?$/, "")));
+  const isFolder = (path: string): boolean => sources.some((file) => file.startsWith(`${path}/`));
+
+  /** Where the source of a test may be. */
+  const candidates = (path: string): string[] =>
+    path.startsWith("playground/")
+      ? [path.replace("playground/", "playground/src/")]
+      : ROOTS.map((root) => root + path);
+
+  /** Whether a path below conformance/tests, without its ending, names a source, a folder of sources, or an aspect of a source. */
+  const hasSource = (path: string): boolean =>
+    candidates(path).some((each) => stems.has(each) || isFolder(each)) ||
+    candidates(dirname(path)).some((each) => stems.has(each));
+
+  it("has the name of a source or of a folder of sources, is in a folder with the name of a source, or is in laws/", () => {
+    const paths = filesIn("conformance/tests")
+      .filter((file) => file.endsWith(".test.ts"))
+      .map((file) => file.slice("conformance/tests/".length, -".test.ts".length));
+    const mirrored = paths.filter((path) => !GROUPS.includes(path.split("/")[0] ?? ""));
+    expect(mirrored.length).toBeGreaterThan(200);
+    expect(mirrored.filter((path) => !hasSource(path))).toEqual([]);
+  });
+
+  it.each([
+    ["tape/backward", true],
+    ["rows/softmax", true],
+    ["core/math", true],
+    ["io/sharded", true],
+    ["quantizers/quantizer/random-bits", true],
+    ["playground/data/stored", true],
+    ["modules/asked", false],
+    ["modules/linear/forward/fast/path", false],
+    ["training/model", false],
+    ["backwards", false],
+  ])("may be %s: %s", (path, allowed) => {
+    expect(hasSource(path)).toBe(allowed);
   });
 });
 
