@@ -238,7 +238,7 @@ describe("a test file", () => {
       ? [path.replace("playground/", "playground/src/")]
       : ROOTS.map((root) => root + path);
 
-  /** Whether a path below conformance/tests, without its ending, names a source, a folder of sources, or an aspect of a source. */
+  /** Whether a path below conformance/tests, without its ending, names a source, a folder or an aspect of a source. */
   const hasSource = (path: string): boolean =>
     candidates(path).some((each) => stems.has(each) || isFolder(each)) ||
     candidates(dirname(path)).some((each) => stems.has(each));
