@@ -38,7 +38,7 @@ export interface DialectTensor {
   /** Its shape, in terms of N and K. */
   readonly shape: string;
   /** Its contents: codes, scales that multiply, scales that divide, or the shape of packed codes. */
-  readonly role: "codes" | "multiplier" | "divisor" | "shape";
+  readonly role: "codes" | "multiplier" | "divisor" | "logicalShape";
 }
 
 /** One row of `DIALECTS`. */
@@ -253,7 +253,7 @@ export const DIALECTS = {
     tensors: [
       { name: "weight_packed", dtype: "I32", shape: "[N, K/8]; codes plus 8", role: "codes" },
       scale("the model's", "[N, K/128]"),
-      { name: "weight_shape", dtype: "I64", shape: "[2]", role: "shape" },
+      { name: "weight_shape", dtype: "I64", shape: "[2]", role: "logicalShape" },
     ],
     nonFinite: nonFinite.NAN_IS_ZEROS,
     source: CT,

@@ -55,7 +55,7 @@ describe.each(rows.filter(([, { tensors }]) => tensors.length > 0))(
       const quantized = quantizerOf({ dialect: name }).quantize(zeros(backend(), "bf16", size));
       const { data, scaleInv, amax } = quantized.copy("rowwise");
       const { bits } = factsOf(quantized.spec.format);
-      const [codes, scales, tensorScale] = tensors.filter(({ role }) => role !== "shape");
+      const [codes, scales, tensorScale] = tensors.filter(({ role }) => role !== "logicalShape");
       const elementBits = codes?.dtype === "I32" ? 32 : 8;
       expect(codes).toMatchObject({ role: "codes" });
       const packed = elementCount(sizesOf(codes?.shape ?? "", size));

@@ -47,7 +47,7 @@ describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (n
   it("are recognized as a weight with its codes, blocks and scales", () => {
     const { spec } = quantizerOf({ dialect: name });
     const [codes, scale] = tensors as [DialectTensor, DialectTensor];
-    const shapes = tensors.filter(({ role }) => role === "shape");
+    const shapes = tensors.filter(({ role }) => role === "logicalShape");
     const conventions = dtypesOf(scale, spec.format).flatMap((scaleDType) => {
       const held = tensors.map((each) => {
         const ofFormats = shapesOf(each.shape);
@@ -75,7 +75,7 @@ describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (n
       expect([...weight.geometry.block]).toEqual(block);
       const parts = [weight.codes, weight.scale, ...(weight.global ? [weight.global] : [])];
       expect(parts.map(({ entry }) => entry.name)).toEqual(
-        tensors.filter(({ role }) => role !== "shape").map((each) => `layer.${each.name}`),
+        tensors.filter(({ role }) => role !== "logicalShape").map((each) => `layer.${each.name}`),
       );
     }
     expect(codes.role).toBe("codes");
