@@ -136,9 +136,7 @@ export class LinearQuantization implements QuantizationState {
     const { localValue, sharding } = weight;
     if (localValue instanceof QuantizedTensor) return true;
     const { recipe } = this.#quantization;
-    const { spec } = this.quantizer("weight");
-    if (!sharding || recipe.kind === "custom" || spec.stochastic) return false;
-    return areWholeBlocksOf(spec, sharding.rowsPerRank);
+    return sharding !== undefined && canQuantizeRows(recipe, this.quantizer("weight").spec, sharding);
   }
 
   /**
@@ -158,7 +156,11 @@ export class LinearQuantization implements QuantizationState {
   startQuantizing(weight: Parameter, columnwise: boolean): PendingQuantizedWeight | undefined {
     const { localValue, sharding } = weight;
     if (this.#state.kind !== "active" || !sharding || localValue instanceof QuantizedTensor) return undefined;
-    const rows = this.#state.recipeState.rowsQuantization(sharding, columnwise);
+    const { recipeState } = this.#state;
+    // the recipe may have changed since the call that registered the weight for prefetch
+    if (!canQuantizeRows(recipeState.recipe, recipeState.quantizer("weight").spec, sharding))
+      return undefined;
+    const rows = recipeState.rowsQuantization(sharding, columnwise);
     return new PendingQuantizedWeight(this, localValue, rows, sharding);
   }
 
@@ -289,6 +291,11 @@ export class LinearQuantization implements QuantizationState {
     this.#quantization.reduceWeightAmax(sharding);
     return result;
   }
+}
+
+/** Whether each rank may quantize its rows of a weight separately: see `LinearQuantization.quantizesRows`. */
+function canQuantizeRows({ kind }: Recipe, spec: QuantizeSpec, { rowsPerRank }: Sharding): boolean {
+  return kind !== "custom" && !spec.stochastic && areWholeBlocksOf(spec, rowsPerRank);
 }
 
 /** Returns the operations of a quantized parameter's rows. They reduce the amax over ranks after each quantization. */

@@ -24,6 +24,8 @@ export function isCached({ isFirstMicrobatch, skipFp8WeightUpdate }: WeightUse):
 export interface WeightRequest extends WeightUse {
   /** Whether dgrad will run. dgrad reads the columnwise data. */
   readonly columnwise: boolean;
+  /** Whether the columnwise data is derived from the rowwise data, which then serves both. Default false. */
+  readonly derivesColumnwise?: boolean | undefined;
   /** Whether this rank quantizes only its own rows, whose codes are gathered later. Default false. */
   readonly gathersCodes?: boolean | undefined;
 }
@@ -32,19 +34,27 @@ export interface WeightRequest extends WeightUse {
 export type QuantizeWeight = <R>(run: (quantizer: Quantizer, values: Tensor) => R) => R;
 
 /** Quantizes a weight with the copies that a call needs. */
-export function quantizedWeight({ columnwise }: WeightRequest, quantize: QuantizeWeight): QuantizedTensor {
-  return quantize((quantizer, values) => quantizer.setUsage({ rowwise: true, columnwise }).quantize(values));
+export function quantizedWeight(
+  { columnwise, derivesColumnwise = false }: WeightRequest,
+  quantize: QuantizeWeight,
+): QuantizedTensor {
+  const usage = { rowwise: true, columnwise: columnwise && !derivesColumnwise };
+  return quantize((quantizer, values) => quantizer.setUsage(usage).quantize(values));
 }
 
 /** The cached weight of one layer. */
 export class WeightCache {
   #weight: QuantizedTensor | undefined;
+  /** Whether the call that cached the weight needed columnwise data. */
+  #servesDgrad = false;
 
   /** Returns the cached weight after creating or updating it as `request` says. */
   update(request: WeightRequest, quantize: QuantizeWeight): QuantizedTensor {
     const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = request;
     const cached = this.#weight;
-    if (cached && (cached.columnwise || !columnwise)) {
+    // A later call that needs columnwise data quantizes the weight again, even if the data could be derived from the cached
+    // weight: a weight that ranks share and one of a single process must be quantized at the same times.
+    if (cached && (this.#servesDgrad || !columnwise)) {
       const noop = isFirstMicrobatch ? undefined : skipFp8WeightUpdate;
       if (isFirstMicrobatch || noop)
         quantize((quantizer, values) => quantizer.updateQuantized(values, cached, noop ? { noop } : {}));
@@ -53,6 +63,7 @@ export class WeightCache {
     const weight = quantizedWeight(request, quantize);
     this.clear();
     this.#weight = persistent(weight);
+    this.#servesDgrad = columnwise;
     return weight;
   }
 

@@ -41,7 +41,8 @@ export class WeightOperand {
       const derives = gathersCodes && isDirectionless(quantization.weightQuantizer(weight).spec);
       this.local = quantization.weight(weight, {
         ...use,
-        columnwise: columnwise && !derives,
+        columnwise,
+        derivesColumnwise: derives,
         gathersCodes,
       });
     }

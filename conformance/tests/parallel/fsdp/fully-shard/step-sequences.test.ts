@@ -87,6 +87,37 @@ describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () =>
     expect(pairs).toEqual([]);
   });
 
+  it("a cached weight whose input needs a gradient only in a later step is quantized again, as in one process", async () => {
+    const turn = { synced: true, otherRecipe: false, end: "step", zeroes: true, state: "kept" } as const;
+    const given: Case = {
+      ...{ ranks: 2, recipe: "block", dtype: "f32", layers: ["linear", "bare"], width: 32, optimizer: "sgd" },
+      ...{ quantized: false, recomputes: false, microbatches: 2, caches: false, frozen: [true] },
+      ...{ reduction: "sum", rowMultiple: 32, orders: [[0], [], [1, 0]], evaluated: [] },
+      turns: [
+        { ...turn, first: undefined, skip: 0 },
+        { ...turn, first: false, skip: undefined },
+      ],
+    };
+    const sharded = await shardedRun(backends, given, 2);
+    expect(sharded).toEqual(await oneProcess(backends[0] as Backend, given, 2));
+  });
+
+  it("a weight is not prefetched by rows if a new recipe has blocks that cross ranks", async () => {
+    const turn = {
+      ...{ synced: true, first: undefined, skip: undefined },
+      end: "step",
+      zeroes: true,
+    } as const;
+    const given: Case = {
+      ...{ ranks: 2, recipe: "block", dtype: "f32", layers: ["linear", "bare"], width: 32, optimizer: "sgd" },
+      ...{ quantized: false, recomputes: true, microbatches: 1, caches: false, frozen: [] },
+      ...{ reduction: "sum", rowMultiple: 1, orders: [], evaluated: [0] },
+      turns: [true, false].map((otherRecipe) => ({ ...turn, otherRecipe, state: "kept" })),
+    };
+    const sharded = await shardedRun(backends, given, 2);
+    expect(sharded).toEqual(await oneProcess(backends[0] as Backend, given, 2));
+  });
+
   it.each(sampled(rows, Math.ceil(rows.length / 3)))(
     "$i: $given.recipe, $given.layers on $given.ranks ranks",
     async ({ given }) => {
