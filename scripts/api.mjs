@@ -16,6 +16,8 @@ const check = process.argv.includes("--check");
 const ENTRIES = {
   lockstep: "dist/src/index.d.ts",
   "lockstep-io": "dist/src/io/index.d.ts",
+  "lockstep-checkpoints": "dist/src/checkpoints/index.d.ts",
+  "lockstep-checkpoints-portable": "dist/src/checkpoints/portable.d.ts",
   "lockstep-distributed": "dist/src/collectives/processes/index.d.ts",
   "lockstep-conformance": "dist/conformance/index.d.ts",
 };

@@ -128,6 +128,7 @@ export {
   type ScalePadding,
   type ScaleSource,
   type Tile,
+  tileSize,
 } from "./formats/block.js";
 export {
   type BlockScaleFormat,

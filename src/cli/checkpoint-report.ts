@@ -1,16 +1,12 @@
-/** Prints the report on a checkpoint. */
-
-import { selectNames } from "../checkpoints/glob.js";
-import {
-  bytesOfCodes,
-  type CheckpointReport,
-  inspect,
-  survey,
-  type WeightReport,
-} from "../checkpoints/inspect.js";
-import type { Finding } from "../checkpoints/judge/findings.js";
+/** Prints the reports of checkpoints. */
+import type {
+  CheckpointReport,
+  Finding,
+  InspectCheckpointOptions,
+  LockstepWeightReport,
+  WeightReport,
+} from "../checkpoints/index.js";
 import { CONVENTION_NAMES, type ConventionName } from "../checkpoints/stored/conventions.js";
-import { type Checkpoint, openCheckpoint } from "../checkpoints/stored/open.js";
 import { LockstepError } from "../errors.js";
 import type { Option } from "./options.js";
 import { oneOf, optional, someText } from "./options.js";
@@ -39,44 +35,25 @@ interface Reading {
   readonly as: ConventionName | undefined;
 }
 
-/** Calls `body` with the opened checkpoint and closes it afterwards. */
-export async function withCheckpoint<T>(
-  path: string,
-  body: (checkpoint: Checkpoint) => Promise<T>,
+/** Calls a function of `lockstep/checkpoints` with the options of a command and a progress bar. */
+export async function withProgress<T>(
+  session: Session,
+  { tensors, original, as }: Reading,
+  read: (options: InspectCheckpointOptions) => Promise<T>,
 ): Promise<T> {
-  const checkpoint = await openCheckpoint(path);
+  const bar = session.transferBar();
   try {
-    return await body(checkpoint);
+    return await read({ tensors, original, as, onProgress: bar.report });
   } finally {
-    await checkpoint.close();
+    bar.finish();
   }
 }
 
-/** Reads a checkpoint and reports, with a progress bar. */
-export async function reportOn(
-  session: Session,
-  path: string,
-  { tensors, original, as }: Reading,
-): Promise<CheckpointReport> {
-  const read = (other?: Checkpoint): Promise<CheckpointReport> =>
-    withCheckpoint(path, async (checkpoint) => {
-      const surveyed = await survey(checkpoint, as);
-      const isSelected = selectNames(
-        tensors,
-        surveyed.weights.map(({ name }) => name),
-      );
-      const progress = session.progress(bytesOfCodes(surveyed, isSelected), "B");
-      try {
-        return await inspect(checkpoint, surveyed, {
-          wanted: isSelected,
-          original: other,
-          onBytes: (count) => progress.add(count),
-        });
-      } finally {
-        progress.finish();
-      }
-    });
-  return original === undefined ? read() : withCheckpoint(original, read);
+/** The JSON output for a report. */
+export function reportJson({ weights, lockstepWeights, unquantized, findings, ...report }: CheckpointReport) {
+  const { elements, bitsPerWeight, ...whole } = report;
+  const own = Object.keys(lockstepWeights);
+  return { ...whole, own, recipes: lockstepWeights, unquantized, elements, bitsPerWeight, weights, findings };
 }
 
 /** Calls `body`. With --json an error is also printed as JSON before it is thrown again. */
@@ -117,15 +94,14 @@ export function weightLine(weight: WeightReport): string {
   ].join("; ");
 }
 
-function recipeText(recipe: CheckpointReport["recipes"][string] | undefined): string {
-  return recipe
-    ? `, ${recipe.quantizer}, ${recipe.format} [${recipe.shape}], ${recipe.usage.join(" and ")}`
-    : "";
+function recipeText(recipe: LockstepWeightReport): string {
+  return `, ${recipe.quantizer}, ${recipe.format} [${recipe.shape}], ${recipe.usage.join(" and ")}`;
 }
 
 /** The lines about the checkpoint as a whole. */
 export function wholeLines(report: CheckpointReport): string[] {
-  const { shards, tensors, weights, own, unquantized, elements, bitsPerWeight, claim } = report;
+  const { shards, tensors, weights, unquantized, elements, bitsPerWeight, claim } = report;
+  const lockstepWeights = Object.entries(report.lockstepWeights);
   const claimed = claim ? [claim.method, ...claim.formats].join(", ") : "none";
   const metadata = report.gguf?.metadata ?? {};
   const architecture = metadata["general.architecture"] ?? "no architecture";
@@ -140,8 +116,8 @@ export function wholeLines(report: CheckpointReport): string[] {
   return [
     `${report.path}: ${tensors} tensors in ${shards} shards, ${elements} weights of ${number(bitsPerWeight)} bits`,
     ...gguf,
-    `configuration: ${claimed}; ${weights.length + own.length} quantized, ${unquantized.length} not`,
+    `configuration: ${claimed}; ${weights.length + lockstepWeights.length} quantized, ${unquantized.length} not`,
     ...wide,
-    ...own.map((name) => `quantized by lockstep: ${name}${recipeText(report.recipes[name])}`),
+    ...lockstepWeights.map(([name, recipe]) => `quantized by lockstep: ${name}${recipeText(recipe)}`),
   ];
 }

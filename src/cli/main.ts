@@ -85,12 +85,12 @@ function find(name: string | undefined): Command {
 }
 
 /**
- * Returns the line for an error, prefixed with the command's name unless the message already begins with it (operations share
- * names with commands).
+ * Returns the line for an error, prefixed with the command's name unless the message already begins with it, or with the name of
+ * the function that the command calls (`convertCheckpoint`). Operations share names with commands.
  */
 function errorLine(name: string | undefined, message: string): string {
   if (!COMMANDS.some((command) => command.name === name)) return `lockstep: ${message}\n`;
-  const prefix = new RegExp(`^(tensor ".*?": )?${name}: `, "s");
+  const prefix = new RegExp(`^(tensor ".*?": )?${name}(Checkpoint)?: `, "s");
   return `lockstep ${name}: ${message.replace(prefix, "$1")}\n`;
 }
 

@@ -97,9 +97,27 @@ export class Session {
     return new Progress(this.general.quiet || !stderr.isTTY ? undefined : stderr, this.command, total, unit);
   }
 
+  /** A progress bar of bytes whose total its first report says. Call `finish` at the end. */
+  transferBar(): TransferBar {
+    let bar: Progress | undefined;
+    return {
+      report: ({ bytes, totalBytes }) => {
+        bar ??= this.progress(totalBytes, "B");
+        bar.set(bytes);
+      },
+      finish: () => bar?.finish(),
+    };
+  }
+
   async dispose(): Promise<void> {
     await this.#ownedBackends.dispose();
   }
+}
+
+/** A progress bar of bytes that are read or written. */
+export interface TransferBar {
+  readonly report: (progress: { readonly bytes: number; readonly totalBytes: number }) => void;
+  readonly finish: () => void;
 }
 
 /**

@@ -317,13 +317,14 @@ const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]
 export const BLOCK_TILES = (Object.keys(TILE_SIZES) as readonly Tile[]).filter((tile) => !isTensorWide(tile));
 
 /**
- * Returns the tile's rows and columns: [0, 0] for "tensor", infinitely many columns for whole lines. Throws `ArgumentError` for
- * an unknown tile.
+ * Returns the rows and columns of a tile: [0, 0] for "tensor", infinitely many columns for whole lines.
+ *
+ * @throws `ArgumentError` for an unknown tile.
  */
 export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
-  if (Object.hasOwn(TILE_SIZES, tile)) return TILE_SIZES[tile];
+  if (typeof tile === "string" && Object.hasOwn(TILE_SIZES, tile)) return TILE_SIZES[tile];
   throw new ArgumentError(
-    `no tile is named ${describe(tile)}; there are ${Object.keys(TILE_SIZES).join(", ")}`,
+    `tileSize: no tile is named ${describe(tile)}; there are ${Object.keys(TILE_SIZES).join(", ")}`,
   );
 }
 

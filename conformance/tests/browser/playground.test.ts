@@ -33,10 +33,10 @@ import {
   type Operand,
   quantize,
 } from "../../../playground/src/reference/index.js";
-import { survey } from "../../../src/checkpoints/inspect.js";
 import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
-import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../src/checkpoints/stored/open.js";
 import { matricesOf } from "../../../src/checkpoints/stored/weight.js";
+import { surveyFiles } from "../../../src/checkpoints/survey.js";
 import { partsOf } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
 import { VECTORS, valuesIn } from "../checkpoints/files/checkpoints.js";
@@ -342,8 +342,8 @@ describe.skipIf(!CHROMIUM)(
       async (name) => {
         const folder = join(VECTORS, name);
         const files = readdirSync(folder).map((each) => join(folder, each));
-        const checkpoint = await openCheckpoint(folder);
-        const { weights } = await survey(checkpoint);
+        const checkpoint = await openCheckpointFiles(folder);
+        const { weights } = await surveyFiles(checkpoint);
         const weight = weights[0] as (typeof weights)[number];
         const all = (await valuesIn(folder)).get(weight.name) as Float64Array;
         const [, rows, columns] = matricesOf(weight.shape);

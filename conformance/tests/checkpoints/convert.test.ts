@@ -2,11 +2,12 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { Changes, encodeWide } from "../../../src/checkpoints/convert/dequantize/round.js";
+import { Changes } from "../../../src/checkpoints/convert/changes/changes.js";
+import { encodeWide } from "../../../src/checkpoints/convert/dequantize/round.js";
 import { planConversion } from "../../../src/checkpoints/convert/plan/plan.js";
-import { parseTarget } from "../../../src/checkpoints/convert/targets/table.js";
+import { parseTarget } from "../../../src/checkpoints/convert/targets/named.js";
 import { writeConversion } from "../../../src/checkpoints/convert/write.js";
-import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../src/checkpoints/stored/open.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
@@ -100,7 +101,7 @@ describe("the output", () => {
     const { status, stderr } = await w.run("convert", "@in", "-o", "@in", "--to", "bf16");
     expect({ status, stderr }).toEqual({
       status: 2,
-      stderr: expect.stringMatching(/exists; give a new folder, or --force/),
+      stderr: expect.stringMatching(/exists; give a new folder, or force/),
     });
     expect(await readContents(w.path("in"))).toEqual(before);
     await w.succeed("convert", "@in", "-o", "@in", "--to", "bf16", "--force");
@@ -131,7 +132,7 @@ describe("the output", () => {
   it("has the other files of the folder, and goes on where a run was interrupted", async () => {
     copyFixture("ct-nvfp4", w.path("in"));
     writeFileSync(join(w.path("in"), "tokenizer.json"), "{}");
-    const checkpoint = await openCheckpoint(w.path("in"));
+    const checkpoint = await openCheckpointFiles(w.path("in"));
     const plan = await planConversion(checkpoint, {
       target: parseTarget("bf16"),
       backend: () => Promise.resolve(backend()),
@@ -139,16 +140,14 @@ describe("the output", () => {
     const stop = (): void => {
       throw new Error("interrupted");
     };
-    await expect(
-      writeConversion(checkpoint, plan, w.path("out"), { force: false, onBytes: stop }),
-    ).rejects.toThrow("interrupted");
+    await expect(writeConversion(checkpoint, plan, w.path("out"), stop)).rejects.toThrow("interrupted");
     expect(existsSync(w.path("out"))).toBe(false);
     expect(w.names).toEqual(["in", "out.partial"]);
     // another conversion does not mix with it
     expect((await w.run("convert", "@in", "-o", "@out", "--to", "f32")).stderr).toMatch(
       /is left of another conversion/,
     );
-    await writeConversion(checkpoint, plan, w.path("out"), { force: false, onBytes: () => {} });
+    await writeConversion(checkpoint, plan, w.path("out"));
     await checkpoint.close();
     expect(w.names).toEqual(["in", "out"]);
     await w.succeed("convert", "@in", "-o", "@whole", "--to", "bf16");

@@ -8,9 +8,9 @@ import type { WideTarget } from "../../../src/checkpoints/convert/dequantize/rou
 import { wideConversions } from "../../../src/checkpoints/convert/plan/steps.js";
 import { TensorAppender } from "../../../src/checkpoints/convert/tensor-appender.js";
 import { GgufFile } from "../../../src/checkpoints/gguf/file.js";
-import { survey } from "../../../src/checkpoints/inspect.js";
+import { surveyFiles } from "../../../src/checkpoints/survey.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
-import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../src/checkpoints/stored/open.js";
 import { PACKED_LAYOUTS } from "../../../src/dialects/packed/packed.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
@@ -57,10 +57,10 @@ it("the package and its version are recorded, with every file", () => {
 
 /** The tensors of a file as conversion writes them, whatever their values are: `convert` refuses codes under scales of 0. */
 async function widened(input: string, to: WideTarget): Promise<Map<string, Held>> {
-  const checkpoint = await openCheckpoint(input);
+  const checkpoint = await openCheckpointFiles(input);
   const opened = Kernels.open();
   const means = { kernels: () => opened, backend: () => Promise.resolve(backend()) };
-  const { steps } = wideConversions(await survey(checkpoint), to, () => true, means);
+  const { steps } = wideConversions(await surveyFiles(checkpoint), to, () => true, means);
   const tensors = new Map<string, Held>();
   for (const { entry, shard } of checkpoint.tensors.values()) {
     const step = steps.get(entry.name);
@@ -298,7 +298,7 @@ it("plain tensors of any shape keep their bytes", () =>
             path,
             ggufBytes({ tensors: [{ name: "x", dimensions: shape.toReversed(), type, offset: 0 }], data }),
           );
-          const checkpoint = await openCheckpoint(path);
+          const checkpoint = await openCheckpointFiles(path);
           const stored = checkpoint.tensors.get("x");
           expect(stored?.entry).toMatchObject({ dtype, shape });
           expect(stored && (await stored.shard.read(stored.entry))).toEqual(data);

@@ -3,15 +3,15 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { isGlob, matchesGlob } from "../../../src/checkpoints/glob.js";
-import { survey } from "../../../src/checkpoints/inspect.js";
 import type { FindingName } from "../../../src/checkpoints/judge/findings.js";
 import { Correlation } from "../../../src/checkpoints/judge/statistics/correlation.js";
 import { statisticsOf } from "../../../src/checkpoints/judge/statistics/statistics.js";
 import { judgeStatistics } from "../../../src/checkpoints/judge/weights/from-statistics.js";
 import { FusedScales } from "../../../src/checkpoints/judge/weights/fused.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
-import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../src/checkpoints/stored/open.js";
 import { readScales } from "../../../src/checkpoints/stored/scales.js";
+import { surveyFiles } from "../../../src/checkpoints/survey.js";
 import { draws } from "../harness/draws.js";
 import {
   type Contents,
@@ -116,8 +116,8 @@ it("many blocks of MX under 1 are constant, and companions of many elements are 
 
 describe("of a weight of NVFP4", () => {
   it("scales that fit their blocks as they lie are never said to be swizzled", async () => {
-    const checkpoint = await openCheckpoint(join(VECTORS, "ct-nvfp4"));
-    const [weight] = (await survey(checkpoint)).weights;
+    const checkpoint = await openCheckpointFiles(join(VECTORS, "ct-nvfp4"));
+    const [weight] = (await surveyFiles(checkpoint)).weights;
     if (!weight) throw new Error("there is a weight");
     const scales = await readScales(weight);
     const found = await statisticsOf(await Kernels.open(), weight, scales);
@@ -149,8 +149,8 @@ describe("of a weight of NVFP4", () => {
     ] as const) {
       const fused = new FusedScales();
       for (const [i, fixture] of fixtures.entries()) {
-        const checkpoint = await openCheckpoint(join(VECTORS, fixture));
-        const weight = (await survey(checkpoint)).weights.find((each) => each.name === `${Q}.weight`);
+        const checkpoint = await openCheckpointFiles(join(VECTORS, fixture));
+        const weight = (await surveyFiles(checkpoint)).weights.find((each) => each.name === `${Q}.weight`);
         if (!weight) throw new Error("there is a weight");
         const values = Float32Array.of(1 + i);
         const scales = { ...(await readScales(weight)), values };
@@ -165,8 +165,8 @@ describe("of a weight of NVFP4", () => {
 it.each(FIXTURES)("the bits of weights of %s are those of their tensors", async (fixture) => {
   const path = join(VECTORS, fixture);
   const { weights, elements, bitsPerWeight } = await reportOf(path);
-  const checkpoint = await openCheckpoint(path);
-  for (const { name, codes, scale, global } of (await survey(checkpoint)).weights) {
+  const checkpoint = await openCheckpointFiles(path);
+  for (const { name, codes, scale, global } of (await surveyFiles(checkpoint)).weights) {
     const parts = [codes, scale, ...(global ? [global] : [])];
     const bytes = parts.reduce((sum, { entry }) => sum + entry.end - entry.begin, 0);
     const report = weights.find((each) => each.name === name);

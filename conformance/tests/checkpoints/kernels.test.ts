@@ -1,12 +1,13 @@
 /** What kernels compute and count for conversions equals plain loops over elements. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { Changes } from "../../../src/checkpoints/convert/changes/changes.js";
 import { compareRows } from "../../../src/checkpoints/convert/changes/compare.js";
-import { Changes, WIDE_TARGETS, type WideTarget } from "../../../src/checkpoints/convert/dequantize/round.js";
+import { WIDE_TARGETS, type WideTarget } from "../../../src/checkpoints/convert/dequantize/round.js";
 import { writeDequantized } from "../../../src/checkpoints/convert/dequantize/write.js";
 import { repackScales } from "../../../src/checkpoints/convert/repack/scales.js";
 import { writeRepacked } from "../../../src/checkpoints/convert/repack/write.js";
-import { parseTarget } from "../../../src/checkpoints/convert/targets/table.js";
+import { parseTarget } from "../../../src/checkpoints/convert/targets/named.js";
 import { outputTensors } from "../../../src/checkpoints/convert/targets/tensors.js";
 import { TensorAppender } from "../../../src/checkpoints/convert/tensor-appender.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";

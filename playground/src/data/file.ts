@@ -1,12 +1,7 @@
 /** Tensors of a safetensors file that was dropped on the page. It is read in pieces and stays in the browser. */
 import type { Backend } from "lockstep";
-import { partsOf } from "../../../dist/src/io/codes.js";
-import { FILE_DTYPES } from "../../../dist/src/io/dtypes.js";
-import { type Header, parseHeader, type TensorEntry } from "../../../dist/src/io/header/header.js";
-import { headerLengthOf, LENGTH_BYTES, requireLength } from "../../../dist/src/io/header/header-length.js";
-import { recipesOf } from "../../../dist/src/io/quantized/quantized-file.js";
-import { TensorSource } from "../../../dist/src/io/source.js";
-import { bytesOfCodes, claimOf, readWeight, recognized } from "./checkpoint.js";
+import { openCheckpointBlob, type TensorEntry } from "lockstep/checkpoints/portable";
+import { configurationsIn, readWeight, weightsIn } from "./checkpoint.js";
 import { type Lines, MAX_SIZE } from "./numbers.js";
 import { readStored, type Stored } from "./stored.js";
 
@@ -32,100 +27,47 @@ export interface OpenFile {
   readStored(backend: Backend, tensor: string, row: number, column: number): Promise<Stored>;
 }
 
-const bytesOf = async (blob: Blob): Promise<Uint8Array> => new Uint8Array(await blob.arrayBuffer());
-
 /**
  * Opens a file, with its configurations if there are any. Throws `FileError` for a file that is not safetensors, and for
  * configurations that cannot be parsed.
  */
 export async function openFile(file: File, configurations: readonly File[] = []): Promise<OpenFile> {
-  requireLength(file.name, file.size);
-  const length = headerLengthOf(file.name, await bytesOf(file.slice(0, LENGTH_BYTES)), file.size);
-  const start = LENGTH_BYTES + length;
-  const header = await bytesOf(file.slice(LENGTH_BYTES, start));
-  const parsed = parseHeader(file.name, header, file.size - start);
-  const source = new BlobSource(file, start, parsed);
-  const { tensors } = parsed;
-  const recipes = recipesOf(source);
-  const { weights, faults } = await recognized(source, await claimOf(configurations));
+  const { name } = file;
+  const checkpoint = await openCheckpointBlob(file, { name, ...(await configurationsIn(configurations)) });
+  const { tensors, lockstepWeights } = checkpoint;
+  const { weights, faults } = weightsIn(checkpoint);
   const quantized = new Map<string, QuantizedEntry>();
-  for (const [name, { spec, shape }] of recipes)
-    quantized.set(name, { kind: `${spec.quantizer} ${spec.format} ${spec.tile}`, shape });
-  for (const [name, { convention, shape }] of weights) quantized.set(name, { kind: convention, shape });
+  for (const [weight, { quantizer, format, tile, shape }] of lockstepWeights)
+    quantized.set(weight, { kind: `${quantizer} ${format} ${tile}`, shape });
+  for (const [weight, { convention, shape }] of weights) quantized.set(weight, { kind: convention, shape });
   return {
-    name: file.name,
+    name,
     tensors,
     quantized,
     faults,
-    readStored: async (backend, name, row, column) => {
-      const recipe = recipes.get(name);
-      if (recipe) return readStored(backend, source, name, recipe, [row, column]);
-      const weight = weights.get(name);
-      if (!weight) throw new Error(`${file.name} has no quantized tensor ${name}`);
-      return readWeight(weight, [row, column]);
+    readStored: async (backend, tensor, row, column) => {
+      if (lockstepWeights.has(tensor)) return readStored(backend, checkpoint, tensor, [row, column]);
+      const weight = weights.get(tensor);
+      const finding = weight ? undefined : checkpoint.findings.find(({ subject }) => subject === tensor);
+      if (finding) throw new Error(finding.what);
+      if (!weight) throw new Error(`${name} has no quantized tensor ${tensor}`);
+      return readWeight((...args) => checkpoint.readWeight(...args), weight, [row, column]);
     },
-    read: async (name, row, column) => {
-      const entry = tensors.get(name);
-      if (!entry) throw new Error(`${file.name} has no tensor ${name}`);
-      const fault = faults.get(name);
+    read: async (tensor, row, column) => {
+      const entry = tensors.get(tensor);
+      if (!entry) throw new Error(`${name} has no tensor ${tensor}`);
+      const fault = faults.get(tensor);
       if (fault !== undefined) throw new Error(fault);
-      return readPart(file, start, entry, row, column);
+      const [rows, columns] = sizeOf(entry);
+      const shown = { rows: Math.min(MAX_SIZE, rows - row), columns: Math.min(MAX_SIZE, columns - column) };
+      if (shown.rows <= 0 || shown.columns <= 0) return { ...shown, values: new Float32Array() };
+      return { ...shown, values: await checkpoint.readTensor(tensor, { row, column, ...shown }) };
     },
   };
-}
-
-/** A file in the browser as the library reads files. */
-class BlobSource extends TensorSource {
-  constructor(
-    private readonly file: File,
-    private readonly start: number,
-    header: Header,
-  ) {
-    super(file.name, header);
-  }
-
-  read(entry: TensorEntry, begin = 0, end = entry.end - entry.begin): Promise<Uint8Array> {
-    const first = this.start + entry.begin;
-    return bytesOf(this.file.slice(first + begin, first + end));
-  }
 }
 
 /** The rows and columns of a tensor seen as a matrix. */
 export function sizeOf({ shape }: Pick<TensorEntry, "shape">): readonly [rows: number, columns: number] {
   const columns = shape.at(-1) ?? 1;
   return [shape.slice(0, -1).reduce((product, size) => product * size, 1), columns];
-}
-
-async function readPart(
-  file: File,
-  start: number,
-  entry: TensorEntry,
-  row: number,
-  column: number,
-): Promise<Lines> {
-  const [rows, columns] = sizeOf(entry);
-  const shown = [Math.min(MAX_SIZE, rows - row), Math.min(MAX_SIZE, columns - column)] as const;
-  const { bits } = FILE_DTYPES[entry.dtype];
-  const values = new Float32Array(shown[0] * shown[1]);
-  for (let r = 0; r < shown[0]; r++) {
-    const { offset, begin, end } = bytesOfCodes((row + r) * columns + column, shown[1], bits);
-    const bytes = await bytesOf(file.slice(start + entry.begin + begin, start + entry.begin + end));
-    const view = new DataView(bytes.buffer);
-    for (let c = 0; c < shown[1]; c++) {
-      const [part] = partsOf(entry.dtype, codeAt(view, bits, offset + c));
-      values[r * shown[1] + c] = Number(part);
-    }
-  }
-  return { rows: shown[0], columns: shown[1], values };
-}
-
-/** The code of an element. Codes of 4 and 6 bits are packed from the low bits. */
-function codeAt(view: DataView, bits: number, index: number): bigint {
-  if (bits === 64) return view.getBigUint64(8 * index, true);
-  if (bits === 32) return BigInt(view.getUint32(4 * index, true));
-  if (bits === 16) return BigInt(view.getUint16(2 * index, true));
-  const bit = index * bits;
-  const byte = bit >> 3;
-  const next = byte + 1 < view.byteLength ? view.getUint8(byte + 1) : 0;
-  return BigInt(((view.getUint8(byte) | (next << 8)) >> (bit & 7)) & (2 ** bits - 1));
 }

@@ -1,6 +1,5 @@
 /** The bits of a code, coloured by field. */
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "lockstep";
-import { isIntegral } from "../../../dist/src/formats/derive.js";
 
 /** The widths of sign, exponent and fraction. */
 type Fields = readonly [sign: number, exponent: number, fraction: number];
@@ -11,7 +10,7 @@ const NAMES = ["sign", "exponent", "fraction"] as const;
 function fieldsOf(format: ScalarFormat | "f32"): Fields {
   if (format === "f32") return F32;
   const { signed, exponentBits, mantissaBits, specials }: ScalarLayout = SCALAR_FORMATS[format];
-  if (isIntegral(specials)) return [1, 0, exponentBits + mantissaBits];
+  if (specials === "integer" || specials === "symmetric") return [1, 0, exponentBits + mantissaBits];
   return [signed ? 1 : 0, exponentBits, mantissaBits];
 }
 

@@ -8,8 +8,8 @@ import {
   type ScalarFormat,
   type Tensor,
   type Tile,
+  tileSize,
 } from "lockstep";
-import { isLineWide, isTensorWide, scaleSpan, tileSize } from "../../../dist/src/formats/block.js";
 
 /** Codes, scales and values of the rowwise copy of a quantized matrix. */
 export interface Codes {
@@ -58,6 +58,8 @@ export function codesOf(
   const bits = factsOf(spec.format).bits;
   const whole = amax?.dataSync()[0];
   const [, blocks] = geometry.logicalScale;
+  const { scale, replicates }: BlockFormat = BLOCK_FORMATS[spec.quantizer];
+  const [tileRows] = tileSize(spec.tile);
   return {
     format: spec.format,
     rows,
@@ -67,10 +69,10 @@ export function codesOf(
     values: cropped(values.dataSync()),
     block: blockOf(spec.tile, height, width),
     scales: {
-      format: (BLOCK_FORMATS[spec.quantizer] as BlockFormat).scale,
+      format: scale,
       ...scalesOf(scaleInv),
       blocks,
-      lineRows: isTensorWide(spec.tile) ? height : scaleSpan(spec)[0],
+      lineRows: spec.tile === "tensor" ? height : replicates ? 1 : tileRows,
       ...(whole === undefined ? {} : { whole }),
     },
   };
@@ -96,9 +98,9 @@ function unpacked(codes: ArrayLike<number>, bits: number, count: number): Uint32
 }
 
 function blockOf(tile: Tile, rows: number, columns: number): Codes["block"] {
-  if (isTensorWide(tile)) return { rows, columns };
-  const [tall, long] = tileSize(tile);
-  return { rows: tall, columns: isLineWide(tile) ? columns : long };
+  if (tile === "tensor") return { rows, columns };
+  const [tileRows, tileColumns] = tileSize(tile);
+  return { rows: tileRows, columns: tileColumns === Number.POSITIVE_INFINITY ? columns : tileColumns };
 }
 
 function scalesOf(scales: Tensor): Pick<Scales, "codes" | "values"> {

@@ -1,10 +1,11 @@
 /** What comes into a conversion and what goes out is judged by the findings of `lockstep verify`. */
 import { FileError } from "../../errors.js";
-import { inspect, type Surveyed, survey } from "../inspect.js";
+import { inspectFiles } from "../inspect.js";
 import type { Finding, FindingName } from "../judge/findings.js";
 import { CIRCUMSTANTIAL } from "../judge/weights/from-statistics.js";
 import type { Kernels } from "../kernels/kernels.js";
-import { type Checkpoint, openCheckpoint } from "../stored/open.js";
+import { type CheckpointFiles, openCheckpointFiles } from "../stored/open.js";
+import { type Survey, surveyFiles } from "../survey.js";
 
 /** Findings about loaders that fuse weights. Each weight has its values, and the output is judged too. */
 const OF_LOADERS: ReadonlySet<FindingName> = new Set(["fused-scales-differ"]);
@@ -20,8 +21,8 @@ function stopAt(path: string, [found, ...others]: readonly Finding[]): void {
  * Throws `FileError` if names, shapes or the configuration have an error, or if a chosen weight has a zero point. Reads no codes.
  */
 export function requireSound(
-  { path }: Checkpoint,
-  { findings }: Surveyed,
+  { path }: CheckpointFiles,
+  { findings }: Survey,
   wanted: (name: string) => boolean,
 ): void {
   const isStop = ({ name, severity, subject }: Finding): boolean =>
@@ -31,12 +32,12 @@ export function requireSound(
 
 /** Throws `FileError` if the codes or scales of a chosen weight, or the values of a chosen packed tensor, have an error. */
 export async function requireSoundValues(
-  checkpoint: Checkpoint,
-  surveyed: Surveyed,
+  checkpoint: CheckpointFiles,
+  surveyed: Survey,
   wanted: (name: string) => boolean,
   kernels: Kernels,
 ): Promise<void> {
-  const { findings } = await inspect(checkpoint, surveyed, { wanted, kernels });
+  const { findings } = await inspectFiles(checkpoint, surveyed, { isSelected: wanted, kernels });
   const isStop = ({ name, severity }: Finding): boolean => severity === "error" && !OF_LOADERS.has(name);
   stopAt(checkpoint.path, findings.filter(isStop));
 }
@@ -46,9 +47,11 @@ export async function requireSoundValues(
  * values are known to be near those of the input, so that findings by circumstances are left out.
  */
 export async function requireSoundOutput(folder: string, wanted: (name: string) => boolean): Promise<void> {
-  const checkpoint = await openCheckpoint(folder);
+  const checkpoint = await openCheckpointFiles(folder);
   try {
-    const { findings } = await inspect(checkpoint, await survey(checkpoint), { wanted });
+    const { findings } = await inspectFiles(checkpoint, await surveyFiles(checkpoint), {
+      isSelected: wanted,
+    });
     const isStop = ({ name, severity }: Finding): boolean =>
       severity === "error" && !CIRCUMSTANTIAL.has(name);
     stopAt(folder, findings.filter(isStop));

@@ -8,8 +8,8 @@ import { MAX_HEADER_BYTES } from "../../io/limits.js";
 import { rangeOf, TensorSource } from "../../io/source.js";
 import { asBytes } from "../../tensor/data.js";
 import { Cursor, MoreBytes } from "./cursor.js";
+import type { GgufFacts } from "./facts.js";
 import { type GgufHeader, MAGIC, parseGgufHeader } from "./header.js";
-import type { MetadataValue } from "./metadata.js";
 import type { PackedType } from "./types.js";
 import { type BlockPart, type View, viewsByName } from "./views.js";
 
@@ -17,14 +17,6 @@ import { type BlockPart, type View, viewsByName } from "./views.js";
 const FIRST_BYTES = 1 << 16;
 /** The bytes of blocks that are read at a time. */
 const CHUNK_BYTES = 4 << 20;
-
-/** What a file says of itself. */
-export interface GgufFacts {
-  readonly version: number;
-  /** The number of its tensors. */
-  readonly tensors: number;
-  readonly metadata: Readonly<Record<string, MetadataValue>>;
-}
 
 /** Whether a file is a GGUF file, by its name or its first bytes. False if it cannot be read. */
 export async function isGguf(path: string): Promise<boolean> {

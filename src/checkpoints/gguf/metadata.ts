@@ -1,8 +1,6 @@
 /** The metadata of a GGUF file. */
 import type { Cursor } from "./cursor.js";
-
-/** A value of the metadata. Arrays and long texts are told in words; an integer beyond 2^53 is its digits. */
-export type MetadataValue = string | number | boolean;
+import type { MetadataValue } from "./facts.js";
 
 interface ScalarType {
   readonly size: number;

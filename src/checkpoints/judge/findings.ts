@@ -1,6 +1,6 @@
-/** What `inspect` and `verify` find, one row each. The names are stable, so that programs can rely on them. */
+/** The findings of `inspect` and `verify`, one row each. Their names are stable, so that programs can rely on them. */
 
-/** How bad a finding is. With an `error`, weights would be read wrong, or not at all. */
+/** How bad a finding is. With an `error`, loaders read weights wrong or not at all. */
 export type Severity = "error" | "warning" | "note";
 
 interface FindingRow {
@@ -8,7 +8,7 @@ interface FindingRow {
   readonly remedy: string;
 }
 
-/** Every finding by its name, with its severity and what to do. */
+/** Every finding by its name, with its severity and the remedy. */
 export const FINDINGS = {
   "shard-missing": {
     severity: "error",
@@ -206,11 +206,13 @@ export const FINDINGS = {
 /** The name of a finding. */
 export type FindingName = keyof typeof FINDINGS;
 
-/** Something found, about a tensor or a file. */
+/** Something that is wrong, or worth a note, about a tensor or a file. */
 export interface Finding {
+  /** The name of the row of `FINDINGS`. It is stable. */
   readonly name: FindingName;
+  /** How bad it is. */
   readonly severity: Severity;
-  /** The tensor or the file. */
+  /** The name of the tensor or the file. */
   readonly subject: string;
   /** What is wrong, with the numbers. */
   readonly what: string;
@@ -218,7 +220,7 @@ export interface Finding {
   readonly remedy: string;
 }
 
-/** A finding, with what its row says. */
+/** Creates a finding with the severity and the remedy of its row. */
 export function finding(name: FindingName, subject: string, what: string): Finding {
   return { name, severity: FINDINGS[name].severity, subject, what, remedy: FINDINGS[name].remedy };
 }

@@ -2,7 +2,7 @@
 import { elementCount, type Shape, sameShape } from "../../tensor/shape.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import type { Convention } from "../stored/conventions.js";
-import type { StoredTensor } from "../stored/open.js";
+import type { StoredTensor } from "../stored/tensors.js";
 import type { ScaleGeometry } from "../stored/weight.js";
 
 interface Fitting {

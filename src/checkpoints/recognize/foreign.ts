@@ -2,7 +2,7 @@
 import type { FileDType } from "../../io/dtypes.js";
 import type { TensorSource } from "../../io/source.js";
 import { conventionOf } from "../stored/conventions.js";
-import type { StoredTensor } from "../stored/open.js";
+import type { StoredTensor } from "../stored/tensors.js";
 import { hasNameOfScale } from "./leftovers.js";
 import { recognize } from "./recognize.js";
 

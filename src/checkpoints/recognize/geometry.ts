@@ -5,7 +5,7 @@ import { type Finding, type FindingName, finding } from "../judge/findings.js";
 import type { Claim } from "../stored/config/claim.js";
 import type { Scheme } from "../stored/config/scheme.js";
 import { type Convention, type ConventionName, conventionOf, type ScaleKind } from "../stored/conventions.js";
-import type { StoredTensor } from "../stored/open.js";
+import type { StoredTensor } from "../stored/tensors.js";
 import { matricesOf, type ScaleGeometry } from "../stored/weight.js";
 
 /** What decides a geometry. */

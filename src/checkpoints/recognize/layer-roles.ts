@@ -1,7 +1,7 @@
 /** Which unquantized weights a conversion quantizes: those of linear layers, unless the user names others. */
 import { tensorDType } from "../../io/dtypes.js";
 import { isWide } from "../../tensor/shape.js";
-import type { StoredTensor } from "../stored/open.js";
+import type { StoredTensor } from "../stored/tensors.js";
 
 /** Layers that stay: embeddings, the output layer, and what routes tokens to experts. */
 const STAYS =

@@ -2,7 +2,7 @@
 import type { FileDType } from "../../io/dtypes.js";
 import { type Finding, finding } from "../judge/findings.js";
 import { CONVENTION_NAMES, type ConventionName, conventionOf } from "../stored/conventions.js";
-import type { CheckpointTensors, StoredTensor } from "../stored/open.js";
+import type { CheckpointTensors, StoredTensor } from "../stored/tensors.js";
 import { namedLayouts } from "./named-layouts.js";
 
 /** Element types that have no meaning as values without a scale. */

@@ -4,8 +4,8 @@ import type { Shape } from "../../tensor/shape.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import type { Scheme } from "../stored/config/scheme.js";
 import type { Convention } from "../stored/conventions.js";
-import type { StoredTensor } from "../stored/open.js";
 import { rowsOf } from "../stored/packing.js";
+import type { StoredTensor } from "../stored/tensors.js";
 
 const WORD_BITS = 32;
 

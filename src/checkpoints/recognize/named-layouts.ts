@@ -2,7 +2,7 @@
 import type { TensorEntry } from "../../io/header/header.js";
 import { type Finding, finding } from "../judge/findings.js";
 import { subclassOf } from "../stored/config/torchao.js";
-import type { CheckpointTensors } from "../stored/open.js";
+import type { CheckpointTensors } from "../stored/tensors.js";
 
 /** A layout: the end of the name of its codes, what must be beside, and all ends of names of its tensors. */
 interface Layout {

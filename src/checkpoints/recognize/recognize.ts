@@ -13,20 +13,23 @@ import {
   conventionOf,
 } from "../stored/conventions.js";
 import { findLockstepWeights, type LockstepWeight } from "../stored/lockstep-weights.js";
-import type { CheckpointTensors, StoredTensor } from "../stored/open.js";
 import type { PackedShapes } from "../stored/packed-shapes.js";
+import type { CheckpointTensors, StoredTensor } from "../stored/tensors.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { companionShapes } from "./companion-shapes.js";
 import { fitGeometry } from "./geometry.js";
 import { leftovers } from "./leftovers.js";
 import { logicalShape } from "./logical-shape.js";
 
-/** Codes whose scales do not fit them, and all tensors that belong to them. */
+/** A quantized weight whose scales do not fit its codes. */
 export interface UnfitWeight {
+  /** The name of the tensor of codes. */
   readonly name: string;
+  /** The likeliest convention. */
   readonly convention: ConventionName;
+  /** The names of all its tensors. */
   readonly parts: readonly string[];
-  /** Why they do not fit. */
+  /** Why the scales do not fit. */
   readonly findings: readonly Finding[];
 }
 
@@ -57,7 +60,7 @@ const OTHER_TYPES: Partial<Record<FileDType, CodeTypeName>> = {
 /** What is known beside names, types and shapes. */
 export interface Knowledge {
   /** The shapes that the file says of packed weights. */
-  readonly facts?: PackedShapes;
+  readonly packedShapes?: PackedShapes;
   /** The convention that weights have, whatever their tensors look like. */
   readonly as?: ConventionName | undefined;
 }
@@ -69,7 +72,7 @@ const NAMED_TYPES: Partial<Record<FileDType, CodeTypeName>> = { F6_E3M2: "e3m2" 
 export function recognize(
   checkpoint: CheckpointTensors,
   claim: Claim | undefined,
-  { facts = new Map(), as }: Knowledge = {},
+  { packedShapes = new Map(), as }: Knowledge = {},
 ): Recognized {
   const { tensors } = checkpoint;
   const findings: Finding[] = [];
@@ -79,7 +82,7 @@ export function recognize(
   const rows = names.filter((name) => conventionOf(name).container === checkpoint.container);
   const weights: RecognizedWeight[] = [];
   const unfit: UnfitWeight[] = [];
-  const about = { checkpoint, claim, facts };
+  const about = { checkpoint, claim, packedShapes };
   for (const stored of tensors.values()) {
     if (taken.has(stored.entry.name)) continue;
     const tries = rows
@@ -119,7 +122,7 @@ function rankOf({ convention, type, scheme }: Candidate, claim: Claim | undefine
 interface About {
   readonly checkpoint: CheckpointTensors;
   readonly claim: Claim | undefined;
-  readonly facts: PackedShapes;
+  readonly packedShapes: PackedShapes;
 }
 
 /** Tensors whose names and types are those of a convention. */
@@ -185,7 +188,7 @@ interface Attempt {
 }
 
 function attempt(about: About, found: Candidate): Attempt {
-  const { checkpoint, claim, facts } = about;
+  const { checkpoint, claim, packedShapes } = about;
   const { tensors, metadata } = checkpoint;
   const { convention, row, type, prefix, name, codes, scale, global, scheme } = found;
   const part = (suffix: string | undefined): StoredTensor | undefined =>
@@ -197,7 +200,7 @@ function attempt(about: About, found: Candidate): Attempt {
   const others = (row.others ?? []).map((suffix) => prefix + suffix).filter((each) => tensors.has(each));
   const parts = [codes, scale, ...(global ? [global] : [])].map(({ entry }) => entry.name);
   const all = [...new Set([...parts, ...beside, ...others])];
-  const said = facts.get(`${prefix}.weight_shape`);
+  const said = packedShapes.get(`${prefix}.weight_shape`);
   const shape = logicalShape({ row, type, codes, scale, said, scheme });
   if (typeof shape === "string")
     return { convention, parts: all, findings: [finding("codes-shape", name, shape)] };

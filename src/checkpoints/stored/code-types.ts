@@ -1,5 +1,5 @@
 /** The codes of quantized weights in files: how they lie in bytes, and their values. */
-import { valueOfCode } from "../../formats/derive.js";
+import { isScalarFormat, valueOfCode } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { unpackFour, unpackSix } from "../../tensor/packed.js";
 
@@ -54,6 +54,13 @@ export const CODE_TYPES = {
 
 /** The name of a kind of code. */
 export type CodeTypeName = keyof typeof CODE_TYPES;
+
+/** The scalar format whose codes have the same values as those of a kind of code; undefined if there is none. */
+export function scalarFormatOf(type: CodeTypeName): ScalarFormat | undefined {
+  if (!isScalarFormat(type)) return undefined;
+  const { values } = CODE_TYPES[type];
+  return values.every((value, code) => Object.is(value, valueOfCode(type, code))) ? type : undefined;
+}
 
 /** Unpacks codes of 4, 6 or 8 bits, one per element of `into`. Elements that `bytes` does not hold stay as they are. */
 export function unpackCodes({ bits }: CodeType, bytes: Uint8Array, into: Uint8Array): void {

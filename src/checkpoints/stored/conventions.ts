@@ -580,3 +580,21 @@ export const CONVENTION_NAMES = Object.keys(CONVENTIONS) as readonly ConventionN
 export function conventionOf(name: ConventionName): Convention {
   return CONVENTIONS[name];
 }
+
+/** What a convention is, and where it comes from. */
+export interface ConventionSummary {
+  /** The convention in a few words. */
+  readonly summary: string;
+  /** The package or the published model that the convention follows. */
+  readonly source: string;
+}
+
+/** Every convention of checkpoints by its name, the likelier first where names of tensors are the same. */
+export const CONVENTION_SUMMARIES: Readonly<Record<ConventionName, ConventionSummary>> = Object.freeze(
+  Object.fromEntries(
+    CONVENTION_NAMES.map((name) => {
+      const { summary, source } = CONVENTIONS[name];
+      return [name, Object.freeze({ summary, source })];
+    }),
+  ) as Record<ConventionName, ConventionSummary>,
+);

@@ -4,9 +4,9 @@ import { type Finding, finding } from "../judge/findings.js";
 import { CODE_TYPES, type CodeTypeName } from "./code-types.js";
 import { conventionOf } from "./conventions.js";
 import { ExpandedScales } from "./expanded-scales.js";
-import type { StoredTensor } from "./open.js";
 import { type Change, unpackColumn, unpacked } from "./packing.js";
 import type { PackingName } from "./packing-names.js";
+import type { StoredTensor } from "./tensors.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
 
 /** A weight as the rest of the library reads it, and what is wrong with its zero points and its order. */

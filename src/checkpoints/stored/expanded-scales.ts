@@ -3,8 +3,8 @@ import type { TensorEntry } from "../../io/header/header.js";
 import { rangeOf, TensorSource } from "../../io/source.js";
 import { asBytes } from "../../tensor/data.js";
 import { elementCount } from "../../tensor/shape.js";
-import type { StoredTensor } from "./open.js";
 import { readFloats } from "./scales.js";
+import type { StoredTensor } from "./tensors.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
 
 /** The scales of a weight, one F32 for each element. */

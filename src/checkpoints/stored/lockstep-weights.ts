@@ -4,7 +4,7 @@ import { quantizedPlans, recipesOf, requireMembers } from "../../io/quantized/qu
 import type { Recipe } from "../../io/quantized/recipe.js";
 import type { TensorSource } from "../../io/source.js";
 import { type Finding, finding } from "../judge/findings.js";
-import type { CheckpointTensors } from "./open.js";
+import type { CheckpointTensors } from "./tensors.js";
 
 /** A quantized tensor, and its recipe. */
 export interface LockstepWeight {

@@ -3,40 +3,22 @@ import { readdir, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { FileError } from "../../errors.js";
 import { codeOf, fileError, openFile, readAt } from "../../io/files.js";
-import type { Metadata, TensorEntry } from "../../io/header/header.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
 import { MAX_HEADER_BYTES } from "../../io/limits.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
-import { type GgufFacts, GgufFile, isGguf } from "../gguf/file.js";
+import type { GgufFacts } from "../gguf/facts.js";
+import { GgufFile, isGguf } from "../gguf/file.js";
 import { type Finding, finding } from "../judge/findings.js";
 import { parseObject } from "./config/claim.js";
-import type { Container } from "./conventions.js";
+import type { CheckpointTensors, StoredTensor } from "./tensors.js";
 
 const INDEX_END = ".index.json";
 const FILE_END = ".safetensors";
 const GGUF_END = ".gguf";
 
-/** A tensor of a checkpoint, and the shard that it lies in. */
-export interface StoredTensor {
-  readonly entry: TensorEntry;
-  readonly shard: TensorSource;
-}
-
-/** The tensors of a checkpoint. */
-export interface CheckpointTensors {
-  /** The shards that could be read, in the order of their names. */
-  readonly shards: readonly TensorSource[];
-  /** All tensors by name. Of a tensor that several shards have, the first one. */
-  readonly tensors: ReadonlyMap<string, StoredTensor>;
-  /** The metadata of all shards. */
-  readonly metadata: Metadata;
-  /** The kind of the file, if it is not safetensors. */
-  readonly container?: Container;
-}
-
 /** An opened checkpoint. Call `close` at the end. */
-export interface Checkpoint extends CheckpointTensors {
+export interface CheckpointFiles extends CheckpointTensors {
   /** The path that was given. */
   readonly path: string;
   /** The folder that has the configuration. */
@@ -53,7 +35,7 @@ export interface Checkpoint extends CheckpointTensors {
 }
 
 /** Where the shards are: their names in a folder, and what the index says of tensors, if there is one. */
-interface Places {
+interface ShardLocations {
   readonly folder: string;
   readonly names: readonly string[];
   /** Whether the path is that of one file. */
@@ -71,8 +53,8 @@ interface Places {
  * Opens a checkpoint. What is wrong with a shard of a folder or an index becomes a finding. Throws `FileError` if `path` leads to
  * no checkpoint: no such file, a folder without safetensors files, an index that cannot be parsed, a file that is none.
  */
-export async function openCheckpoint(path: string): Promise<Checkpoint> {
-  const places = await placesOf(path);
+export async function openCheckpointFiles(path: string): Promise<CheckpointFiles> {
+  const places = await locate(path);
   if (places.gguf) return openGguf(path, places);
   if (places.single && (await isGguf(path))) return openGguf(path, places);
   const findings: Finding[] = [];
@@ -106,7 +88,7 @@ export async function openCheckpoint(path: string): Promise<Checkpoint> {
 }
 
 /** Opens a GGUF file, or all of a folder, of which the first one has the metadata of the model. */
-async function openGguf(path: string, { folder, names, single }: Places): Promise<Checkpoint> {
+async function openGguf(path: string, { folder, names, single }: ShardLocations): Promise<CheckpointFiles> {
   const shards: GgufFile[] = [];
   const findings: Finding[] = [];
   try {
@@ -165,7 +147,7 @@ function collect(shards: readonly TensorSource[], findings: Finding[]): Map<stri
 }
 
 function checkIndex(
-  { name: index, map, size }: NonNullable<Places["index"]>,
+  { name: index, map, size }: NonNullable<ShardLocations["index"]>,
   folder: string,
   tensors: ReadonlyMap<string, StoredTensor>,
   findings: Finding[],
@@ -194,7 +176,7 @@ function checkIndex(
   );
 }
 
-async function placesOf(path: string): Promise<Places> {
+async function locate(path: string): Promise<ShardLocations> {
   if (path.includes("\0")) throw new FileError(`${path}: cannot be read: a path has no zero bytes`);
   const found = await stat(path).catch((cause: unknown) => {
     throw fileError(path, "cannot be read", cause);
@@ -230,7 +212,7 @@ function isShardBeside(name: string, listed: ReadonlySet<string>): boolean {
   });
 }
 
-async function indexed(folder: string, name: string): Promise<Places> {
+async function indexed(folder: string, name: string): Promise<ShardLocations> {
   const path = join(folder, name);
   const json = await readJsonFile(path);
   const map = json.weight_map;

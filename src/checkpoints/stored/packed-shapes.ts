@@ -1,6 +1,6 @@
 /** Small tensors of integers that say what others are. */
 import type { FileDType } from "../../io/dtypes.js";
-import type { CheckpointTensors } from "./open.js";
+import type { CheckpointTensors } from "./tensors.js";
 
 /** Integers of small tensors, by the names of the tensors. */
 export type PackedShapes = ReadonlyMap<string, readonly number[]>;

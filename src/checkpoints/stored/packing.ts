@@ -4,8 +4,8 @@ import type { TensorEntry } from "../../io/header/header.js";
 import { rangeOf, TensorSource } from "../../io/source.js";
 import { asBytes } from "../../tensor/data.js";
 import type { Shape } from "../../tensor/shape.js";
-import type { StoredTensor } from "./open.js";
 import type { PackingName } from "./packing-names.js";
+import type { StoredTensor } from "./tensors.js";
 import { matricesOf } from "./weight.js";
 
 interface Packing {

@@ -5,7 +5,7 @@ import type { FileDType } from "../../io/dtypes.js";
 import { fileFormat } from "../../io/dtypes.js";
 import { SWIZZLE_TILE, swizzledIndex } from "../../tensor/places.js";
 import { conventionOf } from "./conventions.js";
-import type { StoredTensor } from "./open.js";
+import type { StoredTensor } from "./tensors.js";
 import { isStacked, matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
 
 /** The scale of a weight beside those of its blocks. */

@@ -2,7 +2,7 @@
 import type { Shape } from "../../tensor/shape.js";
 import type { CodeTypeName } from "./code-types.js";
 import type { ConventionName, ScaleKind } from "./conventions.js";
-import type { StoredTensor } from "./open.js";
+import type { StoredTensor } from "./tensors.js";
 
 /** Where the scale of an element is. Leading dimensions of the codes are matrices, each with its own scales. */
 export interface ScaleGeometry {

@@ -1,36 +1,51 @@
-/** Weights in the form that `lockstep quantize` writes, as sources of a conversion. */
+/** Reads the values of weights that this library quantized. */
 import type { Backend } from "../../backends/backend.js";
+import { openBackend } from "../../backends/open.js";
 import { Holder } from "../../io/holder.js";
 import { quantizedPlans, readQuantized } from "../../io/quantized/quantized-file.js";
 import { dequantize } from "../../ops/quantize/dequantize.js";
 import { asBytes } from "../../tensor/data.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
-import type { Shape } from "../../tensor/shape.js";
 import type { LockstepWeight } from "../stored/lockstep-weights.js";
 import { matricesOf } from "../stored/weight.js";
+import type { WeightRows } from "./rows.js";
 import type { Source, SourceRows } from "./source.js";
 
 const ROW_STEP = 128;
 
-/** The names of all tensors of a weight in a file. */
+/** The names of all tensors of a weight in its file. */
 export function lockstepTensorNames({ name, recipe }: LockstepWeight): readonly string[] {
-  return quantizedPlans(name, recipe).map(({ name: part }) => part);
+  return quantizedPlans(name, recipe).map(({ name: tensor }) => tensor);
 }
 
-/** A weight that `lockstep quantize` wrote, by its values in f32: of the rowwise copy if there is one. Reads it whole. */
-export function lockstepSource(
-  { name, recipe, shard }: LockstepWeight,
-  backend: () => Promise<Backend>,
-): Source {
-  const { shape, usage } = recipe;
+/** A weight that this library quantized, as a source of f32 values. The whole weight is held in memory. */
+export function lockstepSource(weight: LockstepWeight, backend: () => Promise<Backend>): Source {
+  const { name, recipe } = weight;
   async function* rows(): AsyncGenerator<SourceRows, undefined> {
-    using holder = new Holder();
-    const direction = usage.includes("rowwise") ? "rowwise" : "columnwise";
-    const reading = { backend: await backend(), file: shard, holder };
-    yield* rowsOf(shape, dequantizedValues(await readQuantized(reading, name, recipe, direction)));
+    const all = await readValues(weight, await backend());
+    for (const { rows, columns, values } of rowsOf(weight, all))
+      yield { rows, columns, bytes: asBytes(values), type: "f32", values };
   }
-  return { name, shape, dtype: "f32", rows };
+  return { name, shape: recipe.shape, dtype: "f32", rows };
+}
+
+/** Yields the f32 values of a weight on a backend that is opened for it. The whole weight is held in memory. */
+export async function* lockstepRows(weight: LockstepWeight): AsyncGenerator<WeightRows, undefined> {
+  const backend = await openBackend("wasm", { threads: 1 });
+  try {
+    for (const { values, ...rows } of rowsOf(weight, await readValues(weight, backend)))
+      yield { ...rows, values: Float64Array.from(values) };
+  } finally {
+    await backend.dispose();
+  }
+}
+
+/** Reads the f32 values of the rowwise copy, or of the columnwise copy if there is no other. */
+async function readValues({ name, recipe, shard }: LockstepWeight, backend: Backend): Promise<Float32Array> {
+  using holder = new Holder();
+  const direction = recipe.usage.includes("rowwise") ? "rowwise" : "columnwise";
+  return dequantizedValues(await readQuantized({ backend, file: shard, holder }, name, recipe, direction));
 }
 
 /** The values of a quantized tensor as f32. */
@@ -39,13 +54,16 @@ export function dequantizedValues(quantized: QuantizedTensor): Float32Array {
   return dequantize(quantized, "f32").dataSync().slice() as Float32Array;
 }
 
-function* rowsOf(shape: Shape, all: Float32Array): Generator<SourceRows, undefined> {
-  const [matrices, height, columns] = matricesOf(shape);
+/** Splits the values of a weight into rows. No piece has rows of two matrices. */
+function* rowsOf(
+  { recipe }: LockstepWeight,
+  all: Float32Array,
+): Generator<Omit<WeightRows, "values"> & { readonly values: Float32Array }, undefined> {
+  const [matrices, height, columns] = matricesOf(recipe.shape);
   for (let matrix = 0; matrix < matrices; matrix++)
     for (let row = 0; row < height; row += ROW_STEP) {
-      const count = Math.min(ROW_STEP, height - row);
-      const at = (matrix * height + row) * columns;
-      const values = all.subarray(at, at + count * columns);
-      yield { rows: count, columns, bytes: asBytes(values), type: "f32", values };
+      const rows = Math.min(ROW_STEP, height - row);
+      const first = matrix * height + row;
+      yield { row: first, rows, columns, values: all.subarray(first * columns, (first + rows) * columns) };
     }
 }

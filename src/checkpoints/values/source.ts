@@ -4,14 +4,14 @@ import { WIDE } from "../../formats/contract.gen.js";
 import { fileDType, tensorDType } from "../../io/dtypes.js";
 import { asBytes } from "../../tensor/data.js";
 import { isWide, type Shape, storageBits, type WideDType } from "../../tensor/shape.js";
-import type { Rows } from "../convert/changes/compare.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { rowsAtATime } from "../stored/code-rows.js";
 import { dequantizedRows } from "../stored/dequantize.js";
-import type { StoredTensor } from "../stored/open.js";
 import { toFloats } from "../stored/scales.js";
+import type { StoredTensor } from "../stored/tensors.js";
 import { transposedShape, transposing } from "../stored/transpose.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
+import type { Rows } from "./rows.js";
 
 /** A weight that is to be quantized. */
 export interface Source {

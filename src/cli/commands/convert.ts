@@ -1,19 +1,17 @@
 /** `lockstep convert`: converts the weights of a checkpoint to another form. */
 
+import type { WeightChanges } from "../../checkpoints/convert/changes/weight-changes.js";
 import { WIDE_TARGETS } from "../../checkpoints/convert/dequantize/round.js";
-import { planConversion } from "../../checkpoints/convert/plan/plan.js";
-import type { ConversionMethod } from "../../checkpoints/convert/plan/steps.js";
 import { LOCKSTEP_TARGETS } from "../../checkpoints/convert/targets/lockstep.js";
-import { type NamedTarget, parseTarget, QUANTIZED_TARGETS } from "../../checkpoints/convert/targets/table.js";
+import { DIALECT_TARGETS, parseTarget } from "../../checkpoints/convert/targets/named.js";
 import {
-  writeConversion as convertCheckpoint,
-  requireFree,
-  type WeightChanges,
-} from "../../checkpoints/convert/write.js";
-import type { Checkpoint } from "../../checkpoints/stored/open.js";
-import { ArgumentError } from "../../errors.js";
+  type ConversionMethod,
+  type ConversionReport,
+  type ConversionTarget,
+  convertCheckpoint,
+} from "../../checkpoints/index.js";
 import { waitForFiles } from "../../io/files.js";
-import { READING, tellingErrors, withCheckpoint } from "../checkpoint-report.js";
+import { READING, tellingErrors } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
 import { flag, type Option, required, value } from "../options.js";
 import { tensorsOption } from "../tensor-globs.js";
@@ -47,14 +45,56 @@ function changesJson(changes: WeightChanges) {
   return { name, way: OUTPUT_WORDS[method], elements, changed, max, relative, ...errorOf(changes) };
 }
 
+/** The JSON output for a planned or finished conversion. */
+function reportJson(report: ConversionReport) {
+  const { output, to, methods, kept, skipped, dropped, shards, bytes, written, changes } = report;
+  return {
+    output,
+    to,
+    converted: Object.keys(methods),
+    ways: Object.fromEntries(Object.entries(methods).map(([name, method]) => [name, OUTPUT_WORDS[method]])),
+    kept,
+    left: skipped,
+    dropped,
+    shards,
+    bytes,
+    written,
+    ...(written ? { changes: changes.map(changesJson) } : {}),
+  };
+}
+
+function reportLines({
+  output,
+  to,
+  methods,
+  kept,
+  skipped,
+  dropped,
+  shards,
+  bytes,
+  written,
+  changes,
+}: ConversionReport) {
+  const weights = Object.entries(methods);
+  const whole = `${output}: ${weights.length} weights to ${to}, ${kept.length} still quantized, ${bytes} bytes in ${shards.length} shards`;
+  return [
+    ...(written
+      ? changes.map(changesLine)
+      : weights.map(([name, method]) => `${name}: ${OUTPUT_WORDS[method]} to ${to}`)),
+    ...Object.entries(skipped).map(([name, why]) => `${name}: stays as it is: ${why}`),
+    ...dropped.map((name) => `not needed any more: ${name}`),
+    written ? whole : `${whole} (not written)`,
+  ];
+}
+
 const OUTPUT_FOLDER = required({ short: "o", placeholder: "DIR", help: "folder to make", file: "made" });
 
-const TO: Option<NamedTarget> = {
-  ...value<NamedTarget>({
+const TO: Option<ConversionTarget> = {
+  ...value<ConversionTarget>({
     placeholder: [...WIDE_TARGETS, "DIALECT"].join("|"),
-    help: `what weights become: ${WIDE_TARGETS.join(" or ")}, codes and scales of ${QUANTIZED_TARGETS.join(", ")}, or what quantize writes: ${[...LOCKSTEP_TARGETS.keys()].join(", ")}`,
-    parse: parseTarget,
-    fallback: parseTarget("bf16"),
+    help: `what weights become: ${WIDE_TARGETS.join(" or ")}, codes and scales of ${DIALECT_TARGETS.join(", ")}, or what quantize writes: ${[...LOCKSTEP_TARGETS.keys()].join(", ")}`,
+    parse: (name) => parseTarget(name).name,
+    fallback: "bf16",
   }),
   required: true,
 };
@@ -79,60 +119,20 @@ export const convert = defineCommand({
     force: flag("write over the files of DIR if it exists"),
   },
   async run({ session, values, inputs: [path = ""] }) {
-    const { output, to, tensors, as, force, "dry-run": dry } = values;
+    const { output, to, tensors, as, force, "dry-run": dryRun } = values;
     using _waiting = waitForFiles();
-    await requireFree(output, force);
-    const body = async (checkpoint: Checkpoint): Promise<void> => {
-      const plan = await planConversion(checkpoint, {
-        target: to,
-        tensors,
-        as,
-        backend: () => session.backend(),
-      });
-      if (checkpoint.shards.length === 0) throw new ArgumentError(`${path}: has no shard that can be read`);
-      const { converted, kept, left, dropped, bytes } = plan;
-      const shards = plan.shards.map(({ name, steps }) => ({ name, tensors: steps.length }));
-      const names = [...converted.keys()];
-      const json = {
-        output,
-        to: to.name,
-        converted: names,
-        ways: Object.fromEntries([...converted].map(([name, method]) => [name, OUTPUT_WORDS[method]])),
-        kept,
-        left: Object.fromEntries(left),
-        dropped,
-        shards,
-        bytes,
-      };
-      const summary = `${output}: ${names.length} weights to ${to.name}, ${kept.length} still quantized, ${bytes} bytes in ${shards.length} shards`;
-      const rest = [
-        ...[...left].map(([name, why]) => `${name}: stays as it is: ${why}`),
-        ...dropped.map((name) => `not needed any more: ${name}`),
-      ];
-      if (dry) {
-        session.result({ ...json, written: false }, [
-          ...[...converted].map(([name, method]) => `${name}: ${OUTPUT_WORDS[method]} to ${to.name}`),
-          ...rest,
-          `${summary} (not written)`,
-        ]);
-        return;
-      }
-      const progress = session.progress(bytes, "B");
+    const bar = session.transferBar();
+    await tellingErrors(session, path, async () => {
+      const options = { to, tensors, as, force, dryRun, onProgress: bar.report };
       try {
-        const changes = await convertCheckpoint(checkpoint, plan, output, {
-          force,
-          onBytes: (count) => progress.add(count),
-        });
-        session.summary({ ...json, written: true, changes: changes.map(changesJson) }, [
-          ...changes.map(changesLine),
-          ...rest,
-          summary,
-        ]);
+        const openBackend = () => session.backend();
+        const report = await convertCheckpoint(path, output, { ...options, openBackend });
+        if (report.written) session.summary(reportJson(report), reportLines(report));
+        else session.result(reportJson(report), reportLines(report));
       } finally {
-        progress.finish();
+        bar.finish();
       }
-    };
-    await tellingErrors(session, path, () => withCheckpoint(path, body));
+    });
     return 0;
   },
 });

@@ -1,11 +1,13 @@
 /** `lockstep inspect`: describes the tensors of a checkpoint. */
+import { inspectCheckpoint } from "../../checkpoints/index.js";
 import {
   findingLine,
   READING,
-  reportOn,
+  reportJson,
   tellingErrors,
   weightLine,
   wholeLines,
+  withProgress,
 } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
 
@@ -21,8 +23,10 @@ export const inspect = defineCommand({
   inputs: ["PATH"],
   options: READING,
   async run({ session, values, inputs: [path = ""] }) {
-    const report = await tellingErrors(session, path, () => reportOn(session, path, values));
-    session.result(report, [
+    const report = await tellingErrors(session, path, () =>
+      withProgress(session, values, (options) => inspectCheckpoint(path, options)),
+    );
+    session.result(reportJson(report), [
       ...wholeLines(report),
       ...report.weights.map(weightLine),
       ...report.findings.map(findingLine),

@@ -1,5 +1,6 @@
 /** `lockstep verify`: fails if a checkpoint would be read wrong. */
-import { findingLine, READING, reportOn, tellingErrors } from "../checkpoint-report.js";
+import { verifyCheckpoint } from "../../checkpoints/index.js";
+import { findingLine, READING, tellingErrors, withProgress } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
 
 export const verify = defineCommand({
@@ -16,16 +17,16 @@ export const verify = defineCommand({
   inputs: ["PATH"],
   options: READING,
   async run({ session, values, inputs: [path = ""] }) {
-    const { findings, weights, unquantized, own } = await tellingErrors(session, path, () =>
-      reportOn(session, path, values),
+    const { ok, quantized, unquantized, findings } = await tellingErrors(session, path, () =>
+      withProgress(session, values, (options) => verifyCheckpoint(path, options)),
     );
     const errors = findings.filter(({ severity }) => severity === "error").length;
-    const checked = `${weights.length + own.length} quantized tensors, ${unquantized.length} others`;
-    const json = { path, ok: errors === 0, quantized: weights.length + own.length, findings };
+    const checked = `${quantized} quantized tensors, ${unquantized} others`;
+    const json = { path, ok, quantized, findings };
     const lines = findings.map(findingLine);
-    if (errors > 0) session.result(json, [...lines, `${path}: ${errors} errors in ${checked}`]);
+    if (!ok) session.result(json, [...lines, `${path}: ${errors} errors in ${checked}`]);
     else if (lines.length > 0) session.result(json, [...lines, `${path}: no error in ${checked}`]);
     else session.summary(json, [`${path}: no error in ${checked}`]);
-    return errors > 0 ? 1 : 0;
+    return ok ? 0 : 1;
   },
 });

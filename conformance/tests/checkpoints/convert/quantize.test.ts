@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { parseTarget, QUANTIZED_TARGETS } from "../../../../src/checkpoints/convert/targets/table.js";
+import { parseTarget, DIALECT_TARGETS } from "../../../../src/checkpoints/convert/targets/named.js";
 import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { quantizerOf } from "../../../../src/dialects/quantizer-of.js";
 import { DIALECT_NAMES, type DialectName } from "../../../../src/dialects/table.js";
@@ -96,7 +96,7 @@ it("ModelOpt's configurations leave out what the conversion leaves out, and clai
 });
 
 /** The forms that the small weights of the original can have. torchao's modes differ in the quantizer alone: one each. */
-const FORMS = QUANTIZED_TARGETS.filter(
+const FORMS = DIALECT_TARGETS.filter(
   (name) =>
     !["gpt-oss", "transformers-fp8-block", "modelopt-fp8-block", "gguf-nvfp4"].includes(name) &&
     !/-(ceil|even)$/.test(name),
@@ -188,7 +188,7 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
   }
 
   // blocks of GGUF have codes in another order: gguf/writer.test.ts compares whole files; stored/transpose.test.ts has gpt-oss
-  const plain = QUANTIZED_TARGETS.filter((name) => {
+  const plain = DIALECT_TARGETS.filter((name) => {
     const { dialectTarget: row } = parseTarget(name);
     return row?.dialect !== undefined && !row.ggml && !conventionOf(row.convention).transposedWide;
   });
@@ -364,7 +364,8 @@ it("every dialect is a form, or is refused by name with the reason", () => {
   for (const name of DIALECT_NAMES) {
     // the rule of ggml itself, which gives small weights subnormal scales, is not that of GGUF files
     const used = name === "gguf-nvfp4" ? "modelopt-nvfp4" : name;
-    if (QUANTIZED_TARGETS.includes(name)) expect(parseTarget(name).dialectTarget?.dialect).toBe(used);
+    if (DIALECT_TARGETS.some((target) => target === name))
+      expect(parseTarget(name).dialectTarget?.dialect).toBe(used);
     else expect(() => parseTarget(name)).toThrow(new RegExp(`^${name} cannot be written: `));
   }
   expect(() => parseTarget("ct-nvfp")).toThrow(/"ct-nvfp" is not one of bf16, f32, ct-fp8-tensor/);

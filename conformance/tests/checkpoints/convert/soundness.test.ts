@@ -5,7 +5,7 @@
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { LOCKSTEP_TARGETS } from "../../../../src/checkpoints/convert/targets/lockstep.js";
-import { parseTarget, QUANTIZED_TARGETS } from "../../../../src/checkpoints/convert/targets/table.js";
+import { parseTarget, DIALECT_TARGETS } from "../../../../src/checkpoints/convert/targets/named.js";
 import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { FileError } from "../../../../src/errors.js";
 import { sampled } from "../../harness/draws.js";
@@ -41,7 +41,7 @@ const INPUTS = {
 const REFUSED = { NaN: put(77, Number.NaN), infinity: put(77, Number.POSITIVE_INFINITY) } as const;
 
 /** Every target; modes of torchao differ in the quantizer alone, of which two have every scale rule. */
-const TARGETS = [...QUANTIZED_TARGETS, ...LOCKSTEP_TARGETS.keys()].filter(
+const TARGETS = [...DIALECT_TARGETS, ...LOCKSTEP_TARGETS.keys()].filter(
   (name) => !/^torchao-mx.*-(ceil|even)$/.test(name),
 );
 

@@ -3,15 +3,18 @@ import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, wri
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Backend } from "../../../../src/backends/backend.js";
+import type { WeightChanges } from "../../../../src/checkpoints/convert/changes/weight-changes.js";
 import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js";
 import type { ConversionPlan } from "../../../../src/checkpoints/convert/plan/steps.js";
-import { parseTarget } from "../../../../src/checkpoints/convert/targets/table.js";
-import { type WeightChanges, writeConversion } from "../../../../src/checkpoints/convert/write.js";
+import { parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
+import { writeConversion } from "../../../../src/checkpoints/convert/write.js";
 import { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
-import { type CheckpointReport, inspect, survey } from "../../../../src/checkpoints/inspect.js";
+import { inspectFiles } from "../../../../src/checkpoints/inspect.js";
 import type { Finding } from "../../../../src/checkpoints/judge/findings.js";
+import type { CheckpointReport } from "../../../../src/checkpoints/report.js";
 import { dequantizedRows } from "../../../../src/checkpoints/stored/dequantize.js";
-import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
+import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import type { FileDType } from "../../../../src/io/dtypes.js";
 import type { Metadata } from "../../../../src/io/header/header.js";
 import { SafetensorsFile } from "../../../../src/io/safetensors.js";
@@ -79,10 +82,10 @@ export async function inFolder<T>(body: (folder: string) => Promise<T>): Promise
 
 /** The report on a checkpoint. */
 export async function reportOf(path: string, original?: string): Promise<CheckpointReport> {
-  const checkpoint = await openCheckpoint(path);
-  const other = original === undefined ? undefined : await openCheckpoint(original);
+  const checkpoint = await openCheckpointFiles(path);
+  const other = original === undefined ? undefined : await openCheckpointFiles(original);
   try {
-    return await inspect(checkpoint, await survey(checkpoint), { original: other });
+    return await inspectFiles(checkpoint, await surveyFiles(checkpoint), { original: other });
   } finally {
     await checkpoint.close();
     await other?.close();
@@ -103,7 +106,7 @@ export async function convertTo(
   to: string,
   tensors?: readonly string[],
 ): Promise<Converted> {
-  const checkpoint = await openCheckpoint(input);
+  const checkpoint = await openCheckpointFiles(input);
   try {
     const target = parseTarget(to);
     const plan = await planConversion(checkpoint, {
@@ -111,7 +114,7 @@ export async function convertTo(
       tensors,
       backend: () => Promise.resolve(backend),
     });
-    const changes = await writeConversion(checkpoint, plan, output, { force: false, onBytes: () => {} });
+    const changes = await writeConversion(checkpoint, plan, output);
     return { plan, changes };
   } finally {
     await checkpoint.close();
@@ -120,9 +123,9 @@ export async function convertTo(
 
 /** The exact values of all quantized weights of a checkpoint, by name. */
 export async function valuesIn(path: string): Promise<Map<string, Float64Array>> {
-  const checkpoint = await openCheckpoint(path);
+  const checkpoint = await openCheckpointFiles(path);
   const all = new Map<string, Float64Array>();
-  for (const weight of (await survey(checkpoint)).weights) {
+  for (const weight of (await surveyFiles(checkpoint)).weights) {
     const values = new Float64Array(weight.shape.reduce((product, size) => product * size, 1));
     for await (const rows of dequantizedRows(weight)) values.set(rows.values, rows.at);
     all.set(weight.name, values);

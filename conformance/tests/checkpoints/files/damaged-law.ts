@@ -15,10 +15,11 @@ import { join } from "node:path";
 import { expect } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js";
-import { parseTarget } from "../../../../src/checkpoints/convert/targets/table.js";
+import { parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
 import { writeConversion } from "../../../../src/checkpoints/convert/write.js";
-import { inspect, survey } from "../../../../src/checkpoints/inspect.js";
-import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { inspectFiles } from "../../../../src/checkpoints/inspect.js";
+import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
+import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { LockstepError } from "../../../../src/errors.js";
 import { convertTo, errorsIn, FIXTURES, GGUF, inFolder, VECTORS } from "./checkpoints.js";
 import { Draws, damaged, type Files } from "./malformed-files.js";
@@ -129,9 +130,9 @@ interface Conversion {
 
 async function judged(path: string, conversion?: Conversion): Promise<Outcome> {
   try {
-    const checkpoint = await openCheckpoint(path);
+    const checkpoint = await openCheckpointFiles(path);
     try {
-      const report = await inspect(checkpoint, await survey(checkpoint));
+      const report = await inspectFiles(checkpoint, await surveyFiles(checkpoint));
       JSON.stringify(report);
       if (conversion) {
         const { backend, to, output } = conversion;
@@ -139,7 +140,7 @@ async function judged(path: string, conversion?: Conversion): Promise<Outcome> {
           target: parseTarget(to),
           backend: () => Promise.resolve(backend),
         });
-        await writeConversion(checkpoint, plan, output, { force: false, onBytes: () => {} });
+        await writeConversion(checkpoint, plan, output);
       }
       return errorsIn(report.findings).length > 0 ? "findings" : "sound";
     } finally {

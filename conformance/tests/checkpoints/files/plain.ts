@@ -1,5 +1,5 @@
 /** Plain loops over elements, and values as types hold them. */
-import type { Changes } from "../../../../src/checkpoints/convert/dequantize/round.js";
+import type { Changes } from "../../../../src/checkpoints/convert/changes/changes.js";
 import { float } from "./weights.js";
 
 /** The part of `Changes` that depends on no order of elements. */

@@ -3,7 +3,7 @@ import { readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type Checkpoint, openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { type CheckpointFiles, openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { PACKED_LAYOUT_NAMES } from "../../../../src/dialects/packed/packed.js";
 import { FileError } from "../../../../src/errors.js";
 import { draws } from "../../harness/draws.js";
@@ -23,12 +23,12 @@ import {
 const MODEL = readFileSync(join(GGUF, "gguf-model.gguf"));
 
 /** Opens bytes as a file; returns what was thrown. */
-async function opened(bytes: Uint8Array): Promise<Checkpoint | Error> {
+async function opened(bytes: Uint8Array): Promise<CheckpointFiles | Error> {
   return inFolder(async (folder) => {
     const path = join(folder, "x.gguf");
     writeFileSync(path, bytes);
     try {
-      const checkpoint = await openCheckpoint(path);
+      const checkpoint = await openCheckpointFiles(path);
       await checkpoint.close();
       return checkpoint;
     } catch (error) {
@@ -202,7 +202,7 @@ it("a large file whose header claims all of it is not loaded", () =>
       writeFileSync(path, bytesOf([u32(0x46554747), u32(3), u64(0), u64(1), claim]));
       truncateSync(path, 2 ** 34);
       const before = process.memoryUsage().rss;
-      await expect(openCheckpoint(path)).rejects.toThrow(
+      await expect(openCheckpointFiles(path)).rejects.toThrow(
         /its header has \d+ bytes or more; 100000000 are the most/,
       );
       expect(process.memoryUsage().rss - before).toBeLessThan(128 << 20);

@@ -5,13 +5,13 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js";
 import { ggmlScale, quantizeMxfp4 } from "../../../../src/checkpoints/convert/quantize/ggml.js";
-import { parseTarget } from "../../../../src/checkpoints/convert/targets/table.js";
+import { parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
 import { writeConversion } from "../../../../src/checkpoints/convert/write.js";
 import { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
 import { blockType } from "../../../../src/checkpoints/gguf/types.js";
 import { packBlocks } from "../../../../src/checkpoints/gguf/views.js";
 import { writeGguf } from "../../../../src/checkpoints/gguf/writer.js";
-import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { FileError } from "../../../../src/errors.js";
 import type { FileDType } from "../../../../src/io/dtypes.js";
 import { useWorkspace } from "../../harness/cli.js";
@@ -235,7 +235,7 @@ describe("a model of several shards", () => {
   it("becomes the files of a split one, which are read together and go on after an interruption", async () => {
     mkdirSync(w.path("in"));
     await write(w.path("in"));
-    const checkpoint = await openCheckpoint(w.path("in"));
+    const checkpoint = await openCheckpointFiles(w.path("in"));
     const target = parseTarget("gguf-mxfp4");
     const plan = await planConversion(checkpoint, { target, backend: () => Promise.resolve(backend()) });
     let seen = 0;
@@ -243,12 +243,10 @@ describe("a model of several shards", () => {
       seen += count;
       if (seen > plan.bytes / 2) throw new Error("interrupted");
     };
-    await expect(
-      writeConversion(checkpoint, plan, w.path("out"), { force: false, onBytes: stop }),
-    ).rejects.toThrow("interrupted");
+    await expect(writeConversion(checkpoint, plan, w.path("out"), stop)).rejects.toThrow("interrupted");
     expect(existsSync(w.path("out"))).toBe(false);
     expect(readdirSync(w.path("out.partial"))).toContain("model-00001-of-00002.gguf");
-    await writeConversion(checkpoint, plan, w.path("out"), { force: false, onBytes: () => {} });
+    await writeConversion(checkpoint, plan, w.path("out"));
     await checkpoint.close();
     const names = ["model-00001-of-00002.gguf", "model-00002-of-00002.gguf"];
     expect(readdirSync(w.path("out")).toSorted()).toEqual(["config.json", ...names, "tokenizer.json"]);

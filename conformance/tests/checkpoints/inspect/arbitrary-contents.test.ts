@@ -6,14 +6,15 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js";
-import { parseTarget } from "../../../../src/checkpoints/convert/targets/table.js";
+import { parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
 import { matchesGlob } from "../../../../src/checkpoints/glob.js";
-import { inspect, survey } from "../../../../src/checkpoints/inspect.js";
+import { inspectFiles } from "../../../../src/checkpoints/inspect.js";
+import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { Correlation } from "../../../../src/checkpoints/judge/statistics/correlation.js";
 import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
 import { isIgnored } from "../../../../src/checkpoints/stored/config/patterns.js";
 import { CONVENTION_NAMES, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
-import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { LockstepError } from "../../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../../src/io/dtypes.js";
 import { draws } from "../../harness/draws.js";
@@ -104,10 +105,10 @@ describe("a checkpoint of any contents", () => {
       fc.asyncProperty(checkpoints, async (contents) => {
         await inFolder(async (folder) => {
           await writeContents(folder, contents);
-          const checkpoint = await openCheckpoint(folder);
+          const checkpoint = await openCheckpointFiles(folder);
           try {
-            const surveyed = await survey(checkpoint);
-            const { findings, weights } = await inspect(checkpoint, surveyed);
+            const surveyed = await surveyFiles(checkpoint);
+            const { findings, weights } = await inspectFiles(checkpoint, surveyed);
             for (const { name, subject, what, remedy } of findings)
               expect([name, subject.length >= 0, what, remedy].every(Boolean)).toBe(true);
             for (const { name, shape } of weights)

@@ -1,10 +1,11 @@
 /** Files of every convention are sound as they are; no field of the configuration and no tensor is lost or altered unseen. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { inspect, survey } from "../../../../src/checkpoints/inspect.js";
+import { inspectFiles } from "../../../../src/checkpoints/inspect.js";
+import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import type { Finding } from "../../../../src/checkpoints/judge/findings.js";
 import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
-import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { draws, sampled } from "../../harness/draws.js";
 import { type Contents, errorsIn, type Held, inFolder, writeContents } from "../files/checkpoints.js";
 import {
@@ -32,9 +33,9 @@ const MODULES = [0, 1, 2].flatMap((layer) =>
 async function findingsOf(contents: Contents, as?: ConventionName): Promise<readonly Finding[]> {
   return inFolder(async (folder) => {
     await writeContents(folder, contents);
-    const checkpoint = await openCheckpoint(folder);
+    const checkpoint = await openCheckpointFiles(folder);
     try {
-      return (await inspect(checkpoint, await survey(checkpoint, as))).findings;
+      return (await inspectFiles(checkpoint, await surveyFiles(checkpoint, as))).findings;
     } finally {
       await checkpoint.close();
     }
@@ -45,9 +46,9 @@ async function findingsOf(contents: Contents, as?: ConventionName): Promise<read
 async function surveyed(contents: Contents, as?: ConventionName): Promise<readonly Finding[]> {
   return inFolder(async (folder) => {
     await writeContents(folder, contents);
-    const checkpoint = await openCheckpoint(folder);
+    const checkpoint = await openCheckpointFiles(folder);
     try {
-      return (await survey(checkpoint, as)).findings;
+      return (await surveyFiles(checkpoint, as)).findings;
     } finally {
       await checkpoint.close();
     }

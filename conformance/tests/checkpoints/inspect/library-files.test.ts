@@ -5,10 +5,10 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { survey } from "../../../../src/checkpoints/inspect.js";
+import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { CONVENTIONS, type ConventionName } from "../../../../src/checkpoints/stored/conventions.js";
 import { dequantizedRows } from "../../../../src/checkpoints/stored/dequantize.js";
-import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import type { QuantizedWeight } from "../../../../src/checkpoints/stored/weight.js";
 import { errorsIn, FIXTURES, reportOf, VECTORS } from "../files/checkpoints.js";
 
@@ -96,8 +96,8 @@ describe.each(FIXTURES)("%s", (name) => {
   });
 
   it("has the values that the library reads", async () => {
-    const checkpoint = await openCheckpoint(join(VECTORS, name));
-    const { weights } = await survey(checkpoint);
+    const checkpoint = await openCheckpointFiles(join(VECTORS, name));
+    const { weights } = await surveyFiles(checkpoint);
     const recorded = WITNESS[name]?.values ?? {};
     for (const [key, { dtype, shape, sha256 }] of Object.entries(recorded)) {
       const weight = weights.find((each) => each.name === key);

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { FindingName } from "../../../../src/checkpoints/judge/findings.js";
-import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { FileError } from "../../../../src/errors.js";
 import { draws } from "../../harness/draws.js";
 import {
@@ -185,7 +185,7 @@ describe("a sharded checkpoint", () => {
   ])("is refused if its index %s", async (_, index) => {
     await inFolder(async (folder) => {
       writeIndex(folder, index);
-      await expect(openCheckpoint(folder)).rejects.toThrow(FileError);
+      await expect(openCheckpointFiles(folder)).rejects.toThrow(FileError);
     });
   });
 });
@@ -194,7 +194,7 @@ describe("a folder", () => {
   it("without safetensors files, and a path to nothing, are refused", async () => {
     await inFolder(async (folder) => {
       for (const path of [folder, join(folder, "none"), join(folder, INDEX), "a\0b"])
-        await expect(openCheckpoint(path)).rejects.toThrow(FileError);
+        await expect(openCheckpointFiles(path)).rejects.toThrow(FileError);
     });
   });
 

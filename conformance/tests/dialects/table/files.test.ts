@@ -58,11 +58,11 @@ describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (n
       });
       const shard = new MemorySource("drawn", held);
       const all = new Map(held.map((each) => [each.name, { shard, entry: shard.entry(each.name) }]));
-      const facts = new Map(shapes.map((each) => [`layer.${each.name}`, [N, K]]));
+      const packedShapes = new Map(shapes.map((each) => [`layer.${each.name}`, [N, K]]));
       const { weights, findings, plain } = recognize(
         { shards: [shard], tensors: all, metadata: {} },
         undefined,
-        { facts },
+        { packedShapes },
       );
       expect([...findings, ...plain].length === 0 || scale.dtype.includes(" or ")).toBe(true);
       return weights;

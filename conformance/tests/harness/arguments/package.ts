@@ -1,5 +1,7 @@
 /** The callables of the published package with the rows that describe their calls, for laws over all of them. */
 import { afterAll, beforeAll } from "vitest";
+import * as checkpoints from "../../../../src/checkpoints/index.js";
+import * as portable from "../../../../src/checkpoints/portable.js";
 import * as processes from "../../../../src/collectives/processes/index.js";
 import * as lockstep from "../../../../src/index.js";
 import * as files from "../../../../src/io/index.js";
@@ -9,6 +11,7 @@ import { type Callable, type Declarations, declared } from "./declared.js";
 import { completed } from "./derived.js";
 import type { Target } from "./law.js";
 import type { Row, Rows } from "./row.js";
+import { checkpointRows } from "./rows-checkpoints.js";
 import { CONFORMANCE_ROWS } from "./rows-conformance.js";
 import { DISTRIBUTED_ROWS } from "./rows-distributed.js";
 import { CheckpointFolder, fileRows } from "./rows-files.js";
@@ -24,6 +27,8 @@ const folder = new CheckpointFolder();
 export const ENTRIES = [
   ["dist/src/index.d.ts", lockstep],
   ["dist/src/io/index.d.ts", files],
+  ["dist/src/checkpoints/index.d.ts", checkpoints],
+  ["dist/src/checkpoints/portable.d.ts", portable],
   ["dist/src/collectives/processes/index.d.ts", processes],
   ["dist/conformance/index.d.ts", conformance],
 ] as const;
@@ -32,6 +37,7 @@ export const declarations: Declarations = declared(...ENTRIES.map(([path]) => pa
 
 export const ROWS: Rows = completed(declarations, {
   ...fileRows(folder),
+  ...checkpointRows(folder),
   ...OPERATION_ROWS,
   ...QUANTIZER_ROWS,
   ...MODULE_ROWS,

@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { type Checkpoint, openCheckpoint } from "../../../../src/checkpoints/index.js";
 import {
   type PutTensor,
   SafetensorsFile,
@@ -17,6 +18,9 @@ import type { Row, Rows } from "./row.js";
 import { alone } from "./rows-distributed.js";
 import { type Backends, World } from "./world.js";
 
+/** A checkpoint that compressed-tensors quantized. */
+export const LIBRARY_CHECKPOINT = "conformance/vectors/checkpoints/ct-mxfp8/model.safetensors";
+
 /** A folder with a checkpoint of the run that `run` creates. `end` deletes the folder. */
 export class CheckpointFolder {
   readonly #path = mkdtempSync(join(tmpdir(), "lockstep-arguments-"));
@@ -30,13 +34,23 @@ export class CheckpointFolder {
   readonly shards = join(this.#path, "shards");
   /** The path of a file with an f32 tensor "x" of four elements. */
   readonly tensors = join(this.#path, "tensors.safetensors");
+  /** The path of a file with a tensor "w" that this library quantized. */
+  readonly quantized = join(this.#path, "quantized.safetensors");
+  /** The path of a folder that conversions write. */
+  readonly converted = join(this.#path, "converted");
   #opened: SafetensorsFile | undefined;
+  #checkpoints: { readonly library: Checkpoint; readonly lockstep: Checkpoint } | undefined;
 
   async fill(backends: Backends): Promise<void> {
     await inWorld(backends, (world) => saveCheckpoint(this.saved, run(world)));
     await this.#fillShards(backends);
     await inWorld(backends, (world) => saveTensors(this.tensors, { x: world.tensor("f32", [4]) }));
     this.#opened = await SafetensorsFile.open(this.tensors);
+    await inWorld(backends, (world) => saveTensors(this.quantized, { w: world.quantized() }));
+    this.#checkpoints = {
+      library: await openCheckpoint(LIBRARY_CHECKPOINT),
+      lockstep: await openCheckpoint(this.quantized),
+    };
   }
 
   /** Disposes of the run when it is saved. */
@@ -55,8 +69,16 @@ export class CheckpointFolder {
     throw new Error("the folder was not filled");
   }
 
+  /** The open checkpoints `LIBRARY_CHECKPOINT` and `quantized`. */
+  get checkpoints(): { readonly library: Checkpoint; readonly lockstep: Checkpoint } {
+    if (this.#checkpoints) return this.#checkpoints;
+    throw new Error("the folder was not filled");
+  }
+
   async end(): Promise<void> {
     await this.#opened?.close();
+    await this.#checkpoints?.library.close();
+    await this.#checkpoints?.lockstep.close();
     rmSync(this.#path, { recursive: true });
   }
 }

@@ -49,6 +49,7 @@ export const OTHER_ROWS: Rows = {
   derive: { calls: [() => [LAYOUT]], numbers: LAYOUT_NUMBERS },
   formatWord: { calls: [() => [LAYOUT]], numbers: LAYOUT_NUMBERS },
   factsOf: { calls: [() => ["e4m3"]] },
+  tileSize: { calls: [() => ["1x32"]] },
   resolveFormat: { calls: [() => ["e4m3"]] },
   dequantizePacked: { calls: [() => [new Uint8Array(18), "gguf:q4_0"]] },
   RandomState: { calls: [() => [1n, 2n]] },

@@ -8,6 +8,7 @@ const ROOT = new URL("../../../../", import.meta.url);
 export const ENTRIES = [
   "dist/src/index.d.ts",
   "dist/src/io/index.d.ts",
+  "dist/src/checkpoints/index.d.ts",
   "dist/conformance/index.d.ts",
 ] as const;
 

@@ -7,12 +7,13 @@ import { readWeight } from "../../../../playground/src/data/checkpoint.js";
 import { openFile } from "../../../../playground/src/data/file.js";
 import type { Stored } from "../../../../playground/src/data/stored.js";
 import { openReference, scaleIndex } from "../../../../playground/src/reference/index.js";
-import { type Surveyed, survey } from "../../../../src/checkpoints/inspect.js";
+import { type Survey, surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { codeRows } from "../../../../src/checkpoints/stored/code-rows.js";
-import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
+import { readWeightRegion } from "../../../../src/checkpoints/regions/weight.js";
+import { CODE_TYPES, scalarFormatOf } from "../../../../src/checkpoints/stored/code-types.js";
 import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { dequantizedRows } from "../../../../src/checkpoints/stored/dequantize.js";
-import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
+import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { readScales, scaleOf } from "../../../../src/checkpoints/stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../../../src/checkpoints/stored/weight.js";
 import { valueOfCode } from "../../../../src/formats/derive.js";
@@ -37,13 +38,13 @@ async function opened(name: string, isConfigured: boolean, body: (both: Both) =>
       if (isConfigured || !each.endsWith(".json"))
         copyFileSync(join(VECTORS, name, each), join(folder, each));
     const configurations = readdirSync(folder).filter((each) => each.endsWith(".json"));
-    const checkpoint = await openCheckpoint(folder);
+    const checkpoint = await openCheckpointFiles(folder);
     try {
       const page = await openFile(
         fileOf(join(folder, "model.safetensors")),
         configurations.map((each) => fileOf(join(folder, each))),
       );
-      await body({ page, known: await survey(checkpoint) });
+      await body({ page, known: await surveyFiles(checkpoint) });
     } finally {
       await checkpoint.close();
     }
@@ -51,7 +52,7 @@ async function opened(name: string, isConfigured: boolean, body: (both: Both) =>
 }
 interface Both {
   readonly page: Awaited<ReturnType<typeof openFile>>;
-  readonly known: Surveyed;
+  readonly known: Survey;
 }
 
 /** All codes and values of a weight, and its number of rows and columns as a matrix. */
@@ -249,9 +250,19 @@ const large: fc.Arbitrary<QuantizedWeight> = fc
     };
   });
 
-/** A weight as the page recognizes it. The classes of the sources and of the built package are declared apart. */
-const asRead = (weight: QuantizedWeight) =>
-  ({ ...weight, fits: [weight.convention], notes: [] }) as unknown as Parameters<typeof readWeight>[0];
+/** Reads a part of a weight as the page does. */
+function readPart(weight: QuantizedWeight, at: readonly [number, number]): Promise<Stored> {
+  const { name, convention, type, shape, geometry, codes, scale, global } = weight;
+  const format = scalarFormatOf(type);
+  const page = {
+    ...{ name, convention, fits: [convention], isDeclared: false, type, shape, isElementwise: true },
+    ...{ scaleKind: geometry.kind, block: geometry.block, swizzled: geometry.swizzled },
+    ...{ codes: codes.entry, scale: scale.entry, companions: [], notes: [] },
+    ...(format ? { format } : {}),
+    ...(global ? { global: global.entry } : {}),
+  };
+  return readWeight((_, region) => readWeightRegion(weight, region), page, at);
+}
 
 describe("a part of a weight", () => {
   const kinds = KINDS.filter(({ convention }) => conventionOf(convention).container === undefined);
@@ -260,7 +271,7 @@ describe("a part of a weight", () => {
     async (kind) => {
       await fc.assert(
         fc.asyncProperty(weights(kind), place, async ({ weight }, at) => {
-          requirePart(await readWeight(asRead(weight), at), await wholeOf(weight), weight, at);
+          requirePart(await readPart(weight, at), await wholeOf(weight), weight, at);
         }),
         { numRuns: draws(8) },
       );
@@ -270,7 +281,7 @@ describe("a part of a weight", () => {
   it("has them for blocks of any size, larger than what is shown or ending within a byte", async () => {
     await fc.assert(
       fc.asyncProperty(large, fc.tuple(fc.nat(1800), fc.nat(1300)), async (weight, at) => {
-        requirePart(await readWeight(asRead(weight), at), await wholeOf(weight), weight, at);
+        requirePart(await readPart(weight, at), await wholeOf(weight), weight, at);
       }),
       { numRuns: draws(25) },
     );
@@ -278,8 +289,6 @@ describe("a part of a weight", () => {
 
   it("is refused for a weight without elements", async () => {
     const [weight] = fc.sample(large, 1) as [QuantizedWeight];
-    await expect(readWeight(asRead({ ...weight, shape: [0, 32] }), [0, 0])).rejects.toThrow(
-      /^w is empty: \[0,32\]/,
-    );
+    await expect(readPart({ ...weight, shape: [0, 32] }, [0, 0])).rejects.toThrow(/^w is empty: \[0,32\]/);
   });
 });

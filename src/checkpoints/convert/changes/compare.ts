@@ -1,9 +1,9 @@
 /** Compares the values of a weight with those of its codes and scales. */
 import { WIDE } from "../../../formats/contract.gen.js";
-import type { WideDType } from "../../../tensor/shape.js";
 import { pairTable, singleTable } from "../../kernels/code-tables.js";
 import type { Kernels } from "../../kernels/kernels.js";
-import type { Changes } from "../dequantize/round.js";
+import type { Rows } from "../../values/rows.js";
+import type { Changes } from "../changes/changes.js";
 import type { OutputTensors } from "../targets/tensors.js";
 
 /** What `compareRows` takes for values that are f64, beside the types of `WIDE`. */
@@ -11,14 +11,6 @@ const F64 = 3;
 /** The fields of assembly/checkpoints/tally.ts. */
 const TALLY = { fields: 8, bytes: 64 } as const;
 const BUFFER_BYTES = 4 * 4096 + 48;
-
-/** Values as they lie in memory, row by row. */
-export interface Rows {
-  readonly rows: number;
-  readonly columns: number;
-  readonly type: WideDType | "f64";
-  readonly values: ArrayBufferView;
-}
 
 /** The scale of each block, row by row, by which codes are multiplied: f32, or bytes, each of which stands for one of `table`. */
 export type BlockScales =

@@ -1,7 +1,7 @@
 /** How often each byte of codes occurs under each scale of one byte, by which changes are computed once for each of them. */
 import type { Kernels } from "../../kernels/kernels.js";
 import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
-import type { Changes } from "../dequantize/round.js";
+import type { Changes } from "../changes/changes.js";
 
 const BYTES = 256;
 

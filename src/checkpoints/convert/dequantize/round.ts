@@ -1,50 +1,11 @@
-/** Values as bytes of a wide type, and what rounding changed. */
+/** Rounds values to a wide type, and counts what rounding changes. */
+import type { Changes } from "../changes/changes.js";
 
 /** The types that weights are dequantized to. */
 export const WIDE_TARGETS = ["bf16", "f32"] as const;
 
 /** A type that weights are dequantized to. */
 export type WideTarget = (typeof WIDE_TARGETS)[number];
-
-/** What a conversion changed. */
-export class Changes {
-  elements = 0;
-  /** The number of elements whose value is not the one before. */
-  changed = 0;
-  /** The largest magnitude of a difference. */
-  max = 0;
-  /** The largest difference relative to the value before. */
-  relative = 0;
-  /** The number of finite values that became NaN or infinite. */
-  notFinite = 0;
-  /** The sums of squares of the finite differences, and of the values before them; 0 if nothing changed. */
-  noise = 0;
-  signal = 0;
-
-  /** Adds an element, or `count` elements, whose value before and afterwards is the same. NaN that stays NaN does not change. */
-  add(before: number, after: number, count = 1): void {
-    this.elements += count;
-    if (before === after || (Number.isNaN(before) && Number.isNaN(after))) {
-      if (Number.isFinite(before)) this.signal += count * before * before;
-      return;
-    }
-    this.changed += count;
-    const difference = Math.abs(before - after);
-    if (difference > this.max) this.max = difference;
-    const relative = before === 0 ? Number.POSITIVE_INFINITY : difference / Math.abs(before);
-    if (relative > this.relative) this.relative = relative;
-    if (Number.isFinite(before) && !Number.isFinite(after)) this.notFinite += count;
-    if (Number.isFinite(difference)) {
-      this.noise += count * difference * difference;
-      this.signal += count * before * before;
-    }
-  }
-
-  /** The ratio of signal to noise in decibels, of finite differences; infinite without noise. */
-  get sqnr(): number {
-    return this.noise === 0 ? Number.POSITIVE_INFINITY : 10 * Math.log10(this.signal / this.noise);
-  }
-}
 
 const QUIET_NAN = 0x7fc0;
 const WORD = new Uint32Array(1);

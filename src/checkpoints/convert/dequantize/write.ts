@@ -9,8 +9,9 @@ import { CODE_TYPES } from "../../stored/code-types.js";
 import { dequantizedRows } from "../../stored/dequantize.js";
 import { readGlobal, readScales, scaleOf } from "../../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
+import { Changes } from "../changes/changes.js";
 import { Occurrences } from "../changes/occurrences.js";
-import { Changes, encodeWide, roundTo, type WideTarget } from "./round.js";
+import { encodeWide, roundTo, type WideTarget } from "./round.js";
 
 type Append = (bytes: Uint8Array) => Promise<void>;
 

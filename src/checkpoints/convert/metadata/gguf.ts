@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { GgufFile } from "../../gguf/file.js";
 import { ALIGNMENT_KEY } from "../../gguf/metadata.js";
 import { ggufTensors, little } from "../../gguf/writer.js";
-import type { Checkpoint } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/open.js";
 import { readOptionalJson } from "../../stored/open.js";
 import { type ConversionPlan, outputsOf, type ShardPlan } from "../plan/steps.js";
 import type { Declaration } from "./declarations.js";
@@ -33,7 +33,7 @@ const entry = (key: string, type: number, value: Uint8Array): Uint8Array =>
  * what says so.
  */
 export async function ggufMetadata(
-  checkpoint: Checkpoint,
+  checkpoint: CheckpointFiles,
   { target, shards }: ConversionPlan,
   shard: ShardPlan,
 ): Promise<readonly Uint8Array[]> {
@@ -57,7 +57,7 @@ export async function ggufMetadata(
 
 /** The entries that say of the whole model what it is. */
 async function wholeEntries(
-  { shards, folder }: Checkpoint,
+  { shards, folder }: CheckpointFiles,
   declaration: Declaration,
 ): Promise<readonly Uint8Array[]> {
   const own = declaration.method === "gguf" ? [entry(FILE_TYPE, U32, u32(declaration.fileType))] : [];

@@ -2,13 +2,13 @@
 import { join } from "node:path";
 import type { Backend } from "../../../backends/backend.js";
 import { selectNames } from "../../glob.js";
-import { survey } from "../../inspect.js";
 import { Kernels } from "../../kernels/kernels.js";
 import type { ConventionName } from "../../stored/conventions.js";
-import { type Checkpoint, readOptionalJson } from "../../stored/open.js";
+import { type CheckpointFiles, readOptionalJson } from "../../stored/open.js";
+import { surveyFiles } from "../../survey.js";
 import { modelDType } from "../metadata/output-config.js";
 import { requireSound, requireSoundValues } from "../soundness.js";
-import type { NamedTarget } from "../targets/table.js";
+import type { NamedTarget } from "../targets/named.js";
 import {
   assemblePlan,
   type ConversionPlan,
@@ -34,10 +34,10 @@ export interface ConversionRequest {
  * the checkpoint would be read wrong or cannot have the form, `ArgumentError` for patterns that match nothing.
  */
 export async function planConversion(
-  checkpoint: Checkpoint,
+  checkpoint: CheckpointFiles,
   { target, tensors, as, backend }: ConversionRequest,
 ): Promise<ConversionPlan> {
-  const surveyed = await survey(checkpoint, as);
+  const surveyed = await surveyFiles(checkpoint, as);
   let opened: Promise<Kernels> | undefined;
   const kernels = (): Promise<Kernels> => {
     opened ??= Kernels.open();

@@ -6,22 +6,22 @@ import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
 import { packedAs } from "../../gguf/file.js";
 import { ggufTensors } from "../../gguf/writer.js";
-import type { Surveyed } from "../../inspect.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { conventionOf } from "../../stored/conventions.js";
 import type { LockstepWeight } from "../../stored/lockstep-weights.js";
-import type { Checkpoint, StoredTensor } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/open.js";
+import type { StoredTensor } from "../../stored/tensors.js";
 import { transposedShape, transposing } from "../../stored/transpose.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
+import type { Survey } from "../../survey.js";
 import { lockstepSource, lockstepTensorNames } from "../../values/lockstep.js";
 import { numbersOf, plainSource, type Source } from "../../values/source.js";
-import { Changes, encodeWide, type WideTarget } from "../dequantize/round.js";
+import { Changes } from "../changes/changes.js";
+import type { ConversionMethod } from "../changes/weight-changes.js";
+import { encodeWide, type WideTarget } from "../dequantize/round.js";
 import { writeDequantized } from "../dequantize/write.js";
-import type { NamedTarget } from "../targets/table.js";
+import type { NamedTarget } from "../targets/named.js";
 import type { TensorAppender } from "../tensor-appender.js";
-
-/** How a weight gets its new form: its values, its codes and scales as they are, or new codes of its values. */
-export type ConversionMethod = "dequantized" | "repacked" | "quantized";
 
 /** A weight in its new form. */
 export interface ConvertedWeight {
@@ -83,14 +83,14 @@ export interface Conversions {
 const FILE_DTYPE = { bf16: "BF16", f32: "F32" } as const;
 
 /** The tensors that a conversion to a wide type can choose: quantized weights, and packed tensors of GGUF files. */
-export function dequantizable({ weights, lockstepWeights: own, plain }: Surveyed): readonly string[] {
+export function dequantizable({ weights, lockstepWeights: own, plain }: Survey): readonly string[] {
   const packed = plain.filter(({ shard, entry }) => packedAs(shard, entry.name));
   return [...[...weights, ...own].map(({ name }) => name), ...packed.map(({ entry }) => entry.name)];
 }
 
 /** Conversions of the quantized weights and packed tensors that `wanted` chooses to a wide type. */
 export function wideConversions(
-  { weights, lockstepWeights: all, plain }: Surveyed,
+  { weights, lockstepWeights: all, plain }: Survey,
   target: WideTarget,
   wanted: (name: string) => boolean,
   { kernels, backend }: { kernels: () => Promise<Kernels>; backend: () => Promise<Backend> },
@@ -137,7 +137,7 @@ export function wideConversions(
 
 /** The plan that carries out `conversions`. Throws `FileError` if the output would have a tensor twice. */
 export function assemblePlan(
-  checkpoint: Checkpoint,
+  checkpoint: CheckpointFiles,
   target: NamedTarget,
   { steps, quantized, lockstepWeights: fromOwn, kept, left, ignored }: Conversions,
 ): ConversionPlan {

@@ -7,7 +7,6 @@ import { usesTensorAmax } from "../../../formats/block.js";
 import { tensorDType } from "../../../io/dtypes.js";
 import { isWide, type WideDType } from "../../../tensor/shape.js";
 import { selectNames } from "../../glob.js";
-import type { Surveyed } from "../../inspect.js";
 import { fusedGroup } from "../../judge/weights/fused.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { isEmbedding, isLayer, isLinear, isQuantizable } from "../../recognize/layer-roles.js";
@@ -15,9 +14,10 @@ import type { CodeTypeName } from "../../stored/code-types.js";
 import type { ConventionName } from "../../stored/conventions.js";
 import { conventionOf } from "../../stored/conventions.js";
 import type { LockstepWeight } from "../../stored/lockstep-weights.js";
-import type { StoredTensor } from "../../stored/open.js";
+import type { StoredTensor } from "../../stored/tensors.js";
 import { transposedShape } from "../../stored/transpose.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
+import type { Survey } from "../../survey.js";
 import { lockstepSource, lockstepTensorNames } from "../../values/lockstep.js";
 import {
   amaxesOf,
@@ -26,7 +26,7 @@ import {
   type Source,
   transposedSource,
 } from "../../values/source.js";
-import type { Changes } from "../dequantize/round.js";
+import type { Changes } from "../changes/changes.js";
 import { weightMetadata } from "../metadata/quantization-config.js";
 import { quantizeWeight, whyNotFinite } from "../quantize/dialect.js";
 import { quantizeByGgml } from "../quantize/ggml.js";
@@ -71,7 +71,7 @@ interface Candidate {
  * weight that cannot have the form.
  */
 export async function quantizedConversions(
-  surveyed: Surveyed,
+  surveyed: Survey,
   wanted: QuantizationRequest,
 ): Promise<Conversions> {
   const { target } = wanted;
@@ -164,7 +164,7 @@ function scaleType({ scale }: QuantizedWeight): WideDType {
  * that does.
  */
 export function lockstepConversions(
-  surveyed: Surveyed,
+  surveyed: Survey,
   wanted: Omit<QuantizationRequest, "target" | "dtype"> & { readonly quantizer: BlockFormatName },
 ): Conversions {
   const { quantizer, backend } = wanted;
@@ -191,7 +191,7 @@ interface Selection {
 }
 
 function select(
-  { weights, lockstepWeights: all, plain }: Surveyed,
+  { weights, lockstepWeights: all, plain }: Survey,
   { name, tensors }: Pick<QuantizationRequest, "name" | "tensors">,
   whyNot: (name: string, shape: readonly number[], isPlain: boolean) => string | undefined,
 ): Selection {

@@ -5,8 +5,8 @@
 import { valueOfCode } from "../../../formats/derive.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { notFinite, numbersOf, type Source } from "../../values/source.js";
+import { Changes } from "../changes/changes.js";
 import { compareRows } from "../changes/compare.js";
-import { Changes } from "../dequantize/round.js";
 import type { OutputTensors } from "../targets/tensors.js";
 import type { TensorAppender } from "../tensor-appender.js";
 

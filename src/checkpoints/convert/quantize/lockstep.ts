@@ -12,7 +12,7 @@ import { asMatrix, type Shape } from "../../../tensor/shape.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { dequantizedValues } from "../../values/lockstep.js";
 import { largestOf, numbersOf, type Source } from "../../values/source.js";
-import { Changes } from "../dequantize/round.js";
+import { Changes } from "../changes/changes.js";
 import type { ConvertedWeight } from "../plan/steps.js";
 import type { TensorAppender } from "../tensor-appender.js";
 

@@ -2,7 +2,8 @@
 import { type FileDType, fileBytes } from "../../../io/dtypes.js";
 import { asBytes } from "../../../tensor/data.js";
 import { toFloats } from "../../stored/scales.js";
-import { Changes, encodeWide } from "../dequantize/round.js";
+import { Changes } from "../changes/changes.js";
+import { encodeWide } from "../dequantize/round.js";
 
 /** The first code of each finite value of a type of one or two bytes. */
 const CODES = new Map<FileDType, ReadonlyMap<number, number>>();

@@ -1,12 +1,13 @@
 /** The quantizers of this library as targets of a conversion. */
 import { BLOCK_FORMAT_NAMES, type BlockFormatName, hasGivenScale } from "../../../formats/block.js";
 
-const PREFIX = "lockstep-";
+/** The name of a quantizer of this library as a target. */
+export type LockstepTarget = `lockstep-${BlockFormatName}`;
 
-/** The quantizers whose form weights can be converted to; those that are given a scale need a history of amaxes. */
-const OWN_QUANTIZERS = BLOCK_FORMAT_NAMES.filter((quantizer) => !hasGivenScale({ quantizer }));
-
-/** The targets by their names. */
-export const LOCKSTEP_TARGETS: ReadonlyMap<string, BlockFormatName> = new Map(
-  OWN_QUANTIZERS.map((name) => [PREFIX + name, name]),
+/** The quantizers by the names of their targets. A quantizer with given scales is none, because it needs a history of amaxes. */
+export const LOCKSTEP_TARGETS: ReadonlyMap<LockstepTarget, BlockFormatName> = new Map(
+  BLOCK_FORMAT_NAMES.filter((quantizer) => !hasGivenScale({ quantizer })).map((quantizer) => [
+    `lockstep-${quantizer}` as const,
+    quantizer,
+  ]),
 );

@@ -4,13 +4,9 @@
  */
 
 import type { DialectName } from "../../../dialects/table.js";
-import { DIALECT_NAMES } from "../../../dialects/table.js";
-import { ArgumentError } from "../../../errors.js";
-import type { BlockFormatName } from "../../../formats/block.js";
 import type { FileDType } from "../../../io/dtypes.js";
 import type { CodeTypeName } from "../../stored/code-types.js";
 import type { ConventionName } from "../../stored/conventions.js";
-import { WIDE_TARGETS, type WideTarget } from "../dequantize/round.js";
 import {
   compressedTensors,
   compressedTensorsMx,
@@ -24,7 +20,6 @@ import {
   torchaoNv,
   torchaoValue,
 } from "../metadata/declarations.js";
-import { LOCKSTEP_TARGETS } from "./lockstep.js";
 
 /** One row of `TARGETS`. */
 export interface Target {
@@ -54,7 +49,11 @@ export interface Target {
 }
 
 const MODES = { floor: "FLOOR", rceil: "RCEIL", ceil: "CEIL", even: "EVEN" } as const;
-const torchaoRows = Object.fromEntries(
+
+type TorchaoMxName = `torchao-mxfp${4 | 8}-${keyof typeof MODES}`;
+
+/** MXFP8 and MXFP4 of torchao, under each of its modes of rounding scales. */
+const TORCHAO_MX = Object.fromEntries(
   Object.entries(MODES).flatMap(([name, mode]) => {
     const shared = { scale: "F8_E8M0", layout: "swizzled" } as const;
     return [
@@ -68,10 +67,10 @@ const torchaoRows = Object.fromEntries(
       ] as const,
     ];
   }),
-);
+) as Readonly<Record<TorchaoMxName, Target>>;
 
-/** Every target with files of its own, but for those of wide types. A row has the name of its dialect if there is one. */
-const ROWS: Readonly<Record<string, Target>> = {
+/** Every form of another library that weights can be quantized to. A row with the name of a dialect is quantized by it. */
+export const TARGETS = {
   "ct-fp8-tensor": {
     convention: "ct-float",
     scale: "source",
@@ -158,7 +157,7 @@ const ROWS: Readonly<Record<string, Target>> = {
     even: true,
     declaration: { method: "fp8" },
   },
-  ...torchaoRows,
+  ...TORCHAO_MX,
   "torchao-nvfp4": {
     convention: "torchao-nvfp4-single",
     scale: "F8_E4M3",
@@ -210,74 +209,7 @@ const ROWS: Readonly<Record<string, Target>> = {
     columns: 64,
     declaration: { method: "gguf", fileType: 39 },
   },
-};
+} as const satisfies Readonly<Record<string, Target>>;
 
-/** Why a dialect has no files that a checkpoint can be converted into. */
-const UNWRITTEN = {
-  none: "it has no files of its own; lockstep quantize --dialect writes those of Lockstep",
-  six: "the files of torchao have no six-bit codes",
-  gptOss: "its files are written by the name gpt-oss",
-  shape: "no library loads files of it whose layout is known",
-  offset: "conversion writes no codes plus 8; lockstep quantize --dialect writes files of Lockstep",
-  unwritten:
-    "conversion does not write its library's files; lockstep quantize --dialect writes those of Lockstep",
-  activations: "its bound is that of activations, which no file holds; fbgemm-fp8 is the form of weights",
-} as const;
-
-const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = {
-  te: "none",
-  "ocp-mxfp8": "none",
-  "ocp-mxfp6": "none",
-  "ocp-mxfp4": "none",
-  "ocp-mxint8": "none",
-  "fbgemm-fp8-block": "none",
-  "torchao-mxfp6-floor": "six",
-  "torchao-mxfp6-rceil": "six",
-  "torchao-mxfp6-ceil": "six",
-  "torchao-mxfp6-even": "six",
-  "modelopt-int4-block": "shape",
-  "ct-int4-group": "offset",
-  "quark-amdfp4": "unwritten",
-  "triton-mxfp8": "none",
-  "gptoss-mxfp4": "gptOss",
-  "fbgemm-fp8-ub1200": "activations",
-};
-
-/** The names of everything that weights can be quantized to. */
-export const QUANTIZED_TARGETS = Object.keys(ROWS);
-
-/** A type or a quantization that a checkpoint is converted into. */
-export type NamedTarget =
-  | {
-      readonly name: WideTarget;
-      readonly wide: WideTarget;
-      readonly dialectTarget?: never;
-      readonly lockstepQuantizer?: never;
-    }
-  | {
-      readonly name: string;
-      readonly wide?: never;
-      readonly dialectTarget: Target;
-      readonly lockstepQuantizer?: never;
-    }
-  | {
-      readonly name: string;
-      readonly wide?: never;
-      readonly dialectTarget?: never;
-      readonly lockstepQuantizer: BlockFormatName;
-    };
-
-/** Parses the name of a target. Throws `ArgumentError` for another one, with the reason if it is that of a dialect. */
-export function parseTarget(name: string): NamedTarget {
-  const wide = WIDE_TARGETS.find((each) => each === name);
-  if (wide) return { name: wide, wide };
-  const row = Object.hasOwn(ROWS, name) ? ROWS[name] : undefined;
-  const dialect = DIALECT_NAMES.find((each) => each === name);
-  if (row) return { name, dialectTarget: row.dialect === undefined && dialect ? { ...row, dialect } : row };
-  const own = LOCKSTEP_TARGETS.get(name);
-  if (own) return { name, lockstepQuantizer: own };
-  const all = [...WIDE_TARGETS, ...QUANTIZED_TARGETS, ...LOCKSTEP_TARGETS.keys()].join(", ");
-  const why = dialect && WHY_NOT[dialect];
-  if (why) throw new ArgumentError(`${name} cannot be written: ${UNWRITTEN[why]}; there are ${all}`);
-  throw new ArgumentError(`"${name}" is not one of ${all}`);
-}
+/** The form of another library, by the name of its dialect or of its files. */
+export type DialectTarget = keyof typeof TARGETS;

@@ -4,7 +4,8 @@ import { isLinear } from "../../recognize/layer-roles.js";
 import { declares, moduleOf, type Recognized } from "../../recognize/recognize.js";
 import type { Claim } from "../../stored/config/claim.js";
 import type { Configuration } from "../../stored/config/config.js";
-import type { Checkpoint, StoredTensor } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/open.js";
+import type { StoredTensor } from "../../stored/tensors.js";
 import { type Finding, finding } from "../findings.js";
 import { judgeSiblings } from "../weights/siblings.js";
 import { judgeKvCache } from "./kv-cache.js";
@@ -22,7 +23,7 @@ const NO_LINEAR = /(norm|conv\w*|embed\w*|rotary\w*|router|gate|lora\w*|position
 
 /** Findings about a configuration and the tensors beside it. */
 export function judgeClaims(
-  checkpoint: Checkpoint,
+  checkpoint: CheckpointFiles,
   { present, claim, model }: Configuration,
   recognized: Recognized,
 ): Finding[] {

@@ -1,6 +1,6 @@
 /** Scales of the cache of keys and values: every layer that has a cache has both, or none has. */
 import type { Claim } from "../../stored/config/claim.js";
-import type { CheckpointTensors } from "../../stored/open.js";
+import type { CheckpointTensors } from "../../stored/tensors.js";
 import { type Finding, finding } from "../findings.js";
 
 /** A scale of the cache: the attention around it, and which of the two it is. */

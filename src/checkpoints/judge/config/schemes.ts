@@ -4,7 +4,7 @@ import { CODE_TYPES } from "../../stored/code-types.js";
 import type { Claim } from "../../stored/config/claim.js";
 import type { Scheme } from "../../stored/config/scheme.js";
 import { conventionOf } from "../../stored/conventions.js";
-import type { CheckpointTensors } from "../../stored/open.js";
+import type { CheckpointTensors } from "../../stored/tensors.js";
 import { type Finding, type FindingName, finding } from "../findings.js";
 import type { ScaleStatistics } from "../statistics/scale-counter.js";
 

@@ -10,15 +10,8 @@ import type { QuantizedWeight } from "../../stored/weight.js";
 import { numbersOf, type Source, transposedSource } from "../../values/source.js";
 import { type Finding, finding } from "../findings.js";
 import { Deviation } from "./deviation.js";
+import type { OriginalError } from "./error.js";
 import { FILE_READING, READINGS, type Reading, scaled } from "./readings.js";
-
-/** The error of a weight against its original. */
-export interface OriginalError {
-  /** The root mean square of the differences over that of the original. */
-  readonly relative: number;
-  /** The largest magnitude of a difference. */
-  readonly max: number;
-}
 
 /** The weights of a checkpoint by name, by their values: quantized ones too. */
 export interface Original {

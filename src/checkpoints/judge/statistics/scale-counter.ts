@@ -1,19 +1,24 @@
-/** Statistics of the scales of a weight. */
+/** Counts the scales of a weight. */
 
-/** What the scales of a weight are. */
+/** Statistics of the scales of a weight: the range of the finite scales, and how many scales have a property. */
 export interface ScaleStatistics {
+  /** The number of scales. */
   readonly count: number;
-  /** The least and the largest finite scale; NaN if there is none. */
+  /** The smallest finite scale; NaN if there is none. */
   readonly min: number;
+  /** The largest finite scale; NaN if there is none. */
   readonly max: number;
+  /** The number of scales that are 0 or -0. */
   readonly zero: number;
+  /** The number of finite scales below 0. */
   readonly negative: number;
+  /** The number of scales that are NaN or infinite. */
   readonly notFinite: number;
   /** The number of finite positive scales that are powers of two. */
   readonly powersOfTwo: number;
 }
 
-/** Counts scales by their values. What it says does not depend on their order: -0 is below 0. */
+/** Counts scales by their values. The statistics do not depend on the order of the scales: -0 is below 0. */
 export class ScaleCounter {
   #count = 0;
   #min = Number.POSITIVE_INFINITY;
@@ -24,7 +29,7 @@ export class ScaleCounter {
   #powersOfTwo = 0;
   #exponents = 0;
 
-  /** Adds `count` scales of a value. */
+  /** Adds `count` scales of the same value. */
   add(value: number, count = 1): void {
     this.#count += count;
     if (!Number.isFinite(value)) {
@@ -40,7 +45,7 @@ export class ScaleCounter {
     if (isExponent(value)) this.#exponents += count;
   }
 
-  /** Whether all scales, of which there is at least one, are numbers that bytes of E8M0 have as integers. */
+  /** Whether there are scales, and all of them are integers from 1 to 254: E8M0 bytes that were converted to numbers. */
   get areExponents(): boolean {
     return this.#count > 0 && this.#exponents === this.#count;
   }
@@ -59,7 +64,7 @@ export class ScaleCounter {
   }
 }
 
-/** Whether a scale is the integer of a byte of E8M0, other than 0 and NaN. */
+/** Whether a scale is an integer from 1 to 254, as an E8M0 byte that was converted to a number is. */
 export function isExponent(value: number): boolean {
   return Number.isInteger(value) && value > 0 && value < 255;
 }

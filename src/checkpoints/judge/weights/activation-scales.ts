@@ -2,7 +2,7 @@
 
 import { isCacheScale } from "../../recognize/leftovers.js";
 import { CONVENTION_NAMES, conventionOf } from "../../stored/conventions.js";
-import type { Checkpoint } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/open.js";
 import { readFloats } from "../../stored/scales.js";
 import { type Finding, finding } from "../findings.js";
 
@@ -16,7 +16,7 @@ const INPUT_ENDS = [
 ];
 
 /** Findings about the values of scales that belong to no codes of the file. */
-export async function judgeActivationScales({ tensors }: Checkpoint): Promise<Finding[]> {
+export async function judgeActivationScales({ tensors }: CheckpointFiles): Promise<Finding[]> {
   const findings: Finding[] = [];
   for (const [name, stored] of tensors) {
     const cache = isCacheScale(name);

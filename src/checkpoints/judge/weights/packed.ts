@@ -2,7 +2,7 @@
 import { countNotFinite } from "../../../dialects/packed/not-finite.js";
 import { PACKED_LAYOUTS } from "../../../dialects/packed/packed.js";
 import { GgufFile, packedAs } from "../../gguf/file.js";
-import type { StoredTensor } from "../../stored/open.js";
+import type { StoredTensor } from "../../stored/tensors.js";
 import { type Finding, finding } from "../findings.js";
 
 /** About the bytes of blocks that are read at a time. */

@@ -3,13 +3,14 @@ import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { moduleOf, type RecognizedWeight } from "../../recognize/recognize.js";
 import type { Claim } from "../../stored/config/claim.js";
 import { conventionOf } from "../../stored/conventions.js";
-import type { Checkpoint, CheckpointTensors } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/open.js";
+import type { CheckpointTensors } from "../../stored/tensors.js";
 import { inputScales } from "../config/schemes.js";
 import { type Finding, finding } from "../findings.js";
 
 /** Findings about what is absent although siblings have it. `model` is config.json. */
 export function judgeSiblings(
-  checkpoint: Checkpoint,
+  checkpoint: CheckpointFiles,
   weights: readonly RecognizedWeight[],
   claim: Claim | undefined,
   model: JsonObject | undefined,

@@ -1,14 +1,15 @@
-/** The quantization that a configuration claims. */
+/** Reads the quantization that a configuration claims. */
 import { FileError } from "../../../errors.js";
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { JsonError, parseJson } from "../../../io/json/json-read.js";
 import { countIn, isText, listOf, pairIn } from "./json-fields.js";
 import { type Resolved, resolver } from "./scheme.js";
 
-/** The quantization that a configuration claims. */
-export interface Claim {
-  /** The file that claims it. */
+/** The quantization that a configuration claims for the whole checkpoint. */
+export interface ConfigClaim {
+  /** The configuration file. */
   readonly path: string;
+  /** The `quant_method`; empty if the configuration has none. */
   readonly method: string;
   /** All formats of compressed-tensors, or ModelOpt's algorithm; empty if the method says enough. */
   readonly formats: readonly string[];
@@ -16,6 +17,10 @@ export interface Claim {
   readonly block?: readonly [number, number];
   /** The number of elements of a group, if the configuration has only one such setting. */
   readonly group?: number;
+}
+
+/** The quantization that a configuration claims, also for single modules. */
+export interface Claim extends ConfigClaim {
   /** What it says of the weights of a module. */
   readonly resolve: (module: string) => Resolved;
   /** Whether it lists the linear layers that are not quantized, so that all others are. */
@@ -111,4 +116,9 @@ function methodOf(json: JsonObject): string {
 function formatsOf(json: JsonObject, groups: readonly JsonObject[]): readonly string[] {
   const own = [json.format, json.quant_algo, json.mode, ...groups.map(({ format }) => format)].filter(isText);
   return [...new Set(own)].filter((format) => format !== "mixed-precision");
+}
+
+/** The claim for the whole checkpoint, without what it says of single modules. */
+export function summaryOfClaim({ path, method, formats, block, group }: Claim): ConfigClaim {
+  return { path, method, formats, ...(block ? { block } : {}), ...(group === undefined ? {} : { group }) };
 }

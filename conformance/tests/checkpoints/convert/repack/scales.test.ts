@@ -1,7 +1,7 @@
 /** Scales are repacked without rounding from every type that a convention allows: codes stay, and no value changes. */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { parseTarget, QUANTIZED_TARGETS } from "../../../../../src/checkpoints/convert/targets/table.js";
+import { parseTarget, DIALECT_TARGETS } from "../../../../../src/checkpoints/convert/targets/named.js";
 import { CODE_TYPES } from "../../../../../src/checkpoints/stored/code-types.js";
 import {
   CONVENTION_NAMES,
@@ -98,7 +98,7 @@ async function writeWeight(folder: string, name: ConventionName, kind: ScaleKind
 
 describe("scales of every type of a convention are repacked exactly", () => {
   it.each(CASES)("%s, a scale for each %s, in %s", async (name, kind, dtype) => {
-    const fitting = QUANTIZED_TARGETS.filter((target) => isExact(conventionOf(name), kind, target));
+    const fitting = DIALECT_TARGETS.filter((target) => isExact(conventionOf(name), kind, target));
     // one target for each type and kind of its scales
     const about = (target: string): string => `${parseTarget(target).dialectTarget?.scale} ${kindOf(target)}`;
     const targets = [...new Map(fitting.map((target) => [about(target), target])).values()];

@@ -55,8 +55,13 @@ describe.each([...LOCKSTEP_TARGETS])("%s", (to, quantizer) => {
     expect(recipesIn(ours.metadata)).toEqual(recipesIn(theirs.metadata));
 
     const report = await reportOf(w.path("out"));
-    expect([errorsIn(report.findings), report.own.toSorted()]).toEqual([[], said.converted.toSorted()]);
-    expect(Object.values(report.recipes).map((each) => each.quantizer)).toEqual(Array(7).fill(quantizer));
+    expect([errorsIn(report.findings), Object.keys(report.lockstepWeights).toSorted()]).toEqual([
+      [],
+      said.converted.toSorted(),
+    ]);
+    expect(Object.values(report.lockstepWeights).map((each) => each.quantizer)).toEqual(
+      Array(7).fill(quantizer),
+    );
     expect(await w.succeed("inspect", "@out")).toMatch(
       new RegExp(`quantized by lockstep: .*, ${quantizer}, `),
     );
@@ -85,11 +90,19 @@ describe.each([...LOCKSTEP_TARGETS])("%s", (to, quantizer) => {
       const { plan } = await convertTo(backend(), w.path("own"), w.path(`${other}-there`), other);
       expect([...plan.converted.values()]).toEqual(Array(7).fill("quantized"));
       const there = await reportOf(w.path(`${other}-there`));
-      expect([errorsIn(there.findings), there.weights.length, there.own]).toEqual([[], 7, []]);
+      expect([errorsIn(there.findings), there.weights.length, Object.keys(there.lockstepWeights)]).toEqual([
+        [],
+        7,
+        [],
+      ]);
       expect(there.tensors).toBe(other === "gguf-mxfp4" ? 12 : 19);
       const { changes } = await convertTo(backend(), w.path(`${other}-there`), w.path(`${other}-back`), to);
       const back = await reportOf(w.path(`${other}-back`));
-      expect([errorsIn(back.findings), back.own.length, changes.length]).toEqual([[], 7, 7]);
+      expect([errorsIn(back.findings), Object.keys(back.lockstepWeights).length, changes.length]).toEqual([
+        [],
+        7,
+        7,
+      ]);
     }
   });
 });
@@ -99,8 +112,8 @@ it("a part is dequantized alone, and the rest keeps its recipes", async () => {
   await convertTo(backend(), w.path("in"), w.path("half"), "bf16", ["*mlp*"]);
   const report = await reportOf(w.path("half"));
   expect(errorsIn(report.findings)).toEqual([]);
-  expect(report.own).toHaveLength(4);
-  expect(report.own.every((name) => name.includes("self_attn"))).toBe(true);
+  expect(Object.keys(report.lockstepWeights)).toHaveLength(4);
+  expect(Object.keys(report.lockstepWeights).every((name) => name.includes("self_attn"))).toBe(true);
   const refused = convertTo(backend(), w.path("in"), w.path("no"), "ct-mxfp8", ["*mlp*"]);
   await expect(refused).rejects.toThrow(/is quantized already \(lockstep\)/);
 });
@@ -109,5 +122,7 @@ it("weights of both kinds in one file are converted together", async () => {
   await convertTo(backend(), ORIGINAL, w.path("own"), "lockstep-mxfp8");
   expect((await valuesIn(w.path("own"))).size).toBe(0);
   await convertTo(backend(), w.path("own"), w.path("there"), "lockstep-mxfp4");
-  expect(Object.values((await reportOf(w.path("there"))).recipes)[0]).toMatchObject({ quantizer: "mxfp4" });
+  expect(Object.values((await reportOf(w.path("there"))).lockstepWeights)[0]).toMatchObject({
+    quantizer: "mxfp4",
+  });
 });

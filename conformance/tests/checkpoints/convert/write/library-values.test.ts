@@ -3,8 +3,9 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { Changes, encodeWide } from "../../../../../src/checkpoints/convert/dequantize/round.js";
-import { QUANTIZED_TARGETS } from "../../../../../src/checkpoints/convert/targets/table.js";
+import { Changes } from "../../../../../src/checkpoints/convert/changes/changes.js";
+import { encodeWide } from "../../../../../src/checkpoints/convert/dequantize/round.js";
+import { DIALECT_TARGETS } from "../../../../../src/checkpoints/convert/targets/named.js";
 import { sampled } from "../../../harness/draws.js";
 import { useBackend } from "../../../harness/suite.js";
 import {
@@ -103,7 +104,7 @@ async function bytesIn(folder: string, to: string): Promise<Map<string, Uint8Arr
 
 it("the record has every form that a library loads, and what the loaders read is what convert says", () => {
   const single = Object.keys(RECORD.loaded).filter((chain) => !chain.includes(":"));
-  expect(single.toSorted()).toEqual(QUANTIZED_TARGETS.filter((each) => !UNLOADED.includes(each)).toSorted());
+  expect(single.toSorted()).toEqual(DIALECT_TARGETS.filter((each) => !UNLOADED.includes(each)).toSorted());
   for (const [chain, { differing, packages }] of Object.entries(RECORD.loaded)) {
     expect(differing > 0, chain).toBe(TYPED.includes(chain));
     for (const each of packages) expect(RECORD.versions[each]).toMatch(/^\d/);

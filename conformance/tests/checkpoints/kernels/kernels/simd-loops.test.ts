@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { compareRows } from "../../../../../src/checkpoints/convert/changes/compare.js";
-import { Changes } from "../../../../../src/checkpoints/convert/dequantize/round.js";
+import { Changes } from "../../../../../src/checkpoints/convert/changes/changes.js";
 import { CodeTables } from "../../../../../src/checkpoints/kernels/code-tables.js";
 import { Kernels } from "../../../../../src/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../../../src/checkpoints/stored/code-types.js";

@@ -1,0 +1,40 @@
+/** Opens checkpoints from files. */
+import { Checkpoint } from "../checkpoint.js";
+import { type CheckpointFiles, openCheckpointFiles } from "../stored/open.js";
+import { surveyFiles } from "../survey.js";
+import { checkOpen, type OpenCheckpointOptions, requireCheckpointPath } from "./options.js";
+
+/**
+ * Opens a checkpoint: a safetensors file, the index of a sharded checkpoint, a GGUF file, or the folder of any of them. Reads
+ * headers and configurations, and recognizes the quantized weights; reads no codes. What is wrong with a shard, an index or a
+ * configuration is a finding.
+ *
+ * @throws `FileError` if the path leads to no checkpoint, `ArgumentError` for anything but a path and options.
+ */
+export async function openCheckpoint(path: string, options: OpenCheckpointOptions = {}): Promise<Checkpoint> {
+  requireCheckpointPath("openCheckpoint", "path", path);
+  const { as } = checkOpen("openCheckpoint", options);
+  const files = await openCheckpointFiles(path);
+  try {
+    const survey = await surveyFiles(files, as);
+    const { claim, storedWeights, findings } = survey;
+    const close = (): Promise<void> => files.close();
+    return Checkpoint.of({ recognized: survey, storedWeights, findings, path, files, claim, close });
+  } catch (error) {
+    await files.close();
+    throw error;
+  }
+}
+
+/** Calls `body` with the open files of a checkpoint, and closes them at the end. */
+export async function withCheckpointFiles<T>(
+  path: string,
+  body: (files: CheckpointFiles) => Promise<T>,
+): Promise<T> {
+  const files = await openCheckpointFiles(path);
+  try {
+    return await body(files);
+  } finally {
+    await files.close();
+  }
+}

@@ -1,0 +1,42 @@
+/** Statistics of the differences that a conversion makes. */
+
+/** Counts elements whose values changed, and sums their differences. */
+export class Changes {
+  elements = 0;
+  /** The number of elements whose value changed. */
+  changed = 0;
+  /** The largest magnitude of a difference. */
+  max = 0;
+  /** The largest magnitude of a difference divided by the value before. */
+  relative = 0;
+  /** The number of finite values that became NaN or infinite. */
+  notFinite = 0;
+  /** The sum of the squares of the finite differences. */
+  noise = 0;
+  /** The sum of the squares of the finite values before; stays 0 for kernels that know that nothing changes. */
+  signal = 0;
+
+  /** Adds `count` elements that have the same value before and the same value after. A NaN that stays NaN does not change. */
+  add(before: number, after: number, count = 1): void {
+    this.elements += count;
+    if (before === after || (Number.isNaN(before) && Number.isNaN(after))) {
+      if (Number.isFinite(before)) this.signal += count * before * before;
+      return;
+    }
+    this.changed += count;
+    const difference = Math.abs(before - after);
+    if (difference > this.max) this.max = difference;
+    const relative = before === 0 ? Number.POSITIVE_INFINITY : difference / Math.abs(before);
+    if (relative > this.relative) this.relative = relative;
+    if (Number.isFinite(before) && !Number.isFinite(after)) this.notFinite += count;
+    if (Number.isFinite(difference)) {
+      this.noise += count * difference * difference;
+      this.signal += count * before * before;
+    }
+  }
+
+  /** The ratio of signal to noise in decibels, of finite differences; infinite without noise. */
+  get sqnr(): number {
+    return this.noise === 0 ? Number.POSITIVE_INFINITY : 10 * Math.log10(this.signal / this.noise);
+  }
+}

@@ -1,0 +1,14 @@
+/** The version and the metadata of a GGUF file. */
+
+/** A metadata value. Arrays and long strings are described in words; an integer beyond 2^53 is a string of its digits. */
+export type MetadataValue = string | number | boolean;
+
+/** The version, the number of tensors and the metadata of a GGUF file. */
+export interface GgufFacts {
+  /** The version of the format. */
+  readonly version: number;
+  /** The number of tensors, of all files of a split model. */
+  readonly tensors: number;
+  /** The metadata by key. */
+  readonly metadata: Readonly<Record<string, MetadataValue>>;
+}

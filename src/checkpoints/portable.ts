@@ -1,0 +1,23 @@
+/**
+ * The entry point `lockstep/checkpoints/portable`: checkpoints of other libraries on hosts without a file system, such as
+ * browsers.
+ */
+export type { FileDType } from "../io/dtypes.js";
+export type { TensorEntry, TensorPlan } from "../io/header/header.js";
+export type { BlobLike } from "../io/safetensors-blob.js";
+export { Checkpoint, type StoredWeight } from "./checkpoint.js";
+export type { Finding, FindingName, Severity } from "./judge/findings.js";
+export { type OpenBlobOptions, openCheckpointBlob } from "./open-blob.js";
+export type { UnfitWeight } from "./recognize/recognize.js";
+export type { MatrixRegion } from "./regions/region.js";
+export type { RegionScales, WeightRegion } from "./regions/weight.js";
+export type { LockstepWeightReport } from "./report.js";
+export type { CodeTypeName } from "./stored/code-types.js";
+export type { ConfigClaim } from "./stored/config/claim.js";
+export {
+  CONVENTION_SUMMARIES,
+  type ConventionName,
+  type ConventionSummary,
+  type ScaleKind,
+} from "./stored/conventions.js";
+export type { WeightRows } from "./values/rows.js";

@@ -1,0 +1,48 @@
+/** Rectangular parts of tensors, which callers ask for. */
+import { ArgumentError } from "../../errors.js";
+import { integer, needed, optionsOf } from "../../options.js";
+
+/** A rectangle of a tensor [..., N, K] that is seen as a matrix of all its rows, [... * N, K]. */
+export interface MatrixRegion {
+  /** The first row. */
+  readonly row: number;
+  /** The first column. */
+  readonly column: number;
+  /** The number of rows, at least 1. */
+  readonly rows: number;
+  /** The number of columns, at least 1. */
+  readonly columns: number;
+}
+
+const checkRegion = optionsOf<MatrixRegion>(
+  {
+    row: needed(integer(0)),
+    column: needed(integer(0)),
+    rows: needed(integer(1)),
+    columns: needed(integer(1)),
+  },
+  "region",
+);
+
+/** Returns a copy of the region. Throws `ArgumentError` unless it lies within [rows, columns]. */
+export function requireRegion(
+  user: string,
+  value: MatrixRegion,
+  [rows, columns]: readonly [number, number],
+): MatrixRegion {
+  const region = checkRegion(user, value);
+  if (region.row + region.rows <= rows && region.column + region.columns <= columns) return region;
+  throw new ArgumentError(
+    `${user}: region has rows ${region.row} to ${region.row + region.rows} and columns ${region.column} to ${region.column + region.columns}; the tensor has ${rows} rows and ${columns} columns`,
+  );
+}
+
+/** The bytes that hold codes, and how many other codes these bytes hold before them: eight codes of any size begin at a byte. */
+export function bytesOfCodes(
+  first: number,
+  count: number,
+  bits: number,
+): { readonly offset: number; readonly begin: number; readonly end: number } {
+  const offset = first % 8;
+  return { offset, begin: ((first - offset) * bits) / 8, end: Math.ceil(((first + count) * bits) / 8) };
+}
