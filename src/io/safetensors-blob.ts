@@ -9,15 +9,19 @@ import { rangeOf, TensorSource } from "./source.js";
 export interface BlobLike {
   /** The number of bytes. */
   readonly size: number;
-  /** Returns bytes [begin, end), which `arrayBuffer` reads. */
-  slice(begin?: number, end?: number): { arrayBuffer(): Promise<ArrayBuffer> };
+  /** Returns bytes [begin, end) as another blob. */
+  slice(begin?: number, end?: number): BlobLike;
+  /** Reads all bytes. */
+  arrayBuffer(): Promise<ArrayBuffer>;
 }
 
 /** Throws `ArgumentError` for anything but a `Blob` or an object with its `size` and `slice`. */
 export function requireBlob(user: string, value: unknown): asserts value is BlobLike {
   const size = fieldOf(user, "blob", value, "size");
-  const isBlob = typeof value === "object" && Number.isSafeInteger(size) && (size as number) >= 0;
-  if (isBlob && typeof fieldOf(user, "blob", value, "slice") === "function") return;
+  const hasMethods = ["slice", "arrayBuffer"].every(
+    (method) => typeof fieldOf(user, "blob", value, method) === "function",
+  );
+  if (hasMethods && Number.isSafeInteger(size) && (size as number) >= 0) return;
   throw new ArgumentError(`${user}: blob is ${describe(value)}; it must be a Blob or a File`);
 }
 
