@@ -11,12 +11,12 @@ export interface OpenBlobOptions {
   /** The name of the file in errors. Default: "blob". */
   readonly name?: string | undefined;
   /** The text of its config.json. Default: there is none. */
-  readonly config?: string | undefined;
+  readonly modelConfig?: string | undefined;
   /** The text of its hf_quant_config.json. Default: there is none. */
   readonly quantConfig?: string | undefined;
 }
 
-const checkOptions = optionsOf<OpenBlobOptions>({ name: text, config: text, quantConfig: text });
+const checkOptions = optionsOf<OpenBlobOptions>({ name: text, modelConfig: text, quantConfig: text });
 
 /** The names of the configurations in errors and claims. */
 const CONFIG_NAMES = ["config.json", "hf_quant_config.json"] as const;
@@ -30,9 +30,9 @@ const CONFIG_NAMES = ["config.json", "hf_quant_config.json"] as const;
  */
 export async function openCheckpointBlob(blob: BlobLike, options: OpenBlobOptions = {}): Promise<Checkpoint> {
   requireBlob("openCheckpointBlob", blob);
-  const { name = "blob", config, quantConfig } = checkOptions("openCheckpointBlob", options);
+  const { name = "blob", modelConfig, quantConfig } = checkOptions("openCheckpointBlob", options);
   const file = await SafetensorsBlob.open(name, blob);
-  const [model, modelopt] = [config, quantConfig].map((json, i) =>
+  const [model, modelopt] = [modelConfig, quantConfig].map((json, i) =>
     json === undefined ? undefined : parseObject(CONFIG_NAMES[i] as string, json),
   );
   const claim = claimIn(CONFIG_NAMES, model, modelopt);

@@ -25,6 +25,10 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
   // the first is a dialect, the second how codes lie in the blocks of a GGUF file
   ["gguf-mxfp4", "gguf:mxfp4"],
   ["gguf-nvfp4", "gguf:nvfp4"],
+  // the first is a convention of checkpoints, the second a quantizer
+  ["block-fp8", "fp8-block"],
+  // the first is the code of an error, the second the role of a tensor of a dialect
+  ["SHAPE", "shape"],
 ];
 
 /**

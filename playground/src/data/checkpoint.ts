@@ -22,7 +22,7 @@ export interface Weight extends StoredWeight {
 
 /** The texts of the configurations. Throws `FileError` for a file with another name. */
 export async function configurationsIn(files: readonly File[]): Promise<{
-  readonly config?: string;
+  readonly modelConfig?: string;
   readonly quantConfig?: string;
 }> {
   const other = files.find(({ name }) => name !== CONFIG && name !== QUANT_CONFIG);
@@ -30,11 +30,11 @@ export async function configurationsIn(files: readonly File[]): Promise<{
     throw new FileError(
       `${other.name}: the page opens one file, and ${CONFIG} and ${QUANT_CONFIG} beside it`,
     );
-  const [config, quantConfig] = await Promise.all(
+  const [modelConfig, quantConfig] = await Promise.all(
     [CONFIG, QUANT_CONFIG].map((name) => files.find((file) => file.name === name)?.text()),
   );
   return {
-    ...(config === undefined ? {} : { config }),
+    ...(modelConfig === undefined ? {} : { modelConfig }),
     ...(quantConfig === undefined ? {} : { quantConfig }),
   };
 }

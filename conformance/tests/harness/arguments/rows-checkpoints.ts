@@ -26,7 +26,7 @@ export function checkpointRows(folder: CheckpointFolder): Rows {
       calls: [
         () => [
           new Blob([readFileSync(LIBRARY_CHECKPOINT)]),
-          { name: "a.safetensors", config: "{}", quantConfig: "{}" },
+          { name: "a.safetensors", modelConfig: "{}", quantConfig: "{}" },
         ],
       ],
       costly: true,
