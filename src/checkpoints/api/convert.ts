@@ -21,7 +21,7 @@ import {
 
 /** Options of `convertCheckpoint`. */
 export interface ConvertCheckpointOptions extends OpenCheckpointOptions {
-  /** What weights become: a wide type, the codes and scales of another library, or the form of one of this library's quantizers. */
+  /** What weights become: a wide type, the codes and scales of another library, or the form of a quantizer of this library. */
   readonly to: ConversionTarget;
   /**
    * Names of the weights to convert; `*` stands for any characters, `?` for one. The others are copied. Default: the quantized
