@@ -15,12 +15,12 @@ import type { Range, Stored } from "./stored.js";
 const CONFIG = "config.json";
 const QUANT_CONFIG = "hf_quant_config.json";
 
-/** A quantized weight, and what the page says of it beside its values. */
+/** A quantized weight and notes about it. */
 export interface Weight extends StoredWeight {
   readonly notes: readonly string[];
 }
 
-/** The texts of the configurations. Throws `FileError` for a file with another name. */
+/** The contents of the configurations. Throws `FileError` for a file with another name. */
 export async function configurationsIn(files: readonly File[]): Promise<{
   readonly modelConfig?: string;
   readonly quantConfig?: string;
