@@ -27,8 +27,6 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
   ["gguf-nvfp4", "gguf:nvfp4"],
   // the first is a convention of checkpoints, the second a quantizer
   ["block-fp8", "fp8-block"],
-  // the first is the code of an error, the second the role of a tensor of a dialect
-  ["SHAPE", "shape"],
 ];
 
 /**
