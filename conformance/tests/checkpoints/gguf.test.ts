@@ -8,9 +8,9 @@ import type { WideTarget } from "../../../src/checkpoints/convert/dequantize/rou
 import { wideConversions } from "../../../src/checkpoints/convert/plan/steps.js";
 import { TensorAppender } from "../../../src/checkpoints/convert/tensor-appender.js";
 import { GgufFile } from "../../../src/checkpoints/gguf/file.js";
-import { surveyFiles } from "../../../src/checkpoints/survey.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { openCheckpointFiles } from "../../../src/checkpoints/stored/open.js";
+import { surveyFiles } from "../../../src/checkpoints/survey.js";
 import { PACKED_LAYOUTS } from "../../../src/dialects/packed/packed.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { parseTarget, DIALECT_TARGETS } from "../../../../src/checkpoints/convert/targets/named.js";
+import { DIALECT_TARGETS, parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
 import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { quantizerOf } from "../../../../src/dialects/quantizer-of.js";
 import { DIALECT_NAMES, type DialectName } from "../../../../src/dialects/table.js";

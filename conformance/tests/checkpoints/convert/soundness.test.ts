@@ -5,7 +5,7 @@
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { LOCKSTEP_TARGETS } from "../../../../src/checkpoints/convert/targets/lockstep.js";
-import { parseTarget, DIALECT_TARGETS } from "../../../../src/checkpoints/convert/targets/named.js";
+import { DIALECT_TARGETS, parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
 import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { FileError } from "../../../../src/errors.js";
 import { sampled } from "../../harness/draws.js";

@@ -9,12 +9,12 @@ import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js
 import { parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
 import { matchesGlob } from "../../../../src/checkpoints/glob.js";
 import { inspectFiles } from "../../../../src/checkpoints/inspect.js";
-import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { Correlation } from "../../../../src/checkpoints/judge/statistics/correlation.js";
 import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
 import { isIgnored } from "../../../../src/checkpoints/stored/config/patterns.js";
 import { CONVENTION_NAMES, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
+import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { LockstepError } from "../../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../../src/io/dtypes.js";
 import { draws } from "../../harness/draws.js";

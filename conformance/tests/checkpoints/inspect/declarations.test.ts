@@ -2,10 +2,10 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { inspectFiles } from "../../../../src/checkpoints/inspect.js";
-import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import type { Finding } from "../../../../src/checkpoints/judge/findings.js";
 import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
+import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { draws, sampled } from "../../harness/draws.js";
 import { type Contents, errorsIn, type Held, inFolder, writeContents } from "../files/checkpoints.js";
 import {

@@ -5,11 +5,11 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { CONVENTIONS, type ConventionName } from "../../../../src/checkpoints/stored/conventions.js";
 import { dequantizedRows } from "../../../../src/checkpoints/stored/dequantize.js";
 import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import type { QuantizedWeight } from "../../../../src/checkpoints/stored/weight.js";
+import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { errorsIn, FIXTURES, reportOf, VECTORS } from "../files/checkpoints.js";
 
 const ORIGINAL = join(VECTORS, "original");

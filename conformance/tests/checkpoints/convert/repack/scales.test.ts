@@ -1,7 +1,7 @@
 /** Scales are repacked without rounding from every type that a convention allows: codes stay, and no value changes. */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { parseTarget, DIALECT_TARGETS } from "../../../../../src/checkpoints/convert/targets/named.js";
+import { DIALECT_TARGETS, parseTarget } from "../../../../../src/checkpoints/convert/targets/named.js";
 import { CODE_TYPES } from "../../../../../src/checkpoints/stored/code-types.js";
 import {
   CONVENTION_NAMES,

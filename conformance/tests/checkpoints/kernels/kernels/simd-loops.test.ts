@@ -1,8 +1,8 @@
 /** What kernels compute for sixteen elements at a time equals plain loops over elements. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { compareRows } from "../../../../../src/checkpoints/convert/changes/compare.js";
 import { Changes } from "../../../../../src/checkpoints/convert/changes/changes.js";
+import { compareRows } from "../../../../../src/checkpoints/convert/changes/compare.js";
 import { CodeTables } from "../../../../../src/checkpoints/kernels/code-tables.js";
 import { Kernels } from "../../../../../src/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../../../src/checkpoints/stored/code-types.js";
