@@ -26,8 +26,7 @@ import type { LockstepWeight } from "./stored/lockstep-weights.js";
 import type { CheckpointTensors, StoredTensor } from "./stored/tensors.js";
 import { matricesOf } from "./stored/weight.js";
 import { lockstepRows } from "./values/lockstep.js";
-import { plainRows } from "./values/plain.js";
-import type { WeightRows } from "./values/rows.js";
+import { plainRows, type WeightRows } from "./values/rows.js";
 
 /** A quantized weight of another library: its convention, shape and tensors. */
 export interface StoredWeight {

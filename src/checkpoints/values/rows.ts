@@ -1,5 +1,11 @@
 /** Rows of values, as callers read them and as kernels take them. */
-import type { WideDType } from "../../tensor/shape.js";
+
+import { fileDType } from "../../io/dtypes.js";
+import { storageBits, type WideDType } from "../../tensor/shape.js";
+import { rowsAtATime } from "../stored/code-rows.js";
+import { toFloats } from "../stored/scales.js";
+import type { StoredTensor } from "../stored/tensors.js";
+import { matricesOf } from "../stored/weight.js";
 
 /** Consecutive rows of a weight [..., N, K] that is seen as a matrix of all its rows, [... * N, K]. */
 export interface WeightRows {
@@ -20,4 +26,20 @@ export interface Rows {
   readonly type: WideDType | "f64";
   /** The elements, row by row, little endian. */
   readonly values: ArrayBufferView;
+}
+
+/** Yields all rows of a tensor of type f32, bf16 or f16, in order. */
+export async function* plainRows(
+  { shard, entry }: StoredTensor,
+  type: WideDType,
+): AsyncGenerator<WeightRows, undefined> {
+  const [matrices, height, columns] = matricesOf(entry.shape);
+  if (columns === 0) return;
+  const rowBytes = (columns * storageBits(type)) / 8;
+  const step = rowsAtATime(rowBytes);
+  for (let row = 0; row < matrices * height; row += step) {
+    const rows = Math.min(step, matrices * height - row);
+    const bytes = await shard.read(entry, row * rowBytes, (row + rows) * rowBytes);
+    yield { row, rows, columns, values: Float64Array.from(toFloats(fileDType(type), bytes)) };
+  }
 }
