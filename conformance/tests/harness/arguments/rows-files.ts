@@ -1,5 +1,5 @@
 /** Rows of checkpoints and of tensors in files. */
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Checkpoint, openCheckpoint } from "../../../../src/checkpoints/index.js";
@@ -41,7 +41,9 @@ export class CheckpointFolder {
   #opened: SafetensorsFile | undefined;
   #checkpoints: { readonly library: Checkpoint; readonly lockstep: Checkpoint } | undefined;
 
+  /** Fills the folder, also again after `end`: test files of one worker share it. */
   async fill(backends: Backends): Promise<void> {
+    mkdirSync(this.#path, { recursive: true });
     await inWorld(backends, (world) => saveCheckpoint(this.saved, run(world)));
     await this.#fillShards(backends);
     await inWorld(backends, (world) => saveTensors(this.tensors, { x: world.tensor("f32", [4]) }));
