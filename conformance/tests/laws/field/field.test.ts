@@ -60,19 +60,22 @@ const hold = (kernel: keyof typeof RIGHT, mistake: Mistake, spec: QuantizeSpec =
   });
 
 describe("a right kernel", () => {
-  it.each(Object.keys(RIGHT) as (keyof typeof RIGHT)[])("raises no alarm (%s)", async (kernel) => {
-    const { laws } = await hold(kernel, {});
-    expect(laws.map(({ runs, failure }) => [runs, failure?.found?.text, failure?.found?.mistakes])).toEqual([
-      [100, undefined, undefined],
-    ]);
-  });
+  it.each(sampled(Object.keys(RIGHT) as (keyof typeof RIGHT)[], 1))(
+    "raises no alarm (%s)",
+    async (kernel) => {
+      const { laws } = await hold(kernel, {});
+      expect(laws.map(({ runs, failure }) => [runs, failure?.found?.text, failure?.found?.mistakes])).toEqual(
+        [[100, undefined, undefined]],
+      );
+    },
+  );
 });
 
 describe("a mistake of the field", () => {
   it.each(
     sampled(
       BUGS.map((bug) => [bug.name, bug] as const),
-      2,
+      1,
     ),
   )("is found and named: %s", async (_, bug) => {
     const { laws } = await hold(bug.kernel, bug.mistake, bug.heldTo);
@@ -97,15 +100,17 @@ describe("a product", () => {
     expect(ok, laws[0]?.failure?.found?.text).toBe(true);
   });
 
-  it.each(sampled(PRODUCT_BUGS.map((bug) => [bug.name, bug] as const)))(
-    "that is wrong is named: %s",
-    async (_, bug) => {
-      const { laws } = await multiplied(bug.scaled, bug.mistake);
-      const counterexample = laws[0]?.failure?.found;
-      expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(bug.called);
-      expect(counterexample?.explanation.length).toBeGreaterThan(3);
-    },
-  );
+  it.each(
+    sampled(
+      PRODUCT_BUGS.map((bug) => [bug.name, bug] as const),
+      1,
+    ),
+  )("that is wrong is named: %s", async (_, bug) => {
+    const { laws } = await multiplied(bug.scaled, bug.mistake);
+    const counterexample = laws[0]?.failure?.found;
+    expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(bug.called);
+    expect(counterexample?.explanation.length).toBeGreaterThan(3);
+  });
 });
 
 describe("a cast", () => {
