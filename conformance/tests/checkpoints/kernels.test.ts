@@ -265,9 +265,9 @@ describe("scales under a global scale of another role, or where there was none",
         expect(hasErrorOf(changes, all)).toBe(true);
         changed += plain.changed;
       }),
-      { numRuns: draws(300), examples: [[weightOf(kind, example)]] },
+      { numRuns: 300, examples: [[weightOf(kind, example)]] },
     );
-    expect(carriedOver).toBeGreaterThan(draws(300) / 10);
+    expect(carriedOver).toBeGreaterThan(30);
     // a power of two is a factor that changes nothing
     if (from === "ct-mxfp4") expect(changed).toBe(0);
     else expect(changed).toBeGreaterThan(0);
