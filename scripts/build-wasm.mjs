@@ -1,22 +1,12 @@
 // Compiles assembly/ to build/reference.wasm with its typed bindings, and embeds the binary as base64 in
 // build/reference.binary.js, so that Node, bundlers and browsers load it the same way. Also writes the functions that put named
 // arguments of the exports in order. Does nothing if its inputs have not changed since it last succeeded.
-import { createHash } from "node:crypto";
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import asc from "assemblyscript/asc";
 import { parametersOf } from "./parameters.mjs";
+import { sourceHash } from "./source-hash.mjs";
 
-const INPUTS = [
-  ...readdirSync("assembly", { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map(({ parentPath, name }) => join(parentPath, name))
-    .sort(),
-  "asconfig.json",
-  "scripts/build-wasm.mjs",
-  "scripts/parameters.mjs",
-  "node_modules/assemblyscript/package.json",
-];
+const INPUTS = ["asconfig.json", "scripts/build-wasm.mjs", "scripts/parameters.mjs"];
 const OUTPUTS = [
   "build/reference.wasm",
   "build/reference.js",
@@ -26,13 +16,7 @@ const OUTPUTS = [
 ];
 const KEY = "build/wasm.key";
 
-function keyOfInputs() {
-  const hash = createHash("sha256");
-  for (const path of INPUTS) hash.update(`${path}\0`).update(readFileSync(path)).update("\0");
-  return hash.digest("hex");
-}
-
-const key = keyOfInputs();
+const key = sourceHash(INPUTS);
 if (OUTPUTS.every((path) => existsSync(path)) && existsSync(KEY) && readFileSync(KEY, "utf8") === key) {
   process.stdout.write("build/reference.wasm: its sources have not changed\n");
   process.exit(0);

@@ -2,9 +2,10 @@
  * Compiles single stems (modules) of the reference and calls them on raw memory, for laws that the public API cannot
  * test.
  */
-import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { sourceHash } from "../../../../scripts/source-hash.mjs";
 
 type Call = (...args: number[]) => number;
 
@@ -49,10 +50,8 @@ type Group = keyof typeof STEMS;
 
 /** Returns the module of a group. It stays in build/ until a source of assembly/ or this file changes. */
 async function compiled(group: Group): Promise<Uint8Array<ArrayBuffer>> {
-  const hash = createHash("sha256").update(readFileSync(new URL(import.meta.url)));
-  for (const path of readdirSync("assembly", { recursive: true, encoding: "utf8" }).sort())
-    if (path.endsWith(".ts")) hash.update(`${path}\0`).update(readFileSync(join("assembly", path)));
-  const cached = `build/stems-${group}-${hash.digest("hex").slice(0, 16)}.wasm`;
+  const name = `stems-${group}-${sourceHash([fileURLToPath(import.meta.url)]).slice(0, 16)}.wasm`;
+  const cached = join("build", name);
   if (existsSync(cached)) return new Uint8Array(readFileSync(cached));
   const { default: asc } = await import("assemblyscript/asc");
   const source = STEMS[group].map((stem) => `export * from "./${stem}";\n`).join("");
@@ -60,20 +59,21 @@ async function compiled(group: Group): Promise<Uint8Array<ArrayBuffer>> {
   const { error, stderr } = await asc.main(
     ["assembly/stems.ts", "--outFile", "stems.wasm", ...FLAGS.split(" ")],
     {
-      readFile: (name, directory) => {
-        if (name.endsWith("stems.ts")) return source;
-        const path = join(directory, name);
+      readFile: (file, directory) => {
+        if (file.endsWith("stems.ts")) return source;
+        const path = join(directory, file);
         return existsSync(path) ? readFileSync(path, "utf8") : null;
       },
-      writeFile: (name, contents) => {
-        if (name.endsWith(".wasm") && typeof contents !== "string") binary = new Uint8Array(contents);
+      writeFile: (file, contents) => {
+        if (file.endsWith(".wasm") && typeof contents !== "string") binary = new Uint8Array(contents);
       },
     },
   );
   if (error) throw new Error(`${stderr.toString()}${error.message}`);
-  for (const old of readdirSync("build").filter((name) => name.startsWith(`stems-${group}-`)))
-    rmSync(join("build", old));
-  // another worker may read or write it at the same time
+  // another worker may read or write the module of the same sources at the same time
+  for (const old of readdirSync("build"))
+    if (old.startsWith(`stems-${group}-`) && !old.startsWith(name))
+      rmSync(join("build", old), { force: true });
   const temporary = `${cached}.${process.pid}`;
   writeFileSync(temporary, binary);
   renameSync(temporary, cached);
