@@ -17,7 +17,7 @@ export class Progress implements Reporter {
     if (this.#files < 100) return;
     const isFull = process.env.LOCKSTEP_TESTS === "full";
     const what = isFull
-      ? "all draws and cases; about 25 minutes on two cores"
+      ? "all draws and cases"
       : "an eighth of the draws and cases, about 9 minutes on two cores; LOCKSTEP_TESTS=full runs all";
     process.stdout.write(`tests: ${this.#files} files, ${what}\n`);
   }

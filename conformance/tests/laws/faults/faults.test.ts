@@ -106,40 +106,39 @@ async function saidOf(fault: Fault, spec: QuantizeSpec) {
   return { mistakes: words, kept: words.filter((each) => !refuted.includes(each)), observations };
 }
 
+/** A fault with its name, as a row of a table. */
+const rowsOf = (faults: readonly Fault[]) => sampled(faults.map((fault) => [fault.name, fault] as const));
+
+/** Calls `check` for `RUNS` specs in which the fault shows, and at least for one. */
+async function whereShown(
+  fault: Fault,
+  check: (words: NonNullable<Awaited<ReturnType<typeof saidOf>>>, spec: QuantizeSpec) => void,
+): Promise<void> {
+  let shown = 0;
+  for (const spec of specsFor(fault)) {
+    if (shown === RUNS) break;
+    const words = await saidOf(fault, spec);
+    if (!words) continue;
+    shown++;
+    check(words, spec);
+  }
+  expect(shown).toBeGreaterThan(0);
+}
+
 describe("a planted fault that has a name", () => {
-  it.each(sampled(NAMED.map((fault) => [fault.name, fault] as const)))(
-    "is called by it: %s",
-    async (_, fault) => {
-      let shown = 0;
-      for (const spec of specsFor(fault)) {
-        if (shown === RUNS) break;
-        const words = await saidOf(fault, spec);
-        if (!words) continue;
-        shown++;
-        expect(words.kept.join("\n"), `${keyOf(spec)} ${words.observations.join("; ")}`).toMatch(
-          fault.called as RegExp,
-        );
-      }
-      expect(shown).toBeGreaterThan(0);
-    },
+  it.each(rowsOf(NAMED))("is called by it: %s", (_, fault) =>
+    whereShown(fault, ({ kept, observations }, spec) =>
+      expect(kept.join("\n"), `${keyOf(spec)} ${observations.join("; ")}`).toMatch(fault.called as RegExp),
+    ),
   );
 });
 
 describe("a planted fault that has no name", () => {
-  it.each(sampled(UNNAMED.map((fault) => [fault.name, fault] as const)))(
-    "gets no cause: %s",
-    async (_, fault) => {
-      let shown = 0;
-      for (const spec of specsFor(fault)) {
-        if (shown === RUNS) break;
-        const words = await saidOf(fault, spec);
-        if (!words) continue;
-        shown++;
-        expect(words.mistakes, keyOf(spec)).toEqual([]);
-        expect(words.observations.length, keyOf(spec)).toBeGreaterThan(0);
-      }
-      expect(shown).toBeGreaterThan(0);
-    },
+  it.each(rowsOf(UNNAMED))("gets no cause: %s", (_, fault) =>
+    whereShown(fault, ({ mistakes, observations }, spec) => {
+      expect(mistakes, keyOf(spec)).toEqual([]);
+      expect(observations.length, keyOf(spec)).toBeGreaterThan(0);
+    }),
   );
 });
 

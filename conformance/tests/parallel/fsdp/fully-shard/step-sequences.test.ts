@@ -73,6 +73,13 @@ const rows = LAYERS.map(({ layer, ...row }, i) => {
   return { i, given };
 });
 
+/** The ranks' run has the states of one process's run. */
+async function equalsOneProcess(given: Case, steps = STEPS): Promise<void> {
+  const sharded = await shardedRun(backends, given, steps);
+  const expected = await oneProcess(backends[0] as Backend, given, steps);
+  expect(sharded, JSON.stringify(given)).toEqual(expected);
+}
+
 describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () => {
   // a layer warns that its recipe changes
   beforeEach(() => {
@@ -98,8 +105,7 @@ describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () =>
         { ...turn, first: false, skip: undefined },
       ],
     };
-    const sharded = await shardedRun(backends, given, 2);
-    expect(sharded).toEqual(await oneProcess(backends[0] as Backend, given, 2));
+    await equalsOneProcess(given, 2);
   });
 
   it("a weight is not prefetched by rows if a new recipe has blocks that cross ranks", async () => {
@@ -114,16 +120,11 @@ describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () =>
       ...{ reduction: "sum", rowMultiple: 1, orders: [], evaluated: [0] },
       turns: [true, false].map((otherRecipe) => ({ ...turn, otherRecipe, state: "kept" })),
     };
-    const sharded = await shardedRun(backends, given, 2);
-    expect(sharded).toEqual(await oneProcess(backends[0] as Backend, given, 2));
+    await equalsOneProcess(given, 2);
   });
 
   it.each(sampled(rows, Math.ceil(rows.length / 3)))(
     "$i: $given.recipe, $given.layers on $given.ranks ranks",
-    async ({ given }) => {
-      const sharded = await shardedRun(backends, given, STEPS);
-      const expected = await oneProcess(backends[0] as Backend, given, STEPS);
-      expect(sharded, JSON.stringify(given)).toEqual(expected);
-    },
+    ({ given }) => equalsOneProcess(given),
   );
 });
