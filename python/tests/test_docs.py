@@ -32,4 +32,6 @@ def test_the_kernel_of_the_tutorial_holds_and_its_mistake_is_named():
     with pytest.raises(lockstep.KernelMismatch) as raised:
         lockstep.assert_kernel(names["quantize"], "mxfp8")
     assert str(raised.value).strip() == blocks_of("test-my-kernel.md", "")[1].strip()
-    lockstep.assert_kernel(names["quantize"], dialect="torchao-mxfp8-floor")
+    assert lockstep.assert_kernel(names["quantize"], dialect="ocp-mxfp8") == 100
+    with pytest.raises(lockstep.KernelMismatch, match=r"not by multiplyFromNormal \(x / max\(s, 2\^-126\)\)"):
+        lockstep.assert_kernel(names["quantize"], dialect="torchao-mxfp8-floor")
