@@ -64,7 +64,7 @@ export interface StoredWeight {
   readonly companions: readonly string[];
 }
 
-/** What an open checkpoint is made of. */
+/** The fields of an open checkpoint. */
 interface CheckpointParts extends RecognizedElementwise {
   readonly path: string;
   readonly files: CheckpointTensors;
@@ -94,7 +94,7 @@ export class Checkpoint {
   readonly unquantized: readonly string[];
   /** The quantization that the configuration claims; undefined if there is none. */
   readonly claim: ConfigClaim | undefined;
-  /** What is wrong, or worth a note, before codes are read. */
+  /** Errors, warnings and notes that need no codes. */
   readonly findings: readonly Finding[];
   readonly #weights: ReadonlyMap<string, RecognizedWeight>;
   readonly #lockstepWeights: ReadonlyMap<string, LockstepWeight>;
@@ -126,10 +126,10 @@ export class Checkpoint {
   }
 
   /**
-   * Reads the values of a weight a few rows at a time, in order: of a quantized weight [..., N, K], or of a tensor of type F32,
+   * Reads the values of a weight a few rows at a time, in order. The weight is quantized, [..., N, K], or a tensor of type F32,
    * BF16 or F16. Values of other libraries' weights are the exact products of codes and scales; NaN codes and NaN scales give
-   * NaN. Weights that this library quantized have the f32 values of `dequantize`, and are read as a whole. An empty weight has no
-   * rows.
+   * NaN. Weights that this library quantized have the f32 values of `dequantize`; all of their values are in memory at once. An
+   * empty weight has no rows.
    *
    * @throws `ArgumentError` if `name` is not a string, `FileError` if the checkpoint has no such weight, if the tensor has
    * another type or belongs to a quantized weight, and if a file cannot be read.
@@ -154,8 +154,8 @@ export class Checkpoint {
    * Reads the codes, scales and values of a region of a quantized weight of another library. The region lies within one of its
    * matrices.
    *
-   * @throws `ArgumentError` for what is not a string or a region of the weight, `FileError` if there is no such weight or a file
-   * cannot be read.
+   * @throws `ArgumentError` if `name` is not a string or the region does not lie within one matrix, `FileError` if there is no
+   * such weight or a file cannot be read.
    */
   async readWeight(name: string, region: MatrixRegion): Promise<WeightRegion> {
     text("readWeight", "name", name);
@@ -172,11 +172,11 @@ export class Checkpoint {
 
   /**
    * Reads a region of a tensor that this library quantized, onto a backend. The result is a rowwise copy with scales in the
-   * logical layout; the caller disposes of it. The region begins at a multiple of the tile, and of the columns that the quantizer
-   * needs a multiple of (2 if a tensor or a row shares a scale).
+   * logical layout; the caller disposes of it. The region begins at a multiple of the tile's rows, and of the columns that the
+   * tile or the quantizer requires (2 if a tensor or a row shares a scale).
    *
-   * @throws `ArgumentError` for what is not a string, a backend or such a region, `DisposedError` for a backend that was disposed
-   * of, `FileError` if there is no such tensor or no rowwise copy, or a file cannot be read.
+   * @throws `ArgumentError` for a `name` that is not a string, an invalid backend or region, `DisposedError` for a disposed
+   * backend, `FileError` if there is no such tensor or no rowwise copy, or a file cannot be read.
    */
   async readQuantized(name: string, backend: Backend, region: MatrixRegion): Promise<QuantizedTensor> {
     text("readQuantized", "name", name);
@@ -195,11 +195,11 @@ export class Checkpoint {
   }
 
   /**
-   * Reads a region of any tensor of the files, row by row, as f32. Integers and f64 are rounded; of a complex number it is the
-   * real part; elements of 8 bits and less are the values of their codes, without scales.
+   * Reads a region of any tensor of the files, row by row, as f32. Integers and f64 are rounded. Complex numbers give their real
+   * parts. Elements of 8 bits and less give the values of their codes, without scales.
    *
-   * @throws `ArgumentError` for what is not a string or a region of the tensor, `FileError` if there is no such tensor or a file
-   * cannot be read.
+   * @throws `ArgumentError` if `name` is not a string or the region does not lie within the tensor, `FileError` if there is no
+   * such tensor or a file cannot be read.
    */
   async readTensor(name: string, region: MatrixRegion): Promise<Float32Array> {
     text("readTensor", "name", name);

@@ -1,8 +1,8 @@
-/** Patterns of names: `*` stands for any text, `?` for one character. */
+/** Patterns of names: `*` stands for any characters, `?` for one. */
 import { ArgumentError } from "../errors.js";
 import { someNames } from "../io/source.js";
 
-/** Whether the whole name matches. The time is at most the product of the two lengths. */
+/** Whether the pattern matches the full name. The time is at most the product of the two lengths. */
 export function matchesGlob(pattern: string, name: string): boolean {
   let [at, from] = [0, 0];
   let [star, mark] = [-1, 0];
@@ -22,14 +22,14 @@ export function matchesGlob(pattern: string, name: string): boolean {
   return at === pattern.length;
 }
 
-/** Whether a pattern has a character that stands for others. */
+/** Whether a pattern has a wildcard. */
 export function isGlob(pattern: string): boolean {
   return /[*?]/.test(pattern);
 }
 
 /**
- * Returns whether a name is wanted. Throws `ArgumentError` if a pattern matches none of `names`; a name without `*` and `?` is
- * left to the caller unless `exact` is set.
+ * Returns a predicate that tells whether a name matches one of the patterns; without patterns every name does. Throws
+ * `ArgumentError` if a pattern matches none of `names`; with `exact: false`, only patterns with a wildcard have to match.
  */
 export function selectNames(
   patterns: readonly string[] | undefined,
@@ -38,12 +38,12 @@ export function selectNames(
 ): (name: string) => boolean {
   if (!patterns) return () => true;
   const all = [...names];
-  const wanted = new Set<string>();
+  const selected = new Set<string>();
   for (const pattern of patterns) {
-    const found = all.filter((name) => matchesGlob(pattern, name));
-    if (found.length === 0 && (exact || isGlob(pattern)))
+    const matches = all.filter((name) => matchesGlob(pattern, name));
+    if (matches.length === 0 && (exact || isGlob(pattern)))
       throw new ArgumentError(`tensors: no tensor matches "${pattern}"; there are ${someNames(all)}`);
-    for (const name of found) wanted.add(name);
+    for (const name of matches) selected.add(name);
   }
-  return (name) => wanted.has(name);
+  return (name) => selected.has(name);
 }

@@ -29,7 +29,7 @@ export interface InspectOptions {
   readonly isSelected?: (name: string) => boolean;
   /** The kernels that compute statistics. Default: opened when they are needed. */
   readonly kernels?: Kernels;
-  /** The checkpoint that was quantized, with which values are compared. */
+  /** The checkpoint before quantization, to compare values with. */
   readonly original?: CheckpointFiles | undefined;
   /** Called with the number of bytes that have just been read. */
   readonly onBytes?: (count: number) => void;
@@ -129,7 +129,7 @@ async function readOriginal(checkpoint: CheckpointFiles): Promise<Original> {
   return { path: checkpoint.path, sources: sourcesOf(weights, plain) };
 }
 
-/** Whether the original has the values of the weight, so that circumstantial findings are not needed. */
+/** Whether the values agree with the original, so that circumstantial findings are not needed. */
 function isExplained({ error, findings }: Comparison): boolean {
   return error !== undefined && findings.every(({ name }) => name !== "values-apart");
 }

@@ -38,7 +38,7 @@ export async function openCheckpointBlob(blob: BlobLike, options: OpenBlobOption
   const claim = claimIn(CONFIG_NAMES, model, modelopt);
   const tensors = new Map([...file.tensors].map(([key, entry]) => [key, { entry, shard: file }]));
   const files = { shards: [file], tensors, metadata: file.metadata };
-  const found = await recognizeElementwise(files, claim);
-  const findings = [...found.recognized.findings, ...found.findings];
-  return Checkpoint.of({ ...found, path: name, files, claim, findings, close: async () => {} });
+  const recognition = await recognizeElementwise(files, claim);
+  const findings = [...recognition.recognized.findings, ...recognition.findings];
+  return Checkpoint.of({ ...recognition, path: name, files, claim, findings, close: async () => {} });
 }

@@ -1,4 +1,4 @@
-/** What `inspectCheckpoint` reports. */
+/** The report of `inspectCheckpoint`. */
 import type { PackedLayoutName } from "../dialects/packed/packed.js";
 import type { FileDType } from "../io/dtypes.js";
 import type { Recipe } from "../io/quantized/recipe.js";

@@ -17,7 +17,7 @@ export interface Survey extends Recognized {
   readonly storedWeights: readonly RecognizedWeight[];
 }
 
-/** Reads the configuration and recognizes the tensors. With `as`, every weight is read as of this convention. */
+/** Reads the configuration and recognizes the tensors. `as` forces one convention on every weight. */
 export async function surveyFiles(checkpoint: CheckpointFiles, as?: ConventionName): Promise<Survey> {
   const configuration: Configuration = checkpoint.gguf
     ? { present: false, findings: [] }
@@ -47,7 +47,9 @@ async function recognizeUnforced(
   return recognize(checkpoint, claim, { packedShapes: await readPackedShapes(checkpoint) }).weights;
 }
 
-/** A note for each other convention that weights have by their tensors. `unforced` are the weights recognized without `as`. */
+/**
+ * One note for each convention that recognition would choose instead of `as`. `unforced`: the weights recognized without `as`.
+ */
 function forcedConventions(as: ConventionName | undefined, unforced: readonly RecognizedWeight[]): Finding[] {
   const others = new Map<ConventionName, string>();
   for (const { name, convention } of unforced)

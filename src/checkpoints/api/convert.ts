@@ -24,8 +24,8 @@ export interface ConvertCheckpointOptions extends OpenCheckpointOptions {
   /** What weights become: a wide type, the codes and scales of another library, or the form of a quantizer of this library. */
   readonly to: ConversionTarget;
   /**
-   * Names of the weights to convert; `*` stands for any characters, `?` for one. The others are copied. Default: the quantized
-   * weights; if there are none, those of linear layers.
+   * Names of the weights to convert; `*` stands for any characters, `?` for one. The others are copied. Default: all quantized
+   * weights, or, in a checkpoint without any, the weights of linear layers.
    */
   readonly tensors?: readonly string[] | undefined;
   /** Whether an existing output may be written over, file by file. Default: false. */
@@ -48,7 +48,7 @@ export interface ConversionReport {
   readonly methods: Readonly<Record<string, ConversionMethod>>;
   /** The names of the quantized weights that are copied. */
   readonly kept: readonly string[];
-  /** Why weights of linear layers are copied that cannot have the form, by name. */
+  /** Why weights of linear layers are copied although they were not excluded, by name. */
   readonly skipped: Readonly<Record<string, string>>;
   /** The names of tensors of converted weights that the output does not need, such as scales of activations. */
   readonly dropped: readonly string[];
@@ -75,11 +75,11 @@ const checkConvert = optionsOf<ConvertCheckpointOptions>({
 /**
  * Writes the weights of a checkpoint in another form, with the configuration that loaders need and the other files of its folder.
  * Codes and scales are repacked without rounding where the form can hold them; other weights are dequantized or quantized from
- * their exact values. What is read and what is written is verified. The output appears when it is complete; an interrupted
- * conversion is continued by the same call.
+ * their exact values. Input and output are verified. The output appears when it is complete; the same call continues an
+ * interrupted conversion.
  *
  * @throws `FileError` if the checkpoint has an error, a weight cannot have the form, values would become NaN or infinite, or a
- * file cannot be read or written; `ArgumentError` for anything but paths and options, for a pattern of `tensors` that matches no
+ * file cannot be read or written; `ArgumentError` for invalid paths and options, for a pattern of `tensors` that matches no
  * weight, and for an output that exists without `force`; `BackendError` if the host does not allow WebAssembly.
  */
 export async function convertCheckpoint(
@@ -125,14 +125,14 @@ function backendOf(openGiven: (() => Promise<Backend>) | undefined): {
 function reportOf(
   output: string,
   to: ConversionTarget,
-  { converted, kept, left, dropped, shards, bytes }: ConversionPlan,
+  { converted, kept, skipped, dropped, shards, bytes }: ConversionPlan,
 ): Omit<ConversionReport, "written" | "changes"> {
   return {
     output,
     to,
     methods: Object.fromEntries(converted),
     kept,
-    skipped: Object.fromEntries(left),
+    skipped: Object.fromEntries(skipped),
     dropped,
     shards: shards.map(({ name, steps }) => ({ name, tensors: steps.length })),
     bytes,

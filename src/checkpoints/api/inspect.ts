@@ -8,17 +8,17 @@ import { surveyFiles } from "../survey.js";
 import { withCheckpointFiles } from "./open.js";
 import { checkInspect, type InspectCheckpointOptions, progressOf, requireCheckpointPath } from "./options.js";
 
-/** Whether loaders read a checkpoint as it was meant. */
+/** The result of `verifyCheckpoint`. */
 export interface Verification {
   /** The path of the checkpoint. */
   readonly path: string;
   /** Whether no finding is an error. */
   readonly ok: boolean;
-  /** The number of quantized tensors that were checked, those of this library included. */
+  /** The number of quantized tensors that were checked, including tensors that this library quantized. */
   readonly quantized: number;
   /** The number of tensors that are not quantized. */
   readonly unquantized: number;
-  /** What is wrong, or worth a note. */
+  /** Errors, warnings and notes. */
   readonly findings: readonly Finding[];
 }
 
@@ -26,8 +26,8 @@ export interface Verification {
  * Reads the codes and scales of a checkpoint, and returns the convention and the statistics of each weight, and findings. Memory
  * does not grow with the size of the checkpoint, except for the scales of one weight.
  *
- * @throws `FileError` if the path leads to no checkpoint or a file cannot be read, `ArgumentError` for anything but a path and
- * options, and for a pattern of `tensors` that matches no weight, `BackendError` if the host does not allow WebAssembly.
+ * @throws `FileError` if the path leads to no checkpoint or a file cannot be read, `ArgumentError` for invalid paths and options,
+ * and for a pattern of `tensors` that matches no weight, `BackendError` if the host does not allow WebAssembly.
  */
 export async function inspectCheckpoint(
   path: string,
@@ -37,11 +37,11 @@ export async function inspectCheckpoint(
 }
 
 /**
- * Checks whether loaders read a checkpoint as it was meant: its tensors, its configuration, its scales and codes, and with
- * `original` its values. Reads what `inspectCheckpoint` reads.
+ * Checks whether loaders will read the intended values: checks names, shapes and types of tensors, the configuration, scales and
+ * codes, and with `original` the values. Reads as much as `inspectCheckpoint`.
  *
- * @throws `FileError` if the path leads to no checkpoint or a file cannot be read, `ArgumentError` for anything but a path and
- * options, and for a pattern of `tensors` that matches no weight, `BackendError` if the host does not allow WebAssembly.
+ * @throws `FileError` if the path leads to no checkpoint or a file cannot be read, `ArgumentError` for invalid paths and options,
+ * and for a pattern of `tensors` that matches no weight, `BackendError` if the host does not allow WebAssembly.
  */
 export async function verifyCheckpoint(
   path: string,

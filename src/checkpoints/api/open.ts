@@ -6,10 +6,10 @@ import { checkOpen, type OpenCheckpointOptions, requireCheckpointPath } from "./
 
 /**
  * Opens a checkpoint: a safetensors file, the index of a sharded checkpoint, a GGUF file, or the folder of any of them. Reads
- * headers and configurations, and recognizes the quantized weights; reads no codes. What is wrong with a shard, an index or a
- * configuration is a finding.
+ * headers and configurations, and recognizes the quantized weights; reads no codes. Faults of a shard, an index or a
+ * configuration become findings.
  *
- * @throws `FileError` if the path leads to no checkpoint, `ArgumentError` for anything but a path and options.
+ * @throws `FileError` if the path leads to no checkpoint, `ArgumentError` for invalid paths and options.
  */
 export async function openCheckpoint(path: string, options: OpenCheckpointOptions = {}): Promise<Checkpoint> {
   requireCheckpointPath("openCheckpoint", "path", path);

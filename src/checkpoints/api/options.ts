@@ -3,7 +3,7 @@ import { ArgumentError } from "../../errors.js";
 import { boolean, callable, type Domain, listOf, oneOf, optionsOf, outside, text } from "../../options.js";
 import { CONVENTION_NAMES, type ConventionName } from "../stored/conventions.js";
 
-/** How much has been read or written. */
+/** The progress of reading or writing. */
 export interface TransferProgress {
   /** The bytes so far. */
   readonly bytes: number;
@@ -21,7 +21,7 @@ export interface OpenCheckpointOptions {
 export interface InspectCheckpointOptions extends OpenCheckpointOptions {
   /** Names of the weights to read; `*` stands for any characters, `?` for one. Default: all. */
   readonly tensors?: readonly string[] | undefined;
-  /** The path of the checkpoint that was quantized, with which values are compared. Default: none. */
+  /** The path of the checkpoint before quantization, to compare values with. Default: none. */
   readonly original?: string | undefined;
   /** Called before the first codes are read, and after each read. */
   readonly onProgress?: ((progress: TransferProgress) => void) | undefined;
@@ -50,7 +50,7 @@ export const checkInspect = optionsOf<InspectCheckpointOptions>({
   onProgress: callable,
 });
 
-/** The domains of options that `convertCheckpoint` shares. */
+/** The domains of the options of `convertCheckpoint`. */
 export const DOMAINS = { as: convention, tensors: listOf(text), flag: boolean, callable } as const;
 
 /** A check that applies `parse` to a string. Its `ArgumentError` names the function and the option. */

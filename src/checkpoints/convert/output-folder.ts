@@ -1,6 +1,5 @@
 /**
- * The folder of a conversion's output. It is written as DIR.partial, with a file of progress, and gets its name when it is
- * complete.
+ * The folder of a conversion's output. It is written as DIR.partial, with a progress file, and is renamed when it is complete.
  */
 import { createHash } from "node:crypto";
 import { lstat, mkdir, readdir, rename, rm, rmdir } from "node:fs/promises";
@@ -13,10 +12,10 @@ import { type CheckpointFiles, readJsonFile } from "../stored/open.js";
 import type { WeightChanges } from "./changes/weight-changes.js";
 import type { ConversionPlan } from "./plan/steps.js";
 
-/** The file in an unfinished output that identifies the conversion, and has the changes of each finished shard. */
+/** The progress file of an unfinished output: it identifies the conversion, and has the changes of each finished shard. */
 const PROGRESS_FILE = "lockstep-convert.json";
 
-/** How far a conversion has come. */
+/** The content of the progress file. */
 interface Progress {
   /** The `conversionKey`. */
   readonly conversion: string;
@@ -38,7 +37,7 @@ export async function requireFree(output: string, force: boolean): Promise<void>
   throw new ArgumentError(`convertCheckpoint: output ${output} exists; ${remedy}`);
 }
 
-/** Identifies a conversion by its plan, and by the tensors that it reads and their files. */
+/** Hashes the plan of a conversion, the tensors that it reads, and the paths of their files. */
 export function conversionKey({ shards }: CheckpointFiles, plan: ConversionPlan): string {
   const hash = createHash("sha256");
   for (const shard of shards) {
@@ -50,7 +49,10 @@ export function conversionKey({ shards }: CheckpointFiles, plan: ConversionPlan)
   return hash.digest("hex");
 }
 
-/** Creates the unfinished folder, or returns the progress of the same conversion. Throws `FileError` if another one left it. */
+/**
+ * Creates the unfinished folder, or returns the progress of the same conversion. Throws `FileError` if another conversion left
+ * it.
+ */
 export async function beginOutput(partial: string, conversion: string): Promise<Progress> {
   try {
     await mkdir(partial);
@@ -65,12 +67,12 @@ export async function beginOutput(partial: string, conversion: string): Promise<
   return progress;
 }
 
-/** Writes the file of progress. */
+/** Writes the progress file. */
 export async function writeProgress(partial: string, progress: Progress): Promise<void> {
   await writeJson(join(partial, PROGRESS_FILE), progress);
 }
 
-/** Gives the finished folder its name, or moves its files into an existing output. */
+/** Renames the finished folder, or moves its files into an existing output. */
 export async function finishOutput(partial: string, output: string): Promise<void> {
   try {
     await rm(join(partial, PROGRESS_FILE));
@@ -85,7 +87,7 @@ export async function finishOutput(partial: string, output: string): Promise<voi
   }
 }
 
-/** Writes a JSON file, which appears when it is complete. */
+/** Writes a JSON file, replacing it atomically. */
 export async function writeJson(path: string, json: unknown): Promise<void> {
   const bytes = new TextEncoder().encode(`${JSON.stringify(json, undefined, 2)}\n`);
   await replaceFile(path, (handle) => writeAt(path, handle, bytes, 0));

@@ -1,4 +1,4 @@
-/** What comes into a conversion and what goes out is judged by the findings of `lockstep verify`. */
+/** Stops a conversion whose input or output has errors by `lockstep verify`. */
 import { FileError } from "../../errors.js";
 import { inspectFiles } from "../inspect.js";
 import type { Finding, FindingName } from "../judge/findings.js";
@@ -7,50 +7,56 @@ import type { Kernels } from "../kernels/kernels.js";
 import { type CheckpointFiles, openCheckpointFiles } from "../stored/open.js";
 import { type Survey, surveyFiles } from "../survey.js";
 
-/** Findings about loaders that fuse weights. Each weight has its values, and the output is judged too. */
-const OF_LOADERS: ReadonlySet<FindingName> = new Set(["fused-scales-differ"]);
+/** Findings that concern only loaders that fuse weights: the values are right, and the output is checked for them too. */
+const LOADER_FINDINGS: ReadonlySet<FindingName> = new Set(["fused-scales-differ"]);
 
 /** Throws `FileError` that names the first finding, if there is one. */
-function stopAt(path: string, [found, ...others]: readonly Finding[]): void {
-  if (!found) return;
+function stopAt(path: string, [finding, ...others]: readonly Finding[]): void {
+  if (!finding) return;
   const more = others.length > 0 ? ` (and ${others.length} more, which lockstep verify lists)` : "";
-  throw new FileError(`${path}: ${found.name}: ${found.subject}: ${found.what}; ${found.remedy}${more}`);
+  throw new FileError(
+    `${path}: ${finding.name}: ${finding.subject}: ${finding.what}; ${finding.remedy}${more}`,
+  );
 }
 
 /**
- * Throws `FileError` if names, shapes or the configuration have an error, or if a chosen weight has a zero point. Reads no codes.
+ * Throws `FileError` if names, shapes or the configuration have an error, or if a selected weight has a zero point. Reads no
+ * codes.
  */
 export function requireSound(
   { path }: CheckpointFiles,
   { findings }: Survey,
-  wanted: (name: string) => boolean,
+  isSelected: (name: string) => boolean,
 ): void {
   const isStop = ({ name, severity, subject }: Finding): boolean =>
-    severity === "error" || (name === "zero-point" && wanted(subject));
+    severity === "error" || (name === "zero-point" && isSelected(subject));
   stopAt(path, findings.filter(isStop));
 }
 
-/** Throws `FileError` if the codes or scales of a chosen weight, or the values of a chosen packed tensor, have an error. */
+/** Throws `FileError` if the codes or scales of a selected weight, or the values of a selected packed tensor, have an error. */
 export async function requireSoundValues(
   checkpoint: CheckpointFiles,
   surveyed: Survey,
-  wanted: (name: string) => boolean,
+  isSelected: (name: string) => boolean,
   kernels: Kernels,
 ): Promise<void> {
-  const { findings } = await inspectFiles(checkpoint, surveyed, { isSelected: wanted, kernels });
-  const isStop = ({ name, severity }: Finding): boolean => severity === "error" && !OF_LOADERS.has(name);
+  const { findings } = await inspectFiles(checkpoint, surveyed, { isSelected, kernels });
+  const isStop = ({ name, severity }: Finding): boolean => severity === "error" && !LOADER_FINDINGS.has(name);
   stopAt(checkpoint.path, findings.filter(isStop));
 }
 
 /**
- * Throws `FileError` if what was written into a folder has an error. Codes of the weights that `wanted` chooses are read. Their
- * values are known to be near those of the input, so that findings by circumstances are left out.
+ * Throws `FileError` if the files of a folder have an error. Reads the codes of the selected weights. Ignores circumstantial
+ * findings, because the values were compared with the input.
  */
-export async function requireSoundOutput(folder: string, wanted: (name: string) => boolean): Promise<void> {
+export async function requireSoundOutput(
+  folder: string,
+  isSelected: (name: string) => boolean,
+): Promise<void> {
   const checkpoint = await openCheckpointFiles(folder);
   try {
     const { findings } = await inspectFiles(checkpoint, await surveyFiles(checkpoint), {
-      isSelected: wanted,
+      isSelected,
     });
     const isStop = ({ name, severity }: Finding): boolean =>
       severity === "error" && !CIRCUMSTANTIAL.has(name);

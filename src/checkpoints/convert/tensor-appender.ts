@@ -1,8 +1,8 @@
-/** Tensors of the output that are written from the beginning to the end. */
+/** Writes tensors of the output sequentially. */
 import type { TensorPlan } from "../../io/header/header.js";
 import type { PutTensor } from "../../io/safetensors-writer.js";
 
-/** Writes the bytes of tensors one after the other. */
+/** Appends bytes to tensors; keeps the position in each. */
 export class TensorAppender {
   readonly #at = new Map<string, number>();
 

@@ -28,17 +28,19 @@ import { TensorAppender } from "./tensor-appender.js";
 
 const COPY_BYTES = 8 << 20;
 const MODELOPT_FILE = "hf_quant_config.json";
-/** A weight is refused from this ratio of noise to signal on: its values all became 0 or the largest code, or worse. */
+/**
+ * A weight is refused if noise is at least this share of the signal: then all its values became 0 or the largest code, or worse.
+ */
 const MAX_NOISE_RATIO = 0.99;
-/** Files of the input folder that the output does not get as copies. */
+/** Files of the input folder that are not copied. */
 const NOT_COPIED =
   /\.safetensors$|\.gguf$|\.safetensors\.index\.json$|^\.|^config\.json$|^hf_quant_config\.json$/;
 
 /**
- * Writes the output of a plan into the folder `output`, shard by shard, and returns what each converted weight changed.
+ * Writes the output of a plan into the folder `output`, shard by shard, and returns the changes of each converted weight.
  * `onBytes` is called with the number of bytes that have just been written. An interrupted conversion leaves `output`.partial,
  * where the same conversion continues. Throws `FileError` for errors of files, for values that would become NaN or infinite, and
- * for an output with an error.
+ * if the output has an error.
  */
 export async function writeConversion(
   checkpoint: CheckpointFiles,
@@ -86,7 +88,7 @@ async function writeShard(
   return changes;
 }
 
-/** The metadata of a safetensors file: what the library reads of its weights, or the format and Lockstep's recipes. */
+/** The metadata of a safetensors file: entries that the target's library reads, or the format and Lockstep's recipes. */
 function shardMetadata(
   { metadata }: CheckpointFiles,
   { target, kept }: ConversionPlan,
@@ -156,7 +158,7 @@ async function writeOtherFiles(
   if (config) await writeJson(join(partial, "config.json"), convertedConfig(config, plan));
   const modelopt = convertedModelopt(await readOptionalJson(join(checkpoint.folder, MODELOPT_FILE)), plan);
   if (modelopt) await writeJson(join(partial, MODELOPT_FILE), modelopt);
-  if (!checkpoint.whole) return;
+  if (!checkpoint.isFolder) return;
   for (const entry of await readdir(checkpoint.folder, { withFileTypes: true })) {
     if (!entry.isFile() || NOT_COPIED.test(entry.name)) continue;
     await copyFile(join(checkpoint.folder, entry.name), join(partial, entry.name)).catch((cause: unknown) => {

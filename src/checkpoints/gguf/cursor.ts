@@ -1,14 +1,14 @@
-/** Reads numbers and texts from the beginning of a file, as far as it has been loaded. */
+/** Reads numbers and strings from the loaded beginning of a file. */
 import { FileError } from "../../errors.js";
 
-/** Thrown where bytes are needed that the file has and that have not been loaded. */
+/** Thrown if bytes are needed that the file has, but that are not loaded. */
 export class MoreBytes extends Error {
   constructor(readonly needed: number) {
     super(`${needed} bytes are needed`);
   }
 }
 
-/** A position in the first bytes of a file of `size` bytes. All numbers are little endian. */
+/** A position in the first bytes of a file. `size` is the length of the file. All numbers are little endian. */
 export class Cursor {
   at = 0;
   readonly #view: DataView;
@@ -21,7 +21,7 @@ export class Cursor {
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
-  /** The bytes between here and the end of the file. */
+  /** The number of bytes to the end of the file. */
   get rest(): number {
     return this.size - this.at;
   }
@@ -30,7 +30,10 @@ export class Cursor {
     return new FileError(`${this.path}: ${why}`);
   }
 
-  /** Goes `count` bytes on, and returns where it was. Throws `FileError` if the file has fewer, `MoreBytes` if less is loaded. */
+  /**
+   * Advances by `count` bytes and returns the old position. Throws `FileError` if the file is shorter, `MoreBytes` if less is
+   * loaded.
+   */
   take(count: number, what: string): number {
     if (count > this.rest)
       throw this.fail(
@@ -53,7 +56,7 @@ export class Cursor {
     return Number(value);
   }
 
-  /** A count of things that have at least `least` bytes each. Throws `FileError` if the file has no room for them. */
+  /** A count of entries of at least `least` bytes each. Throws `FileError` if the file is too short for them. */
   count(what: string, least: number): number {
     const count = this.u64(what);
     if (count * least > this.rest)
@@ -61,25 +64,25 @@ export class Cursor {
     return count;
   }
 
-  /** A text with its length before it. Throws `FileError` if it is not UTF-8. */
+  /** A string with its length in front. Throws `FileError` if it is not UTF-8. */
   text(what: string): string {
     const [from, length] = this.skipText(what);
     return this.#decoded(from, length, what);
   }
 
-  /** The same; a text of more than `most` bytes is not decoded, and its length is told instead. */
+  /** As `text`; a string of more than `most` bytes is not decoded, and its length is described instead. */
   shortText(what: string, most: number): string {
     const [from, length] = this.skipText(what);
     return length > most ? `text of ${length} bytes` : this.#decoded(from, length, what);
   }
 
-  /** Skips a text, and returns where it begins and its length. */
-  skipText(what: string): readonly [number, number] {
-    const length = this.u64(`the length of ${what}`);
-    return [this.take(length, what), length];
+  /** Skips a string; returns its position and length. */
+  skipText(field: string): readonly [number, number] {
+    const length = this.u64(`the length of ${field}`);
+    return [this.take(length, field), length];
   }
 
-  /** A scalar of `size` bytes that `read` gets. */
+  /** Reads a scalar of `size` bytes. */
   scalar<T>(size: number, what: string, read: (view: DataView, at: number) => T): T {
     return read(this.#view, this.take(size, what));
   }

@@ -1,6 +1,6 @@
 /** The version and the metadata of a GGUF file. */
 
-/** A metadata value. Arrays and long strings are described in words; an integer beyond 2^53 is a string of its digits. */
+/** A metadata value. Arrays and long strings are described in words; an integer beyond 2^53 is a decimal string. */
 export type MetadataValue = string | number | boolean;
 
 /** The version, the number of tensors and the metadata of a GGUF file. */

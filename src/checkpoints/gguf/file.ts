@@ -13,9 +13,9 @@ import { type GgufHeader, MAGIC, parseGgufHeader } from "./header.js";
 import type { PackedType } from "./types.js";
 import { type BlockPart, type View, viewsByName } from "./views.js";
 
-/** The bytes of the header that are read first; then four times as many. */
+/** The number of header bytes to read first; each further read is four times as large. */
 const FIRST_BYTES = 1 << 16;
-/** The bytes of blocks that are read at a time. */
+/** The number of block bytes to read at a time. */
 const CHUNK_BYTES = 4 << 20;
 
 /** Whether a file is a GGUF file, by its name or its first bytes. False if it cannot be read. */
@@ -33,8 +33,8 @@ export async function isGguf(path: string): Promise<boolean> {
 }
 
 /**
- * An open GGUF file. `tensors` lists a tensor of blocks as two: its codes under its own name, two in a byte with the even column
- * in the low half, and its scales. Call `close` at the end.
+ * An open GGUF file. `tensors` lists each tensor of blocks as two tensors: the codes under its name, two a byte with the even
+ * column in the low half, and the scales. Call `close` at the end.
  */
 export class GgufFile extends TensorSource {
   readonly facts: GgufFacts;
@@ -58,8 +58,8 @@ export class GgufFile extends TensorSource {
   }
 
   /**
-   * Opens a file and checks its header. Throws `FileError` for a file that is damaged, or has a tensor of another type.
-   * It loads no more of the file than the header, whatever that claims.
+   * Opens a file and checks its header. Throws `FileError` for a damaged file, or a tensor of an unsupported type. Loads only the
+   * header, whatever lengths it claims.
    */
   static async open(path: string): Promise<GgufFile> {
     const { handle, size } = await openFile(path);
@@ -95,7 +95,7 @@ export class GgufFile extends TensorSource {
     return readAt(this.path, this.#handle, span[0], span[1] - span[0]);
   }
 
-  /** Bytes [begin, end) of a part of blocks that begin at a byte of the file. */
+  /** Reads bytes [begin, end) of one part of the blocks that begin at byte `start`. */
   async #gather(start: number, part: BlockPart, begin: number, end: number): Promise<Uint8Array> {
     const { bytes, stride, gather } = part;
     const first = Math.floor(begin / bytes);
@@ -110,7 +110,7 @@ export class GgufFile extends TensorSource {
     return all.subarray(begin - first * bytes, end - first * bytes);
   }
 
-  /** Bytes [begin, end) of the values of packed blocks that begin at a byte of the file. */
+  /** Decodes packed blocks that begin at byte `start`; returns bytes [begin, end) of the F32 values. */
   async #decode(start: number, { layout, elements, bytes }: PackedType, begin: number, end: number) {
     const size = 4 * elements;
     const first = Math.floor(begin / size);
@@ -125,13 +125,13 @@ export class GgufFile extends TensorSource {
     return all.subarray(begin - first * size, end - first * size);
   }
 
-  /** How a tensor is packed whose values are read as F32, and its bytes in the file; undefined for other tensors. */
+  /** The packed layout of a tensor whose values are read as F32, and its bytes in the file; undefined for other tensors. */
   packed(name: string): { readonly layout: PackedLayoutName; readonly bytes: number } | undefined {
     const view = this.#views.get(name);
     return view?.packed && { layout: view.packed.layout, bytes: view.tensor.end - view.tensor.begin };
   }
 
-  /** The bytes of blocks [first, last) of a tensor that is packed. Throws `ArgumentError` for other tensors and blocks. */
+  /** The bytes of blocks [first, last) of a packed tensor. Throws `ArgumentError` for other tensors and blocks. */
   async readBlocks(name: string, first: number, last: number): Promise<Uint8Array> {
     const view = this.#views.get(name);
     const { begin, end } = view?.tensor ?? { begin: 0, end: 0 };
@@ -147,7 +147,7 @@ export class GgufFile extends TensorSource {
   }
 }
 
-/** Parses the header, of which the file does not say how long it is. */
+/** Parses the header. Its length is not recorded, so it is read in growing pieces. */
 async function readHeader(path: string, handle: FileHandle, size: number): Promise<GgufHeader> {
   for (let length = Math.min(size, FIRST_BYTES); ; ) {
     const cursor = new Cursor(path, await readAt(path, handle, 0, length), size);
@@ -162,7 +162,7 @@ async function readHeader(path: string, handle: FileHandle, size: number): Promi
   }
 }
 
-/** As `GgufFile.packed`, of a tensor of any file. */
+/** As `GgufFile.packed`, for a tensor of any file. */
 export function packedAs(shard: TensorSource, name: string): ReturnType<GgufFile["packed"]> {
   return shard instanceof GgufFile ? shard.packed(name) : undefined;
 }

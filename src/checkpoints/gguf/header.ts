@@ -1,4 +1,4 @@
-/** Parses and validates the header of a GGUF file: metadata, and where each tensor is. */
+/** Parses and validates the header of a GGUF file: the metadata, and the location of each tensor. */
 
 import { fileBytes } from "../../io/dtypes.js";
 import { elementCount, type Shape } from "../../tensor/shape.js";
@@ -6,22 +6,22 @@ import type { Cursor } from "./cursor.js";
 import { type GgufMetadata, metadataCount, readMetadata } from "./metadata.js";
 import { blockSize, type GgmlType, ggmlType, READ_TYPES } from "./types.js";
 
-/** The first bytes of a file, as text. */
+/** The first bytes of a file, as a string. */
 export const MAGIC = "GGUF";
-/** The same as a number. */
+/** The magic as a little-endian number. */
 export const MAGIC_WORD = 0x46554747;
-/** Versions with lengths of 64 bits; 1 has others. */
+/** The supported versions, which have 64-bit lengths. */
 const VERSIONS: readonly number[] = [2, 3];
 /** The largest number of dimensions. */
-export const MOST_DIMENSIONS = 4;
-/** The least bytes of a tensor's description: the length of the name, the number of dimensions, type and offset. */
-const LEAST_TENSOR = 24;
+export const MAX_DIMENSIONS = 4;
+/** The minimum bytes of a tensor's description: the length of the name, the number of dimensions, type and offset. */
+const MIN_TENSOR_BYTES = 24;
 
 /** A tensor of a file. Its bytes are [begin, end) of the file. */
 export interface GgufTensor {
   readonly name: string;
   readonly type: GgmlType;
-  /** The size of each dimension; the last one is contiguous. The file has them in the opposite order. */
+  /** The size of each dimension; the last one is contiguous. The file stores them in the opposite order. */
   readonly shape: Shape;
   readonly begin: number;
   readonly end: number;
@@ -33,23 +33,25 @@ export interface GgufHeader extends GgufMetadata {
   readonly tensors: readonly GgufTensor[];
 }
 
-/** Parses a header. Throws `FileError` with what was found and what is needed, for anything that the format forbids. */
+/** Parses a header. Throws `FileError` for anything that the format forbids. */
 export function parseGgufHeader(cursor: Cursor): GgufHeader {
   if (cursor.u32("the magic") !== MAGIC_WORD)
     throw cursor.fail(`does not begin with "${MAGIC}"; it is no GGUF file`);
   const version = cursor.u32("the version");
   if (!VERSIONS.includes(version))
-    throw cursor.fail(`has ${told(version)}; little endian files of ${VERSIONS.join(" and ")} are read`);
-  const tensorCount = cursor.count("the number of tensors", LEAST_TENSOR);
+    throw cursor.fail(
+      `has ${describeVersion(version)}; little endian files of ${VERSIONS.join(" and ")} are read`,
+    );
+  const tensorCount = cursor.count("the number of tensors", MIN_TENSOR_BYTES);
   const metadata = readMetadata(cursor, metadataCount(cursor));
-  const found = new Map<string, Found>();
+  const located = new Map<string, LocatedTensor>();
   for (let i = 0; i < tensorCount; i++) {
     const tensor = readTensor(cursor, metadata.alignment);
-    if (found.has(tensor.name)) throw cursor.fail(`tensor "${tensor.name}": occurs twice`);
-    found.set(tensor.name, tensor);
+    if (located.has(tensor.name)) throw cursor.fail(`tensor "${tensor.name}": occurs twice`);
+    located.set(tensor.name, tensor);
   }
   const start = Math.ceil(cursor.at / metadata.alignment) * metadata.alignment;
-  const tensors = [...found.values()].map(({ name, type, shape, offset, bytes }): GgufTensor => {
+  const tensors = [...located.values()].map(({ name, type, shape, offset, bytes }): GgufTensor => {
     const begin = start + offset;
     return { name, type, shape, begin, end: begin + bytes };
   });
@@ -57,25 +59,25 @@ export function parseGgufHeader(cursor: Cursor): GgufHeader {
   return { ...metadata, version, tensors };
 }
 
-function told(version: number): string {
+function describeVersion(version: number): string {
   return version !== 0 && version % 65536 === 0 ? "a version of big endian numbers" : `version ${version}`;
 }
 
-interface Found {
+interface LocatedTensor {
   readonly name: string;
   readonly type: GgmlType;
   readonly shape: Shape;
-  /** From the beginning of the data. */
+  /** The offset from the beginning of the data. */
   readonly offset: number;
   readonly bytes: number;
 }
 
-function readTensor(cursor: Cursor, alignment: number): Found {
+function readTensor(cursor: Cursor, alignment: number): LocatedTensor {
   const name = cursor.text("the name of a tensor");
   const what = `tensor "${name}"`;
   const rank = cursor.u32(`${what}: the number of dimensions`);
-  if (rank > MOST_DIMENSIONS)
-    throw cursor.fail(`${what}: has ${rank} dimensions; ${MOST_DIMENSIONS} are the most`);
+  if (rank > MAX_DIMENSIONS)
+    throw cursor.fail(`${what}: has ${rank} dimensions; ${MAX_DIMENSIONS} are the most`);
   const shape: number[] = [];
   for (let i = 0; i < rank; i++) shape.unshift(cursor.u64(`${what}: a dimension`));
   if (!Number.isSafeInteger(elementCount(shape)))
@@ -99,7 +101,7 @@ function bytesOf(cursor: Cursor, what: string, type: GgmlType, shape: Shape): nu
   return (elementCount(shape) / type.elements) * blockSize(type);
 }
 
-/** Throws `FileError` if a tensor reaches beyond the file or into another one. */
+/** Throws `FileError` if a tensor extends beyond the file or overlaps another one. */
 function requireApart(cursor: Cursor, tensors: readonly GgufTensor[]): void {
   const filled = tensors.filter(({ begin, end }) => end > begin);
   let before: GgufTensor | undefined;

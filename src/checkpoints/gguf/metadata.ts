@@ -26,29 +26,29 @@ const BOOL = 7;
 const TEXT = 8;
 const ARRAY = 9;
 
-/** The key of the metadata that says what offsets of tensors are multiples of. */
+/** The metadata key of the alignment of tensor offsets. */
 export const ALIGNMENT_KEY = "general.alignment";
-/** What offsets of tensors are multiples of where a file does not say so. */
+/** The alignment if the metadata have none. */
 export const DEFAULT_ALIGNMENT = 32;
-/** The longest text that is kept. */
-const MOST_TEXT = 1024;
-/** The least bytes of an entry: the length of its key, its type, and a byte. */
-const LEAST_ENTRY = 13;
-/** The least bytes of a text: its length. */
-const LEAST_TEXT = 8;
+/** Longer strings are not decoded. */
+const MAX_TEXT_BYTES = 1024;
+/** The minimum bytes of an entry: the length of its key, its type, and a byte. */
+const MIN_ENTRY_BYTES = 13;
+/** The minimum bytes of a string: its length. */
+const MIN_TEXT_BYTES = 8;
 
-/** What the metadata of a file say. */
+/** The parsed metadata of a file. */
 export interface GgufMetadata {
   readonly values: ReadonlyMap<string, MetadataValue>;
-  /** Where each entry begins and ends in the file, by its key. */
+  /** The first and last byte of each entry in the file, by its key. */
   readonly spans: ReadonlyMap<string, readonly [begin: number, end: number]>;
-  /** The bytes of which offsets of tensors are multiples: a power of two. */
+  /** The alignment of tensor offsets in bytes, a power of two. */
   readonly alignment: number;
 }
 
 /** The number of entries of a file. */
 export function metadataCount(cursor: Cursor): number {
-  return cursor.count("the number of metadata", LEAST_ENTRY);
+  return cursor.count("the number of metadata", MIN_ENTRY_BYTES);
 }
 
 /** Reads `count` entries. Throws `FileError` for a key that occurs twice, and for anything that the format forbids. */
@@ -79,7 +79,7 @@ function requireAlignment(cursor: Cursor, type: number, value: MetadataValue): n
 
 function readValue(cursor: Cursor, key: string, type: number): MetadataValue {
   const what = `the value of "${key}"`;
-  if (type === TEXT) return cursor.shortText(what, MOST_TEXT);
+  if (type === TEXT) return cursor.shortText(what, MAX_TEXT_BYTES);
   if (type === ARRAY) return skipArray(cursor, what);
   const scalar = SCALARS[type];
   if (!scalar) throw cursor.fail(`${what} has the type ${type}; GGUF has 0 to 12`);
@@ -92,7 +92,7 @@ function readValue(cursor: Cursor, key: string, type: number): MetadataValue {
   return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
 }
 
-/** Goes past an array, and says what it is. */
+/** Skips an array; returns a description of it. */
 function skipArray(cursor: Cursor, what: string): string {
   const type = cursor.u32(`the type of elements of ${what}`);
   const scalar = SCALARS[type];
@@ -103,7 +103,7 @@ function skipArray(cursor: Cursor, what: string): string {
   }
   if (type !== TEXT)
     throw cursor.fail(`${what} is an array of type ${type}; elements are scalars or strings, and no arrays`);
-  const count = cursor.count(`the length of ${what}`, LEAST_TEXT);
+  const count = cursor.count(`the length of ${what}`, MIN_TEXT_BYTES);
   for (let i = 0; i < count; i++) cursor.skipText(`a string in ${what}`);
   return `${count} of text`;
 }

@@ -1,22 +1,22 @@
-/** The element types of GGUF files: the names of all, and how those that are read lie in bytes. */
+/** The element types of GGUF files: the names of all, and the byte layouts of the supported ones. */
 import { PACKED_LAYOUT_NAMES, PACKED_LAYOUTS, type PackedLayoutName } from "../../dialects/packed/packed.js";
 import type { FileDType } from "../../io/dtypes.js";
 
-/** Elements that lie one after the other. */
+/** Contiguous elements. */
 export interface PlainType {
   readonly dtype: FileDType;
 }
 
-/** Blocks of a row: scales of one byte each, and then codes of four bits. */
+/** Blocks within a row: one-byte scales, then 4-bit codes. */
 export interface BlockType {
   /** The elements of a block. */
   readonly elements: number;
-  /** The bytes of scales at the beginning of a block. Each belongs to as many elements as the others. */
+  /** The number of scale bytes at the beginning of a block. Each scale belongs to the same number of elements. */
   readonly scales: number;
   readonly scaleDType: FileDType;
 }
 
-/** Blocks of a row in a packed layout, whose values are read as F32. */
+/** Blocks within a row in a packed layout, whose values are read as F32. */
 export interface PackedType {
   readonly layout: PackedLayoutName;
   /** The elements of a block. */
@@ -25,7 +25,7 @@ export interface PackedType {
   readonly bytes: number;
 }
 
-/** How a type lies in bytes. */
+/** The byte layout of a type. */
 export type GgmlType = PlainType | BlockType | PackedType;
 
 /** The names of types by their numbers. */
@@ -70,7 +70,7 @@ const READ: Readonly<Record<string, GgmlType>> = {
 /** The names of the types that are read. */
 export const READ_TYPES = Object.keys(READ);
 
-/** What is known of a type: its name, for errors, and its layout if it is read. */
+/** The name of a type, for errors, and its layout if it is supported. */
 export function ggmlType(number: number): { readonly name: string; readonly type?: GgmlType } {
   const name = NAMES[number];
   if (name === undefined) return { name: `number ${number}` };
@@ -86,12 +86,12 @@ const NUMBERED: readonly NumberedType[] = Object.entries(NAMES).flatMap(([number
   return type ? [{ ...type, number: Number(number) }] : [];
 });
 
-/** The type of elements that lie one after the other; undefined if GGUF has none. */
+/** The type of contiguous elements; undefined if GGUF has none. */
 export function plainType(dtype: FileDType): NumberedType | undefined {
   return NUMBERED.find((type) => "dtype" in type && type.dtype === dtype);
 }
 
-/** The type of blocks whose scales have a type; undefined if there is none. */
+/** The block type with scales of this type; undefined if there is none. */
 export function blockType(scaleDType: FileDType): NumberedType<BlockType> | undefined {
   const isBlock = (type: NumberedType): type is NumberedType<BlockType> => "scales" in type;
   return NUMBERED.filter(isBlock).find((type) => type.scaleDType === scaleDType);

@@ -1,6 +1,6 @@
 /**
- * Tensors of blocks as two tensors, as other conventions have them: codes, two in a byte, and scales. The low half of a byte is
- * the even column. Other packed tensors are one of F32, whose values are decoded as they are read.
+ * Presents block tensors as two tensors, as in other conventions: codes, two a byte with the even column in the low half, and
+ * scales. Other packed tensors are presented as F32 and decoded on read.
  */
 import { FileError } from "../../errors.js";
 import { fileBytes } from "../../io/dtypes.js";
@@ -8,30 +8,30 @@ import type { TensorEntry } from "../../io/header/header.js";
 import type { GgufTensor } from "./header.js";
 import { type BlockType, blockBytes, codeBytes, type PackedType } from "./types.js";
 
-/** The end of the name under which the scales of a tensor are listed. */
+/** The suffix of the name under which the scales of a tensor are listed. */
 export const BLOCK_SCALES = ".block_scales";
 
-/** What is listed of a file. */
+/** An entry in a file's list of tensors. */
 export interface View {
   readonly entry: TensorEntry;
   readonly tensor: GgufTensor;
-  /** The part of each block that is read; if absent, all bytes are. */
+  /** The part of each block to read; absent if all bytes are read. */
   readonly part?: BlockPart;
-  /** The layout whose values are read, as F32. */
+  /** The packed layout to decode as F32. */
   readonly packed?: PackedType;
 }
 
 /** The bytes of blocks that belong to a view. */
 export interface BlockPart {
-  /** The number of bytes that a block has of it. */
+  /** The bytes of the view in each block. */
   readonly bytes: number;
-  /** The number of bytes of a whole block. */
+  /** The bytes from one block to the next. */
   readonly stride: number;
-  /** Writes those of one block to `into`. */
+  /** Copies one block's bytes of the view to `into`. */
   readonly gather: (from: Uint8Array, at: number, into: Uint8Array, to: number) => void;
 }
 
-/** The views of a tensor. `path` is that of the file. */
+/** The views of a tensor. */
 function viewsOf(tensor: GgufTensor): readonly View[] {
   const { name, type, shape, begin, end } = tensor;
   if ("dtype" in type) return [{ tensor, entry: { name, dtype: type.dtype, shape, begin, end } }];
@@ -63,7 +63,7 @@ function viewsOf(tensor: GgufTensor): readonly View[] {
   ];
 }
 
-/** The views of all tensors by name. Throws `FileError` if a tensor has the name that the scales of another one get. */
+/** The views of all tensors by name. Throws `FileError` if a tensor's name is taken by the scales of another one. */
 export function viewsByName(path: string, tensors: readonly GgufTensor[]): ReadonlyMap<string, View> {
   const views = new Map<string, View>();
   for (const view of tensors.flatMap(viewsOf)) {
@@ -84,8 +84,8 @@ function scalePart(type: BlockType): BlockPart {
 }
 
 /**
- * Packs codes, two in a byte with the even column in the low half, and scales into blocks: the inverse of the views. Both are
- * those of whole blocks.
+ * Packs codes (two a byte, the even column in the low half) and scales into blocks: the inverse of the views. Both cover complete
+ * blocks.
  */
 export function packBlocks(type: BlockType, codes: Uint8Array, scales: Uint8Array): Uint8Array {
   const half = codeBytes(type) / type.scales;
@@ -105,7 +105,7 @@ export function packBlocks(type: BlockType, codes: Uint8Array, scales: Uint8Arra
   return all;
 }
 
-/** Under each scale, byte j of h holds elements j and j + h. */
+/** The codes of each block. Under each scale of h bytes, byte j holds elements j and j + h. */
 function codePart(type: BlockType): BlockPart {
   const half = codeBytes(type) / type.scales;
   const gather: BlockPart["gather"] = (from, at, into, to) => {

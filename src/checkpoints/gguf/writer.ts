@@ -7,18 +7,18 @@ import type { TensorEntry, TensorPlan } from "../../io/header/header.js";
 import { replaceFile } from "../../io/replace/replace.js";
 import type { PutTensor } from "../../io/safetensors-writer.js";
 import type { Shape } from "../../tensor/shape.js";
-import { MAGIC_WORD, MOST_DIMENSIONS } from "./header.js";
+import { MAGIC_WORD, MAX_DIMENSIONS } from "./header.js";
 import { DEFAULT_ALIGNMENT } from "./metadata.js";
 import { type BlockType, blockBytes, blockType, codeBytes, plainType } from "./types.js";
 import { BLOCK_SCALES, packBlocks } from "./views.js";
 
 const VERSION = 3;
-/** The most bytes of a tensor's name that ggml reads: its names have 64, the last one zero. */
-const MOST_NAME_BYTES = 63;
+/** The longest tensor name in bytes: ggml has 64 bytes for a name, with a terminating zero. */
+const MAX_NAME_BYTES = 63;
 
 /** The contents of a file. */
 export interface GgufPlan {
-  /** The tensors as `GgufFile` lists them: those of blocks as codes, and their scales under a name of their own. */
+  /** The tensors as `GgufFile` lists them: codes and scales of block tensors are separate. */
   readonly tensors: readonly TensorPlan[];
   /** The entries of the metadata: key, type and value of each, as bytes. */
   readonly metadata: readonly Uint8Array[];
@@ -36,12 +36,12 @@ interface Written {
 
 const UTF8 = new TextEncoder();
 
-/** Numbers of several bytes and texts, little endian. */
+/** Encodes integers and strings, little endian. */
 export const little = {
   u16: (value: number) => integers(2, value),
   u32: (value: number) => integers(4, value),
   u64: (value: number) => integers(8, value),
-  /** A text with its length before it. */
+  /** A string with its length in front. */
   text: (value: string) => Buffer.concat([integers(8, UTF8.encode(value).length), UTF8.encode(value)]),
 } as const;
 
@@ -54,8 +54,8 @@ function integers(size: number, value: number): Uint8Array {
 const padded = (bytes: number): number => Math.ceil(bytes / DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT;
 
 /**
- * The tensors of a file of these views. Throws `FileError` for what GGUF cannot hold: another type, more dimensions, a longer
- * name, or rows that are no whole blocks.
+ * The tensors of a file with these views. Throws `FileError` for an unsupported type, too many dimensions, a name that is too
+ * long, or rows that are not full blocks.
  */
 export function ggufTensors(path: string, views: readonly TensorPlan[]): readonly Written[] {
   const byName = new Map(views.map((view) => [view.name, view]));
@@ -63,11 +63,11 @@ export function ggufTensors(path: string, views: readonly TensorPlan[]): readonl
     const fail = (why: string): FileError => new FileError(`${path}: tensor "${name}": ${why}`);
     const codes = name.endsWith(BLOCK_SCALES) ? byName.get(name.slice(0, -BLOCK_SCALES.length)) : undefined;
     if (codes && blockType(dtype)) return [];
-    if (shape.length > MOST_DIMENSIONS)
-      throw fail(`has ${shape.length} dimensions; GGUF has ${MOST_DIMENSIONS} at most`);
+    if (shape.length > MAX_DIMENSIONS)
+      throw fail(`has ${shape.length} dimensions; GGUF has ${MAX_DIMENSIONS} at most`);
     const { length } = UTF8.encode(name);
-    if (length > MOST_NAME_BYTES)
-      throw fail(`its name has ${length} bytes; ggml reads ${MOST_NAME_BYTES} at most`);
+    if (length > MAX_NAME_BYTES)
+      throw fail(`its name has ${length} bytes; ggml reads ${MAX_NAME_BYTES} at most`);
     const scales = byName.get(name + BLOCK_SCALES);
     const blocks = scales && blockType(scales.dtype);
     if (!blocks) {
@@ -83,7 +83,7 @@ export function ggufTensors(path: string, views: readonly TensorPlan[]): readonl
   });
 }
 
-/** The header of a file, and where the data of each tensor begin. */
+/** The header of a file, and the position of each tensor's data. */
 function headerOf(
   tensors: readonly Written[],
   metadata: readonly Uint8Array[],
@@ -107,9 +107,9 @@ function headerOf(
 }
 
 /**
- * Writes a GGUF file; `body` writes every byte of every tensor of the plan, those of one tensor from the beginning to the end.
- * Blocks are written when their codes and their scales are there: scales should not come long after codes. The file appears at
- * `path` when it is complete. Throws `FileError` for what GGUF cannot hold and for errors of the operating system.
+ * Writes a GGUF file. `body` writes every byte of every tensor of the plan, each tensor sequentially. A block is written when
+ * both its codes and its scales have arrived; until then they are held in memory. The file appears at `path` when it is complete.
+ * Throws `FileError` for content that GGUF cannot hold and for errors of the operating system.
  */
 export async function writeGguf(
   path: string,
@@ -133,8 +133,8 @@ export async function writeGguf(
     }
     await body(async (name, bytes, at = 0) => {
       coverage.add(name, bytes, at);
-      const found = parts.get(name);
-      if (found) await found.packer.put(found.part, bytes, at);
+      const blockPart = parts.get(name);
+      if (blockPart) await blockPart.packer.put(blockPart.part, bytes, at);
       else await write(bytes, (begins.get(name) ?? 0) + at);
     });
     coverage.requireComplete();
@@ -145,7 +145,7 @@ function entryOf(plan: TensorPlan): TensorEntry {
   return { ...plan, begin: 0, end: fileBytes(plan.dtype, plan.shape) };
 }
 
-/** Codes and scales of one tensor, which become blocks as far as both are there. */
+/** Packs codes and scales of one tensor into blocks as they arrive. */
 class Packer {
   readonly #waiting = { codes: new Uint8Array(), scales: new Uint8Array() };
   readonly #at = { codes: 0, scales: 0 };

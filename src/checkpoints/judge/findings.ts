@@ -1,6 +1,6 @@
 /** The findings of `inspect` and `verify`, one row each. Their names are stable, so that programs can rely on them. */
 
-/** How bad a finding is. With an `error`, loaders read weights wrong or not at all. */
+/** The severity of a finding. With an `error`, loaders read weights wrong or not at all. */
 export type Severity = "error" | "warning" | "note";
 
 interface FindingRow {
@@ -8,7 +8,7 @@ interface FindingRow {
   readonly remedy: string;
 }
 
-/** Every finding by its name, with its severity and the remedy. */
+/** Every finding by its name, with its severity and remedy. */
 export const FINDINGS = {
   "shard-missing": {
     severity: "error",
@@ -206,15 +206,15 @@ export const FINDINGS = {
 /** The name of a finding. */
 export type FindingName = keyof typeof FINDINGS;
 
-/** Something that is wrong, or worth a note, about a tensor or a file. */
+/** A problem or a note about a tensor or a file. */
 export interface Finding {
-  /** The name of the row of `FINDINGS`. It is stable. */
+  /** The name of the row of `FINDINGS`. Names are stable. */
   readonly name: FindingName;
   /** How bad it is. */
   readonly severity: Severity;
   /** The name of the tensor or the file. */
   readonly subject: string;
-  /** What is wrong, with the numbers. */
+  /** A description, with the numbers. */
   readonly what: string;
   /** What to do. */
   readonly remedy: string;

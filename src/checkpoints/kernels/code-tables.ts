@@ -1,4 +1,4 @@
-/** Tables of the kernels: the values of codes, and the wide value of each code times a scale. */
+/** Tables for the kernels: the values of codes, and the wide value of each code times a scale. */
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import type { Kernels } from "./kernels.js";
 
@@ -24,7 +24,7 @@ export class CodeTables {
     this.#values = kernels.put(`values of ${type}`, values);
   }
 
-  /** Fills a table with what codes times a scale are in a wide type. Returns whether a value changes. */
+  /** Fills a table with each code times a scale, rounded to a wide type. Returns whether rounding changes a value. */
   widen(index: number, scale: number, type: number): boolean {
     const table = this.address + index * STRIDE;
     return (
@@ -36,25 +36,25 @@ export class CodeTables {
 const SINGLE = new Map<CodeTypeName, Float32Array>();
 const PAIRS = new Map<CodeTypeName, Float32Array>();
 
-/** The f32 value of each byte that has one code, which is exact. */
+/** The f32 value of each byte with one code, exactly. */
 export function singleTable(type: CodeTypeName): Float32Array {
-  const known = SINGLE.get(type);
-  if (known) return known;
+  const cached = SINGLE.get(type);
+  if (cached) return cached;
   const { values } = CODE_TYPES[type];
-  const made = Float32Array.from({ length: 256 }, (_, code) => values[code] ?? 0);
-  SINGLE.set(type, made);
-  return made;
+  const table = Float32Array.from({ length: 256 }, (_, code) => values[code] ?? 0);
+  SINGLE.set(type, table);
+  return table;
 }
 
 /** The f32 values of the two codes of each byte, the low half first. */
 export function pairTable(type: CodeTypeName): Float32Array {
-  const known = PAIRS.get(type);
-  if (known) return known;
+  const cached = PAIRS.get(type);
+  if (cached) return cached;
   const { values } = CODE_TYPES[type];
-  const made = Float32Array.from({ length: 512 }, (_, i) => {
+  const table = Float32Array.from({ length: 512 }, (_, i) => {
     const byte = i >>> 1;
     return values[i & 1 ? byte >>> 4 : byte & 15] ?? 0;
   });
-  PAIRS.set(type, made);
-  return made;
+  PAIRS.set(type, table);
+  return table;
 }

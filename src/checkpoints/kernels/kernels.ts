@@ -1,11 +1,11 @@
-/** The exports of the reference for stored weights, with memory of their own. */
+/** The exports of the reference for stored weights, on a separate WebAssembly memory. */
 import type { Exactly, ExportArgs, Immediate } from "../../backends/wasm/call.js";
 import { Heap } from "../../backends/wasm/heap.js";
 import { type ExportName, type Instance, openInstance } from "../../backends/wasm/instance.js";
 import { Pool } from "../../backends/wasm/pool.js";
 import { asBytes } from "../../tensor/data.js";
 
-/** Memory of the kernels. It is valid until the place of the same name is asked for again. */
+/** Memory of the kernels. It is valid until memory of the same name is requested again. */
 export interface Place {
   readonly address: number;
   readonly bytes: Uint8Array;
@@ -16,7 +16,7 @@ interface Block {
   readonly size: number;
 }
 
-/** Beyond each place, so that kernels may read whole vectors. */
+/** Bytes after each block, so that kernels may read full vectors. */
 const SLACK = 64;
 
 /** Kernels that run on the calling thread, for one user at a time. */
@@ -36,7 +36,9 @@ export class Kernels {
     return new Kernels(instance, heap, await Pool.open(instance, heap, 1));
   }
 
-  /** Memory of `length` bytes under a name. What it had stays if it has been as long before; else it has any bytes. */
+  /**
+   * Memory of `length` bytes under a name. It keeps its bytes if it was at least as long before; else its bytes are arbitrary.
+   */
   place(name: string, length: number): Place {
     let block = this.#blocks.get(name);
     if (!block || block.size < length) {
@@ -51,7 +53,7 @@ export class Kernels {
     };
   }
 
-  /** Puts data under a name, and returns its address. Data that is there already is not copied. */
+  /** Copies data to memory under a name, and returns its address. Data in kernel memory is not copied. */
   put(name: string, data: ArrayBufferView): number {
     if (data.buffer === this.instance.memory.buffer) return data.byteOffset;
     const { address, bytes } = this.place(name, data.byteLength);

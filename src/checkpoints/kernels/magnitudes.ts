@@ -1,7 +1,7 @@
-/** What assembly/checkpoints/statistics.ts knows of a kind of code: its magnitudes, and which codes are NaN. */
+/** Tables for assembly/checkpoints/statistics.ts: the magnitudes of a kind of code, and which codes are NaN. */
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 
-/** The fields, as byte offsets. */
+/** The byte offsets of the fields. */
 const KIND = {
   squares: 0,
   magnitudes: 2048,
@@ -17,18 +17,18 @@ const KIND = {
 
 const LOGARITHMS = new Map<string, Float64Array>();
 
-/** No rank is larger. */
+/** The last number of a kind without NaN; no rank is larger. */
 const NO_NAN = 255;
 
 const CACHE = new Map<string, Uint8Array>();
 
-/** The table of integers as their magnitudes, of which the largest of a type is `max`. */
+/** The table of integer codes up to `max`. The magnitude of each rank is the rank. */
 export function integerMagnitudes(max: number): Uint8Array {
   const magnitudes = Array.from({ length: 256 }, (_, rank) => rank);
   return table({ squares: magnitudes.map((each) => each ** 2), magnitudes, mask: 0xff, largest: max });
 }
 
-/** The table of codes in bytes of their own. */
+/** The table of codes of one byte each. */
 export function byteMagnitudes(type: CodeTypeName): Uint8Array {
   return cached(`bytes of ${type}`, () => {
     const { values, max, bits } = CODE_TYPES[type];
@@ -69,11 +69,11 @@ export function nibbleMagnitudes(type: CodeTypeName): Uint8Array {
   });
 }
 
-/** Half the binary logarithm of each sum of squares of `wide` codes of four bits, by the sum of their ranks. */
+/** Half the binary logarithm of each sum of squares of `wide` codes of four bits, indexed by the sum of ranks. */
 export function nibbleLogarithms(type: CodeTypeName, wide: number): Float64Array {
   const key = `${type} ${wide}`;
-  const known = LOGARITHMS.get(key);
-  if (known) return known;
+  const existing = LOGARITHMS.get(key);
+  if (existing) return existing;
   const doubles = new Float64Array(nibbleMagnitudes(type).buffer);
   const unit = doubles[KIND.unit / 8] as number;
   const { max } = CODE_TYPES[type];
@@ -85,7 +85,7 @@ export function nibbleLogarithms(type: CodeTypeName, wide: number): Float64Array
   return all;
 }
 
-/** The magnitude of each rank in a table, and the unit of the sums of squares; 1 for codes in bytes of their own. */
+/** The magnitude of each rank in a table, and the unit of the sums of squares (1 for one-byte codes). */
 export function ranksOf(kind: Uint8Array): { readonly magnitudes: Float64Array; readonly unit: number } {
   const doubles = new Float64Array(kind.buffer, kind.byteOffset, kind.length / 8);
   const at = KIND.magnitudes / 8;
@@ -107,7 +107,7 @@ interface Fields {
 function table(fields: Fields): Uint8Array {
   const bytes = new Uint8Array(KIND.bytes);
   const doubles = new Float64Array(bytes.buffer);
-  // NaN has no square
+  // store 0 for the square of NaN
   (fields.squares ?? []).forEach((square, i) => {
     doubles[KIND.squares / 8 + i] = Number.isNaN(square) ? 0 : square;
   });
@@ -123,9 +123,9 @@ function table(fields: Fields): Uint8Array {
 }
 
 function cached(key: string, make: () => Uint8Array): Uint8Array {
-  const known = CACHE.get(key);
-  if (known) return known;
-  const made = make();
-  CACHE.set(key, made);
-  return made;
+  const existing = CACHE.get(key);
+  if (existing) return existing;
+  const created = make();
+  CACHE.set(key, created);
+  return created;
 }

@@ -1,4 +1,4 @@
-/** The shapes of zero points and of factors of columns, which must be those of the weight. */
+/** Checks the shapes of zero points and column factors against the weight. */
 import { elementCount, type Shape, sameShape } from "../../tensor/shape.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import type { Convention } from "../stored/conventions.js";
@@ -15,7 +15,7 @@ interface Fitting {
 
 const WORD_BITS = 32;
 
-/** What is wrong with the zero points or the factors of a weight; undefined if nothing is. */
+/** Says why the zero points or column factors do not fit the weight; undefined if they fit. */
 export function companionShapes(
   { row, type, scale, shape, geometry }: Fitting,
   {
@@ -23,22 +23,22 @@ export function companionShapes(
     factors,
   }: { readonly zeros?: StoredTensor | undefined; readonly factors?: StoredTensor | undefined },
 ): string | undefined {
-  const told = ({ entry }: StoredTensor, needed: string): string =>
+  const describe = ({ entry }: StoredTensor, needed: string): string =>
     `${entry.name} is ${entry.dtype} [${entry.shape}]; ${needed} is needed`;
   if (zeros && type.startsWith("int")) {
     const { bits } = CODE_TYPES[type];
     const [rows, columns] = geometry.grid;
     const packed = [...shape.slice(0, -2), Math.ceil((rows * bits) / WORD_BITS), columns];
-    const wanted = row.zeros?.packed ? packed : scale.entry.shape;
-    const { dtype, shape: own } = zeros.entry;
-    if (!row.zeros?.dtypes.includes(dtype) || !sameShape(own, wanted))
-      return told(zeros, `${row.zeros?.dtypes.join(" or ")} [${wanted}], a zero point for each scale`);
+    const expected = row.zeros?.packed ? packed : scale.entry.shape;
+    const { dtype, shape: actual } = zeros.entry;
+    if (!row.zeros?.dtypes.includes(dtype) || !sameShape(actual, expected))
+      return describe(zeros, `${row.zeros?.dtypes.join(" or ")} [${expected}], a zero point for each scale`);
   }
   const columns = shape.at(-1) ?? 0;
   if (factors) {
-    const { dtype, shape: own } = factors.entry;
-    if (!["F32", "BF16", "F16"].includes(dtype) || elementCount(own) !== columns)
-      return told(factors, `F32, BF16 or F16 [${columns}], a factor for each column`);
+    const { dtype, shape: actual } = factors.entry;
+    if (!["F32", "BF16", "F16"].includes(dtype) || elementCount(actual) !== columns)
+      return describe(factors, `F32, BF16 or F16 [${columns}], a factor for each column`);
   }
   return undefined;
 }

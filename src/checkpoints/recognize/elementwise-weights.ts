@@ -7,11 +7,11 @@ import { readPackedShapes } from "../stored/packed-shapes.js";
 import type { CheckpointTensors } from "../stored/tensors.js";
 import { type Recognized, type RecognizedWeight, recognize } from "./recognize.js";
 
-/** What `recognizeElementwise` returns. */
+/** The result of `recognizeElementwise`. */
 export interface RecognizedElementwise {
-  /** The tensors, with elementwise weights and the findings of `recognize`. */
+  /** The classified tensors, with elementwise weights and the findings of `recognize`. */
   readonly recognized: Recognized;
-  /** The weights as their tensors are in the files. */
+  /** The weights as the files store them. */
   readonly storedWeights: readonly RecognizedWeight[];
   /** Findings about zero points and about the order of columns. */
   readonly findings: readonly Finding[];
@@ -19,19 +19,19 @@ export interface RecognizedElementwise {
 
 /**
  * Recognizes the weights and converts them with `toElementwise`. Reads packed shapes, zero points and orders of columns, but no
- * codes. With `as`, every weight is read as of this convention.
+ * codes. `as` forces one convention on every weight.
  */
 export async function recognizeElementwise(
   checkpoint: CheckpointTensors,
   claim: Claim | undefined,
   as?: ConventionName,
 ): Promise<RecognizedElementwise> {
-  const found = recognize(checkpoint, claim, { packedShapes: await readPackedShapes(checkpoint), as });
+  const recognized = recognize(checkpoint, claim, { packedShapes: await readPackedShapes(checkpoint), as });
   const elementwise: ElementwiseWeight<RecognizedWeight>[] = [];
-  for (const weight of found.weights) elementwise.push(await toElementwise(weight));
+  for (const weight of recognized.weights) elementwise.push(await toElementwise(weight));
   return {
-    recognized: { ...found, weights: elementwise.map(({ weight }) => weight) },
-    storedWeights: found.weights,
+    recognized: { ...recognized, weights: elementwise.map(({ weight }) => weight) },
+    storedWeights: recognized.weights,
     findings: elementwise.flatMap(({ findings }) => findings),
   };
 }

@@ -1,4 +1,4 @@
-/** Tensors of a file that have no values of their own: codes and scales of a checkpoint's convention. */
+/** Recognizes tensors that are meaningless by themselves: codes and scales of another library's convention. */
 import type { FileDType } from "../../io/dtypes.js";
 import type { TensorSource } from "../../io/source.js";
 import { conventionOf } from "../stored/conventions.js";
@@ -6,7 +6,7 @@ import type { StoredTensor } from "../stored/tensors.js";
 import { hasNameOfScale } from "./leftovers.js";
 import { recognize } from "./recognize.js";
 
-/** Types that a codes tensor of some convention has. */
+/** The element types that codes or scales of some convention have. */
 const SUSPECT: ReadonlySet<FileDType> = new Set([
   ...(["F4", "F6_E2M3", "F6_E3M2", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"] as const),
   ...(["U8", "I8", "I32"] as const),
@@ -14,27 +14,26 @@ const SUSPECT: ReadonlySet<FileDType> = new Set([
 
 const PLAIN: ReadonlySet<FileDType> = new Set(["U8", "I8", "I32"]);
 
-/** Why a tensor has no values of its own. */
+/** Why a tensor is meaningless by itself. */
 export interface Foreign {
   readonly name: string;
   /**
    * `part`: it is one of the tensors of a weight, or has the name of a convention's scales. `codes`: it has the type of codes or
-   * scales, and their counterpart is absent. `bytes`: the same, and plain bytes may have its name and type, as `encode` writes
-   * them.
+   * scales, and their counterpart is absent. `bytes`: as `codes`, but it may also be plain bytes, such as `encode` writes.
    */
   readonly kind: "part" | "codes" | "bytes";
   readonly why: string;
 }
 
-/** The tensors of a file that are parts of a convention's weights, or that lack their counterparts. */
+/** The tensors of a file that are parts of another library's weights, or codes and scales without their counterparts. */
 export function foreignTensors(file: TensorSource): ReadonlyMap<string, Foreign> {
-  const found = new Map<string, Foreign>();
+  const foreign = new Map<string, Foreign>();
   const add = (name: string, why: string, kind: Foreign["kind"] = "part"): void => {
-    if (!found.has(name) && file.tensors.has(name)) found.set(name, { name, why, kind });
+    if (!foreign.has(name) && file.tensors.has(name)) foreign.set(name, { name, why, kind });
   };
   let suspect = false;
   for (const { dtype } of file.tensors.values()) suspect ||= SUSPECT.has(dtype);
-  if (!suspect) return found;
+  if (!suspect) return foreign;
   const tensors = new Map<string, StoredTensor>();
   for (const entry of file.tensors.values()) tensors.set(entry.name, { entry, shard: file });
   const { weights, unfit, findings } = recognize(
@@ -61,5 +60,5 @@ export function foreignTensors(file: TensorSource): ReadonlyMap<string, Foreign>
       add(subject, what, hasNameOfScale(subject) ? "part" : isPlain ? "bytes" : "codes");
     else add(subject, what, isPlain && subject.endsWith(".weight") ? "bytes" : "codes");
   }
-  return found;
+  return foreign;
 }

@@ -8,21 +8,21 @@ import { type Convention, type ConventionName, conventionOf, type ScaleKind } fr
 import type { StoredTensor } from "../stored/tensors.js";
 import { matricesOf, type ScaleGeometry } from "../stored/weight.js";
 
-/** What decides a geometry. */
+/** The inputs of `fitGeometry`. */
 export interface Shapes {
   readonly convention: ConventionName;
-  /** The weight, for findings. */
+  /** The name of the weight, for findings. */
   readonly name: string;
   readonly shape: Shape;
   readonly scale: StoredTensor;
   readonly claim?: Claim | undefined;
-  /** What the configuration says of the weight. */
+  /** The scheme that the configuration declares for the weight. */
   readonly scheme?: Scheme | undefined;
   /** Whether the file says that the scales are swizzled. */
   readonly swizzled: boolean;
 }
 
-/** A geometry, or why there is none; findings beside a geometry do not forbid reading by it. */
+/** A geometry, or findings that say why there is none. Findings about a geometry do not prevent reading. */
 export interface Fitted {
   readonly geometry?: ScaleGeometry;
   readonly findings: readonly Finding[];
@@ -37,11 +37,11 @@ const STRATEGIES: Readonly<Record<string, ScaleKind>> = {
   groups: "group",
 };
 
-/** Finds the geometry that the shape of the scales has. */
+/** Derives the geometry from the shape of the scales. */
 export function fitGeometry(shapes: Shapes): Fitted {
   const row = conventionOf(shapes.convention);
-  const { strategy: said } = saidOf(row, shapes);
-  const strategy = said === undefined ? undefined : STRATEGIES[said];
+  const { strategy: declared } = declaredScheme(row, shapes);
+  const strategy = declared === undefined ? undefined : STRATEGIES[declared];
   const fits = row.kinds.map((kind) => fitKind(kind, row, shapes)).filter((each) => each !== undefined);
   const right = fits.find(({ kind }) => strategy === undefined || kind === strategy);
   if (right) return { geometry: right, findings: raggedness(shapes, right) };
@@ -49,8 +49,8 @@ export function fitGeometry(shapes: Shapes): Fitted {
   return { findings: [other ? otherKind(shapes, other, strategy) : misfit(shapes, row)] };
 }
 
-/** What the configuration says of a weight, if it is one of the convention's. */
-function saidOf(row: Convention, { claim, scheme }: Shapes): Partial<Scheme> {
+/** The scheme of a weight, if the configuration's method is one of the convention's; else empty. */
+function declaredScheme(row: Convention, { claim, scheme }: Shapes): Partial<Scheme> {
   return claim && scheme && row.methods.includes(claim.method) ? scheme : {};
 }
 
@@ -58,20 +58,22 @@ function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometr
   const { shape, scale, swizzled } = shapes;
   const [matrices, rows, columns] = matricesOf(shape);
   const lead = shape.slice(0, -2);
-  const own = scale.entry.shape;
+  const scaleShape = scale.entry.shape;
   const make = (block: readonly [number, number], grid: readonly [number, number]): ScaleGeometry => ({
     kind,
     block,
     grid,
     swizzled,
   });
-  const is = (...expected: readonly number[]): boolean => sameShape(own, [...lead, ...expected]);
+  const is = (...expected: readonly number[]): boolean => sameShape(scaleShape, [...lead, ...expected]);
   const isOther = shapes.claim !== undefined && !row.methods.includes(shapes.claim.method);
   const isReduced = (...expected: readonly number[]): boolean =>
-    row.reducedScales === true && !isOther && lead.length === 0 && sameShape(own, expected);
+    row.reducedScales === true && !isOther && lead.length === 0 && sameShape(scaleShape, expected);
   switch (kind) {
     case "whole":
-      return own.length <= 2 && own.every((size) => size === 1) && (own.length < 2 || row.maySwizzle)
+      return scaleShape.length <= 2 &&
+        scaleShape.every((size) => size === 1) &&
+        (scaleShape.length < 2 || row.maySwizzle)
         ? make([Math.max(rows, 1), Math.max(columns, 1)], [1, 1])
         : undefined;
     case "row":
@@ -87,8 +89,8 @@ function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometr
       const group = groupOf(row, shapes);
       if (group === undefined || columns % group !== 0) return undefined;
       const grid = [rows, columns / group] as const;
-      const flat = row.codes.suffix === ".weight" && sameShape(own, [grid[0] * grid[1], 1]);
-      const isPadded = countOf(own) === matrices * padded(grid);
+      const flat = row.codes.suffix === ".weight" && sameShape(scaleShape, [grid[0] * grid[1], 1]);
+      const isPadded = countOf(scaleShape) === matrices * padded(grid);
       const tiled = swizzled && isPadded;
       return tiled || (!swizzled && (is(...grid) || flat)) ? make([1, group], grid) : undefined;
     }
@@ -97,27 +99,27 @@ function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometr
 
 const countOf = (shape: Shape): number => shape.reduce((product, size) => product * size, 1);
 
-/** The number of scales of a swizzled grid, which is padded to whole tiles. */
+/** The number of scales of a swizzled grid, padded to full tiles. */
 function padded([rows, columns]: readonly [number, number]): number {
   const [height, width] = SWIZZLE_TILE;
   return Math.ceil(rows / height) * height * Math.ceil(columns / width) * width;
 }
 
 function blockOf(row: Convention, shapes: Shapes): readonly [number, number] {
-  return saidOf(row, shapes).block ?? row.block ?? [128, 128];
+  return declaredScheme(row, shapes).block ?? row.block ?? [128, 128];
 }
 
 function groupOf(row: Convention, shapes: Shapes): number | undefined {
   const { shape, scale } = shapes;
   if (row.group !== undefined) return row.group;
-  const { group } = saidOf(row, shapes);
+  const { group } = declaredScheme(row, shapes);
   if (group !== undefined) return group;
   const groups = scale.entry.shape.at(-1) ?? 0;
   const columns = shape.at(-1) ?? 0;
   return groups > 0 && columns % groups === 0 ? columns / groups : undefined;
 }
 
-/** Findings about blocks that are cut off at the end of a dimension. */
+/** Findings about blocks that a dimension's end cuts off. */
 function raggedness({ convention, name, shape }: Shapes, { kind, block }: ScaleGeometry): Finding[] {
   if (kind !== "tile") return [];
   const [, ...sizes] = matricesOf(shape);
@@ -141,23 +143,23 @@ function otherKind(shapes: Shapes, { kind }: ScaleGeometry, strategy: ScaleKind 
   return finding(name, shapes.name, what);
 }
 
-/** The finding for scales of a shape that the convention does not have. */
+/** The finding for scales whose shape the convention does not have. */
 function misfit(shapes: Shapes, row: Convention): Finding {
   const { name, shape, scale, swizzled, claim } = shapes;
   const [, rows, columns] = matricesOf(shape);
-  const own = scale.entry.shape;
-  const say = (found: FindingName, needed: string): Finding =>
-    finding(found, name, `${describe(scale)}; codes of [${shape}] need ${needed}`);
+  const scaleShape = scale.entry.shape;
+  const say = (findingName: FindingName, needed: string): Finding =>
+    finding(findingName, name, `${describe(scale)}; codes of [${shape}] need ${needed}`);
   const lead = shape.slice(0, -2);
   const transposed = (grid: readonly [number, number]): boolean =>
-    sameShape(own, [...lead, grid[1], grid[0]]) && grid[0] !== grid[1];
+    sameShape(scaleShape, [...lead, grid[1], grid[0]]) && grid[0] !== grid[1];
   const shown = (...sizes: readonly number[]): string => `[${[...lead, ...sizes]}]`;
   if (row.kinds.length === 1 && row.kinds[0] === "group") {
     const group = groupOf(row, shapes) ?? 1;
     const grid = [rows, columns / group] as const;
     if (columns % group !== 0) return say("block-divides", `a last dimension that is a multiple of ${group}`);
     if (transposed(grid)) return say("scale-axis", shown(...grid));
-    if (!swizzled && countOf(own) === padded(grid)) return say("scales-swizzled", shown(...grid));
+    if (!swizzled && countOf(scaleShape) === padded(grid)) return say("scales-swizzled", shown(...grid));
     return say("scale-shape", shown(...grid));
   }
   const block = blockOf(row, shapes);
@@ -166,7 +168,7 @@ function misfit(shapes: Shapes, row: Convention): Finding {
   if (row.kinds.includes("tile")) {
     const grid = gridOf(block);
     const usual = row.block ?? block;
-    if (claim && saidOf(row, shapes).block && sameShape(own, [...lead, ...gridOf(usual)]))
+    if (claim && declaredScheme(row, shapes).block && sameShape(scaleShape, [...lead, ...gridOf(usual)]))
       return finding(
         "config-block",
         name,
@@ -177,11 +179,14 @@ function misfit(shapes: Shapes, row: Convention): Finding {
       return say("scale-shape", `${shown(...grid)}, one for each ${block.join("x")}`);
   }
   const ofRows = row.kinds.includes("row");
-  if (ofRows && (sameShape(own, [...lead, 1, columns]) || sameShape(own, [...lead, columns, 1])))
+  if (
+    ofRows &&
+    (sameShape(scaleShape, [...lead, 1, columns]) || sameShape(scaleShape, [...lead, columns, 1]))
+  )
     return say("scale-axis", shown(rows, 1));
   if (
     row.kinds.includes("column") &&
-    (sameShape(own, [...lead, rows, 1]) || sameShape(own, [...lead, 1, rows]))
+    (sameShape(scaleShape, [...lead, rows, 1]) || sameShape(scaleShape, [...lead, 1, rows]))
   )
     return say("scale-axis", shown(1, columns));
   const needs = row.kinds.map((kind) => NEEDS[kind](rows, columns, block, lead));

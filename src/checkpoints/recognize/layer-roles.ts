@@ -1,16 +1,16 @@
-/** Which unquantized weights a conversion quantizes: those of linear layers, unless the user names others. */
+/** Selects the weights that a conversion quantizes by default: the weights of linear layers. */
 import { tensorDType } from "../../io/dtypes.js";
 import { isWide } from "../../tensor/shape.js";
 import type { StoredTensor } from "../stored/tensors.js";
 
-/** Layers that stay: embeddings, the output layer, and what routes tokens to experts. */
-const STAYS =
+/** Layers that stay unquantized: embeddings, the output layer, and routers of experts. */
+const UNQUANTIZED =
   /(^|\.)(lm_head|embed_out|output|embed\w*|\w*embeddings?|wte|wpe|tok_embeddings|\w*_embd|gate|router|\w*_gate|score|classifier)\.weight$/;
-/** In GGUF: the weights of layers, and those of them that stay, as llama.cpp leaves them. */
+/** GGUF: the weights of layers, and the weights among them that llama.cpp leaves unquantized. */
 const GGML_LAYER = /(^|\.)blk\.\d+\./;
-const GGML_STAYS =
+const GGML_UNQUANTIZED =
   /\.(\w*_norm\w*|ffn_gate_inp\w*|\w*_router|ssm_conv1d\w*|shortconv\.conv|\w*_embd|time_mix_\w+)\.weight$/;
-/** Layers that take indices, not vectors: their weights are no matrices of products. */
+/** Embeddings, which take indices, so that their weights are not operands of products. */
 const EMBEDS = /(^|\.)(embed_tokens|\w*embeddings?|wte|wpe|\w*_embd)\.weight$/;
 
 const WEIGHT = /\.weight$/;
@@ -21,14 +21,15 @@ export function isQuantizable({ entry: { dtype, shape } }: StoredTensor): boolea
   return type !== undefined && isWide(type) && shape.length >= 2;
 }
 
-/** Whether the rule quantizes a tensor: a matrix that is the weight of a linear layer, or in GGUF those of experts too. */
+/** Whether a tensor is quantized by default: the matrix of a linear layer, and in GGUF also a stack of experts. */
 export function isLinear(stored: StoredTensor): boolean {
   const { name, shape } = stored.entry;
-  if (GGML_LAYER.test(name)) return isQuantizable(stored) && WEIGHT.test(name) && !GGML_STAYS.test(name);
-  return isQuantizable(stored) && shape.length === 2 && WEIGHT.test(name) && !STAYS.test(name);
+  if (GGML_LAYER.test(name))
+    return isQuantizable(stored) && WEIGHT.test(name) && !GGML_UNQUANTIZED.test(name);
+  return isQuantizable(stored) && shape.length === 2 && WEIGHT.test(name) && !UNQUANTIZED.test(name);
 }
 
-/** Whether a tensor is the weight of a layer that a configuration has to name where it is not quantized. */
+/** Whether a configuration has to list a tensor as unquantized. */
 export function isLayer(stored: StoredTensor): boolean {
   return isQuantizable(stored) && WEIGHT.test(stored.entry.name);
 }

@@ -1,11 +1,11 @@
-/** Tensors that belong to no recognized weight: plain ones, and codes or scales that lack their counterpart. */
+/** Judges tensors that belong to no recognized weight: plain tensors, and codes or scales without their counterpart. */
 import type { FileDType } from "../../io/dtypes.js";
 import { type Finding, finding } from "../judge/findings.js";
 import { CONVENTION_NAMES, type ConventionName, conventionOf } from "../stored/conventions.js";
 import type { CheckpointTensors, StoredTensor } from "../stored/tensors.js";
 import { namedLayouts } from "./named-layouts.js";
 
-/** Element types that have no meaning as values without a scale. */
+/** Element types that are meaningless without a scale. */
 const CODE_DTYPES: ReadonlySet<FileDType> = new Set([
   "F4",
   "F6_E2M3",
@@ -19,9 +19,9 @@ const CODE_DTYPES: ReadonlySet<FileDType> = new Set([
 /** Element types in which codes are packed. */
 const PACKED_DTYPES: ReadonlySet<FileDType> = new Set(["U8", "I8", "U16", "I16", "I32", "U32", "I64", "U64"]);
 
-/** Ends of names of scales that plain tensors have too. */
+/** Suffixes that scales share with plain tensors. */
 const COMMON = [".scale", ".scales", "_scale", "_scales", ""];
-/** Such ends, and the end of the codes that bytes of this name scale. */
+/** Of these, suffixes that mark scales if the tensor is U8, and the suffix of the codes. */
 const CODES_OF_SCALES = [
   ["_scales", "_blocks"],
   [".scales", ".weight"],
@@ -37,31 +37,31 @@ const SCALE_ENDS = [
     ]),
   ),
 ].filter((suffix) => !COMMON.includes(suffix));
-/** Ends of names of tensors that conventions have beside codes and scales. */
+/** Suffixes of further tensors of a convention, other than codes and scales. */
 const OTHER_ENDS = new Set(ROWS.flatMap(({ others = [] }) => others));
 const CODE_ENDS = [...new Set(ROWS.map(({ codes }) => codes.suffix))].filter((suffix) => suffix !== "");
-/** Names of packed codes of GPTQ and AWQ, of which other tensors are absent. */
+/** Packed codes of GPTQ and AWQ whose other tensors are absent. */
 const UNREAD = /\.(qweight|qzeros)$/;
-/** A tensor of ComfyUI that says that a file is of FP8 with scales, and has no values. */
+/** The ComfyUI tensor that marks a file of scaled FP8. It has no values. */
 const MARKER = /(^|\.)scaled_fp8$/;
-/** Names of tensors that scale others. */
+/** Suffixes of scales, zero points and similar tensors. */
 const SCALING = /[._-]?(scale_inv|scales?|scale_\d|absmax|qzeros|zero_points?|zeros|biases|scb)$/i;
 
-/** The names, without what says that they scale, of all tensors that scale others. */
+/** Tensors whose names have a scaling suffix, by the name without it. */
 function scaledNames(tensors: ReadonlyMap<string, StoredTensor>): ReadonlyMap<string, string> {
   const names = new Map<string, string>();
   for (const name of tensors.keys()) if (SCALING.test(name)) names.set(name.replace(SCALING, ""), name);
   return names;
 }
 
-/** The name of a scale that stands beside a tensor; undefined if there is none. */
-function scaleBeside(scaled: ReadonlyMap<string, string>, name: string): string | undefined {
+/** The name of a tensor that scales `name`; undefined if there is none. */
+function scaleOfTensor(scaled: ReadonlyMap<string, string>, name: string): string | undefined {
   const module = name.slice(0, Math.max(0, name.lastIndexOf(".")));
   const bare = name.replace(/[._-]?(q?weight|w?q|qdata|data|codes?|packed|blocks|weight_packed)$/i, "");
-  const found = [name, module, bare, `${module}.weight`, `${bare}.weight`].find(
+  const scaledName = [name, module, bare, `${module}.weight`, `${bare}.weight`].find(
     (each) => each !== "" && scaled.has(each),
   );
-  return found === undefined ? undefined : scaled.get(found);
+  return scaledName === undefined ? undefined : scaled.get(scaledName);
 }
 
 const CACHE_ENDS = [".k_scale", ".v_scale", ".q_scale", ".kv_scale", ".prob_scale", ".output_scale"];
@@ -69,7 +69,7 @@ const CACHE_ENDS = [".k_scale", ".v_scale", ".q_scale", ".kv_scale", ".prob_scal
 /** Whether only scales of a convention have such a name. */
 export const hasNameOfScale = (name: string): boolean => endOf(SCALE_ENDS, name) !== undefined;
 
-/** Whether a tensor is a scale of the cache of keys and values, or of an attention's products. */
+/** Whether a tensor is a scale of the KV cache, or of an attention's products. */
 export function isCacheScale(name: string): boolean {
   return CACHE_ENDS.some((end) => name.endsWith(end));
 }
@@ -79,19 +79,19 @@ const isCodes = (dtype: FileDType): boolean => CODE_DTYPES.has(dtype) || PACKED_
 const endOf = (ends: readonly string[], name: string): string | undefined =>
   ends.filter((end) => name.endsWith(end)).toSorted((a, b) => b.length - a.length)[0];
 
-/** Sorts the tensors that are not `taken`. Weights were read as those of the convention `as`, if one is given. */
+/** Judges the tensors that are not in `taken`. `as`: the convention that was forced on the weights, if any. */
 export function leftovers(
   checkpoint: CheckpointTensors,
-  taken: Set<string>,
+  claimed: Set<string>,
   as: ConventionName | undefined,
 ): { readonly plain: readonly StoredTensor[]; readonly findings: readonly Finding[] } {
   const plain: StoredTensor[] = [];
-  const findings: Finding[] = as === undefined ? namedLayouts(checkpoint, taken) : [];
+  const findings: Finding[] = as === undefined ? namedLayouts(checkpoint, claimed) : [];
   const scaled = scaledNames(checkpoint.tensors);
   for (const stored of checkpoint.tensors.values()) {
-    if (taken.has(stored.entry.name)) continue;
-    const found = judge(checkpoint, stored, scaled);
-    if (found) findings.push(found);
+    if (claimed.has(stored.entry.name)) continue;
+    const problem = judge(checkpoint, stored, scaled);
+    if (problem) findings.push(problem);
     else plain.push(stored);
   }
   return { plain, findings };
@@ -106,33 +106,35 @@ function judge(
   const what = `${dtype} [${shape}]`;
   if (isCacheScale(name) || (MARKER.test(name) && shape.length === 1)) return undefined;
   const isMatrix = shape.length >= 2;
-  const beside = isMatrix && !SCALING.test(name) ? scaleBeside(scaled, name) : undefined;
+  const scaleName = isMatrix && !SCALING.test(name) ? scaleOfTensor(scaled, name) : undefined;
   const codeEnd = endOf(CODE_ENDS, name);
   const isPacked = PACKED_DTYPES.has(dtype);
   if (UNREAD.test(name) && shape.length > 0)
     return finding("codes-unrecognized", name, `${what} is of a convention that is not read`);
-  if (beside !== undefined && isPacked && codeEnd === undefined)
-    return finding("codes-unrecognized", name, `${what} beside ${beside} is of no known convention`);
+  if (scaleName !== undefined && isPacked && codeEnd === undefined)
+    return finding("codes-unrecognized", name, `${what} beside ${scaleName} is of no known convention`);
   const scaleEnd = endOf(SCALE_ENDS, name);
   if (scaleEnd !== undefined || dtype === "F8_E8M0") {
     const base = scaleEnd === undefined ? name : name.slice(0, -scaleEnd.length);
     const codes = CODE_ENDS.map((end) => tensors.get(base + end)).find((each) => each !== undefined);
-    // what is wrong is said of the codes
+    // the codes have a finding themselves
     if (codes && OTHER_ENDS.has(scaleEnd ?? "") && isCodes(codes.entry.dtype)) return undefined;
-    const of = codes ? `beside ${codes.entry.name}, ${codes.entry.dtype} [${codes.entry.shape}]` : "alone";
-    return finding("scale-orphan", name, `${what} stands ${of}, and no codes take it`);
+    const position = codes
+      ? `beside ${codes.entry.name}, ${codes.entry.dtype} [${codes.entry.shape}]`
+      : "alone";
+    return finding("scale-orphan", name, `${what} stands ${position}, and no codes take it`);
   }
   const [end, codesEnd] = (isMatrix && CODES_OF_SCALES.find(([each]) => name.endsWith(each))) || [];
   const absent = end && codesEnd && name.slice(0, -end.length) + codesEnd;
   if (dtype === "U8" && absent && !tensors.has(absent))
     return finding("scale-orphan", name, `${what} has no ${absent} beside it`);
   if (CODE_DTYPES.has(dtype) || (isPacked && codeEnd !== undefined)) {
-    return missing(tensors, name, what, codeEnd ?? "", beside);
+    return missing(tensors, name, what, codeEnd ?? "", scaleName);
   }
   return undefined;
 }
 
-/** The finding for codes without the scales of a convention; it says what stands beside them. */
+/** The finding for codes without the scales of a convention. It names the nearest tensors. */
 function missing(
   tensors: ReadonlyMap<string, StoredTensor>,
   name: string,
@@ -143,24 +145,24 @@ function missing(
   const base = name.slice(0, name.length - codeEnd.length);
   const dtype = tensors.get(name)?.entry.dtype;
   const named = ROWS.filter(({ codes }) => codes.suffix === codeEnd);
-  const whole = named.filter(({ global }) => global && tensors.has(base + global.suffix));
-  const rows = whole.length > 0 ? whole : named;
-  const own = rows.filter(({ codes }) => codes.dtypes.some((each) => each === dtype));
-  const beside = (own.length > 0 ? own : rows).flatMap(({ scale, global }) => {
+  const withGlobal = named.filter(({ global }) => global && tensors.has(base + global.suffix));
+  const rows = withGlobal.length > 0 ? withGlobal : named;
+  const sameType = rows.filter(({ codes }) => codes.dtypes.some((each) => each === dtype));
+  const candidates = (sameType.length > 0 ? sameType : rows).flatMap(({ scale, global }) => {
     const entry = tensors.get(base + scale.suffix)?.entry;
     return entry && entry.name !== name ? [{ entry, scale, global }] : [];
   });
-  const right = beside.filter(({ entry, scale }) => scale.dtypes.includes(entry.dtype));
+  const right = candidates.filter(({ entry, scale }) => scale.dtypes.includes(entry.dtype));
   const globals = [...new Set(right.flatMap(({ global }) => (global ? [base + global.suffix] : [])))];
   const other = globals.map((each) => tensors.get(each)?.entry).find((each) => each !== undefined);
   if (other)
     return finding("scale-dtype", name, `${what} has ${other.name} in ${other.dtype}; it must be F32`);
   if (globals.length > 0) return finding("scale-missing", name, `${what} has no ${globals.join(" or ")}`);
-  const [wrong] = beside;
+  const [wrong] = candidates;
   if (wrong && right.length === 0) {
     const { entry } = wrong;
     const dtypes = new Set(
-      beside.filter((each) => each.entry === entry).flatMap(({ scale }) => scale.dtypes),
+      candidates.filter((each) => each.entry === entry).flatMap(({ scale }) => scale.dtypes),
     );
     const needed = [...dtypes].join(", ");
     return finding("scale-dtype", name, `${what} has ${entry.name} in ${entry.dtype}; it must be ${needed}`);
@@ -173,6 +175,8 @@ function missing(
     );
   if (scale !== undefined && endOf(SCALE_ENDS, scale) === undefined)
     return finding("codes-unrecognized", name, `${what} beside ${scale} is of no known convention`);
-  const wanted = [...new Set((own.length > 0 ? own : rows).map(({ scale }) => base + scale.suffix))];
-  return finding("scale-missing", name, `${what} has none of ${wanted.join(", ") || `${name}_scale`}`);
+  const scaleNames = [
+    ...new Set((sameType.length > 0 ? sameType : rows).map(({ scale }) => base + scale.suffix)),
+  ];
+  return finding("scale-missing", name, `${what} has none of ${scaleNames.join(", ") || `${name}_scale`}`);
 }

@@ -1,4 +1,4 @@
-/** The shape that a weight had before its codes were packed. */
+/** Derives the shape of a weight before its codes were packed. */
 import { FILE_DTYPES } from "../../io/dtypes.js";
 import type { Shape } from "../../tensor/shape.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
@@ -9,18 +9,18 @@ import type { StoredTensor } from "../stored/tensors.js";
 
 const WORD_BITS = 32;
 
-/** What is known of a weight before its shape is. */
+/** The inputs of `logicalShape`. */
 export interface Stored {
   readonly row: Convention;
   readonly type: CodeTypeName;
   readonly codes: StoredTensor;
   readonly scale: StoredTensor;
-  /** The shape that the file itself says. */
-  readonly said?: readonly number[] | undefined;
+  /** The shape that the file records in `weight_shape`. */
+  readonly recorded?: readonly number[] | undefined;
   readonly scheme?: Scheme | undefined;
 }
 
-/** The shape of a weight before quantization, or why it has none. */
+/** The shape of a weight before quantization, or a string that says why it has none. */
 export function logicalShape(stored: Stored): Shape | string {
   const { row, type, codes } = stored;
   const { dtype, shape } = codes.entry;
@@ -37,28 +37,28 @@ export function logicalShape(stored: Stored): Shape | string {
   return [...shape.slice(0, folded ? -2 : -1), columns];
 }
 
-/** The shape of codes in words, whose last one may have room for more codes than there are. */
-function wordsShape({ type, codes, scale, said, scheme }: Stored): Shape | string {
+/** The shape of codes packed in 32-bit words. The last word of a row may be partly empty. */
+function wordsShape({ type, codes, scale, recorded, scheme }: Stored): Shape | string {
   const { name, shape } = codes.entry;
   const { bits } = CODE_TYPES[type];
   const words = shape.at(-1) ?? 1;
   const wordsFor = (columns: number): number => Math.ceil((columns * bits) / WORD_BITS);
-  const told = `${name} is I32 [${shape}], ${words} words in a row`;
-  if (said) {
-    const columns = said.at(-1) ?? 0;
-    const isWhole = said.every((size) => Number.isSafeInteger(size) && size >= 0);
-    if (!isWhole || said.length !== shape.length)
-      return `weight_shape says [${said}], and ${name} has shape [${shape}]`;
-    if (said.slice(0, -1).some((size, axis) => size !== shape[axis]))
-      return `weight_shape says [${said}], and ${name} has ${shape.slice(0, -1).join("x")} rows`;
-    if (wordsFor(columns) === words) return said;
-    return `${told}; weight_shape says ${columns} columns, which take ${wordsFor(columns)} words of ${bits} bits each`;
+  const stored = `${name} is I32 [${shape}], ${words} words in a row`;
+  if (recorded) {
+    const columns = recorded.at(-1) ?? 0;
+    const isWhole = recorded.every((size) => Number.isSafeInteger(size) && size >= 0);
+    if (!isWhole || recorded.length !== shape.length)
+      return `weight_shape says [${recorded}], and ${name} has shape [${shape}]`;
+    if (recorded.slice(0, -1).some((size, axis) => size !== shape[axis]))
+      return `weight_shape says [${recorded}], and ${name} has ${shape.slice(0, -1).join("x")} rows`;
+    if (wordsFor(columns) === words) return recorded;
+    return `${stored}; weight_shape says ${columns} columns, which take ${wordsFor(columns)} words of ${bits} bits each`;
   }
   if (scheme?.bits === undefined)
-    return `${told}; neither weight_shape nor a configuration says how many bits a code has`;
-  if (scheme.bits !== bits) return `${told}; the configuration says ${scheme.bits} bits`;
+    return `${stored}; neither weight_shape nor a configuration says how many bits a code has`;
+  if (scheme.bits !== bits) return `${stored}; the configuration says ${scheme.bits} bits`;
   const groups = scale.entry.shape.at(-1) ?? 0;
   const columns = scheme.group === undefined ? (words * WORD_BITS) / bits : scheme.group * groups;
   if (Number.isInteger(columns) && wordsFor(columns) === words) return [...shape.slice(0, -1), columns];
-  return `${told}; ${groups} groups of ${scheme.group ?? "any number of"} columns take another number of words`;
+  return `${stored}; ${groups} groups of ${scheme.group ?? "any number of"} columns take another number of words`;
 }

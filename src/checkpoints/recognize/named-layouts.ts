@@ -1,22 +1,22 @@
-/** Layouts that are known by name and not read: each is one finding, whatever tensors it has. */
+/** Recognizes layouts of other libraries that are not read. Each weight gives one finding for all its tensors. */
 import type { TensorEntry } from "../../io/header/header.js";
 import { type Finding, finding } from "../judge/findings.js";
 import { subclassOf } from "../stored/config/torchao.js";
 import type { CheckpointTensors } from "../stored/tensors.js";
 
-/** A layout: the end of the name of its codes, what must be beside, and all ends of names of its tensors. */
+/** A layout: the suffix of its codes, the suffixes that must also exist, and patterns of all its suffixes. */
 interface Layout {
   readonly codes: string;
-  readonly beside: readonly string[];
+  readonly companions: readonly string[];
   readonly parts: readonly RegExp[];
-  /** Its name, by the tensors of a module. */
+  /** The name of the layout, by the tensors of a module. */
   readonly name: (entries: ReadonlyMap<string, TensorEntry>) => string;
 }
 
 const LAYOUTS: readonly Layout[] = [
   {
     codes: ".qweight",
-    beside: [".qzeros"],
+    companions: [".qzeros"],
     parts: [/^\.(qweight|qzeros|scales|g_idx)$/],
     // AWQ packs columns of [K, N], GPTQ rows
     name: (entries) => {
@@ -26,7 +26,7 @@ const LAYOUTS: readonly Layout[] = [
   },
   {
     codes: ".weight",
-    beside: [".weight.absmax"],
+    companions: [".weight.absmax"],
     parts: [/^\.weight(\.(absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..*))?$/],
     name: (entries) => {
       const state = [...entries.keys()].find((each) => each.startsWith(".weight.quant_state."));
@@ -36,26 +36,26 @@ const LAYOUTS: readonly Layout[] = [
   },
   {
     codes: ".weight",
-    beside: [".SCB"],
+    companions: [".SCB"],
     parts: [/^\.(weight|SCB|weight_format)$/],
     name: () => "bitsandbytes LLM.int8()",
   },
   {
     codes: ".weight",
-    beside: [".scales", ".biases"],
+    companions: [".scales", ".biases"],
     parts: [/^\.(weight|scales|biases)$/],
     name: () => "MLX affine",
   },
 ];
 
-/** The subclasses of torchao that are not read. */
+/** The subclasses of torchao that are read. */
 const TORCHAO_READ = ["Float8Tensor", "MXTensor", "NVFP4Tensor", "Int8Tensor", "torch.Tensor", "Tensor"];
 const QDATA = "._weight_qdata";
 
-/** Findings about weights of such layouts. Adds the names of their tensors to `taken`. */
-export function namedLayouts(checkpoint: CheckpointTensors, taken: Set<string>): Finding[] {
+/** Findings about weights in these layouts. Adds the names of their tensors to `taken`. */
+export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>): Finding[] {
   if (checkpoint.container !== undefined) return [];
-  const modules = modulesOf(checkpoint, taken);
+  const modules = modulesOf(checkpoint, claimed);
   const findings: Finding[] = [];
   for (const [module, entries] of modules) {
     const say = (entry: TensorEntry, name: string): void => {
@@ -63,33 +63,34 @@ export function namedLayouts(checkpoint: CheckpointTensors, taken: Set<string>):
       findings.push(finding("codes-unrecognized", entry.name, what));
     };
     const layout = LAYOUTS.find(
-      ({ codes, beside }) => entries.has(codes) && beside.every((each) => entries.has(each)),
+      ({ codes, companions }) => entries.has(codes) && companions.every((each) => entries.has(each)),
     );
     if (layout) {
       say(entries.get(layout.codes) as TensorEntry, layout.name(entries));
-      for (const [end, { name }] of entries) if (layout.parts.some((part) => part.test(end))) taken.add(name);
+      for (const [end, { name }] of entries)
+        if (layout.parts.some((part) => part.test(end))) claimed.add(name);
       continue;
     }
     const codes = entries.get(QDATA);
     const { type } = subclassOf(checkpoint.metadata, `${module}.weight`);
     if (!codes || type === undefined || TORCHAO_READ.includes(type)) continue;
     say(codes, `torchao ${type}`);
-    for (const [end, { name }] of entries) if (end.startsWith("._weight_")) taken.add(name);
+    for (const [end, { name }] of entries) if (end.startsWith("._weight_")) claimed.add(name);
   }
   return findings;
 }
 
-/** Ends of names that a module's tensors may have: the last part, and what follows a weight's name. */
+/** The suffix of a tensor in its module: the part after the last dot, or everything from ".weight." on. */
 const END = /(\.weight\..*|\.[^.]+)$/s;
 
-/** The tensors that are not taken, by module and end of name. */
+/** The tensors that are not in `taken`, by module and suffix. */
 function modulesOf(
   { tensors }: CheckpointTensors,
-  taken: ReadonlySet<string>,
+  claimed: ReadonlySet<string>,
 ): Map<string, Map<string, TensorEntry>> {
   const modules = new Map<string, Map<string, TensorEntry>>();
   for (const [name, { entry }] of tensors) {
-    const end = taken.has(name) ? undefined : END.exec(name)?.[0];
+    const end = claimed.has(name) ? undefined : END.exec(name)?.[0];
     if (end === undefined) continue;
     const module = name.slice(0, name.length - end.length);
     const entries = modules.get(module) ?? new Map<string, TensorEntry>();

@@ -1,4 +1,4 @@
-/** Finds the quantized weights of a checkpoint, and the tensors that belong to none. */
+/** Recognizes the quantized weights of a checkpoint, and separates them from plain tensors. */
 import type { FileDType } from "../../io/dtypes.js";
 import { type Shape, sameShape } from "../../tensor/shape.js";
 import { type Finding, finding } from "../judge/findings.js";
@@ -33,99 +33,99 @@ export interface UnfitWeight {
   readonly findings: readonly Finding[];
 }
 
-/** A quantized weight, and every convention that its tensors fit. The first is that of the weight. */
+/** A quantized weight, and every convention that its tensors fit, `convention` first. */
 export interface RecognizedWeight extends QuantizedWeight {
   readonly fits: readonly ConventionName[];
 }
 
-/** The tensors of a checkpoint, sorted. */
+/** The tensors of a checkpoint, classified. */
 export interface Recognized {
   readonly weights: readonly RecognizedWeight[];
   /** The codes whose scales do not fit them. */
   readonly unfit: readonly UnfitWeight[];
-  /** What `lockstep quantize` and `saveTensors` wrote. */
+  /** Tensors that `lockstep quantize` and `saveTensors` wrote. */
   readonly lockstepWeights: readonly LockstepWeight[];
   /** The tensors that are neither codes nor scales, nor belong to a quantized weight. */
   readonly plain: readonly StoredTensor[];
   readonly findings: readonly Finding[];
 }
 
-/** The kinds of code that a convention of e4m3 also takes, by the type of the tensor. */
+/** FP8 types that occur under a convention of e4m3, by the type of the tensor. */
 const OTHER_TYPES: Partial<Record<FileDType, CodeTypeName>> = {
   F8_E5M2: "e5m2",
   F8_E4M3FNUZ: "e4m3fnuz",
   F8_E5M2FNUZ: "e5m2fnuz",
 };
 
-/** What is known beside names, types and shapes. */
-export interface Knowledge {
-  /** The shapes that the file says of packed weights. */
+/** Information from outside of names, types and shapes. */
+export interface RecognizeOptions {
+  /** The shapes of packed weights that the file records, by tensor name. */
   readonly packedShapes?: PackedShapes;
-  /** The convention that weights have, whatever their tensors look like. */
+  /** Forces this convention on every weight. */
   readonly as?: ConventionName | undefined;
 }
 
-/** The kinds of code that the type of a tensor names, of conventions with several. */
+/** Code types that the tensor's type determines, for conventions with several. */
 const NAMED_TYPES: Partial<Record<FileDType, CodeTypeName>> = { F6_E3M2: "e3m2" };
 
-/** Sorts the tensors of a checkpoint. */
+/** Classifies the tensors of a checkpoint. */
 export function recognize(
   checkpoint: CheckpointTensors,
   claim: Claim | undefined,
-  { packedShapes = new Map(), as }: Knowledge = {},
+  { packedShapes = new Map(), as }: RecognizeOptions = {},
 ): Recognized {
   const { tensors } = checkpoint;
   const findings: Finding[] = [];
-  const taken = new Set<string>();
-  const own = findLockstepWeights(checkpoint, taken, findings);
+  const claimed = new Set<string>();
+  const lockstepWeights = findLockstepWeights(checkpoint, claimed, findings);
   const names = as === undefined ? CONVENTION_NAMES : [as];
   const rows = names.filter((name) => conventionOf(name).container === checkpoint.container);
   const weights: RecognizedWeight[] = [];
   const unfit: UnfitWeight[] = [];
-  const about = { checkpoint, claim, packedShapes };
+  const context = { checkpoint, claim, packedShapes };
   for (const stored of tensors.values()) {
-    if (taken.has(stored.entry.name)) continue;
+    if (claimed.has(stored.entry.name)) continue;
     const tries = rows
-      .flatMap((convention) => candidate(about, convention, stored) ?? [])
+      .flatMap((convention) => candidate(context, convention, stored) ?? [])
       .sort((a, b) => rankOf(b, claim) - rankOf(a, claim))
-      .map((found) => attempt(about, found));
+      .map((each) => attempt(context, each));
     const fitting = tries.filter(({ weight }) => weight);
     const best = fitting[0] ?? tries[0];
     if (!best) continue;
-    for (const part of best.parts) taken.add(part);
+    for (const part of best.parts) claimed.add(part);
     findings.push(...best.findings);
     const { weight, convention, parts } = best;
     if (weight) weights.push({ ...weight, fits: fitting.map((each) => each.convention) });
     else unfit.push({ name: stored.entry.name, convention, parts, findings: best.findings });
   }
-  const { plain, findings: others } = leftovers(checkpoint, taken, as);
-  return { weights, unfit, lockstepWeights: own, plain, findings: [...findings, ...others] };
+  const { plain, findings: others } = leftovers(checkpoint, claimed, as);
+  return { weights, unfit, lockstepWeights, plain, findings: [...findings, ...others] };
 }
 
-/** Whether a configuration claims a convention, for the weights of which `scheme` is said. */
+/** Whether a configuration declares a convention for weights with this scheme. */
 export function declares(name: ConventionName, claim: Claim | undefined, scheme?: Scheme): boolean {
   if (claim === undefined) return false;
   const { methods, formats } = conventionOf(name);
   if (!methods.includes(claim.method)) return false;
-  const said = scheme?.formats ?? claim.formats;
-  return !formats || said.length === 0 || said.some((each) => formats.includes(each));
+  const declared = scheme?.formats ?? claim.formats;
+  return !formats || declared.length === 0 || declared.some((each) => formats.includes(each));
 }
 
-/** The likelier conventions have the larger rank: those of the configuration, with as many bits as it says. */
+/** The rank of a candidate. Declared conventions rank highest, then the declared method, then the declared number of bits. */
 function rankOf({ convention, type, scheme }: Candidate, claim: Claim | undefined): number {
   const sameBits = scheme?.bits === CODE_TYPES[type].bits;
   const sameMethod = claim !== undefined && conventionOf(convention).methods.includes(claim.method);
   return 4 * Number(declares(convention, claim, scheme)) + 2 * Number(sameMethod) + Number(sameBits);
 }
 
-/** What a weight is recognized from. */
-interface About {
+/** The inputs of recognition. */
+interface Context {
   readonly checkpoint: CheckpointTensors;
   readonly claim: Claim | undefined;
   readonly packedShapes: PackedShapes;
 }
 
-/** Tensors whose names and types are those of a convention. */
+/** Tensors whose names and types fit a convention. */
 interface Candidate {
   readonly convention: ConventionName;
   readonly row: Convention;
@@ -139,7 +139,7 @@ interface Candidate {
 }
 
 function candidate(
-  { checkpoint: { tensors }, claim }: About,
+  { checkpoint: { tensors }, claim }: Context,
   convention: ConventionName,
   codes: StoredTensor,
 ): Candidate | undefined {
@@ -155,23 +155,23 @@ function candidate(
   const name = weightName(row, prefix, codes);
   const resolved = claim?.resolve(moduleOf(name));
   const scheme = resolved?.kind === "quantized" ? { scheme: resolved.scheme } : {};
-  const found = { convention, row, type, prefix, name, codes, scale, ...scheme };
-  if (!row.global) return found;
+  const parts = { convention, row, type, prefix, name, codes, scale, ...scheme };
+  if (!row.global) return parts;
   const global = tensors.get(prefix + row.global.suffix);
-  if (!global && row.global.optional) return found;
-  return global && row.global.dtypes.includes(global.entry.dtype) ? { ...found, global } : undefined;
+  if (!global && row.global.optional) return parts;
+  return global && row.global.dtypes.includes(global.entry.dtype) ? { ...parts, global } : undefined;
 }
 
-/** The tensor that tells ComfyUI's conventions from others with the same names. */
+/** The tensor that distinguishes ComfyUI's conventions from others with the same names. */
 const MARKER = ".comfy_quant";
 
-/** Global scales, beside which scales of blocks mean nothing by themselves. */
+/** Suffixes of global scales. Without its global scale, a block scale cannot be interpreted. */
 const GLOBAL_ENDS = [".weight_global_scale", ".weight_scale_2", "._weight_per_tensor_scale"];
 
 const hasPart = ({ global, others = [] }: Convention, end: string): boolean =>
   global?.suffix === end || others.includes(end);
 
-/** The module that has a weight. */
+/** The name of the module that owns a weight. */
 export const moduleOf = (weight: string): string => weight.replace(/\.weight$/, "");
 
 function typeOf(row: Convention, dtype: FileDType): CodeTypeName | undefined {
@@ -187,29 +187,29 @@ interface Attempt {
   readonly findings: readonly Finding[];
 }
 
-function attempt(about: About, found: Candidate): Attempt {
-  const { checkpoint, claim, packedShapes } = about;
+function attempt(context: Context, tried: Candidate): Attempt {
+  const { checkpoint, claim, packedShapes } = context;
   const { tensors, metadata } = checkpoint;
-  const { convention, row, type, prefix, name, codes, scale, global, scheme } = found;
+  const { convention, row, type, prefix, name, codes, scale, global, scheme } = tried;
   const part = (suffix: string | undefined): StoredTensor | undefined =>
     suffix === undefined ? undefined : tensors.get(prefix + suffix);
   const zeros = part(row.zeros?.suffix);
   const order = part(row.order);
   const factors = part(row.factors);
-  const beside = [zeros, order, factors].flatMap((each) => (each ? [each.entry.name] : []));
+  const companionNames = [zeros, order, factors].flatMap((each) => (each ? [each.entry.name] : []));
   const others = (row.others ?? []).map((suffix) => prefix + suffix).filter((each) => tensors.has(each));
   const parts = [codes, scale, ...(global ? [global] : [])].map(({ entry }) => entry.name);
-  const all = [...new Set([...parts, ...beside, ...others])];
-  const said = packedShapes.get(`${prefix}.weight_shape`);
-  const shape = logicalShape({ row, type, codes, scale, said, scheme });
+  const all = [...new Set([...parts, ...companionNames, ...others])];
+  const recorded = packedShapes.get(`${prefix}.weight_shape`);
+  const shape = logicalShape({ row, type, codes, scale, recorded, scheme });
   if (typeof shape === "string")
     return { convention, parts: all, findings: [finding("codes-shape", name, shape)] };
   const subclass = subclassOf(row.maySwizzle ? metadata : {}, name);
   const swizzled = subclass.swizzled || row.swizzles === true;
   const announced = declares(convention, claim, scheme) ? scheme : undefined;
   const fitted = fitGeometry({ convention, name, shape, scale, claim, scheme: announced, swizzled });
-  const findings = [...fitted.findings, ...foreignCodes(found)];
-  findings.push(...globalShape(found, shape));
+  const findings = [...fitted.findings, ...foreignCodes(tried)];
+  findings.push(...globalShape(tried, shape));
   for (const each of subclass.parts) {
     if (tensors.has(`${prefix}._weight_${each}`)) continue;
     findings.push(finding("scale-missing", name, `the metadata say that there is ${prefix}._weight_${each}`));
@@ -229,7 +229,7 @@ function attempt(about: About, found: Candidate): Attempt {
   return { convention, weight, parts: all, findings };
 }
 
-/** A finding about a global scale of another shape. */
+/** A finding about a global scale of the wrong shape. */
 function globalShape({ row, name, global }: Candidate, shape: Shape): Finding[] {
   const lead = shape.slice(0, -2);
   const isStack = row.global?.stacked === true && lead.some((size) => size !== 1);
@@ -243,7 +243,7 @@ function globalShape({ row, name, global }: Candidate, shape: Shape): Finding[] 
   ];
 }
 
-/** The name of the weight before it was quantized. */
+/** The name of the weight before quantization. */
 function weightName({ codes: { suffix } }: Convention, prefix: string, codes: StoredTensor): string {
   return /^\._?weight/.test(suffix)
     ? `${prefix}.weight`
@@ -252,7 +252,7 @@ function weightName({ codes: { suffix } }: Convention, prefix: string, codes: St
       : prefix || codes.entry.name;
 }
 
-/** A finding about FP8 of another kind. */
+/** A finding about an FP8 type that the convention does not have. */
 function foreignCodes({ row, name, type, codes }: Candidate): Finding[] {
   return /fnuz$/.test(type)
     ? [finding("codes-fnuz", name, `the codes are ${codes.entry.dtype}; ${row.summary} has F8_E4M3`)]

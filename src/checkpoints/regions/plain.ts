@@ -4,7 +4,7 @@ import { FILE_DTYPES } from "../../io/dtypes.js";
 import type { StoredTensor } from "../stored/tensors.js";
 import { bytesOfCodes, type MatrixRegion } from "./region.js";
 
-/** The values of a region, row by row, rounded to f32. Of a complex number it is the real part. */
+/** The values of a region, row by row, rounded to f32. Complex numbers give their real parts. */
 export async function readPlainRegion(
   { shard, entry }: StoredTensor,
   { row, column, rows, columns }: MatrixRegion,

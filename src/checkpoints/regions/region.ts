@@ -1,8 +1,8 @@
-/** Rectangular parts of tensors, which callers ask for. */
+/** Rectangular regions of tensors. */
 import { ArgumentError } from "../../errors.js";
 import { integer, needed, optionsOf } from "../../options.js";
 
-/** A rectangle of a tensor [..., N, K] that is seen as a matrix of all its rows, [... * N, K]. */
+/** A rectangle of a tensor [..., N, K], whose rows are counted over all matrices, as in [... * N, K]. */
 export interface MatrixRegion {
   /** The first row. */
   readonly row: number;
@@ -37,7 +37,10 @@ export function requireRegion(
   );
 }
 
-/** The bytes that hold codes, and how many other codes these bytes hold before them: eight codes of any size begin at a byte. */
+/**
+ * The range of bytes that holds codes `first` to `first + count`. It begins at a multiple of eight codes, the least unit that
+ * fills whole bytes for every code size; `offset` is the number of codes before the first one.
+ */
 export function bytesOfCodes(
   first: number,
   count: number,

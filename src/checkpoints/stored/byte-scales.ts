@@ -1,4 +1,4 @@
-/** Scales of one byte as they are stored: which of them occur, and in which order they lie. */
+/** One-byte scales as they are stored: their bytes, layout and counts. */
 import { fileBytes } from "../../io/dtypes.js";
 import { SWIZZLE_TILE } from "../../tensor/places.js";
 import type { Kernels, Place } from "../kernels/kernels.js";
@@ -6,10 +6,10 @@ import { conventionOf } from "./conventions.js";
 import { type GlobalScale, readGlobal, scaleOf, toFloats } from "./scales.js";
 import { isStacked, matricesOf, type QuantizedWeight } from "./weight.js";
 
-/** Every byte. */
+/** The bytes 0 to 255. */
 export const BYTES = Uint8Array.from({ length: 256 }, (_, byte) => byte);
 
-/** Whether the scales of a weight have one byte each, which stands for the same scale everywhere. */
+/** Whether the scales of a weight have one byte each, and a byte has the same value everywhere. */
 export function hasByteScales(weight: QuantizedWeight): boolean {
   return fileBytes(weight.scale.entry.dtype, [1]) === 1 && !isStacked(weight);
 }
@@ -19,13 +19,13 @@ export function byteValues({ scale, convention }: QuantizedWeight): Float32Array
   return conventionOf(convention).scale.values ?? toFloats(scale.entry.dtype, BYTES);
 }
 
-/** Scales of one byte in memory of the kernels, which are valid until the next ones are read. */
+/** One-byte scales in kernel memory, valid until the next ones are read. */
 export interface ByteScales extends GlobalScale {
   /** The scales row by row, matrix by matrix. */
   readonly bytes: Place;
-  /** The scales as they are if the file has the other layout, swizzled or plain, than it says; absent if it cannot. */
+  /** The scales if the file has the opposite layout (swizzled or plain) of what it declares; absent if it cannot. */
   readonly relaid?: Place;
-  /** The f32 scale of each byte in a matrix, as `Scales.values` has it. */
+  /** The f32 scale of each byte in a matrix, equal to `Scales.values`. */
   readonly valuesOf: (matrix: number) => Float32Array;
 }
 
@@ -35,7 +35,7 @@ export async function readScaleBytes(kernels: Kernels, weight: QuantizedWeight):
   return weight.geometry.swizzled ? unswizzled(kernels, weight, stored) : stored;
 }
 
-/** Reads the scales of a weight as bytes; undefined if they are no bytes, or one for each matrix. */
+/** Reads the scales of a weight as bytes; undefined if they are wider, or if the weight has only one. */
 export async function readByteScales(
   kernels: Kernels,
   weight: QuantizedWeight,
@@ -70,12 +70,12 @@ async function readStored(kernels: Kernels, { scale: { shard, entry } }: Quantiz
   return stored;
 }
 
-/** The bytes of swizzled scales, row by row, matrix by matrix. */
+/** Unswizzles one-byte scales, row by row, matrix by matrix. */
 function unswizzled(kernels: Kernels, { geometry, shape }: QuantizedWeight, stored: Place): Place {
   const [matrices] = matricesOf(shape);
   const [rows, columns] = geometry.grid;
   const plain = kernels.place("plain scales", matrices * rows * columns);
-  // a stack without scales may have any number of matrices
+  // an empty stack may have any number of matrices
   if (plain.bytes.length === 0) return plain;
   for (let matrix = 0; matrix < matrices; matrix++)
     kernels.run("unswizzle", Math.ceil(rows / SWIZZLE_TILE[0]), {
@@ -91,7 +91,7 @@ function unswizzled(kernels: Kernels, { geometry, shape }: QuantizedWeight, stor
 
 /** How often each byte occurs. */
 export function histogram(bytes: Uint8Array): Float64Array {
-  // neighbours are often equal: with two counters for each byte, one does not wait for the other
+  // equal neighbours would wait for each other's count: even and odd positions have separate counters
   const counts = new Uint32Array(512);
   const even = bytes.length & ~1;
   for (let i = 0; i < even; i += 2) {

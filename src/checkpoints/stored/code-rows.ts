@@ -18,19 +18,19 @@ export interface CodeRows {
   readonly row: number;
   readonly rows: number;
   readonly columns: number;
-  /** One code per element, valid until the next rows are asked for. */
+  /** One code per element, valid until the next rows are requested. */
   readonly codes: Codes;
 }
 
-/** No block that shares a scale has more rows, so that whole blocks are read together. */
+/** The unit of rows to read at a time: the tallest block that a quantizer makes, so that blocks are complete. */
 const ROW_STEP = 128;
 
-/** The number of whole rows that are read at a time: a multiple of `ROW_STEP`, as many as `CHUNK_BYTES` hold. */
+/** The number of rows to read at a time: the largest multiple of `ROW_STEP` in `CHUNK_BYTES`, but at least `ROW_STEP`. */
 export function rowsAtATime(rowBytes: number): number {
   return ROW_STEP * Math.max(1, Math.floor(CHUNK_BYTES / Math.max(1, rowBytes * ROW_STEP)));
 }
 
-/** Some rows of one matrix, as their bytes in memory of the kernels. Valid until the next rows are asked for. */
+/** Packed bytes of some rows of one matrix, in kernel memory. Valid until the next rows are requested. */
 export interface PackedRows extends Omit<CodeRows, "codes"> {
   readonly bytes: Place;
 }
@@ -74,7 +74,7 @@ export async function* codeRows({
   }
 }
 
-/** The rows that are read at a time. */
+/** Splits the rows of a weight into the ranges that are read at a time. A weight without elements has none. */
 function* rowRanges(shape: Shape, bits: number): Generator<Omit<CodeRows, "codes">, undefined> {
   const [matrices, height, columns] = matricesOf(shape);
   if (matrices * height * columns === 0) return;

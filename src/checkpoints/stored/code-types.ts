@@ -1,19 +1,19 @@
-/** The codes of quantized weights in files: how they lie in bytes, and their values. */
+/** The kinds of codes in files: their width and values. */
 import { isScalarFormat, valueOfCode } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { unpackFour, unpackSix } from "../../tensor/packed.js";
 
 /** A kind of code. */
 export interface CodeType {
-  /** The bits of a code. Those of 4 and 6 bits lie back to back from the low bits up; `packing.ts` unpacks others. */
+  /** The bits of a code. Codes of 4 and 6 bits are packed from the low bits up; `packing.ts` unpacks other packings. */
   readonly bits: number;
   /** The value of each code. */
   readonly values: Float64Array;
   /** The largest finite magnitude. */
   readonly max: number;
-  /** By what values are multiplied, compared with the format of the codes; scales are smaller by the same. */
+  /** The factor of all values, compared with the format of the codes. Scales are divided by it. */
   readonly factor: number;
-  /** Whether the type is FP8 with the codes of e4m3fn, for which files have other FP8 too. */
+  /** Whether the type is e4m3fn, in whose place files may have another FP8 type. */
   readonly fn: boolean;
 }
 
@@ -29,7 +29,7 @@ function typed(bits: number, value: (code: number) => number): CodeType {
 /** Integers stored with an offset of half their range, as compressed-tensors packs them. */
 const offset = (bits: number): CodeType => typed(bits, (code) => code - 2 ** (bits - 1));
 
-/** Every kind of code by its name. Of integers, `int8` alone is two's complement. */
+/** Every kind of code by its name. `int8` is two's complement; other integers have an offset. */
 export const CODE_TYPES = {
   e4m3: { ...floating("e4m3", 8), fn: true },
   e5m2: floating("e5m2", 8),
@@ -55,31 +55,31 @@ export const CODE_TYPES = {
 /** The name of a kind of code. */
 export type CodeTypeName = keyof typeof CODE_TYPES;
 
-/** The scalar format whose codes have the same values as those of a kind of code; undefined if there is none. */
+/** The scalar format with the same code values; undefined if there is none. */
 export function scalarFormatOf(type: CodeTypeName): ScalarFormat | undefined {
   if (!isScalarFormat(type)) return undefined;
   const { values } = CODE_TYPES[type];
   return values.every((value, code) => Object.is(value, valueOfCode(type, code))) ? type : undefined;
 }
 
-/** Unpacks codes of 4, 6 or 8 bits, one per element of `into`. Elements that `bytes` does not hold stay as they are. */
+/** Unpacks codes of 4, 6 or 8 bits, one per element of `into`. Elements beyond the end of `bytes` stay unchanged. */
 export function unpackCodes({ bits }: CodeType, bytes: Uint8Array, into: Uint8Array): void {
   if (bits === 8) into.set(bytes);
   else if (bits === 4) unpackFour(bytes, into);
   else unpackSix(bytes, into);
 }
 
-/** The scale of each byte that is a code of e4m3, whatever the type of its tensor says. */
+/** The e4m3 value of each byte, for conventions whose tensors declare another type. */
 export const E4M3_BYTES = Float32Array.from({ length: 256 }, (_, byte) => valueOfCode("e4m3", byte));
 
-/** The bias of e8m0, and one more for the half. No byte is NaN. */
+/** The bias of e8m0 plus one for the halving. No byte is NaN. */
 const HALF_BIAS = 128;
 const MAGNITUDE = 0x7f;
 
-/** The scale of each byte of e8m0 in a block of ggml, whose table of codes is doubled: 2^(byte - 128). */
+/** The scale of each e8m0 byte in a ggml block, whose table of codes is doubled: 2^(byte - 128). */
 export const E8M0_HALVES = Float32Array.from({ length: 256 }, (_, byte) => 2 ** (byte - HALF_BIAS));
 
-/** The scale of each byte of e4m3 without a sign in a block of ggml: bit 7 is ignored, 0x7F is 0, and 0xFF is 240. */
+/** The scale of each unsigned-e4m3 byte in a ggml block, halved: bit 7 is ignored, 0x7F is 0, and 0xFF is 240. */
 export const UE4M3_HALVES = Float32Array.from({ length: 256 }, (_, byte) => {
   if (byte === MAGNITUDE) return 0;
   const magnitude = byte & MAGNITUDE;

@@ -1,6 +1,6 @@
 /**
- * The conventions of checkpoints, one row each: which tensors a quantized weight has on disk, and what they mean. Rows that share
- * names are told apart by the types of the tensors, then by the configuration, then by the shape of the scales.
+ * The conventions of checkpoints, one row each: which tensors a quantized weight has on disk, and their meaning. Rows with the
+ * same names are distinguished by the types of the tensors, then by the configuration, then by the shape of the scales.
  */
 import type { FileDType } from "../../io/dtypes.js";
 import { BLOCK_SCALES } from "../gguf/views.js";
@@ -8,15 +8,16 @@ import { type CodeTypeName, E4M3_BYTES, E8M0_HALVES, UE4M3_HALVES } from "./code
 import type { PackingName } from "./packing-names.js";
 
 /**
- * What a scale belongs to, for codes [..., N, K]: the `whole` tensor ([] or [1]), a `row` ([..., N, 1]), a `column` ([...,
- * 1, K] or [..., K, 1]), a `tile` of rows and columns ([ceil(N/n), ceil(K/k)]), or a `group` of a row ([..., N, K/g]).
+ * The elements that share a scale, for codes [..., N, K]: the `whole` tensor (scale shape [] or [1]), a `row` ([..., N, 1]), a
+ * `column` ([..., 1, K] or [..., K, 1]), a `tile` of rows and columns ([ceil(N/n), ceil(K/k)]), or a `group` within a row ([...,
+ * N, K/g]).
  */
 export type ScaleKind = "whole" | "row" | "column" | "tile" | "group";
 
-/** A kind of file with conventions of its own. */
+/** A file format with its own conventions. */
 export type Container = "gguf";
 
-/** A tensor of a quantized weight: the end of its name, and the types that it may have. */
+/** A tensor of a quantized weight: the suffix of its name, and its possible types. */
 export interface Part {
   readonly suffix: string;
   readonly dtypes: readonly FileDType[];
@@ -26,54 +27,62 @@ export interface Part {
 export interface Convention {
   /** The convention in a few words. */
   readonly summary: string;
-  /** `packing` says how codes lie, where it is not element by element in rows. */
+  /** `packing`: how codes are packed, if not element by element in rows. */
   readonly codes: Part & { readonly packing?: PackingName };
   readonly type: CodeTypeName;
-  /** `values` are those of each byte, where the convention does not take them from the type. */
+  /** `values`: the value of each byte, if the type does not determine it. */
   readonly scale: Part & { readonly values?: Float32Array };
-  /** The kinds of scales, the likelier first. */
+  /** The possible kinds of scales, the likelier first. */
   readonly kinds: readonly ScaleKind[];
   /** The number of elements of a group, if the convention fixes it. */
   readonly group?: number;
   /** The rows and columns of a block, unless the configuration says otherwise. */
   readonly block?: readonly [number, number];
   /**
-   * The scale of the whole tensor, beside those of groups. Codes are multiplied by it, or divided. `fused` if loaders take one
-   * for all projections that they fuse.
+   * The global scale, in addition to group scales. `role`: whether codes are multiplied or divided by it. `fused`: whether
+   * loaders use one for all projections that they fuse.
    */
   readonly global?: Part & {
     readonly role: "multiplier" | "divisor";
     readonly fused?: true;
-    /** Whether weights without it are of the convention too. */
+    /** Whether a weight may lack it. */
     readonly optional?: true;
-    /** Whether each matrix of a stack has one of its own, so that the tensor has their shape. */
+    /** Whether each matrix of a stack has one, so that the tensor has shape [...]. */
     readonly stacked?: true;
   };
-  /** The zero points that are subtracted from codes, one for each scale; `packed` along the rows as codes are along a row. */
+  /**
+   * The zero points that are subtracted from codes, one for each scale. `packed`: they are packed along columns as codes are
+   * along rows.
+   */
   readonly zeros?: Part & { readonly packed?: true };
-  /** The end of the name of a tensor with the group of each column. */
+  /** The suffix of the tensor that has the group of each column. */
   readonly order?: string;
-  /** The end of the name of a tensor with a factor for each column, which multiplies activations and so the weight. */
+  /**
+   * The suffix of the tensor that has a factor for each column. It multiplies activations, which is equivalent to multiplying the
+   * weight.
+   */
   readonly factors?: string;
-  /** The end of the name of a tensor that every weight of the convention has, and no weight of another one. */
+  /** The suffix of a tensor that every weight of this convention has, and no weight of another. */
   readonly marker?: string;
-  /** The convention that a weight has with one more tensor, which all weights of a file have if any has it. */
+  /** The convention that has one more tensor. In a file of that convention, a weight of this one is incomplete. */
   readonly lesserOf?: string;
-  /** Whether the library has such a weight as [..., K, N] in files where it is not quantized. */
+  /** Whether the library stores such a weight as [..., K, N] if it is not quantized. */
   readonly transposedWide?: true;
-  /** Whether scales of rows may also be [N], and those of tiles [ceil(N/n), 1, ceil(K/k), 1], as an amax of blocks is. */
+  /**
+   * Whether row scales may also be [N], and tile scales [ceil(N/n), 1, ceil(K/k), 1], which a block amax with `keepdim` gives.
+   */
   readonly reducedScales?: true;
-  /** Whether the file may say that scales are swizzled for tensor cores. */
+  /** Whether the file may declare that scales are swizzled for tensor cores. */
   readonly maySwizzle?: true;
-  /** Whether scales always are. */
+  /** Whether scales are always swizzled. */
   readonly swizzles?: true;
-  /** The kind of file that has it, if that is not safetensors. */
+  /** The file format, if it is not safetensors. */
   readonly container?: Container;
-  /** The `quant_method` of configurations that announce it. */
+  /** The `quant_method` of configurations that declare it. */
   readonly methods: readonly string[];
-  /** The `format` or `quant_algo` of such a configuration; if absent, the method says enough. */
+  /** The `format` or `quant_algo` of such a configuration; absent if the method determines the convention. */
   readonly formats?: readonly string[];
-  /** The ends of names of further tensors that belong to the weight. */
+  /** The suffixes of further tensors of the weight. */
   readonly others?: readonly string[];
   /** The package or the published model that the row follows. */
   readonly source: string;
@@ -99,7 +108,7 @@ const CT = {
   ],
   source: "compressed-tensors 0.20.0",
 } as const;
-/** Integers of 1 to 8 bits in words, told apart by `weight_shape`, or by the configuration. */
+/** Integers of 1 to 8 bits in words. `weight_shape` or the configuration determines the width. */
 const CT_WORDS = {
   ...CT,
   codes: { suffix: ".weight_packed", dtypes: ["I32"], packing: "words" },

@@ -9,11 +9,11 @@ import { matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.j
 export interface ValueRows {
   /** The index of the first element. */
   readonly at: number;
-  /** Valid until the next ones are asked for. */
+  /** Valid until the next values are requested. */
   readonly values: Float64Array;
 }
 
-/** The index of the scale of an element of a matrix, among all scales row by row, matrix by matrix. */
+/** The index of an element's scale, among all scales row by row, matrix by matrix. */
 export function scaleIndexOf(
   { kind, block: [height, width], grid: [lines, blocks] }: ScaleGeometry,
   matrix: number,
@@ -25,9 +25,9 @@ export function scaleIndexOf(
 }
 
 /**
- * Yields the values of a weight in order: each is the exact product of its code and its scale, which libraries round to f32. The
- * scale is that of the block, multiplied by a global scale or divided by one, rounded to f32. Where columns have
- * factors, the product is multiplied by them. NaN codes and NaN scales give NaN.
+ * Yields the values of a weight in order. A value is the exact product of code and scale, and of the column's factor if there is
+ * one; libraries round it to f32. The scale is the block's scale multiplied or divided by the global scale, rounded to f32. NaN
+ * codes and NaN scales give NaN.
  */
 export async function* dequantizedRows(weight: QuantizedWeight): AsyncGenerator<ValueRows, undefined> {
   const scales = await readScales(weight);

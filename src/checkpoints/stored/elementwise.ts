@@ -1,4 +1,4 @@
-/** Weights as the rest of the library reads them: one element for each code, and one scale for each block of columns. */
+/** Converts weights to the elementwise form: one element for each code, and one scale for each block of columns. */
 import { elementCount } from "../../tensor/shape.js";
 import { type Finding, finding } from "../judge/findings.js";
 import { CODE_TYPES, type CodeTypeName } from "./code-types.js";
@@ -9,15 +9,15 @@ import type { PackingName } from "./packing-names.js";
 import type { StoredTensor } from "./tensors.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
 
-/** A weight as the rest of the library reads it, and what is wrong with its zero points and its order. */
+/** An elementwise weight, and findings about its zero points and its order. */
 export interface ElementwiseWeight<W extends QuantizedWeight> {
   readonly weight: W;
   readonly findings: readonly Finding[];
 }
 
 /**
- * The weight with codes that lie element by element, from which zero points have been subtracted, and with a scale for each
- * column where groups are not consecutive columns. A weight that is so already stays as it is. Reads zero points and the order.
+ * Returns the weight with one element for each code and zero points subtracted. If groups are not consecutive columns, each
+ * column gets its own scale. A weight in this form is returned unchanged. Reads zero points and the order.
  */
 export async function toElementwise<W extends QuantizedWeight>(weight: W): Promise<ElementwiseWeight<W>> {
   const { zeros, order, codes, scale, shape, type } = weight;
@@ -34,13 +34,13 @@ export async function toElementwise<W extends QuantizedWeight>(weight: W): Promi
   const width = CODE_TYPES[result].bits > 8 ? 2 : 1;
   const value = valueIn(packing, type);
   const encode = encoderOf(result);
-  const differ = differenceOf(weight, groups);
+  const differ = zeroPointLookup(weight, groups);
   const identity = (code: number): number => code;
   const change = async (): Promise<Change> => {
     if (!isInteger) return identity;
-    const known = points && zeros ? await cached(zeros, () => zeroPoints(weight, zeros)) : undefined;
-    if (!known) return (code) => encode(value(code));
-    return (code, matrix, row, column) => encode(value(code) - differ(known, matrix, row, column));
+    const values = points && zeros ? await cached(zeros, () => zeroPoints(weight, zeros)) : undefined;
+    if (!values) return (code) => encode(value(code));
+    return (code, matrix, row, column) => encode(value(code) - differ(values, matrix, row, column));
   };
   const view = unpacked(codes, { packing, bits, shape, width, change });
   const from = [codes, scale, ...(zeros ? [zeros] : []), ...(order ? [order] : [])];
@@ -57,8 +57,8 @@ export async function toElementwise<W extends QuantizedWeight>(weight: W): Promi
   };
 }
 
-/** Finds the zero point of an element among those of a weight. */
-function differenceOf(
+/** Returns a function that looks up the zero point of an element. */
+function zeroPointLookup(
   { geometry: { kind, grid, block }, shape }: QuantizedWeight,
   groups: Int32Array | undefined,
 ): (points: Int32Array, matrix: number, row: number, column: number) => number {
@@ -70,37 +70,37 @@ function differenceOf(
   };
 }
 
-let last: { readonly of: StoredTensor; readonly points: Promise<Int32Array | undefined> } | undefined;
+let last: { readonly zeros: StoredTensor; readonly points: Promise<Int32Array | undefined> } | undefined;
 
-/** Zero points that were read last, so that those of one weight alone are held. */
+/** Caches the zero points that were read last, so that only one weight's are in memory. */
 function cached(
-  of: StoredTensor,
+  zeros: StoredTensor,
   read: () => Promise<Int32Array | undefined>,
 ): Promise<Int32Array | undefined> {
-  if (last?.of !== of) last = { of, points: read() };
+  if (last?.zeros !== zeros) last = { zeros, points: read() };
   return last.points;
 }
 
-/** Whether the codes of a weight lie element by element in rows, as its type says. */
+/** Whether the codes of a weight lie element by element in rows, in the width of their type. */
 export function isElementwise({ convention, type, shape }: QuantizedWeight): boolean {
   const { packing = "bytes" } = conventionOf(convention).codes;
   if (packing === "words") return CODE_TYPES[type].bits === 4 && (shape.at(-1) ?? 0) % 8 === 0;
   return packing === "bytes";
 }
 
-/** The type of differences of integers of so many bits. */
+/** The type of differences between `bits`-bit integers and their zero points. */
 function differences(bits: number): CodeTypeName {
   const name = `int${bits + 1}`;
   return (Object.keys(CODE_TYPES) as CodeTypeName[]).find((each) => each === name) ?? "int9";
 }
 
-/** The integer that a code stands for as it is packed. */
+/** Returns a function from a packed code to its integer. */
 function valueIn(packing: PackingName, type: CodeTypeName): (code: number) => number {
   const half = 2 ** (CODE_TYPES[type].bits - 1);
   return packing === "bytes" ? (code) => (code < half ? code : code - 2 * half) : (code) => code - half;
 }
 
-/** The code of an integer of a type: an offset from its least one, or two's complement where code 0 is 0. */
+/** Returns a function from an integer to its code: the offset from the least value, or two's complement if code 0 is 0. */
 function encoderOf(type: CodeTypeName): (value: number) => number {
   const { bits, values } = CODE_TYPES[type];
   const least = values[0] as number;
@@ -111,7 +111,7 @@ async function bytesOf({ shard, entry }: StoredTensor): Promise<Uint8Array> {
   return shard.read(entry);
 }
 
-/** Zero points of codes that are floating-point: they must be 0. */
+/** A finding if floating-point codes have zero points other than 0. */
 async function zeroOnly({ name }: QuantizedWeight, zeros: StoredTensor): Promise<Finding[]> {
   const bytes = await bytesOf(zeros);
   if (bytes.every((byte) => (byte & 0x7f) === 0)) return [];
@@ -138,15 +138,18 @@ async function zeroPoints(weight: QuantizedWeight, zeros: StoredTensor): Promise
   return points.some((point) => point !== 0) ? points : undefined;
 }
 
-/** The group of each column, or what is wrong with it; undefined if groups are consecutive, or the order is not set. */
+/**
+ * The group of each column, or a string that says why the order does not fit; undefined if groups are consecutive or the order is
+ * unset.
+ */
 async function groupsOf(
   { shape, geometry }: QuantizedWeight,
   order: StoredTensor,
 ): Promise<Int32Array | string | undefined> {
   const columns = shape.at(-1) ?? 0;
-  const { name, dtype, shape: own } = order.entry;
-  if (dtype !== "I32" || elementCount(own) !== columns)
-    return `${name} is ${dtype} [${own}]; I32 [${columns}] is needed, the group of each column`;
+  const { name, dtype, shape: orderShape } = order.entry;
+  if (dtype !== "I32" || elementCount(orderShape) !== columns)
+    return `${name} is ${dtype} [${orderShape}]; I32 [${columns}] is needed, the group of each column`;
   const bytes = (await bytesOf(order)).slice();
   const groups = new Int32Array(bytes.buffer, 0, columns);
   if (groups.every((group) => group === -1)) return undefined;

@@ -1,4 +1,4 @@
-/** Scales of groups that are not consecutive columns, as a scale for each column. */
+/** Expands scales of groups that are not consecutive columns to one scale for each element. */
 import type { TensorEntry } from "../../io/header/header.js";
 import { rangeOf, TensorSource } from "../../io/source.js";
 import { asBytes } from "../../tensor/data.js";
@@ -18,7 +18,7 @@ export class ExpandedScales extends TensorSource {
     super(from.shard.path, { tensors: new Map([[view.name, view]]), metadata: {} });
   }
 
-  /** The scales of a weight whose columns have these groups, and where they are. */
+  /** The expanded scales of a weight and their geometry. `groups`: the group of each column. */
   static of(
     { scale, shape, geometry }: QuantizedWeight,
     groups: Int32Array,

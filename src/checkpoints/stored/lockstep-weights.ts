@@ -1,4 +1,4 @@
-/** Quantized tensors that this library wrote, whose metadata say how to read them. */
+/** Finds the quantized tensors that this library wrote, by the recipes in the metadata. */
 import { LockstepError } from "../../errors.js";
 import { quantizedPlans, recipesOf, requireMembers } from "../../io/quantized/quantized-file.js";
 import type { Recipe } from "../../io/quantized/recipe.js";
@@ -14,13 +14,13 @@ export interface LockstepWeight {
   readonly shard: TensorSource;
 }
 
-/** Finds the quantized tensors of each shard, adds the names of their tensors to `taken`, and checks that all are there. */
+/** Finds the quantized tensors of each shard, adds the names of their tensors to `taken`, and checks that all of them exist. */
 export function findLockstepWeights(
   { shards }: CheckpointTensors,
-  taken: Set<string>,
+  claimed: Set<string>,
   findings: Finding[],
 ): readonly LockstepWeight[] {
-  const own: LockstepWeight[] = [];
+  const weights: LockstepWeight[] = [];
   for (const shard of shards) {
     let recipes: ReadonlyMap<string, Recipe>;
     try {
@@ -32,14 +32,14 @@ export function findLockstepWeights(
     }
     for (const [name, recipe] of recipes) {
       try {
-        for (const plan of quantizedPlans(name, recipe)) taken.add(plan.name);
+        for (const plan of quantizedPlans(name, recipe)) claimed.add(plan.name);
         for (const direction of recipe.usage) requireMembers(shard, name, recipe, direction);
-        own.push({ name, recipe, shard });
+        weights.push({ name, recipe, shard });
       } catch (error) {
         if (!(error instanceof LockstepError)) throw error;
         findings.push(finding("companion-shape", name, error.message));
       }
     }
   }
-  return own;
+  return weights;
 }

@@ -19,26 +19,26 @@ const GGUF_END = ".gguf";
 
 /** An opened checkpoint. Call `close` at the end. */
 export interface CheckpointFiles extends CheckpointTensors {
-  /** The path that was given. */
+  /** The path of the checkpoint, as the caller wrote it. */
   readonly path: string;
   /** The folder that has the configuration. */
   readonly folder: string;
   /** The name of the index, if there is one. */
   readonly index?: string | undefined;
-  /** Whether a folder or an index was given, and not one file. */
-  readonly whole: boolean;
-  /** What a GGUF file says of itself. It has no configuration beside it. */
+  /** Whether the path is a folder or an index, and not one file. */
+  readonly isFolder: boolean;
+  /** The metadata of a GGUF file, which has no config.json. */
   readonly gguf?: GgufFacts;
-  /** What is wrong with shards and index. */
+  /** Findings about shards and the index. */
   readonly findings: readonly Finding[];
   close(): Promise<void>;
 }
 
-/** Where the shards are: their names in a folder, and what the index says of tensors, if there is one. */
+/** The file names of the shards, and the content of the index, if there is one. */
 interface ShardLocations {
   readonly folder: string;
   readonly names: readonly string[];
-  /** Whether the path is that of one file. */
+  /** Whether the path is a single file. */
   readonly single?: true;
   /** Whether the files of a folder are GGUF files. */
   readonly gguf?: true;
@@ -50,20 +50,20 @@ interface ShardLocations {
 }
 
 /**
- * Opens a checkpoint. What is wrong with a shard of a folder or an index becomes a finding. Throws `FileError` if `path` leads to
- * no checkpoint: no such file, a folder without safetensors files, an index that cannot be parsed, a file that is none.
+ * Opens a checkpoint. A fault of a shard of a folder, or of an index, becomes a finding. Throws `FileError` if `path` is no
+ * checkpoint: it does not exist, is a folder without weights, an index that cannot be parsed, or a file of another format.
  */
 export async function openCheckpointFiles(path: string): Promise<CheckpointFiles> {
-  const places = await locate(path);
-  if (places.gguf) return openGguf(path, places);
-  if (places.single && (await isGguf(path))) return openGguf(path, places);
+  const locations = await locate(path);
+  if (locations.gguf) return openGguf(path, locations);
+  if (locations.single && (await isGguf(path))) return openGguf(path, locations);
   const findings: Finding[] = [];
   const shards: SafetensorsFile[] = [];
   try {
-    for (const name of places.names) {
-      if (places.single) shards.push(await SafetensorsFile.open(path));
+    for (const name of locations.names) {
+      if (locations.single) shards.push(await SafetensorsFile.open(path));
       else {
-        const shard = await openShard(join(places.folder, name), findings);
+        const shard = await openShard(join(locations.folder, name), findings);
         if (shard) shards.push(shard);
       }
     }
@@ -72,22 +72,22 @@ export async function openCheckpointFiles(path: string): Promise<CheckpointFiles
     throw error;
   }
   const tensors = collect(shards, findings);
-  if (places.index) checkIndex(places.index, places.folder, tensors, findings);
+  if (locations.index) checkIndex(locations.index, locations.folder, tensors, findings);
   const metadata = Object.fromEntries(shards.flatMap((shard) => Object.entries(shard.metadata)));
   return {
     path,
-    folder: places.folder,
+    folder: locations.folder,
     shards,
     tensors,
     metadata,
-    index: places.index?.name,
-    whole: !places.single,
+    index: locations.index?.name,
+    isFolder: !locations.single,
     findings,
     close: () => closeAll(shards),
   };
 }
 
-/** Opens a GGUF file, or all of a folder, of which the first one has the metadata of the model. */
+/** Opens a GGUF file, or all of a folder. The first file has the metadata of the model. */
 async function openGguf(path: string, { folder, names, single }: ShardLocations): Promise<CheckpointFiles> {
   const shards: GgufFile[] = [];
   const findings: Finding[] = [];
@@ -109,7 +109,7 @@ async function openGguf(path: string, { folder, names, single }: ShardLocations)
     tensors: collect(shards, findings),
     metadata: {},
     container: "gguf",
-    whole: !single,
+    isFolder: !single,
     ...(gguf ? { gguf } : {}),
     findings,
     close: () => closeAll(shards),
@@ -157,9 +157,9 @@ function checkIndex(
   );
   for (const [name, file] of map) {
     if (unread.has(file)) continue;
-    const found = tensors.get(name);
-    if (found && basename(found.shard.path) === file) continue;
-    const where = found ? `it is in ${basename(found.shard.path)}` : "no shard has it";
+    const stored = tensors.get(name);
+    if (stored && basename(stored.shard.path) === file) continue;
+    const where = stored ? `it is in ${basename(stored.shard.path)}` : "no shard has it";
     findings.push(finding("index-absent-tensor", name, `${index} says that it is in ${file}; ${where}`));
   }
   let bytes = 0;
@@ -178,10 +178,10 @@ function checkIndex(
 
 async function locate(path: string): Promise<ShardLocations> {
   if (path.includes("\0")) throw new FileError(`${path}: cannot be read: a path has no zero bytes`);
-  const found = await stat(path).catch((cause: unknown) => {
+  const status = await stat(path).catch((cause: unknown) => {
     throw fileError(path, "cannot be read", cause);
   });
-  if (!found.isDirectory()) {
+  if (!status.isDirectory()) {
     if (path.endsWith(INDEX_END)) return indexed(dirname(path), basename(path));
     return { folder: dirname(path), names: [basename(path)], single: true };
   }
@@ -191,8 +191,8 @@ async function locate(path: string): Promise<ShardLocations> {
     names.find((name) => name.endsWith(`${FILE_END}${INDEX_END}`));
   if (index !== undefined) return indexed(path, index);
   const files = names.filter((name) => name.endsWith(FILE_END) && !name.startsWith("."));
-  const whole = files.filter((name) => name === `model${FILE_END}`);
-  if (files.length > 0) return { folder: path, names: whole.length > 0 ? whole : files };
+  const single = files.filter((name) => name === `model${FILE_END}`);
+  if (files.length > 0) return { folder: path, names: single.length > 0 ? single : files };
   const gguf = names.filter((name) => name.endsWith(GGUF_END) && !name.startsWith("."));
   if (gguf.length > 0) return { folder: path, names: gguf, gguf: true };
   throw new FileError(
@@ -202,13 +202,13 @@ async function locate(path: string): Promise<ShardLocations> {
 
 const SHARD = /^(.*)-\d+-of-(\d+)\.safetensors$/s;
 
-/** Whether a file is a shard of the same model as those that an index lists, and not listed. */
-function isShardBeside(name: string, listed: ReadonlySet<string>): boolean {
+/** Whether a file is an unlisted shard of the model that the index lists. */
+function isUnlistedShard(name: string, listed: ReadonlySet<string>): boolean {
   const [, stem, count] = SHARD.exec(name) ?? [];
   if (stem === undefined || listed.has(name)) return false;
   return [...listed].some((each) => {
-    const [, other, of] = SHARD.exec(each) ?? [];
-    return other === stem && of === count;
+    const [, other, otherCount] = SHARD.exec(each) ?? [];
+    return other === stem && otherCount === count;
   });
 }
 
@@ -226,16 +226,16 @@ async function indexed(folder: string, name: string): Promise<ShardLocations> {
     throw new FileError(`${path}: weight_map must map names of tensors to names of files beside it`);
   const size = isObject(json.metadata) ? json.metadata.total_size : undefined;
   const listed = new Set(entries.map(([, file]) => file));
-  // a shard that no entry names may have the scales of codes that are listed
-  const besides = (await readdir(folder)).filter((each) => isShardBeside(each, listed));
+  // a shard that the index does not list may have the scales of listed codes
+  const unlisted = (await readdir(folder)).filter((each) => isUnlistedShard(each, listed));
   return {
     folder,
-    names: [...listed, ...besides].toSorted(),
+    names: [...listed, ...unlisted].toSorted(),
     index: { name, map: new Map(entries), ...(typeof size === "number" ? { size } : {}) },
   };
 }
 
-/** The object in a JSON file. Throws `FileError` if there is no such file, or if it has anything else. */
+/** The object in a JSON file. Throws `FileError` if the file is absent or has anything but an object. */
 export async function readJsonFile(path: string): Promise<JsonObject> {
   const { handle, size } = await openFile(path);
   let text: string;

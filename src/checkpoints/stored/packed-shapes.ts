@@ -1,16 +1,16 @@
-/** Small tensors of integers that say what others are. */
+/** Reads the small integer tensors that record shapes of packed weights. */
 import type { FileDType } from "../../io/dtypes.js";
 import type { CheckpointTensors } from "./tensors.js";
 
-/** Integers of small tensors, by the names of the tensors. */
+/** Shapes before packing, by the names of the tensors that record them. */
 export type PackedShapes = ReadonlyMap<string, readonly number[]>;
 
 const SHAPE_END = ".weight_shape";
-/** A shape has no more dimensions. */
+/** The largest number of dimensions of a shape. */
 const MAX_NUMBERS = 8;
 const WIDTHS: Readonly<Partial<Record<FileDType, 4 | 8>>> = { I32: 4, I64: 8 };
 
-/** Reads the shapes that weights had before they were packed. */
+/** Reads the recorded shapes of weights before packing. */
 export async function readPackedShapes({ tensors }: CheckpointTensors): Promise<PackedShapes> {
   const facts = new Map<string, readonly number[]>();
   for (const [name, { entry, shard }] of tensors) {

@@ -1,4 +1,4 @@
-/** Codes that do not lie element by element in rows of whole bytes, as a tensor with one element for each code. */
+/** Unpacks codes that are not stored element by element, to a tensor with one element for each code. */
 
 import type { TensorEntry } from "../../io/header/header.js";
 import { rangeOf, TensorSource } from "../../io/source.js";
@@ -9,11 +9,11 @@ import type { StoredTensor } from "./tensors.js";
 import { matricesOf } from "./weight.js";
 
 interface Packing {
-  /** The bytes that have the codes of a row of `columns` elements. */
+  /** The number of bytes that hold a row of `columns` codes. */
   readonly rowBytes: (columns: number, bits: number) => number;
   /** The number of rows that share these bytes. */
   readonly rows: number;
-  /** The code of one of the rows, at a column. */
+  /** The code at a column of one of these rows. The row's bytes begin at `at`. */
   readonly code: (bytes: Uint8Array, at: number, row: number, column: number, bits: number) => number;
 }
 
@@ -46,15 +46,15 @@ const ROWS: Readonly<Record<PackingName, Packing>> = {
   },
 };
 
-/** What turns the code of an element into another one: its matrix, row and column say which zero point it has. */
+/** Maps the code of an element to another one. The position determines the zero point. */
 export type Change = (code: number, matrix: number, row: number, column: number) => number;
 
-/** The number of rows of a matrix whose codes are packed into so many. */
+/** The number of rows of a matrix that is packed into `storedRows` rows. */
 export function rowsOf(packing: PackingName, storedRows: number): number {
   return storedRows * ROWS[packing].rows;
 }
 
-/** A tensor of codes as one with an element of one or two bytes for each code. */
+/** A tensor of packed codes, read as one element of one or two bytes for each code. */
 class Unpacked extends TensorSource {
   constructor(
     path: string,
@@ -92,7 +92,7 @@ class Unpacked extends TensorSource {
   }
 }
 
-/** What `unpacked` needs to know of a tensor of codes. */
+/** The packing of a tensor of codes, and the form of the unpacked ones. */
 export interface Packed {
   readonly packing: PackingName;
   /** The bits of a code in the file. */
@@ -121,7 +121,7 @@ export function unpacked(from: StoredTensor, { packing, bits, shape, width, chan
   };
 }
 
-/** The integers of a tensor that is packed along its rows, [G, N], where each is one of `bits` bits with an offset. */
+/** Unpacks integers that are packed down the columns of a tensor [G, N]. Each has `bits` bits and an offset of half the range. */
 export function unpackColumn(
   words: Uint8Array,
   { rows, columns, bits }: { readonly rows: number; readonly columns: number; readonly bits: number },

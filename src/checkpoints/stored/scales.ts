@@ -8,22 +8,22 @@ import { conventionOf } from "./conventions.js";
 import type { StoredTensor } from "./tensors.js";
 import { isStacked, matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
 
-/** The scale of a weight beside those of its blocks. */
+/** The global scale of a weight; 1 if there is none. */
 export interface GlobalScale {
-  /** What scales are multiplied by: the global scale, or its reciprocal as f32 divides. */
+  /** The factor or divisor of all block scales. */
   readonly global: number;
   /** The global scale as it is stored. */
   readonly storedGlobal?: number;
-  /** Whether values are products with a global scale, or quotients. */
+  /** Whether block scales are divided by `global`, instead of multiplied. */
   readonly divides: boolean;
-  /** The global scales of a stack, one for each matrix. Scales of blocks have been multiplied by them, and `global` is 1. */
+  /** The global scales of a stack, one for each matrix. Block scales have been multiplied by them, and `global` is 1. */
   readonly storedGlobals?: Float32Array;
 }
 
 /** The scales of a weight as f32, row by row, matrix by matrix. */
 export interface Scales extends GlobalScale {
   readonly values: Float32Array;
-  /** The scales as they are if the file has the other layout, swizzled or plain, than it says; absent if it cannot. */
+  /** The scales if the file has the opposite layout (swizzled or plain) of what it declares; absent if it cannot. */
   readonly relaid?: Float32Array;
 }
 
@@ -40,7 +40,7 @@ export async function readScales(weight: QuantizedWeight): Promise<Scales> {
   return { ...global, divides: false, values: within(blocks.values), ...relaid };
 }
 
-/** Reads the scales of the blocks of a weight, without those beside them. */
+/** Reads the block scales of a weight, without global scales. */
 export async function readBlockScales({
   scale,
   geometry,
@@ -59,7 +59,7 @@ export async function readBlockScales({
   return { values, ...relaid };
 }
 
-/** Reads the scale of a weight beside those of its blocks, or those of its matrices. */
+/** Reads the global scale of a weight, or the global scales of its matrices. */
 export async function readGlobal(weight: QuantizedWeight): Promise<GlobalScale> {
   const { global, convention } = weight;
   if (!global) return { global: 1, divides: false };
@@ -70,12 +70,12 @@ export async function readGlobal(weight: QuantizedWeight): Promise<GlobalScale> 
   return { global: storedGlobal, storedGlobal, divides };
 }
 
-/** The f32 scale that codes are multiplied by: that of the block with the global one. */
+/** The f32 scale of a block's codes: its stored scale combined with the global scale. */
 export function scaleOf({ global, divides }: Pick<Scales, "global" | "divides">, block: number): number {
   return Math.fround(divides ? block / global : block * global);
 }
 
-/** Swizzled scales, or their codes, row by row, matrix by matrix. */
+/** Unswizzles scales or their codes, row by row, matrix by matrix. */
 export function permuted<T extends Float32Array | Uint32Array>(
   stored: T,
   matrices: number,
@@ -91,12 +91,12 @@ export function permuted<T extends Float32Array | Uint32Array>(
   return values;
 }
 
-/** The format of scales of a type; e8m0 for bytes of a type that does not say so. */
+/** The format of scales of a type; e8m0 for U8. */
 export function scaleFormat(dtype: FileDType): ScalarFormat {
   return fileFormat(dtype) ?? "e8m0";
 }
 
-/** Reads a tensor as f32. U8 stands for e8m0, as in scales. */
+/** Reads a tensor as f32. U8 is read as e8m0, as in scales. */
 export async function readFloats({ shard, entry }: StoredTensor): Promise<Float32Array> {
   return toFloats(entry.dtype, await shard.read(entry));
 }
@@ -127,19 +127,19 @@ export function toFloats(dtype: FileDType, bytes: Uint8Array): Float32Array {
 
 const TABLES = new Map<FileDType, Float32Array>();
 
-/** The value of each code of a type of one byte. U8 stands for e8m0, as in scales. */
+/** The value of each code of a one-byte type. U8 is read as e8m0, as in scales. */
 function tableOf(dtype: FileDType): Float32Array {
-  const known = TABLES.get(dtype);
-  if (known) return known;
+  const cached = TABLES.get(dtype);
+  if (cached) return cached;
   const format = scaleFormat(dtype);
-  const made = Float32Array.from({ length: 256 }, (_, code) => valueOfCode(format, code));
-  TABLES.set(dtype, made);
-  return made;
+  const table = Float32Array.from({ length: 256 }, (_, code) => valueOfCode(format, code));
+  TABLES.set(dtype, table);
+  return table;
 }
 
 let half: Float32Array | undefined;
 
-/** The value of each f16, made when it is needed first. */
+/** The value of each f16, computed at the first call. */
 function halfTable(): Float32Array {
   half ??= Float32Array.from({ length: 65536 }, (_, code) => valueOfCode("f16", code));
   return half;

@@ -1,4 +1,4 @@
-/** The tensors of a checkpoint, wherever their bytes are: in files, or in a browser. */
+/** The tensors of a checkpoint, in files or in memory. */
 import type { Metadata, TensorEntry } from "../../io/header/header.js";
 import type { TensorSource } from "../../io/source.js";
 import type { Container } from "./conventions.js";

@@ -1,11 +1,11 @@
-/** Matrices that a library stores transposed where they are not quantized (`Convention.transposedWide`). */
+/** Transposes matrices for libraries that store unquantized ones transposed (`Convention.transposedWide`). */
 import type { Shape } from "../../tensor/shape.js";
 import { matricesOf } from "./weight.js";
 
 /** Elements of 2 or 4 bytes. */
 type Elements = Uint16Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
 
-/** A square of elements whose lines fit the caches of a processor in both directions. */
+/** The side of a square of elements whose lines fit a processor's caches in both directions. */
 const SQUARE = 64;
 
 /** The shape with its last two dimensions exchanged. */
@@ -15,8 +15,8 @@ export function transposedShape(shape: Shape): Shape {
 }
 
 /**
- * Takes the bytes of matrices in order, in any pieces, and hands each whole matrix on, transposed. `shape` is that of what it
- * takes; elements have 2 or 4 bytes. A matrix is held in memory twice.
+ * Returns a function that takes the bytes of matrices in order, in pieces of any length, and passes each complete matrix,
+ * transposed, to `append`. `shape`: the shape before transposition. Elements have 2 or 4 bytes. A matrix is in memory twice.
  */
 export function transposing(
   shape: Shape,
@@ -29,14 +29,14 @@ export function transposing(
   let [matrix, out] = [new Uint16Array() as Elements, new Uint16Array() as Elements];
   let at = 0;
   return async (piece) => {
-    // a weight without matrices may have dimensions of any size
+    // allocate at the first bytes: a weight without matrices may have dimensions of any size
     if (matrix.length === 0 && piece.length > 0) [matrix, out] = [empty(), empty()];
     const bytes = new Uint8Array(matrix.buffer);
     for (let from = 0; from < piece.length; ) {
-      const taken = piece.subarray(from, from + bytes.length - at);
-      bytes.set(taken, at);
-      at += taken.length;
-      from += taken.length;
+      const part = piece.subarray(from, from + bytes.length - at);
+      bytes.set(part, at);
+      at += part.length;
+      from += part.length;
       if (at < bytes.length) continue;
       transpose(matrix, out, rows, columns);
       at = 0;

@@ -1,21 +1,21 @@
-/** A quantized weight of a checkpoint, as its tensors say. */
+/** A quantized weight of a checkpoint. */
 import type { Shape } from "../../tensor/shape.js";
 import type { CodeTypeName } from "./code-types.js";
 import type { ConventionName, ScaleKind } from "./conventions.js";
 import type { StoredTensor } from "./tensors.js";
 
-/** Where the scale of an element is. Leading dimensions of the codes are matrices, each with its own scales. */
+/** The location of each element's scale. Leading dimensions of the codes are matrices, each with its own scales. */
 export interface ScaleGeometry {
   readonly kind: ScaleKind;
   /** The rows and columns that share a scale. */
   readonly block: readonly [number, number];
   /** The rows and columns of scales of one matrix. */
   readonly grid: readonly [number, number];
-  /** Whether scales lie in the order of tensor cores, in tiles of 128 rows and 4 columns. */
+  /** Whether scales lie in the swizzled layout of tensor cores, in tiles of 128 rows and 4 columns. */
   readonly swizzled: boolean;
 }
 
-/** A quantized weight whose tensors fit together. */
+/** A quantized weight whose codes and scales fit together. */
 export interface QuantizedWeight {
   /** The name of the weight, as it was before quantization. */
   readonly name: string;
@@ -34,8 +34,8 @@ export interface QuantizedWeight {
   /** The factor of each column. */
   readonly factors?: StoredTensor;
   /**
-   * What `unpack` made of a weight whose codes are not element by element, or have zero points or an order. `codes` and `scale`
-   * are not tensors of the file then.
+   * Set if `unpack` converted the codes, because they were not element by element or had zero points or an order. Then `codes`
+   * and `scale` are not tensors of the file.
    */
   readonly unpacked?: {
     /** The bytes of a code in `codes`. */
@@ -49,7 +49,7 @@ export interface QuantizedWeight {
   };
 }
 
-/** Whether each matrix of a weight has a global scale of its own. */
+/** Whether each matrix of a weight has its own global scale. */
 export function isStacked({ global, shape }: Pick<QuantizedWeight, "global" | "shape">): boolean {
   const count = global?.entry.shape.reduce((product, size) => product * size, 1) ?? 1;
   return count > 1 && count === matricesOf(shape)[0];

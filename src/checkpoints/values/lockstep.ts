@@ -19,7 +19,7 @@ export function lockstepTensorNames({ name, recipe }: LockstepWeight): readonly 
   return quantizedPlans(name, recipe).map(({ name: tensor }) => tensor);
 }
 
-/** A weight that this library quantized, as a source of f32 values. The whole weight is held in memory. */
+/** A weight that this library quantized, as a source of f32 values. All values are in memory at once. */
 export function lockstepSource(weight: LockstepWeight, backend: () => Promise<Backend>): Source {
   const { name, recipe } = weight;
   async function* rows(): AsyncGenerator<SourceRows, undefined> {
@@ -30,7 +30,7 @@ export function lockstepSource(weight: LockstepWeight, backend: () => Promise<Ba
   return { name, shape: recipe.shape, dtype: "f32", rows };
 }
 
-/** Yields the f32 values of a weight on a backend that is opened for it. The whole weight is held in memory. */
+/** Yields the f32 values of a weight, on a backend that it opens. All values are in memory at once. */
 export async function* lockstepRows(weight: LockstepWeight): AsyncGenerator<WeightRows, undefined> {
   const backend = await openBackend("wasm", { threads: 1 });
   try {
@@ -41,7 +41,7 @@ export async function* lockstepRows(weight: LockstepWeight): AsyncGenerator<Weig
   }
 }
 
-/** Reads the f32 values of the rowwise copy, or of the columnwise copy if there is no other. */
+/** Reads the f32 values of the rowwise copy; of the columnwise copy if there is no rowwise one. */
 async function readValues({ name, recipe, shard }: LockstepWeight, backend: Backend): Promise<Float32Array> {
   using holder = new Holder();
   const direction = recipe.usage.includes("rowwise") ? "rowwise" : "columnwise";
@@ -54,7 +54,7 @@ export function dequantizedValues(quantized: QuantizedTensor): Float32Array {
   return dequantize(quantized, "f32").dataSync().slice() as Float32Array;
 }
 
-/** Splits the values of a weight into rows. No piece has rows of two matrices. */
+/** Splits the values of a weight into pieces of at most `ROW_STEP` rows. No piece has rows of two matrices. */
 function* rowsOf(
   { recipe }: LockstepWeight,
   all: Float32Array,

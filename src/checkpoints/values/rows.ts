@@ -1,4 +1,4 @@
-/** Rows of values, as callers read them and as kernels take them. */
+/** Rows of values, for callers and for kernels. */
 
 import { fileDType } from "../../io/dtypes.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
@@ -7,7 +7,7 @@ import { toFloats } from "../stored/scales.js";
 import type { StoredTensor } from "../stored/tensors.js";
 import { matricesOf } from "../stored/weight.js";
 
-/** Consecutive rows of a weight [..., N, K] that is seen as a matrix of all its rows, [... * N, K]. */
+/** Consecutive rows of a weight [..., N, K]; rows are counted over all matrices, as in [... * N, K]. */
 export interface WeightRows {
   /** The first row. */
   readonly row: number;

@@ -17,15 +17,15 @@ import type { Rows } from "./rows.js";
 export interface Source {
   readonly name: string;
   readonly shape: Shape;
-  /** The type that is quantized: that of the tensor; the exact values of a quantized weight are rounded to f32. */
+  /** The type from which it is quantized: the tensor's type; f32 for a quantized weight, whose exact values are rounded. */
   readonly dtype: WideDType;
   /** All rows in order. */
   rows(kernels: Kernels): AsyncGenerator<SourceRows, undefined>;
 }
 
-/** Whole rows of one matrix: a multiple of 128 rows, or the last ones. Valid until the next rows are asked for. */
+/** Rows of one matrix: a multiple of 128 rows, or the last ones. Valid until the next rows are requested. */
 export interface SourceRows extends Rows {
-  /** The elements in the type that is quantized. */
+  /** The elements in the type from which they are quantized. */
   readonly bytes: Uint8Array;
 }
 
@@ -37,7 +37,7 @@ export function plainSource(stored: StoredTensor): Source {
   return { name, shape, dtype: type, rows: (kernels) => plainRows(kernels, stored, type) };
 }
 
-/** The weights of a checkpoint by name, by their values; of tensors that are not quantized, those of a wide type. */
+/** The quantized weights and the tensors of a wide type, by name. */
 export function sourcesOf(
   weights: readonly QuantizedWeight[],
   plain: readonly StoredTensor[],
@@ -50,7 +50,7 @@ export function sourcesOf(
   return new Map(all.map((source) => [source.name, source]));
 }
 
-/** A quantized weight, by its exact values. */
+/** The exact values of a quantized weight. */
 export function quantizedSource(weight: QuantizedWeight): Source {
   const [, , columns] = matricesOf(weight.shape);
   async function* rows(): AsyncGenerator<SourceRows, undefined> {
@@ -87,12 +87,12 @@ export function transposedSource(source: Source): Source {
   const elementBytes = storageBits(source.dtype) / 8;
   const rowBytes = columns * elementBytes;
   async function* rowsOf(kernels: Kernels): AsyncGenerator<SourceRows, undefined> {
-    const whole: Uint8Array[] = [];
-    const put = transposing(source.shape, elementBytes, async (matrix) => void whole.push(matrix));
+    const matrices: Uint8Array[] = [];
+    const put = transposing(source.shape, elementBytes, async (matrix) => void matrices.push(matrix));
     const step = Math.min(rows, rowsAtATime(rowBytes));
     for await (const { bytes } of source.rows(kernels)) {
       await put(bytes);
-      const matrix = whole.pop();
+      const matrix = matrices.pop();
       for (let row = 0; matrix && row < rows; row += step) {
         const part = matrix.subarray(row * rowBytes, (row + step) * rowBytes);
         yield { rows: part.length / rowBytes, columns, bytes: part, type: source.dtype, values: part };
@@ -109,28 +109,28 @@ export function numbersOf({ type, values }: Rows): Float32Array | Float64Array {
   return toFloats(fileDType(type), asBytes(values));
 }
 
-/** The largest magnitude of each matrix of a weight. Throws `FileError` for NaN and infinity. */
+/** The amax of each matrix of a weight. Throws `FileError` for NaN and infinity. */
 export async function amaxesOf(kernels: Kernels, source: Source): Promise<readonly number[]> {
   const [matrices, height] = matricesOf(source.shape);
   const amaxes = new Array<number>(matrices).fill(0);
   let row = 0;
   for await (const rows of source.rows(kernels)) {
     const matrix = Math.floor(row / height);
-    amaxes[matrix] = Math.fround(Math.max(amaxes[matrix] as number, largestOf(kernels, source.name, rows)));
+    amaxes[matrix] = Math.fround(Math.max(amaxes[matrix] as number, amaxOf(kernels, source.name, rows)));
     row += rows.rows;
   }
   return amaxes;
 }
 
-/** The largest magnitude of values. Throws `FileError` for NaN and infinity. */
-export function largestOf(kernels: Kernels, name: string, { type, values }: Rows): number {
-  const own = values instanceof Float64Array ? largest(values) : largestOfType(kernels, type, values);
-  if (!Number.isFinite(own)) throw notFinite(name);
-  return own;
+/** The amax of values. Throws `FileError` for NaN and infinity. */
+export function amaxOf(kernels: Kernels, name: string, { type, values }: Rows): number {
+  const amax = values instanceof Float64Array ? amaxOfDoubles(values) : amaxOfType(kernels, type, values);
+  if (!Number.isFinite(amax)) throw notFinite(name);
+  return amax;
 }
 
-/** The largest magnitude of values of a wide type; NaN or infinity if there is one among them. */
-function largestOfType(kernels: Kernels, type: Rows["type"], values: ArrayBufferView): number {
+/** The amax of values of a wide type; NaN or infinity if a value is. */
+function amaxOfType(kernels: Kernels, type: Rows["type"], values: ArrayBufferView): number {
   if (type === "f64") return Number.NaN;
   const count = (8 * values.byteLength) / storageBits(type);
   const src = kernels.put("values", values);
@@ -138,8 +138,8 @@ function largestOfType(kernels: Kernels, type: Rows["type"], values: ArrayBuffer
   return toFloats(fileDType(type), asBytes(bits).subarray(0, storageBits(type) / 8))[0] ?? Number.NaN;
 }
 
-/** The largest magnitude; NaN if there is one among the values. */
-function largest(values: Float64Array): number {
+/** The amax of f64 values; NaN if a value is NaN or infinite. */
+function amaxOfDoubles(values: Float64Array): number {
   let max = 0;
   let sum = 0;
   for (let i = 0; i < values.length; i++) {
@@ -150,7 +150,7 @@ function largest(values: Float64Array): number {
   return sum === 0 ? max : Number.NaN;
 }
 
-/** The error for a weight with NaN or infinity, for which libraries have different rules. */
+/** The error for a weight with NaN or infinity, which libraries quantize differently. */
 export function notFinite(name: string): FileError {
   return new FileError(
     `tensor "${name}": has NaN or infinity, which is not quantized; leave it out by --tensors`,

@@ -299,7 +299,7 @@ describe("what is converted", () => {
       "ct-nvfp4",
     );
     expect([...plan.converted.keys()]).toEqual(["m.q_proj.weight"]);
-    expect([...plan.left.keys()]).toEqual(["m.odd.weight"]);
+    expect([...plan.skipped.keys()]).toEqual(["m.odd.weight"]);
     expect(config.quantization_config.ignore.toSorted()).toEqual(
       [...stays.filter((name) => !/embed|wte/.test(name)), "m.conv", "m.odd"].toSorted(),
     );

@@ -13,10 +13,10 @@ export class Changes {
   notFinite = 0;
   /** The sum of the squares of the finite differences. */
   noise = 0;
-  /** The sum of the squares of the finite values before; stays 0 for kernels that know that nothing changes. */
+  /** The sum of the squares of the finite values before; stays 0 if the caller knows that no value changes. */
   signal = 0;
 
-  /** Adds `count` elements that have the same value before and the same value after. A NaN that stays NaN does not change. */
+  /** Adds `count` elements that share a value before and a value after. A NaN that stays NaN does not count as changed. */
   add(before: number, after: number, count = 1): void {
     this.elements += count;
     if (before === after || (Number.isNaN(before) && Number.isNaN(after))) {
@@ -35,7 +35,7 @@ export class Changes {
     }
   }
 
-  /** The ratio of signal to noise in decibels, of finite differences; infinite without noise. */
+  /** The ratio of signal to noise in decibels, over finite differences; infinite without noise. */
   get sqnr(): number {
     return this.noise === 0 ? Number.POSITIVE_INFINITY : 10 * Math.log10(this.signal / this.noise);
   }

@@ -1,4 +1,4 @@
-/** Compares the values of a weight with those of its codes and scales. */
+/** Compares the values of a weight with its codes and scales. */
 import { WIDE } from "../../../formats/contract.gen.js";
 import { pairTable, singleTable } from "../../kernels/code-tables.js";
 import type { Kernels } from "../../kernels/kernels.js";
@@ -6,25 +6,25 @@ import type { Rows } from "../../values/rows.js";
 import type { Changes } from "../changes/changes.js";
 import type { OutputTensors } from "../targets/tensors.js";
 
-/** What `compareRows` takes for values that are f64, beside the types of `WIDE`. */
+/** The element type f64 in `compareRows`, in addition to the types of `WIDE`. */
 const F64 = 3;
 /** The fields of assembly/checkpoints/tally.ts. */
 const TALLY = { fields: 8, bytes: 64 } as const;
 const BUFFER_BYTES = 4 * 4096 + 48;
 
-/** The scale of each block, row by row, by which codes are multiplied: f32, or bytes, each of which stands for one of `table`. */
+/** The scale of each block, row by row, as a multiplier: f32 values, or bytes that index `table`. */
 export type BlockScales =
   | { readonly values: Float32Array; readonly table?: never }
   | { readonly values: Uint8Array; readonly table: Float32Array };
 
 /**
- * Compares rows of a weight with the values of the codes and scales that replace them, and adds the differences to `changes`.
- * A byte of `codes` has one element, or two of four bits.
+ * Compares rows of a weight with the values of the codes and scales that replace them, and adds the differences to `changes`. A
+ * byte of `codes` has one element, or two of four bits.
  */
 export function compareRows(
   kernels: Kernels,
   { blocks, type }: Pick<OutputTensors, "blocks" | "type">,
-  { rows, columns, type: of, values }: Rows,
+  { rows, columns, type: valueType, values }: Rows,
   codes: Uint8Array,
   scales: BlockScales,
   changes: Changes,
@@ -32,12 +32,12 @@ export function compareRows(
   if (rows * columns === 0) return;
   const { kind, size, grid } = blocks;
   const pairs = codes.length < rows * columns;
-  const whole = kind === "whole";
+  const isWhole = kind === "whole";
   const tally = kernels.place("tally", TALLY.bytes).address;
   kernels.doubles(tally, TALLY.fields).set([0, changes.max, changes.relative, 0, 0, 0, 0, 0]);
   kernels.call("compareRows", {
     values: kernels.put("values", values),
-    type: of === "f64" ? F64 : WIDE[of],
+    type: valueType === "f64" ? F64 : WIDE[valueType],
     codes: kernels.put("codes", codes),
     pairs: Number(pairs),
     table: pairs ? kernels.put(`pairs of ${type}`, pairTable(type)) : kernels.put(type, singleTable(type)),
@@ -45,9 +45,9 @@ export function compareRows(
     scaleTable: scales.table ? kernels.put("scale table", scales.table) : 0,
     rows,
     columns,
-    height: whole ? rows : size[0],
-    width: whole ? columns : size[1],
-    pitch: whole ? 1 : grid[1],
+    height: isWhole ? rows : size[0],
+    width: isWhole ? columns : size[1],
+    pitch: isWhole ? 1 : grid[1],
     buffer: kernels.place("buffer", BUFFER_BYTES).address,
     tally,
   });

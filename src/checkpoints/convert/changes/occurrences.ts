@@ -1,14 +1,14 @@
-/** How often each byte of codes occurs under each scale of one byte, by which changes are computed once for each of them. */
+/** Counts how often each byte of codes occurs with each one-byte scale, so that each pair's change is computed once. */
 import type { Kernels } from "../../kernels/kernels.js";
 import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
 import type { Changes } from "../changes/changes.js";
 
 const BYTES = 256;
 
-/** What a value with a scale and a code was, and what it has become. */
+/** The value of a code under a scale, before and after the conversion. */
 export type Change = (scale: number, code: number) => readonly [before: number, after: number];
 
-/** Counts of the bytes of one weight, whose codes have eight or four bits. */
+/** Counts for one weight with codes of eight or four bits. */
 export class Occurrences {
   readonly #address: number;
 
@@ -21,13 +21,13 @@ export class Occurrences {
     this.#address = address;
   }
 
-  /** Counts groups of `width` bytes of codes, each under one of the scales at an address. */
+  /** Counts groups of `width` bytes of codes. Group i has byte i of `scales`. */
   add(codes: number, groups: number, width: number, scales: number): void {
     this.kernels.call("countGroups", { codes, groups, width, scales, counts: this.#address });
   }
 
-  /** Adds what changed to `changes`. */
-  settle(changes: Changes, change: Change): void {
+  /** Adds the changes of all counted elements to `changes`. */
+  addTo(changes: Changes, change: Change): void {
     const pairs = CODE_TYPES[this.type].bits === 4;
     const counts = new Uint32Array(this.kernels.bytes(this.#address, 4 * BYTES * BYTES).slice().buffer);
     for (const [at, count] of counts.entries()) {

@@ -1,6 +1,8 @@
-/** What a conversion reports of each weight. */
+/** Types for the report of a conversion. */
 
-/** How a weight gets its new form: from its values, from codes and scales without rounding, or by quantizing its values. */
+/**
+ * How a weight gets its new form: as wide values, with codes and scales repacked without rounding, or quantized from its values.
+ */
 export type ConversionMethod = "dequantized" | "repacked" | "quantized";
 
 /** What a conversion changed in one weight. */

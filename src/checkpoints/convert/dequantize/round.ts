@@ -11,13 +11,13 @@ const QUIET_NAN = 0x7fc0;
 const WORD = new Uint32Array(1);
 const FLOAT = new Float32Array(WORD.buffer);
 
-/** The bf16 of the bits of an f32, ties to even. */
+/** Rounds the bits of an f32 to bf16, ties to even. */
 function toBf16(bits: number): number {
   if ((bits & 0x7fffffff) > 0x7f800000) return QUIET_NAN;
   return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
 }
 
-/** What a value is in a wide type: rounded to f32 and, for bf16, that to bf16. */
+/** Returns a function that rounds to f32, and then to bf16 if that is the target. */
 export function roundTo(target: WideTarget): (value: number) => number {
   if (target === "f32") return Math.fround;
   return (value) => {
@@ -27,7 +27,7 @@ export function roundTo(target: WideTarget): (value: number) => number {
   };
 }
 
-/** Rounds values to f32 and, for bf16, that to bf16, ties to even; returns the bytes, little endian. */
+/** Rounds values to f32, and then to bf16 if that is the target, ties to even; returns the bytes, little endian. */
 export function encodeWide(target: WideTarget, values: Float64Array, changes: Changes): Uint8Array {
   const floats = Float32Array.from(values);
   if (target === "f32") {

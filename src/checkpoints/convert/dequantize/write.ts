@@ -1,4 +1,4 @@
-/** Dequantizes a weight to a wide type, and says what rounding changed. */
+/** Dequantizes a weight to a wide type, and counts the changes by rounding. */
 import { WIDE } from "../../../formats/contract.gen.js";
 import { elementCount } from "../../../tensor/shape.js";
 import { CodeTables } from "../../kernels/code-tables.js";
@@ -17,11 +17,11 @@ type Append = (bytes: Uint8Array) => Promise<void>;
 
 /** The bytes of codes that are read at a time. */
 const CHUNK_BYTES = 1 << 20;
-/** A table of 256 codes is worth its while for so many elements. */
-const LEAST_BLOCK = 1024;
+/** The least number of elements of a block for which a table of 256 codes is faster. */
+const MIN_BLOCK = 1024;
 const BYTES_OF = { bf16: 2, f32: 4 } as const;
 
-/** Writes the values of a weight by `append`, in order. Returns what rounding changed. */
+/** Writes the values of a weight by `append`, in order. Returns the changes by rounding. */
 export async function writeDequantized(
   kernels: Kernels,
   weight: QuantizedWeight,
@@ -37,7 +37,7 @@ export async function writeDequantized(
   return changes;
 }
 
-/** Whether rows are whole groups under scales of one byte, which the kernels take. */
+/** Whether each row consists of full groups with one-byte scales, as `widenGroups` and `widenNibbles` need. */
 function isGrouped(weight: QuantizedWeight): boolean {
   const { type, geometry, shape } = weight;
   const [, rows, columns] = matricesOf(shape);
@@ -55,11 +55,11 @@ function isGrouped(weight: QuantizedWeight): boolean {
   );
 }
 
-/** Whether codes have one byte, and enough of them one scale. */
+/** Whether codes have one byte, and blocks are large enough for a table each. */
 function isBlocked({ type, geometry: { block }, shape, factors }: QuantizedWeight): boolean {
   const [, rows, columns] = matricesOf(shape);
   const [height, width] = [Math.min(block[0], rows), Math.min(block[1], columns)];
-  return !factors && CODE_TYPES[type].bits === 8 && width >= 32 && height * width >= LEAST_BLOCK;
+  return !factors && CODE_TYPES[type].bits === 8 && width >= 32 && height * width >= MIN_BLOCK;
 }
 
 async function widenGroups(
@@ -105,7 +105,7 @@ async function widenGroups(
   }
   const rounded = roundTo(target);
   const worth = CODE_TYPES[type].values;
-  occurrences?.settle(changes, (byte, code) => {
+  occurrences?.addTo(changes, (byte, code) => {
     const value = (worth[code] as number) * (scale[byte] as number);
     return [value, rounded(value)];
   });
@@ -165,17 +165,17 @@ async function widenBlocks(
   }
 }
 
-/** A part of a block: whole columns of it, of some of its rows. */
+/** The intersection of a block with the rows that are in memory. It has all columns of the block. */
 interface BlockPart {
   /** The index of its scale. */
   readonly index: number;
-  /** Its first element, counted from the first row. */
+  /** The index of its first element in the rows that are in memory. */
   readonly at: number;
   readonly rows: number;
   readonly width: number;
 }
 
-/** The parts of blocks in `count` rows of a matrix from `first` on. */
+/** The block parts in `count` rows of a matrix, beginning at row `first`. */
 function* blocksOf(
   { kind, block, grid }: QuantizedWeight["geometry"],
   matrix: number,

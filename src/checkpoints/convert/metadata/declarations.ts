@@ -1,7 +1,7 @@
-/** What configurations announce of quantizations, as each library writes it. */
+/** The declarations of quantizations in configurations, as each library writes them. */
 import type { JsonObject } from "../../../io/header/header.js";
 
-/** What the configuration says of the quantization. A convention without one is announced by the metadata of the file alone. */
+/** The declaration of a quantization in config.json. `gguf` has none there: its declaration is in the metadata of the file. */
 export type Declaration =
   | { readonly method: "compressed-tensors"; readonly format: string; readonly weights: JsonObject }
   | { readonly method: "modelopt"; readonly algorithm: string; readonly weights?: JsonObject }
@@ -11,44 +11,44 @@ export type Declaration =
   | { readonly method: "torchao"; readonly type: JsonObject; readonly subclass: TorchaoSubclass }
   | { readonly method: "gguf"; readonly fileType: number };
 
-/** The class of torchao that a weight becomes, and its fields beside those of the tensor. */
+/** The torchao class that a weight becomes, and the fields that do not depend on the weight. */
 export interface TorchaoSubclass {
   readonly type: string;
   readonly data: JsonObject;
   /** The name of the field that has the type before quantization. */
   readonly source: string;
-  /** The rows and columns that share a scale, where the class has both: those of the whole weight, or of one row. */
+  /** Whether the class declares a block size, and of what: all of the weight, or one row. */
   readonly block?: "whole" | "row";
 }
 
-/** Of compressed-tensors. */
+/** The declaration of a compressed-tensors format. */
 export const compressedTensors = (format: string, bits: number, weights: JsonObject): Declaration => ({
   method: "compressed-tensors",
   format,
   weights: { dynamic: false, group_size: null, num_bits: bits, symmetric: true, type: "float", ...weights },
 });
 
-/** Of its MX formats. */
+/** The declaration of an MX format of compressed-tensors. */
 export const compressedTensorsMx = (format: string, bits: number): Declaration =>
   compressedTensors(format, bits, { group_size: 32, scale_dtype: "torch.uint8", strategy: "group" });
 
-/** Of ModelOpt. */
+/** The declaration of a ModelOpt algorithm. */
 export const modelopt = (algorithm: string, bits: number, group?: number): Declaration => ({
   method: "modelopt",
   algorithm,
   weights: { dynamic: false, num_bits: bits, type: "float", ...(group ? { group_size: group } : {}) },
 });
 
-/** Of an algorithm of ModelOpt whose groups its exporter does not tell. */
+/** As above, for an algorithm whose group size ModelOpt does not write. */
 export const modeloptWithoutGroups = (algorithm: string): Declaration => ({ method: "modelopt", algorithm });
 
-/** A value of torchao with its type. */
+/** A value in torchao's JSON, with its type. */
 export const torchaoValue = (type: string, data: unknown): JsonObject => ({ _type: type, _data: data });
 export const E4M3 = torchaoValue("torch.dtype", "float8_e4m3fn");
 export const E2M1 = torchaoValue("torch.dtype", "float4_e2m1fn_x2");
 const EMULATED = torchaoValue("KernelPreference", "EMULATED");
 
-/** Of the MX formats of torchao. */
+/** The declaration of an MX format of torchao. */
 export const torchaoMx = (element: JsonObject, mode: string): Declaration => {
   const activations = {
     elem_dtype: element,
@@ -57,7 +57,7 @@ export const torchaoMx = (element: JsonObject, mode: string): Declaration => {
     kernel_preference: EMULATED,
     is_swizzled_scales: true,
   };
-  const own = { elem_dtype: element, block_size: 32, kernel_preference: EMULATED };
+  const weights = { elem_dtype: element, block_size: 32, kernel_preference: EMULATED };
   return {
     method: "torchao",
     type: {
@@ -74,7 +74,7 @@ export const torchaoMx = (element: JsonObject, mode: string): Declaration => {
     subclass: {
       type: "MXTensor",
       data: {
-        ...own,
+        ...weights,
         act_quant_kwargs: torchaoValue("QuantizeTensorToMXKwargs", activations),
         is_swizzled_scales: true,
       },
@@ -83,7 +83,7 @@ export const torchaoMx = (element: JsonObject, mode: string): Declaration => {
   };
 };
 
-/** Of NVFP4 of torchao. */
+/** The declaration of torchao's NVFP4. `twoLevel`: whether it has a scale per tensor. */
 export const torchaoNv = (twoLevel: boolean): Declaration => ({
   method: "torchao",
   type: {
@@ -98,7 +98,7 @@ export const torchaoNv = (twoLevel: boolean): Declaration => ({
   },
 });
 
-/** Of FP8 of torchao. */
+/** The declaration of torchao's FP8. */
 export const torchaoFp8 = (granularity: JsonObject, block: "whole" | "row"): Declaration => ({
   method: "torchao",
   type: {

@@ -11,15 +11,15 @@ import type { Declaration } from "./declarations.js";
 const ARCHITECTURE = "general.architecture";
 const FILE_TYPE = "general.file_type";
 const QUANTIZATION_VERSION = "general.quantization_version";
-/** The entries that a conversion writes itself, or that the files have no use for. */
-const REPLACED = [ARCHITECTURE, FILE_TYPE, QUANTIZATION_VERSION, ALIGNMENT_KEY];
-/** The architecture of a model whose configuration does not say it. */
-const UNKNOWN = "unknown";
+/** Input entries that are not copied: the conversion writes them itself, or the output does not need them. */
+const NOT_COPIED = [ARCHITECTURE, FILE_TYPE, QUANTIZATION_VERSION, ALIGNMENT_KEY];
+/** The architecture of a model whose configuration has no `model_type`. */
+const UNKNOWN_ARCHITECTURE = "unknown";
 const SPLIT = /^split\./;
 
-/** The version of quantized tensors that ggml has. */
+/** The value of general.quantization_version in current ggml. */
 const GGML_QUANTIZATION_VERSION = 2;
-/** The numbers of types of metadata. */
+/** The type numbers of metadata values. */
 const [U16, U32, I32, TEXT] = [2, 4, 5, 8];
 
 const { text, u16, u32 } = little;
@@ -28,9 +28,9 @@ const entry = (key: string, type: number, value: Uint8Array): Uint8Array =>
   joined(text(key), u32(type), value);
 
 /**
- * The entries of one file. Those of a GGUF file are copied, but for what says how its tensors are stored; from other files only
- * the architecture is known, by the `model_type` of the configuration. Parts of a split model after the first have no more than
- * what says so.
+ * The metadata entries of one output file. From a GGUF input, all entries are copied except those about storage. From other
+ * inputs, only the architecture is known: the configuration's `model_type`. Files of a split model after the first have only the
+ * split.* entries.
  */
 export async function ggufMetadata(
   checkpoint: CheckpointFiles,
@@ -40,7 +40,7 @@ export async function ggufMetadata(
   const number = shards.indexOf(shard);
   const first =
     number === 0 && target.dialectTarget
-      ? await wholeEntries(checkpoint, target.dialectTarget.declaration)
+      ? await modelEntries(checkpoint, target.dialectTarget.declaration)
       : [];
   if (shards.length === 1) return first;
   const tensors = shards.reduce(
@@ -55,24 +55,27 @@ export async function ggufMetadata(
   ];
 }
 
-/** The entries that say of the whole model what it is. */
-async function wholeEntries(
+/** The entries about the model, which the first file has. */
+async function modelEntries(
   { shards, folder }: CheckpointFiles,
   declaration: Declaration,
 ): Promise<readonly Uint8Array[]> {
-  const own = declaration.method === "gguf" ? [entry(FILE_TYPE, U32, u32(declaration.fileType))] : [];
-  const stored = [...own, entry(QUANTIZATION_VERSION, U32, u32(GGML_QUANTIZATION_VERSION))];
+  const fileType = declaration.method === "gguf" ? [entry(FILE_TYPE, U32, u32(declaration.fileType))] : [];
+  const stored = [...fileType, entry(QUANTIZATION_VERSION, U32, u32(GGML_QUANTIZATION_VERSION))];
   const [from] = shards;
   if (!(from instanceof GgufFile)) {
     const config = await readOptionalJson(join(folder, "config.json"));
     const type = config?.model_type;
-    return [entry(ARCHITECTURE, TEXT, text(typeof type === "string" ? type : UNKNOWN)), ...stored];
+    return [
+      entry(ARCHITECTURE, TEXT, text(typeof type === "string" ? type : UNKNOWN_ARCHITECTURE)),
+      ...stored,
+    ];
   }
-  const keys = from.keys.filter((key) => !REPLACED.includes(key) && !SPLIT.test(key));
-  const known = from.keys.includes(ARCHITECTURE);
-  const architecture = known
+  const keys = from.keys.filter((key) => !NOT_COPIED.includes(key) && !SPLIT.test(key));
+  const hasArchitecture = from.keys.includes(ARCHITECTURE);
+  const architecture = hasArchitecture
     ? await from.readMetadata(ARCHITECTURE)
-    : entry(ARCHITECTURE, TEXT, text(UNKNOWN));
+    : entry(ARCHITECTURE, TEXT, text(UNKNOWN_ARCHITECTURE));
   const others: Uint8Array[] = [];
   for (const key of keys) others.push(await from.readMetadata(key));
   return [architecture, ...others, ...stored];

@@ -5,37 +5,37 @@ import { withoutClaim } from "../../stored/config/claim.js";
 import type { ConversionPlan } from "../plan/steps.js";
 import { modeloptConfig, quantizationConfig, TORCH_DTYPES } from "./quantization-config.js";
 
-/** The lists of unquantized modules, by the name that each method has for them. */
+/** The key under which each method lists unquantized modules. */
 const IGNORED = ["ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"] as const;
 const DEFAULT_KEY: Readonly<Record<string, (typeof IGNORED)[number]>> = {
   "compressed-tensors": "ignore",
   modelopt: "exclude_modules",
 };
 
-/** The type that a configuration says a model has; bf16 if it does not say. */
+/** The type of the model by its configuration; bf16 if it has none. */
 export function modelDType(config: JsonObject | undefined): WideDType {
-  const told = config?.torch_dtype ?? config?.dtype;
-  return WIDE_DTYPES.find((dtype) => TORCH_DTYPES[dtype] === told) ?? "bf16";
+  const name = config?.torch_dtype ?? config?.dtype;
+  return WIDE_DTYPES.find((dtype) => TORCH_DTYPES[dtype] === name) ?? "bf16";
 }
 
 /**
- * The config.json of the output: with the new quantization, or without one if all weights were dequantized, else with the
- * dequantized ones among those that are left out.
+ * The config.json of the output. It declares the new quantization. After dequantization it declares none if all weights were
+ * dequantized; else it lists the dequantized ones as unquantized.
  */
 export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonObject {
   const rest = withoutClaim(config);
   const { quantization_config: quantization } = config;
   const { target, kept, ignored } = plan;
   if (target.wide === undefined) {
-    const told = target.dialectTarget && quantizationConfig(target.dialectTarget.declaration, ignored);
-    return told ? { ...rest, quantization_config: told } : rest;
+    const declared = target.dialectTarget && quantizationConfig(target.dialectTarget.declaration, ignored);
+    return declared ? { ...rest, quantization_config: declared } : rest;
   }
   const key = "torch_dtype" in config ? "torch_dtype" : "dtype";
   if (kept.length === 0) return { ...rest, [key]: TORCH_DTYPES[target.wide] };
   return isObject(quantization) ? { ...config, quantization_config: leftOut(quantization, plan) } : config;
 }
 
-/** The hf_quant_config.json of the output, of the one that there was; undefined if it needs none. */
+/** The hf_quant_config.json of the output, from the input's; undefined if the output needs none. */
 export function convertedModelopt(
   config: JsonObject | undefined,
   plan: ConversionPlan,

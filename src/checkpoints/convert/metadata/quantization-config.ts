@@ -1,4 +1,4 @@
-/** What files and configurations say of weights that a conversion quantized, in the words of each library. */
+/** Writes the metadata and configurations of quantized weights for each library. */
 import type { JsonObject, Metadata } from "../../../io/header/header.js";
 import type { WideDType } from "../../../tensor/shape.js";
 import { matricesOf } from "../../stored/weight.js";
@@ -8,11 +8,11 @@ import type { Declaration } from "./declarations.js";
 
 /** The names of types in configurations and metadata. */
 export const TORCH_DTYPES = { bf16: "bfloat16", f16: "float16", f32: "float32" } as const;
-/** The versions whose files the targets are. */
+/** The library versions whose files the targets match. */
 const VERSIONS = { compressedTensors: "0.20.0", modelopt: "0.47.0" } as const;
 const BLOCK = [128, 128] as const;
 
-/** The metadata of a file for one weight, whose values have the type `dtype`; none if the library reads none. */
+/** The metadata of a file for one weight. `dtype` is its type before quantization. Empty if the library reads no metadata. */
 export function weightMetadata(
   declaration: Declaration,
   { name, shape }: Source,
@@ -31,7 +31,7 @@ export function weightMetadata(
   return { [name]: JSON.stringify({ _type: type, _data: all, _tensor_data_names: parts }) };
 }
 
-/** The metadata of a file beside those of its weights. `plain` are its tensors that are not quantized. */
+/** The metadata of a file: the weights' entries, and torchao's entries for the unquantized tensors `plain`. */
 export function fileMetadata(
   declaration: Declaration,
   weights: Metadata,
@@ -43,7 +43,7 @@ export function fileMetadata(
   return { ...weights, ...Object.fromEntries(others), tensor_names: JSON.stringify(names) };
 }
 
-/** The `quantization_config` of config.json; undefined if there is none. `ignored` are the modules that are not quantized. */
+/** The `quantization_config` of config.json; undefined if there is none. `ignored`: the modules that are not quantized. */
 export function quantizationConfig(
   declaration: Declaration,
   ignored: readonly string[],
@@ -111,7 +111,7 @@ export function quantizationConfig(
   }
 }
 
-/** The hf_quant_config.json of ModelOpt; undefined for other libraries, which have no such file. */
+/** The hf_quant_config.json of ModelOpt; undefined for other libraries. */
 export function modeloptConfig(declaration: Declaration, ignored: readonly string[]): JsonObject | undefined {
   if (declaration.method !== "modelopt") return undefined;
   const group = declaration.weights?.group_size;

@@ -1,4 +1,4 @@
-/** Plans a conversion of a checkpoint into any form. */
+/** Plans a conversion of a checkpoint to any target. */
 import { join } from "node:path";
 import type { Backend } from "../../../backends/backend.js";
 import { selectNames } from "../../glob.js";
@@ -18,20 +18,20 @@ import {
 } from "./steps.js";
 import { lockstepConversions, quantizedConversions } from "./to-quantized.js";
 
-/** What the user wants. */
+/** The requested conversion. */
 export interface ConversionRequest {
   readonly target: NamedTarget;
-  /** Patterns of the weights to convert. Default: all that are quantized, or those of linear layers. */
+  /** Patterns of the weights to convert. Default: all quantized weights, or, without any, the weights of linear layers. */
   readonly tensors?: readonly string[] | undefined;
   /** The convention of every quantized weight, whatever its tensors look like. */
   readonly as?: ConventionName | undefined;
-  /** Called when the first weight is quantized. */
+  /** Opens the backend; called at the first weight that is quantized. */
   readonly backend: () => Promise<Backend>;
 }
 
 /**
- * Plans a conversion. Reads codes and scales of what is converted, and judges them. Throws `FileError` if anything in
- * the checkpoint would be read wrong or cannot have the form, `ArgumentError` for patterns that match nothing.
+ * Plans a conversion. Reads and checks the codes and scales of the weights to convert. Throws `FileError` if loaders would
+ * misread anything in the checkpoint or a weight cannot have the form, `ArgumentError` for patterns that match nothing.
  */
 export async function planConversion(
   checkpoint: CheckpointFiles,
@@ -49,14 +49,14 @@ export async function planConversion(
     return assemblePlan(checkpoint, target, conversions);
   };
   if (target.wide !== undefined) {
-    const wanted = selectNames(tensors, dequantizable(surveyed));
-    requireSound(checkpoint, surveyed, wanted);
-    return judged(wideConversions(surveyed, target.wide, wanted, { kernels, backend }));
+    const isSelected = selectNames(tensors, dequantizable(surveyed));
+    requireSound(checkpoint, surveyed, isSelected);
+    return judged(wideConversions(surveyed, target.wide, isSelected, { kernels, backend }));
   }
   requireSound(checkpoint, surveyed, () => true);
-  const { name, dialectTarget: row, lockstepQuantizer: own } = target;
-  if (own !== undefined)
-    return judged(lockstepConversions(surveyed, { name, quantizer: own, tensors, backend, kernels }));
+  const { name, dialectTarget: row, lockstepQuantizer: quantizer } = target;
+  if (quantizer !== undefined)
+    return judged(lockstepConversions(surveyed, { name, quantizer, tensors, backend, kernels }));
   const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
   const dtype = modelDType(config);
   return judged(

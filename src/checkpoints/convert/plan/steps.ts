@@ -1,4 +1,4 @@
-/** What a conversion makes of each tensor of a checkpoint. */
+/** The steps of a conversion: each tensor is copied, or belongs to a converted weight. */
 import { basename } from "node:path";
 import type { Backend } from "../../../backends/backend.js";
 import { FileError } from "../../../errors.js";
@@ -30,14 +30,14 @@ export interface ConvertedWeight {
   readonly name: string;
   readonly method: ConversionMethod;
   readonly outputs: readonly TensorPlan[];
-  /** What the metadata of the file say of it. */
+  /** The entries that it adds to the metadata of the file. */
   readonly metadata?: Metadata;
   readonly write: (output: TensorAppender) => Promise<Changes>;
-  /** Why values become NaN or infinite, if that is known. */
+  /** Explains why values became NaN or infinite; undefined without an explanation. */
   readonly whyNotFinite?: () => Promise<string | undefined>;
 }
 
-/** What becomes of a tensor: a copy, or a weight in its new form. */
+/** One step: copies a tensor, or writes a weight in its new form. */
 export type Step =
   | { readonly kind: "copy"; readonly outputs: readonly [TensorPlan]; readonly from: StoredTensor }
   | ConvertedWeight;
@@ -48,7 +48,7 @@ export interface ShardPlan {
   readonly steps: readonly Step[];
 }
 
-/** A conversion. */
+/** A planned conversion. */
 export interface ConversionPlan {
   readonly target: NamedTarget;
   readonly shards: readonly ShardPlan[];
@@ -58,8 +58,8 @@ export interface ConversionPlan {
   readonly converted: ReadonlyMap<string, ConversionMethod>;
   /** The quantized weights that stay as they are. */
   readonly kept: readonly string[];
-  /** Weights that could be quantized and are not, with the reason where it is not the rule. */
-  readonly left: ReadonlyMap<string, string>;
+  /** Weights that could be quantized but do not fit the target, with the reason. */
+  readonly skipped: ReadonlyMap<string, string>;
   /** The modules that the configuration has to name, because they are not quantized. */
   readonly ignored: readonly string[];
   /** Tensors of converted weights that the output does not need, such as scales of activations. */
@@ -68,34 +68,37 @@ export interface ConversionPlan {
   readonly bytes: number;
 }
 
-/** What is converted: steps by the name of the tensor that they take the place of, and what else a plan says. */
+/** The conversions of a plan. A step replaces the tensor by whose name it is stored in `steps`. */
 export interface Conversions {
   readonly steps: ReadonlyMap<string, ConvertedWeight>;
   /** The quantized weights that are converted. */
   readonly quantized: readonly QuantizedWeight[];
-  /** The weights that `lockstep quantize` wrote, of those that are converted. */
+  /** The converted weights that `lockstep quantize` wrote. */
   readonly lockstepWeights: readonly LockstepWeight[];
   readonly kept: readonly string[];
-  readonly left: ReadonlyMap<string, string>;
+  readonly skipped: ReadonlyMap<string, string>;
   readonly ignored: readonly string[];
 }
 
 const FILE_DTYPE = { bf16: "BF16", f32: "F32" } as const;
 
-/** The tensors that a conversion to a wide type can choose: quantized weights, and packed tensors of GGUF files. */
-export function dequantizable({ weights, lockstepWeights: own, plain }: Survey): readonly string[] {
+/** The names that a conversion to a wide type can select: quantized weights, and packed tensors of GGUF files. */
+export function dequantizable({ weights, lockstepWeights, plain }: Survey): readonly string[] {
   const packed = plain.filter(({ shard, entry }) => packedAs(shard, entry.name));
-  return [...[...weights, ...own].map(({ name }) => name), ...packed.map(({ entry }) => entry.name)];
+  return [
+    ...[...weights, ...lockstepWeights].map(({ name }) => name),
+    ...packed.map(({ entry }) => entry.name),
+  ];
 }
 
-/** Conversions of the quantized weights and packed tensors that `wanted` chooses to a wide type. */
+/** Conversions of the selected quantized weights and packed tensors to a wide type. */
 export function wideConversions(
   { weights, lockstepWeights: all, plain }: Survey,
   target: WideTarget,
-  wanted: (name: string) => boolean,
+  isSelected: (name: string) => boolean,
   { kernels, backend }: { kernels: () => Promise<Kernels>; backend: () => Promise<Backend> },
 ): Conversions {
-  const quantized = weights.filter(({ name }) => wanted(name));
+  const quantized = weights.filter(({ name }) => isSelected(name));
   const steps = quantized.map((weight): [string, ConvertedWeight] => {
     const { name, shape } = weight;
     const isTransposed = conventionOf(weight.convention).transposedWide === true;
@@ -106,19 +109,21 @@ export function wideConversions(
     };
     const write = async (to: TensorAppender): Promise<Changes> => {
       const append = (bytes: Uint8Array): Promise<void> => to.append(output, bytes);
-      const own = isTransposed ? transposing(shape, fileBytes(output.dtype, [1]), append) : append;
-      return writeDequantized(await kernels(), weight, target, own);
+      const appendRows = isTransposed ? transposing(shape, fileBytes(output.dtype, [1]), append) : append;
+      return writeDequantized(await kernels(), weight, target, appendRows);
     };
     return [
       weight.codes.entry.name,
       { kind: "convert", name: weight.name, method: "dequantized", outputs: [output], write },
     ];
   });
-  const own = all.filter(({ name }) => wanted(name));
-  const packed = plain.filter(({ entry: { name }, shard }) => packedAs(shard, name) && wanted(name));
+  const lockstepWeights = all.filter(({ name }) => isSelected(name));
+  const packed = plain.filter(({ entry: { name }, shard }) => packedAs(shard, name) && isSelected(name));
   const sources: readonly (readonly [place: string | undefined, Source])[] = [
     ...packed.map((stored) => [stored.entry.name, plainSource(stored)] as const),
-    ...own.map((weight) => [lockstepTensorNames(weight)[0], lockstepSource(weight, backend)] as const),
+    ...lockstepWeights.map(
+      (weight) => [lockstepTensorNames(weight)[0], lockstepSource(weight, backend)] as const,
+    ),
   ];
   for (const [place = "", source] of sources) {
     const { name, shape } = source;
@@ -131,30 +136,37 @@ export function wideConversions(
     };
     steps.push([place, { kind: "convert", name, method: "dequantized", outputs: [output], write }]);
   }
-  const kept = [...weights, ...all].filter(({ name }) => !wanted(name)).map(({ name }) => name);
-  return { steps: new Map(steps), quantized, lockstepWeights: own, kept, left: new Map(), ignored: [] };
+  const kept = [...weights, ...all].filter(({ name }) => !isSelected(name)).map(({ name }) => name);
+  return {
+    steps: new Map(steps),
+    quantized,
+    lockstepWeights,
+    kept,
+    skipped: new Map(),
+    ignored: [],
+  };
 }
 
-/** The plan that carries out `conversions`. Throws `FileError` if the output would have a tensor twice. */
+/** Assembles the plan for `conversions`. Throws `FileError` if the output would have a tensor twice. */
 export function assemblePlan(
   checkpoint: CheckpointFiles,
   target: NamedTarget,
-  { steps, quantized, lockstepWeights: fromOwn, kept, left, ignored }: Conversions,
+  { steps, quantized, lockstepWeights, kept, skipped: left, ignored }: Conversions,
 ): ConversionPlan {
-  const parts = new Set([...quantized.flatMap(partsOf), ...fromOwn.flatMap(lockstepTensorNames)]);
+  const parts = new Set([...quantized.flatMap(partsOf), ...lockstepWeights.flatMap(lockstepTensorNames)]);
   const isCompanion = companionsOf(quantized);
   const dropped: string[] = [];
   const shards = checkpoint.shards.map((shard) => {
-    const own: Step[] = [];
+    const shardSteps: Step[] = [];
     for (const { name, dtype, shape } of shard.tensors.values()) {
       const from = checkpoint.tensors.get(name);
       if (!from || from.shard !== shard) continue;
       const step = steps.get(name);
-      if (step) own.push(step);
+      if (step) shardSteps.push(step);
       else if (isCompanion(name)) dropped.push(name);
-      else if (!parts.has(name)) own.push({ kind: "copy", outputs: [{ name, dtype, shape }], from });
+      else if (!parts.has(name)) shardSteps.push({ kind: "copy", outputs: [{ name, dtype, shape }], from });
     }
-    return { name: basename(shard.path), steps: own };
+    return { name: basename(shard.path), steps: shardSteps };
   });
   const gguf = isGgufTarget(target);
   const [only] = shards;
@@ -171,7 +183,7 @@ export function assemblePlan(
     indexed: !single && !gguf,
     converted: new Map([...steps.values()].map(({ name, method }) => [name, method])),
     kept,
-    left,
+    skipped: left,
     ignored,
     dropped,
     bytes: named.reduce((sum, shard) => sum + bytesOfShard(shard), 0),
@@ -183,7 +195,7 @@ export function isGgufTarget({ dialectTarget: row }: NamedTarget): boolean {
   return row !== undefined && conventionOf(row.convention).container === "gguf";
 }
 
-/** Shards under the names of a GGUF file, or of a split one, by which llama.cpp finds its parts. */
+/** Names shards as GGUF files, with the suffixes by which llama.cpp finds the parts of a split model. */
 function ggufNamed(shards: readonly ShardPlan[]): readonly ShardPlan[] {
   const digits = (value: number): string => String(value).padStart(5, "0");
   return shards.map((shard, i) => ({
@@ -206,7 +218,7 @@ function partsOf({ codes, scale, global }: QuantizedWeight): readonly string[] {
   return [codes, scale, ...(global ? [global] : [])].map(({ entry }) => entry.name);
 }
 
-/** Whether a tensor belongs to a converted weight, beside its codes and scales. */
+/** Returns whether a tensor belongs to a converted weight and is neither its codes nor its scales. */
 function companionsOf(converted: readonly QuantizedWeight[]): (name: string) => boolean {
   const names = converted.flatMap(({ convention, codes: { entry } }) => {
     const { codes, others = [] } = conventionOf(convention);

@@ -1,4 +1,4 @@
-/** Which weights a conversion to a quantization takes, and how each gets its codes and scales. */
+/** Selects the weights of a conversion to a quantization, and plans how each gets its codes and scales. */
 import type { Backend } from "../../../backends/backend.js";
 import { quantizerOf } from "../../../dialects/quantizer-of.js";
 import { ArgumentError, FileError } from "../../../errors.js";
@@ -38,17 +38,17 @@ import { type OutputTensors, outputTensors, whyUnfit } from "../targets/tensors.
 import type { TensorAppender } from "../tensor-appender.js";
 import type { Conversions, ConvertedWeight } from "./steps.js";
 
-/** A conversion to a quantization, as the user wants it. */
+/** The requested conversion. */
 export interface QuantizationRequest {
   readonly name: string;
   readonly target: Target;
-  /** Patterns of names; if absent, the rule chooses. */
+  /** Patterns of names; default as in `ConvertCheckpointOptions`. */
   readonly tensors: readonly string[] | undefined;
   /** The type of the model. */
   readonly dtype: WideDType;
-  /** Called at the first weight that has to be quantized. */
+  /** Opens the backend; called at the first weight that has to be quantized. */
   readonly backend: () => Promise<Backend>;
-  /** As `backend`, for what reads and compares. */
+  /** Opens the kernels that read and compare. */
   readonly kernels: () => Promise<Kernels>;
 }
 
@@ -57,33 +57,28 @@ const LOCKSTEP = "lockstep";
 
 interface Candidate {
   readonly source: Source;
-  /** The tensor that the new form takes the place of. */
+  /** The tensor that the new form replaces. */
   readonly place: string;
   readonly parts: OutputTensors;
   readonly weight?: QuantizedWeight;
-  /** The global scale if codes and scales can be repacked without rounding: 1 where there is none. */
+  /** The global scale, 1 if there is none; absent if codes and scales cannot be repacked without rounding. */
   readonly repackedGlobal?: number;
 }
 
 /**
- * Conversions of weights to a quantization: the quantized ones if there are any, else those of linear layers; or those that the
- * patterns choose. Reads scales, and no codes. Throws `ArgumentError` for a pattern that matches nothing, `FileError` for a
- * weight that cannot have the form.
+ * Plans the conversion. Selected: weights that match `tensors`; else the already quantized ones; else all linear layers. Reads
+ * scales, and no codes. Throws `ArgumentError` for a pattern that matches nothing, `FileError` for a weight that cannot have the
+ * form.
  */
 export async function quantizedConversions(
   surveyed: Survey,
-  wanted: QuantizationRequest,
+  request: QuantizationRequest,
 ): Promise<Conversions> {
-  const { target } = wanted;
+  const { target } = request;
   const quantizer = target.dialect === undefined ? undefined : quantizerOf({ dialect: target.dialect });
   const spec = quantizer?.spec;
   const { transposedWide } = conventionOf(target.convention);
-  const {
-    weights,
-    own: lockstepWeights,
-    plain,
-    left,
-  } = select(surveyed, wanted, (name, shape, isPlain) =>
+  const { weights, lockstepWeights, plain, skipped } = select(surveyed, request, (name, shape, isPlain) =>
     whyUnfit(target, spec, name, isPlain && transposedWide ? transposedShape(shape) : shape),
   );
   const partsFor = (source: Source, scales: WideDType): OutputTensors =>
@@ -93,7 +88,7 @@ export async function quantizedConversions(
     return { source, place: stored.entry.name, parts: partsFor(source, source.dtype) };
   });
   for (const weight of lockstepWeights) {
-    const source = lockstepSource(weight, wanted.backend);
+    const source = lockstepSource(weight, request.backend);
     const [place = ""] = lockstepTensorNames(weight);
     candidates.push({ source, place, parts: partsFor(source, source.dtype) });
   }
@@ -102,12 +97,12 @@ export async function quantizedConversions(
     const place = weight.codes.entry.name;
     const parts = partsFor(source, scaleType(weight));
     const twin = twinOf(weight);
-    const scales = await repackScales(await wanted.kernels(), twin, target, parts);
+    const scales = await repackScales(await request.kernels(), twin, target, parts);
     if (scales)
       candidates.push({ source, place, weight: twin, parts, repackedGlobal: scales.globals[0] ?? 1 });
     else candidates.push({ source, place, weight, parts: partsFor(source, source.dtype) });
   }
-  if (candidates.length === 0) throw nothing(wanted.name, left);
+  if (candidates.length === 0) throw nothing(request.name, skipped);
   const groups = groupsOf(target, candidates);
   const amaxes = new Map<readonly Candidate[], Promise<readonly number[]>>();
   const steps = candidates.map((candidate): [string, ConvertedWeight] => {
@@ -116,14 +111,16 @@ export async function quantizedConversions(
     const isRepacked = group.every(
       ({ repackedGlobal }) => repackedGlobal !== undefined && repackedGlobal === group[0]?.repackedGlobal,
     );
-    if (!isRepacked && !quantizer && !target.ggml) throw noQuantizer(wanted.name, source.name);
+    if (!isRepacked && !quantizer && !target.ggml) throw noQuantizer(request.name, source.name);
     const quantized = async (output: TensorAppender): Promise<Changes> => {
-      const kernels = await wanted.kernels();
+      const kernels = await request.kernels();
       if (target.ggml) return quantizeByGgml(kernels, source, parts, output);
-      if (!quantizer) throw noQuantizer(wanted.name, source.name);
-      const known = usesTensorAmax(quantizer.spec) ? await amaxesOfAll(kernels, amaxes, group) : undefined;
-      const backend = await wanted.backend();
-      return quantizeWeight({ backend, kernels, quantizer, target }, source, parts, known, output);
+      if (!quantizer) throw noQuantizer(request.name, source.name);
+      const groupAmaxes = usesTensorAmax(quantizer.spec)
+        ? await amaxesOfAll(kernels, amaxes, group)
+        : undefined;
+      const backend = await request.backend();
+      return quantizeWeight({ backend, kernels, quantizer, target }, source, parts, groupAmaxes, output);
     };
     const { codes, scale, global } = parts;
     const step: ConvertedWeight = {
@@ -131,63 +128,69 @@ export async function quantizedConversions(
       name: source.name,
       method: isRepacked ? "repacked" : "quantized",
       outputs: [codes, scale, ...(global ? [global] : [])],
-      metadata: weightMetadata(target.declaration, source, parts, weight ? wanted.dtype : source.dtype),
-      ...(quantizer ? { whyNotFinite: async () => whyNotFinite(await wanted.backend(), quantizer) } : {}),
+      metadata: weightMetadata(target.declaration, source, parts, weight ? request.dtype : source.dtype),
+      ...(quantizer ? { whyNotFinite: async () => whyNotFinite(await request.backend(), quantizer) } : {}),
       write:
         weight && isRepacked
-          ? async (output) => writeRepacked(await wanted.kernels(), weight, target, parts, output)
+          ? async (output) => writeRepacked(await request.kernels(), weight, target, parts, output)
           : quantized,
     };
     return [place, step];
   });
-  const taken = new Set(candidates.map(({ source }) => source.name));
-  const rest = surveyed.plain.filter((stored) => isLayer(stored) && !taken.has(stored.entry.name));
+  const converted = new Set(candidates.map(({ source }) => source.name));
+  const rest = surveyed.plain.filter((stored) => isLayer(stored) && !converted.has(stored.entry.name));
   const named = rest.filter((stored) => target.declaration.method === "modelopt" || !isEmbedding(stored));
   return {
     steps: new Map(steps),
     quantized: weights,
     lockstepWeights,
     kept: [],
-    left,
+    skipped,
     ignored: named.map(({ entry: { name } }) => name.replace(/\.weight$/, "")),
   };
 }
 
-/** The type of scales that are repacked where a target has that of the model: the type that they have. */
+/** The type of a weight's scales if it is wide, else f32. A target with scales of the model's type repacks them in this type. */
 function scaleType({ scale }: QuantizedWeight): WideDType {
   const type = tensorDType(scale.entry.dtype);
   return type !== undefined && isWide(type) ? type : "f32";
 }
 
-/**
- * Conversions of weights to the form that `lockstep quantize` writes, of the same weights as those of `quantizations`. Throws as
- * that does.
- */
+/** Plans conversions to the form that `lockstep quantize` writes. Selects and throws as `quantizedConversions`. */
 export function lockstepConversions(
   surveyed: Survey,
-  wanted: Omit<QuantizationRequest, "target" | "dtype"> & { readonly quantizer: BlockFormatName },
+  request: Omit<QuantizationRequest, "target" | "dtype"> & { readonly quantizer: BlockFormatName },
 ): Conversions {
-  const { quantizer, backend } = wanted;
-  const { weights, own, plain, left } = select(surveyed, wanted, (_, shape) =>
+  const { quantizer, backend } = request;
+  const { weights, lockstepWeights, plain, skipped } = select(surveyed, request, (_, shape) =>
     whyNotLockstep(quantizer, shape),
   );
   const sources: readonly (readonly [place: string | undefined, Source])[] = [
     ...plain.map((stored) => [stored.entry.name, plainSource(stored)] as const),
     ...weights.map((weight) => [weight.codes.entry.name, quantizedSource(weight)] as const),
-    ...own.map((weight) => [lockstepTensorNames(weight)[0], lockstepSource(weight, backend)] as const),
+    ...lockstepWeights.map(
+      (weight) => [lockstepTensorNames(weight)[0], lockstepSource(weight, backend)] as const,
+    ),
   ];
-  if (sources.length === 0) throw nothing(wanted.name, left);
+  if (sources.length === 0) throw nothing(request.name, skipped);
   const steps = sources.map(
-    ([place = "", source]) => [place, lockstepStep(source, quantizer, wanted)] as const,
+    ([place = "", source]) => [place, lockstepStep(source, quantizer, request)] as const,
   );
-  return { steps: new Map(steps), quantized: weights, lockstepWeights: own, kept: [], left, ignored: [] };
+  return {
+    steps: new Map(steps),
+    quantized: weights,
+    lockstepWeights,
+    kept: [],
+    skipped,
+    ignored: [],
+  };
 }
 
 interface Selection {
   readonly weights: readonly QuantizedWeight[];
-  readonly own: readonly LockstepWeight[];
+  readonly lockstepWeights: readonly LockstepWeight[];
   readonly plain: readonly StoredTensor[];
-  readonly left: ReadonlyMap<string, string>;
+  readonly skipped: ReadonlyMap<string, string>;
 }
 
 function select(
@@ -196,34 +199,38 @@ function select(
   whyNot: (name: string, shape: readonly number[], isPlain: boolean) => string | undefined,
 ): Selection {
   const quantizable = plain.filter(isQuantizable);
-  const own = all.map((weight) => ({ ...weight, shape: weight.recipe.shape, convention: LOCKSTEP }));
-  const before = [...weights, ...own];
+  const lockstepWeights = all.map((weight) => ({
+    ...weight,
+    shape: weight.recipe.shape,
+    convention: LOCKSTEP,
+  }));
+  const quantized = [...weights, ...lockstepWeights];
   const why = (
     { name, shape }: { readonly name: string; readonly shape: readonly number[] },
     isPlain = false,
   ): string | undefined => whyNot(name, shape, isPlain);
   if (!tensors) {
-    const left = new Map<string, string>();
-    for (const weight of before) requireFit(name, weight.name, why(weight));
-    const linear = before.length > 0 ? [] : quantizable.filter(isLinear);
+    const skipped = new Map<string, string>();
+    for (const weight of quantized) requireFit(name, weight.name, why(weight));
+    const linear = quantized.length > 0 ? [] : quantizable.filter(isLinear);
     const fit = linear.filter(({ entry }) => {
       const reason = why(entry, true);
-      if (reason !== undefined) left.set(entry.name, reason);
+      if (reason !== undefined) skipped.set(entry.name, reason);
       return reason === undefined;
     });
-    return { weights, own, plain: fit, left };
+    return { weights, lockstepWeights, plain: fit, skipped };
   }
-  const names = [...before.map((weight) => weight.name), ...quantizable.map(({ entry }) => entry.name)];
-  const wanted = selectNames(tensors, names);
-  const [other] = before.filter((weight) => !wanted(weight.name));
+  const names = [...quantized.map((weight) => weight.name), ...quantizable.map(({ entry }) => entry.name)];
+  const isSelected = selectNames(tensors, names);
+  const [other] = quantized.filter((weight) => !isSelected(weight.name));
   if (other)
     throw new ArgumentError(
       `--tensors: "${other.name}" is quantized already (${other.convention}) and would stay so; a checkpoint has one quantization: convert all, or convert to bf16 first`,
     );
-  const more = quantizable.filter(({ entry }) => wanted(entry.name));
-  for (const weight of before) requireFit(name, weight.name, why(weight));
+  const more = quantizable.filter(({ entry }) => isSelected(entry.name));
+  for (const weight of quantized) requireFit(name, weight.name, why(weight));
   for (const { entry } of more) requireFit(name, entry.name, why(entry, true));
-  return { weights, own, plain: more, left: new Map() };
+  return { weights, lockstepWeights, plain: more, skipped: new Map() };
 }
 
 function requireFit(target: string, name: string, why: string | undefined): void {
@@ -247,7 +254,7 @@ function noQuantizer(target: string, name: string): FileError {
   );
 }
 
-/** The weights that share a global scale: those that loaders fuse, if the convention has one for all of them. */
+/** The candidates that share a global scale: projections that loaders fuse, if the convention has one scale for all of them. */
 function groupsOf(
   target: Target,
   candidates: readonly Candidate[],
@@ -266,14 +273,14 @@ function groupsOf(
   return groups;
 }
 
-/** The amax of all weights of a group; of a weight whose matrices have scales of their own, those of the matrices. */
+/** The amax over all weights of a group. If each matrix of a weight has a global scale, one amax for each matrix. */
 function amaxesOfAll(
   kernels: Kernels,
-  known: Map<readonly Candidate[], Promise<readonly number[]>>,
+  amaxes: Map<readonly Candidate[], Promise<readonly number[]>>,
   group: readonly Candidate[],
 ): Promise<readonly number[]> {
-  const found = known.get(group);
-  if (found) return found;
+  const cached = amaxes.get(group);
+  if (cached) return cached;
   const computed = (async () => {
     const [first] = group;
     if (first && first.parts.globals > 1) return amaxesOf(kernels, first.source);
@@ -282,13 +289,13 @@ function amaxesOfAll(
       for (const amax of await amaxesOf(kernels, source)) largest = Math.max(largest, amax);
     return [largest];
   })();
-  known.set(group, computed);
+  amaxes.set(group, computed);
   return computed;
 }
 
 /**
- * The twins of conventions with doubled codes and halved scales. Bytes that stand for no number in the twin, such as 0x7F of
- * e4m3, do so there; code 8 is minus zero.
+ * Conventions whose tensors are equal to GGUF's. GGUF doubles the codes and halves the scales, so the products are the same.
+ * Scale bytes that are NaN in one, such as 0x7F of e4m3, are NaN in the other; code 8 is minus zero.
  */
 const TWINS: Readonly<Partial<Record<ConventionName, ConventionName>>> = {
   "gguf-mxfp4": "torchao-mxfp4",
@@ -297,7 +304,7 @@ const TWINS: Readonly<Partial<Record<ConventionName, ConventionName>>> = {
 };
 const TYPE: CodeTypeName = "e2m1";
 
-/** A weight as its twin has it; itself if its convention has none. */
+/** The weight under its twin convention; the weight itself if there is none. */
 function twinOf(weight: QuantizedWeight): QuantizedWeight {
   const convention = TWINS[weight.convention];
   return convention === undefined ? weight : { ...weight, convention, type: TYPE };

@@ -1,4 +1,4 @@
-/** Quantizes a weight by the quantizer of a dialect, a few rows at a time, and says what that changed. */
+/** Quantizes a weight by the quantizer of a dialect, a few rows at a time, and counts the changes. */
 
 import type { Backend } from "../../../backends/backend.js";
 import { type FileDType, fileBytes, fileDType } from "../../../io/dtypes.js";
@@ -17,14 +17,14 @@ import { CODE_TYPES } from "../../stored/code-types.js";
 import { conventionOf } from "../../stored/conventions.js";
 import { type GlobalScale, scaleOf, toFloats } from "../../stored/scales.js";
 import { matricesOf } from "../../stored/weight.js";
-import { largestOf, type Source, type SourceRows } from "../../values/source.js";
+import { amaxOf, type Source, type SourceRows } from "../../values/source.js";
 import { Changes } from "../changes/changes.js";
 import { type BlockScales, compareRows } from "../changes/compare.js";
 import type { Target } from "../targets/table.js";
 import { inFileLayout, type OutputTensors } from "../targets/tensors.js";
 import type { TensorAppender } from "../tensor-appender.js";
 
-/** What quantizes weights. */
+/** The backend, kernels, quantizer and target of a conversion. */
 export interface QuantizeResources {
   readonly backend: Backend;
   readonly kernels: Kernels;
@@ -32,17 +32,17 @@ export interface QuantizeResources {
   readonly target: Target;
 }
 
-/** The codes of some rows as they lie in memory, the scales of their blocks as bytes of a type, and the scale of the tensor. */
+/** Quantized rows: codes as they lie in memory, block scales as bytes of type `dtype`, and the global scale. */
 interface QuantizedRows {
   readonly codes: Uint8Array;
   readonly scales: Uint8Array;
   readonly dtype: FileDType;
-  readonly whole: number | undefined;
+  readonly global: number | undefined;
 }
 
 const LOGICAL = { usage: { rowwise: true, columnwise: false }, scaleLayout: "logical" } as const;
 
-/** The codes of a tensor, in memory of the kernels if the backend can copy them there. */
+/** The bytes of a tensor of codes. They lie in kernel memory if the backend can copy them there. */
 function codesOf(kernels: Kernels, data: Tensor): Uint8Array {
   const memory = memoryOfTensor(data);
   if (!memory.readInto) return asBytes(data.dataSync());
@@ -61,19 +61,19 @@ function quantizeRows(
   const x = fromBytes(backend, bytes, [rows, columns], dtype);
   const layout = { spec: quantizer.spec, ops: quantizer, ...LOGICAL };
   const inputs = amax === undefined ? {} : { amax: tensor(backend, new Float32Array([amax])) };
-  const made = quantize(x, layout, inputs).copy("rowwise");
-  const { data, scaleInv } = made;
+  const quantized = quantize(x, layout, inputs).copy("rowwise");
+  const { data, scaleInv } = quantized;
   const typed = target.scale === "source" && hasType(scaleInv, "f32") ? castTo(scaleInv, dtype) : scaleInv;
   const scales = asBytes(typed.dataSync());
   return {
     codes: codesOf(kernels, data),
     scales,
     dtype: fileDType(typed.dtype),
-    whole: made.amax?.dataSync()[0],
+    global: quantized.amax?.dataSync()[0],
   };
 }
 
-/** The scales of blocks with that of the tensor. */
+/** The block scales multiplied or divided by the global scale. */
 function scalesOf(
   { scales, dtype }: QuantizedRows,
   global: Pick<GlobalScale, "global" | "divides">,
@@ -84,18 +84,18 @@ function scalesOf(
 }
 
 /**
- * Quantizes a weight into the tensors of `parts`. `amaxes` are those of its matrices if these have global scales of their own, or
- * one of the whole weight, or of all weights that share a global scale; they are needed where scales depend on them. Throws
+ * Quantizes a weight and writes its tensors. `amaxes` is needed if the scales depend on the tensor's amax: one for each matrix if
+ * matrices have their own global scales, else one for the weight or for all weights that share its global scale. Throws
  * `FileError` for NaN and infinity.
  */
 export async function quantizeWeight(
-  means: QuantizeResources,
+  resources: QuantizeResources,
   source: Source,
   { codes, scale, global, globals, blocks, type }: OutputTensors,
   amaxes: readonly number[] | undefined,
   output: TensorAppender,
 ): Promise<Changes> {
-  const { kernels, target } = means;
+  const { kernels, target } = resources;
   const changes = new Changes();
   const packsSix = CODE_TYPES[type].bits === 6;
   const divides = conventionOf(target.convention).global?.role === "divisor";
@@ -105,24 +105,24 @@ export async function quantizeWeight(
     const first = row === 0;
     const begins = globals > 1 ? row % height === 0 : first;
     const amax = amaxes?.[globals > 1 ? Math.floor(row / height) : 0];
-    // where there is an amax, all values have been read for it, and were finite
-    if (amax === undefined) largestOf(kernels, source.name, rows);
-    const made = quantizeRows(means, rows, source.dtype, amax);
-    const scales = scalesOf(made, { global: made.whole ?? 1, divides });
-    compareRows(kernels, { blocks, type }, rows, made.codes, scales, changes);
-    await output.append(codes, packsSix ? sixBitBytes(source.name, made.codes) : made.codes);
+    // amaxesOf has refused NaN and infinity already
+    if (amax === undefined) amaxOf(kernels, source.name, rows);
+    const quantized = quantizeRows(resources, rows, source.dtype, amax);
+    const scales = scalesOf(quantized, { global: quantized.global ?? 1, divides });
+    compareRows(kernels, { blocks, type }, rows, quantized.codes, scales, changes);
+    await output.append(codes, packsSix ? sixBitBytes(source.name, quantized.codes) : quantized.codes);
     if (first || blocks.kind !== "whole")
-      await output.append(scale, inFileLayout(kernels, target, made.scales, blocks.grid[1]));
-    if (begins && global) await output.append(global, asBytes(Float32Array.of(made.whole ?? 1)));
+      await output.append(scale, inFileLayout(kernels, target, quantized.scales, blocks.grid[1]));
+    if (begins && global) await output.append(global, asBytes(Float32Array.of(quantized.global ?? 1)));
     row += rows.rows;
   }
   return changes;
 }
 
-/** Rows and columns of a matrix that has whole blocks of every quantizer. */
+/** The side of a matrix that consists of full blocks under every quantizer. */
 const SIDE = 128;
 
-/** Why finite values become NaN or infinite under a quantizer: what its rule makes of zeros, or the range of its scales. */
+/** Why finite values become NaN or infinite under a quantizer: its rule fails for zeros, or its scales lack range. */
 export function whyNotFinite(backend: Backend, quantizer: Quantizer): string {
   using _scope = new Scope();
   const zeros = tensor(backend, new Float32Array(SIDE * SIDE), [SIDE, SIDE]);

@@ -1,6 +1,6 @@
 /**
- * Quantizes weights to MXFP4 as ggml does it: as the dialect gguf-mxfp4, but with the byte 0 for an amax below 2^-125, where that
- * has gguf-py's byte, which wraps around.
+ * Quantizes weights to MXFP4 as ggml does. It differs from the dialect gguf-mxfp4 for an amax below 2^-125: the byte is 0 here,
+ * while gguf-py's byte wraps around.
  */
 import { valueOfCode } from "../../../formats/derive.js";
 import type { Kernels } from "../../kernels/kernels.js";
@@ -14,24 +14,24 @@ const BLOCK = 32;
 const BIAS = 127;
 /** The exponent of the largest code of e2m1. */
 const MAX_EXPONENT = 2;
-/** Above a midpoint begins the next code; at it, the code is the one before. */
+/** Midpoints between codes. A magnitude above midpoint c rounds up to code c + 1; at the midpoint it rounds down. */
 const MIDPOINTS = Float64Array.from(
   { length: 7 },
   (_, code) => (valueOfCode("e2m1", code) + valueOfCode("e2m1", code + 1)) / 2,
 );
-/** The least byte at which the products of large codes are infinite in f32, and the largest code whose product is not. */
+/** From this scale byte on, products of codes larger than `code` overflow f32. */
 const OVERFLOW = { byte: 253, code: 5 } as const;
 
 /**
- * The byte of a block: floor(log2(amax)) - 2 + 127, where log2 is rounded to f32; 0 for amax 0. Below 2^-125 the value is
- * negative, which is no byte in C; it is 0 here.
+ * The scale byte of a block: floor(log2(amax)) - 2 + 127, where log2 is rounded to f32; 0 for amax 0. Below 2^-125 the sum is
+ * negative; C converts it to a byte modulo 256, here it becomes 0.
  */
 export function ggmlScale(amax: number): number {
   if (amax === 0) return 0;
   return Math.max(0, Math.floor(Math.fround(Math.log2(amax))) - MAX_EXPONENT + BIAS);
 }
 
-/** The code of a value: the nearest one, ties toward zero; what becomes zero is plus zero. */
+/** The nearest code of a value, ties toward zero. A value that rounds to zero gets plus zero. */
 function codeOf(value: number, scale: number, last: number): number {
   const magnitude = Math.abs(value) / scale;
   let code = 0;
@@ -40,8 +40,8 @@ function codeOf(value: number, scale: number, last: number): number {
 }
 
 /**
- * Quantizes values in blocks of 32: `codes` gets two in a byte, the even one in the low half, and `bytes` and `scales` those of
- * blocks. Returns false if a value is NaN or infinite.
+ * Quantizes values in blocks of 32. `codes` gets two codes a byte, the even one in the low half; `bytes` and `scales` get one
+ * scale a block. Returns false if a value is NaN or infinite.
  */
 export function quantizeMxfp4(
   values: Float32Array | Float64Array,
@@ -68,7 +68,7 @@ export function quantizeMxfp4(
   return true;
 }
 
-/** Quantizes a weight into the tensors of `parts`. Throws `FileError` for NaN and infinity. */
+/** Quantizes a weight and writes its tensors. Throws `FileError` for NaN and infinity. */
 export async function quantizeByGgml(
   kernels: Kernels,
   source: Source,

@@ -1,4 +1,4 @@
-/** Conversions of weights to the form that `lockstep quantize` writes. */
+/** Converts weights to the form that `lockstep quantize` writes. */
 import type { Backend } from "../../../backends/backend.js";
 import type { BlockFormatName } from "../../../formats/block.js";
 import { allMembers, quantizedPlans } from "../../../io/quantized/quantized-file.js";
@@ -11,7 +11,7 @@ import { Scope } from "../../../tensor/scope.js";
 import { asMatrix, type Shape } from "../../../tensor/shape.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { dequantizedValues } from "../../values/lockstep.js";
-import { largestOf, numbersOf, type Source } from "../../values/source.js";
+import { amaxOf, numbersOf, type Source } from "../../values/source.js";
 import { Changes } from "../changes/changes.js";
 import type { ConvertedWeight } from "../plan/steps.js";
 import type { TensorAppender } from "../tensor-appender.js";
@@ -30,13 +30,13 @@ export function whyNotLockstep(quantizer: BlockFormatName, shape: Shape): string
   }
 }
 
-/** What conversions need, made at the first one. */
+/** Opens the backend and the kernels, at the first conversion. */
 interface Resources {
   readonly backend: () => Promise<Backend>;
   readonly kernels: () => Promise<Kernels>;
 }
 
-/** The conversion of a weight by a quantizer of this library with its default settings. The weight is held in memory. */
+/** Plans the conversion of a weight by a quantizer of this library with its default settings. The weight is held in memory. */
 export function lockstepStep(
   source: Source,
   quantizer: BlockFormatName,
@@ -65,7 +65,7 @@ async function quantizeWithRecipe(
   const { name } = source;
   const pieces: Uint8Array[] = [];
   for await (const rows of source.rows(kernels)) {
-    largestOf(kernels, name, rows);
+    amaxOf(kernels, name, rows);
     pieces.push(rows.bytes.slice());
   }
   const { members, values } = quantizedBytes(backend, name, recipe, Buffer.concat(pieces));
@@ -78,7 +78,7 @@ async function quantizeWithRecipe(
   return changes;
 }
 
-/** The bytes of the tensors of a quantized weight by their names, and its values. */
+/** Quantizes a weight; returns the bytes of its tensors by name, and its values. */
 function quantizedBytes(
   backend: Backend,
   name: string,
@@ -87,10 +87,10 @@ function quantizedBytes(
 ): { readonly members: ReadonlyMap<string, Uint8Array>; readonly values: Float32Array } {
   using _scope = new Scope();
   const quantizer = quantizerNamed(recipe.spec.quantizer, SETTINGS);
-  const made = quantizer.quantize(fromBytes(backend, bytes, recipe.shape, recipe.dtype));
+  const quantized = quantizer.quantize(fromBytes(backend, bytes, recipe.shape, recipe.dtype));
   const members = allMembers(name, recipe).flatMap(({ field, direction, plan }) => {
-    const member = made.copy(direction)[field];
+    const member = quantized.copy(direction)[field];
     return member ? [[plan.name, asBytes(member.dataSync()).slice()] as const] : [];
   });
-  return { members: new Map(members), values: dequantizedValues(made) };
+  return { members: new Map(members), values: dequantizedValues(quantized) };
 }

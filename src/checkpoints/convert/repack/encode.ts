@@ -1,4 +1,4 @@
-/** Scales as the bytes of a type that has exactly their values. */
+/** Encodes scales exactly, in the type of a target. */
 import { type FileDType, fileBytes } from "../../../io/dtypes.js";
 import { asBytes } from "../../../tensor/data.js";
 import { toFloats } from "../../stored/scales.js";
@@ -9,8 +9,8 @@ import { encodeWide } from "../dequantize/round.js";
 const CODES = new Map<FileDType, ReadonlyMap<number, number>>();
 
 function codesOf(dtype: FileDType): ReadonlyMap<number, number> {
-  const known = CODES.get(dtype);
-  if (known) return known;
+  const cached = CODES.get(dtype);
+  if (cached) return cached;
   const codes = fileBytes(dtype, [1]) === 2 ? new Uint16Array(65536) : new Uint8Array(256);
   for (let code = 0; code < codes.length; code++) codes[code] = code;
   const byValue = new Map<number, number>();
@@ -21,7 +21,7 @@ function codesOf(dtype: FileDType): ReadonlyMap<number, number> {
   return byValue;
 }
 
-/** The bytes of `values` in a type of one, two or four bytes; undefined if it does not have one of them. */
+/** The bytes of `values` in a type of one, two or four bytes; undefined if a value is not exact in that type. */
 export function encodeScales(dtype: FileDType, values: Float32Array): Uint8Array | undefined {
   if (dtype === "F32") return asBytes(values);
   const bytes =

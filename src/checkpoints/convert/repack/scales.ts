@@ -1,4 +1,4 @@
-/** The scales of a quantized weight as those of another convention, so that no value is rounded again. */
+/** Rescales a weight's scales for another convention, so that no value is rounded again. */
 import type { Kernels, Place } from "../../kernels/kernels.js";
 import { BYTES, byteValues, hasByteScales, histogram, readScaleBytes } from "../../stored/byte-scales.js";
 import { conventionOf } from "../../stored/conventions.js";
@@ -12,9 +12,9 @@ import { encodeScales } from "./encode.js";
 const MAX_POWER = 8;
 
 /** The least exponent of normal f32. */
-const LEAST_POWER = -126;
+const MIN_POWER = -126;
 
-/** The scales of a weight under a target: those of its blocks one by one, or of each byte that stands for some of them. */
+/** The scales of a weight under a target: one for each block, or, with `index`, one for each byte value. */
 export interface RepackedScales {
   /** The f32 scales before. */
   readonly before: Float32Array;
@@ -22,20 +22,20 @@ export interface RepackedScales {
   readonly after: Float32Array;
   /** The scales in the type of the target. */
   readonly bytes: Uint8Array;
-  /** The scale beside those of blocks, or one for each matrix; none if there is none. */
+  /** The global scales: one per tensor, or one per matrix; empty if the target has none. */
   readonly globals: readonly number[];
-  /** The byte of each block, by which the others are indexed; absent if they are those of blocks. */
+  /** The byte of each block, which indexes the other arrays; absent if these have one scale for each block. */
   readonly index?: Place;
 }
 
-/** Scales, and how often each of them occurs. */
+/** Distinct scales, and how often each occurs. */
 interface Blocks {
   readonly values: Float32Array;
   readonly counts: Float64Array;
   readonly index?: Place;
 }
 
-/** The scales of the target's blocks as they are in the weight. Scales of one byte are those that occur, and 0 for the others. */
+/** The weight's scale for each block of the target. One-byte scales are tabulated by byte, with 0 for bytes that do not occur. */
 async function blocksOf(kernels: Kernels, weight: QuantizedWeight, parts: OutputTensors): Promise<Blocks> {
   if (!hasByteScales(weight)) {
     const { values: stored } = await readScales(weight);
@@ -53,8 +53,8 @@ async function blocksOf(kernels: Kernels, weight: QuantizedWeight, parts: Output
 }
 
 /**
- * The scales of a weight under a target; undefined if its codes or its scales cannot be carried over. Reads all scales. They are
- * valid until the next ones are read.
+ * The scales of a weight under a target; undefined if codes or scales cannot be repacked without rounding. Reads all scales. The
+ * result is valid until the next call.
  */
 export async function repackScales(
   kernels: Kernels,
@@ -85,7 +85,7 @@ export async function repackScales(
       parts.scale.dtype,
       values.map((value, i) => (occurs(i) ? value : one)),
     );
-    // bytes that do not occur stand for themselves, so that equal ones are seen as equal
+    // unused entries stay the identity, so that `expanded` recognizes an unchanged table
     return bytes?.length === BYTES.length && index ? bytes.map((byte, i) => (occurs(i) ? byte : i)) : bytes;
   };
   if (!parts.global) {
@@ -112,11 +112,11 @@ export async function repackScales(
   return undefined;
 }
 
-/** Whether the configuration of a target says that scales are powers of two, whatever their type. */
+/** Whether the target's configuration declares that scales are powers of two, whatever their type. */
 const needsPowersOfTwo = ({ declaration }: Target): boolean =>
   declaration.method === "fp8" && declaration.scaleFormat === "ue8m0";
 
-/** As `carried`, of a weight whose matrices have global scales of their own, to a convention that has them too. */
+/** As `repackScales`, for a weight with one global scale per matrix, to a convention that has these too. */
 async function repackStack(
   weight: QuantizedWeight,
   target: Target,
@@ -134,12 +134,12 @@ async function repackStack(
 }
 
 /**
- * Factors of all scales beside which those of blocks may be e4m3: none, and the power of two that makes the largest one 2^8, or
- * the least normal one, which has a reciprocal.
+ * Candidate global scales under which block scales fit e4m3: 1, then the power of two that puts the largest at 2^8. It is at
+ * least 2^-126, so that its reciprocal is finite.
  */
 function candidateGlobalScales(scales: Float32Array): readonly number[] {
   const largest = scales.reduce((max, value) => Math.max(max, value), 0);
-  return largest === 0 ? [1] : [1, 2 ** Math.max(Math.floor(Math.log2(largest)) - MAX_POWER, LEAST_POWER)];
+  return largest === 0 ? [1] : [1, 2 ** Math.max(Math.floor(Math.log2(largest)) - MAX_POWER, MIN_POWER)];
 }
 
 const same = (a: Float32Array, b: Float32Array): boolean => a.every((value, i) => value === b[i]);
@@ -149,17 +149,19 @@ function isNested({ geometry, shape }: QuantizedWeight, { blocks }: OutputTensor
   const [, ...sizes] = matricesOf(shape);
   if (blocks.kind === "whole" && (geometry.kind !== "whole" || shape.length > 2)) return false;
   return sizes.every((size, axis) => {
-    const [own = 1, wanted = 1] = [geometry.block[axis], blocks.size[axis]];
-    return own >= size || own % wanted === 0;
+    const [blockSize = 1, targetSize = 1] = [geometry.block[axis], blocks.size[axis]];
+    return blockSize >= size || blockSize % targetSize === 0;
   });
 }
 
-/** Whether the target has the blocks of the weight. */
+/** Whether the target's blocks are the weight's blocks. */
 function hasSameGrid({ geometry, shape }: QuantizedWeight, { blocks }: OutputTensors): boolean {
   const [, ...sizes] = matricesOf(shape);
   return sizes.every((size, axis) => {
-    const [own = 1, wanted = 1] = [geometry.block[axis], blocks.size[axis]];
-    return geometry.grid[axis] === blocks.grid[axis] && Math.min(own, size) === Math.min(wanted, size);
+    const [blockSize = 1, targetSize = 1] = [geometry.block[axis], blocks.size[axis]];
+    return (
+      geometry.grid[axis] === blocks.grid[axis] && Math.min(blockSize, size) === Math.min(targetSize, size)
+    );
   });
 }
 
@@ -168,7 +170,7 @@ function blockCount({ shape }: QuantizedWeight, { blocks }: OutputTensors): numb
   return matricesOf(shape)[0] * blocks.grid[0] * blocks.grid[1];
 }
 
-/** Writes the scale of each block of the target, of scales of the weight, to `all`. */
+/** Writes to `all`, for each block of the target, the scale of the weight's block that contains it. */
 function scalesOfTargetBlocks<T extends Float32Array | Uint8Array>(
   { geometry, shape }: QuantizedWeight,
   { blocks }: OutputTensors,
@@ -203,17 +205,18 @@ interface Global {
 }
 
 /**
- * The global scale of the other role with which the fewest scales change; infinite if the reciprocal is. No scale becomes
- * infinite: the neighbour of the reciprocal that makes scales less does so by more than they had been rounded up.
+ * The global scale for the opposite role (divisor or multiplier) that changes the fewest scales; infinite if the reciprocal is.
+ * Candidates are the rounded reciprocal and its two neighbours. A candidate that makes a scale infinite is never chosen: the
+ * neighbour that lowers the scales lowers them by more than the reciprocal was rounded.
  */
 function nearestGlobalScale(
   { values, counts }: Pick<Blocks, "values" | "counts">,
   before: Float32Array,
-  own: Global,
+  stored: Global,
   divides: boolean,
 ): number {
-  if (own.divides === divides) return own.global;
-  const reciprocal = Math.fround(1 / own.global);
+  if (stored.divides === divides) return stored.global;
+  const reciprocal = Math.fround(1 / stored.global);
   if (!Number.isFinite(reciprocal)) return reciprocal;
   const changed = (global: number): number =>
     values.reduce((sum, value, i) => {

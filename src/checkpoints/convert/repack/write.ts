@@ -1,4 +1,4 @@
-/** Carries the codes and scales of a quantized weight over to another convention. */
+/** Writes the codes and repacked scales of a quantized weight under another convention. */
 import { FileError } from "../../../errors.js";
 import { asBytes } from "../../../tensor/data.js";
 import { elementCount } from "../../../tensor/shape.js";
@@ -17,8 +17,8 @@ import { repackScales } from "./scales.js";
 const COPY_BYTES = 4 << 20;
 
 /**
- * Writes codes and scales. Reads the codes as values only if scales change. The scales that the plan was made by are computed
- * again, because it would hold those of all weights.
+ * Writes codes and scales. Decodes the codes only if scales change. Computes the scales again instead of keeping those of every
+ * weight in the plan.
  */
 export async function writeRepacked(
   kernels: Kernels,
@@ -53,7 +53,10 @@ export async function writeRepacked(
 const ofBlocks = (scales: Float32Array, index: Place | undefined): Float32Array =>
   index ? Float32Array.from(index.bytes, (byte) => scales[byte] as number) : scales;
 
-/** The scale of each block, of those of each byte. */
+/**
+ * Expands a table of 256 scales, of `bytes.length / 256` bytes each, to one scale for each block. Returns `index` if the table is
+ * the identity.
+ */
 function expanded(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8Array {
   const size = bytes.length / 256;
   if (size === 1) {
@@ -84,14 +87,14 @@ async function copyCodes(
   }
 }
 
-/** Whether codes of four bits lie in whole groups, which the kernels count under each scale. */
+/** Whether rows consist of full groups of 4-bit codes, as `countGroups` needs. */
 function isCounted({ type, shape }: QuantizedWeight, { blocks: { size, grid } }: OutputTensors): boolean {
   const [, rows, columns] = matricesOf(shape);
-  const whole = grid[0] === rows && grid[1] * size[1] === columns;
-  return CODE_TYPES[type].bits === 4 && whole && size[0] === 1 && size[1] % 16 === 0;
+  const hasFullGroups = grid[0] === rows && grid[1] * size[1] === columns;
+  return CODE_TYPES[type].bits === 4 && hasFullGroups && size[0] === 1 && size[1] % 16 === 0;
 }
 
-/** Copies codes, and counts what changes as they come by. */
+/** Copies codes, and counts their changes on the way. */
 async function copyCounted(
   kernels: Kernels,
   { codes: { shard, entry }, type }: QuantizedWeight,
@@ -115,7 +118,7 @@ async function copyCounted(
     await output.append(plan, codes.bytes);
   }
   const worth = CODE_TYPES[type].values;
-  occurrences.settle(changes, (scale, code) => {
+  occurrences.addTo(changes, (scale, code) => {
     const value = worth[code] as number;
     return [value * (before[scale] as number), value * (after[scale] as number)];
   });
@@ -131,8 +134,8 @@ async function compareCodes(
 ): Promise<void> {
   const worth = CODE_TYPES[type].values;
   const { size, grid, kind } = blocks;
-  for await (const { matrix, row, rows, columns, codes: own } of codeRows(weight)) {
-    const codes = own instanceof Uint8Array ? own : Uint8Array.from(own);
+  for await (const { matrix, row, rows, columns, codes: stored } of codeRows(weight)) {
+    const codes = stored instanceof Uint8Array ? stored : Uint8Array.from(stored);
     const first = kind === "whole" ? 0 : (matrix * grid[0] + Math.floor(row / size[0])) * grid[1];
     const values = Float64Array.from(codes, (code) => worth[code] as number);
     for (let i = 0; i < values.length; i++) {

@@ -4,7 +4,7 @@ import { BLOCK_FORMAT_NAMES, type BlockFormatName, hasGivenScale } from "../../.
 /** The name of a quantizer of this library as a target. */
 export type LockstepTarget = `lockstep-${BlockFormatName}`;
 
-/** The quantizers by the names of their targets. A quantizer with given scales is none, because it needs a history of amaxes. */
+/** The quantizers by the names of their targets. Excludes quantizers that take their scale as an argument (delayed scaling). */
 export const LOCKSTEP_TARGETS: ReadonlyMap<LockstepTarget, BlockFormatName> = new Map(
   BLOCK_FORMAT_NAMES.filter((quantizer) => !hasGivenScale({ quantizer })).map((quantizer) => [
     `lockstep-${quantizer}` as const,

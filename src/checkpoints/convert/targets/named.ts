@@ -1,4 +1,4 @@
-/** The names of everything that a checkpoint can be converted into. */
+/** The names of all conversion targets. */
 import { DIALECT_NAMES, type DialectName } from "../../../dialects/table.js";
 import { ArgumentError } from "../../../errors.js";
 import type { BlockFormatName } from "../../../formats/block.js";
@@ -6,7 +6,7 @@ import { WIDE_TARGETS, type WideTarget } from "../dequantize/round.js";
 import { LOCKSTEP_TARGETS, type LockstepTarget } from "./lockstep.js";
 import { type DialectTarget, TARGETS, type Target } from "./table.js";
 
-/** What weights can become: a wide type, the form of another library, or the form of a quantizer of this library. */
+/** A conversion target: a wide type, the form of another library, or the form of a quantizer of this library. */
 export type ConversionTarget = WideTarget | DialectTarget | LockstepTarget;
 
 /** The names of the forms of other libraries. */
@@ -26,7 +26,7 @@ export type NamedTarget = { readonly name: ConversionTarget } & (
   | { readonly wide?: never; readonly dialectTarget?: never; readonly lockstepQuantizer: BlockFormatName }
 );
 
-/** Why no checkpoint can be converted to a dialect. */
+/** Reasons why some dialects are not conversion targets. */
 const REASONS = {
   none: "it has no files of its own; lockstep quantize --dialect writes those of Lockstep",
   six: "the files of torchao have no six-bit codes",

@@ -1,6 +1,6 @@
 /**
- * What a checkpoint can be converted into, one row each: the dialect whose quantizer makes codes and scales, the convention that
- * names the tensors, and what the configuration announces.
+ * The conversion targets, one row each: the dialect whose quantizer makes codes and scales, the convention that names the
+ * tensors, and the declaration in the configuration.
  */
 
 import type { DialectName } from "../../../dialects/table.js";
@@ -25,25 +25,25 @@ import {
 export interface Target {
   /** The dialect that quantizes; absent if codes and scales can only be repacked from a checkpoint that has the same ones. */
   readonly dialect?: DialectName;
-  /** Whether weights are quantized as ggml does it, which the dialect gguf-mxfp4 does but for the smallest amaxes. */
+  /** Whether `quantizeByGgml` quantizes. It differs from the dialect gguf-mxfp4 for the smallest amaxes. */
   readonly ggml?: true;
-  /** The kind of codes that are written, if the convention has another name for them. */
+  /** The kind of codes to write, if it is not the convention's. */
   readonly type?: CodeTypeName;
   readonly convention: ConventionName;
-  /** The type of scales. `source`: that of the weight before quantization. */
+  /** The type of scales. `source`: the type of the weight before quantization. */
   readonly scale: FileDType | "source";
-  /** The shape of the scale of a whole weight. */
-  readonly whole?: readonly number[];
-  /** The shape of the scale beside those of blocks. */
+  /** The shape of the scale tensor if one scale belongs to the entire weight. */
+  readonly tensorScaleShape?: readonly number[];
+  /** The shape of the global scale; absent if there is none. */
   readonly global?: readonly number[];
   /**
-   * How scales of blocks lie, if not as the matrix that they are: in the tiles of tensor cores, or in a shape of `reducedScales`
-   * of the convention, which weights of two dimensions alone have.
+   * The layout of block scales, if not a plain matrix: `swizzled` tiles of tensor cores, or a shape of the convention's
+   * `reducedScales`, which only weights of two dimensions have.
    */
   readonly layout?: "swizzled" | "reduced";
-  /** Whether the library reads whole blocks only. */
+  /** Whether the library reads only full blocks. */
   readonly even?: true;
-  /** The number of elements by which rows must be divisible, if it is not that of a group. */
+  /** The number of elements by which rows must be divisible, if it is not the group size. */
   readonly columns?: number;
   readonly declaration: Declaration;
 }
@@ -52,7 +52,7 @@ const MODES = { floor: "FLOOR", rceil: "RCEIL", ceil: "CEIL", even: "EVEN" } as 
 
 type TorchaoMxName = `torchao-mxfp${4 | 8}-${keyof typeof MODES}`;
 
-/** MXFP8 and MXFP4 of torchao, under each of its modes of rounding scales. */
+/** MXFP8 and MXFP4 of torchao, under each of its scale rounding modes. */
 const TORCHAO_MX = Object.fromEntries(
   Object.entries(MODES).flatMap(([name, mode]) => {
     const shared = { scale: "F8_E8M0", layout: "swizzled" } as const;
@@ -69,12 +69,12 @@ const TORCHAO_MX = Object.fromEntries(
   }),
 ) as Readonly<Record<TorchaoMxName, Target>>;
 
-/** Every form of another library that weights can be quantized to. A row with the name of a dialect is quantized by it. */
+/** Every quantized form of another library. A row whose name is a dialect is quantized by that dialect. */
 export const TARGETS = {
   "ct-fp8-tensor": {
     convention: "ct-float",
     scale: "source",
-    whole: [1],
+    tensorScaleShape: [1],
     declaration: compressedTensors("float-quantized", 8, { strategy: "tensor" }),
   },
   "ct-fp8-channel": {
@@ -116,7 +116,7 @@ export const TARGETS = {
   "modelopt-fp8": {
     convention: "modelopt-fp8",
     scale: "F32",
-    whole: [],
+    tensorScaleShape: [],
     declaration: modelopt("FP8", 8),
   },
   "modelopt-mxfp8": { convention: "modelopt-mxfp8", scale: "U8", declaration: modelopt("MXFP8", 8, 32) },
@@ -174,7 +174,7 @@ export const TARGETS = {
   "torchao-fp8-tensor": {
     convention: "torchao-fp8",
     scale: "F32",
-    whole: [1, 1],
+    tensorScaleShape: [1, 1],
     declaration: torchaoFp8(torchaoValue("PerTensor", {}), "whole"),
   },
   "torchao-fp8-row": {

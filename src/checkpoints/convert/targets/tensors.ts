@@ -1,4 +1,4 @@
-/** The tensors that a weight becomes under a target, and how its codes and scales lie in them. */
+/** Names, types and shapes of a weight's tensors under a target, and the layout of its scales. */
 import { ShapeError } from "../../../errors.js";
 import { isLineWide, isTensorWide, tileSize } from "../../../formats/block.js";
 import { fileDType } from "../../../io/dtypes.js";
@@ -34,7 +34,7 @@ export interface OutputTensors {
 const WEIGHT_END = ".weight";
 const FOLDED = 16;
 
-/** The blocks of a weight by the tile of a quantizer, or by a convention that fixes them. */
+/** The blocks of a weight: the quantizer's tiles, or without a quantizer the groups of the convention. */
 function blocksOf(row: Convention, spec: QuantizeSpec | undefined, shape: Shape): Blocks {
   const [, rows, columns] = matricesOf(shape);
   if (spec && isTensorWide(spec.tile)) return { kind: "whole", size: [rows, columns], grid: [1, 1] };
@@ -95,7 +95,7 @@ export function outputTensors(
   const folded = row.codes.suffix === "_blocks" ? [last / FOLDED, FOLDED] : [last];
   const scaleDType = target.scale === "source" ? fileDType(source) : target.scale;
   const scaleShape =
-    blocks.kind === "whole" ? (target.whole ?? [1]) : [...lead, ...gridShape(target, blocks)];
+    blocks.kind === "whole" ? (target.tensorScaleShape ?? [1]) : [...lead, ...gridShape(target, blocks)];
   const stacks = row.global?.stacked === true && lead.some((size) => size !== 1);
   const globalShape = stacks ? lead : target.global;
   return {
@@ -119,7 +119,9 @@ function codeTypeOf(row: Convention, spec: QuantizeSpec | undefined): CodeTypeNa
   return (Object.keys(CODE_TYPES) as CodeTypeName[]).find((each) => each === format) ?? row.type;
 }
 
-/** The shape of the scales of one matrix. Those of tiles for tensor cores are padded; torchao writes each tile as 32 rows. */
+/**
+ * The shape of the scales of one matrix. Swizzled tiles are padded; torchao writes each tile of 128 x 4 scales as 32 rows of 16.
+ */
 function gridShape({ layout }: Target, { kind, grid: [rows, columns] }: Blocks): readonly number[] {
   if (layout === "reduced") return kind === "row" ? [rows] : [rows, 1, columns, 1];
   if (layout !== "swizzled") return [rows, columns];
@@ -128,8 +130,8 @@ function gridShape({ layout }: Target, { kind, grid: [rows, columns] }: Blocks):
 }
 
 /**
- * Puts scales of one byte into the order of the file. They are those of a multiple of 128 rows, or of the last ones. What is
- * returned is valid until the next ones are put.
+ * Puts one-byte scales into the layout of the file. `scales` has a multiple of 128 rows, or the last rows. The result is valid
+ * until the next call.
  */
 export function inFileLayout(
   kernels: Kernels,

@@ -1,4 +1,4 @@
-/** Compares what the configuration claims with which tensors are quantized. */
+/** Compares the configuration's claims with the tensors that are quantized. */
 import { join } from "node:path";
 import { isLinear } from "../../recognize/layer-roles.js";
 import { declares, moduleOf, type Recognized } from "../../recognize/recognize.js";
@@ -11,17 +11,17 @@ import { judgeSiblings } from "../weights/siblings.js";
 import { judgeKvCache } from "./kv-cache.js";
 import { judgeSchemes } from "./schemes.js";
 
-/** Projections that every quantized model has quantized, unless its configuration leaves them out. */
+/** Projections that every quantized model quantizes, unless its configuration excludes them. */
 const PROJECTIONS =
   /\.(q_proj|k_proj|v_proj|o_proj|qkv_proj|gate_proj|up_proj|down_proj|gate_up_proj|w1|w2|w3)\.weight$/;
-/** Methods whose exporters list every linear layer that is not quantized. */
+/** Methods whose exporters list every unquantized linear layer. */
 const LISTING = new Set(["compressed-tensors", "modelopt", "quark"]);
-/** What stands in a layer of a model, and not before or after all of them. */
+/** The index of a layer in a weight's name. */
 const IN_LAYER = /\.\d+\./;
-/** Matrices that are no weights of linear layers, or route tokens. */
+/** Matrices that are not weights of linear layers, or that route tokens. */
 const NO_LINEAR = /(norm|conv\w*|embed\w*|rotary\w*|router|gate|lora\w*|position\w*)\.weight$/i;
 
-/** Findings about a configuration and the tensors beside it. */
+/** Findings about a configuration and the tensors of its checkpoint. */
 export function judgeClaims(
   checkpoint: CheckpointFiles,
   { present, claim, model }: Configuration,
@@ -54,15 +54,16 @@ function methods(claim: Claim, { weights, unfit }: Recognized): Finding[] {
     const scheme = resolved.kind === "quantized" ? resolved.scheme : undefined;
     if (declares(convention, claim, scheme) || wrong.has(convention)) continue;
     const formats = scheme?.formats ?? claim.formats;
-    const told = [claim.method || "no quant_method", ...formats].join(", ");
-    const what = `says ${told}; ${name} and others are ${convention}`;
+    const declared = [claim.method || "no quant_method", ...formats].join(", ");
+    const what = `says ${declared}; ${name} and others are ${convention}`;
     wrong.set(convention, finding("config-method", claim.path, what));
   }
   return [...wrong.values()];
 }
 
-function emptiness(claim: Claim, { weights, lockstepWeights: own, findings }: Recognized): Finding[] {
-  if (weights.length > 0 || own.length > 0 || findings.length > 0 || claim.method === "") return [];
+function emptiness(claim: Claim, { weights, lockstepWeights, findings }: Recognized): Finding[] {
+  if (weights.length > 0 || lockstepWeights.length > 0 || findings.length > 0 || claim.method === "")
+    return [];
   return [finding("config-empty", claim.path, `says ${claim.method}, and no tensor is quantized`)];
 }
 
@@ -75,15 +76,15 @@ function layers(claim: Claim, { weights, plain }: Recognized): Finding[] {
   if (weights.length === 0 || claim.method === "torchao") return quantized;
   const bare = plain.flatMap((stored) => {
     const { name, dtype } = stored.entry;
-    return isLinear(stored) && isSaid(claim, stored)
+    return isLinear(stored) && isClaimed(claim, stored)
       ? [finding("config-unquantized", name, `is ${dtype}, and ${claim.path} says that it is quantized`)]
       : [];
   });
   return [...quantized, ...bare];
 }
 
-/** Whether a configuration says that a plain tensor is quantized: by name, or as a linear layer that is not left out. */
-function isSaid(claim: Claim, { entry: { name } }: StoredTensor): boolean {
+/** Whether a configuration claims that a plain tensor is quantized: by name, or as a linear layer that is not excluded. */
+function isClaimed(claim: Claim, { entry: { name } }: StoredTensor): boolean {
   const resolved = claim.resolve(moduleOf(name));
   if (resolved.kind !== "quantized") return false;
   if (resolved.by === "name") return true;

@@ -1,11 +1,11 @@
-/** Scales of the cache of keys and values: every layer that has a cache has both, or none has. */
+/** Checks the scales of the KV cache: an attention layer has k and v scales, or no layer of its kind has any. */
 import type { Claim } from "../../stored/config/claim.js";
 import type { CheckpointTensors } from "../../stored/tensors.js";
 import { type Finding, finding } from "../findings.js";
 
-/** A scale of the cache: the attention around it, and which of the two it is. */
+/** A cache scale: the attention module, and "k", "v" or "kv". */
 const SCALE = /^(.*?)\.(?:[kv]_proj\.|attn\.)?(k|v|kv)_scale$/s;
-/** A projection of keys or values, or of all at once. */
+/** A projection to queries, keys or values: the attention module. */
 const PROJECTION =
   /^(.*)\.(k_proj|v_proj|q_proj|qkv_proj|kv_b_proj|query_key_value)\.(weight\w*|_weight_qdata)$/s;
 
@@ -13,16 +13,16 @@ interface Attention {
   readonly scales: Set<string>;
 }
 
-/** The name of a module with numbers left out, which layers of one kind share. */
+/** The name of a module without indices, which layers of one kind share. */
 const roleOf = (name: string): string => name.replace(/\.\d+(?=\.|$)/g, ".*");
 
-/** Findings about scales of the cache that are absent, by the configuration or by those of other layers. */
+/** Findings about absent cache scales that the configuration claims or other layers have. */
 export function judgeKvCache(claim: Claim | undefined, { tensors }: CheckpointTensors): Finding[] {
   const attentions = new Map<string, Attention>();
   const at = (name: string): Attention => {
-    const known = attentions.get(name) ?? { scales: new Set<string>() };
-    attentions.set(name, known);
-    return known;
+    const attention = attentions.get(name) ?? { scales: new Set<string>() };
+    attentions.set(name, attention);
+    return attention;
   };
   let some = false;
   for (const name of tensors.keys()) {

@@ -1,4 +1,4 @@
-/** Compares what the configuration says of each weight with what its tensors are. */
+/** Compares the configuration's scheme for each weight with its tensors. */
 import { moduleOf, type RecognizedWeight } from "../../recognize/recognize.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
 import type { Claim } from "../../stored/config/claim.js";
@@ -13,15 +13,15 @@ interface Compared {
   readonly scheme: Scheme;
 }
 
-/** One field of a scheme: what it says and what the tensors are, where the two differ. */
+/** Compares one field of a scheme; returns a description of the difference, if any. */
 type Field = (compared: Compared) => string | undefined;
 
-const differ = (what: string, said: unknown, is: unknown): string | undefined =>
-  said === undefined || is === undefined || said === is
+const differ = (what: string, declared: unknown, actual: unknown): string | undefined =>
+  declared === undefined || actual === undefined || declared === actual
     ? undefined
-    : `${what} is ${String(said)}, and the tensors have ${String(is)}`;
+    : `${what} is ${String(declared)}, and the tensors have ${String(actual)}`;
 
-/** The types of scales by their names in PyTorch; those of two or four bytes are one kind, which loaders cast. */
+/** The file types of scales by PyTorch's name. Loaders cast between the wide types. */
 const SCALE_DTYPES: Readonly<Record<string, readonly string[]>> = {
   "torch.uint8": ["U8", "F8_E8M0"],
   "torch.float8_e8m0fnu": ["U8", "F8_E8M0"],
@@ -31,7 +31,7 @@ const SCALE_DTYPES: Readonly<Record<string, readonly string[]>> = {
   "torch.float32": ["BF16", "F16", "F32"],
 };
 
-/** The bits of activations beside weights of a format of compressed-tensors, where it fixes them. */
+/** The bits of activations, for formats of compressed-tensors that fix them. */
 const ACTIVATION_BITS: Readonly<Record<string, number>> = {
   "float-quantized": 8,
   "int-quantized": 8,
@@ -41,11 +41,11 @@ const ACTIVATION_BITS: Readonly<Record<string, number>> = {
 
 const FIELDS: readonly Field[] = [
   ({ weight, scheme }) => differ("num_bits", scheme.bits, CODE_TYPES[codeType(weight)].bits),
-  ({ scheme: { activationBits: said, formats } }) => {
+  ({ scheme: { activationBits: declared, formats } }) => {
     const needed = formats.map((format) => ACTIVATION_BITS[format]).find((bits) => bits !== undefined);
-    return said === undefined || needed === undefined || said === needed
+    return declared === undefined || needed === undefined || declared === needed
       ? undefined
-      : `num_bits of input_activations is ${said}, and ${formats.join(", ")} has ${needed}`;
+      : `num_bits of input_activations is ${declared}, and ${formats.join(", ")} has ${needed}`;
   },
   ({ weight, scheme }) => differ("type", scheme.type, kindOf(weight)),
   ({ weight, scheme }) => {
@@ -65,9 +65,9 @@ const FIELDS: readonly Field[] = [
       ? differ("block_structure", scheme.block.join("x"), geometry.block.join("x"))
       : undefined,
   ({ weight: { scale }, scheme: { scaleDType } }) => {
-    const wanted = scaleDType === undefined ? undefined : SCALE_DTYPES[scaleDType];
+    const dtypes = scaleDType === undefined ? undefined : SCALE_DTYPES[scaleDType];
     const { dtype } = scale.entry;
-    return wanted && !wanted.includes(dtype) ? differ("scale_dtype", scaleDType, dtype) : undefined;
+    return dtypes && !dtypes.includes(dtype) ? differ("scale_dtype", scaleDType, dtype) : undefined;
   },
   ({ weight, scheme: { symmetric } }) => {
     const { zeros } = conventionOf(weight.convention);
@@ -80,23 +80,23 @@ const FIELDS: readonly Field[] = [
       : undefined,
 ];
 
-/** The kind of codes as they are in the file. */
+/** The type of codes in the file. */
 const codeType = ({ type, unpacked }: RecognizedWeight): RecognizedWeight["type"] => unpacked?.type ?? type;
 
 const kindOf = (weight: RecognizedWeight): "int" | "float" =>
   codeType(weight).startsWith("int") ? "int" : "float";
 
-/** Ends of names of scales of activations. */
+/** Suffixes of activation scales. */
 const INPUT_SCALE = /\.(input_scale|input_global_scale|activation_scale|scale_input)$/;
 
-/** The scales of activations that a weight of a convention may have. */
+/** The names of activation scales that a weight of this convention may have. */
 export function inputScales({ convention, codes }: RecognizedWeight): readonly string[] {
   const { codes: part, others = [] } = conventionOf(convention);
   const prefix = codes.entry.name.slice(0, codes.entry.name.length - part.suffix.length);
   return others.filter((end) => INPUT_SCALE.test(end)).map((end) => prefix + end);
 }
 
-/** Findings about weights that the configuration says to be otherwise. */
+/** Findings about weights that differ from their declared scheme. */
 export function judgeSchemes(
   claim: Claim,
   weights: readonly RecognizedWeight[],
@@ -111,20 +111,20 @@ export function judgeSchemes(
     const { scheme } = resolved;
     return [
       ...compared("config-scheme", claim, weight, scheme),
-      ...(scheme.beside ? compared("config-groups", claim, weight, scheme.beside) : []),
+      ...(scheme.otherDeclaration ? compared("config-groups", claim, weight, scheme.otherDeclaration) : []),
       ...staticScale(claim, weight, scheme, tensors),
     ];
   });
 }
 
-/** A finding about the fields that differ. */
+/** One finding about all fields that differ. */
 function compared(name: FindingName, { path }: Claim, weight: RecognizedWeight, scheme: Scheme): Finding[] {
   const wrong = FIELDS.map((field) => field({ weight, scheme })).filter((each) => each !== undefined);
   if (wrong.length === 0) return [];
   return [finding(name, weight.name, `${scheme.where} of ${path}: ${wrong.join("; ")}`)];
 }
 
-/** A finding about scales that the configuration says to be powers of two, and that are none, in the statistics of a weight. */
+/** A finding if the configuration declares power-of-two scales and the statistics show others. */
 export function judgeScaleFormat(
   claim: Claim | undefined,
   { name, scale: { entry } }: RecognizedWeight,
@@ -138,7 +138,7 @@ export function judgeScaleFormat(
   return [finding("config-scheme", name, what)];
 }
 
-/** A finding about a weight whose activations have recorded scales by the configuration, and that has none. */
+/** A finding about a weight that lacks the activation scales that the configuration declares. */
 function staticScale(
   { path }: Claim,
   weight: RecognizedWeight,

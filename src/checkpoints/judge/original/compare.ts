@@ -1,4 +1,4 @@
-/** Compares a quantized weight with what it was made from, under its own reading and under common wrong ones. */
+/** Compares a quantized weight with its original, under its own reading and under common wrong ones. */
 import { sameShape } from "../../../tensor/shape.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { codeRows } from "../../stored/code-rows.js";
@@ -13,66 +13,70 @@ import { Deviation } from "./deviation.js";
 import type { OriginalError } from "./error.js";
 import { FILE_READING, READINGS, type Reading, scaled } from "./readings.js";
 
-/** The weights of a checkpoint by name, by their values: quantized ones too. */
+/** The weights of the original checkpoint by name, quantized or not. */
 export interface Original {
   readonly path: string;
   readonly sources: ReadonlyMap<string, Source>;
 }
 
-/** Another reading explains the original if it leaves at most this share of the elements that are not near. */
-const EXPLAINS = 0.1;
-/** The largest relative error that rounding to codes of so many bits explains. */
-const EXPLAINED: Readonly<Record<number, number>> = { 8: 0.1, 6: 0.15, 4: 0.3 };
-/** Fewer codes than this share that are far off are damage of some elements. */
-const LOCAL = 0.01;
-/** How much larger than the nearest codes' an error may be where codes compensate each other's errors. */
-const COMPENSATED = 2;
+/** A reading explains the difference if at most this share of the wrong codes remains wrong under it. */
+const MAX_REMAINING_SHARE = 0.1;
+/** The largest relative error that rounding explains, by the bits of a code. */
+const MAX_ROUNDING_ERROR: Readonly<Record<number, number>> = { 8: 0.1, 6: 0.15, 4: 0.3 };
+/** A smaller share of wrong codes is local damage. */
+const MAX_LOCAL_SHARE = 0.01;
+/** The largest ratio to the error of nearest codes if codes compensate each other's errors (such as GPTQ). */
+const MAX_COMPENSATED_RATIO = 2;
 
-/** What a comparison says. There is no error if the original does not have the weight. */
+/** The result of a comparison; no error if the original lacks the weight. */
 export interface Comparison {
   readonly error?: OriginalError;
   readonly findings: readonly Finding[];
 }
 
-/** The error of a weight, and the one reading that explains it. */
+/** The error of a weight, and a finding that explains it. */
 export async function compareOriginal(
   kernels: Kernels,
   weight: QuantizedWeight,
   scales: Scales,
   original: Original,
 ): Promise<Comparison> {
-  const known = original.sources.get(weight.name);
+  const reference = original.sources.get(weight.name);
   const isTransposed =
     conventionOf(weight.convention).transposedWide === true &&
-    known !== undefined &&
-    sameShape(known.shape, transposedShape(weight.shape));
-  if (!known || !(isTransposed || sameShape(known.shape, weight.shape))) {
-    const what = known ? `has the shape [${known.shape}]` : "is not there, or has no values";
+    reference !== undefined &&
+    sameShape(reference.shape, transposedShape(weight.shape));
+  if (!reference || !(isTransposed || sameShape(reference.shape, weight.shape))) {
+    const what = reference ? `has the shape [${reference.shape}]` : "is not there, or has no values";
     return { findings: [finding("original-absent", weight.name, `${original.path}: ${what}`)] };
   }
-  const source = isTransposed ? transposedSource(known) : known;
+  const source = isTransposed ? transposedSource(reference) : reference;
   const measure = (readings: readonly Reading[]): Promise<readonly Deviation[]> =>
     measured(kernels, weight, scales, source, readings);
-  const [own] = (await measure([FILE_READING])) as [Deviation];
-  const error = { relative: own.relative, max: own.max };
-  if (own.beyondHalf === 0) return { error, findings: [] };
-  // other FP8 has other codes of NaN; codes that are all within a step are rounded to a side, which is about a factor
-  const possible = READINGS.filter(({ finding: name }) => name !== "codes-fnuz" || own.nans > 0);
-  const others = await measure(own.beyondStep > 0 ? [...possible, scaled(own.factor)] : possible);
+  const [deviation] = (await measure([FILE_READING])) as [Deviation];
+  const error = { relative: deviation.relative, max: deviation.max };
+  if (deviation.beyondHalf === 0) return { error, findings: [] };
+  // only NaN distinguishes FNUZ here; if all codes are within one step, rounding was directed, not scaled
+  const possible = READINGS.filter(({ finding: name }) => name !== "codes-fnuz" || deviation.nans > 0);
+  const others = await measure(deviation.beyondStep > 0 ? [...possible, scaled(deviation.factor)] : possible);
   const [best] = others.toSorted((a, b) => a.beyondHalf - b.beyondHalf);
-  const told = `${own.told}; the relative error is ${own.relative.toPrecision(3)}`;
-  if (best?.reading.finding && best.beyondHalf <= EXPLAINS * own.beyondHalf)
-    return { error, findings: [finding(best.reading.finding, weight.name, `${told}; ${best.reading.what}`)] };
-  // codes of NaN that stand for finite values are another finding
-  if (own.beyondHalf === own.nans) return { error, findings: [] };
-  const isFar = own.relative > (EXPLAINED[CODE_TYPES[weight.type].bits] ?? 0.3);
-  const isLocal = own.beyondStep > 0 && own.beyondHalf < LOCAL * own.elements;
-  const isApart = own.beyondStep > 0 && own.squares > COMPENSATED ** 2 * own.nearest;
+  const description = `${deviation.description}; the relative error is ${deviation.relative.toPrecision(3)}`;
+  if (best?.reading.finding && best.beyondHalf <= MAX_REMAINING_SHARE * deviation.beyondHalf)
+    return {
+      error,
+      findings: [finding(best.reading.finding, weight.name, `${description}; ${best.reading.what}`)],
+    };
+  // NaN codes in place of finite values have their own finding
+  if (deviation.beyondHalf === deviation.nans) return { error, findings: [] };
+  const isFar = deviation.relative > (MAX_ROUNDING_ERROR[CODE_TYPES[weight.type].bits] ?? 0.3);
+  const isLocal = deviation.beyondStep > 0 && deviation.beyondHalf < MAX_LOCAL_SHARE * deviation.elements;
+  const isApart =
+    deviation.beyondStep > 0 && deviation.squares > MAX_COMPENSATED_RATIO ** 2 * deviation.nearest;
   const name = isFar || isLocal || isApart ? "values-apart" : "codes-not-nearest";
-  return { error, findings: [finding(name, weight.name, told)] };
+  return { error, findings: [finding(name, weight.name, description)] };
 }
 
-/** How far codes are from an original under readings. Readings that the weight does not have are left out. */
+/** The deviations from an original under each reading that the weight has. */
 async function measured(
   kernels: Kernels,
   weight: QuantizedWeight,
@@ -93,7 +97,7 @@ async function measured(
   return all;
 }
 
-/** Takes so many of the next values of a source. */
+/** Returns a function that takes the next `count` values of a source. */
 function inOrder(source: Source, kernels: Kernels): (count: number) => Promise<Float64Array> {
   const pieces = source.rows(kernels);
   let held: Float32Array | Float64Array = new Float64Array();

@@ -1,4 +1,4 @@
-/** How far the codes of a weight are from its original, element by element. */
+/** Measures how far the codes of a weight are from its original, element by element. */
 
 import type { Codes } from "../../stored/code-rows.js";
 import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
@@ -6,12 +6,12 @@ import { type Scales, scaleOf } from "../../stored/scales.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
 import type { Reading } from "./readings.js";
 
-/** What arithmetic in bf16 adds to a difference, relative to the value: a rounded scale, and a rounded quotient. */
+/** The relative error that bf16 arithmetic adds: a rounded scale, and a rounded quotient. */
 const ROUNDED = 2 ** -8;
-/** Below this, libraries flush scales and values in ways of their own. */
-const LEAST = 2 ** -120;
-/** The least scale of e4m3, of which a smaller one may have become 0. */
-const LEAST_SCALE = 2 ** -9;
+/** Below this magnitude, libraries flush scales and values differently. */
+const MIN_MAGNITUDE = 2 ** -120;
+/** The least positive scale of e4m3. A smaller scale may have been stored as 0. */
+const MIN_SCALE = 2 ** -9;
 
 /** The distances from the value of a code to the next larger and the next smaller one. */
 interface Steps {
@@ -22,43 +22,43 @@ interface Steps {
 const STEPS = new Map<CodeTypeName, Steps>();
 
 /**
- * The steps of a kind of code. Beyond the largest code, a value may be as much as this code without being another one: scales
- * that are rounded down, as powers of two or by an observer, let the largest values saturate.
+ * The steps of a kind of code. The step beyond the largest code is twice its magnitude, so that values up to double count as
+ * near: scales that were rounded down let the largest values saturate.
  */
 function stepsOf(type: CodeTypeName): Steps {
-  const known = STEPS.get(type);
-  if (known) return known;
+  const cached = STEPS.get(type);
+  if (cached) return cached;
   const { values, max } = CODE_TYPES[type];
   const sorted = [...new Set([...values].filter(Number.isFinite).map((value) => value + 0))].toSorted(
     (a, b) => a - b,
   );
   const step = (value: number, by: 1 | -1): number => {
     const next = sorted[sorted.indexOf(value + 0) + by];
-    // half a step is compared with
+    // callers compare with half a step
     return next === undefined ? 2 * max : Math.abs(next - value);
   };
-  const made = { up: values.map((value) => step(value, 1)), down: values.map((value) => step(value, -1)) };
-  STEPS.set(type, made);
-  return made;
+  const steps = { up: values.map((value) => step(value, 1)), down: values.map((value) => step(value, -1)) };
+  STEPS.set(type, steps);
+  return steps;
 }
 
-/** Differences under one reading. */
+/** The differences of a weight under one reading. */
 export class Deviation {
   elements = 0;
-  /** The sum of squares of the differences, and the largest of them. */
+  /** The sum of squares of the differences, and the largest difference. */
   squares = 0;
   max = 0;
-  /** The number of elements that are further from their codes than half a step, and than a whole one. */
+  /** The number of elements that are more than half a step, and more than a full step, from their codes. */
   beyondHalf = 0;
   beyondStep = 0;
-  /** The number of codes of NaN that stand for other values. */
+  /** The number of NaN codes in place of finite values. */
   nans = 0;
-  /** The sum of squares that the nearest codes would have, about. */
+  /** An estimate of the sum of squares with nearest codes. */
   nearest = 0;
   #first: readonly [matrix: number, row: number, column: number] | undefined;
   #power = 0;
   #products = 0;
-  #own = 0;
+  #valuePower = 0;
   readonly #values: Float64Array;
   readonly #steps: Steps;
 
@@ -66,7 +66,7 @@ export class Deviation {
     readonly reading: Reading,
     private readonly weight: QuantizedWeight,
     private readonly scales: Scales,
-    /** The factor of each column, if there are some. */
+    /** The factor of each column, if the weight has any. */
     private readonly factors?: Float32Array,
   ) {
     const type = reading.type ?? weight.type;
@@ -74,25 +74,25 @@ export class Deviation {
     this.#steps = stepsOf(type);
   }
 
-  /** The root mean square of the differences over that of the original. */
+  /** The root mean square of the differences divided by the original's. */
   get relative(): number {
     if (this.#power > 0) return Math.sqrt(this.squares / this.#power);
     return this.squares > 0 ? Number.POSITIVE_INFINITY : 0;
   }
 
-  /** The factor of all values by which they are nearest to the original. */
+  /** The least-squares factor from these values to the original. */
   get factor(): number {
-    return this.#products / this.#own;
+    return this.#products / this.#valuePower;
   }
 
-  /** How many elements are not near, and where the first one is. */
-  get told(): string {
+  /** Describes the elements that are not near, and the first one's position. */
+  get description(): string {
     const [matrix, row, column] = this.#first ?? [0, 0, 0];
     const at = this.weight.shape.length > 2 ? [matrix, row, column] : [row, column];
     return `${this.beyondHalf} of ${this.elements} codes are further from the original than half a step, ${this.beyondStep} than a whole one; the first is at [${at}]`;
   }
 
-  /** Adds rows of codes and of the original. */
+  /** Compares rows of codes with the original. */
   add(codes: Codes, original: Float64Array, matrix: number, row: number, columns: number): void {
     const { kind, block, grid } = this.weight.geometry;
     const [height, width] = block;
@@ -110,7 +110,7 @@ export class Deviation {
     this.elements += codes.length;
   }
 
-  /** Adds elements under one scale. Returns the index of the first one that is not near, or -1. */
+  /** Compares elements under one scale. Returns the index of the first that is not near, or -1. */
   #addBlock(
     codes: Codes,
     original: Float64Array,
@@ -125,43 +125,43 @@ export class Deviation {
     const { up, down } = this.#steps;
     const flip = swapped ? 1 : 0;
     const scale = factor * scaleOf(this.scales, stored);
-    // a scale of 0 is one that was too small
-    const size = Math.abs(stored === 0 ? scaleOf(this.scales, LEAST_SCALE) : scale);
-    let [squares, power, products, own, nearest] = [0, 0, 0, 0, 0];
-    let [half, whole, nans, first] = [0, 0, 0, -1];
+    // a stored 0 was the least scale or smaller
+    const size = Math.abs(stored === 0 ? scaleOf(this.scales, MIN_SCALE) : scale);
+    let [squares, power, products, valuePower, nearest] = [0, 0, 0, 0, 0];
+    let [half, full, nans, first] = [0, 0, 0, -1];
     let { max } = this;
     for (let at = begin; at < end; at++) {
       const code = codes[at ^ flip] as number;
       const by = factors ? (factors[column + at - begin] as number) : 1;
       const value = (values[code] as number) * scale * by;
-      const wanted = original[at] as number;
-      const difference = Math.abs(value - wanted);
+      const expected = original[at] as number;
+      const difference = Math.abs(value - expected);
       const larger = up[code] as number;
       const smaller = down[code] as number;
       if (difference < Number.POSITIVE_INFINITY) {
         squares += difference * difference;
         if (difference > max) max = difference;
-        power += wanted * wanted;
-        products += wanted * value;
-        own += value * value;
+        power += expected * expected;
+        products += expected * value;
+        valuePower += value * value;
         nearest += (size * by * Math.min(larger, smaller)) ** 2 / 12;
       }
-      const step = size * Math.abs(by) * (wanted > value === scale * by >= 0 ? larger : smaller);
-      const slack = ROUNDED * Math.abs(wanted) + LEAST;
+      const step = size * Math.abs(by) * (expected > value === scale * by >= 0 ? larger : smaller);
+      const slack = ROUNDED * Math.abs(expected) + MIN_MAGNITUDE;
       if (difference <= step / 2 + slack) continue;
       if (Number.isNaN(value)) nans++;
       half++;
-      if (!(difference <= step + slack)) whole++;
+      if (!(difference <= step + slack)) full++;
       if (first < 0) first = at;
     }
     this.squares += squares;
     this.max = max;
     this.#power += power;
     this.#products += products;
-    this.#own += own;
+    this.#valuePower += valuePower;
     this.nearest += nearest;
     this.beyondHalf += half;
-    this.beyondStep += whole;
+    this.beyondStep += full;
     this.nans += nans;
     return first;
   }

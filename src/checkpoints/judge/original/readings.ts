@@ -1,28 +1,28 @@
-/** Wrong readings of a weight, and the finding that names each. */
+/** Wrong readings of a weight, and the finding that each indicates. */
 import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
 import type { Scales } from "../../stored/scales.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
 import type { FindingName } from "../findings.js";
 import { isExponent } from "../statistics/scale-counter.js";
 
-/** A reading: the finding if it is the right one, and which scales and codes it takes. */
+/** A reading: the scales and codes that it uses, and the finding if it is the right one. */
 export interface Reading {
   readonly finding?: FindingName;
   readonly what: string;
-  /** What values are multiplied by. Default: 1. */
+  /** The factor of all values. Default: 1. */
   readonly factor?: number;
-  /** The scales of blocks under this reading; undefined if a weight has no such reading. */
+  /** The block scales under this reading; undefined if the weight has no such reading. */
   readonly scales: (scales: Scales, weight: QuantizedWeight) => Float32Array | undefined;
-  /** The kind of the codes under this reading. Default: their own. */
+  /** The kind of the codes under this reading. Default: the weight's. */
   readonly type?: CodeTypeName;
   /** Whether the codes of a byte are exchanged. */
   readonly swapped?: true;
 }
 
-/** What a file says itself. */
+/** The reading that the file declares. */
 export const FILE_READING: Reading = { what: "", scales: ({ values }) => values };
 
-/** The other FP8 of a kind of code, whose values are half or twice as large. */
+/** The other FP8 type of a kind of code, whose values are half or twice as large. */
 const OTHER_FP8: Readonly<Partial<Record<CodeTypeName, CodeTypeName>>> = {
   e4m3: "e4m3fnuz",
   e4m3fnuz: "e4m3",
@@ -40,7 +40,7 @@ const otherFp8 = (from: CodeTypeName, what: string): Reading => ({
   scales: ({ values }, { type }) => (type === from ? values : undefined),
 });
 
-/** Every wrong reading that is known, but for one factor of all values. */
+/** All wrong readings except a common factor. */
 export const READINGS: readonly Reading[] = [
   otherFp8("e4m3", "read as e4m3fnuz, the codes are those of the original"),
   otherFp8("e5m2", "read as e5m2fnuz, the codes are those of the original"),
@@ -78,7 +78,7 @@ export const READINGS: readonly Reading[] = [
   },
 ];
 
-/** The reading under which all values are a multiple of what the file says. */
+/** The reading in which all values are multiplied by a factor. */
 export function scaled(factor: number): Reading {
   const power = 2 ** Math.round(Math.log2(factor));
   const by = Math.abs(factor / power - 1) < 0.02 ? power : factor;

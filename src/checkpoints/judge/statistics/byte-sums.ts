@@ -1,10 +1,10 @@
-/** Sums over blocks by the byte of their scale, of which the statistics of a weight are made. */
+/** Sums over blocks, grouped by the byte of their scale. The statistics of a weight are computed from them. */
 import type { Kernels } from "../../kernels/kernels.js";
 import type { ByteScales } from "../../stored/byte-scales.js";
 import { scaleOf } from "../../stored/scales.js";
 import { SUM } from "./sum-indices.js";
 
-/** Each of 256 entries has eight f64, of which the last one is two u32; see assembly/checkpoints/statistics.ts. */
+/** An entry for each of 256 bytes has eight f64, of which the last one is two u32; see assembly/checkpoints/statistics.ts. */
 const ENTRY = {
   y: 0,
   yy: 1,
@@ -20,10 +20,10 @@ const ENTRY = {
 } as const;
 const BYTES = 256;
 
-/** Of a correlation, the sums by their index, from the first one on. */
+/** The fields of a correlation's sums. */
 const PAIRS = { count: 0, firstX: 1, firstY: 2, x: 3, y: 4, xx: 5, yy: 6, xy: 7 } as const;
 
-/** What is known of the ranks of codes. */
+/** The magnitudes of code ranks. */
 export interface Ranks {
   /** The magnitude of each rank. */
   readonly magnitudes: Float64Array;
@@ -31,9 +31,9 @@ export interface Ranks {
   readonly unit: number;
 }
 
-/** The entries of blocks that the kernels add to. */
+/** Entries that the kernels add blocks to. */
 export class ByteSums {
-  /** Where the entries are. */
+  /** The address of the entries. */
   readonly table: number;
 
   constructor(
@@ -54,7 +54,7 @@ export class ByteSums {
     this.#entries[BYTES * ENTRY.doubles] = Number.NaN;
   }
 
-  /** Adds what the entries have to the f64 sums at an address, and clears them. Their scales are those of a matrix. */
+  /** Adds the entries to the f64 sums at an address, and clears them. The scales are those of one matrix. */
   flush(matrix: number, address: number): void {
     const entries = this.#entries;
     const words = new Uint32Array(entries.buffer, entries.byteOffset, 2 * entries.length);
@@ -65,20 +65,20 @@ export class ByteSums {
     };
     const firstY = entries[BYTES * ENTRY.doubles] as number;
     for (const [byte, value] of scales.valuesOf(matrix).entries()) {
-      const own = (field: number): number => entries[byte * ENTRY.doubles + field] as number;
+      const double = (field: number): number => entries[byte * ENTRY.doubles + field] as number;
       const word = (field: number): number => words[2 * byte * ENTRY.doubles + field] as number;
       const pair = (at: number, n: number, y: number, yy: number): void => {
         if (n > 0 && value > 0 && value < Number.POSITIVE_INFINITY)
           addPairs(sums.subarray(at), Math.log2(value), firstY, n, y, yy);
       };
-      pair(SUM.relaid, own(ENTRY.relaidCount), own(ENTRY.relaidY), own(ENTRY.relaidYY));
-      const blocks = own(ENTRY.count) + word(ENTRY.infinite);
+      pair(SUM.relaid, double(ENTRY.relaidCount), double(ENTRY.relaidY), double(ENTRY.relaidYY));
+      const blocks = double(ENTRY.count) + word(ENTRY.infinite);
       if (blocks === 0) continue;
-      pair(SUM.stored, own(ENTRY.count), own(ENTRY.y), own(ENTRY.yy));
+      pair(SUM.stored, double(ENTRY.count), double(ENTRY.y), double(ENTRY.yy));
       add(SUM.nonzero, blocks);
       if (value === 0) add(SUM.zeroScaled, blocks);
       const amax = ranks.magnitudes[word(ENTRY.rank)] as number;
-      const squares = own(ENTRY.squares) * ranks.unit;
+      const squares = double(ENTRY.squares) * ranks.unit;
       const inverse = 1 / value;
       const readings = [
         [SUM.amax, scaleOf(scales, value)],
@@ -95,12 +95,12 @@ export class ByteSums {
   }
 }
 
-/** Adds `n` pairs of one x. Their sums of y and of its square are those of differences from `firstY`. */
+/** Adds `n` pairs with the same x. `y` and `yy`: sums of the differences from `firstY` and of their squares. */
 function addPairs(sums: Float64Array, x: number, firstY: number, n: number, y: number, yy: number): void {
   const isFirst = sums[PAIRS.count] === 0;
   if (isFirst) sums.set([x, firstY], PAIRS.firstX);
   const dx = x - (sums[PAIRS.firstX] as number);
-  // entries of another matrix begin with another y
+  // entries of another matrix have another first y
   const shift = firstY - (sums[PAIRS.firstY] as number);
   const dy = y + n * shift;
   const dyy = yy + 2 * shift * y + n * shift * shift;

@@ -1,8 +1,8 @@
-/** How often codes occur. */
+/** Counts how often each code occurs. */
 import type { Kernels, Place } from "../../kernels/kernels.js";
 import type { Codes } from "../../stored/code-rows.js";
 
-/** How often each code occurs. */
+/** Counts of codes. */
 export class CodeCounts {
   readonly total: Float64Array;
   readonly #place: Place;

@@ -1,14 +1,14 @@
-/** The correlation of two series of numbers that come one pair at a time. */
+/** The correlation of two series, one pair at a time. */
 export class Correlation {
-  /** Sums of pairs from which the first one was taken, so that equal ones have no spread. */
+  /** Sums of differences from the first pair, so that equal numbers have no spread. */
   readonly #sums: Float64Array;
 
-  /** `sums` are those of assembly/checkpoints/statistics.ts; without them there are no pairs yet. */
+  /** `sums` has the layout of assembly/checkpoints/statistics.ts. Default: no pairs. */
   constructor(sums: Float64Array = new Float64Array(8)) {
     this.#sums = sums;
   }
 
-  /** Adds a pair. Pairs that are not finite are left out. */
+  /** Adds a pair. Ignores pairs that are not finite. */
   add(x: number, y: number): void {
     if (!Number.isFinite(x) || !Number.isFinite(y)) return;
     const [count = 0, firstX = 0, firstY = 0] = this.#sums;

@@ -36,7 +36,7 @@ export class ScaleCounter {
       this.#notFinite += count;
       return;
     }
-    // a comparison would keep the first of the two zeros
+    // Math.min orders -0 before 0; a comparison would keep the first
     this.#min = Math.min(this.#min, value);
     this.#max = Math.max(this.#max, value);
     if (value === 0) this.#zero += count;
@@ -45,7 +45,7 @@ export class ScaleCounter {
     if (isExponent(value)) this.#exponents += count;
   }
 
-  /** Whether there are scales, and all of them are integers from 1 to 254: E8M0 bytes that were converted to numbers. */
+  /** Whether all scales are integers from 1 to 254, which suggests E8M0 bytes that were converted to numbers. */
   get areExponents(): boolean {
     return this.#count > 0 && this.#exponents === this.#count;
   }
@@ -64,7 +64,7 @@ export class ScaleCounter {
   }
 }
 
-/** Whether a scale is an integer from 1 to 254, as an E8M0 byte that was converted to a number is. */
+/** Whether a scale is an integer from 1 to 254, like an E8M0 byte that was converted to a number. */
 export function isExponent(value: number): boolean {
   return Number.isInteger(value) && value > 0 && value < 255;
 }

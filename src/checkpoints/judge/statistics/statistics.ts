@@ -19,7 +19,7 @@ import { Correlation } from "./correlation.js";
 import { ScaleCounter, type ScaleStatistics } from "./scale-counter.js";
 import { SUM } from "./sum-indices.js";
 
-/** What the codes of a weight and the values are. */
+/** Statistics of the codes and values of a weight. */
 export interface Statistics {
   readonly elements: number;
   /** How often each code occurs. */
@@ -30,28 +30,28 @@ export interface Statistics {
   readonly saturated: number;
   readonly nans: number;
   readonly scale: ScaleStatistics;
-  /** Whether all scales are numbers that bytes of E8M0 have as integers. */
+  /** Whether all scales look like E8M0 bytes that were converted to integers. */
   readonly areExponents: boolean;
-  /** The largest magnitude of values, and their root mean square. */
+  /** The largest magnitude and the root mean square of the values. */
   readonly amax: number;
   readonly rms: number;
-  /** The same, if all scales of blocks were their reciprocals. */
+  /** The same under reciprocal block scales. */
   readonly inverse: { readonly amax: number; readonly rms: number };
-  /** The numbers of blocks: with codes other than zero, that reach the largest code, with the scale zero, with codes of NaN. */
+  /** The numbers of blocks that have a nonzero code, that reach the largest code, whose scale is zero, that have a NaN code. */
   readonly blocks: {
     readonly nonzero: number;
     readonly full: number;
     readonly zeroScaled: number;
     readonly withNaN: number;
   };
-  /** The numbers of rows with codes other than zero, and of those that reach the largest code. */
+  /** The numbers of rows that have a nonzero code, and that reach the largest code. */
   readonly rows: { readonly nonzero: number; readonly full: number };
-  /** How the logarithms of scales and of root mean squares of codes go together, block by block; as stored, and as relaid. */
+  /** The correlation of log scale and log RMS of codes, over blocks: as stored, and in the opposite layout of scales. */
   readonly correlation: Correlation;
   readonly relaidCorrelation: Correlation;
 }
 
-/** The most elements of a group of codes of four bits whose sum of squares the kernel holds in 16 bits. */
+/** The largest group of 4-bit codes whose sum of squares fits the kernel's 16 bits. */
 const MAX_NIBBLES = 448;
 
 /** Reads all codes of a weight and computes their statistics. `onBytes` is called with the number of bytes read. */
@@ -72,8 +72,8 @@ export async function statisticsOf(
     elements === 0
       ? new Float64Array(values.length)
       : await countCodes(kernels, weight, scales, sums.address, onBytes);
-  const of = kernels.doubles(sums.address, SUM.count);
-  const sum = (name: keyof typeof SUM): number => of[SUM[name]] as number;
+  const doubles = kernels.doubles(sums.address, SUM.count);
+  const sum = (name: keyof typeof SUM): number => doubles[SUM[name]] as number;
   const rms = (squares: number): number => (elements === 0 ? 0 : Math.sqrt(squares / elements));
   const countIf = (test: (value: number) => boolean): number =>
     counts.reduce((total, each, code) => (test(values[code] ?? 0) ? total + each : total), 0);
@@ -96,12 +96,12 @@ export async function statisticsOf(
       zeroScaled: sum("zeroScaled"),
       withNaN: sum("withNaN"),
     },
-    correlation: new Correlation(of.slice(SUM.stored, SUM.relaid)),
-    relaidCorrelation: new Correlation(of.slice(SUM.relaid, SUM.count)),
+    correlation: new Correlation(doubles.slice(SUM.stored, SUM.relaid)),
+    relaidCorrelation: new Correlation(doubles.slice(SUM.relaid, SUM.count)),
   };
 }
 
-/** Adds scales of one byte to a counter, by how often each byte occurs. */
+/** Adds one-byte scales to a counter, by the number of occurrences of each byte. */
 function countByteScales(
   kernels: Kernels,
   { shape }: QuantizedWeight,
@@ -119,7 +119,7 @@ function countByteScales(
   }
 }
 
-/** How often each code of a weight occurs. Adds to the sums at an address. */
+/** Counts each code of a weight. Adds to the sums at an address. */
 async function countCodes(
   kernels: Kernels,
   weight: QuantizedWeight,
@@ -161,7 +161,7 @@ async function countCodes(
     const first = placed.width * line * grid[1];
     return { scales: placed.scales + first, relaid: placed.relaid === 0 ? 0 : placed.relaid + first };
   };
-  // scales of matrices with global scales of their own are other ones
+  // with a global scale for each matrix, the same byte means another scale in each
   let last = 0;
   const enter = (matrix: number): void => {
     if (scales.storedGlobals && matrix !== last) byteSums?.flush(last, sums);
@@ -209,7 +209,7 @@ async function countCodes(
   return inPairs ? values.map((_, code) => ofHalf(counts.total, code)) : counts.total;
 }
 
-/** Where the kernels read scales, and how many bytes each has. */
+/** The addresses of the scales in kernel memory, and their width in bytes. */
 function placedScales(kernels: Kernels, scales: Scales | ByteScales, kind: Uint8Array) {
   if ("bytes" in scales) {
     const byteSums = new ByteSums(kernels, scales, ranksOf(kind));
@@ -223,13 +223,13 @@ function placedScales(kernels: Kernels, scales: Scales | ByteScales, kind: Uint8
   };
 }
 
-/** Whether codes are integers plus half their range. */
+/** Whether codes are integers with an offset of half their range. */
 function hasOffset(type: CodeTypeName): boolean {
   const [least = 0] = CODE_TYPES[type].values;
   return least < 0;
 }
 
-/** Rows whose codes, or magnitudes of integers, are bytes in memory of the kernels; their codes have been counted. */
+/** Yields rows as bytes in kernel memory: codes, or magnitudes of integers. Counts their codes. */
 async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: CodeCounts) {
   const { type, unpacked } = weight;
   const { bits, values } = CODE_TYPES[type];
@@ -256,7 +256,7 @@ async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: 
   }
 }
 
-/** How often a code of four bits occurs in bytes of two. */
+/** The number of occurrences of a 4-bit code, from counts of bytes. */
 function ofHalf(bytes: Float64Array, code: number): number {
   return bytes.reduce(
     (sum, count, byte) => sum + count * (Number((byte & 15) === code) + Number(byte >> 4 === code)),

@@ -1,4 +1,4 @@
-/** Scales of activations and of the cache: single numbers beside weights. */
+/** Judges scales of activations and of the KV cache. */
 
 import { isCacheScale } from "../../recognize/leftovers.js";
 import { CONVENTION_NAMES, conventionOf } from "../../stored/conventions.js";
@@ -6,7 +6,7 @@ import type { CheckpointFiles } from "../../stored/open.js";
 import { readFloats } from "../../stored/scales.js";
 import { type Finding, finding } from "../findings.js";
 
-/** Companions that have more elements than this are not read. */
+/** Larger tensors are not read. */
 const MAX_ELEMENTS = 1 << 20;
 const WIDE = ["F32", "BF16", "F16"];
 const INPUT_ENDS = [
@@ -15,7 +15,7 @@ const INPUT_ENDS = [
   ),
 ];
 
-/** Findings about the values of scales that belong to no codes of the file. */
+/** Findings about the values of these scales. */
 export async function judgeActivationScales({ tensors }: CheckpointFiles): Promise<Finding[]> {
   const findings: Finding[] = [];
   for (const [name, stored] of tensors) {

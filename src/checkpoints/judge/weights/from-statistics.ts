@@ -1,4 +1,4 @@
-/** Findings from the statistics of a weight: scales that cannot be those of the codes. */
+/** Derives findings from the statistics of a weight: scales that do not fit the codes. */
 import { CODE_TYPES } from "../../stored/code-types.js";
 import { conventionOf } from "../../stored/conventions.js";
 import type { GlobalScale } from "../../stored/scales.js";
@@ -6,26 +6,29 @@ import type { QuantizedWeight } from "../../stored/weight.js";
 import { type Finding, type FindingName, finding } from "../findings.js";
 import type { Statistics } from "../statistics/statistics.js";
 
-/** Weights of trained models are smaller than `large`; scales whose reciprocals give less than `small` are inverted. */
+/**
+ * Weights of trained models are smaller than `large`. Scales are inverted if values exceed it and reciprocals give less than
+ * `small`.
+ */
 const MAGNITUDES = { large: 64, small: 16 } as const;
 /** A correlation counts if its coefficient and its significance in standard errors are at least these. */
 const EVIDENCE = { coefficient: 0.3, significance: 6, weak: 3 } as const;
-/** The least number of equal scales that cannot be chance. */
+/** The least number of equal scales that is not a coincidence. */
 const MIN_CONSTANT = 16;
 
-/** The least number of blocks that all have one code of NaN, not by chance. */
+/** The least number of blocks for which one NaN code each is not a coincidence. */
 const MIN_FNUZ = 4;
 
-type Test = (weight: QuantizedWeight, found: Statistics, scales: GlobalScale) => string | undefined;
+type Test = (weight: QuantizedWeight, statistics: Statistics, scales: GlobalScale) => string | undefined;
 
 const number = (value: number): string => Number(value.toPrecision(4)).toString();
 
-/** The scale 1, beside the codes of a weight. */
+/** The stored scale whose effective value is 1. */
 const unit = ({ type }: QuantizedWeight): number => 1 / CODE_TYPES[type].factor;
 
 const isE8m0 = ({ scale }: QuantizedWeight): boolean => ["U8", "F8_E8M0"].includes(scale.entry.dtype);
 
-/** Why a weight has a finding, for each finding that statistics can give; undefined if it has not. */
+/** For each finding, a test that returns a description, or undefined if the weight does not have it. */
 const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
   "scale-not-finite": ({ scale }, { scale: { notFinite, count } }, { storedGlobal }) =>
     notFinite > 0
@@ -52,22 +55,22 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     if (scale.min !== scale.max || scale.notFinite > 0 || scale.max <= 0 || blocks.nonzero === 0)
       return undefined;
     const { max } = CODE_TYPES[weight.type];
-    const told = `all ${scale.count} scales are ${number(scale.max)}`;
+    const description = `all ${scale.count} scales are ${number(scale.max)}`;
     if (weight.geometry.kind === "whole" || blocks.nonzero === 1)
       return scale.max === 1 && amax >= max ? `the scale is 1, and values reach ${number(amax)}` : undefined;
     const power = scale.powersOfTwo === scale.count;
     if (scale.max === unit(weight) && storedGlobal === undefined && !isE8m0(weight) && blocks.nonzero > 1)
-      return told;
+      return description;
     if (power && isE8m0(weight)) {
       const isMany = blocks.nonzero >= 4 * MIN_CONSTANT;
       const isLarge = blocks.nonzero > 1 && amax > MAGNITUDES.large;
-      return scale.max === unit(weight) && (isMany || isLarge) ? told : undefined;
+      return scale.max === unit(weight) && (isMany || isLarge) ? description : undefined;
     }
-    // scales of larger blocks, repacked for smaller ones, are equal too: not all of those reach the largest code
+    // scales of larger blocks, repacked for smaller ones, are equal too, but then not every block reaches the largest code
     const isFull = blocks.full === blocks.nonzero;
     const least = scale.max === unit(weight) ? 2 : MIN_CONSTANT;
     return (!power || storedGlobal !== undefined) && blocks.nonzero >= least && isFull
-      ? `${told}, and every block reaches the largest code`
+      ? `${description}, and every block reaches the largest code`
       : undefined;
   },
   "scale-one": ({ geometry }, { scale, amax, blocks }) =>
@@ -121,7 +124,7 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     const [is, says] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
     return `scales fit their blocks if they are read as ${is} (correlation ${coefficient.toFixed(2)}), not as ${says} (${correlation.coefficient.toFixed(2)})`;
   },
-  // codes of few bits reach the largest one in every row
+  // codes of fewer bits reach the largest code in every row anyway
   "scale-flattened": ({ geometry, shape, type }, { rows, scale }) =>
     CODE_TYPES[type].bits >= 8 &&
     geometry.kind === "whole" &&
@@ -148,7 +151,7 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     counts[0x80] === 0 &&
     blocks.nonzero >= MIN_FNUZ &&
     blocks.withNaN === blocks.nonzero &&
-    // what overflowed is more than the largest element of each block
+    // more NaN than that are values that overflowed
     nans <= 2 * blocks.nonzero
       ? `every block has a code of NaN and none has -0: 0x7F is the largest code of e4m3fnuz`
       : undefined,
@@ -157,8 +160,8 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     elements > 0 && zeros === elements ? `all ${elements} codes are zero` : undefined,
 };
 
-/** If the first is found, the others say nothing new. */
-const INSTEAD: Readonly<Partial<Record<FindingName, readonly FindingName[]>>> = {
+/** Findings that replace others, which would say nothing new. */
+const REPLACED: Readonly<Partial<Record<FindingName, readonly FindingName[]>>> = {
   "codes-fnuz": ["codes-nan"],
   "scale-encoded": ["scale-constant", "scale-inverted", "scale-rounded"],
   "scale-missing": ["scale-inverted", "scale-constant"],
@@ -166,7 +169,7 @@ const INSTEAD: Readonly<Partial<Record<FindingName, readonly FindingName[]>>> = 
   "scale-one": ["scale-inverted"],
 };
 
-/** Findings by circumstances, which do not hold where the values are known to be right. */
+/** Findings from circumstantial evidence; ignored if the values are known to be right. */
 export const CIRCUMSTANTIAL: ReadonlySet<FindingName> = new Set([
   "scale-constant",
   "scale-encoded",
@@ -179,10 +182,10 @@ export const CIRCUMSTANTIAL: ReadonlySet<FindingName> = new Set([
   "codes-fnuz",
 ]);
 
-/** Findings about the codes and scales of a weight; with `isExplained`, only those that need no conclusion from circumstances. */
+/** Findings about the codes and scales of a weight. `isExplained`: leaves out the circumstantial ones. */
 export function judgeStatistics(
   weight: QuantizedWeight,
-  found: Statistics,
+  statistics: Statistics,
   scales: GlobalScale,
   isExplained = false,
 ): Finding[] {
@@ -190,10 +193,10 @@ export function judgeStatistics(
   const names = all.filter((name) => !isExplained || !CIRCUMSTANTIAL.has(name));
   const reasons = new Map<FindingName, string>();
   for (const name of names) {
-    const what = TESTS[name]?.(weight, found, scales);
+    const what = TESTS[name]?.(weight, statistics, scales);
     if (what !== undefined) reasons.set(name, what);
   }
-  for (const [name, others] of Object.entries(INSTEAD) as [FindingName, readonly FindingName[]][])
+  for (const [name, others] of Object.entries(REPLACED) as [FindingName, readonly FindingName[]][])
     if (reasons.has(name)) for (const other of others) reasons.delete(other);
   return [...reasons].map(([name, what]) => finding(name, weight.name, what));
 }

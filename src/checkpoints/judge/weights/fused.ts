@@ -1,4 +1,4 @@
-/** Projections that loaders fuse into one matrix, which then has one global scale. */
+/** Compares projections that loaders fuse into one matrix with one global scale. */
 
 import type { ByteScales } from "../../stored/byte-scales.js";
 import { conventionOf } from "../../stored/conventions.js";
@@ -15,14 +15,14 @@ const FUSED = [
   ["in_proj_qkv", "in_proj_z"],
 ] as const;
 
-/** What all projections that loaders fuse with each other have in common; undefined for a weight that is fused with none. */
+/** A key that projections share if loaders fuse them; undefined for a weight that is not fused. */
 export function fusedGroup(weight: string): string | undefined {
   const [, prefix = "", projection = ""] = /^(.*?)([^.]+)\.weight$/s.exec(weight) ?? [];
   const group = FUSED.findIndex((each) => each.some((one) => one === projection));
   return group < 0 ? undefined : `${group} ${prefix}`;
 }
 
-/** Collects the scales of whole tensors, and compares those of fused projections. */
+/** Collects per-tensor and global scales, and compares those of fused projections. */
 export class FusedScales {
   readonly #groups = new Map<
     string,
@@ -44,11 +44,11 @@ export class FusedScales {
     return [...this.#groups.values()].flatMap((members) => {
       const [first] = members;
       if (!first || members.every(({ scale }) => Object.is(scale, first.scale))) return [];
-      const told = members
+      const scales = members
         .map(({ name, scale }) => `${name.split(".").at(-2)} ${Number(scale.toPrecision(5))}`)
         .join(", ");
       const kind = members.some(({ fused }) => fused) ? "fused-scales-differ" : "fused-scales-vary";
-      return [finding(kind, first.name, `is fused with others of other scales: ${told}`)];
+      return [finding(kind, first.name, `is fused with others of other scales: ${scales}`)];
     });
   }
 }

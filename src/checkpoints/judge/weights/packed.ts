@@ -5,15 +5,15 @@ import { GgufFile, packedAs } from "../../gguf/file.js";
 import type { StoredTensor } from "../../stored/tensors.js";
 import { type Finding, finding } from "../findings.js";
 
-/** About the bytes of blocks that are read at a time. */
+/** The approximate number of block bytes to read at a time. */
 const CHUNK_BYTES = 1 << 20;
 
-/** The bytes of F32 that the values of a packed tensor have, in which `judgePacked` counts. */
+/** The size of a packed tensor's values as F32, the unit in which `judgePacked` reports progress. */
 export function packedBytes({ shard, entry }: StoredTensor): number {
   return packedAs(shard, entry.name) ? entry.end - entry.begin : 0;
 }
 
-/** Counts the values of a packed tensor that are NaN or infinite, which only its scales can make so. */
+/** A finding about NaN or infinite values of a packed tensor, which only NaN or infinite scales cause. */
 export async function judgePacked(
   { shard, entry }: StoredTensor,
   onBytes: (count: number) => void = () => {},

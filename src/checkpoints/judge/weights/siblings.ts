@@ -1,4 +1,4 @@
-/** What weights of one kind have, each of them has: scales of activations, experts, layers. */
+/** Checks that weights of one kind have the same tensors: activation scales, experts, layers. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { moduleOf, type RecognizedWeight } from "../../recognize/recognize.js";
 import type { Claim } from "../../stored/config/claim.js";
@@ -8,7 +8,7 @@ import type { CheckpointTensors } from "../../stored/tensors.js";
 import { inputScales } from "../config/schemes.js";
 import { type Finding, finding } from "../findings.js";
 
-/** Findings about what is absent although siblings have it. `model` is config.json. */
+/** Findings about absent tensors that siblings have. `model`: the object in config.json. */
 export function judgeSiblings(
   checkpoint: CheckpointFiles,
   weights: readonly RecognizedWeight[],
@@ -20,13 +20,13 @@ export function judgeSiblings(
     ...companions(checkpoint, weights),
     ...lessers(weights),
     ...globals(weights),
-    ...(checkpoint.whole || checkpoint.shards.length > 1
+    ...(checkpoint.isFolder || checkpoint.shards.length > 1
       ? numbered(checkpoint, model)
       : numbered(checkpoint, undefined)),
   ];
 }
 
-/** Scales of activations, among weights of one convention for which the configuration says the same. */
+/** Activation scales, compared among weights with the same convention and scheme. */
 function inputs(
   { tensors, container }: CheckpointTensors,
   weights: readonly RecognizedWeight[],
@@ -45,8 +45,8 @@ function inputs(
     const key = JSON.stringify([weight.convention, scheme?.where, scheme?.formats, scheme?.activations]);
     const group = groups.get(key) ?? { has: [], lacks: [] };
     groups.set(key, group);
-    const found = names.find((name) => tensors.has(name));
-    if (found !== undefined) group.has.push(found);
+    const existing = names.find((name) => tensors.has(name));
+    if (existing !== undefined) group.has.push(existing);
     else group.lacks.push({ weight: weight.name, needed: names.join(" or ") });
   }
   const isGguf = container === "gguf";
@@ -59,27 +59,29 @@ function inputs(
   );
 }
 
-/** The name of a weight without numbers, which weights of the same kind in other layers share. */
+/** The name of a weight without indices, which such weights in other layers share. */
 const roleOf = (name: string): string => name.replace(/\.\d+(?=\.)/g, ".*");
 
-/** Other tensors beside codes and scales, among weights of the same name in other layers, and other experts. */
+/** Tensors other than codes and scales, compared among experts and among layers. */
 function companions({ tensors }: CheckpointTensors, weights: readonly RecognizedWeight[]): Finding[] {
   const roles = new Map<string, RecognizedWeight[]>();
   for (const weight of weights) {
     const key = `${weight.convention} ${roleOf(weight.name)}`;
-    const alike = roles.get(key) ?? [];
-    alike.push(weight);
-    roles.set(key, alike);
+    const members = roles.get(key) ?? [];
+    members.push(weight);
+    roles.set(key, members);
   }
-  return [...roles.values()].flatMap((alike) => {
-    const [first] = alike;
-    if (!first || alike.length === 1) return [];
+  return [...roles.values()].flatMap((members) => {
+    const [first] = members;
+    if (!first || members.length === 1) return [];
     const { codes, others = [], zeros, order, factors } = conventionOf(first.convention);
     const ends = new Set([...others, zeros?.suffix, order, factors].filter((end) => end !== undefined));
-    const known = inputScales(first).map((name) => name.slice(prefixOf(first, codes.suffix).length));
+    const inputScaleSuffixes = inputScales(first).map((name) =>
+      name.slice(prefixOf(first, codes.suffix).length),
+    );
     return [...ends].flatMap((end) => {
-      if (known.includes(end)) return [];
-      const named = alike.map((weight) => prefixOf(weight, codes.suffix) + end);
+      if (inputScaleSuffixes.includes(end)) return [];
+      const named = members.map((weight) => prefixOf(weight, codes.suffix) + end);
       const example = named.find((name) => tensors.has(name));
       if (example === undefined) return [];
       return named.flatMap((name, i) =>
@@ -88,7 +90,7 @@ function companions({ tensors }: CheckpointTensors, weights: readonly Recognized
           : [
               finding(
                 "scale-absent",
-                (alike[i] as RecognizedWeight).name,
+                (members[i] as RecognizedWeight).name,
                 `there is no ${name}, and there is ${example}`,
               ),
             ],
@@ -97,28 +99,28 @@ function companions({ tensors }: CheckpointTensors, weights: readonly Recognized
   });
 }
 
-/** Weights that lack what makes them of the convention that others in the file have. */
+/** Weights whose convention is the incomplete form of another convention in the file. */
 function lessers(weights: readonly RecognizedWeight[]): Finding[] {
   const names = new Set<string>(weights.map(({ convention }) => convention));
   const marked = weights.find(({ convention }) => conventionOf(convention).marker);
   const { marker = "" } = marked ? conventionOf(marked.convention) : {};
   return weights.flatMap(({ name, convention }) => {
-    const { lesserOf, marker: own } = conventionOf(convention);
+    const { lesserOf, marker: ownMarker } = conventionOf(convention);
     if (lesserOf !== undefined && names.has(lesserOf))
       return [finding("scale-absent", name, `is ${convention}, and others are ${lesserOf}`)];
-    if (!marked || own !== undefined) return [];
+    if (!marked || ownMarker !== undefined) return [];
     return [
       finding("scale-absent", name, `there is no ${moduleOf(name)}${marker}, and ${marked.name} has one`),
     ];
   });
 }
 
-/** The name of the codes of a weight without its end. */
+/** The name of the codes of a weight without its suffix. */
 function prefixOf({ codes: { entry } }: RecognizedWeight, end: string): string {
   return entry.name.slice(0, entry.name.length - end.length);
 }
 
-/** Optional scales of whole tensors, which most weights of a file of GGUF have if any was scaled as a whole. */
+/** Optional global scales: a finding for weights without one, if most weights of the file have one. */
 function globals(weights: readonly RecognizedWeight[]): Finding[] {
   const optional = weights.filter(({ convention }) => conventionOf(convention).global?.optional);
   const scaled = optional.filter(({ global }) => global);
@@ -138,10 +140,10 @@ function globals(weights: readonly RecognizedWeight[]): Finding[] {
 const EXPERT = /^(.*\bexperts)\.(\d+)\.(.+)$/s;
 const LAYER = /^(.*?\b(?:layers|blocks|block|blk|h))\.(\d+)\.(.+)$/s;
 const EXPERT_COUNTS = ["num_experts", "n_routed_experts", "num_local_experts"];
-/** Numbers from here on are no numbers of layers or experts. */
+/** Larger numbers are not indices of layers or experts. */
 const MAX_NUMBER = 1 << 16;
 
-/** Experts and layers whose numbers are left out, or that lack what all others have. */
+/** Missing experts and layers, and experts that lack a tensor of all others. */
 function numbered({ tensors }: CheckpointTensors, model: JsonObject | undefined): Finding[] {
   const experts = new Map<string, Map<number, Set<string>>>();
   const layers = new Map<string, Set<number>>();
@@ -164,11 +166,11 @@ function numbered({ tensors }: CheckpointTensors, model: JsonObject | undefined)
   ];
 }
 
-/** The number that a configuration says under one of several names, of the language part if the whole does not say. */
+/** The number in the configuration under one of several keys, else in the configuration of its language model. */
 function countOf(model: JsonObject | undefined, keys: readonly string[]): number | undefined {
   const text = isObject(model?.text_config) ? model.text_config : undefined;
-  const said = keys.flatMap((key) => [model?.[key], text?.[key]]);
-  return said.find(
+  const numbers = keys.flatMap((key) => [model?.[key], text?.[key]]);
+  return numbers.find(
     (each): each is number =>
       Number.isSafeInteger(each) && (each as number) > 0 && (each as number) < MAX_NUMBER,
   );
@@ -177,9 +179,9 @@ function countOf(model: JsonObject | undefined, keys: readonly string[]): number
 function expertsOf(
   stack: string,
   members: ReadonlyMap<number, ReadonlySet<string>>,
-  said: number | undefined,
+  declared: number | undefined,
 ): Finding[] {
-  const count = Math.max(said ?? 0, Math.max(...members.keys()) + 1);
+  const count = Math.max(declared ?? 0, Math.max(...members.keys()) + 1);
   const counts = new Map<string, number>();
   for (const parts of members.values())
     for (const part of parts) counts.set(part, (counts.get(part) ?? 0) + 1);
@@ -203,12 +205,12 @@ function expertsOf(
 }
 
 function layersOf(list: string, numbers: ReadonlySet<number>, model: JsonObject | undefined): Finding[] {
-  const said = /(^|\.)(model|language_model)\.(language_model\.)?layers$/.test(list)
+  const declared = /(^|\.)(model|language_model)\.(language_model\.)?layers$/.test(list)
     ? countOf(model, ["num_hidden_layers"])
     : undefined;
   const first = Math.min(...numbers);
-  const count = Math.max(said ?? 0, Math.max(...numbers) + 1);
-  const begin = said === undefined ? first : 0;
+  const count = Math.max(declared ?? 0, Math.max(...numbers) + 1);
+  const begin = declared === undefined ? first : 0;
   const absent = Array.from({ length: count - begin }, (_, i) => i + begin).filter((i) => !numbers.has(i));
   return absent.map((i) =>
     finding("layer-absent", `${list}.${i}`, `has no tensors; there are ${numbers.size} of ${count} layers`),

@@ -1,4 +1,4 @@
-/** The matrices of a stack, each by itself: one that is dead among others is seen by no statistics of the whole. */
+/** Judges each matrix of a stack: statistics of the entire stack do not show a single dead matrix. */
 
 import type { ByteScales } from "../../stored/byte-scales.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
@@ -6,13 +6,13 @@ import type { Scales } from "../../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
 import { type Finding, finding } from "../findings.js";
 
-/** The bytes that are read at a time. The first ones tell of most matrices. */
+/** The bytes to read at a time. The first read is small, because it usually decides. */
 const FIRST_BYTES = 1 << 12;
 const CHUNK_BYTES = 1 << 20;
-/** Fewer scales that are equal say nothing. */
+/** Fewer equal scales are no evidence. */
 const MIN_SCALES = 16;
 
-/** Findings about matrices whose codes are all zero, or whose scales are all one, where those of others are not. */
+/** Findings about matrices whose codes are all zero, or whose scales are all 0 or all 1, unlike others of the stack. */
 export async function judgeStack(weight: QuantizedWeight, scales: Scales | ByteScales): Promise<Finding[]> {
   const [matrices, rows, columns] = matricesOf(weight.shape);
   if (matrices < 2 || rows * columns === 0) return [];
@@ -26,7 +26,7 @@ export async function judgeStack(weight: QuantizedWeight, scales: Scales | ByteS
           finding(
             "matrix-dead",
             weight.name,
-            `${what} of ${told(list)} of ${matrices}, and not those of others`,
+            `${what} of ${listMatrices(list)} of ${matrices}, and not those of others`,
           ),
         ];
   return [
@@ -38,12 +38,12 @@ export async function judgeStack(weight: QuantizedWeight, scales: Scales | ByteS
   ];
 }
 
-function told(list: readonly number[]): string {
+function listMatrices(list: readonly number[]): string {
   const some = list.slice(0, 8).join(", ");
   return `${list.length > 1 ? "matrices" : "matrix"} ${some}${list.length > 8 ? ", …" : ""}`;
 }
 
-/** Whether all codes of a matrix stand for zero. Reads no more than tells. */
+/** Whether all codes of a matrix are zero. Stops at the first one that is not. */
 async function isZero(
   { codes: { shard, entry }, type, unpacked, shape }: QuantizedWeight,
   matrix: number,
@@ -60,7 +60,7 @@ async function isZero(
   return true;
 }
 
-/** For each byte, 1 if its codes stand for zero; undefined for codes that do not end with a byte. */
+/** For each byte, 1 if its codes are zero; undefined for codes wider than a byte. */
 function zeroBytes(type: QuantizedWeight["type"], isUnpacked: boolean): Uint8Array | undefined {
   const { values, bits } = CODE_TYPES[type];
   const isZeroCode = (code: number): boolean => values[code] === 0;
@@ -80,13 +80,13 @@ function constantScales({ shape, geometry }: QuantizedWeight, scales: Scales | B
   const step = ("bytes" in scales ? scales.bytes.bytes : scales.values).length / matrices;
   if (geometry.kind === "whole" || !Number.isInteger(step) || step < MIN_SCALES) return [];
   return Array.from({ length: matrices }, (_, matrix) => matrix).filter((matrix) => {
-    const own = scalesOf(scales, matrix, step);
-    const [first] = own;
-    return (first === 0 || first === 1) && own.every((value) => value === first);
+    const matrixScales = scalesOf(scales, matrix, step);
+    const [first] = matrixScales;
+    return (first === 0 || first === 1) && matrixScales.every((value) => value === first);
   });
 }
 
-/** The scales of a matrix; of bytes, those that occur. */
+/** The scales of a matrix; for one-byte scales, each distinct one once. */
 function scalesOf(scales: Scales | ByteScales, matrix: number, step: number): Float32Array {
   const [begin, end] = [matrix * step, (matrix + 1) * step];
   if (!("bytes" in scales)) return scales.values.subarray(begin, end);

@@ -5,13 +5,13 @@ import { JsonError, parseJson } from "../../../io/json/json-read.js";
 import { countIn, isText, listOf, pairIn } from "./json-fields.js";
 import { type Resolved, resolver } from "./scheme.js";
 
-/** The quantization that a configuration claims for the whole checkpoint. */
+/** The quantization that a configuration claims for the entire checkpoint. */
 export interface ConfigClaim {
   /** The configuration file. */
   readonly path: string;
   /** The `quant_method`; empty if the configuration has none. */
   readonly method: string;
-  /** All formats of compressed-tensors, or ModelOpt's algorithm; empty if the method says enough. */
+  /** All formats of compressed-tensors, or ModelOpt's algorithm; empty if the method is sufficient. */
   readonly formats: readonly string[];
   /** The rows and columns of a block, if the configuration has only one such setting. */
   readonly block?: readonly [number, number];
@@ -21,17 +21,17 @@ export interface ConfigClaim {
 
 /** The quantization that a configuration claims, also for single modules. */
 export interface Claim extends ConfigClaim {
-  /** What it says of the weights of a module. */
+  /** The claim for the weights of one module. */
   readonly resolve: (module: string) => Resolved;
-  /** Whether it lists the linear layers that are not quantized, so that all others are. */
+  /** Whether it claims all linear layers except the excluded ones. */
   readonly allLinear: boolean;
   /** Whether the cache of keys and values is quantized with recorded scales. */
   readonly cache: boolean;
-  /** The configuration itself. */
+  /** The JSON of the configuration. */
   readonly json: JsonObject;
 }
 
-/** The object in the text of a JSON file. Throws `FileError` if it is anything else. */
+/** Parses a JSON object. Throws `FileError` if the string is anything else. */
 export function parseObject(path: string, text: string): JsonObject {
   try {
     const json = parseJson(text);
@@ -43,7 +43,7 @@ export function parseObject(path: string, text: string): JsonObject {
   throw new FileError(`${path}: must be a JSON object`);
 }
 
-/** A config.json without any claim of a quantization. */
+/** Returns a config.json without its quantization claims. */
 export function withoutClaim(model: JsonObject): JsonObject {
   const { quantization_config: _, compression_config: __, quantization, text_config: text, ...rest } = model;
   return {
@@ -53,7 +53,7 @@ export function withoutClaim(model: JsonObject): JsonObject {
   };
 }
 
-/** What MLX writes into a config.json; undefined if it did not. */
+/** MLX's quantization settings in a config.json; undefined if there are none. */
 function mlxClaim({ quantization }: JsonObject): JsonObject | undefined {
   const isMlx =
     isObject(quantization) &&
@@ -62,7 +62,7 @@ function mlxClaim({ quantization }: JsonObject): JsonObject | undefined {
   return isMlx ? quantization : undefined;
 }
 
-/** The claim of a config.json, or of a hf_quant_config.json beside it. The paths are those of the two. */
+/** The claim of a config.json, or else of an hf_quant_config.json. `paths` are the paths of both files. */
 export function claimIn(
   paths: readonly [string, string],
   model: JsonObject | undefined,
@@ -75,20 +75,20 @@ export function claimIn(
   return isObject(modelopt?.quantization) ? claimOf(paths[1], modelopt.quantization, "modelopt") : undefined;
 }
 
-/** The claim of a model whose language part has its own configuration. */
+/** The quantization of a model under another key, or in the configuration of its language model. */
 function inner(model: JsonObject | undefined): unknown {
   const text = model?.text_config;
   return model?.compression_config ?? (isObject(text) ? text.quantization_config : undefined);
 }
 
-/** The claim of an object that a configuration has for its quantization. */
+/** The claim of a configuration's quantization object. */
 function claimOf(path: string, json: JsonObject, method: string): Claim {
   const groups = isObject(json.config_groups) ? Object.values(json.config_groups).filter(isObject) : [];
-  const weights = groups.map(({ weights: of }) => of).filter(isObject);
-  const block = [json.weight_block_size, ...weights.map((of) => of.block_structure)]
+  const weights = groups.map(({ weights: settings }) => settings).filter(isObject);
+  const block = [json.weight_block_size, ...weights.map((settings) => settings.block_structure)]
     .map(pairIn)
     .find((pair) => pair !== undefined);
-  const group = [json.group_size, ...weights.map((of) => of.group_size)]
+  const group = [json.group_size, ...weights.map((settings) => settings.group_size)]
     .map(countIn)
     .find((count) => count !== undefined);
   const targets = groups.flatMap((each) => listOf(each.targets));
@@ -114,11 +114,13 @@ function methodOf(json: JsonObject): string {
 }
 
 function formatsOf(json: JsonObject, groups: readonly JsonObject[]): readonly string[] {
-  const own = [json.format, json.quant_algo, json.mode, ...groups.map(({ format }) => format)].filter(isText);
-  return [...new Set(own)].filter((format) => format !== "mixed-precision");
+  const names = [json.format, json.quant_algo, json.mode, ...groups.map(({ format }) => format)].filter(
+    isText,
+  );
+  return [...new Set(names)].filter((format) => format !== "mixed-precision");
 }
 
-/** The claim for the whole checkpoint, without what it says of single modules. */
+/** The claim without the settings of single modules. */
 export function summaryOfClaim({ path, method, formats, block, group }: Claim): ConfigClaim {
   return { path, method, formats, ...(block ? { block } : {}), ...(group === undefined ? {} : { group }) };
 }

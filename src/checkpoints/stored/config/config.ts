@@ -1,4 +1,4 @@
-/** What the configuration beside a checkpoint says of its quantization. */
+/** Reads the quantization claim in the configuration of a checkpoint. */
 import { join } from "node:path";
 import { FileError } from "../../../errors.js";
 import { codeOf } from "../../../io/files.js";
@@ -8,12 +8,12 @@ import { type Finding, finding } from "../../judge/findings.js";
 import { readJsonFile } from "../open.js";
 import { type Claim, claimIn } from "./claim.js";
 
-/** The configuration beside a checkpoint. */
+/** The configuration in the folder of a checkpoint. */
 export interface Configuration {
   /** Whether there is a config.json at all. */
   readonly present: boolean;
   readonly claim?: Claim;
-  /** config.json itself. */
+  /** The object in config.json. */
   readonly model?: JsonObject;
   readonly findings: readonly Finding[];
 }

@@ -1,4 +1,4 @@
-/** Fields of configurations that may have any type. */
+/** Reads configuration fields of unknown type. */
 
 export const isText = (value: unknown): value is string => typeof value === "string";
 
@@ -14,5 +14,5 @@ export function pairIn(value: unknown): readonly [number, number] | undefined {
   return isCount(rows) && isCount(columns) ? [rows, columns] : undefined;
 }
 
-/** The elements of an array; none of anything else. */
+/** The elements of an array; an empty array for anything else. */
 export const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);

@@ -1,18 +1,18 @@
 /**
- * Patterns of module names in configurations, and the regular expressions among them. The time of a match is at most the product
- * of the two lengths, because the matcher follows a set of states (Thompson 1968) and never goes back in the text.
+ * Matches patterns of module names in configurations, including regular expressions. Expressions run as a nondeterministic
+ * automaton (Thompson 1968) without backtracking, so that the time is at most the product of the two lengths.
  */
 
 import { matchesGlob } from "../../glob.js";
 
-/** One step of a program: takes a character, or goes on at one or two other places. */
+/** One state of the automaton: consumes a character, branches, asserts a position, or accepts. */
 type Step =
   | { readonly takes: (character: string) => boolean; readonly next: number }
   | { readonly to: readonly number[] }
   | { readonly at: "start" | "end"; readonly next: number }
   | { readonly accept: true };
 
-/** A part of an expression: appends its steps, which lead to `next`, and returns where they begin. */
+/** A part of an expression: appends its states, which continue at `next`, and returns its first state. */
 type Part = (steps: Step[], next: number) => number;
 
 const MAX_STEPS = 10_000;
@@ -27,12 +27,12 @@ class Unsupported extends Error {}
 
 class Parser {
   #at = 0;
-  /** The number of parentheses around. */
+  /** The number of enclosing parentheses. */
   #depth = 0;
 
   constructor(private readonly text: string) {}
 
-  whole(): Part {
+  parse(): Part {
     const part = this.#alternatives();
     if (this.#at < this.text.length) throw new Unsupported();
     return part;
@@ -69,7 +69,7 @@ class Parser {
     if (!"*+?{".includes(this.#peek()) || this.#peek() === "") return part;
     const sign = this.#take();
     if (sign === "{") throw new Unsupported();
-    // that a match be the shortest does not change whether there is one
+    // a lazy quantifier changes the length of a match, not whether there is one
     if (this.#peek() === "?") this.#take();
     if (this.#peek() !== "" && "*+?{".includes(this.#peek())) throw new Unsupported();
     return sign === "?" ? optional(part) : looped(part, sign === "+");
@@ -99,8 +99,8 @@ class Parser {
 
   #escaped(): (character: string) => boolean {
     const letter = this.#take();
-    const known = CLASSES[letter.toLowerCase()];
-    if (known) return letter === letter.toLowerCase() ? known : (c) => !known(c);
+    const characterClass = CLASSES[letter.toLowerCase()];
+    if (characterClass) return letter === letter.toLowerCase() ? characterClass : (c) => !characterClass(c);
     if (/[A-Za-z0-9]/.test(letter)) throw new Unsupported();
     return (c) => c === letter;
   }
@@ -152,7 +152,7 @@ const looped =
     return once ? begin : again;
   };
 
-/** All steps that are reached from some without taking a character. */
+/** All states that are reachable without consuming a character. */
 function closure(steps: readonly Step[], from: Iterable<number>, start: boolean, end: boolean): Set<number> {
   const reached = new Set<number>();
   const open = [...from];
@@ -174,14 +174,14 @@ interface Program {
 const PROGRAMS = new Map<string, Program | undefined>();
 const MAX_PROGRAMS = 1000;
 
-/** The program of an expression; undefined if it is not understood. */
+/** Compiles an expression; undefined if its syntax is not supported. */
 function programOf(expression: string): Program | undefined {
   if (PROGRAMS.has(expression)) return PROGRAMS.get(expression);
   if (PROGRAMS.size >= MAX_PROGRAMS) PROGRAMS.clear();
   const steps: Step[] = [{ accept: true }];
   let program: Program | undefined;
   try {
-    program = { begin: new Parser(expression).whole()(steps, 0), steps };
+    program = { begin: new Parser(expression).parse()(steps, 0), steps };
   } catch (error) {
     if (!(error instanceof Unsupported)) throw error;
   }
@@ -190,8 +190,8 @@ function programOf(expression: string): Program | undefined {
 }
 
 /**
- * Whether an expression matches the beginning of a text, as Python's `re.match`; undefined for one with lookaround, references or
- * counted repetition.
+ * Whether an expression matches at the beginning of a string, as Python's `re.match`. Undefined for lookaround, references and
+ * counted repetition, which are not supported.
  */
 export function matchesStart(expression: string, text: string): boolean | undefined {
   const program = programOf(expression);
@@ -213,8 +213,8 @@ export function matchesStart(expression: string, text: string): boolean | undefi
 const REGULAR = "re:";
 
 /**
- * Whether a pattern of a configuration covers a module: a name, the last part of one, the name of a module around it, a pattern
- * with `*`, or a regular expression after "re:"; undefined for an expression that is not understood.
+ * Whether a configuration's pattern covers a module: its name, the last part or an enclosing module of it, a pattern with `*`, or
+ * a regular expression after "re:". Undefined for an unsupported expression.
  */
 function covers(pattern: string, module: string): boolean | undefined {
   if (pattern.startsWith(REGULAR)) return matchesStart(pattern.slice(REGULAR.length), module);
@@ -223,7 +223,7 @@ function covers(pattern: string, module: string): boolean | undefined {
   return module.endsWith(`.${pattern}`) || `.${module}.`.includes(`.${pattern}.`);
 }
 
-/** Whether a module is ignored by one of the patterns; undefined if a pattern was not understood and no other covers it. */
+/** Whether a pattern covers the module; undefined if none does and one is not supported. */
 export function isIgnored(patterns: readonly string[], module: string): boolean | undefined {
   const each = patterns.map((pattern) => covers(pattern, module));
   return each.includes(true) ? true : each.includes(undefined) ? undefined : false;

@@ -1,13 +1,13 @@
-/** What a configuration says of the weights of one module, and which of its parts says so. */
+/** Resolves the quantization scheme that a configuration declares for a module. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { matchesGlob } from "../../glob.js";
 import { countIn, isText, listOf, pairIn } from "./json-fields.js";
 import { isIgnored, matchesStart } from "./patterns.js";
 
-/** How activations are quantized: with scales of the file, with scales of their own, or not at all. */
+/** The quantization of activations: with recorded scales, with only a recorded global scale, with computed scales, or none. */
 export type Activations = "static" | "local" | "dynamic" | "none";
 
-/** What a configuration says of the weights of one module. A field is absent where it says nothing. */
+/** The quantization of the weights of one module. A field that the configuration does not declare is absent. */
 export interface Scheme {
   /** The part of the configuration, for findings. */
   readonly where: string;
@@ -15,33 +15,33 @@ export interface Scheme {
   readonly formats: readonly string[];
   readonly bits?: number;
   readonly type?: "int" | "float";
-  /** As compressed-tensors names it: tensor, channel, group, tensor_group, block; or "groups", with or without a global scale. */
+  /** compressed-tensors' name (tensor, channel, group, tensor_group, block), or "groups" if a global scale is possible. */
   readonly strategy?: string;
   readonly group?: number;
   readonly block?: readonly [number, number];
-  /** The type of scales as PyTorch names it. */
+  /** The PyTorch type of scales. */
   readonly scaleDType?: string;
   readonly symmetric?: boolean;
   readonly activations?: Activations;
   /** The bits of quantized activations. */
   readonly activationBits?: number;
-  /** Whether scales are powers of two, stored in whatever type. */
+  /** Whether scales are powers of two, whatever their type. */
   readonly powersOfTwo?: true;
-  /** What another part of the configuration says beside, which loaders of the method do not read. */
-  readonly beside?: Scheme;
+  /** A second declaration in the same configuration, which this method's loaders do not read. */
+  readonly otherDeclaration?: Scheme;
 }
 
-/** What a configuration says of one module. */
+/** A configuration's answer for one module. */
 export type Resolved =
   | {
       readonly kind: "quantized";
       readonly scheme: Scheme;
-      /** Whether it names the module, or the class of such modules, or says the same of all. */
+      /** Whether the configuration lists the module by name, or only its class or all modules. */
       readonly by: "name" | "class";
     }
-  /** It leaves the module out, or does not list it where it lists those that are quantized. */
+  /** It excludes the module, or lists quantized modules without this one. */
   | { readonly kind: "ignored" | "unlisted" }
-  /** It has a pattern that is not understood, or says nothing of such modules. */
+  /** Its patterns are not supported, or do not cover such modules. */
   | { readonly kind: "unknown" };
 
 const UNKNOWN: Resolved = { kind: "unknown" };
@@ -54,10 +54,10 @@ export function ignoredIn(json: JsonObject): readonly string[] {
   return IGNORED_KEYS.flatMap((key) => listOf(json[key]).filter(isText));
 }
 
-/** Whether a target is the name of a class and not of a module. */
+/** Whether a target is a class name instead of a module name. */
 const isClass = (target: string): boolean => /^[A-Z]\w*$/.test(target);
 
-/** Settings of weights and of activations, as compressed-tensors and ModelOpt have them. */
+/** The weight and activation settings of compressed-tensors and ModelOpt. */
 function settings(where: string, json: JsonObject, formats: readonly string[]): Scheme {
   const weights = isObject(json.weights) ? json.weights : {};
   const bits = countIn(weights.num_bits);
@@ -97,12 +97,12 @@ interface Group {
   readonly scheme: Scheme;
 }
 
-/** Under an algorithm of ModelOpt, which its loaders read, the fields of groups stand beside. */
+/** ModelOpt's loaders read the algorithm, so it takes precedence. The group's settings become `beside`. */
 function underAlgorithm(json: JsonObject, group: Scheme): Scheme {
   const scheme = ofAlgorithm("quant_algo", json, json.quant_algo);
   if (scheme.bits === undefined) return group;
   const { activations } = group;
-  return { ...scheme, ...(activations ? { activations } : {}), beside: group };
+  return { ...scheme, ...(activations ? { activations } : {}), otherDeclaration: group };
 }
 
 /** Resolves modules by the groups of compressed-tensors and ModelOpt: by name, then by expression, then by class. */
@@ -154,16 +154,16 @@ function byLayers(json: JsonObject): ((module: string) => Resolved) | undefined 
     ),
   );
   return (module) => {
-    const scheme = layers.get(module) ?? around(layers, module);
+    const scheme = layers.get(module) ?? enclosing(layers, module);
     return scheme ? { kind: "quantized", scheme, by: "name" } : { kind: "unlisted" };
   };
 }
 
-/** What is said of a module around another one, such as that of all experts. */
-function around<T>(layers: ReadonlyMap<string, T>, module: string): T | undefined {
+/** The entry of the nearest enclosing module. */
+function enclosing<T>(layers: ReadonlyMap<string, T>, module: string): T | undefined {
   for (let end = module.lastIndexOf("."); end > 0; end = module.lastIndexOf(".", end - 1)) {
-    const found = layers.get(module.slice(0, end));
-    if (found !== undefined) return found;
+    const entry = layers.get(module.slice(0, end));
+    if (entry !== undefined) return entry;
   }
   return undefined;
 }
@@ -228,7 +228,7 @@ function ofQuark(where: string, json: JsonObject): Scheme {
   const [first] = list;
   const weight = isObject(first) ? first : {};
   const input = Array.isArray(json.input_tensors) ? json.input_tensors.at(-1) : json.input_tensors;
-  const known = isText(weight.dtype) ? QUARK_TYPES[weight.dtype] : undefined;
+  const codeType = isText(weight.dtype) ? QUARK_TYPES[weight.dtype] : undefined;
   const strategy = isText(weight.qscheme) ? QUARK_STRATEGIES[weight.qscheme] : undefined;
   const group = countIn(weight.group_size);
   const scaleDType = isText(weight.scale_format) ? QUARK_SCALES[weight.scale_format] : undefined;
@@ -243,7 +243,7 @@ function ofQuark(where: string, json: JsonObject): Scheme {
   return {
     where,
     formats: [],
-    ...(known ? { bits: known[0], type: known[1] } : {}),
+    ...(codeType ? { bits: codeType[0], type: codeType[1] } : {}),
     ...(strategy ? { strategy } : {}),
     ...(group === undefined ? {} : { group }),
     ...(scaleDType ? { scaleDType } : {}),
@@ -256,23 +256,27 @@ function byQuark(json: JsonObject): ((module: string) => Resolved) | undefined {
   if (!isObject(global)) return undefined;
   const layers = isObject(json.layer_quant_config) ? Object.entries(json.layer_quant_config) : [];
   return (module) => {
-    const own = layers.find(([pattern]) => matchesGlob(pattern, module));
-    const [where, of] = own ? [`layer_quant_config["${own[0]}"]`, own[1]] : ["global_quant_config", global];
-    return isObject(of) ? { kind: "quantized", scheme: ofQuark(where, of), by: "class" } : UNKNOWN;
+    const layer = layers.find(([pattern]) => matchesGlob(pattern, module));
+    const [where, settings] = layer
+      ? [`layer_quant_config["${layer[0]}"]`, layer[1]]
+      : ["global_quant_config", global];
+    return isObject(settings)
+      ? { kind: "quantized", scheme: ofQuark(where, settings), by: "class" }
+      : UNKNOWN;
   };
 }
 
-/** MLX has settings of single modules beside those of all, or `false`. */
+/** MLX: settings of a single module override the common ones; `false` leaves the module unquantized. */
 function byMlx(json: JsonObject): (module: string) => Resolved {
   return (module) => {
-    const own = json[module];
-    if (own === false) return { kind: "ignored" };
-    const settings = isObject(own) ? own : json;
+    const override = json[module];
+    if (override === false) return { kind: "ignored" };
+    const settings = isObject(override) ? override : json;
     const mode = isText(settings.mode) ? settings.mode : "affine";
     const bits = countIn(settings.bits);
     const group = countIn(settings.group_size);
     const scheme = {
-      where: isObject(own) ? `quantization["${module}"]` : "quantization",
+      where: isObject(override) ? `quantization["${module}"]` : "quantization",
       formats: [mode],
       ...(bits === undefined ? {} : { bits }),
       ...(group === undefined ? {} : { group }),
@@ -281,7 +285,7 @@ function byMlx(json: JsonObject): (module: string) => Resolved {
   };
 }
 
-/** Configurations with one setting for all modules. */
+/** Resolves every module to the same settings. */
 function byOne(json: JsonObject): (module: string) => Resolved {
   const block = pairIn(json.weight_block_size);
   const scheme: Scheme = {
@@ -295,7 +299,7 @@ function byOne(json: JsonObject): (module: string) => Resolved {
   return () => ({ kind: "quantized", scheme, by: "class" });
 }
 
-/** What a configuration says of each module. */
+/** Returns a function that resolves modules by a configuration. */
 export function resolver(json: JsonObject, method: string): (module: string) => Resolved {
   const ignored = ignoredIn(json);
   const resolve =

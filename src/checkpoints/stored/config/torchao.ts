@@ -1,20 +1,20 @@
-/** What torchao writes into the metadata of a file. */
+/** Reads torchao's metadata in safetensors files. */
 
 import type { Metadata } from "../../../io/header/header.js";
 import { isObject } from "../../../io/header/header.js";
 import { JsonError, parseJson } from "../../../io/json/json-read.js";
 
-/** What a file says of a weight that is a subclass of torchao's. */
+/** The metadata of a weight that is a torchao tensor subclass. */
 export interface Subclass {
-  /** Whether its scales lie in the order of tensor cores. */
+  /** Whether its scales are swizzled for tensor cores. */
   readonly swizzled: boolean;
-  /** The name of its class; absent if the file does not say. */
+  /** The name of its class; absent if the metadata have none. */
   readonly type?: string;
-  /** The tensors that it consists of, as the ends of their names. */
+  /** Its tensors, as suffixes of names. */
   readonly parts: readonly string[];
 }
 
-/** What the metadata say of a weight; nothing if they are not those of torchao. */
+/** The torchao metadata of a weight; an empty subclass if there are none. */
 export function subclassOf(metadata: Metadata, name: string): Subclass {
   const none: Subclass = { swizzled: false, parts: [] };
   const text = Object.hasOwn(metadata, name) ? metadata[name] : undefined;
