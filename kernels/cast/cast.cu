@@ -16,7 +16,7 @@ struct Nearest {
   __device__ static Codes encode8(const EncodeParams&, int64_t, const float (&x)[8]) { return encodeNearest8<word>(x); }
 };
 
-// Encodes eight values as the parameters say. A code takes `bits` bits.
+// Encodes eight values by the runtime parameters. A code takes `bits` bits.
 template <int bits>
 struct ByParams {
   using Codes = Bytes<bits>;

@@ -20,8 +20,8 @@ constexpr int kThreads = 256;
 constexpr int kEights = 8;
 constexpr uint32_t kBlocks = kSweepPatterns / (8 * kThreads * kEights);
 
-// The encoders whose digests are computed. encode8 encodes x, which are the bit patterns 8 * eight to 8 * eight + 7.
-// This one serves any format and rounding mode.
+// Encoders whose digests are computed. encode8 encodes x, the bit patterns 8 * eight to 8 * eight + 7. This encoder serves any
+// format and rounding mode.
 struct ByParams {
   __device__ static void encode8(const SweepParams& p, uint32_t eight, const float (&x)[8], uint32_t (&codes)[8]) {
     const uint4 draw = p.rounding == Rounding::kStochastic ? philox(eight, 0, p.random) : uint4{};

@@ -40,7 +40,7 @@ __host__ __device__ constexpr bool isInteger(uint32_t word) {
   return specials(word) == Specials::kInteger || specials(word) == Specials::kSymmetric;
 }
 
-// The largest magnitude of a negative number, in steps; that of a positive number is maxCode.
+// The largest magnitude of a negative number, in steps. (maxCode is the largest magnitude of a positive number.)
 __host__ __device__ constexpr uint32_t maxNegative(uint32_t word) {
   return specials(word) == Specials::kInteger ? maxCode(word) + 1 : maxCode(word);
 }
@@ -50,8 +50,8 @@ __host__ __device__ constexpr uint32_t withSign(uint32_t word, uint32_t sign, ui
   return isInteger(word) && sign != 0 ? (0u - code) & ((sign << 1) - 1) : sign | code;
 }
 
-// The code of NaN: all ones below the sign bit; in fnuz formats their single NaN; in formats without NaN the largest
-// finite value, in integers 0.
+// The code of NaN: all ones below the sign bit. In fnuz formats it is their single NaN, in formats without NaN the largest finite
+// value, in integers 0.
 __host__ __device__ constexpr uint32_t nanCode(uint32_t word) {
   if (isInteger(word)) return 0;
   return specials(word) == Specials::kFnuz ? signBit(word) : magnitudeMask(word);

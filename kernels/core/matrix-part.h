@@ -1,4 +1,4 @@
-// Where a matrix lies in a larger one, whose elements' random bits it takes (docs/numerics.md, choice 6).
+// The position of a matrix in a larger one, whose random bits it uses (docs/numerics.md, choice 6).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,7 +19,7 @@ struct MatrixPart {
   uint64_t stride = 0;
 };
 
-// Returns the index that an element of a part has in a copy of the larger matrix, which is stored transposed or not.
+// Returns the index that an element of the part has in the larger matrix, which may be stored transposed.
 __host__ __device__ inline uint64_t indexInWhole(const MatrixPart& part, uint64_t row, uint64_t column,
                                                  bool transposed) {
   const uint64_t piece = column < part.width ? 0 : column / part.width;

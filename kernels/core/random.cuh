@@ -65,11 +65,11 @@ __host__ __device__ inline uint4 philox(uint64_t draw, uint32_t copy, const Rand
   return Philox(source)(draw, copy);
 }
 
-// The functions below return the random bits of an element as 32 bits whose sum with the discarded fraction, in units of
-// 2^-32, carries exactly if the magnitude is rounded up. Bits that a caller gives have this form too.
+// The functions below return the random bits of an element as a 32-bit number. The magnitude is rounded up if the sum of this
+// number and the discarded fraction, in units of 2^-32, carries. Random bits that a caller passes have this form too.
 
-// The random bits of element i (0 to 7) of the eight of a cast that share a draw. The magnitude is rounded up if 16 bits of
-// the draw are below the upper 16 bits of the fraction.
+// The random bits of element i (0 to 7) of a cast; eight elements share a draw. The magnitude is rounded up if 16 bits of the
+// draw are below the upper 16 bits of the fraction.
 __host__ __device__ inline uint32_t castBits(const uint4& draw, int i) {
   const uint32_t low = i & 2 ? draw.y : draw.x;
   const uint32_t high = i & 2 ? draw.w : draw.z;
@@ -77,8 +77,8 @@ __host__ __device__ inline uint32_t castBits(const uint4& draw, int i) {
   return (0xffffu ^ (i & 1 ? word >> 16 : word & 0xffffu)) << 16;
 }
 
-// The random bits of element i (0 to 15) of the sixteen of a quantization that share a draw: 8 bits, which are added to the
-// upper 8 bits of the fraction.
+// The random bits of element i (0 to 15) of a quantization; sixteen elements share a draw. 8 bits are added to the upper 8 bits
+// of the fraction.
 __host__ __device__ inline uint32_t elementBits(const uint4& draw, int i) {
   const uint32_t low = i & 4 ? draw.y : draw.x;
   const uint32_t high = i & 4 ? draw.w : draw.z;

@@ -1,4 +1,4 @@
-// What kind of scales a rule gives, and which bits an element scaling has.
+// The types of scales under each rule, and the bits of element scalings.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,12 +15,12 @@ __host__ __device__ constexpr bool hasF32Scales(ScaleRule rule) {
          (rule >= ScaleRule::kF32Quotient && rule <= ScaleRule::kF32Reciprocal);
 }
 
-// Whether a rule gives e4m3 scales and a scale of the tensor, which is no amax.
+// Whether a rule has e4m3 scales and a per-tensor scale that is not an amax.
 __host__ __device__ constexpr bool hasTensorScale(ScaleRule rule) {
   return rule == ScaleRule::kE4m3HalfUp || (rule >= ScaleRule::kE4m3Quotient && rule <= ScaleRule::kTwoLevelDivisor);
 }
 
-// Whether the scale of the tensor is 1 by a rule, whatever its amax.
+// Whether the per-tensor scale is 1 under a rule, whatever the amax.
 __host__ __device__ constexpr bool hasNoTensorAmax(ScaleRule rule) {
   return rule == ScaleRule::kE4m3Quotient || rule == ScaleRule::kE4m3HalfUp;
 }
@@ -34,12 +34,12 @@ __host__ __device__ constexpr bool hasE8m0Scales(ScaleRule rule) {
          rule != ScaleRule::kFourOverSix;
 }
 
-// Whether `scaling`, a sum of bits of ElementScaling, has this bit. The sum 0 is one multiplication.
+// Whether `scaling`, a sum of bits of ElementScaling, contains this bit. Elements of scaling 0 are multiplied once.
 __host__ __device__ constexpr bool has(uint32_t scaling, ElementScaling bit) {
   return (scaling & static_cast<uint32_t>(bit)) != 0;
 }
 
-// Whether a rule and a scaling are among those of FP4 in blocks of 16 other than TransformerEngine's rule.
+// Whether rule and scaling are valid for FP4 in blocks of 16, other than TransformerEngine's rule.
 __host__ __device__ constexpr bool isNvfp4Rule(ScaleRule rule, uint32_t scaling) {
   constexpr uint32_t kBits =
       static_cast<uint32_t>(ElementScaling::kDivides) | static_cast<uint32_t>(ElementScaling::kAddsZero) |

@@ -1,6 +1,6 @@
-// The scale rules and element scalings of other libraries than TransformerEngine, which a kernel reads at run time. Every
-// step is one rounded f32 operation, as in assembly/core/scale.ts and assembly/quantize/scaling.ts (docs/numerics.md §2.3,
-// §3.6, §4.1, §5.11). `round` rounds an f32 to the type of the input.
+// Scale rules and element scalings of libraries other than TransformerEngine, selected at run time. Every step is one rounded f32
+// operation, as in assembly/core/scale.ts and assembly/quantize/scaling.ts (docs/numerics.md §2.3, §3.6, §4.1, §5.11). `round`
+// rounds an f32 to the type of the input.
 #pragma once
 
 #include "kernels/core/scale-kinds.h"
@@ -8,23 +8,24 @@
 
 namespace lockstep {
 
-// A stored f32 scale, and the number that elements are multiplied by, or divided by if their scaling divides.
+// A stored f32 scale, and the multiplier of the elements, or their divisor if the scaling has kDivides.
 struct F32Scale {
   float stored;
   float factor;
 };
 
-// The distance from 1 to the next number of a wide type: 2^-23, 2^-7 or 2^-10.
+// The distance from 1 to the next larger number of a wide type: 2^-23, 2^-7 or 2^-10.
 __host__ __device__ constexpr float epsilonOf(Wide type) {
   return powerOfTwo(type == Wide::kF32 ? -23 : type == Wide::kBf16 ? -7 : -10);
 }
 
-// Half of the distance from the least value of an integer format to the largest, to which kF32QuotientRange maps an amax.
+// Half of the distance between the least and the largest value of an integer format; kF32QuotientRange maps an amax to it.
 __host__ __device__ inline float halfRange(uint32_t word) {
   return static_cast<float>(maxCode(word) + maxNegative(word)) * 0.5f * decode(1, word);
 }
 
-// Returns amax / max as `rule` has it, one of kF32Quotient. First, an amax below `epsilon` is replaced by `epsilon`.
+// Returns amax / max for kF32Quotient and the rules that only round it differently. First, an amax below `epsilon` is replaced by
+// `epsilon`.
 template <typename Round>
 __host__ __device__ inline float quotientScale(ScaleRule rule, float amax, float max, float epsilon, Wide type,
                                                Round round) {
@@ -46,7 +47,7 @@ __host__ __device__ inline float quotientScale(ScaleRule rule, float amax, float
   }
 }
 
-// Returns (1 / amax) * max, where an amax below `epsilon`, rounded to the type of the input, is replaced by it; 1 for 0.
+// Returns (1 / amax) * max. An amax below `epsilon`, rounded to the type of the input, is replaced by it. Returns 1 for 0.
 template <typename Round>
 __host__ __device__ inline float reciprocalScale(float amax, float max, float epsilon, Round round) {
   const float least = round(epsilon);
@@ -54,7 +55,7 @@ __host__ __device__ inline float reciprocalScale(float amax, float max, float ep
   return amax == 0 ? 1.0f : (1.0f / amax) * max;
 }
 
-// The scale of a block by any rule with f32 scales except kF32, for elements that are scaled as `scaling` says.
+// The scale of a block under any rule with f32 scales except kF32. `scaling` determines the factor of the elements.
 template <typename Round>
 __host__ __device__ inline F32Scale f32Scale(ScaleRule rule, uint32_t scaling, float amax, float max, float epsilon,
                                              Wide type, Round round) {
@@ -66,12 +67,12 @@ __host__ __device__ inline F32Scale f32Scale(ScaleRule rule, uint32_t scaling, f
   return {scale, has(scaling, ElementScaling::kDivides) ? scale : 1.0f / scale};
 }
 
-// As e8m0Up, of the f32 nearest to log2 p. That is k for p from 2^k up to 2^k * (1 + h ln 2), where h is half the distance
+// As e8m0Up, but of the f32 nearest to log2 p. That is k for p from 2^k up to 2^k * (1 + h ln 2), where h is half the distance
 // from k to the next f32.
 __host__ __device__ inline uint32_t e8m0UpLog2(float p) {
   const uint32_t bits = bitsOf(p);
   const int k = static_cast<int>(bits >> 23) - 127;
-  // towards zero from a power of two, the distance is that of the binade below
+  // toward zero from a power of two, the spacing is the lower binade's
   const float magnitude = static_cast<float>(k < 0 ? -k : k) - (k < 0 ? 0.5f : 0.0f);
   const float binade = floatOf(bitsOf(magnitude) & 0x7f800000);
   const uint32_t same = static_cast<uint32_t>(binade * 0.34657359f);
@@ -79,7 +80,7 @@ __host__ __device__ inline uint32_t e8m0UpLog2(float p) {
   return code < 254 ? code : 254;
 }
 
-// As e8m0Up, of amax / max, where amax is at least 10^-4.
+// As e8m0Up, of amax / max; amax is raised to at least 10^-4.
 __host__ __device__ inline uint32_t e8m0UpLeast(float amax, float max) {
   return e8m0Up((amax < 1e-4f ? 1e-4f : amax) / max);
 }
@@ -90,8 +91,8 @@ __host__ __device__ inline uint32_t e8m0UpNormal(float p) {
   return code < 254 ? code : 254;
 }
 
-// The e8m0 code 127 + floor(l) - maxExponent modulo 256, where l is the f32 nearest to log2 amax; 0 for zero, 254 for infinity.
-// l is K for amax from 2^K * (1 - h ln 2) on, where h is half the distance from K to the f32 before it.
+// The e8m0 code 127 + floor(l) - maxExponent modulo 256, where l is the f32 nearest to log2 amax; 0 for zero, 254 for infinity. l
+// is K for amax from 2^K * (1 - h ln 2) on, where h is half the distance from K to the f32 before it.
 __host__ __device__ inline uint32_t e8m0FloorLog2(float amax, int maxExponent) {
   uint32_t bits = bitsOf(amax);
   if (bits == 0) return 0;
@@ -100,14 +101,14 @@ __host__ __device__ inline uint32_t e8m0FloorLog2(float amax, int maxExponent) {
   const int unit = bits < 0x00800000 ? -149 : 0;
   if (unit != 0) bits = bitsOf(static_cast<float>(bits));
   const int next = static_cast<int>(bits >> 23) + unit - 126;
-  // towards zero from a power of two, the distance is that of the binade below
+  // toward zero from a power of two, the spacing is the lower binade's
   const float magnitude = static_cast<float>(next < 0 ? -next : next) - (next > 0 ? 0.5f : 0.0f);
   const float binade = floatOf(bitsOf(magnitude) & 0x7f800000);
   const uint32_t same = static_cast<uint32_t>(binade * 0.69314718f);
   return static_cast<uint32_t>(static_cast<int>((bits + same) >> 23) + unit - maxExponent) & 255;
 }
 
-// A stored e8m0 scale, and the number that elements are multiplied by.
+// A stored e8m0 scale, and the multiplier of the elements.
 struct E8m0Scale {
   uint32_t code;
   float multiplier;
@@ -120,14 +121,14 @@ __host__ __device__ inline float e8m0Multiplier(uint32_t code, uint32_t scaling)
   return has(scaling, ElementScaling::kUnlessLeast) && code == 0 ? 1.0f : multiplier;
 }
 
-// The scale of a block by kE8m0EvenShort. An amax that is rounded to 2^128 gives the scale 1 and elements that are 0.
+// The scale of a block under kE8m0EvenShort. An amax that rounds to 2^128 gives the scale 1 and elements 0.
 __host__ __device__ inline E8m0Scale e8m0EvenShort(float amax, uint32_t carry, int maxExponent, uint32_t scaling) {
   if (bitsOf(amax) + carry >= 0x7f800000) return {127, 0.0f};
   const uint32_t code = e8m0Exponent(amax, carry, maxExponent);
   return {code, e8m0Multiplier(code, scaling)};
 }
 
-// What is rounded to a code: x times its factor or divided by it, as `scaling` says. Adding -0 changes nothing.
+// The number that is rounded to a code: x times its factor or divided by it, depending on `scaling`. Adding -0 changes nothing.
 template <typename Round>
 __host__ __device__ inline float scaledBy(float x, float factor, uint32_t scaling, Round round) {
   if (has(scaling, ElementScaling::kBounded)) {
@@ -139,9 +140,9 @@ __host__ __device__ inline float scaledBy(float x, float factor, uint32_t scalin
   return y + (has(scaling, ElementScaling::kAddsZero) ? 0.0f : -0.0f);
 }
 
-// Changes a scaled element so that its rounding to the nearest code, ties to even, gives what `scaling` says of ties and of
-// zeros. `half` is half of the smallest value of the format. A tie has zeros in its last bits, and no code and no tie lies
-// between it and its neighbours toward zero and away from it, whose last bits are ones.
+// Adjusts a scaled element so that rounding to nearest, ties to even, treats ties and zeros as `scaling` requires. `half` is half
+// of the smallest value of the format. A tie has zeros in its last bits, and no code or other tie lies between it and its
+// neighbours, whose last bits are ones.
 __host__ __device__ inline float settled(float y, float half, uint32_t scaling) {
   // the neighbour of a quiet NaN may be a signaling one, which fminf does not ignore on every processor
   if (y != y) return y;
@@ -157,7 +158,7 @@ __host__ __device__ inline float settled(float y, float half, uint32_t scaling) 
   return has(scaling, ElementScaling::kPlusZero) && magnitude <= half ? 0.0f : floatOf(bits);
 }
 
-// The stored scale of a tensor of this amax, by a rule that hasTensorScale.
+// The stored per-tensor scale for this amax, under a rule for which hasTensorScale holds.
 template <typename Round>
 __host__ __device__ inline float tensorScale(ScaleRule rule, float amax, Round round) {
   if (hasNoTensorAmax(rule)) return 1;
@@ -167,13 +168,13 @@ __host__ __device__ inline float tensorScale(ScaleRule rule, float amax, Round r
   return divisor < floatOf(0x7f800000u) ? divisor : 1;
 }
 
-// A stored e4m3 or ue5m3 scale, and the number that elements are multiplied by, or divided by if their scaling divides.
+// A stored e4m3 or ue5m3 scale, and the multiplier of the elements, or their divisor if the scaling has kDivides.
 struct Fp4Scale {
   uint32_t code;
   float factor;
 };
 
-// What is rounded to the e4m3 scale of a block, in a tensor of the scale `t`.
+// The e4m3 scale of a block before rounding. `t` is the per-tensor scale.
 template <typename Round>
 __host__ __device__ inline float rawE4m3Scale(ScaleRule rule, float amax, float t, Round round) {
   if (rule == ScaleRule::kTwoLevelProduct) {
@@ -184,12 +185,11 @@ __host__ __device__ inline float rawE4m3Scale(ScaleRule rule, float amax, float 
   return rule == ScaleRule::kTwoLevelDivisor ? t * round(sixth) : sixth / t;
 }
 
-// The least normal numbers of e4m3 and ue5m3, formats of scales with three mantissa bits.
+// The smallest normal numbers of the scale formats e4m3 and ue5m3, both with three mantissa bits.
 constexpr float kE4m3Normal = powerOfTwo(-6);
 constexpr float kUe5m3Normal = powerOfTwo(-14);
 
-// Rounds a value, not negative and not above the largest one, to the format with this least normal number. Minus zero becomes
-// zero.
+// Rounds a non-negative value, at most the largest one, to the scale format with this smallest normal number. -0 becomes +0.
 __host__ __device__ inline float nearestScale(float value, float normal) {
   const int32_t bits = static_cast<int32_t>(bitsOf(value));
   const int32_t least = static_cast<int32_t>(bitsOf(normal));
@@ -198,13 +198,13 @@ __host__ __device__ inline float nearestScale(float value, float normal) {
   return value + power - power;
 }
 
-// The code of a value, not negative, that the format with this least normal number represents.
+// The code of a non-negative value that the scale format with this smallest normal number represents exactly.
 __host__ __device__ inline uint32_t exactScale(float value, float normal) {
   return value < normal ? static_cast<uint32_t>(value * (8 / normal))
                         : (bitsOf(value) >> 20) - (bitsOf(normal) >> 20) + 8;
 }
 
-// The scale of a block by kE4m3HalfUp. A scale of 0 has the factor that makes elements 0.
+// The scale of a block under kE4m3HalfUp. A scale of 0 gets a factor that makes the elements 0.
 __host__ __device__ inline Fp4Scale e4m3HalfUp(float amax, uint32_t scaling) {
   const float sixth = amax / 6;
   const float raw = sixth > 448 ? 448 : sixth;
@@ -221,7 +221,7 @@ __host__ __device__ inline Fp4Scale e4m3HalfUp(float amax, uint32_t scaling) {
   return {code, code == 0 ? 0 : 1 / scale};
 }
 
-// The scale of a block by a rule that hasTensorScale, in a tensor of the scale `t`. A scale that is NaN has a NaN factor.
+// The scale of a block under a rule for which hasTensorScale holds. `t` is the per-tensor scale. A NaN scale has a NaN factor.
 template <typename Round>
 __host__ __device__ inline Fp4Scale e4m3Scale(ScaleRule rule, uint32_t scaling, float amax, float t, Round round) {
   if (rule == ScaleRule::kE4m3HalfUp) return e4m3HalfUp(amax, scaling);
@@ -238,7 +238,7 @@ __host__ __device__ inline Fp4Scale e4m3Scale(ScaleRule rule, uint32_t scaling, 
   return {code, has(scaling, ElementScaling::kDivides) ? whole : 1 / whole};
 }
 
-// The scale of a block by kUe5m3Quotient.
+// The scale of a block under kUe5m3Quotient.
 template <typename Round>
 __host__ __device__ inline Fp4Scale ue5m3Scale(uint32_t scaling, float amax, Round round) {
   const float sixth = round(amax / 6);
@@ -247,7 +247,7 @@ __host__ __device__ inline Fp4Scale ue5m3Scale(uint32_t scaling, float amax, Rou
   return {exactScale(scale, kUe5m3Normal), has(scaling, ElementScaling::kDivides) ? divisor : 1 / divisor};
 }
 
-// The scale of a block by a rule that hasTensorScale or hasUe5m3Scales; the latter has no scale `t` of the tensor.
+// The scale of a block under a rule for which hasTensorScale or hasUe5m3Scales holds. The latter have no per-tensor scale `t`.
 template <typename Round>
 __host__ __device__ inline Fp4Scale fp4Scale(ScaleRule rule, uint32_t scaling, float amax, const float* t,
                                              Round round) {

@@ -59,7 +59,7 @@ __host__ __device__ inline uint32_t e8m0Floor(float amax, int maxExponent) {
   return field > maxExponent ? field - maxExponent : 0;
 }
 
-// What a rule adds to the bits of an amax before e8m0Exponent reads its exponent, for elements of format `word`.
+// The number that a rule adds to the bits of an amax before e8m0Exponent reads its exponent, for elements of format `word`.
 __host__ __device__ inline uint32_t carryOf(ScaleRule rule, uint32_t word) {
   switch (rule) {
     case ScaleRule::kE8m0Ceil:

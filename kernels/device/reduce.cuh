@@ -19,8 +19,8 @@ __device__ inline float foldLanes(float sum) {
   return __shfl_sync(kFullMask, sum, 0);
 }
 
-// Calls add(load(i)) for the elements i = lane, lane + 32, ... below `count`, in ascending order. `depth` loads are
-// issued ahead of the additions.
+// Calls add(load(i)) for the elements i = lane, lane + 32, ... below `count`, in ascending order. `depth` loads are issued before
+// the first addition.
 template <int depth, typename Index, typename Load, typename Add>
 __device__ inline void walkLanes(Index count, Load load, Add add) {
   Index i = static_cast<int>(threadIdx.x) % kLanes;

@@ -1,6 +1,6 @@
-// A ring buffer of matrix rows in shared memory, for warp-specialised kernels. The ring consists of slots of a few
-// rows. Producer warps fill the slots, sum warps reduce the rows, and result warps compute the results from them. The
-// columns of a row may be distributed over the blocks of a cluster; each block then has a ring of its own.
+// A ring buffer of matrix rows in shared memory, for warp-specialised kernels. The ring consists of slots of a few rows. Producer
+// warps fill the slots, sum warps reduce the rows, and result warps compute the results from them. The columns of a row may be
+// distributed over the blocks of a cluster; each block then has its own ring.
 #pragma once
 
 #include <cuda_awbarrier_primitives.h>

@@ -1,4 +1,4 @@
-// What kernels of activations share (docs/numerics.md 7.2).
+// Shared by the kernels of activations (docs/numerics.md 7.2).
 #pragma once
 
 #include <cuda_runtime.h>

@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-// A row of x[rows, 2 columns] holds the values of a, followed by those of g. Forward: out[rows, columns] = act(min(a,
-// limit)) * (clamp(g, -limit, limit) + offset). Backward: from grad[rows, columns], a row of out[rows, 2 columns] gets
-// the gradients of a, followed by those of g.
+// A row of x[rows, 2 columns] holds the values of a, then the values of g. Forward: out[rows, columns] = act(min(a, limit)) *
+// (clamp(g, -limit, limit) + offset). Backward: from grad[rows, columns], a row of out[rows, 2 columns] gets the gradients of a,
+// then the gradients of g.
 struct GatedParams {
   const void* x = nullptr;
   Wide xType = Wide::kF32;

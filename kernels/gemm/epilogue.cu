@@ -36,8 +36,8 @@ __device__ inline float combine(float sum, float s, float c, float beta, bool sp
   return split ? __fmaf_rn(beta, c, __fmul_rn(s, sum)) : __fmaf_rn(s, sum, __fmul_rn(beta, c));
 }
 
-// As combine, for a sum that has the scales of its lines. It does not depend on split-K, and with alpha 1 and beta 0 the sum
-// is the result.
+// As combine, for a sum that has been multiplied by the scales of its row and column. The result does not depend on split-K. With
+// alpha 1 and beta 0 it is the sum.
 __device__ inline float combineLined(float sum, float alpha, float c, float beta) {
   return beta == 0 && alpha == 1 ? sum : combine(sum, alpha, c, beta, false);
 }
@@ -76,13 +76,13 @@ __device__ inline uint32_t codeOf(float x, uint32_t word, float scale) {
   return word == format::kE4m3 ? encodeNearest<format::kE4m3>(scaled) : encodeNearest<format::kE5m2>(scaled);
 }
 
-// x rounded to a 16-bit result; a result of another width is not rounded before c is added to it.
+// Rounds x to a 16-bit result type. Results of another width are not rounded before c is added.
 __device__ inline float roundedAs(float x, uint32_t word) {
   if (word == format::kBf16) return bf16ToFloat(floatToBf16(x));
   return word == format::kF16 ? halfToFloat(floatToHalf(x)) : x;
 }
 
-// Returns an element of a product with amaxes of lines (epilogue.h) from p. `both` says that each of the two has several amaxes.
+// Returns a result element from p, under amaxes of lines (epilogue.h). `both`: both operands have an amax for each line.
 __device__ inline float withAmaxes(float p, float ofRow, float ofColumn, bool both, float bias, float c,
                                    const GemmEpilogueParams& params) {
   float x = both ? __fmul_rn(__fmul_rn(p, ofRow), ofColumn) : __fmul_rn(p, __fmul_rn(ofRow, ofColumn));

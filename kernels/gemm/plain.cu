@@ -1,5 +1,5 @@
-// Matrix products in plain f32. A block of 256 threads computes one tile of the result. Asynchronous copies bring the
-// operands to shared memory in a pipeline of two stages. Each thread adds products in ascending order of k.
+// Matrix products in plain f32. A block of 256 threads computes one tile of the result. Asynchronous copies load the operands
+// into shared memory in a pipeline of two stages. Each thread adds products in ascending order of k.
 #include "kernels/gemm/plain.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How a kernel brings elements to the range of their format (docs/numerics.md §3.6).
+// Scales elements to the range of their format (docs/numerics.md §3.6).
 #pragma once
 
 #include "kernels/core/scale-rules.cuh"
@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-// Scales elements of type `type`: by one multiplication or, if `general`, as the bits of ElementScaling in `scaling` say.
+// Scales elements of type `type`: by one multiplication or, if `general`, by the bits of ElementScaling in `scaling`.
 template <Wide type, bool general>
 struct Scaler {
   uint32_t scaling;
 
-  // What is rounded to the code of x. `factor` is that of its block.
+  // The number that is rounded to the code of x. `factor` is the factor of its block.
   __device__ float operator()(float x, float factor) const {
     if constexpr (general) {
       return scaledBy(x, factor, scaling, rounded<type>);
@@ -27,14 +27,14 @@ __device__ inline uint32_t magnitudeOf(float x) {
   return bits > 0x7f800000u ? 0 : bits;
 }
 
-// The scale of a block or tensor. Without `general` it is TransformerEngine's: elements are multiplied by `factor`.
+// The scale of a block or tensor under TransformerEngine's rule: elements are multiplied by `factor`.
 template <bool general>
 struct ScaleOf {
   float factor;
 
   __device__ float stored() const { return 1 / factor; }
 };
-// The scale of any other rule with f32 scales.
+// The scale under any other rule with f32 scales.
 template <>
 struct ScaleOf<true> {
   float factor;
@@ -43,7 +43,7 @@ struct ScaleOf<true> {
   __device__ float stored() const { return scale; }
 };
 
-// The scale of a block or tensor by any rule. `p` are the parameters of its quantization; by kF32, a scale that overflows
+// The scale of a block or tensor under any rule. `p`: the parameters of its quantization. Under kF32, a scale that overflows
 // becomes `overflow`.
 template <Wide type, typename Params>
 __device__ inline ScaleOf<true> generalScale(const Params& p, float amax, float max, float overflow) {

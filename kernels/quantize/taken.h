@@ -1,5 +1,5 @@
-// Which parameters the launchers of quantizations take; with others they return cudaErrorInvalidValue. Tests without a GPU ask
-// the same functions (conformance/tests/stand-in/quantize.cc).
+// The parameters that the launchers of quantizations support; for others they return cudaErrorInvalidValue. Tests without a GPU
+// call the same functions (conformance/tests/stand-in/quantize.cc).
 #pragma once
 
 #include "kernels/core/format.h"
@@ -22,22 +22,22 @@ namespace taken {
 // Whether fused kernels write elements of this format.
 constexpr bool isFused(uint32_t word) { return word == format::kE4m3 || word == format::kE5m2; }
 
-// Whether kernels with f32 scales write elements of this format.
+// Whether kernels with f32 scales can write elements of this format.
 constexpr bool isElement(uint32_t word) { return isSigned(word) && storageBits(word) == 8; }
 
-// Whether rule and scaling are those of f32 scales.
+// Whether rule and scaling are valid for f32 scales.
 template <typename Params>
 bool hasF32Rule(const Params& p) {
   return hasF32Scales(p.rule) && (p.scaling == 0 || p.rule != ScaleRule::kF32);
 }
 
-// Whether no column sums are wanted, or the kernel with f32 scales computes them.
+// Whether column sums are not requested, or the kernel with f32 scales computes them.
 template <typename Params>
 bool hasSums(const Params& p) {
   return p.chunkSums == nullptr || (p.type != Wide::kF32 && p.rule == ScaleRule::kF32 && isFused(p.word));
 }
 
-// Whether `scales` describes one scale for each started block of `length` of the `elements` of each line.
+// Whether `scales` has one scale for each block of `length` elements, the last one possibly shorter, of each line of `elements`.
 inline bool covers(const ScalePlacement& scales, int64_t lines, int64_t elements, int64_t length) {
   return scales.lines == lines && scales.blocks == (elements + length - 1) / length;
 }

@@ -38,7 +38,7 @@ __host__ __device__ constexpr int64_t chunksOf(int64_t rows) { return (rows + kC
 
 cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream);
 
-// Adds column sums of chunks that are already in the workspace: first those of `weighted`, then those of `plain`.
+// Adds column sums of chunks that are already in the workspace: first the sums of `weighted`, then the sums of `plain`.
 cudaError_t launchChunkFold(const ColumnSumParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

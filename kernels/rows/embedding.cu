@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(kRowThreads) embeddingKernel(const EmbeddingPa
   }
 }
 
-// The parts of the workspace: offsets, one for each row of the table and one more, then positions. The positions whose id has a
-// row are sorted by id; those of row v are from offset v to offset v + 1.
+// The workspace: one offset for each row of the table and one more, then positions. The positions whose ids have a row are sorted
+// by id. The positions for row v begin at offset v and end at offset v + 1.
 __device__ uint32_t* startsOf(const EmbeddingBackwardParams& p) { return p.workspace; }
 __device__ uint32_t* positionsOf(const EmbeddingBackwardParams& p) { return p.workspace + p.vocabulary + 1; }
 
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
       if (id < rows) hits[place++] = {static_cast<uint16_t>(thread * kIds + k), static_cast<uint16_t>(id)};
     }
     __syncthreads();
-    // A single warp writes the positions, so that those of the same id stay in order.
+    // A single warp writes the positions, so that positions of the same id stay in order.
     for (int i = thread; thread < kLanes && i - thread < total; i += kLanes) {
       const Hit hit = i < total ? hits[i] : Hit{0, static_cast<uint16_t>(kGroup + thread)};
       const unsigned same = __match_any_sync(kFullMask, hit.id);

@@ -1,4 +1,4 @@
-// The steps of a cross-entropy whose columns ranks have parts of. A warp reads each row of logits; a thread computes each
+// The steps of a cross-entropy whose columns are divided among ranks. A warp reads each row of logits; a thread computes each
 // loss.
 #include "kernels/rows/loss-parts.gen.h"
 

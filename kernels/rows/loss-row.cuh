@@ -1,5 +1,5 @@
-// What the cross-entropy of a row is made of: the maximum and two sums over its logits, computed by a warp whose threads are
-// the lanes of the sums. Call them with all threads of the warp; all get the result.
+// The terms of the cross-entropy of a row: the maximum and two sums over its logits, computed by a warp whose threads are the
+// lanes of the sums. Call them with all threads of the warp; all get the result.
 #pragma once
 
 #include "kernels/core/exponential.cuh"
@@ -13,7 +13,7 @@ constexpr float kInfinity = __builtin_huge_valf();
 template <Wide type>
 using LogitsOf = const typename WideOf<type>::Storage*;
 
-// max(x) + 0, NaN ignored; -infinity without numbers.
+// max(x) + 0, NaN ignored; -infinity if all are NaN.
 template <Wide type>
 __device__ float maximumOfRow(LogitsOf<type> x, int64_t columns, int lane) {
   float top = -kInfinity;

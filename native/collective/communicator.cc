@@ -9,7 +9,7 @@ constexpr std::chrono::milliseconds kLook{5};
 constexpr std::chrono::microseconds kNap{50};
 // How long a call of NCCL may still take after the job has failed.
 constexpr std::chrono::seconds kPatience{1};
-// How long a communicator that is closed waits for its stream: longer than for ranks that do not answer (peers.h).
+// How long closing waits for the communicator's stream: longer than for ranks that do not answer (peers.h).
 constexpr std::chrono::seconds kDrained{15};
 
 }  // namespace
@@ -78,7 +78,7 @@ void Communicator::finish(CommState state, const std::string& message) {
   if (state_ != CommState::kWorks) return;
   state_ = state;
   message_ = message;
-  // before NCCL is aborted, which waits for its kernels, and those for what is before them on the stream
+  // end the streams' waits first: aborting NCCL waits for its kernels, and these for earlier work on the stream
   if (comm_) endPeers();
   if (comm_ && !cut_) nccl_.commAbort(comm_);
   comm_ = nullptr;
@@ -221,7 +221,7 @@ void Communicator::leavePeers() {
     running = cudaStreamQuery(stream_);
   }
   ignore(running);
-  // the stream may still copy to what is mapped, and what ends its waits has to go on
+  // the stream may still copy to mapped memory, and releasing its waits has to continue
   isAbandoned_ = running == cudaErrorNotReady;
   if (isAbandoned_) return;
   peers_->leave();
@@ -232,7 +232,7 @@ Communicators::~Communicators() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
-    // of all before one is closed: work of one may be behind that of another
+    // of all communicators before one is closed: work of one may wait for work of another
     for (const auto& [_, each] : open_) each->endPeers();
   }
   wake_.notify_all();

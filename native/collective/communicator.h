@@ -44,14 +44,14 @@ class Communicator {
   // so far.
   void end();
 
-  // Adds a transfer to the next exchange(), unless it is of no bytes.
+  // Adds a transfer to the next exchange(). Transfers of 0 bytes are ignored.
   void send(const void* x, size_t bytes, int peer) { add({const_cast<void*>(x), bytes, peer, true}); }
   void receive(void* out, size_t bytes, int peer) { add({out, bytes, peer, false}); }
-  // Enqueues the transfers that were added. This and the three functions below throw Failure BACKEND if the
-  // communicator has ended. On the side stream, GPUs that reach each other's memory copy to memory that the receiver
-  // exports, and NCCL moves the rest; all ranks must be on the side stream, or none.
+  // Enqueues the added transfers. This and the three functions below throw Failure BACKEND if the communicator has ended. On the
+  // side stream, GPUs that can access each other's memory copy to memory that the receiver exports, and NCCL moves the rest.
+  // Either all ranks are on the side stream, or none.
   void exchange();
-  // On all ranks or on none, `x` is this rank's part of `out`.
+  // All ranks pass `x` as their part of `out`, or none does.
   void allGather(const void* x, void* out, size_t bytes);
   void reduceScatter(const void* x, void* out, size_t count, nccl::DataType type);
   void broadcast(const void* x, void* out, size_t bytes, int root);
@@ -62,8 +62,7 @@ class Communicator {
   CommState state(std::string* message);
   // Whether the job has failed.
   bool told() const { return std::atomic_ref<int32_t>(*place_.failed).load() != 0; }
-  // Ends what this rank's streams wait for, and the export of memory that other ranks may write to. May be called on any
-  // thread.
+  // Ends the waits of this rank's streams, and the export of memory that other ranks may write to. May be called on any thread.
   void endPeers();
   // Releases all resources. If `inOrder`, the communicator is destroyed after its work; otherwise it is aborted.
   void close(bool inOrder);
@@ -84,12 +83,12 @@ class Communicator {
     Clock::time_point since{};
   };
 
-  // A copy of a rank to this one.
+  // A copy from another rank to this one.
   struct Arrival {
     int peer;
     uint32_t number;
   };
-  // A copy to memory that a rank has offered, of what is there, or of what has arrived by another copy.
+  // A copy to memory that another rank has offered, of local data, or of data that has arrived by another copy.
   struct PeerCopy {
     Peers::Taken taken;
     const void* from;
@@ -102,11 +101,11 @@ class Communicator {
   }
   // Whether an exchange of `bytes` bytes between two ranks is a copy, if the receiver's memory is exported.
   bool isCopied(size_t bytes) const { return peers_ && context_.isAside() && bytes >= peers_->least(); }
-  // Offers memory to a rank. Returns the number of the copy, if the rank can copy to it.
+  // Offers memory to a rank. Returns the number of the copy; nothing if the rank cannot copy to it.
   std::optional<uint32_t> offer(int peer, void* out, size_t bytes);
   // Waits for the peer's offer for a send.
   Peers::Taken awaitOffer(int peer, size_t bytes);
-  // Enqueues copies to other ranks, and waiting for what others copy to this one.
+  // Enqueues copies to other ranks, and waits for their copies to this one.
   void copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received);
   // Gathers by copies, if all ranks can. Returns whether they can.
   bool copyAll(const void* x, uint8_t* out, size_t bytes);
@@ -128,7 +127,7 @@ class Communicator {
   void join();
   void finish(CommState state, const std::string& message);
   void requireOpen();
-  // Unmaps the memory of other ranks, once nothing enqueued uses it.
+  // Unmaps the memory of other ranks. No enqueued work may use it any more.
   void leavePeers();
   cudaEvent_t takeEvent();
   void forgetDone();
@@ -140,12 +139,12 @@ class Communicator {
   std::vector<Transfer> transfers_;
   // Null if the ranks do not copy. Kept until the destructor, since the watching thread uses it.
   std::unique_ptr<Peers> peers_;
-  // Set if what was enqueued may still use `peers_`, which is then kept until the process ends.
+  // Set if enqueued work may still use `peers_`, which is then kept until the process ends.
   bool isAbandoned_ = false;
 
   // Set if another thread aborted the communicator because a call of NCCL did not return.
   std::atomic<bool> cut_ = false;
-  // Since when the watching thread has been unable to take `mutex_`.
+  // The time at which the watching thread first failed to take `mutex_`.
   Clock::time_point taken_{};
 
   // Guards all members below.

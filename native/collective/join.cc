@@ -13,7 +13,7 @@ static_assert(sizeof(PeerHello) <= Joining::kScratch);
 
 constexpr auto kFailed = static_cast<nccl::Result>(1);
 
-// Waits until NCCL has accepted what it was called for.
+// Waits until NCCL has accepted the call.
 nccl::Result settled(const Joining& joining, nccl::Comm comm, nccl::Result result) {
   while (result == nccl::kInProgress) {
     if (joining.isEnded || joining.nccl.commGetAsyncError(comm, &result) != nccl::kSuccess) return kFailed;

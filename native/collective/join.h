@@ -1,4 +1,4 @@
-// Joining an NCCL communicator, on a thread of its own: NCCL waits for all ranks, and may not return.
+// Joins an NCCL communicator on a separate thread, because NCCL waits for all ranks and may not return.
 #pragma once
 
 #include <atomic>
@@ -20,9 +20,9 @@ struct CommPlace {
   std::chrono::milliseconds timeout{0};
 };
 
-// What the thread that joins ranks shares with the thread that waits for it. The waiting thread may time out first.
+// State shared by the thread that joins and the thread that waits for it. The waiting thread may time out first.
 struct Joining {
-  // The bytes of `scratch` for each rank, which it has for all ranks twice.
+  // The bytes of `scratch` per rank. It has two such parts for each rank.
   static constexpr size_t kScratch = 128;
 
   const nccl::Library& nccl;
@@ -31,7 +31,7 @@ struct Joining {
   const cudaStream_t stream;
   // Device memory.
   uint8_t* const scratch;
-  // Null if this rank does not copy, and after joining if not all of them do.
+  // Null if this rank does not copy, and after joining if any rank does not.
   std::unique_ptr<Peers> peers = nullptr;
   PeerHello hello{};
   std::atomic<nccl::Comm> comm = nullptr;
@@ -40,7 +40,7 @@ struct Joining {
   std::atomic<bool> isEnded = false;
 };
 
-// Joins the ranks, connects each to all others, and finds out whether they can copy to each other.
+// Joins the ranks, connects each with all others, and finds out whether they can copy to each other.
 void joinRanks(const std::shared_ptr<Joining>& joining);
 
 }  // namespace lockstep

@@ -19,20 +19,20 @@ namespace lockstep {
 
 namespace {
 
-// The number of offers of one rank to another that may wait to be taken.
+// The maximum number of pending offers from one rank to another.
 constexpr uint64_t kDepth = 16;
-// Counts are this far apart, so that no two are in a cache line.
+// The distance between counts in bytes, so that no two share a cache line.
 constexpr uint64_t kApart = 64;
-// Counts are compared modulo 2^32. No stream waits for one that is this far ahead.
+// Counts are compared modulo 2^32. No stream waits for a count that is further in the future than this.
 constexpr uint32_t kAhead = uint32_t{1} << 30;
 constexpr uint64_t kLeast = 1;
 constexpr std::chrono::milliseconds kPause{1};
-// How long a rank that does not end its part, but has not ended either, holds up another one after the job has failed.
+// After the job has failed, the longest wait for a rank that neither ends its part nor exits.
 constexpr std::chrono::seconds kPatience{10};
-// How long a rank that leaves waits for others.
+// The longest wait of a leaving rank for others.
 constexpr std::chrono::seconds kFarewell{2};
 
-// Functions of the driver, which the runtime finds: streams write and wait for values in memory.
+// Functions of the driver, found through the runtime: streams write values in memory and wait for them.
 struct Driver {
   CUresult (*write)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
   CUresult (*wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
@@ -56,7 +56,7 @@ const Driver& driver() {
   return found;
 }
 
-// The runtime's errors have the numbers of the driver's.
+// Runtime and driver errors have the same numbers.
 cudaError_t errorOf(CUresult result) { return static_cast<cudaError_t>(result); }
 
 uint64_t randomToken() {
@@ -78,21 +78,21 @@ uint64_t leastCopied() {
   throw Failure{"ARGUMENT", std::string(kName) + " is " + given + " in the environment; give a number of bytes or off"};
 }
 
-// The beginning of a page. Counts follow, then offers.
+// The beginning of the page. Counts follow, then offers.
 struct Peers::Page {
-  // Chosen by the creator.
+  // Chosen by the rank that creates the page.
   uint64_t token;
   alignas(kApart) std::array<std::atomic<uint32_t>, kMostRanks> hasLeft;
 };
 
 struct Peers::Offer {
-  // The number of offers made up to this one; until then the other fields are those of an earlier one.
+  // The number of the last offer that was made. The other fields are valid only for this offer.
   std::atomic<uint64_t> made;
-  // The number of offers taken up to this one.
+  // The number of the last offer that was taken.
   std::atomic<uint64_t> taken;
   uint64_t bytes;
   uint64_t offset;
-  // Whether there will be a copy; otherwise NCCL is to send.
+  // Whether the sender copies; otherwise it uses NCCL.
   bool isCopied;
   uint32_t number;
   cudaIpcMemHandle_t segment;
@@ -151,7 +151,7 @@ bool Peers::meet(const std::vector<PeerHello>& all, cudaStream_t stream) {
 }
 
 bool Peers::openPage(const PeerHello& first) {
-  // On another host, or where processes have other numbers, this is another process, whose file may be anything.
+  // On another host, or in another PID namespace, this is a different process, whose file may be anything.
   const std::string path = "/proc/" + std::to_string(first.process) + "/fd/" + std::to_string(first.file);
   const int file = rank_ == 0 ? file_ : open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return false;
@@ -173,7 +173,7 @@ bool Peers::openPage(const PeerHello& first) {
   return onDevice_ != 0;
 }
 
-// Tries whether streams can count, with the count of this rank and itself, which nothing else uses.
+// Tests whether streams can write and await counts, by the count of this rank with itself, which is otherwise unused.
 bool Peers::tryCounts(cudaStream_t stream) {
   for (const cudaError_t error : {write(Count::kReady, rank_, rank_, 1, stream),
                                   wait(Count::kReady, rank_, rank_, 1, stream), cudaStreamSynchronize(stream)}) {
@@ -295,7 +295,7 @@ void Peers::releaseOnce(bool isPatient) {
     if (peer == rank_) continue;
     const Peer& of = peers_[static_cast<size_t>(peer)];
     set(Count::kArrived, peer, rank_, of.incoming);
-    // the receiver's own stream lets this one write, behind what still uses the memory
+    // the receiver's stream sets this count after all earlier uses of the memory
     if (!isPatient || isGone(peer)) set(Count::kReady, rank_, peer, of.outgoing);
   }
 }

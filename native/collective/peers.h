@@ -1,9 +1,9 @@
-// Copies between the GPUs of one host. A rank offers memory of its own, which another rank has mapped and copies to. The
-// copy engines of a GPU move the data, so a copy needs no multiprocessor, as NCCL's kernels do: beside products, which
-// occupy all of them, an exchange of NCCL waits for a product to end, and the next product waits for the exchange.
+// Copies between the GPUs of one host. A rank offers its memory to another rank, which maps it and copies to it. The copy engines
+// of a GPU move the data, so a copy needs no multiprocessor. NCCL's kernels do: while products occupy all multiprocessors, an
+// exchange by NCCL waits for a product to end, and the next product waits for the exchange.
 //
-// Ranks tell each other of their offers in a page of host memory; a host waits until the other one has made its offer. The
-// GPUs count in the same page how far they are: a stream writes a count, and a stream of another GPU waits for it.
+// Ranks announce offers in a page of host memory; a host waits until the other rank has made its offer. GPUs synchronise through
+// counts in the same page: one stream writes a count, and a stream of another GPU waits for it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,24 +23,24 @@
 
 namespace lockstep {
 
-// What ranks tell each other before they copy: where the page is, and a segment of memory by which they try whether they
-// can map it.
+// The message of a rank to all others before they copy: the location of the page, and a segment of memory for testing whether
+// they can map it.
 struct PeerHello {
   int32_t process = 0;
   int32_t file = -1;
   uint64_t token = 0;
-  // The fewest bytes that are copied; UINT64_MAX if this rank does not copy.
+  // The minimum size of a copy in bytes; UINT64_MAX if this rank does not copy.
   uint64_t least = UINT64_MAX;
   cudaIpcMemHandle_t segment{};
 };
 
-// The fewest bytes that are copied between GPUs on the side stream: LOCKSTEP_PEER_COPIES of the environment, a number of
-// bytes or `off` (UINT64_MAX), by default 1. Throws Failure ARGUMENT for anything else.
+// The minimum size in bytes of copies between GPUs on the side stream: LOCKSTEP_PEER_COPIES of the environment, a number of bytes
+// or `off` (UINT64_MAX); default 1. Throws Failure ARGUMENT for anything else.
 uint64_t leastCopied();
 
 class Peers {
  public:
-  // The largest group that copies.
+  // The maximum number of ranks of a group that copies.
   static constexpr int kMostRanks = 16;
 
   Peers(int rank, int size);
@@ -48,42 +48,42 @@ class Peers {
   ~Peers();
   Peers(const Peers&) = delete;
 
-  // What this rank tells; without a segment, that it does not copy. Rank 0 creates the page.
+  // This rank's message. Without a segment it says that this rank does not copy. Rank 0 creates the page.
   PeerHello hello(uint64_t least, const std::optional<cudaIpcMemHandle_t>& segment);
-  // Takes what all ranks told, in order. Returns whether this rank can copy to each of them and be told of by each, which
-  // it tries on a stream. The ranks copy only if all of them can.
+  // Takes the messages of all ranks, in order. Returns whether this rank can copy to each of them and exchange counts with each,
+  // which it tests on a stream. The ranks copy only if all of them can.
   bool meet(const std::vector<PeerHello>& all, cudaStream_t stream);
-  // Called once all ranks have met, with whether all of them can copy.
+  // Called after all ranks have met. `canAll`: whether all of them can copy.
   void met(bool canAll);
   uint64_t least() const { return least_; }
 
-  // Tells a rank where it can copy `bytes` bytes to, or, if this memory is not exported, that NCCL is to send. Enqueues
-  // that this memory may be written from then on. `number` becomes that of the copy, if there will be one. There must be
-  // room for an offer. If an error is returned, no offer was made.
+  // Offers `bytes` bytes at `address` to a rank. If this memory is not exported, the offer says to use NCCL. Enqueues the
+  // permission to write to the memory. `number` becomes the number of the copy, if there will be one. There must be room for an
+  // offer. If an error is returned, no offer was made.
   cudaError_t offer(int peer, const ExportedMemory& memory, uint64_t address, uint64_t bytes, cudaStream_t stream,
                     std::optional<uint32_t>* number);
   bool hasRoom(int peer) const;
-  // Whether a rank's next offer is made, and is one of `bytes` bytes.
+  // Whether a rank's next offer has been made, with `bytes` bytes.
   bool isOffered(int peer, uint64_t bytes) const;
-  // An offer of another rank. `to` is null if NCCL is to send.
+  // An offer of another rank. `to` is null if the sender is to use NCCL.
   struct Taken {
     int peer;
     uint32_t number;
     void* to;
   };
-  // Takes the next offer, which must be made. Returns an error if the memory that is offered cannot be mapped.
+  // Takes the next offer, which must have been made. Returns an error if the offered memory cannot be mapped.
   cudaError_t take(int peer, Taken* taken);
 
-  // Enqueues a copy to memory that a rank offered, once that may be written.
+  // Enqueues a copy to offered memory. It starts when the receiver's stream permits.
   cudaError_t copy(const Taken& taken, const void* from, uint64_t bytes, cudaStream_t stream);
-  // Makes the stream wait until copy `number` of a rank has arrived, or a later one.
+  // Makes the stream wait until copy `number` of a rank, or a later one, has arrived.
   cudaError_t waitArrived(int peer, uint32_t number, cudaStream_t stream);
 
-  // Ends what this rank's streams wait for, now and later: what was not copied yet counts as arrived. Copies to other ranks
-  // still wait until those let them write, or are gone, or do not answer for kPatience. It may be called on any thread.
+  // Ends all present and future waits of this rank's streams; missing copies count as arrived. Copies to other ranks still wait
+  // until these permit them, have exited, or do not answer for kPatience. May be called on any thread.
   void end();
-  // Unmaps the memory of other ranks, which nothing enqueued may use any more, and waits for a while until they have
-  // unmapped that of this one. A second call does nothing.
+  // Unmaps the memory of other ranks, which enqueued work must no longer use, and waits for a limited time until they have
+  // unmapped this rank's. A second call does nothing.
   void leave();
 
  private:
@@ -91,16 +91,16 @@ class Peers {
   struct Offer;
   enum class Count { kReady, kArrived };
 
-  // What happened between this rank and another one. A copy has the number of the offer that it was made for.
+  // The state between this rank and another. A copy has the number of its offer.
   struct Peer {
     uint64_t offered = 0;
     uint64_t taken = 0;
-    // The numbers of the last copies that were offered to and by this rank. end() reads them on another thread.
+    // The numbers of the last copies offered to and by this rank. end() reads them on another thread.
     std::atomic<uint32_t> outgoing = 0;
     std::atomic<uint32_t> incoming = 0;
-    // Segments that were mapped, by their handles.
+    // Mapped segments by their handles.
     std::map<std::string, uint64_t> mapped;
-    // Refers to the process; -1 if that is not possible.
+    // A file descriptor of the process; -1 if there is none.
     int process = -1;
   };
 
@@ -110,12 +110,12 @@ class Peers {
   uint64_t pageBytes() const;
   Page& page() const;
   Offer& offerAt(int from, int to, uint64_t number) const;
-  // The address of a count on this host, or with the page's address on the GPU as `base`, there.
+  // The address of a count: on the host, or on the GPU if `base` is the page's address there.
   uint64_t countAt(Count which, int sender, int receiver, uint64_t base) const;
   cudaError_t write(Count which, int sender, int receiver, uint32_t value, cudaStream_t stream);
   cudaError_t wait(Count which, int sender, int receiver, uint32_t value, cudaStream_t stream);
   bool isGone(int peer) const;
-  // Sets what this rank's streams wait for, again and again, since other GPUs may still write older counts.
+  // Repeatedly sets the counts that this rank's streams wait for, because other GPUs may still write older counts.
   void release();
   void releaseOnce(bool isPatient);
 

@@ -38,10 +38,10 @@ class AnyCall {
   uint64_t bounded(Slot slot, uint64_t last) const;
   // As `count`, for an integer from `first` to `last`.
   uint64_t between(Slot slot, uint64_t first, uint64_t last) const;
-  // Returns an integer of 32 bits with a sign. Throws Failure ARGUMENT for any other value.
+  // Returns a signed 32-bit integer. Throws Failure ARGUMENT for any other value.
   int32_t i32(Slot slot) const;
   double f64(Slot slot) const;
-  // Whether the argument was given and is not 0.
+  // Whether the argument is present and not 0.
   bool flag(Slot slot) const { return has(slot) && slots_[slot.index()] != 0; }
   // Returns the device address in an argument. Throws Failure ARGUMENT unless `bytes` bytes there lie inside one
   // allocation and are aligned for kernels, and also if the workspace and another argument share memory.
@@ -108,7 +108,7 @@ class Call : public AnyCall {
   }
   float f32(Name<Declared, Kind::kFloat> name) const { return static_cast<float>(f64(name)); }
   bool flag(Name<Declared, Kind::kFlag> name) const { return AnyCall::flag(name); }
-  // Returns a member of an enumeration of the contract. Its number must be from 0 to that of the last one.
+  // Returns a member of an enumeration of the contract. Its number must be from 0 to the number of the last member.
   template <typename E>
   E member(Name<Declared, kindOf<E>()> name) const {
     return static_cast<E>(AnyCall::bounded(name, static_cast<uint64_t>(kLastMember<E>)));
@@ -127,8 +127,8 @@ class Call : public AnyCall {
   T* optional(OptionalName<Declared, Kind::kPointer> name, uint64_t bytes) const {
     return has(name) ? pointer<T>(name, bytes) : nullptr;
   }
-  // As `pointer`, for the argument "workspace". No other argument of the call may overlap this memory, because a kernel
-  // reads there what it has written before.
+  // As `pointer`, for the argument "workspace". No other argument of the call may overlap this memory, because a kernel reads
+  // back its own writes there.
   template <typename T>
   T* workspace(uint64_t bytes) const {
     expectWorkspace();

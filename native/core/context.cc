@@ -15,7 +15,7 @@ namespace {
 // The number of bytes of the widest memory access of a kernel. Arguments must be aligned to it.
 constexpr uint64_t kWidestAccess = 16;
 
-// The bytes behind a workspace that no operation may write. They exist if LOCKSTEP_FENCES is set (in tests).
+// The bytes after a workspace that no operation may write. They exist if LOCKSTEP_FENCES is set (in tests).
 constexpr uint64_t kFenceBytes = 4096;
 constexpr uint8_t kFence = 0xa5;
 
@@ -163,7 +163,7 @@ size_t Context::spareList(uint64_t bytes) {
 }
 
 uint64_t Context::allocate(uint64_t bytes) {
-  // The side stream is behind all work that has used what is free by now, as exported memory requires.
+  // Makes the side stream wait for all work that used memory freed so far; exported memory requires it.
   void* data = isAside() && bytes >= exportedFrom_ ? exported_.allocate(bytes) : nullptr;
   const uint64_t address = reinterpret_cast<uint64_t>(data ? data : takeBlock(bytes));
   sizes_.emplace(address, bytes);
@@ -188,7 +188,7 @@ void* Context::takeBlock(uint64_t bytes) {
 void* Context::takeExported(uint64_t bytes) {
   if (capture_) return nullptr;
   void* data = exported_.allocateFree(bytes);
-  // what is free may still be used on the side stream
+  // free memory may still be in use on the side stream
   if (data) joinAll();
   return data;
 }

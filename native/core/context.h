@@ -98,7 +98,7 @@ class Context {
   bool closed() const { return closed_; }
 
   int device() const { return device_; }
-  // The stream on which work is enqueued now: the main one, or between beginSide and endSide the side one.
+  // The stream on which work is enqueued: the main stream, or between beginSide and endSide the side stream.
   cudaStream_t stream() const { return lane_->stream; }
   cublasLtHandle_t blas() const { return blas_; }
   const cudaDeviceProp& properties() const { return properties_; }
@@ -114,11 +114,11 @@ class Context {
   // Allocates at least `bytes` bytes, aligned to 256, stream-ordered after the work enqueued so far. Throws Failure
   // OUT_OF_MEMORY.
   uint64_t allocate(uint64_t bytes);
-  // The memory that other processes can map. Between exportFrom and stopExport, allocations of at least `bytes` bytes
-  // on the side stream are from it, as long as the device has memory for it. All callers give the same number.
+  // Memory that other processes can map. Between exportFrom and stopExport, allocations of at least `bytes` bytes on the side
+  // stream come from it, while the device has memory for it. All callers pass the same number.
   ExportedMemory& exported() { return exported_; }
   void exportFrom(uint64_t bytes);
-  // Called once for each exportFrom, when no other process has mapped memory of this one on its account.
+  // Call it once for each exportFrom, after all other processes have unmapped the memory.
   void stopExport();
   // Frees memory after the work enqueued so far. Does nothing if `address` is not an allocation.
   void free(uint64_t address);
@@ -134,9 +134,8 @@ class Context {
   // largest power of two that is not above `bytes`.
   void* pointer(const char* name, uint64_t address, uint64_t bytes);
   MemoryUse memory() const;
-  // Waits for the work enqueued so far, then releases the cached device memory, except for what other processes may have
-  // mapped, and the cached pinned host memory.
-  // Throws Failure ARGUMENT during a capture.
+  // Waits for the work enqueued so far, then releases the cached device memory, except memory that other processes may have
+  // mapped, and the cached pinned host memory. Throws Failure ARGUMENT during a capture.
   void trim();
 
   // Enqueues a copy from the host, through pinned memory. The caller may change the data at `from` when the call
@@ -177,8 +176,8 @@ class Context {
   void mark();
   // Waits for the last event that `mark` recorded. Returns the milliseconds between consecutive events and destroys them.
   std::vector<float> spans();
-  // Returns, for each beginSide since the first of those events, for how many milliseconds the main stream has waited for
-  // that work. `spans` forgets it.
+  // Returns the milliseconds that the main stream has waited for the side work of each beginSide since the first of those events.
+  // `spans` resets this.
   std::vector<float> waits();
 
   // Throws Failure if `error` is an error. After a sticky error the context can no longer be used.
@@ -193,9 +192,9 @@ class Context {
   void* take(uint64_t bytes);
   // As `take`, after trimAll, which is not called during a capture. Throws Failure OUT_OF_MEMORY.
   void* takeTrimmed(uint64_t bytes);
-  // Returns a block of a free list, of the pool or, if those have none, of exported memory. Throws Failure OUT_OF_MEMORY.
+  // Returns a block from a free list, from the pool, or else from exported memory. Throws Failure OUT_OF_MEMORY.
   void* takeBlock(uint64_t bytes);
-  // Returns free exported memory, which the current stream may use at once, or null if there is none.
+  // Returns free exported memory that the current stream may use at once, or null if there is none.
   void* takeExported(uint64_t bytes);
   // Ends the capture. `work` becomes the graph, or null if the capture failed. Afterwards the stream executes work
   // again.
@@ -206,12 +205,12 @@ class Context {
   void trimAll();
   [[noreturn]] void fail(const char* what, cudaError_t error);
 
-  // Work that was enqueued between one beginSide and its endSide, as long as the main stream has not waited for it.
+  // Work between one beginSide and its endSide. It is recorded until the main stream has waited for it.
   struct SideWork {
     Event done;
     // The addresses of the blocks that it uses.
     std::unordered_set<uint64_t> blocks;
-    // Counts the work since the first mark.
+    // The number of the work since the first mark.
     std::optional<size_t> number;
   };
 
@@ -231,12 +230,12 @@ class Context {
   void release(uint64_t block);
   // Makes the main stream wait for the side work number `work` and for all earlier side work.
   void join(size_t work);
-  // Forgets the first `count` side works, which are over or which the main stream waits for.
+  // Removes the first `count` side works, which have completed or which the main stream waits for.
   void forget(size_t count);
   void joinAll();
-  // Records an event that has a time.
+  // Records an event with a timestamp.
   Event stamp();
-  // Waits for both. Returns the milliseconds from one to the other.
+  // Waits for both events. Returns the milliseconds from one to the other.
   float between(const Event& first, const Event& second);
   void forgetStamps();
   // The block of memory that `address` lies in, or sizes_.end().
@@ -280,7 +279,7 @@ class Context {
   Lane side_;
   Lane* lane_ = &main_;
   std::deque<SideWork> sideWork_;
-  // Orders the side stream behind the main one.
+  // Makes the side stream wait for the main stream.
   Event fork_;
   // The stream that copies snapshots to the host while the others continue.
   cudaStream_t copies_ = nullptr;
@@ -295,7 +294,7 @@ class Context {
   std::map<uint64_t, uint64_t> sizes_;
   uint64_t live_ = 0;
   std::vector<Event> marks_;
-  // How often the side stream was used since the first mark, and the waits for that work.
+  // The number of uses of the side stream since the first mark, and the waits for that work.
   size_t numbered_ = 0;
   std::vector<Wait> waits_;
   // The graph being captured. The main workspace belongs to it during the capture, and `workspaceOutside_` is restored

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
-// Sizes of segments. A first small one serves to find out whether memory can be exported.
+// Segment sizes. The small one tests whether memory can be exported.
 constexpr uint64_t kSmallSegment = uint64_t{2} << 20;
 constexpr uint64_t kSegment = uint64_t{256} << 20;
 
@@ -113,7 +113,7 @@ bool ExportedMemory::grow(uint64_t bytes) {
   if (least >= tooLarge_) return false;
   const uint64_t usual = segments_.empty() && least == kSmallSegment ? kSmallSegment : std::max(kSegment, least);
   void* data = nullptr;
-  // where the device has no memory for a usual segment, it may have some for one of the size that is needed
+  // if the device has no memory for a usual segment, try one of the requested size
   for (const uint64_t size : {usual, least}) {
     Segment segment{size, {}};
     if (const cudaError_t error = cudaMalloc(&data, size); error != cudaSuccess) {

@@ -1,5 +1,5 @@
-// Device memory that other processes can map, by CUDA IPC, which the memory pool's memory cannot be. It is allocated from
-// the device in segments, which are kept as long as other processes may have mapped them.
+// Device memory that other processes can map by CUDA IPC, unlike memory of the pool. It is allocated from the device in segments.
+// A segment is kept as long as other processes may have mapped it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,28 +13,28 @@ namespace lockstep {
 
 class ExportedMemory {
  public:
-  // A position in a segment, as other processes find it.
+  // A position in a segment, in the form that other processes need.
   struct Place {
     cudaIpcMemHandle_t segment;
     uint64_t offset;
   };
 
-  // Returns memory aligned to 256 bytes, or null if the device has none or cannot export it. Unlike the pool, it does
-  // not order streams: whoever reuses memory enqueues its work behind the work that used it before.
+  // Returns memory aligned to 256 bytes, or null if the device has none or cannot export it. Unlike the pool, it does not order
+  // streams: a caller that reuses memory must enqueue its work after the earlier uses.
   void* allocate(uint64_t bytes);
-  // As `allocate`, from the segments that there are.
+  // As `allocate`, from existing segments only.
   void* allocateFree(uint64_t bytes);
   // Returns whether `address` is an allocation of this memory, and frees it.
   bool free(uint64_t address);
   // Returns nothing if the bytes do not lie in this memory.
   std::optional<Place> placeOf(uint64_t address, uint64_t bytes) const;
-  // Returns a segment, which it allocates if there is none yet; nothing if that is not possible.
+  // Returns a segment, allocating one if there is none; nothing if that is not possible.
   std::optional<cudaIpcMemHandle_t> anySegment();
   // The bytes of all segments.
   uint64_t reserved() const;
-  // Returns segments without allocations to the device. No other process may have mapped one.
+  // Returns segments without allocations to the device. No other process may have mapped them.
   void trim();
-  // From now on, nothing is allocated: other processes may write to what is free. It may be called on any thread.
+  // Ends allocation: other processes may write to free memory. May be called on any thread.
   void retire() { isRetired_ = true; }
   // Returns all memory to the device.
   void close();
@@ -49,11 +49,11 @@ class ExportedMemory {
   void release(uint64_t segment, uint64_t bytes);
   std::map<uint64_t, Segment>::const_iterator segmentAt(uint64_t address) const;
 
-  // Segments, free ranges and allocations by their first address. Free ranges of a segment never touch each other.
+  // Segments, free ranges and allocations by their first address. Adjacent free ranges of a segment are merged.
   std::map<uint64_t, Segment> segments_;
   std::map<uint64_t, uint64_t> free_;
   std::map<uint64_t, uint64_t> used_;
-  // The fewest bytes for which the device had no memory since the last trim().
+  // The smallest request that the device could not satisfy since the last trim().
   uint64_t tooLarge_ = UINT64_MAX;
   std::atomic<bool> isRetired_ = false;
 };

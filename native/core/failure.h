@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// An error to be thrown in JavaScript. `code` is one of the codes of src/errors.ts. For OUT_OF_MEMORY, `wanted` is the
-// number of bytes that were requested and `free` the number that the device has.
+// An error to be thrown in JavaScript. `code` is one of the codes of src/errors.ts. For OUT_OF_MEMORY, `wanted` is the number of
+// requested bytes and `free` the number of free bytes of the device.
 struct Failure {
   std::string code;
   std::string message;

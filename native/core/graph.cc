@@ -14,9 +14,9 @@ void Context::beginCapture() {
   requireNoCapture("another capture begins");
   requireNotAside("a graph is captured");
   checkWorkspace();
-  // a captured stream must not wait for work outside of the capture, so that work is awaited before
+  // a captured stream must not wait for work outside of the capture, so that work is awaited here
   joinAll();
-  // In relaxed mode, allocations on another stream are possible during the capture and are no part of it.
+  // In relaxed mode, allocations on another stream are possible during the capture and do not become part of it.
   check("cudaStreamBeginCapture", cudaStreamBeginCapture(main_.stream, cudaStreamCaptureModeRelaxed));
   workspaceOutside_ = std::exchange(main_.workspace, {});
   capture_.emplace();

@@ -26,7 +26,7 @@ class PinnedBuffer {
   size_t bytes_;
 };
 
-// A CUDA event. One that has no time orders work faster.
+// A CUDA event. Events without timestamps are faster.
 class Event {
  public:
   Event() = default;
@@ -57,8 +57,8 @@ class PinnedBuffers {
   void keep(std::unique_ptr<PinnedBuffer> buffer);
   void clear();
 
-  // Enqueues a copy from the device on `stream` and waits until the data is at `to`. It copies piece by piece and
-  // enqueues a few pieces ahead. Thread-safe. Throws Failure OUT_OF_MEMORY.
+  // Enqueues a copy from the device on `stream` and waits until the data is at `to`. It copies piece by piece, with a few pieces
+  // enqueued at a time. Thread-safe. Throws Failure OUT_OF_MEMORY.
   cudaError_t copyOut(void* to, const void* from, size_t bytes, cudaStream_t stream);
 
  private:

@@ -14,7 +14,7 @@ RandomSource readRandom(const Call<Declared>& call) {
           call.word("random.offsetHigh")};
 }
 
-// Reads "part", the position of a matrix in a larger one, if it was given.
+// Reads "part", the position of a matrix in a larger one, if the call has it.
 template <typename Declared>
 MatrixPart readPart(const Call<Declared>& call) {
   MatrixPart part;

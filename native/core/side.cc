@@ -1,5 +1,5 @@
-// The side stream of a context: work on it runs concurrently with the main stream. Events order the two streams where
-// they use the same memory.
+// The side stream of a context: its work runs concurrently with the main stream. Events order the two streams where they use the
+// same memory.
 #include "native/core/context.h"
 
 namespace lockstep {

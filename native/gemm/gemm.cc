@@ -7,7 +7,7 @@ namespace lockstep {
 
 namespace {
 
-// The upper bound of the number of candidates that a call may ask for. cuBLASLt returns fewer.
+// The maximum number of candidates of a call. cuBLASLt returns fewer.
 constexpr uint64_t kMaxCandidates = 256;
 
 using Planning = Call<calls::GemmPlan>;
@@ -122,7 +122,7 @@ void Forget(const Call<calls::GemmForget>& call) { call.context().gemmPlans().re
 
 using Multiplication = Call<calls::Gemm>;
 
-// Returns the address of an operand that starts `offset` bytes behind the pointer. The offset must be a multiple of 16.
+// Returns the address of an operand that starts `offset` bytes after the pointer. The offset must be a multiple of 16.
 const void* operandIn(const Multiplication& call, Multiplication::Pointer name, Multiplication::Count offsetName,
                       uint64_t bytes) {
   const uint64_t offset = call.count(offsetName);

@@ -93,7 +93,7 @@ void GemmOperand(const Call<calls::GemmOperand>& call) {
   call.check("gemmOperand", launchGemmOperand(p, call.stream()));
 }
 
-// Reads the factors; scaleW and scaleX have that many scales.
+// Reads the factors; scaleW and scaleX have `scalesW` and `scalesX` scales.
 template <typename Declared>
 GemmFactors readFactors(const Call<Declared>& call, uint64_t scalesW = 1, uint64_t scalesX = 1) {
   GemmFactors factors{};

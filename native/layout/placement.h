@@ -32,7 +32,7 @@ class PlacementNames {
   template <Kind kind>
   using Of = Name<Declared, kind>;
 
-  // Without a group, the first `skipped` characters of each name are left out: its dot.
+  // Without a group, the first `skipped` characters (the dot) of each name are omitted.
   consteval PlacementNames(std::string_view group, size_t skipped)
       : slots_{Of<Kind::kPointer>(group, std::string_view(".scales").substr(skipped)),
                Of<Kind::kCount>(group, std::string_view(".placement.bytes").substr(skipped)),

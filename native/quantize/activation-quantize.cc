@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// Reads the input. "rows" and "columns" are those of x or, if the activation is gated, of one of its halves.
+// Reads the input. "rows" and "columns" are the sizes of x or, if the activation is gated, of one of its halves.
 template <typename Declared>
 ActivationSource readSource(const Call<Declared>& call) {
   const uint64_t rows = call.count("rows");
@@ -37,7 +37,7 @@ ActivationSource readSource(const Call<Declared>& call) {
   return source;
 }
 
-// The number of columns of the result. The result of a gated activation's gradient is dA and dG side by side.
+// The number of columns of the result. The gradient of a gated activation has dA and dG in each row.
 int64_t resultColumns(const ActivationSource& source) {
   return source.form.columns * (source.gated && source.form.grad != nullptr ? 2 : 1);
 }

@@ -13,7 +13,7 @@ namespace {
 using Quantization = Call<calls::QuantizeNvfp4>;
 using OptionalPointer = OptionalName<calls::QuantizeNvfp4, Kind::kPointer>;
 
-// The argument names of one quantized copy, "rowwise" or "columnwise": its codes, scales, amax and given amax.
+// The argument names of one quantized copy, "rowwise" or "columnwise": its codes, scales, amax and input amax.
 struct CopyNames {
   consteval CopyNames(const char* name)
       : codes(name, ".codes"),
@@ -29,7 +29,7 @@ struct CopyNames {
   OptionalPointer words;
 };
 
-// Reads a quantized copy of `count` codes with that many amaxes. If the copy was not given, the result has no data.
+// Reads a quantized copy with `count` codes and `amaxes` amaxes. If the call has no such copy, the result has no data.
 Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t count, uint64_t amaxes) {
   Nvfp4Copy copy;
   copy.data = call.optional<uint8_t>(names.codes, bytesOf(count, 4));

@@ -1,4 +1,4 @@
-// Reads the arguments that a norm and a norm fused with quantization have in common.
+// Reads the arguments shared by a norm and a norm fused with quantization.
 #pragma once
 
 #include "kernels/rows/norm.h"

@@ -1,5 +1,5 @@
-// Block-scaled FP8 quantization. A thread block quantizes one 128 x 128 tile. It loads the tile to registers once,
-// reduces the amaxes of rows by warp shuffles and those of columns through shared memory, and then encodes both copies.
+// Block-scaled FP8 quantization. A thread block quantizes one 128 x 128 tile. It loads the tile into registers once, reduces row
+// amaxes by warp shuffles and column amaxes through shared memory, and then encodes both copies.
 #include "kernels/quantize/fp8/block.h"
 
 #include "kernels/core/scale.cuh"
@@ -37,9 +37,8 @@ __device__ void storeScale(const ScalePlacement& to, int64_t line, int64_t block
   if (line < to.lines && block < to.blocks) static_cast<float*>(to.data)[scaleOffset(to, line, block)] = scale.stored();
 }
 
-// One step of a butterfly reduction that halves `count` maxima. Two lanes whose indices differ in the bit `mask`
-// exchange values. The lower lane keeps the maxima of both lanes for the first half of the values, the upper lane those
-// for the second half.
+// One step of a butterfly reduction that halves `count` maxima. Two lanes whose indices differ in the bit `mask` exchange values.
+// The lower lane keeps the maxima of both lanes for the first half of the values, the upper lane for the second half.
 template <int count>
 __device__ void exchangeMaxima(float* values, int mask) {
   const bool upper = threadIdx.x & mask;

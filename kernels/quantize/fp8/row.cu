@@ -1,6 +1,6 @@
-// FP8 quantization by the amaxes of whole rows and columns, in two passes over tiles of 128 x 128 elements: one raises the
-// amaxes of the rows and columns of its tile, the other encodes both copies. A maximum does not depend on the order, so
-// tiles combine theirs by atomic maxima on the bits.
+// FP8 quantization with one scale per row and per column, in two passes over tiles of 128 x 128 elements. The first computes the
+// amaxes of rows and columns; the second encodes both copies. A maximum does not depend on the order, so tiles combine their
+// amaxes by atomic maxima on the bits.
 #include "kernels/quantize/fp8/row.h"
 
 #include "kernels/core/scale.cuh"
@@ -78,7 +78,7 @@ struct Shared {
   CodeTile tile;
 };
 
-// The factors of the rows and columns of the tile go to shared memory; the first tile of a line stores its scale.
+// Writes the factors of the tile's rows and columns to shared memory. The first tile of a line also stores the line's scale.
 // Synchronises the block.
 template <Wide type, uint32_t word, bool general>
 __device__ void lineScales(Shared& shared, const QuantizeRowParams& p, const TileOrigin& at) {

@@ -1,7 +1,6 @@
-// Per-tensor FP8 quantization. If neither a scale nor an amax is given, tensorAmax first computes the amax by an atomic
-// maximum. quantizeFlat produces a rowwise copy alone and treats the tensor as one-dimensional. quantizeTiled produces
-// a columnwise copy or column sums. One block of it processes one 128 x 128 tile, whose codes it transposes in shared
-// memory.
+// Per-tensor FP8 quantization. Without a scale or amax argument, tensorAmax first computes the amax by an atomic maximum.
+// quantizeFlat produces only a rowwise copy and treats the tensor as one-dimensional. quantizeTiled produces a columnwise copy or
+// column sums. One block of it processes one 128 x 128 tile, whose codes it transposes in shared memory.
 #include "kernels/quantize/fp8/tensor.h"
 
 #include <algorithm>
@@ -76,7 +75,7 @@ __device__ float tensorScale(const QuantizeTensorParams& p) {
   return scale;
 }
 
-// Returns the factor of the elements of the tensor: if `general` that of any rule, else as above.
+// Returns the factor of the tensor's elements. `general`: under any rule, else under kF32.
 template <Wide type, uint32_t word, bool general>
 __device__ float tensorFactor(const QuantizeTensorParams& p) {
   if constexpr (general) {
@@ -89,8 +88,8 @@ __device__ float tensorFactor(const QuantizeTensorParams& p) {
   return tensorScale<word>(p);
 }
 
-// Produces a rowwise copy alone. The first block processes the end of the tensor, which the preceding amax pass leaves
-// in the L2 cache.
+// Produces only a rowwise copy. The first block processes the end of the tensor, which the preceding amax pass leaves in the L2
+// cache.
 template <Wide type, uint32_t word, bool general>
 __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorParams p) {
   using Thread = TileThread<type>;

@@ -11,12 +11,12 @@ namespace lockstep {
 
 namespace int4group {
 
-// The elements of a lane beside each other, whose codes are one word.
+// The number of adjacent elements of a lane, whose codes fill one 32-bit word.
 constexpr int kWidth = 8;
-// The columns of a row that a warp quantizes, a multiple of every group.
+// The number of columns of a row that a warp quantizes, a multiple of every group size.
 constexpr int kAcross = 32 * kWidth;
 constexpr int kWarps = 4;
-// The rows of a column whose codes a lane stores at once.
+// The number of rows of a column whose codes a lane stores at once.
 constexpr int kDown = 32;
 
 // Returns the two's complement code of x rounded to an integer from -8 to 7, ties to even, in the low four bits. NaN becomes
@@ -27,7 +27,7 @@ __device__ inline uint32_t codeOf(float x) {
   return bitsOf(bounded + 12582912.0f) & 15;
 }
 
-// The scale of a group of this amax, given as bits.
+// The scale of a group; `amax` is the bit pattern of its amax.
 template <Wide type>
 __device__ ScaleOf<true> scaleOf(const QuantizeGroupParams& p, uint32_t amax) {
   return generalScale<type>(p, floatOf(amax), 7.0f, largestWide(type));
@@ -39,8 +39,8 @@ __device__ inline void storeScale(const ScalePlacement& to, int64_t line, int64_
   static_cast<float*>(to.data)[scaleOffset(to, line, block)] = scale.stored();
 }
 
-// Writes the rowwise copy. A warp quantizes 256 columns of a row, each lane eight of one group. `across` is the number of warps
-// beside each other.
+// Writes the rowwise copy. A warp quantizes 256 columns of a row; each lane has eight elements of one group. `across`: warps per
+// row.
 template <Wide type>
 __global__ void __launch_bounds__(kWarps * 32) quantizeRows(const QuantizeGroupParams p, uint32_t across) {
   if (isNoop(p.noop)) return;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kWarps * 32) quantizeRows(const QuantizeGroupP
   if (column % p.length == 0) storeScale(p.rowwiseScales, row, column / p.length, scale);
 }
 
-// Writes the columnwise copy. A lane quantizes one group of a column. `across` is the number of warps beside each other.
+// Writes the columnwise copy. A lane quantizes one group of a column. `across`: warps per row of groups.
 template <Wide type>
 __global__ void __launch_bounds__(kWarps * 32) quantizeColumns(const QuantizeGroupParams p, uint32_t across) {
   if (isNoop(p.noop)) return;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kWarps * 32) quantizeColumns(const QuantizeGro
   }
 }
 
-// The warps beside each other, and the thread blocks of a kernel.
+// Warps per row, and thread blocks, of a kernel.
 inline uint32_t warpsAcross(const QuantizeGroupParams& p, bool isRowwise) {
   return static_cast<uint32_t>(ceilDivide(p.columns, isRowwise ? kAcross : 32));
 }

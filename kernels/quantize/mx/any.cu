@@ -1,4 +1,4 @@
-// MX quantization for cases that have no faster kernel.
+// MX quantization for cases without a faster kernel.
 #include "kernels/quantize/mx/any.cuh"
 
 namespace lockstep {

@@ -14,7 +14,7 @@ namespace mxany {
 constexpr int kBlock = 32;
 constexpr int kThreads = 128;
 
-// Whether a kernel reads the rule and the element scaling at run time. Others have a rule of few steps, and multiply.
+// Whether a kernel selects rule and scaling at run time. Other kernels support only short rules and a plain multiplication.
 inline bool isGeneral(const QuantizeMxParams& p) {
   return p.scaling != 0 || p.rule == ScaleRule::kE8m0EvenShort || p.rule == ScaleRule::kE8m0UpLog2 ||
          p.rule == ScaleRule::kE8m0UpLeast || p.rule == ScaleRule::kE8m0FloorLog2 || p.rule == ScaleRule::kE8m0UpNormal;
@@ -65,7 +65,7 @@ struct Encoder {
     return e8m0Exponent(amax, carry, maxExponent);
   }
 
-  // Encodes an element of a block with this multiplier by these random bits, which only stochastic rounding reads.
+  // Encodes an element of a block with this multiplier. Only stochastic rounding reads `random`.
   __device__ uint32_t operator()(float value, float multiplier, uint32_t random) const {
     float x = scaled(value, multiplier);
     if constexpr (general) x = settled(x, decode(1, word) * 0.5f, scaled.scaling);
@@ -74,7 +74,7 @@ struct Encoder {
   }
 };
 
-// The random bits of an element, which is element `index` of copy 0 (rowwise) or 1 (columnwise).
+// The random bits of an element. `index` is its index in copy 0 (rowwise) or 1 (columnwise).
 __device__ inline uint32_t randomOf(const QuantizeMxParams& p, int64_t row, int64_t column, int64_t index,
                                     uint32_t copy) {
   if (!p.stochastic) return 0;

@@ -1,6 +1,6 @@
-// MX quantization of bf16 with rounding to nearest. A rowwise copy alone, in 1x32 blocks, is computed by quantizeRows,
-// eight elements of a row per lane. All other combinations use quantizeStrips, in which a warp quantizes a strip of 32
-// rows by 128 columns (strip.cuh). any.cu serves other types, stochastic rounding, and other scale rules and scalings.
+// MX quantization of bf16 with rounding to nearest. quantizeRows computes only a rowwise copy, in 1x32 blocks, eight elements of
+// a row per lane. All other combinations use quantizeStrips, in which a warp quantizes a strip of 32 rows by 128 columns
+// (strip.cuh). any.cu serves other types, stochastic rounding, and other scale rules and scalings.
 #include "kernels/quantize/mx/mx.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ constexpr int kThreads = 256;
 // The number of columns of a block of quantizeRows. Each lane of a warp has 8 elements of a row.
 constexpr int kSpan = 256;
 constexpr int kRowsOfWarp = 4;
-// The number of threads per block of quantizeStrips, and the number of rows that the block quantizes. Each warp has a
-// strip of 32 rows; the strips of a block are below each other.
+// The number of threads per block of quantizeStrips, and the number of rows that the block quantizes. Each warp has a strip of 32
+// rows; the strips of a block are consecutive.
 constexpr int kStripThreads = 128;
 constexpr int kStripRows = kStripThreads / 32 * kBlock;
 

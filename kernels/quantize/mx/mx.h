@@ -51,7 +51,7 @@ cudaError_t launchQuantizeMx(const QuantizeMxParams& params, cudaStream_t stream
 // Validates as launchQuantizeMx does, and sets the padding of the scales to zero.
 cudaError_t prepareQuantizeMx(const QuantizeMxParams& params, cudaStream_t stream);
 
-// As launchQuantizeMx, for cases that have no faster kernel. prepareQuantizeMx must be called first.
+// As launchQuantizeMx, for cases without a faster kernel. prepareQuantizeMx must be called first.
 cudaError_t launchQuantizeMxAny(const QuantizeMxParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// MX quantization of a strip: 32 rows of 128 bf16 columns, by one warp. A lane has four columns, all 32 rows of them.
-// Columnwise blocks therefore need no communication between lanes.
+// MX quantization of a strip: 32 rows of 128 bf16 columns, by one warp. A lane has all 32 rows of four columns, so columnwise
+// blocks need no communication between lanes.
 #pragma once
 
 #include "kernels/core/scale.cuh"

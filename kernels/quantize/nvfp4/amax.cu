@@ -24,8 +24,7 @@ constexpr int kChunks = 8;
 constexpr int kColumns = 128;
 constexpr int kRows = 16;
 
-// The amaxes that a kernel updates: that of the source for each copy, and that of the transformed values. Null if not
-// wanted.
+// The amaxes that a kernel updates: the source's amax for each copy, and the amax of the transformed values. Null if not needed.
 struct AmaxOuts {
   float* plain[2];
   float* transformed;
@@ -98,8 +97,8 @@ __global__ void __launch_bounds__(kThreads, kResident)
   raiseAmaxes(outs.plain, {largest, largest});
 }
 
-// The amaxes of 16 rows of 128 columns as bits: `plain` of the source, a pair of bf16, and `transformed` of the
-// transformed values, an f32.
+// The amaxes of 16 rows of 128 columns as bits. `plain`: of the source, a pair of bf16. `transformed`: of the transformed values,
+// an f32.
 struct TransformedAmax {
   uint32_t plain = 0;
   uint32_t transformed = 0;

@@ -1,6 +1,6 @@
-// NVFP4 quantization by the scale rules of other libraries than TransformerEngine, by amaxes of lines, and FP4 with ue5m3
-// scales. A pass over the source computes the amaxes of the copies, one thread makes scales of the tensor of them, and a second
-// pass, which is the only one where scales of blocks stand alone, computes codes and scales.
+// FP4 quantization under scale rules of libraries other than TransformerEngine, with an amax for each line, or with ue5m3 scales.
+// One pass over the source computes the amaxes of the copies, one thread converts them to per-tensor scales, and a second pass
+// computes codes and block scales. Without per-tensor scales, only the last pass runs.
 #include "kernels/quantize/nvfp4/any.cuh"
 
 #include <algorithm>

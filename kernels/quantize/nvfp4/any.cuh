@@ -1,6 +1,6 @@
-// The kernels for NVFP4 quantization by the scale rules of other libraries than TransformerEngine (docs/numerics.md §5.11), for
-// amaxes of lines (§5.9), and for FP4 with ue5m3 scales (§5.12). A warp quantizes 16 rows of 32 columns, one column per lane.
-// Tests run these kernels on a CPU as well (conformance/tests/stand-in/warp.h).
+// Kernels for FP4 quantization under scale rules of libraries other than TransformerEngine (docs/numerics.md §5.11), with an amax
+// for each line (§5.9), and with ue5m3 scales (§5.12). A warp quantizes 16 rows of 32 columns, one column per lane. Tests run
+// these kernels on a CPU as well (conformance/tests/stand-in/warp.h).
 #pragma once
 
 #include "kernels/device/device.cuh"
@@ -14,10 +14,10 @@ namespace nvfp4any {
 
 constexpr int kBlock = 16;
 constexpr int kColumns = 32;
-// The warps of a thread block quantize rows below each other.
+// The number of warps of a thread block. They quantize consecutive groups of rows.
 constexpr int kWarps = 4;
 
-// Replaces the amaxes of the copies by their scales of the tensor. One thread calls it.
+// Replaces the amaxes of the copies by per-tensor scales. One thread calls it.
 template <Wide type>
 __global__ void storeTensorScales(const QuantizeNvfp4Params p) {
   if (isNoop(p.noop)) return;
@@ -58,7 +58,7 @@ __device__ inline void halve(uint32_t (&values)[kBlock], int mask, Combine combi
 
 __device__ inline uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-// Reduces values[i] to their maximum over each 16 lanes. values[0] becomes that of i = lane % 16.
+// Reduces each values[i] to its maximum over 16 lanes. values[0] becomes the maximum for i = lane % 16.
 __device__ inline void maximaAcross(uint32_t (&values)[kBlock]) {
   halve<16>(values, 8, larger);
   halve<8>(values, 4, larger);
@@ -66,7 +66,7 @@ __device__ inline void maximaAcross(uint32_t (&values)[kBlock]) {
   halve<2>(values, 1, larger);
 }
 
-// Packs the codes of each 8 lanes in a word: codes[0] and codes[1] become the words of i = lane % 8 * 2 and the next i.
+// Packs the codes of each 8 lanes into words. codes[0] and codes[1] become the words for i = lane % 8 * 2 and i + 1.
 __device__ inline void packAcross(uint32_t (&codes)[kBlock]) {
   const auto both = [](uint32_t a, uint32_t b) { return a | b; };
 #pragma unroll
@@ -76,7 +76,7 @@ __device__ inline void packAcross(uint32_t (&codes)[kBlock]) {
   halve<4>(codes, 1, both);
 }
 
-// The 16 elements of a lane's column, and where they are in the matrix.
+// The 16 elements of a lane's column, and their position in the matrix.
 template <Wide type>
 struct Column {
   float x[kBlock];
@@ -93,14 +93,14 @@ struct Column {
   }
 };
 
-// The code of an element in a block with this factor.
+// The code of an element of a block with this factor.
 template <Wide type>
 __device__ uint32_t codeOf(const QuantizeNvfp4Params& p, float x, float factor) {
   const Scaler<type, true> scaled{p.scaling};
   return codeOf(settled(scaled(x, factor), 0.25f, p.scaling));
 }
 
-// The scale of a block of that line with that amax.
+// The scale of a block with this amax in this line.
 template <Wide type>
 __device__ Fp4Scale scaleOf(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, int64_t line, uint32_t amax) {
   if (p.rowScaled) {
@@ -115,7 +115,7 @@ __device__ inline void storeScale(const ScalePlacement& to, int64_t line, int64_
   static_cast<uint8_t*>(to.data)[scaleOffset(to, line, block)] = static_cast<uint8_t>(code);
 }
 
-// Writes the rowwise copy. `amax` is that of the block of row lane % 16 to which the lane's column belongs.
+// Writes the rowwise copy. `amax`: the amax of this column's block in row lane % 16.
 template <Wide type>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
   const int lane = threadIdx.x % 32;
@@ -136,7 +136,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c
   }
 }
 
-// Writes the columnwise copy. `amax` is that of the lane's block.
+// Writes the columnwise copy. `amax`: the amax of the lane's block.
 template <Wide type>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
   if (!c.inside) return;
@@ -148,7 +148,7 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Column<type>
   *reinterpret_cast<uint2*>(p.columnwise.data + (c.column * p.rows + c.row) / 2) = make_uint2(words[0], words[1]);
 }
 
-// Loads the lane's column. `across` is the number of thread blocks beside each other. Below the last row nothing is loaded.
+// Loads the lane's column. `across`: thread blocks per row of blocks. Rows below the last one are not loaded.
 template <Wide type>
 __device__ Column<type> columnOf(const QuantizeNvfp4Params& p, uint32_t across) {
   Column<type> c;
@@ -162,7 +162,7 @@ __device__ Column<type> columnOf(const QuantizeNvfp4Params& p, uint32_t across) 
   return c;
 }
 
-// The amax of the block of row lane % 16 to which the lane's column belongs. The whole warp calls it.
+// The amax of this column's block in row lane % 16. Call with the full warp.
 template <Wide type>
 __device__ uint32_t rowAmax(const Column<type>& c) {
   uint32_t magnitudes[kBlock];
@@ -172,15 +172,15 @@ __device__ uint32_t rowAmax(const Column<type>& c) {
   return magnitudes[0];
 }
 
-// Sets the amaxes of lines to zero. A thread has line `index` of each copy.
+// Sets the amaxes of lines to zero. The thread clears line `index` of each copy.
 __device__ inline void clearLineAmaxes(const QuantizeNvfp4Params& p, int64_t index) {
   if (isNoop(p.noop)) return;
   if (p.rowwise.data != nullptr && index < p.rows) p.rowwise.amax[index] = 0;
   if (p.columnwise.data != nullptr && index < p.columns) p.columnwise.amax[index] = 0;
 }
 
-// Raises the amaxes of lines, which are zero before, to those of the source. A maximum does not depend on the order of the
-// atomic operations; magnitudes have the order of their bits.
+// Computes the amaxes of lines, which must be zero before, by atomic maxima: a maximum does not depend on the order, and
+// magnitudes are ordered like their bits.
 template <Wide type>
 __global__ void __launch_bounds__(kWarps * 32) raiseLineAmaxes(const QuantizeNvfp4Params p, uint32_t across) {
   if (isNoop(p.noop)) return;
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kWarps * 32) raiseLineAmaxes(const QuantizeNvf
   atomicMax(reinterpret_cast<uint32_t*>(p.columnwise.amax + c.column), c.amax());
 }
 
-// Quantizes by scales of the tensor that storeTensorScales has stored, or by amaxes of lines that raiseLineAmaxes has.
+// Quantizes with the per-tensor scales of storeTensorScales, or with the line amaxes of raiseLineAmaxes.
 template <Wide type>
 __global__ void __launch_bounds__(kWarps * 32) quantizeAny(const QuantizeNvfp4Params p, uint32_t across) {
   if (isNoop(p.noop)) return;
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kWarps * 32) quantizeAny(const QuantizeNvfp4Pa
   if (p.columnwise.data != nullptr) quantizeColumns<type>(p, c, ofColumn);
 }
 
-// The thread blocks of quantizeAny beside each other, and all of them.
+// Thread blocks of quantizeAny per row of blocks, and in total.
 inline uint32_t blocksAcross(const QuantizeNvfp4Params& p) {
   return static_cast<uint32_t>(ceilDivide(p.columns, kColumns));
 }

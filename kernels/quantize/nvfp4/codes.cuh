@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// The S_enc of one copy, its reciprocal, and the amax of the tensor.
+// The S_enc of one copy, its reciprocal, and the tensor's amax.
 struct Nvfp4Levels {
   float encode;
   float decode;
@@ -204,8 +204,7 @@ __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
 
 // Packs eight codes from four results of sumFp4, which have the codes of elements 0 and 2, 4 and 6, 1 and 3, 5 and 7.
 __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
-  // each 32-bit word has one code in the upper half of each byte: word 0 those of even elements, word 1 those of odd
-  // elements
+  // each 32-bit word has one code in the upper half of each byte: word 0 has the even elements, word 1 the odd ones
   uint32_t codes[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -232,8 +231,8 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4&
   return make_uint2(eight(0, drawn.x, drawn.y), eight(8, drawn.z, drawn.w));
 }
 
-// Encodes a block that canonicalizeNaN has processed, with stochastic rounding by a word for each element. Nothing is read
-// from `words` if it is null.
+// Encodes a block that canonicalizeNaN has processed, with stochastic rounding by one word per element. `words` may be null; then
+// nothing is read.
 template <Wide type>
 __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint32_t* words) {
   const auto eight = [&](int first) {

@@ -90,7 +90,7 @@ __device__ float maxAcross(float value, int first) {
   return value;
 }
 
-// The levels of a line of a copy that has `lines` lines: those of its own amax with rowScaled, else those of the tensor.
+// The levels of a line of a copy with `lines` lines: from the line's amax with rowScaled, else from the tensor's.
 __device__ Nvfp4Levels levelsOf(const QuantizeNvfp4Params& p, const Nvfp4Copy& copy, int64_t line, int64_t lines,
                                 const Nvfp4Levels& ofTensor) {
   if (!p.rowScaled || line >= lines) return ofTensor;

@@ -50,8 +50,8 @@ struct RowBlocks {
   float amaxes[2];
   float bounds[2];
 
-  // If `square`, `amaxes` are those of the 16x16 blocks to which the two blocks belong. All threads of the block must
-  // construct it.
+  // If `square`, `amaxes` are the amaxes of the 16x16 blocks that contain the two blocks. All threads of the block must construct
+  // it.
   __device__ RowBlocks(const Fp4Tile<type>& tile, const Fp4RowItem<type>& item, bool square, SquareAmaxes& squares)
       : x{tile.rowBlock(item, 0), tile.rowBlock(item, 1)} {
     const bool hadNaN = canonicalizeNaN(x, amaxes, bounds);
@@ -64,8 +64,8 @@ struct RowBlocks {
   }
 };
 
-// Encodes and stores a thread's two blocks of copy 0 (rowwise) or 1 (columnwise). Returns the codes of its two scales
-// in the low half, and those of the next lane in the high half. All 32 lanes of the warp must call it.
+// Encodes and stores a thread's two blocks of copy 0 (rowwise) or 1 (columnwise). Returns the codes of its two scales in the low
+// half, and the next lane's in the high half. All 32 lanes of the warp must call it.
 template <Fp4Rounding rounding, bool whole, Wide type>
 __device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, int copy,
                                    const Nvfp4Scaling& scaling, Fp4Block<type> (&x)[2], const float (&amaxes)[2],
@@ -75,7 +75,7 @@ __device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy
   const uint32_t four = pair | __shfl_xor_sync(kFullMask, pair, 1) << 16;
   if (!whole && place.inside == 0) return four;
   uint2 codes[2];
-  // the draws of whole tiles have numbers of 32 bits
+  // draws of full tiles have 32-bit numbers
   const int64_t block = whole ? static_cast<uint32_t>(place.word) >> 1 : place.word >> 1;
   if constexpr (rounding == Fp4Rounding::kGiven) {
     const uint32_t* words = to.words + block * kFp4Block;
@@ -218,8 +218,8 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
   }
 }
 
-// Whether both copies are made of whole tiles with blocks of their own scales, the scales are stored as words, and the
-// draws of random bits have numbers of 32 bits.
+// Whether both copies consist of full tiles with 1x16 blocks, the scales are stored as words, and the draws of random bits have
+// 32-bit numbers.
 bool isWhole(const QuantizeNvfp4Params& p, const Strips& strips) {
   return p.rowwise.data != nullptr && p.columnwise.data != nullptr && !p.square && p.rows % kFp4Rows == 0 &&
          p.columns % kFp4Columns == 0 && strips.rowWords && strips.columnWords &&

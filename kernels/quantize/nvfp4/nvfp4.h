@@ -73,17 +73,17 @@ struct QuantizeNvfp4Params {
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 // The passes of launchQuantizeNvfp4. launchNvfp4Amaxes runs first. Then one of the others computes codes and scales:
-// launchNvfp4FourOverSix with 4over6, else launchNvfp4Codes. The latter calls launchNvfp4Rows if only a rowwise copy in
-// 1x16 blocks is wanted and there are fewer than 2^32 blocks.
+// launchNvfp4FourOverSix with 4over6, else launchNvfp4Codes. The latter calls launchNvfp4Rows for a rowwise copy only, in 1x16
+// blocks, if there are fewer than 2^32 blocks.
 cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4Rows(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4FourOverSix(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
-// As launchQuantizeNvfp4, for lines that have amaxes of their own. The padding of the scales must be zero.
+// As launchQuantizeNvfp4, with an amax for each line. The padding of the scales must be zero.
 cudaError_t launchNvfp4RowScaled(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
-// As launchQuantizeNvfp4, by other rules than kTwoLevel. The padding of the scales must be zero.
+// As launchQuantizeNvfp4, under rules other than kTwoLevel. The padding of the scales must be zero.
 cudaError_t launchNvfp4Any(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,13 +1,13 @@
-// Where the random bits of stochastic rounding come from, and those of a matrix that is a part of a larger one: the bits of its
-// elements in the larger one (docs/numerics.md, choice 6).
+// The source of the random bits of stochastic rounding. A part of a larger matrix uses the bits that its elements have in the
+// larger one (docs/numerics.md, choice 6).
 #pragma once
 
 #include "kernels/quantize/nvfp4/nvfp4.h"
 
 namespace lockstep {
 
-// How a kernel rounds elements: to nearest even, or stochastically with the random bits of the matrix itself, with those of
-// the larger one of which it is a part, or with given ones.
+// The rounding of a kernel: to nearest even, or stochastic with the matrix's random bits (kOwn), with the bits of the larger
+// matrix that contains it (kPart), or with the caller's (kGiven).
 enum class Fp4Rounding { kNearest, kOwn, kPart, kGiven };
 
 // Calls `body` with a tag whose constant `value` is the rounding of a quantization.
@@ -23,9 +23,9 @@ void withRounding(const QuantizeNvfp4Params& p, Body body) {
   return body(RoundingTag<Fp4Rounding::kOwn>{});
 }
 
-// Returns the number of the draw of 16 elements in the larger matrix, of copy 0 (rowwise) or 1 (columnwise) of the
-// [rows, columns] matrix `part`. They are block `block` of the copy, counted line by line. All sizes and positions are
-// multiples of 16, so that the 16 elements share a draw in the larger matrix too.
+// Returns the draw number in the larger matrix of block `block` of copy 0 (rowwise) or 1 (columnwise) of the [rows, columns]
+// matrix `part`. Blocks have 16 elements and are counted line by line. All sizes and positions are multiples of 16, so that the
+// 16 elements share a draw in the larger matrix too.
 __host__ __device__ inline int64_t drawInWhole(const MatrixPart& part, int64_t rows, int64_t columns, int copy,
                                                int64_t block) {
   constexpr uint64_t kShared = 16;

@@ -1,5 +1,5 @@
-// NVFP4 quantization of a rowwise copy alone, in 1x16 blocks. A thread reads its blocks of 16 elements directly from
-// global memory. Shared memory holds only the table of multipliers.
+// NVFP4 quantization of a rowwise copy only, in 1x16 blocks. A thread reads its blocks of 16 elements directly from global
+// memory. Shared memory holds only the table of multipliers.
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/codes.cuh"
 #include "kernels/quantize/nvfp4/nvfp4.h"
@@ -32,7 +32,7 @@ __device__ void loadBlocks(const Bytes16* x, uint32_t count, int64_t first, Fp4B
   }
 }
 
-// Quantizes the rowwise copy alone. It starts at the end of the source, which the amax pass leaves in the L2 cache.
+// Quantizes only the rowwise copy. It starts at the end of the source, which the amax pass leaves in the L2 cache.
 template <Wide type, Fp4Rounding rounding>
 __global__ void __launch_bounds__(kFp4Threads, (kResident<type, rounding != Fp4Rounding::kNearest>))
     quantizeRowBlocks(const QuantizeNvfp4Params p, uint32_t count) {

@@ -181,8 +181,8 @@ struct Fp4Tile {
     int64_t columns_;
     // The byte offset in the tile of this thread's first 16-byte chunk.
     int to_;
-    // The number of rows from this thread's first row to the end of the matrix, at most those of a tile: in the next
-    // tile, and in the tiles after it.
+    // The number of rows from this thread's first row to the end of the matrix, at most the rows of a tile: in the next tile
+    // (atEnd_), and in the tiles after it (others_).
     int atEnd_;
     int others_;
   };

@@ -38,7 +38,7 @@ class ColumnTransform {
   }
 
  private:
-  // Rows of a warp's buffer, which holds four blocks one below the other.
+  // The number of rows of a warp's buffer, which holds four blocks vertically.
   static constexpr int kRows = kFp4Rows / 2;
 
   // The index of a row in the buffer. Rows are permuted within groups of eight, so that accesses have no bank
