@@ -10,7 +10,7 @@
 // A code is sign | exponent field | mantissa field; in integers, a negative code is the two's complement of its magnitude's.
 // Without subnormals, exponent field 0 is one more ordinary binade, and the format has no zero (e8m0).
 
-/** Which codes are not finite numbers. */
+/** The codes that are not finite numbers. */
 export const enum Specials {
   /** None: every code is a finite number (OCP FP4 and FP6). */
   Finite = 0,
@@ -43,7 +43,7 @@ export const enum Overflow {
   Saturate = 0,
   /** Round as if the exponent range were unbounded; results beyond the largest finite value become infinity, or NaN. */
   Nonfinite = 1,
-  /** Finite values become what Saturate makes of them, infinities what Nonfinite does. */
+  /** Finite values are treated as by Saturate, infinities as by Nonfinite. */
   Propagate = 2,
 }
 
@@ -55,7 +55,7 @@ export const enum Wide {
 }
 
 /**
- * How a block's amax becomes its stored scale and the multiplier of its elements. `max` is the largest finite element
+ * How the amax of a block determines its stored scale and the multiplier of its elements. `max` is the largest finite element
  * value.
  */
 export const enum ScaleRule {
@@ -65,7 +65,7 @@ export const enum ScaleRule {
   E8m0Up = 1,
   /** e8m0 of 2^(floor(log2 amax) - floor(log2 max)) (OCP MX 1.0 §6.3). */
   E8m0Floor = 2,
-  /** An e4m3 block scale and an f32 scale of the tensor (NVFP4). */
+  /** An e4m3 block scale and an f32 per-tensor scale (NVFP4). */
   TwoLevel = 3,
   /** As TwoLevel, but maps the amax of a block to 4 or to 6, whichever gives the smaller error (4over6). */
   FourOverSix = 4,
@@ -80,7 +80,7 @@ export const enum ScaleRule {
   E8m0EvenShort = 7,
   /** e8m0 of amax / max, rounded up. */
   E8m0UpQuotient = 8,
-  /** e8m0 of the f32 logarithm of amax / max, rounded up: just above a power of two, the logarithm is that power's. */
+  /** e8m0 of the f32 logarithm of amax / max, rounded up. Just above a power of two, the logarithm rounds to its exponent. */
   E8m0UpLog2 = 9,
   /** f32 scale: amax / max. */
   F32Quotient = 10,
@@ -88,31 +88,34 @@ export const enum ScaleRule {
   F32QuotientTyped = 11,
   /** f32 scale: amax / max rounded up to a power of two. */
   F32QuotientUp = 12,
-  /** As F32QuotientTyped, but a scale of 0 is the distance from 1 to the next number of the type of the input. */
+  /** As F32QuotientTyped, but a scale of 0 is replaced by the distance from 1 to the next number of the input type. */
   F32QuotientLeast = 13,
   /** As F32, but elements are multiplied by (1 / amax) * max. */
   F32Reciprocal = 14,
-  /** e4m3 scale of amax / 6, from 2^-6, without a scale of the tensor. */
+  /** e4m3 scale of amax / 6, at least 2^-6, without a per-tensor scale. */
   E4m3Quotient = 15,
-  /** An e4m3 scale of (amax / 6) / t, from 2^-6, under the multiplier t of the tensor, its amax / 2688. */
+  /** An e4m3 scale of (amax / 6) / t, at least 2^-6, where the per-tensor multiplier t is the tensor's amax / 2688. */
   TwoLevelQuotient = 16,
-  /** An e4m3 scale of amax / (6 * t), from 2^-9, 1 where that is 0, under the multiplier t of the tensor, its amax / 2688. */
+  /**
+   * An e4m3 scale of amax / (6 * t), at least 2^-9, or 1 if it is 0, where the per-tensor multiplier t is the tensor's amax /
+   * 2688.
+   */
   TwoLevelProduct = 17,
   /**
-   * An e4m3 scale of d * (amax / 6), 0.125 where that is 0, under the divisor d of the tensor, (1 / its amax) * 2688. Quotients
-   * and d are rounded to the type of the input.
+   * An e4m3 scale of d * (amax / 6), or 0.125 if it is 0, where the per-tensor divisor d is (1 / the tensor's amax) * 2688.
+   * Quotients and d are rounded to the input type.
    */
   TwoLevelDivisor = 18,
-  /** As E8m0UpQuotient, of an amax from 10^-4. */
+  /** As E8m0UpQuotient, with an amax of at least 10^-4. */
   E8m0UpLeast = 19,
-  /** As F32QuotientLeast, of amax / half of the distance from the least value of an integer format to the largest. */
+  /** As F32QuotientLeast, of amax divided by half of the distance between an integer format's least and largest values. */
   F32QuotientRange = 20,
   /**
-   * As E8m0Floor, of the f32 logarithm of amax: just below a power of two, the logarithm is that power's. A code below 0 is taken
-   * modulo 256, up to 255; its elements are 0.
+   * As E8m0Floor, of the f32 logarithm of amax. Just below a power of two, the logarithm rounds to its exponent. Codes below 0
+   * wrap around modulo 256; their elements are 0.
    */
   E8m0FloorLog2 = 21,
-  /** The least power of two from amax / max and from 2^-126. A quotient of 0 has the code 0, and its elements are 0. */
+  /** The least power of two that is at least amax / max and 2^-126. A quotient of 0 has the code 0, and its elements are 0. */
   E8m0UpNormal = 22,
   /**
    * amax / 6 as e4m3, rounded half up. A result of 256 or more becomes 448, and one below 2^-6 is at most 7 * 2^-9. The tensor
@@ -120,13 +123,13 @@ export const enum ScaleRule {
    */
   E4m3HalfUp = 23,
   /**
-   * amax / 6, rounded to the type of the input, as ue5m3, to nearest, without a scale of the tensor. Elements of a block with the
-   * scale 0 are scaled as if it were 2^-23.
+   * amax / 6, rounded to the input type, as ue5m3, to nearest, without a per-tensor scale. Elements of a block with scale 0 are
+   * scaled as if it were 2^-23.
    */
   Ue5m3Quotient = 24,
 }
 
-/** How an element is brought to the range of its format, other than by the multiplier of its block: a sum of these bits. */
+/** A sum of bits: how an element is scaled to the range of its format, other than by its block's multiplier. */
 export const enum ElementScaling {
   /** It is divided by the stored scale. */
   Divides = 1,
@@ -140,13 +143,13 @@ export const enum ElementScaling {
   UnlessLeast = 16,
   /** A tie goes to the code nearer to zero. */
   TiesToZero = 32,
-  /** What is rounded to zero becomes plus zero. */
+  /** Elements that round to zero become plus zero. */
   PlusZero = 64,
   /** Plus zero becomes minus zero. */
   MinusZero = 128,
-  /** An element of a magnitude above 1.5 * 2^127 becomes that, with its sign, before it is scaled. */
+  /** Magnitudes above 1.5 * 2^127 are clamped to it before scaling. */
   Bounded = 256,
-  /** Ties give the code farther from zero. */
+  /** A tie goes to the code farther from zero. */
   TiesToAway = 512,
 }
 

@@ -39,9 +39,9 @@ function encodeFast<M, D>(
 }
 
 /**
- * Encodes up to RUN elements, a multiple of 16, that are scaled as the ElementScaling bits in `scaling` say (Typed means bf16
- * here); `shift` is as in encodeRun<u32>. Returns false if the encoder has no loop for this scaling, or if the loop met NaN; the
- * caller then uses the general path.
+ * Encodes up to RUN elements, a multiple of 16, scaled by the ElementScaling bits in `scaling` (Typed means bf16 here). `shift`
+ * is as in encodeRun<u32>. Returns false if the encoder has no loop for this scaling, or if the loop met NaN; the caller then
+ * uses the general path.
  */
 export function encodeComputed(
   x: usize,
@@ -152,8 +152,8 @@ export function encode(
 }
 
 /**
- * As `encode`, rounded stochastically by random bits that the caller gives: a u32 for each element, at the index of the element
- * in `words`. The magnitude is rounded up if its sum with the discarded fraction, in units of 2^-32, carries.
+ * As `encode`, with stochastic rounding by the caller's random bits: one u32 per element, at the element's index in `words`. The
+ * magnitude is rounded up if the sum of the word and the discarded fraction, in units of 2^-32, carries.
  */
 export function encodeByWords(
   src: usize,

@@ -31,7 +31,7 @@ export function fillTable(table: usize, word: u32, scale: f32): void {
   }
 }
 
-/** The value of a code ⊗ scale. A NaN code is not multiplied, since the product of NaN has the bits that the engine chooses. */
+/** The value of a code ⊗ scale. A NaN code is not multiplied, because the engine chooses the bits of a NaN product. */
 function scaledValue(code: u32, word: u32, scale: f32): f32 {
   const value = reinterpret<f32>(decodeCode(code, word));
   return isNaN(value) ? value : value * scale;

@@ -109,7 +109,7 @@ export const enum At {
    * from the patterns. encodeGroups stores the largest unclamped code in each byte instead.
    */
   Seen = 448,
-  /** log2 of the bytes of random bits for each element: 1, or 2 if the caller gives a word for each (takeWords). */
+  /** log2 of the bytes of random bits per element: 1, or 2 after takeWords. */
   RandomShift = 464,
   /** Mask of the bits of an f32 that bf16 has. */
   UpperHalf = 480,
@@ -223,8 +223,8 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
 }
 
 /**
- * Makes a prepared encoder read 32 random bits for each element. Stochastic rounding goes up if their sum with the discarded
- * fraction, in units of 2^-32, carries.
+ * Makes a prepared encoder read 32 random bits per element. Stochastic rounding rounds up if the sum of these bits and the
+ * discarded fraction, in units of 2^-32, carries.
  */
 export function takeWords(encoder: usize): void {
   store<u32>(encoder, Loop.Scalar, At.Loop);

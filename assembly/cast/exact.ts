@@ -148,8 +148,8 @@ export function encodeAligned<M>(
 }
 
 /**
- * The 32 random bits of element i. A random number of 16 bits, which is compared with a fraction of 16 bits, gives the bits
- * whose sum with the fraction carries exactly if the number is below it.
+ * The 32 random bits of element i. A 16-bit random number, which is compared with a 16-bit fraction, is converted to bits whose
+ * sum with the fraction carries if and only if the number is below the fraction.
  */
 function randomAt(random: usize, i: i32, shift: u32): u32 {
   const at = random + ((<usize>i) << shift);

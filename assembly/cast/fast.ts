@@ -1,10 +1,10 @@
-// The encoding loops that most casts and quantizers use. Each multiplies optionally and then rounds with ties to even,
-// 16 elements per iteration. Type parameters select the variant at compile time:
+// The encoding loops that most casts and quantizers use. Each multiplies optionally and then rounds with ties to even, 16
+// elements per iteration. Type parameters select the variant at compile time:
 // - M, how multipliers are loaded: u32, one for each block of 16 << shift elements; v128, one per element; u8, none.
 // - S, how 16 codes are stored: v128, one byte each; u64, four bits each.
-// - B, the number of mantissa bits: u8, three, so that the shift by them is a constant, which saves V8 three
-// instructions per use; u32, the number in the encoder.
-// - D, how encodeGroups computes elements: u8, as M says; u32, as a `scaling` says, with M = u32.
+// - B, the number of mantissa bits: u8, three, so that the shift by them is a constant, which saves V8 three instructions per
+//   use; u32, the number in the encoder.
+// - D, how encodeGroups computes elements: u8, by the multipliers of M; u32, by a `scaling`, with M = u32.
 //
 // A loop records in the encoder whether it met values that it encodes incorrectly. The caller checks this record and
 // encodes such a run again by another loop.
@@ -15,7 +15,7 @@ import { At } from "./encoder";
 /** The bits of the largest |x| that encodeBf16 encodes correctly. Larger magnitudes round to infinity or are NaN. */
 export const BF16_LIMIT: u32 = 0x7f7f7fff;
 
-/** The bits of 2^-125. Times a factor from there on, 1.5 * 2^127 is at least 6, the largest number of FP4. */
+/** The bits of 2^-125. For factors of at least this, 1.5 * 2^127 times the factor is at least 6, the largest number of FP4. */
 const BOUNDED_BELOW: u32 = 0x01000000;
 
 /** Returns four elements, each times its own multiplier. */
@@ -58,29 +58,29 @@ function magic<B>(a: v128, minNormal: v128, exponentMask: v128, lift: v128, shif
   return i32x4.add(i32x4.sub(f32x4.add(a, c), c), i32x4.shr_u(e, sizeof<B>() === 1 ? 20 : shift));
 }
 
-/** Four elements of at most 1.5 * 2^127 in magnitude; larger ones become that, NaN stays what it is. */
+/** Clamps the magnitudes of four elements to 1.5 * 2^127; NaN is unchanged. */
 export function bounded(v: v128): v128 {
   const bound = reinterpret<f32>(0x7f400000);
   return f32x4.pmax(f32x4.pmin(v, f32x4.splat(bound)), f32x4.splat(-bound));
 }
 
 /**
- * The upper halves are four values rounded to bf16. NaN stays NaN if its last 16 bits are zeros, so that no carry leaves
- * them.
+ * Rounds four values to bf16 in the upper halves of the lanes. NaN stays NaN if its last 16 bits are zeros, so that no carry
+ * leaves them.
  */
 function nearestBf16(v: v128, half: v128, one: v128): v128 {
   const odd = v128.and(i32x4.shr_u(v, 16), one);
   return i32x4.add(i32x4.add(v, half), odd);
 }
 
-/** Four values rounded to bf16, as f32. NaN is as by nearestBf16. */
+/** Rounds four values to bf16, as f32. NaN is treated as in nearestBf16. */
 export function toBf16(v: v128, half: v128, one: v128, kept: v128): v128 {
   return v128.and(nearestBf16(v, half, one), kept);
 }
 
 /**
- * The neighbours toward zero of magnitudes whose last bit is 0, of which a tie is one. No code and no tie lies between a tie and
- * its neighbours. A product with `shrink`, 1 - 2^-24, is the neighbour toward zero of a normal number. Zero stays below all ties.
+ * The neighbours toward zero of magnitudes whose last bit is 0, as in every tie. No code and no other tie lies between a tie and
+ * its neighbours. A product with `shrink`, 1 - 2^-24, is the neighbour of a normal number toward zero. Zero stays below all ties.
  */
 function belowTie(a: v128, shrink: v128, one: v128): v128 {
   return v128.or(f32x4.mul(a, shrink), one);
@@ -88,12 +88,12 @@ function belowTie(a: v128, shrink: v128, one: v128): v128 {
 
 /**
  * Encodes to codes of up to 8 bits, saturating. NaN is encoded incorrectly; `metNaN` detects it. With D = u32, elements are
- * computed as the bits of ElementScaling in `scaling` say, where Typed means bf16.
+ * computed by the ElementScaling bits in `scaling`, where Typed means bf16.
  *
- * A code that is too large stays too large while it is narrowed to a byte. A large i32 narrows to the i16 32767, which
- * minus the bias (128 to 16384) still exceeds 255. For the largest magnitudes and for NaN, C overflows to a negative
- * number, which narrows to -32768; minus the bias, this wraps around to a number above 255. Therefore codes are clamped
- * last, 16 at a time. A byte of 255 before the clamp may come from a NaN.
+ * A code that is too large stays too large while it is narrowed to a byte. A large i32 narrows to the i16 32767, which minus the
+ * bias (128 to 16384) still exceeds 255. For the largest magnitudes and for NaN, C overflows to a negative number, which narrows
+ * to -32768; minus the bias, this wraps around to a number above 255. Therefore codes are clamped last, 16 at a time. A byte of
+ * 255 before the clamp may come from a NaN.
  */
 export function encodeGroups<M, S, B, D>(
   x: usize,
@@ -139,7 +139,7 @@ export function encodeGroups<M, S, B, D>(
       x1 = v128.load(x, 16);
       x2 = v128.load(x, 32);
       x3 = v128.load(x, 48);
-      // larger elements saturate without the bound too; only FP4 needs it
+      // without the bound larger elements saturate too; only FP4 needs it
       if (scaling & ElementScaling.Bounded && load<u32>(m) < BOUNDED_BELOW) {
         x0 = bounded(x0);
         x1 = bounded(x1);
@@ -162,14 +162,14 @@ export function encodeGroups<M, S, B, D>(
     let a1: v128;
     let a2: v128;
     let a3: v128;
-    // e8m0 products are by powers of two: they are bf16 numbers, or too small for any code but 0
+    // factors of e8m0 scales are powers of two: the products are bf16 numbers, or round to code 0
     if (sizeof<D>() === 1 || !isTyped || !(scaling & ElementScaling.Divides)) {
       a0 = v128.and(x0, magnitude);
       a1 = v128.and(x1, magnitude);
       a2 = v128.and(x2, magnitude);
       a3 = v128.and(x3, magnitude);
     } else if (load<u16>(m) === 0) {
-      // a quotient of two numbers of bf16 is none of the ties, which have nine significant bits
+      // a quotient of two bf16 numbers is never a tie, which has nine significant bits
       a0 = v128.and(i32x4.add(x0, half), upper);
       a1 = v128.and(i32x4.add(x1, half), upper);
       a2 = v128.and(i32x4.add(x2, half), upper);
@@ -217,7 +217,7 @@ export function encodeGroups<M, S, B, D>(
     let signs = v128.and(i8x16.lt_s(s, zero), sign);
     if (sizeof<D>() === 4) {
       if (scaling & ElementScaling.PlusZero) signs = v128.andnot(signs, i8x16.eq(magnitudes, zero));
-      // narrowing makes nothing else zero than plus zero
+      // after narrowing, only +0 is zero
       else if (scaling & ElementScaling.MinusZero) signs = v128.or(signs, v128.and(i8x16.eq(s, zero), sign));
     }
     const codes = v128.or(magnitudes, signs);

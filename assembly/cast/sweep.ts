@@ -25,8 +25,8 @@ function fillPatterns(dst: usize, first: u32, count: i32): void {
 }
 
 /**
- * (code + 1) * (mix | 1), where mix is as in `sweep`. `folded` is the bit pattern after the first step of mix, which both sums
- * share.
+ * (code + 1) * (mix | 1), where mix is as in `sweep`. `folded` is the bit pattern after the first step of mix, which is the same
+ * for both sums.
  */
 function term(code: v128, folded: v128, k: v128, one: v128): v128 {
   const x = i32x4.mul(folded, k);

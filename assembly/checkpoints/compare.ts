@@ -11,14 +11,14 @@ const RUN: u32 = 2048;
 /** A type of values in addition to Wide: f64. */
 const F64: u32 = 3;
 
-/** The value of a code in f32, of a byte of two codes if C is u16. */
+/** The f32 value of a code. C is u16 if a byte has two codes. */
 function codeValue<C>(codes: usize, index: u32, table: usize): f64 {
   if (sizeof<C>() === 1) return <f64>load<f32>(table + ((<usize>load<u8>(codes + index)) << 2));
   const pair = table + ((<usize>load<u8>(codes + (index >> 1))) << 3);
   return <f64>load<f32>(pair + ((index & 1) << 2));
 }
 
-/** Two values of codes from an even index on. */
+/** The values of two codes, beginning at an even index. */
 function codePair<C>(codes: usize, index: u32, table: usize): v128 {
   if (sizeof<C>() === 2)
     return f64x2.promote_low_f32x4(v128.load64_zero(table + ((<usize>load<u8>(codes + (index >> 1))) << 3)));
@@ -28,7 +28,7 @@ function codePair<C>(codes: usize, index: u32, table: usize): v128 {
   );
 }
 
-/** As codeValue, of values before. V is f32, f64, or u16 for bf16. */
+/** The value before the conversion at an index. V is f32, f64, or u16 for bf16. */
 function before<V>(x: usize, index: u32): f64 {
   if (sizeof<V>() === 2) return <f64>reinterpret<f32>((<u32>load<u16>(x + ((<usize>index) << 1))) << 16);
   return sizeof<V>() === 4 ? <f64>load<f32>(x + ((<usize>index) << 2)) : load<f64>(x + ((<usize>index) << 3));
@@ -39,7 +39,7 @@ function maxOf(lanes: v128): f64 {
   return max(f64x2.extract_lane(lanes, 0), f64x2.extract_lane(lanes, 1));
 }
 
-/** `largerQuotient` of both lanes, one after the other. */
+/** Applies `largerQuotient` to both lanes in turn. */
 function largerOfLanes(relative: f64, bound: f64, differences: v128, magnitudes: v128): f64 {
   const low = f64x2.extract_lane(magnitudes, 0);
   const high = f64x2.extract_lane(magnitudes, 1);
@@ -48,9 +48,9 @@ function largerOfLanes(relative: f64, bound: f64, differences: v128, magnitudes:
 }
 
 /**
- * Compares `count` values with their codes. C is u8 for a code in each byte, u16 for two; codes begin with a whole byte. `until`
- * elements have the first scale, and `width` each further one. `about` is what `preparePairs` wrote if codes are pairs in blocks
- * of whole sixteens, else 0.
+ * Compares `count` values with their codes. C is u8 for one code per byte, u16 for two; codes begin at a byte boundary. The first
+ * `until` elements share the first scale, and each further `width` elements the next one. `about` is the data of `preparePairs`
+ * if codes are pairs in blocks of a multiple of 16 elements, else 0.
  */
 function compareRun<V, C>(
   x: usize,
@@ -92,7 +92,7 @@ function compareRun<V, C>(
     const scale = <f64>load<f32>(scales);
     const scaled = f64x2.splat(scale);
     scales += 4;
-    // sixteen values of which no exact difference is asked cost a fraction
+    // filter sixteen values in f32 first, at a fraction of the cost
     const isQuick = sizeof<V>() < 8 && sizeof<C>() === 1 && isFiltered(<f32>scale);
     while (i < end) {
       let stop = end;
@@ -190,7 +190,7 @@ function compareRun<V, C>(
   store<f64>(tally, relative, TallyAt.Relative);
 }
 
-/** The f32 of `count` bytes, written to `buffer`, which is returned. */
+/** Looks up `count` byte scales in a table of f32. Writes them to `buffer` and returns it. */
 function spreadScales(bytes: usize, count: u32, table: usize, buffer: usize): usize {
   for (let i: usize = 0; i < <usize>count; ++i) {
     store<f32>(buffer + (i << 2), load<f32>(table + ((<usize>load<u8>(bytes + i)) << 2)));
@@ -199,12 +199,11 @@ function spreadScales(bytes: usize, count: u32, table: usize, buffer: usize): us
 }
 
 /**
- * Adds to `tally` what `rows` rows of `columns` values became. `type` is that of the values: a Wide type, or 3 for f64.
- * A code has a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each
- * byte, which are as settled.ts takes them. `scales` has the scale of each block of `height` rows and `width` columns, in
- * rows of `pitch`, by which codes are multiplied: f32, or bytes that stand for the f32 of `scaleTable` if that is not 0.
- * `buffer` has room for 4096 f32, and 48 bytes more.
- * With pairs, columns and width are even.
+ * Adds the changes of `rows` rows of `columns` values to `tally`. `type`: the type of the values, a Wide type, or 3 for f64. A
+ * code has a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each byte, within
+ * the limits of settled.ts. `scales` has one multiplier for each block of `height` rows and `width` columns, in rows of `pitch`:
+ * f32, or bytes that index `scaleTable` if that is not 0. `buffer` has room for 4096 f32 and 48 more bytes. With pairs, columns
+ * and width are even.
  */
 export function compareRows(
   values: usize,

@@ -1,9 +1,9 @@
-// Blocks of codes of eight bits in bf16 by folded tables (octaves.ts), sixteen codes at a time.
+// Converts blocks of 8-bit codes to bf16 by folded tables (octaves.ts), sixteen codes at a time.
 
 import { At } from "./octaves";
 import { TableAt, widenRun } from "./wide-table";
 
-/** Whether a folded table gives all sixteen codes. */
+/** Whether the folded table covers all sixteen codes. */
 function gives(folded: usize, codes: v128): bool {
   const twice = i8x16.add(codes, codes);
   if (v128.any_true(i8x16.gt_u(twice, v128.load8_splat(folded, At.LastTwice)))) return false;
@@ -11,13 +11,13 @@ function gives(folded: usize, codes: v128): bool {
   return load<u8>(folded, At.Small) !== 0 || !v128.any_true(i8x16.lt_u(twice, least));
 }
 
-/** Writes the words of two vectors of their lower and upper bytes. */
+/** Writes 16-bit words from a vector of their lower bytes and a vector of their upper bytes. */
 function putWords(low: v128, high: v128, dst: usize): void {
   v128.store(dst, i8x16.shuffle(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
   v128.store(dst, i8x16.shuffle(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31), 16);
 }
 
-/** Writes the words of sixteen codes that a folded table gives. */
+/** Writes the words of sixteen codes that the folded table covers. */
 function putFolded(codes: v128, folded: usize, dst: usize): void {
   const half = v128.load8_splat(folded, At.Half);
   const lower = v128.and(codes, half);
@@ -37,8 +37,8 @@ function putFolded(codes: v128, folded: usize, dst: usize): void {
 }
 
 /**
- * Writes `rows` rows of whole sixteens, `width` codes that are `pitch` apart, here and there. Sixteen of which some are below 8
- * or not given by the folded table go to `putOther`.
+ * Writes `rows` rows of `width` codes, a multiple of 16. Rows are `pitch` elements apart in source and destination. Groups of
+ * sixteen with a magnitude below 8, or one that the table does not cover, are written by `putOther`.
  */
 function putRows(codes: usize, rows: u32, width: usize, pitch: usize, dst: usize, table: usize): void {
   const folded = table + TableAt.Folded;
@@ -74,7 +74,7 @@ function putOther(at: usize, table: usize, to: usize): void {
   else widenRun<u16>(at, 16, table, to);
 }
 
-/** As `widenBlock`, in bf16 by a folded table. */
+/** As `widenBlock`, for bf16 and a folded table. */
 export function foldedBlock(codes: usize, rows: u32, width: u32, pitch: u32, table: usize, dst: usize): void {
   const whole = <usize>(width & -16);
   putRows(codes, rows, whole, pitch, dst, table);

@@ -1,4 +1,4 @@
-// How often each byte of codes occurs under each scale, so that what a conversion changes is computed once for each of them.
+// Counts how often each byte of codes occurs with each scale, so that a conversion computes each pair's change once.
 
 /** Adds 1 to a u32. */
 function count(at: usize): void {
@@ -6,8 +6,8 @@ function count(at: usize): void {
 }
 
 /**
- * Counts the bytes of groups of `width` bytes, each under a scale of one byte: adds to the u32 at
- * counts + 4 * (256 * scale + byte).
+ * Counts the bytes of groups of `width` bytes. Each group has a one-byte scale. Adds to the u32 at counts + 4 * (256 * scale +
+ * byte).
  */
 export function countGroups(codes: usize, groups: u32, width: u32, scales: usize, counts: usize): void {
   for (const end = scales + groups; scales < end; ++scales) {
@@ -17,8 +17,9 @@ export function countGroups(codes: usize, groups: u32, width: u32, scales: usize
 }
 
 /**
- * Counts the bytes of a block of `rows` rows of `width` bytes that are `pitch` bytes apart: adds to the 256 u32 at `counts`.
- * Neighbours are often equal, so that four tables in turn, of 4 KiB in all, wait less for each other; their sum is the count.
+ * Counts the bytes of a block of `rows` rows of `width` bytes. Rows are `pitch` bytes apart. Adds to four tables of 256 u32 at
+ * `counts`, whose sum is the count: consecutive bytes go to different tables, because equal neighbours would wait for each
+ * other's update.
  */
 export function countBlock(codes: usize, rows: u32, width: u32, pitch: u32, counts: usize): void {
   for (let row: u32 = 0; row < rows; ++row) {

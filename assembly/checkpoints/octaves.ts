@@ -1,35 +1,35 @@
-// Codes of eight bits in bf16, sixteen at a time. Under most scales, the word of a code is the sum of what its two halves stand
-// for: the lower half gives the lower byte and a part of the upper one, the upper half with the sign the rest of that. Magnitudes
-// below 8, of which many are subnormal, have tables of their own. `fold` finds out up to which magnitude that holds. Codes above,
-// such as NaN, take the whole table.
+// Converts 8-bit codes to bf16, sixteen at a time, by tables of half codes. Under most scales the word of a code is a sum: the
+// lower half of the code determines the lower byte and a part of the upper byte; the upper half, with the sign, determines the
+// rest of the upper byte. Magnitudes below 8, many of which are subnormal, have separate tables. `fold` determines up to which
+// magnitude the tables hold. Larger codes, such as NaN, use the full table.
 
-/** Byte offsets of the fields of a folded table. Each of the first five has 16 bytes, the others one. */
+/** Byte offsets of the fields of a folded table. The first five fields have 16 bytes, the others one. */
 export const enum At {
-  /** The lower byte of a word, and a part of the upper one, by the lower half of a code. */
+  /** The lower byte of a word, and a part of its upper byte, indexed by the lower half of a code. */
   Low = 0,
   High = 16,
-  /** As Low and High, of magnitudes below 8. */
+  /** As Low and High, for magnitudes below 8. */
   SmallLow = 32,
   SmallHigh = 48,
-  /** What the upper half of a code adds to the upper byte. */
+  /** The term that the upper half of a code adds to the upper byte. */
   Upper = 64,
-  /** 15 and 16, which loops load, because V8 rebuilds `v128` literals in every iteration. */
+  /** The constants 15 and 16. Loops load them, because V8 rebuilds `v128` literals in every iteration. */
   Half = 80,
   LeastTwice = 81,
-  /** Twice the number of magnitudes from 8 on that the tables give. */
+  /** Twice the number of magnitudes, counted from 8, that the tables cover. */
   Span = 82,
-  /** Twice the largest magnitude that the tables give. */
+  /** Twice the largest magnitude that the tables cover. */
   LastTwice = 83,
-  /** Whether the tables of magnitudes below 8 hold. */
+  /** Whether the tables cover magnitudes below 8. */
   Small = 84,
-  /** The least magnitude that the tables do not give: 8 to 128. */
+  /** The least magnitude that the tables do not cover: 8 to 128. */
   Limit = 85,
 }
 
-/** The least magnitude that has no table of its own. */
+/** The least magnitude that is not in the separate tables. */
 const LEAST: usize = 8;
 
-/** Sixteen words of the table, for the codes from 16 * row on. */
+/** The words of codes 16 * row to 16 * row + 7. */
 function lowWords(words: usize, row: usize): v128 {
   const at = words + (row << 6);
   return i16x8.narrow_i32x4_u(v128.load(at), v128.load(at, 16));
@@ -40,7 +40,7 @@ function highWords(words: usize, row: usize): v128 {
   return i16x8.narrow_i32x4_u(v128.load(at, 32), v128.load(at, 48));
 }
 
-/** The lower bytes of the words of a row. */
+/** The lower bytes of the words of codes 16 * row to 16 * row + 15. */
 function lowBytes(words: usize, row: usize): v128 {
   const mask = i16x8.splat(0xff);
   return i8x16.narrow_i16x8_u(v128.and(lowWords(words, row), mask), v128.and(highWords(words, row), mask));
@@ -50,9 +50,9 @@ function highBytes(words: usize, row: usize): v128 {
   return i8x16.narrow_i16x8_u(i16x8.shr_u(lowWords(words, row), 8), i16x8.shr_u(highWords(words, row), 8));
 }
 
-/** Folds a table of 256 codes: their words, which are u16 in u32. */
+/** Folds a table of 256 words, each a u16 stored in a u32. */
 export function fold(words: usize, folded: usize): void {
-  // magnitudes 8 to 15 are in the first row, the other lower halves in the second one
+  // Low and High take magnitudes 8 to 15 from the first row, and the other lower halves from the second
   const first = highBytes(words, 0);
   const second = highBytes(words, 1);
   const step = i8x16.extract_lane_u(second, 8) - i8x16.extract_lane_u(first, 8);
@@ -81,7 +81,7 @@ export function fold(words: usize, folded: usize): void {
   store<u8>(folded, limit, At.Limit);
 }
 
-/** The bits of the codes of a row that the two tables at `halves`, Low or SmallLow, do not give. */
+/** A bit for each of the sixteen codes of a row, set if the tables at `halves` (Low or SmallLow) give another word. */
 function othersOf(words: usize, folded: usize, halves: usize, row: usize): u32 {
   const tables = folded + halves;
   const high = i8x16.add(v128.load(tables, At.High), v128.load8_splat(folded + row, At.Upper));
@@ -90,7 +90,7 @@ function othersOf(words: usize, folded: usize, halves: usize, row: usize): u32 {
   return <u32>i8x16.bitmask(v128.not(v128.and(isLow, isHigh)));
 }
 
-/** Whether a folded table gives most codes. */
+/** Whether a folded table covers most codes. */
 export function isFolded(folded: usize): bool {
   return load<u8>(folded, At.Limit) > 64;
 }

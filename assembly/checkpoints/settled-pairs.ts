@@ -1,24 +1,26 @@
-// As settled.ts, of codes of four bits, two in a byte, in blocks of whole sixteens: their values have eight significant bits, so
-// that two tables of 16 bytes give them.
+// As settled.ts, for packed 4-bit codes in blocks of a multiple of 16 elements. Their values have at most eight significant bits,
+// so two tables of 16 bytes hold all values.
 
 import { fourValues, isFiltered, isOpen, ROUNDED, roundedShare } from "./settled";
 import { addSquares, addTo, TallyAt } from "./tally";
 
-/** Byte offsets of what the loop reads, and of what it writes. */
+/** Byte offsets of the loop's inputs and outputs. */
 const enum At {
-  /** The third and the fourth byte of the f32 of each code. */
+  /** The two upper bytes of each code's f32 value. */
   Third = 0,
   Fourth = 16,
   /** The largest magnitude of a code, f32. */
   Largest = 32,
-  /** 15 as a u8, and the bits of an f32 but for the sign, because V8 rebuilds `v128` literals in every iteration. */
+  /**
+   * 15 as a u8, and a mask of all f32 bits but the sign. Loops load them, because V8 rebuilds `v128` literals in every iteration.
+   */
   Half = 36,
   Magnitude = 40,
-  /** How many values changed, u32. */
+  /** The number of values that changed, u32. */
   Changed = 44,
 }
 
-/** Writes what `settledPairs` reads to `about`, of the f32 values of pairs of codes. It has 48 bytes. */
+/** Writes the inputs of `settledPairs` to `about` (48 bytes), from the f32 values of pairs of codes. */
 export function preparePairs(pairs: usize, about: usize): void {
   let largest: f32 = 0;
   for (let code: usize = 0; code < 16; ++code) {
@@ -33,14 +35,14 @@ export function preparePairs(pairs: usize, about: usize): void {
   store<u32>(about, 0, At.Changed);
 }
 
-/** The number of values that changed since `preparePairs` or the last call. */
+/** Returns the number of values that changed, and resets it. */
 export function takeChanged(about: usize): u32 {
   const changed = load<u32>(about, At.Changed);
   store<u32>(about, 0, At.Changed);
   return changed;
 }
 
-/** The f32 of the words of bf16 in the lower half of a vector. */
+/** The four bf16 words in the lower half of a vector as f32. */
 function lowFloats(words: v128, zero: v128): v128 {
   return i16x8.shuffle(zero, words, 0, 8, 1, 9, 2, 10, 3, 11);
 }
@@ -50,9 +52,9 @@ function highFloats(words: v128, zero: v128): v128 {
 }
 
 /**
- * Compares values from index `i` on, a multiple of 16, with their codes, sixteen at a time. Each `width` elements, a multiple of
- * 16, have a scale. Returns the index of the first sixteen that are not settled, or that are fewer. Squares of the others are
- * added to `tally`. Thresholds are those of settled.ts.
+ * Compares values with their codes, sixteen at a time, from index `i` on, a multiple of 16. Each `width` elements, a multiple of
+ * 16, share a scale. Returns the index of the first group of sixteen that is not settled or not complete. Adds the squares of the
+ * settled ones to `tally`. The thresholds are those of settled.ts.
  */
 export function settledPairs<V>(
   x: usize,
@@ -104,9 +106,9 @@ export function settledPairs<V>(
     const d1 = v128.and(f32x4.sub(x1, p1), magnitude);
     const d2 = v128.and(f32x4.sub(x2, p2), magnitude);
     const d3 = v128.and(f32x4.sub(x3, p3), magnitude);
-    // NaN is no difference: pmax(m, v) is m if v is NaN
+    // ignore NaN differences: pmax(m, v) is m if v is NaN
     const most = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, d0), d1), d2), d3);
-    // |x| is at most the largest product and a difference
+    // |x| is at most the largest product plus the difference
     const bound = f32x4.add(f32x4.mul(most, margin), f32x4.splat(largest * abs(scale) * rounded));
     const open01 = v128.or(
       isOpen(p0, d0, v128.and(x0, magnitude), relative, exempt),
@@ -124,7 +126,7 @@ export function settledPairs<V>(
     const s2 = f32x4.eq(x2, p2);
     const s3 = f32x4.eq(x3, p3);
     if (v128.any_true(v128.or(v128.or(s0, s1), v128.or(s2, s3)))) {
-      // a rounded product may equal a value that the exact one does not
+      // a rounded product may equal the value although the exact product does not
       if (rounded !== 0) break;
       const same = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(s0, s1), i16x8.narrow_i32x4_s(s2, s3));
       changed -= popcnt(<u32>i8x16.bitmask(same));

@@ -1,44 +1,46 @@
-// A filter in f32 before the exact comparison in f64: sixteen values under one scale are settled where no difference can be above
-// the largest ones known. Codes are 0 or magnitudes of 2^-20 to 2^20 of at most eight significant bits, or infinite, or NaN.
+// An f32 filter before the exact comparison in f64. Sixteen values under one scale are settled if no difference can exceed the
+// largest ones so far. Codes are 0, infinite, NaN, or have magnitudes of 2^-20 to 2^20 with at most eight significant bits.
 //
-// Let p be an exact product and q its f32, of value x. Where q is not x, p is not either. Since q is normal or zero,
-// |x - p| <= d (1 + 2^-21) + 2^-23 |x|, where d is the f32 of |x - q|; the last term is 0 where q is p.
+// Let x be a value, p the exact product of its code and scale, and q the f32 nearest to p. If q differs from x, so does p. Since
+// q is normal or zero, |x - p| <= d (1 + 2^-21) + 2^-23 |x|, where d is the f32 of |x - q|. If q equals p, the last term is 0.
 
 import { addSquares, addTo, TallyAt } from "./tally";
 
-/** The scales between which every product is a normal f32, and far from the least one. */
+/** For scales in this range every product is a normal f32, far from the smallest one. */
 const LEAST: f32 = 2 ** -60;
 const LARGEST: f32 = 2 ** 60;
-/** By how much the f32 thresholds are below the exact ones. */
+/** The relative distance by which the f32 thresholds are below the exact ones. */
 const MARGIN: f64 = 2 ** -19;
-/** What a rounded product adds to a difference relative to the value. */
+/** The error of a rounded product, relative to the value. */
 export const ROUNDED: f32 = 2 ** -22;
 
-/** Whether the filter takes a scale. */
+/** Whether the filter supports a scale. */
 export function isFiltered(scale: f32): bool {
   return abs(scale) >= LEAST && abs(scale) <= LARGEST;
 }
 
-/** What rounded products add to differences relative to values: 0 if all products with a scale of at most 16 bits are exact. */
+/** The relative error of rounded products: 0 if the scale has at most 16 significant bits, so that all products are exact. */
 export function roundedShare(scale: f32): f32 {
   return reinterpret<u32>(scale) & 0xff ? ROUNDED : 0;
 }
 
-/** A threshold of differences. Those not above it are not above `max`. */
+/** A threshold in f32: a difference that does not exceed it does not exceed `max`. */
 export function maxThreshold(max: f64): v128 {
   return f32x4.splat(max >= 2 ** -100 && max <= 2 ** 100 ? <f32>(max * (1 - MARGIN)) : 0);
 }
 
 /**
- * A threshold of quotients. Those not above it are not above `relative`. Of values that become zero, whose quotient is 1, it is
- * not asked where `relative` is 1 or more; else it is at most a half, so that products with it are below those values.
+ * A threshold in f32: a quotient that does not exceed it does not exceed `relative`. If `relative` is 1 or more, values that
+ * become zero (quotient 1) are exempt. Otherwise the threshold is at most 1/2, so that products with it stay below such values.
  */
 export function relativeThreshold(relative: f64): v128 {
   const threshold = <f32>min<f64>(2 ** 60, max<f64>(0, relative * (1 - MARGIN) - 2 ** -22));
   return f32x4.splat(relative >= 1 ? threshold : min<f32>(threshold, 0.5));
 }
 
-/** What a product is compared with: zero where no product of zero is asked about, NaN, which nothing equals, where each is. */
+/**
+ * The product that is exempt from the comparison of quotients: zero if `relative` is at least 1, else NaN, which equals nothing.
+ */
 export function exempted(relative: f64): v128 {
   return f32x4.splat(relative >= 1 ? 0 : f32.NaN);
 }
@@ -58,12 +60,15 @@ function fourCodes(codes: usize, i: u32, table: usize): v128 {
   return v128.load32_lane(table + ((<usize>load<u8>(codes + i, 3)) << 2), four, 3);
 }
 
-/** Lanes of four in which a quotient may be larger than those known. */
+/** The lanes whose quotient may exceed the largest one so far. */
 export function isOpen(product: v128, difference: v128, magnitude: v128, relative: v128, exempt: v128): v128 {
   return v128.and(f32x4.gt(difference, f32x4.mul(magnitude, relative)), f32x4.ne(product, exempt));
 }
 
-/** How many of sixteen values of codes of one byte change, whose squares are added to `tally`; -1 if they are not settled. */
+/**
+ * Returns the number of changed values among sixteen with one-byte codes, and adds their squares to `tally`; -1 if they are not
+ * settled.
+ */
 export function settledChanges<V>(
   x: usize,
   codes: usize,
@@ -93,7 +98,7 @@ export function settledChanges<V>(
   const a1 = f32x4.abs(x1);
   const a2 = f32x4.abs(x2);
   const a3 = f32x4.abs(x3);
-  // NaN is no difference: pmax(m, v) is m if v is NaN
+  // ignore NaN differences: pmax(m, v) is m if v is NaN
   const zero = f32x4.splat(0);
   const most = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, d0), d1), d2), d3);
   const largest = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, a0), a1), a2), a3);
@@ -111,7 +116,7 @@ export function settledChanges<V>(
   const s2 = f32x4.eq(x2, p2);
   const s3 = f32x4.eq(x3, p3);
   const some = v128.any_true(v128.or(v128.or(s0, s1), v128.or(s2, s3)));
-  // a rounded product may equal a value that the exact one does not
+  // a rounded product may equal the value although the exact product does not
   if (some && rounded !== 0) return -1;
   const none = f64x2.splat(0);
   addTo(tally + TallyAt.Noise, addSquares(addSquares(addSquares(addSquares(none, d0), d1), d2), d3));

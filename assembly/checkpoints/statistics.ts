@@ -1,9 +1,9 @@
-// Statistics of codes and scales, block by block: what `lockstep verify` judges.
+// Statistics of codes and scales, block by block, for `lockstep verify`.
 //
-// The rank of a code orders magnitudes: of codes of eight or six bits it is the code without its sign, or the magnitude of an
-// integer; of codes of four bits, the square of the value in units that make it an integer. NaN has the rank 0.
+// The rank of a code orders magnitudes. For codes of eight or six bits it is the code without its sign, or the magnitude of an
+// integer. For codes of four bits it is the square of the value, in units that make it an integer. NaN has the rank 0.
 
-/** Byte offsets of the facts about a kind of code. */
+/** Byte offsets in the description of a kind of code. */
 const enum Kind {
   /** The f64 square of each of 256 codes; 0 for NaN. */
   Squares = 0,
@@ -13,7 +13,7 @@ const enum Kind {
   Ranks = 4096,
   /** The unit of the squares of codes of four bits, f64. */
   Unit = 4112,
-  /** The bits of a code without its sign, the last rank that is not NaN, and the rank of the largest finite magnitude: u8. */
+  /** The mask of a code without its sign, the last rank that is not NaN, and the rank of the largest finite magnitude: u8. */
   Mask = 4120,
   LastNumber = 4121,
   Largest = 4122,
@@ -22,27 +22,29 @@ const enum Kind {
   IsUnsignedZero = 4124,
 }
 
-/** Byte offsets of sums. All are f64. */
+/** Byte offsets of the sums. All are f64. */
 const enum Sum {
-  /** Blocks with codes other than zero, that reach the largest code, with the scale zero, with codes of NaN. */
+  /** The numbers of blocks that have a nonzero code, that reach the largest code, whose scale is zero, that have a NaN code. */
   Nonzero = 0,
   Full = 8,
   ZeroScaled = 16,
   WithNaN = 24,
-  /** Rows with codes other than zero, and that reach the largest code. */
+  /** The numbers of rows that have a nonzero code, and that reach the largest code. */
   RowsNonzero = 32,
   RowsFull = 40,
-  /** The largest magnitude and the sum of squares of values, followed by the same two under reciprocal scales. */
+  /** The largest magnitude and the sum of squares of values, then the same two under reciprocal scales. */
   Amax = 48,
   Squares = 56,
   InverseAmax = 64,
   InverseSquares = 72,
-  /** Sums of logarithms of scales and of root mean squares of codes, block by block, and of the scales in the other order. */
+  /**
+   * The correlation sums of log scale and log RMS of codes, over blocks: for the stored layout of scales, and the opposite one.
+   */
   Stored = 80,
   Relaid = 144,
 }
 
-/** Byte offsets of sums of pairs, whose first one is taken from all, so that equal ones have no spread: f64. */
+/** Byte offsets of the sums of pairs: f64. The first pair is subtracted from all, so that equal pairs have no spread. */
 const enum Pairs {
   Count = 0,
   FirstX = 8,
@@ -55,8 +57,8 @@ const enum Pairs {
 }
 
 /**
- * Byte offsets of what is known of all blocks under one byte of scales, of 64 bytes: all are f64 but the last two, which are u32.
- * Logarithms are those of root mean squares of codes, less the first one, which follows the entries and begins as NaN.
+ * Byte offsets of the sums over all blocks with the same scale byte, 64 bytes: all are f64 except the last two, which are u32.
+ * Logarithms are the log RMS of codes minus the first one, which is stored after the entries and is NaN at the beginning.
  */
 const enum Entry {
   /**
@@ -65,7 +67,7 @@ const enum Entry {
    */
   Y = 0,
   Count = 16,
-  /** The same sums for blocks that have this scale in the other order. */
+  /** The same sums for blocks that have this scale byte in the opposite layout. */
   RelaidY = 32,
   RelaidCount = 48,
   /** The largest rank, and the number of blocks whose sum of squares is infinite. */
@@ -73,7 +75,7 @@ const enum Entry {
   Infinite = 60,
 }
 
-/** Where the first logarithm is: after the entries of 256 bytes. */
+/** The address of the first logarithm, after the entries of 256 bytes. */
 const FIRST: usize = 256 << 6;
 
 function add(at: usize, value: f64): void {
@@ -84,7 +86,10 @@ function raise(at: usize, value: f64): void {
   if (value > load<f64>(at)) store<f64>(at, value);
 }
 
-/** The binary logarithm of a positive finite number, to 2^-38. By log((1 + s) / (1 - s)) = 2 (s + s^3 / 3 + s^5 / 5 + ...). */
+/**
+ * The binary logarithm of a positive finite number, to 2^-38, by the series log((1 + s) / (1 - s)) = 2 (s + s^3 / 3 + s^5 / 5 +
+ * ...).
+ */
 function log2(value: f64): f64 {
   let exponent: i64 = 0;
   if (value < 2.2250738585072014e-308) {
@@ -105,7 +110,7 @@ function log2(value: f64): f64 {
   return <f64>exponent + 2.8853900817779268 * s * series;
 }
 
-/** Adds the pair of the logarithms of a scale and of the root of a sum of squares, if both are positive and finite. */
+/** Adds the pair of a scale's logarithm and `logarithm`, the log RMS, if both are finite. */
 function addPair(at: usize, scale: f64, logarithm: f64): void {
   if (!(scale > 0) || scale === Infinity) return;
   let x = log2(scale);
@@ -124,7 +129,7 @@ function addPair(at: usize, scale: f64, logarithm: f64): void {
   add(at + Pairs.XY, x * y);
 }
 
-/** Adds a block under one scale to the largest magnitude and to the sum of squares. */
+/** Adds a block with a scale to the largest magnitude and the sum of squares. */
 function addReading(at: usize, amax: f64, squares: f64, scale: f32): void {
   const by = <f64>abs(scale);
   if (!(by < Infinity)) return;
@@ -132,7 +137,7 @@ function addReading(at: usize, amax: f64, squares: f64, scale: f32): void {
   add(at + 8, squares * by * by);
 }
 
-/** Ends a block. `stored` is its scale, and `relaid` the one in the other order. */
+/** Ends a block. `stored` is its scale, and `relaid` its scale in the opposite layout. */
 function endBlock(
   rank: u32,
   hasNaN: bool,
@@ -162,7 +167,7 @@ function endBlock(
   if (isRelaid) addPair(sums + Sum.Relaid, <f64>relaid, logarithm);
 }
 
-/** Adds a block with a finite logarithm to the entries of its scale, and of its scale in the other order. */
+/** Adds a block with a finite logarithm to the entry of its scale, and to the entry of its scale in the opposite layout. */
 function addToEntries(
   rank: u32,
   logarithm: f64,
@@ -189,7 +194,7 @@ function addToEntries(
   add(other + Entry.RelaidCount, 1);
 }
 
-/** As `endBlock`, of a block whose scale is the byte at `scales`, and in the other order at `relaid`, which may be 0. */
+/** As `endBlock`, for a one-byte scale at `scales`, and at `relaid` in the opposite layout, which may be 0. */
 function endByteBlock(
   rank: u32,
   hasNaN: bool,
@@ -225,7 +230,7 @@ function largestByte(bytes: v128): u32 {
   return <u32>i8x16.extract_lane_u(most, 0);
 }
 
-/** The largest rank of a run of codes of one byte; 256 more if one of them is NaN. */
+/** The largest rank of a run of one-byte codes, plus 256 if one of them is NaN. */
 function largestRank(codes: usize, count: usize, kind: usize): u32 {
   const mask = v128.load8_splat(kind, Kind.Mask);
   const last = v128.load8_splat(kind, Kind.LastNumber);
@@ -253,7 +258,7 @@ function largestRank(codes: usize, count: usize, kind: usize): u32 {
   return hasNaN ? largest | 256 : largest;
 }
 
-/** The sum of the squares of a run of codes of one byte. */
+/** The sum of the squares of a run of one-byte codes. */
 function sumSquares(codes: usize, count: usize, kind: usize): f64 {
   let a: f64 = 0;
   let b: f64 = 0;
@@ -275,7 +280,7 @@ function sumSquares(codes: usize, count: usize, kind: usize): f64 {
   return a + b + (c + d);
 }
 
-/** The sum of the ranks of codes of four bits in whole groups of eight bytes; 65536 times the largest one more. */
+/** The sum of the ranks of 4-bit codes in groups of eight bytes, plus 65536 times the largest rank. */
 function sumNibbles(codes: usize, bytes: usize, kind: usize): u32 {
   const ranks = v128.load(kind, Kind.Ranks);
   const half = v128.load8_splat(kind, Kind.Mask);
@@ -294,12 +299,13 @@ function sumNibbles(codes: usize, bytes: usize, kind: usize): u32 {
 }
 
 /**
- * Adds rows of codes of one byte to `sums`. The rows are those of a matrix of `height` from `row` on; `tall` rows and `wide`
- * columns share a scale, and each row has `blocks` of them. `scales` has the f32 scales of the first row of blocks, and those of
- * the next one are `step` further; `relaid` is 0, or the same in the other order. What is known of a block whose rows go on is
- * kept from call to call: the f64 sums of squares at `squares`, and the u16 ranks with 256 for NaN at `ranks`. All begin as 0.
+ * Adds rows of one-byte codes to `sums`. The rows begin at row `row` of a matrix with `height` rows; `tall` rows and `wide`
+ * columns share a scale, so a row has `blocks` blocks. `scales` has the f32 scales of the first row of blocks; the next row's are
+ * `step` scales further. `relaid` has the scales in the opposite layout, or is 0. The state of blocks that continue in the next
+ * call is kept in `squares` (f64 sums of squares) and `ranks` (u16, with 256 for NaN). All of it is 0 at the beginning.
  *
- * With a `table` of entries, scales are bytes; what depends on them is added there, and `global` and `divides` are not used.
+ * With a `table` of entries, scales are bytes. Sums that depend on them are added to the table, and `global` and `divides` are
+ * not used.
  */
 export function byteStatistics(
   codes: usize,
@@ -362,8 +368,8 @@ function endRow(most: u32, kind: usize, sums: usize): void {
 }
 
 /**
- * As `byteStatistics`, for codes of four bits in groups of `wide` elements of a row, a multiple of 16 up to 448. With a `table`,
- * the f64 logarithm for each sum of ranks, which is half of the sum's and may have any offset, is at `logarithms`.
+ * As `byteStatistics`, for 4-bit codes in groups of `wide` elements of a row, a multiple of 16 up to 448. With a `table`,
+ * `logarithms` has the f64 logarithm for each sum of ranks: half the sum's logarithm, up to a constant.
  */
 export function nibbleStatistics(
   codes: usize,
@@ -408,7 +414,7 @@ function addSum(rank: u32, sum: u32, scales: usize, relaid: usize, table: usize,
   addToEntries(rank, load<f64>(logarithms + ((<usize>sum) << 3)), <f64>sum, scales, relaid, table);
 }
 
-/** `nibbleStatistics` with a table. The sums of squares in it are in units of ranks. */
+/** `nibbleStatistics` with a table, whose sums of squares are in units of ranks. */
 function byteScaledNibbles(
   codes: usize,
   rows: u32,
@@ -429,7 +435,7 @@ function byteScaledNibbles(
   for (; rows > 0; --rows) {
     let most: u32 = 0;
     let left = blocks;
-    // two blocks of 16 codes at once
+    // two blocks of 16 codes at a time
     if (bytes === 8)
       for (; left >= 2; left -= 2) {
         const pairs = v128.load(codes);

@@ -1,22 +1,22 @@
-// What each code becomes under a scale in f32 or bf16, in tables, so that it is computed once. The exact product is rounded to
-// f32 and, for bf16, that to bf16, ties to even; a NaN is 0x7fc00000 or 0x7fc0.
+// Tables of each code times a scale, rounded to f32 or bf16, so that each product is computed once. The exact product is rounded
+// to f32 and then, for bf16, to bf16, ties to even; a NaN is 0x7fc00000 or 0x7fc0.
 
 import { Wide } from "../contract";
 import { fold } from "./octaves";
 
 /** Byte offsets of the fields of a table of 256 codes (4-bit codes use 16). */
 export const enum TableAt {
-  /** The u32 that each code becomes; of bf16 the lower half. */
+  /** The result for each code as a u32; bf16 in the lower half. */
   Words = 0,
-  /** Bytes 0 to 3 of the words of 16 codes, each 16 bytes. */
+  /** The words of 16 codes as four vectors of 16 bytes: byte 0 of all words, byte 1, byte 2, byte 3. */
   Planes = 1024,
-  /** The table folded, of 256 codes in bf16 (octaves.ts). */
+  /** The folded table, for 256 codes in bf16 (octaves.ts). */
   Folded = 1088,
 }
 
 /**
- * Fills a table of `count` codes, a multiple of four, whose f64 values are at `values`, under one scale. Returns 1 if a value
- * changes, else 0.
+ * Fills the table of `count` codes, a multiple of four, with f64 values at `values`, for one scale. Returns 1 if rounding changes
+ * a value, else 0.
  */
 export function wideTable(values: usize, count: u32, scale: f32, type: u32, table: usize): u32 {
   const scales = f64x2.splat(scale);
@@ -48,7 +48,7 @@ export function wideTable(values: usize, count: u32, scale: f32, type: u32, tabl
   return <u32>v128.any_true(any);
 }
 
-/** One element of eight codes, the lowest byte of `codes` first. */
+/** Writes the element of one of eight codes; code 0 is the lowest byte of `codes`. */
 function put<D>(dst: usize, table: usize, codes: u64, at: u64): void {
   const code = <usize>((codes >> (8 * at)) & 0xff);
   const to = dst + <usize>at * sizeof<D>();
@@ -56,7 +56,7 @@ function put<D>(dst: usize, table: usize, codes: u64, at: u64): void {
   else store<u32>(to, load<u32>(table + (code << 2)));
 }
 
-/** Writes a run of codes, one after the other. */
+/** Writes the elements of a run of codes. */
 export function widenRun<D>(codes: usize, count: usize, table: usize, dst: usize): void {
   let i: usize = 0;
   for (; i + 8 <= count; i += 8) {

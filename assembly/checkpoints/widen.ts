@@ -1,11 +1,13 @@
-// Codes times a scale in f32 or bf16, by a table of the codes for each scale (wide-table.ts).
+// Multiplies codes by scales and rounds to f32 or bf16, by a table for each scale (wide-table.ts).
 
 import { Wide } from "../contract";
 import { foldedBlock } from "./folded";
 import { isFolded } from "./octaves";
 import { TableAt, widenRun } from "./wide-table";
 
-/** Writes a block of codes of one byte, `rows` rows of `width` that are `pitch` elements apart, here and there. */
+/**
+ * Writes a block of one-byte codes: `rows` rows of `width` elements. Rows are `pitch` elements apart in source and destination.
+ */
 export function widenBlock(
   codes: usize,
   rows: u32,
@@ -27,9 +29,7 @@ export function widenBlock(
   }
 }
 
-/**
- * Writes groups of `width` codes of one byte, each under a scale of one byte: the table of scale s is at tables + s * stride.
- */
+/** Writes groups of `width` one-byte codes. Each group has a one-byte scale; the table of scale s is at tables + s * stride. */
 export function widenGroups(
   codes: usize,
   groups: u32,
@@ -48,7 +48,7 @@ export function widenGroups(
   }
 }
 
-/** Sixteen codes of eight bytes, in order. */
+/** The sixteen codes of eight bytes, in order. */
 function nibbles(codes: usize, low: v128): v128 {
   const pairs = v128.load64_zero(codes);
   const even = v128.and(pairs, low);
@@ -85,7 +85,7 @@ function putSixteen(dst: usize, table: usize, codes: v128, type: u32): void {
   v128.store(dst, i16x8.shuffle(high, uppermost, 4, 12, 5, 13, 6, 14, 7, 15), 48);
 }
 
-/** As `widenGroups`, for codes of four bits, the low half of a byte first, and a width that is a multiple of 16. */
+/** As `widenGroups`, for 4-bit codes, the low half of a byte first; `width` is a multiple of 16. */
 export function widenNibbles(
   codes: usize,
   groups: u32,

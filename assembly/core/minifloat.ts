@@ -58,7 +58,7 @@ export function maxNegative(word: u32): u32 {
   return specials(word) == Specials.Integer ? maxCode(word) + 1 : maxCode(word);
 }
 
-/** The code of a number with this sign bit, or 0, and this code without sign. */
+/** The code of a number from its sign bit (or 0) and the code of its magnitude. */
 function signed(word: u32, sign: u32, code: u32): u32 {
   return isInteger(word) && sign != 0 ? (0 - code) & ((sign << 1) - 1) : sign | code;
 }

@@ -44,13 +44,13 @@ const enum Constant {
   MaxSubnormal = 8,
   /** 448. */
   Max = 12,
-  /** 248, from which on E4m3HalfUp has the largest scale. */
+  /** 248. From here on, E4m3HalfUp gives the largest scale. */
   Large = 16,
   /** The integer 1. */
   One = 20,
   /** The mask of the exponent field. */
   Exponent = 24,
-  /** What makes a power of two the term whose sum rounds to three mantissa bits. */
+  /** The increment that turns a power of two into the term that rounds a sum to three mantissa bits. */
   Lift = 28,
   Infinity = 32,
   /** The exponent field of 2^-6 with three mantissa bits. */
@@ -62,13 +62,13 @@ const enum Constant {
   EighthCode = 48,
   /** The code of NaN. */
   NaN = 52,
-  /** Of ue5m3: 2^-14, the largest number, and the exponent field as in Bias. */
+  /** For ue5m3: 2^-14, the largest number, and the exponent field as in Bias. */
   MinNormalUe5m3 = 56,
   MaxUe5m3 = 60,
   BiasUe5m3 = 64,
 }
 
-/** A constant in every lane. */
+/** Broadcasts a constant to every lane. */
 function constant(at: Constant): v128 {
   return v128.load32_splat(CONSTANTS + at);
 }
@@ -92,13 +92,16 @@ export const enum RuleAt {
   Encode = 28,
   /** The f32 nearest to 1 / S_enc. */
   Decode = 32,
-  /** NVFP4's amax of the tensor, or its scale of the tensor by `tensorScale`. */
+  /** NVFP4's amax of the tensor, or its per-tensor scale (`tensorScale`). */
   Global = 36,
   /** The format's largest finite value times the largest block scale: 6 * 448 or 6 * 256 for NVFP4. */
   Full = 40,
   /** Whether 4over6 compares squared errors. */
   Squared = 44,
-  /** What is added to the bits of an amax before its exponent is read, so that some carry into the next one. */
+  /**
+   * The number that is added to the bits of an amax before its exponent is read, so that some amaxes carry into the next
+   * exponent.
+   */
   Carry = 48,
   /** The bits of ElementScaling. */
   Scaling = 52,
@@ -122,7 +125,7 @@ export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, over
   return pow2 ? reinterpret<f32>(reinterpret<u32>(scale) & 0xff800000) : scale;
 }
 
-/** The RuleAt.Carry of a rule: rounds an amax half up to its first bits, or to the next power of two (numerics.md §4.1). */
+/** The RuleAt.Carry of a rule. It rounds an amax half up to its first bits, or up to the next power of two (numerics.md §4.1). */
 function carryOf(kind: i32, word: u32): u32 {
   if (kind === ScaleRule.E8m0Ceil) return 0x007fffff;
   if (kind === ScaleRule.E8m0Even) return 0x00400000 >> mantissaBits(word);
@@ -136,7 +139,7 @@ function globalScale(g: f32, max: f32): f32 {
   return g === 0 || scale === 0 ? 1 : scale;
 }
 
-/** The value that a rule maps an amax to: the largest one, or half of the distance to it from the least one. */
+/** The value that a rule maps an amax to: the largest value, or half of the distance between the least and the largest. */
 function largestOf(kind: i32, word: u32): f32 {
   const largest = reinterpret<f32>(decode(maxCode(word), word));
   if (kind !== ScaleRule.F32QuotientRange) return largest;
@@ -173,7 +176,7 @@ export function prepareRule(
   store<u32>(rule, carryOf(kind, word), RuleAt.Carry);
 }
 
-/** Sets what depends on the amax of the tensor in a rule that is otherwise prepared. */
+/** Sets the fields that depend on the tensor's amax in a rule that is otherwise prepared. */
 export function replaceAmax(rule: usize, g: f32): void {
   const encodeScale = globalScale(g, load<f32>(rule, RuleAt.Full));
   store<f32>(rule, encodeScale, RuleAt.Encode);
@@ -181,7 +184,7 @@ export function replaceAmax(rule: usize, g: f32): void {
   store<f32>(rule, g, RuleAt.Global);
 }
 
-/** Adds the element scaling and the type of the input to a prepared rule; without it they are 0. */
+/** Sets the element scaling and the input type of a prepared rule; both are 0 without this call. */
 export function prepareScaling(rule: usize, scaling: u32, type: u32): void {
   store<u32>(rule, scaling, RuleAt.Scaling);
   store<u32>(rule, type, RuleAt.Type);
@@ -192,13 +195,13 @@ function isF32(kind: i32): bool {
   return kind >= ScaleRule.F32Quotient && kind <= ScaleRule.F32Reciprocal;
 }
 
-/** Whether blocks of e4m3 scales have a scale of the tensor, or none, by `tensorScale`. */
+/** Whether a rule has e4m3 scales and a per-tensor scale that `tensorScale` computes. */
 function hasTensorScale(kind: i32): bool {
   if (kind === ScaleRule.E4m3HalfUp) return true;
   return kind >= ScaleRule.E4m3Quotient && kind <= ScaleRule.TwoLevelDivisor;
 }
 
-/** The stored scale of a tensor with this amax, under a rule for which hasTensorScale holds. `type` is the input type. */
+/** The stored per-tensor scale for this amax, under a rule for which hasTensorScale holds. `type` is the input type. */
 export function tensorScale(rule: i32, amax: f32, type: u32): f32 {
   if (rule === ScaleRule.E4m3Quotient || rule === ScaleRule.E4m3HalfUp) return 1;
   if (rule !== ScaleRule.TwoLevelDivisor) return amax / 2688;
@@ -292,7 +295,7 @@ function applyF32(rule: usize, amax: usize, stored: usize, multiplier: usize): v
   store<f32>(stored, 1 / scale);
 }
 
-/** The scale amax / max. Its elements are divided by it, or multiplied by its reciprocal. */
+/** Writes the scale amax / max and the factor of its elements: a divisor, or its reciprocal as a multiplier. */
 function applyQuotient(rule: usize, amax: f32, stored: usize, multiplier: usize): void {
   if (load<i32>(rule, RuleAt.Rule) === ScaleRule.F32Reciprocal) {
     const byOwn = reciprocalScale(rule, amax);
@@ -312,7 +315,7 @@ function applyQuotient(rule: usize, amax: f32, stored: usize, multiplier: usize)
   store<f32>(stored, scale);
 }
 
-/** The multiplier (1 ⊘ amax) ⊗ max, where an amax below epsilon, rounded to the type of the input, is replaced by it; 1 for 0. */
+/** The multiplier (1 ⊘ amax) ⊗ max. An amax below epsilon, rounded to the input type, is replaced by it. Returns 1 for 0. */
 function reciprocalScale(rule: usize, amax: f32): f32 {
   const epsilon = roundWide(load<u32>(rule, RuleAt.Type), load<f32>(rule, RuleAt.Epsilon));
   if (amax < epsilon) amax = epsilon;
@@ -325,8 +328,8 @@ function epsilonOf(type: u32): f32 {
 }
 
 /**
- * Returns amax / max as the ScaleRule `rule` has it, one of F32Quotient. First, an amax below `epsilon` is replaced by `epsilon`.
- * `type` is the Wide type of the input.
+ * Returns amax / max for F32Quotient and the rules that only round it differently. First, an amax below `epsilon` is replaced by
+ * `epsilon`. `type` is the Wide type of the input.
  */
 export function quotientScale(rule: i32, amax: f32, max: f32, epsilon: f32, type: u32): f32 {
   const scale = (amax < epsilon ? epsilon : amax) / max;
@@ -436,12 +439,15 @@ function twoLevel(rule: usize, amax: v128, multipliers: usize): v128 {
   return i32x4.sub(i32x4.add(i32x4.sub(y, c), i32x4.shr_u(e, 20)), i32x4.splat(968));
 }
 
-/** The powers of two of values, none of them NaN, in a format of three mantissa bits with the least normal number `normal`. */
+/**
+ * The exponents of values, as powers of two, in a format of three mantissa bits whose least normal number is `normal`. No value
+ * is NaN.
+ */
 function exponentOf(values: v128, normal: v128): v128 {
   return v128.and(i32x4.max_s(values, normal), constant(Constant.Exponent));
 }
 
-/** The sums of values and the powers of two that round them to three mantissa bits (encoder.ts); `e` is their exponentOf. */
+/** Sums that round values to three mantissa bits (encoder.ts); `e` is their exponentOf. */
 function roundingSum(values: v128, e: v128): v128 {
   return f32x4.add(values, i32x4.add(e, constant(Constant.Lift)));
 }
@@ -457,16 +463,16 @@ function codesOf(sum: v128, e: v128, bias: v128): v128 {
   return i32x4.sub(i32x4.add(significand, i32x4.shr_u(e, 20)), bias);
 }
 
-/** The codes and factors of E4m3HalfUp. A block of the scale 0 has the factor that makes elements 0. */
+/** The codes and factors of E4m3HalfUp. A block with scale 0 gets a factor that makes its elements 0. */
 function halfUpE4m3(rule: usize, amax: v128, factors: usize): v128 {
   const raw = f32x4.div(amax, constant(Constant.Six));
   const isTiny = f32x4.lt(raw, constant(Constant.MinNormal));
   const isLarge = f32x4.ge(raw, constant(Constant.Large));
   const bounded = v128.bitselect(f32x4.pmin(raw, constant(Constant.MaxSubnormal)), raw, isTiny);
   const value = v128.bitselect(constant(Constant.Max), bounded, isLarge);
-  // ggml adds half a unit in f32, which rounds the number before 2^-10 up to it
+  // ggml adds half a unit in f32, which rounds the number just below 2^-10 up to it
   const summed = f32x4.add(value, constant(Constant.Sum));
-  // a tie, whose last bit is 0, becomes the next number, which is rounded up
+  // the last bit of a tie is 0; setting it makes the tie round up
   const above = v128.or(summed, constant(Constant.One));
   const e = exponentOf(above, constant(Constant.MinNormal));
   const sum = roundingSum(above, e);
@@ -478,7 +484,7 @@ function halfUpE4m3(rule: usize, amax: v128, factors: usize): v128 {
   return codesOf(sum, e, constant(Constant.Bias));
 }
 
-/** The codes of Ue5m3Quotient. Writes what elements are divided by, or multiplied by. */
+/** The codes of Ue5m3Quotient. Writes the divisors or multipliers of the elements. */
 function ue5m3Quotient(rule: usize, amax: v128, factors: usize): v128 {
   const sixth = roundFour(load<u32>(rule, RuleAt.Type), f32x4.div(amax, constant(Constant.Six)));
   const value = f32x4.pmin(sixth, constant(Constant.MaxUe5m3));
@@ -491,7 +497,7 @@ function ue5m3Quotient(rule: usize, amax: v128, factors: usize): v128 {
   return codesOf(sum, e, constant(Constant.BiasUe5m3));
 }
 
-/** What becomes the e4m3 scale of an amax by a rule that `tensorScale` has, whose tensor has the scale `t`. */
+/** The e4m3 scales before rounding, under a rule with a per-tensor scale `t`. */
 function rawOfTensor(kind: i32, type: u32, amax: v128, t: v128): v128 {
   if (kind === ScaleRule.TwoLevelProduct) {
     const quotient = f32x4.div(amax, f32x4.mul(constant(Constant.Six), t));
@@ -502,15 +508,15 @@ function rawOfTensor(kind: i32, type: u32, amax: v128, t: v128): v128 {
   return kind === ScaleRule.TwoLevelDivisor ? f32x4.mul(t, roundFour(type, sixth)) : f32x4.div(sixth, t);
 }
 
-/** The least e4m3 scale of a rule that `tensorScale` has. */
+/** The least e4m3 scale of a rule with a per-tensor scale. */
 function leastOfTensor(kind: i32): f32 {
   if (kind === ScaleRule.TwoLevelDivisor) return 0;
   return reinterpret<f32>(kind === ScaleRule.TwoLevelProduct ? 0x3b000000 : E4M3_MIN_NORMAL);
 }
 
 /**
- * Returns the e4m3 codes of the scales by a rule that `tensorScale` has. Writes what elements are divided by, or multiplied by.
- * Elements of a scale that is NaN have a NaN factor.
+ * Returns the e4m3 codes of the scales under a rule with a per-tensor scale. Writes the divisors or multipliers of the elements.
+ * A NaN scale has a NaN factor.
  */
 function ofTensor(rule: usize, amax: v128, multipliers: usize): v128 {
   const kind = load<i32>(rule, RuleAt.Rule);
@@ -535,7 +541,7 @@ function ofTensor(rule: usize, amax: v128, multipliers: usize): v128 {
   return code;
 }
 
-/** What elements are divided by, or multiplied by, of e4m3 scales under the scale `t` of the tensor. */
+/** The divisors or multipliers of elements under e4m3 scales and the per-tensor scale `t`. */
 function factorOfTensor(kind: i32, scaling: u32, scale: v128, t: v128): v128 {
   const one = f32x4.splat(1);
   const isQuotient = kind === ScaleRule.E4m3Quotient || kind === ScaleRule.TwoLevelQuotient;

@@ -1,7 +1,6 @@
-// Activation curves. Each function evaluates an activation or its derivative on one chunk of f32, in place. Every curve
-// has a loop of its own that calls exp2x2 directly, so that the compiler inlines it. This is three times as fast as one
-// loop that selects the curve. All functions process `count` values and may overwrite the padding up to the next
-// multiple of four.
+// Activation curves. Each function evaluates an activation or its derivative on one chunk of f32, in place. Every curve has its
+// own loop, which calls exp2x2 directly, so that the compiler inlines it. This is three times as fast as one loop that selects
+// the curve. All functions process `count` values and may overwrite the padding up to the next multiple of four.
 import { Activation } from "../contract";
 import { exp2x2, highHalf, join } from "../core/math";
 

@@ -42,14 +42,14 @@ function combine(acc: f32, s: f32, c: f32, beta: f32, split: bool): f32 {
 }
 
 /**
- * As combine, for a sum that has the scales of its lines. It does not depend on split-K, and with alpha 1 and beta 0 the sum is
- * the result.
+ * As combine, for a sum that has been multiplied by the scales of its row and column. The result does not depend on split-K. With
+ * alpha 1 and beta 0 it is the sum.
  */
 function combineLined(acc: f32, alpha: f32, c: f32, beta: f32): f32 {
   return beta === 0 && alpha === 1 ? acc : combine(acc, alpha, c, beta, false);
 }
 
-/** Returns x rounded to the format `word` of a result of 16 bits, as f32; other results are not rounded before C is added. */
+/** Rounds x to the 16-bit result format `word`, as f32. Results of another width are not rounded before C is added. */
 function roundedAs(x: f32, word: u32, overflow: i32): f32 {
   if (word === 0 || magnitudeBits(word) < 8) return x;
   return reinterpret<f32>(decode(encode(reinterpret<u32>(x), word, Rounding.TiesToEven, overflow, 0), word));

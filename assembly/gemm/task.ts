@@ -184,7 +184,7 @@ export function gemmLineScales(
 
 /**
  * Sets the amaxes that multiply the scaled sum before the bias is added (numerics.md §5.10): amaxW[n * strideW] and amaxX[m *
- * strideX]. A stride is 1, or 0 for an amax of all lines; a null pointer means 1. beta * C is then added to the rounded result.
+ * strideX]. A stride is 1, or 0 if all lines share an amax; a null pointer means 1. beta * C is then added to the rounded result.
  */
 export function gemmLineAmaxes(task: usize, amaxW: usize, strideW: u32, amaxX: usize, strideX: u32): void {
   put(task, Field.LineAmaxes, 1);

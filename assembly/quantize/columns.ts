@@ -81,7 +81,7 @@ export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u3
         const random = randomOf(task, scratch + RANDOM, r + i, c, w, columns);
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const row = panel + ((<usize>i * pitch) << 2);
-        // a row of the input itself may not change
+        // a row that lies in the input is not overwritten
         const result = srcType === Wide.F32 ? scratch + PANEL_AT : row;
         const codes = scratch + CODES;
         encodeScaled<v128>(

@@ -1,7 +1,7 @@
-// Dequantization: f32(code) ⊗ factor, then one rounding to the result's type; a ⊗ b is the f32 product of a and b,
-// rounded once. The factor is the block's scale if that is f32. For a byte scale it is ((f32(scale code) ⊗ g) ⊗ inverse) ⊘
-// divisor, read from a table. g, inverse and divisor make up NVFP4's scale of the tensor; they are 1 for e8m0. Where each row has
-// a g of its own, the table has the scales alone.
+// Dequantization: f32(code) ⊗ factor, then one rounding to the result's type; a ⊗ b is the f32 product of a and b, rounded once.
+// The factor is the block's scale if that is f32. For a byte scale it is ((f32(scale code) ⊗ g) ⊗ inverse) ⊘ divisor, read from a
+// table. g, inverse and divisor represent NVFP4's per-tensor scale; they are 1 for e8m0. If each row has its own g, the table has
+// only the scales.
 
 import { decodeRun, fillTable, scaleRun, TABLE_BYTES } from "../cast/decode";
 import { decode as decodeCode } from "../core/minifloat";

@@ -56,8 +56,8 @@ function rowError(x: usize, multiplier: f32, scale: f32, rule: usize, buffer: us
 }
 
 /**
- * The error of a tile of up to 16 rows. If it has more than one row, the errors of 16 rows, those that are missing being 0, are
- * added as a tree: row i adds row i + 8, then i + 4, i + 2, i + 1.
+ * The error of a tile of up to 16 rows. If it has more than one row, the errors of 16 rows are added as a tree, with 0 for
+ * missing rows: row i adds row i + 8, then i + 4, i + 2, i + 1.
  */
 function tileError(
   x: usize,

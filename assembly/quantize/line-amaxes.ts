@@ -1,13 +1,12 @@
-// The amaxes of whole lines of a matrix or of its transpose.
+// Computes the amaxes of full lines of a matrix or of its transpose.
 
 import { Wide } from "../contract";
 import { amaxRun } from "./amax";
 import { loadPanel } from "./panel";
 
 /**
- * Writes the amaxes of rows [row, row + height), NaN ignored, to `amaxes`. The matrix is that of loadPanel. It is read in panels
- * of `width` columns, which `panel` has room for; the last one stays there, unless the matrix is an f32 one that is not
- * transposed, which is read in place.
+ * Writes the amaxes of rows [row, row + height), NaN ignored, to `amaxes`. The matrix is as in loadPanel. It is read in panels of
+ * `width` columns into `panel`, where the last one remains. An f32 matrix that is not transposed is read in place.
  */
 export function lineAmaxes(
   src: usize,

@@ -39,8 +39,8 @@ const STORED: usize = MULTIPLIERS + GROUP * 4;
 const PANEL_AT: usize = STORED + GROUP * 4;
 
 /**
- * Quantizes rows [begin, end) of a task's matrix (task.ts), each with a scale of its own. Ties round to even, overflow
- * saturates. The rule is one of f32 scales.
+ * Quantizes rows [begin, end) of a task's matrix (task.ts), each with its own scale. Ties round to even, overflow saturates. The
+ * rule is one of f32 scales.
  */
 export function quantizeLines(task: usize, scratch: usize, begin: u32, end: u32): void {
   const src = sourceOf(task);
@@ -78,7 +78,7 @@ export function quantizeLines(task: usize, scratch: usize, begin: u32, end: u32)
         const index = <u64>(r + i) * columns + c;
         const to = targetOf(task) + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const multiplier = scratch + MULTIPLIERS + ((<usize>i) << 2);
-        // a row of the input itself may not change
+        // a row that lies in the input is not overwritten
         const result = isInput ? scratch + PANEL_AT : row;
         const codes = scratch + CODES;
         encodeScaled<u32>(row, result, to, w, multiplier, WHOLE, scaling, type, word, scratch, 0, codes);

@@ -1,5 +1,5 @@
-// Quantization: computes the codes and the block scales of a matrix. Each panel is loaded and transformed if NVFP4 asks
-// for it; then its amaxes, scales and codes are computed.
+// Quantization: computes the codes and the block scales of a matrix. Each panel is loaded, and transformed for NVFP4 with a
+// Hadamard transform; then its amaxes, scales and codes are computed.
 
 import { CODES_BYTES } from "../cast/cast";
 import { At, ENCODER_BYTES } from "../cast/encoder";
@@ -123,7 +123,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
         const random = randomOf(task, scratch + RANDOM, r + i, c, w, columns);
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const multipliers = scratch + MULTIPLIERS;
-        // a row of the input itself may not change
+        // a row that lies in the input is not overwritten
         const result = isInput ? scratch + PANEL_AT : row;
         const codes = scratch + CODES;
         encodeScaled<u32>(

@@ -1,5 +1,5 @@
-// Elements that are scaled to the range of their format by more than one multiplication (contract.ts, ElementScaling). They
-// are computed before they are encoded, which then has no multiplier.
+// Scales elements to the range of their format by more than one multiplication (contract.ts, ElementScaling). Scaled elements are
+// then encoded without a multiplier.
 
 import { encodeComputed, encodeRun, RUN } from "../cast/cast";
 import { At } from "../cast/encoder";
@@ -8,10 +8,10 @@ import { ElementScaling, Wide } from "../contract";
 import { decode } from "../core/minifloat";
 import { roundFour } from "../core/wide";
 
-/** The shift with which a run of any length has one factor. */
+/** The shift for a single factor, whatever the length of a run. */
 export const WHOLE: i32 = 31;
 
-/** Whether elements are to be computed before they are encoded. */
+/** Whether elements are computed before they are encoded. */
 function isComputed(scaling: u32): bool {
   return (
     (scaling &
@@ -24,13 +24,13 @@ function isComputed(scaling: u32): bool {
   );
 }
 
-/** The bits that decide what ties and zeros become. */
+/** The bits that determine the rounding of ties and zeros. */
 const SETTLES: u32 =
   ElementScaling.TiesToZero | ElementScaling.TiesToAway | ElementScaling.PlusZero | ElementScaling.MinusZero;
 
 /**
- * Changes `count` computed elements so that their rounding to the nearest code of format `word`, ties to even, gives what the
- * bits of ElementScaling in `scaling` say of ties and zeros.
+ * Adjusts `count` computed elements so that rounding to the nearest code of format `word`, ties to even, treats ties and zeros as
+ * the ElementScaling bits in `scaling` require.
  */
 function settleRun(x: usize, count: i32, scaling: u32, word: u32): void {
   const half = f32x4.splat(reinterpret<f32>(decode(1, word)) * 0.5);
@@ -46,8 +46,8 @@ function settleRun(x: usize, count: i32, scaling: u32, word: u32): void {
 }
 
 /**
- * Four elements of settleRun. A tie has zeros in its last bits, and no code and no tie lies between it and its neighbours toward
- * zero and away from it, whose last bits are ones.
+ * Adjusts four elements of settleRun. A tie has zeros in its last bits, and no code or other tie lies between it and its
+ * neighbours, whose last bits are ones.
  */
 function settled(v: v128, half: v128, step: v128, minus: v128, keeps: v128): v128 {
   const isZero = f32x4.eq(v, f32x4.splat(0));
@@ -59,7 +59,7 @@ function settled(v: v128, half: v128, step: v128, minus: v128, keeps: v128): v12
   return v128.and(v, v128.or(kept, f32x4.ne(v, v)));
 }
 
-/** Writes `count` elements x[i], those above 1.5 * 2^127 in magnitude as that, to `dst`, which may be x. */
+/** Clamps the magnitudes of `count` elements to 1.5 * 2^127. Writes them to `dst`, which may be x. */
 function boundRun(x: usize, dst: usize, count: i32): void {
   for (const end = x + ((<usize>(count & -4)) << 2); x < end; x += 16, dst += 16)
     v128.store(dst, bounded(v128.load(x)));
@@ -68,9 +68,9 @@ function boundRun(x: usize, dst: usize, count: i32): void {
 }
 
 /**
- * Writes x[i] times its factor, or divided by it, to dst[i], for `count` elements, a multiple of 4. M = u32: element i has the
- * factor at index i >> shift, and shift is at least 2; M = v128: the one at index i. D is u32 for a division, else u8. T is the
- * type that results are rounded to: u8 none, u16 bf16, u32 f16. `zero` is added to all: 0, or -0, which changes nothing.
+ * Writes x[i] times its factor, or divided by it, to dst[i], for `count` elements, a multiple of 4. M = u32: the factor is at
+ * index i >> shift, with shift at least 2; M = v128: at index i. D is u32 for a division, else u8. T is the type that results are
+ * rounded to: u8 none, u16 bf16, u32 f16. `zero` is added to all results: 0, or -0, which changes nothing.
  */
 function scaleSpans<M, D, T>(
   x: usize,
@@ -119,7 +119,7 @@ function scaleTyped<M, D>(
   else scaleSpans<M, D, u32>(x, dst, count, factors, shift, zero, encoder);
 }
 
-/** One element of scaleRun, in the first lane. */
+/** Scales one element of scaleRun, in the first lane. */
 function scaleOne(x: usize, factor: usize, zero: v128, divides: bool, rounded: u32): v128 {
   const v = v128.load32_splat(x);
   const by = v128.load32_splat(factor);
@@ -127,10 +127,10 @@ function scaleOne(x: usize, factor: usize, zero: v128, divides: bool, rounded: u
 }
 
 /**
- * Writes `count` elements x[i], multiplied or divided by their factors, to `dst`, which may be x. M is that of encodeRun: with
- * u32, element i has the factor at index i >> shift, and shift is at least 4; with v128, the one at index i. `count` is a
- * multiple of 16 or below 16, so that with u32 the elements behind the last four have the first factor. `type` is the Wide type
- * of the input, `word` the format of the codes, `encoder` any prepared encoder.
+ * Writes `count` elements x[i], multiplied or divided by their factors, to `dst`, which may be x. M is as in encodeRun: with u32
+ * the factor is at index i >> shift, with shift at least 4; with v128 at index i. `count` is a multiple of 16 or below 16; in the
+ * latter case with u32 all elements have the first factor. `type` is the Wide type of the input, `word` the format of the codes,
+ * `encoder` any prepared encoder.
  */
 function scaleRun<M>(
   x: usize,
@@ -162,8 +162,8 @@ function scaleRun<M>(
 }
 
 /**
- * Encodes `count` f32 values at `x` to `dst`, multiplied by their factors as by `encodeRun<M>`, or else computed as by
- * `scaleRun<M>` at `result`, which is `x` itself if that may change.
+ * Encodes `count` f32 values at `x` to `dst`. Elements are multiplied as in `encodeRun<M>`, or computed as in `scaleRun<M>` in
+ * the buffer `result`, which may be `x` itself if that may change.
  */
 export function encodeScaled<M>(
   x: usize,
@@ -183,7 +183,7 @@ export function encodeScaled<M>(
     encodeRun<M>(x, dst, count, encoder, factors, shift, random, codes);
     return;
   }
-  // an f32 is not rounded to its type
+  // f32 results need no rounding to the input type
   const fused = type === Wide.F32 ? scaling & ~ElementScaling.Typed : scaling;
   const fuses = sizeof<M>() === 4 && !(fused & ElementScaling.Typed && type === Wide.F16);
   const storage = load<u32>(encoder, At.Storage);

@@ -88,7 +88,7 @@ export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsi
   putFloat(task, Field.Epsilon, epsilon);
 }
 
-/** Sets how elements are scaled to the range of their format: the bits of ElementScaling; without this call none. */
+/** Sets the ElementScaling bits by which elements are scaled; without this call none. */
 export function quantizeScaling(task: usize, scaling: u32): void {
   put(task, Field.Scaling, scaling);
 }
@@ -119,8 +119,8 @@ export function quantizeLevels(
 }
 
 /**
- * Gives each row of the matrix an amax of its own in place of `globalAmax` (numerics.md §5.9). It is computed and written to
- * `amaxes`, an f32 for each row. Tiles have one row then, and there is no transform.
+ * Gives each row of the matrix its own amax instead of `globalAmax` (numerics.md §5.9). The amaxes are computed and written to
+ * `amaxes`, one f32 per row. Tiles then have one row, and there is no transform.
  */
 export function quantizeLineAmaxes(task: usize, amaxes: usize): void {
   put(task, Field.LineAmaxes, amaxes);
@@ -148,8 +148,8 @@ export function quantizeDraws(
 }
 
 /**
- * Sets stochastic rounding of the codes by random bits that the caller gives: a u32 at `words` for each code, in the order of the
- * codes (cast/cast.ts, encodeByWords).
+ * Sets stochastic rounding of the codes by the caller's random bits: one u32 at `words` per code, in the order of the codes
+ * (cast/cast.ts, encodeByWords).
  */
 export function quantizeWords(task: usize, words: usize): void {
   put(task, Field.Rounding, Rounding.Stochastic);
@@ -223,12 +223,12 @@ export function wordOf(task: usize): u32 {
 export function scalingOf(task: usize): u32 {
   return <u32>get(task, Field.Scaling);
 }
-/** The upper bound of the amaxes of lines, as `quantizeLimit` has it; infinity if there is none. */
+/** The upper bound of the amaxes of lines (`quantizeLimit`); infinity if there is none. */
 export function limitOf(task: usize): f32 {
   const limit = getFloat(task, Field.Limit);
   return limit > 0 ? roundWide(sourceTypeOf(task), limit) : Infinity;
 }
-/** Where the amaxes of rows are written, as `quantizeLineAmaxes` has it; 0 if rows have none. */
+/** The address of the amaxes of rows (`quantizeLineAmaxes`); 0 if rows have none. */
 export function lineAmaxesOf(task: usize): usize {
   return get(task, Field.LineAmaxes);
 }

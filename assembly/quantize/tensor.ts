@@ -1,4 +1,4 @@
-// Quantization with one scale for the whole tensor, other than by one multiplication.
+// Quantization with one scale per tensor, other than by one multiplication.
 
 import { CODES_BYTES } from "../cast/cast";
 import { ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
@@ -9,8 +9,8 @@ import { encodeScaled, WHOLE } from "./scaling";
 const RUN: i32 = 2048;
 
 /**
- * dst[i] = the code of src[i], brought to the range of the format by `factor` as the bits of ElementScaling in `scaling`
- * say, for i in [begin, end). Ties round to even, overflow saturates. `begin` is a multiple of 64. Indices are below 2^32.
+ * dst[i] = the code of src[i], scaled by `factor` and the ElementScaling bits in `scaling`, for i in [begin, end). Ties round to
+ * even, overflow saturates. `begin` is a multiple of 64. Indices are below 2^32.
  */
 export function encodeComputed(
   src: usize,

@@ -5,7 +5,7 @@ import { addTerms, foldLanes, maximumOf } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { widen } from "../core/wide";
 
-/** max(x) + 0, NaN ignored; -infinity without numbers. */
+/** max(x) + 0, NaN ignored; -infinity if all are NaN. */
 export function maximumOfRow(logits: usize, type: u32, first: usize, columns: usize, scratch: usize): f32 {
   let top: f32 = -Infinity;
   for (let i: usize = 0; i < columns; i += CHUNK) {
@@ -56,7 +56,7 @@ export function distanceOfRow(
   return foldLanes(lanes);
 }
 
-/** The loss of a row whose target is one of `classes`, where `own` is x_t - maximum and `distance` sum(x - maximum). */
+/** The loss of a row whose target is one of `classes`. `own` is x_t - maximum, and `distance` is sum(x - maximum). */
 export function smoothed(logTotal: f32, own: f32, distance: f32, classes: usize, smoothing: f32): f32 {
   const value = logTotal - own;
   if (smoothing === 0) return value;
