@@ -144,7 +144,7 @@ export class ProcessGroup {
   /**
    * Concatenates the x of all ranks along the first dimension, in order of ranks. x has any dtype; all dimensions except the
    * first must be equal on every rank.
-   * @throws `ArgumentError` for an unknown option and for a tensor of another backend, `DTypeError` for what is not a tensor and
+   * @throws `ArgumentError` for an unknown option and for a tensor of another backend, `DTypeError` for anything but a tensor and
    * for an `out` of another dtype, `ShapeError` for a scalar, for `rows` that do not match x or are not a whole number of bytes,
    * and for an `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
@@ -188,8 +188,8 @@ export class ProcessGroup {
    * rank. A sum is rounded as its plan says; a mean is the sum multiplied by f32(1 / ranks) and rounded again; a maximum ignores
    * NaN.
    * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for a plan that does not fit this sum,
-   * `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` if the rows cannot be divided among the
-   * ranks, and for an `out` of another shape.
+   * `DTypeError` for anything but a tensor and for an `out` of another dtype, `ShapeError` if the rows cannot be divided among
+   * the ranks, and for an `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   reduceScatter<D extends WideDType>(x: Tensor<D>, options: ReduceScatterOptions = {}): Tensor<D> {
@@ -211,7 +211,7 @@ export class ProcessGroup {
    * Reduces the x of all ranks and returns the result on every rank. x is f32, bf16 or f16 and has the same shape on every rank.
    * `out` may be x.
    * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for a plan that does not fit this sum,
-   * `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` for an `out` of another shape.
+   * `DTypeError` for anything but a tensor and for an `out` of another dtype, `ShapeError` for an `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allReduce<D extends WideDType>(x: Tensor<D>, options: AllReduceOptions = {}): Tensor<D> {
@@ -247,7 +247,7 @@ export class ProcessGroup {
    * Returns the x of rank `root` on every rank. x has any dtype, and the same dtype and shape on every rank; its elements are
    * read on `root` only. `out` may be x.
    * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for a root that is not a rank of the
-   * group, `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` for an `out` of another shape.
+   * group, `DTypeError` for anything but a tensor and for an `out` of another dtype, `ShapeError` for an `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   broadcast<T extends Tensor>(x: T, options: BroadcastOptions = {}): T {
@@ -265,7 +265,7 @@ export class ProcessGroup {
    * Sends some rows of x to each rank, and returns the rows received from all ranks, concatenated in order of ranks. x has any
    * dtype.
    * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for `sent` without `received`,
-   * `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` if the numbers of rows do not match x
+   * `DTypeError` for anything but a tensor and for an `out` of another dtype, `ShapeError` if the numbers of rows do not match x
    * or `out`, or if the rows of a rank are not a whole number of bytes.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
@@ -296,7 +296,7 @@ export class ProcessGroup {
    * Sends x to a rank, which receives it by `recv`. x has any dtype. Work that is enqueued afterwards waits for the receiver.
    * Therefore two ranks that exchange tensors must use `allToAll`, or one must send first and the other receive first.
    * @throws `ArgumentError` for this rank itself, for a number that is not a rank of the group, and for a tensor of another
-   * backend, `DTypeError` for what is not a tensor.
+   * backend, `DTypeError` for anything but a tensor.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   send(x: Tensor, to: number): void {
@@ -308,7 +308,7 @@ export class ProcessGroup {
   /**
    * Overwrites `out` with the tensor that rank `from` sends, and returns `out`. Both tensors must have the same dtype and shape.
    * @throws `ArgumentError` for this rank itself, for a number that is not a rank of the group, and for a tensor of another
-   * backend, `DTypeError` for what is not a tensor.
+   * backend, `DTypeError` for anything but a tensor.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   recv<T extends Tensor>(out: T, from: number): T {
@@ -363,7 +363,7 @@ export class ProcessGroup {
   /**
    * Replaces each f32 element by its maximum over the ranks, in place. This makes a group usable as the `amaxReductionGroup` of
    * `autocast`. All ranks give tensors of the same sizes, or all give none.
-   * @throws `ArgumentError` for what is not a list and for a tensor of another backend, `DTypeError` for what is not an f32
+   * @throws `ArgumentError` for anything but a list and for a tensor of another backend, `DTypeError` for anything but an f32
    * tensor.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */

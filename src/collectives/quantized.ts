@@ -22,13 +22,12 @@ import type { RowRange } from "./by-chunks.js";
 import type { GatherRequest, ProcessGroup } from "./group.js";
 
 /**
- * Gathers a quantized tensor of which each rank has some rows, with the copies of `usage`. `rows` has the number of rows of each
- * rank; by default all have as many as this one. If the shards were quantized as parts of the whole tensor, the result is what
- * the quantizer would return for the whole. Codes and scales are sent without padding. Scales and amaxes of the whole tensor are
- * not sent, because all ranks have the same. A columnwise copy that can be derived from the rowwise copy is derived after the
- * gather. The data layout COMPACT becomes GEMM_READY. `t` must have each copy of `usage` that cannot be derived. `ops` are the
- * operations of the quantizer. Throws `DistributedError`, as a disagreement, if the specs or the nominal dtypes of the ranks
- * differ.
+ * Gathers a quantized tensor whose rows are divided among the ranks, with the copies of `usage`. `rows`: the number of rows of
+ * each rank; default: as many as on this rank. If the shards were quantized as parts of the full tensor, the result is what the
+ * quantizer would return for the full tensor. Codes and scales are sent without padding. Per-tensor scales and amaxes are not
+ * sent, because they are equal on all ranks. A columnwise copy that can be derived from the rowwise copy is derived after the
+ * gather. The data layout COMPACT becomes GEMM_READY. `t` must have each copy of `usage` that cannot be derived. `ops`: the
+ * quantizer's operations. Throws `DistributedError`, as a disagreement, if the specs or the nominal dtypes of the ranks differ.
  */
 export function gatherQuantized(
   group: ProcessGroup,
@@ -181,8 +180,8 @@ export function quantizedFromCodes(t: QuantizedTensor, codes: Tensor, usage: Usa
 }
 
 /**
- * Returns the rowwise copy of some rows of a quantized tensor, as a matrix. It shares memory with `t` where a view can begin. No
- * block may extend beyond these rows.
+ * Returns the rowwise copy of some rows of a quantized tensor, as a matrix. It is a view of `t` if the alignment of views allows
+ * it. No block may extend beyond these rows.
  */
 export function rowwiseRowsOf(t: QuantizedTensor, { first, count }: RowRange): QuantizedTensor {
   using scope = new Scope();

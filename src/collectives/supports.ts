@@ -1,4 +1,4 @@
-/** Which operations of a group have defined bits. */
+/** Answers which operations of a group have defined bits. */
 import { EXACT, type Support } from "../backends/backend.js";
 import type { CollectiveArgs, CollectiveName, Reduction } from "./communicator.js";
 import { supportsPlan } from "./plan.js";

@@ -22,7 +22,7 @@ export interface Combination {
   readonly order: readonly number[];
   /** The dtype of all sums except the last. Undefined: a maximum is computed instead. */
   readonly sum: WideDType | undefined;
-  /** What the sum, rounded to `dtype`, is multiplied by; 1 for sums and maxima. */
+  /** The factor of the sum, applied after rounding to `dtype`; 1 for sums and maxima. */
   readonly factor: number;
 }
 

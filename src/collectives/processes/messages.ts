@@ -106,11 +106,11 @@ export interface Closed {
 /** The data with which the messaging thread starts. */
 export interface ThreadData {
   readonly rendezvous: Rendezvous;
-  /** The port for `Message` in both directions, and for `Made`, `Close`, `Told` and `Closed`. */
+  /** The port for `Message` in both directions, and for `EnqueuedCall`, `Close`, `Reported` and `Closed`. */
   readonly port: MessagePort;
   /**
-   * Three i32 values. [0] counts the messages for the main thread, which waits on it. [1] is 1 if the job has failed. [2] counts
-   * the noted calls that other ranks have made too.
+   * Three i32 values. [0] counts the messages to the main thread, which waits on it. [1] is 1 if the job has failed. [2] counts
+   * the notes that other ranks' calls have matched.
    */
   readonly signal: SharedArrayBuffer;
 }

@@ -16,7 +16,7 @@ import { chooseTransport } from "./transport.js";
  * operations are enqueued and move data from GPU to GPU. Otherwise data goes through the hosts, and an operation returns when it
  * has completed. `transport` of the group says which one is used. Several processes need the package zeromq.
  *
- * @throws `ArgumentError` for what is not a backend, for options or an environment that are incomplete or contradictory, and if
+ * @throws `ArgumentError` for anything but a backend, for options or an environment that are incomplete or contradictory, and if
  * the environment enables a feature of NCCL whose results are unknown, `BackendError` if `transport` is `device` and a rank
  * cannot use it, `DisposedError` for a backend that was disposed of, `DistributedError` if the ranks do not join in time or one
  * is not admitted, `MissingPackageError` without zeromq.

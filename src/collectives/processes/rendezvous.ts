@@ -8,9 +8,9 @@ import { DEFAULT_TIMEOUT_MS, timeout } from "../timeout.js";
 
 /** Options of `openProcessGroup`. An option that is left out is read from the environment. */
 export interface ProcessGroupOptions {
-  /** The rank of this process, from 0. Default: `RANK`, or what mpirun or srun sets in its place. */
+  /** The rank of this process, from 0. Default: `RANK`, or the variable of mpirun or srun. */
   readonly rank?: number | undefined;
-  /** The number of processes. Default: `WORLD_SIZE`, or what mpirun or srun sets in its place; 1 if none of them is set. */
+  /** The number of processes. Default: `WORLD_SIZE`, or the variable of mpirun or srun; 1 if none of them is set. */
   readonly size?: number | undefined;
   /** The host of rank 0. Default: `MASTER_ADDR`. */
   readonly address?: string | undefined;

@@ -142,7 +142,7 @@ function cut(x: Tensor, bytes: Uint8Array, counts: readonly number[]): readonly 
   );
 }
 
-/** Pieces of so many bytes, one behind the other. */
+/** Divides bytes into consecutive pieces of these sizes. */
 function divided(bytes: Uint8Array, sizes: readonly number[]): readonly Uint8Array[] {
   let offset = 0;
   return sizes.map((size) => {
@@ -151,7 +151,7 @@ function divided(bytes: Uint8Array, sizes: readonly number[]): readonly Uint8Arr
   });
 }
 
-/** One piece of several. */
+/** Concatenates pieces. */
 function joined(pieces: readonly Uint8Array[]): Uint8Array {
   const [only, another] = pieces;
   if (only && !another) return only;

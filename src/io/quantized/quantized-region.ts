@@ -24,8 +24,9 @@ interface Rectangle {
 }
 
 /**
- * The rows and columns at whose multiples a region must begin: those of a tile, and as many columns as the quantizer needs a
- * multiple of. If a whole tensor or a whole row shares a scale, the columns whose codes begin at a byte.
+ * The row and column steps of a region's origin. The row is a multiple of the tile's rows; the column is a multiple of the tile's
+ * columns and of the columns that the quantizer requires. If a scale belongs to a tensor or a row, the column must only begin at
+ * a byte.
  */
 export function regionStep({
   quantizer,

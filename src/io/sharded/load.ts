@@ -21,10 +21,10 @@ const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRan
 
 /**
  * Restores in place the state that `saveShardedCheckpoint` saved, and returns the `extra` of rank 0 on all ranks. The number of
- * ranks and the division of parameters may differ from those of the save. Masters, buffers and parameters of f32, bf16 and f16
- * then have the same bits as a whole, and so have codes and scales of quantized parameters that are divided by rows, between
- * blocks. State that cannot be divided in another way is refused with a `FileError`: other quantized parameters; and, on another
- * number of ranks, delayed scales, random states and other state that was not equal on all ranks that had it.
+ * ranks and the division of parameters may differ from the save. The following state is restored to the same bits under any
+ * division: masters, buffers and parameters of f32, bf16 and f16, and quantized parameters that are divided by rows at block
+ * boundaries. Other state cannot be divided differently and is refused with a `FileError`: other quantized parameters; and, on
+ * another number of ranks, delayed scales, random states and other state that was not equal on all ranks that had it.
  *
  * If it throws, nothing has changed on any rank. Gradients are released. Without `optimizer`, the optimizer's part of the files
  * is ignored.

@@ -114,7 +114,7 @@ export class ShardFiles {
     return bytes;
   }
 
-  /** Returns the bytes that this rank had, or those that all ranks with the part had. */
+  /** Returns the bytes that this rank had, or the bytes of the part that are equal on all ranks. */
   #copyOf(name: string, copies: readonly PartCopy[]): PartCopy {
     const { rank, size } = this.reader;
     const ownCopy = size === this.index.ranks ? copies.find(({ ranks }) => ranks.includes(rank)) : undefined;

@@ -169,7 +169,7 @@ async function requireShards(
   }
 }
 
-/** Removes the file of a rank, and the folder if no files of other ranks are left in it. What cannot be removed remains. */
+/** Removes the file of a rank, and the folder if no files of other ranks are left in it. Files that cannot be removed remain. */
 async function removeShard(folder: string, index: Planned, rank: number): Promise<void> {
   await rm(shardPath(folder, index, rank), { force: true }).catch(() => undefined);
   await rmdir(generationFolder(folder, index)).catch(() => undefined);
