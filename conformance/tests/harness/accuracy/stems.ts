@@ -44,6 +44,7 @@ const STEMS = {
     "update/optimizer",
   ],
   operators: ["core/wide", "elementwise/operators.gen"],
+  special: ["core/wide", "core/special-functions"],
 } as const;
 
 type Group = keyof typeof STEMS;
