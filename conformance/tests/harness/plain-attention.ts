@@ -1,0 +1,113 @@
+/** Softmax attention in f64, and tasks with every feature of attention that are compared with it. */
+import { DATAPATHS } from "../../../src/formats/datapath.js";
+import { type HeadTask, isDropped, isVisible, keepFactor } from "../../oracle/attention/scores.js";
+import { roundedIn } from "../../oracle/core/scale.js";
+import { seeded } from "./draws.js";
+
+export const HALF = DATAPATHS["hopper-half"].dotAdd;
+
+export const PLAIN = {
+  ...{ rule: "fp32", type: "f32", scale: 1, blockKeys: 16, splitKeys: 0 },
+  ...{ align: "end", causal: false, window: [-1, -1] },
+} as const satisfies Partial<HeadTask>;
+
+/** Uniform numbers from -1 to 1, reproducible. */
+function uniform(seed: number): () => number {
+  let state = BigInt.asUintN(32, BigInt(seed));
+  return () => {
+    state = (state * 6364136223846793005n + 1442695040888963407n) & ((1n << 64n) - 1n);
+    return Number(state >> 40n) / 2 ** 23 - 1;
+  };
+}
+
+function matrix(
+  next: () => number,
+  [rows, columns]: readonly [number, number],
+  type: HeadTask["type"],
+): number[][] {
+  return Array.from({ length: rows }, () =>
+    Array.from({ length: columns }, () => roundedIn(Math.fround(next()), type)),
+  );
+}
+
+/** Softmax attention in f64. */
+export function plainAttention(task: HeadTask): { out: number[][]; lse: number[]; p: number[][] } {
+  const { q, k, v, scale, softcap, bias, slope, sink, align } = task;
+  const keep = keepFactor(task);
+  const rows = q.map((query, i) => {
+    const scores = k.map((key, j) => {
+      if (!isVisible(task, i, j)) return Number.NEGATIVE_INFINITY;
+      const dot = query.reduce((sum, x, d) => sum + x * key[d]!, 0);
+      let u = (dot + (bias && task.biasBeforeScale ? bias(i, j) : 0)) * scale;
+      if (softcap !== undefined) u = softcap * Math.tanh(u / softcap);
+      if (bias && !task.biasBeforeScale) u += bias(i, j);
+      return u - (slope ?? 0) * Math.abs(i + (align === "end" ? k.length - q.length : 0) - j);
+    });
+    const total = [...scores, sink ?? Number.NEGATIVE_INFINITY].reduce((sum, u) => sum + Math.exp(u), 0);
+    const p = scores.map((u) => Math.exp(u) / total);
+    const out = v[0]!.map((_, d) =>
+      p.reduce((sum, each, j) => sum + (isDropped(task, i, j) ? 0 : each * keep * v[j]![d]!), 0),
+    );
+    return { out, lse: Math.log(total), p };
+  });
+  return { out: rows.map((r) => r.out), lse: rows.map((r) => r.lse), p: rows.map((r) => r.p) };
+}
+
+export interface Features {
+  readonly name: string;
+  readonly task: Partial<HeadTask>;
+}
+
+const biasAt = (i: number, j: number): number => Math.fround(Math.sin(3 * i + 5 * j));
+const dropout = { probability: 0.25, seed: 7n, offset: 3n, head: 2n };
+
+export const FEATURES: readonly Features[] = [
+  { name: "plain", task: {} },
+  { name: "causal, two splits", task: { causal: true, splitKeys: 16 } },
+  { name: "window, align start", task: { window: [5, 2], align: "start" } },
+  { name: "mask, sink", task: { masked: (i, j) => (i + j) % 3 === 0, sink: 0.5 } },
+  { name: "bias", task: { bias: biasAt } },
+  { name: "bias before the scale", task: { bias: biasAt, biasBeforeScale: true } },
+  { name: "softcap, slope", task: { softcap: 1.5, slope: 0.125, causal: true } },
+  { name: "softcap, bias", task: { softcap: 1.5, bias: biasAt } },
+  { name: "softcap, bias before the scale", task: { softcap: 1.5, bias: biasAt, biasBeforeScale: true } },
+  { name: "dropout", task: { dropout } },
+  {
+    name: "all",
+    task: { softcap: 2, bias: biasAt, slope: 0.25, sink: -1, dropout, causal: true, splitKeys: 16 },
+  },
+];
+
+export const TYPES = [
+  { type: "f32", rule: "fp32", unit: 0 },
+  { type: "bf16", rule: HALF, unit: 2 ** -8 },
+  { type: "f16", rule: HALF, unit: 2 ** -11 },
+] as const;
+
+/** Above the error of sums of 40 numbers that are rounded to subnormal numbers of f16. */
+export const LEAST = 2 ** -19;
+
+/**
+ * A bound of the relative error of a probability, from what is rounded to f32, for products of width 24 whose magnitudes have a
+ * sum below 12, and 40 keys: 48 roundings of 2^-24 · 12 in a score make 2^-14.8; exponents, ex2 and the sum of 40 probabilities
+ * add less than 2^-16.
+ */
+const OF_F32 = 2 ** -14;
+
+/** The relative error of tanh is below 2^-10.9, and the softcap multiplies it. */
+export const toleranceOf = (task: HeadTask): number => OF_F32 + (task.softcap ?? 0) * 2 ** -10.9;
+
+export function taskOf(
+  { type, rule }: (typeof TYPES)[number],
+  features: Partial<HeadTask>,
+  { keys = 37, queries = 9, width = 24, seed = 1 } = {},
+): HeadTask {
+  const next = uniform(seeded(seed));
+  return {
+    ...{ ...PLAIN, type, rule, scale: Math.fround(1 / Math.sqrt(width)) },
+    q: matrix(() => 2 * next(), [queries, width], type),
+    k: matrix(() => 2 * next(), [keys, width], type),
+    v: matrix(next, [keys, 5], type),
+    ...features,
+  };
+}
