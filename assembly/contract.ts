@@ -217,6 +217,12 @@ export const enum QuantizeTask {
   Bytes = 288,
 }
 
+/** A task block of an attention (attention/task.ts), which begins with a GemmTask. */
+export const enum AttentionTask {
+  /** Bytes of the block. */
+  Bytes = 1120,
+}
+
 /** Sizes and sentinels of a matrix product's task block (gemm/task.ts). */
 export const enum GemmTask {
   /** Bytes of the block. */

@@ -1,6 +1,8 @@
 // The cases of the benchmark. A case has a name, a function that does the work of one call, and the baseline to compare
 // it with in the same run.
 import {
+  attention,
+  attentionBackward,
   empty,
   Float8BlockQuantizer,
   factsOf,
@@ -123,5 +125,39 @@ export function gemmCases(backend, size, suffix) {
     product("gemm hopper bf16", a16, b16, { datapath: "hopper" }),
     product("gemm exact fp8", a8, b8, { datapath: "exact" }),
     product("gemm fp32", a32, b32, { datapath: "fp32" }, 2, "GFLOP/s"),
+  ];
+}
+
+/**
+ * Cases of attention by the public API: causal and full, 2 heads of 128. The unit is multiply-adds per second of all products.
+ */
+export function attentionCases(backend, length, suffix) {
+  const half = (seed) => {
+    const shape = [1, length, 2, 128];
+    const bits = new Uint32Array(values(length * 256, seed).buffer);
+    return tensor(
+      backend,
+      Uint16Array.from(bits, (b) => b >>> 16),
+      shape,
+      "bf16",
+    );
+  };
+  const [q, k, v, grad] = [half(9), half(10), half(11), half(12)];
+  const { out, lse } = attention(q, k, v);
+  const pairs = 2 * length * length * 128;
+  const scoped = (name, work, body) => ({
+    name: `${name} ${length} ${suffix}`,
+    unit: "GMAC/s",
+    work,
+    run: () => {
+      const scope = new Scope();
+      body();
+      scope.dispose();
+    },
+  });
+  return [
+    scoped("attention bf16", 2 * pairs, () => attention(q, k, v)),
+    scoped("attention bf16 causal", pairs, () => attention(q, k, v, { causal: true })),
+    scoped("attention bf16 backward", 5 * pairs, () => attentionBackward(grad, q, k, v, out, lse)),
   ];
 }

@@ -5,7 +5,7 @@
 import { cpus } from "node:os";
 import { openBackend, Scope } from "lockstep";
 import { writeSection } from "../scripts/section.mjs";
-import { encodeCases, gemmCases, PLACES, quantizeCases } from "./cases.mjs";
+import { attentionCases, encodeCases, gemmCases, PLACES, quantizeCases } from "./cases.mjs";
 import { openKernels } from "./kernels.mjs";
 import { measure } from "./timing.mjs";
 
@@ -31,6 +31,13 @@ async function run() {
     { ...doubles[i], baseline: single.name },
   ]);
   rows.push(...withRatios(cases, measure(cases, Math.ceil(rounds / 3))));
+  say("attention, one thread and two");
+  const twice = attentionCases(two, 1024, "2 threads");
+  const attentions = attentionCases(one.backend, 1024, "1 thread").flatMap((single, i) => [
+    single,
+    { ...twice[i], baseline: single.name },
+  ]);
+  rows.push(...withRatios(attentions, measure(attentions, Math.ceil(rounds / 3))));
   scope.dispose();
   await one.backend.dispose();
   await two.dispose();

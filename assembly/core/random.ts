@@ -13,7 +13,7 @@ const ROUNDS: i32 = 10;
 /**
  * Computes the four draws from the 64-bit draw (c1, c0) on, with (c2, c3), and stores them at `dst`, 64 bytes.
  */
-function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
+export function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
   const m0 = i32x4.splat(M0);
   const m1 = i32x4.splat(M1);
   let x = i32x4.add(i32x4.splat(c0), i32x4(0, 1, 2, 3));

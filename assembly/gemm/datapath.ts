@@ -6,6 +6,8 @@
 // truncated terms are summed exactly. The sum is truncated to P fraction bits. All of this is exact in f64: a term is
 // below 2^(F + 12) multiples of 2^(emax - F), a step has at most 65 terms, and F is at most 35.
 
+import { highHalf, join } from "../core/math";
+
 /** The exponent of a subnormal accumulator: the exponent of the smallest normal f32. */
 const F32_MIN_EXPONENT: i32 = -126;
 
@@ -57,9 +59,37 @@ export function sumError(a: f64, b: f64, sum: f64): f64 {
   return a - (sum - bPart) + (b - bPart);
 }
 
+/**
+ * Returns a + b rounded to odd at 53 significant bits, lane by lane (see roundToOdd). Rounding this result to f32 gives
+ * the f32 nearest to the exact sum.
+ */
+export function addToOdd(a: v128, b: v128): v128 {
+  const sum = v128.add<f64>(a, b);
+  const bPart = v128.sub<f64>(sum, a);
+  const error = v128.add<f64>(v128.sub<f64>(a, v128.sub<f64>(sum, bPart)), v128.sub<f64>(b, bPart));
+  const inexact = v128.gt<f64>(v128.abs<f64>(error), f64x2.splat(0));
+  const one = i64x2.splat(1);
+  const even = v128.eq<i64>(v128.and(sum, one), i64x2.splat(0));
+  const step = v128.or(v128.shr<i64>(v128.xor(error, sum), 63), one);
+  return v128.add<i64>(sum, v128.and(v128.and(inexact, even), step));
+}
+
 /** a * b + c, rounded to f32 once. */
 export function fma32(a: f32, b: f32, c: f32): f32 {
   const product = <f64>a * <f64>b;
   const sum = product + <f64>c;
   return <f32>roundToOdd(sum, sumError(product, <f64>c, sum));
+}
+
+/** a * b + c of four f32 lanes, each rounded once. */
+export function fmaFour(a: v128, b: v128, c: v128): v128 {
+  const low = addToOdd(
+    v128.mul<f64>(v128.promote_low<f32>(a), v128.promote_low<f32>(b)),
+    v128.promote_low<f32>(c),
+  );
+  const high = addToOdd(
+    v128.mul<f64>(v128.promote_low<f32>(highHalf(a)), v128.promote_low<f32>(highHalf(b))),
+    v128.promote_low<f32>(highHalf(c)),
+  );
+  return join(low, high);
 }

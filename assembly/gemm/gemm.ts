@@ -104,7 +104,7 @@ export function gemmScratch(task: usize): f64 {
  * Copies a packed line of `padded` values of `bytes` bytes to its positions in the packed operand. Consecutive values
  * of a step are `inner` values apart, and consecutive steps `stepPitch` values.
  */
-function scatter(
+export function scatter(
   source: usize,
   target: usize,
   bytes: usize,
@@ -194,7 +194,7 @@ function packLines(
   }
 }
 
-type Step = (
+export type Step = (
   t: usize,
   x: usize,
   xe: usize,
@@ -210,7 +210,7 @@ type Step = (
  * Returns the step function of a kernel. A call through the function table also keeps the compiler from inlining a hot
  * loop into a driver that V8 never optimises.
  */
-function stepFunction(kernel: i32): Step {
+export function stepFunction(kernel: i32): Step {
   if (kernel === Kernel.Narrow) return stepNarrow;
   if (kernel === Kernel.Wide) return stepWide;
   if (kernel === Kernel.Plain) return stepPlain;

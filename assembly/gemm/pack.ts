@@ -44,7 +44,7 @@ const NARROW_MOST: i32 = 16;
 const NARROW_BIAS: i32 = 127;
 const WIDE_ZERO: i32 = -400;
 const WIDE_BIAS: i32 = 1023;
-const WIDE_SHIFT: i32 = 4;
+export const WIDE_SHIFT: i32 = 4;
 
 /** floor(log2 |v|) of a normal f32, at least `lowest`; 128 for infinities and NaN. */
 function pinnedExponent(v: f32, lowest: i32): i32 {
@@ -54,7 +54,7 @@ function pinnedExponent(v: f32, lowest: i32): i32 {
 const E8M0_MIN_EXPONENT: i32 = -127;
 
 /** The smallest exponent of the normal numbers of a format word; word 0 is f32. */
-function lowestOf(word: u32): i32 {
+export function lowestOf(word: u32): i32 {
   return word === 0 ? F32_MIN_EXPONENT : minExponent(word);
 }
 
@@ -165,7 +165,7 @@ function roundTo(value: f32, dropped: u32): f32 {
 }
 
 /** Exponent `e` of operand 0 or 1 in the form that `kernel` reads, if it reads i16. */
-function alignedExponent(kernel: i32, operand: u32, e: i32): i32 {
+export function alignedExponent(kernel: i32, operand: u32, e: i32): i32 {
   if (kernel !== Kernel.Wide) return e;
   return (max(e, WIDE_ZERO) + (operand === 0 ? 0 : WIDE_BIAS)) << WIDE_SHIFT;
 }
@@ -204,7 +204,7 @@ function packAligned(
 }
 
 /** As `packAligned`, for operands without scale or rounding; `count` is a multiple of 4. */
-function packUnscaled(
+export function packUnscaled(
   task: usize,
   operand: u32,
   line: usize,

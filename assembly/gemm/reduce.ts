@@ -7,6 +7,7 @@
 
 import { Promotion } from "../contract";
 import { canonical, canonicalFour } from "../core/wide";
+import { addToOdd } from "./datapath";
 import { scaleAt, valueBytes } from "./pack";
 import {
   blockOf,
@@ -43,21 +44,6 @@ function storePair(pointer: usize, pair: v128): void {
 /** a * b rounded to f32, lane by lane, as f64. */
 function productPair(a: v128, b: v128): v128 {
   return v128.promote_low<f32>(v128.demote_zero<f64>(v128.mul<f64>(a, b)));
-}
-
-/**
- * Returns a + b rounded to odd at 53 significant bits, lane by lane (see roundToOdd). Rounding this result to f32 gives
- * the f32 nearest to the exact sum.
- */
-function addToOdd(a: v128, b: v128): v128 {
-  const sum = v128.add<f64>(a, b);
-  const bPart = v128.sub<f64>(sum, a);
-  const error = v128.add<f64>(v128.sub<f64>(a, v128.sub<f64>(sum, bPart)), v128.sub<f64>(b, bPart));
-  const inexact = v128.gt<f64>(v128.abs<f64>(error), f64x2.splat(0));
-  const one = i64x2.splat(1);
-  const even = v128.eq<i64>(v128.and(sum, one), i64x2.splat(0));
-  const step = v128.or(v128.shr<i64>(v128.xor(error, sum), 63), one);
-  return v128.add<i64>(sum, v128.and(v128.and(inexact, even), step));
 }
 
 /**

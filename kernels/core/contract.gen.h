@@ -111,6 +111,10 @@ enum class QuantizeTask : int {
   kBytes = 288,
 };
 
+enum class AttentionTask : int {
+  kBytes = 1120,
+};
+
 enum class GemmTask : int {
   kBytes = 448,
   kNoExponent = -16384,

@@ -108,6 +108,10 @@ export const QUANTIZE_TASK = {
   bytes: 288,
 } as const;
 
+export const ATTENTION_TASK = {
+  bytes: 1120,
+} as const;
+
 export const GEMM_TASK = {
   bytes: 448,
   noExponent: -16384,

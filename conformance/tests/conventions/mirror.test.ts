@@ -42,6 +42,9 @@ const BOUND_BY_DECLARATION = Object.fromEntries(
   ].map((operation) => [operation, "native/calls.gen.cc"]),
 );
 
+/** The operations that the CUDA backend refuses. */
+const NO_KERNEL = { "attention/attention": "no kernel yet: src/backends/cuda/attention" };
+
 const FLOORS: readonly Floor[] = [
   { folder: "src/ops", ending: ".ts" },
   { folder: "src/backends/wasm", ending: ".ts" },
@@ -67,11 +70,12 @@ const FLOORS: readonly Floor[] = [
       device: "how a GPU reads, reduces and launches",
       collective: "what the parts of several ranks combine to",
     },
+    without: NO_KERNEL,
   },
   {
     folder: "native",
     ending: ".cc",
-    without: BOUND_BY_DECLARATION,
+    without: { ...NO_KERNEL, ...BOUND_BY_DECLARATION },
     rooms: { core: "calls, memory and streams of the addon", collective: "communicators of NCCL" },
   },
   {

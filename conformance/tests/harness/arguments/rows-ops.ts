@@ -32,6 +32,49 @@ const PLAN_FREE = {
   "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
 } as const;
 
+/** q, k and v of attention: two sequences of three queries and five keys, four heads that share two heads of keys. */
+const projections = (w: World) =>
+  [w.tensor("bf16", [2, 3, 4, 16]), w.tensor("bf16", [2, 5, 2, 16]), w.tensor("bf16", [2, 5, 2, 8])] as const;
+const attentionOptions = (w: World) => ({
+  layout: "bshd" as const,
+  datapath: "hopper" as const,
+  scale: 0.25,
+  causal: true,
+  align: "end" as const,
+  window: [4, 0] as const,
+  mask: w.tensor("u8", [2, 1, 3, 5]),
+  queryLengths: w.tensor("i32", [2]),
+  keyLengths: w.tensor("i32", [2]),
+  bias: w.tensor("bf16", [1, 4, 3, 5]),
+  biasPlace: "beforeScale" as const,
+  alibiSlopes: w.tensor("f32", [4]),
+  softcap: 30,
+  sinks: w.tensor("f32", [4]),
+  dropout: { probability: 0.5, seed: 1n, offset: 2n, allHeads: 8, firstHead: 2 },
+  plan: { blockKeys: 32, splitKeys: 64 },
+});
+/** The tokens of two sequences one after the other. */
+const tokens = (w: World) =>
+  [w.tensor("bf16", [6, 4, 16]), w.tensor("bf16", [6, 2, 16]), w.tensor("bf16", [6, 2, 8])] as const;
+const tokenOptions = (w: World) => ({
+  layout: "thd" as const,
+  cuQueries: w.tensor("i32", [3]),
+  cuKeys: w.tensor("i32", [3]),
+  cuPaddedQueries: w.tensor("i32", [3]),
+  cuPaddedKeys: w.tensor("i32", [3]),
+});
+const ATTENTION_NUMBERS = {
+  "options.scale": "above",
+  "options.softcap": "above",
+  "options.window.0": "integer",
+  "options.window.1": "integer",
+  "options.dropout.probability": "rate",
+  "options.dropout.allHeads": "count",
+  "options.dropout.firstHead": "index",
+  "options.plan.blockKeys": "count",
+  "options.plan.splitKeys": "index",
+} as const;
+
 /** An operation whose calls are derived from its declaration needs no row, or one without calls (derived.ts). */
 export const OPERATION_ROWS: DerivedRows = {
   gated: {
@@ -247,6 +290,39 @@ export const OPERATION_ROWS: DerivedRows = {
     },
   },
   mseBackward: { calls: [(w) => [{ grad: rowOf(w), x: w.tensor(), target: w.tensor() }]] },
+  attention: {
+    calls: [
+      (w) => [...projections(w), { ...attentionOptions(w), maxLogits: true }],
+      (w) => [
+        w.tensor("bf16", [2, 3, 4, 16]),
+        w.tensor("bf16", [4, 8, 2, 16]),
+        w.tensor("bf16", [4, 8, 2, 8]),
+        { pages: w.tensor("i32", [2, 2]), keyLengths: w.tensor("i32", [2]) },
+      ],
+      (w) => [...tokens(w), tokenOptions(w)],
+    ],
+    numbers: ATTENTION_NUMBERS,
+  },
+  attentionBackward: {
+    calls: [
+      (w) => [
+        w.tensor("bf16", [2, 3, 4, 8]),
+        ...projections(w),
+        w.tensor("bf16", [2, 3, 4, 8]),
+        w.tensor("f32", [2, 4, 3]),
+        { ...attentionOptions(w), biasGrad: true },
+      ],
+      (w) => [
+        w.tensor("bf16", [6, 4, 8]),
+        ...tokens(w),
+        w.tensor("bf16", [6, 4, 8]),
+        w.tensor("f32", [4, 6]),
+        tokenOptions(w),
+      ],
+    ],
+    numbers: ATTENTION_NUMBERS,
+  },
+  attentionPlan: { numbers: { width: "count", valueWidth: "count" } },
   softmax: { numbers: { "options.scale": "finite" } },
   softmaxBackward: { numbers: { "options.scale": "finite" } },
   sgd: {

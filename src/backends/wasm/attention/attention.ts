@@ -1,0 +1,271 @@
+/** Attention and its gradient on the reference. */
+import { ATTENTION_TASK, GEMM_TASK, KERNEL, STAGING } from "../../../formats/contract.gen.js";
+import { DATAPATHS, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
+import { wordOf } from "../../../formats/derive.js";
+import type { RandomSource } from "../../../random.js";
+import { storageBits } from "../../../tensor/shape.js";
+import type { Tensor } from "../../../tensor/tensor.js";
+import type { Support } from "../../backend.js";
+import type { AttentionArgs, AttentionBackwardArgs, AttentionRule } from "../../ops/attention.js";
+import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
+import { type Lowering, type LoweringContext, wideOf } from "../lowering.js";
+
+const NULL = 0;
+
+/** The numbers of the tensors in a task block (assembly/attention/task.ts). */
+const OPERAND = { q: 0, k: 1, v: 2, out: 3, grad: 4, dq: 5, dk: 6, dv: 7 } as const;
+
+type Choice = Support & ReturnType<typeof datapathFor>;
+
+function choose({ datapath, q }: AttentionRule): Choice {
+  const traits = { format: q.dtype };
+  const family = q.dtype === "f32" && datapath !== "exact" ? "fp32" : datapath;
+  if (family === "exact")
+    return { ok: false, reason: "datapath exact has no rule for attention; use hopper, or f32 operands" };
+  const choice = datapathFor(family, traits, traits, false);
+  if (!choice.ok) return choice;
+  const row: DatapathRow = DATAPATHS[choice.name];
+  return row.measured ? { ...choice, agrees: "bits" } : { ...choice, agrees: "bits", unverified: row.source };
+}
+
+export const attention: Lowering<"attention"> = {
+  supports: (args) => choose(args),
+  run(context, args) {
+    withTask(context, args, (task) => forward(context, args, task));
+  },
+};
+
+export const attentionBackward: Lowering<"attentionBackward"> = {
+  supports: (args) => choose(args),
+  run(context, args) {
+    withTask(context, args, (task) => backward(context, args, task));
+  },
+};
+
+function forward(context: LoweringContext, args: AttentionArgs, task: number): void {
+  const { pool } = context;
+  const { out, lse, maxLogits, q, v } = args;
+  const sizes = attentionSizes(args);
+  describeTensor(context, task, OPERAND.out, out, args);
+  pool.run("attentionEmpty", { total: lse.size }, { to: lse.address });
+  const compute = (maxima: number): void => {
+    describeStatistics(context, task, args, { lse: lse.address, maxima, deltas: NULL });
+    const weight = 64 * Math.min(sizes.keys, 2 ** 20) * (q.shape.at(-1) as number);
+    runUnits(context, "attention", "attentionUnits", task, weight + (v.shape.at(-1) as number));
+  };
+  if (!maxLogits) {
+    compute(NULL);
+    return;
+  }
+  context.withTemporary(4 * lse.size, (maxima) => {
+    pool.run("attentionEmpty", { total: lse.size }, { to: maxima });
+    compute(maxima);
+    const rows = { batches: sizes.statisticBatches, rows: sizes.queries };
+    pool.run(
+      "attentionMaxima",
+      { total: sizes.heads, weight: lse.size },
+      { task, to: maxLogits.address, ...rows },
+    );
+  });
+}
+
+function backward(context: LoweringContext, args: AttentionBackwardArgs, task: number): void {
+  const { pool } = context;
+  const { lse, dbias, dsinks } = args;
+  const sizes = attentionSizes(args);
+  describeTensor(context, task, OPERAND.out, args.result, args);
+  for (const name of ["grad", "dq", "dk", "dv"] as const)
+    describeTensor(context, task, OPERAND[name], args[name], args);
+  context.withTemporary(4 * lse.size, (deltas) => {
+    describeStatistics(context, task, args, { lse: lse.address, maxima: NULL, deltas });
+    runUnits(context, "attentionDeltas", "attentionUnits", task, 64);
+    withScoreGrads(context, args, task, () => {
+      const weight = 128 * Math.min(sizes.keys, 2 ** 20) * (args.q.shape.at(-1) as number);
+      runUnits(context, "attentionQueryGrads", "attentionUnits", task, weight);
+      runUnits(context, "attentionKeyGrads", "attentionKeyUnits", task, weight);
+      if (dbias) {
+        const [biasBatch, biasHeads] = dbias.shape as readonly [number, number];
+        const job = { total: biasBatch * biasHeads * sizes.queries, weight: sizes.keys };
+        const target = { to: dbias.address, type: wideOf(dbias) };
+        pool.run("attentionBiasGrads", job, { task, ...target, biasBatch, biasHeads });
+      }
+    });
+    if (!dsinks) return;
+    const rows = { batches: sizes.statisticBatches, rows: sizes.queries };
+    pool.run(
+      "attentionSinkGrads",
+      { total: sizes.heads, weight: lse.size },
+      { task, grads: dsinks.address, ...rows },
+    );
+  });
+}
+
+/** Calls `body` with memory for the gradients of all scores in the task if the gradient of the bias is wanted. */
+function withScoreGrads(
+  context: LoweringContext,
+  args: AttentionBackwardArgs,
+  task: number,
+  body: () => void,
+): void {
+  const { batch, heads, queries, keys } = attentionSizes(args);
+  const count = batch * heads * queries * keys;
+  if (!args.dbias || count === 0) {
+    body();
+    return;
+  }
+  context.withTemporary(4 * count, (grads) => {
+    context.pool.run("attentionZero", { total: count }, { to: grads });
+    context.pool.call("attentionScoreGrads", { task, grads });
+    body();
+  });
+}
+
+function runUnits(
+  { pool }: LoweringContext,
+  name: "attention" | "attentionDeltas" | "attentionQueryGrads" | "attentionKeyGrads",
+  units: "attentionUnits" | "attentionKeyUnits",
+  task: number,
+  weight: number,
+): void {
+  const total = pool.call(units, { task });
+  pool.run(name, { total, weight, scratch: pool.call("attentionScratch", { task }) }, { task });
+}
+
+/** Calls `body` with a task block that describes what both passes have in common. */
+function withTask(context: LoweringContext, args: AttentionRule, body: (task: number) => void): void {
+  context.withTemporary(ATTENTION_TASK.bytes, (task) => {
+    describeDatapath(context, task, args);
+    const { batch, heads, keyHeads, queries, keys } = attentionSizes(args);
+    const [width, valueWidth] = [args.q.shape.at(-1) as number, args.v.shape.at(-1) as number];
+    const { pool } = context;
+    const type = wideOf(args.q);
+    pool.call("attentionShape", { task, batch, heads, keyHeads, queries, keys, width, valueWidth, type });
+    const { blockKeys, splitKeys } = args.plan;
+    pool.call("attentionPlan", { task, blockKeys, splitKeys, scale: args.scale });
+    for (const name of ["q", "k", "v"] as const)
+      describeTensor(context, task, OPERAND[name], args[name], args);
+    describeKeys(context, task, args);
+    describeScores(context, task, args);
+    body(task);
+  });
+}
+
+/** Writes the datapath and the operand type of all products, as a product of matrices has them. */
+function describeDatapath({ pool }: LoweringContext, task: number, args: AttentionRule): void {
+  const choice = choose(args);
+  if (!choice.ok) return;
+  const { dotAdd }: DatapathRow = DATAPATHS[choice.name];
+  pool.call("gemmShape", { task, rows: 0, columns: 0, depth: 0, output: NULL });
+  pool.call("gemmDatapath", {
+    task,
+    kernel: dotAdd ? KERNEL.wide : KERNEL.plain,
+    step: dotAdd?.step ?? 0,
+    alignBits: dotAdd?.alignBits ?? 0,
+    fractionBits: dotAdd?.fractionBits ?? 0,
+    zeroOperand: GEMM_TASK.noExponent,
+    zeroAccumulator: dotAdd?.zeroAccumulator ?? 0,
+    group: 1,
+  });
+  const format = { data: NULL, width: storageBits(args.q.dtype), word: wordOf(args.q.dtype) };
+  for (const operand of [0, 1])
+    pool.call("gemmOperand", { task, operand, ...format, staging: STAGING.plain });
+}
+
+/** Writes the address and the strides of q, k, v or a tensor of one of their shapes. */
+function describeTensor(
+  { pool }: LoweringContext,
+  task: number,
+  operand: number,
+  tensor: Tensor,
+  { layout, pages }: AttentionRule,
+): void {
+  const [heads, width] = tensor.shape.slice(-2) as [number, number];
+  const isPaged = pages !== undefined && (operand === OPERAND.k || operand === OPERAND.v);
+  const line = heads * width;
+  const [first = 0, second = 0] = tensor.shape;
+  const rows = { data: tensor.address, headStride: width };
+  if (layout === "sbhd" && !isPaged)
+    pool.call("attentionTensor", { task, operand, ...rows, batchStride: line, rowStride: second * line });
+  else if (layout === "thd" && !isPaged)
+    pool.call("attentionTensor", { task, operand, ...rows, batchStride: 0, rowStride: line });
+  else
+    pool.call("attentionTensor", {
+      task,
+      operand,
+      ...rows,
+      batchStride: first && second * line,
+      rowStride: line,
+    });
+}
+
+/** Writes the lengths of sequences and which keys are visible. */
+function describeKeys({ pool }: LoweringContext, task: number, args: AttentionRule): void {
+  const { queryLengths, queryStarts, keyLengths, keyStarts, pages, mask, k } = args;
+  pool.call("attentionLengths", {
+    task,
+    queryLengths: queryLengths?.address ?? NULL,
+    queryStarts: queryStarts?.address ?? NULL,
+    keyLengths: keyLengths?.address ?? NULL,
+    keyStarts: keyStarts?.address ?? NULL,
+    cumulative: args.layout === "thd",
+  });
+  if (pages) {
+    const [count, length] = k.shape as readonly [number, number];
+    const pagesOfSequence = pages.shape[1] as number;
+    pool.call("attentionPages", { task, pages: pages.address, length, count, pagesOfSequence });
+  }
+  const { left, right, alignsEnd } = args;
+  const strides = strideOf(mask);
+  pool.call("attentionMask", { task, alignsEnd, left, right, mask: mask?.address ?? NULL, ...strides });
+}
+
+/** The strides of the first two dimensions of [1 or B, 1 or H, Sq, Sk]: 0 for a dimension of size 1. */
+function strideOf(tensor: Tensor | undefined): { batchStride: number; headStride: number } {
+  const [batch = 1, heads = 1, rows = 0, columns = 0] = tensor?.shape ?? [];
+  return { batchStride: batch > 1 ? heads * rows * columns : 0, headStride: heads > 1 ? rows * columns : 0 };
+}
+
+/** Writes what changes scores and probabilities. */
+function describeScores({ pool }: LoweringContext, task: number, args: AttentionRule): void {
+  const { bias, slopes, sinks, softcap, dropout, biasBeforeScale } = args;
+  pool.call("attentionBias", {
+    task,
+    bias: bias?.address ?? NULL,
+    type: bias ? wideOf(bias) : 0,
+    ...strideOf(bias),
+    beforeScale: biasBeforeScale,
+  });
+  pool.call("attentionScores", {
+    task,
+    slopes: slopes?.address ?? NULL,
+    slopeBatch: slopes?.shape.length === 2 ? (slopes.shape[1] as number) : 0,
+    softcap,
+    inverseSoftcap: softcap && Math.fround(1 / softcap),
+    sinks: sinks?.address ?? NULL,
+  });
+  const { threshold, keep } = dropoutOf(dropout);
+  pool.call("attentionDropout", {
+    task,
+    threshold,
+    keep,
+    ...wordsOf(dropout),
+    allHeads: dropout?.allHeads ?? 0,
+    firstHead: dropout?.firstHead ?? 0,
+  });
+}
+
+function wordsOf(source: RandomSource = { seed: 0n, offset: 0n }) {
+  const low = (value: bigint): number => Number(value & 0xffffffffn);
+  return { seedLow: low(source.seed), seedHigh: low(source.seed >> 32n), offset: low(source.offset) };
+}
+
+function describeStatistics(
+  { pool }: LoweringContext,
+  task: number,
+  args: AttentionRule,
+  addresses: { readonly lse: number; readonly maxima: number; readonly deltas: number },
+): void {
+  const { heads, queries } = attentionSizes(args);
+  const batchStride = args.layout === "thd" ? 0 : heads * queries;
+  pool.call("attentionStatistics", { task, ...addresses, batchStride, headStride: queries });
+}
