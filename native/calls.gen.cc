@@ -4,6 +4,8 @@
 #include "kernels/core/format.h"
 #include "kernels/elementwise/activation.gen.h"
 #include "kernels/elementwise/operators.gen.h"
+#include "kernels/layout/layout.gen.h"
+#include "kernels/quantize/hadamard.gen.h"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.gen.h"
 #include "kernels/rows/loss-parts.gen.h"
@@ -17,6 +19,7 @@
 #include "native/addon.h"
 #include "native/core/call.h"
 #include "native/core/random.h"
+#include "native/layout/packed-elements.h"
 
 namespace lockstep {
 
@@ -92,6 +95,62 @@ void runActivationBackward(const Call<calls::ActivationBackward>& call) {
   call.check("activationBackward", launchActivationBackward(p, call.stream()));
 }
 
+void runGated(const Call<calls::Gated>& call) {
+  GatedParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.kind = call.member<Activation>("kind");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  call.check("gated", launchGated(p, call.stream()));
+}
+
+void runGatedBackward(const Call<calls::GatedBackward>& call) {
+  GatedBackwardParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.kind = call.member<Activation>("kind");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.outType)));
+  p.gradType = call.wide("gradType");
+  p.grad = call.pointer<const void>("grad", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.gradType)));
+  call.check("gatedBackward", launchGatedBackward(p, call.stream()));
+}
+
+void runClampedSwiglu(const Call<calls::ClampedSwiglu>& call) {
+  ClampedSwigluParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.alpha = call.f32("alpha");
+  p.limit = call.f32("limit");
+  p.offset = call.f32("offset");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  call.check("clampedSwiglu", launchClampedSwiglu(p, call.stream()));
+}
+
+void runClampedSwigluBackward(const Call<calls::ClampedSwigluBackward>& call) {
+  ClampedSwigluBackwardParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.alpha = call.f32("alpha");
+  p.limit = call.f32("limit");
+  p.offset = call.f32("offset");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.outType)));
+  p.gradType = call.wide("gradType");
+  p.grad = call.pointer<const void>("grad", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.gradType)));
+  call.check("clampedSwigluBackward", launchClampedSwigluBackward(p, call.stream()));
+}
+
 void runAdd(const Call<calls::Add>& call) {
   AddParams p{};
   p.count = static_cast<int64_t>(call.count("count"));
@@ -135,6 +194,38 @@ void runSigmoid(const Call<calls::Sigmoid>& call) {
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
   call.check("sigmoid", launchSigmoid(p, call.stream()));
+}
+
+void runTranspose(const Call<calls::Transpose>& call) {
+  TransposeParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.bits = static_cast<int32_t>(call.between("bits", 0, 32));
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(packedElements(p.rows, p.columns, p.bits)), static_cast<uint64_t>(p.bits)));
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(packedElements(p.rows, p.columns, p.bits)), static_cast<uint64_t>(p.bits)));
+  call.check("transpose", launchTranspose(p, call.stream()));
+}
+
+void runSwapAxes(const Call<calls::SwapAxes>& call) {
+  SwapAxesParams p{};
+  p.outer = static_cast<int64_t>(call.count("outer"));
+  p.p = static_cast<int64_t>(call.count("p"));
+  p.middle = static_cast<int64_t>(call.count("middle"));
+  p.q = static_cast<int64_t>(call.count("q"));
+  p.unit = static_cast<int64_t>(call.count("unit"));
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.outer), static_cast<uint64_t>(p.p), static_cast<uint64_t>(p.middle), static_cast<uint64_t>(p.q), static_cast<uint64_t>(p.unit)}), 8));
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.outer), static_cast<uint64_t>(p.p), static_cast<uint64_t>(p.middle), static_cast<uint64_t>(p.q), static_cast<uint64_t>(p.unit)}), 8));
+  call.check("swapAxes", launchSwapAxes(p, call.stream()));
+}
+
+void runHadamard(const Call<calls::Hadamard>& call) {
+  HadamardParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.signs = call.word("signs");
+  p.x = call.pointer<const uint16_t>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 16));
+  p.out = call.pointer<uint16_t>("out", bytesOf(product({static_cast<uint64_t>(p.columns), static_cast<uint64_t>(p.rows)}), 16));
+  call.check("hadamard", launchHadamard(p, call.stream()));
 }
 
 void runEmbedding(const Call<calls::Embedding>& call) {
@@ -417,10 +508,17 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runSweep>(env, exports);
   expose<runActivation>(env, exports);
   expose<runActivationBackward>(env, exports);
+  expose<runGated>(env, exports);
+  expose<runGatedBackward>(env, exports);
+  expose<runClampedSwiglu>(env, exports);
+  expose<runClampedSwigluBackward>(env, exports);
   expose<runAdd>(env, exports);
   expose<runMultiply>(env, exports);
   expose<runScaled>(env, exports);
   expose<runSigmoid>(env, exports);
+  expose<runTranspose>(env, exports);
+  expose<runSwapAxes>(env, exports);
+  expose<runHadamard>(env, exports);
   expose<runEmbedding>(env, exports);
   expose<runEmbeddingBackward>(env, exports);
   expose<runLossMaximum>(env, exports);

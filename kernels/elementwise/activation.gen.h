@@ -36,4 +36,66 @@ struct ActivationBackwardParams {
 
 cudaError_t launchActivationBackward(const ActivationBackwardParams& p, cudaStream_t stream);
 
+struct GatedParams {
+  // A row holds the values of a, followed by the values of g.
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  Activation kind = Activation::kGelu;
+};
+
+cudaError_t launchGated(const GatedParams& p, cudaStream_t stream);
+
+struct GatedBackwardParams {
+  // A row holds the values of a, followed by the values of g.
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  // A row gets the gradients of a, followed by the gradients of g.
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  const void* grad = nullptr;
+  Wide gradType = Wide::kF32;
+  Activation kind = Activation::kGelu;
+};
+
+cudaError_t launchGatedBackward(const GatedBackwardParams& p, cudaStream_t stream);
+
+struct ClampedSwigluParams {
+  // A row holds the values of a, followed by the values of g.
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float alpha = 0;
+  float limit = 0;
+  float offset = 0;
+};
+
+cudaError_t launchClampedSwiglu(const ClampedSwigluParams& p, cudaStream_t stream);
+
+struct ClampedSwigluBackwardParams {
+  // A row holds the values of a, followed by the values of g.
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  // A row gets the gradients of a, followed by the gradients of g.
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  const void* grad = nullptr;
+  Wide gradType = Wide::kF32;
+  float alpha = 0;
+  float limit = 0;
+  float offset = 0;
+};
+
+cudaError_t launchClampedSwigluBackward(const ClampedSwigluBackwardParams& p, cudaStream_t stream);
+
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 // Other matrices whose rows are whole packs use gatedKernel. The rest use raggedGatedKernel, one element at a time.
 #include "kernels/elementwise/gated.h"
 
+#include "kernels/elementwise/activation.gen.h"
 #include "kernels/elementwise/activation.h"
 #include "kernels/elementwise/curve-table.cuh"
 #include "kernels/elementwise/gated.cuh"
@@ -16,7 +17,7 @@ constexpr unsigned kTableColumns = 128;
 
 // Evaluates the activation and its derivative at min(a, limit) for each element.
 struct Curves {
-  const GatedParams& p;
+  const GatedForm& p;
   Activation kind;
 
   __device__ float value(float a) const { return activate(kind, p.alpha, atMost(a, p.limit)); }
@@ -49,7 +50,7 @@ struct TabledCurves {
 };
 
 template <int width, typename Of>
-__device__ void forward(const GatedParams& p, const Of& curves, int64_t row, int64_t column) {
+__device__ void forward(const GatedForm& p, const Of& curves, int64_t row, int64_t column) {
   const int64_t first = 2 * row * p.columns + column;
   float a[width];
   float g[width];
@@ -63,7 +64,7 @@ __device__ void forward(const GatedParams& p, const Of& curves, int64_t row, int
 }
 
 template <int width, typename Of>
-__device__ void backward(const GatedParams& p, const Of& curves, int64_t row, int64_t column) {
+__device__ void backward(const GatedForm& p, const Of& curves, int64_t row, int64_t column) {
   const int64_t first = 2 * row * p.columns + column;
   float a[width];
   float g[width];
@@ -82,7 +83,7 @@ __device__ void backward(const GatedParams& p, const Of& curves, int64_t row, in
 }
 
 template <bool isBackward, int width, typename Of>
-__device__ void work(const GatedParams& p, const Of& curves, int64_t row, int64_t column) {
+__device__ void work(const GatedForm& p, const Of& curves, int64_t row, int64_t column) {
   if constexpr (isBackward) {
     backward<width>(p, curves, row, column);
   } else {
@@ -91,7 +92,7 @@ __device__ void work(const GatedParams& p, const Of& curves, int64_t row, int64_
 }
 
 template <bool isBackward, int width>
-__device__ void workRows(const GatedParams& p, Activation kind) {
+__device__ void workRows(const GatedForm& p, Activation kind) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
   if (column >= p.columns) return;
   const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
@@ -103,19 +104,19 @@ __device__ void workRows(const GatedParams& p, Activation kind) {
 // `kind` is a template parameter, so that the loops contain only one activation. Both halves of a row start at
 // multiples of 16 bytes.
 template <Activation kind, bool isBackward>
-__global__ void __launch_bounds__(kRowThreads) gatedKernel(const GatedParams p) {
+__global__ void __launch_bounds__(kRowThreads) gatedKernel(const GatedForm p) {
   workRows<isBackward, kPack>(p, kind);
 }
 
 template <bool isBackward>
-__global__ void __launch_bounds__(kRowThreads) raggedGatedKernel(const GatedParams p) {
+__global__ void __launch_bounds__(kRowThreads) raggedGatedKernel(const GatedForm p) {
   workRows<isBackward, 1>(p, p.kind);
 }
 
 // For bf16 inputs: the activation and its derivative are read from tables. A block advances along a row by
 // kTableColumns packs of eight elements.
 template <Activation kind, bool isBackward>
-__global__ void __launch_bounds__(kTableThreads) gatedTableKernel(const GatedParams p) {
+__global__ void __launch_bounds__(kTableThreads) gatedTableKernel(const GatedForm p) {
   __shared__ float values[kTableEntries];
   __shared__ float derivatives[isBackward ? kTableEntries : 1];
   const Curves curves{p, kind};
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kTableThreads) gatedTableKernel(const GatedPar
 }
 
 template <bool isBackward>
-cudaError_t launch(const GatedParams& p, cudaStream_t stream) {
+cudaError_t launch(const GatedForm& p, cudaStream_t stream) {
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
   if (p.columns % kPack != 0) {
     const RowGrid grid = rowGrid(p.rows, p.columns);
@@ -153,10 +154,45 @@ cudaError_t launch(const GatedParams& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+template <typename Params>
+GatedForm formOf(const Params& p) {
+  GatedForm form;
+  form.x = p.x;
+  form.xType = p.xType;
+  form.out = p.out;
+  form.outType = p.outType;
+  form.rows = p.rows;
+  form.columns = p.columns;
+  if constexpr (requires { p.grad; }) {
+    form.grad = p.grad;
+    form.gradType = p.gradType;
+  }
+  if constexpr (requires { p.kind; }) {
+    form.kind = p.kind;
+    form.alpha = alphaOf(p.kind);
+  } else {
+    form.kind = Activation::kSilu;
+    form.alpha = p.alpha;
+    form.limit = p.limit;
+    form.offset = p.offset;
+  }
+  return form;
+}
+
 }  // namespace
 
-cudaError_t launchGated(const GatedParams& p, cudaStream_t stream) { return launch<false>(p, stream); }
+cudaError_t launchGated(const GatedParams& p, cudaStream_t stream) { return launch<false>(formOf(p), stream); }
 
-cudaError_t launchGatedBackward(const GatedParams& p, cudaStream_t stream) { return launch<true>(p, stream); }
+cudaError_t launchGatedBackward(const GatedBackwardParams& p, cudaStream_t stream) {
+  return launch<true>(formOf(p), stream);
+}
+
+cudaError_t launchClampedSwiglu(const ClampedSwigluParams& p, cudaStream_t stream) {
+  return launch<false>(formOf(p), stream);
+}
+
+cudaError_t launchClampedSwigluBackward(const ClampedSwigluBackwardParams& p, cudaStream_t stream) {
+  return launch<true>(formOf(p), stream);
+}
 
 }  // namespace lockstep

@@ -13,7 +13,8 @@ namespace lockstep {
 // A row of x[rows, 2 columns] holds the values of a, then the values of g. Forward: out[rows, columns] = act(min(a, limit)) *
 // (clamp(g, -limit, limit) + offset). Backward: from grad[rows, columns], a row of out[rows, 2 columns] gets the gradients of a,
 // then the gradients of g.
-struct GatedParams {
+// The launchers\' parameters are in activation.gen.h.
+struct GatedForm {
   const void* x = nullptr;
   Wide xType = Wide::kF32;
   const void* grad = nullptr;
@@ -29,8 +30,5 @@ struct GatedParams {
   int64_t rows = 0;
   int64_t columns = 0;
 };
-
-cudaError_t launchGated(const GatedParams& p, cudaStream_t stream);
-cudaError_t launchGatedBackward(const GatedParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 // 128 lines by 128 k's in shared memory.
 #include "kernels/device/tile.cuh"
 #include "kernels/gemm/operand.cuh"
-#include "kernels/layout/layout.h"
+#include "kernels/layout/layout.gen.h"
 
 namespace lockstep {
 
@@ -117,7 +117,7 @@ bool isAligned(const GemmOperandParams& p) {
 std::optional<cudaError_t> launchGemmOperandAcross(const GemmOperandParams& p, cudaStream_t stream) {
   if (!p.transposed) return std::nullopt;
   if (p.staging == Staging::kPlain && operandWidth(p.word) == 8 && p.outLines == p.lines && p.outPitch == p.depth) {
-    return launchTranspose({p.data, p.out, 8, p.depth, p.lines}, stream);
+    return launchTranspose({p.data, p.out, 8, p.depth, p.lines, 1}, stream);
   }
   if (p.staging != Staging::kBf16 || !hasWholeGroups(p, kGroup) || p.scales.word != format::kE8m0 || !isAligned(p)) {
     return std::nullopt;

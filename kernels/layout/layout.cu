@@ -1,6 +1,7 @@
 // Transposes and conversion between scale layouts. A block of transposeTiles transposes one tile of one matrix. The
 // tile is loaded to shared memory, and each thread transposes small squares of it in registers, so that both loads and
 // stores are coalesced. moveScales uses one thread per scale.
+#include "kernels/layout/layout.gen.h"
 #include "kernels/layout/layout.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // that divides a run. Each thread moves kMoves grains, and neighbouring threads write neighbouring grains. Indices are
 // divided in 32 bits if they fit.
 #include "kernels/device/device.cuh"
-#include "kernels/layout/layout.h"
+#include "kernels/layout/layout.gen.h"
 
 namespace lockstep {
 
@@ -81,7 +81,7 @@ cudaError_t launchSwapAxes(const SwapAxesParams& s, cudaStream_t stream) {
   const int64_t bytes = s.outer * s.p * s.middle * s.q * s.unit;
   if (bytes == 0) return cudaSuccess;
   if (s.middle == 1 && (s.unit == 1 || s.unit == 2 || s.unit == 4)) {
-    return launchTranspose({s.x, s.out, static_cast<int>(8 * s.unit), s.p, s.q, s.outer}, stream);
+    return launchTranspose({s.x, s.out, static_cast<int32_t>(8 * s.unit), s.p, s.q, s.outer}, stream);
   }
   if (s.unit % 16 == 0) return launchGrains<uint4>(s, bytes, stream);
   if (s.unit % 8 == 0) return launchGrains<uint2>(s, bytes, stream);

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kWarps * 32, (gated && backward) ? 1 : 2)
   Strips<parts>* strips = reinterpret_cast<Strips<parts>*>(memory);
   float* tables = tabled ? reinterpret_cast<float*>(strips + warps) : nullptr;
   Strips<parts>& own = strips[warp];
-  const GatedParams& form = p.source.form;
+  const GatedForm& form = p.source.form;
   if (tabled) {
     fillTables<gated, backward>(tables, form);
     __syncthreads();
@@ -96,7 +96,7 @@ template <bool gated, bool backward, uint32_t word>
 cudaError_t launch(const ActivationQuantizeMxParams& p, cudaStream_t stream) {
   constexpr int parts = kParts<gated, backward>;
   constexpr uint32_t tableBytes = kTableBytes<gated, backward>;
-  const GatedParams& form = p.source.form;
+  const GatedForm& form = p.source.form;
   uint32_t warps = kWarps;
   uint32_t bytes = warps * sizeof(Strips<parts>);
   const bool tabled = paysForTable(form) && bytes + tableBytes <= sharedRoom();
@@ -119,7 +119,7 @@ cudaError_t launch(const ActivationQuantizeMxParams& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cudaStream_t stream) {
-  const GatedParams& form = p.source.form;
+  const GatedForm& form = p.source.form;
   if (!isTaken(p)) return cudaErrorInvalidValue;
   if (cudaError_t error = prepareQuantizeMx(p.target, stream); error != cudaSuccess) return error;
   if (form.rows == 0 || form.columns == 0) return cudaSuccess;

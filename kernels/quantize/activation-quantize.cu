@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kTileThreads* kTeams<gated, backward, packed>,
   extern __shared__ CodeTile memory[];
   CodeTile* tiles = memory + threadIdx.y * parts;
   float* tables = tabled ? reinterpret_cast<float*>(memory + teams * parts) : nullptr;
-  const GatedParams& form = p.source.form;
+  const GatedForm& form = p.source.form;
   const QuantizeTensorParams& target = p.target;
   if (tabled) {
     fillTables<gated, backward>(tables, form);
@@ -108,7 +108,7 @@ template <bool gated, bool backward, bool packed>
 cudaError_t launch(const ActivationQuantizeTensorParams& p, cudaStream_t stream) {
   constexpr int teams = kTeams<gated, backward, packed>;
   constexpr auto tileBytes = static_cast<uint32_t>(teams * kParts<gated, backward> * sizeof(CodeTile));
-  const GatedParams& form = p.source.form;
+  const GatedForm& form = p.source.form;
   const bool tabled = packed && paysForTable(form);
   const uint32_t bytes = tileBytes + (tabled ? kTableBytes<gated, backward> : 0);
   int64_t blocks = ceilDivide(ceilDivide(form.rows, kTile) * ceilDivide(form.columns, kTile), teams);

@@ -13,7 +13,7 @@ namespace lockstep {
 // Defines the values to quantize: act(x) for x[rows, columns], or, if `gated`, act(a) * g for x[rows, 2 columns]. If
 // form.grad is not null, the values are the gradient with respect to x. `form.out` is ignored.
 struct ActivationSource {
-  GatedParams form;
+  GatedForm form;
   bool gated = false;
 };
 

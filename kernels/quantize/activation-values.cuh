@@ -58,7 +58,7 @@ struct Inputs {
   Quad<packed> g[gated ? height : 1];
   Quad<packed> grad[backward ? height : 1];
 
-  __device__ void load(const GatedParams& p, int64_t row, int64_t column) {
+  __device__ void load(const GatedForm& p, int64_t row, int64_t column) {
     const int64_t pitch = gated ? 2 * p.columns : p.columns;
 #pragma unroll
     for (int r = 0; r < height; ++r) {
@@ -74,7 +74,7 @@ struct Inputs {
 // Evaluates the activation and its derivative at min(a, limit).
 template <Activation kind>
 struct Evaluated {
-  const GatedParams& p;
+  const GatedForm& p;
 
   __device__ float value(float a) const { return activate(kind, p.alpha, atMost(a, p.limit)); }
   __device__ float derivative(float a) const { return differentiate(kind, p.alpha, atMost(a, p.limit)); }
@@ -94,7 +94,7 @@ struct Tabled {
 };
 
 template <bool gated, bool backward, bool packed, int height, typename Curve>
-__device__ inline void computeBy(Curve curve, const GatedParams& p, const Inputs<gated, backward, packed, height>& in,
+__device__ inline void computeBy(Curve curve, const GatedForm& p, const Inputs<gated, backward, packed, height>& in,
                                  Quads<height> (&out)[kParts<gated, backward>]) {
 #pragma unroll
   for (int r = 0; r < height; ++r) {
@@ -118,7 +118,7 @@ __device__ inline void computeBy(Curve curve, const GatedParams& p, const Inputs
 
 // Computes the values, from `tables` if that is not null. Elements outside the source get unspecified values.
 template <bool gated, bool backward, bool packed, int height>
-__device__ inline void compute(const float* tables, const GatedParams& p,
+__device__ inline void compute(const float* tables, const GatedForm& p,
                                const Inputs<gated, backward, packed, height>& in,
                                Quads<height> (&out)[kParts<gated, backward>]) {
   if (tables != nullptr) {
@@ -147,7 +147,7 @@ constexpr uint32_t kTableBytes = kParts<gated, backward> * kTableEntries * sizeo
 
 // Fills the tables. All threads of the block must call it and synchronise afterwards.
 template <bool gated, bool backward>
-__device__ inline void fillTables(float* tables, const GatedParams& p) {
+__device__ inline void fillTables(float* tables, const GatedForm& p) {
   if constexpr (!backward || gated) {
     fillTable(tables, [&](float a) { return activate(p.kind, p.alpha, atMost(a, p.limit)); });
   }
@@ -168,10 +168,10 @@ void withForm(const ActivationSource& source, Body body) {
 }
 
 // Whether a table pays off: the activation is evaluated in f64, and there are enough elements.
-inline bool paysForTable(const GatedParams& p) { return inDouble(p.kind) && p.rows * p.columns >= kLeastForTable; }
+inline bool paysForTable(const GatedForm& p) { return inDouble(p.kind) && p.rows * p.columns >= kLeastForTable; }
 
 // Whether all inputs are bf16, and the rows consist of whole groups of four elements.
-inline bool isPacked(const GatedParams& p) {
+inline bool isPacked(const GatedForm& p) {
   return p.xType == Wide::kBf16 && (p.grad == nullptr || p.gradType == Wide::kBf16) && p.columns % kQuad == 0;
 }
 

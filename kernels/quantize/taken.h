@@ -100,7 +100,7 @@ inline bool isTaken(const ActivationQuantizeTensorParams& p) {
 }
 
 inline bool isTaken(const ActivationQuantizeMxParams& p) {
-  const GatedParams& form = p.source.form;
+  const GatedForm& form = p.source.form;
   const bool isBf16 = form.xType == Wide::kBf16 && (form.grad == nullptr || form.gradType == Wide::kBf16);
   return isTaken(p.target) && taken::isFused(p.target.word) && isBf16 && form.columns % 32 == 0 && !p.target.square &&
          !p.target.stochastic && p.target.rule == ScaleRule::kE8m0Up && p.target.scaling == 0;

@@ -63,10 +63,10 @@ struct Gated {
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
       {"kind", Kind::kActivation, false},
   };
 };
@@ -76,13 +76,13 @@ struct GatedBackward {
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
-      {"kind", Kind::kActivation, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
       {"grad", Kind::kPointer, false},
       {"gradType", Kind::kWide, false},
+      {"kind", Kind::kActivation, false},
   };
 };
 
@@ -91,10 +91,10 @@ struct ClampedSwiglu {
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
       {"alpha", Kind::kFloat, false},
       {"limit", Kind::kFloat, false},
       {"offset", Kind::kFloat, false},
@@ -106,15 +106,15 @@ struct ClampedSwigluBackward {
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
       {"alpha", Kind::kFloat, false},
       {"limit", Kind::kFloat, false},
       {"offset", Kind::kFloat, false},
-      {"grad", Kind::kPointer, false},
-      {"gradType", Kind::kWide, false},
   };
 };
 

@@ -18,7 +18,7 @@ ActivationSource readSource(const Call<Declared>& call) {
   const uint64_t columns = call.count("columns");
   ActivationSource source;
   source.gated = call.flag("gated");
-  GatedParams& form = source.form;
+  GatedForm& form = source.form;
   form.xType = call.wide("xType");
   form.x = call.pointer("x", bytesOf(product({rows, columns, source.gated ? 2u : 1u}), bitsOf(form.xType)));
   if (call.has("grad.data")) {

@@ -12,6 +12,7 @@ const NATIVE = "native/calls.gen.cc";
 const FUNCTIONS = {
   chunksOf: "kernels/rows/column-sum.h",
   squarePieces: "kernels/update/square-piece.h",
+  packedElements: "native/layout/packed-elements.h",
 };
 
 /** The C++ type of an argument of each kind, and its default. */
@@ -35,6 +36,9 @@ const ELEMENTS = {
   f32: { type: "float", bits: () => "32" },
   i32: { type: "int32_t", bits: () => "32" },
   u32: { type: "uint32_t", bits: () => "32" },
+  bf16: { type: "uint16_t", bits: () => "16" },
+  bytes: { type: "void", bits: () => "8" },
+  bits: { type: "void", bits: () => "static_cast<uint64_t>(p.bits)" },
 };
 
 /**

@@ -31,6 +31,7 @@ const BOUND_BY_DECLARATION = Object.fromEntries(
   [
     "cast/sweep",
     "elementwise/operators",
+    "quantize/hadamard",
     "rows/embedding",
     "rows/loss",
     "rows/loss-parts",

@@ -8,10 +8,11 @@
 #include "kernels/core/format.h"
 #include "kernels/device/device.cuh"
 #include "kernels/device/fault.h"
-#include "kernels/elementwise/gated.h"
+#include "kernels/elementwise/activation.gen.h"
+#include "kernels/layout/layout.gen.h"
 #include "kernels/layout/layout.h"
 #include "kernels/quantize/dequantize.h"
-#include "kernels/quantize/hadamard/hadamard.h"
+#include "kernels/quantize/hadamard.gen.h"
 #include "kernels/quantize/taken.h"
 #include "kernels/update/delayed-scaling.gen.h"
 #include "kernels/update/grad-norm.gen.h"
@@ -24,19 +25,35 @@ namespace lockstep {
 
 cudaError_t launchFault(cudaStream_t) { return cudaErrorLaunchFailure; }
 
-cudaError_t launchGated(const GatedParams& p, cudaStream_t stream) {
+namespace {
+
+template <typename Params>
+cudaError_t gated(const Params& p, cudaStream_t stream) {
   on(stream);
   readsWide(p.x, p.xType, 2 * p.rows * p.columns);
   writesWide(p.out, p.outType, p.rows * p.columns);
   return cudaSuccess;
 }
 
-cudaError_t launchGatedBackward(const GatedParams& p, cudaStream_t stream) {
+template <typename Params>
+cudaError_t gatedBackward(const Params& p, cudaStream_t stream) {
   on(stream);
   readsWide(p.x, p.xType, 2 * p.rows * p.columns);
   readsWide(p.grad, p.gradType, p.rows * p.columns);
   writesWide(p.out, p.outType, 2 * p.rows * p.columns);
   return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t launchGated(const GatedParams& p, cudaStream_t stream) { return gated(p, stream); }
+
+cudaError_t launchGatedBackward(const GatedBackwardParams& p, cudaStream_t stream) { return gatedBackward(p, stream); }
+
+cudaError_t launchClampedSwiglu(const ClampedSwigluParams& p, cudaStream_t stream) { return gated(p, stream); }
+
+cudaError_t launchClampedSwigluBackward(const ClampedSwigluBackwardParams& p, cudaStream_t stream) {
+  return gatedBackward(p, stream);
 }
 
 cudaError_t launchAmax(const AmaxParams& p, cudaStream_t stream) {

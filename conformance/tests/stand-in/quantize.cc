@@ -36,7 +36,7 @@ cudaError_t writesMx(const QuantizeMxParams& p) {
 }
 
 void readsForm(const ActivationSource& source) {
-  const GatedParams& form = source.form;
+  const GatedForm& form = source.form;
   readsWide(form.x, form.xType, form.rows * form.columns * (source.gated ? 2 : 1));
   readsWide(form.grad, form.gradType, form.rows * form.columns);
 }

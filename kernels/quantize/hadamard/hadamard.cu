@@ -1,7 +1,6 @@
 // Writes the transform of the transpose of a bf16 matrix. A thread block loads a 128 x 64 tile to shared memory. Each
 // thread transforms two blocks of 16 elements of a column.
-#include "kernels/quantize/hadamard/hadamard.h"
-
+#include "kernels/quantize/hadamard.gen.h"
 #include "kernels/quantize/hadamard/hadamard.cuh"
 #include "kernels/quantize/nvfp4/tile.cuh"
 

@@ -38,9 +38,9 @@ export type Access = "reads" | "writes" | "updates" | "scratch";
 
 /**
  * The elements of device memory. `wide` is f32, bf16 or f16, as the dtype of the tensor says; `codes` are packed codes of the
- * format that the argument `word` of the same call names.
+ * format that the argument `word` of the same call names; `bits` are elements of as many bits as the argument `bits` says.
  */
-export type Element = "wide" | "codes" | "f32" | "i32" | "u32";
+export type Element = "wide" | "codes" | "f32" | "i32" | "u32" | "bf16" | "bytes" | "bits";
 
 /** Device memory that a call takes: a tensor or, for a workspace, an address. */
 export interface Memory {
@@ -76,6 +76,9 @@ const memories = <A extends Access>(access: A) =>
     f32: memory("f32", access),
     i32: memory("i32", access),
     u32: memory("u32", access),
+    bf16: memory("bf16", access),
+    bytes: memory("bytes", access),
+    bits: memory("bits", access),
   }) as const;
 
 /** Device memory that a kernel reads. */

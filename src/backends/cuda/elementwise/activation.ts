@@ -2,9 +2,9 @@
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { GatedArgs } from "../../ops.js";
-import { type Lowering, wideOf } from "../lowering.js";
+import type { Lowering } from "../lowering.js";
 import { type Declarations, reads, writes } from "../native-arguments.js";
-import { CLAMP, GRAD, OUT, SOURCE } from "../shared-arguments.js";
+import { CLAMP, SIZE } from "../shared-arguments.js";
 
 const ELEMENTWISE = {
   x: reads.wide("count"),
@@ -13,13 +13,25 @@ const ELEMENTWISE = {
   count: "count",
 } as const;
 
+const GATED = {
+  x: reads.wide("rows * columns * 2", "A row holds the values of a, followed by the values of g."),
+  out: writes.wide("rows * columns"),
+  ...SIZE,
+} as const;
+
+const GATED_BACKWARD = {
+  ...GATED,
+  out: writes.wide("rows * columns * 2", "A row gets the gradients of a, followed by the gradients of g."),
+  grad: reads.wide("rows * columns"),
+} as const;
+
 export const ACTIVATION_CALLS = {
   activation: ELEMENTWISE,
   activationBackward: { ...ELEMENTWISE, grad: reads.wide("count", "The gradient of act(x).") },
-  gated: { ...SOURCE, ...OUT, kind: "activation" },
-  gatedBackward: { ...SOURCE, ...OUT, kind: "activation", ...GRAD },
-  clampedSwiglu: { ...SOURCE, ...OUT, ...CLAMP },
-  clampedSwigluBackward: { ...SOURCE, ...OUT, ...CLAMP, ...GRAD },
+  gated: { ...GATED, kind: "activation" },
+  gatedBackward: { ...GATED_BACKWARD, kind: "activation" },
+  clampedSwiglu: { ...GATED, ...CLAMP },
+  clampedSwigluBackward: { ...GATED_BACKWARD, ...CLAMP },
 } as const satisfies Declarations;
 
 export const activation: Lowering<"activation"> = {
@@ -37,14 +49,7 @@ export const activationBackward: Lowering<"activationBackward"> = {
 /** Returns the arguments of a gated activation, without its kind and clamp. */
 function halves({ x, out }: GatedArgs) {
   const [rows, columns] = asMatrix(x.shape);
-  return {
-    x: x.address,
-    xType: wideOf(x),
-    out: out.address,
-    outType: wideOf(out),
-    rows,
-    columns: columns / 2,
-  };
+  return { x, out, rows, columns: columns / 2 };
 }
 
 export const gated: Lowering<"gated"> = {
@@ -60,7 +65,7 @@ export const gated: Lowering<"gated"> = {
 export const gatedBackward: Lowering<"gatedBackward"> = {
   run({ addon, device }, args) {
     const { grad, kind, clamp } = args;
-    const source = { grad: grad.address, gradType: wideOf(grad), ...halves(args) };
+    const source = { grad, ...halves(args) };
     if (clamp) {
       const { alpha, limit, offset } = clamp;
       addon.clampedSwigluBackward(device, { alpha, limit, offset, ...source });
