@@ -198,11 +198,12 @@ void runSigmoid(const Call<calls::Sigmoid>& call) {
 
 void runTranspose(const Call<calls::Transpose>& call) {
   TransposeParams p{};
+  p.bits = static_cast<int32_t>(call.between("bits", 0, 32));
   p.rows = static_cast<int64_t>(call.count("rows"));
   p.columns = static_cast<int64_t>(call.count("columns"));
-  p.bits = static_cast<int32_t>(call.between("bits", 0, 32));
-  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(packedElements(p.rows, p.columns, p.bits)), static_cast<uint64_t>(p.bits)));
-  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(packedElements(p.rows, p.columns, p.bits)), static_cast<uint64_t>(p.bits)));
+  p.batch = static_cast<int64_t>(call.count("batch"));
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.batch), static_cast<uint64_t>(packedElements(p.rows, p.columns, p.bits))}), p.bits));
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.batch), static_cast<uint64_t>(packedElements(p.rows, p.columns, p.bits))}), p.bits));
   call.check("transpose", launchTranspose(p, call.stream()));
 }
 

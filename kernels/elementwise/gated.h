@@ -13,7 +13,7 @@ namespace lockstep {
 // A row of x[rows, 2 columns] holds the values of a, then the values of g. Forward: out[rows, columns] = act(min(a, limit)) *
 // (clamp(g, -limit, limit) + offset). Backward: from grad[rows, columns], a row of out[rows, 2 columns] gets the gradients of a,
 // then the gradients of g.
-// The launchers\' parameters are in activation.gen.h.
+// The launchers' parameters are in activation.gen.h.
 struct GatedForm {
   const void* x = nullptr;
   Wide xType = Wide::kF32;

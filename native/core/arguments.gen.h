@@ -687,10 +687,11 @@ struct Transpose {
   static constexpr const char* kName = "transpose";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"bits", Kind::kCount, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
-      {"bits", Kind::kCount, false},
-      {"out", Kind::kPointer, false},
+      {"batch", Kind::kCount, false},
   };
 };
 
@@ -719,12 +720,12 @@ struct SwapAxes {
   static constexpr const char* kName = "swapAxes";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
       {"outer", Kind::kCount, false},
       {"p", Kind::kCount, false},
       {"middle", Kind::kCount, false},
       {"q", Kind::kCount, false},
       {"unit", Kind::kCount, false},
-      {"out", Kind::kPointer, false},
   };
 };
 

@@ -11,13 +11,14 @@ import {
   ABSENT,
   type Declaration,
   hasType,
-  isBounded,
   isMemory,
+  isUnpassed,
   type Memory,
-  packing,
+  membersOf,
   slotsOf,
 } from "../../../src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
+import { packing } from "../../../src/backends/cuda/packing.js";
 import type { ExportName } from "../../../src/backends/wasm/instance.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
 import { draws } from "../harness/draws.js";
@@ -43,12 +44,14 @@ function drawn(
   declaration: Declaration,
   prefix = "",
 ): fc.Arbitrary<readonly [object, ReadonlyMap<string, number>]> {
-  const parts = Object.entries(declaration).map(([key, declared]) => {
+  const passed = Object.entries(declaration).filter(([, declared]) => !isUnpassed(declared));
+  const parts = passed.map(([key, declared]) => {
     const name = key.replace("?", "");
+    const members = membersOf(declared);
     const given: fc.Arbitrary<readonly [unknown, ReadonlyMap<string, number>]> = isMemory(declared)
       ? drawnMemory(prefix + name, declared)
-      : typeof declared === "object" && !isBounded(declared)
-        ? drawn(declared, `${prefix}${name}.`)
+      : members
+        ? drawn(members, `${prefix}${name}.`)
         : declared === "flag"
           ? fc.boolean().map((flag) => [flag, new Map([[prefix + name, Number(flag)]])] as const)
           : fc.double().map((value) => [value, new Map([[prefix + name, value]])] as const);

@@ -1,7 +1,8 @@
 /** The types of the native addon's exports. `npx lockstep build-cuda` builds the addon if a CUDA toolkit is installed. */
 import type { DeviceEnd } from "../exchange.js";
-import { type ArgumentsOf, type Exactly, packing } from "./native-arguments.js";
+import type { ArgumentsOf, Exactly } from "./native-arguments.js";
 import { NATIVE_CALLS, type NativeCall } from "./native-calls.js";
+import { packing } from "./packing.js";
 
 declare const opened: unique symbol;
 

@@ -3,8 +3,14 @@
  * in native-calls.ts. The TypeScript type of a call, the order of its slots and the C++ accessors (native/core/arguments.gen.h)
  * follow from that declaration.
  */
-import type { ACTIVATION, OVERFLOW, ROUNDING, SCALE_RULE, STAGING } from "../../formats/contract.gen.js";
-import { WIDE } from "../../formats/contract.gen.js";
+import type {
+  ACTIVATION,
+  OVERFLOW,
+  ROUNDING,
+  SCALE_RULE,
+  STAGING,
+  WIDE,
+} from "../../formats/contract.gen.js";
 import type { WideDType } from "../../tensor/shape.js";
 
 type Value<T> = T[keyof T];
@@ -38,9 +44,21 @@ export type Access = "reads" | "writes" | "updates" | "scratch";
 
 /**
  * The elements of device memory. `wide` is f32, bf16 or f16, as the dtype of the tensor says; `codes` are packed codes of the
- * format that the argument `word` of the same call names; `bits` are elements of as many bits as the argument `bits` says.
+ * format that the argument `word` of the same call names; `bits` are elements of as many bits as `of` says. C++ has pointers to
+ * bytes for `u8`, `u4` (two per byte) and `storage` (as `codes`), and untyped ones for `bytes`.
  */
-export type Element = "wide" | "codes" | "f32" | "i32" | "u32" | "bf16" | "bytes" | "bits";
+export type Element =
+  | "wide"
+  | "codes"
+  | "storage"
+  | "f32"
+  | "i32"
+  | "u32"
+  | "u8"
+  | "u4"
+  | "bf16"
+  | "bytes"
+  | "bits";
 
 /** Device memory that a call takes: a tensor or, for a workspace, an address. */
 export interface Memory {
@@ -53,21 +71,50 @@ export interface Memory {
   readonly access: Access;
   /** A comment for the field of the C++ struct. */
   readonly about: string | undefined;
-  /** Another argument whose dtype this one has. Only the other one has a slot for it. */
-  readonly like: string | undefined;
+  /**
+   * For `wide`: another argument whose dtype this one has; only the other one has a slot for it. For `bits`: the bits of an
+   * element, in C++.
+   */
+  readonly of: string | undefined;
 }
 
 /** An integer from 0 to 2^53 with a narrower range, and its type in C++. */
 export interface Bounded {
   readonly from: number;
   readonly to: number;
-  readonly type: "int64_t" | "int32_t" | "uint32_t";
+  readonly type: "int64_t" | "int32_t" | "uint32_t" | "uint16_t";
+}
+
+/** A group of arguments that is a struct in C++. */
+export interface Group<F extends Declaration = Declaration> {
+  /**
+   * The name of the struct. `npm run generate` writes it, unless it is the struct of another call's parameters or one that
+   * scripts/generate/groups.mjs lists, which has a reader by hand.
+   */
+  readonly struct: string;
+  readonly fields: F;
+  /** More arguments of a reader by hand, in C++. */
+  readonly reading: string | undefined;
+}
+
+/** A field of a struct in C++ that is not passed: null, or read from the context of the call. */
+export interface Internal {
+  readonly internal: string;
+  /** What it is read from, in C++; undefined for null. */
+  readonly value: string | undefined;
+  readonly about: string | undefined;
+}
+
+/** What arguments must fulfil, and the error of a call for which it is false. It is checked before it is needed for a size. */
+export interface Condition {
+  readonly condition: string;
+  readonly message: string;
 }
 
 const memory =
   <E extends Element, A extends Access>(element: E, access: A) =>
-  <L extends string | undefined = undefined>(size: string, about?: string, like?: L) =>
-    ({ element, size, access, about, like: like as L }) as const;
+  <L extends string | undefined = undefined>(size: string, about?: string, of?: L) =>
+    ({ element, size, access, about, of: of as L }) as const;
 
 const memories = <A extends Access>(access: A) =>
   ({
@@ -76,6 +123,9 @@ const memories = <A extends Access>(access: A) =>
     f32: memory("f32", access),
     i32: memory("i32", access),
     u32: memory("u32", access),
+    u8: memory("u8", access),
+    u4: memory("u4", access),
+    storage: memory("storage", access),
     bf16: memory("bf16", access),
     bytes: memory("bytes", access),
     bits: memory("bits", access),
@@ -95,25 +145,46 @@ export function bounded({ from = 0, to = 2 ** 53, type = "int64_t" }: Partial<Bo
   return { from, to, type };
 }
 
+/** A group of arguments that is the struct `struct` in C++. */
+export function group<const F extends Declaration>(struct: string, fields: F, reading?: string): Group<F> {
+  return { struct, fields, reading };
+}
+
+/** A pointer that other launchers set and calls leave null. */
+export function internal(type: string, about: string): Internal {
+  return { internal: type, value: undefined, about };
+}
+
+/** A field that has a value of the call's context (native/core/context.h). */
+export function ofContext(type: string, value: string, about: string): Internal {
+  return { internal: type, value, about };
+}
+
+/** A condition that arguments must fulfil. */
+export function requires(condition: string, message: string): Condition {
+  return { condition, message };
+}
+
 /**
  * The arguments of a call by name. A name that ends with "?" is optional. A value that is an object of none of the types above
- * is a group of arguments. If all memory of a call is declared as `Memory`, `npm run generate` writes the struct of its kernel's
- * parameters, which has the arguments as fields in this order, and the binding that reads them.
+ * is a group of arguments without a struct. If all memory of a call is declared as `Memory`, or is in a group that is a struct,
+ * `npm run generate` writes the struct of its kernel's parameters, which has the arguments as fields in this order, and the
+ * binding that reads them. Names in sizes and conditions are fields of the same group, or else of the groups around it.
  */
 export interface Declaration {
-  readonly [name: string]: Kind | Memory | Bounded | Declaration;
+  readonly [name: string]: Kind | Memory | Bounded | Group | Internal | Condition | Declaration;
 }
 
 /** The declarations of several calls, by the calls' names. */
 export type Declarations = Readonly<Record<string, Declaration>>;
 
 /** What has a place in device memory. A tensor does. */
-interface Located {
+export interface Located {
   readonly address: number;
 }
 
 /** A tensor of f32, bf16 or f16. */
-interface LocatedWide extends Located {
+export interface LocatedWide extends Located {
   readonly dtype: WideDType;
 }
 
@@ -129,13 +200,19 @@ type Passed<T> = T extends Kind
     ? PassedMemory<T>
     : T extends Bounded
       ? number
-      : T extends Declaration
-        ? ArgumentsOf<T>
-        : never;
+      : T extends Group<infer F>
+        ? ArgumentsOf<F>
+        : T extends Declaration
+          ? ArgumentsOf<T>
+          : never;
 
 /** The type of the arguments object of a declaration. */
 export type ArgumentsOf<D extends Declaration> = {
-  readonly [K in keyof D as K extends `${string}?` ? never : K]: Passed<D[K]>;
+  readonly [K in keyof D as K extends `${string}?`
+    ? never
+    : D[K] extends Internal | Condition
+      ? never
+      : K]: Passed<D[K]>;
 } & {
   readonly [K in keyof D as K extends `${infer Name}?` ? Name : never]?: Passed<D[K]> | undefined;
 };
@@ -171,9 +248,27 @@ export function isBounded(declared: Declaration[string]): declared is Bounded {
   return typeof declared === "object" && "from" in declared && typeof declared.from === "number";
 }
 
+/** Whether a declared argument is a group that is a struct in C++. */
+export function isGroup(declared: Declaration[string]): declared is Group {
+  return typeof declared === "object" && "struct" in declared && typeof declared.struct === "string";
+}
+
+/** Whether a declared field or condition has no argument. */
+export function isUnpassed(declared: Declaration[string]): declared is Internal | Condition {
+  if (typeof declared !== "object") return false;
+  return typeof (declared as Partial<Internal>).internal === "string" || "condition" in declared;
+}
+
+/** The arguments in a group; undefined for what is no group. */
+export function membersOf(declared: Declaration[string]): Declaration | undefined {
+  if (typeof declared !== "object" || isMemory(declared) || isBounded(declared) || isUnpassed(declared))
+    return undefined;
+  return isGroup(declared) ? declared.fields : declared;
+}
+
 /** Whether a second slot has the dtype of the memory. */
-export function hasType({ element, like }: Memory): boolean {
-  return element === "wide" && like === undefined;
+export function hasType({ element, of }: Memory): boolean {
+  return element === "wide" && of === undefined;
 }
 
 /** Returns the slots of a declaration, in order. Memory of wide elements has a second slot, NAMEType. */
@@ -188,62 +283,11 @@ export function slotsOf(declaration: Declaration, prefix = "", within = false): 
     }
     if (isBounded(declared)) return [{ name, kind: "count", optional }];
     if (typeof declared === "string") return [{ name, kind: declared, optional }];
-    return slotsOf(declared, `${name}.`, optional);
+    return slotsOf(membersOf(declared) ?? {}, `${name}.`, optional);
   });
 }
 
 /** The name of an argument, without the mark of an optional one. */
-function nameIn(key: string): string {
+export function nameIn(key: string): string {
   return key.endsWith("?") ? key.slice(0, -1) : key;
-}
-
-/** An argument, or a group of arguments. `at` is the index of its slot or, for a group, of the first slot. */
-interface Field {
-  readonly name: string;
-  readonly at: number;
-  readonly fields: readonly Field[] | undefined;
-  /** Whether the argument is an object with an address, and with a dtype, whose number the next slot takes. */
-  readonly isLocated: boolean;
-  readonly isWide: boolean;
-}
-
-function fieldsOf(declaration: Declaration, first: number): readonly Field[] {
-  let at = first;
-  return Object.entries(declaration).map(([key, declared]) => {
-    const isLocated = isMemory(declared) && declared.access !== "scratch";
-    const isWide = isLocated && hasType(declared);
-    const isGroup = typeof declared === "object" && !isMemory(declared) && !isBounded(declared);
-    const fields = isGroup ? fieldsOf(declared, at) : undefined;
-    const field = { name: nameIn(key), at, fields, isLocated, isWide };
-    at += slotsOf({ [key]: declared }).length;
-    return field;
-  });
-}
-
-type Given = Readonly<Record<string, unknown>>;
-
-/** Returns a function that packs arguments into slots. The array that it returns is valid until its next call. */
-export function packing(declaration: Declaration): (args: object) => Float64Array {
-  const fields = fieldsOf(declaration, 0);
-  const none = new Float64Array(new BigUint64Array(slotsOf(declaration).length).fill(ABSENT).buffer);
-  /** One buffer serves all calls: native code reads it before the call returns. */
-  const slots = new Float64Array(none.length);
-  return (args) => {
-    // `set` copies bytes. `fill` would write a number and might not preserve the payload of the NaN.
-    slots.set(none);
-    pack(slots, fields, args as Given);
-    return slots;
-  };
-}
-
-function pack(slots: Float64Array, fields: readonly Field[], args: Given): void {
-  for (const { name, at, fields: group, isLocated, isWide } of fields) {
-    const value = args[name];
-    if (value === undefined) continue;
-    if (group) pack(slots, group, value as Given);
-    else if (isLocated) {
-      slots[at] = (value as Located).address;
-      if (isWide) slots[at + 1] = WIDE[(value as LocatedWide).dtype];
-    } else slots[at] = typeof value === "number" ? value : value ? 1 : 0;
-  }
 }

@@ -1,5 +1,7 @@
 /** Declarations of arguments that calls of several families share. */
 
+import { group } from "./native-arguments.js";
+
 /** The size of a matrix. */
 export const SIZE = { rows: "count", columns: "count" } as const;
 
@@ -7,10 +9,10 @@ const X = { x: "pointer", xType: "wide" } as const;
 export const OUT = { out: "pointer", outType: "wide" } as const;
 export const GRAD = { grad: "pointer", gradType: "wide" } as const;
 export const SOURCE = { ...X, ...SIZE } as const;
+const RANDOM_WORDS = { seedLow: "word", seedHigh: "word", offsetLow: "word", offsetHigh: "word" } as const;
+
 /** A random source as four 32-bit words. See lowering.ts and native/core/random.h. */
-export const RANDOM = {
-  random: { seedLow: "word", seedHigh: "word", offsetLow: "word", offsetHigh: "word" },
-} as const;
+export const RANDOM = { random: group("RandomSource", RANDOM_WORDS) } as const;
 
 /** The position of a matrix in a larger one. Names and meanings are those of `MatrixPart`. */
 export const PART = {

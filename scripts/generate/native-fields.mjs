@@ -1,0 +1,62 @@
+// The fields of the addon's calls, from their declarations.
+import { readFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { filesIn } from "./lists.mjs";
+import { KINDS, STRUCTS } from "./native-tables.mjs";
+import { importSource } from "./source.mjs";
+
+export const FOLDER = "src/backends/cuda";
+
+export const pascal = (name) => name[0].toUpperCase() + name.slice(1);
+
+/**
+ * Returns the fields of a declaration. The form of a field is scalar, bounded, memory, internal, condition; `read`, for a group
+ * with a reader by hand; group, for one whose reader is generated; or other, for what has no C++ of its own.
+ */
+function fieldsOf(declaration, kinds) {
+  const { isMemory, isBounded, isGroup, isUnpassed, hasType, nameIn } = kinds;
+  return Object.entries(declaration).map(([key, declared]) => {
+    const field = { name: nameIn(key), isOptional: key.endsWith("?") };
+    if (isMemory(declared)) return { ...field, ...declared, form: "memory", hasType: hasType(declared) };
+    if (isBounded(declared)) return { ...field, ...declared, form: "bounded" };
+    if (isUnpassed(declared))
+      return { ...field, ...declared, form: declared.condition ? "condition" : "internal" };
+    if (isGroup(declared)) {
+      if (STRUCTS[declared.struct]) return { ...field, ...declared, form: "read", fields: [] };
+      return { ...field, ...declared, form: "group", fields: fieldsOf(declared.fields, kinds) };
+    }
+    return { ...field, kind: declared, form: KINDS[declared] ? "scalar" : "other" };
+  });
+}
+
+const allOf = (fields) => fields.flatMap((field) => [field, ...allOf(field.fields ?? [])]);
+
+/** All fields of a call, those in its groups included. */
+export const deepFieldsOf = ({ fields }) => allOf(fields);
+
+/** Whether the C++ of a call can be generated: it has memory, and declares the size of all of it. */
+function isComplete(call) {
+  const all = deepFieldsOf(call);
+  const hasMemory = all.some(({ form, struct }) => form === "memory" || STRUCTS[struct]?.hasMemory);
+  return hasMemory && all.every(({ form }) => form !== "other");
+}
+
+/** The calls whose C++ can be generated, by the file that declares them: { file, header, calls: [{ name, fields }] }. */
+export async function declaredCalls() {
+  const kinds = await importSource(`${FOLDER}/native-arguments.ts`);
+  const files = filesIn(FOLDER, ".ts").filter(
+    (file) => dirname(file) !== FOLDER && /^export const \w+_CALLS = /m.test(readFileSync(file, "utf8")),
+  );
+  const all = await Promise.all(
+    files.map(async (file) => {
+      const exports = Object.entries(await importSource(file)).filter(([name]) => name.endsWith("_CALLS"));
+      const calls = exports.flatMap(([, declarations]) =>
+        Object.entries(declarations)
+          .map(([name, declaration]) => ({ name, fields: fieldsOf(declaration, kinds) }))
+          .filter(isComplete),
+      );
+      return { file, header: file.replace(FOLDER, "kernels").replace(/(\.gen)?\.ts$/, ".gen.h"), calls };
+    }),
+  );
+  return all.filter(({ calls }) => calls.length > 0);
+}
