@@ -105,13 +105,14 @@ export function fillKept(
   const head =
     <u32>(slot(frame, Slot.Batch) * valueOf(task, Field.AllHeads) + valueOf(task, Field.FirstHead)) +
     <u32>slot(frame, Slot.Head);
+  const t = positionOf(task, frame, i);
   let group: i32 = -1;
   for (let j = first; j < first + count; j++) {
     if (j >> 5 !== group) {
       group = j >> 5;
       philox4(
         (<u32>group) << 2,
-        i,
+        t,
         head,
         <u32>valueOf(task, Field.Offset),
         <u32>valueOf(task, Field.SeedLow),

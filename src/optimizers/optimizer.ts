@@ -153,7 +153,7 @@ export function parametersOf(optimized: Optimized): ReadonlyMap<string, Paramete
     return new Map(entries as [string, Parameter][]);
   }
   throw new ArgumentError(
-    `optimizer: the parameters are ${describe(optimized)}; give the module, or a map from names to parameters`,
+    `optimizer: optimized is ${describe(optimized)}; give the module, or a map from names to parameters`,
   );
 }
 

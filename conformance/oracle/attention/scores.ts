@@ -146,13 +146,14 @@ export function keepFactor({ dropout }: HeadTask): number {
 }
 
 /** Whether key j is dropped for query i. */
-export function isDropped({ dropout }: HeadTask, i: number, j: number): boolean {
+export function isDropped(task: HeadTask, i: number, j: number): boolean {
+  const { dropout } = task;
   if (!dropout) return false;
   const { seed, offset, head } = dropout;
   const u32 = (x: bigint): bigint => BigInt.asUintN(32, x);
   const draw = Math.floor(j / 32) * 4 + (Math.floor(j / 2) % 4);
   const words = philox4x32(
-    [u32(BigInt(draw)), u32(BigInt(i)), u32(head), u32(offset)],
+    [u32(BigInt(draw)), u32(BigInt(positionOf(task, i))), u32(head), u32(offset)],
     [u32(seed), u32(seed >> 32n)],
   );
   const halves = words.flatMap((word) => [Number(word & 0xffffn), Number(word >> 16n)]);

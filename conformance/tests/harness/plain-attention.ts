@@ -12,7 +12,7 @@ export const PLAIN = {
 } as const satisfies Partial<HeadTask>;
 
 /** Uniform numbers from -1 to 1, reproducible. */
-function uniform(seed: number): () => number {
+export function uniform(seed: number): () => number {
   let state = BigInt.asUintN(32, BigInt(seed));
   return () => {
     state = (state * 6364136223846793005n + 1442695040888963407n) & ((1n << 64n) - 1n);
@@ -20,7 +20,7 @@ function uniform(seed: number): () => number {
   };
 }
 
-function matrix(
+export function matrix(
   next: () => number,
   [rows, columns]: readonly [number, number],
   type: HeadTask["type"],
@@ -30,8 +30,16 @@ function matrix(
   );
 }
 
+/** Whether each pair is dropped. */
+export function droppedPairs(task: HeadTask): boolean[][] {
+  return task.q.map((_, i) => task.k.map((__, j) => isDropped(task, i, j)));
+}
+
 /** Softmax attention in f64. */
-export function plainAttention(task: HeadTask): { out: number[][]; lse: number[]; p: number[][] } {
+export function plainAttention(
+  task: HeadTask,
+  dropped = droppedPairs(task),
+): { out: number[][]; lse: number[]; p: number[][] } {
   const { q, k, v, scale, softcap, bias, slope, sink, align } = task;
   const keep = keepFactor(task);
   const rows = q.map((query, i) => {
@@ -46,7 +54,7 @@ export function plainAttention(task: HeadTask): { out: number[][]; lse: number[]
     const total = [...scores, sink ?? Number.NEGATIVE_INFINITY].reduce((sum, u) => sum + Math.exp(u), 0);
     const p = scores.map((u) => Math.exp(u) / total);
     const out = v[0]!.map((_, d) =>
-      p.reduce((sum, each, j) => sum + (isDropped(task, i, j) ? 0 : each * keep * v[j]![d]!), 0),
+      p.reduce((sum, each, j) => sum + (dropped[i]![j] ? 0 : each * keep * v[j]![d]!), 0),
     );
     return { out, lse: Math.log(total), p };
   });

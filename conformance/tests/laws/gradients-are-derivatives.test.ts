@@ -216,6 +216,27 @@ describe("functions", () => {
     ),
     20,
   );
+  differentiates(
+    "attention, with a bias and sinks, bounded and not",
+    (b, { rows, others, seed, one, other }) => {
+      const [q, k, v] = [
+        gridLeaf(b, seed, [1, rows, 2, 4]),
+        gridLeaf(b, seed + 1, [1, others, 1, 4]),
+        gridLeaf(b, seed + 2, [1, others, 1, 3]),
+      ] as const;
+      const [bias, sinks] = [
+        gridLeaf(b, seed + 3, [1, 1, rows, others]),
+        gridLeaf(b, seed + 4, [2]),
+      ] as const;
+      const softcap = one ? 2 : undefined;
+      const options = {
+        ...{ causal: other, align: "end" as const, softcap, bias, sinks },
+        datapath: "fp32" as const,
+      };
+      return { leaves: [q, k, v, bias, sinks], run: () => functional.attention(q, k, v, options) };
+    },
+    20,
+  );
   for (const [name, run] of Object.entries({ add: functional.add, multiply: functional.multiply }))
     differentiates(name, (b, each) => {
       const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, matrix(each))];

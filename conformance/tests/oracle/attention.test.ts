@@ -222,7 +222,8 @@ describe("a row", () => {
   });
 
   it("does not change when queries are prepended, if positions end together", () => {
-    cases(({ masked: _, bias: __, dropout: ___, ...task }) => {
+    cases(({ masked: _, bias: __, ...drawn }) => {
+      const task = { ...drawn, align: "end" as const };
       const result = attention(task);
       const more = attention({ ...task, q: [...task.q, ...task.q] });
       expect(more.out.slice(task.q.length)).toEqual(result.out);

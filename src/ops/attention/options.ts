@@ -157,7 +157,8 @@ const checkDropout = optionsOf<AttentionDropoutOptions>(
   "dropout",
 );
 
-const RULE = {
+/** @shared The checks of what `attention` and `attentionBackward` have in common. */
+export const ATTENTION_RULE = {
   layout: oneOf(ATTENTION_LAYOUTS),
   scale: positive,
   causal: boolean,
@@ -181,6 +182,10 @@ const RULE = {
 } as const;
 
 /** @shared Checks the options of `attention`. */
-export const checkForward = optionsOf<AttentionOptions>({ ...RULE, pages: requireI32, maxLogits: boolean });
+export const checkForward = optionsOf<AttentionOptions>({
+  ...ATTENTION_RULE,
+  pages: requireI32,
+  maxLogits: boolean,
+});
 /** @shared Checks the options of `attentionBackward`. */
-export const checkBackward = optionsOf<AttentionBackwardOptions>({ ...RULE, biasGrad: boolean });
+export const checkBackward = optionsOf<AttentionBackwardOptions>({ ...ATTENTION_RULE, biasGrad: boolean });

@@ -1,4 +1,5 @@
 /** Rows of modules, variables, their functions, optimizers, recipes and regions. */
+
 import type { Backend } from "../../../../src/backends/backend.js";
 import * as functional from "../../../../src/functional/index.js";
 import { Embedding } from "../../../../src/modules/embedding.js";
@@ -22,6 +23,7 @@ import {
 import { CustomRecipe } from "../../../../src/recipes/custom.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
 import { Variable } from "../../../../src/tape/variable.js";
+import { ATTENTION_NUMBERS, attentionOptions, projections, tokenOptions, tokens } from "./attention-calls.js";
 import type { Row, Rows } from "./row.js";
 import { alone } from "./rows-distributed.js";
 import { SIZE, type World } from "./world.js";
@@ -186,6 +188,10 @@ export const MODULE_ROWS: Rows = {
   "functional.dotProductAttention": {
     calls: [(w) => [w.tensor("bf16", [2, 4, 48]), { heads: 2, causal: false, group: alone(w) }]],
     numbers: { "options.heads": "count" },
+  },
+  "functional.attention": {
+    calls: [(w) => [...projections(w), attentionOptions(w)], (w) => [...tokens(w), tokenOptions(w)]],
+    numbers: ATTENTION_NUMBERS,
   },
   recompute: { calls: [(w) => [(x: Variable) => x, w.tensor()]], anyType: ["inputs"] },
   SGD: {

@@ -3,6 +3,7 @@
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
+import { ATTENTION_NUMBERS, attentionOptions, projections, tokenOptions, tokens } from "./attention-calls.js";
 import type { DerivedRows } from "./row.js";
 import type { World } from "./world.js";
 
@@ -30,49 +31,6 @@ const rowOf = (world: World) => world.tensor("f32", [world.rows]);
 const PLAN = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
 const PLAN_FREE = {
   "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
-} as const;
-
-/** q, k and v of attention: two sequences of three queries and five keys, four heads that share two heads of keys. */
-const projections = (w: World) =>
-  [w.tensor("bf16", [2, 3, 4, 16]), w.tensor("bf16", [2, 5, 2, 16]), w.tensor("bf16", [2, 5, 2, 8])] as const;
-const attentionOptions = (w: World) => ({
-  layout: "bshd" as const,
-  datapath: "hopper" as const,
-  scale: 0.25,
-  causal: true,
-  align: "end" as const,
-  window: [4, 0] as const,
-  mask: w.tensor("u8", [2, 1, 3, 5]),
-  queryLengths: w.tensor("i32", [2]),
-  keyLengths: w.tensor("i32", [2]),
-  bias: w.tensor("bf16", [1, 4, 3, 5]),
-  biasPlace: "beforeScale" as const,
-  alibiSlopes: w.tensor("f32", [4]),
-  softcap: 30,
-  sinks: w.tensor("f32", [4]),
-  dropout: { probability: 0.5, seed: 1n, offset: 2n, allHeads: 8, firstHead: 2 },
-  plan: { blockKeys: 32, splitKeys: 64 },
-});
-/** The tokens of two sequences one after the other. */
-const tokens = (w: World) =>
-  [w.tensor("bf16", [6, 4, 16]), w.tensor("bf16", [6, 2, 16]), w.tensor("bf16", [6, 2, 8])] as const;
-const tokenOptions = (w: World) => ({
-  layout: "thd" as const,
-  cuQueries: w.tensor("i32", [3]),
-  cuKeys: w.tensor("i32", [3]),
-  cuPaddedQueries: w.tensor("i32", [3]),
-  cuPaddedKeys: w.tensor("i32", [3]),
-});
-const ATTENTION_NUMBERS = {
-  "options.scale": "above",
-  "options.softcap": "above",
-  "options.window.0": "integer",
-  "options.window.1": "integer",
-  "options.dropout.probability": "rate",
-  "options.dropout.allHeads": "count",
-  "options.dropout.firstHead": "index",
-  "options.plan.blockKeys": "count",
-  "options.plan.splitKeys": "index",
 } as const;
 
 /** An operation whose calls are derived from its declaration needs no row, or one without calls (derived.ts). */

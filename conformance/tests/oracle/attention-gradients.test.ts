@@ -1,0 +1,117 @@
+/** The gradients of the attention oracle are near to the derivatives of softmax attention in f64. */
+import { describe, expect, it } from "vitest";
+import { attention } from "../../oracle/attention/attention.js";
+import { attentionBackward } from "../../oracle/attention/backward.js";
+import { type HeadTask, keepFactor } from "../../oracle/attention/scores.js";
+import {
+  droppedPairs,
+  FEATURES,
+  LEAST,
+  matrix,
+  plainAttention,
+  TYPES,
+  taskOf,
+  toleranceOf,
+  uniform,
+} from "../harness/plain-attention.js";
+
+const SIZE = { keys: 19, queries: 3, width: 4 };
+const HEADS = [0, 1];
+
+/** The derivative of `loss` for one element of a row, by central differences. */
+function derivative(row: number[], d: number, loss: () => number): number {
+  const step = 2 ** -14;
+  const x = row[d]!;
+  row[d] = x + step;
+  const above = loss();
+  row[d] = x - step;
+  const below = loss();
+  row[d] = x;
+  return (above - below) / (2 * step);
+}
+
+/** The inputs of two heads that share keys and values, as arrays whose elements can change. */
+function inputsOf(type: (typeof TYPES)[number], features: Partial<HeadTask>) {
+  const base = taskOf(type, features, SIZE);
+  const next = uniform(5);
+  const draw = (rows: number, columns: number) => matrix(next, [rows, columns], type.type);
+  return {
+    base,
+    k: base.k.map((row) => [...row]),
+    v: base.v.map((row) => [...row]),
+    q: HEADS.map(() => draw(SIZE.queries, SIZE.width)),
+    grad: HEADS.map(() => draw(SIZE.queries, base.v[0]!.length)),
+    bias: HEADS.map((h) => base.q.map((_, i) => base.k.map((__, j) => base.bias?.(i + h, j) ?? 0))),
+    sinks: HEADS.map((h) => (base.sink ?? 0) + h / 2),
+  };
+}
+
+function tasksOf({ base, k, v, q, bias, sinks }: ReturnType<typeof inputsOf>): HeadTask[] {
+  return HEADS.map((h) => ({
+    ...{ ...base, k, v, q: q[h]! },
+    bias: base.bias && ((i, j) => bias[h]![i]![j]!),
+    sink: base.sink === undefined ? undefined : sinks[h],
+    dropout: base.dropout && { ...base.dropout, head: BigInt(h) },
+  }));
+}
+
+const sumOf = (terms: readonly number[]): number => terms.reduce((a, b) => a + b, 0);
+
+const absoluteDot = (a: readonly number[], b: readonly number[]): number =>
+  a.reduce((sum, x, d) => sum + Math.abs(x * b[d]!), 0);
+
+describe.each(TYPES)("gradients of $type", ({ unit, ...type }) => {
+  it.each(FEATURES)("$name", (features) => {
+    const inputs = inputsOf({ ...type, unit } as (typeof TYPES)[number], features.task);
+    const { base, k, v, q, grad, bias, sinks } = inputs;
+    const tasks = tasksOf(inputs);
+    const dropped = tasks.map(droppedPairs);
+    const lossOf = (task: HeadTask, h: number): number =>
+      sumOf(
+        plainAttention(task, dropped[h]).out.flatMap((row, i) => row.map((x, d) => x * grad[h]![i]![d]!)),
+      );
+    const loss = (): number => sumOf(tasksOf(inputs).map(lossOf));
+    const results = attentionBackward(
+      tasks.map((task, h) => ({ ...task, ...attention(task), grad: grad[h]! })),
+    );
+    const keep = keepFactor(base);
+    const plain = tasks.map((task, h) => plainAttention(task, dropped[h]));
+
+    // y = p (keep w - Δ): out in Δ has the error of the type, and y is rounded to it; tanh is in the score and its derivative
+    const relative = 2 * unit + 6 * toleranceOf(base) + (base.softcap === undefined ? 0 : 2 ** -9.9);
+    const sizeOfDelta = (h: number, i: number): number =>
+      keep * plain[h]!.p[i]!.reduce((sum, p, j) => sum + p * absoluteDot(grad[h]![i]!, v[j]!), 0);
+    const sizeOfY = (h: number, i: number, j: number): number =>
+      plain[h]!.p[i]![j]! * (keep * absoluteDot(grad[h]![i]!, v[j]!) + sizeOfDelta(h, i));
+    const near = (actual: number, row: number[], d: number, size: number): void => {
+      const expected = derivative(row, d, loss);
+      const bound = relative * size + unit * Math.abs(expected) + LEAST;
+      expect(Math.abs(actual - expected)).toBeLessThanOrEqual(bound);
+    };
+    const overRows = (term: (h: number, i: number) => number): number =>
+      sumOf(HEADS.flatMap((h) => base.q.map((_, i) => term(h, i))));
+
+    for (const [h, head] of q.entries()) {
+      for (const [i, row] of head.entries()) {
+        const sizes = k.map((_, j) => sizeOfY(h, i, j));
+        for (const d of row.keys()) {
+          const size = base.scale * sumOf(k.map((key, j) => sizes[j]! * Math.abs(key[d]!)));
+          near(results.dq[h]![i]![d]!, row, d, size);
+        }
+        if (base.bias) for (const j of k.keys()) near(results.dbias[h]![i]![j]!, bias[h]![i]!, j, sizes[j]!);
+      }
+      if (base.sink === undefined) expect(results.sinkTerms[h]).toEqual([]);
+      else near(-sumOf(results.sinkTerms[h]!), sinks, h, sumOf(base.q.map((_, i) => sizeOfDelta(h, i))));
+    }
+    for (const [j, key] of k.entries()) {
+      for (const d of key.keys()) {
+        const size = base.scale * overRows((h, i) => sizeOfY(h, i, j) * Math.abs(q[h]![i]![d]!));
+        near(results.dk[j]![d]!, key, d, size);
+      }
+      for (const d of v[j]!.keys()) {
+        const size = keep * overRows((h, i) => plain[h]!.p[i]![j]! * Math.abs(grad[h]![i]![d]!));
+        near(results.dv[j]![d]!, v[j]!, d, size);
+      }
+    }
+  });
+});

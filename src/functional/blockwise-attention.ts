@@ -1,0 +1,73 @@
+/** Differentiable softmax attention by blocks of keys. */
+import { attention as attend, attentionBackward } from "../ops/attention/attention.js";
+import { ATTENTION_RULE, type AttentionRuleOptions } from "../ops/attention/options.js";
+import { castTo } from "../ops/cast/cast.js";
+import { anything, optionsOf } from "../options.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
+import { wideOf } from "../tape/value.js";
+import type { Variable } from "../tape/variable.js";
+
+/** Options of `functional.attention`. All fields are optional. */
+export interface BlockwiseAttentionOptions extends Omit<AttentionRuleOptions, "bias" | "sinks"> {
+  /** A wide tensor or variable [1 or B, 1 or H, Sq, Sk] that is added to the scores. Not for "thd". */
+  readonly bias?: VariableLike | undefined;
+  /** A logit for each head, an f32 tensor or variable [H], that takes a part of each row's probability. */
+  readonly sinks?: VariableLike | undefined;
+}
+
+const checkOptions = optionsOf<BlockwiseAttentionOptions>({
+  ...ATTENTION_RULE,
+  bias: anything,
+  sinks: anything,
+});
+
+/**
+ * Returns softmax(q·kᵀ * scale)·v of each head, in the shape of q with the last dimension of v. See the operation `attention`,
+ * whose options it takes; `bias` and `sinks` may be variables. The scores are not stored: the backward pass computes them
+ * again. The gradients are those of `attentionBackward`.
+ *
+ * @throws `DTypeError` for tensors that are not of one wide dtype, or an option of another dtype, `ShapeError` for tensors whose
+ * shapes do not fit, `ArgumentError` for an invalid option value, options that do not go together, an argument that is not a
+ * tensor and tensors on different backends, `UnsupportedError` if the datapath or the backend has no attention, `DisposedError`
+ * for a disposed tensor.
+ */
+export function attention(
+  q: VariableLike,
+  k: VariableLike,
+  v: VariableLike,
+  options: BlockwiseAttentionOptions = {},
+): Variable {
+  const { bias, sinks, ...rule } = checkOptions("attention", options);
+  const inputs = [
+    variableOf("attention", "q", q),
+    variableOf("attention", "k", k),
+    variableOf("attention", "v", v),
+  ] as const;
+  const added = bias === undefined ? undefined : variableOf("attention", "bias", bias);
+  const logits = sinks === undefined ? undefined : variableOf("attention", "sinks", sinks);
+  const others = [added, logits].filter((each) => each !== undefined);
+  return differentiableOne([...inputs, ...others], () => {
+    const [queries, keys, values] = inputs.map((each, i) => wideOf(`attention: ${"qkv"[i]}`, each.value)) as [
+      ReturnType<typeof wideOf>,
+      ReturnType<typeof wideOf>,
+      ReturnType<typeof wideOf>,
+    ];
+    const own = {
+      ...rule,
+      bias: added && wideOf("attention: bias", added.value),
+      sinks: logits && wideOf("attention: sinks", logits.value),
+    };
+    const { out, lse } = attend(queries, keys, values, own);
+    return {
+      result: out,
+      saved: [lse],
+      backward: (grad) => {
+        const gradOutput = castTo(wideOf("attention: the gradient", grad), out.dtype);
+        const biasGrad = added?.requiresGrad ?? false;
+        const grads = attentionBackward(gradOutput, queries, keys, values, out, lse, { ...own, biasGrad });
+        const { dq, dk, dv, dbias, dsinks } = grads;
+        return [dq, dk, dv, ...(added ? [dbias] : []), ...(logits ? [dsinks] : [])];
+      },
+    };
+  });
+}
