@@ -32,7 +32,7 @@ function values(count, seed = 1) {
   return out;
 }
 
-/** Cases of `encode` by the reference's exports on one thread, compared with its scalar loop and with a plain copy. */
+/** Cases of `encode`: the reference's exports on one thread, compared with its scalar loop and with a plain copy. */
 export function encodeCases(backend, exports, { place, rows, columns }) {
   const count = rows * columns;
   const source = tensor(backend, values(count), [count]);
@@ -65,7 +65,7 @@ export function encodeCases(backend, exports, { place, rows, columns }) {
   ];
 }
 
-/** Cases of quantizers by the public API, with outputs allocated beforehand. */
+/** Cases of quantizers through the public API, with preallocated outputs. */
 export function quantizeCases(backend, { place, rows, columns }) {
   const source = tensor(backend, values(rows * columns, 2), [rows, columns]);
   const quantizers = [
@@ -86,7 +86,7 @@ export function quantizeCases(backend, { place, rows, columns }) {
   });
 }
 
-/** Cases of GEMMs by the public API. The unit is multiply-adds per second. */
+/** Cases of GEMMs through the public API. The unit is multiply-adds per second. */
 export function gemmCases(backend, size, suffix) {
   const random = (seed, dtype) => tensor(backend, values(size * size, seed), [size, size], dtype);
   const fp8 = (seed) => {

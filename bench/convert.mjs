@@ -1,12 +1,11 @@
-// `npm run bench:convert -- --size MiB` measures `lockstep convert` on checkpoints of so many MiB in BF16: MB of tensors
-// read per second of CPU time, over all threads, beside a copy of the same file by reads and writes, and one in memory.
-// Each conversion runs in a process of its own; the start, which a small checkpoint takes too, is left out of the rates.
-// "Of a copy" is the CPU time that only reading and writing the same bytes takes in this run, as a share. Rounds are
-// interleaved; medians. Beside them stands `lockstep compare --stats` of the checkpoint, with itself and with a copy in which
-// 1 % of the elements differ (MB of one of the two files), and `lockstep verify` of several forms. --only TEXT runs the cases
-// whose name has it, --rounds N as many, --threads N gives the reference so many, --folder PATH is where files are made (by
-// default the system's folder for temporary files); --json prints the rows as JSON, --write puts the table into
-// docs/performance.md.
+// `npm run bench:convert -- --size MiB` measures `lockstep convert` on BF16 checkpoints of this size: MB of tensors read per
+// second of CPU time, over all threads. It is compared with a copy of the same file by reads and writes, and with a copy in
+// memory. Each conversion runs in a separate process; the start-up time, measured on a small checkpoint, is subtracted. "Of a
+// copy" is the share of the CPU time of only reading and writing the same bytes in this run. Rounds are interleaved; rates are
+// medians. Also measured: `lockstep compare --stats` of the checkpoint with itself and with a copy in which 1 % of the elements
+// differ (MB of one of the two files), and `lockstep verify` of several forms. --only TEXT runs the cases whose name contains
+// TEXT; --rounds N and --threads N set the numbers of rounds and threads; --folder PATH is for the files (default: the system's
+// folder for temporary files); --json prints the rows as JSON; --write writes the table into docs/performance.md.
 
 import { spawn } from "node:child_process";
 import {
@@ -45,10 +44,10 @@ const USAGE = new URL("usage.mjs", import.meta.url).href;
 const COPY = fileURLToPath(new URL("copy.mjs", import.meta.url));
 const SIDE = 4096;
 const MIB = 2 ** 20;
-/** The elements of the small checkpoint, by which the start is measured. */
+/** The shape of the small checkpoint that measures the start-up time. */
 const SMALL = [256, 256];
 
-/** Each conversion, and the one of a BF16 checkpoint that its source comes from. */
+/** The conversions, and for each the conversion that makes its source from BF16. */
 const CASES = [
   { from: "bf16", to: "ct-nvfp4" },
   { from: "bf16", to: "ct-mxfp8" },
@@ -65,12 +64,12 @@ const CASES = [
   { from: "ct-nvfp4", to: "bf16" },
 ].filter(({ from, to }) => `${from} to ${to}`.includes(options.only));
 
-/** The forms of which `lockstep verify` is measured. */
+/** The forms on which `lockstep verify` is measured. */
 const CHECKED = ["ct-nvfp4", "ct-mxfp4", "ct-mxfp8", "deepseek-fp8-block", "ct-fp8-channel"].filter((form) =>
   `verify ${form}`.includes(options.only),
 );
 
-/** Values about as those of a trained layer: a sum of four uniform draws, with a scale of its own in each row. */
+/** Values distributed approximately as in a trained layer: a sum of four uniform draws, with a different scale in each row. */
 function weight([rows, columns], seed) {
   const halves = new Uint16Array(rows * columns);
   const float = new Float32Array(1);
@@ -95,7 +94,7 @@ async function writeModel(folder, layers, shape) {
     dtype: "BF16",
     shape,
   }));
-  // one draw, shifted: to draw each layer would take longer than to measure
+  // drawing each layer would take longer than measuring, so one draw is reused
   const bytes = weight(shape, 1);
   await writeSafetensors(
     join(folder, "model.safetensors"),
@@ -115,16 +114,16 @@ async function writeModel(folder, layers, shape) {
   );
 }
 
-/** The names of comparisons, and the share of elements that differ. */
+/** The names of comparisons, and the share of differing elements. */
 const COMPARISONS = [
   { name: "compare --stats, bf16, equal", share: 0 },
   { name: "compare --stats, bf16, 1 % differ", share: 0.01 },
 ].filter(({ name }) => name.includes(options.only));
 
-/** Writes a copy of a checkpoint in which a share of the elements, of two bytes, have another lowest bit. */
+/** Copies a checkpoint and flips the lowest bit of a share of its two-byte elements. */
 function writeOther(from, to, share) {
   const [input, output] = [openSync(from, "r"), openSync(to, "w")];
-  // pieces, because a child's peak of memory begins with that of its parent
+  // in pieces, because a child's peak memory begins with its parent's
   const piece = new Uint8Array(4 * MIB);
   const head = new Uint8Array(8);
   readSync(input, head, 0, 8, 0);
@@ -144,7 +143,7 @@ function writeOther(from, to, share) {
   closeSync(output);
 }
 
-/** Runs a script in a process of its own, and returns what it used. */
+/** Runs a script in a separate process, and returns its CPU time and memory. */
 function used(script, args, wanted = 0) {
   return new Promise((resolve, reject) => {
     const begin = performance.now();
@@ -173,7 +172,7 @@ const root = mkdtempSync(join(options.folder, "lockstep-bench-"));
 const rows = [];
 try {
   const models = new Map();
-  /** The folders of a checkpoint in a form: the large one, and the small one. */
+  /** The large and the small checkpoint in a form. */
   const model = async (form) => {
     const known = models.get(form);
     if (known) return known;

@@ -1,4 +1,4 @@
-// What a conversion cannot be faster than: reads a file in pieces, and writes them or copies them in memory.
+// The lower bound of a conversion's time: reads a file in pieces, and writes them or copies them in memory.
 //     node copy.mjs read|"read and write"|memory|nothing FILE OUTPUT
 import { closeSync, fsyncSync, openSync, readSync, writeSync } from "node:fs";
 

@@ -1,7 +1,7 @@
-// `npm run bench:dialects` measures what the conventions of other libraries cost the reference, on one thread: the CPU time of
-// each dialect's quantizer over that of TransformerEngine's rule for the same format and tile, in interleaved rounds, medians.
-// --rounds N runs so many, --size N quantizes [N, N] matrices, --json prints the rows as JSON, --write puts the table into
-// docs/performance.md.
+// `npm run bench:dialects` measures the cost of other libraries' conventions on the reference, on one thread: the ratio of each
+// dialect quantizer's CPU time to TransformerEngine's rule for the same format and tile. Rounds are interleaved; ratios are of
+// medians. --rounds N sets the number of rounds, --size N quantizes [N, N] matrices, --json prints the rows as JSON, --write
+// writes the table into docs/performance.md.
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import { DIALECTS, openBackend, quantizerOf, tensor } from "lockstep";

@@ -1,5 +1,5 @@
-// Opens a single-threaded backend together with its WebAssembly exports. Benchmarks call the exports directly, to exclude the
-// overhead of the public interface and to time the scalar loop, which the public interface does not offer.
+// Opens a single-threaded backend with its WebAssembly exports. Benchmarks call the exports directly, to exclude the overhead of
+// the public interface and to time the scalar loop, which the public interface does not offer.
 
 import { openWasmOver } from "../dist/src/backends/wasm/backend.js";
 import { openInstance } from "../dist/src/backends/wasm/instance.js";

@@ -1,6 +1,6 @@
-// `npm run bench:serve` measures what `lockstep serve` moves: bytes of request and response per second, beside a process that
-// only echoes the request (the ceiling) and beside the same operation without frames. Rounds are interleaved; medians. --json
-// prints the rows as JSON.
+// `npm run bench:serve` measures the throughput of `lockstep serve`: bytes of request and response per second. It is compared
+// with a process that only echoes the request (the upper bound), and with the same operation without frames. Rounds are
+// interleaved; rates are medians. --json prints the rows as JSON.
 
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -22,7 +22,7 @@ function requestOf(args, data) {
   return [prefix, header, data];
 }
 
-/** A child process that is sent bytes, and gives as many back as it is asked for. */
+/** A child process that is sent bytes and from which a requested number of bytes is read. */
 class Peer {
   #child;
   #chunks;
@@ -47,7 +47,7 @@ class Peer {
     return Number(this.#rest.readBigUInt64LE(0)) + 8;
   }
 
-  /** Sends a request; returns how many bytes went both ways. */
+  /** Sends a request; returns the number of bytes in both directions. */
   async ask(parts) {
     for (const part of parts) this.#child.stdin.write(part);
     const sent = parts.reduce((sum, { length }) => sum + length, 0);
@@ -105,7 +105,7 @@ for (const { name, args, alone } of CASES) {
     for (const [side, run] of Object.entries(sides)) {
       const begin = performance.now();
       const bytes = await run();
-      // the first round starts backends
+      // the first round includes the start of the backends
       if (round > 0) rates[side].push(bytes / 1e3 / (performance.now() - begin));
     }
   }

@@ -1,12 +1,12 @@
-// Medians of interleaved runs. Every case runs once in each round, so that a slow phase of the host affects all cases
-// alike and the ratios stay valid.
+// Medians of interleaved runs. Every case runs once in each round, so that a slow phase of the host affects all cases equally and
+// the ratios stay valid.
 
 /** @typedef {{ name: string, work: number, unit: string, run: () => void, ceiling?: string, baseline?: string }} Case */
 
 const WARM_MS = 60;
 const TURN_MS = 25;
 
-/** Milliseconds of the wall, and of CPU time of this process, which other processes disturb less. */
+/** Milliseconds of wall time, or of this process's CPU time, which other processes disturb less. */
 const wall = () => performance.now();
 export function cpu() {
   const { user, system } = process.cpuUsage();

@@ -1,4 +1,4 @@
-// Preloaded by node --import: writes the CPU seconds and the peak resident bytes of the process to the descriptor 3 at its end.
+// Preloaded by node --import: at its end, the process writes its CPU seconds and peak resident bytes to file descriptor 3.
 import { writeSync } from "node:fs";
 import { isMainThread } from "node:worker_threads";
 

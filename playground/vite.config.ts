@@ -4,8 +4,8 @@ import { defineConfig, type Plugin } from "vite";
 import { viteSingleFile } from "vite-plugin-singlefile";
 
 /**
- * Writes a content security policy into the page, in place of a comment: it runs the script and the style that were built, and
- * compiles WebAssembly, and neither loads nor sends anything.
+ * Writes a content security policy into the page, in place of a comment. It permits the built script and style, and compiling
+ * WebAssembly; it forbids loading and sending anything.
  */
 function contentSecurityPolicy(): Plugin {
   const hashes = (html: string, tag: string): string =>
@@ -41,7 +41,7 @@ function contentSecurityPolicy(): Plugin {
 /** The comment in index.html that the policy replaces. */
 const POLICY = "<!-- content security policy -->";
 
-/** One HTML file with everything in it, which a browser opens from any host, and from a disk. */
+/** Builds one HTML file that contains everything and opens from any host or from a disk. */
 export default defineConfig({
   root: fileURLToPath(new URL(".", import.meta.url)),
   base: "./",

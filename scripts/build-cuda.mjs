@@ -23,13 +23,13 @@ const WHEEL_FOLDER = "nvidia/cu13";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
-/** Where NVIDIA's wheels put NCCL, which is found there when the addon runs. */
+/** The folder of NVIDIA's wheels with NCCL, which the addon also finds at run time. */
 const NCCL_FOLDER = "nvidia/nccl/lib";
 
 /** Headers that nvcc's FP8 headers include, and that are in a separate wheel (nvidia-cuda-cccl). */
 const HEADERS = ["include/nv/target", "include/cccl/nv/target"];
 
-/** Folders that contain bin/nvcc, in order of preference. Of those where wheels install it, these that have all headers. */
+/** Folders that contain bin/nvcc, in order of preference. Folders of wheels count only if they have all headers. */
 function toolkits() {
   const { CUDA_HOME, CUDA_PATH, PATH = "" } = process.env;
   // an empty or relative entry of the PATH would mean the current folder, whose programs must not run

@@ -14,7 +14,7 @@ export async function compileHarness(folder) {
   const out = `${ROOT}${folder}/`;
   await rm(out, { recursive: true, force: true });
   await mkdir(out + HARNESS, { recursive: true });
-  // where the harness finds them from its own place
+  // at the paths that the harness expects
   for (const [name, target] of Object.entries({
     src: "dist/src",
     LICENSE: "LICENSE",

@@ -1,8 +1,8 @@
 // Writes the generated files: every layer of the elementwise operators, from their table; the lists of operations and quantizers,
 // from the exports of the families' files; copies of assembly/contract.ts and of the tables of formats and native arguments;
 // stand-ins of launchers; docs/conformance.md, from the committed vectors; and tables of other documents. Everything is read from
-// sources, so nothing has to be built before. Exits 1 if a source does not parse, or if the sources do not compile with what was
-// written. With --check the script writes and compiles nothing, and exits 1 if a file is stale.
+// sources, so nothing has to be built first. Exits 1 if a source does not parse, or if the sources do not compile with the
+// written files. With --check the script writes and compiles nothing, and exits 1 if a file is stale.
 import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 import { argumentFiles } from "./generate/arguments.mjs";

@@ -16,7 +16,7 @@ import { TESTS } from "./mutate/tests.mjs";
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
-    // the time limits in ms of one test, for each pass
+    // the time limits of one test in ms, one for each pass
     longest: { type: "string", default: "30,200,1000" },
     // the time limit in ms of all tests that a surviving mutant runs
     budget: { type: "string", default: "5000" },

@@ -8,11 +8,12 @@ import { parseArgs } from "node:util";
 import { compileHarness } from "./compile-harness.mjs";
 
 const PROGRAM = fileURLToPath(new URL("../dist/src/cli/bin.js", import.meta.url));
-/** Runs of one job: each has groups of its own until the job ends. */
+/** The maximum number of runs in a job. Each run keeps its groups until the job ends. */
 const RUNS_OF_JOB = 6;
 
 /**
- * Starts a job of `ranks` processes that makes these runs, and returns what it has said of each. `timeoutMs` ends it.
+ * Starts a job of `ranks` processes that executes these runs, and returns the job's output about each. `timeoutMs` limits its
+ * time.
  */
 export async function runJob(program, { ranks, backend, steps, titles, timeoutMs }) {
   const args = [PROGRAM, "launch", "-n", String(ranks), program, backend, String(steps), ...titles];

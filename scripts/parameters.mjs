@@ -12,7 +12,7 @@ function functionsIn(bindings) {
   ]);
 }
 
-/** The text of the module with one function per export that puts its arguments in order, and of its declarations. */
+/** The source of a module with one function per export, which orders its arguments, and of its declarations. */
 export function parametersOf(bindings) {
   const functions = functionsIn(bindings);
   const ordering = functions.map(([name, parameters]) => {

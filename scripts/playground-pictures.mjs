@@ -1,4 +1,4 @@
-// Draws docs/pictures: the playground in an installed Chromium, light and dark, on a desk and a phone.
+// Draws docs/pictures: the playground in an installed Chromium, light and dark, in the sizes of a desktop and a phone.
 // Usage: npm run playground && node scripts/playground-pictures.mjs
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,7 +15,7 @@ const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/go
 const DESK = { width: 1120, height: 720 };
 const PHONE = { width: 390, height: 844 };
 
-/** Each picture: its file, what it shows, and how. `from` is the selector of the element at its top. */
+/** Each picture: its file, its content and its settings. `from` is the selector of the element at its top. */
 const PICTURES = [
   { file: "value-light", fragment: "x=0.3", size: DESK, scheme: "light" },
   { file: "tensor-light", fragment: "view=tensor", size: DESK, scheme: "light", from: "#map-title" },

@@ -1,4 +1,4 @@
-// What a compiled module of the reference depends on, as a hash: the key under which build/ keeps it.
+// A hash of everything that a compiled module of the reference depends on. build/ stores the module under this key.
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -35,7 +35,9 @@ for (const format of Object.keys(SCALAR_FORMATS)) {
 }
 await backend.dispose();
 
-/** The policies of overflow that are recorded: integers, which have no special codes, always saturate; `propagate` follows. */
+/**
+ * The overflow policies to record: integers, which have no special codes, always saturate; `propagate` follows from the others.
+ */
 function overflowsOf(format) {
   const saturates = ["integer", "symmetric"].includes(SCALAR_FORMATS[format].specials);
   return saturates ? ["saturate"] : ["saturate", "nonfinite"];

@@ -16,7 +16,7 @@ function run(program, args, env = {}) {
   if (status !== 0) process.exit(status ?? 1);
 }
 
-/** The sanitizer's library, which has to be loaded into the process before the addon. */
+/** The sanitizer's library, which must be loaded into the process before the addon. */
 function sanitizer() {
   const { status, stdout } = spawnSync("c++", ["-print-file-name=libasan.so"], { encoding: "utf8" });
   if (status === 0) return stdout.trim();

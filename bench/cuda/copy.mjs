@@ -4,11 +4,11 @@ import { platform } from "../../dist/src/backends/platform/node.js";
 
 const { exports: addon } = platform.loadAddon();
 
-/** Copies between buffers of a separate context; `wait` returns once they are done. */
+/** Copies between buffers of a separate context; `wait` returns after they have completed. */
 export function openCopies() {
   const device = new addon.Device(0);
   return {
-    /** A copy with the bytes of a bf16 matrix of that size; bytes read and bytes written are both counted. */
+    /** A copy as large as a bf16 matrix of that size; bytes read and bytes written both count. */
     copyCase([rows, columns]) {
       const bytes = rows * columns * 2;
       const buffers = [1, 2, 3].map(() => addon.allocate(device, bytes));

@@ -16,7 +16,7 @@ export function randomBf16(backend, shape, seed) {
   return tensor(backend, bits, shape, "bf16");
 }
 
-/** Opens device 0. `wait` returns once everything enqueued is done. */
+/** Opens device 0. `wait` returns after all enqueued work has completed. */
 export async function openDevice() {
   const backend = await openBackend("cuda");
   const probe = tensor(backend, [0]);

@@ -7,7 +7,7 @@ import { platform } from "../../dist/src/backends/platform/node.js";
 const { exports: addon } = platform.loadAddon();
 const multiply = addon?.gemm;
 const TIMES = slotsOf(NATIVE_CALLS.gemm).findIndex(({ name }) => name === "times");
-/** While a product is recorded: receives the arguments of the cuBLASLt call. */
+/** While a product is recorded: takes the arguments of the cuBLASLt call. */
 let record;
 
 if (addon) {

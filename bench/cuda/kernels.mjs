@@ -25,8 +25,7 @@ const BOTH = { rowwise: true, columnwise: true };
 const SWIZZLED = { ...BOTH, scaleLayout: "swizzled" };
 
 /**
- * Quantizers with their name, bytes per element (read and written, scales included), and the wanted share of a copy's
- * speed.
+ * Quantizers with their name, bytes per element (read and written, including scales), and the required share of a copy's speed.
  */
 function quantizers(backend) {
   const scale = tensor(backend, [1]);
@@ -57,7 +56,7 @@ function quantizers(backend) {
   ];
 }
 
-/** The cases of one size. run(i) uses input i of several, so that no input is still in a cache. */
+/** The cases of one size. run(i) cycles through several inputs, so that no input is still in a cache. */
 export function kernelCases(backend, [rows, columns]) {
   const inputs = [1, 2, 3].map((seed) => randomBf16(backend, [rows, columns], seed));
   const input = (i) => inputs[i % inputs.length];

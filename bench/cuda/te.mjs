@@ -11,7 +11,7 @@ import { FEATURES, GRAPHED, stepCases, TOKENS } from "./training.mjs";
 
 const SERVER = fileURLToPath(new URL("te_server.py", import.meta.url));
 const SIZE = [8192, 8192];
-/** The wanted ratio of TransformerEngine's best time to ours. */
+/** The required ratio of TransformerEngine's best time to ours. */
 const WANTED = 1.05;
 
 /** Starts TransformerEngine in a separate process. If it is not installed, prints the reason and returns undefined. */
@@ -42,8 +42,8 @@ async function openEngine() {
 }
 
 /**
- * Rows with the name, our milliseconds, TransformerEngine's milliseconds, and the ratio theirs / ours. Each side counts
- * the better of running its operations directly and in a CUDA graph.
+ * Rows with the name, our milliseconds, TransformerEngine's milliseconds, and the ratio theirs / ours. For each side the faster
+ * of direct execution and a CUDA graph counts.
  */
 export async function engineRows(backend, wait, rounds) {
   const engine = await openEngine();

@@ -29,8 +29,8 @@ export function callsOf(each, wait) {
 }
 
 /**
- * Returns for each case, { run(i) } or { repeat(calls) }, the median and the minimum seconds per call over `rounds`
- * batches. Uncounted batches run first, until the clocks are stable.
+ * Returns the median and the minimum seconds per call of each case, { run(i) } or { repeat(calls) }, over `rounds` batches.
+ * Uncounted batches run first, until the clocks are stable.
  */
 export function measureDevice(cases, wait, rounds = 11, uncounted = 0) {
   const calls = cases.map((each) => callsOf(each, wait));

@@ -1,5 +1,5 @@
-// One step of LayerNormLinear and Linear, forward and backward, under each recipe, compared with bf16 in the same run; and the
-// GPU time of each kind of operation, from events around every operation.
+// Times one step of LayerNormLinear and Linear, forward and backward, under each recipe, compared with bf16 in the same run, and
+// the GPU time of each kind of operation, from events around every operation.
 import {
   autocast,
   captureGraph,
@@ -98,8 +98,8 @@ export function stepCases(backend) {
 }
 
 /**
- * The milliseconds of each operation of one step (including the operations that it calls), and of the whole step from
- * its first operation to its last.
+ * The milliseconds of each operation of one step (including the operations that it calls), and of the entire step from its first
+ * operation to its last.
  */
 function trace(backend, step) {
   const { timeline } = backend;

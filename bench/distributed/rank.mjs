@@ -5,7 +5,7 @@ import { reduceParts } from "../../dist/src/collectives/devices/reduce.js";
 import { median } from "../timing.mjs";
 
 const ROUNDS = Number(process.argv[2]);
-/** Calls in a round, enqueued one behind the other: enough that the time of enqueuing the first one hardly counts. */
+/** The number of calls in a round, enqueued in sequence: enough that the enqueuing time of the first is negligible. */
 const timesFor = (mib) => (mib > 64 ? 10 : 40);
 const MIB = 2 ** 20;
 const backend = await openBackend("cuda", { device: localRank() });
@@ -35,7 +35,7 @@ const between = (body) => () => {
 const side = { rank, size, devices: plain, backend };
 const how = { dtype: "bf16", order: Array.from({ length: size }, (_, i) => i), sum: "f32", factor: 1 };
 const RING = { algorithm: "ring" };
-/** A call on the side stream, where GPUs of one host copy to each other. */
+/** A call on the side stream, on which GPUs of one host copy to each other. */
 const aside = (call) => () => onSideStream(backend, call).dispose();
 const rowsOf = (bytes) => {
   const x = empty(backend, "bf16", [bytes / 2]);

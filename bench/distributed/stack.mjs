@@ -1,5 +1,5 @@
-// What the benchmarks of training steps share: one rank's GPU and group, a stack of LayerNormMLP at the sizes of the command
-// line, its step of forward pass, backward pass and optimizer, and medians over rounds in which all variants alternate.
+// Shared by the benchmarks of training steps: one rank's GPU and group, a stack of LayerNormMLP with the sizes of the command
+// line, its step (forward, backward, optimizer), and medians over rounds in which the variants alternate.
 import {
   AdamW,
   autocast,
@@ -35,7 +35,7 @@ function initMethod(_, [rows, columns]) {
   return drawn.get(size);
 }
 
-/** The stack. `options` are those of its layers. */
+/** The stack. `options`: the options of its layers. */
 export function modelOf(options = {}) {
   const makeLayer = () =>
     new LayerNormMLP(backend, features, hidden, { initMethod, bias: false, ...options });
@@ -70,14 +70,14 @@ export function step({ model, optimizer }, recipe, mark = () => {}) {
 }
 
 const { onSideStream } = backend;
-/** Runs a step without the side stream: exchanges, which `run` runs, take their turn among the other operations. */
+/** Runs a step without the side stream: `run` executes each exchange on the main stream, in order with the other operations. */
 export function stepInTurn(of, recipe, run = (exchange) => exchange()) {
   backend.onSideStream = run;
   step(of, recipe);
   backend.onSideStream = onSideStream;
 }
 
-/** Each of these spans where it was longest on a rank. */
+/** The maximum of each span over the ranks. */
 async function longest(spans) {
   const own = tensor(backend, Float32Array.from(spans), [spans.length]);
   const all = group.allReduce(own, { reduction: "max" });
@@ -86,7 +86,7 @@ async function longest(spans) {
   return Array.from(most);
 }
 
-/** Each of these spans where it was shortest. */
+/** The minimum of each span over the ranks. */
 const shortest = async (spans) => (await longest(spans.map((span) => -span))).map((span) => -span);
 const sum = (spans) => spans.reduce((total, span) => total + span, 0);
 
@@ -98,8 +98,8 @@ function draw() {
 }
 
 /**
- * The milliseconds that the exchanges of a step take in turn, with what is computed for them: the median over rounds of their
- * sum, each on the rank that came to it last and so waited for no other.
+ * The milliseconds of a step's exchanges, with the computation for them, if they run on the main stream: the median over rounds
+ * of their sum. Each exchange is timed on the rank that reached it last, which waits for no other.
  */
 export async function exchangeMs(of, recipe) {
   const { timeline } = backend;
@@ -120,15 +120,15 @@ export async function exchangeMs(of, recipe) {
   return median(sums);
 }
 
-/** The steps that are timed, behind one that is not. */
+/** The number of timed steps. They follow an untimed one. */
 const TIMED = 2;
 
 /**
- * Medians of the milliseconds of a step of each way under a recipe, and of those for which it waits for the side stream. Steps
- * follow each other as in training, where hosts are ahead of their GPUs, so that no time counts in which a GPU waits for a host.
- * A step takes as long as that of the slowest rank. A rank that comes early to an exchange waits for the others' computation too,
- * which is no cost of exchanges: each wait is that of the rank that waits least for this exchange. Each round has another order,
- * since a step that follows one of less power has a faster clock.
+ * Medians of the milliseconds per step of each variant under a recipe, and of the milliseconds for which a step waits for the
+ * side stream. Steps follow each other as in training, where hosts run ahead of their GPUs, so that waiting of a GPU for its host
+ * is not measured. The time of a step is the slowest rank's. A rank that reaches an exchange early also waits for the others'
+ * computation, which is not a cost of the exchange; therefore the wait for each exchange is the shortest over the ranks. The
+ * order differs in each round, because a step after one that used less power runs at a higher clock.
  */
 export async function measure(ways, recipe) {
   const times = Object.fromEntries(Object.keys(ways).map((way) => [way, { steps: [], waits: [] }]));

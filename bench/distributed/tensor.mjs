@@ -1,8 +1,9 @@
 // One rank of the benchmark of tensor parallelism with sequence parallelism: a step of a stack of LayerNormMLP whose layers are
-// divided among all ranks, compared with that of a whole stack on each rank, which exchanges nothing. Each rank has as many rows
-// of the input in both, so that the products of either compute as much: with the whole stack every rank computes its own rows,
-// with the divided one all rows by its part of the weights. Rows are exchanged in chunks (`overlap`), or at once in turn. The
-// optimizer is part of a step; with the divided stack, it has a part of the weights.
+// divided among all ranks, compared with a step of an undivided stack on each rank, which exchanges nothing. Both have the same
+// number of input rows per rank, so that their products compute the same amount: each rank of the undivided stack multiplies its
+// own rows by all weights, each rank of the divided one multiplies all rows by its part of the weights. Rows are exchanged in
+// chunks (`overlap`), or all at once on the main stream. A step includes the optimizer, which has a part of the weights in the
+// divided stack.
 import { group, leave, measure, modelOf, RECIPES, report, step, stepInTurn, trainer } from "./stack.mjs";
 
 const whole = trainer(modelOf());

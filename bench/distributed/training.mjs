@@ -1,10 +1,11 @@
 // One rank of the benchmark of data parallelism. It runs forward, backward and optimizer of a stack of LayerNormMLP in three
-// variants: gradients are reduced while the backward pass runs, in turn with it, or not at all; and the same with parameters that
-// fullyShard divides, exchanged beside the computation and in turn with it. Rank 0 prints the results. A step takes as long as
-// that of the slowest rank, for all variants, since ranks that exchange wait for the slowest. `hidden` is the share of the time
-// that exchanges take in turn for which the computation does not wait when they run beside it. Times of steps do not say that: a
-// GPU at its power limit has a slower clock while it exchanges beside products, and a faster one where it only exchanges.
-// Given `trace` instead of a number of rounds, each rank prints when each part of one step began and ended.
+// variants: gradients are reduced while the backward pass runs, on the main stream in order with it, or not at all. Two more
+// variants divide the parameters by fullyShard and exchange them concurrently with the computation, or on the main stream. Rank 0
+// prints the results. In all variants the time of a step is the slowest rank's, because ranks that exchange wait for the slowest.
+// `hidden` is the share of the exchanges' time on the main stream for which the computation does not wait when they run
+// concurrently. The times of steps do not show this share: a GPU at its power limit runs at a lower clock while it exchanges and
+// multiplies, and at a higher clock while it only exchanges. With `trace` instead of a number of rounds, each rank prints the
+// begin and end of each part of one step.
 import { DataParallel, fullyShard } from "lockstep";
 import {
   backend,
@@ -41,7 +42,7 @@ if (isTrace) {
   await leave();
 }
 
-/** Runs a step behind others and prints, in milliseconds from its start, what each stream had done when. */
+/** Runs a step after several others, and prints when each stream reached which point, in milliseconds from the step's start. */
 async function trace(name, recipe, of) {
   const { onSideStream } = backend;
   for (let i = 0; i < 3; i++) step(of, recipe);

@@ -1,4 +1,4 @@
-/** The digits as input of the network: the pixels of a digit row by row, with padding at the end. */
+/** The digits as input of the network: the pixels of a digit row by row, then padding. */
 import { splitDigits } from "../shared/digits.mjs";
 
 /** The number of pixels, padded with zeros to a multiple of 32, which every block format accepts. */

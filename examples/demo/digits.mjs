@@ -1,4 +1,4 @@
-/** A table of some held-back digits and the recipes' predictions. */
+/** A table of some held-out digits and each recipe's predictions. */
 import { INPUTS } from "./data.mjs";
 import { predict } from "./measure.mjs";
 
@@ -31,7 +31,7 @@ export function digitTable(rows, truth) {
 <tbody>${body.join("\n")}</tbody></table>`;
 }
 
-/** The digits on which the recipes disagree most, then the first ones on which all agree. */
+/** The digits on which the recipes disagree most, then the first digits on which all agree. */
 function choose(labels, answers) {
   const judged = [...labels.keys()].map((digit) => {
     const right = answers.filter(({ of }) => of(digit) === labels[digit]).length;

@@ -13,7 +13,7 @@ const STYLE = `text{font:11px system-ui,sans-serif;fill:#5d6874}.name{font-weigh
 @media(prefers-color-scheme:dark){text{fill:#9aa5b1}.name{fill:#e4e8ec}.page{fill:#15181c}
 svg{--line:#353c44;--soft:#9aa5b1;--series-a:#5b93d3;--series-b:#fb923c}}`;
 
-/** The key of the charts; it takes the place of one more chart. */
+/** The legend of the charts; it takes the place of one more chart. */
 const KEY = `<path class="total" d="M0 30h22v11H0z"/><text x="30" y="40">H200 − float64: the whole error</text>
 <path class="accumulator" d="M0 64V52h22V64"/><text x="30" y="62">H200 − exact: the accumulator’s part</text>
 <text y="84">across: error / root mean square of outputs</text><text y="100">up: number of outputs</text>`;

@@ -1,4 +1,4 @@
-/** Histograms of the error of each output against float64, and of the part of it that the accumulator causes. */
+/** Histograms of each output's error against float64, and of the accumulator's part of it. */
 import { countMagnitudes, octaveEdges } from "../shared/charts/bins.mjs";
 import { histogramChart } from "../shared/charts/charts.mjs";
 import { drawn } from "../shared/charts/host.mjs";
@@ -28,7 +28,7 @@ export function charts(rows, truth) {
   });
 }
 
-/** The charts and a key, as HTML figures. */
+/** The charts and a legend, as HTML figures. */
 export function histograms(rows, truth) {
   const figures = charts(rows, truth).map(
     ({ name, note, body }) => `<figure><figcaption>${name}<small>${note}</small></figcaption>

@@ -11,10 +11,7 @@ import { CHARTED } from "./recipes.mjs";
 /** The largest E4M3 value, to which delayed scaling maps the recorded amax. */
 const E4M3_MAX = 448;
 
-/**
- * Uploads the tensors that every recipe starts from, each with its scale for delayed scaling, which comes from the
- * training set.
- */
+/** Uploads the tensors that every recipe starts from. Each has a scale for delayed scaling, from the training set. */
 export function upload(backend, { model, heldBack }) {
   const { w1, bias1, w2, bias2, past } = model;
   const scale = (amax) => tensor(backend, [E4M3_MAX / amax]);

@@ -1,7 +1,4 @@
-/**
- * Facts about a quantized operand: its size in bits, the largest values that its scales allow, and its dequantized
- * values.
- */
+/** Properties of a quantized operand: its size in bits, the largest values that its scales allow, and its dequantized values. */
 import { decode, factsOf, QuantizedTensor } from "lockstep";
 import { within } from "../shared/within.mjs";
 

@@ -1,7 +1,7 @@
-/** Scopes for engines without `using`: does what `using scope = new Scope()` does. */
+/** Scopes for engines without `using`: equivalent to `using scope = new Scope()`. */
 import { Scope } from "lockstep";
 
-/** Runs `body` and disposes of the tensors that it made. */
+/** Runs `body` and disposes of the tensors that it created. */
 export function within(body) {
   const scope = new Scope();
   try {

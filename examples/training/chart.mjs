@@ -26,7 +26,7 @@ export function lossChart(rows) {
   );
 }
 
-/** The difference in per cent of each row's loss from that of the first row. */
+/** The difference in per cent between each row's loss and the first row's. */
 export function ratioChart(rows) {
   const [base, ...others] = rows.map(({ curve }) => smoothed(curve));
   const curves = [base, ...others].map((curve) => curve.map((loss, i) => 100 * (loss / base[i] - 1)));
@@ -51,13 +51,13 @@ function rangeOf(curves) {
   return [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
 }
 
-/** The smallest of 1, 2, 5, 10, ... that is at least `least`. */
+/** The smallest of 1, 2, 5, 10, 20, ... that is at least `least`. */
 function niceStep(least) {
   const decade = 10 ** Math.floor(Math.log10(least || 1));
   return decade * [1, 2, 5, 10].find((factor) => factor * decade >= (least || 1));
 }
 
-/** A chart with curves of one length, on a scale of Plot. Later curves are drawn below earlier ones. */
+/** A chart with curves of equal length, on a scale of Plot. Later curves are drawn below earlier ones. */
 function chart(label, curves, scale, ticks, tickFormat) {
   const across = niceStep(Math.max(1, curves[0].length - 1) / MARKS);
   const steps = Array.from({ length: Math.floor((curves[0].length - 1) / across) + 1 }, (_, i) => i * across);

@@ -1,4 +1,4 @@
-/** Compares the accuracy of a recipe with that of bf16, digit by digit. */
+/** Compares the accuracy of a recipe with bf16, digit by digit. */
 
 /** The number of standard errors that are added to a recipe's allowance. */
 const SIGMAS = 2;
@@ -19,8 +19,8 @@ export function pairedDifference(ours, theirs) {
 }
 
 /**
- * The row of a recipe in the table, from its runs and those of bf16 with the same seeds. The loss is the mean over the
- * last `epoch` steps.
+ * A recipe's row in the table, from its runs and the runs of bf16 with the same seeds. The loss is the mean over the last `epoch`
+ * steps.
  */
 export function rowOf({ name, allowance }, runs, baseline, epoch) {
   const right = runs.map((run) => run.right);

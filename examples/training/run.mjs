@@ -38,7 +38,7 @@ export async function runTraining(values) {
   return failuresOf(rows);
 }
 
-/** Where runs are computed: on a GPU by one process, on the CPU by several processes with one thread each. */
+/** Determines where runs are computed: on a GPU by one process, on the CPU by several processes with one thread each. */
 async function placeOf({ backend: name, processes }) {
   const backend = await openBackend(name, { threads: 1 });
   const { description } = backend;

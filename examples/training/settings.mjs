@@ -8,8 +8,8 @@ const MAX_SEEDS = 100;
 const ROWS = 32;
 
 /**
- * Parses the options that are numbers, and applies defaults; `whole` has the steps of a full run and the number of
- * held-back digits. Throws `ArgumentError` for a number out of range.
+ * Parses the numeric options and applies defaults. `whole` has the number of steps of a full run and the number of held-out
+ * digits. Throws `ArgumentError` for a number out of range.
  */
 export function settingsOf(values, whole) {
   const { backend, out: directory, write } = values;

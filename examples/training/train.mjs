@@ -26,8 +26,8 @@ const EPOCHS = 4;
 const RATE = 0.1;
 const MOMENTUM = 0.9;
 /**
- * The offset of the random numbers that order the digits, far from those that weights and stochastic rounding draw from
- * the same seed.
+ * The offset of the random numbers that order the digits. It is far from the offsets of weights and stochastic rounding, which
+ * draw from the same seed.
  */
 const ORDERS = 1n << 32n;
 

@@ -1,4 +1,4 @@
-/** A process that computes the runs that it is sent, one after another. */
+/** A process that computes the runs it receives, one after another. */
 import { openBackend } from "lockstep";
 import { loadDigits } from "./data.mjs";
 import { RECIPES } from "./recipes.mjs";

@@ -27,7 +27,7 @@ const THEMES = [
   ["dark", "dark"],
 ] as const;
 
-/** Shows a view, or why it cannot be shown under these parameters: other parameters are tried again. */
+/** Shows a view, or the reason why it cannot be shown under these parameters. Other parameters try again. */
 function Guarded({ params, children }: { readonly params: Params; readonly children: ComponentChildren }) {
   const [error, retry] = useErrorBoundary((cause) => console.error(cause));
   const shown = writeParams(params);

@@ -1,15 +1,15 @@
-/** The state of the page, which is the fragment of its address: a link shows what its author saw. */
+/** The state of the page, stored in the fragment of its address, so that a link shows what its author saw. */
 
-/** Every parameter with its default, which the address leaves out. */
+/** Every parameter with its default, which the address omits. */
 const DEFAULTS = {
   view: "value",
   theme: "auto",
-  // of the value
+  // parameters of the value view
   x: "0.3",
   rounding: "tiesToEven",
   overflow: "saturate",
   format: "e4m3",
-  // of the tensor
+  // parameters of the tensor view
   source: "draw",
   draw: "student(4)",
   rows: "64",
@@ -25,12 +25,12 @@ const DEFAULTS = {
   b: "torchao-mxfp8-floor/mxfp8/e4m3/1x32",
   at: "",
   map: "error",
-  // of the product
+  // parameters of the product view
   px: "normal(0, 1) + outliers(1%, 60)",
   pw: "normal(0, 1)",
   k: "256",
   operands: "e4m3",
-  // as those of x
+  // empty: the same as for x
   operandsW: "",
   datapath: "hopper",
   split: "",
@@ -54,7 +54,7 @@ export function readParams(fragment: string): Params {
   return Object.fromEntries(known) as Params;
 }
 
-/** The fragment that says these parameters, defaults left out. */
+/** The fragment for these parameters, without defaults. */
 export function writeParams(params: Params): string {
   const written = new URLSearchParams();
   for (const [name, value] of Object.entries(params))

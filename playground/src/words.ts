@@ -1,7 +1,7 @@
-/** Numbers and decisions in words. */
+/** Formats numbers and decisions for the page. */
 import { type ExplainedStep, factsOf, type RoundingExplanation, type ScalarFormat } from "lockstep";
 
-/** A number with as many digits as fit, and a real minus sign. */
+/** A number with `digits` significant digits at most, and a typographic minus sign. */
 export function show(x: number, digits = 6): string {
   if (Number.isNaN(x)) return "NaN";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
@@ -18,7 +18,7 @@ export function show(x: number, digits = 6): string {
   return sign + text;
 }
 
-/** All digits of an f64, up to a number of them. */
+/** All digits of an f64, at most `most`. */
 export function exactly(x: number, most = 48): string {
   if (!Number.isFinite(x) || x === 0) return show(x);
   const [sign, bits] = [x < 0 ? "−" : "", new DataView(new ArrayBuffer(8))];
@@ -57,13 +57,13 @@ export function percent(share: number, digits = 3): string {
   return `${show(100 * share, digits)} %`;
 }
 
-/** Why a number became its code, in a sentence. */
+/** Says in a sentence why a number became its code. */
 export function decisionText({ decision, fraction, lower, upper }: RoundingExplanation): string {
   if (fraction === 0 || !lower || !upper) return `${decision.slice(0, 1).toUpperCase()}${decision.slice(1)}.`;
   return `${percent(fraction)} of the way from ${show(lower.value)} to ${show(upper.value)}: ${decision}.`;
 }
 
-/** The steps of a computation in a line each: name, formula, value. */
+/** A computation's step in one line: name, formula, value. */
 export function stepText({ name, formula, value }: ExplainedStep): string {
   return `${name} = ${formula} = ${show(value, 9)}`;
 }

@@ -1,4 +1,5 @@
-// Generates docs/conformance.md and its pages of details from conformance/vectors: what is checked, how often, against what.
+// Generates docs/conformance.md and its pages of details from conformance/vectors: which tests ran, how often, against which
+// results.
 import { readdir, readFile } from "node:fs/promises";
 import { dialectRows } from "./dialects.mjs";
 
@@ -8,10 +9,7 @@ const load = async (name) => JSON.parse(await readFile(`${VECTORS}/${name}`, "ut
 const unique = (values) => [...new Set(values)];
 const grouped = (n) => n.toLocaleString("en-US");
 
-/**
- * The entries of a file with one JSON object per line. Of several entries with the same group and name, only the last
- * counts.
- */
+/** The entries of a file with one JSON object per line. If several entries have the same group and name, the last one counts. */
 async function lastLines(name) {
   const text = await readFile(`${VECTORS}/${name}`, "utf8").catch(() => "");
   const entries = text.split("\n").flatMap((line) => (line ? [JSON.parse(line)] : []));

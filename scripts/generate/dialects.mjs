@@ -3,7 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 
 const FOLDER = "conformance/vectors/dialects";
 
-/** A row for each package, or repository: its version, its dialects and how much they were asked. */
+/** One row per package or repository: its version, its dialects, and the number of cases it was asked. */
 export async function dialectRows() {
   const names = (await readdir(FOLDER)).filter((name) => name.endsWith(".json")).sort();
   return Promise.all(

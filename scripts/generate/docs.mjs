@@ -1,5 +1,5 @@
-// Fills the tables of documents that follow from tables and docstrings. Each stands between two comments,
-// of which the first names it.
+// Fills the tables of documents that are derived from tables and docstrings. Each table is between two comments, the first of
+// which names it.
 import { readFileSync } from "node:fs";
 import { filesIn } from "./lists.mjs";
 import { importSource } from "./source.mjs";
@@ -192,7 +192,7 @@ const TABLES = {
   "docs/cli.md": { "options of quantize": quantizeOptions, "shapes of quantized tensors": shapes },
 };
 
-/** Returns the documents with their tables as { path: text }. Throws if a document has no place for its table. */
+/** Returns the documents with their tables as { path: text }. Throws if a document has no comments for its table. */
 export function docFiles(command) {
   const filled = Object.entries(TABLES).map(([path, tables]) => {
     let text = readFileSync(path, "utf8");

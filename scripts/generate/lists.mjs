@@ -212,7 +212,7 @@ ${classes.map(({ name, format }) => `  "${format}": ${name},\n`).join("")}};
 const EXPORTED =
   /(?:\/\*\*((?:(?!\*\/)[\s\S])*)\*\/\n)?^export (?:abstract |async )?(function|class|const|interface|type) (\w+)/gm;
 
-/** What the files of a folder export to users: everything that is not marked @shared. */
+/** The exports of a folder's files to users: everything that is not marked @shared. */
 function published(folder, title, command) {
   const lines = filesIn(folder, ".ts")
     .filter((file) => folder !== "src/ops" || dirname(file) !== folder)

@@ -1,4 +1,4 @@
-// Imports a module of src/ from its TypeScript source, so that a generator reads the tables as they are, built or not.
+// Imports a module of src/ from its TypeScript source, so that generators read the current tables, built or not.
 import { build } from "esbuild";
 
 /** Returns the exports of a module of src/. Throws esbuild's message if the source or one of its imports does not parse. */

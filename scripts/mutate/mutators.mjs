@@ -44,7 +44,7 @@ const argumentRemoval = {
 /** Stryker's mutator that replaces an object by `{}` is excluded, because removing single properties tests more. */
 const REPLACED = ["ObjectLiteral"];
 
-/** Texts of error messages are not mutated. */
+/** The strings of error messages are not mutated. */
 const messages = {
   shouldIgnore: (path) =>
     path.isThrowStatement() || (path.isNewExpression() && /Error$/.test(path.node.callee.name ?? ""))

@@ -20,7 +20,7 @@ const coverage = switches.mutantCoverage;
 const LOG = `${folder}/log.jsonl`;
 const log = (entry) => appendFileSync(LOG, `${JSON.stringify(entry)}\n`);
 
-/** The maximum of loop iterations under a mutant, from the number without it. A loop that exceeds it is ended. */
+/** The maximum number of loop iterations under a mutant, from the number without it. A loop that exceeds it is ended. */
 const MAX_TURNS = (hits) => 1000 + 100 * hits;
 
 /** A file that names the running test and mutant, for the process that has to end a hanging run. */
@@ -93,7 +93,7 @@ export default class MutationRunner extends TestRunner {
         await TestRunner.getTestFn(test)();
       } catch (error) {
         if (!unchanged) throw error;
-        // a test that relies on those before it fails where they are left out
+        // a test that depends on earlier tests fails if those are left out
         log({ unfit: key });
       }
       return;

@@ -25,7 +25,7 @@ export function readState(folder) {
     again: [],
     static: new Map(),
     staticSurvived: [],
-    /** Tests that fail without a mutant where longer ones are left out, each with that limit. */
+    /** Tests that fail without a mutant under a time limit that leaves out slower tests, with that limit. */
     unfit: new Set(),
   };
   const path = `${folder}/log.jsonl`;

@@ -75,7 +75,7 @@ function beginOf(statement) {
   return first.startIndex;
 }
 
-/** The head of a statement on one line, as reports print it and the table of exceptions names it. */
+/** The head of a statement on one line, in the form of reports and of the table of exceptions. */
 function headOf(source, from, to) {
   return source.slice(from, to).replace(/\s+/g, " ").trim();
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Regenerates conformance/vectors/{cuda,ml-dtypes,gfloat,torch}-*.json: scripts/witness/run.sh [--digests]
-# What is not installed already goes to out/witness (torch is large). What it could not do it says on stderr, and ends with status 1.
+# Missing packages are installed in out/witness (torch is large). Reports on stderr what it could not do, and then exits with 1.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=$here/../../out/witness

@@ -1,7 +1,8 @@
 /** Histograms of magnitudes: two bins for each octave. */
 
 /**
- * The edges of bins from 2^low to 2^high. Values are compared with them, so that no logarithm rounds a value into another bin.
+ * The edges of bins from 2^low to 2^high. Values are compared with the edges, because a rounded logarithm could select the wrong
+ * bin.
  */
 export function octaveEdges(low, high) {
   return Array.from({ length: 2 * (high - low) + 1 }, (_, i) => {
@@ -10,7 +11,7 @@ export function octaveEdges(low, high) {
   });
 }
 
-/** Counts magnitudes in the bins; those outside are in the first or last. Zeros are counted apart. */
+/** Counts magnitudes in the bins; the first and the last bin include magnitudes beyond. Zeros are counted separately. */
 export function countMagnitudes(values, edges) {
   const bins = new Array(edges.length - 1).fill(0);
   let zeros = 0;

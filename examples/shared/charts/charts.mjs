@@ -35,7 +35,7 @@ export function histogramChart(
       ),
       axisX(
         ticks.map(({ at }) => at),
-        // as text: a logarithmic axis leaves out what tickFormat gives for numbers that are not powers of its base
+        // as strings: a logarithmic axis omits the results of tickFormat for numbers that are not powers of its base
         { ...AXIS, text: ticks.map(({ text }) => text) },
       ),
       ...marks,
@@ -97,7 +97,7 @@ function rectangles(values, columns) {
   );
 }
 
-/** Curves over a common axis. A curve is { points: [x, y][], colour }; `x` and `y` are { scale, axis }: options of Plot. */
+/** Curves on common axes. A curve is { points: [x, y][], colour }; `x` and `y` are { scale, axis }: options of Plot. */
 export function curveChart(curves, { x, y, width, height, label, document = globalThis.document }) {
   return plot({
     ...frame({ width, height, document, label }),

@@ -1,4 +1,4 @@
-/** Quantized weights of other libraries in a file: which ones the page shows, and a region of one. */
+/** Quantized weights of other libraries in a file: selects those that the page shows, and reads a region of one. */
 import { FileError, type ScalarFormat } from "lockstep";
 import {
   type Checkpoint,
@@ -39,7 +39,7 @@ export async function configurationsIn(files: readonly File[]): Promise<{
   };
 }
 
-/** The quantized weights of a file that the page shows, and why other tensors have no values of their own. */
+/** The quantized weights of a file that the page shows, and why other tensors are meaningless by themselves. */
 export function weightsIn({ weights: all, unfit, findings, claim, tensors }: Checkpoint): {
   readonly weights: ReadonlyMap<string, Weight>;
   readonly faults: ReadonlyMap<string, string>;
@@ -79,7 +79,7 @@ function nameOf(convention: ConventionName): string {
   return `${convention}: ${CONVENTION_SUMMARIES[convention].summary}`;
 }
 
-/** What the configuration says of a convention; without a configuration, the conventions that fit. */
+/** The configuration's declaration of a convention; without a configuration, the conventions that fit. */
 function conventionNotes({ isDeclared, fits }: StoredWeight, claim: Checkpoint["claim"]): string[] {
   if (claim) {
     const said = `${claim.path} says ${[claim.method || "no quant_method", ...claim.formats].join(", ")}`;
@@ -93,8 +93,8 @@ function conventionNotes({ isDeclared, fits }: StoredWeight, claim: Checkpoint["
 export type ReadWeight = (name: string, region: MatrixRegion) => Promise<WeightRegion>;
 
 /**
- * Reads the region of a weight from [row, column] on, within one matrix of a stack, as much as the page shows. It begins with a
- * block, unless one block is a whole line or more than the page shows. Throws an error for an empty weight.
+ * Reads the region of a weight that the page shows, beginning near [row, column], within one matrix of a stack. It begins at a
+ * block, unless a block spans a line or is larger than the page shows. Throws an error for an empty weight.
  */
 export async function readWeight(
   read: ReadWeight,
@@ -113,7 +113,7 @@ export async function readWeight(
   const region = { row: top, column: columns.from, rows: rows.size, columns: columns.size };
   const { codes, elements, values, scales } = await read(name, region);
   return {
-    // GGUF, which the page does not open, has a type that is not a format
+    // GGUF has code types that are not formats, but the page does not open GGUF
     format: type as ScalarFormat,
     rows: rows.size,
     columns: columns.size,
@@ -136,7 +136,7 @@ export async function readWeight(
   };
 }
 
-/** The rows or columns that are shown from an index on, and how many of them share a scale. */
+/** The rows or columns that are shown from an index on, and the number of them that share a scale. */
 function rangeOf(at: number, count: number, block: number): Range & { readonly block: number } {
   const here = Math.min(at, count - 1);
   const begin = here - (here % block);

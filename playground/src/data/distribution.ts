@@ -1,10 +1,10 @@
-/** Distributions as people type them. Equal text, size and seed give equal numbers. */
+/** Distributions in the notation of the page. Equal strings, sizes and seeds give equal numbers. */
 import { normal, randomWords } from "lockstep";
 import { parseNumber } from "./numbers.js";
 
 type Draw = (count: number, seed: bigint, ...parameters: number[]) => Float32Array;
 
-/** A distribution: its parameters with their defaults, and how it is drawn. */
+/** A distribution: its parameters with their defaults, and the function that draws from it. */
 interface Distribution {
   readonly parameters: Readonly<Record<string, number>>;
   readonly draw: Draw;
@@ -54,7 +54,7 @@ const DISTRIBUTIONS: Readonly<Record<string, Distribution>> = {
   },
 };
 
-/** What can be typed, for people. */
+/** The distributions and their parameters, for help texts. */
 export const DISTRIBUTION_HELP = Object.entries(DISTRIBUTIONS).map(
   ([name, { parameters }]) => `${name}(${Object.keys(parameters).join(", ")})`,
 );
@@ -71,14 +71,14 @@ function parseCall(text: string): { readonly name: string; readonly given: reado
       ? (parseNumber(word.trim().slice(0, -1)) ?? Number.NaN) / 100
       : parseNumber(word),
   );
-  // the numbers are f32; one beyond their range is refused
+  // the numbers are f32; numbers beyond its range are refused
   if (given.some((number) => number === undefined || !Number.isFinite(Math.fround(number)))) return undefined;
   return { name: (found[1] as string).toLowerCase(), given: given as number[] };
 }
 
 /**
- * Draws numbers from a distribution such as `normal(0, 1)` or `student(4) + outliers(1%, 50)`. Returns a sentence if the text is
- * wrong.
+ * Draws numbers from a distribution such as `normal(0, 1)` or `student(4) + outliers(1%, 50)`. Returns an error message if the
+ * string is invalid.
  */
 export function drawNumbers(text: string, count: number, seed: bigint): Float32Array | string {
   const calls = text.split("+").map(parseCall);

@@ -16,14 +16,14 @@ export interface OpenFile {
   readonly tensors: ReadonlyMap<string, TensorEntry>;
   /** The quantized tensors. */
   readonly quantized: ReadonlyMap<string, QuantizedEntry>;
-  /** Why tensors have no values of their own: they are codes without scales, or parts of quantized tensors. */
+  /** Why tensors are meaningless by themselves: they are codes without scales, or parts of quantized tensors. */
   readonly faults: ReadonlyMap<string, string>;
   /**
-   * Reads as much of a tensor, as a matrix from (row, column) on, as the page shows. Throws an error for a tensor that has no
+   * Reads the part of a tensor, as a matrix, that the page shows from (row, column) on. Throws an error for a tensor without
    * values.
    */
   read(tensor: string, row: number, column: number): Promise<Lines>;
-  /** Reads codes and scales of a quantized tensor in the same window. */
+  /** Reads codes and scales of a quantized tensor in the same region. */
   readStored(backend: Backend, tensor: string, row: number, column: number): Promise<Stored>;
 }
 
@@ -66,7 +66,7 @@ export async function openFile(file: File, configurations: readonly File[] = [])
   };
 }
 
-/** The rows and columns of a tensor seen as a matrix. */
+/** The rows and columns of a tensor viewed as a matrix. */
 export function sizeOf({ shape }: Pick<TensorEntry, "shape">): readonly [rows: number, columns: number] {
   const columns = shape.at(-1) ?? 1;
   return [shape.slice(0, -1).reduce((product, size) => product * size, 1), columns];

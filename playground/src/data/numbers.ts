@@ -1,12 +1,12 @@
-/** Numbers as people type them. */
+/** Numbers in the notation of the page. */
 
 /** A sign, then a decimal, a power as in 2^-9, a word, or the bits of an f32 in eight hexadecimal digits. */
 const FACTOR =
   /^([+-]?)(?:(nan)|(inf(?:inity)?|∞)|0x([0-9a-f]{8})|(\d*\.?\d+(?:e[+-]?\d+)?|\d+\.)(?:\^([+-]?\d+))?)$/i;
 
 /**
- * The number that a text says: `0.3`, `1e-5`, `2^-9`, `1.5*2^-9`, `1/3`, `-0`, `inf`, `nan`, or the bits of an f32, such as
- * `0x3e99999a`. Undefined for anything else.
+ * Parses a number: `0.3`, `1e-5`, `2^-9`, `1.5*2^-9`, `1/3`, `-0`, `inf`, `nan`, or the bits of an f32, such as `0x3e99999a`.
+ * Undefined for anything else.
  */
 export function parseNumber(text: string): number | undefined {
   const parts = text
@@ -50,7 +50,7 @@ export function bitsOf(x: number): number {
   return scratch.getUint32(0);
 }
 
-/** Numbers in lines. */
+/** Rows of numbers. */
 export interface Lines {
   readonly rows: number;
   readonly columns: number;
@@ -61,8 +61,8 @@ export interface Lines {
 export const MAX_SIZE = 512;
 
 /**
- * Parses numbers separated by spaces, commas or semicolons. Each line is a row; shorter rows are padded with zeros. Returns a
- * sentence if the text is wrong.
+ * Parses numbers separated by spaces, commas or semicolons. Each line is a row; shorter rows are padded with zeros. Returns an
+ * error message if the string is invalid.
  */
 export function parseLines(text: string): Lines | string {
   const rows = text

@@ -1,4 +1,4 @@
-/** Tensors that this library quantized, in a file: a region of one, with codes and scales as they are stored. */
+/** Reads a region of a tensor that this library quantized, with codes and scales as they are stored. */
 
 import type { Backend } from "lockstep";
 import { BLOCK_FORMATS, type BlockFormat, type Tensor, tileSize } from "lockstep";
@@ -6,12 +6,12 @@ import type { Checkpoint, LockstepWeightReport } from "lockstep/checkpoints/port
 import { type Codes, codesOf, within } from "../reference/index.js";
 import { MAX_SIZE } from "./numbers.js";
 
-/** The codes, scales and values of a part, and where it begins. */
+/** The codes, scales and values of a region, and its origin. */
 export interface Stored extends Codes {
   readonly from: readonly [row: number, column: number];
   /** How the tensor is quantized, in a few words. */
   readonly description: string;
-  /** What else is to be said of it, a sentence each. */
+  /** Further notes, a sentence each. */
   readonly notes: readonly string[];
   /** Whether codes have sign, exponent and fraction of the format. */
   readonly hasFields: boolean;
@@ -24,8 +24,8 @@ export interface Range {
 }
 
 /**
- * Reads the region of a quantized tensor from [row, column] on, as much as the page shows; it begins with a whole block. Throws
- * `FileError` for tensors that are missing or misshapen, or if there is no rowwise copy.
+ * Reads the region of a quantized tensor that the page shows from [row, column] on. It begins at a block. Throws `FileError` for
+ * tensors that are missing or misshapen, or if there is no rowwise copy.
  */
 export async function readStored(
   backend: Backend,
@@ -59,7 +59,7 @@ export async function readStored(
   });
 }
 
-/** The rows and columns at whose multiples a region begins. */
+/** The row and column steps of a region's origin. */
 function stepOf({ quantizer, tile }: LockstepWeightReport): readonly [number, number] {
   const { multiple }: BlockFormat = BLOCK_FORMATS[quantizer];
   const [rows, columns] = tileSize(tile);
@@ -67,7 +67,7 @@ function stepOf({ quantizer, tile }: LockstepWeightReport): readonly [number, nu
   return [Math.max(rows, 1), Math.max(sharesLine ? 2 : columns, multiple)];
 }
 
-/** The rows or columns that are shown from an index on: whole blocks. */
+/** The rows or columns that are shown from an index on, in full blocks. */
 function rangeOf(at: number, count: number, block: number): Range {
   const from = Math.floor(Math.min(at, count - 1) / block) * block;
   return { from, size: Math.min(MAX_SIZE, count - from) };

@@ -1,4 +1,4 @@
-/** The list of a file's tensors, from which one is chosen. */
+/** The list of a file's tensors, to choose one from. */
 import type { OpenFile } from "./file.js";
 
 /** The maximum number of tensors in the list. A browser takes seconds for a list of all tensors of a large file. */
@@ -13,7 +13,7 @@ export interface Listed {
 
 type Tensors = Pick<OpenFile, "tensors" | "quantized" | "faults">;
 
-/** The number of tensors that can be chosen. A quantized one may have the name of one of its parts. */
+/** The number of tensors to choose from. A quantized tensor may have the name of one of its parts. */
 export function countOf({ tensors, quantized }: Tensors): number {
   let count = tensors.size;
   for (const name of quantized.keys()) if (!tensors.has(name)) count++;
@@ -21,8 +21,8 @@ export function countOf({ tensors, quantized }: Tensors): number {
 }
 
 /**
- * The tensors whose names have a text in them, quantized ones first, up to `MAX_LISTED`. The chosen tensor is always among them,
- * if the file has it.
+ * The tensors whose names contain a string, quantized ones first, up to `MAX_LISTED`. The chosen tensor is always included, if
+ * the file has it.
  */
 export function listOf(file: Tensors, part: string, chosen: string): readonly Listed[] {
   const listed: Listed[] = [];

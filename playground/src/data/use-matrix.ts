@@ -1,4 +1,4 @@
-/** The matrix of the address: drawn, pasted, or a part of a file's tensor. */
+/** The matrix that the address describes: drawn, pasted, or a part of a file's tensor. */
 import type { Backend, WideDType } from "lockstep";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Params } from "../params.js";
@@ -11,12 +11,12 @@ import type { Stored } from "./stored.js";
 /** The types that a matrix can have before it is quantized. */
 export const INPUT_TYPES = ["bf16", "f32", "f16"] as const satisfies readonly WideDType[];
 
-/** A matrix, or the sentence that says why there is none. */
+/** A matrix, or a sentence that says why there is none. */
 export interface Source {
   readonly matrix: Matrix | undefined;
   readonly fault: string | undefined;
   readonly file: OpenFile | undefined;
-  /** The codes and scales of the matrix, where it is a quantized tensor of the file. */
+  /** The codes and scales of the matrix, if it is a quantized tensor of the file. */
   readonly stored: Stored | undefined;
   /**
    * Opens dropped files: one with tensors, and its configurations. Returns the file's name, and the name of its first quantized
@@ -25,13 +25,13 @@ export interface Source {
   open(files: readonly File[]): Promise<{ readonly name: string; readonly tensor: string | undefined }>;
 }
 
-/** A whole number of a text, within limits. */
+/** Parses an integer and clamps it to limits. */
 export function wholeNumber(text: string, least: number, most: number): number {
   const value = Number.parseInt(text, 10);
   return Number.isNaN(value) ? least : Math.min(most, Math.max(least, value));
 }
 
-/** Two whole numbers apart by a comma. */
+/** Parses two integers separated by a comma. */
 export function pairOf(text: string): readonly [number, number] {
   const [first, second] = text.split(",").map((word) => wholeNumber(word, 0, Number.MAX_SAFE_INTEGER));
   return [first ?? 0, second ?? 0];

@@ -1,7 +1,7 @@
-/** A chart of the shared parts, drawn anew where its width changes. */
+/** A chart of examples/shared/charts, which is redrawn when its width changes. */
 import { useEffect, useRef, useState } from "preact/hooks";
 
-/** Draws with the width at hand. `draw` is called again when one of `inputs` changes. */
+/** Draws with the current width. `draw` is called again when one of `inputs` changes. */
 export function Chart({
   draw,
   inputs,
@@ -23,7 +23,7 @@ export function Chart({
     const drawn = draw(width);
     // the page's style has the same rules, and its content security policy forbids inline ones
     for (const style of drawn.querySelectorAll("style")) style.remove();
-    // the label of the chart says what it is
+    // the chart's aria-label describes it
     drawn.setAttribute("aria-hidden", "true");
     place.current?.replaceChildren(drawn);
   }, [width, ...inputs]);

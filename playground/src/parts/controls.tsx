@@ -8,7 +8,7 @@ interface FieldProps {
   readonly onChange: (value: string) => void;
 }
 
-/** A text field. `fault` says what is wrong with its content. */
+/** A text field. `fault` describes an error in its content. */
 export function TextField({
   label,
   value,
@@ -53,7 +53,7 @@ export function TextField({
   );
 }
 
-/** A choice of a list. Options with a group stand under its name. */
+/** A choice from a list. Options with a group are listed under its name. */
 export function Choose({
   label,
   value,
@@ -90,7 +90,7 @@ export function Choose({
   );
 }
 
-/** Buttons of which one is pressed. */
+/** A group of buttons, one of which is pressed. */
 export function Segments({
   label,
   value,
@@ -111,7 +111,7 @@ export function Segments({
   );
 }
 
-/** Examples to begin with. */
+/** A list of examples. */
 export function Examples({ children }: { readonly children: ComponentChildren }) {
   return <p class="examples">{children}</p>;
 }

@@ -1,13 +1,13 @@
-/** Where a number lies between its neighbours in a format. */
+/** The position of a number between its neighbours in a format. */
 import { type RoundingExplanation, SCALAR_FORMATS } from "lockstep";
 import { codeText, show } from "../words.js";
 
-/** The distance of the number from the only value of a line that lacks two neighbours. */
+/** The distance between the number and the only value, on a line without two neighbours. */
 const BESIDE = 0.4;
 
 /**
- * A line from the smaller neighbour to the larger one, with the midpoint, the number and the result. The text next to it says the
- * same.
+ * A line from the smaller neighbour to the larger one, with the midpoint, the number and the result. The adjacent text has the
+ * same information.
  */
 export function NumberLine({
   rounding,

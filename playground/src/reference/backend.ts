@@ -1,4 +1,4 @@
-/** The reference, on one thread: a page that is not cross-origin isolated has no more. */
+/** Opens the reference on one thread, because a page that is not cross-origin isolated has no threads. */
 import { type Backend, LockstepError, openBackend, Scope } from "lockstep";
 
 /** Opens the reference. */
@@ -16,7 +16,7 @@ export function answerOrReason<T>(body: () => T): T | string {
   }
 }
 
-/** Runs `body` and disposes of the tensors that it made. */
+/** Runs `body` and disposes of the tensors that it created. */
 export function within<T>(body: () => T): T {
   const scope = new Scope();
   try {

@@ -1,4 +1,4 @@
-/** What the page can quantize with: every dialect, with each of its quantizers, formats and tiles. */
+/** The quantizations of the page: every dialect, with each of its quantizers, formats and tiles. */
 import {
   BLOCK_FORMATS,
   type BlockFormat,
@@ -10,7 +10,7 @@ import {
   type Tile,
 } from "lockstep";
 
-/** A dialect, and which of its quantizers, formats and tiles. */
+/** A dialect with one of its quantizers, formats and tiles. */
 export interface Choice {
   readonly dialect: DialectName;
   readonly quantizer: BlockFormatName;
@@ -28,12 +28,12 @@ export const CHOICES: readonly Choice[] = Object.entries(DIALECTS).flatMap(([dia
   }),
 );
 
-/** The text of a choice in the address. */
+/** The string of a choice in the address. */
 export function keyOf({ dialect, quantizer, format, tile }: Choice): string {
   return [dialect, quantizer, format, tile].join("/");
 }
 
-/** The choice of a text; undefined for another text. */
+/** The choice of a string; undefined for any other string. */
 export function choiceOf(key: string): Choice | undefined {
   return CHOICES.find((choice) => keyOf(choice) === key);
 }

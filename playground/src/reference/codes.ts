@@ -21,7 +21,7 @@ export interface Codes {
   readonly elements: Float32Array;
   /** The values of the elements. */
   readonly values: Float32Array;
-  /** The block that shares a scale, at most the matrix. */
+  /** The size of the block that shares a scale, at most the matrix. */
   readonly block: { readonly rows: number; readonly columns: number };
   readonly scales: Scales;
 }
@@ -30,11 +30,11 @@ export interface Codes {
 export interface Scales {
   readonly format: ScalarFormat | "f32";
   readonly blocks: number;
-  /** The codes; of f32 scales, their bits. */
+  /** The codes; for f32 scales, their bits. */
   readonly codes: Uint32Array;
   /** The values of the codes. */
   readonly values: Float32Array;
-  /** The number that is stored for the whole tensor, if scales depend on one. */
+  /** The per-tensor number (scale or amax), if scales depend on one. */
   readonly whole?: number;
   /** The rows of the matrix that a line covers. */
   readonly lineRows: number;
@@ -78,7 +78,7 @@ export function codesOf(
   };
 }
 
-/** The first rows and columns of a matrix that is `width` wide. */
+/** The first rows and columns of a matrix of `width` columns. */
 export function crop<T extends Float32Array | Uint32Array>(
   all: T,
   width: number,
@@ -91,7 +91,7 @@ export function crop<T extends Float32Array | Uint32Array>(
   return kept;
 }
 
-/** Codes of a tensor, one element each, whether or not two share a byte. */
+/** The codes of a tensor, one element each. `bits` tells whether two share a byte. */
 function unpacked(codes: ArrayLike<number>, bits: number, count: number): Uint32Array {
   if (bits > 4) return Uint32Array.from(codes);
   return Uint32Array.from({ length: count }, (_, i) => ((codes[i >> 1] ?? 0) >> (4 * (i & 1))) & 15);

@@ -1,19 +1,19 @@
-/** Two quantizations of one matrix: how far each is from it, and where they differ. */
+/** Compares two quantizations of one matrix: their errors and their differences. */
 import { factsOf } from "lockstep";
 import type { Quantization } from "./quantization.js";
 
-/** What a quantization costs. Inputs that are not finite are left out. */
+/** The costs of a quantization. Inputs that are not finite are ignored. */
 export interface Cost {
-  /** The bits that codes and scales take, for each value. */
+  /** The bits of codes and scales per value. */
   readonly bitsPerValue: number;
   /** |quantized - input| / |input|, in Frobenius norms. */
   readonly error: number;
   readonly largestError: number;
-  /** Elements that have the largest magnitude of the format. */
+  /** The number of elements with the largest magnitude of the format. */
   readonly largest: number;
-  /** Elements that became zero. */
+  /** The number of elements that became zero. */
   readonly vanished: number;
-  /** How many of the format's codes occur. */
+  /** The number of the format's codes that occur. */
   readonly codesUsed: number;
   readonly scaleRange: readonly [low: number, high: number];
 }
@@ -48,7 +48,8 @@ export function costOf(quantization: Quantization): Cost {
 }
 
 /**
- * How two quantizations of an element differ: in value, only in the code, or not. Codes of different formats are not compared.
+ * The difference between two quantizations of an element: in value, only in the code, or none. Codes of different formats are not
+ * compared.
  */
 export type Difference = "none" | "code" | "value";
 
@@ -57,7 +58,7 @@ export function differenceAt(a: Quantization, b: Quantization, at: number): Diff
   return a.format === b.format && a.codes[at] !== b.codes[at] ? "code" : "none";
 }
 
-/** Two quantizations of one matrix, and the elements that they give other values, in ascending order. */
+/** Two quantizations of one matrix, and the elements with different values, in ascending order. */
 export interface Pair {
   readonly a: Quantization;
   readonly b: Quantization;

@@ -1,6 +1,6 @@
 /**
- * What the page knows of the library: answers of the reference as plain data, and nothing else. Views import no other module that
- * asks it.
+ * The page's interface to the library: answers of the reference as plain data. Views import no other module that calls the
+ * library.
  */
 export { answerOrReason, openReference, within } from "./backend.js";
 export { CHOICES, type Choice, choiceOf, keyOf } from "./choices.js";

@@ -23,7 +23,7 @@ import { within } from "./backend.js";
 import type { Choice } from "./choices.js";
 import { roundUp } from "./quantization.js";
 
-/** What a vector becomes before it is multiplied: codes of a format, or of a dialect's quantizer with their scales. */
+/** The quantization of a vector before multiplication: codes of a format, or a dialect's quantizer with scales. */
 export type Operand = ScalarFormat | Choice;
 
 /** How a dot product is summed. */
@@ -35,7 +35,7 @@ export interface ProductSettings {
   readonly splitK: number;
 }
 
-/** A step of a tensor core, and where it is. */
+/** A step of a tensor core, and its position. */
 export interface PlacedStep {
   readonly step: ExplainedDotAdd;
   readonly chain: ExplainedChain;
@@ -51,13 +51,13 @@ export interface ProductAnswer {
   readonly exact: GemmExplanation;
   readonly row: DatapathRow;
   readonly steps: readonly PlacedStep[];
-  /** The sum up to the end of each step, or to each product where a datapath has no steps. */
+  /** The sum after each step, or after each product for datapaths without steps. */
   readonly sums: Sums;
   readonly fp32Sums: Sums;
   readonly exactSums: Sums;
 }
 
-/** Ends along K, and the sums up to there. */
+/** Positions along K, and the sums up to them. */
 type Sums = readonly (readonly [end: number, sum: number])[];
 
 /** Multiplies two vectors. Throws an error of the library for operands that a datapath does not multiply. */
@@ -94,7 +94,7 @@ export function explainProduct(
   });
 }
 
-/** The number of which the length of an operand is a multiple. */
+/** The number that divides the length of an operand. */
 function multipleOf(operand: Operand): number {
   if (typeof operand === "string") return factsOf(operand).bits < 8 ? 2 : 1;
   return (BLOCK_FORMATS[operand.quantizer] as BlockFormat).multiple;

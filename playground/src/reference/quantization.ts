@@ -30,17 +30,17 @@ export interface Matrix {
   readonly dtype: WideDType;
 }
 
-/** A matrix and its quantized form; its values are those that the library of the dialect computes. */
+/** A matrix and its quantized form. The values are those that the dialect's library computes. */
 export interface Quantization extends Codes {
   readonly choice: Choice;
   readonly spec: QuantizeSpec;
-  /** What was quantized: the matrix, rounded to its type. */
+  /** The quantized matrix's input, rounded to its type. */
   readonly inputs: Float32Array;
-  /** The tensor with the zeros that pad it, as explanations take it. */
+  /** The tensor with zero padding, for explanations. */
   readonly source: TensorValues;
 }
 
-/** Quantizes a matrix. Zeros fill it up to whole blocks where the format requires that; they are left out again. */
+/** Quantizes a matrix. If the format requires full blocks, the matrix is padded with zeros, which the result omits. */
 export function quantize(backend: Backend, matrix: Matrix, choice: Choice): Quantization {
   const { multiple }: BlockFormat = BLOCK_FORMATS[choice.quantizer];
   const { rows, columns, dtype } = matrix;
@@ -70,12 +70,12 @@ export function explainElement(
   return explainQuantize(source, { spec, values, at: [row, column] });
 }
 
-/** The least multiple that is not below a size. */
+/** The smallest multiple that is at least `size`. */
 export function roundUp(size: number, multiple: number): number {
   return Math.max(1, Math.ceil(size / multiple)) * multiple;
 }
 
-/** The values of a matrix in the corner of a larger one, whose other elements are zero. */
+/** The values of a matrix, padded with zeros to `height` rows and `width` columns. */
 function filled({ rows, columns, values }: Matrix, [height, width]: readonly [number, number]): Float32Array {
   const all = new Float32Array(height * width);
   for (let row = 0; row < rows; row++)

@@ -1,9 +1,9 @@
-/** One step of a tensor core: its products, aligned at the largest exponent, and the bits that are cut off. */
+/** One step of a tensor core: its products, aligned to the largest exponent, and the bits that are truncated. */
 import type { ExplainedDotAdd, ExplainedFactor, ExplainedTerm } from "lockstep";
 import type { PlacedStep, ProductAnswer } from "../reference/index.js";
 import { show, stepText } from "../words.js";
 
-/** How many bits beyond the cut are shown. */
+/** The number of truncated bits to show. */
 const BEYOND = 12;
 
 /** The binary digit of a magnitude at a power of two. */
@@ -17,7 +17,7 @@ interface Digits {
   readonly goesOn: boolean;
 }
 
-/** The digits of a product from `top` down to the cut, and those beyond it that are not all zero. */
+/** The digits of a product from `top` down to the cut, and the digits below it unless all are zero. */
 function digitsOf(product: number, top: number, unit: number): Digits {
   const magnitude = Math.abs(product);
   const from = (high: number, count: number) =>
@@ -141,7 +141,7 @@ function nameOf({ products }: ExplainedTerm): string {
   return first === last ? `${first}` : `${first}–${last}`;
 }
 
-/** The highest power of two that a term of a step has. */
+/** The highest power of two in the terms of a step. */
 function topOf({ accumulator, terms, result }: ExplainedDotAdd, largest: number): number {
   const most = [accumulator, ...terms].reduce(
     (most, { value }) => Math.max(most, Math.abs(value)),
@@ -154,7 +154,7 @@ function minus(exponent: number): string {
   return exponent < 0 ? `−${-exponent}` : `${exponent}`;
 }
 
-/** An element with its block scale if that is part of the product, and the multiplied value if it differs. */
+/** An element, its block scale if the product includes it, and the multiplied value if it differs. */
 function factorText({ element, scale, value }: ExplainedFactor): string {
   if (scale === undefined || value === element) return show(value, 4);
   const product = `${show(element, 4)} × ${show(scale, 4)}`;

@@ -21,7 +21,7 @@ const MOVES: Readonly<Record<string, readonly [rows: number, columns: number]>> 
   PageDown: [SHOWN.rows, 0],
 };
 
-/** The first index of the window of `size` that holds an index. */
+/** The first index of the window of `size` elements that contains an index. */
 function windowStart(at: number, size: number, count: number): number {
   return Math.max(0, Math.min(Math.floor(at / size) * size, count - size));
 }
@@ -71,7 +71,7 @@ export function CellPanel({
   );
 }
 
-/** Codes of the elements around one of them, in which the arrow keys move. */
+/** Codes of the elements around one of them. The arrow keys move the selection. */
 export function CellGrid({
   sides,
   difference,
@@ -88,7 +88,7 @@ export function CellGrid({
   const { rows, columns } = sides[0] as Codes;
   const table = useRef<HTMLTableElement>(null);
   const hasMoved = useRef(false);
-  // before the next key arrives: the cell that had the focus may be gone
+  // before the next key arrives, because the cell that had the focus may have been removed
   useLayoutEffect(() => {
     if (hasMoved.current) table.current?.querySelector<HTMLElement>('[tabindex="0"]')?.focus();
     hasMoved.current = false;
@@ -141,7 +141,7 @@ export function CellGrid({
   );
 }
 
-/** A cell. Only the selected one is reachable with Tab. */
+/** A cell. The Tab key reaches only the selected one. */
 function Cell({
   sides,
   difference,

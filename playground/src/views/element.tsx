@@ -114,7 +114,7 @@ function Block({
   readonly quantization: Quantization;
 }) {
   const { top, left, amax } = block;
-  // without the zeros that fill the matrix up
+  // without the zero padding of the matrix
   const [bottom, right] = [Math.min(block.bottom, rows), Math.min(block.right, columns)];
   return (
     <Step title={`amax of its ${bottom - top} × ${right - left} block`}>

@@ -1,4 +1,4 @@
-/** One format: the neighbourhood of a number, and what every rounding mode makes of it. */
+/** One format: the neighbourhood of a number, and its rounding under every mode. */
 import {
   explainEncode,
   factsOf,
@@ -12,7 +12,7 @@ import { Bits } from "../parts/bits.js";
 import { NumberLine } from "../parts/number-line.js";
 import { codeText, decisionText, exactly, show } from "../words.js";
 
-/** What a format is, in a sentence. */
+/** The properties of a format, in a sentence. */
 function factsText(format: ScalarFormat): string {
   const { max, minNormal, minPositive, hasInfinity, hasNaN } = factsOf(format);
   const specials = hasInfinity

@@ -11,7 +11,7 @@ const HEIGHT = 118;
 const INPUT_EDGES = octaveEdges(-12, 6);
 const ERROR_EDGES = octaveEdges(-20, 2);
 
-/** Every fourth power of two of the edges but the first, as ticks. */
+/** Ticks at every fourth power of two of the edges, except the first. */
 const ticksOf = (edges: readonly number[]) =>
   edges.filter((_, i) => i % 8 === 0 && i > 0).map((at) => ({ at, text: powerText(2, Math.log2(at)) }));
 

@@ -5,7 +5,7 @@ import { domainOf, HeatMap, type Place, Ramp } from "../parts/heat-map.js";
 import { type Pair, type Quantization, scaleIndex } from "../reference/index.js";
 import { show } from "../words.js";
 
-/** A map: its values, in one colour scale for both dialects, and how the ends of the scale are written. */
+/** A map: its values, on one colour scale for both dialects, and the labels of the scale's ends. */
 interface MapKind {
   readonly text: string;
   readonly values: (quantization: Quantization, other: Quantization) => Float64Array;

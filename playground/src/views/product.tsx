@@ -27,7 +27,7 @@ const DATAPATHS: readonly { readonly value: DatapathFamily; readonly text: strin
   { value: "exact", text: "exact: rounded once" },
 ];
 
-/** The numbers of splits that can be asked for. */
+/** The selectable numbers of splits. */
 const SPLITS = ["1", "2", "3", "4", "8"];
 
 const OPERANDS = [
@@ -39,7 +39,7 @@ const OPERANDS = [
   })),
 ];
 
-/** The operand that a text of the address says; undefined for another text. */
+/** Parses the operand in the address; undefined for any other string. */
 function operandOf(text: string): Operand | undefined {
   return Object.hasOwn(SCALAR_FORMATS, text) ? (text as ScalarFormat) : choiceOf(text);
 }
@@ -74,7 +74,7 @@ const EXAMPLES: readonly (readonly [text: string, changes: Partial<Params>])[] =
   ["two splits of K", { ...OUTLIERS, splitK: "2" }],
 ];
 
-/** A vector: numbers, or draws of a distribution. */
+/** A vector: parsed numbers, or draws from a distribution. */
 function vectorOf(text: string, count: number, seed: bigint): Float32Array | string {
   if (/[a-z]\(|^[a-z]+$/i.test(text.trim())) return drawNumbers(text, count, seed);
   const lines = parseLines(text);
@@ -91,7 +91,7 @@ function attempt(
   return answerOrReason(() => explainProduct(backend, x, w, settings));
 }
 
-/** The step of the address; without one, that which loses most. */
+/** The step in the address; by default the step that loses most. */
 function stepOf({ steps }: ProductAnswer, text: string): number {
   if (text !== "") return wholeNumber(text, 0, Math.max(0, steps.length - 1));
   const losses = steps.map(({ step: { exact, result } }) => Math.abs(exact - result));
@@ -253,10 +253,10 @@ const STAGINGS: Readonly<Partial<Record<ProductAnswer["explained"]["staging"], s
   grouped: "The products of a group are summed exactly, and the scales of its blocks align it.",
 };
 
-/** What follows the steps: splits are added, and scales of whole tensors multiply the sum. */
+/** The operations after the steps: splits are added, and per-tensor scales multiply the sum. */
 function Ending({ explained: { sum, epilogue } }: { readonly explained: ProductAnswer["explained"] }) {
   const splits = sum.kind === "tensorCore" ? sum.steps : [];
-  // factors that are 1 change nothing
+  // omit factors of 1
   const factors = epilogue.steps.filter(({ name, value }) => name !== "d" && value !== 1);
   if (splits.length + factors.length === 0) return null;
   return (

@@ -1,4 +1,4 @@
-/** Where the numbers of the matrix come from. */
+/** The source of the matrix. */
 import { useMemo, useState } from "preact/hooks";
 import { DISTRIBUTION_HELP } from "../data/distribution.js";
 import { sizeOf } from "../data/file.js";

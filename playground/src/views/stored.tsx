@@ -1,4 +1,4 @@
-/** A quantized tensor as a file has it: a map of its scales, codes or values, and one element. */
+/** A quantized tensor as it is stored in a file: a map of its scales, codes or values, and one element. */
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Stored } from "../data/stored.js";
@@ -11,7 +11,7 @@ import { scaleIndex } from "../reference/index.js";
 import { codeText, show } from "../words.js";
 import { CellGrid } from "./cells.js";
 
-/** A map: the number of each element, and how the ends of the colour scale are written. */
+/** A map: the number of each element, and the labels of the colour scale's ends. */
 interface Kind {
   readonly text: string;
   readonly of: (stored: Stored, at: number, row: number, column: number) => number;

@@ -1,4 +1,4 @@
-/** The running sum of a dot product, against exact arithmetic. */
+/** The running sum of a dot product, compared with exact arithmetic. */
 import { curveChart } from "../../../examples/shared/charts/charts.mjs";
 import { Chart } from "../parts/chart.js";
 import type { ProductAnswer } from "../reference/index.js";
@@ -19,7 +19,7 @@ export function SumsPanel({
 }) {
   const { sums, fp32Sums, exactSums, steps, explained } = answer;
   const { datapath } = explained.plan;
-  // exact sums are known up to each product
+  // exact sums exist after each product
   const errorsOf = (of: ProductAnswer["sums"]) => [
     [0, 0],
     ...of.map(([end, sum]) => [end, sum - (exactSums[end - 1]?.[1] ?? Number.NaN)]),

@@ -1,4 +1,4 @@
-/** A tensor under two dialects: costs, maps, codes side by side, and why an element is what it is. */
+/** A tensor under two dialects: costs, maps, codes next to each other, and the explanation of an element. */
 import { type Backend, DIALECTS } from "lockstep";
 import { useMemo } from "preact/hooks";
 import { pairOf, useMatrix } from "../data/use-matrix.js";

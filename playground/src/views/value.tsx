@@ -1,4 +1,4 @@
-/** One number in every format: bits, neighbours, and why it became its code. */
+/** One number in every format: bits, neighbours, and the reason for its code. */
 import {
   explainEncode,
   OVERFLOWS,
@@ -27,7 +27,7 @@ interface ViewProps {
   readonly set: SetParams;
 }
 
-/** The settings of the address, or defaults where it has others. */
+/** The settings in the address, or defaults if they are invalid. */
 function settingsOf({ rounding, overflow, format }: Params) {
   return {
     rounding: ROUNDINGS.find((name) => name === rounding) ?? ("tiesToEven" as RoundingName),
@@ -113,7 +113,7 @@ export function ValueView({ params, set }: ViewProps) {
   );
 }
 
-/** The number as f32, from which every format is rounded. */
+/** The number as f32, which every format rounds. */
 function Single({ x }: { readonly x: number }) {
   const nearest = Math.fround(x);
   const bits = bitsOf(x);

@@ -10,7 +10,7 @@ WORD = np.uint64(0xFFFFFFFF)
 GOLDEN = np.uint32(0x9E3779B9)
 SPREAD = np.uint32(0x85EBCA6B)
 
-# significands (23 bits) whose multiples by 2^k are where a scale rule turns over
+# significands (23 bits) whose multiples by 2^k are the thresholds of scale rules
 SIGNIFICANDS = [0x000000, 0x400000, 0x600000, 0x700000, 0x780000]
 STEPS = [-2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 20, 21, 22, 23, 24, 32, 48, 64]
 AMAXES = 0x7F80

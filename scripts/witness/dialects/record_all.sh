@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Regenerates conformance/vectors/dialects: record_all.sh [MICROXCALING_CHECKOUT DEEPGEMM_CHECKOUT TRITON_KERNELS]
-# Packages go to out/witness/dialects (PyTorch is large); a recorder whose checkout is not named is not run, and it says so.
+# Packages are installed in out/witness/dialects (PyTorch is large). A recorder without a checkout does not run, and says so.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 venv=$here/../../../out/witness/dialects
