@@ -144,7 +144,7 @@ function writeOther(from, to, share) {
 }
 
 /** Runs a script in a separate process, and returns its CPU time and memory. */
-function used(script, args, wanted = 0) {
+function used(script, args, expectedStatus = 0) {
   return new Promise((resolve, reject) => {
     const begin = performance.now();
     const stdio = ["ignore", "ignore", "inherit", "pipe"];
@@ -154,7 +154,7 @@ function used(script, args, wanted = 0) {
       text += chunk;
     });
     child.on("close", (status) => {
-      if (status !== wanted) reject(new Error(`${args.join(" ")} ended with ${status}`));
+      if (status !== expectedStatus) reject(new Error(`${args.join(" ")} ended with ${status}`));
       else resolve({ ...JSON.parse(text), wall: (performance.now() - begin) / 1000 });
     });
   });
@@ -174,8 +174,8 @@ try {
   const models = new Map();
   /** The large and the small checkpoint in a form. */
   const model = async (form) => {
-    const known = models.get(form);
-    if (known) return known;
+    const existing = models.get(form);
+    if (existing) return existing;
     const pair = { large: join(root, form), small: join(root, `${form}-small`) };
     models.set(form, pair);
     for (const [kind, folder] of Object.entries(pair)) {
@@ -253,19 +253,19 @@ try {
   const reads = copies["copy: read"];
   const writes = copies["copy: read and write"] - reads;
   for (const { name, bytes, each, starts } of runs) {
-    const of = (list, key) => median(list.map((one) => one[key]));
+    const medianOf = (list, key) => median(list.map((one) => one[key]));
     const cpu = beyond({ each, starts });
     const written = each[0].written;
     rows.push({
       name,
       MB: bytes / 1e6,
-      start: of(starts, "cpu"),
+      start: medianOf(starts, "cpu"),
       cpu,
       kernel: beyond({ each, starts }, "system"),
       wall: beyond({ each, starts }, "wall"),
       rate: bytes / 1e6 / cpu,
       copy: written === undefined ? undefined : (bytes * reads + written * writes) / cpu,
-      peakMiB: of(each, "peak") / MIB,
+      peakMiB: medianOf(each, "peak") / MIB,
     });
   }
 } finally {

@@ -49,11 +49,11 @@ const forms = Object.entries(DIALECTS)
   .flatMap(([dialect, { forms }]) => forms.map(({ quantizer }) => ({ dialect, quantizer })));
 const rows = [];
 for (const { dialect, quantizer } of forms) {
-  const theirs = quantizerOf({ dialect, quantizer });
-  const { format, tile } = theirs.spec;
+  const ofDialect = quantizerOf({ dialect, quantizer });
+  const { format, tile } = ofDialect.spec;
   const name = [dialect, quantizer, tile].join(" ");
-  const own = quantizerNamed(quantizer, { format, tile });
-  const rates = measure([...casesOf(name, theirs), ...casesOf("own", own)], rounds, cpu);
+  const ofEngine = quantizerNamed(quantizer, { format, tile });
+  const rates = measure([...casesOf(name, ofDialect), ...casesOf("own", ofEngine)], rounds, cpu);
   for (const [i, [dtype]] of sources.entries()) {
     const [rate, ofOwn] = [rates[i], rates[i + sources.length]];
     rows.push({

@@ -87,12 +87,12 @@ const { values } = parseArgs({
     "print-toolkits": { type: "boolean" },
   },
 });
-const found = toolkits();
+const available = toolkits();
 if (values["print-toolkits"]) {
-  process.stdout.write(found.map((folder) => `${folder}\n`).join(""));
+  process.stdout.write(available.map((folder) => `${folder}\n`).join(""));
   process.exit(0);
 }
-const [toolkit] = found;
+const [toolkit] = available;
 if (!toolkit) {
   fail(
     "no nvcc in CUDA_HOME, on the PATH, in the usual folders or, with the headers of nvidia-cuda-cccl, in NVIDIA's Python wheels; install the CUDA 13 toolkit, or run scripts/cuda-toolkit for one that compiles",

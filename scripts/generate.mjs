@@ -19,14 +19,14 @@ const check = process.argv.includes("--check");
 
 let stale = 0;
 async function update(files) {
-  for (const [path, wanted] of Object.entries(files)) {
-    const found = await readFile(path, "utf8").catch(() => "");
-    if (found === wanted) continue;
+  for (const [path, content] of Object.entries(files)) {
+    const current = await readFile(path, "utf8").catch(() => "");
+    if (current === content) continue;
     if (check) {
       process.stderr.write(`${path} is not what \`${COMMAND}\` writes; run it\n`);
       stale++;
     } else {
-      await writeFile(path, wanted);
+      await writeFile(path, content);
       process.stdout.write(`wrote ${path}\n`);
     }
   }

@@ -48,14 +48,14 @@ function options() {
     const [reason] = error.message.split("\n");
     refuse(`${reason}; give --backend wasm|cuda, --ranks N, --steps N or --only TEXT`);
   }
-  const whole = (name) => {
+  const positiveInteger = (name) => {
     const number = Number(texts[name]);
     if (Number.isSafeInteger(number) && number > 0) return number;
     return refuse(`--${name} is ${texts[name]}; give a whole number from 1`);
   };
   const { backend, only } = texts;
   if (backend !== "wasm" && backend !== "cuda") refuse(`--backend is ${backend}; give wasm or cuda`);
-  return { backend, only, ranks: whole("ranks"), steps: whole("steps") };
+  return { backend, only, ranks: positiveInteger("ranks"), steps: positiveInteger("steps") };
 }
 
 async function main() {

@@ -51,20 +51,20 @@ export async function engineRows(backend, wait, rounds) {
   const scope = new Scope();
   const steps = stepCases(backend);
   const ours = new Map([...steps.cases, ...kernelCases(backend, SIZE)].map((each) => [each.name, each]));
-  const own = [...ours].flatMap(([name, each]) =>
+  const ourCases = [...ours].flatMap(([name, each]) =>
     engine.cases.includes(name.replace(GRAPHED, ""))
       ? [{ name, time: (calls) => batch(each, calls, wait), calls: callsOf(each, wait) }]
       : [],
   );
-  const theirs = [];
+  const itsCases = [];
   for (const name of engine.cases) {
     if (!ours.has(name.replace(GRAPHED, ""))) continue;
     await engine.seconds(name, 2);
     const once = await engine.seconds(name, 5);
     const time = (calls) => engine.seconds(name, calls);
-    theirs.push({ name: `${name} of the engine`, time, calls: Math.max(5, Math.ceil(0.02 / once)) });
+    itsCases.push({ name: `${name} of the engine`, time, calls: Math.max(5, Math.ceil(0.02 / once)) });
   }
-  const all = [...own, ...theirs];
+  const all = [...ourCases, ...itsCases];
   const seconds = new Map(all.map(({ name }) => [name, []]));
   for (let round = -2; round < rounds; round++) {
     for (const { name, time, calls } of shuffled(all)) {
@@ -76,9 +76,9 @@ export async function engineRows(backend, wait, rounds) {
   steps.dispose();
   scope.dispose();
   const medianOf = (name) => (seconds.has(name) ? median(seconds.get(name)) : Number.POSITIVE_INFINITY);
-  const plain = own.filter(({ name }) => !name.endsWith(GRAPHED));
+  const plain = ourCases.filter(({ name }) => !name.endsWith(GRAPHED));
   return plain.map(({ name }) => {
-    const ways = (of) => [medianOf(`${name}${of}`), medianOf(`${name}${GRAPHED}${of}`)];
+    const ways = (suffix) => [medianOf(`${name}${suffix}`), medianOf(`${name}${GRAPHED}${suffix}`)];
     const [our, its] = [ways(""), ways(" of the engine")];
     const isStep = name.startsWith("step");
     return {

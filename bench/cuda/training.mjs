@@ -79,17 +79,17 @@ export const GRAPHED = " graphed";
 
 /** The steps under all recipes, run directly and as captured graphs, and a function that disposes of all. */
 export function stepCases(backend) {
-  const made = RECIPES.map(({ name, recipe }) => {
+  const steps = RECIPES.map(({ name, recipe }) => {
     const { step, dispose } = layersUnder(backend, recipe);
     return { name: `step ${name}`, step, dispose, graph: captured(backend, step) };
   });
   return {
-    cases: made.flatMap(({ name, step, graph }) => [
+    cases: steps.flatMap(({ name, step, graph }) => [
       { name, run: () => step() },
       ...(graph ? [{ name: `${name}${GRAPHED}`, run: () => graph.replay() }] : []),
     ]),
     dispose: () => {
-      for (const { dispose, graph } of made) {
+      for (const { dispose, graph } of steps) {
         graph?.dispose();
         dispose();
       }
@@ -164,8 +164,8 @@ function operationRows(cases, traced) {
   const kinds = [...new Set(traced.flatMap(({ each }) => each.map(({ name }) => name)))];
   return kinds.map((kind) => {
     const columns = cases.map(({ name }, i) => {
-      const own = traced[i].each.filter((one) => one.name === kind);
-      return [name, own.reduce((sum, { ms }) => sum + ms, 0)];
+      const ofKind = traced[i].each.filter((one) => one.name === kind);
+      return [name, ofKind.reduce((sum, { ms }) => sum + ms, 0)];
     });
     return { "ms of a step": kind, ...Object.fromEntries(columns) };
   });

@@ -96,8 +96,8 @@ if (rank === 0) {
     `${backend.description}, ${size} ranks, ${group.transport.description}; milliseconds, medians of ${ROUNDS} rounds`,
   );
   for (const { mib, name, ms, hostMs } of results) {
-    const own = results.find((each) => each.mib === mib && each.name === `${name.split(":")[0]}: NCCL`);
-    const ratio = own && own.name !== name ? `  ${(own.ms / ms).toFixed(3)} of NCCL` : "";
+    const nccl = results.find((each) => each.mib === mib && each.name === `${name.split(":")[0]}: NCCL`);
+    const ratio = nccl && nccl.name !== name ? `  ${(nccl.ms / ms).toFixed(3)} of NCCL` : "";
     console.log(
       `${String(mib).padStart(4)} MiB  ${name.padEnd(24)} ${ms.toFixed(4)}  host ${hostMs.toFixed(4)}${ratio}`,
     );

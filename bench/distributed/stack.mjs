@@ -71,18 +71,18 @@ export function step({ model, optimizer }, recipe, mark = () => {}) {
 
 const { onSideStream } = backend;
 /** Runs a step without the side stream: `run` executes each exchange on the main stream, in order with the other operations. */
-export function stepInTurn(of, recipe, run = (exchange) => exchange()) {
+export function stepInTurn(setup, recipe, run = (exchange) => exchange()) {
   backend.onSideStream = run;
-  step(of, recipe);
+  step(setup, recipe);
   backend.onSideStream = onSideStream;
 }
 
 /** The maximum of each span over the ranks. */
 async function longest(spans) {
-  const own = tensor(backend, Float32Array.from(spans), [spans.length]);
-  const all = group.allReduce(own, { reduction: "max" });
+  const local = tensor(backend, Float32Array.from(spans), [spans.length]);
+  const all = group.allReduce(local, { reduction: "max" });
   const most = await all.data();
-  for (const each of [own, all]) each.dispose();
+  for (const each of [local, all]) each.dispose();
   return Array.from(most);
 }
 
@@ -101,7 +101,7 @@ function draw() {
  * The milliseconds of a step's exchanges, with the computation for them, if they run on the main stream: the median over rounds
  * of their sum. Each exchange is timed on the rank that reached it last, which waits for no other.
  */
-export async function exchangeMs(of, recipe) {
+export async function exchangeMs(setup, recipe) {
   const { timeline } = backend;
   const timed = (exchange) => {
     timeline.mark();
@@ -112,8 +112,8 @@ export async function exchangeMs(of, recipe) {
   const sums = [];
   for (let round = 0; round < rounds; round++) {
     await group.barrier();
-    stepInTurn(of, recipe);
-    stepInTurn(of, recipe, timed);
+    stepInTurn(setup, recipe);
+    stepInTurn(setup, recipe, timed);
     const spans = timeline.spans().filter((_, i) => i % 2 === 0);
     sums.push(sum(await shortest(spans)));
   }

@@ -6,11 +6,11 @@
 // divided stack.
 import { group, leave, measure, modelOf, RECIPES, report, step, stepInTurn, trainer } from "./stack.mjs";
 
-const whole = trainer(modelOf());
+const undivided = trainer(modelOf());
 const dividedBy = (overlap) => trainer(modelOf({ group, sequenceParallel: true, overlap }));
 const [inTurn, cut] = [dividedBy(false), dividedBy(true)];
 const WAYS = {
-  "one rank": (recipe) => step(whole, recipe),
+  "one rank": (recipe) => step(undivided, recipe),
   "in turn": (recipe) => step(inTurn, recipe),
   overlap: (recipe) => step(cut, recipe),
   "cut in turn": (recipe) => stepInTurn(cut, recipe),
@@ -19,8 +19,8 @@ const WAYS = {
 const results = [];
 for (const [name, recipe] of Object.entries(RECIPES)) {
   const { ms } = await measure(WAYS, recipe);
-  const [alone, turn, beside] = Object.values(ms);
-  results.push({ recipe: name, ms, "of ranks times one": [alone / turn, alone / beside] });
+  const [single, sequential, overlapped] = Object.values(ms);
+  results.push({ recipe: name, ms, "of ranks times one": [single / sequential, single / overlapped] });
 }
 report(results);
 await leave();

@@ -22,8 +22,8 @@ import {
   trainer,
 } from "./stack.mjs";
 
-const [whole, divided] = [modelOf(), modelOf()];
-const copied = trainer(whole, new DataParallel(whole, group));
+const [full, divided] = [modelOf(), modelOf()];
+const copied = trainer(full, new DataParallel(full, group));
 const sharded = trainer(divided, fullyShard(divided, group));
 
 const WAYS = {
@@ -43,9 +43,9 @@ if (isTrace) {
 }
 
 /** Runs a step after several others, and prints when each stream reached which point, in milliseconds from the step's start. */
-async function trace(name, recipe, of) {
+async function trace(name, recipe, setup) {
   const { onSideStream } = backend;
-  for (let i = 0; i < 3; i++) step(of, recipe);
+  for (let i = 0; i < 3; i++) step(setup, recipe);
   const labels = [];
   const mark = (label) => {
     labels.push(label);
@@ -60,11 +60,11 @@ async function trace(name, recipe, of) {
       mark(`  exchange ${number} ends`);
       return result;
     });
-  const handles = [...of.model.namedParameters()].map(([parameter, each]) =>
+  const handles = [...setup.model.namedParameters()].map(([parameter, each]) =>
     each.registerPostAccumulateGradHook(() => mark(`gradient of ${parameter}`)),
   );
   mark("begin");
-  step(of, recipe, mark);
+  step(setup, recipe, mark);
   for (const { remove } of handles) remove();
   backend.onSideStream = onSideStream;
   const waits = backend.timeline.waits();
@@ -81,8 +81,8 @@ async function trace(name, recipe, of) {
 const results = [];
 for (const [name, recipe] of Object.entries(RECIPES)) {
   const { ms, waited } = await measure(WAYS, recipe);
-  const shares = async (kind, of) => {
-    const exchanges = await exchangeMs(of, recipe);
+  const shares = async (kind, setup) => {
+    const exchanges = await exchangeMs(setup, recipe);
     const wait = waited[`${kind} beside`];
     return {
       "of ranks times one": ms["not reduced"] / ms[`${kind} beside`],

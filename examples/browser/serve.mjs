@@ -13,13 +13,13 @@ const TYPES = { ".html": "text/html", ".js": "text/javascript", ".map": "applica
 const server = createServer(async (request, response) => {
   const { pathname } = new URL(request.url, "http://localhost");
   const path = join(root, normalize(pathname === "/" ? "/examples/browser/index.html" : pathname));
-  const found = path.startsWith(root) && (await stat(path).catch(() => undefined))?.isFile();
-  response.writeHead(found ? 200 : 404, {
+  const exists = path.startsWith(root) && (await stat(path).catch(() => undefined))?.isFile();
+  response.writeHead(exists ? 200 : 404, {
     "content-type": TYPES[extname(path)] ?? "application/octet-stream",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-embedder-policy": "require-corp",
   });
-  if (found) createReadStream(path).pipe(response);
+  if (exists) createReadStream(path).pipe(response);
   else response.end();
 });
 server.listen(Number(process.argv[2] ?? 8080), "127.0.0.1", () => {

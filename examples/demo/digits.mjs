@@ -16,13 +16,13 @@ export function digitTable(rows, truth) {
   const answers = [
     { name: "float64", scores },
     ...rows.map((row) => ({ name: row.name, scores: row.scores.hopper })),
-  ].map(({ name, scores: given }) => ({ name, of: (digit) => predict(given, digit) }));
+  ].map(({ name, scores: table }) => ({ name, predictionOf: (digit) => predict(table, digit) }));
   const chosen = choose(heldBack.labels, answers);
   const head = chosen.map((digit) => `<th>${picture(heldBack.images, digit)}</th>`).join("");
   const truths = chosen.map((digit) => `<td>${heldBack.labels[digit]}</td>`).join("");
-  const body = answers.map(({ name, of }) => {
+  const body = answers.map(({ name, predictionOf }) => {
     const cells = chosen.map((digit) => {
-      const answer = of(digit);
+      const answer = predictionOf(digit);
       return answer === heldBack.labels[digit] ? `<td>${answer}</td>` : `<td class="wrong">${answer}</td>`;
     });
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
@@ -34,7 +34,7 @@ export function digitTable(rows, truth) {
 /** The digits on which the recipes disagree most, then the first digits on which all agree. */
 function choose(labels, answers) {
   const judged = [...labels.keys()].map((digit) => {
-    const right = answers.filter(({ of }) => of(digit) === labels[digit]).length;
+    const right = answers.filter(({ predictionOf }) => predictionOf(digit) === labels[digit]).length;
     return { digit, dispute: Math.min(right, answers.length - right), right };
   });
   const disputed = judged

@@ -75,7 +75,7 @@ function forward(recipe, { layers, images }, datapath, inspect = () => ({})) {
 
 /** The effects of quantization on each operand: weights and inputs of layer 1, then of layer 2. */
 function describe({ name }, used) {
-  const sum = (of) => used.reduce((total, each) => total + of(each), 0);
+  const sum = (measureOf) => used.reduce((total, each) => total + measureOf(each), 0);
   const [, , head, hidden] = used.map(({ operand }) => operand);
   return {
     bitsPerValue: sum(({ operand }) => bitsOf(operand)) / sum(({ wide }) => wide.size),

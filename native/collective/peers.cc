@@ -27,9 +27,9 @@ constexpr uint64_t kApart = 64;
 constexpr uint32_t kAhead = uint32_t{1} << 30;
 constexpr uint64_t kLeast = 1;
 constexpr std::chrono::milliseconds kPause{1};
-// After the job has failed, the longest wait for a rank that neither ends its part nor exits.
+// The longest time that a failed job waits for a rank that still runs.
 constexpr std::chrono::seconds kPatience{10};
-// The longest wait of a leaving rank for others.
+// The longest time that a leaving rank waits for the other ranks.
 constexpr std::chrono::seconds kFarewell{2};
 
 // Functions of the driver, found through the runtime: streams write values in memory and wait for them.

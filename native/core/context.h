@@ -210,7 +210,7 @@ class Context {
     Event done;
     // The addresses of the blocks that it uses.
     std::unordered_set<uint64_t> blocks;
-    // The number of the work since the first mark.
+    // The index of this work, counted from the first mark.
     std::optional<size_t> number;
   };
 

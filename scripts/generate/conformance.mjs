@@ -129,7 +129,7 @@ function distanceSummary(distances) {
 }
 
 function distanceTable(distances) {
-  const share = (part, whole) => `${((100 * part) / whole).toFixed(1)} %`;
+  const share = (part, total) => `${((100 * part) / total).toFixed(1)} %`;
   return table(
     ["result", "elements", "differing", "by more than one ulp", "at most, ulp"],
     Object.entries(distances).map(([name, { elements, differing, further, most }]) => [
@@ -147,15 +147,15 @@ function gpuSections(entries) {
   if (entries.length === 0) return { page: "No run of the suite on a GPU is recorded.", details: "" };
   const { device, seed } = entries[0];
   const { driver } = entries.find((each) => each.driver) ?? {};
-  const of = (group) => entries.filter((each) => each.group === group);
-  const rows = (group) => of(group).map(({ name, runs }) => [name, grouped(runs)]);
-  const laws = of("laws").map(({ name, runs, pairs, rarest }) => [
+  const inGroup = (group) => entries.filter((each) => each.group === group);
+  const rows = (group) => inGroup(group).map(({ name, runs }) => [name, grouped(runs)]);
+  const laws = inGroup("laws").map(({ name, runs, pairs, rarest }) => [
     name,
     grouped(runs),
     pairs ?? "",
     rarest ?? "",
   ]);
-  const sweeps = of("sweep");
+  const sweeps = inGroup("sweep");
   const codes = sweeps.reduce((sum, { runs }) => sum + runs, 0);
   const declined = new Map();
   for (const { name, declined: reasons = [] } of entries)
@@ -170,16 +170,16 @@ function gpuSections(entries) {
   ]);
   const origin = `${device}${driver ? `, driver ${driver}` : ""}; seed ${seed}.`;
   const summary = [
-    ["laws, inputs aimed at edge cases", ...summaryOf(of("laws"))],
-    ["laws, large inputs", ...summaryOf(of("large"))],
-    ["products of real sizes, one split and cuBLASLt's choice", ...summaryOf(of("gemm"))],
+    ["laws, inputs aimed at edge cases", ...summaryOf(inGroup("laws"))],
+    ["laws, large inputs", ...summaryOf(inGroup("large"))],
+    ["products of real sizes, one split and cuBLASLt's choice", ...summaryOf(inGroup("gemm"))],
     ["sweeps of all f32 inputs: codes", sweeps.length, grouped(codes), ""],
   ];
   const page = `${origin} The tests fill every output with poison before each call and compare bits. No result differs.
 
 ${table(["tests", "number", "inputs", "fewest inputs of one"], summary)}
 
-In the laws, every pair of option values was drawn together at least ${Math.min(...of("laws").flatMap(({ rarest }) => rarest ?? []))} times. The GPU refused ${grouped(reasons.length)} kinds of calls.
+In the laws, every pair of option values was drawn together at least ${Math.min(...inGroup("laws").flatMap(({ rarest }) => rarest ?? []))} times. The GPU refused ${grouped(reasons.length)} kinds of calls.
 [conformance-gpu.md](conformance-gpu.md) lists each law, product and refusal.`;
   const details = `${origin} [conformance.md](conformance.md#on-a-gpu) has the summary.
 

@@ -74,7 +74,7 @@ function quantizeOptions() {
   const rules = unique(
     ROWS.filter(({ options }) => options.includes("scaleRule")).flatMap((row) => row.rules),
   );
-  const given = ROWS.filter(({ scaleSource }) => scaleSource === "given").map(({ name }) => name);
+  const withScale = ROWS.filter(({ scaleSource }) => scaleSource === "given").map(({ name }) => name);
   const tiles = ROWS.flatMap((row) => row.tiles).filter((tile) => tile !== "tensor");
   return table(
     ["option", "for"],
@@ -94,7 +94,7 @@ function quantizeOptions() {
       ["`--pow2-scales`, `--no-pow2-scales`", among("pow2Scales")],
       ["`--amax-epsilon X`", among("amaxEpsilon")],
       ["`--amax-limit X`", among("amaxLimit")],
-      ["`--scale X`", given.join(", ")],
+      ["`--scale X`", withScale.join(", ")],
       ["`--rht`, `--four-over-six`, `--err-mode mae\\|mse`, `--e4m3-max 448\\|256`", among("rht")],
       ["`--row-scaled`", among("rowScaled")],
       ["`--stochastic`, `--seed S`, `--offset O`, `--random-bits`", among("stochastic")],

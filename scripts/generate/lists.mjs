@@ -129,7 +129,7 @@ ${rows.map(([key, name]) => `  ${key}: ${name},\n`).join("")}};
 }
 
 /** The imports of a file in assembly/, as "file name". */
-function taken(file) {
+function importsIn(file) {
   const text = readFileSync(file, "utf8");
   return Array.from(text.matchAll(/^import \{([^}]*)\} from "([^"]+)"/gm), ([, names, path]) =>
     names
@@ -145,7 +145,7 @@ function taken(file) {
  */
 function exportsOfReference(command) {
   const files = filesIn("assembly", ".ts");
-  const internal = new Set(files.flatMap(taken));
+  const internal = new Set(files.flatMap(importsIn));
   const lines = files.flatMap((file) => {
     const text = readFileSync(file, "utf8");
     const tested = matches(text, /@tested \*\/\nexport function (\w+)/g);

@@ -30,10 +30,10 @@ function launchersIn(header) {
     name,
     tensorsOf(body),
   ]);
-  const known = new Map(structs.filter(([, tensors]) => tensors));
+  const described = new Map(structs.filter(([, tensors]) => tensors));
   return Array.from(text.matchAll(/^cudaError_t (launch\w+)\(const (\w+)& \w+, cudaStream_t \w+\);/gm))
-    .filter(([, , params]) => known.has(params))
-    .map(([, launcher, params]) => ({ header, launcher, params, tensors: known.get(params) }));
+    .filter(([, , params]) => described.has(params))
+    .map(([, launcher, params]) => ({ header, launcher, params, tensors: described.get(params) }));
 }
 
 const touch = ({ name, isRead }) =>

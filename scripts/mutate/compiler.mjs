@@ -40,13 +40,13 @@ export function compiler() {
   return (batch) => {
     for (const { fileName, location, replacement } of batch)
       write(resolve(fileName), replaced(readFileSync(fileName, "utf8"), location, replacement));
-    const found = batch.map(({ fileName }) => {
+    const errors = batch.map(({ fileName }) => {
       const path = resolve(fileName);
       const [first] = [...service.getSyntacticDiagnostics(path), ...service.getSemanticDiagnostics(path)];
       return first && ts.flattenDiagnosticMessageText(first.messageText, " ").slice(0, 160);
     });
     for (const { fileName } of batch) write(resolve(fileName), undefined);
-    return found;
+    return errors;
   };
 }
 

@@ -103,8 +103,8 @@ const fieldsOfFiles = new WeakMap();
 /** Returns, for the text of each object expression, all fields that the file reads of that object. */
 function fieldsOf(path) {
   const program = path.findParent((each) => each.isProgram());
-  const known = fieldsOfFiles.get(program.node);
-  if (known) return known;
+  const cached = fieldsOfFiles.get(program.node);
+  if (cached) return cached;
   const fields = new Map();
   const add = (object, name) => {
     const names = fields.get(object) ?? new Set();

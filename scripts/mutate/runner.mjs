@@ -83,10 +83,10 @@ export default class MutationRunner extends TestRunner {
       .join(" > ");
     const id = `${file} > ${name}`;
     const { killed, refused, tests, spent, unfit } = this.#state;
-    const known = tests.get(id);
+    const earlier = tests.get(id);
     if (loaded !== undefined || unchanged) {
       const key = `${id} ${longest}`;
-      if (!known || known.broken || known.ms > longest || unfit.has(key)) return;
+      if (!earlier || earlier.broken || earlier.ms > longest || unfit.has(key)) return;
       say({ id });
       switches.activeMutant = loaded;
       try {
@@ -103,11 +103,11 @@ export default class MutationRunner extends TestRunner {
         (m) =>
           !killed.has(m) &&
           !refused.has(m) &&
-          !known?.survived.has(m) &&
+          !earlier?.survived.has(m) &&
           !((spent.get(m) ?? 0) > budget) &&
           (!only || only.includes(m)),
       );
-    if (known && (known.broken || known.ms > longest || alive(known.covered).length === 0)) return;
+    if (earlier && (earlier.broken || earlier.ms > longest || alive(earlier.covered).length === 0)) return;
     if (this.#fresh) log({ file, static: coverage.static });
     coverage.perTest = {};
     switches.currentTestId = id;
@@ -125,7 +125,7 @@ export default class MutationRunner extends TestRunner {
       return;
     }
     const covered = coverage.perTest[id] ?? {};
-    if (!known) log({ test: id, ms, covered });
+    if (!earlier) log({ test: id, ms, covered });
     if (ms <= longest) await this.#mutants(test, { id, file, ms, covered, left: alive(covered) });
   }
 

@@ -59,11 +59,11 @@ function isCounted(loop) {
   const declared = first
     .descendantsOfType("init_declarator")
     .map((each) => each.childForFieldName("declarator").text);
-  const known = new Set([...declared, ...templateNames(loop)]);
+  const names = new Set([...declared, ...templateNames(loop)]);
   return [first, bound, next].every((part) => {
     if (part.descendantsOfType(["call_expression", "subscript_expression", "field_expression"]).length > 0)
       return false;
-    return part.descendantsOfType("identifier").every(({ text }) => known.has(text) || /^k[A-Z]/.test(text));
+    return part.descendantsOfType("identifier").every(({ text }) => names.has(text) || /^k[A-Z]/.test(text));
   });
 }
 

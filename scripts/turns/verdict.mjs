@@ -31,8 +31,8 @@ function lacking(site, [first, second]) {
 export function verdict(sites, seen, exceptions) {
   const used = new Set();
   const excepted = ({ file, text }, unit) => {
-    const found = exceptions.filter((each) => each.file === file && each.text === text);
-    const fitting = found.filter((each) => !each.unit || each.unit === unit);
+    const matching = exceptions.filter((each) => each.file === file && each.text === text);
+    const fitting = matching.filter((each) => !each.unit || each.unit === unit);
     for (const each of fitting) used.add(each);
     return fitting.length > 0;
   };

@@ -83,8 +83,8 @@ def record_table(program, name, layout):
 
 
 def record_digests(program, version):
-    """Writes two files: one of rounding to nearest and of rounding up to e8m0, which quantizers use; one of the
-    other directions.
+    """Writes two files: one for rounding to nearest and for rounding up to e8m0, which quantizers use; one for the other
+    directions.
     """
     runs = {"cuda-digests.json": [], "cuda-digests-directed.json": []}
     for format, rounding, overflow in conversions(program):

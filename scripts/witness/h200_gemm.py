@@ -1,4 +1,4 @@
-"""Matrix products of a real H200, by PyTorch's cuBLASLt, as witnesses for the `hopper` datapath.
+"""Records matrix products of an H200, by PyTorch's cuBLASLt, as witnesses for the `hopper` datapath.
 
 Run on a machine with the GPU: python scripts/witness/h200_gemm.py OUT.json
 Inputs are drawn by xorshift32 from a seed, so the file has only seeds and results.

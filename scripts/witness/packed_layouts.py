@@ -1,8 +1,8 @@
-"""Records what ggml itself, and gguf-py, dequantize of packed blocks: conformance/vectors/packed-layouts.json.
+"""Records the values that ggml and gguf-py dequantize from packed blocks: conformance/vectors/packed-layouts.json.
 
-Each layout gets blocks of drawn bytes and, where every byte of a block can be reached so, blocks in which one byte takes all values
-while the others stay. `draw` is repeated by conformance/tests/dialects/packed.test.ts. The libraries are libggml-python (the shared
-library of ggml, by its functions dequantize_row_*) and gguf. ggml has no dequantize_row_q8_1.
+Each layout gets blocks of random bytes, and blocks in which one byte takes all values while the others stay.
+conformance/tests/dialects/packed.test.ts repeats `draw`. The libraries are libggml-python (the functions dequantize_row_* of
+ggml's shared library) and gguf. ggml has no dequantize_row_q8_1.
 """
 
 import ctypes
@@ -27,14 +27,14 @@ LAYOUTS = {
 
 
 def words(count, seed):
-    """A hash of positions, as u32."""
+    """Hashes of positions, as u32."""
     h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed * 2654419969)) & np.uint64(0xFFFFFFFF)
     h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & np.uint64(0xFFFFFFFF)
     return (h ^ (h >> np.uint64(13))).astype(np.uint32)
 
 
 def draw(index, size):
-    """Blocks of any bytes; then for each byte of a block, 256 blocks in which it takes every value."""
+    """Blocks of random bytes; then for each byte of a block, 256 blocks in which it takes every value."""
     free = (words(BLOCKS * size, index + 1) >> 11).astype(np.uint8).reshape(BLOCKS, size)
     swept = np.repeat(free[:size], 256, axis=0).copy()
     each = np.arange(size * 256)
@@ -67,7 +67,7 @@ def by_gguf(name, raw):
 
 
 def digest(values):
-    """Of the bits, every NaN as the canonical one."""
+    """The digest of the bits, with every NaN replaced by the canonical one."""
     bits = values.view(np.uint32).copy()
     bits[np.isnan(values)] = 0x7FC00000
     return hashlib.sha256(bits.tobytes()).hexdigest()

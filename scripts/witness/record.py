@@ -193,7 +193,8 @@ def difference(layout, bits, rounding, overflow, witness, lockstep, why):
 
 
 def nan_difference(layout, cast, rounding, overflow):
-    """The difference for a negative NaN, if the witness's code for it is not ours. `cast` converts f32 bits to codes."""
+    """The difference for a negative NaN, if the witness gives it another code than Lockstep. `cast` converts f32 bits to codes.
+    """
     bits, below_sign = 0xFFC00000, 1 << layout.bits - layout.signed
     answer = int(cast(np.array([bits], dtype=np.uint32))[0])
     lockstep = below_sign if layout.specials == "fnuz" else below_sign - 1
@@ -203,7 +204,7 @@ def nan_difference(layout, cast, rounding, overflow):
 
 
 def table(layout, inputs, encode, decode=None, differences=(), omitted=None, name=None, random=None):
-    """All results of one witness for one layout. `name` is given if the layout has a name in src/formats/scalar.ts."""
+    """All results of one witness for one layout. `name` is its name in src/formats/scalar.ts, if it has one there."""
     rows = {
         "format": name,
         "layout": None if name else asdict(layout),

@@ -1,8 +1,8 @@
-"""Records torch._scaled_mm with a scale for each row of x and of w: what cuBLASLt's vectors of scales give on an H100 or H200.
+"""Records torch._scaled_mm with a scale for each row of x and of w: the results of cuBLASLt's scale vectors on an H100 or H200.
 
-    python3 scripts/witness/row_scales.py > conformance/vectors/h100-row-scales.json
+python3 scripts/witness/row_scales.py > conformance/vectors/h100-row-scales.json
 
-Inputs follow from the seed by integer arithmetic, as conformance/tests/gemm/gemm/row-scales.test.ts computes them too.
+Inputs follow from the seed by integer arithmetic; conformance/tests/gemm/gemm/row-scales.test.ts computes the same inputs.
 """
 
 import base64

@@ -1,10 +1,10 @@
-"""Records the results of TransformerEngine itself for quantizers, modules and their state, which the tests compare with ours.
+"""Records the results of TransformerEngine for quantizers, modules and their state, with which the tests compare Lockstep.
 
 python3 scripts/witness/te_vectors.py FOLDER [NAME ...], on a machine with an H100 or H200, torch and TransformerEngine.
 
 Inputs are identified by kind and seed (te_draws.py). A result is recorded as its first bits and the SHA-256 of all its bits,
-row-major, with every NaN of a wide type replaced by 0x7fff or 0x7fffffff; if a replay counts differences, it is recorded as all
-bits in base64. Each result of products has the cuBLASLt algorithms that TransformerEngine chose, read from cuBLASLt's log.
+row-major, with every NaN of a wide type replaced by 0x7fff or 0x7fffffff. If a replay counts differences, all bits are recorded
+in base64. Each product has the cuBLASLt algorithms that TransformerEngine chose, read from cuBLASLt's log.
 """
 
 import base64

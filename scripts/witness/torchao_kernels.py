@@ -1,4 +1,4 @@
-"""Holds torchao's own quantizers to their dialects by lockstep.assert_kernel: PYTHONPATH=python python torchao_kernels.py [RUNS]
+"""Compares torchao's quantizers with their dialects by lockstep.assert_kernel: PYTHONPATH=python python torchao_kernels.py [RUNS]
 
 It needs torch, torchao 0.18.0 and ml_dtypes (dialects/record_all.sh installs the first two), and a built repository.
 """

@@ -19,8 +19,8 @@ export interface Source {
   /** The codes and scales of the matrix, if it is a quantized tensor of the file. */
   readonly stored: Stored | undefined;
   /**
-   * Opens dropped files: one with tensors, and its configurations. Returns the file's name, and the name of its first quantized
-   * tensor, else of its first with at least two dimensions, else of its first.
+   * Opens dropped files: one file with tensors, and its configurations. Returns the file's name, and the name of the tensor to
+   * show: the first quantized one, else the first with at least two dimensions, else the first.
    */
   open(files: readonly File[]): Promise<{ readonly name: string; readonly tensor: string | undefined }>;
 }

@@ -3,7 +3,7 @@ import { type RoundingExplanation, SCALAR_FORMATS } from "lockstep";
 import { codeText, show } from "../words.js";
 
 /** The distance between the number and the only value, on a line without two neighbours. */
-const BESIDE = 0.4;
+const MARK_DISTANCE = 0.4;
 
 /**
  * A line from the smaller neighbour to the larger one, with the midpoint, the number and the result. The adjacent text has the
@@ -22,7 +22,7 @@ export function NumberLine({
   const isNegative = value < 0;
   const ends = lower && upper && fraction > 0 ? (isNegative ? [upper, lower] : [lower, upper]) : undefined;
   const difference = result === value || Number.isNaN(value) ? 0 : Math.sign(value - result);
-  const at = ends ? (isNegative ? 1 - fraction : fraction) : 0.5 + BESIDE * difference;
+  const at = ends ? (isNegative ? 1 - fraction : fraction) : 0.5 + MARK_DISTANCE * difference;
   const mark = (end: number) => (ends?.[end]?.code === code ? "end taken" : "end");
   return (
     <span class={labels ? "number-line labelled" : "number-line"} style={{ "--at": `${100 * at}%` }}>

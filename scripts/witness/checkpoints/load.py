@@ -1,9 +1,10 @@
-"""Loads checkpoints that `lockstep convert` wrote with the libraries that they are for, and records what these read.
+"""Loads checkpoints that `lockstep convert` wrote with the libraries of their formats, and records the values that these read.
 
-A small Llama of drawn weights (`draw`, which conformance/tests/checkpoints/convert/write/library-values.test.ts repeats) is converted into every form, and
-some forms into others. conformance/vectors/checkpoints/loaded.json gets the versions, and for each weight the SHA-256 of the values
-that the library gives in bf16. `differing` counts those that are not the values of `lockstep convert --to bf16`. Arguments name what
-to record, as TARGET or SOURCE:TARGET; default: all. Needs a build, and the packages of ../dialects/record_all.sh.
+The script draws a small Llama (`draw`; conformance/tests/checkpoints/convert/write/library-values.test.ts draws the same
+weights). It converts the model to every form, and some forms to others. conformance/vectors/checkpoints/loaded.json gets the
+versions, and for each weight the SHA-256 of the library's values in bf16. `differing` counts the values that differ from
+`lockstep convert --to bf16`. The arguments select the conversions, as TARGET or SOURCE:TARGET; default: all. The script needs a
+build, and the packages of ../dialects/record_all.sh.
 """
 
 import hashlib
@@ -58,7 +59,7 @@ PAIRS = [
 
 
 def draw(index, shape):
-    """The elements of tensor `index` in bf16: a hash of their positions, of several magnitudes."""
+    """The elements of tensor `index` in bf16: hashes of their positions, with different magnitudes."""
     if len(shape) == 1:
         return torch.ones(shape, dtype=torch.bfloat16)
     i = numpy.arange(shape[0] * shape[1], dtype=numpy.uint64)
@@ -101,7 +102,7 @@ def fine_grained(folder):
 
 
 def modelopt(folder):
-    """ModelOpt's own tensors: no loader of its checkpoints runs on a CPU."""
+    """Dequantizes with ModelOpt's tensor classes, because no loader of its checkpoints runs on a CPU."""
     from modelopt.torch.quantization.qtensor import FP8QTensor, INT8QTensor, MXFP4QTensor, MXFP8QTensor, NVFP4QTensor
 
     tensors, values = load_file(folder / "model.safetensors"), {}
@@ -126,7 +127,7 @@ def modelopt(folder):
 
 
 def fbgemm(folder):
-    """Tensors as the loader of transformers puts them into its layers, without its check that there is a GPU; they multiply in f32."""
+    """The weights in the layers of transformers, loaded without its check for a GPU, and dequantized in f32."""
     from transformers import AutoModelForCausalLM
     from transformers.quantizers.quantizer_fbgemm_fp8 import FbgemmFp8HfQuantizer
 
@@ -137,7 +138,7 @@ def fbgemm(folder):
 
 
 def gguf(folder):
-    """What gguf-py dequantizes, multiplied by the scale of the tensor where there is one, which llama.cpp applies to products."""
+    """The values of gguf-py, multiplied by the tensor scale if there is one. llama.cpp multiplies products by this scale."""
     from gguf import GGUFReader, dequantize
 
     tensors = {each.name: torch.from_numpy(dequantize(each.data, each.tensor_type).copy()) for each in GGUFReader(folder / "model.gguf").tensors}

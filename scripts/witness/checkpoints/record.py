@@ -1,9 +1,10 @@
-"""Writes small checkpoints with the libraries' own writers: conformance/vectors/checkpoints/NAME/, and witness.json beside them.
+"""Writes small checkpoints with the libraries' writers to conformance/vectors/checkpoints/NAME/, and witness.json to their parent
+folder.
 
-Each is the same small Llama in bf16 (the folder `original`), quantized and saved by one library. witness.json holds the
-versions, and for each weight shape, type and SHA-256 of what the library itself dequantizes its file to. Arguments name
-what to record; default: all. The tensors of gpt-oss and FBGEMM have no writer on a CPU: their codes come from the
-libraries' quantizers or from draws, and are saved under the names of the published models.
+All checkpoints hold the same small Llama in bf16 (the folder `original`), quantized and saved by one library. witness.json holds
+the versions, and for each weight its shape, its type and the SHA-256 of the values that the library dequantizes from its file.
+The arguments select the checkpoints; default: all. The libraries have no writer for gpt-oss and FBGEMM on a CPU. Their codes come
+from the libraries' quantizers or from random draws, and are saved with the names of the published models.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ RECORDERS = {}
 
 
 def model():
-    """A Llama of one layer, whose weights are normal with a few outliers."""
+    """A Llama with one layer, whose weights have a normal distribution with a few outliers."""
     torch.manual_seed(SEED)
     config = LlamaConfig(
         vocab_size=4, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1,
@@ -50,7 +51,7 @@ def original():
 
 
 def digest(tensor):
-    """Shape, type and SHA-256 of the bytes of a tensor."""
+    """The shape, type and SHA-256 of the bytes of a tensor."""
     bits = tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
     return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "sha256": hashlib.sha256(bits).hexdigest()}
 
@@ -63,7 +64,7 @@ def folder(name):
 
 
 def clean(path):
-    """Keeps what describes tensors."""
+    """Removes all files except those that describe tensors."""
     for each in path.iterdir():
         if each.suffix not in (".safetensors", ".json") or each.name in ("generation_config.json", "recipe.yaml"):
             each.unlink()
@@ -89,7 +90,7 @@ def recorder(package):
 
 
 def compressed(name, format, **arguments):
-    """compressed-tensors: scales as its observers make them, tensors and configuration as ModelCompressor writes them."""
+    """compressed-tensors: scales from its observers; tensors and configuration from ModelCompressor."""
     from compressed_tensors.compressors import ModelCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme, apply_quantization_config
     from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
@@ -186,7 +187,7 @@ def modelopt_mxfp4():
 
 
 def block_fp8(name, scale_fmt, size):
-    """transformers' converter of fine-grained FP8, tensor by tensor."""
+    """The converter of transformers for fine-grained FP8, applied to each tensor."""
     from types import SimpleNamespace
 
     from transformers.integrations.finegrained_fp8 import Fp8Dequantize, Fp8Quantize
@@ -218,7 +219,7 @@ def transformers_ue8m0():
 
 @recorder("transformers")
 def gpt_oss():
-    """Experts of gpt-oss: blocks and scales from draws, values by transformers, which gives them transposed."""
+    """Experts of gpt-oss: random blocks and scales; transformers computes the values, transposed."""
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
     torch.manual_seed(SEED)
@@ -239,7 +240,7 @@ def gpt_oss():
 
 @recorder("fbgemm-gpu-genai")
 def fbgemm_fp8():
-    """Llama's row-wise FP8, and experts of Llama 4, whose two projections have their scales on different axes."""
+    """Llama's row-wise FP8, and experts of Llama 4. Their two projections have scales on different axes."""
     from fbgemm_gpu.experimental.gemm.triton_gemm import fp8_gemm
 
     tensors = original()

@@ -1,7 +1,8 @@
-"""Writes GGUF files with gguf-py's own writer, and gguf.json: its version, and what it dequantizes each tensor to.
+"""Writes GGUF files with gguf-py's writer, and gguf.json with the version and the dequantized values of each tensor.
 
-`gguf-model.gguf` is a small model whose weights the package quantized (NVFP4, which it does not quantize, has the codes and scales
-of draws). `gguf-codes.gguf` has every scale byte with every code in both halves of a byte, `gguf-packed.gguf` every other packed type. The package is gguf==0.19.0.
+`gguf-model.gguf` is a small model with weights quantized by the package. The package cannot quantize NVFP4, so NVFP4 tensors have
+random codes. `gguf-codes.gguf` has every scale byte with every code in both halves of a byte. `gguf-packed.gguf` has every other
+packed type. The package is gguf==0.19.0.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ def finish(made):
 
 
 def metadata(made):
-    """A value of every type, and arrays."""
+    """A metadata value of every type, and arrays."""
     made.add_name("small")
     for key, add, value in (
         ("u8", made.add_uint8, 255), ("i8", made.add_int8, -128), ("u16", made.add_uint16, 65535), ("i16", made.add_int16, -32768),
@@ -46,7 +47,7 @@ def metadata(made):
 
 
 def nvfp4(random, rows, columns):
-    """Blocks with scales of amax / 6 by the package's conversion, and codes of any value."""
+    """Blocks with random codes, whose scales are amax / 6 in the package's conversion."""
     scales = NVFP4.fp32_to_ue4m3((random.uniform(0.002, 0.02, (rows, columns // 64, 4))).astype(np.float32))
     codes = random.integers(0, 256, (rows, columns // 64, 32), dtype=np.uint8)
     return np.concatenate([scales, codes], axis=-1).reshape(rows, -1)
@@ -70,7 +71,7 @@ def model(path):
 
 
 def codes(path):
-    """Under each scale all codes in both halves: byte j of sixteen is j + 16 * ((j + scale) mod 16)."""
+    """For each scale byte, all codes in both halves: byte j of sixteen is j + 16 * ((j + scale) mod 16)."""
     scale = np.arange(256, dtype=np.uint8)
     j = np.arange(16, dtype=np.uint8)
     body = j | ((j + scale[:, None]) & 15) << 4
@@ -89,7 +90,7 @@ PACKED = (
 
 
 def drawn(random, kind, rows):
-    """Blocks of any bytes whose values are finite."""
+    """Blocks of random bytes with finite values."""
     elements, size = GGML_QUANT_SIZES[kind]
     blocks = np.empty((rows * 256 // elements, size), dtype=np.uint8)
     for block in blocks:
@@ -102,7 +103,9 @@ def drawn(random, kind, rows):
 
 
 def packed(path):
-    """A tensor of each other type that the package dequantizes: quantized by it where it can, else of draws."""
+    """A tensor of each other type that the package dequantizes. The package quantizes it if it can; otherwise its bytes are
+    random.
+    """
     random = np.random.default_rng(SEED)
     made = writer(path)
     for name in PACKED:
@@ -121,7 +124,7 @@ def digest(array):
 
 
 def read(path):
-    """What the package reads: shape, type, and the values as f32 and, by its own rounding, as bf16."""
+    """The shape and type of each tensor in the package, and its values as f32 and, rounded by the package, as bf16."""
     told = {}
     for each in GGUFReader(path).tensors:
         with np.errstate(all="ignore"):

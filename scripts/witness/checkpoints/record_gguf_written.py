@@ -1,8 +1,8 @@
-"""Writes gguf-written-*.gguf with gguf-py's own writer: the files that `lockstep convert --to gguf-...` has to give for `original`.
+"""Writes gguf-written-*.gguf with gguf-py's writer: the files that `lockstep convert --to gguf-...` must produce from `original`.
 
-MXFP4 is quantized by the package. NVFP4, which it does not quantize, has the codes and scales that ModelOpt wrote for the same
-weights (conformance/vectors/checkpoints/modelopt-nvfp4), in blocks as llama.cpp's convert_hf_to_gguf.py lays them out; its scale of
-a tensor stands in `X.scale`. The packages are gguf==0.19.0 and numpy.
+The package quantizes MXFP4, but not NVFP4. NVFP4 tensors have the codes and scales that ModelOpt wrote for the same weights
+(conformance/vectors/checkpoints/modelopt-nvfp4), in the block layout of llama.cpp's convert_hf_to_gguf.py; the tensor scale is
+`X.scale`. The packages are gguf==0.19.0 and numpy.
 """
 
 import json
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3] / "conformance" / "vectors" / "checkp
 
 
 def tensors_of(path):
-    """The tensors of a safetensors file: name, type, shape and bytes."""
+    """The name, type, shape and bytes of each tensor of a safetensors file."""
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     for name, entry in json.loads(data[8:8 + size]).items():
@@ -36,7 +36,7 @@ def linear(name, shape):
 
 
 def nvfp4_blocks(codes, scales):
-    """36 bytes for 64 elements: four scales, then 8 bytes for each of them, of which byte j holds elements j and j + 8."""
+    """36 bytes for 64 elements: four scales, then 8 bytes of codes for each scale. Byte j of the 8 holds elements j and j + 8."""
     rows = codes.shape[0]
     elements = np.stack([codes & 15, codes >> 4], axis=-1).reshape(rows, -1, 16)
     halves = elements[..., :8] | (elements[..., 8:] << 4)

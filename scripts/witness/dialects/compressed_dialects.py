@@ -1,4 +1,4 @@
-"""Records compressed-tensors: scales as its observers make them (calculate_qparams), tensors as its compressors write them."""
+"""Records compressed-tensors: the scales of its observers (calculate_qparams), and the tensors of its compressors."""
 
 import warnings
 
@@ -13,7 +13,7 @@ from recorder import Book, Dialect, ORDINARY
 
 
 def ends(x, strategy, group, block):
-    """The least and the largest value of each piece that has a scale, as an observer of the strategy takes them."""
+    """The smallest and the largest value of each block that has a scale, as an observer of the strategy computes them."""
     if strategy == "tensor":
         low, high = torch.aminmax(x)
         return low.reshape(1), high.reshape(1)

@@ -1,4 +1,4 @@
-"""compressed-tensors' quantizers in numpy, as observed: T is the type of the input, f32 or bf16."""
+"""Models of compressed-tensors' quantizers in numpy, from observation. T is the type of the input, f32 or bf16."""
 
 import numpy as np
 
@@ -60,7 +60,9 @@ def integer(name, bits):
 
 
 def fp4(pattern, v):
-    """Nearest even by comparisons; times the sign of v, which is +0 of zeros; a NaN gives 0, or 8 of a bf16 tensor."""
+    """Rounds to nearest even by comparisons, then multiplies by the sign of v, which is +0 for zeros. NaN gives 0, or 8 in a bf16
+    tensor.
+    """
     codes = E2M1.encode(clip(v, -6, 6))
     codes = np.where(np.isnan(v), 0 if is_wide(pattern) else 8, codes)
     return np.where(v == 0, 0, codes).astype(np.uint8)

@@ -1,7 +1,7 @@
-"""Records block FP8 as DeepSeek's checkpoints have it, by DeepGEMM's torch functions.
+"""Records the block FP8 of DeepSeek's checkpoints with DeepGEMM's torch functions.
 
-DeepGEMM is no package of a registry: its file deep_gemm/utils/math.py is run from a checkout,
-    deepgemm_dialects.py CHECKOUT [COMMIT]
+No registry has DeepGEMM. The script runs the file deep_gemm/utils/math.py of a checkout:
+deepgemm_dialects.py CHECKOUT [COMMIT]
 """
 
 import importlib.util

@@ -1,4 +1,5 @@
-"""Block FP8 in numpy, as DeepGEMM's torch functions and transformers' converter give it, and gpt-oss's MXFP4 as transformers reads it."""
+"""Models in numpy of block FP8 in DeepGEMM's torch functions and transformers' converter, and of gpt-oss's MXFP4 in transformers.
+"""
 
 import numpy as np
 
@@ -8,7 +9,7 @@ LEAST = np.float32(1e-4)
 
 
 def rounded_up(scale):
-    """The least power of two no less, in 2^-126 to 2^127; a NaN gives 2^127."""
+    """The smallest power of two that is at least the scale, from 2^-126 to 2^127. NaN gives 2^127."""
     bits = pattern32(scale).astype(np.int64)
     exponent = ((bits >> 23) & 255) + ((bits & 0x7FFFFF) > 0)
     return power(np.clip(exponent, 1, 254) - 127)

@@ -1,7 +1,7 @@
-"""The inputs that the packages are asked about: bit patterns made of integers alone, so that a replay draws the same.
+"""The inputs of the recordings of packages: bit patterns computed only from integers, so that a replay draws the same ones.
 
-conformance/tests/harness/dialects/draws.ts draws them again; a change here is a change there. Every case is drawn as
-f32 bit patterns; the bf16 case is their upper halves, and where a case is drawn for bf16 the lower halves are zero.
+conformance/tests/harness/dialects/draws.ts draws the same inputs: change both files together. Every case is drawn as f32 bit
+patterns. The bf16 case is their upper halves. If a case is drawn for bf16, the lower halves are zero.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ WORD = np.uint64(0xFFFFFFFF)
 GOLDEN = np.uint32(0x9E3779B9)
 SPREAD = np.uint32(0x85EBCA6B)
 
-# significands (23 bits) whose multiples by 2^k are the thresholds of scale rules
+# the significands (23 bits) of the thresholds of scale rules
 SIGNIFICANDS = [0x000000, 0x400000, 0x600000, 0x700000, 0x780000]
 STEPS = [-2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 20, 21, 22, 23, 24, 32, 48, 64]
 AMAXES = 0x7F80
@@ -19,7 +19,7 @@ SIGN = 0x80000000
 
 
 def words(seed, count):
-    """murmur3's finalizer of seed + i * 0x9e3779b9, for i from 0."""
+    """`count` random words: murmur3's finalizer of seed + i * 0x9e3779b9, for i from 0."""
     x = (np.uint64(seed) + np.arange(count, dtype=np.uint64) * np.uint64(GOLDEN)) & WORD
     x = ((x ^ (x >> np.uint64(16))) * np.uint64(0x85EBCA6B)) & WORD
     x = ((x ^ (x >> np.uint64(13))) * np.uint64(0xC2B2AE35)) & WORD
@@ -27,7 +27,7 @@ def words(seed, count):
 
 
 def below(amax, word, wide):
-    """A pattern no larger than `amax` and some binades below it: ties of 1 to 3 bits, their neighbours, zeros, any."""
+    """Patterns no larger than `amax`, in some binades below it: ties of 1 to 3 bits, their neighbours, zeros, and random ones."""
     near = (word >> 4) & 31
     binades = np.where(near < 16, near & 3, np.where(near < 28, near & 7, near - 10))
     exponent = np.maximum((amax >> 23).astype(np.int64) - binades, 0).astype(np.uint32)
@@ -42,7 +42,7 @@ def below(amax, word, wide):
 
 
 def led(amaxes, columns, seed, wide):
-    """A row for each of `amaxes`: its first element, then elements no larger."""
+    """One row for each of `amaxes`: the first element is the amax, and the others are no larger."""
     amax = np.repeat(amaxes.astype(np.uint32), columns)
     word = words(seed, amax.size)
     first = np.arange(amax.size) % columns == 0
@@ -50,33 +50,34 @@ def led(amaxes, columns, seed, wide):
 
 
 def step_amaxes():
-    """Every exponent, the significands above, and some units in the last place around each; none that is not finite."""
+    """Every exponent with the significands above, and their neighbours a few ulps away. All are finite."""
     rows = [(e << 23) + s + step for e in range(255) for s in SIGNIFICANDS for step in STEPS]
     return np.array([min(max(row, 0), 0x7F7FFFFF) for row in rows], dtype=np.uint32)
 
 
 def bell(word, wide):
-    """The four bytes of a word, added and centred, over 128: nearly normal; 13 more bits below where not zero."""
+    """The centred sum of the four bytes of a word, divided by 128: nearly normal. 13 random low bits are added unless it is zero.
+    """
     sums = sum(((word >> np.uint32(shift)) & np.uint32(0xFF)).astype(np.int32) for shift in (0, 8, 16, 24)) - 510
     pattern = (sums.astype(np.float32) / np.float32(128)).view(np.uint32)
     return np.where(sums == 0, pattern, pattern | ((word * SPREAD) >> np.uint32(19))).astype(np.uint32)
 
 
 def outliers(word, wide):
-    """bell, with one element in 64 some 5 to 12 binades larger."""
+    """As bell, but one element in 64 is about 5 to 12 binades larger."""
     pattern = bell(word, wide)
     large = (((word * GOLDEN) >> np.uint32(26)) == 0) & ((pattern & 0x7FFFFFFF) != 0)
     return np.where(large, pattern + ((5 + (word & 7)) << np.uint32(23)), pattern).astype(np.uint32)
 
 
 def wide_values(word, wide):
-    """Signs, significands and 32 binades around 1."""
+    """Random signs and significands in 32 binades around 1."""
     binade = (word >> np.uint32(8)) & np.uint32(31)
     return ((word & np.uint32(SIGN)) | ((binade + 111) << np.uint32(23)) | ((word * SPREAD) & np.uint32(0x7FFFFF))).astype(np.uint32)
 
 
 def zeros(word, wide):
-    """Runs of 16: +0, -0, zeros of both signs, the least subnormal among zeros, ordinary values."""
+    """Runs of 16: +0, -0, zeros of both signs, the smallest subnormal among zeros, ordinary values."""
     run = words(77, word.size // 16)[np.arange(word.size) // 16] % np.uint32(5)
     sign = word & np.uint32(SIGN)
     least = np.uint32(0x00010000)
@@ -86,18 +87,18 @@ def zeros(word, wide):
 
 
 def zero(word, wide):
-    """Zeros of both signs and nothing else."""
+    """Zeros of both signs."""
     return word & np.uint32(SIGN)
 
 
 def tiny(word, wide):
-    """Subnormals, and normals up to 2^-120."""
+    """Subnormals, and normal numbers up to 2^-120."""
     magnitude = (word & np.uint32(0x00FFFFFF)) + (((word >> np.uint32(24)) & np.uint32(3)) << np.uint32(23))
     return ((word & np.uint32(SIGN)) | magnitude).astype(np.uint32)
 
 
 def huge(word, wide):
-    """The 16 binades below 2^128, with the largest number in one of 256."""
+    """Values in the 16 binades below 2^128; one in 256 is the largest number."""
     exponent = np.uint32(239) + ((word >> np.uint32(8)) & np.uint32(15))
     pattern = (exponent << np.uint32(23)) | ((word * SPREAD) & np.uint32(0x7FFFFF))
     pattern = np.where((word & 0xFF) == 0, 0x7F7FFFFF, pattern)
@@ -105,7 +106,7 @@ def huge(word, wide):
 
 
 def salted(pick):
-    """bell, with `pick` of the word in one element of 256."""
+    """As bell, but one element in 256 is `pick` of the word."""
 
     def draw(word, wide):
         chosen = ((word * GOLDEN) >> np.uint32(24)) == 0
@@ -129,7 +130,9 @@ SWEEPS = ["amax", "steps", "window"]
 
 
 def draw(case, dtype, shape):
-    """u32 patterns of f32, u16 of bf16, or bytes of a stored tensor. `amax`, `steps` and `window` have a row for each of their amaxes."""
+    """The u32 patterns of f32, the u16 patterns of bf16, or the bytes of a stored tensor. `amax`, `steps` and `window` have one
+    row for each amax.
+    """
     wide = dtype == "f32"
     if case == "amax":
         pattern = led(np.arange(AMAXES, dtype=np.uint32) << 16, shape[-1], 1, wide)
@@ -148,5 +151,5 @@ def draw(case, dtype, shape):
 
 
 def rows(case):
-    """How many amaxes a sweep has."""
+    """The number of amaxes of a sweep."""
     return {"amax": AMAXES, "steps": 255 * len(SIGNIFICANDS) * len(STEPS), "window": 0x1000}[case]

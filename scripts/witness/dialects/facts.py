@@ -1,8 +1,9 @@
-"""What each dialect does, in words: every row is held to the package by its model, which gives the same bits in all recorded cases.
+"""A description of each dialect. Its model computes the described steps and gives the package's bits in all recorded cases.
 
-T is the type of the input (f32 or bf16); fl is f32 rounding and flT rounding to T (each step of a bf16 expression is computed
-in f32 and rounded to bf16); n/x of a number and a tensor is fl(fl(1/x)*n), as PyTorch divides; e4m3(x) is to nearest, ties to even,
-beyond 448 and infinities to 448, NaN to NaN; bits(x) is the f32 pattern. log2 of f32 is the exact one rounded to f32.
+T is the type of the input (f32 or bf16). fl rounds to f32 and flT to T (each step of a bf16 expression is computed in f32 and
+rounded to bf16). n/x of a number and a tensor is fl(fl(1/x)*n), as PyTorch divides. e4m3(x) rounds to nearest, ties to even;
+values beyond 448 and infinities give 448, NaN gives NaN. bits(x) is the f32 pattern. log2 of f32 is the exact logarithm rounded
+to f32.
 """
 
 LOW_FIRST = "two codes in a byte, the even column in the low nibble"

@@ -1,4 +1,4 @@
-"""Records FBGEMM's FP8 quantizers: what its Python falls back to on a CPU. It has no dequantization there."""
+"""Records FBGEMM's FP8 quantizers: the Python functions that it uses on a CPU. It has no dequantization on a CPU."""
 
 import warnings
 

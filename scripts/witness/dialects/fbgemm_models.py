@@ -1,4 +1,4 @@
-"""FBGEMM's FP8 quantizers on a CPU in numpy, as observed."""
+"""Models in numpy of FBGEMM's FP8 quantizers on a CPU, from observation."""
 
 import numpy as np
 
@@ -8,7 +8,9 @@ LEAST = np.float32(1e-12)
 
 
 def over(pattern, t, upper):
-    """The factor 448 / amax: the amax clamped in the input's type, its reciprocal times 448 in f32, infinity to 1."""
+    """The factor 448 / amax: the amax is clamped in the input's type, and its reciprocal times 448 is rounded to f32; infinity
+    becomes 1.
+    """
     a = amax(amax(t))
     least = narrow(pattern, LEAST)
     a = np.where(np.isnan(a), a, np.maximum(a, least))

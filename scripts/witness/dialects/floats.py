@@ -1,4 +1,4 @@
-"""Small floats in numpy, on bit patterns, from which the models of the packages are built. Independent of torch."""
+"""Small floats in numpy, as bit patterns. The models of the packages use them. Independent of torch."""
 
 import numpy as np
 
@@ -30,7 +30,9 @@ def pattern16(value):
 
 
 class Float:
-    """A float of `exponent` and `mantissa` bits; `largest` is its greatest finite code, `nan` its NaN's, if any."""
+    """A float with `exponent` and `mantissa` bits. `largest` is its largest finite code, and `nan` the code of its NaN, if it has
+    one.
+    """
 
     def __init__(self, exponent, mantissa, bias, largest, nan=None, infinity=None):
         self.mantissa, self.bias, self.largest, self.nan, self.infinity = mantissa, bias, largest, nan, infinity
@@ -41,7 +43,9 @@ class Float:
         self.max = self.values[largest]
 
     def encode(self, value, ties="even", saturate=True):
-        """Codes, to nearest. `ties`: even, away or down (towards zero). Beyond: the largest, or infinity or NaN."""
+        """Codes, rounded to nearest. `ties`: even, away or down (toward zero). Larger values give the largest code, or infinity
+        or NaN.
+        """
         magnitude = np.abs(np.asarray(value, dtype=np.float64))
         nan = np.isnan(magnitude)
         magnitude = np.where(nan, 0, magnitude)
@@ -82,7 +86,7 @@ E2M1 = Float(2, 1, 1, 0x7)
 
 
 def pack4(codes):
-    """The even element in the low nibble."""
+    """Packs two codes in each byte, the even element in the low nibble."""
     return (codes[..., 0::2] | (codes[..., 1::2] << 4)).astype(np.uint8)
 
 
@@ -95,13 +99,13 @@ def blocks(x, size):
 
 
 def first_nan(preferred, other, result):
-    """The result of an operation where two NaNs meet: `preferred` wins, then `other`, with their bits."""
+    """`result`, where an operand that is NaN replaces it: `preferred`, or else `other`."""
     preferred, other = np.broadcast_to(preferred, result.shape), np.broadcast_to(other, result.shape)
     return np.where(np.isnan(preferred), preferred, np.where(np.isnan(other), other, result))
 
 
 def amax(x, axis=-1):
-    """The largest magnitude; NaN if any is."""
+    """The largest magnitude. NaN if any element is NaN."""
     return np.max(np.abs(x), axis=axis)
 
 
@@ -121,36 +125,36 @@ def out(pattern, value):
 
 
 def clip(value, low, high):
-    """Clamps; a NaN stays."""
+    """Clamps; NaN stays NaN."""
     return np.where(np.isnan(value), value, np.clip(value, np.float32(low), np.float32(high)))
 
 
 def power(exponent):
-    """2^exponent in f32, for exponents that are integers; NaN for NaN."""
+    """2^exponent in f32, for integer exponents; NaN for NaN."""
     exponent = np.asarray(exponent, dtype=np.float64)
     return np.where(np.isnan(exponent), np.nan, np.ldexp(1.0, np.clip(np.nan_to_num(exponent), -400, 400).astype(np.int64))).astype(np.float32)
 
 
 def log2(value):
-    """log2 in f32: the exact one, rounded."""
+    """log2 in f32: the exact logarithm, rounded."""
     return np.log2(np.asarray(value, dtype=np.float64)).astype(np.float32)
 
 
 def tiles(x, rows, columns):
-    """The pieces of rows x columns of a matrix, which is padded with zeros: [m, n, rows, columns]."""
+    """The tiles of rows x columns of a matrix padded with zeros: [m, n, rows, columns]."""
     height, width = -x.shape[0] % rows, -x.shape[1] % columns
     x = np.pad(x, ((0, height), (0, width)))
     return x.reshape(x.shape[0] // rows, rows, -1, columns).swapaxes(1, 2)
 
 
 def untile(tiled, shape):
-    """The matrix again."""
+    """The matrix of these tiles, without the padding."""
     m, n, rows, columns = tiled.shape
     return tiled.swapaxes(1, 2).reshape(m * rows, n * columns)[: shape[0], : shape[1]]
 
 
 def quiet(model):
-    """A model whose overflows and NaNs warn of nothing."""
+    """Wraps a model: overflows and NaNs give no warnings."""
 
     def run(*arguments):
         with np.errstate(all="ignore"):

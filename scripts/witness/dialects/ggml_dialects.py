@@ -1,4 +1,4 @@
-"""Records ggml's NVFP4 by the C functions of its shared library, as libggml-python has it. gguf-py has no codes of it."""
+"""Records ggml's NVFP4 with the C functions of the shared library of libggml-python. gguf-py cannot quantize to NVFP4."""
 
 import ctypes
 from pathlib import Path

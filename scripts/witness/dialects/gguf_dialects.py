@@ -1,4 +1,4 @@
-"""Records gguf-py: MXFP4 in both directions, NVFP4 as far as it goes (its scale conversion, and dequantization)."""
+"""Records gguf-py: MXFP4 in both directions; of NVFP4 the scale conversion and the dequantization, because it has no more."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""gguf-py's MXFP4 and NVFP4 in numpy, as observed."""
+"""Models in numpy of gguf-py's MXFP4 and NVFP4, from observation."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def unhalve(packed):
 
 
 def doubled(byte):
-    """2^(byte - 128): the scale of a table that is doubled; 0 and 1 are exact subnormals."""
+    """2^(byte - 128): half the scale, because the table holds doubled values. Bytes 0 and 1 give exact subnormals."""
     return power(byte.astype(np.int64) - 128)
 
 
@@ -29,7 +29,7 @@ TABLE = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], dtyp
 
 
 def by_errors(b, scale):
-    """The first code of the least f32 error: what decides where products overflow or errors round to the same."""
+    """The first code with the smallest f32 error. This rule decides if products overflow or errors round to the same number."""
     return np.argmin(np.abs(scale[:, None, None] * TABLE - b[..., None]), axis=-1).astype(np.uint8)
 
 
@@ -53,7 +53,7 @@ def mxfp4(pattern, per_row, sweep):
 
 
 def ue4m3(x):
-    """Half up at 3 bits; from 2^8 - 8 on, the last code. A subnormal result is at most 7 * 2^-9."""
+    """Rounds to 3 mantissa bits, ties up; values from 2^8 - 8 on give the last code. A subnormal result is at most 7 * 2^-9."""
     x = np.clip(x, 0, np.float32(448)).astype(np.float32)
     bits = x.view(np.uint32).astype(np.int64)
     field = ((bits >> 23) & 255) - 120

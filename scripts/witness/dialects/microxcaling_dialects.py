@@ -1,6 +1,6 @@
-"""Records microxcaling's MX quantizer, which gives values and no codes. It is no package of a registry:
+"""Records microxcaling's MX quantizer, which returns values but no codes. No registry has microxcaling:
 
-    microxcaling_dialects.py CHECKOUT [COMMIT]
+microxcaling_dialects.py CHECKOUT [COMMIT]
 """
 
 import subprocess

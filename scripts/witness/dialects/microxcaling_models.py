@@ -1,10 +1,10 @@
-"""microxcaling's MX quantizer in numpy, as observed: T is the type of the input, f32 or bf16."""
+"""A model in numpy of microxcaling's MX quantizer, from observation. T is the type of the input, f32 or bf16."""
 
 import numpy as np
 
 from floats import amax, clip, f32, is_wide, log2, narrow, out, power, quiet, tiles, untile
 
-# exponent bits, mantissa bits with sign and the implicit one, the largest exponent, the largest number
+# exponent bits, mantissa bits including the sign and the implicit bit, the largest exponent, the largest number
 ELEMENTS = {"e4m3": (4, 5, 8, 448.0), "e5m2": (5, 4, 15, 57344.0), "e3m2": (3, 4, 4, 28.0), "e2m3": (2, 5, 2, 7.5), "e2m1": (2, 3, 2, 6.0), "int8": (0, 8, 0, 127 / 64)}
 
 

@@ -1,4 +1,4 @@
-"""Records nvidia-modelopt: its quantized tensors (qtensor) on the CPU, called as its exporter calls them."""
+"""Records nvidia-modelopt: its quantized tensors (qtensor) on the CPU, called like its exporter calls them."""
 
 import warnings
 
@@ -14,7 +14,7 @@ from recorder import ORDINARY, Book, Dialect
 
 
 def fp8(x):
-    """As the exporter does: the scale is the calibrator's amax over 448, the codes come from to_quantized_weight."""
+    """As in the exporter: the scale is the calibrator's amax over 448, and to_quantized_weight returns the codes."""
     scale = reduce_amax(x).float() / 448.0
     codes = to_quantized_weight(x, scale, QUANTIZATION_FP8)
     values = FP8QTensor(x.shape, x.dtype, codes).dequantize(scale=scale)
@@ -58,7 +58,7 @@ def int8_row(x):
 
 
 def int4_block(block):
-    """As the exporter does, with scales of amax / 7. A row of zeros is added to an odd number of rows, which it packs in pairs."""
+    """As in the exporter, with scales of amax / 7. It packs rows in pairs, so an odd number of rows gets a row of zeros."""
 
     def ask(x):
         x = torch.nn.functional.pad(x, (0, 0, 0, x.shape[0] % 2))

@@ -1,4 +1,4 @@
-"""ModelOpt's quantizers in numpy, as observed: T is the type of the input, f32 or bf16."""
+"""Models in numpy of ModelOpt's quantizers, from observation. T is the type of the input, f32 or bf16."""
 
 import numpy as np
 

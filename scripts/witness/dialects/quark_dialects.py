@@ -1,4 +1,4 @@
-"""Records AMD Quark's AMDFP4, FP4 in groups with unsigned e5m3 scales, by its observer and its CPU kernels."""
+"""Records AMD Quark's AMDFP4, FP4 in groups with unsigned e5m3 scales, with its observer and its CPU kernels."""
 
 import torch
 from quark.torch import kernel

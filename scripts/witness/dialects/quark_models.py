@@ -1,4 +1,4 @@
-"""AMD Quark's AMDFP4 in numpy, as observed."""
+"""A model in numpy of AMD Quark's AMDFP4, from observation."""
 
 import numpy as np
 

@@ -1,7 +1,8 @@
-"""Asks a package about the cases of draws.py and writes what it answered: NAME.json beside NAME.bin in conformance/vectors/dialects.
+"""Runs a package on the cases of draws.py and writes its results to NAME.json and NAME.bin in conformance/vectors/dialects.
 
-Of every result the JSON holds type, shape and SHA-256; the binary file holds CRC-32s of runs of rows, and bytes: all of
-the scales, of codes and values every n-th row. Arrays there are deflated after their bytes were grouped by significance.
+The JSON file holds the type, shape and SHA-256 of every result. The binary file holds CRC-32s of groups of rows, all bytes of the
+scales, and the bytes of every n-th row of codes and values. Its arrays are deflated after their bytes were grouped by
+significance.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ SHAPE = (128, 512)
 
 @dataclass
 class Dialect:
-    """One way to quantize. `ask` takes a tensor and returns results by name: codes, values, and the scales."""
+    """One way to quantize. `ask` takes a tensor and returns results by name: codes, values, and scales."""
 
     name: str
     function: str
@@ -53,7 +54,7 @@ class Dialect:
 
 
 def bits(tensor):
-    """The type's name and the bits as unsigned integers; every NaN is the canonical one of its type."""
+    """The name of the type, and the bits as unsigned integers. Every NaN becomes the canonical NaN of its type."""
     tensor = tensor.detach().contiguous()
     name, storage = TYPES[tensor.dtype]
     signed = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[tensor.element_size()]
@@ -86,7 +87,7 @@ def sha256(array):
 
 
 def document(origin, rows):
-    """JSON with a line for each case."""
+    """JSON with one line for each case."""
     line = lambda value: json.dumps(value, ensure_ascii=False)
     dialects = []
     for row in rows:
@@ -98,7 +99,7 @@ def document(origin, rows):
 
 
 class Book:
-    """The dialects of one package, and the two files."""
+    """The dialects of one package, and its two files."""
 
     def __init__(self, file, package, package_version=None, beside=("torch",)):
         self.file, self.bytes, self.rows = file, bytearray(), []
@@ -150,7 +151,7 @@ class Book:
                 answers = {k: torch.cat([a[k].reshape(1, -1) for a in answers]) for k in answers[0]}
             else:
                 answers = ask(x.clone())
-        except Exception as error:  # what a package raises is what it answers
+        except Exception as error:  # an exception of the package is recorded as its result
             if Path(traceback.extract_tb(error.__traceback__)[-1].filename).parent == Path(__file__).parent:
                 raise
             text = str(error).strip().split("\n")
@@ -162,7 +163,7 @@ class Book:
         return row
 
     def compare(self, dialect, row, pattern, answers, sweep):
-        """Holds the model to the package, bit by bit; says where it is not."""
+        """Compares the model with the package, bit by bit, and prints the differences."""
         expected = dialect.model(pattern, row["tensors"] == "rows", sweep)
         differing = {}
         for name, tensor in answers.items():

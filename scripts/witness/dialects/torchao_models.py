@@ -1,4 +1,4 @@
-"""torchao's quantizers in numpy, as observed: each step, its order and its type."""
+"""Models in numpy of torchao's quantizers, from observation: each step, its order and its type."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def scale_of(byte):
 
 
 def log2_ceil(descale):
-    """ceil of log2 as f32 has it: exact log2 rounded to f32 first."""
+    """ceil of log2, where log2 is first rounded to f32."""
     with np.errstate(all="ignore"):
         return np.ceil(np.log2(descale.astype(np.float64)).astype(np.float32))
 
@@ -72,7 +72,7 @@ def mx_model(elements, rule):
 
 
 def sub_byte_nan(layout, codes, scaled):
-    """A NaN compares with nothing: it takes the path of normal numbers, shifted and cut to a byte."""
+    """The code of a NaN. Comparisons with NaN are false, so it is treated as a normal number: shifted and truncated to a byte."""
     bits = scaled.view(U32)
     nan = np.isnan(scaled)
     shift = 23 - layout.mantissa

@@ -1,4 +1,4 @@
-"""Records transformers' block FP8 converter, which writes weight_scale_inv, and how it reads gpt-oss's MXFP4."""
+"""Records the block FP8 converter of transformers, which writes weight_scale_inv, and its reader of gpt-oss's MXFP4."""
 
 import warnings
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ def transformers(scale_fmt, size):
 
 
 def gptoss(x):
-    """Each 17 bytes are a scale and a block; the rows are those of one expert. The result comes transposed: [K, N]."""
+    """Each 17 bytes are a scale and a block; all rows belong to one expert. The result is transposed: [K, N]."""
     blocks = x.reshape(1, x.shape[0], -1, 17)
     values = convert_moe_packed_tensors(blocks[..., 1:].contiguous(), blocks[..., 0].contiguous())
     return {"values": values[0].t()}

@@ -1,8 +1,9 @@
-"""Records triton_kernels' MX formats by its PyTorch functions, which the tests of its kernels are held to. It is in vLLM's wheel:
+"""Records triton_kernels' MX formats with the PyTorch functions that the tests of its kernels compare with. vLLM's wheel contains
+it:
 
-    triton_dialects.py FOLDER VERSION
+triton_dialects.py FOLDER VERSION
 
-FOLDER has the package triton_kernels (vllm/third_party of the wheel); VERSION is that of vLLM.
+FOLDER contains the package triton_kernels (vllm/third_party of the wheel); VERSION is the version of vLLM.
 """
 
 import sys

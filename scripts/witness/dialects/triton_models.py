@@ -1,4 +1,4 @@
-"""triton_kernels' MX formats in numpy, as observed."""
+"""Models in numpy of triton_kernels' MX formats, from observation."""
 
 import numpy as np
 

@@ -15,7 +15,7 @@ import type { TensorSource } from "../source.js";
 import { isCheckpoint, type Recipe, recipeKey, recipeOf, recipeSubject } from "./recipe.js";
 import { parseRecipe } from "./recipe-parser.js";
 
-/** One tensor of a quantized tensor, in the file and in memory. */
+/** One of the tensors that make up a quantized tensor, such as its codes, in the file and in memory. */
 export interface Member {
   readonly field: keyof CopyTensors;
   readonly direction: Direction;

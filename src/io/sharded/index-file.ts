@@ -34,7 +34,7 @@ import { digestOf } from "./local.js";
 
 /** The name of the index in the folder of a checkpoint. */
 const INDEX_NAME = "checkpoint.index.json";
-/** The kind of the temporary names under which indexes are written. */
+/** The prefix in the temporary names of indexes. */
 const INDEX_KIND = "index-";
 const VERSION = 1;
 /** The name of a folder with the files of a save. */

@@ -13,7 +13,7 @@ interface Attention {
   readonly scales: Set<string>;
 }
 
-/** The name of a module without indices, which layers of one kind share. */
+/** The name of a module with its indices replaced by `*`. The same module has the same role in all layers. */
 const roleOf = (name: string): string => name.replace(/\.\d+(?=\.|$)/g, ".*");
 
 /** Findings about absent cache scales that the configuration claims or other layers have. */
