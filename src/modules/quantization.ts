@@ -1,17 +1,17 @@
 /** The quantization of one linear layer: its recipe, the state of its scales, and its quantized weight. */
 import type { Region } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
-import { ArgumentError } from "../errors.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { RandomState } from "../quantizers/random-state.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { requireRecipeSupport } from "../recipes/support.js";
 import type { ForwardRole } from "../recipes/table.js";
-import type { Sharding } from "../tape/sharding.js";
 import { wideOf } from "../tape/value.js";
-import { QuantizedTensor, type QuantizerOps, type QuantizeSpec } from "../tensor/quantized.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { differs, type ForwardPass, requirePass } from "./linear/forward-pass.js";
 import { PendingQuantizedWeight } from "./linear/pending-weight.js";
+import { checkQuantizers, type FitCheck, requireSameSpec } from "./linear/quantizer-checks.js";
 import {
   isCached,
   quantizedWeight,
@@ -19,19 +19,13 @@ import {
   type WeightRequest,
   type WeightUse,
 } from "./linear/weight-cache.js";
+import { canQuantizeRows, rowsQuantizer } from "./linear/weight-rows.js";
 import type { Parameter } from "./parameter.js";
 import { checkSnapshot, type QuantizationSnapshot, type QuantizationState } from "./quantization-state.js";
 import { type BackwardQuantization, type CallQuantization, RecipeState } from "./recipe-state.js";
 import { RecomputeCall } from "./recompute-call.js";
 import { appendCall, currentPhase, type RecomputePhase, takeNextCall } from "./recompute-phase.js";
-import { areWholeBlocksOf } from "./tensor-parallel/row-operand.js";
 import { amaxGroup, type TensorParallel } from "./tensor-parallel/tensor-parallel.js";
-
-/**
- * A check that throws if a call does not fit a recipe's quantizers. `gradient` is the quantizer of the result's gradient. It is
- * undefined in the second run of a recomputed region, because the first run was checked.
- */
-export type FitCheck = (quantizer: (role: ForwardRole) => Quantizer, gradient: Quantizer | undefined) => void;
 
 /** The state of a layer between forward passes. */
 type LayerState =
@@ -45,13 +39,6 @@ type LayerState =
       readonly snapshot: QuantizationSnapshot | undefined;
       readonly recipeState: RecipeState | undefined;
     };
-
-/** The current forward pass: outside of recomputed regions, or a run of such a region. */
-type ForwardPass =
-  | { readonly run: "only"; readonly quantization: RecipeState }
-  /** `recompute` keeps the quantization for the second run. */
-  | { readonly run: "first"; readonly quantization: RecipeState; readonly recompute: RecomputeCall }
-  | { readonly run: "second"; readonly quantization: RecomputeCall };
 
 /** The quantization of one linear product and its gradients. It corresponds to TransformerEngine's `fp8_meta`. */
 export class LinearQuantization implements QuantizationState {
@@ -291,54 +278,4 @@ export class LinearQuantization implements QuantizationState {
     this.#quantization.reduceWeightAmax(sharding);
     return result;
   }
-}
-
-/** Whether each rank may quantize its rows of a weight separately: see `LinearQuantization.quantizesRows`. */
-function canQuantizeRows({ kind }: Recipe, spec: QuantizeSpec, { rowsPerRank }: Sharding): boolean {
-  return kind !== "custom" && !spec.stochastic && areWholeBlocksOf(spec, rowsPerRank);
-}
-
-/** Returns the operations of a quantized parameter's rows. They reduce the amax over ranks after each quantization. */
-function rowsQuantizer(state: RecipeState, sharding: Sharding): QuantizerOps {
-  const quantizer = state.weightQuantizer(sharding);
-  return {
-    dequantize: (t, dtype) => quantizer.dequantize(t, dtype),
-    deriveColumnwise: (t) => quantizer.deriveColumnwise(t),
-    updateQuantized(source, t, call) {
-      quantizer.updateQuantized(source, t, call);
-      state.reduceWeightAmax(sharding);
-    },
-  };
-}
-
-/** Returns the error for a recomputed body whose second run differs from its first. */
-function differs(difference: string): ArgumentError {
-  return new ArgumentError(
-    `recompute: in its second run the body ${difference}; it must do the same in both runs`,
-  );
-}
-
-/** Returns `pass`. Throws `ArgumentError` if it is undefined. */
-function requirePass(pass: ForwardPass | undefined): ForwardPass {
-  if (pass) return pass;
-  throw new ArgumentError("linear: this layer has no quantizers; call it in an autocast region");
-}
-
-function checkQuantizers(state: RecipeState, check: FitCheck): void {
-  check((role) => state.quantizer(role), state.quantizer("gradOutput"));
-}
-
-/** Throws `ArgumentError` if the weight was quantized with another spec than the recipe's. */
-function requireSameSpec(spec: QuantizeSpec, state: RecipeState): void {
-  const required = state.quantizer("weight").spec;
-  const field = differingField(spec, required);
-  if (field)
-    throw new ArgumentError(
-      `linear: the weight was quantized with ${field} ${spec[field]}, and ${state.recipe.constructor.name} requires ${required[field]}; give quantizedModelInit and autocast the same recipe`,
-    );
-}
-
-/** Returns the name of the first field in which two specs differ, or undefined. */
-function differingField(a: QuantizeSpec, b: QuantizeSpec): keyof QuantizeSpec | undefined {
-  return (Object.keys(b) as (keyof QuantizeSpec)[]).find((key) => a[key] !== b[key]);
 }

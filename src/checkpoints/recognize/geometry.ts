@@ -54,47 +54,95 @@ function declaredScheme(row: Convention, { claim, scheme }: Shapes): Partial<Sch
   return claim && scheme && row.methods.includes(claim.method) ? scheme : {};
 }
 
+/** The sizes of a weight and its blocks, from which a row of `CANDIDATES` derives a geometry. */
+interface Sizes {
+  readonly lead: Shape;
+  readonly rows: number;
+  readonly columns: number;
+  readonly tile: readonly [number, number];
+  readonly group: number | undefined;
+}
+
+/** A possible geometry, and the shapes of its scale tensor. */
+interface Candidate extends Pick<ScaleGeometry, "block" | "grid"> {
+  /** The shapes that any convention may have. Findings name the first one. */
+  readonly shapes: readonly Shape[];
+  /** The shape that a single matrix may have under a convention with `reducedScales`. */
+  readonly reduced?: Shape;
+}
+
+/** The geometry of each kind of scales; undefined if the blocks do not divide the weight. */
+const CANDIDATES: Readonly<Record<ScaleKind, (sizes: Sizes) => Candidate | undefined>> = {
+  whole: ({ rows, columns }) => ({
+    block: [Math.max(rows, 1), Math.max(columns, 1)],
+    grid: [1, 1],
+    shapes: [[1], []],
+  }),
+  row: ({ lead, rows, columns }) => ({
+    block: [1, Math.max(columns, 1)],
+    grid: [rows, 1],
+    shapes: [[...lead, rows, 1]],
+    reduced: [rows],
+  }),
+  column: ({ lead, rows, columns }) => ({
+    block: [Math.max(rows, 1), 1],
+    grid: [1, columns],
+    shapes: [
+      [...lead, 1, columns],
+      [...lead, columns, 1],
+    ],
+  }),
+  tile: ({ lead, rows, columns, tile }) => {
+    const grid = gridOf(rows, columns, tile);
+    return { block: tile, grid, shapes: [[...lead, ...grid]], reduced: [grid[0], 1, grid[1], 1] };
+  },
+  group: ({ lead, rows, columns, group }) =>
+    group === undefined || columns % group !== 0
+      ? undefined
+      : { block: [1, group], grid: [rows, columns / group], shapes: [[...lead, rows, columns / group]] },
+};
+
+function candidateOf(kind: ScaleKind, row: Convention, shapes: Shapes): Candidate | undefined {
+  const [, rows, columns] = matricesOf(shapes.shape);
+  const lead = shapes.shape.slice(0, -2);
+  return CANDIDATES[kind]({ lead, rows, columns, tile: blockOf(row, shapes), group: groupOf(row, shapes) });
+}
+
 function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometry | undefined {
-  const { shape, scale, swizzled } = shapes;
-  const [matrices, rows, columns] = matricesOf(shape);
-  const lead = shape.slice(0, -2);
-  const scaleShape = scale.entry.shape;
-  const make = (block: readonly [number, number], grid: readonly [number, number]): ScaleGeometry => ({
-    kind,
-    block,
-    grid,
-    swizzled,
-  });
-  const is = (...expected: readonly number[]): boolean => sameShape(scaleShape, [...lead, ...expected]);
-  const isOther = shapes.claim !== undefined && !row.methods.includes(shapes.claim.method);
-  const isReduced = (...expected: readonly number[]): boolean =>
-    row.reducedScales === true && !isOther && lead.length === 0 && sameShape(scaleShape, expected);
-  switch (kind) {
-    case "whole":
-      return scaleShape.length <= 2 &&
-        scaleShape.every((size) => size === 1) &&
-        (scaleShape.length < 2 || row.maySwizzle)
-        ? make([Math.max(rows, 1), Math.max(columns, 1)], [1, 1])
-        : undefined;
-    case "row":
-      return is(rows, 1) || isReduced(rows) ? make([1, Math.max(columns, 1)], [rows, 1]) : undefined;
-    case "column":
-      return is(1, columns) || is(columns, 1) ? make([Math.max(rows, 1), 1], [1, columns]) : undefined;
-    case "tile": {
-      const [height, width] = blockOf(row, shapes);
-      const grid = [Math.ceil(rows / height), Math.ceil(columns / width)] as const;
-      return is(...grid) || isReduced(grid[0], 1, grid[1], 1) ? make([height, width], grid) : undefined;
-    }
-    case "group": {
-      const group = groupOf(row, shapes);
-      if (group === undefined || columns % group !== 0) return undefined;
-      const grid = [rows, columns / group] as const;
-      const flat = row.codes.suffix === ".weight" && sameShape(scaleShape, [grid[0] * grid[1], 1]);
-      const isPadded = countOf(scaleShape) === matrices * padded(grid);
-      const tiled = swizzled && isPadded;
-      return tiled || (!swizzled && (is(...grid) || flat)) ? make([1, group], grid) : undefined;
-    }
-  }
+  const candidate = candidateOf(kind, row, shapes);
+  if (!candidate) return undefined;
+  const { block, grid } = candidate;
+  const { swizzled } = shapes;
+  const fits =
+    kind === "group" && swizzled ? hasSwizzledSize(shapes, grid) : hasShape(kind, row, shapes, candidate);
+  return fits ? { kind, block, grid, swizzled } : undefined;
+}
+
+/** Whether there are as many scales as a swizzled grid has for each matrix. */
+function hasSwizzledSize({ shape, scale }: Shapes, grid: readonly [number, number]): boolean {
+  return countOf(scale.entry.shape) === matricesOf(shape)[0] * padded(grid);
+}
+
+/** Whether the scale tensor has one of the shapes of a candidate. */
+function hasShape(
+  kind: ScaleKind,
+  row: Convention,
+  { shape, scale, claim }: Shapes,
+  { shapes, reduced, grid }: Candidate,
+): boolean {
+  const isReducible =
+    row.reducedScales === true && shape.length <= 2 && (!claim || row.methods.includes(claim.method));
+  const possible = [
+    ...shapes,
+    ...(reduced && isReducible ? [reduced] : []),
+    ...(kind === "whole" && row.maySwizzle ? [[1, 1]] : []),
+    ...(kind === "group" && row.codes.suffix === ".weight" ? [[grid[0] * grid[1], 1]] : []),
+  ];
+  return possible.some((each) => sameShape(scale.entry.shape, each));
+}
+
+function gridOf(rows: number, columns: number, [height, width]: readonly [number, number]) {
+  return [Math.ceil(rows / height), Math.ceil(columns / width)] as const;
 }
 
 const countOf = (shape: Shape): number => shape.reduce((product, size) => product * size, 1);
@@ -163,12 +211,14 @@ function misfit(shapes: Shapes, row: Convention): Finding {
     return say("scale-shape", shown(...grid));
   }
   const block = blockOf(row, shapes);
-  const gridOf = ([height, width]: readonly [number, number]) =>
-    [Math.ceil(rows / height), Math.ceil(columns / width)] as const;
   if (row.kinds.includes("tile")) {
-    const grid = gridOf(block);
+    const grid = gridOf(rows, columns, block);
     const usual = row.block ?? block;
-    if (claim && declaredScheme(row, shapes).block && sameShape(scaleShape, [...lead, ...gridOf(usual)]))
+    if (
+      claim &&
+      declaredScheme(row, shapes).block &&
+      sameShape(scaleShape, [...lead, ...gridOf(rows, columns, usual)])
+    )
       return finding(
         "config-block",
         name,
@@ -189,17 +239,10 @@ function misfit(shapes: Shapes, row: Convention): Finding {
     (sameShape(scaleShape, [...lead, rows, 1]) || sameShape(scaleShape, [...lead, 1, rows]))
   )
     return say("scale-axis", shown(1, columns));
-  const needs = row.kinds.map((kind) => NEEDS[kind](rows, columns, block, lead));
+  const needs = row.kinds.map((kind) =>
+    kind === "group"
+      ? `[${[...lead, rows]}, groups]`
+      : `[${candidateOf(kind, row, shapes)?.shapes[0]?.join() ?? ""}]`,
+  );
   return say("scale-shape", needs.join(", or "));
 }
-
-type Need = (rows: number, columns: number, block: readonly [number, number], lead: Shape) => string;
-
-const NEEDS: Readonly<Record<ScaleKind, Need>> = {
-  whole: () => "[1]",
-  row: (rows, _columns, _block, lead) => `[${[...lead, rows, 1]}]`,
-  column: (_rows, columns, _block, lead) => `[${[...lead, 1, columns]}]`,
-  tile: (rows, columns, [height, width], lead) =>
-    `[${[...lead, Math.ceil(rows / height), Math.ceil(columns / width)]}]`,
-  group: (rows, _columns, _block, lead) => `[${[...lead, rows]}, groups]`,
-};

@@ -7,12 +7,11 @@ import { dequantize } from "../../ops/quantize/dequantize.js";
 import { asBytes } from "../../tensor/data.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
+import { rowRanges } from "../stored/code-rows.js";
 import type { LockstepWeight } from "../stored/lockstep-weights.js";
 import { matricesOf } from "../stored/weight.js";
 import type { WeightRows } from "./rows.js";
 import type { Source, SourceRows } from "./source.js";
-
-const ROW_STEP = 128;
 
 /** The names of all tensors of a weight in its file. */
 export function lockstepTensorNames({ name, recipe }: LockstepWeight): readonly string[] {
@@ -54,16 +53,14 @@ export function dequantizedValues(quantized: QuantizedTensor): Float32Array {
   return dequantize(quantized, "f32").dataSync().slice() as Float32Array;
 }
 
-/** Splits the values of a weight into pieces of at most `ROW_STEP` rows. No piece has rows of two matrices. */
+/** Splits the values of a weight into pieces. No piece has rows of two matrices. A weight without elements has none. */
 function* rowsOf(
-  { recipe }: LockstepWeight,
+  { recipe: { shape } }: LockstepWeight,
   all: Float32Array,
 ): Generator<Omit<WeightRows, "values"> & { readonly values: Float32Array }, undefined> {
-  const [matrices, height, columns] = matricesOf(recipe.shape);
-  for (let matrix = 0; matrix < matrices; matrix++)
-    for (let row = 0; row < height; row += ROW_STEP) {
-      const rows = Math.min(ROW_STEP, height - row);
-      const first = matrix * height + row;
-      yield { row: first, rows, columns, values: all.subarray(first * columns, (first + rows) * columns) };
-    }
+  const [, height] = matricesOf(shape);
+  for (const { matrix, row, rows, columns } of rowRanges(shape, 32)) {
+    const first = matrix * height + row;
+    yield { row: first, rows, columns, values: all.subarray(first * columns, (first + rows) * columns) };
+  }
 }

@@ -2,7 +2,7 @@
 
 import { fileDType } from "../../io/dtypes.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
-import { rowsAtATime } from "../stored/code-rows.js";
+import { storedRows } from "../stored/code-rows.js";
 import { toFloats } from "../stored/scales.js";
 import type { StoredTensor } from "../stored/tensors.js";
 import { matricesOf } from "../stored/weight.js";
@@ -28,18 +28,14 @@ export interface Rows {
   readonly values: ArrayBufferView;
 }
 
-/** Yields all rows of a tensor of type f32, bf16 or f16, in order. */
+/** Yields all rows of a tensor of type f32, bf16 or f16, in order. A tensor without elements has none. */
 export async function* plainRows(
-  { shard, entry }: StoredTensor,
+  stored: StoredTensor,
   type: WideDType,
 ): AsyncGenerator<WeightRows, undefined> {
-  const [matrices, height, columns] = matricesOf(entry.shape);
-  if (columns === 0) return;
-  const rowBytes = (columns * storageBits(type)) / 8;
-  const step = rowsAtATime(rowBytes);
-  for (let row = 0; row < matrices * height; row += step) {
-    const rows = Math.min(step, matrices * height - row);
-    const bytes = await shard.read(entry, row * rowBytes, (row + rows) * rowBytes);
+  const [matrices, height, columns] = matricesOf(stored.entry.shape);
+  const memory = (length: number): Uint8Array => new Uint8Array(length);
+  const all = storedRows(stored, [matrices * height, columns], storageBits(type), memory);
+  for await (const { row, rows, bytes } of all)
     yield { row, rows, columns, values: Float64Array.from(toFloats(fileDType(type), bytes)) };
-  }
 }

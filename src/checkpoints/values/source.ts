@@ -5,7 +5,7 @@ import { fileDType, tensorDType } from "../../io/dtypes.js";
 import { asBytes } from "../../tensor/data.js";
 import { isWide, type Shape, storageBits, type WideDType } from "../../tensor/shape.js";
 import type { Kernels } from "../kernels/kernels.js";
-import { rowsAtATime } from "../stored/code-rows.js";
+import { rowsAtATime, storedRows } from "../stored/code-rows.js";
 import { dequantizedRows } from "../stored/dequantize.js";
 import { toFloats } from "../stored/scales.js";
 import type { StoredTensor } from "../stored/tensors.js";
@@ -32,9 +32,20 @@ export interface SourceRows extends Rows {
 /** A tensor of the checkpoint that is not quantized. */
 export function plainSource(stored: StoredTensor): Source {
   const { name, shape } = stored.entry;
-  const type = tensorDType(stored.entry.dtype);
-  if (type === undefined || !isWide(type)) throw new FileError(`tensor "${name}": is ${stored.entry.dtype}`);
-  return { name, shape, dtype: type, rows: (kernels) => plainRows(kernels, stored, type) };
+  const dtype = wideTypeOf(stored);
+  async function* sourceRows(kernels: Kernels): AsyncGenerator<SourceRows, undefined> {
+    const memory = (length: number): Uint8Array => kernels.place("values", length).bytes;
+    for await (const { rows, columns, bytes } of storedRows(stored, shape, storageBits(dtype), memory))
+      yield { rows, columns, bytes, type: dtype, values: bytes };
+  }
+  return { name, shape, dtype, rows: sourceRows };
+}
+
+/** The type of a tensor that is not quantized. Throws `FileError` if it is not a wide type. */
+function wideTypeOf({ entry }: StoredTensor): WideDType {
+  const dtype = tensorDType(entry.dtype);
+  if (dtype !== undefined && isWide(dtype)) return dtype;
+  throw new FileError(`tensor "${entry.name}": is ${entry.dtype}`);
 }
 
 /** The quantized weights and the tensors of a wide type, by name. */
@@ -60,24 +71,6 @@ export function quantizedSource(weight: QuantizedWeight): Source {
     }
   }
   return { name: weight.name, shape: weight.shape, dtype: "f32", rows };
-}
-
-async function* plainRows(
-  kernels: Kernels,
-  { shard, entry }: StoredTensor,
-  type: WideDType,
-): AsyncGenerator<SourceRows, undefined> {
-  const [matrices, rows, columns] = matricesOf(entry.shape);
-  const rowBytes = (columns * storageBits(type)) / 8;
-  const step = Math.min(rows, rowsAtATime(rowBytes));
-  for (let matrix = 0; matrix < matrices; matrix++) {
-    for (let row = 0; row < rows; row += step) {
-      const count = Math.min(step, rows - row);
-      const { bytes } = kernels.place("values", count * rowBytes);
-      await shard.readInto(entry, (matrix * rows + row) * rowBytes, bytes);
-      yield { rows: count, columns, bytes, type, values: bytes };
-    }
-  }
 }
 
 /** The weight with its last two dimensions exchanged. */

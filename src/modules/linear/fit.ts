@@ -11,8 +11,8 @@ import { requireQuantizable } from "../../tensor/geometry.js";
 import { type Direction, QuantizedTensor, type QuantizeSpec } from "../../tensor/quantized.js";
 import { asMatrix, type Shape } from "../../tensor/shape.js";
 import { transformOf } from "../../tensor/spec.js";
-import type { FitCheck } from "../quantization.js";
 import type { LinearInput, LinearParts, RequiredGradients } from "./parts.js";
+import type { FitCheck } from "./quantizer-checks.js";
 
 /** Throws if the weight or an input of this shape does not fit the recipe. */
 export function requireFit(
