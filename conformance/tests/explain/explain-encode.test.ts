@@ -135,6 +135,29 @@ describe("explanations of roundings", () => {
     }
   });
 
+  it("have the code of encode for random bits around the carry", () => {
+    const distances = [-(2 ** 16), -1, 0, 1, 2 ** 16];
+    fc.assert(
+      fc.property(single, settings, fc.nat(2 ** 32 - 1), (x, { format, overflow }, anyBits) => {
+        using _scope = new Scope();
+        const options = { format, overflow, rounding: "stochastic" } as const;
+        const { random } = explainEncode(x, { ...options, randomBits: 0 });
+        const carry = 2 ** 32 - (random?.discarded ?? 0);
+        const bits = [
+          anyBits,
+          ...distances.map((distance) => Math.min(Math.max(carry + distance, 0), 2 ** 32 - 1)),
+        ];
+        const codes = encode(tensor(backend(), new Float32Array(bits.length).fill(x)), {
+          ...options,
+          randomBits: tensor(backend(), Uint32Array.from(bits), [bits.length], "u32"),
+        });
+        const explained = bits.map((randomBits) => explainEncode(x, { ...options, randomBits }).code);
+        expect(explained).toEqual([...download(codes).codes]);
+      }),
+      { numRuns: draws(500) },
+    );
+  });
+
   it.each([
     [1000, "e4m3", "saturate", "beyond the largest value: saturates"],
     [1000, "e4m3", "nonfinite", "beyond the largest value: becomes NaN"],

@@ -11,6 +11,8 @@ import {
   fullyShard,
   functional,
   GradScaler,
+  type GradScalerOptions,
+  type GradScalerState,
   LayerNormMLP,
   Linear,
   normal,
@@ -24,7 +26,7 @@ import {
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
 import { download } from "../../values/plain.js";
-import { draws } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 
 const backends = useBackends(4);
@@ -36,44 +38,95 @@ const layerOn = (backend: Backend): Linear =>
 const samples = (backend: Backend): Tensor<"f32"> =>
   tensor(backend, normal({ seed: 2n, offset: 0n }, rows * width, 1), [rows, width]);
 
+/** Gives every parameter of an optimizer a gradient whose elements are all `value`. */
+function plantGradient(optimizer: SGD, value: number): void {
+  optimizer.zeroGrad();
+  for (const { parameter } of optimizer.slots.values()) {
+    const { backend, shape, size } = parameter.tensor;
+    parameter.grad = persistent(tensor(backend, new Float32Array(size).fill(value), shape));
+  }
+}
+
+/** The rule of aten/src/ATen/native/cuda/AmpKernels.cu of PyTorch (amp_update_scale_cuda_kernel) in plain numbers. */
+class PlainScaler {
+  #overflowed: boolean | undefined;
+  state: GradScalerState;
+
+  constructor(readonly options: Record<keyof GradScalerOptions, number>) {
+    this.state = { scale: Math.fround(options.initScale), growthTracker: 0 };
+  }
+
+  load(state: GradScalerState): void {
+    this.state = state;
+    this.#overflowed = undefined;
+  }
+
+  step(overflows: boolean): void {
+    this.#overflowed = (this.#overflowed ?? false) || overflows;
+  }
+
+  /** Returns false if there was no step since the last update. */
+  update(): boolean {
+    const overflowed = this.#overflowed;
+    if (overflowed === undefined) return false;
+    const { growthFactor, backoffFactor, growthInterval } = this.options;
+    const { scale, growthTracker } = this.state;
+    const grows = !overflowed && growthTracker + 1 === growthInterval;
+    const product = Math.fround(scale * (overflowed ? backoffFactor : grows ? growthFactor : 1));
+    // PyTorch's scale may become 0; here it keeps a finite reciprocal
+    const isKept = !Number.isFinite(product) || !Number.isFinite(Math.fround(1 / product));
+    this.state = {
+      scale: isKept ? scale : product,
+      growthTracker: overflowed || grows ? 0 : growthTracker + 1,
+    };
+    this.#overflowed = undefined;
+    return true;
+  }
+}
+
 describe("GradScaler", () => {
-  it("changes its scale as torch.amp.GradScaler does", async () => {
+  it("changes its scale as torch.amp.GradScaler does, whatever steps, updates and loaded states follow each other", async () => {
+    const command = fc.oneof(
+      { weight: 4, arbitrary: fc.record({ optimizer: fc.nat(1), overflows: fc.boolean() }) },
+      { weight: 3, arbitrary: fc.constant("update" as const) },
+      { weight: 1, arbitrary: fc.constantFrom("save" as const, "load" as const) },
+    );
     const drawn = fc.record({
       initScale: fc.constantFrom(1, 3, 65_536, 2 ** 127, 2 ** -126),
       growthFactor: fc.constantFrom(2, 1.5),
       backoffFactor: fc.constantFrom(0.5, 0.3),
       growthInterval: fc.integer({ min: 1, max: 3 }),
-      overflows: fc.array(fc.boolean(), { maxLength: 12 }),
+      commands: fc.array(command, { minLength: 4, maxLength: 16 }),
     });
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ overflows, ...options }) => {
-        const { initScale, growthFactor, backoffFactor, growthInterval } = options;
+      fc.asyncProperty(drawn, async ({ commands, ...options }) => {
         const [backend] = backends as readonly [Backend];
-        using layer = layerOn(backend);
-        using optimizer = new SGD(layer, { learningRate: 0 });
+        using first = layerOn(backend);
+        using second = layerOn(backend);
+        using one = new SGD(first, { learningRate: 0 });
+        using other = new SGD(second, { learningRate: 0 });
         const scaler = new GradScaler(options);
-        let [scale, tracker] = [Math.fround(initScale), 0];
-        for (const overflow of overflows) {
-          optimizer.zeroGrad();
-          layer.weight.grad = persistent(
-            tensor(backend, new Float32Array(width * width).fill(overflow ? Number.NaN : 1), [width, width]),
-          );
-          const { stepped } = await scaler.step(optimizer);
-          expect(stepped).toBe(!overflow);
-          scaler.update();
-          // aten/src/ATen/native/cuda/AmpKernels.cu of PyTorch, amp_update_scale_cuda_kernel
-          // there a scale may become 0; here it keeps a finite reciprocal
-          if (overflow) {
-            const lowered = Math.fround(scale * backoffFactor);
-            [scale, tracker] = [Number.isFinite(Math.fround(1 / lowered)) ? lowered : scale, 0];
-          } else if (++tracker === growthInterval) {
-            const grown = Math.fround(scale * growthFactor);
-            [scale, tracker] = [Number.isFinite(grown) ? grown : scale, 0];
+        const model = new PlainScaler(options);
+        let saved = scaler.state;
+        for (const each of commands) {
+          if (each === "save") saved = scaler.state;
+          else if (each === "load") {
+            scaler.state = saved;
+            model.load(saved);
+          } else if (each === "update") {
+            if (model.update()) scaler.update();
+            else expect(() => scaler.update()).toThrow(ArgumentError);
+          } else {
+            const optimizer = each.optimizer === 0 ? one : other;
+            plantGradient(optimizer, each.overflows ? Number.NaN : 1);
+            const { stepped } = await scaler.step(optimizer);
+            expect(stepped).toBe(!each.overflows);
+            model.step(each.overflows);
           }
-          expect(scaler.state).toEqual({ scale, growthTracker: tracker });
+          expect(scaler.state).toEqual(model.state);
         }
       }),
-      { numRuns: draws(50) },
+      { numRuns: draws(400, 100), seed: seeded(5) },
     );
   });
 

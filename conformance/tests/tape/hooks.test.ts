@@ -7,6 +7,7 @@ import {
   encode,
   Float8CurrentScaling,
   functional,
+  type HookHandle,
   Linear,
   normal,
   type Parameter,
@@ -24,6 +25,7 @@ import { draws, seeded } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const SIZE = 16;
+const MAX_CALLS = 20;
 const LAYERS = 3;
 
 /**
@@ -171,5 +173,44 @@ describe("a hook of a leaf", () => {
     expect(() => functional.add(x, x).registerPostAccumulateGradHook(() => {})).toThrow(ArgumentError);
     expect(() => x.registerPostAccumulateGradHook("hook" as never)).toThrow(ArgumentError);
     x.zeroGrad();
+  });
+
+  it("that registers and removes hooks changes those of later passes, and not those of its own", () => {
+    const action = fc.record({ adds: fc.nat(2), removes: fc.array(fc.nat(5), { maxLength: 2 }) });
+    fc.assert(
+      fc.property(fc.array(action, { minLength: 1, maxLength: 4 }), (actions) => {
+        using _ = new Scope();
+        const x = new Variable(tensor(backend(), [1]), true);
+        const handles: HookHandle[] = [];
+        // the numbers of the registered hooks in order, and of those that a pass calls
+        let registered: number[] = [];
+        let called: number[] = [];
+        const remove = (number: number): void => {
+          handles[number]?.remove();
+          registered = registered.filter((each) => each !== number);
+        };
+        const register = ({ adds, removes }: (typeof actions)[number]): void => {
+          const number = handles.length;
+          registered.push(number);
+          let isNew = true;
+          handles[number] = x.registerPostAccumulateGradHook(() => {
+            called.push(number);
+            if (called.length > MAX_CALLS) throw new Error("hooks that were registered in a pass ran in it");
+            if (isNew) for (let i = 0; i < adds; i++) register({ adds: 0, removes: [] });
+            isNew = false;
+            for (const each of removes) remove(each);
+          });
+        };
+        for (const each of actions) register(each);
+        for (let pass = 0; pass < 3; pass++) {
+          const expected = [...registered];
+          called = [];
+          functional.add(x, x).backward();
+          expect(called).toEqual(expected);
+          x.zeroGrad();
+        }
+      }),
+      { numRuns: draws(200) },
+    );
   });
 });

@@ -10,7 +10,7 @@ import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../../src/dialects/
 import type { ScaleCandidate } from "../../../../src/explain/four-over-six.js";
 import { QuantizeExplainer, type QuantizeExplanation } from "../../../../src/explain/quantize.js";
 import type { ExplainedStep } from "../../../../src/explain/steps.js";
-import { blockFormat } from "../../../../src/formats/block.js";
+import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../../src/formats/block.js";
 import { SCALAR_FORMATS } from "../../../../src/formats/scalar.js";
 import { copyGeometry } from "../../../../src/tensor/geometry.js";
 import { codePlace, linePlace, scaleIndex } from "../../../../src/tensor/places.js";
@@ -20,10 +20,12 @@ import { asMatrix, type WideDType } from "../../../../src/tensor/shape.js";
 import { words } from "../../../arbitraries/random.js";
 import { QUANTIZERS } from "../../../arbitraries/specs.js";
 import { type QuantizeCase, quantizeCase, runQuantizer } from "../../../operations/quantize/quantize.js";
+import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
 import { FLT_MAX, fromBits } from "../../../oracle/core/rational.js";
 import { decode, encode, maxCode } from "../../../oracle/core/scalar.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
 import { bitsOf } from "../../../values/values.js";
+import { scaledSpecs } from "../../arbitraries/scaled-specs.js";
 import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { computed, typed } from "../formulas.js";
@@ -178,17 +180,60 @@ function compareCase(drawn: QuantizeCase, seed: number, elements: readonly numbe
     for (const pick of elements) {
       const [row, column] = [Math.floor(pick / columns) % rows, pick % columns];
       const explained = explainer.explain(row, column);
-      const [r, c] = codePlace(geometry, row, column);
-      expect(explained.code).toBe(data.codes[r * (data.shape[1] as number) + c]);
-      const code = scales.codes[scaleIndex(spec, geometry, linePlace(geometry, row, column))] as number;
-      if (explained.scale.dtype === "f32" && Number.isNaN(explained.scale.value))
-        expect(fromBits(code)).toBeNaN();
-      else expect(explained.scale.code).toBe(code);
+      requireStored(explained, { data, scales, geometry }, row, column);
       requireConsistent(explained, scale);
       requireAmax(explained, x, values);
     }
   }
 }
+
+interface StoredCopy {
+  readonly data: PlainTensor;
+  readonly scales: PlainTensor;
+  readonly geometry: ReturnType<typeof copyGeometry>;
+}
+
+/** Fails unless the code and the scale of an explanation are stored for element [row, column]. */
+function requireStored(
+  { code, scale, spec }: QuantizeExplanation,
+  { data, scales, geometry }: StoredCopy,
+  row: number,
+  column: number,
+): void {
+  const [r, c] = codePlace(geometry, row, column);
+  expect(code).toBe(data.codes[r * (data.shape[1] as number) + c]);
+  const stored = scales.codes[scaleIndex(spec, geometry, linePlace(geometry, row, column))] as number;
+  if (scale.dtype === "f32" && Number.isNaN(scale.value)) expect(fromBits(stored)).toBeNaN();
+  else expect(scale.code).toBe(stored);
+}
+
+/** One spec for each rule of each quantizer that computes the scales of blocks. */
+const RULES = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).scaleSource === "blocks").flatMap(
+  (name) => [...new Map(scaledSpecs(name).map((spec) => [`${name}, ${spec.scaleRule}`, spec]))],
+);
+
+describe("an explanation of a block shows formulas with their values at every threshold of its amax", () => {
+  it.each(RULES)("%s", (_, spec) => {
+    using _scope = new Scope();
+    const columns = 128;
+    const amaxes = EDGES.map(fromBits).filter(Number.isFinite);
+    const numbers = amaxes.flatMap((amax) =>
+      Array.from({ length: columns }, (_, i) => (i === 3 ? amax : -amax / 2)),
+    );
+    const shape = [amaxes.length, columns] as const;
+    const x = fromCodes("f32", shape, numbers.map(bitsOf));
+    const layout = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
+    const made = new SpecQuantizer(spec, layout).quantize(upload(backend(), x)).copy("rowwise");
+    const geometry = copyGeometry(spec, shape, "rowwise", "logical");
+    const copy = { data: download(made.data), scales: download(made.scaleInv), geometry };
+    const explainer = new QuantizeExplainer(x, spec, { direction: "rowwise" });
+    for (const row of amaxes.keys()) {
+      const explained = explainer.explain(row, 3);
+      requireStored(explained, copy, row, 3);
+      requireConsistent(explained, 1);
+    }
+  });
+});
 
 describe("an explanation shows formulas with their values, and what the operation makes of edges", () => {
   it.each(QUANTIZERS)("%s", (name) => {

@@ -10,6 +10,7 @@ import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
+import { codeEdges } from "../../arbitraries/code-edges.js";
 import { scaledSpecs } from "../../arbitraries/scaled-specs.js";
 import { sampled } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
@@ -66,6 +67,25 @@ describe.each(WIDE_DTYPES)("of %s", (dtype) => {
         const withNaN = block.map((word, i) => (i % 7 === 3 ? 0x7fff0000 : word));
         const plain = codesOf(spec, floats([...block, ...block]), dtype);
         const beside = codesOf(spec, floats([...block, ...withNaN]), dtype);
+        expect(beside.slice(0, plain.length / 2)).toEqual(plain.slice(0, plain.length / 2));
+      }
+    },
+  );
+
+  it.each(blocks.map((spec) => [nameOf(spec), spec] as const))(
+    "%s: midpoints of codes have the codes that they have beside a block with NaN",
+    (_, spec) => {
+      const size = 128;
+      const edges = codeEdges(spec.format);
+      const max = edges.at(-1) as number;
+      for (let turn = 0; turn < edges.length; turn += size / 2) {
+        const block = Float32Array.from({ length: size }, (_, i) => {
+          const edge = edges[(i + turn) % edges.length] as number;
+          return i % 8 === 0 ? max : i & 1 ? edge : -edge;
+        });
+        const withNaN = block.map((value, i) => (i % 7 === 3 ? Number.NaN : value));
+        const plain = codesOf(spec, Float32Array.of(...block, ...block), dtype);
+        const beside = codesOf(spec, Float32Array.of(...block, ...withNaN), dtype);
         expect(beside.slice(0, plain.length / 2)).toEqual(plain.slice(0, plain.length / 2));
       }
     },

@@ -1,7 +1,7 @@
 /** Expressions of configurations match as they do elsewhere, in a time that no expression makes long. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { matchesStart } from "../../../../../src/checkpoints/stored/config/patterns.js";
+import { isIgnored, matchesStart } from "../../../../../src/checkpoints/stored/config/patterns.js";
 import { draws } from "../../../harness/draws.js";
 
 const atoms = fc.constantFrom(
@@ -12,6 +12,9 @@ const atoms = fc.constantFrom(
   "[ab]",
   "[^a]",
   "[a-c_]",
+  "[a-]",
+  "[-a.]",
+  "[^a-c-]",
   "\\d",
   "\\w",
   "^",
@@ -37,7 +40,10 @@ const expressions = fc.letrec<{ whole: string; part: string }>((tie) => ({
     fc.tuple(tie("part"), tie("part")).map((parts) => parts.join("|")),
   ),
 }));
-const texts = fc.string({ unit: fc.constantFrom("a", "b", "c", ".", "1", "_", "q_proj"), maxLength: 12 });
+const texts = fc.string({
+  unit: fc.constantFrom("a", "b", "c", ".", "-", "1", "_", "q_proj"),
+  maxLength: 12,
+});
 
 it("an expression matches the beginning of a text as RegExp says", () => {
   fc.assert(
@@ -54,6 +60,19 @@ it.each(["[\\.-z]", "[+-\\]]", "(?=a)", "(?!a)", "(a)\\1", "a{2}", "(", "[a", "a
     expect(matchesStart(expression, "aa")).toBeUndefined();
   },
 );
+
+it("a module is ignored if any pattern covers it, and undecided only if none does and one is not understood", () => {
+  const pattern = fc.constantFrom("a", "a.b", "*.b", "re:a.*", "re:.*b$", "re:(?i)a", "re:a{1}");
+  const module = fc.constantFrom("a", "b", "c", "a.b", "a.c", "c.b", "c.a.b");
+  fc.assert(
+    fc.property(fc.array(pattern, { maxLength: 4 }), module, (patterns, name) => {
+      const each = patterns.map((one) => isIgnored([one], name));
+      const decided = each.some((one) => one === true);
+      expect(isIgnored(patterns, name)).toBe(decided || (each.includes(undefined) ? undefined : false));
+    }),
+    { numRuns: draws(500) },
+  );
+});
 
 it("an expression that takes exponential time elsewhere takes none", () => {
   const start = performance.now();
