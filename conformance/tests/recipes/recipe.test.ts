@@ -1,4 +1,5 @@
 /** Recipes in layers: from options and environment variables, in sequence, and custom ones. */
+import fc from "fast-check";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import {
   autocast,
@@ -16,6 +17,7 @@ import {
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import type { Role } from "../../../src/recipes/table.js";
+import { draws } from "../harness/draws.js";
 import {
   currentQuantizer,
   digest,
@@ -30,6 +32,7 @@ import { plainOf, quantizationOf } from "../harness/state/world.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
+const SIZE = 32;
 
 afterEach(() => {
   vi.unstubAllEnvs();
@@ -179,6 +182,31 @@ describe("another recipe in the next iteration", () => {
       ["NVFP4BlockScaling", "Float8BlockScaling"],
     ]);
     expect(stateOf(layer)).toBe(undefined);
+  });
+
+  it("warns exactly where its class is not that of the pass before, unless a state was restored since", () => {
+    const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
+    const commands = fc.array(fc.constantFrom("delayed", "current", "mxfp8", "restore"), { maxLength: 8 });
+    fc.assert(
+      fc.property(commands, (each) => {
+        using layer = linear(backend(), 1, {}, SIZE);
+        let last: string | undefined;
+        for (const command of each) {
+          warned.mockClear();
+          if (command === "restore") quantizationOf(layer).restore(quantizationOf(layer).snapshotSync());
+          else
+            scopedRun(() =>
+              autocast({ recipe: RECIPES[command]() }, () =>
+                layer.forward(new Variable(sample(backend(), 1, SIZE))),
+              ),
+            );
+          const isOther = command !== "restore" && last !== undefined && last !== command;
+          expect(warned).toHaveBeenCalledTimes(isOther ? 1 : 0);
+          last = command === "restore" ? undefined : command;
+        }
+      }),
+      { numRuns: draws(200, 40) },
+    );
   });
 
   it("of the same class with other options is used without a warning", () => {

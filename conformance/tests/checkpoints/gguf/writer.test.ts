@@ -10,7 +10,7 @@ import { writeConversion } from "../../../../src/checkpoints/convert/write.js";
 import { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
 import { blockType } from "../../../../src/checkpoints/gguf/types.js";
 import { packBlocks } from "../../../../src/checkpoints/gguf/views.js";
-import { writeGguf } from "../../../../src/checkpoints/gguf/writer.js";
+import { ggufTensors, writeGguf } from "../../../../src/checkpoints/gguf/writer.js";
 import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { FileError } from "../../../../src/errors.js";
 import type { FileDType } from "../../../../src/io/dtypes.js";
@@ -339,6 +339,19 @@ describe("what GGUF cannot hold is refused before anything is written", () => {
       await expect(convertTo(backend(), folder, out, "gguf-mxfp4")).rejects.toThrow(why);
       expect(readdirSync(folder)).toEqual(["model.safetensors"]);
     }),
+  );
+});
+
+it("the name of a tensor has at most 63 bytes in UTF-8, whatever its characters", () => {
+  const names = fc.string({ unit: fc.constantFrom("a", ".", "é", "漢", "😀"), minLength: 12, maxLength: 64 });
+  fc.assert(
+    fc.property(names, (name) => {
+      const plan = () => ggufTensors("x.gguf", [{ name, dtype: "F32", shape: [1] }]);
+      const bytes = Buffer.byteLength(name);
+      if (bytes > 63) expect(plan).toThrow(`its name has ${bytes} bytes; ggml reads 63`);
+      else expect(plan()).toMatchObject([{ name }]);
+    }),
+    { numRuns: draws(400, 100) },
   );
 });
 
