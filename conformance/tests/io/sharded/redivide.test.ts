@@ -78,6 +78,13 @@ const division = fc.constantFrom<Division>(
   { tp: 2, dp: 2, rowMultiple: 128 },
 );
 
+/** A weight of two pieces of which each rank has rows, loaded by one rank: its rows come from several parts in turn. */
+const GATED = {
+  before: { tp: 2, dp: 1, rowMultiple: 1 },
+  after: { tp: 1, dp: 1, rowMultiple: 1 },
+  ...{ rows: 1024, columns: 128, pieces: 2 },
+};
+
 describe("quantized parameters", () => {
   it.each(QUANTIZED)(
     "%s: have the codes and scales of the whole, however their rows are divided",
@@ -93,7 +100,7 @@ describe("quantized parameters", () => {
         fc.asyncProperty(drawn, async ({ before, after, ...sizes }) => {
           await roundTrip({ ...sizes, recipe }, before, after);
         }),
-        { numRuns: draws(8, 1) },
+        { numRuns: draws(8, 2), examples: [[GATED]] },
       );
     },
   );

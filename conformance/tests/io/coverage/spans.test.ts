@@ -1,0 +1,25 @@
+/** The spans of a file that were written are those of a plain list of bytes, in whatever order they are added. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { Spans } from "../../../../src/io/coverage/spans.js";
+import { draws } from "../../harness/draws.js";
+
+const SIZE = 16;
+
+it("a span is added unless one of its bytes was added before", () => {
+  const span = fc.tuple(fc.nat(SIZE), fc.nat(5)).map(([begin, length]) => [begin, begin + length] as const);
+  fc.assert(
+    fc.property(fc.array(span, { maxLength: 16 }), (added) => {
+      const spans = new Spans();
+      const bytes = new Set<number>();
+      for (const [begin, end] of added) {
+        const own = Array.from({ length: end - begin }, (_, i) => begin + i);
+        const isNew = !own.some((byte) => bytes.has(byte));
+        expect(spans.add(begin, end)).toBe(isNew);
+        if (isNew) for (const byte of own) bytes.add(byte);
+        expect(spans.size).toBe(bytes.size);
+      }
+    }),
+    { numRuns: draws(2000) },
+  );
+});
