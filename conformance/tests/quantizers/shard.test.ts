@@ -46,10 +46,14 @@ interface Drawn {
   readonly offset: bigint;
 }
 
-/** Parts that consist of complete blocks. Quantizers with a given scale are left out. */
-const drawn: fc.Arbitrary<Drawn> = quantizeSpec()
-  .filter(({ quantizer, tile, rowScaled }) => quantizer !== "fp8-delayed" && !isLineWide(tile) && !rowScaled)
-  .chain((spec) =>
+/** Specs of quantizers whose scale is not given and whose blocks are not lines. */
+const specs = quantizeSpec().filter(
+  ({ quantizer, tile, rowScaled }) => quantizer !== "fp8-delayed" && !isLineWide(tile) && !rowScaled,
+);
+
+/** Parts that consist of complete blocks. */
+const drawnOf = (choices: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Drawn> =>
+  choices.chain((spec) =>
     fc
       .record({
         spec: fc.constant(spec),
@@ -178,36 +182,44 @@ function slice(x: PlainTensor, plan: Drawn, rank: number, transposed: boolean): 
   );
 }
 
+/** Fails unless the codes and scales of every rank's part are slices of those of the whole tensor. */
+async function requireSlices(plan: Drawn): Promise<void> {
+  const values = valuesOf(plan);
+  const members = groups(plan.ranks);
+  const whole = await wholeOf(members[0] as ProcessGroup, values, plan)();
+  const results = await Promise.all(members.map((group) => start(group, values, plan)).map((each) => each()));
+  const said = (rank: number, name: string): string =>
+    `rank ${rank}, ${name} of ${JSON.stringify(plan, (_, value) => (typeof value === "bigint" ? `${value}n` : value))}`;
+  for (const [rank, seen] of results.entries()) {
+    for (const [name, found] of seen) {
+      const wanted = whole.get(name);
+      // this copy is derived from the other one
+      if (!wanted) continue;
+      const [which, direction, part] = name.split(" ") as [string, (typeof DIRECTIONS)[number], string];
+      const isOne = part === "amax" || wanted.shape.length === 1;
+      const laidOut = part === "scaleInv" && plan.scaleLayout !== "logical" && !plan.spec.compact;
+      if (which === "own" && laidOut && !isOne) continue;
+      const { columnwise } = BLOCK_FORMATS[plan.spec.quantizer];
+      const place = plan.spec.compact ? "inPlace" : columnwise[part === "data" ? "data" : "scale"];
+      const expected =
+        which === "whole" || isOne
+          ? wanted
+          : slice(wanted, plan, rank, direction === "columnwise" && place === "transposed");
+      expect(differenceOf(found, expected), said(rank, name)).toBeUndefined();
+    }
+  }
+}
+
 it("equal slices of the whole for any quantizer, dimension and number of ranks, with an amax of 1e4 on any one rank", async () => {
-  await fc.assert(
-    fc.asyncProperty(drawn, async (plan) => {
-      const values = valuesOf(plan);
-      const members = groups(plan.ranks);
-      const whole = await wholeOf(members[0] as ProcessGroup, values, plan)();
-      const results = await Promise.all(
-        members.map((group) => start(group, values, plan)).map((each) => each()),
-      );
-      const said = (rank: number, name: string): string =>
-        `rank ${rank}, ${name} of ${JSON.stringify(plan, (_, value) => (typeof value === "bigint" ? `${value}n` : value))}`;
-      for (const [rank, seen] of results.entries()) {
-        for (const [name, found] of seen) {
-          const wanted = whole.get(name);
-          // this copy is derived from the other one
-          if (!wanted) continue;
-          const [which, direction, part] = name.split(" ") as [string, (typeof DIRECTIONS)[number], string];
-          const isOne = part === "amax" || wanted.shape.length === 1;
-          const laidOut = part === "scaleInv" && plan.scaleLayout !== "logical" && !plan.spec.compact;
-          if (which === "own" && laidOut && !isOne) continue;
-          const { columnwise } = BLOCK_FORMATS[plan.spec.quantizer];
-          const place = plan.spec.compact ? "inPlace" : columnwise[part === "data" ? "data" : "scale"];
-          const expected =
-            which === "whole" || isOne
-              ? wanted
-              : slice(wanted, plan, rank, direction === "columnwise" && place === "transposed");
-          expect(differenceOf(found, expected), said(rank, name)).toBeUndefined();
-        }
-      }
-    }),
-    { numRuns: draws(60), endOnFailure: true },
+  await fc.assert(fc.asyncProperty(drawnOf(specs), requireSlices), {
+    numRuns: draws(60),
+    endOnFailure: true,
+  });
+});
+
+it("of columns in pieces take the random bits of their columns, on more ranks than pieces", async () => {
+  const stochastic = drawnOf(specs.filter((spec) => spec.stochastic)).filter(
+    ({ dimension, pieces, ranks }) => dimension === "columns" && ranks > pieces && pieces > 1,
   );
+  await fc.assert(fc.asyncProperty(stochastic, requireSlices), { numRuns: draws(30), endOnFailure: true });
 });

@@ -10,6 +10,8 @@ import {
   functional,
   Linear,
   noGrad,
+  normal,
+  type OptimizerSlot,
   RandomState,
   recompute,
   Scope,
@@ -21,6 +23,8 @@ import {
   zeros,
 } from "../../../../src/index.js";
 import { persistent } from "../../../../src/modules/parameter.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
+import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import { drawnTensor } from "../../harness/drawn-tensor.js";
 import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
@@ -168,4 +172,23 @@ describe("a weight that is an embedding's table as well", () => {
     const [fused, plain] = [stepped(true), stepped(false)];
     expect(fused).toEqual(plain);
   });
+});
+
+it.each(WIDE_DTYPES)("is added in f32 to a gradient of %s that other uses of the weight have", (dtype) => {
+  using _scope = new Scope();
+  using layer = new Linear(backend(), SIZE, SIZE, { dtype, bias: false, random: new RandomState(1n) });
+  using optimizer = new SGD(layer, { learningRate: 1 });
+  const [{ master }] = [...optimizer.slots.values()] as [OptimizerSlot];
+  const valuesOf = (x: Tensor<WideDType>) => castTo(x, "f32").dataSync().slice() as Float32Array;
+  const random = (seed: bigint) =>
+    tensor(backend(), normal({ seed, offset: 0n }, SIZE * SIZE, 1), [SIZE, SIZE]);
+  const before = valuesOf(master);
+  const [main, grad] = [random(2n), castTo(random(3n), dtype)];
+  const [mainValues, gradValues] = [valuesOf(main), valuesOf(grad)];
+  layer.weight.mainGrad = persistent(main);
+  layer.weight.grad = persistent(grad);
+  optimizer.step();
+  expect(valuesOf(master)).toEqual(
+    before.map((value, i) => value - Math.fround((mainValues[i] as number) + (gradValues[i] as number))),
+  );
 });
