@@ -132,7 +132,7 @@ export const checkBackendOptions = optionsOf<BackendOptions>(
     ...TABLE,
     backend: needed(openedBackend),
   },
-  "given",
+  "backendOptions",
 );
 
 /** The operations of the subject that the run tests. Throws `ArgumentError` if there are none. */
