@@ -7,7 +7,6 @@ import type {
   WeightReport,
 } from "../checkpoints/index.js";
 import { CONVENTION_NAMES, type ConventionName } from "../checkpoints/stored/conventions.js";
-import { LockstepError } from "../errors.js";
 import type { Option } from "./options.js";
 import { oneOf, optional, someText } from "./options.js";
 import type { Session } from "./session.js";
@@ -56,16 +55,8 @@ export function reportJson({ weights, lockstepWeights, unquantized, findings, ..
   return { ...whole, own, recipes: lockstepWeights, unquantized, elements, bitsPerWeight, weights, findings };
 }
 
-/** Calls `body`. With --json an error is also printed as JSON before it is thrown again. */
-export async function tellingErrors<T>(session: Session, path: string, body: () => Promise<T>): Promise<T> {
-  try {
-    return await body();
-  } catch (error) {
-    if (session.general.json && error instanceof LockstepError)
-      session.result({ path, ok: false, error: { code: error.code, message: error.message } }, []);
-    throw error;
-  }
-}
+/** The checkpoint that a command read, for the JSON of an error. */
+export const readPath = ([path]: readonly string[]) => ({ path });
 
 /** A finding in one line. */
 export function findingLine({ severity, name, subject, what, remedy }: Finding): string {

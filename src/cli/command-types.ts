@@ -26,6 +26,8 @@ export interface CommandSpec<T extends OptionTable> {
   readonly options: T;
   /** General options that the command refuses because they do not apply to it. Default: none. */
   readonly without?: readonly string[];
+  /** With --json, further fields of the object that an error is printed as. Default: none. */
+  readonly errorFields?: (inputs: readonly string[]) => Readonly<Record<string, unknown>>;
   readonly run: (call: Call<T>) => Promise<ExitCode>;
 }
 

@@ -1,6 +1,7 @@
 /** Definition of commands: parsing, checks, help and cleanup. */
 import { ArgumentError } from "../errors.js";
-import type { Command, CommandSpec } from "./command-types.js";
+import type { Command, CommandSpec, ExitCode } from "./command-types.js";
+import { failureJson, isJsonRequested } from "./failure.js";
 import type { Files } from "./files.js";
 import { commandHelp } from "./help.js";
 import {
@@ -11,12 +12,12 @@ import {
   type Values,
   valuesOf,
 } from "./options.js";
-import { Session } from "./session.js";
+import { type CliIo, Session } from "./session.js";
 import { FORCE, GENERAL } from "./shared-options.js";
 
 /**
  * Returns a command that prints its help on request. Otherwise it parses and checks the arguments, runs, and frees what it
- * opened.
+ * opened. With --json an error is also printed as JSON before it is thrown.
  */
 export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Command {
   const writes = Object.values(spec.options).some(({ file }) => file === "written");
@@ -36,22 +37,42 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
         io.stdout.write(commandHelp(spec, table));
         return 0;
       }
-      const parsed = parseOptions(table, args);
-      const { positionals: inputs, usedOptions } = parsed;
-      requireInputs(spec.inputs, inputs);
-      for (const [name, row] of Object.entries(table)) {
-        if (row.required && !usedOptions.has(name))
-          throw new ArgumentError(`--${name}${row.placeholder ? ` ${row.placeholder}` : ""} is needed`);
-      }
-      const session = new Session(spec.name, io, generalOf(parsed));
+      let fields: Readonly<Record<string, unknown>> = {};
       try {
-        if (!usedOptions.has("force")) await requireDistinct(session.files, table, parsed);
-        return await spec.run({ session, values: valuesOf(spec.options, parsed), inputs, usedOptions });
-      } finally {
-        await session.dispose();
+        const parsed = parseOptions(table, args);
+        requireInputs(spec.inputs, parsed.positionals);
+        requireOptions(table, parsed);
+        fields = spec.errorFields?.(parsed.positionals) ?? {};
+        return await runParsed(spec, io, table, parsed);
+      } catch (error) {
+        if ("json" in table && isJsonRequested(args)) io.stdout.write(failureJson(error, fields));
+        throw error;
       }
     },
   };
+}
+
+async function runParsed<T extends OptionTable>(
+  spec: CommandSpec<T>,
+  io: CliIo,
+  table: OptionTable,
+  parsed: Parsed,
+): Promise<ExitCode> {
+  const { positionals: inputs, usedOptions } = parsed;
+  const session = new Session(spec.name, io, generalOf(parsed));
+  try {
+    if (!usedOptions.has("force")) await requireDistinct(session.files, table, parsed);
+    return await spec.run({ session, values: valuesOf(spec.options, parsed), inputs, usedOptions });
+  } finally {
+    await session.dispose();
+  }
+}
+
+function requireOptions(table: OptionTable, { usedOptions }: Parsed): void {
+  for (const [name, { required, placeholder }] of Object.entries(table)) {
+    if (required && !usedOptions.has(name))
+      throw new ArgumentError(`--${name}${placeholder ? ` ${placeholder}` : ""} is needed`);
+  }
 }
 
 /** The values of the general options. Those that the command refuses have their defaults. */

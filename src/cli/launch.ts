@@ -5,6 +5,7 @@
 import { rmSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from "node:worker_threads";
+import { failureJson, isJsonRequested } from "./failure.js";
 import { STDERR, STDOUT, writeText } from "./standard-streams.js";
 
 const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
@@ -85,6 +86,7 @@ export function launch(): void {
   worker.stdout.on("data", (text: Buffer) => writeText(STDOUT, text.toString()));
   worker.stderr.on("data", (text: Buffer) => writeText(STDERR, text.toString()));
   worker.on("error", (error) => {
+    if (isJsonRequested(data.args)) writeText(STDOUT, failureJson(error));
     writeText(STDERR, `lockstep: unexpected error: ${error.message.replace(/\s*\n\s*/g, " ")}\n`);
     leftovers.removeFiles();
     process.exit(2);

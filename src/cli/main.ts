@@ -23,6 +23,7 @@ import { quantize } from "./commands/quantize.js";
 import { serveCommand } from "./commands/serve.js";
 import { sweep } from "./commands/sweep.js";
 import { verify } from "./commands/verify.js";
+import { failureJson, isJsonRequested } from "./failure.js";
 import { programHelp } from "./help.js";
 import { VERSION } from "./manifest.js";
 import type { CliIo } from "./session.js";
@@ -70,10 +71,14 @@ export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCo
     }
     return await find(name).run(io, rest);
   } catch (error) {
+    // a command prints its errors as JSON itself
+    if (!isCommand(name) && isJsonRequested(args)) io.stdout.write(failureJson(error));
     io.stderr.write(errorLine(name, describe(error)));
     return 2;
   }
 }
+
+const isCommand = (name: string | undefined): boolean => COMMANDS.some((command) => command.name === name);
 
 function find(name: string | undefined): Command {
   const command = COMMANDS.find((candidate) => candidate.name === name);
@@ -89,7 +94,7 @@ function find(name: string | undefined): Command {
  * the function that the command calls (`convertCheckpoint`). Operations share names with commands.
  */
 function errorLine(name: string | undefined, message: string): string {
-  if (!COMMANDS.some((command) => command.name === name)) return `lockstep: ${message}\n`;
+  if (!isCommand(name)) return `lockstep: ${message}\n`;
   const prefix = new RegExp(`^(tensor ".*?": )?${name}(Checkpoint)?: `, "s");
   return `lockstep ${name}: ${message.replace(prefix, "$1")}\n`;
 }

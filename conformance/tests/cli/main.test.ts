@@ -33,7 +33,7 @@ describe("usage", () => {
     ["encode @in -o @out --format e4m3 --seed -1", /--seed: "-1" is not an integer from 0 to 2\^64 - 1/],
     ["encode @in -o @out --format e4m3 --frobnicate", /there is no option --frobnicate/],
     ["encode @in -o @out --format", /--format needs a value/],
-    ["encode @in -o @out --format e4m3 --json=yes", /--json takes no value; "yes" was given/],
+    ["encode @in -o @out --format e4m3 --quiet=yes", /--quiet takes no value; "yes" was given/],
     ["encode @in -o @out --format e4m3 --threads 0", /--threads: "0" is not an integer from 1 to 64/],
     ["encode @in -o @out --format e4m3 --backend cuda", /cuda: .*open "wasm"/],
     ["sweep --format e4m3 --chunks 3-300", /--chunks: "3-300" is not A-B with 0 <= A <= B <= 255/],

@@ -80,6 +80,8 @@ export const conform = defineCommand({
     }),
   },
   async run({ session, values, usedOptions }) {
+    if (values.subject === PARENT && session.general.json)
+      throw new ArgumentError("--subject - reports in a frame; leave out --json");
     requireConsistent(values, usedOptions);
     requirePackages("the conformance suite", "fast-check");
     const backend = await session.backend();

@@ -11,7 +11,7 @@ import {
   convertCheckpoint,
 } from "../../checkpoints/index.js";
 import { waitForFiles } from "../../io/files.js";
-import { READING, tellingErrors } from "../checkpoint-report.js";
+import { READING, readPath } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
 import { flag, type Option, required, value } from "../options.js";
 import { tensorsOption } from "../tensor-globs.js";
@@ -118,21 +118,20 @@ export const convert = defineCommand({
     "dry-run": flag("say what would be written, and write nothing"),
     force: flag("write over the files of DIR if it exists"),
   },
+  errorFields: readPath,
   async run({ session, values, inputs: [path = ""] }) {
     const { output, to, tensors, as, force, "dry-run": dryRun } = values;
     using _waiting = waitForFiles();
     const bar = session.transferBar();
-    await tellingErrors(session, path, async () => {
-      const options = { to, tensors, as, force, dryRun, onProgress: bar.report };
-      try {
-        const openBackend = () => session.backend();
-        const report = await convertCheckpoint(path, output, { ...options, openBackend });
-        if (report.written) session.summary(reportJson(report), reportLines(report));
-        else session.result(reportJson(report), reportLines(report));
-      } finally {
-        bar.finish();
-      }
-    });
+    const options = { to, tensors, as, force, dryRun, onProgress: bar.report };
+    try {
+      const openBackend = () => session.backend();
+      const report = await convertCheckpoint(path, output, { ...options, openBackend });
+      if (report.written) session.summary(reportJson(report), reportLines(report));
+      else session.result(reportJson(report), reportLines(report));
+    } finally {
+      bar.finish();
+    }
     return 0;
   },
 });

@@ -3,8 +3,8 @@ import { inspectCheckpoint } from "../../checkpoints/index.js";
 import {
   findingLine,
   READING,
+  readPath,
   reportJson,
-  tellingErrors,
   weightLine,
   wholeLines,
   withProgress,
@@ -22,10 +22,9 @@ export const inspect = defineCommand({
   example: "model.safetensors --json",
   inputs: ["PATH"],
   options: READING,
+  errorFields: readPath,
   async run({ session, values, inputs: [path = ""] }) {
-    const report = await tellingErrors(session, path, () =>
-      withProgress(session, values, (options) => inspectCheckpoint(path, options)),
-    );
+    const report = await withProgress(session, values, (options) => inspectCheckpoint(path, options));
     session.result(reportJson(report), [
       ...wholeLines(report),
       ...report.weights.map(weightLine),

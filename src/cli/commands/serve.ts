@@ -1,5 +1,5 @@
 /** `lockstep serve`: runs commands for a program in another language. */
-import { ArgumentError, FileError, LockstepError, messageOf } from "../../errors.js";
+import { ArgumentError, FileError } from "../../errors.js";
 import { encodeFrame, Frame, MESSAGE_KEY } from "../../io/frames/frame.js";
 import { FrameReader } from "../../io/frames/frame-reader.js";
 import { isObject } from "../../io/header/header.js";
@@ -7,6 +7,7 @@ import { JsonError, parseJson } from "../../io/json/json-read.js";
 import { nearest } from "../../text/nearest.js";
 import { defineCommand } from "../command.js";
 import type { Command, ExitCode } from "../command-types.js";
+import { failureOf } from "../failure.js";
 import { MessageFiles } from "../message-files.js";
 import { flag } from "../options.js";
 import { Backends, NO_BINARY } from "../session.js";
@@ -108,10 +109,9 @@ export class Server {
 
 /** The response to a request that failed. If the id is too long for a frame, the response has none. */
 function failureFrame(name: string, id: unknown, error: unknown): readonly Uint8Array[] {
-  const code = error instanceof LockstepError ? error.code : "INTERNAL";
-  const message = messageOf(error);
+  const response = (repeated: unknown): string => JSON.stringify({ id: repeated, error: failureOf(error) });
   const frame = (repeated: unknown): readonly Uint8Array[] =>
-    encodeFrame(name, [], { [MESSAGE_KEY]: JSON.stringify({ id: repeated, error: { code, message } }) });
+    encodeFrame(name, [], { [MESSAGE_KEY]: response(repeated) });
   try {
     return frame(id);
   } catch (cause) {
@@ -139,6 +139,8 @@ export function serveCommand(commands: readonly Command[]): Command {
     ],
     example: "--stdio",
     inputs: [],
+    // standard output carries frames
+    without: ["json"],
     options: { stdio: { ...flag("reads standard input and writes standard output"), required: true } },
     async run({ session }) {
       const { backend, threads } = session.general;

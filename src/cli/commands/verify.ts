@@ -1,6 +1,6 @@
 /** `lockstep verify`: fails if a checkpoint would be read wrong. */
 import { verifyCheckpoint } from "../../checkpoints/index.js";
-import { findingLine, READING, tellingErrors, withProgress } from "../checkpoint-report.js";
+import { findingLine, READING, readPath, withProgress } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
 
 export const verify = defineCommand({
@@ -11,15 +11,15 @@ export const verify = defineCommand({
     "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. Every finding has a name, a severity, the tensor or the file, what is wrong, and what to do. Findings of severity error lead to exit status 1; warnings and notes do not.",
     "The configuration is compared with the tensors weight by weight, and weights with each other: what most of a kind have, each must have. Whatever looks quantized and is of no known convention is an error; --as names one.",
     "With --original, values are compared with those that were quantized, and the reading that would give them is named: reciprocal scales, exchanged nibbles, swizzled or transposed scales, another FP8, a lost scale. Each element has a bound of half a step of its code. PATH may be quantized itself.",
-    "A file that cannot be read leads to exit status 2; with --json its error is printed as JSON too.",
+    "A file that cannot be read leads to exit status 2.",
   ],
   example: "model.safetensors",
   inputs: ["PATH"],
   options: READING,
+  errorFields: readPath,
   async run({ session, values, inputs: [path = ""] }) {
-    const { ok, quantized, unquantized, findings } = await tellingErrors(session, path, () =>
-      withProgress(session, values, (options) => verifyCheckpoint(path, options)),
-    );
+    const report = await withProgress(session, values, (options) => verifyCheckpoint(path, options));
+    const { ok, quantized, unquantized, findings } = report;
     const errors = findings.filter(({ severity }) => severity === "error").length;
     const checked = `${quantized} quantized tensors, ${unquantized} others`;
     const json = { path, ok, quantized, findings };

@@ -11,39 +11,10 @@ import { COMMANDS } from "../../../../src/cli/main.js";
 import type { Option } from "../../../../src/cli/options.js";
 import { printable } from "../../../../src/text/printable.js";
 import { type CliRun, type FileTensor, f32, ramp, raw, useWorkspace } from "../../harness/cli.js";
+import { GOOD, SLOW, TENSORS, withOption } from "../../harness/commands.js";
 import { sampled } from "../../harness/draws.js";
 
 const w = useWorkspace();
-
-/** A successful call of each command. */
-const GOOD: Readonly<Record<string, readonly string[]>> = {
-  info: [],
-  dialects: [],
-  diff: ["te", "te", "@in"],
-  identify: ["@in", "@in", "--tensor", "z", "--codes", "z.bytes", "--scales", "z.exponents"],
-  encode: ["@in", "--output", "@out", "--format", "e4m3"],
-  decode: ["@in", "--output", "@out", "--format", "e4m3"],
-  sweep: ["--format", "e2m1", "--chunks", "0"],
-  quantize: ["@in", "--output", "@out", "--quantizer", "mxfp8"],
-  dequantize: ["@in", "--output", "@out"],
-  gemm: ["@in", "--output", "@out", "--datapath", "exact"],
-  compare: ["@in", "@in"],
-  explain: ["@in", "--tensor", "a", "--at", "3,17", "--quantizer", "mxfp8"],
-  inspect: ["@in"],
-  verify: ["@in"],
-  convert: ["@in", "--output", "@wide", "--to", "bf16"],
-  conform: ["--op", "amax", "--runs", "1"],
-  fuzz: ["--op", "encode", "--format", "e4m3", "--cases", "1", "--output", "@out"],
-  launch: ["@in"],
-  serve: ["--stdio"],
-  "build-cuda": [],
-};
-
-/** Commands that also print a refused file's error as JSON with --json. */
-const READERS: ReadonlySet<string> = new Set(["inspect", "verify", "convert"]);
-
-/** Commands whose successful call takes minutes or runs another program. Only refused calls are tested for them. */
-const SLOW = ["build-cuda", "launch"];
 
 const TEXTS = [
   "",
@@ -88,22 +59,6 @@ const TAKES: Readonly<Record<string, (text: string) => boolean>> = {
   "amax-epsilon": (text) => isNumber(text) && Number(text) >= 0,
 };
 
-const BASE: readonly FileTensor[] = [
-  f32("a", [32, 32], ramp(1024)),
-  f32("b", [32, 32], ramp(1024, 7)),
-  f32("z", [32, 32], new Float32Array(1024)),
-  { name: "z.bytes", dtype: "U8", shape: [32, 32], bytes: new Uint8Array(1024) },
-  { name: "z.exponents", dtype: "U8", shape: [32, 1], bytes: new Uint8Array(32) },
-];
-
-/** The successful call of a command with one option replaced. */
-function withOption(command: string, option: string, ...words: readonly string[]): readonly string[] {
-  const good = [...(GOOD[command] ?? [])];
-  const at = good.indexOf(`--${option}`);
-  if (at >= 0) good.splice(at, 2);
-  return [command, ...good, ...words];
-}
-
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the test searches for control characters
 const CONTROL = /[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
 
@@ -138,14 +93,14 @@ const VALUES = OPTIONS.filter(([, , { kind, file }]) => kind === "value" && !fil
 
 it("this file has a valid call of every command", async () => {
   expect(Object.keys(GOOD).toSorted()).toEqual(COMMANDS.map(({ name }) => name).toSorted());
-  await w.write("in", BASE);
+  await w.write("in", TENSORS);
   for (const { name } of COMMANDS.filter(({ name: each }) => !SLOW.includes(each)))
     await w.succeed(name, ...(GOOD[name] ?? []));
 });
 
 describe("an option", () => {
   it.each(sampled(VALUES))("%s --%s accepts valid values and refuses all others", async (command, option) => {
-    await w.write("in", BASE);
+    await w.write("in", TENSORS);
     for (const text of TEXTS) {
       const args = withOption(command, option, `--${option}=${text}`);
       if (TAKES[option]?.(text)) expectPlain(await w.run(...args), w.names, args.join(" "));
@@ -156,7 +111,7 @@ describe("an option", () => {
   it.each(sampled(OPTIONS.filter(([, option]) => option !== "help")))(
     "%s --%s is given once, with a value just where it has one",
     async (command, option, row) => {
-      await w.write("in", BASE);
+      await w.write("in", TENSORS);
       const good = GOOD[command]?.[(GOOD[command]?.indexOf(`--${option}`) ?? -1) + 1];
       const value = good && GOOD[command]?.includes(`--${option}`) ? good : "1";
       if (row.kind === "flag") {
@@ -165,7 +120,7 @@ describe("an option", () => {
         return;
       }
       await refused(withOption(command, option, `--${option}`), /needs a value/);
-      await refused(withOption(command, option, `--${option}`, "--json"), /needs a value/);
+      await refused(withOption(command, option, `--${option}`, "--quiet"), /needs a value/);
       if (row.required) await refused(withOption(command, option), new RegExp(`--${option} \\S+ is needed`));
       const twice = withOption(command, option, `--${option}`, value, `--${option}`, value);
       await refused(twice, /was given twice|is not|no scalar format/);
@@ -175,7 +130,7 @@ describe("an option", () => {
   it.each(sampled(OPTIONS))(
     "%s --%s is suggested if a misspelling of it is given",
     async (command, option) => {
-      await w.write("in", BASE);
+      await w.write("in", TENSORS);
       await refused(
         [command, ...(GOOD[command] ?? []), `--${option}x`],
         new RegExp(`there is no option --${option}x; did you mean --${option}`),
@@ -186,7 +141,7 @@ describe("an option", () => {
 
 describe("a path", () => {
   const prepare = async (): Promise<void> => {
-    await w.write("in", BASE);
+    await w.write("in", TENSORS);
     mkdirSync(w.path("folder"));
     execFileSync("mkfifo", [w.path("pipe")]);
     symlinkSync("loop", w.path("loop"));
@@ -236,7 +191,7 @@ describe("a path", () => {
   it.each(reading)(
     "%s --%s that is also an input is overwritten only with --force, by whatever name the path is given",
     async (command, option) => {
-      await w.write("in", BASE);
+      await w.write("in", TENSORS);
       symlinkSync(w.path("in"), w.path("link"));
       symlinkSync(".", w.path("here"));
       execFileSync("ln", [w.path("in"), w.path("hard")]);
@@ -336,7 +291,7 @@ describe("a file", () => {
           if (inputs > 1) args[1] = "@other";
           const run = await w.run(command, ...args, ...more);
           const what = `${kind} ${JSON.stringify(metadata)}`;
-          expectPlain(run, ["in", "other"], what, READERS.has(command) && more.length > 0);
+          expectPlain(run, ["in", "other"], what, more.length > 0);
           if (run.status < 2 && more.length > 0) JSON.parse(run.stdout);
           if (w.names.includes("out")) await w.read("out");
           execFileSync("rm", ["-rf", w.path("out"), w.path("wide")]);
@@ -351,7 +306,7 @@ describe("a file", () => {
       ["", "2"],
       ["\ud800", "3"],
     ]);
-    await w.write("in", BASE, metadata);
+    await w.write("in", TENSORS, metadata);
     for (const command of ["encode", "decode", "dequantize"]) {
       await w.succeed(command, ...(GOOD[command] ?? []));
       expect(Object.entries((await w.read("out")).metadata)).toEqual(Object.entries(metadata));
@@ -366,7 +321,7 @@ describe("what is written", () => {
   it.each(writers.map(({ name }) => name))(
     "by %s does not depend on threads, nor on what is printed",
     async (command) => {
-      await w.write("in", BASE);
+      await w.write("in", TENSORS);
       const runs = [
         [],
         ["--threads", "1"],
