@@ -1,6 +1,8 @@
 /** An open checkpoint, as `openCheckpoint` and `openCheckpointBlob` return it. */
+
 import type { Backend } from "../backends/backend.js";
 import { requireBackend } from "../backends/backend.js";
+import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError, FileError } from "../errors.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { tensorDType } from "../io/dtypes.js";
@@ -101,6 +103,10 @@ export class Checkpoint {
   readonly #plain: ReadonlyMap<string, StoredTensor>;
   readonly #files: CheckpointTensors;
   readonly #close: () => Promise<void>;
+
+  static {
+    guardReceivers(Checkpoint, (x) => isObject(x) && #weights in x);
+  }
 
   private constructor({ path, files, claim, recognized, storedWeights, findings, close }: CheckpointParts) {
     this.path = path;

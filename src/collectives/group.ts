@@ -1,7 +1,7 @@
 /** Groups of ranks, and the collective operations that every rank calls in the same order. */
 
 import type { Backend, Support } from "../backends/backend.js";
-import { inherits, isObject } from "../brand.js";
+import { guardReceivers, inherits, isObject } from "../brand.js";
 import { ArgumentError, ShapeError, UnsupportedError } from "../errors.js";
 import { oneOf, ownList, text } from "../options.js";
 import { requireF32, requireTensor, requireWide } from "../tensor/require.js";
@@ -83,6 +83,10 @@ const reducing = oneOf(["reduceScatter", "allReduce"]);
  * `dispose()` throws `DisposedError`. An operation that the backend does not support throws `UnsupportedError`.
  */
 export class ProcessGroup {
+  static {
+    guardReceivers(ProcessGroup);
+  }
+
   readonly #communicator: Communicator;
   readonly #groups: ProcessGroup[] = [];
   #subject: string | undefined;

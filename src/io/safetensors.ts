@@ -1,5 +1,7 @@
 /** Reads safetensors files without loading them: the header when the file is opened, and each tensor on request. */
+
 import type { FileHandle } from "node:fs/promises";
+import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 import { fillAt, openFile, readAt, requirePath } from "./files.js";
@@ -25,6 +27,10 @@ interface Window {
  *     await file.close();
  */
 export class SafetensorsFile extends TensorSource {
+  static {
+    guardReceivers(SafetensorsFile, (x) => isObject(x) && #handle in x);
+  }
+
   readonly #handle: FileHandle;
   readonly #dataStart: number;
   readonly #size: number;

@@ -1,4 +1,5 @@
 /** Sources of tensors: a file, or memory. */
+import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError, FileError } from "../errors.js";
 import { describe, text } from "../options.js";
 import { kindOf } from "../tensor/data.js";
@@ -88,6 +89,10 @@ export function endOf(path: string, begin: number, into: Uint8Array): number {
 
 /** Tensors in memory. */
 export class MemorySource extends TensorSource {
+  static {
+    guardReceivers(MemorySource, (x) => isObject(x) && #bytes in x);
+  }
+
   readonly #bytes: ReadonlyMap<string, Uint8Array>;
 
   constructor(

@@ -1,5 +1,7 @@
 /** The embedding module. */
+
 import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
 import { DTypeError } from "../errors.js";
 import { embedding } from "../functional/embedding.js";
 import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../functional/ranks.js";
@@ -35,6 +37,10 @@ const checkOptions = optionsOf<EmbeddingModuleOptions>({
  * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
 export class Embedding extends Module {
+  static {
+    guardReceivers(Embedding);
+  }
+
   /** The table, [vocabulary, features], or this rank's rows of it. */
   readonly weight: Parameter;
   readonly #options: SequenceParallelOptions;

@@ -1,5 +1,7 @@
 /** The module of a norm followed by a linear layer. */
+
 import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { type OptionTable, optionsOf } from "../options.js";
 import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
@@ -57,6 +59,10 @@ const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
  * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
 export class LayerNormLinear extends Module {
+  static {
+    guardReceivers(LayerNormLinear);
+  }
+
   /** The norm's gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */
   readonly layerNormWeight: Parameter;
   /** The norm's beta, [K]. Undefined for RMSNorm. */

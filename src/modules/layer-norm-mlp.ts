@@ -1,7 +1,9 @@
 /** The feed-forward block of a transformer: a norm, a linear layer (fc1), an activation and a second linear layer (fc2). */
+
 import { currentRegion } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
+import { guardReceivers } from "../brand.js";
 import { groupOf } from "../functional/ranks.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
 import { oneOf, optionsOf } from "../options.js";
@@ -121,6 +123,10 @@ function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
  * `DisposedError` for a disposed backend.
  */
 export class LayerNormMLP extends Module {
+  static {
+    guardReceivers(LayerNormMLP);
+  }
+
   /** The norm's gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */
   readonly layerNormWeight: Parameter;
   /** The norm's beta, [K]. Undefined for RMSNorm. */

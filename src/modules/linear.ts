@@ -1,5 +1,7 @@
 /** The linear layer. */
+
 import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
 import { optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
@@ -35,6 +37,10 @@ const checkOptions = optionsOf(LINEAR_OPTIONS);
  * `DisposedError` for a disposed backend.
  */
 export class Linear extends Module {
+  static {
+    guardReceivers(Linear);
+  }
+
   /** The weight, [N, K]. */
   readonly weight: Parameter;
   /** The bias, [N]. Undefined with the option `bias: false`. */

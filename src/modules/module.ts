@@ -1,7 +1,7 @@
 /** The base class of modules: named parameters, named submodules and the state of quantizers. */
 
 import { type Backend, requireBackend } from "../backends/backend.js";
-import { inherits, isObject } from "../brand.js";
+import { guardReceivers, inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { describe, fieldsOf, integer, type OptionTable, optionsOf, u64 } from "../options.js";
 import { RandomState, randomState } from "../quantizers/random-state.js";
@@ -59,6 +59,10 @@ export function manualSeed(backend: Backend, seed: bigint): void {
 
 /** A tree of parameters and submodules. Each is named by its path, for example `layers.0.weight`. */
 export abstract class Module {
+  static {
+    guardReceivers(Module);
+  }
+
   readonly #parameters = new Map<string, Parameter>();
   readonly #modules = new Map<string, Module>();
   /** The dtype of the parameters. */

@@ -1,5 +1,7 @@
 /** LayerNorm and RMSNorm as modules, and the parts from which other modules build a norm. */
+
 import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
 import type { ProcessGroup } from "../collectives/group.js";
 import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../functional/ranks.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -126,6 +128,10 @@ export function normGradients(
 
 /** The base of `LayerNorm` and `RMSNorm`. Its parameters are `weight` [features] and, for LayerNorm, `bias` [features]. */
 export abstract class NormModule extends Module {
+  static {
+    guardReceivers(NormModule);
+  }
+
   /** gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */
   readonly weight: Parameter;
   /** beta, [K]. Undefined for RMSNorm. */

@@ -1,5 +1,7 @@
 /** Parameters of modules, and the functions that compute their initial values. */
+
 import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
 import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -40,6 +42,10 @@ export interface RankParts {
  * f32, bf16, f16 or quantized, `DisposedError` for a disposed tensor.
  */
 export class Parameter extends Variable {
+  static {
+    guardReceivers(Parameter);
+  }
+
   /** If set, a layer with `fuseWgradAccumulation` adds the weight gradient to this tensor instead of to `grad`. */
   mainGrad: Tensor<"f32"> | undefined;
 

@@ -1,5 +1,7 @@
 /** A module that applies layers in sequence. */
+
 import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
@@ -19,6 +21,10 @@ export type Layer =
  * backend.
  */
 export class Sequential extends Module {
+  static {
+    guardReceivers(Sequential);
+  }
+
   readonly #layers: readonly Layer[];
 
   constructor(backend: Backend, ...layers: readonly Layer[]) {

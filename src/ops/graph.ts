@@ -1,10 +1,16 @@
 /** Captured graphs: a CUDA graph on a GPU, a list of operations on the reference backend. */
+
 import { type Backend, type CapturedWork, requireBackend } from "../backends/backend.js";
+import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError, DisposedError, UnsupportedError } from "../errors.js";
 import { callable, requireSynchronous } from "../options.js";
 
 /** Captured operations that can be replayed. `captureGraph` creates it. */
 export class Graph<T = void> {
+  static {
+    guardReceivers(Graph, (x) => isObject(x) && #work in x);
+  }
+
   #work: CapturedWork | undefined;
 
   /** @internal `captureGraph` creates graphs; `scope` is the scope that owns this one. */

@@ -1,4 +1,5 @@
 /** Dynamic scaling of the loss, for gradients of small range such as those in f16. */
+import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { tensor } from "../ops/create.js";
 import { scaled } from "../ops/elementwise/operators.gen.js";
@@ -96,6 +97,10 @@ const MAX_F32 = (2 - 2 ** -23) * 2 ** 127;
  * @throws `ArgumentError` for an invalid option value.
  */
 export class GradScaler {
+  static {
+    guardReceivers(GradScaler, (x) => isObject(x) && #scale in x);
+  }
+
   /** The options, with defaults for missing ones. */
   readonly options: { readonly [K in keyof GradScalerOptions]-?: number };
   #scale: number;

@@ -1,5 +1,5 @@
 /** The base class of optimizers. It owns the f32 masters and prepares the update of each parameter. */
-import { inherits, isObject } from "../brand.js";
+import { guardReceivers, inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
@@ -60,6 +60,10 @@ export interface StepTensors extends StepOptions {
  * skipped. A 16-bit or quantized parameter has an f32 master: a step updates the master and then writes the parameter.
  */
 export abstract class Optimizer {
+  static {
+    guardReceivers(Optimizer);
+  }
+
   /** The optimizer state of each parameter, by the parameter's name. */
   readonly slots: ReadonlyMap<string, OptimizerSlot>;
 

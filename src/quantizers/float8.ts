@@ -3,6 +3,7 @@
  * (current scaling).
  */
 
+import { guardReceivers } from "../brand.js";
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
@@ -38,6 +39,10 @@ const checkDelayed = optionsOf<Float8QuantizerOptions>({
  * `DisposedError` for a disposed tensor.
  */
 export class Float8Quantizer extends Quantizer {
+  static {
+    guardReceivers(Float8Quantizer);
+  }
+
   /** The factor by which elements are multiplied, f32 [1]. */
   readonly scale: Tensor<"f32">;
   /**
@@ -95,6 +100,10 @@ const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({
  * `DisposedError` for a disposed tensor.
  */
 export class Float8CurrentScalingQuantizer extends Quantizer {
+  static {
+    guardReceivers(Float8CurrentScalingQuantizer);
+  }
+
   readonly #amax: Tensor<"f32"> | undefined;
 
   constructor(options: Float8CurrentScalingQuantizerOptions = {}) {

@@ -1,4 +1,5 @@
 /** The quantizer of NVFP4: one E4M3 scale per 16 elements and one f32 factor per tensor. */
+import { guardReceivers } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
@@ -73,6 +74,10 @@ const checkOptions = optionsOf<NVFP4QuantizerOptions>({
  * `DisposedError` for a disposed tensor.
  */
 export class NVFP4Quantizer extends StochasticQuantizer {
+  static {
+    guardReceivers(NVFP4Quantizer);
+  }
+
   readonly #amax: Pick<QuantizeInputs, "amax" | "amaxColumnwise">;
 
   constructor(options: NVFP4QuantizerOptions = {}) {

@@ -5,7 +5,7 @@
 
 import type { Backend } from "../backends/backend.js";
 import type { MatrixPart } from "../backends/ops.js";
-import { inherits, isObject } from "../brand.js";
+import { guardReceivers, inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { isLineWide, underivable, usesTensorAmax } from "../formats/block.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -72,6 +72,10 @@ const checkOwn = optionsOf(QUANTIZER_OPTIONS);
  * the further inputs of a quantization.
  */
 export abstract class Quantizer implements QuantizerOps {
+  static {
+    guardReceivers(Quantizer);
+  }
+
   /** All settings that determine the bits of its results, except random bits. Frozen. */
   readonly spec: QuantizeSpec;
   readonly #scaleLayout: ScaleLayout;

@@ -1,10 +1,14 @@
 /** The state of random bits of quantizers that round stochastically. */
-import { inherits, isObject } from "../brand.js";
+import { guardReceivers, inherits, isObject } from "../brand.js";
 import { instance, u64 } from "../options.js";
 import type { RandomSource } from "../random.js";
 
 /** A sequence of random sources. Each quantization uses the next offset, so results depend on the order of calls. */
 export class RandomState {
+  static {
+    guardReceivers(RandomState);
+  }
+
   #seed = 0n;
   #offset = 0n;
 

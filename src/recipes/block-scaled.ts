@@ -1,4 +1,5 @@
 /** Recipes with one scale per block of elements. */
+import { guardReceivers } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { atLeastZero, boolean, type Domain, oneOf, optionsOf, outside } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
@@ -50,6 +51,10 @@ const checkBlock = optionsOf<Float8BlockScalingOptions>({
  * @throws `ArgumentError` for an invalid option value.
  */
 export class Float8BlockScaling extends StandardRecipe {
+  static {
+    guardReceivers(Float8BlockScaling);
+  }
+
   /** Whether scales may be any f32 value. If false, they are powers of two. */
   readonly useF32Scales: boolean;
   /** A lower bound of the amax from which a block's scale is computed. */
@@ -118,6 +123,10 @@ const checkMx = optionsOf<MXFP8BlockScalingOptions>({ ...RECIPE_OPTIONS, enable2
  * @throws `ArgumentError` for an invalid option value.
  */
 export class MXFP8BlockScaling extends StandardRecipe {
+  static {
+    guardReceivers(MXFP8BlockScaling);
+  }
+
   /** Whether weights have one scale per 32x32 block. */
   readonly enable2dQuantization: boolean;
 
@@ -226,6 +235,10 @@ const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
  * @throws `ArgumentError` for an invalid option value or an invalid value of an environment variable.
  */
 export class NVFP4BlockScaling extends StandardRecipe {
+  static {
+    guardReceivers(NVFP4BlockScaling);
+  }
+
   /** Whether the random Hadamard transform of columnwise data is left out. */
   readonly disableRht: boolean;
   /** Whether gradients are rounded to nearest instead of stochastically. */

@@ -2,7 +2,7 @@
  * The base classes of recipes. A standard recipe is a row of the table with options; a custom recipe has quantizers that the
  * caller creates.
  */
-import { inherits, isObject } from "../brand.js";
+import { guardReceivers, inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import {
@@ -55,6 +55,10 @@ const checkProducts = optionsOf(PRODUCT_OPTIONS);
 
 /** The base class of all recipes. */
 export abstract class Recipe {
+  static {
+    guardReceivers(Recipe);
+  }
+
   /** How the forward product accumulates. */
   readonly fprop: MMParams;
   /** How the product that computes the gradient of the input accumulates. */
@@ -107,6 +111,10 @@ export const recipeOption: Domain = (user, _name, recipe) => requireRecipe(user,
 
 /** The base class of recipes that are defined by a row of the table and options. */
 export abstract class StandardRecipe extends Recipe {
+  static {
+    guardReceivers(StandardRecipe);
+  }
+
   /** The key of the recipe's row in `RECIPES`. */
   declare readonly kind: RecipeKind;
   /** The element formats of the forward and backward pass. */

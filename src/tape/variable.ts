@@ -1,5 +1,5 @@
 /** Variables: values that gradients can flow to. */
-import { inherits, isObject } from "../brand.js";
+import { guardReceivers, inherits, isObject } from "../brand.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import { tensor } from "../ops/create.js";
 import { add } from "../ops/elementwise/operators.gen.js";
@@ -26,6 +26,10 @@ import { type Gradient, membersOf, type Value, wideOf } from "./value.js";
  * bf16, f16 or quantized, `DisposedError` for a disposed tensor.
  */
 export class Variable {
+  static {
+    guardReceivers(Variable);
+  }
+
   /** The gradient, accumulated over `backward()` calls as in PyTorch. Undefined until the first one. */
   grad: Tensor<WideDType> | undefined;
   /**

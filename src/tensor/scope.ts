@@ -1,5 +1,6 @@
 /** Deterministic lifetimes: a scope disposes of the tensors that were created in it, except those that were kept. */
 
+import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { describe, fieldOf } from "../options.js";
 
@@ -36,6 +37,7 @@ let take: (scope: Scope, value: Owned) => void;
 export class Scope {
   static {
     take = (scope, value) => scope.#take(value);
+    guardReceivers(Scope, (x) => isObject(x) && #owned in x);
   }
 
   readonly #owned = new Set<Owned>();

@@ -1,6 +1,6 @@
 /** The tensor: a dtype, a shape, and memory on one backend. */
 import type { Backend } from "../backends/backend.js";
-import { inherits, unwrapHint } from "../brand.js";
+import { guardReceivers, inherits, notItself, unwrapHint } from "../brand.js";
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
 import { describe } from "../options.js";
 import { bytesOf, type TensorData, viewAs } from "./data.js";
@@ -26,6 +26,9 @@ export const REVIVE = Symbol("revive");
 
 /** The alignment of views in bytes. Allocations have the same alignment on every backend. */
 export const VIEW_ALIGNMENT = 256;
+
+/** The accessors that each operation reads many times. */
+const FREQUENT = ["backend", "dtype", "shape", "byteLength", "address", "disposed"] as const;
 
 /** The memory of the tensor under construction, if it shares memory. */
 let location: { readonly storage: Storage; readonly offset: number } | undefined;
@@ -74,6 +77,7 @@ export class Tensor<D extends DType = DType> {
   static {
     isTensor = (x): x is Tensor => typeof x === "object" && x !== null && #storage in x;
     memoryOfTensor = (x) => x.#storage.memory;
+    guardReceivers(Tensor, isTensor, FREQUENT);
   }
 
   /** @internal Whether `x` is a tensor, and not a proxy of one or another object with its prototype. */
@@ -106,6 +110,12 @@ export class Tensor<D extends DType = DType> {
     adopt(this);
   }
 
+  /** Returns `x`. Throws `ArgumentError` if it is not a tensor itself. It is faster than the guard of the other members. */
+  static #itself<D extends DType>(x: Tensor<D>, key: (typeof FREQUENT)[number]): Tensor<D> {
+    if (isTensor(x)) return x;
+    throw notItself(Tensor, key, x);
+  }
+
   /** @internal The scope that owns the tensor. */
   get [OWNER](): Scope | undefined {
     return this.#owner;
@@ -118,17 +128,17 @@ export class Tensor<D extends DType = DType> {
 
   /** The backend on which the tensor lives. */
   get backend(): Backend {
-    return this.#backend;
+    return Tensor.#itself(this, "backend").#backend;
   }
 
   /** The dtype of the elements. */
   get dtype(): D {
-    return this.#dtype;
+    return Tensor.#itself(this, "dtype").#dtype;
   }
 
   /** The shape. It is frozen, because it determines the memory of the tensor. */
   get shape(): Shape {
-    return this.#shape;
+    return Tensor.#itself(this, "shape").#shape;
   }
 
   /** The number of elements. */
@@ -138,18 +148,19 @@ export class Tensor<D extends DType = DType> {
 
   /** The size of all elements in bytes. Two 4-bit codes share a byte. */
   get byteLength(): number {
-    return this.#byteLength;
+    return Tensor.#itself(this, "byteLength").#byteLength;
   }
 
   /** The backend's address of the first element, for use by backends. Throws `DisposedError` after `dispose()`. */
   get address(): number {
-    this.#requireAlive();
-    return this.#storage.address + this.#offset;
+    const x = Tensor.#itself(this, "address");
+    x.#requireAlive();
+    return x.#storage.address + x.#offset;
   }
 
   /** Whether `dispose` was called. The memory may still be held by a view. */
   get disposed(): boolean {
-    return this.#disposed;
+    return Tensor.#itself(this, "disposed").#disposed;
   }
 
   /**

@@ -1,4 +1,5 @@
 /** Frames, in which programs exchange tensors over a pipe. A frame is a length in bytes, followed by a safetensors file. */
+import { guardReceivers, isObject } from "../../brand.js";
 import { FileError } from "../../errors.js";
 import {
   type Header,
@@ -43,6 +44,10 @@ export function encodeFrame(
 
 /** The tensors of a frame. `read` gives views of the frame's bytes. */
 export class Frame extends TensorSource {
+  static {
+    guardReceivers(Frame, (x) => isObject(x) && #data in x);
+  }
+
   readonly #data: Uint8Array;
 
   private constructor(name: string, header: Header, data: Uint8Array) {

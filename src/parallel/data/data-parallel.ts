@@ -2,6 +2,7 @@
  * Data parallelism: each rank computes gradients from its own samples, and all ranks step with the sum or mean of these
  * gradients.
  */
+import { guardReceivers, isObject } from "../../brand.js";
 import type { ProcessGroup } from "../../collectives/group.js";
 import { checkSumOrder, type SumOrder } from "../../collectives/plan.js";
 import { ArgumentError } from "../../errors.js";
@@ -79,6 +80,10 @@ function refusal(parameter: Parameter, group: ProcessGroup): string | undefined 
  * reduces.
  */
 export class DataParallel {
+  static {
+    guardReceivers(DataParallel, (x) => isObject(x) && #bucketBytes in x);
+  }
+
   readonly #plan: SumOrder | undefined;
   readonly #reduction: "mean" | "sum";
   readonly #bucketBytes: number;

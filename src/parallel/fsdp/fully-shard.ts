@@ -1,4 +1,5 @@
 /** Fully sharded data parallelism: each rank stores a part of every parameter, gradient and optimizer state. */
+import { guardReceivers, isObject } from "../../brand.js";
 import type { ProcessGroup } from "../../collectives/group.js";
 import { checkSumOrder, type SumOrder } from "../../collectives/plan.js";
 import { ArgumentError } from "../../errors.js";
@@ -40,6 +41,10 @@ const checkOptions = optionsOf<FullyShardOptions>({
 
 /** A module whose parameters are divided among ranks. `fullyShard` returns it. */
 export class FullySharded {
+  static {
+    guardReceivers(FullySharded, (x) => isObject(x) && #shards in x);
+  }
+
   readonly #shards: ReadonlyMap<Parameter, ShardedParameter>;
   readonly #synchronization = new Synchronization();
 

@@ -1,4 +1,5 @@
 /** Pipeline parallelism: each rank computes some of the layers, and microbatches pass from rank to rank. */
+import { guardReceivers, isObject } from "../../brand.js";
 import type { ProcessGroup } from "../../collectives/group.js";
 import { ArgumentError, DisposedError, DistributedError, DTypeError, messageOf } from "../../errors.js";
 import type { Module } from "../../modules/module.js";
@@ -103,6 +104,10 @@ interface StepState {
  * `dataParallel` of another module.
  */
 export class Pipeline {
+  static {
+    guardReceivers(Pipeline, (x) => isObject(x) && #options in x);
+  }
+
   readonly #options: PipelineOptions;
   readonly #schedule: readonly PipelineAction[];
   readonly #actions: Readonly<Record<PipelineActionKind, (microbatch: Microbatch, step: StepState) => void>> =
