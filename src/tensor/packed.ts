@@ -13,6 +13,12 @@ export function unpackFour(
   return codes;
 }
 
+/** Packs 4-bit codes, one in each byte, into `packed`, which has half as many bytes. */
+export function packFour(codes: Uint8Array, packed: Uint8Array): void {
+  for (let i = 0; i < packed.length; i++)
+    packed[i] = (codes[2 * i] as number) | ((codes[2 * i + 1] as number) << 4);
+}
+
 /**
  * Unpacks 6-bit codes, four in three bytes, to one in each byte: into `codes` if it is passed, as many as it has room for.
  * Bits that are missing in the last three bytes are 0.

@@ -77,6 +77,7 @@ function scalesOf(dtype: FileDType, shape: readonly number[], draw: Draw, isE4m3
     return held(dtype, shape, Uint8Array.from(values, byte));
   }
   if (dtype === "F32") return held(dtype, shape, new Uint8Array(Float32Array.from(values).buffer));
+  if (dtype === "F64") return held(dtype, shape, new Uint8Array(Float64Array.from(values).buffer));
   const words = new Uint32Array(Float32Array.from(values).buffer);
   if (dtype === "BF16")
     return held(dtype, shape, new Uint8Array(Uint16Array.from(words, (w) => w >>> 16).buffer));

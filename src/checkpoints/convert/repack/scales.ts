@@ -62,7 +62,7 @@ export async function repackScales(
   target: Target,
   parts: OutputTensors,
 ): Promise<RepackedScales | undefined> {
-  if (weight.unpacked || weight.factors) return undefined;
+  if (weight.unpacked?.width === 2 || weight.factors) return undefined;
   if (weight.type !== parts.type || !isNested(weight, parts)) return undefined;
   const stored = await readGlobal(weight);
   if (stored.storedGlobals && parts.globals > 1) return repackStack(weight, target, parts, stored);

@@ -1,6 +1,7 @@
 /** Writes the codes and repacked scales of a quantized weight under another convention. */
 import { FileError } from "../../../errors.js";
 import { asBytes } from "../../../tensor/data.js";
+import { packFour } from "../../../tensor/packed.js";
 import { elementCount } from "../../../tensor/shape.js";
 import type { Kernels, Place } from "../../kernels/kernels.js";
 import { codeRows } from "../../stored/code-rows.js";
@@ -15,6 +16,23 @@ import type { TensorAppender } from "../tensor-appender.js";
 import { repackScales } from "./scales.js";
 
 const COPY_BYTES = 4 << 20;
+
+/** Reads codes from byte `begin` on as files have them, back to back. */
+async function readCodes(
+  { codes: { shard, entry }, unpacked, type }: QuantizedWeight,
+  begin: number,
+  into: Uint8Array,
+): Promise<void> {
+  const perByte = 8 / CODE_TYPES[type].bits;
+  if (!unpacked || perByte === 1) return shard.readInto(entry, begin, into);
+  const codes = await shard.read(entry, begin * perByte, (begin + into.length) * perByte);
+  packFour(codes, into);
+}
+
+/** The bytes of the codes of a weight as files have them. */
+function codeBytes({ shape, type }: QuantizedWeight): number {
+  return (elementCount(shape) * CODE_TYPES[type].bits) / 8;
+}
 
 /**
  * Writes codes and scales. Decodes the codes only if scales change. Computes the scales again instead of keeping those of every
@@ -75,14 +93,14 @@ function expanded(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8
 
 async function copyCodes(
   kernels: Kernels,
-  { codes: { shard, entry } }: QuantizedWeight,
+  weight: QuantizedWeight,
   parts: OutputTensors,
   output: TensorAppender,
 ): Promise<void> {
-  const size = entry.end - entry.begin;
+  const size = codeBytes(weight);
   for (let at = 0; at < size; at += COPY_BYTES) {
     const { bytes } = kernels.place("codes", Math.min(COPY_BYTES, size - at));
-    await shard.readInto(entry, at, bytes);
+    await readCodes(weight, at, bytes);
     await output.append(parts.codes, bytes);
   }
 }
@@ -97,7 +115,7 @@ function isCounted({ type, shape }: QuantizedWeight, { blocks: { size, grid } }:
 /** Copies codes, and counts their changes on the way. */
 async function copyCounted(
   kernels: Kernels,
-  { codes: { shard, entry }, type }: QuantizedWeight,
+  weight: QuantizedWeight,
   { codes: plan, blocks: { size } }: OutputTensors,
   {
     before,
@@ -108,16 +126,16 @@ async function copyCounted(
   changes: Changes,
 ): Promise<void> {
   const [, width] = size;
-  const occurrences = new Occurrences(kernels, type);
+  const occurrences = new Occurrences(kernels, weight.type);
   const step = (2 * COPY_BYTES) / width;
   for (let group = 0; group < index.bytes.length; group += step) {
     const groups = Math.min(step, index.bytes.length - group);
     const codes = kernels.place("codes", (groups * width) / 2);
-    await shard.readInto(entry, (group * width) / 2, codes.bytes);
+    await readCodes(weight, (group * width) / 2, codes.bytes);
     occurrences.add(codes.address, groups, width / 2, index.address + group);
     await output.append(plan, codes.bytes);
   }
-  const worth = CODE_TYPES[type].values;
+  const worth = CODE_TYPES[weight.type].values;
   occurrences.addTo(changes, (scale, code) => {
     const value = worth[code] as number;
     return [value * (before[scale] as number), value * (after[scale] as number)];
