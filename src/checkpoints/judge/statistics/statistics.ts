@@ -18,6 +18,7 @@ import { CodeCounts } from "./code-counts.js";
 import { Correlation } from "./correlation.js";
 import { ScaleCounter, type ScaleStatistics } from "./scale-counter.js";
 import { SUM } from "./sum-indices.js";
+import { correlateWithinRows, type WithinRows } from "./within-rows.js";
 
 /** Statistics of the codes and values of a weight. */
 export interface Statistics {
@@ -49,7 +50,12 @@ export interface Statistics {
   /** The correlation of log scale and log RMS of codes, over blocks: as stored, and in the opposite layout of scales. */
   readonly correlation: Correlation;
   readonly relaidCorrelation: Correlation;
+  /** Correlations within rows and columns, over the first blocks. Absent if the correlation over all blocks is clear. */
+  readonly withinRows?: WithinRows;
 }
+
+/** Up to this coefficient, the correlation over all blocks shows that each block has its scale. */
+const CLEAR = -0.3;
 
 /** The largest group of 4-bit codes whose sum of squares fits the kernel's 16 bits. */
 const MAX_NIBBLES = 448;
@@ -77,7 +83,9 @@ export async function statisticsOf(
   const rms = (squares: number): number => (elements === 0 ? 0 : Math.sqrt(squares / elements));
   const countIf = (test: (value: number) => boolean): number =>
     counts.reduce((total, each, code) => (test(values[code] ?? 0) ? total + each : total), 0);
-  return {
+  const correlation = new Correlation(doubles.slice(SUM.stored, SUM.relaid));
+  const relaidCorrelation = new Correlation(doubles.slice(SUM.relaid, SUM.count));
+  const found = {
     elements,
     counts,
     codesUsed: counts.filter((each) => each > 0).length,
@@ -96,9 +104,12 @@ export async function statisticsOf(
       zeroScaled: sum("zeroScaled"),
       withNaN: sum("withNaN"),
     },
-    correlation: new Correlation(doubles.slice(SUM.stored, SUM.relaid)),
-    relaidCorrelation: new Correlation(doubles.slice(SUM.relaid, SUM.count)),
+    correlation,
+    relaidCorrelation,
   };
+  const withinRows =
+    correlation.coefficient > CLEAR && elements > 0 ? await correlateWithinRows(weight, scales) : undefined;
+  return withinRows ? { ...found, withinRows } : found;
 }
 
 /** Adds one-byte scales to a counter, by the number of occurrences of each byte. */

@@ -4,6 +4,7 @@ import { conventionOf } from "../../stored/conventions.js";
 import type { GlobalScale } from "../../stored/scales.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
 import { type Finding, type FindingName, finding } from "../findings.js";
+import type { Correlation } from "../statistics/correlation.js";
 import type { Statistics } from "../statistics/statistics.js";
 
 /**
@@ -27,6 +28,13 @@ const number = (value: number): string => Number(value.toPrecision(4)).toString(
 const unit = ({ type }: QuantizedWeight): number => 1 / CODE_TYPES[type].factor;
 
 const isE8m0 = ({ scale }: QuantizedWeight): boolean => ["U8", "F8_E8M0"].includes(scale.entry.dtype);
+
+/** Whether larger scales have smaller codes, as the scales of a block do, in the opposite layout but not as stored. */
+function fitsRelaid(own: Correlation, { coefficient, significance }: Correlation): boolean {
+  const isClear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
+  const isOwnUnclear = own.significance >= -EVIDENCE.weak;
+  return isClear && isOwnUnclear && significance <= own.significance - EVIDENCE.significance;
+}
 
 /** For each finding, a test that returns a description, or undefined if the weight does not have it. */
 const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
@@ -112,17 +120,13 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       ? `blocks of larger scales have larger codes (correlation ${coefficient.toFixed(2)} in ${correlation.count} blocks); of right ones, smaller`
       : undefined;
   },
-  "scales-swizzled": ({ geometry }, { correlation, relaidCorrelation }) => {
-    const { coefficient, significance } = relaidCorrelation;
-    const clear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
-    if (
-      !clear ||
-      significance > correlation.significance - EVIDENCE.significance ||
-      correlation.significance < -EVIDENCE.weak
-    )
-      return undefined;
+  "scales-swizzled": ({ geometry }, { correlation, relaidCorrelation, withinRows }) => {
     const [is, says] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
-    return `scales fit their blocks if they are read as ${is} (correlation ${coefficient.toFixed(2)}), not as ${says} (${correlation.coefficient.toFixed(2)})`;
+    const said = (own: Correlation, relaid: Correlation, where: string): string =>
+      `scales fit their blocks if they are read as ${is} (correlation ${relaid.coefficient.toFixed(2)}${where}), not as ${says} (${own.coefficient.toFixed(2)})`;
+    if (fitsRelaid(correlation, relaidCorrelation)) return said(correlation, relaidCorrelation, "");
+    if (!withinRows || !fitsRelaid(withinRows.own, withinRows.relaid)) return undefined;
+    return said(withinRows.own, withinRows.relaid, " within rows");
   },
   // codes of fewer bits reach the largest code in every row anyway
   "scale-flattened": ({ geometry, shape, type }, { rows, scale }) =>

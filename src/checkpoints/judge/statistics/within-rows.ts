@@ -1,0 +1,109 @@
+/** Correlations of scales and codes within rows and columns, which do not depend on the magnitudes of rows and columns. */
+import type { ByteScales } from "../../stored/byte-scales.js";
+import { codeRows } from "../../stored/code-rows.js";
+import { CODE_TYPES } from "../../stored/code-types.js";
+import type { Scales } from "../../stored/scales.js";
+import type { QuantizedWeight } from "../../stored/weight.js";
+import { Correlation } from "./correlation.js";
+
+/** Correlations of log scale and log RMS of codes, from which the means of rows and columns are subtracted. */
+export interface WithinRows {
+  /** As stored. */
+  readonly own: Correlation;
+  /** In the opposite layout of scales. */
+  readonly relaid: Correlation;
+}
+
+/** The maximum numbers of rows and columns of blocks that are compared: full tiles of swizzled scales. */
+const MAX_ROWS = 512;
+const MAX_COLUMNS = 64;
+
+/**
+ * Compares the first blocks of the first matrix of a weight. Rows of different magnitudes dominate the correlation over all
+ * blocks; differences within rows still show whether a scale belongs to its block. Undefined if scales have one layout only.
+ */
+export async function correlateWithinRows(
+  weight: QuantizedWeight,
+  scales: Scales | ByteScales,
+): Promise<WithinRows | undefined> {
+  if (weight.geometry.kind !== "group" || !scales.relaid) return undefined;
+  const [, columns] = weight.geometry.grid;
+  const size = { rows: 0, columns: Math.min(columns, MAX_COLUMNS) };
+  const codes = await firstRootMeanSquares(weight, size);
+  const at = (row: number, column: number): number => row * columns + column;
+  const [stored, relaid] =
+    "bytes" in scales
+      ? [scales.bytes, scales.relaid].map((place) => {
+          const table = scales.valuesOf(0);
+          return (i: number): number => (place ? (table[place.bytes[i] as number] as number) : Number.NaN);
+        })
+      : [scales.values, scales.relaid].map((values) => (i: number) => values?.[i] ?? Number.NaN);
+  const against = (scaleAt: ((i: number) => number) | undefined): Correlation => {
+    const x = new Float64Array(codes.length);
+    const y = codes.slice();
+    for (let row = 0, i = 0; row < size.rows; row++)
+      for (let column = 0; column < size.columns; column++, i++) {
+        x[i] = Math.log2(scaleAt?.(at(row, column)) ?? Number.NaN);
+        if (Number.isFinite(x[i]) && Number.isFinite(y[i])) continue;
+        x[i] = Number.NaN;
+        y[i] = Number.NaN;
+      }
+    center(x, size.columns);
+    center(y, size.columns);
+    const correlation = new Correlation();
+    for (let i = 0; i < x.length; i++) correlation.add(x[i] as number, y[i] as number);
+    return correlation;
+  };
+  return { own: against(stored), relaid: against(relaid) };
+}
+
+/** The logarithm of the root mean square of the codes of each block. Sets the number of rows. */
+async function firstRootMeanSquares(
+  weight: QuantizedWeight,
+  size: { rows: number; readonly columns: number },
+): Promise<Float64Array> {
+  const { values } = CODE_TYPES[weight.type];
+  const [, width] = weight.geometry.block;
+  for await (const { rows, columns, codes } of codeRows(weight)) {
+    size.rows = Math.min(rows, MAX_ROWS);
+    const logarithms = new Float64Array(size.rows * size.columns);
+    for (let row = 0, i = 0; row < size.rows; row++)
+      for (let block = 0; block < size.columns; block++, i++) {
+        let squares = 0;
+        const first = row * columns + block * width;
+        for (let at = first; at < first + width; at++)
+          squares += (values[codes[at] as number] as number) ** 2;
+        logarithms[i] = Math.log2(squares / width) / 2;
+      }
+    return logarithms;
+  }
+  return new Float64Array();
+}
+
+/** Subtracts the mean of each row, and then the mean of each column. NaN is left out. */
+function center(values: Float64Array, columns: number): void {
+  const rows = values.length / columns;
+  subtractMeans(values, rows, columns, (row, column) => row * columns + column);
+  subtractMeans(values, columns, rows, (column, row) => row * columns + column);
+}
+
+function subtractMeans(
+  values: Float64Array,
+  lines: number,
+  length: number,
+  indexOf: (line: number, i: number) => number,
+): void {
+  for (let line = 0; line < lines; line++) {
+    let [sum, count] = [0, 0];
+    for (let i = 0; i < length; i++) {
+      const value = values[indexOf(line, i)] as number;
+      if (Number.isNaN(value)) continue;
+      sum += value;
+      count++;
+    }
+    for (let i = 0; i < length; i++) {
+      const at = indexOf(line, i);
+      values[at] = (values[at] as number) - sum / count;
+    }
+  }
+}
