@@ -9,10 +9,11 @@ import type {
   QuantizedCopy,
   QuantizedTensorFields,
   QuantizerOps,
+  QuantizeSpec,
 } from "./quantized.js";
 import { requireTensor, wideDType } from "./require.js";
 import { asMatrix, ownShape, sameShape } from "./shape.js";
-import { requireSpec, SCALE_LAYOUTS } from "./spec.js";
+import { requireSameSpec, requireSpec, SCALE_LAYOUTS } from "./spec.js";
 import type { Tensor } from "./tensor.js";
 
 const USER = "QuantizedTensor";
@@ -29,6 +30,12 @@ export const quantizerOps: Domain = (user, name, value) => {
     );
   return value as QuantizerOps;
 };
+
+/** Throws `ArgumentError` for a quantizer with another spec than `spec`. Other objects with its methods have no spec. */
+export function requireSpecOf(user: string, ops: QuantizerOps, spec: QuantizeSpec): void {
+  const own = fieldOf(user, "ops", ops, "spec");
+  if (own !== undefined) requireSameSpec(user, requireSpec(own as QuantizeSpec), spec);
+}
 
 const copy = nested(
   optionsOf<CopyTensors & Partial<QuantizedCopy>>({

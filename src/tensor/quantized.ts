@@ -2,7 +2,7 @@
  * The quantized tensor: codes and scales of a matrix in one or two copies, rowwise and columnwise, and the settings they were
  * quantized with.
  */
-import { inherits, unwrapHint } from "../brand.js";
+import { guardReceivers, inherits, unwrapHint } from "../brand.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ElementScalingName } from "../formats/element-scalings.js";
@@ -10,7 +10,7 @@ import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { boolean, describe, optionsOf } from "../options.js";
 import type { CopyGeometry } from "./geometry.js";
-import { madeFields, quantizerOps } from "./quantized-fields.js";
+import { madeFields, quantizerOps, requireSpecOf } from "./quantized-fields.js";
 import { requireScalar, requireTensor, requireWide, requireWords, wideDType } from "./require.js";
 import { adoptBeside, OWNER, type Scope } from "./scope.js";
 import type { Shape, WideDType } from "./shape.js";
@@ -225,6 +225,7 @@ export class QuantizedTensor {
 
   static {
     isQuantized = (x): x is QuantizedTensor => typeof x === "object" && x !== null && #ops in x;
+    guardReceivers(QuantizedTensor, isQuantized);
   }
 
   /** @internal Whether `x` is a quantized tensor, and not a proxy of one or another object with its prototype. */
@@ -304,10 +305,11 @@ export class QuantizedTensor {
    * Replaces the quantizer that the methods of this tensor use. The new one must have the same spec; its scale tensors may be
    * others.
    *
-   * @throws `ArgumentError` for an object that is not a quantizer.
+   * @throws `ArgumentError` for an object that is not a quantizer, or for a quantizer with another spec.
    */
   updateQuantizer(ops: QuantizerOps): void {
     quantizerOps("updateQuantizer", "ops", ops);
+    requireSpecOf("updateQuantizer", ops, this.spec);
     this.#ops = ops;
   }
 

@@ -20,7 +20,7 @@ import { checkRecipeSupport } from "../../../src/recipes/support.js";
 import type { Role } from "../../../src/recipes/table.js";
 import { wideOf } from "../../../src/tape/value.js";
 import { Variable } from "../../../src/tape/variable.js";
-import type { Direction, QuantizedTensor, QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { type Direction, QuantizedTensor, type QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { makeSpec } from "../../../src/tensor/spec.js";
@@ -174,6 +174,47 @@ describe.each(FIELD_NAMES)("two specs that differ in %s", (field) => {
       expect(() => quantizerOf(backend(), other).updateQuantized(source, target)).toThrow(ArgumentError);
       quantizerOf(backend(), spec).updateQuantized(source, target);
       expect(target.quantize_(source)).toBe(target);
+    }
+  });
+});
+
+describe.each(FIELD_NAMES)("members of tensors whose specs differ in %s", (field) => {
+  it("are pasted only between equal dtypes, and read under the other spec only if they have its shapes and dtypes", () => {
+    for (const [[spec, other]] of casesOf(field, [undefined]).slice(0, 6)) {
+      using _scope = new Scope();
+      const [target, source] = [spec, other].map((each) => only(each, "rowwise").quantize(values(3, M, K)));
+      if (!target || !source) throw new Error("both are quantized");
+      const { data, scaleInv } = source.copy("rowwise");
+      for (const part of ["data", "scaleInv"] as const) {
+        const [to, from] = [target.copy("rowwise")[part], { data, scaleInv }[part]];
+        const pasted = attempt(() => to.paste(from as never, 0));
+        if (pasted) expect(from.dtype).toBe(to.dtype);
+        const cut = attempt(() => from.slice(0, to.shape));
+        if (cut) expect([cut.dtype, cut.shape]).toEqual([from.dtype, to.shape]);
+      }
+      const { shape, dtype, scaleLayout } = target;
+      const relabelled = attempt(
+        () =>
+          new QuantizedTensor({
+            ...{ spec, shape, dtype, scaleLayout, ops: only(spec, "rowwise") },
+            rowwise: source.copy("rowwise"),
+          }),
+      );
+      if (!relabelled) continue;
+      const own = target.copy("rowwise");
+      expect(data).toMatchObject({ dtype: own.data.dtype, shape: own.data.shape });
+      expect(scaleInv).toMatchObject({ dtype: own.scaleInv.dtype, shape: own.scaleInv.shape });
+      expect(relabelled.dequantize("f32").shape).toEqual(shape);
+    }
+  });
+
+  it("are not read or written by the quantizer of the other", () => {
+    for (const [[spec, other]] of casesOf(field, [undefined]).slice(0, 6)) {
+      using _scope = new Scope();
+      const target = quantizerOf(backend(), spec).quantize(values(3, M, K));
+      expect(() => target.updateQuantizer(quantizerOf(backend(), other))).toThrow(ArgumentError);
+      target.updateQuantizer(quantizerOf(backend(), spec));
+      expect(numbers(target)).toHaveLength(M * K);
     }
   });
 });
