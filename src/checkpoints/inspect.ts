@@ -28,9 +28,11 @@ export interface InspectOptions {
   /** Selects the weights to read. The other weights are recognized, but have no statistics. Default: all. */
   readonly isSelected?: (name: string) => boolean;
   /** The kernels that compute statistics. Default: opened when they are needed. */
-  readonly kernels?: Kernels;
+  readonly kernels?: Kernels | undefined;
   /** The checkpoint before quantization, to compare values with. */
   readonly original?: CheckpointFiles | undefined;
+  /** Whether only errors are needed, so that statistics for other findings and for reports may be omitted. Default: false. */
+  readonly onlyErrors?: boolean;
   /** Called with the number of bytes that have just been read. */
   readonly onBytes?: (count: number) => void;
 }
@@ -48,10 +50,11 @@ export function bytesOfCodes({ weights, plain }: Recognized, isSelected: (name: 
 export async function inspectFiles(
   checkpoint: CheckpointFiles,
   survey: Survey,
-  { isSelected = () => true, kernels, original, onBytes = () => {} }: InspectOptions = {},
+  { isSelected = () => true, kernels, original, onlyErrors = false, onBytes = () => {} }: InspectOptions = {},
 ): Promise<CheckpointReport> {
   const findings: Finding[] = [...survey.findings, ...(await judgeActivationScales(checkpoint))];
-  const inspector = new WeightInspector(survey, original && (await readOriginal(original)), kernels, onBytes);
+  const compared = original && (await readOriginal(original));
+  const inspector = new WeightInspector(survey, compared, { kernels, onlyErrors, onBytes });
   const weights: WeightReport[] = [];
   for (const weight of survey.weights) {
     if (!isSelected(weight.name)) continue;
@@ -79,17 +82,17 @@ class WeightInspector {
   constructor(
     private readonly survey: Survey,
     private readonly original: Original | undefined,
-    kernels: Kernels | undefined,
-    private readonly onBytes: (count: number) => void,
+    private readonly options: Pick<InspectOptions, "kernels" | "onlyErrors" | "onBytes">,
   ) {
-    this.#kernels = kernels;
+    this.#kernels = options.kernels;
   }
 
   async inspect(weight: RecognizedWeight): Promise<{ report: WeightReport; findings: readonly Finding[] }> {
     this.#kernels ??= await Kernels.open();
     const kernels = this.#kernels;
     const scales = (await readByteScales(kernels, weight)) ?? (await readScales(weight));
-    const statistics = await statisticsOf(kernels, weight, scales, this.onBytes);
+    const { onlyErrors = false, onBytes } = this.options;
+    const statistics = await statisticsOf(kernels, weight, scales, onBytes, { isUncounted: onlyErrors });
     this.fused.add(weight, scales);
     const stackFindings = await judgeStack(weight, scales);
     const comparison: Comparison = this.original

@@ -40,7 +40,7 @@ export async function requireSoundValues(
   isSelected: (name: string) => boolean,
   kernels: Kernels,
 ): Promise<void> {
-  const { findings } = await inspectFiles(checkpoint, surveyed, { isSelected, kernels });
+  const { findings } = await inspectFiles(checkpoint, surveyed, { isSelected, kernels, onlyErrors: true });
   const isStop = ({ name, severity }: Finding): boolean => severity === "error" && !LOADER_FINDINGS.has(name);
   stopAt(checkpoint.path, findings.filter(isStop));
 }
@@ -57,6 +57,7 @@ export async function requireSoundOutput(
   try {
     const { findings } = await inspectFiles(checkpoint, await surveyFiles(checkpoint), {
       isSelected,
+      onlyErrors: true,
     });
     const isStop = ({ name, severity }: Finding): boolean =>
       severity === "error" && !CIRCUMSTANTIAL.has(name);

@@ -78,7 +78,7 @@ async function widenGroups(
   const values = byteValues(weight);
   const scale = values.map((value) => scaleOf(global, value));
   let changing = false;
-  histogram(scales.bytes).forEach((count, byte) => {
+  histogram(kernels, scales).forEach((count, byte) => {
     if (count > 0 && tables.widen(byte, scale[byte] as number, WIDE[target])) changing = true;
   });
   const occurrences = changing ? new Occurrences(kernels, type) : undefined;

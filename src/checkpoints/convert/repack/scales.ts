@@ -47,7 +47,7 @@ async function blocksOf(kernels: Kernels, weight: QuantizedWeight, parts: Output
     ? stored
     : kernels.place("spread scales", blockCount(weight, parts));
   if (index !== stored) scalesOfTargetBlocks(weight, parts, stored.bytes, index.bytes);
-  const counts = histogram(index.bytes);
+  const counts = histogram(kernels, index);
   const values = byteValues(weight).map((value, byte) => (counts[byte] === 0 ? 0 : value));
   return { values, counts, index };
 }

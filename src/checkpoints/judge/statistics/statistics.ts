@@ -60,12 +60,19 @@ const CLEAR = -0.3;
 /** The largest group of 4-bit codes whose sum of squares fits the kernel's 16 bits. */
 const MAX_NIBBLES = 448;
 
+/** Options of `statisticsOf`. */
+interface StatisticsOptions {
+  /** Whether to leave `counts` and the fields computed from it at 0, for code types without NaN. Default: false. */
+  readonly isUncounted?: boolean;
+}
+
 /** Reads all codes of a weight and computes their statistics. `onBytes` is called with the number of bytes read. */
 export async function statisticsOf(
   kernels: Kernels,
   weight: QuantizedWeight,
   scales: Scales | ByteScales,
   onBytes: (count: number) => void = () => {},
+  { isUncounted = false }: StatisticsOptions = {},
 ): Promise<Statistics> {
   const { values, max } = CODE_TYPES[weight.type];
   const elements = elementCount(weight.shape);
@@ -77,7 +84,7 @@ export async function statisticsOf(
   const counts =
     elements === 0
       ? new Float64Array(values.length)
-      : await countCodes(kernels, weight, scales, sums.address, onBytes);
+      : await countCodes(kernels, weight, scales, sums.address, onBytes, isUncounted);
   const doubles = kernels.doubles(sums.address, SUM.count);
   const sum = (name: keyof typeof SUM): number => doubles[SUM[name]] as number;
   const rms = (squares: number): number => (elements === 0 ? 0 : Math.sqrt(squares / elements));
@@ -137,6 +144,7 @@ async function countCodes(
   scales: Scales | ByteScales,
   sums: number,
   onBytes: (count: number) => void,
+  isUncounted: boolean,
 ): Promise<Float64Array> {
   const { type, geometry, shape, unpacked } = weight;
   const { bits, values, max } = CODE_TYPES[type];
@@ -179,11 +187,12 @@ async function countCodes(
     last = matrix;
   };
   if (inPairs) {
+    const isCounted = !isUncounted || values.some(Number.isNaN);
     const logarithms = kernels.put("logarithms", nibbleLogarithms(type, wide));
     for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
       const { address: codes } = bytes;
       enter(matrix);
-      counts.add(codes, bytes.bytes.length);
+      if (isCounted) counts.add(codes, bytes.bytes.length);
       const at = blockScales(matrix, row);
       kernels.call("nibbleStatistics", {
         ...shared,
