@@ -14,14 +14,14 @@ export const pascal = (name) => name[0].toUpperCase() + name.slice(1);
  * with a reader by hand; group, for one whose reader is generated; or other, for what has no C++ of its own.
  */
 function fieldsOf(declaration, kinds) {
-  const { isMemory, isBounded, isGroup, isUnpassed, hasType, nameIn } = kinds;
+  const { isMemory, isUnpassed, hasType, nameIn } = kinds;
   return Object.entries(declaration).map(([key, declared]) => {
     const field = { name: nameIn(key), isOptional: key.endsWith("?") };
     if (isMemory(declared)) return { ...field, ...declared, form: "memory", hasType: hasType(declared) };
-    if (isBounded(declared)) return { ...field, ...declared, form: "bounded" };
+    if (typeof declared.from === "number") return { ...field, ...declared, form: "bounded" };
     if (isUnpassed(declared))
       return { ...field, ...declared, form: declared.condition ? "condition" : "internal" };
-    if (isGroup(declared)) {
+    if (typeof declared.struct === "string") {
       if (STRUCTS[declared.struct]) return { ...field, ...declared, form: "read", fields: [] };
       return { ...field, ...declared, form: "group", fields: fieldsOf(declared.fields, kinds) };
     }

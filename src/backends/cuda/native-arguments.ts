@@ -150,21 +150,6 @@ export function group<const F extends Declaration>(struct: string, fields: F, re
   return { struct, fields, reading };
 }
 
-/** A pointer that other launchers set and calls leave null. */
-export function internal(type: string, about: string): Internal {
-  return { internal: type, value: undefined, about };
-}
-
-/** A field that has a value of the call's context (native/core/context.h). */
-export function ofContext(type: string, value: string, about: string): Internal {
-  return { internal: type, value, about };
-}
-
-/** A condition that arguments must fulfil. */
-export function requires(condition: string, message: string): Condition {
-  return { condition, message };
-}
-
 /**
  * The arguments of a call by name. A name that ends with "?" is optional. A value that is an object of none of the types above
  * is a group of arguments without a struct. If all memory of a call is declared as `Memory`, or is in a group that is a struct,
@@ -244,12 +229,12 @@ export function isMemory(declared: Declaration[string]): declared is Memory {
 }
 
 /** Whether a declared argument is a count with a range. */
-export function isBounded(declared: Declaration[string]): declared is Bounded {
+function isBounded(declared: Declaration[string]): declared is Bounded {
   return typeof declared === "object" && "from" in declared && typeof declared.from === "number";
 }
 
 /** Whether a declared argument is a group that is a struct in C++. */
-export function isGroup(declared: Declaration[string]): declared is Group {
+function isGroup(declared: Declaration[string]): declared is Group {
   return typeof declared === "object" && "struct" in declared && typeof declared.struct === "string";
 }
 

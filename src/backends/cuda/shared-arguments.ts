@@ -7,7 +7,6 @@ export const SIZE = { rows: "count", columns: "count" } as const;
 
 const X = { x: "pointer", xType: "wide" } as const;
 export const OUT = { out: "pointer", outType: "wide" } as const;
-export const GRAD = { grad: "pointer", gradType: "wide" } as const;
 export const SOURCE = { ...X, ...SIZE } as const;
 const RANDOM_WORDS = { seedLow: "word", seedHigh: "word", offsetLow: "word", offsetHigh: "word" } as const;
 
