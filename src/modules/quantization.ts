@@ -9,8 +9,7 @@ import type { ForwardRole } from "../recipes/table.js";
 import { wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { differs, type ForwardPass, requirePass } from "./linear/forward-pass.js";
-import { PendingQuantizedWeight } from "./linear/pending-weight.js";
+import { canQuantizeRows, PendingQuantizedWeight, rowsQuantizer } from "./linear/pending-weight.js";
 import { checkQuantizers, type FitCheck, requireSameSpec } from "./linear/quantizer-checks.js";
 import {
   isCached,
@@ -19,11 +18,10 @@ import {
   type WeightRequest,
   type WeightUse,
 } from "./linear/weight-cache.js";
-import { canQuantizeRows, rowsQuantizer } from "./linear/weight-rows.js";
 import type { Parameter } from "./parameter.js";
 import { checkSnapshot, type QuantizationSnapshot, type QuantizationState } from "./quantization-state.js";
 import { type BackwardQuantization, type CallQuantization, RecipeState } from "./recipe-state.js";
-import { RecomputeCall } from "./recompute-call.js";
+import { differs, type ForwardPass, RecomputeCall, requirePass } from "./recompute-call.js";
 import { appendCall, currentPhase, type RecomputePhase, takeNextCall } from "./recompute-phase.js";
 import { amaxGroup, type TensorParallel } from "./tensor-parallel/tensor-parallel.js";
 

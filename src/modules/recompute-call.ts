@@ -1,6 +1,7 @@
 /**
  * The quantization of one call of a linear layer in a recomputed region. The first run creates it, and the second run uses it.
  */
+import { ArgumentError } from "../errors.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
 import type { ForwardRole } from "../recipes/table.js";
@@ -66,4 +67,24 @@ export class RecomputeCall implements CallQuantization {
   get values(): readonly Value[] {
     return [this.#scales, this.#weight, ...this.#backward.saved].filter((each) => each !== undefined);
   }
+}
+
+/** The current forward pass: outside of recomputed regions, or a run of such a region. */
+export type ForwardPass =
+  | { readonly run: "only"; readonly quantization: RecipeState }
+  /** `recompute` keeps the quantization for the second run. */
+  | { readonly run: "first"; readonly quantization: RecipeState; readonly recompute: RecomputeCall }
+  | { readonly run: "second"; readonly quantization: RecomputeCall };
+
+/** Returns the error for a recomputed body whose second run differs from its first. */
+export function differs(difference: string): ArgumentError {
+  return new ArgumentError(
+    `recompute: in its second run the body ${difference}; it must do the same in both runs`,
+  );
+}
+
+/** Returns `pass`. Throws `ArgumentError` if it is undefined. */
+export function requirePass(pass: ForwardPass | undefined): ForwardPass {
+  if (pass) return pass;
+  throw new ArgumentError("linear: this layer has no quantizers; call it in an autocast region");
 }

@@ -1,13 +1,21 @@
 /** Pending all-gathers of a quantized weight of which each rank stores some rows. */
 import { type QuantizedGather, quantizedGather } from "../../collectives/quantized.js";
 import { isDirectionless } from "../../formats/block.js";
+import type { Recipe } from "../../recipes/recipe.js";
 import type { PendingGather, Sharding } from "../../tape/sharding.js";
 import { membersOf } from "../../tape/value.js";
-import { type QuantizedTensor, type QuantizerOps, ROWWISE, type Usage } from "../../tensor/quantized.js";
+import {
+  type QuantizedTensor,
+  type QuantizerOps,
+  type QuantizeSpec,
+  ROWWISE,
+  type Usage,
+} from "../../tensor/quantized.js";
 import { adopt } from "../../tensor/scope.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { persistent } from "../parameter.js";
-import type { RowsQuantization } from "../recipe-state.js";
+import type { RecipeState, RowsQuantization } from "../recipe-state.js";
+import { areWholeBlocksOf } from "../tensor-parallel/row-operand.js";
 
 /** Makes the open scope the owner of `value`. */
 function adopted(value: QuantizedTensor): QuantizedTensor {
@@ -105,4 +113,22 @@ export class PendingQuantizedWeight implements PendingGather {
   #freeAmaxes(): void {
     if (!this.rows.delayed) for (const each of this.amaxes?.local ?? []) each.dispose();
   }
+}
+
+/** Whether each rank may quantize its rows of a weight separately: see `LinearQuantization.quantizesRows`. */
+export function canQuantizeRows({ kind }: Recipe, spec: QuantizeSpec, { rowsPerRank }: Sharding): boolean {
+  return kind !== "custom" && !spec.stochastic && areWholeBlocksOf(spec, rowsPerRank);
+}
+
+/** Returns the operations of a quantized parameter's rows. They reduce the amax over ranks after each quantization. */
+export function rowsQuantizer(state: RecipeState, sharding: Sharding): QuantizerOps {
+  const quantizer = state.weightQuantizer(sharding);
+  return {
+    dequantize: (t, dtype) => quantizer.dequantize(t, dtype),
+    deriveColumnwise: (t) => quantizer.deriveColumnwise(t),
+    updateQuantized(source, t, call) {
+      quantizer.updateQuantized(source, t, call);
+      state.reduceWeightAmax(sharding);
+    },
+  };
 }
