@@ -17,8 +17,9 @@ import { Variable } from "../../../../src/tape/variable.js";
 import type { TensorPart } from "../../../../src/tensor/part.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
-import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
+import { elementCount, type Shape, WIDE_DTYPES } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { rounded } from "../../../values/rounded.js";
 import { useRanks } from "./ranks.js";
 
 const RANKS = 2;
@@ -186,9 +187,12 @@ describe("a row-parallel layer", () => {
 
 describe("a norm of which each rank has rows", () => {
   const make = { LayerNorm, RMSNorm } as const;
-  it.each(["LayerNorm", "RMSNorm"] as const)(
-    "%s: sums the gradients of its parameters over all",
-    async (name) => {
+  const cases = (["LayerNorm", "RMSNorm"] as const).flatMap((name) =>
+    WIDE_DTYPES.map((dtype) => [name, dtype] as const),
+  );
+  it.each(cases)(
+    "%s of %s: sums the f32 gradients of its parameters over all, and rounds once",
+    async (name, dtype) => {
       const values = normal({ seed: 5n, offset: 0n }, 4 * 8, 1);
       const grads = (norm: NormModule, own: Float32Array): Tensor[] => {
         using scope = new Scope();
@@ -198,19 +202,24 @@ describe("a norm of which each rank has rows", () => {
         return norm.parameters().map(({ grad }) => scope.keep((grad as Tensor).clone()));
       };
       const all = groups(RANKS);
+      const rowsOf = (rank: number) => values.slice(16 * rank, 16 * (rank + 1));
       const norms = all.map(
-        (group) => new make[name](group.backend, 8, { dtype: "f32", group, sequenceParallel: true }),
+        ({ backend }, i) => new make[name](backend, 8, { dtype, group: all[i], sequenceParallel: true }),
       );
-      const seen = norms.map((norm, r) => grads(norm, values.slice(16 * r, 16 * (r + 1))));
+      const seen = norms.map((norm, rank) => grads(norm, rowsOf(rank)));
+      // the initial gamma is exact in every dtype
       using alone = new make[name]((all[0] as ProcessGroup).backend, 8, { dtype: "f32" });
-      const wanted = grads(alone, values);
-      for (const [i, each] of wanted.entries()) {
-        const sums = await each.data();
-        for (const own of seen)
-          for (const [j, x] of [...(await (own[i] as Tensor).data())].entries())
-            expect(x).toBeCloseTo(sums[j] as number, 4);
+      const parts = all.map((_, rank) => {
+        for (const each of alone.parameters()) each.zeroGrad();
+        return grads(alone, rowsOf(rank));
+      });
+      for (const i of parts[0]?.keys() ?? []) {
+        const [first, second] = await Promise.all(parts.map((each) => (each[i] as Tensor).data()));
+        const sums = Array.from(first as Float32Array, (x, j) => x + ((second as Float32Array)[j] as number));
+        const expected = rounded(dtype, [8], sums.map(Math.fround));
+        for (const own of seen) expect([...(await (own[i] as Tensor).data())]).toEqual([...expected.data]);
       }
-      for (const each of [...wanted, ...seen.flat()]) each.dispose();
+      for (const each of [...parts.flat(), ...seen.flat()]) each.dispose();
       for (const each of [alone, ...norms].flatMap((norm) => norm.parameters())) each.zeroGrad();
       for (const each of norms) each.dispose();
     },
