@@ -6,6 +6,7 @@ import type { QuantizedWeight } from "../../stored/weight.js";
 import { type Finding, type FindingName, finding } from "../findings.js";
 import type { Correlation } from "../statistics/correlation.js";
 import type { Statistics } from "../statistics/statistics.js";
+import type { WithinRows } from "../statistics/within-rows.js";
 
 /**
  * Weights of trained models are smaller than `large`. Scales are inverted if values exceed it and reciprocals give less than
@@ -34,6 +35,13 @@ function fitsRelaid(own: Correlation, { coefficient, significance }: Correlation
   const isClear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
   const isOwnUnclear = own.significance >= -EVIDENCE.weak;
   return isClear && isOwnUnclear && significance <= own.significance - EVIDENCE.significance;
+}
+
+/** As `fitsRelaid`, within rows, where a correlation of a block with its scale is strong: only half of it as stored is chance. */
+function fitsRelaidWithinRows({ own, relaid }: WithinRows): boolean {
+  const isClear = relaid.coefficient < -EVIDENCE.coefficient && relaid.significance < -EVIDENCE.significance;
+  const isStronger = relaid.significance <= own.significance - EVIDENCE.significance;
+  return isClear && isStronger && relaid.coefficient < 2 * own.coefficient;
 }
 
 /** For each finding, a test that returns a description, or undefined if the weight does not have it. */
@@ -125,7 +133,7 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     const said = (own: Correlation, relaid: Correlation, where: string): string =>
       `scales fit their blocks if they are read as ${is} (correlation ${relaid.coefficient.toFixed(2)}${where}), not as ${says} (${own.coefficient.toFixed(2)})`;
     if (fitsRelaid(correlation, relaidCorrelation)) return said(correlation, relaidCorrelation, "");
-    if (!withinRows || !fitsRelaid(withinRows.own, withinRows.relaid)) return undefined;
+    if (!withinRows || !fitsRelaidWithinRows(withinRows)) return undefined;
     return said(withinRows.own, withinRows.relaid, " within rows");
   },
   // codes of fewer bits reach the largest code in every row anyway
