@@ -105,7 +105,7 @@ export class Checkpoint {
   readonly #close: () => Promise<void>;
 
   static {
-    guardReceivers(Checkpoint, (x) => isObject(x) && #weights in x);
+    guardReceivers(this, (x) => isObject(x) && #weights in x);
   }
 
   private constructor({ path, files, claim, recognized, storedWeights, findings, close }: CheckpointParts) {

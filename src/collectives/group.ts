@@ -84,7 +84,7 @@ const reducing = oneOf(["reduceScatter", "allReduce"]);
  */
 export class ProcessGroup {
   static {
-    guardReceivers(ProcessGroup);
+    guardReceivers(this);
   }
 
   readonly #communicator: Communicator;

@@ -28,7 +28,7 @@ interface Window {
  */
 export class SafetensorsFile extends TensorSource {
   static {
-    guardReceivers(SafetensorsFile, (x) => isObject(x) && #handle in x);
+    guardReceivers(this, (x) => isObject(x) && #handle in x);
   }
 
   readonly #handle: FileHandle;

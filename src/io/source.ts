@@ -90,7 +90,7 @@ export function endOf(path: string, begin: number, into: Uint8Array): number {
 /** Tensors in memory. */
 export class MemorySource extends TensorSource {
   static {
-    guardReceivers(MemorySource, (x) => isObject(x) && #bytes in x);
+    guardReceivers(this, (x) => isObject(x) && #bytes in x);
   }
 
   readonly #bytes: ReadonlyMap<string, Uint8Array>;

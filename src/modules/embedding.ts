@@ -38,7 +38,7 @@ const checkOptions = optionsOf<EmbeddingModuleOptions>({
  */
 export class Embedding extends Module {
   static {
-    guardReceivers(Embedding);
+    guardReceivers(this);
   }
 
   /** The table, [vocabulary, features], or this rank's rows of it. */

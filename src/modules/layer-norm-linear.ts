@@ -60,7 +60,7 @@ const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
  */
 export class LayerNormLinear extends Module {
   static {
-    guardReceivers(LayerNormLinear);
+    guardReceivers(this);
   }
 
   /** The norm's gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */

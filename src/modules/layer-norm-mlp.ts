@@ -124,7 +124,7 @@ function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
  */
 export class LayerNormMLP extends Module {
   static {
-    guardReceivers(LayerNormMLP);
+    guardReceivers(this);
   }
 
   /** The norm's gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */

@@ -38,7 +38,7 @@ const checkOptions = optionsOf(LINEAR_OPTIONS);
  */
 export class Linear extends Module {
   static {
-    guardReceivers(Linear);
+    guardReceivers(this);
   }
 
   /** The weight, [N, K]. */

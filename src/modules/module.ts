@@ -60,7 +60,7 @@ export function manualSeed(backend: Backend, seed: bigint): void {
 /** A tree of parameters and submodules. Each is named by its path, for example `layers.0.weight`. */
 export abstract class Module {
   static {
-    guardReceivers(Module);
+    guardReceivers(this);
   }
 
   readonly #parameters = new Map<string, Parameter>();

@@ -129,7 +129,7 @@ export function normGradients(
 /** The base of `LayerNorm` and `RMSNorm`. Its parameters are `weight` [features] and, for LayerNorm, `bias` [features]. */
 export abstract class NormModule extends Module {
   static {
-    guardReceivers(NormModule);
+    guardReceivers(this);
   }
 
   /** gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */

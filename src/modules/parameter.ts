@@ -43,7 +43,7 @@ export interface RankParts {
  */
 export class Parameter extends Variable {
   static {
-    guardReceivers(Parameter);
+    guardReceivers(this);
   }
 
   /** If set, a layer with `fuseWgradAccumulation` adds the weight gradient to this tensor instead of to `grad`. */

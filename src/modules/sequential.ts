@@ -22,7 +22,7 @@ export type Layer =
  */
 export class Sequential extends Module {
   static {
-    guardReceivers(Sequential);
+    guardReceivers(this);
   }
 
   readonly #layers: readonly Layer[];

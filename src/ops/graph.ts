@@ -8,7 +8,7 @@ import { callable, requireSynchronous } from "../options.js";
 /** Captured operations that can be replayed. `captureGraph` creates it. */
 export class Graph<T = void> {
   static {
-    guardReceivers(Graph, (x) => isObject(x) && #work in x);
+    guardReceivers(this, (x) => isObject(x) && #work in x);
   }
 
   #work: CapturedWork | undefined;

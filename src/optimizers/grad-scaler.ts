@@ -98,7 +98,7 @@ const MAX_F32 = (2 - 2 ** -23) * 2 ** 127;
  */
 export class GradScaler {
   static {
-    guardReceivers(GradScaler, (x) => isObject(x) && #scale in x);
+    guardReceivers(this, (x) => isObject(x) && #scale in x);
   }
 
   /** The options, with defaults for missing ones. */

@@ -61,7 +61,7 @@ export interface StepTensors extends StepOptions {
  */
 export abstract class Optimizer {
   static {
-    guardReceivers(Optimizer);
+    guardReceivers(this);
   }
 
   /** The optimizer state of each parameter, by the parameter's name. */

@@ -40,7 +40,7 @@ const checkDelayed = optionsOf<Float8QuantizerOptions>({
  */
 export class Float8Quantizer extends Quantizer {
   static {
-    guardReceivers(Float8Quantizer);
+    guardReceivers(this);
   }
 
   /** The factor by which elements are multiplied, f32 [1]. */
@@ -101,7 +101,7 @@ const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({
  */
 export class Float8CurrentScalingQuantizer extends Quantizer {
   static {
-    guardReceivers(Float8CurrentScalingQuantizer);
+    guardReceivers(this);
   }
 
   readonly #amax: Tensor<"f32"> | undefined;

@@ -75,7 +75,7 @@ const checkOptions = optionsOf<NVFP4QuantizerOptions>({
  */
 export class NVFP4Quantizer extends StochasticQuantizer {
   static {
-    guardReceivers(NVFP4Quantizer);
+    guardReceivers(this);
   }
 
   readonly #amax: Pick<QuantizeInputs, "amax" | "amaxColumnwise">;

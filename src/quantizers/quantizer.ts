@@ -73,7 +73,7 @@ const checkOwn = optionsOf(QUANTIZER_OPTIONS);
  */
 export abstract class Quantizer implements QuantizerOps {
   static {
-    guardReceivers(Quantizer);
+    guardReceivers(this);
   }
 
   /** All settings that determine the bits of its results, except random bits. Frozen. */

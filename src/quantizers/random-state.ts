@@ -6,7 +6,7 @@ import type { RandomSource } from "../random.js";
 /** A sequence of random sources. Each quantization uses the next offset, so results depend on the order of calls. */
 export class RandomState {
   static {
-    guardReceivers(RandomState);
+    guardReceivers(this);
   }
 
   #seed = 0n;

@@ -52,7 +52,7 @@ const checkBlock = optionsOf<Float8BlockScalingOptions>({
  */
 export class Float8BlockScaling extends StandardRecipe {
   static {
-    guardReceivers(Float8BlockScaling);
+    guardReceivers(this);
   }
 
   /** Whether scales may be any f32 value. If false, they are powers of two. */
@@ -124,7 +124,7 @@ const checkMx = optionsOf<MXFP8BlockScalingOptions>({ ...RECIPE_OPTIONS, enable2
  */
 export class MXFP8BlockScaling extends StandardRecipe {
   static {
-    guardReceivers(MXFP8BlockScaling);
+    guardReceivers(this);
   }
 
   /** Whether weights have one scale per 32x32 block. */
@@ -236,7 +236,7 @@ const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
  */
 export class NVFP4BlockScaling extends StandardRecipe {
   static {
-    guardReceivers(NVFP4BlockScaling);
+    guardReceivers(this);
   }
 
   /** Whether the random Hadamard transform of columnwise data is left out. */

@@ -56,7 +56,7 @@ const checkProducts = optionsOf(PRODUCT_OPTIONS);
 /** The base class of all recipes. */
 export abstract class Recipe {
   static {
-    guardReceivers(Recipe);
+    guardReceivers(this);
   }
 
   /** How the forward product accumulates. */
@@ -112,7 +112,7 @@ export const recipeOption: Domain = (user, _name, recipe) => requireRecipe(user,
 /** The base class of recipes that are defined by a row of the table and options. */
 export abstract class StandardRecipe extends Recipe {
   static {
-    guardReceivers(StandardRecipe);
+    guardReceivers(this);
   }
 
   /** The key of the recipe's row in `RECIPES`. */

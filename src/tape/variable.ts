@@ -27,7 +27,7 @@ import { type Gradient, membersOf, type Value, wideOf } from "./value.js";
  */
 export class Variable {
   static {
-    guardReceivers(Variable);
+    guardReceivers(this);
   }
 
   /** The gradient, accumulated over `backward()` calls as in PyTorch. Undefined until the first one. */

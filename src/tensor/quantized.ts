@@ -225,7 +225,7 @@ export class QuantizedTensor {
 
   static {
     isQuantized = (x): x is QuantizedTensor => typeof x === "object" && x !== null && #ops in x;
-    guardReceivers(QuantizedTensor, isQuantized);
+    guardReceivers(this, isQuantized);
   }
 
   /** @internal Whether `x` is a quantized tensor, and not a proxy of one or another object with its prototype. */

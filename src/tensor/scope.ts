@@ -37,7 +37,7 @@ let take: (scope: Scope, value: Owned) => void;
 export class Scope {
   static {
     take = (scope, value) => scope.#take(value);
-    guardReceivers(Scope, (x) => isObject(x) && #owned in x);
+    guardReceivers(this, (x) => isObject(x) && #owned in x);
   }
 
   readonly #owned = new Set<Owned>();

@@ -77,7 +77,7 @@ export class Tensor<D extends DType = DType> {
   static {
     isTensor = (x): x is Tensor => typeof x === "object" && x !== null && #storage in x;
     memoryOfTensor = (x) => x.#storage.memory;
-    guardReceivers(Tensor, isTensor, FREQUENT);
+    guardReceivers(this, isTensor, FREQUENT);
   }
 
   /** @internal Whether `x` is a tensor, and not a proxy of one or another object with its prototype. */
@@ -113,7 +113,7 @@ export class Tensor<D extends DType = DType> {
   /** Returns `x`. Throws `ArgumentError` if it is not a tensor itself. It is faster than the guard of the other members. */
   static #itself<D extends DType>(x: Tensor<D>, key: (typeof FREQUENT)[number]): Tensor<D> {
     if (isTensor(x)) return x;
-    throw notItself(Tensor, key, x);
+    throw notItself(this, key, x);
   }
 
   /** @internal The scope that owns the tensor. */

@@ -45,7 +45,7 @@ export function encodeFrame(
 /** The tensors of a frame. `read` gives views of the frame's bytes. */
 export class Frame extends TensorSource {
   static {
-    guardReceivers(Frame, (x) => isObject(x) && #data in x);
+    guardReceivers(this, (x) => isObject(x) && #data in x);
   }
 
   readonly #data: Uint8Array;

@@ -81,7 +81,7 @@ function refusal(parameter: Parameter, group: ProcessGroup): string | undefined 
  */
 export class DataParallel {
   static {
-    guardReceivers(DataParallel, (x) => isObject(x) && #bucketBytes in x);
+    guardReceivers(this, (x) => isObject(x) && #bucketBytes in x);
   }
 
   readonly #plan: SumOrder | undefined;

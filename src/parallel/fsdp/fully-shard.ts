@@ -42,7 +42,7 @@ const checkOptions = optionsOf<FullyShardOptions>({
 /** A module whose parameters are divided among ranks. `fullyShard` returns it. */
 export class FullySharded {
   static {
-    guardReceivers(FullySharded, (x) => isObject(x) && #shards in x);
+    guardReceivers(this, (x) => isObject(x) && #shards in x);
   }
 
   readonly #shards: ReadonlyMap<Parameter, ShardedParameter>;

@@ -105,7 +105,7 @@ interface StepState {
  */
 export class Pipeline {
   static {
-    guardReceivers(Pipeline, (x) => isObject(x) && #options in x);
+    guardReceivers(this, (x) => isObject(x) && #options in x);
   }
 
   readonly #options: PipelineOptions;
