@@ -83,10 +83,6 @@ const reducing = oneOf(["reduceScatter", "allReduce"]);
  * `dispose()` throws `DisposedError`. An operation that the backend does not support throws `UnsupportedError`.
  */
 export class ProcessGroup {
-  static {
-    guardReceivers(this);
-  }
-
   readonly #communicator: Communicator;
   readonly #groups: ProcessGroup[] = [];
   #subject: string | undefined;
@@ -452,3 +448,6 @@ export class ProcessGroup {
     this.#communicator.run(op, args);
   }
 }
+
+// not in a static block: the compiler's output of one would read the class before it is assigned, because methods have `using`
+guardReceivers(ProcessGroup);
