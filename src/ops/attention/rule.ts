@@ -147,7 +147,7 @@ function requireSequences(
   const ofKeys = pages ? pages.shape[0] : k.shape[layout === "bshd" ? 0 : 1];
   if (ofKeys !== batch)
     throw new ShapeError(
-      `${op}: q has ${batch} sequences and ${pages ? "pages" : "k"} ${ofKeys}; they must be equal`,
+      `${op}: q is [${q.shape}] and ${pages ? `pages [${pages.shape}]` : `k [${k.shape}]`}; they must have the same number of sequences`,
     );
   requirePages(op, pages, k, options);
   for (const name of ["queryLengths", "keyLengths"] as const) {

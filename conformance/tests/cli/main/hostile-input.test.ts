@@ -80,7 +80,12 @@ async function refused(args: readonly string[], words?: RegExp): Promise<void> {
   const before = w.names;
   const run = await w.run(...args);
   const what = args.join(" ");
-  expectPlain(run, before, what);
+  expectPlain(
+    run,
+    before,
+    what,
+    args.some((each) => /^--json\b/.test(each)),
+  );
   expect(run.status, what).toBe(2);
   if (words) expect(run.stderr, what).toMatch(words);
 }
