@@ -18,7 +18,8 @@ export const LAYOUT_NUMBERS = {
   "layout.mantissaBits": "index",
   "layout.bias": "integer",
 } as const;
-const VALUES = { data: new Float32Array(32 * 32).fill(1.5), dtype: "f32", shape: [32, 32] } as const;
+/** Fresh values for each call: some trials change what they are given, and test files share this module. */
+const values = () => ({ data: new Float32Array(32 * 32).fill(1.5), dtype: "f32", shape: [32, 32] }) as const;
 const SPEC_NUMBERS = {
   "options.spec.amaxEpsilon": "atLeastZero",
   "options.spec.amaxLimit": "atLeastZero",
@@ -59,7 +60,7 @@ export const OTHER_ROWS: Rows = {
   explainQuantize: {
     calls: [
       () => [
-        VALUES,
+        values(),
         {
           spec: makeSpec("nvfp4", { stochastic: true }),
           at: [3, 17],
@@ -69,13 +70,13 @@ export const OTHER_ROWS: Rows = {
           values: { type: "bf16", typedScale: true, plusZero: true, finiteScales: true },
         },
       ],
-      () => [VALUES, { spec: makeSpec("fp8-delayed", {}), at: [3, 17], scale: 2 }],
+      () => [values(), { spec: makeSpec("fp8-delayed", {}), at: [3, 17], scale: 2 }],
       () => [
-        VALUES,
+        values(),
         {
           spec: makeSpec("mxfp8", { stochastic: true }),
           at: [3, 17],
-          randomBits: new Uint32Array(VALUES.data.length),
+          randomBits: new Uint32Array(32 * 32),
         },
       ],
     ],
