@@ -19,10 +19,11 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
 import type { Inputs } from "../../laws/run-options.js";
-import { type Cases, OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+import { type Cases, OPERATIONS, type OperationName } from "../../operations/operations.js";
 import { PassingBackend } from "../../operations/passing.js";
 import { shardInputs } from "../arbitraries/shards.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
+import { GPU_OPERATIONS } from "../harness/gpu/groups.js";
 
 const RUNS = Number(process.env.RUNS ?? 40);
 const SEED = Number(process.env.SEED ?? 1);
@@ -227,7 +228,7 @@ describeOnStandIn("the CUDA backend passes to the addon what", (addon) => {
     expect(seen).toBeGreaterThan(RUNS / 2);
   };
 
-  it.each(OPERATION_NAMES.filter((name) => !/gemm/i.test(name)))("%s was given", (name) => runs(name));
+  it.each(GPU_OPERATIONS.filter((name) => !/gemm/i.test(name)))("%s was given", (name) => runs(name));
 
   it.each(Object.keys(SHARDS) as (keyof typeof SHARDS)[])("%s was given of a part of a matrix", (name) =>
     runs(name, SHARDS),

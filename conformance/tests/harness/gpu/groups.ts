@@ -1,6 +1,14 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import type { BlockFormatName } from "../../../../src/formats/block.js";
 import { QUANTIZERS } from "../../../arbitraries/specs.js";
 import { OPERATION_NAMES, type OperationName } from "../../../operations/operations.js";
+import { ROOT } from "../sources/sources.js";
+
+/** The operations that the CUDA backend computes: it refuses attention until there is a folder of kernels for it. */
+export const GPU_OPERATIONS = OPERATION_NAMES.filter(
+  (name) => !name.startsWith("attention") || existsSync(join(ROOT, "kernels/attention")),
+);
 
 /** Operations whose laws take long and run in separate files. */
 const LONG = {
@@ -24,7 +32,7 @@ const long: readonly OperationName[] = Object.values(LONG).flat();
 export const GPU_GROUPS = {
   ...LONG,
   /** All operations outside the other groups. */
-  others: OPERATION_NAMES.filter((name) => !long.includes(name)),
+  others: GPU_OPERATIONS.filter((name) => !long.includes(name)),
 };
 
 /** Quantizers with many rules and options, whose tests run in separate files. */
