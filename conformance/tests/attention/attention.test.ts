@@ -15,6 +15,7 @@ import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { splitmix32 } from "../../arbitraries/random.js";
 import { attentionCase } from "../../operations/attention/case.js";
+import { philox4x32 } from "../../oracle/core/philox.js";
 import { download } from "../../values/plain.js";
 import { drawsOr, SEED } from "../harness/draws.js";
 import { bitsIn, cast } from "../harness/noise.js";
@@ -312,6 +313,24 @@ scoped("heads that are a part of all heads drop what the whole drops", () => {
   const dropout = { ...DROPOUT, allHeads: 4, firstHead: 2 };
   const second = attention(part(q, 2, 2), part(k, 1, 1), part(v, 1, 1), { dropout });
   expect(bitsIn(second.out)).toEqual(bitsIn(part(whole.out, 2, 2)));
+});
+
+scoped("a key is dropped if its 16 random bits are below the threshold, and kept if they equal it", () => {
+  const key = 5;
+  // key 5 of query 0 and head 0 reads half 1 of draw 2 (numerics.md §10.5)
+  const words = philox4x32([2n, 0n, 0n, DROPOUT.offset], [DROPOUT.seed, 0n]);
+  const bits = Number((words[0] as bigint) >> 16n);
+  const q = zeros(backend(), "f32", [1, 1, 1, 4]);
+  const k = zeros(backend(), "f32", [1, 8, 1, 4]);
+  const v = tensor(
+    backend(),
+    Float32Array.from({ length: 8 }, (_, j) => Number(j === key)),
+    [1, 8, 1, 1],
+  );
+  const outOf = (threshold: number): number =>
+    Number(attention(q, k, v, { dropout: { ...DROPOUT, probability: threshold / 65536 } }).out.dataSync()[0]);
+  expect(outOf(bits)).toBeGreaterThan(0);
+  expect(outOf(bits + 1)).toBe(0);
 });
 
 test("draws have every pair of options", () => {
