@@ -5,9 +5,9 @@ import { addTerms, foldLanes } from "../core/reduce";
 import { ex2Four } from "../core/special-functions";
 import { canonical, narrow, roundFour, widen } from "../core/wide";
 import { fmaFour } from "../gemm/datapath";
-import { loadRows, packRows, scoreBlock, sumBytes, tilesOf } from "./forward";
+import { loadRows, multiplyKeys, packRows, sumBytes, tilesOf } from "./forward";
 import { innerLength, openFrame, padded, panelLength, ROWS, Slot, STATE_BYTES, slot } from "./frame";
-import { addBlock, multiplyRows, packFactors, storeStates } from "./product";
+import { addBlock, packFactors, storeStates } from "./product";
 import { applyScores, fillKept, log2e, scoreFactor } from "./scores";
 import { endKey, fillVisible, firstKey, positionOf, setHead, setSequence } from "./sequence";
 import { powerOf, visibleFour } from "./softmax";
@@ -89,23 +89,8 @@ function differentiate(
 ): void {
   const inner = innerLength(task);
   const length = padded(task, count);
-  const width = padded(task, <u32>valueOf(task, Field.Width));
-  const valueWidth = padded(task, <u32>valueOf(task, Field.ValueWidth));
-  const values = slot(frame, Slot.ValueRows);
-  const depth = <u32>valueOf(task, Field.ValueWidth);
-  scoreBlock(task, frame, key, count, width);
-  loadRows(task, frame, Operand.V, slot(frame, Slot.KeyHead), key, count, length, depth, valueWidth, values);
-  multiplyRows(
-    task,
-    frame,
-    slot(frame, Slot.Grads),
-    slot(frame, Slot.GradExponents),
-    values,
-    valueWidth,
-    length,
-    slot(frame, Slot.ScoreGrads),
-    inner,
-  );
+  multiplyKeys(task, frame, Operand.K, key, count);
+  multiplyKeys(task, frame, Operand.V, key, count);
   for (let row: u32 = 0; row < ROWS; row++) {
     const visible = slot(frame, Slot.Visible) + <usize>(row * inner);
     const scores = slot(frame, Slot.Scores) + ((<usize>(row * inner)) << 2);
@@ -454,9 +439,4 @@ export function attentionBiasGrads(
       narrow(scratch, to, type, <usize>row * keys + first, count);
     }
   }
-}
-
-/** Sets f32 elements [begin, end) to 0. */
-export function attentionZero(to: usize, begin: usize, end: usize): void {
-  memory.fill(to + (begin << 2), 0, (end - begin) << 2);
 }

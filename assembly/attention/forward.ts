@@ -98,7 +98,7 @@ function attendTile(task: usize, frame: usize, first: u32, rows: u32): void {
   for (let row: u32 = 0; row < ROWS; row++) openRow(rowState(frame, row));
   memory.fill(slot(frame, Slot.Totals), 0, <usize>ROWS * valueWidth * 4);
   memory.fill(slot(frame, Slot.Sums), 0, sumBytes(task, valueWidth));
-  attendBlocks(task, frame, first, rows, width, valueWidth);
+  attendBlocks(task, frame, first, rows, valueWidth);
   for (let row: u32 = 0; row < rows; row++) finishRow(task, frame, first + row, row, valueWidth);
 }
 
@@ -111,7 +111,7 @@ export function sumBytes(task: usize, width: u32): usize {
 }
 
 /** Adds all blocks of keys that a query of the tile sees, split by split. */
-function attendBlocks(task: usize, frame: usize, first: u32, rows: u32, width: u32, valueWidth: u32): void {
+function attendBlocks(task: usize, frame: usize, first: u32, rows: u32, valueWidth: u32): void {
   const block = <i32>valueOf(task, Field.BlockKeys);
   const keys = <i32>slot(frame, Slot.KeyCount);
   const split = <i32>valueOf(task, Field.SplitKeys);
@@ -122,28 +122,32 @@ function attendBlocks(task: usize, frame: usize, first: u32, rows: u32, width: u
     const part: i32 = split ? key / split : 0;
     if (current >= 0 && part !== current) closeSplit(task, frame, rows, valueWidth);
     current = part;
-    attendBlock(task, frame, first, rows, key, min(block, keys - key), width, valueWidth);
+    attendBlock(task, frame, first, rows, key, min(block, keys - key), valueWidth);
   }
   if (current >= 0) closeSplit(task, frame, rows, valueWidth);
 }
 
-/** Computes the products of the packed queries with keys [key, key + count) to the slot `Scores`, f32 [ROWS][inner]. */
-export function scoreBlock(task: usize, frame: usize, key: u32, count: u32, width: u32): void {
-  const inner = innerLength(task);
+/**
+ * Computes the products of keys [key, key + count) with the packed queries to the slot `Scores`, or of their values (`operand`
+ * V) with the packed gradients to the slot `ScoreGrads`, f32 [ROWS][inner].
+ */
+export function multiplyKeys(task: usize, frame: usize, operand: Operand, key: u32, count: u32): void {
+  const isKey = operand === Operand.K;
   const length = padded(task, count);
-  const block = slot(frame, Slot.KeyRows);
-  const depth = <u32>valueOf(task, Field.Width);
-  loadRows(task, frame, Operand.K, slot(frame, Slot.KeyHead), key, count, length, depth, width, block);
+  const depth = <u32>valueOf(task, isKey ? Field.Width : Field.ValueWidth);
+  const width = padded(task, depth);
+  const rows = slot(frame, isKey ? Slot.KeyRows : Slot.ValueRows);
+  loadRows(task, frame, operand, slot(frame, Slot.KeyHead), key, count, length, depth, width, rows);
   multiplyRows(
     task,
     frame,
-    slot(frame, Slot.Queries),
-    slot(frame, Slot.QueryExponents),
-    block,
+    slot(frame, isKey ? Slot.Queries : Slot.Grads),
+    slot(frame, isKey ? Slot.QueryExponents : Slot.GradExponents),
+    rows,
     width,
     length,
-    slot(frame, Slot.Scores),
-    inner,
+    slot(frame, isKey ? Slot.Scores : Slot.ScoreGrads),
+    innerLength(task),
   );
 }
 
@@ -154,7 +158,6 @@ function attendBlock(
   rows: u32,
   key: u32,
   count: u32,
-  width: u32,
   valueWidth: u32,
 ): void {
   const inner = innerLength(task);
@@ -162,7 +165,7 @@ function attendBlock(
   const factor = scoreFactor(task);
   const type = <u32>valueOf(task, Field.Type);
   const drops = valueOf(task, Field.Threshold) !== 0;
-  scoreBlock(task, frame, key, count, width);
+  multiplyKeys(task, frame, Operand.K, key, count);
   for (let row: u32 = 0; row < ROWS; row++) {
     const visible = slot(frame, Slot.Visible) + <usize>(row * inner);
     const scores = slot(frame, Slot.Scores) + ((<usize>(row * inner)) << 2);
@@ -314,9 +317,9 @@ function finishRow(task: usize, frame: usize, i: u32, row: u32, width: u32): voi
   );
 }
 
-/** Sets f32 elements [begin, end) to minus infinity, the statistics of rows without keys. */
-export function attentionEmpty(to: usize, begin: usize, end: usize): void {
-  for (let i = begin; i < end; i++) store<f32>(to + (i << 2), -Infinity);
+/** Sets f32 elements [begin, end) to `value`. */
+export function attentionFill(to: usize, value: f32, begin: usize, end: usize): void {
+  for (let i = begin; i < end; i++) store<f32>(to + (i << 2), value);
 }
 
 /**

@@ -67,11 +67,11 @@ export function rowIndex(
   row: number,
   head: number,
 ): number {
-  const [first, second] = shape as readonly [number, number];
+  const second = shape[1] as number;
   const [heads, width] = shape.slice(-2) as [number, number];
   const place = layout === "bshd" ? b * second + row : layout === "sbhd" ? row * second + b : row;
   // the rows of "sbhd" come first, those of "bshd" second; "thd" has rows only
-  return (place * heads + head) * width + 0 * first;
+  return (place * heads + head) * width;
 }
 
 /** The rows of a sequence and head. */

@@ -4,7 +4,7 @@ import { ArgumentError, DTypeError } from "../../errors.js";
 import { requireF32, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
-import { Tensor } from "../../tensor/tensor.js";
+import { isTensor, Tensor } from "../../tensor/tensor.js";
 import { setZero } from "../create.js";
 import { commonBackend, execute, requireBackendOf, requireShape } from "../execute.js";
 import {
@@ -59,7 +59,7 @@ export function attention(q: Tensor, k: Tensor, v: Tensor, options: AttentionOpt
   const projections = requireProjections("attention", q, k, v);
   const own = checkForward("attention", options);
   const backend = commonBackend("attention", q, k, v);
-  requireBackendOf("attention", { backend }, ...tensorsOf(own), own.pages);
+  requireBackendOf("attention", { backend }, ...tensorsOf(own));
   const rule = ruleOf("attention", projections, own);
   using scope = new Scope();
   const out = new Tensor(backend, projections.q.dtype, outShape(rule));
@@ -144,21 +144,8 @@ function cleared<T extends Tensor>(tensor: T): T {
 }
 
 /** The tensors among the options. */
-function tensorsOf(options: AttentionRuleOptions): readonly (Tensor | undefined)[] {
-  const { mask, bias, alibiSlopes, sinks, queryLengths, keyLengths } = options;
-  const { cuQueries, cuKeys, cuPaddedQueries, cuPaddedKeys } = options;
-  return [
-    mask,
-    bias,
-    alibiSlopes,
-    sinks,
-    queryLengths,
-    keyLengths,
-    cuQueries,
-    cuKeys,
-    cuPaddedQueries,
-    cuPaddedKeys,
-  ];
+function tensorsOf(options: AttentionRuleOptions): readonly Tensor[] {
+  return Object.values(options).filter(isTensor);
 }
 
 function outShape({ q, v }: AttentionRule): readonly number[] {

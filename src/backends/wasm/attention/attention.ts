@@ -2,15 +2,16 @@
 import { ATTENTION_TASK, GEMM_TASK, KERNEL, STAGING } from "../../../formats/contract.gen.js";
 import { DATAPATHS, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
 import { wordOf } from "../../../formats/derive.js";
-import type { RandomSource } from "../../../random.js";
 import { storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { Support } from "../../backend.js";
 import type { AttentionArgs, AttentionBackwardArgs, AttentionRule } from "../../ops/attention.js";
 import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
-import { type Lowering, type LoweringContext, wideOf } from "../lowering.js";
+import { type Lowering, type LoweringContext, randomWords, wideOf } from "../lowering.js";
 
 const NULL = 0;
+/** The statistics of a row without visible keys. */
+const EMPTY = Number.NEGATIVE_INFINITY;
 
 /** The numbers of the tensors in a task block (assembly/attention/task.ts). */
 const OPERAND = { q: 0, k: 1, v: 2, out: 3, grad: 4, dq: 5, dk: 6, dv: 7 } as const;
@@ -47,7 +48,7 @@ function forward(context: LoweringContext, args: AttentionArgs, task: number): v
   const { out, lse, maxLogits, q, v } = args;
   const sizes = attentionSizes(args);
   describeTensor(context, task, OPERAND.out, out, args);
-  pool.run("attentionEmpty", { total: lse.size }, { to: lse.address });
+  pool.run("attentionFill", { total: lse.size }, { to: lse.address, value: EMPTY });
   const compute = (maxima: number): void => {
     describeStatistics(context, task, args, { lse: lse.address, maxima, deltas: NULL });
     const weight = 64 * Math.min(sizes.keys, 2 ** 20) * (q.shape.at(-1) as number);
@@ -58,7 +59,7 @@ function forward(context: LoweringContext, args: AttentionArgs, task: number): v
     return;
   }
   context.withTemporary(4 * lse.size, (maxima) => {
-    pool.run("attentionEmpty", { total: lse.size }, { to: maxima });
+    pool.run("attentionFill", { total: lse.size }, { to: maxima, value: EMPTY });
     compute(maxima);
     const rows = { batches: sizes.statisticBatches, rows: sizes.queries };
     pool.run(
@@ -114,7 +115,7 @@ function withScoreGrads(
     return;
   }
   context.withTemporary(4 * count, (grads) => {
-    context.pool.run("attentionZero", { total: count }, { to: grads });
+    context.pool.run("attentionFill", { total: count }, { to: grads, value: 0 });
     context.pool.call("attentionScoreGrads", { task, grads });
     body();
   });
@@ -244,19 +245,17 @@ function describeScores({ pool }: LoweringContext, task: number, args: Attention
     sinks: sinks?.address ?? NULL,
   });
   const { threshold, keep } = dropoutOf(dropout);
+  const { seedLo, seedHi, offsetLo } = randomWords(dropout ?? { seed: 0n, offset: 0n });
   pool.call("attentionDropout", {
     task,
     threshold,
     keep,
-    ...wordsOf(dropout),
+    seedLow: seedLo,
+    seedHigh: seedHi,
+    offset: offsetLo,
     allHeads: dropout?.allHeads ?? 0,
     firstHead: dropout?.firstHead ?? 0,
   });
-}
-
-function wordsOf(source: RandomSource = { seed: 0n, offset: 0n }) {
-  const low = (value: bigint): number => Number(value & 0xffffffffn);
-  return { seedLow: low(source.seed), seedHigh: low(source.seed >> 32n), offset: low(source.offset) };
 }
 
 function describeStatistics(
