@@ -21,6 +21,7 @@ export { add, multiply, scaled, sigmoid } from "./elementwise/operators.gen";
 export { gemmEpilogue } from "./gemm/epilogue";
 export { gemm, gemmScratch, gemmUnits } from "./gemm/gemm";
 export { gemmBias, gemmDatapath, gemmLineAmaxes, gemmLineScales, gemmOperand, gemmReduction, gemmScale, gemmScaling, gemmShape, gemmTarget } from "./gemm/task";
+export { copySlice } from "./layout/copy-slice";
 export { place, swapAxes, swizzle, transpose, transposePacked, unswizzle } from "./layout/layout";
 export { amax } from "./quantize/amax";
 export { quantizeColumns } from "./quantize/columns";

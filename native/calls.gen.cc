@@ -4,6 +4,7 @@
 #include "kernels/core/format.h"
 #include "kernels/elementwise/activation.gen.h"
 #include "kernels/elementwise/operators.gen.h"
+#include "kernels/layout/copy-slice.gen.h"
 #include "kernels/layout/layout.gen.h"
 #include "kernels/quantize/hadamard.gen.h"
 #include "kernels/rows/column-sum.h"
@@ -194,6 +195,21 @@ void runSigmoid(const Call<calls::Sigmoid>& call) {
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
   call.check("sigmoid", launchSigmoid(p, call.stream()));
+}
+
+void runCopySlice(const Call<calls::CopySlice>& call) {
+  CopySliceParams p{};
+  p.outer = static_cast<int64_t>(call.count("outer"));
+  p.unit = static_cast<int64_t>(call.count("unit"));
+  p.xLength = static_cast<int64_t>(call.count("xLength"));
+  p.xFirst = static_cast<int64_t>(call.count("xFirst"));
+  p.outLength = static_cast<int64_t>(call.count("outLength"));
+  p.outFirst = static_cast<int64_t>(call.count("outFirst"));
+  p.count = static_cast<int64_t>(call.count("count"));
+  if (!(p.xFirst <= p.xLength && (p.xLength == 1 || p.count <= p.xLength - p.xFirst) && p.outFirst <= p.outLength && p.count <= p.outLength - p.outFirst)) throw Failure{"ARGUMENT", "the slices are not within the tensors"};
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.outer), static_cast<uint64_t>(p.xLength), static_cast<uint64_t>(p.unit)}), 8));
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.outer), static_cast<uint64_t>(p.outLength), static_cast<uint64_t>(p.unit)}), 8));
+  call.check("copySlice", launchCopySlice(p, call.stream()));
 }
 
 void runTranspose(const Call<calls::Transpose>& call) {
@@ -517,6 +533,7 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runMultiply>(env, exports);
   expose<runScaled>(env, exports);
   expose<runSigmoid>(env, exports);
+  expose<runCopySlice>(env, exports);
   expose<runTranspose>(env, exports);
   expose<runSwapAxes>(env, exports);
   expose<runHadamard>(env, exports);

@@ -7,6 +7,7 @@ import { activationBackwardOperation, activationOperation, gatedBackwardOperatio
 import { addOperation, multiplyOperation, scaledOperation, sigmoidOperation } from "./elementwise/operators.gen.js";
 import { batchedGemmOperation } from "./gemm/batched.js";
 import { gemmOperation } from "./gemm/gemm.js";
+import { copySliceOperation } from "./layout/copy-slice.js";
 import { relayoutOperation, swapAxesOperation, transposeOperation } from "./layout/layout.js";
 import { activationQuantizeOperation } from "./quantize/activation-quantize.js";
 import { amaxOperation } from "./quantize/amax.js";
@@ -39,6 +40,7 @@ export const ROWS = {
   sigmoid: sigmoidOperation,
   batchedGemm: batchedGemmOperation,
   gemm: gemmOperation,
+  copySlice: copySliceOperation,
   relayout: relayoutOperation,
   swapAxes: swapAxesOperation,
   transpose: transposeOperation,

@@ -413,6 +413,21 @@ struct NcclBroadcast {
   };
 };
 
+struct CopySlice {
+  static constexpr const char* kName = "copySlice";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"outer", Kind::kCount, false},
+      {"unit", Kind::kCount, false},
+      {"xLength", Kind::kCount, false},
+      {"xFirst", Kind::kCount, false},
+      {"outLength", Kind::kCount, false},
+      {"outFirst", Kind::kCount, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
 struct UpdateScales {
   static constexpr const char* kName = "updateScales";
   static constexpr Argument kArguments[] = {

@@ -4,7 +4,7 @@ import type { AttentionArgs, AttentionBackwardArgs } from "./ops/attention.js";
 import type { EncodeArgs, DecodeArgs, SweepArgs } from "./ops/cast.js";
 import type { ActivationArgs, ActivationBackwardArgs, GatedArgs, GatedBackwardArgs } from "./ops/elementwise.js";
 import type { GemmArgs } from "./ops/gemm.js";
-import type { TransposeArgs, SwapAxesArgs, RelayoutArgs } from "./ops/layout.js";
+import type { TransposeArgs, SwapAxesArgs, CopySliceArgs, RelayoutArgs } from "./ops/layout.js";
 import type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs } from "./ops/operators.gen.js";
 import type { AmaxArgs, QuantizeArgs, DequantizeArgs, HadamardArgs, BiasGradQuantizeArgs, ActivationQuantizeArgs, NormQuantizeArgs } from "./ops/quantize.js";
 import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
@@ -15,7 +15,7 @@ export type { AttentionArgs, AttentionBackwardArgs, AttentionDropout, AttentionL
 export type { DecodeArgs, EncodeArgs, OverflowName, RoundingName, SweepArgs } from "./ops/cast.js";
 export type { ActivationArgs, ActivationBackwardArgs, ActivationName, GatedArgs, GatedBackwardArgs, SwigluClamp } from "./ops/elementwise.js";
 export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./ops/gemm.js";
-export type { RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
+export type { CopySliceArgs, RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
 export type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs } from "./ops/operators.gen.js";
 export type { ActivationQuantizeArgs, AmaxArgs, BiasGradQuantizeArgs, DequantizeArgs, HadamardArgs, MatrixPart, NormQuantizeArgs, QuantizeArgs } from "./ops/quantize.js";
 export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
@@ -50,6 +50,8 @@ export interface OpArgs {
   readonly transpose: TransposeArgs;
   /** Exchanges two dimensions of a tensor. */
   readonly swapAxes: SwapAxesArgs;
+  /** Copies a range of a dimension of one tensor into a range of the same dimension of another. */
+  readonly copySlice: CopySliceArgs;
   /** Converts scales from one layout to another. */
   readonly relayout: RelayoutArgs;
   /** Adds two tensors. */

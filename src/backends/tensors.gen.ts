@@ -5,7 +5,7 @@ import { attention, attentionBackward } from "./ops/attention.js";
 import { encode, decode, sweep } from "./ops/cast.js";
 import { activation, activationBackward, gated, gatedBackward } from "./ops/elementwise.js";
 import { gemm } from "./ops/gemm.js";
-import { transpose, swapAxes, relayout } from "./ops/layout.js";
+import { transpose, swapAxes, copySlice, relayout } from "./ops/layout.js";
 import { add, multiply, scaled, sigmoid } from "./ops/operators.gen.js";
 import { amax, quantize, dequantize, hadamard, biasGradQuantize, activationQuantize, normQuantize } from "./ops/quantize.js";
 import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, softmax, softmaxBackward } from "./ops/rows.js";
@@ -25,6 +25,7 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   gemm,
   transpose,
   swapAxes,
+  copySlice,
   relayout,
   add,
   multiply,

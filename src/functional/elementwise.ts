@@ -1,5 +1,4 @@
-/** Differentiable sums, products, reshaping and activations. */
-
+/** Differentiable sums, products and activations. */
 import type { ActivationName } from "../backends/ops.js";
 import { castTo } from "../ops/cast/cast.js";
 import {
@@ -12,7 +11,6 @@ import { sigmoid as logistic, multiply as product, add as sum } from "../ops/ele
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
-import { ownShape, type Shape } from "../tensor/shape.js";
 
 /**
  * Returns x + y. Both have the same shape; the result has the dtype of x. See the operation `add`.
@@ -73,21 +71,6 @@ export function sigmoid(x: VariableLike): Variable {
       ],
     };
   });
-}
-
-/**
- * Returns the elements of x, in the same order, with another shape.
- *
- * @throws `ShapeError` for a shape with a different number of elements, `DTypeError` for a tensor that is not f32, bf16 or f16,
- * `ArgumentError` for an argument that is not a tensor, `DisposedError` for a disposed tensor.
- */
-export function reshape(x: VariableLike, shape: Shape): Variable {
-  const newShape = ownShape(shape);
-  const source = variableOf("reshape", "x", x);
-  return differentiableOne([source], () => ({
-    result: wideOf("reshape: x", source.value).reshape(newShape),
-    backward: (grad) => [wideOf("reshape: the gradient", grad).reshape(source.shape)],
-  }));
 }
 
 /**

@@ -1,5 +1,6 @@
 export { type AttentionOptions, dotProductAttention } from "./attention.js";
 export { attention, type BlockwiseAttentionOptions } from "./blockwise-attention.js";
-export { activation, add, gated, multiply, reshape, sigmoid } from "./elementwise.js";
+export { activation, add, gated, multiply, sigmoid } from "./elementwise.js";
 export { embedding } from "./embedding.js";
+export { concatenate, permute, reshape, slice, transpose } from "./layout.js";
 export { type CrossEntropyLossOptions, crossEntropyLoss, mseLoss } from "./loss.js";

@@ -12,7 +12,9 @@ export { type GemmLayout, type InputAndWeight, type GeneralOperands, type NamedO
 export { type ScaledTensor, type GemmInput } from "./gemm/operand.js";
 export { type GemmOptions, type GemmSettings, type GemmResult } from "./gemm/options.js";
 export { type GemmPlan, type GemmPlanOptions } from "./gemm/plan.js";
+export { slice, concatenate, expand } from "./layout/copy-slice.js";
 export { transpose, swapAxes, relayoutScales } from "./layout/layout.js";
+export { permute } from "./layout/permute.js";
 export { type ActivationQuantizeOptions } from "./quantize/activation-quantize.js";
 export { type BiasGradQuantizeResult } from "./quantize/bias-grad-quantize.js";
 export { dequantize } from "./quantize/dequantize.js";

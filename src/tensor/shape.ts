@@ -1,5 +1,5 @@
 /** Shapes and dtypes of tensors. */
-import { DTypeError, ShapeError } from "../errors.js";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { describe, isArray, listLength } from "../options.js";
@@ -127,6 +127,33 @@ export function byteLength(dtype: DType, shape: Shape): number {
     );
   }
   return (elements * bits) / 8;
+}
+
+/**
+ * Returns the dimension `dim` counted from the front; a negative one counts from the end. Throws `ArgumentError` for a dimension
+ * that the shape does not have.
+ */
+export function dimensionOf(user: string, name: string, shape: Shape, dim: number): number {
+  const rank = shape.length;
+  if (Number.isInteger(dim) && dim >= -rank && dim < rank) return dim < 0 ? dim + rank : dim;
+  const range = rank === 0 ? "" : `; give an integer from ${-rank} to ${rank - 1}`;
+  throw new ArgumentError(
+    `${user}: ${name} is ${describe(dim)}, and [${shape}] has ${rank} dimensions${range}`,
+  );
+}
+
+/** Returns the product of the dimensions before `dim`, the size of `dim`, and the product of the dimensions after it. */
+export function around(shape: Shape, dim: number): { outer: number; length: number; inner: number } {
+  return {
+    outer: elementCount(shape.slice(0, dim)),
+    length: shape[dim] as number,
+    inner: elementCount(shape.slice(dim + 1)),
+  };
+}
+
+/** Returns the shape with dimension `dim` of size `size`. */
+export function withSize(shape: Shape, dim: number, size: number): Shape {
+  return shape.map((each, axis) => (axis === dim ? size : each));
 }
 
 /**

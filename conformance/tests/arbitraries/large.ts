@@ -13,6 +13,7 @@ import { words } from "../../arbitraries/random.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
 import type { Inputs } from "../../laws/run-options.js";
 import { operatorCases } from "../../operations/elementwise/operators.js";
+import { copySliceCase } from "../../operations/layout/copy-slice.js";
 import { swapAxesCase } from "../../operations/layout/layout.js";
 import { activationQuantizeCase } from "../../operations/quantize/activation-quantize.js";
 import { biasGradQuantizeCase } from "../../operations/quantize/bias-grad-quantize.js";
@@ -150,6 +151,7 @@ export const LARGE_INPUTS: Inputs = {
     return { x: new PlainTensor(dtype, shape, array.from(words(seed, count))) };
   }),
   swapAxes: swapAxesCase(heads),
+  copySlice: copySliceCase(heads),
   softmax: matrices.chain((shape) => softmaxCase(shape, large)),
   softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, large)),
   ...operatorCases(anyShape, large),

@@ -30,6 +30,7 @@ const BOUND_BY_DECLARATION = Object.fromEntries(
   [
     "cast/sweep",
     "elementwise/operators",
+    "layout/copy-slice",
     "quantize/hadamard",
     "rows/embedding",
     "rows/loss",

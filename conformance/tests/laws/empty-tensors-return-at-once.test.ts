@@ -11,6 +11,7 @@ import { empty, tensor, zeros } from "../../../src/ops/create.js";
 import { execute } from "../../../src/ops/execute.js";
 import { batchedGemm } from "../../../src/ops/gemm/batched.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { concatenate, expand, slice } from "../../../src/ops/layout/copy-slice.js";
 import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/layout.js";
 import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
@@ -161,6 +162,15 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
   },
   swapAxes: (s) => {
     for (const axis of s.keys()) swapAxes(bf16(s), axis, -1);
+  },
+  copySlice: (s) => {
+    for (const axis of s.keys()) {
+      slice(bf16(s), axis, 0);
+      slice(bf16(s), axis, 0, 0);
+      concatenate([bf16(s), bf16(s)], axis);
+    }
+    expand(bf16(s), [2, ...s]);
+    expand(bf16([1, 1]), s);
   },
   transpose: (s) => {
     transpose(bf16(s));

@@ -254,6 +254,34 @@ describe("functions", () => {
     "reshape",
     ofLeaf(matrix, (x, each) => functional.reshape(x, [each.columns, 1, each.rows])),
   );
+  differentiates(
+    "slice",
+    ofLeaf(matrix, (x, { columns, seed, one }) => {
+      const start = seed % columns;
+      return functional.slice(x, 1, one ? start : start - columns, columns - (seed % (columns - start)));
+    }),
+  );
+  differentiates("concatenate", (b, each) => {
+    const [x, y] = [
+      gridLeaf(b, each.seed, matrix(each)),
+      gridLeaf(b, each.seed + 1, [each.rows, each.others]),
+    ];
+    return { leaves: [x, y], run: () => functional.concatenate([x, y, x], -1) };
+  });
+  differentiates(
+    "transpose",
+    ofLeaf(
+      ({ rows, columns, others }) => [rows, columns, others],
+      (x) => functional.transpose(x, 0, -1),
+    ),
+  );
+  differentiates(
+    "permute",
+    ofLeaf(
+      ({ rows, columns, others }) => [rows, columns, others],
+      (x) => functional.permute(x, [1, 2, 0]),
+    ),
+  );
   for (const kind of Object.keys(ACTIVATION) as ActivationName[]) {
     differentiates(
       `activation ${kind}`,

@@ -180,7 +180,9 @@ describe("what cannot be laid out is refused", () => {
     const x = empty(backend(), "f32", [2, 3]);
     for (const axis of [2, -3, 0.5, Number.NaN])
       expect(() => swapAxes(x, 0, axis)).toThrow(
-        new ArgumentError(`swapAxes: axis2 is ${axis}, and x [2,3] has 2 axes`),
+        new ArgumentError(
+          `swapAxes: axis2 is ${axis}, and [2,3] has 2 dimensions; give an integer from -2 to 1`,
+        ),
       );
     expect(() => swapAxes(empty(backend(), "f32", []), 0, 0)).toThrow(ArgumentError);
     expect(() => swapAxes(empty(backend(), "e2m1", [2, 4]), 0, 1)).toThrow(DTypeError);

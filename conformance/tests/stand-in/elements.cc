@@ -179,6 +179,17 @@ cudaError_t launchSwapAxes(const SwapAxesParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t launchCopySlice(const CopySliceParams& p, cudaStream_t stream) {
+  on(stream);
+  const auto slices = [&](int64_t count) { return static_cast<uint64_t>(count * p.unit); };
+  const int64_t count = p.xLength == 1 ? 1 : p.count;
+  for (int64_t o = 0; p.count > 0 && o < p.outer; ++o) {
+    reads(static_cast<const uint8_t*>(p.x) + slices(o * p.xLength + p.xFirst), slices(count));
+    writes(static_cast<uint8_t*>(p.out) + slices(o * p.outLength + p.outFirst), slices(p.count));
+  }
+  return cudaSuccess;
+}
+
 cudaError_t launchRelayout(const RelayoutParams& p, cudaStream_t stream) {
   on(stream);
   readsScales(p.from, p.to.lines, p.to.blocks, p.bytes);

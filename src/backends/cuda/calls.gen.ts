@@ -6,6 +6,7 @@ import { COLLECTIVE_CALLS } from "./collective/calls.js";
 import { ACTIVATION_CALLS } from "./elementwise/activation.js";
 import { OPERATOR_CALLS } from "./elementwise/operators.gen.js";
 import { GEMM_CALLS, GEMM_QUERIES } from "./gemm/calls.js";
+import { COPY_SLICE_CALLS } from "./layout/copy-slice.js";
 import { LAYOUT_CALLS } from "./layout/layout.js";
 import { ACTIVATION_QUANTIZE_CALLS } from "./quantize/activation-quantize.js";
 import { BIAS_GRAD_QUANTIZE_CALLS } from "./quantize/bias-grad-quantize.js";
@@ -35,6 +36,7 @@ export const CALLS = {
   ...BLOCK_CALLS,
   ...CAST_CALLS,
   ...COLLECTIVE_CALLS,
+  ...COPY_SLICE_CALLS,
   ...DELAYED_SCALING_CALLS,
   ...DEQUANTIZE_CALLS,
   ...EMBEDDING_CALLS,

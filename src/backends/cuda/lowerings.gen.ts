@@ -6,6 +6,7 @@ import { sweep } from "./cast/sweep.js";
 import { activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
 import { add, multiply, scaled, sigmoid } from "./elementwise/operators.gen.js";
 import { gemm } from "./gemm/gemm.js";
+import { copySlice } from "./layout/copy-slice.js";
 import { relayout, swapAxes, transpose } from "./layout/layout.js";
 import { activationQuantize } from "./quantize/activation-quantize.js";
 import { biasGradQuantize } from "./quantize/bias-grad-quantize.js";
@@ -35,6 +36,7 @@ export const LOWERINGS: Lowerings = {
   biasGradQuantize,
   clipFactor,
   columnSum,
+  copySlice,
   crossEntropy,
   crossEntropyBackward,
   decode,

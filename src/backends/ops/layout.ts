@@ -1,4 +1,4 @@
-/** The arguments of transposes and scale layouts, and their tensors. */
+/** The arguments of transposes, slices and scale layouts, and their tensors. */
 import type { CopyGeometry } from "../../tensor/geometry.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { AS_X, type Tensors } from "../tensors.js";
@@ -26,6 +26,35 @@ export interface SwapAxesArgs {
 
 /** Exchanges two dimensions of a tensor. */
 export const swapAxes: Tensors<SwapAxesArgs> = AS_X;
+
+/**
+ * Arguments of `copySlice`: out[o, outFirst + i, j] = x[o, xFirst + i, j] for i < count, where x is [outer, xLength, inner] and
+ * out is [outer, outLength, inner]. If x has length 1, its only slice is copied `count` times. The other elements of out are
+ * kept.
+ */
+export interface CopySliceArgs {
+  /** The elements [outer, xLength, inner], of a dtype of at least 8 bits. */
+  readonly x: Tensor;
+  /** The number of slices of x. */
+  readonly xLength: number;
+  /** The first slice that is read. */
+  readonly xFirst: number;
+  /** Output: [outer, outLength, inner], in the dtype of x. Only the copied slices are written. */
+  readonly out: Tensor;
+  /** The number of slices of out. */
+  readonly outLength: number;
+  /** The first slice that is written. */
+  readonly outFirst: number;
+  /** The number of slices that are written. */
+  readonly count: number;
+  /** The product of the dimensions before the sliced one. */
+  readonly outer: number;
+  /** The product of the dimensions after the sliced one. */
+  readonly inner: number;
+}
+
+/** Copies a range of a dimension of one tensor into a range of the same dimension of another. */
+export const copySlice: Tensors<CopySliceArgs> = AS_X;
 
 /** Arguments of `relayout`, which converts scales from one layout to another. */
 export interface RelayoutArgs {

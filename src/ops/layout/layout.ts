@@ -1,6 +1,6 @@
 /** Operations that rearrange elements without changing them. */
-import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
-import { describe, oneOf } from "../../options.js";
+import { DTypeError, ShapeError } from "../../errors.js";
+import { oneOf } from "../../options.js";
 import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import {
   DIRECTIONS,
@@ -11,7 +11,7 @@ import {
 } from "../../tensor/quantized.js";
 import { requireTensor } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
-import { asMatrix, elementCount, storageBits } from "../../tensor/shape.js";
+import { asMatrix, dimensionOf, elementCount, storageBits } from "../../tensor/shape.js";
 import { SCALE_LAYOUTS } from "../../tensor/spec.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
@@ -47,7 +47,10 @@ export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): 
   const { backend } = requireTensor("swapAxes", "x", x);
   if (storageBits(x.dtype) < 8)
     throw new DTypeError(`swapAxes: x is ${x.dtype}, whose codes share bytes; transpose takes it`);
-  const axes = [axisOf(x, "axis1", axis1), axisOf(x, "axis2", axis2)] as const;
+  const axes = [
+    dimensionOf("swapAxes", "axis1", x.shape, axis1),
+    dimensionOf("swapAxes", "axis2", x.shape, axis2),
+  ] as const;
   const [low, high] = [Math.min(...axes), Math.max(...axes)];
   const { shape } = x;
   const [p, q] = [shape[low] as number, low === high ? 1 : (shape[high] as number)];
@@ -61,13 +64,6 @@ export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): 
   const sizes = [between(0, low), p, between(low + 1, high), q, between(high + 1)] as const;
   execute(backend, "swapAxes", { x, sizes, out });
   return scope.keep(out);
-}
-
-/** Returns the axis counted from the front. Throws `ArgumentError` for an axis that x does not have. */
-function axisOf({ shape }: Tensor, name: string, axis: number): number {
-  const rank = shape.length;
-  if (Number.isInteger(axis) && axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
-  throw new ArgumentError(`swapAxes: ${name} is ${describe(axis)}, and x [${shape}] has ${rank} axes`);
 }
 
 const isDirection = oneOf(DIRECTIONS);

@@ -177,6 +177,16 @@ export const MODULE_ROWS: Rows = {
   "functional.multiply": { calls: [(w) => [w.tensor(), w.tensor()]] },
   "functional.sigmoid": { calls: [(w) => [w.tensor()]] },
   "functional.reshape": { calls: [(w) => [w.tensor(), [COLUMNS, ROWS]]] },
+  "functional.slice": {
+    calls: [(w) => [w.tensor(), 0, 1, 3]],
+    numbers: { dim: "integer", start: "integer", end: "integer" },
+  },
+  "functional.concatenate": { calls: [(w) => [[w.tensor(), w.tensor()], 1]], numbers: { dim: "integer" } },
+  "functional.transpose": {
+    calls: [(w) => [w.tensor(), 0, -1]],
+    numbers: { dim0: "integer", dim1: "integer" },
+  },
+  "functional.permute": { calls: [(w) => [w.tensor(), [1, 0]]], numbers: { dims: "integer" } },
   "functional.activation": { calls: [(w) => [w.tensor(), "gelu"]] },
   "functional.gated": { calls: [(w) => [w.tensor(), "silu"]] },
   "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4]), sequence(w)]] },

@@ -194,6 +194,22 @@ export const OPERATION_ROWS: DerivedRows = {
     anyType: ["x"],
   },
   transpose: { anyType: ["x"] },
+  slice: {
+    calls: [(w) => [w.tensor("u8", [2, 3, 4]), 1, 0, 2]],
+    numbers: { dim: "integer", start: "integer", end: "integer" },
+    anyType: ["x"],
+  },
+  concatenate: {
+    calls: [(w) => [[w.tensor("u8", [2, 3]), w.tensor("u8", [2, 5])], -1]],
+    numbers: { dim: "integer" },
+    anyType: ["tensors"],
+  },
+  expand: { calls: [(w) => [w.tensor("u8", [2, 1]), [3, 2, 4]]], anyType: ["x"] },
+  permute: {
+    calls: [(w) => [w.tensor("u8", [2, 3, 4]), [2, 0, -2]]],
+    numbers: { dims: "integer" },
+    anyType: ["x"],
+  },
   layerNorm: {
     calls: [
       (w) => [

@@ -77,6 +77,13 @@ function rearrangements(dtype: WideDType, i: number): readonly FrozenCase[] {
   return [
     frozenCase("transpose", dtype, { x: values(dtype, SHAPE, 790 + i) }),
     frozenCase("swapAxes", dtype, { x, axis1: 0, axis2: 1 }),
+    frozenCase("copySlice", `${dtype} slice`, { use: "slice", x, dim: 2, start: 3, end: 33 }),
+    frozenCase("copySlice", `${dtype} concatenate`, { use: "concatenate", tensors: [x, x], dim: 1 }),
+    frozenCase("copySlice", `${dtype} expand`, {
+      use: "expand",
+      x: values(dtype, [6, 1, 40], 795 + i),
+      shape: [2, 6, 5, 40],
+    }),
   ];
 }
 

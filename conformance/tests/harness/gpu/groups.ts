@@ -12,7 +12,7 @@ export const GPU_OPERATIONS = OPERATION_NAMES.filter(
 
 /** Operations whose laws take long and run in separate files. */
 const LONG = {
-  casts: ["encode", "decode", "amax", "transpose", "swapAxes"],
+  casts: ["encode", "decode", "amax", "transpose", "swapAxes", "copySlice"],
   quantizers: ["quantize", "hadamard"],
   fused: ["activationQuantize", "biasGradQuantize"],
   normed: ["normQuantize"],

@@ -1,0 +1,27 @@
+// Copies of ranges of a dimension.
+import { gatherRuns } from "./runs";
+
+/**
+ * Copies slices xFirst to xFirst + count - 1 of x [outer, xLength] to slices outFirst to outFirst + count - 1 of
+ * out [outer, outLength], for the outer indices [begin, end). A slice has `unit` bytes. If xLength is 1, the slice is copied
+ * `count` times.
+ */
+export function copySlice(
+  x: usize,
+  out: usize,
+  xLength: usize,
+  xFirst: usize,
+  outLength: usize,
+  outFirst: usize,
+  count: usize,
+  unit: usize,
+  begin: usize,
+  end: usize,
+): void {
+  for (let o = begin; o < end; ++o) {
+    const src = x + (o * xLength + xFirst) * unit;
+    const dst = out + (o * outLength + outFirst) * unit;
+    if (xLength === 1) gatherRuns(src, 0, dst, unit, count);
+    else memory.copy(dst, src, count * unit);
+  }
+}

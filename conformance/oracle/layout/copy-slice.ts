@@ -1,0 +1,69 @@
+/** Slices, concatenations and expansions of tensors, element by element. */
+
+/** A tensor as its elements in row-major order. */
+export interface Elements {
+  readonly elements: ArrayLike<number>;
+  readonly shape: readonly number[];
+}
+
+/** The tensor of shape `shape` whose element at `index` is `element(index)`. */
+function tabulated(shape: readonly number[], element: (index: readonly number[]) => number): Elements {
+  const size = shape.reduce((product, each) => product * each, 1);
+  const elements = Array.from({ length: size }, (_, position) => {
+    const index: number[] = [];
+    for (let axis = shape.length - 1, rest = position; axis >= 0; axis--) {
+      const length = shape[axis] as number;
+      index.unshift(rest % length);
+      rest = Math.floor(rest / length);
+    }
+    return element(index);
+  });
+  return { elements, shape };
+}
+
+function elementAt({ elements, shape }: Elements, index: readonly number[]): number {
+  return elements[index.reduce((sum, i, axis) => sum * (shape[axis] as number) + i, 0)] as number;
+}
+
+/** Replaces the entry at `axis`, which may count from the end. */
+function replaced(list: readonly number[], axis: number, value: number): number[] {
+  const copy = [...list];
+  copy.splice(axis, 1, value);
+  return copy;
+}
+
+/** The slices start to end - 1 along `axis`. All three may count from the end. */
+export function slice(x: Elements, axis: number, start: number, end: number): Elements {
+  const length = x.shape.at(axis) as number;
+  const first = start < 0 ? length + start : start;
+  const last = end < 0 ? length + end : end;
+  return tabulated(replaced(x.shape, axis, last - first), (index) =>
+    elementAt(x, replaced(index, axis, (index.at(axis) as number) + first)),
+  );
+}
+
+/** All tensors, one after the other along `axis`. */
+export function concatenate(all: readonly Elements[], axis: number): Elements {
+  const [first] = all as readonly [Elements];
+  const total = all.reduce((sum, { shape }) => sum + (shape.at(axis) as number), 0);
+  return tabulated(replaced(first.shape, axis, total), (index) => {
+    let i = index.at(axis) as number;
+    for (const each of all) {
+      const length = each.shape.at(axis) as number;
+      if (i < length) return elementAt(each, replaced(index, axis, i));
+      i -= length;
+    }
+    return Number.NaN;
+  });
+}
+
+/** x with the shape `shape`, by the rules of broadcasting. */
+export function expand(x: Elements, shape: readonly number[]): Elements {
+  const missing = shape.length - x.shape.length;
+  return tabulated(shape, (index) =>
+    elementAt(
+      x,
+      index.slice(missing).map((i, axis) => (x.shape[axis] === 1 ? 0 : i)),
+    ),
+  );
+}
