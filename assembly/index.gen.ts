@@ -36,6 +36,7 @@ export { lossMaximum, lossOfSums, lossSums } from "./rows/loss-parts";
 export { crossEntropy, crossEntropyBackward } from "./rows/loss";
 export { mse, mseBackward } from "./rows/mse";
 export { norm, normBackward, normParameters } from "./rows/norm";
+export { rotaryEmbedding } from "./rows/rotary-embedding";
 export { softmax, softmaxBackward } from "./rows/softmax";
 export { updateScales } from "./update/delayed-scaling";
 export { clipFactor, squareSums } from "./update/grad-norm";

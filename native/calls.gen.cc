@@ -12,6 +12,7 @@
 #include "kernels/rows/loss-parts.gen.h"
 #include "kernels/rows/loss.gen.h"
 #include "kernels/rows/norm.gen.h"
+#include "kernels/rows/rotary-embedding.gen.h"
 #include "kernels/rows/softmax.gen.h"
 #include "kernels/update/delayed-scaling.gen.h"
 #include "kernels/update/grad-norm.gen.h"
@@ -393,6 +394,30 @@ void runNormBackward(const Call<calls::NormBackward>& call) {
   call.check("normBackward", launchNormBackward(p, call.stream()));
 }
 
+void runRotaryEmbedding(const Call<calls::RotaryEmbedding>& call) {
+  RotaryEmbeddingParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.heads = static_cast<int64_t>(call.count("heads"));
+  p.width = static_cast<int64_t>(call.count("width"));
+  p.pairs = static_cast<int64_t>(call.count("pairs"));
+  p.positions = static_cast<int64_t>(call.count("positions"));
+  p.batch = static_cast<int64_t>(call.count("batch"));
+  p.length = static_cast<int64_t>(call.count("length"));
+  p.positionStride = static_cast<int64_t>(call.count("positionStride"));
+  p.sequenceStride = static_cast<int64_t>(call.count("sequenceStride"));
+  p.interleaved = call.flag("interleaved");
+  p.inverse = call.flag("inverse");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.heads), static_cast<uint64_t>(p.width)}), bitsOf(p.xType)));
+  p.cos = call.pointer<const float>("cos", bytesOf(product({static_cast<uint64_t>(p.positions), static_cast<uint64_t>(p.pairs)}), 32));
+  p.sin = call.pointer<const float>("sin", bytesOf(product({static_cast<uint64_t>(p.positions), static_cast<uint64_t>(p.pairs)}), 32));
+  p.starts = call.optional<const int32_t>("starts", bytesOf(static_cast<uint64_t>(p.batch), 32));
+  p.cumulative = call.optional<const int32_t>("cumulative", bytesOf(static_cast<uint64_t>(p.batch + 1), 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.heads), static_cast<uint64_t>(p.width)}), bitsOf(p.outType)));
+  call.check("rotaryEmbedding", launchRotaryEmbedding(p, call.stream()));
+}
+
 void runSoftmax(const Call<calls::Softmax>& call) {
   SoftmaxParams p{};
   p.rows = static_cast<int64_t>(call.count("rows"));
@@ -547,6 +572,7 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runMse>(env, exports);
   expose<runMseBackward>(env, exports);
   expose<runNormBackward>(env, exports);
+  expose<runRotaryEmbedding>(env, exports);
   expose<runSoftmax>(env, exports);
   expose<runSoftmaxBackward>(env, exports);
   expose<runUpdateScales>(env, exports);

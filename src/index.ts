@@ -177,6 +177,17 @@ export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/
 export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
 export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
 export { recompute } from "./modules/recompute.js";
+export type {
+  LinearRotaryScaling,
+  Llama3RotaryScaling,
+  RotaryScaling,
+  YarnRotaryScaling,
+} from "./modules/rotary/inverse-frequencies.js";
+export {
+  type RotaryAngles,
+  RotaryPositionEmbedding,
+  type RotaryPositionEmbeddingOptions,
+} from "./modules/rotary-position-embedding.js";
 export { type Layer, Sequential } from "./modules/sequential.js";
 export type { ParallelMode, ParallelOptions } from "./modules/tensor-parallel/options.js";
 export { empty, tensor, zeros } from "./ops/create.js";

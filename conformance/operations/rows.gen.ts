@@ -20,6 +20,7 @@ import { embeddingBackwardOperation, embeddingOperation } from "./rows/embedding
 import { lossMaximumOperation, lossOfSumsOperation, lossSumsOperation } from "./rows/loss-parts.js";
 import { crossEntropyBackwardOperation, crossEntropyOperation, mseBackwardOperation, mseOperation } from "./rows/loss.js";
 import { columnSumOperation, normBackwardOperation, normOperation } from "./rows/norm.js";
+import { rotaryEmbeddingOperation } from "./rows/rotary-embedding.js";
 import { softmaxBackwardOperation, softmaxOperation } from "./rows/softmax.js";
 import { updateScalesOperation } from "./update/delayed-scaling.js";
 import { gradNormOperation, pieceSumsOperation, sumPiecesOperation } from "./update/grad-norm.js";
@@ -63,6 +64,7 @@ export const ROWS = {
   columnSum: columnSumOperation,
   normBackward: normBackwardOperation,
   norm: normOperation,
+  rotaryEmbedding: rotaryEmbeddingOperation,
   softmaxBackward: softmaxBackwardOperation,
   softmax: softmaxOperation,
   updateScales: updateScalesOperation,

@@ -1117,6 +1117,31 @@ struct Adamw {
   };
 };
 
+struct RotaryEmbedding {
+  static constexpr const char* kName = "rotaryEmbedding";
+  static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"heads", Kind::kCount, false},
+      {"width", Kind::kCount, false},
+      {"pairs", Kind::kCount, false},
+      {"positions", Kind::kCount, false},
+      {"batch", Kind::kCount, false},
+      {"length", Kind::kCount, false},
+      {"positionStride", Kind::kCount, false},
+      {"sequenceStride", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"cos", Kind::kPointer, false},
+      {"sin", Kind::kPointer, false},
+      {"starts", Kind::kPointer, true},
+      {"cumulative", Kind::kPointer, true},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"interleaved", Kind::kFlag, false},
+      {"inverse", Kind::kFlag, false},
+  };
+};
+
 struct QuantizeRow {
   static constexpr const char* kName = "quantizeRow";
   static constexpr Argument kArguments[] = {

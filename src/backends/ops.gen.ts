@@ -7,6 +7,7 @@ import type { GemmArgs } from "./ops/gemm.js";
 import type { TransposeArgs, SwapAxesArgs, CopySliceArgs, RelayoutArgs } from "./ops/layout.js";
 import type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs } from "./ops/operators.gen.js";
 import type { AmaxArgs, QuantizeArgs, DequantizeArgs, HadamardArgs, BiasGradQuantizeArgs, ActivationQuantizeArgs, NormQuantizeArgs } from "./ops/quantize.js";
+import type { RotaryEmbeddingArgs } from "./ops/rotary-embedding.js";
 import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
 import type { SquareSumArgs, PieceSumsArgs, SumPiecesArgs, ClipFactorArgs, UpdateScalesArgs, SGDArgs, AdamWArgs } from "./ops/update.js";
 
@@ -18,6 +19,7 @@ export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./ops
 export type { CopySliceArgs, RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
 export type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs } from "./ops/operators.gen.js";
 export type { ActivationQuantizeArgs, AmaxArgs, BiasGradQuantizeArgs, DequantizeArgs, HadamardArgs, MatrixPart, NormQuantizeArgs, QuantizeArgs } from "./ops/quantize.js";
+export type { RotaryEmbeddingArgs, RotaryRows } from "./ops/rotary-embedding.js";
 export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
 export type { AdamWArgs, ClipFactorArgs, PieceSumsArgs, SGDArgs, SquareSumArgs, StepArgs, SumPiecesArgs, UpdateScalesArgs } from "./ops/update.js";
 
@@ -76,6 +78,8 @@ export interface OpArgs {
   readonly activationQuantize: ActivationQuantizeArgs;
   /** Computes a norm and quantizes it. */
   readonly normQuantize: NormQuantizeArgs;
+  /** Rotates pairs of elements of queries or keys. */
+  readonly rotaryEmbedding: RotaryEmbeddingArgs;
   /** Computes LayerNorm or RMSNorm. */
   readonly norm: NormArgs;
   /** Computes the gradients of a norm's input and parameters. */

@@ -8,6 +8,7 @@ import { gemm } from "./ops/gemm.js";
 import { transpose, swapAxes, copySlice, relayout } from "./ops/layout.js";
 import { add, multiply, scaled, sigmoid } from "./ops/operators.gen.js";
 import { amax, quantize, dequantize, hadamard, biasGradQuantize, activationQuantize, normQuantize } from "./ops/quantize.js";
+import { rotaryEmbedding } from "./ops/rotary-embedding.js";
 import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, softmax, softmaxBackward } from "./ops/rows.js";
 import { squareSum, pieceSums, sumPieces, clipFactor, updateScales, sgd, adamw } from "./ops/update.js";
 import type { Tensors } from "./tensors.js";
@@ -38,6 +39,7 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   biasGradQuantize,
   activationQuantize,
   normQuantize,
+  rotaryEmbedding,
   norm,
   normBackward,
   columnSum,

@@ -4,3 +4,4 @@ export { activation, add, gated, multiply, sigmoid } from "./elementwise.js";
 export { embedding } from "./embedding.js";
 export { concatenate, permute, reshape, slice, transpose } from "./layout.js";
 export { type CrossEntropyLossOptions, crossEntropyLoss, mseLoss } from "./loss.js";
+export { rotaryEmbedding } from "./rotary-embedding.js";

@@ -24,6 +24,7 @@ export { type QuantizeInputs } from "./quantize/quantize.js";
 export { type EmbeddingBackwardOptions, type EmbeddingOptions, embedding, embeddingBackward } from "./rows/embedding.js";
 export { type CrossEntropyOptions, type CrossEntropyBackwardOptions, type CrossEntropyResult, crossEntropy, type CrossEntropyBackwardInputs, crossEntropyBackward, mse, type MseBackwardInputs, mseBackward } from "./rows/loss.js";
 export { type NormOptions, type NormStatistics, type NormResult, type NormGradients, layerNorm, rmsNorm, type NormParameters, type NormBackwardInputs, normBackward, columnSum } from "./rows/norm.js";
+export { type RotaryOptions, type RotaryEmbeddingOptions, rotaryEmbedding } from "./rows/rotary-embedding.js";
 export { type SoftmaxOptions, softmax, softmaxBackward } from "./rows/softmax.js";
 export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./update/delayed-scaling.js";
 export { type GradNormOptions, type GradNorm, gradNorm } from "./update/grad-norm.js";

@@ -35,6 +35,7 @@ const BOUND_BY_DECLARATION = Object.fromEntries(
     "rows/embedding",
     "rows/loss",
     "rows/loss-parts",
+    "rows/rotary-embedding",
     "rows/softmax",
     "update/delayed-scaling",
     "update/grad-norm",

@@ -15,6 +15,7 @@ import { concatenate, expand, slice } from "../../../src/ops/layout/copy-slice.j
 import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/layout.js";
 import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
+import { rotaryEmbedding } from "../../../src/ops/rows/rotary-embedding.js";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
@@ -131,6 +132,20 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
       for (const batch of [rows, columns])
         attempt(() => batchedGemm({ a: bf16([batch, m, k]), b: bf16([batch, n, k]), datapath: "fp32" }));
     }
+  },
+  rotaryEmbedding: (s) => {
+    const [rows, columns] = asMatrix(s);
+    for (const [batch, length, heads] of [
+      [rows, columns, 1],
+      [1, rows, columns],
+      [1, columns, rows],
+    ] as const)
+      for (const pairs of [0, 2]) {
+        const tables = f32([3, pairs]);
+        attempt(() => rotaryEmbedding(bf16([batch, length, heads, 8]), tables, tables));
+        attempt(() => rotaryEmbedding(bf16([batch, length, heads, 2 * pairs]), tables, tables));
+      }
+    attempt(() => rotaryEmbedding(bf16([rows, columns, 1, 4]), f32([0, 2]), f32([0, 2])));
   },
   lossMaximum: (s) => lossMaximum(bf16(s)),
   lossOfSums: (s) => {

@@ -12,6 +12,7 @@ import { Linear } from "../../../src/modules/linear.js";
 import type { Module } from "../../../src/modules/module.js";
 import { LayerNorm, type Normalization, RMSNorm } from "../../../src/modules/norm.js";
 import { recompute } from "../../../src/modules/recompute.js";
+import { RotaryPositionEmbedding } from "../../../src/modules/rotary-position-embedding.js";
 import { Sequential } from "../../../src/modules/sequential.js";
 import { tensor } from "../../../src/ops/create.js";
 import { scaled } from "../../../src/ops/elementwise/operators.gen.js";
@@ -293,6 +294,14 @@ describe("functions", () => {
       ofLeaf(halves, (x) => functional.gated(x, kind), EDGED.includes(kind)),
     );
   }
+  differentiates("rotaryEmbedding", (b, each) => {
+    const { rows, columns, others, one, other } = each;
+    const x = gridLeaf(b, each.seed, [rows, columns, 2, 2 * others + 1]);
+    const rotary = new RotaryPositionEmbedding(b, 2 * others, { interleaved: one });
+    const { cos, sin, interleaved } = rotary.forward(other ? columns : rows);
+    const layout = other ? ("bshd" as const) : ("sbhd" as const);
+    return { leaves: [x], run: () => functional.rotaryEmbedding(x, cos, sin, { layout, interleaved }) };
+  });
   differentiates("embedding", (b, each) => {
     const table = gridLeaf(b, each.seed, [each.others, each.columns]);
     const ids = labels(b, each.seed, 2 * each.rows, each.others).reshape([2, each.rows]);

@@ -6,6 +6,7 @@
 #include "kernels/rows/loss.gen.h"
 #include "kernels/rows/norm.gen.h"
 #include "kernels/rows/norm.h"
+#include "kernels/rows/rotary-embedding.gen.h"
 #include "kernels/rows/softmax.gen.h"
 
 using namespace standin;
@@ -140,6 +141,17 @@ cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream
   readsF32(p.ids, p.count);
   writesF32(p.workspace, p.vocabulary + 1 + p.count);
   writesWide(p.out, p.outType, p.vocabulary * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchRotaryEmbedding(const RotaryEmbeddingParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.rows * p.heads * p.width);
+  readsF32(p.cos, p.positions * p.pairs);
+  readsF32(p.sin, p.positions * p.pairs);
+  readsF32(p.starts, p.batch);
+  readsF32(p.cumulative, p.batch + 1);
+  writesWide(p.out, p.outType, p.rows * p.heads * p.width);
   return cudaSuccess;
 }
 

@@ -23,6 +23,7 @@ import { EMBEDDING_CALLS } from "./rows/embedding.js";
 import { LOSS_PARTS_CALLS } from "./rows/loss-parts.js";
 import { LOSS_CALLS } from "./rows/loss.js";
 import { NORM_CALLS } from "./rows/norm.js";
+import { ROTARY_EMBEDDING_CALLS } from "./rows/rotary-embedding.js";
 import { SOFTMAX_CALLS } from "./rows/softmax.js";
 import { DELAYED_SCALING_CALLS } from "./update/delayed-scaling.js";
 import { GRAD_NORM_CALLS } from "./update/grad-norm.js";
@@ -53,6 +54,7 @@ export const CALLS = {
   ...NVFP4_CALLS,
   ...OPERATOR_CALLS,
   ...OPTIMIZER_CALLS,
+  ...ROTARY_EMBEDDING_CALLS,
   ...ROW_CALLS,
   ...SOFTMAX_CALLS,
   ...SWEEP_CALLS,

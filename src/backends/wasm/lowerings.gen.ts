@@ -18,6 +18,7 @@ import { embedding, embeddingBackward } from "./rows/embedding.js";
 import { lossMaximum, lossOfSums, lossSums } from "./rows/loss-parts.js";
 import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "./rows/loss.js";
 import { columnSum, norm, normBackward } from "./rows/norm.js";
+import { rotaryEmbedding } from "./rows/rotary-embedding.js";
 import { softmax, softmaxBackward } from "./rows/softmax.js";
 import { updateScales } from "./update/delayed-scaling.js";
 import { clipFactor, pieceSums, squareSum, sumPieces } from "./update/grad-norm.js";
@@ -60,6 +61,7 @@ export const LOWERINGS: Lowerings = {
   pieceSums,
   quantize,
   relayout,
+  rotaryEmbedding,
   scaled,
   sgd,
   sigmoid,

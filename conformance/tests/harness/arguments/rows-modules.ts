@@ -10,6 +10,7 @@ import type { Module } from "../../../../src/modules/module.js";
 import { LayerNorm, RMSNorm } from "../../../../src/modules/norm.js";
 import { constantInit, Parameter } from "../../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
+import { RotaryPositionEmbedding } from "../../../../src/modules/rotary-position-embedding.js";
 import { Sequential } from "../../../../src/modules/sequential.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import { GradScaler } from "../../../../src/optimizers/grad-scaler.js";
@@ -86,6 +87,16 @@ export function trained(w: World): Linear {
 }
 
 const leafLayer = (w: World): Linear => w.own(new Linear(w.backend, COLUMNS, 32));
+
+const yarn = {
+  kind: "yarn",
+  factor: 4,
+  originalMaxPositionEmbeddings: 64,
+  betaFast: 32,
+  betaSlow: 1,
+  attentionFactor: 1,
+  truncate: true,
+} as const;
 
 const SGD_NUMBERS = {
   "options.learningRate": "atLeastZero",
@@ -190,6 +201,66 @@ export const MODULE_ROWS: Rows = {
   "functional.activation": { calls: [(w) => [w.tensor(), "gelu"]] },
   "functional.gated": { calls: [(w) => [w.tensor(), "silu"]] },
   "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4]), sequence(w)]] },
+  RotaryPositionEmbedding: {
+    calls: [
+      (w) => [
+        w.backend,
+        16,
+        {
+          rotaryPercent: 0.5,
+          seqLenInterpolationFactor: 2,
+          pretrainedMaxPositionEmbeddings: 4,
+          rotaryBase: 10000,
+          interleaved: true,
+          scaling: {
+            kind: "llama3" as const,
+            factor: 8,
+            lowFreqFactor: 1,
+            highFreqFactor: 4,
+            originalMaxPositionEmbeddings: 64,
+          },
+        },
+      ],
+      (w) => [w.backend, 16, { scaling: { kind: "linear" as const, factor: 2 } }],
+      (w) => [w.backend, 16, { scaling: yarn }],
+    ],
+    numbers: {
+      dim: "count",
+      "options.rotaryPercent": "share",
+      "options.seqLenInterpolationFactor": "count",
+      "options.pretrainedMaxPositionEmbeddings": "count",
+      "options.rotaryBase": "above",
+      "options.scaling.factor": "above",
+      "options.scaling.lowFreqFactor": "above",
+      "options.scaling.highFreqFactor": "above",
+      "options.scaling.originalMaxPositionEmbeddings": "count",
+      "options.scaling.betaFast": "above",
+      "options.scaling.betaSlow": "above",
+      "options.scaling.attentionFactor": "atLeastZero",
+    },
+  },
+  "RotaryPositionEmbedding.forward": {
+    calls: [() => [4, 2]],
+    self: (w) => new RotaryPositionEmbedding(w.backend, 16),
+    outlives: true,
+    numbers: { maxSeqLen: "index", offset: "index" },
+  },
+  "functional.rotaryEmbedding": {
+    calls: [
+      (w) => [
+        w.tensor("bf16", [2, 3, 4, 16]),
+        w.tensor("f32", [7, 8]),
+        w.tensor("f32", [7, 8]),
+        { layout: "bshd", interleaved: true, startPositions: w.tensor("i32", [2]) },
+      ],
+      (w) => [
+        w.tensor("bf16", [6, 4, 16]),
+        w.tensor("f32", [7, 8]),
+        w.tensor("f32", [7, 8]),
+        { layout: "thd", cuSeqlens: w.tensor("i32", [3]) },
+      ],
+    ],
+  },
   "functional.crossEntropyLoss": {
     calls: [(w) => [w.tensor(), w.tensor("i32", [ROWS]), { smoothing: 0.5, ignore: 1, group: alone(w) }]],
     numbers: { "options.smoothing": "share", "options.ignore": "int32" },

@@ -26,6 +26,7 @@ const LAYOUT_NUMBERS = {
   "options.format.mantissaBits": "index",
   "options.format.bias": "integer",
 } as const;
+const ROTARY = { interleaved: true } as const;
 const ids = (world: World) => world.tensor("i32", [world.rows]);
 const rowOf = (world: World) => world.tensor("f32", [world.rows]);
 const PLAN = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
@@ -91,6 +92,22 @@ export const OPERATION_ROWS: DerivedRows = {
   embedding: {
     calls: [(w) => [w.tensor(), ids(w), { outDtype: "f32", first: 1, vocabulary: 1000 }]],
     numbers: { "options.first": "index", "options.vocabulary": "index" },
+  },
+  rotaryEmbedding: {
+    calls: [
+      (w) => [
+        w.tensor("bf16", [2, 3, 4, 16]),
+        w.tensor("f32", [7, 8]),
+        w.tensor("f32", [7, 8]),
+        { ...ROTARY, layout: "bshd", inverse: true, outDtype: "f32", startPositions: w.tensor("i32", [2]) },
+      ],
+      (w) => [
+        w.tensor("bf16", [6, 4, 16]),
+        w.tensor("f32", [7, 8]),
+        w.tensor("f32", [7, 8]),
+        { ...ROTARY, layout: "thd", cuSeqlens: w.tensor("i32", [3]), startPositions: w.tensor("i32", [2]) },
+      ],
+    ],
   },
   embeddingBackward: {
     calls: [(w) => [w.tensor(), ids(w), 5, { outDtype: "f32", first: 1 }]],

@@ -1,0 +1,151 @@
+// Rotary embeddings of queries and keys (numerics.md §10.7). A row is the heads of one position of one sequence. The first
+// 2 * `pairs` elements of a head are rotated in pairs; the others are copied.
+//
+//   (a, b) becomes (a cos - b sin, b cos + a sin), each operation rounded to f32
+
+import { Wide } from "../contract";
+import { fill } from "../core/chunk";
+import { BUFFER, CHUNK } from "../core/scratch";
+import { narrow, wideBytes, widen } from "../core/wide";
+
+/** The position of a row that belongs to no sequence. */
+const NONE: i64 = i64.MIN_VALUE;
+
+/**
+ * Rotates rows [begin, end). `starts` (i32 [batch]) and `cumulative` (i32 [batch + 1]) may be null; with the latter, sequence b
+ * has the rows from cumulative[b] to cumulative[b + 1]. Otherwise rows of one sequence are `positionStride` apart, and rows of
+ * one position `sequenceStride`. `scratch` is four buffers of the calling thread (core/scratch.ts).
+ */
+export function rotaryEmbedding(
+  x: usize,
+  xType: u32,
+  out: usize,
+  outType: u32,
+  cos: usize,
+  sin: usize,
+  starts: usize,
+  cumulative: usize,
+  heads: usize,
+  width: usize,
+  pairs: usize,
+  positions: usize,
+  batch: usize,
+  length: usize,
+  positionStride: usize,
+  sequenceStride: usize,
+  interleaved: bool,
+  inverse: bool,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const columns = heads * width;
+  for (let row = begin; row < end; row++) {
+    const position = cumulative
+      ? positionOfToken(row, cumulative, starts, batch)
+      : <i64>((row / positionStride) % length) + startOf(starts, (row / sequenceStride) % batch);
+    if (position === NONE) {
+      memory.fill(out + row * columns * wideBytes(outType), 0, columns * wideBytes(outType));
+      continue;
+    }
+    const known = position >= 0 && position < <i64>positions;
+    for (let head: usize = 0; head < heads; head++) {
+      const first = row * columns + head * width;
+      for (let i: usize = 0; i < pairs; i += CHUNK / 2) {
+        const count = min(CHUNK / 2, pairs - i);
+        loadAngles(cos, sin, known ? <usize>position * pairs + i : usize.MAX_VALUE, inverse, count, scratch);
+        if (interleaved) rotateNeighbours(x, xType, out, outType, first + 2 * i, count, scratch);
+        else rotateHalves(x, xType, out, outType, first + i, pairs, count, scratch);
+      }
+      for (let i: usize = 2 * pairs; i < width; i += CHUNK) {
+        const count = min(CHUNK, width - i);
+        widen(x, xType, first + i, count, scratch);
+        narrow(scratch, out, outType, first + i, count);
+      }
+    }
+  }
+}
+
+/** The position of a row of a sequence that begins at cumulative[b]; NONE if there is no such sequence. */
+function positionOfToken(row: usize, cumulative: usize, starts: usize, batch: usize): i64 {
+  for (let b: usize = 0; b < batch; b++) {
+    const begin = <i64>load<i32>(cumulative + (b << 2));
+    const end = <i64>load<i32>(cumulative + (b << 2), 4);
+    if (begin <= <i64>row && <i64>row < end) return <i64>row - begin + startOf(starts, b);
+  }
+  return NONE;
+}
+
+function startOf(starts: usize, b: usize): i64 {
+  return starts ? <i64>load<i32>(starts + (b << 2)) : 0;
+}
+
+/** Writes cosines and sines from `index` on to the third and fourth buffer; NaN if `index` is the largest number. */
+function loadAngles(cos: usize, sin: usize, index: usize, inverse: bool, count: usize, scratch: usize): void {
+  const c = scratch + 2 * BUFFER;
+  const s = scratch + 3 * BUFFER;
+  if (index === usize.MAX_VALUE) {
+    fill(c, NaN, count);
+    fill(s, NaN, count);
+    return;
+  }
+  widen(cos, Wide.F32, index, count, c);
+  widen(sin, Wide.F32, index, count, s);
+  if (!inverse) return;
+  for (let i: usize = 0; i < count; i += 4) v128.store(s + (i << 2), f32x4.neg(v128.load(s + (i << 2))));
+}
+
+/** Rotates elements [index, index + count) with the elements `pairs` later. */
+function rotateHalves(
+  x: usize,
+  xType: u32,
+  out: usize,
+  outType: u32,
+  index: usize,
+  pairs: usize,
+  count: usize,
+  scratch: usize,
+): void {
+  const a = scratch;
+  const b = scratch + BUFFER;
+  widen(x, xType, index, count, a);
+  widen(x, xType, index + pairs, count, b);
+  for (let i: usize = 0; i < count; i += 4) {
+    const at = i << 2;
+    const c = v128.load(scratch + 2 * BUFFER + at);
+    const s = v128.load(scratch + 3 * BUFFER + at);
+    const first = v128.load(a + at);
+    const second = v128.load(b + at);
+    v128.store(a + at, f32x4.sub(f32x4.mul(first, c), f32x4.mul(second, s)));
+    v128.store(b + at, f32x4.add(f32x4.mul(second, c), f32x4.mul(first, s)));
+  }
+  narrow(a, out, outType, index, count);
+  narrow(b, out, outType, index + pairs, count);
+}
+
+/** Rotates `count` pairs of neighbours from element `index` on. */
+function rotateNeighbours(
+  x: usize,
+  xType: u32,
+  out: usize,
+  outType: u32,
+  index: usize,
+  count: usize,
+  scratch: usize,
+): void {
+  widen(x, xType, index, 2 * count, scratch);
+  for (let i: usize = 0; i < count; i += 4) {
+    const at = i << 3;
+    const c = v128.load(scratch + 2 * BUFFER + (i << 2));
+    const s = v128.load(scratch + 3 * BUFFER + (i << 2));
+    const low = v128.load(scratch + at);
+    const high = v128.load(scratch + at, 16);
+    const first = v128.shuffle<f32>(low, high, 0, 2, 4, 6);
+    const second = v128.shuffle<f32>(low, high, 1, 3, 5, 7);
+    const a = f32x4.sub(f32x4.mul(first, c), f32x4.mul(second, s));
+    const b = f32x4.add(f32x4.mul(second, c), f32x4.mul(first, s));
+    v128.store(scratch + at, v128.shuffle<f32>(a, b, 0, 4, 1, 5));
+    v128.store(scratch + at, v128.shuffle<f32>(a, b, 2, 6, 3, 7), 16);
+  }
+  narrow(scratch, out, outType, index, 2 * count);
+}
