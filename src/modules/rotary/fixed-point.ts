@@ -1,6 +1,6 @@
 /**
- * Functions of real numbers in fixed-point arithmetic: bigints in units of 2^-320. Errors are below 2^-150, so that a result that is
- * rounded to f64 or f32 is the nearest number.
+ * Functions of real numbers in fixed-point arithmetic: bigints in units of 2^-320. Errors are below 2^-150, so that a result
+ * that is rounded to f64 or f32 is the nearest number.
  */
 
 /** A number in units of 2^-320. */
@@ -94,7 +94,7 @@ export function cosSin(x: Fixed): readonly [cos: Fixed, sin: Fixed] {
   }
 }
 
-/** The sum of terms of alternating signs: each is the one before times `square` / (k (k + 1)), with k from `first` in steps of 2. */
+/** The sum of terms of alternating signs. Each is the one before times `square` / (k (k + 1)); k is `first`, `first` + 2, ... */
 function alternating(term: Fixed, square: Fixed, first: bigint): Fixed {
   let sum = 0n;
   for (let k = first, each = term; each !== 0n && each !== -1n; k += 2n) {
