@@ -31,15 +31,65 @@ export function tuplesAmong(
   return new Set(rows.flatMap((row) => tuplesOf(row, strength)));
 }
 
-/** The rows, without options that have the same value in all rows. */
-function varying<R extends Readonly<Record<string, unknown>>>(
-  rows: readonly R[],
-): readonly Readonly<Record<string, unknown>>[] {
-  const [first] = rows;
-  const differs = (name: string): boolean =>
-    rows.some((row) => JSON.stringify(row[name]) !== JSON.stringify(first?.[name]));
-  const names = Object.keys(first ?? {}).filter(differs);
-  return rows.map((row) => Object.fromEntries(names.map((name) => [name, row[name]])));
+/**
+ * For each row, the numbers of its combinations of `strength` values. Equal combinations have equal numbers, counted from 0.
+ * Options with one value in all rows are left out.
+ */
+function numberedTuples(
+  rows: readonly Readonly<Record<string, unknown>>[],
+  strength: number,
+): { readonly tuples: readonly Uint32Array[]; readonly count: number } {
+  // the values of all options are numbered together
+  let values = 0;
+  const columns: Uint32Array[] = [];
+  for (const name of Object.keys(rows[0] ?? {})) {
+    const [column, count] = numberedValues(rows, name, values);
+    if (count < 2) continue;
+    columns.push(column);
+    values += count;
+  }
+  const width = Math.min(strength, columns.length);
+  let subsets: Uint32Array[][] = [[]];
+  for (let i = 0; i < width; i++)
+    subsets = subsets.flatMap((subset) => {
+      const last = subset.at(-1);
+      return columns.slice(last ? columns.indexOf(last) + 1 : 0).map((column) => [...subset, column]);
+    });
+  // the number of a tuple plus 1, at its values read as the digits of an index
+  const numbers = new Uint32Array(values ** width);
+  let count = 0;
+  const tuples = rows.map(() => new Uint32Array(subsets.length));
+  subsets.forEach((subset, i) => {
+    for (let row = 0; row < rows.length; row++) {
+      let index = 0;
+      for (const column of subset) index = index * values + (column[row] as number);
+      if (numbers[index] === 0) numbers[index] = ++count;
+      (tuples[row] as Uint32Array)[i] = (numbers[index] as number) - 1;
+    }
+  });
+  return { tuples, count };
+}
+
+/** A number for each row's value of an option, counted from `first`, and how many values there are. Values are equal as JSON. */
+function numberedValues(
+  rows: readonly Readonly<Record<string, unknown>>[],
+  name: string,
+  first: number,
+): readonly [Uint32Array, number] {
+  const byText = new Map<string, number>();
+  // to write each value as JSON once
+  const byValue = new Map<unknown, number>();
+  const column = Uint32Array.from(rows, (row) => {
+    const value = row[name];
+    const known = byValue.get(value);
+    if (known !== undefined) return known;
+    const text = String(JSON.stringify(value));
+    const number = byText.get(text) ?? first + byText.size;
+    byText.set(text, number);
+    byValue.set(value, number);
+    return number;
+  });
+  return [column, byText.size];
 }
 
 /**
@@ -50,23 +100,24 @@ export function covering<R extends Readonly<Record<string, unknown>>>(
   rows: readonly R[],
   strength: number,
 ): readonly R[] {
-  const numbers = new Map<string, number>();
-  const numbered = (name: string): number => {
-    if (!numbers.has(name)) numbers.set(name, numbers.size);
-    return numbers.get(name) as number;
-  };
-  const candidates = varying(rows).map((row, i) => ({
-    row: rows[i] as R,
-    tuples: tuplesOf(row, Math.min(strength, Object.keys(row).length)).map(numbered),
-  }));
-  const left = new Set(numbers.values());
+  const { tuples, count } = numberedTuples(rows, strength);
+  const rowsWith = Array.from({ length: count }, (): number[] => []);
+  for (const [row, numbers] of tuples.entries()) for (const tuple of numbers) rowsWith[tuple]?.push(row);
+  // how many missing combinations each row has
+  const missing = tuples.map((numbers) => numbers.length);
+  const isCovered = new Uint8Array(count);
   const chosen: R[] = [];
-  while (left.size > 0) {
-    const fresh = candidates.map(({ tuples }) => tuples.reduce((n, each) => n + (left.has(each) ? 1 : 0), 0));
-    const best = candidates[fresh.indexOf(Math.max(...fresh))];
-    if (!best) break;
-    for (const tuple of best.tuples) left.delete(tuple);
-    chosen.push(best.row);
+  for (let left = count; left > 0; ) {
+    let best = 0;
+    for (let row = 1; row < missing.length; row++)
+      if ((missing[row] as number) > (missing[best] as number)) best = row;
+    for (const tuple of tuples[best] as Uint32Array) {
+      if (isCovered[tuple]) continue;
+      isCovered[tuple] = 1;
+      left--;
+      for (const row of rowsWith[tuple] as number[]) missing[row] = (missing[row] as number) - 1;
+    }
+    chosen.push(rows[best] as R);
   }
   return chosen;
 }
