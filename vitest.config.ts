@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 import { Progress } from "./conformance/tests/harness/progress.js";
@@ -11,6 +12,13 @@ export const base = {
   },
   oxc: { target: "es2022" },
 };
+
+/** Without an addon, tests of it only report why they are skipped, and their files can share a process. */
+const hasAddon =
+  process.env.LOCKSTEP_ADDON !== undefined ||
+  ["Release/", ""].some((folder) =>
+    existsSync(new URL(`./build/native/${folder}lockstep.node`, import.meta.url)),
+  );
 
 /**
  * `reference` runs anywhere; `gpu` runs where a GPU is, `nccl` where two are, and `browser`, with the built package, where
@@ -44,6 +52,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: "gpu",
+          isolate: hasAddon,
           include: ["conformance/tests/cuda/**/*.test.ts"],
           globalSetup: "conformance/tests/harness/gpu/announce.ts",
           setupFiles: "conformance/tests/harness/gpu/turns.ts",
@@ -64,7 +73,7 @@ export default defineConfig({
       },
       {
         extends: true,
-        test: { name: "addon", include: ["conformance/tests/addon/**/*.test.ts"] },
+        test: { name: "addon", isolate: hasAddon, include: ["conformance/tests/addon/**/*.test.ts"] },
       },
     ],
   },
