@@ -52,7 +52,7 @@ const RUNS = Object.keys(LONG).flatMap((command, i) => {
 const PROMPT_MS = 3000;
 
 describe.skipIf(!built)(`the program, as ${where}`, () => {
-  it.each(sampled(RUNS))(
+  it.each(sampled(RUNS, 2))(
     "%s on %i threads ends at once on %s, and leaves no file",
     async (command, threads, signal) => {
       // below the maximum size of a tensor of the reference (docs/guide.md)

@@ -25,7 +25,7 @@ const conform = (fault: string, ...words: string[]) =>
   );
 
 describe("conform --subject", () => {
-  it.each(["none", "bits"])("holds where the answers are right (%s)", async (fault) => {
+  it.each(sampled(["none", "bits"], 1))("holds where the answers are right (%s)", async (fault) => {
     const { status, stdout } = await conform(fault);
     expect(status).toBe(0);
     expect(stdout).toMatch(/1 of 1 laws hold for e8m0 in JavaScript, 5 inputs each/);
@@ -135,13 +135,17 @@ describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run
     return { status, report: JSON.parse(output) };
   }
 
-  it.each([
+  const REPORTS = [
     ["none", 0, { ok: true }],
     ["wrong", 1, { ok: false }],
     ["declines", 2, { error: expect.stringMatching(/declined every input/) }],
-  ] as const)("tells the program that started it the report (%s)", async (fault, status, report) => {
-    expect(await connected(fault)).toMatchObject({ status, report: { type: "report", ...report } });
-  });
+  ] as const;
+  it.each(sampled<(typeof REPORTS)[number]>(REPORTS, 1))(
+    "tells the program that started it the report (%s)",
+    async (fault, status, report) => {
+      expect(await connected(fault)).toMatchObject({ status, report: { type: "report", ...report } });
+    },
+  );
 });
 
 describe("numpy", () => {
@@ -156,8 +160,11 @@ describe("numpy", () => {
   it("quantizes to MXFP8 by the example", async (context) => {
     context.skip(missing !== "", `python3 with numpy is not here: ${missing}`);
     const example = new URL("../../../examples/subjects/mxfp8_numpy.py", import.meta.url).pathname;
-    const { status, stdout } = await w.run("conform", "--subject", `python3 ${example}`, "--runs", "300");
-    expect(stdout).toMatch(/holds {2}quantize agrees with the reference: 300 runs/);
+    const runs = draws(300);
+    const { status, stdout } = await w.run(
+      ...["conform", "--subject", `python3 ${example}`, "--runs", String(runs)],
+    );
+    expect(stdout).toContain(`holds  quantize agrees with the reference: ${runs} runs`);
     expect(status).toBe(0);
   });
 });

@@ -161,7 +161,7 @@ describe("npm run demo:train", () => {
         [["--backend", "abacus"], "abacus"],
         [["--colour"], "--colour"],
       ],
-      2,
+      1,
     ),
   )("refuses %j with code 2", async (flags, word) => {
     const { code, stderr } = await demo(...flags);

@@ -1,14 +1,18 @@
 /**
- * How many inputs and cases the tests draw, and from which seed. `npm test` draws about an eighth of the full number and finishes
- * in minutes; `LOCKSTEP_TESTS=full` draws all. `RUNS` is the number of inputs of the laws that take it; `SEED` changes all draws.
+ * How many inputs and cases the tests draw, and from which seed. `npm test` draws an eighth of the inputs of a law and tests a
+ * sixteenth of the cases of a table; `LOCKSTEP_TESTS=full` takes all. `RUNS` is the number of inputs of the laws that take it;
+ * `SEED` changes all draws.
  */
 import * as fc from "fast-check";
+import { afterAll } from "vitest";
 
 /** Whether this run draws the full number of inputs and cases. */
 export const IS_FULL = process.env.LOCKSTEP_TESTS === "full";
 
-/** A short run draws one of this many. */
-const SHARE = 8;
+/** A short run draws one of this many inputs of a law. */
+const INPUT_SHARE = 8;
+/** A short run tests one of this many cases of a table. */
+const CASE_SHARE = 16;
 
 /** The seed of all draws of a test. Default 1. */
 export const SEED = Number(process.env.SEED ?? 1);
@@ -16,9 +20,17 @@ export const SEED = Number(process.env.SEED ?? 1);
 // draws without an explicit seed follow SEED too, if it is set
 if (process.env.SEED !== undefined) fc.configureGlobal({ ...fc.readConfigureGlobal(), seed: SEED });
 
+/** The number of inputs that fast-check draws for a property by default. */
+const DEFAULT_RUNS = 100;
+if (!IS_FULL) fc.configureGlobal({ ...fc.readConfigureGlobal(), numRuns: draws(DEFAULT_RUNS) });
+
 /** The number of draws of a test that has `full` of them in a full run: in a short run an eighth, and at least `least`. */
 export function draws(full: number, least = 3): number {
-  return IS_FULL ? full : Math.min(full, Math.max(least, Math.ceil(full / SHARE)));
+  return share(full, INPUT_SHARE, least);
+}
+
+function share(full: number, of: number, least: number): number {
+  return IS_FULL ? full : Math.min(full, Math.max(least, Math.ceil(full / of)));
 }
 
 /** The number of draws: `RUNS`, or `draws(full)` if it is not set. */
@@ -31,12 +43,36 @@ export function seeded(seed: number): number {
   return process.env.SEED === undefined ? seed : (seed + Math.imul(SEED, 0x9e3779b1)) | 0;
 }
 
+/** Counts of the cases of tables in one test file. */
+export interface Sampling {
+  readonly tested: number;
+  readonly all: number;
+}
+
+declare module "vitest" {
+  interface TaskMeta {
+    /** The cases of the tables that a file samples. */
+    sampling?: Sampling;
+  }
+}
+
+/** The counts of the current file. Global, because vitest evaluates this setup file again for each test file of a worker. */
+const counts = globalThis as typeof globalThis & { lockstepSampling?: Sampling };
+
+counts.lockstepSampling = { tested: 0, all: 0 };
+// biome-ignore lint/correctness/noEmptyPattern: vitest requires an object pattern as first parameter
+afterAll(({}, file) => {
+  if (counts.lockstepSampling) file.meta.sampling = counts.lockstepSampling;
+});
+
 /**
- * The cases that this run tests: all in a full run; else an eighth of them, at least `least`, which `SEED` and `salt` choose.
+ * The cases that this run tests: all in a full run; else a sixteenth of them, at least `least`, which `SEED` and `salt` choose.
  * They stay in order.
  */
 export function sampled<T>(cases: readonly T[], least = 3, salt = 0): readonly T[] {
-  const count = draws(cases.length, least);
+  const count = share(cases.length, CASE_SHARE, least);
+  const { tested, all } = counts.lockstepSampling ?? { tested: 0, all: 0 };
+  counts.lockstepSampling = { tested: tested + count, all: all + cases.length };
   if (count === cases.length) return cases;
   const subsets = fc.shuffledSubarray([...cases.keys()], { minLength: count, maxLength: count });
   const [indices] = fc.sample(subsets, { numRuns: 1, seed: seeded(cases.length + 1000 * salt) }) as [

@@ -1,5 +1,7 @@
 /** A reporter that says how far a run is, about how long it still takes, and what a short run leaves out. */
+
 import type { Reporter, TestModule, TestSpecification } from "vitest/node";
+import type {} from "./draws.js";
 
 const INTERVAL_MS = 15_000;
 
@@ -8,6 +10,8 @@ export class Progress implements Reporter {
   #done = 0;
   #tests = 0;
   #failed = 0;
+  #sampled = 0;
+  #cases = 0;
   #start = 0;
   #last = 0;
 
@@ -18,12 +22,15 @@ export class Progress implements Reporter {
     const isFull = process.env.LOCKSTEP_TESTS === "full";
     const what = isFull
       ? "all draws and cases"
-      : "an eighth of the draws and cases, about 9 minutes on two cores; LOCKSTEP_TESTS=full runs all";
+      : "an eighth of the draws and a sixteenth of the cases, at most 9 minutes on two cores; LOCKSTEP_TESTS=full runs all";
     process.stdout.write(`tests: ${this.#files} files, ${what}\n`);
   }
 
   onTestModuleEnd(module: TestModule): void {
     this.#done++;
+    const { tested = 0, all = 0 } = module.meta().sampling ?? {};
+    this.#sampled += tested;
+    this.#cases += all;
     for (const test of module.children.allTests()) {
       this.#tests++;
       if (test.result().state === "failed") this.#failed++;
@@ -35,6 +42,15 @@ export class Progress implements Reporter {
     const left = Math.ceil(((seconds / this.#done) * (this.#files - this.#done)) / 10) * 10;
     process.stdout.write(
       `tests: ${this.#done} of ${this.#files} files, ${this.#tests} tests, ${this.#failed} failed, after ${seconds} s; about ${left} s left\n`,
+    );
+  }
+
+  onTestRunEnd(): void {
+    if (this.#sampled === this.#cases) return;
+    const [sampled, cases] = [this.#sampled, this.#cases].map((count) => count.toLocaleString("en"));
+    const seed = process.env.SEED ?? 1;
+    process.stdout.write(
+      `tests: ${sampled} of ${cases} cases of tables, SEED=${seed}; LOCKSTEP_TESTS=full runs all\n`,
     );
   }
 }

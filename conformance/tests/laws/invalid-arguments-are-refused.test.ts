@@ -76,7 +76,7 @@ describe("arguments", () => {
       const refusals: Refusals = { errors: new Set(), users: new Set(), unnamed: new Map() };
       for (const trial of sampled(
         trialsFor(callable),
-        12,
+        6,
         rows.findIndex(([name]) => name === _name),
       )) {
         const fault = await tried(targetOf(callable), [trial], backends(), refusals);

@@ -16,7 +16,7 @@ const DATAPATHS = [
 describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns }) => {
   const groups = useRanks(most, datapath);
 
-  it.each(sampled(["none", ...DIVIDED_NAMES, "custom"] as const, 3, datapath === "exact" ? 0 : 1))(
+  it.each(sampled(["none", ...DIVIDED_NAMES, "custom"] as const, datapath === "exact" ? 3 : 2, most))(
     "%s: any layer, size and number of ranks",
     async (name) => {
       await fc.assert(

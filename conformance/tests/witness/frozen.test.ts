@@ -22,7 +22,7 @@ describe("the reference, against GPUs", () => {
     expect([...OPERATION_NAMES].filter((name) => !frozen.has(name))).toEqual(["gemm"]);
   });
 
-  it.for(sampled(FROZEN, Math.ceil(FROZEN.length / 2)))("$name", ({ name, run }, { skip }) => {
+  it.for(sampled(FROZEN, Math.ceil(FROZEN.length / 4)))("$name", ({ name, run }, { skip }) => {
     const recorded = RECORDINGS.flatMap(({ results }) => results.filter((each) => each.name === name));
     skip(recorded.length === 0, "was added after the recordings; the next one on a GPU will have it");
     using _scope = new Scope();
@@ -33,7 +33,7 @@ describe("the reference, against GPUs", () => {
   const cases = RECORDINGS.flatMap(({ origin, products }) =>
     FROZEN_PRODUCTS.map((product) => ({ product, gpu: origin.project, kept: products })),
   );
-  it.each(sampled(cases, Math.ceil(cases.length / 3)))("product $product.name, $gpu", ({ product, kept }) => {
+  it.each(sampled(cases, Math.ceil(cases.length / 6)))("product $product.name, $gpu", ({ product, kept }) => {
     using _scope = new Scope();
     const recorded = kept.find(({ name }) => name === product.name);
     expect(frozenProduct(backend(), product, recorded?.plan).hashes).toEqual(recorded?.sha256);

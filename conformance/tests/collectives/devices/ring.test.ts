@@ -40,9 +40,19 @@ function numbers(dtype: WideDType, bytes: Uint8Array): number[] {
 
 function stored(dtype: WideDType, values: readonly number[]): Uint8Array {
   if (dtype === "f32") return new Uint8Array(Float32Array.from(values).buffer);
-  const codes = new Map<number, number>();
-  for (let code = 0; code < 0x8000; code++) codes.set(valueOfCode(dtype, code), code);
+  const codes = codesOf(dtype);
   return new Uint8Array(Uint16Array.from(values, (value) => codes.get(value) as number).buffer);
+}
+
+const codesByDtype = new Map<WideDType, ReadonlyMap<number, number>>();
+
+/** The code of each value of a type of two bytes. */
+function codesOf(dtype: "bf16" | "f16"): ReadonlyMap<number, number> {
+  const cached = codesByDtype.get(dtype);
+  if (cached) return cached;
+  const codes = new Map(Array.from({ length: 0x8000 }, (_, code) => [valueOfCode(dtype, code), code]));
+  codesByDtype.set(dtype, codes);
+  return codes;
 }
 
 /** Runs the probe of one rank. What other ranks have not given yet is answered by anything; a later run has it. */

@@ -304,7 +304,7 @@ describe.each(Object.entries(HELD))("%s", (name, held) => {
     expect(row, name).toBeDefined();
     if (!row) return;
     const finite = row.cases.filter((each) => !UNUSUAL.includes(each.case) && each.results !== undefined);
-    const wrong = sampled(finite, 2).flatMap((recordedCase) => {
+    const wrong = sampled(finite, 1).flatMap((recordedCase) => {
       const all = differences(recordedCase, held, row.from);
       return Object.entries(all).map(
         ([result, what]) => `${recordedCase.case} ${recordedCase.dtype} ${result}: ${what}`,

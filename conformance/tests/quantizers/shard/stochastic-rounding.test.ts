@@ -4,6 +4,7 @@ import { anyRows, matrixShape } from "../../../arbitraries/matrices.js";
 import { LAWS, over } from "../../../laws/laws.js";
 import { backendSubject, ORACLE } from "../../../operations/operations.js";
 import { shardInputs } from "../../arbitraries/shards.js";
+import { drawsOr } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
@@ -11,7 +12,7 @@ const SHARDS = {
   "a shard of a larger matrix": shardInputs((multiple, block) => matrixShape(multiple, block, 2048)),
   "a shard of the columns of any number of rows": shardInputs(anyRows),
 };
-const RUNS = 40;
+const RUNS = drawsOr(40);
 
 describe.each(Object.entries(SHARDS))("%s", (_, inputs) => {
   for (const law of LAWS.filter(({ compares, operation }) => compares && inputs[operation])) {
