@@ -44,7 +44,7 @@ export function seeded(seed: number): number {
 }
 
 /** Counts of the cases of tables in one test file. */
-export interface Sampling {
+interface Sampling {
   readonly tested: number;
   readonly all: number;
 }
