@@ -13,7 +13,7 @@ export const base = {
   oxc: { target: "es2022" },
 };
 
-/** Without an addon, tests of it only report why they are skipped, and their files can share a process. */
+/** Whether the addon is built. Without it, its tests only report why they are skipped, and their files can share a process. */
 const hasAddon =
   process.env.LOCKSTEP_ADDON !== undefined ||
   ["Release/", ""].some((folder) =>

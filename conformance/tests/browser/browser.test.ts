@@ -80,13 +80,13 @@ type Cases = readonly (typeof drawn extends fc.Arbitrary<infer T> ? T : never)[]
 const drawnLists = (): readonly Cases[] =>
   fc.sample(fc.array(drawn, { minLength: 4, maxLength: 8 }), draws(3, 1));
 
-/** Fails unless a backend on the page had these properties and its results for the list are the same as in Node. */
+/** Fails unless a backend on the page had these properties and its results for the list are equal to Node's. */
 async function expectSameAsNode(result: unknown, cases: Cases, properties: object): Promise<void> {
   const { digests } = await answers({ threads: 1 }, cases);
   expect(result, JSON.stringify(cases)).toMatchObject({ ...properties, digests, live: 0 });
 }
 
-/** Opens one page with these headers before the tests, which makes the calls in order. The result returns its report. */
+/** Before the tests, opens one page with these headers, which makes the calls in order. Returns a function for its report. */
 function usePage(headers: Readonly<Record<string, string>>, calls: readonly Call[]): () => Report {
   let report: Report = {};
   beforeAll(async () => {

@@ -43,7 +43,7 @@ export function seeded(seed: number): number {
   return process.env.SEED === undefined ? seed : (seed + Math.imul(SEED, 0x9e3779b1)) | 0;
 }
 
-/** Counts of the cases of tables in one test file. */
+/** The numbers of cases in the tables of one test file. */
 interface Sampling {
   readonly tested: number;
   readonly all: number;

@@ -1,5 +1,4 @@
 /** A reporter that says how far a run is, about how long it still takes, and what a short run leaves out. */
-
 import type { Reporter, TestModule, TestSpecification } from "vitest/node";
 import type {} from "./draws.js";
 
@@ -22,7 +21,7 @@ export class Progress implements Reporter {
     const isFull = process.env.LOCKSTEP_TESTS === "full";
     const what = isFull
       ? "all draws and cases"
-      : "an eighth of the draws and a sixteenth of the cases, at most 9 minutes on two cores; LOCKSTEP_TESTS=full runs all";
+      : "an eighth of the draws and a sixteenth of the cases, about 8 minutes on two cores; LOCKSTEP_TESTS=full runs all";
     process.stdout.write(`tests: ${this.#files} files, ${what}\n`);
   }
 
