@@ -15,8 +15,8 @@ export interface WithinRows {
 }
 
 /** The maximum numbers of rows and columns of blocks that are compared: full tiles of swizzled scales. */
-const MAX_ROWS = 512;
-const MAX_COLUMNS = 64;
+const MAX_ROWS = 128;
+const MAX_COLUMNS = 16;
 
 /**
  * Compares the first blocks of the first matrix of a weight. Rows of different magnitudes dominate the correlation over all
