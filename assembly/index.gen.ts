@@ -17,7 +17,7 @@ export { columnSum, rowSum } from "./core/reduce";
 export { quotientScale, scaleFromAmax, tensorScale } from "./core/scale";
 export { activation, activationBackward } from "./elementwise/activation";
 export { clampedSwiglu, clampedSwigluBackward, gated, gatedBackward } from "./elementwise/gated";
-export { add, multiply, scaled, sigmoid } from "./elementwise/operators.gen";
+export { add, divide, exp, multiply, rsqrt, scaled, sigmoid, where } from "./elementwise/operators.gen";
 export { gemmEpilogue } from "./gemm/epilogue";
 export { gemm, gemmScratch, gemmUnits } from "./gemm/gemm";
 export { gemmBias, gemmDatapath, gemmLineAmaxes, gemmLineScales, gemmOperand, gemmReduction, gemmScale, gemmScaling, gemmShape, gemmTarget } from "./gemm/task";

@@ -198,6 +198,52 @@ void runSigmoid(const Call<calls::Sigmoid>& call) {
   call.check("sigmoid", launchSigmoid(p, call.stream()));
 }
 
+void runDivide(const Call<calls::Divide>& call) {
+  DivideParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.yType = call.wide("yType");
+  p.y = call.pointer<const void>("y", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.yType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("divide", launchDivide(p, call.stream()));
+}
+
+void runExp(const Call<calls::Exp>& call) {
+  ExpParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("exp", launchExp(p, call.stream()));
+}
+
+void runRsqrt(const Call<calls::Rsqrt>& call) {
+  RsqrtParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("rsqrt", launchRsqrt(p, call.stream()));
+}
+
+void runWhere(const Call<calls::Where>& call) {
+  WhereParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.conditionType = call.wide("conditionType");
+  p.condition = call.pointer<const void>("condition", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.conditionType)));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.yType = call.wide("yType");
+  p.y = call.pointer<const void>("y", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.yType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("where", launchWhere(p, call.stream()));
+}
+
 void runCopySlice(const Call<calls::CopySlice>& call) {
   CopySliceParams p{};
   p.outer = static_cast<int64_t>(call.count("outer"));
@@ -558,6 +604,10 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runMultiply>(env, exports);
   expose<runScaled>(env, exports);
   expose<runSigmoid>(env, exports);
+  expose<runDivide>(env, exports);
+  expose<runExp>(env, exports);
+  expose<runRsqrt>(env, exports);
+  expose<runWhere>(env, exports);
   expose<runCopySlice>(env, exports);
   expose<runTranspose>(env, exports);
   expose<runSwapAxes>(env, exports);

@@ -2,7 +2,7 @@
 import { Wide } from "../contract";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
-import { add as addOf, multiply as multiplyOf, scaled as scaledOf, sigmoid as sigmoidOf } from "./operators";
+import { add as addOf, multiply as multiplyOf, scaled as scaledOf, sigmoid as sigmoidOf, divide as divideOf, exp as expOf, rsqrt as rsqrtOf, where as whereOf } from "./operators";
 
 /** out[i] = x + y for i in [begin, end); out may be x or y. `scratch` has two buffers of the calling thread (core/scratch.ts). */
 export function add(
@@ -139,5 +139,145 @@ function sigmoidChunk(out: usize, x: usize, count: usize): void {
   }
   for (const end = out + ((count & 3) << 2); out < end; out += 4, x += 4) {
     v128.store32_lane(out, sigmoidOf(v128.load32_splat(x)), 0);
+  }
+}
+
+/** out[i] = x / y for i in [begin, end); out may be x or y. `scratch` has two buffers of the calling thread (core/scratch.ts). */
+export function divide(
+  x: usize,
+  xType: u32,
+  y: usize,
+  yType: u32,
+  out: usize,
+  outType: u32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    const xValues = asF32(x, xType, i, count, scratch);
+    const yValues = asF32(y, yType, i, count, scratch + BUFFER);
+    if (outType === Wide.F32) {
+      divideChunk(out + (i << 2), xValues, yValues, count);
+    } else {
+      divideChunk(scratch, xValues, yValues, count);
+      narrow(scratch, out, outType, i, count);
+    }
+  }
+}
+
+/** Computes exactly `count` elements; out may be x or y. */
+function divideChunk(out: usize, x: usize, y: usize, count: usize): void {
+  for (const end = out + ((count & ~3) << 2); out < end; out += 16, x += 16, y += 16) {
+    v128.store(out, divideOf(v128.load(x), v128.load(y)));
+  }
+  for (const end = out + ((count & 3) << 2); out < end; out += 4, x += 4, y += 4) {
+    v128.store32_lane(out, divideOf(v128.load32_splat(x), v128.load32_splat(y)), 0);
+  }
+}
+
+/** out[i] = e^x for i in [begin, end); out may be x. `scratch` has one buffer of the calling thread (core/scratch.ts). */
+export function exp(
+  x: usize,
+  xType: u32,
+  out: usize,
+  outType: u32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    const xValues = asF32(x, xType, i, count, scratch);
+    if (outType === Wide.F32) {
+      expChunk(out + (i << 2), xValues, count);
+    } else {
+      expChunk(scratch, xValues, count);
+      narrow(scratch, out, outType, i, count);
+    }
+  }
+}
+
+/** Computes exactly `count` elements; out may be x. */
+function expChunk(out: usize, x: usize, count: usize): void {
+  for (const end = out + ((count & ~3) << 2); out < end; out += 16, x += 16) {
+    v128.store(out, expOf(v128.load(x)));
+  }
+  for (const end = out + ((count & 3) << 2); out < end; out += 4, x += 4) {
+    v128.store32_lane(out, expOf(v128.load32_splat(x)), 0);
+  }
+}
+
+/** out[i] = 1 / sqrt(x) for i in [begin, end); out may be x. `scratch` has one buffer of the calling thread (core/scratch.ts). */
+export function rsqrt(
+  x: usize,
+  xType: u32,
+  out: usize,
+  outType: u32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    const xValues = asF32(x, xType, i, count, scratch);
+    if (outType === Wide.F32) {
+      rsqrtChunk(out + (i << 2), xValues, count);
+    } else {
+      rsqrtChunk(scratch, xValues, count);
+      narrow(scratch, out, outType, i, count);
+    }
+  }
+}
+
+/** Computes exactly `count` elements; out may be x. */
+function rsqrtChunk(out: usize, x: usize, count: usize): void {
+  for (const end = out + ((count & ~3) << 2); out < end; out += 16, x += 16) {
+    v128.store(out, rsqrtOf(v128.load(x)));
+  }
+  for (const end = out + ((count & 3) << 2); out < end; out += 4, x += 4) {
+    v128.store32_lane(out, rsqrtOf(v128.load32_splat(x)), 0);
+  }
+}
+
+/**
+ * out[i] = condition ? x : y for i in [begin, end); out may be condition, x or y. `scratch` has three buffers of the calling
+ * thread (core/scratch.ts).
+ */
+export function where(
+  condition: usize,
+  conditionType: u32,
+  x: usize,
+  xType: u32,
+  y: usize,
+  yType: u32,
+  out: usize,
+  outType: u32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    const conditionValues = asF32(condition, conditionType, i, count, scratch);
+    const xValues = asF32(x, xType, i, count, scratch + BUFFER);
+    const yValues = asF32(y, yType, i, count, scratch + 2 * BUFFER);
+    if (outType === Wide.F32) {
+      whereChunk(out + (i << 2), conditionValues, xValues, yValues, count);
+    } else {
+      whereChunk(scratch, conditionValues, xValues, yValues, count);
+      narrow(scratch, out, outType, i, count);
+    }
+  }
+}
+
+/** Computes exactly `count` elements; out may be condition, x or y. */
+function whereChunk(out: usize, condition: usize, x: usize, y: usize, count: usize): void {
+  for (const end = out + ((count & ~3) << 2); out < end; out += 16, condition += 16, x += 16, y += 16) {
+    v128.store(out, whereOf(v128.load(condition), v128.load(x), v128.load(y)));
+  }
+  for (const end = out + ((count & 3) << 2); out < end; out += 4, condition += 4, x += 4, y += 4) {
+    v128.store32_lane(out, whereOf(v128.load32_splat(condition), v128.load32_splat(x), v128.load32_splat(y)), 0);
   }
 }

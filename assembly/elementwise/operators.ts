@@ -1,4 +1,5 @@
 // The elementwise operators of src/backends/elementwise.ts on four f32 lanes. operators.gen.ts has their loops.
+import { exp4 } from "../core/math";
 import { logistic } from "./curve";
 
 export function add(x: v128, y: v128): v128 {
@@ -15,4 +16,20 @@ export function scaled(x: v128, factor: v128): v128 {
 
 export function sigmoid(x: v128): v128 {
   return logistic(x);
+}
+
+export function divide(x: v128, y: v128): v128 {
+  return f32x4.div(x, y);
+}
+
+export function exp(x: v128): v128 {
+  return exp4(x);
+}
+
+export function rsqrt(x: v128): v128 {
+  return f32x4.div(f32x4.splat(1), f32x4.sqrt(x));
+}
+
+export function where(condition: v128, x: v128, y: v128): v128 {
+  return v128.bitselect(x, y, f32x4.ne(condition, f32x4.splat(0)));
 }

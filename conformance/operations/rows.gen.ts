@@ -4,7 +4,7 @@ import { attentionBackwardOperation, attentionOperation } from "./attention/atte
 import { decodeOperation } from "./cast/decode.js";
 import { encodeOperation } from "./cast/encode.js";
 import { activationBackwardOperation, activationOperation, gatedBackwardOperation, gatedOperation } from "./elementwise/activation.js";
-import { addOperation, multiplyOperation, scaledOperation, sigmoidOperation } from "./elementwise/operators.gen.js";
+import { addOperation, divideOperation, expOperation, multiplyOperation, rsqrtOperation, scaledOperation, sigmoidOperation, whereOperation } from "./elementwise/operators.gen.js";
 import { batchedGemmOperation } from "./gemm/batched.js";
 import { gemmOperation } from "./gemm/gemm.js";
 import { copySliceOperation } from "./layout/copy-slice.js";
@@ -36,9 +36,13 @@ export const ROWS = {
   gatedBackward: gatedBackwardOperation,
   gated: gatedOperation,
   add: addOperation,
+  divide: divideOperation,
+  exp: expOperation,
   multiply: multiplyOperation,
+  rsqrt: rsqrtOperation,
   scaled: scaledOperation,
   sigmoid: sigmoidOperation,
+  where: whereOperation,
   batchedGemm: batchedGemmOperation,
   gemm: gemmOperation,
   copySlice: copySliceOperation,

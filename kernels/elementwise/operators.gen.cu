@@ -64,6 +64,64 @@ struct SigmoidValue {
   }
 };
 
+template <Wide xType, Wide yType>
+struct DivideValue {
+  static constexpr bool kWide = xType == Wide::kF32 || yType == Wide::kF32;
+
+  template <int width>
+  static __device__ void read(const DivideParams& p, int64_t index, float (&out)[width]) {
+    float x[width];
+    loadElements(p.x, xType, index, x);
+    float y[width];
+    loadElements(p.y, yType, index, y);
+#pragma unroll
+    for (int i = 0; i < width; ++i) out[i] = operators::divide(x[i], y[i]);
+  }
+};
+
+template <Wide xType>
+struct ExpValue {
+  static constexpr bool kWide = xType == Wide::kF32;
+
+  template <int width>
+  static __device__ void read(const ExpParams& p, int64_t index, float (&out)[width]) {
+    float x[width];
+    loadElements(p.x, xType, index, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i) out[i] = operators::exp(x[i]);
+  }
+};
+
+template <Wide xType>
+struct RsqrtValue {
+  static constexpr bool kWide = xType == Wide::kF32;
+
+  template <int width>
+  static __device__ void read(const RsqrtParams& p, int64_t index, float (&out)[width]) {
+    float x[width];
+    loadElements(p.x, xType, index, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i) out[i] = operators::rsqrt(x[i]);
+  }
+};
+
+template <Wide conditionType, Wide xType, Wide yType>
+struct WhereValue {
+  static constexpr bool kWide = conditionType == Wide::kF32 || xType == Wide::kF32 || yType == Wide::kF32;
+
+  template <int width>
+  static __device__ void read(const WhereParams& p, int64_t index, float (&out)[width]) {
+    float condition[width];
+    loadElements(p.condition, conditionType, index, condition);
+    float x[width];
+    loadElements(p.x, xType, index, x);
+    float y[width];
+    loadElements(p.y, yType, index, y);
+#pragma unroll
+    for (int i = 0; i < width; ++i) out[i] = operators::where(condition[i], x[i], y[i]);
+  }
+};
+
 }  // namespace
 
 cudaError_t launchAdd(const AddParams& p, cudaStream_t stream) {
@@ -83,6 +141,26 @@ cudaError_t launchScaled(const ScaledParams& p, cudaStream_t stream) {
 
 cudaError_t launchSigmoid(const SigmoidParams& p, cudaStream_t stream) {
   withWide(p.xType, [&](auto x) { launchElements<SigmoidValue<x.value>>(p, stream); });
+  return cudaGetLastError();
+}
+
+cudaError_t launchDivide(const DivideParams& p, cudaStream_t stream) {
+  withWide(p.xType, [&](auto x) { withWide(p.yType, [&](auto y) { launchElements<DivideValue<x.value, y.value>>(p, stream); }); });
+  return cudaGetLastError();
+}
+
+cudaError_t launchExp(const ExpParams& p, cudaStream_t stream) {
+  withWide(p.xType, [&](auto x) { launchElements<ExpValue<x.value>>(p, stream); });
+  return cudaGetLastError();
+}
+
+cudaError_t launchRsqrt(const RsqrtParams& p, cudaStream_t stream) {
+  withWide(p.xType, [&](auto x) { launchElements<RsqrtValue<x.value>>(p, stream); });
+  return cudaGetLastError();
+}
+
+cudaError_t launchWhere(const WhereParams& p, cudaStream_t stream) {
+  withWide(p.conditionType, [&](auto condition) { withWide(p.xType, [&](auto x) { withWide(p.yType, [&](auto y) { launchElements<WhereValue<condition.value, x.value, y.value>>(p, stream); }); }); });
   return cudaGetLastError();
 }
 

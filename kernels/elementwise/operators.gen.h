@@ -58,4 +58,54 @@ struct SigmoidParams {
 
 cudaError_t launchSigmoid(const SigmoidParams& p, cudaStream_t stream);
 
+struct DivideParams {
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  const void* y = nullptr;
+  Wide yType = Wide::kF32;
+  // May be x or y.
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t count = 0;
+};
+
+cudaError_t launchDivide(const DivideParams& p, cudaStream_t stream);
+
+struct ExpParams {
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  // May be x.
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t count = 0;
+};
+
+cudaError_t launchExp(const ExpParams& p, cudaStream_t stream);
+
+struct RsqrtParams {
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  // May be x.
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t count = 0;
+};
+
+cudaError_t launchRsqrt(const RsqrtParams& p, cudaStream_t stream);
+
+struct WhereParams {
+  const void* condition = nullptr;
+  Wide conditionType = Wide::kF32;
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  const void* y = nullptr;
+  Wide yType = Wide::kF32;
+  // May be condition, x or y.
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t count = 0;
+};
+
+cudaError_t launchWhere(const WhereParams& p, cudaStream_t stream);
+
 }  // namespace lockstep

@@ -1072,6 +1072,56 @@ struct Sigmoid {
   };
 };
 
+struct Divide {
+  static constexpr const char* kName = "divide";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"y", Kind::kPointer, false},
+      {"yType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct Exp {
+  static constexpr const char* kName = "exp";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct Rsqrt {
+  static constexpr const char* kName = "rsqrt";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct Where {
+  static constexpr const char* kName = "where";
+  static constexpr Argument kArguments[] = {
+      {"condition", Kind::kPointer, false},
+      {"conditionType", Kind::kWide, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"y", Kind::kPointer, false},
+      {"yType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
 struct Sgd {
   static constexpr const char* kName = "sgd";
   static constexpr Argument kArguments[] = {

@@ -25,13 +25,18 @@ function docstring(paragraphs, indent = "") {
   return `${indent}/**\n${wrapped.join(`${indent} *\n`)}${indent} */\n`;
 }
 
-/** "x", or "x or y". */
-const anyInput = (row) => inputsOf(row).join(" or ");
+const listed = (names, word) =>
+  [names.slice(0, -1).join(", "), names.at(-1)].filter(Boolean).join(` ${word} `);
+
+/** "x", "x or y", or "condition, x or y". */
+const anyInput = (row) => listed(inputsOf(row), "or");
 
 function argumentTypes(table, command) {
   const families = table.map(([name, row]) => {
     const field = (key, type, about) => `${docstring([about], "  ")}  readonly ${key}: ${type};\n`;
-    const reads = inputsOf(row).length > 1 ? '{ ...X, y: "checked" }' : "X";
+    const others = inputsOf(row).filter((key) => key !== "x");
+    const reads =
+      others.length > 0 ? `{ ...X, ${others.map((key) => `${key}: "checked"`).join(", ")} }` : "X";
     const inPlace = inputsOf(row)
       .map((key) => `"${key}"`)
       .join(", ");
@@ -56,19 +61,20 @@ ${families.join("\n")}`;
 
 function entryPoint(name, row) {
   const [inputs, numbers] = [inputsOf(row), numbersOf(row)];
-  const isBinary = inputs.length > 1;
-  const typed = isBinary
-    ? "x and y have the same shape; each is f32, bf16 or f16."
-    : "x is f32, bf16 or f16.";
+  const others = inputs.filter((key) => key !== "x");
+  const typed =
+    others.length > 0
+      ? `${listed(inputs, "and")} have the same shape; each is f32, bf16 or f16.`
+      : "x is f32, bf16 or f16.";
   const doc = docstring([
-    `${row.contract} ${typed} \`out\`, if given, receives the result and is returned. \`out\` may be ${anyInput(row)} itself, but must not overlap ${isBinary ? "them" : "it"} otherwise.`,
-    `@throws \`DTypeError\` for a tensor that is not f32, bf16 or f16, \`ShapeError\` if ${isBinary ? "y or " : ""}\`out\` does not have the shape of x, \`ArgumentError\` for an invalid option value or tensors on different backends, \`DisposedError\` for a disposed tensor.`,
+    `${row.contract} ${typed} \`out\`, if given, receives the result and is returned. \`out\` may be ${anyInput(row)} itself, but must not overlap ${others.length > 0 ? "them" : "it"} otherwise.`,
+    `@throws \`DTypeError\` for a tensor that is not f32, bf16 or f16, \`ShapeError\` if ${listed([...others, "`out`"], "or")} does not have the shape of x, \`ArgumentError\` for an invalid option value or tensors on different backends, \`DisposedError\` for a disposed tensor.`,
   ]);
   const parameters = [...inputs.map((key) => `${key}: Tensor`), ...numbers.map((key) => `${key}: number`)];
   const checked = inputs.map((key) => `const ${key}Wide = requireWide("${name}", "${key}", ${key});`);
   const checks = [
     ...checked,
-    ...(isBinary ? [`requireShape("${name}", "y", y, x.shape);`] : []),
+    ...others.map((key) => `requireShape("${name}", "${key}", ${key}, x.shape);`),
     ...numbers.map((key) => `anyNumber("${name}", "${key}", ${key});`),
   ];
   const args = [
@@ -81,7 +87,7 @@ export type ${pascal(name)}Options = ResultOptions;
 
 ${doc}export function ${name}(${parameters.join(", ")}, options: ${pascal(name)}Options = {}): Tensor<WideDType> {
 ${checks.map((check) => `  ${check}\n`).join("")}  using scope = new Scope();
-  const out = resultFor("${name}", [${inputs.map((key) => `${key}Wide`).join(", ")}], options);
+  const out = resultFor("${name}", [${["x", ...others].map((key) => `${key}Wide`).join(", ")}], options);
   execute(out.backend, "${name}", { ${args.join(", ")} });
   return scope.keep(out);
 }
@@ -175,7 +181,7 @@ function loop(name, row) {
   const vectors = (load) => [...inputs.map(load), ...numbers.map((key) => `${key}s`)].join(", ");
   const step = (bytes) => ["out", ...inputs].map((key) => `${key} += ${bytes}`).join(", ");
   const doc = docstring([
-    `out[i] = ${row.formula} for i in [begin, end); out may be ${anyInput(row)}. \`scratch\` has ${["one buffer", "two buffers"][inputs.length - 1]} of the calling thread (core/scratch.ts).`,
+    `out[i] = ${row.formula} for i in [begin, end); out may be ${anyInput(row)}. \`scratch\` has ${["one buffer", "two buffers", "three buffers"][inputs.length - 1]} of the calling thread (core/scratch.ts).`,
   ]);
   return `${doc}export function ${name}(
 ${parameters.map((each) => `  ${each},\n`).join("")}): void {

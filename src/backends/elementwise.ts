@@ -15,7 +15,7 @@ export interface Operator {
   /** The contract of its function: the first sentences of the docstring. */
   readonly contract: string;
   /** Its tensors, of f32, bf16 or f16, in the order of its parameters, and what each is. */
-  readonly inputs: Readonly<{ x: string; y?: string }>;
+  readonly inputs: Readonly<{ condition?: string; x: string; y?: string }>;
   /** Its numbers, which follow the tensors and are rounded to f32, and what each is. */
   readonly numbers?: Readonly<Record<string, string>>;
   /** The result as a noun, for docstrings. */
@@ -62,6 +62,49 @@ export const OPERATORS = {
     inputs: { x: "The argument of the logistic function." },
     result: "the f32 value",
     weight: 8,
+  },
+  divide: {
+    summary: "Divides a tensor by another.",
+    formula: "x / y",
+    definition: "x ⊘ y",
+    contract:
+      "Computes x / y for each element: one f32 division, rounded once to `outDtype`, with overflow to infinity (numerics.md §7.10). NaN, infinities and division by zero follow IEEE 754.",
+    inputs: { x: "The dividend.", y: "The divisor." },
+    result: "the f32 quotient",
+    weight: 2,
+  },
+  exp: {
+    summary: "Applies the exponential function.",
+    formula: "e^x",
+    definition: "e^x of §7.6",
+    contract:
+      "Computes e^x for each element: evaluated in f64, rounded to f32, then to `outDtype` (numerics.md §7.6). It is 0 for -infinity, infinity for infinity, and NaN for NaN.",
+    inputs: { x: "The exponent." },
+    result: "the f32 value",
+    weight: 8,
+  },
+  rsqrt: {
+    summary: "Computes reciprocals of square roots.",
+    formula: "1 / sqrt(x)",
+    definition: "1 ⊘ sqrt(x), where sqrt is rounded to f32",
+    contract:
+      "Computes 1 / sqrt(x) for each element: an f32 square root and an f32 division, each rounded, then rounded to `outDtype` (numerics.md §7.10). It is infinity with the sign of x for a zero, 0 for infinity, and NaN for NaN and negative x.",
+    inputs: { x: "The number under the root." },
+    result: "the f32 value",
+    weight: 3,
+  },
+  where: {
+    summary: "Selects elements of two tensors.",
+    formula: "condition ? x : y",
+    definition: "x where condition is not 0, else y",
+    contract:
+      "Takes, for each element, x if `condition` is not 0, else y, rounded once to `outDtype`, with overflow to infinity (numerics.md §7.10). A zero of either sign selects y; NaN selects x.",
+    inputs: {
+      condition: "The condition: true where it is not 0.",
+      x: "The elements where the condition is true.",
+      y: "The elements where the condition is false.",
+    },
+    result: "the selected value",
   },
 } as const satisfies Readonly<Record<string, Operator>>;
 

@@ -5,7 +5,7 @@ import type { EncodeArgs, DecodeArgs, SweepArgs } from "./ops/cast.js";
 import type { ActivationArgs, ActivationBackwardArgs, GatedArgs, GatedBackwardArgs } from "./ops/elementwise.js";
 import type { GemmArgs } from "./ops/gemm.js";
 import type { TransposeArgs, SwapAxesArgs, CopySliceArgs, RelayoutArgs } from "./ops/layout.js";
-import type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs } from "./ops/operators.gen.js";
+import type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs, DivideArgs, ExpArgs, RsqrtArgs, WhereArgs } from "./ops/operators.gen.js";
 import type { AmaxArgs, QuantizeArgs, DequantizeArgs, HadamardArgs, BiasGradQuantizeArgs, ActivationQuantizeArgs, NormQuantizeArgs } from "./ops/quantize.js";
 import type { RotaryEmbeddingArgs } from "./ops/rotary-embedding.js";
 import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
@@ -17,7 +17,7 @@ export type { DecodeArgs, EncodeArgs, OverflowName, RoundingName, SweepArgs } fr
 export type { ActivationArgs, ActivationBackwardArgs, ActivationName, GatedArgs, GatedBackwardArgs, SwigluClamp } from "./ops/elementwise.js";
 export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./ops/gemm.js";
 export type { CopySliceArgs, RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
-export type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs } from "./ops/operators.gen.js";
+export type { AddArgs, DivideArgs, ExpArgs, MultiplyArgs, RsqrtArgs, ScaledArgs, SigmoidArgs, WhereArgs } from "./ops/operators.gen.js";
 export type { ActivationQuantizeArgs, AmaxArgs, BiasGradQuantizeArgs, DequantizeArgs, HadamardArgs, MatrixPart, NormQuantizeArgs, QuantizeArgs } from "./ops/quantize.js";
 export type { RotaryEmbeddingArgs, RotaryRows } from "./ops/rotary-embedding.js";
 export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
@@ -64,6 +64,14 @@ export interface OpArgs {
   readonly scaled: ScaledArgs;
   /** Applies the logistic function. */
   readonly sigmoid: SigmoidArgs;
+  /** Divides a tensor by another. */
+  readonly divide: DivideArgs;
+  /** Applies the exponential function. */
+  readonly exp: ExpArgs;
+  /** Computes reciprocals of square roots. */
+  readonly rsqrt: RsqrtArgs;
+  /** Selects elements of two tensors. */
+  readonly where: WhereArgs;
   /** Computes the maximum magnitude of a tensor. */
   readonly amax: AmaxArgs;
   /** Quantizes values to codes and scales. */

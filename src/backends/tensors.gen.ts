@@ -6,7 +6,7 @@ import { encode, decode, sweep } from "./ops/cast.js";
 import { activation, activationBackward, gated, gatedBackward } from "./ops/elementwise.js";
 import { gemm } from "./ops/gemm.js";
 import { transpose, swapAxes, copySlice, relayout } from "./ops/layout.js";
-import { add, multiply, scaled, sigmoid } from "./ops/operators.gen.js";
+import { add, multiply, scaled, sigmoid, divide, exp, rsqrt, where } from "./ops/operators.gen.js";
 import { amax, quantize, dequantize, hadamard, biasGradQuantize, activationQuantize, normQuantize } from "./ops/quantize.js";
 import { rotaryEmbedding } from "./ops/rotary-embedding.js";
 import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, softmax, softmaxBackward } from "./ops/rows.js";
@@ -32,6 +32,10 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   multiply,
   scaled,
   sigmoid,
+  divide,
+  exp,
+  rsqrt,
+  where,
   amax,
   quantize,
   dequantize,

@@ -1,52 +1,122 @@
-/** Differentiable sums, products and activations. */
+/** Differentiable elementwise functions. */
 import type { ActivationName } from "../backends/ops.js";
 import { castTo } from "../ops/cast/cast.js";
+import { zeros } from "../ops/create.js";
 import {
   activation as act,
   activationBackward,
   gated as gate,
   gatedBackward,
 } from "../ops/elementwise/activation.js";
-import { sigmoid as logistic, multiply as product, add as sum } from "../ops/elementwise/operators.gen.js";
+import {
+  exp as exponential,
+  sigmoid as logistic,
+  multiply as product,
+  divide as quotient,
+  rsqrt as reciprocalRoot,
+  scaled,
+  where as selected,
+  add as sum,
+} from "../ops/elementwise/operators.gen.js";
+import { expand, isExpandable } from "../ops/layout/copy-slice.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
+import { wideDType } from "../tensor/require.js";
+import { sameShape, type WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { sumTo } from "./sum.js";
 
 /**
- * Returns x + y. Both have the same shape; the result has the dtype of x. See the operation `add`.
+ * Returns x + y. y is expanded to the shape of x; the result has the dtype of x. See the operations `add` and `expand`. The
+ * gradient of y is summed over the dimensions that were repeated.
  *
- * @throws `DTypeError` for an unsupported dtype, `ShapeError` for different shapes, `ArgumentError` for an argument that is not
- * a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for a shape of y that cannot be expanded to that of x,
+ * `ArgumentError` for an argument that is not a tensor or for tensors on different backends, `DisposedError` for a disposed
+ * tensor.
  */
 export function add(x: VariableLike, y: VariableLike): Variable {
-  const [left, right] = [variableOf("add", "x", x), variableOf("add", "y", y)];
-  return differentiableOne([left, right], () => {
-    const [a, b] = [wideOf("add: x", left.value), wideOf("add: y", right.value)];
-    return {
-      result: sum(a, b),
-      backward: (grad) => [grad, castTo(wideOf("add: the gradient", grad), b.dtype)],
-    };
+  return binary("add", x, y, {
+    compute: sum,
+    keepsY: false,
+    gradients: (grad) => [() => grad, (dtype) => castTo(grad, dtype)],
   });
 }
 
 /**
- * Returns x * y. Both have the same shape; the result has the dtype of x. See the operation `multiply`. The gradient of each
- * factor is the gradient of the result times the other factor: one f32 multiplication, rounded once to the dtype of the factor.
+ * Returns x * y. y is expanded to the shape of x; the result has the dtype of x. See the operations `multiply` and `expand`. The
+ * gradient of each factor is the gradient of the result times the other factor: one f32 multiplication, rounded once to the dtype
+ * of the factor. If y was expanded, these products are summed in f32 over the dimensions that were repeated.
  *
- * @throws `DTypeError` for an unsupported dtype, `ShapeError` for different shapes, `ArgumentError` for an argument that is not
- * a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for a shape of y that cannot be expanded to that of x,
+ * `ArgumentError` for an argument that is not a tensor or for tensors on different backends, `DisposedError` for a disposed
+ * tensor.
  */
 export function multiply(x: VariableLike, y: VariableLike): Variable {
-  const [left, right] = [variableOf("multiply", "x", x), variableOf("multiply", "y", y)];
+  return binary("multiply", x, y, {
+    compute: product,
+    keepsY: true,
+    gradients: (grad, a, b) => [
+      (outDtype) => product(grad, b, { outDtype }),
+      (outDtype) => product(grad, a, { outDtype }),
+    ],
+  });
+}
+
+/**
+ * Returns x / y. y is expanded to the shape of x; the result has the dtype of x. See the operations `divide` and `expand`. The
+ * gradient of x is the gradient of the result divided by y. The gradient of y is -(grad * ((x / y) / y)), each operation rounded
+ * to f32, then summed over the dimensions that were repeated (numerics.md §7.10).
+ *
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for a shape of y that cannot be expanded to that of x,
+ * `ArgumentError` for an argument that is not a tensor or for tensors on different backends, `DisposedError` for a disposed
+ * tensor.
+ */
+export function divide(x: VariableLike, y: VariableLike): Variable {
+  return binary("divide", x, y, {
+    compute: quotient,
+    keepsY: true,
+    gradients: (grad, a, b) => [
+      (outDtype) => quotient(grad, b, { outDtype }),
+      (outDtype) => {
+        const derivative = quotient(quotient(a, b, { outDtype: "f32" }), b);
+        return scaled(product(grad, derivative, { outDtype: "f32" }), -1, { outDtype });
+      },
+    ],
+  });
+}
+
+/** A function of two tensors of one shape. */
+interface Binary {
+  readonly compute: (x: Tensor<WideDType>, y: Tensor<WideDType>) => Tensor<WideDType>;
+  /** Whether `gradients` reads y. */
+  readonly keepsY: boolean;
+  /** Returns two functions that compute the gradients of x and y in a dtype. */
+  readonly gradients: (
+    grad: Tensor<WideDType>,
+    x: Tensor<WideDType>,
+    y: Tensor<WideDType>,
+  ) => readonly [x: Gradient, y: Gradient];
+}
+
+type Gradient = (dtype: WideDType) => Tensor<WideDType>;
+
+/** Applies a function of two tensors. y is expanded to the shape of x. */
+function binary(user: string, x: VariableLike, y: VariableLike, f: Binary): Variable {
+  const [left, right] = [variableOf(user, "x", x), variableOf(user, "y", y)];
   return differentiableOne([left, right], () => {
-    const [a, b] = [wideOf("multiply: x", left.value), wideOf("multiply: y", right.value)];
+    const [a, b] = [wideOf(`${user}: x`, left.value), wideOf(`${user}: y`, right.value)];
+    const isExpanded = !sameShape(a.shape, b.shape) && isExpandable(b.shape, a.shape);
+    const { shape, dtype } = b;
+    const expanded = isExpanded ? expand(b, a.shape) : b;
     return {
-      result: product(a, b),
+      result: f.compute(a, expanded),
+      saved: [isExpanded && f.keepsY ? expanded : undefined],
       backward: (grad) => {
-        const gradOutput = wideOf("multiply: the gradient", grad);
+        const [ofX, ofY] = f.gradients(wideOf(`${user}: the gradient`, grad), a, expanded);
         return [
-          left.requiresGrad ? product(gradOutput, b, { outDtype: a.dtype }) : undefined,
-          right.requiresGrad ? product(gradOutput, a, { outDtype: b.dtype }) : undefined,
+          left.requiresGrad ? ofX(a.dtype) : undefined,
+          right.requiresGrad ? sumTo(shape, dtype, ofY(isExpanded ? "f32" : dtype)) : undefined,
         ];
       },
     };
@@ -69,6 +139,102 @@ export function sigmoid(x: VariableLike): Variable {
       backward: (grad) => [
         activationBackward(wideOf("sigmoid: the gradient", grad), value, { kind: "sigmoid" }),
       ],
+    };
+  });
+}
+
+/**
+ * Returns e^x for each element, in the dtype of x. See the operation `exp`. The gradient is the gradient of the result times the
+ * result, as rounded to the dtype of x.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for an argument that is not a tensor,
+ * `DisposedError` for a disposed tensor.
+ */
+export function exp(x: VariableLike): Variable {
+  return unary("exp", x, exponential, (grad, y) => product(grad, y));
+}
+
+/**
+ * Returns 1 / sqrt(x) for each element, in the dtype of x. See the operation `rsqrt`. With the result y, as rounded to the dtype
+ * of x, the gradient is (grad * ((y * y) * y)) * -1/2, each operation rounded to f32, then to the dtype of x.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for an argument that is not a tensor,
+ * `DisposedError` for a disposed tensor.
+ */
+export function rsqrt(x: VariableLike): Variable {
+  return unary("rsqrt", x, reciprocalRoot, (grad, y) => {
+    const cube = product(product(y, y, { outDtype: "f32" }), y);
+    return scaled(product(grad, cube, { outDtype: "f32" }), -1 / 2, { outDtype: y.dtype });
+  });
+}
+
+/** Applies a function of one tensor. `gradient` computes the gradient of x from that of the result y, and from y. */
+function unary(
+  user: string,
+  x: VariableLike,
+  compute: (x: Tensor<WideDType>) => Tensor<WideDType>,
+  gradient: (grad: Tensor<WideDType>, y: Tensor<WideDType>) => Tensor<WideDType>,
+): Variable {
+  const source = variableOf(user, "x", x);
+  return differentiableOne([source], () => {
+    const result = compute(wideOf(`${user}: x`, source.value));
+    // a handle that lives until the backward pass, whatever happens to the result
+    const y = result.reshape(result.shape);
+    return {
+      result,
+      saved: [y],
+      backward: (grad) => [gradient(wideOf(`${user}: the gradient`, grad), y)],
+    };
+  });
+}
+
+/**
+ * Returns, for each element, x where `condition` is not 0, else y, in the dtype of x. All have the same shape. See the operation
+ * `where`. The gradient of x is that of the result where `condition` is not 0, else +0; the gradient of y is the opposite. There
+ * is no gradient of `condition`.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for different shapes, `ArgumentError` for an
+ * argument that is not a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.
+ */
+export function where(condition: VariableLike, x: VariableLike, y: VariableLike): Variable {
+  const [flags, left, right] = [
+    variableOf("where", "condition", condition),
+    variableOf("where", "x", x),
+    variableOf("where", "y", y),
+  ];
+  return differentiableOne([flags, left, right], () => {
+    const mask = wideOf("where: condition", flags.value);
+    const [a, b] = [wideOf("where: x", left.value), wideOf("where: y", right.value)];
+    return {
+      result: selected(mask, a, b),
+      backward: (grad) => {
+        const gradOutput = wideOf("where: the gradient", grad);
+        const zero = zeros(gradOutput.backend, gradOutput.dtype, gradOutput.shape);
+        return [
+          undefined,
+          left.requiresGrad ? selected(mask, gradOutput, zero) : undefined,
+          right.requiresGrad ? selected(mask, zero, gradOutput, { outDtype: b.dtype }) : undefined,
+        ];
+      },
+    };
+  });
+}
+
+/**
+ * Returns x rounded to `dtype`, to nearest even, with overflow to infinity. The gradient is rounded to the dtype of x in the same
+ * way.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for another `dtype` than these, and for an
+ * argument that is not a tensor, `DisposedError` for a disposed tensor.
+ */
+export function cast(x: VariableLike, dtype: WideDType): Variable {
+  wideDType("cast", "dtype", dtype);
+  const source = variableOf("cast", "x", x);
+  return differentiableOne([source], () => {
+    const value = wideOf("cast: x", source.value);
+    return {
+      result: value.dtype === dtype ? value.reshape(value.shape) : castTo(value, dtype),
+      backward: (grad) => [castTo(wideOf("cast: the gradient", grad), value.dtype)],
     };
   });
 }

@@ -5,7 +5,7 @@ export { attentionPlan } from "./attention/rule.js";
 export { type FormatLike, type EncodeOptions, ROUNDINGS, OVERFLOWS, encode, decode } from "./cast/cast.js";
 export { SWEEP_CHUNKS, type SweepOptions, sweepChunk } from "./cast/sweep.js";
 export { DEFAULT_CLAMP, type ActivationOptions, type GatedOptions, activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
-export { type AddOptions, add, type MultiplyOptions, multiply, type ScaledOptions, scaled, type SigmoidOptions, sigmoid } from "./elementwise/operators.gen.js";
+export { type AddOptions, add, type MultiplyOptions, multiply, type ScaledOptions, scaled, type SigmoidOptions, sigmoid, type DivideOptions, divide, type ExpOptions, exp, type RsqrtOptions, rsqrt, type WhereOptions, where } from "./elementwise/operators.gen.js";
 export { type BatchedGemmOptions, type BatchedGemmSettings, type BatchedGemmResult, batchedGemm } from "./gemm/batched.js";
 export { gemm } from "./gemm/gemm.js";
 export { type GemmLayout, type InputAndWeight, type GeneralOperands, type NamedOperands } from "./gemm/named-operands.js";
@@ -26,6 +26,7 @@ export { type CrossEntropyOptions, type CrossEntropyBackwardOptions, type CrossE
 export { type NormOptions, type NormStatistics, type NormResult, type NormGradients, layerNorm, rmsNorm, type NormParameters, type NormBackwardInputs, normBackward, columnSum } from "./rows/norm.js";
 export { type RotaryOptions, type RotaryEmbeddingOptions, rotaryEmbedding } from "./rows/rotary-embedding.js";
 export { type SoftmaxOptions, softmax, softmaxBackward } from "./rows/softmax.js";
+export { type SumDimensions, type SumOptions, sum, mean } from "./rows/sum.js";
 export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./update/delayed-scaling.js";
 export { type GradNormOptions, type GradNorm, gradNorm } from "./update/grad-norm.js";
 export { type StepInputs, type SGDInputs, type AdamWInputs, type SGDStepOptions, type AdamWStepOptions, sgd, adamw } from "./update/optimizer.js";

@@ -51,7 +51,7 @@ export function elementCount(shape: Shape): number {
 }
 
 /** The maximum number of dimensions, as in PyTorch. */
-const MAX_RANK = 64;
+export const MAX_RANK = 64;
 
 /**
  * The maximum size of a tensor in bytes: the largest integer that f64 counts exactly. A dimension of size 0 counts as 1 here,

@@ -6,11 +6,12 @@ import {
   type Operator,
   type OperatorName,
 } from "../../../src/backends/elementwise.js";
-import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { type Shape, storageBits, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { words } from "../../arbitraries/random.js";
 import { laneShape, wideTensor, wideType } from "../../arbitraries/wide.js";
 import { OPERATORS as RULES } from "../../oracle/elementwise/operators.js";
-import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
+import { download, fromCodes, type PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
 import { SPECIALS } from "../../values/samples.js";
 import type { Operation } from "../operation.js";
@@ -57,6 +58,20 @@ const namesOf = (operator: OperatorName) => {
   return { inputs: Object.keys(inputs), numbers: Object.keys(numbers) };
 };
 
+/** The tensor with zeros of both signs in about half of its elements. */
+function withZeros({ dtype, shape, codes }: PlainTensor<WideDType>): fc.Arbitrary<PlainTensor<WideDType>> {
+  const minusZero = 2 ** (storageBits(dtype) - 1);
+  return fc.nat().map((seed) => {
+    const drawn = words(seed, codes.length);
+    const replacements = [0, minusZero];
+    return fromCodes(
+      dtype,
+      shape,
+      Array.from(codes, (code, i) => replacements[(drawn[i] as number) % 4] ?? code),
+    );
+  });
+}
+
 /** Calls of an operator whose inputs have this shape; `tensor` draws them. */
 function operatorCase<K extends OperatorName>(
   operator: K,
@@ -67,7 +82,9 @@ function operatorCase<K extends OperatorName>(
   const number = fc.oneof(fc.constantFrom(...NUMBERS), fc.double());
   return fc
     .record({
-      ...Object.fromEntries(inputs.map((name) => [name, tensor(shape)])),
+      ...Object.fromEntries(
+        inputs.map((name) => [name, name === "condition" ? tensor(shape).chain(withZeros) : tensor(shape)]),
+      ),
       ...Object.fromEntries(numbers.map((name) => [name, number])),
       into: fc.constantFrom("new", "given", ...inputs),
       outDtype: wideType(),

@@ -1,5 +1,6 @@
 /** Elementwise operators: the exact result of one element, rounded once to f32, and inputs aimed at its edges. */
-import { add, mul } from "../core/rational.js";
+import { constants, exp2 } from "../core/math.js";
+import { add, div, mul } from "../core/rational.js";
 import { RULES } from "./activation.js";
 
 interface Rule {
@@ -8,6 +9,8 @@ interface Rule {
   /** Magnitudes whose results round to zero, to a subnormal, or to infinity, or that absorb or cancel each other. */
   readonly edges: readonly number[];
 }
+
+const [LOG2E = 0] = constants("LOG2E");
 
 export const OPERATORS = {
   add: {
@@ -25,5 +28,22 @@ export const OPERATORS = {
   sigmoid: {
     value: (x = 0) => Math.fround(RULES.sigmoid.value(x)),
     edges: [0, 2 ** -149, 2 ** -24, 0.75, 5.4, 9.7, 16.6, 17.4, 52, 87.3, 88.723, 103.3, 104, 709, 3.4e38],
+  },
+  divide: {
+    value: (x = 0, y = 0) => div(x, y),
+    edges: [0, 1, 3, 2 ** -149, 2 ** -126, 2 ** -63, 1 + 2 ** -23, 2 ** 64, 65520, 2 ** 127, 3.4e38],
+  },
+  exp: {
+    value: (x = 0) => Math.fround(exp2(x * LOG2E)),
+    edges: [0, 2 ** -149, 2 ** -25, 0.69, 11.09, 16.6, 87.3, 88.7, 88.723, 92.2, 103.2, 103.97, 104, 3.4e38],
+  },
+  rsqrt: {
+    // a square root of an f32, rounded to f64 and then to f32, is rounded correctly
+    value: (x = 0) => div(1, Math.fround(Math.sqrt(x))),
+    edges: [0, 1, 2, 2 ** -149, 2 ** -126, 2 ** -32, 1 - 2 ** -24, 1 + 2 ** -23, 4, 65520, 3.4e38],
+  },
+  where: {
+    value: (condition = 0, x = 0, y = 0) => (condition === 0 ? y : x),
+    edges: [0, 1, 2 ** -149, 65520, 3.4e38],
   },
 } as const satisfies Readonly<Record<string, Rule>>;

@@ -20,7 +20,7 @@ import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { draws, sampled, seeded } from "../harness/draws.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
-const { add, multiply, scaled, sigmoid } = operators;
+const { add, divide, exp, multiply, rsqrt, scaled, sigmoid, where } = operators;
 const FUNCTIONS = new Map<string, (...args: never[]) => Tensor>(Object.entries(operators));
 const CUTS = [
   [0, 32],
@@ -32,6 +32,9 @@ const LENGTH = 1101;
 /** Every pair of special values, then numbers of any size. */
 const X = [...SPECIALS.flatMap((x) => SPECIALS.map(() => x)), ...anyF32(500, 3), ...evenF32(501, 4, 5)];
 const Y = [...SPECIALS.flatMap(() => SPECIALS), ...anyF32(500, 7), ...evenF32(501, 4, 11)];
+/** Zeros of both signs, numbers and NaN. */
+const CONDITION = X.map((_, i) => [0, -0, 1, 2 ** -149, -3, Number.NaN][i % 6] as number);
+const COLUMNS: Readonly<Record<string, readonly number[]>> = { x: X, y: Y, condition: CONDITION };
 const NUMBERS = [...SPECIALS, ...[0.1, -3, 2 ** -24, 2 ** 100].map(Math.fround)];
 
 let stems: Stems;
@@ -63,14 +66,16 @@ function operator(name: OperatorName) {
 const ALL = OPERATOR_NAMES.map(operator);
 
 /** The types of the inputs of an operator, in all combinations. */
-const typesOf = (arity: number) =>
-  WIDE_TYPES.flatMap((x) => (arity > 1 ? WIDE_TYPES.map((y) => ({ types: [x, y] })) : [{ types: [x] }]));
+const typesOf = (arity: number): readonly { readonly types: readonly (typeof WIDE_TYPES)[number][] }[] =>
+  arity === 0
+    ? [{ types: [] }]
+    : WIDE_TYPES.flatMap((first) => typesOf(arity - 1).map(({ types }) => ({ types: [first, ...types] })));
 
 describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }) => {
   test.each(sampled(typesOf(arity)))(
-    "of $types.0.name, $types.1.name has the rounded result in each output type and in place, however the range is divided",
+    "of $types.0.name, $types.1.name, $types.2.name has the rounded result in each output type and in place, however the range is divided",
     ({ types }) => {
-      const columns = [X, Y].slice(0, arity).map((each, i) => each.map(types[i]!.round));
+      const columns = inputNames.map((each, i) => COLUMNS[each]!.map(types[i]!.round));
       for (const numbers of isScaled ? sampled(NUMBERS, 5).map((number) => [number]) : [[]]) {
         const results = columns[0]!.map((_, i) => value(...columns.map((each) => each[i]!), ...numbers));
         const places = [
@@ -91,12 +96,14 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }
   );
 
   scoped("has the type of x by default", () => {
-    const inputs = [empty(backend(), "bf16", [2]), tensor(backend(), [1, 2])].slice(0, arity);
+    const inputs = inputNames.map((each) =>
+      each === "x" ? empty(backend(), "bf16", [2]) : tensor(backend(), [1, 2]),
+    );
     expect([apply(inputs).dtype, apply(inputs, { outDtype: "f16" }).dtype]).toEqual(["bf16", "f16"]);
   });
 
   scoped("writes the given output, which may be an input, and leaves the others", () => {
-    const inputs = () => [tensor(backend(), [1, 2]), tensor(backend(), [10, 20])].slice(0, arity);
+    const inputs = () => inputNames.map((_, i) => tensor(backend(), [i, 10 * i + 2]));
     const expected = [...apply(inputs()).dataSync()];
     const [sources, out] = [inputs(), empty(backend(), "f32", [2])];
     expect(apply(sources, { out })).toBe(out);
@@ -110,7 +117,7 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }
   });
 
   scoped("of empty tensors is empty", () => {
-    const inputs = [empty(backend(), "f32", [0, 3]), empty(backend(), "f16", [0, 3])].slice(0, arity);
+    const inputs = inputNames.map((_, i) => empty(backend(), WIDE_TYPES[i]!.name, [0, 3]));
     expect(apply(inputs).shape).toEqual([0, 3]);
   });
 
@@ -118,7 +125,9 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }
     const [x, codes] = [tensor(backend(), [1, 2]), empty(backend(), "e4m3", [2])];
     const inputs = Array<Tensor>(arity).fill(x);
     for (const [i] of inputNames.entries()) expect(() => apply(inputs.with(i, codes))).toThrow(DTypeError);
-    if (arity > 1) expect(() => apply([x, tensor(backend(), [1, 2], [1, 2])])).toThrow(ShapeError);
+    const row = tensor(backend(), [1, 2], [1, 2]);
+    for (const [i] of inputNames.entries())
+      if (arity > 1) expect(() => apply(inputs.with(i, row))).toThrow(ShapeError);
     expect(() => apply(inputs, { out: tensor(backend(), [1]) })).toThrow(ShapeError);
     expect(() => apply(inputs, { out: codes })).toThrow(DTypeError);
     expect(() => apply(inputs, { out: x, outDtype: "bf16" })).toThrow("out is f32 and outDtype bf16");
@@ -127,7 +136,9 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }
   it("refuses tensors of two backends", async () => {
     const other = await openBackend("wasm", { threads: 1 });
     const [x, y] = [tensor(backend(), [1]), tensor(other, [1])];
-    if (arity > 1) expect(() => apply([x, y])).toThrow(ArgumentError);
+    const inputs = Array<Tensor>(arity).fill(x);
+    for (const [i] of inputNames.entries())
+      if (arity > 1) expect(() => apply(inputs.with(i, y))).toThrow(ArgumentError);
     expect(() => apply(Array<Tensor>(arity).fill(x), { out: y })).toThrow(ArgumentError);
     x.dispose();
     y.dispose();
@@ -140,7 +151,7 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }
         each,
         Float32Array.from({ length: 500_003 }, (_, i) => ((i * seed) % 1013) / 7),
       );
-    const inputs = [wave(7), wave(11)].slice(0, arity);
+    const inputs = [wave(7), wave(11), wave(13)].slice(0, arity);
     const result = download(apply(inputs, { outDtype: "bf16" }));
     return { result, inPlace: download(apply(inputs, { out: inputs[0] })) };
   });
@@ -171,6 +182,40 @@ describe("overflow and rounding", () => {
     const y = tensor(backend(), [65504, 257 / 3, 2 ** 127]);
     expect([...scaled(y, 3, { outDtype: "bf16" }).dataSync()]).toEqual([0x4840, 0x4380, 0x7f80]);
     expect([...scaled(y, 2, { outDtype: "f16" }).dataSync()]).toEqual([0x7c00, 0x595b, 0x7c00]);
+  });
+});
+
+describe("special values", () => {
+  scoped("of quotients", () => {
+    const [x, y] = [
+      tensor(backend(), [1, -1, 0, 1, -1, 2 ** -149, 2 ** 127]),
+      tensor(backend(), [3, 0, -0, -0, 1 / 0, 2, 2 ** -3]),
+    ];
+    expect([...divide(x, y).dataSync()]).toEqual([
+      Math.fround(1 / 3),
+      -1 / 0,
+      Number.NaN,
+      -1 / 0,
+      -0,
+      0,
+      1 / 0,
+    ]);
+  });
+
+  scoped("of exponentials", () => {
+    const x = tensor(backend(), [-1 / 0, -200, -0, 0, 1, 89, 1 / 0, Number.NaN]);
+    expect([...exp(x).dataSync()]).toEqual([0, 0, 1, 1, Math.fround(Math.E), 1 / 0, 1 / 0, Number.NaN]);
+  });
+
+  scoped("of reciprocal square roots", () => {
+    const x = tensor(backend(), [4, 0, -0, -1, 1 / 0, Number.NaN, 2 ** -148]);
+    expect([...rsqrt(x).dataSync()]).toEqual([0.5, 1 / 0, -1 / 0, Number.NaN, 0, Number.NaN, 2 ** 74]);
+  });
+
+  scoped("of conditions: zeros of both signs are false, NaN is true", () => {
+    const condition = tensor(backend(), [0, -0, Number.NaN, 2 ** -149, -1 / 0]);
+    const [x, y] = [tensor(backend(), [1, 2, 3, 4, 5]), tensor(backend(), [-1, -2, -3, -4, Number.NaN])];
+    expect([...where(condition, x, y).dataSync()]).toEqual([-1, -2, 3, 4, 5]);
   });
 });
 

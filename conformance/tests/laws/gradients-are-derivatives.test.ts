@@ -255,6 +255,57 @@ describe("functions", () => {
     "reshape",
     ofLeaf(matrix, (x, each) => functional.reshape(x, [each.columns, 1, each.rows])),
   );
+  differentiates("divide", (b, each) => {
+    const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, matrix(each))];
+    // divisors from 1 to 3, where quotients have small derivatives
+    const divisor = () => functional.add(y, tensor(b, [2], [1]));
+    return { leaves: [x, y], run: () => functional.divide(x, divisor()) };
+  });
+  for (const [name, run] of Object.entries({
+    add: functional.add,
+    multiply: functional.multiply,
+  }))
+    differentiates(`${name} of a row or a column to a matrix`, (b, each) => {
+      const small = each.one ? [each.columns] : [each.rows, 1];
+      const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, small)];
+      return { leaves: [x, y], run: () => run(x, y) };
+    });
+  differentiates(
+    "exp",
+    ofLeaf(matrix, (x) => functional.exp(x)),
+  );
+  differentiates(
+    "rsqrt",
+    ofLeaf(matrix, (x) => functional.rsqrt(functional.add(x, tensor(x.backend, [2], [1])))),
+  );
+  differentiates("where", (b, each) => {
+    const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, matrix(each))];
+    const flags = labels(b, each.seed, each.rows * each.columns, 2);
+    const condition = tensor(b, Float32Array.from(flags.dataSync()), matrix(each));
+    return { leaves: [x, y], run: () => functional.where(condition, x, y) };
+  });
+  differentiates(
+    "cast to its own type",
+    ofLeaf(matrix, (x) => functional.cast(x, "f32")),
+  );
+  differentiates(
+    "sum and mean of some dimensions",
+    ofLeaf(
+      ({ rows, columns, others }) => [rows, columns, others],
+      (x, { one, other }) => (one ? functional.sum : functional.mean)(x, { dim: other ? 1 : [0, -1] }),
+    ),
+  );
+  differentiates(
+    "mean of all elements",
+    ofLeaf(matrix, (x) => functional.mean(x)),
+  );
+  differentiates(
+    "expand",
+    ofLeaf(
+      ({ columns }) => [1, columns, 1],
+      (x, { rows, columns, others }) => functional.expand(x, [2, rows, columns, others]),
+    ),
+  );
   differentiates(
     "slice",
     ofLeaf(matrix, (x, { columns, seed, one }) => {

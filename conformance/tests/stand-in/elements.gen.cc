@@ -52,4 +52,35 @@ cudaError_t launchSigmoid(const SigmoidParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t launchDivide(const DivideParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.count);
+  readsWide(p.y, p.yType, p.count);
+  writesWide(p.out, p.outType, p.count);
+  return cudaSuccess;
+}
+
+cudaError_t launchExp(const ExpParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.count);
+  writesWide(p.out, p.outType, p.count);
+  return cudaSuccess;
+}
+
+cudaError_t launchRsqrt(const RsqrtParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.count);
+  writesWide(p.out, p.outType, p.count);
+  return cudaSuccess;
+}
+
+cudaError_t launchWhere(const WhereParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.condition, p.conditionType, p.count);
+  readsWide(p.x, p.xType, p.count);
+  readsWide(p.y, p.yType, p.count);
+  writesWide(p.out, p.outType, p.count);
+  return cudaSuccess;
+}
+
 }  // namespace lockstep

@@ -52,3 +52,53 @@ export interface SigmoidArgs {
 
 /** Applies the logistic function. */
 export const sigmoid: Tensors<SigmoidArgs> = { writes: { out: "wide" }, reads: X, inPlace: ["x"] };
+
+/** Arguments of `divide`: out = x / y for each element. out may be x or y. */
+export interface DivideArgs {
+  /** The dividend. */
+  readonly x: Tensor<WideDType>;
+  /** The divisor. */
+  readonly y: Tensor<WideDType>;
+  /** Output: the f32 quotient, rounded once to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Divides a tensor by another. */
+export const divide: Tensors<DivideArgs> = { writes: { out: "wide" }, reads: { ...X, y: "checked" }, inPlace: ["x", "y"] };
+
+/** Arguments of `exp`: out = e^x for each element. out may be x. */
+export interface ExpArgs {
+  /** The exponent. */
+  readonly x: Tensor<WideDType>;
+  /** Output: the f32 value, rounded once to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Applies the exponential function. */
+export const exp: Tensors<ExpArgs> = { writes: { out: "wide" }, reads: X, inPlace: ["x"] };
+
+/** Arguments of `rsqrt`: out = 1 / sqrt(x) for each element. out may be x. */
+export interface RsqrtArgs {
+  /** The number under the root. */
+  readonly x: Tensor<WideDType>;
+  /** Output: the f32 value, rounded once to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Computes reciprocals of square roots. */
+export const rsqrt: Tensors<RsqrtArgs> = { writes: { out: "wide" }, reads: X, inPlace: ["x"] };
+
+/** Arguments of `where`: out = condition ? x : y for each element. out may be condition, x or y. */
+export interface WhereArgs {
+  /** The condition: true where it is not 0. */
+  readonly condition: Tensor<WideDType>;
+  /** The elements where the condition is true. */
+  readonly x: Tensor<WideDType>;
+  /** The elements where the condition is false. */
+  readonly y: Tensor<WideDType>;
+  /** Output: the selected value, rounded once to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Selects elements of two tensors. */
+export const where: Tensors<WhereArgs> = { writes: { out: "wide" }, reads: { ...X, condition: "checked", y: "checked" }, inPlace: ["condition", "x", "y"] };

@@ -4,7 +4,7 @@ import { attention, attentionBackward } from "./attention/attention.js";
 import { amax, decode, encode } from "./cast/cast.js";
 import { sweep } from "./cast/sweep.js";
 import { activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
-import { add, multiply, scaled, sigmoid } from "./elementwise/operators.gen.js";
+import { add, divide, exp, multiply, rsqrt, scaled, sigmoid, where } from "./elementwise/operators.gen.js";
 import { gemm } from "./gemm/gemm.js";
 import { copySlice } from "./layout/copy-slice.js";
 import { relayout, swapAxes, transpose } from "./layout/layout.js";
@@ -42,9 +42,11 @@ export const LOWERINGS: Lowerings = {
   crossEntropyBackward,
   decode,
   dequantize,
+  divide,
   embedding,
   embeddingBackward,
   encode,
+  exp,
   gated,
   gatedBackward,
   gemm,
@@ -62,6 +64,7 @@ export const LOWERINGS: Lowerings = {
   quantize,
   relayout,
   rotaryEmbedding,
+  rsqrt,
   scaled,
   sgd,
   sigmoid,
@@ -73,4 +76,5 @@ export const LOWERINGS: Lowerings = {
   sweep,
   transpose,
   updateScales,
+  where,
 };

@@ -87,3 +87,86 @@ export function sigmoid(x: Tensor, options: SigmoidOptions = {}): Tensor<WideDTy
   execute(out.backend, "sigmoid", { x: xWide, out });
   return scope.keep(out);
 }
+
+/** Options of `divide`. */
+export type DivideOptions = ResultOptions;
+
+/**
+ * Computes x / y for each element: one f32 division, rounded once to `outDtype`, with overflow to infinity (numerics.md §7.10).
+ * NaN, infinities and division by zero follow IEEE 754. x and y have the same shape; each is f32, bf16 or f16. `out`, if given,
+ * receives the result and is returned. `out` may be x or y itself, but must not overlap them otherwise.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if y or `out` does not have the shape of x,
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
+ */
+export function divide(x: Tensor, y: Tensor, options: DivideOptions = {}): Tensor<WideDType> {
+  const xWide = requireWide("divide", "x", x);
+  const yWide = requireWide("divide", "y", y);
+  requireShape("divide", "y", y, x.shape);
+  using scope = new Scope();
+  const out = resultFor("divide", [xWide, yWide], options);
+  execute(out.backend, "divide", { x: xWide, y: yWide, out });
+  return scope.keep(out);
+}
+
+/** Options of `exp`. */
+export type ExpOptions = ResultOptions;
+
+/**
+ * Computes e^x for each element: evaluated in f64, rounded to f32, then to `outDtype` (numerics.md §7.6). It is 0 for -infinity,
+ * infinity for infinity, and NaN for NaN. x is f32, bf16 or f16. `out`, if given, receives the result and is returned. `out` may
+ * be x itself, but must not overlap it otherwise.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if `out` does not have the shape of x,
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
+ */
+export function exp(x: Tensor, options: ExpOptions = {}): Tensor<WideDType> {
+  const xWide = requireWide("exp", "x", x);
+  using scope = new Scope();
+  const out = resultFor("exp", [xWide], options);
+  execute(out.backend, "exp", { x: xWide, out });
+  return scope.keep(out);
+}
+
+/** Options of `rsqrt`. */
+export type RsqrtOptions = ResultOptions;
+
+/**
+ * Computes 1 / sqrt(x) for each element: an f32 square root and an f32 division, each rounded, then rounded to `outDtype`
+ * (numerics.md §7.10). It is infinity with the sign of x for a zero, 0 for infinity, and NaN for NaN and negative x. x is f32,
+ * bf16 or f16. `out`, if given, receives the result and is returned. `out` may be x itself, but must not overlap it otherwise.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if `out` does not have the shape of x,
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
+ */
+export function rsqrt(x: Tensor, options: RsqrtOptions = {}): Tensor<WideDType> {
+  const xWide = requireWide("rsqrt", "x", x);
+  using scope = new Scope();
+  const out = resultFor("rsqrt", [xWide], options);
+  execute(out.backend, "rsqrt", { x: xWide, out });
+  return scope.keep(out);
+}
+
+/** Options of `where`. */
+export type WhereOptions = ResultOptions;
+
+/**
+ * Takes, for each element, x if `condition` is not 0, else y, rounded once to `outDtype`, with overflow to infinity (numerics.md
+ * §7.10). A zero of either sign selects y; NaN selects x. condition, x and y have the same shape; each is f32, bf16 or f16.
+ * `out`, if given, receives the result and is returned. `out` may be condition, x or y itself, but must not overlap them
+ * otherwise.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if condition, y or `out` does not have the shape
+ * of x, `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
+ */
+export function where(condition: Tensor, x: Tensor, y: Tensor, options: WhereOptions = {}): Tensor<WideDType> {
+  const conditionWide = requireWide("where", "condition", condition);
+  const xWide = requireWide("where", "x", x);
+  const yWide = requireWide("where", "y", y);
+  requireShape("where", "condition", condition, x.shape);
+  requireShape("where", "y", y, x.shape);
+  using scope = new Scope();
+  const out = resultFor("where", [xWide, conditionWide, yWide], options);
+  execute(out.backend, "where", { condition: conditionWide, x: xWide, y: yWide, out });
+  return scope.keep(out);
+}

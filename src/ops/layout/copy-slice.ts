@@ -178,9 +178,18 @@ function requireLike(name: string, x: Tensor, first: Tensor, axis: number): void
 
 /** Throws `ShapeError` unless `shape` can be expanded to `target`. */
 function requireExpandable(shape: Shape, target: Shape): void {
-  const missing = target.length - shape.length;
-  if (missing >= 0 && shape.every((size, axis) => size === 1 || size === target[missing + axis])) return;
+  if (isExpandable(shape, target)) return;
   throw new ShapeError(
     `expand: x is [${shape}], which cannot become [${target}]; dimensions of size 1 are repeated, and the others must be equal`,
   );
+}
+
+/**
+ * Whether `shape` can be expanded to `target`.
+ *
+ * @shared
+ */
+export function isExpandable(shape: Shape, target: Shape): boolean {
+  const missing = target.length - shape.length;
+  return missing >= 0 && shape.every((size, axis) => size === 1 || size === target[missing + axis]);
 }

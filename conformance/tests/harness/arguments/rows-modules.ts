@@ -186,6 +186,20 @@ export const MODULE_ROWS: Rows = {
   },
   "functional.add": { calls: [(w) => [w.tensor(), w.tensor()]] },
   "functional.multiply": { calls: [(w) => [w.tensor(), w.tensor()]] },
+  "functional.divide": { calls: [(w) => [w.tensor(), w.tensor()]] },
+  "functional.exp": { calls: [(w) => [w.tensor()]] },
+  "functional.rsqrt": { calls: [(w) => [w.tensor()]] },
+  "functional.where": { calls: [(w) => [w.tensor(), w.tensor(), w.tensor()]] },
+  "functional.cast": { calls: [(w) => [w.tensor(), "f32"]] },
+  "functional.sum": {
+    calls: [(w) => [w.tensor(), { dim: -1, keepdim: true }], (w) => [w.tensor(), { dim: [0, 1] }]],
+    numbers: { "options.dim": "integer" },
+  },
+  "functional.mean": {
+    calls: [(w) => [w.tensor(), { dim: -1, keepdim: true }], (w) => [w.tensor(), { dim: [0, 1] }]],
+    numbers: { "options.dim": "integer" },
+  },
+  "functional.expand": { calls: [(w) => [w.tensor("bf16", [2, 1]), [3, 2, 4]]] },
   "functional.sigmoid": { calls: [(w) => [w.tensor()]] },
   "functional.reshape": { calls: [(w) => [w.tensor(), [COLUMNS, ROWS]]] },
   "functional.slice": {

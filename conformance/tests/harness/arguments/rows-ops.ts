@@ -211,6 +211,20 @@ export const OPERATION_ROWS: DerivedRows = {
     anyType: ["x"],
   },
   transpose: { anyType: ["x"] },
+  sum: {
+    calls: [
+      (w) => [w.tensor(), { dim: -1, keepdim: true, outDtype: "f32" }],
+      (w) => [w.tensor(), { dim: [0, 1] }],
+    ],
+    numbers: { "options.dim": "integer" },
+  },
+  mean: {
+    calls: [
+      (w) => [w.tensor(), { dim: -1, keepdim: true, outDtype: "f32" }],
+      (w) => [w.tensor(), { dim: [0, 1] }],
+    ],
+    numbers: { "options.dim": "integer" },
+  },
   slice: {
     calls: [(w) => [w.tensor("u8", [2, 3, 4]), 1, 0, 2]],
     numbers: { dim: "integer", start: "integer", end: "integer" },

@@ -11,7 +11,7 @@ import { SCALAR_FORMATS, type ScalarFormat } from "../../../../src/formats/scala
 import { WIDE_DTYPES } from "../../../../src/tensor/shape.js";
 import { words } from "../../../arbitraries/random.js";
 import { stored } from "../../../operations/cast/encode.js";
-import type { PlainTensor } from "../../../values/plain.js";
+import { fromCodes, type PlainTensor } from "../../../values/plain.js";
 import { type FrozenCase, frozenCase, values } from "./case.js";
 
 const FORMATS = Object.keys(SCALAR_FORMATS) as ScalarFormat[];
@@ -56,7 +56,12 @@ function activations(): readonly FrozenCase[] {
 function operators(): readonly FrozenCase[] {
   return WIDE_DTYPES.flatMap((dtype, i) => {
     const [x, y] = [values(dtype, SHAPE, 660 + i), values("bf16", SHAPE, 670 + i)];
-    const input = { x, y, factor: 1 / 3, into: "new", outDtype: dtype } as const;
+    const condition = fromCodes(
+      "bf16",
+      SHAPE,
+      Array.from(y.codes, (code, at) => (at % 3 === 0 ? 0 : code)),
+    );
+    const input = { condition, x, y, factor: 1 / 3, into: "new", outDtype: dtype } as const;
     return OPERATOR_NAMES.map((name) => frozenCase(name, dtype, input));
   });
 }

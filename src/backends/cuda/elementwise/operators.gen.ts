@@ -26,6 +26,29 @@ export const OPERATOR_CALLS = {
     out: writes.wide("count", "May be x."),
     count: "count",
   },
+  divide: {
+    x: reads.wide("count"),
+    y: reads.wide("count"),
+    out: writes.wide("count", "May be x or y."),
+    count: "count",
+  },
+  exp: {
+    x: reads.wide("count"),
+    out: writes.wide("count", "May be x."),
+    count: "count",
+  },
+  rsqrt: {
+    x: reads.wide("count"),
+    out: writes.wide("count", "May be x."),
+    count: "count",
+  },
+  where: {
+    condition: reads.wide("count"),
+    x: reads.wide("count"),
+    y: reads.wide("count"),
+    out: writes.wide("count", "May be condition, x or y."),
+    count: "count",
+  },
 } as const satisfies Declarations;
 
 export const add: Lowering<"add"> = {
@@ -49,5 +72,29 @@ export const scaled: Lowering<"scaled"> = {
 export const sigmoid: Lowering<"sigmoid"> = {
   run({ addon, device }, { x, out }) {
     addon.sigmoid(device, { x, out, count: out.size });
+  },
+};
+
+export const divide: Lowering<"divide"> = {
+  run({ addon, device }, { x, y, out }) {
+    addon.divide(device, { x, y, out, count: out.size });
+  },
+};
+
+export const exp: Lowering<"exp"> = {
+  run({ addon, device }, { x, out }) {
+    addon.exp(device, { x, out, count: out.size });
+  },
+};
+
+export const rsqrt: Lowering<"rsqrt"> = {
+  run({ addon, device }, { x, out }) {
+    addon.rsqrt(device, { x, out, count: out.size });
+  },
+};
+
+export const where: Lowering<"where"> = {
+  run({ addon, device }, { condition, x, y, out }) {
+    addon.where(device, { condition, x, y, out, count: out.size });
   },
 };

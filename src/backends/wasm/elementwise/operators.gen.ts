@@ -28,3 +28,31 @@ export const sigmoid: Lowering<"sigmoid"> = {
     pool.run("sigmoid", job, { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) });
   },
 };
+
+export const divide: Lowering<"divide"> = {
+  run({ pool }, { x, y, out }) {
+    const job = { total: out.size, grain: 32, weight: 2 };
+    pool.run("divide", job, { x: x.address, xType: wideOf(x), y: y.address, yType: wideOf(y), out: out.address, outType: wideOf(out) });
+  },
+};
+
+export const exp: Lowering<"exp"> = {
+  run({ pool }, { x, out }) {
+    const job = { total: out.size, grain: 32, weight: 8 };
+    pool.run("exp", job, { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) });
+  },
+};
+
+export const rsqrt: Lowering<"rsqrt"> = {
+  run({ pool }, { x, out }) {
+    const job = { total: out.size, grain: 32, weight: 3 };
+    pool.run("rsqrt", job, { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) });
+  },
+};
+
+export const where: Lowering<"where"> = {
+  run({ pool }, { condition, x, y, out }) {
+    const job = { total: out.size, grain: 32 };
+    pool.run("where", job, { condition: condition.address, conditionType: wideOf(condition), x: x.address, xType: wideOf(x), y: y.address, yType: wideOf(y), out: out.address, outType: wideOf(out) });
+  },
+};

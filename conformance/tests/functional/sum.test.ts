@@ -1,0 +1,157 @@
+/** Gradients of sums, means and expansions have the bits of their definition, in every type. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { add, divide, expand, mean, multiply, sum } from "../../../src/functional/index.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { wideTensor, wideType } from "../../arbitraries/wide.js";
+import { div, mul } from "../../oracle/core/rational.js";
+import * as layout from "../../oracle/layout/copy-slice.js";
+import { sums } from "../../oracle/training/sums.js";
+import { download, fromCodes, type PlainTensor, upload, wideValues } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
+import { drawsOr, seeded } from "../harness/draws.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 2 });
+const PARAMETERS = { numRuns: drawsOr(200), seed: seeded(152) };
+const SHAPE: Shape = [3, 5, 4];
+
+const leaf = (x: PlainTensor) => new Variable(upload(backend(), x), true);
+const gradOf = (x: Variable) => download(x.grad as Tensor);
+
+/** Shapes that can be expanded to SHAPE, with the dimensions of SHAPE that are repeated. */
+const expandable = fc
+  .tuple(fc.nat({ max: 3 }), fc.array(fc.boolean(), { minLength: 3, maxLength: 3 }))
+  .map(([missing, ones]) => ({
+    shape: SHAPE.map((size, axis) => (ones[axis] ? 1 : size)).slice(missing),
+    axes: [0, 1, 2].filter((axis) => axis < missing || ones[axis]),
+  }));
+
+/** The plain tensor of these f32 values. */
+const plain = (dtype: WideDType, shape: Shape, values: readonly number[]) => rounded(dtype, shape, values);
+
+/** The values of a tensor after an expansion to SHAPE. */
+function expandedValues(x: PlainTensor<WideDType>): readonly number[] {
+  const { elements } = layout.expand({ elements: x.codes, shape: x.shape }, SHAPE);
+  return Array.from(wideValues(fromCodes(x.dtype, SHAPE, elements) as PlainTensor<WideDType>));
+}
+
+/** The gradient of a tensor that was expanded to SHAPE: the f32 terms, summed and rounded. */
+function summedTo(
+  dtype: WideDType,
+  { shape, axes }: { shape: Shape; axes: number[] },
+  terms: readonly number[],
+) {
+  return plain(dtype, shape, axes.length === 0 ? terms : sums(terms, SHAPE, axes).values);
+}
+
+const expansions = expandable.chain((small) =>
+  wideType().chain((dtype) =>
+    fc.record({
+      small: fc.constant(small),
+      x: wideTensor(SHAPE, { dtype, edges: [0, 1, 65504, 3.4e38] }),
+      y: wideTensor(small.shape, { edges: [0, 1, 2 ** -126, 3.4e38] }),
+      upstream: wideTensor(SHAPE, { dtype }),
+    }),
+  ),
+);
+
+it("expand: the gradient is the sum over the dimensions that were repeated", () => {
+  fc.assert(
+    fc.property(expansions, ({ small, y, upstream }) => {
+      using _scope = new Scope();
+      const source = leaf(y);
+      const grad = plain(y.dtype, SHAPE, Array.from(wideValues(upstream)));
+      const result = expand(source, SHAPE);
+      result.backward(upload(backend(), grad));
+      expect(download(result.tensor)).toEqual(plain(y.dtype, SHAPE, expandedValues(y)));
+      // the gradient of a tensor that was not expanded is passed on, also a zero's sign
+      const terms = Array.from(wideValues(grad));
+      const isMoved = small.shape.length === 3 && small.axes.every((axis) => SHAPE[axis] === 1);
+      expect(gradOf(source)).toEqual(isMoved ? grad : summedTo(y.dtype, small, terms));
+      source.zeroGrad();
+    }),
+    PARAMETERS,
+  );
+});
+
+const BINARY = {
+  add: { run: add, value: (x: number, y: number) => Math.fround(x + y), slope: (g: number) => g },
+  multiply: { run: multiply, value: mul, slope: (g: number, x: number) => mul(g, x) },
+  divide: {
+    run: divide,
+    value: div,
+    slope: (g: number, x: number, y: number) => -mul(g, div(div(x, y), y)),
+  },
+};
+
+it.each(Object.entries(BINARY))(
+  "%s expands y, and sums the f32 terms of its gradient",
+  (_, { run, value, slope }) => {
+    fc.assert(
+      fc.property(expansions, ({ small, x, y, upstream }) => {
+        using _scope = new Scope();
+        const [left, right] = [leaf(x), leaf(y)];
+        const result = run(left, right);
+        result.backward(upload(backend(), upstream));
+        const [xs, ys, gs] = [wideValues(x), expandedValues(y), wideValues(upstream)];
+        const values = Array.from(xs, (each, i) => value(each, ys[i] as number));
+        const terms = Array.from(gs, (g, i) => slope(g, xs[i] as number, ys[i] as number));
+        expect(download(result.tensor)).toEqual(plain(x.dtype, SHAPE, values));
+        expect(gradOf(right)).toEqual(summedTo(y.dtype, small, terms));
+        for (const each of [left, right]) each.zeroGrad();
+      }),
+      PARAMETERS,
+    );
+  },
+);
+
+const reductions = fc.option(fc.subarray([0, 1, 2], { minLength: 1 }), { nil: undefined }).chain((dim) => {
+  const axes = dim ?? [0, 1, 2];
+  const kept = SHAPE.map((size, axis) => (axes.includes(axis) ? 1 : size));
+  return wideType().chain((dtype) =>
+    fc.record({
+      dim: fc.constant(dim),
+      axes: fc.constant(axes),
+      keepdim: fc.boolean(),
+      x: wideTensor(SHAPE, { dtype }),
+      upstream: wideTensor(kept, { dtype }),
+    }),
+  );
+});
+
+it("sum and mean: the gradient is repeated, for mean after a multiplication by 1 / n", () => {
+  fc.assert(
+    fc.property(reductions, ({ dim, axes, keepdim, x, upstream }) => {
+      using _scope = new Scope();
+      const shape = keepdim ? upstream.shape : SHAPE.filter((_, axis) => !axes.includes(axis));
+      const share = Math.fround(1 / axes.reduce((count, axis) => count * (SHAPE[axis] as number), 1));
+      for (const [run, factor] of [
+        [sum, 1],
+        [mean, share],
+      ] as const) {
+        const source = leaf(x);
+        run(source, { dim, keepdim }).backward(upload(backend(), upstream).reshape(shape));
+        const scaled = plain(
+          x.dtype,
+          upstream.shape,
+          Array.from(wideValues(upstream), (g) => mul(g, factor)),
+        );
+        expect(gradOf(source)).toEqual(plain(x.dtype, SHAPE, expandedValues(scaled)));
+        source.zeroGrad();
+      }
+    }),
+    PARAMETERS,
+  );
+});
+
+scoped("the mean of a matrix begins a backward pass", () => {
+  const [x] = fc.sample(wideTensor([2, 4], { dtype: "f32" }), 1) as [PlainTensor<"f32">];
+  const source = leaf(x);
+  mean(source).backward();
+  expect([...(source.grad as Tensor).dataSync()]).toEqual(new Array(8).fill(1 / 8));
+  source.zeroGrad();
+});
