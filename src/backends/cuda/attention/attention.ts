@@ -1,14 +1,136 @@
-/** Attention on a GPU: there is no kernel yet. */
-import type { Lowering } from "../lowering.js";
+/** Attention and its gradient on a GPU. */
+import { DATAPATHS, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
+import type { Support } from "../../backend.js";
+import type { AttentionRule } from "../../ops/attention.js";
+import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
+import type { NativeArgs } from "../addon.js";
+import { type Lowering, randomWords } from "../lowering.js";
 
-const REASON = "the CUDA backend has no attention kernel yet; use dotProductAttention, or the wasm backend";
+type Choice = Support & ReturnType<typeof datapathFor>;
+
+/** The datapath of all products. The kernels compute it themselves, so it does not depend on the GPU. */
+function choose({ datapath, q }: AttentionRule): Choice {
+  const traits = { format: q.dtype };
+  const family = q.dtype === "f32" && datapath !== "exact" ? "fp32" : datapath;
+  if (family === "exact")
+    return { ok: false, reason: "datapath exact has no rule for attention; use hopper, or f32 operands" };
+  const choice = datapathFor(family, traits, traits, false);
+  if (!choice.ok) return choice;
+  const row: DatapathRow = DATAPATHS[choice.name];
+  return row.measured ? { ...choice, agrees: "bits" } : { ...choice, agrees: "bits", unverified: row.source };
+}
+
+/** Returns the arguments that both passes have in common. */
+function commonOf(args: AttentionRule) {
+  return { rule: ruleOf(args), random: randomWords(args.dropout ?? { seed: 0n, offset: 0n }) };
+}
+
+/** Returns the arguments of the rule that both passes have in common. */
+function ruleOf(args: AttentionRule): NativeArgs<"attention">["rule"] {
+  const { q, k, v, layout, batch, pages, mask, bias, slopes, dropout, plan } = args;
+  const { heads, keyHeads, queries, keys, statisticBatches } = attentionSizes(args);
+  const [width, valueWidth] = [q.shape.at(-1) as number, v.shape.at(-1) as number];
+  const choice = choose(args);
+  const dotAdd = choice.ok ? (DATAPATHS[choice.name] as DatapathRow).dotAdd : undefined;
+  const { threshold, keep } = dropoutOf(dropout);
+  const isCumulative = layout === "thd";
+  const [pageCount = 0, pageLength = 0] = pages ? k.shape : [];
+  const rows = (tensor: typeof q): number => tensor.shape.slice(0, -2).reduce((a, b) => a * b, 1);
+  const steps = (length: number) =>
+    layout === "sbhd" ? { batch: 1, step: batch } : { batch: isCumulative ? 0 : length, step: 1 };
+  const querySteps = steps(queries);
+  const keySteps = pages ? { batch: 0, step: 1 } : steps(keys);
+  return {
+    batch,
+    heads,
+    keyHeads,
+    queries,
+    keys,
+    width,
+    valueWidth,
+    queryRows: rows(q),
+    queryBatch: querySteps.batch,
+    queryStep: querySteps.step,
+    keyRows: rows(k),
+    keyBatch: keySteps.batch,
+    keyStep: keySteps.step,
+    q,
+    k,
+    v,
+    step: dotAdd?.step ?? 0,
+    alignBits: dotAdd?.alignBits ?? 0,
+    zeroExponent: dotAdd?.zeroAccumulator ?? 0,
+    ...plan,
+    scale: args.scale,
+    alignsEnd: args.alignsEnd,
+    left: args.left,
+    right: args.right,
+    cumulative: isCumulative,
+    lengthCount: isCumulative ? batch + 1 : batch,
+    queryLengths: args.queryLengths,
+    queryStarts: args.queryStarts,
+    keyLengths: args.keyLengths,
+    keyStarts: args.keyStarts,
+    pageLength,
+    pageCount,
+    pagesOfSequence: pages ? (pages.shape[1] as number) : 0,
+    pages,
+    maskBatches: mask?.shape[0] ?? 0,
+    maskHeads: mask?.shape[1] ?? 0,
+    mask,
+    biasBatches: bias?.shape[0] ?? 0,
+    biasHeads: bias?.shape[1] ?? 0,
+    bias,
+    biasBeforeScale: args.biasBeforeScale,
+    slopeBatches: slopes?.shape.length === 2 ? batch : 1,
+    slopes,
+    softcap: args.softcap,
+    inverseSoftcap: args.softcap && Math.fround(1 / args.softcap),
+    sinks: args.sinks,
+    threshold,
+    keep,
+    allHeads: dropout?.allHeads ?? 0,
+    firstHead: dropout?.firstHead ?? 0,
+    statisticBatches,
+  };
+}
+
+/** The number of queries, or keys, of a tile whose result the kernels of tensor cores may leave to the plain kernel. */
+const TILE_ROWS = 64;
 
 export const attention: Lowering<"attention"> = {
-  supports: () => ({ ok: false, reason: REASON }),
-  run() {},
+  supports: choose,
+  run({ addon, device, withTemporary }, args) {
+    const { out, lse, maxLogits } = args;
+    const { heads, queries } = attentionSizes(args);
+    const tiles = args.batch * heads * Math.ceil(queries / TILE_ROWS);
+    withTemporary(4 * tiles, (workspace) =>
+      addon.attention(device, { ...commonOf(args), out, lse, maxLogits, tiles, workspace }),
+    );
+  },
 };
 
 export const attentionBackward: Lowering<"attentionBackward"> = {
-  supports: () => ({ ok: false, reason: REASON }),
-  run() {},
+  supports: choose,
+  run({ addon, device, withTemporary }, args) {
+    const { grad, result, lse, dq, dk, dv, dbias, dsinks } = args;
+    const { heads, keyHeads, queries, keys } = attentionSizes(args);
+    const queryTiles = args.batch * heads * Math.ceil(queries / TILE_ROWS);
+    const tiles = lse.size + queryTiles + args.batch * keyHeads * Math.ceil(keys / TILE_ROWS);
+    withTemporary(4 * tiles, (workspace) =>
+      addon.attentionBackward(device, {
+        ...commonOf(args),
+        grad,
+        result,
+        lse,
+        dq,
+        dk,
+        dv,
+        dbias,
+        dsinks,
+        tiles,
+        workspace,
+      }),
+    );
+  },
 };
