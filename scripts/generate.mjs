@@ -13,6 +13,7 @@ import { kernelFiles } from "./generate/kernels.mjs";
 import { listFiles } from "./generate/lists.mjs";
 import { operatorFiles } from "./generate/operators.mjs";
 import { standInFiles } from "./generate/stand-in.mjs";
+import { wgmmaFiles } from "./generate/wgmma.mjs";
 
 const COMMAND = "npm run generate";
 const check = process.argv.includes("--check");
@@ -42,6 +43,7 @@ const GENERATORS = [
   kernelFiles,
   conformanceFiles,
   standInFiles,
+  wgmmaFiles,
 ];
 for (const generate of GENERATORS) await update(await generate(COMMAND));
 // docs.mjs reads tables when it is loaded

@@ -1,0 +1,289 @@
+// The forward pass of an attention on Hopper's tensor cores: wgmma is the datapath `hopper-half` (docs/datapath.md), so every
+// element equals that of the plain kernel. A block of threads computes a tile of queries of one sequence and head: one producer
+// warp copies keys and values, and each consumer warpgroup computes 64 rows. While a consumer computes the probabilities of a block
+// of keys, its tensor cores add the values of the previous one.
+#pragma once
+
+#include "kernels/attention/hopper/softmax.cuh"
+#include "kernels/attention/hopper/tile.cuh"
+#include "kernels/attention/scores.cuh"
+#include "kernels/attention/sequence.cuh"
+#include "kernels/core/math.cuh"
+#include "kernels/device/tensor-map.cuh"
+#include "kernels/device/wgmma.cuh"
+
+namespace lockstep {
+
+// The sizes of a forward kernel.
+template <Wide type_, int width_, int valueWidth_, int keys_>
+struct ForwardShape {
+  static constexpr Wide kType = type_;
+  static constexpr int kWidth = width_;
+  static constexpr int kValueWidth = valueWidth_;
+  // keys of a block
+  static constexpr int kKeys = keys_;
+  static constexpr int kConsumers = 2;
+  static constexpr int kRows = 64 * kConsumers;
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kStages = 2;
+  static constexpr int kChunks = (kWidth + kChunkColumns - 1) / kChunkColumns;
+  static constexpr int kValueChunks = (kValueWidth + kChunkColumns - 1) / kChunkColumns;
+  // bytes of a chunk of queries, and of one of keys or values
+  static constexpr int kQueryChunk = kRows * kChunkPitch;
+  static constexpr int kKeyChunk = kKeys * kChunkPitch;
+  static constexpr int kQueryBytes = kChunks * kQueryChunk;
+  static constexpr int kKeyBytes = kChunks * kKeyChunk;
+  static constexpr int kValueBytes = kValueChunks * kKeyChunk;
+  static constexpr int kBarriers = 1 + 4 * kStages;
+  static constexpr int kBytes = kSwizzleBytes + kQueryBytes + kStages * (kKeyBytes + kValueBytes) + 8 * kBarriers;
+};
+
+struct ForwardMaps {
+  CUtensorMap queries;
+  CUtensorMap keys;
+  CUtensorMap values;
+};
+
+// What a consumer's rows share.
+struct ForwardRows {
+  // positions of the thread's two rows, and the keys that they see: begin[h] to end[h]
+  int begin[2];
+  int end[2];
+};
+
+// The visible keys of a block that begins at key `first`, as bits for addScores. `column` is the thread's first column.
+template <int keys>
+__device__ inline uint32_t visibleBits(int begin, int end, int first, int column) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < keys / 8; ++i) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int key = first + 8 * i + column + c;
+      bits |= static_cast<uint32_t>(key >= begin && key < end) << (2 * i + c);
+    }
+  }
+  return bits;
+}
+
+template <typename Shape, bool kDetailed>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    forwardKernel(const __grid_constant__ AttentionParams p, const __grid_constant__ ForwardMaps maps) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr Wide kType = Shape::kType;
+  constexpr int kKeys = Shape::kKeys;
+  extern __shared__ Bytes16 memory[];
+  const uint32_t base = (sharedAddress(memory) + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
+  const uint32_t queryTile = base;
+  const uint32_t keyTiles = queryTile + Shape::kQueryBytes;
+  const uint32_t valueTiles = keyTiles + Shape::kStages * Shape::kKeyBytes;
+  auto* barriers = reinterpret_cast<uint64_t*>(reinterpret_cast<uint8_t*>(memory) +
+                                               (valueTiles - sharedAddress(memory)) + Shape::kStages * Shape::kValueBytes);
+  uint64_t* const queriesFull = barriers;
+  uint64_t* const keysFull = barriers + 1;
+  uint64_t* const keysFree = keysFull + Shape::kStages;
+  uint64_t* const valuesFull = keysFree + Shape::kStages;
+  uint64_t* const valuesFree = valuesFull + Shape::kStages;
+
+  const AttentionRule& rule = p.rule;
+  const int tiles = (rule.queries + Shape::kRows - 1) / Shape::kRows;
+  const int item = static_cast<int>(blockIdx.x) / tiles;
+  // tiles of later queries see more keys under a causal mask: they begin first
+  const int tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles;
+  const int batch = item / rule.heads;
+  const int head = item % rule.heads;
+  const Sequence sequence(rule, batch);
+  const int first = tile * Shape::kRows;
+  const int rows = min(Shape::kRows, sequence.queryCount - first);
+  if (rows <= 0) return;
+  const int beginKey = sequence.firstKey(sequence.position(first));
+  const int endKey = sequence.endKey(sequence.position(first + rows - 1));
+  const int firstBlock = beginKey / kKeys;
+  const int lastBlock = endKey > beginKey ? (endKey + kKeys - 1) / kKeys : firstBlock;
+
+  if (threadIdx.x == 0) {
+    __mbarrier_init(queriesFull, 1);
+#pragma unroll
+    for (int s = 0; s < Shape::kStages; ++s) {
+      __mbarrier_init(keysFull + s, 1);
+      __mbarrier_init(valuesFull + s, 1);
+      __mbarrier_init(keysFree + s, Shape::kConsumers);
+      __mbarrier_init(valuesFree + s, Shape::kConsumers);
+    }
+    showInitialized();
+  }
+  __syncthreads();
+
+  const int group = static_cast<int>(threadIdx.x) / 128;
+  if (group == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (threadIdx.x != 0) return;
+    const int queryRow = sequence.firstQuery + first;
+    const int batchOfQueries = rule.cumulative ? 0 : batch;
+    arriveExpecting(queriesFull, Shape::kQueryBytes);
+#pragma unroll
+    for (int c = 0; c < Shape::kChunks; ++c) {
+      copyBox(&maps.queries, queriesFull, queryTile + c * Shape::kQueryChunk, c * kChunkColumns, head, queryRow,
+              batchOfQueries);
+    }
+    const int keyHead = sequence.keyHead(head);
+    int stage = 0;
+    uint32_t parity = 1;
+    for (int block = firstBlock; block < lastBlock; ++block) {
+      const int row = sequence.firstKeyRow + block * kKeys;
+      awaitPhase(keysFree + stage, parity);
+      arriveExpecting(keysFull + stage, Shape::kKeyBytes);
+#pragma unroll
+      for (int c = 0; c < Shape::kChunks; ++c) {
+        copyBox(&maps.keys, keysFull + stage, keyTiles + stage * Shape::kKeyBytes + c * Shape::kKeyChunk,
+                c * kChunkColumns, keyHead, row, batchOfQueries);
+      }
+      awaitPhase(valuesFree + stage, parity);
+      arriveExpecting(valuesFull + stage, Shape::kValueBytes);
+#pragma unroll
+      for (int c = 0; c < Shape::kValueChunks; ++c) {
+        copyBox(&maps.values, valuesFull + stage, valueTiles + stage * Shape::kValueBytes + c * Shape::kKeyChunk,
+                c * kChunkColumns, keyHead, row, batchOfQueries);
+      }
+      if (++stage == Shape::kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+    return;
+  }
+
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  const int consumer = group - 1;
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const int column = thread % 4 * 2;
+  // the thread's first row of the tile
+  const int row = consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
+  ForwardRows mine;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int t = sequence.position(first + row + 8 * h);
+    mine.begin[h] = sequence.firstKey(t);
+    mine.end[h] = sequence.endKey(t);
+  }
+  // the keys that all rows of the tile see
+  const int commonBegin = sequence.firstKey(sequence.position(first + rows - 1));
+  const int commonEnd = sequence.endKey(sequence.position(first));
+  const Scores<kDetailed> options(p.rule, p.random, batch, head);
+  const float factor = options.factor;
+
+  float out[Shape::kValueWidth / 2];
+#pragma unroll
+  for (float& value : out) value = 0;
+  float scores[kKeys / 2];
+  uint32_t factors[kKeys / kWgmmaDepth][4];
+  RowPair state;
+  state.open();
+  float decay[2];
+  bool isLeft = false;
+
+  const uint32_t ownQueries = queryTile + consumer * 64 * kChunkPitch;
+  const auto startScores = [&](int stage) {
+    beginWgmma();
+    startRowsByRows<kType, kKeys, Shape::kWidth>(scores, ownQueries, Shape::kQueryChunk,
+                                                 keyTiles + stage * Shape::kKeyBytes, Shape::kKeyChunk);
+    commitWgmma();
+  };
+  const auto startValues = [&](int stage) {
+    startRegistersByTile<kType, Shape::kValueWidth, kKeys>(out, factors, valueTiles + stage * Shape::kValueBytes,
+                                                           Shape::kKeyChunk);
+    commitWgmma();
+  };
+  const auto release = [&](uint64_t* barrier) {
+    if (thread == 0) __mbarrier_arrive(barrier);
+  };
+  // The probabilities of the block's scores.
+  const auto soften = [&](int block) {
+    const int start = block * kKeys;
+    const bool hides = start < commonBegin || start + kKeys > commonEnd || options.hasMask();
+    if (hides || kDetailed) {
+      uint32_t shown[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        shown[h] = visibleBits<kKeys>(mine.begin[h], mine.end[h], start, column);
+        if constexpr (kDetailed) {
+          options.template apply<kKeys>(scores, shown[h], h, first + row + 8 * h,
+                                        sequence.position(first + row + 8 * h), start + column, rows - row - 8 * h);
+        }
+      }
+      addScores<true, kKeys>(state, scores, shown, factor, decay);
+    } else {
+      const uint32_t all[2] = {};
+      addScores<false, kKeys>(state, scores, all, factor, decay);
+    }
+    if constexpr (kDetailed) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        options.template drop<kKeys>(scores, h, sequence.position(first + row + 8 * h), start + column);
+      }
+    }
+  };
+  // Readies the values of a block of which some keys are hidden from some rows: rows behind the last key are zeroed, and a value
+  // that is not finite leaves the tile to the plain kernel.
+  const auto guardValues = [&](int block, int stage) {
+    const int start = block * kKeys;
+    if (start >= commonBegin && start + kKeys <= commonEnd && !options.hasMask()) return;
+    isLeft |= guardRows<kType, Shape::kValueChunks, kKeys>(valueTiles + stage * Shape::kValueBytes,
+                                                           sequence.keyCount - start, thread, 1 + consumer);
+  };
+
+  awaitPhase(queriesFull, 0);
+  if (firstBlock < lastBlock) {
+    int stage = 0;
+    uint32_t parity = 0;
+    awaitPhase(keysFull, 0);
+    startScores(0);
+    awaitWgmma<0>();
+    pinRegisters(scores);
+    release(keysFree);
+    soften(firstBlock);
+    packAccumulators<kType, kKeys>(scores, factors);
+    for (int block = firstBlock + 1; block < lastBlock; ++block) {
+      const int valueStage = stage;
+      const uint32_t valueParity = parity;
+      if (++stage == Shape::kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
+      awaitPhase(keysFull + stage, parity);
+      startScores(stage);
+      awaitPhase(valuesFull + valueStage, valueParity);
+      guardValues(block - 1, valueStage);
+      beginWgmma();
+      startValues(valueStage);
+      awaitWgmma<1>();
+      pinRegisters(scores);
+      release(keysFree + stage);
+      soften(block);
+      awaitWgmma<0>();
+      pinRegisters(out);
+      release(valuesFree + valueStage);
+#pragma unroll
+      for (int i = 0; i < Shape::kValueWidth / 2; ++i) out[i] *= decay[i / 2 % 2];
+      packAccumulators<kType, kKeys>(scores, factors);
+    }
+    awaitPhase(valuesFull + stage, parity);
+    guardValues(lastBlock - 1, stage);
+    beginWgmma();
+    startValues(stage);
+    awaitWgmma<0>();
+    pinRegisters(out);
+  }
+  finishRows<Shape>(p, sequence, batch, head, first, rows, row, column, state, out, options);
+  // whether the plain kernel computes this tile
+  if (first + consumer * 64 < rule.queries) {
+    const bool left = anyOf(isLeft, 1 + consumer);
+    if (thread == 0) {
+      const int flags = (rule.queries + 63) / 64;
+      p.workspace[static_cast<int64_t>(item) * flags + first / 64 + consumer] = left;
+    }
+  }
+#endif
+}
+
+}  // namespace lockstep

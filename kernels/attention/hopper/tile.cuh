@@ -1,0 +1,76 @@
+// What the kernels of attention on Hopper's tensor cores share: barriers of warpgroups, and tiles in shared memory.
+#pragma once
+
+#include "kernels/device/device.cuh"
+#include "kernels/device/ring.cuh"
+#include "kernels/device/wgmma.cuh"
+
+namespace lockstep {
+
+constexpr int kGroupThreads = 128;
+
+// Waits for all threads of a warpgroup. `id`, from 1, numbers the barrier.
+__device__ inline void syncGroup(int id) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "n"(kGroupThreads) : "memory");
+}
+
+// Whether `value` is true in any thread of a warpgroup.
+__device__ inline bool anyOf(bool value, int id) {
+  uint32_t any;
+  asm volatile(
+      "{.reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.or.pred q, %2, %3, p; selp.u32 %0, 1, 0, q;}"
+      : "=r"(any)
+      : "r"(static_cast<uint32_t>(value)), "r"(id), "n"(kGroupThreads)
+      : "memory");
+  return any != 0;
+}
+
+// Whether one of two packed values is not finite.
+template <Wide type>
+__device__ inline bool hasNonFinite(uint32_t pair) {
+  constexpr uint32_t kExponents = type == Wide::kBf16 ? 0x7f807f80u : 0x7c007c00u;
+  constexpr uint32_t kUnit = type == Wide::kBf16 ? 0x00800080u : 0x04000400u;
+  return (((pair & kExponents) + kUnit) & 0x80008000u) != 0;
+}
+
+// Zeroes the rows from `count` on of a tile of `rows` rows, and returns whether a thread found an element in the other rows that
+// is not finite. All threads of a warpgroup call it; the tile can then be multiplied.
+template <Wide type, int chunks, int rows>
+__device__ inline bool guardRows(uint32_t tile, int count, int thread, int barrier) {
+  constexpr int kUnits = rows * kChunkPitch / 16;
+  bool found = false;
+#pragma unroll
+  for (int c = 0; c < chunks; ++c) {
+#pragma unroll 4
+    for (int unit = thread; unit < kUnits; unit += kGroupThreads) {
+      const uint32_t address = tile + c * rows * kChunkPitch + unit * 16;
+      if (unit / (kChunkPitch / 16) >= count) {
+        asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0u) : "memory");
+      } else {
+        uint32_t x[4];
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                     : "r"(address)
+                     : "memory");
+#pragma unroll
+        for (const uint32_t pair : x) found |= hasNonFinite<type>(pair);
+      }
+    }
+  }
+  if (count < rows) {
+    showInitialized();
+    syncGroup(barrier);
+  }
+  return found;
+}
+
+// Raises a maximum in memory. NaN and -0 are not among the values.
+__device__ inline void raiseTo(float* maximum, float value) {
+  if (value >= 0) {
+    atomicMax(reinterpret_cast<int*>(maximum), __float_as_int(value));
+  } else {
+    atomicMin(reinterpret_cast<unsigned*>(maximum), __float_as_uint(value));
+  }
+}
+
+}  // namespace lockstep
