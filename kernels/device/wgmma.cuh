@@ -34,7 +34,16 @@ __device__ inline void awaitWgmma() {
 template <int count>
 __device__ inline void pinRegisters(float (&values)[count]) {
 #pragma unroll
-  for (float& value : values) asm volatile("" : "+f"(value)::"memory");
+  for (int i = 0; i < count; ++i) asm volatile("" : "+f"(values[i])::"memory");
+}
+
+template <int count>
+__device__ inline void pinRegisters(uint32_t (&operands)[count][4]) {
+#pragma unroll
+  for (int k = 0; k < count; ++k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(operands[k][i])::"memory");
+  }
 }
 
 // Starts d = a * b^T for 64 rows of tile `a` and `columns` rows of tile `b`, whose rows are `depth` elements. `aChunk` and
@@ -62,6 +71,18 @@ __device__ inline void startRegistersByTile(float (&d)[columns / 2], const uint3
   }
 }
 
+// Two values rounded and packed, the first in the low half.
+template <Wide type>
+__device__ inline uint32_t packPair(float low, float high) {
+  uint32_t pair;
+  if constexpr (type == Wide::kBf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+
 // Rounds the accumulators of 64 rows and `columns` columns to the left operand of a product over the columns.
 template <Wide type, int columns>
 __device__ inline void packAccumulators(const float (&d)[columns / 2], uint32_t (&a)[columns / kWgmmaDepth][4]) {
@@ -69,15 +90,11 @@ __device__ inline void packAccumulators(const float (&d)[columns / 2], uint32_t 
   for (int k = 0; k < columns / kWgmmaDepth; ++k) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float low = d[8 * k + 2 * i];
-      const float high = d[8 * k + 2 * i + 1];
-      if constexpr (type == Wide::kBf16) {
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(a[k][i]) : "f"(high), "f"(low));
-      } else {
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(a[k][i]) : "f"(high), "f"(low));
-      }
+      a[k][i] = packPair<type>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]);
     }
   }
+  // the conversions may not follow the start of a product that overwrites the accumulators
+  pinRegisters(a);
 }
 
 }  // namespace lockstep

@@ -5,10 +5,8 @@
 #pragma once
 
 #include "kernels/attention/hopper/softmax.cuh"
+#include "kernels/attention/hopper/rows.cuh"
 #include "kernels/attention/hopper/tile.cuh"
-#include "kernels/attention/scores.cuh"
-#include "kernels/attention/sequence.cuh"
-#include "kernels/core/math.cuh"
 #include "kernels/device/tensor-map.cuh"
 #include "kernels/device/wgmma.cuh"
 
@@ -26,6 +24,8 @@ struct ForwardShape {
   static constexpr int kRows = 64 * kConsumers;
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr int kStages = 2;
+  // Whether consumers start their products in turn, so that one computes probabilities while the other one multiplies.
+  static constexpr bool kAlternates = true;
   static constexpr int kChunks = (kWidth + kChunkColumns - 1) / kChunkColumns;
   static constexpr int kValueChunks = (kValueWidth + kChunkColumns - 1) / kChunkColumns;
   // bytes of a chunk of queries, and of one of keys or values
@@ -43,28 +43,6 @@ struct ForwardMaps {
   CUtensorMap keys;
   CUtensorMap values;
 };
-
-// What a consumer's rows share.
-struct ForwardRows {
-  // positions of the thread's two rows, and the keys that they see: begin[h] to end[h]
-  int begin[2];
-  int end[2];
-};
-
-// The visible keys of a block that begins at key `first`, as bits for addScores. `column` is the thread's first column.
-template <int keys>
-__device__ inline uint32_t visibleBits(int begin, int end, int first, int column) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (int i = 0; i < keys / 8; ++i) {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const int key = first + 8 * i + column + c;
-      bits |= static_cast<uint32_t>(key >= begin && key < end) << (2 * i + c);
-    }
-  }
-  return bits;
-}
 
 template <typename Shape, bool kDetailed>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
@@ -92,12 +70,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles;
   const int batch = item / rule.heads;
   const int head = item % rule.heads;
-  const Sequence sequence(rule, batch);
+  const Sequence sequence = sequenceOf(rule, batch);
   const int first = tile * Shape::kRows;
-  const int rows = min(Shape::kRows, sequence.queryCount - first);
-  if (rows <= 0) return;
-  const int beginKey = sequence.firstKey(sequence.position(first));
-  const int endKey = sequence.endKey(sequence.position(first + rows - 1));
+  const int rows = max(min(Shape::kRows, sequence.queries - first), 0);
+  if (rows == 0 && rule.cumulative) return;
+  const int beginKey = rows == 0 ? 0 : firstKeyOf(rule, positionOf(rule, sequence, first));
+  const int endKey = rows == 0 ? 0 : endKeyOf(rule, sequence, positionOf(rule, sequence, first + rows - 1));
   const int firstBlock = beginKey / kKeys;
   const int lastBlock = endKey > beginKey ? (endKey + kKeys - 1) / kKeys : firstBlock;
 
@@ -126,11 +104,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       copyBox(&maps.queries, queriesFull, queryTile + c * Shape::kQueryChunk, c * kChunkColumns, head, queryRow,
               batchOfQueries);
     }
-    const int keyHead = sequence.keyHead(head);
+    const int keyHead = keyHeadOf(rule, head);
     int stage = 0;
     uint32_t parity = 1;
     for (int block = firstBlock; block < lastBlock; ++block) {
-      const int row = sequence.firstKeyRow + block * kKeys;
+      const int row = sequence.firstKey + block * kKeys;
       awaitPhase(keysFree + stage, parity);
       arriveExpecting(keysFull + stage, Shape::kKeyBytes);
 #pragma unroll
@@ -159,22 +137,18 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int column = thread % 4 * 2;
   // the thread's first row of the tile
   const int row = consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
-  ForwardRows mine;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int t = sequence.position(first + row + 8 * h);
-    mine.begin[h] = sequence.firstKey(t);
-    mine.end[h] = sequence.endKey(t);
-  }
+  const QueryPair<kDetailed> queries(p.rule, p.random, sequence, head, first + row);
   // the keys that all rows of the tile see
-  const int commonBegin = sequence.firstKey(sequence.position(first + rows - 1));
-  const int commonEnd = sequence.endKey(sequence.position(first));
-  const Scores<kDetailed> options(p.rule, p.random, batch, head);
-  const float factor = options.factor;
+  const int commonBegin = firstKeyOf(rule, positionOf(rule, sequence, first + max(rows, 1) - 1));
+  const int commonEnd = endKeyOf(rule, sequence, positionOf(rule, sequence, first));
+  const float factor = scoreFactor(rule);
+  const auto isCommon = [&](int start) {
+    return start >= commonBegin && start + kKeys <= commonEnd && rule.mask == nullptr;
+  };
 
   float out[Shape::kValueWidth / 2];
 #pragma unroll
-  for (float& value : out) value = 0;
+  for (int i = 0; i < Shape::kValueWidth / 2; ++i) out[i] = 0;
   float scores[kKeys / 2];
   uint32_t factors[kKeys / kWgmmaDepth][4];
   RowPair state;
@@ -197,41 +171,32 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const auto release = [&](uint64_t* barrier) {
     if (thread == 0) __mbarrier_arrive(barrier);
   };
-  // The probabilities of the block's scores.
+  // Replaces the block's scores by probabilities.
   const auto soften = [&](int block) {
     const int start = block * kKeys;
-    const bool hides = start < commonBegin || start + kKeys > commonEnd || options.hasMask();
-    if (hides || kDetailed) {
-      uint32_t shown[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        shown[h] = visibleBits<kKeys>(mine.begin[h], mine.end[h], start, column);
-        if constexpr (kDetailed) {
-          options.template apply<kKeys>(scores, shown[h], h, first + row + 8 * h,
-                                        sequence.position(first + row + 8 * h), start + column, rows - row - 8 * h);
-        }
-      }
-      addScores<true, kKeys>(state, scores, shown, factor, decay);
-    } else {
+    if (!kDetailed && isCommon(start)) {
       const uint32_t all[2] = {};
       addScores<false, kKeys>(state, scores, all, factor, decay);
+      return;
     }
-    if constexpr (kDetailed) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        options.template drop<kKeys>(scores, h, sequence.position(first + row + 8 * h), start + column);
-      }
-    }
+    uint32_t shown[2];
+    queries.template show<kKeys>(start + column, shown);
+    if constexpr (kDetailed) queries.template changeScores<kKeys>(scores, start + column, shown);
+    addScores<true, kKeys>(state, scores, shown, factor, decay);
+    if constexpr (kDetailed) queries.template drop<kKeys>(scores, start + column);
   };
   // Readies the values of a block of which some keys are hidden from some rows: rows behind the last key are zeroed, and a value
   // that is not finite leaves the tile to the plain kernel.
   const auto guardValues = [&](int block, int stage) {
     const int start = block * kKeys;
-    if (start >= commonBegin && start + kKeys <= commonEnd && !options.hasMask()) return;
+    if (isCommon(start)) return;
     isLeft |= guardRows<kType, Shape::kValueChunks, kKeys>(valueTiles + stage * Shape::kValueBytes,
-                                                           sequence.keyCount - start, thread, 1 + consumer);
+                                                           sequence.keys - start, thread, 1 + consumer);
   };
 
+  if constexpr (Shape::kAlternates) {
+    if (firstBlock + 1 < lastBlock) openTurns<Shape::kConsumers>(consumer);
+  }
   awaitPhase(queriesFull, 0);
   if (firstBlock < lastBlock) {
     int stage = 0;
@@ -251,11 +216,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         parity ^= 1;
       }
       awaitPhase(keysFull + stage, parity);
+      if constexpr (Shape::kAlternates) awaitTurn(consumer);
       startScores(stage);
       awaitPhase(valuesFull + valueStage, valueParity);
       guardValues(block - 1, valueStage);
       beginWgmma();
       startValues(valueStage);
+      if constexpr (Shape::kAlternates) passTurn<Shape::kConsumers>(consumer, block + 1 == lastBlock);
       awaitWgmma<1>();
       pinRegisters(scores);
       release(keysFree + stage);
@@ -274,15 +241,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     awaitWgmma<0>();
     pinRegisters(out);
   }
-  finishRows<Shape>(p, sequence, batch, head, first, rows, row, column, state, out, options);
-  // whether the plain kernel computes this tile
-  if (first + consumer * 64 < rule.queries) {
-    const bool left = anyOf(isLeft, 1 + consumer);
-    if (thread == 0) {
-      const int flags = (rule.queries + 63) / 64;
-      p.workspace[static_cast<int64_t>(item) * flags + first / 64 + consumer] = left;
-    }
-  }
+  finishRows<Shape>(p, sequence, head, first + row, column, state, out);
+  if (anyOf(isLeft, 1 + consumer) && thread == 0) leaveTile(p.workspace, item, rule.queries, first + consumer * 64);
 #endif
 }
 

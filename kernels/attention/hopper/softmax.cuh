@@ -3,15 +3,10 @@
 // thread are two of the eight that sums distinguish, and the four threads of a row have all of them.
 #pragma once
 
+#include "kernels/attention/special-functions.cuh"
 #include "kernels/device/device.cuh"
 
 namespace lockstep {
-
-__device__ inline float powerOfTwo(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // What scores of a row are relative to: its scaled maximum, but +0 for minus infinity.
 __device__ inline float baseOf(float scaled) { return scaled == -__builtin_huge_valf() ? 0.0f : scaled; }
@@ -62,7 +57,7 @@ __device__ inline void addScores(RowPair& rows, float (&scores)[columns / 2], co
     rows.maximum[h] = maximum;
     const float scaled = __fmul_rn(maximum, factor);
     const float base = baseOf(scaled);
-    decay[h] = powerOfTwo(rows.scaled[h] - base);
+    decay[h] = ex2(rows.scaled[h] - base);
     rows.scaled[h] = scaled;
     rows.sums[h][0] *= decay[h];
     rows.sums[h][1] *= decay[h];
@@ -71,7 +66,7 @@ __device__ inline void addScores(RowPair& rows, float (&scores)[columns / 2], co
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         float& score = scores[4 * i + 2 * h + c];
-        float power = powerOfTwo(__fmaf_rn(score, factor, -base));
+        float power = ex2(__fmaf_rn(score, factor, -base));
         if constexpr (hides) power = shown[h] >> (2 * i + c) & 1 ? power : 0.0f;
         rows.sums[h][c] += power;
         score = power;

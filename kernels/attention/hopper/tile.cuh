@@ -25,6 +25,33 @@ __device__ inline bool anyOf(bool value, int id) {
   return any != 0;
 }
 
+// Turns of `groups` warpgroups, in ascending order. The barriers from kFirstTurn on number them.
+constexpr int kFirstTurn = 8;
+
+__device__ inline void giveTurn(int group) {
+  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(kFirstTurn + group), "n"(2 * kGroupThreads) : "memory");
+}
+
+// Before the first turn, the last warpgroup gives it to the first one.
+template <int groups>
+__device__ inline void openTurns(int group) {
+  if (group == groups - 1) giveTurn(0);
+}
+
+__device__ inline void awaitTurn(int group) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(kFirstTurn + group), "n"(2 * kGroupThreads) : "memory");
+}
+
+// Ends a turn. After its last turn, the last warpgroup gives none.
+template <int groups>
+__device__ inline void passTurn(int group, bool isLast) {
+  if (group + 1 < groups) {
+    giveTurn(group + 1);
+  } else if (!isLast) {
+    giveTurn(0);
+  }
+}
+
 // Whether one of two packed values is not finite.
 template <Wide type>
 __device__ inline bool hasNonFinite(uint32_t pair) {
@@ -62,6 +89,13 @@ __device__ inline bool guardRows(uint32_t tile, int count, int thread, int barri
     syncGroup(barrier);
   }
   return found;
+}
+
+// Adds the tile of 64 rows that begins at `row` of `rows` of an item to the list of those that the plain kernel computes. The list
+// is their number, then tile item * ceil(rows / 64) + row / 64 for each.
+__device__ inline void leaveTile(int32_t* list, int item, int rows, int row) {
+  const int tiles = (rows + 63) / 64;
+  list[1 + atomicAdd(list, 1)] = item * tiles + row / 64;
 }
 
 // Raises a maximum in memory. NaN and -0 are not among the values.

@@ -1,0 +1,147 @@
+// The two rows of a thread's part of an accumulator of wgmma: which keys they see, what changes their scores, and their results.
+// In each group of 8 keys the thread has two, `column` and the next.
+#pragma once
+
+#include "kernels/attention/hopper/softmax.cuh"
+#include "kernels/attention/hopper/tile.cuh"
+#include "kernels/attention/scores.cuh"
+#include "kernels/attention/sequence.cuh"
+#include "kernels/core/math.cuh"
+
+namespace lockstep {
+
+// Queries `first` and first + 8 of a head. With `isDetailed`, there may be a mask, a bias, a softcap, slopes or dropout.
+template <bool isDetailed>
+struct QueryPair {
+  const AttentionRule& rule;
+  VisibleKeys keys[2];
+  ScoreRow rows[2];
+  Dropout dropout[2];
+
+  __device__ QueryPair(const AttentionRule& p, const RandomSource& random, const Sequence& sequence, int head, int first)
+      : rule(p) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      // a row behind the last query computes what is not stored, and reads the last query's mask and bias
+      const int i = min(first + 8 * h, max(sequence.queries - 1, 0));
+      if constexpr (isDetailed) {
+        keys[h] = visibleKeysOf(p, sequence, head, i);
+        rows[h] = scoreRowOf(p, sequence, head, i);
+        dropout[h] = dropoutOf(p, random, sequence, head, i);
+      } else {
+        const int t = positionOf(p, sequence, i);
+        keys[h] = {firstKeyOf(p, t), endKeyOf(p, sequence, t), nullptr};
+      }
+    }
+  }
+
+  // Writes which keys of a block are visible: bit 2 i + c for key column + 8 i + c.
+  template <int count>
+  __device__ void show(int column, uint32_t (&shown)[2]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      uint32_t bits = 0;
+#pragma unroll
+      for (int i = 0; i < count / 8; ++i) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int key = column + 8 * i + c;
+          const bool isShown = isDetailed ? keys[h](key) : key >= keys[h].begin && key < keys[h].end;
+          bits |= static_cast<uint32_t>(isShown) << (2 * i + c);
+        }
+      }
+      shown[h] = bits;
+    }
+  }
+
+  // Replaces the products of visible keys by scores.
+  template <int count>
+  __device__ void changeScores(float (&scores)[count / 2], int column, const uint32_t (&shown)[2]) const {
+    if (!lockstep::changesScores(rule)) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int i = 0; i < count / 8; ++i) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float& score = scores[4 * i + 2 * h + c];
+          float bounded;
+          if (shown[h] >> (2 * i + c) & 1) score = scoreOf(rule, rows[h], column + 8 * i + c, score, bounded);
+        }
+      }
+    }
+  }
+
+  // Replaces the probabilities of dropped keys by 0.
+  template <int count>
+  __device__ void drop(float (&powers)[count / 2], int column) const {
+    if (rule.threshold == 0) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      uint4 draw;
+#pragma unroll
+      for (int i = 0; i < count / 8; ++i) {
+        // four groups of keys share a draw
+        if (i % 4 == 0) draw = dropout[h].draw(column + 8 * i);
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          if (dropout[h].drops(draw, column + 8 * i + c)) powers[4 * i + 2 * h + c] = 0;
+        }
+      }
+    }
+  }
+};
+
+// Writes the results of queries `first` and first + 8 (docs/numerics.md §10.4). `out` has their outputs before the division.
+template <typename Shape>
+__device__ inline void finishRows(const AttentionParams& p, const Sequence& sequence, int head, int first, int column,
+                                  const RowPair& state, float (&out)[Shape::kValueWidth / 2]) {
+  constexpr float kInfinity = __builtin_huge_valf();
+  constexpr auto kLn2Float = static_cast<float>(kLn2);
+  const AttentionRule& rule = p.rule;
+  float logit = -kInfinity;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int i = first + 8 * h;
+    const bool isThere = i < sequence.queries;
+    float total = state.total(h);
+    float scaled = state.scaled[h];
+    float kept = 1;
+    if (rule.sinks != nullptr) {
+      const float sink = rule.sinks[head] * kLog2EFloat;
+      const float larger = sink > scaled ? sink : scaled;
+      kept = ex2(scaled - baseOf(larger));
+      total = total * kept + ex2(sink - baseOf(larger));
+      scaled = larger;
+    }
+    const bool isEmpty = total == 0 || !isThere;
+    const float factor = rule.keep / total;
+    // rows between the sequences of a layout without padding belong to none
+    if (isThere || (i < rule.queries && !rule.cumulative)) {
+      const int64_t row = queryRowOf(rule, sequence, i) * rule.heads + head;
+      auto* to = static_cast<uint16_t*>(p.out) + row * Shape::kValueWidth + column;
+#pragma unroll
+      for (int g = 0; g < Shape::kValueWidth / 8; ++g) {
+        float values[2];
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float value = out[4 * g + 2 * h + c];
+          if (rule.sinks != nullptr) value = value * kept + 0.0f;
+          values[c] = isEmpty ? 0.0f : value * factor;
+        }
+        *reinterpret_cast<uint32_t*>(to + 8 * g) = packPair<Shape::kType>(values[0], values[1]);
+      }
+      if (column == 0) {
+        p.lse[statisticOf(rule, sequence, head, i)] =
+            isEmpty ? -kInfinity : __fmaf_rn(scaled, kLn2Float, logarithm(total));
+      }
+    }
+    if (isThere) logit = fmaxf(logit, state.maximum[h] * logitFactor(rule) + 0.0f);
+  }
+  if (p.maxLogits == nullptr) return;
+#pragma unroll
+  for (int w = 16; w > 0; w /= 2) logit = fmaxf(logit, __shfl_xor_sync(kFullMask, logit, w));
+  if (threadIdx.x % 32 == 0) raiseTo(p.maxLogits + head, logit);
+}
+
+}  // namespace lockstep
