@@ -1,0 +1,107 @@
+// The sums of attention's backward pass that need no products of rows with the datapath's chains over keys: the sums of gradient
+// times result, and the gradients of bias and sinks (docs/numerics.md §10.6).
+#include "kernels/attention/pair.cuh"
+#include "kernels/attention/plain.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr float kInfinity = __builtin_huge_valf();
+
+__global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackwardParams p) {
+  const AttentionRule& rule = p.rule;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, [&](int64_t head, int32_t i) {
+    const Sequence s = sequenceOf(rule, static_cast<int32_t>(head / rule.heads));
+    if (i >= s.queries) return;
+    const auto ownHead = static_cast<int32_t>(head % rule.heads);
+    const int64_t row = queryRow(rule, p.grad, rule.valueWidth, s, ownHead, i).first;
+    float sum = 0;
+    for (int32_t d = lane; d < rule.valueWidth; d += kLanes) {
+      sum += loadElement(p.grad, rule.qType, row + d) * loadElement(p.result, rule.qType, row + d);
+    }
+    sum = foldLanes(sum);
+    if (lane == 0) reinterpret_cast<float*>(p.workspace)[statisticOf(rule, s, ownHead, i)] = sum;
+  });
+}
+
+// A thread computes an element of the gradient of the bias: the sum over the sequences and heads that share it.
+template <Wide type>
+__global__ void __launch_bounds__(kRowBlock) biasKernel(const AttentionBackwardParams p, int64_t count) {
+  const AttentionRule& rule = p.rule;
+  const Datapath datapath = datapathOf(rule);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRowBlock;
+  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kRowBlock + threadIdx.x; at < count; at += stride) {
+    const auto j = static_cast<int32_t>(at % rule.keys);
+    const auto i = static_cast<int32_t>(at / rule.keys % rule.queries);
+    const int64_t plane = at / rule.keys / rule.queries;
+    const auto biasHead = static_cast<int32_t>(plane % rule.biasHeads);
+    const auto item = static_cast<int32_t>(plane / rule.biasHeads);
+    float sum = 0;
+    for (int32_t b = rule.biasBatches > 1 ? item : 0; b < (rule.biasBatches > 1 ? item + 1 : rule.batch); ++b) {
+      const Sequence s = sequenceOf(rule, b);
+      if (i >= s.queries || j >= s.keys) continue;
+      const int32_t end = rule.biasHeads > 1 ? biasHead + 1 : rule.heads;
+      for (int32_t head = rule.biasHeads > 1 ? biasHead : 0; head < end; ++head) {
+        const GradientRow row = gradientRowOf(p, s, head, i);
+        if (row.isVisible(j)) sum += pairGradient<type>(p, datapath, row, s, keyHeadOf(rule, head), j).bias;
+      }
+    }
+    storeElement(p.dbias, p.dbiasType, at, sum);
+  }
+}
+
+// A warp computes the gradient of the sink of a head.
+__global__ void __launch_bounds__(kLanes) sinkKernel(const AttentionBackwardParams p) {
+  const AttentionRule& rule = p.rule;
+  const auto head = static_cast<int64_t>(blockIdx.x);
+  const auto* deltas = reinterpret_cast<const float*>(p.workspace);
+  const float sink = rule.sinks[head] * kLog2EFloat;
+  const int64_t rows = static_cast<int64_t>(rule.statisticBatches) * rule.queries;
+  float sum = 0;
+  for (int64_t row = threadIdx.x; row < rows; row += kLanes) {
+    const int64_t at = (row / rule.queries * rule.heads + head) * rule.queries + row % rule.queries;
+    const float lse = p.lse[at];
+    sum += lse == -kInfinity ? 0.0f : ex2(sink - lse * kLog2EFloat) * deltas[at];
+  }
+  sum = foldLanes(sum);
+  if (threadIdx.x == 0) p.dsinks[head] = sum * -1.0f;
+}
+
+}  // namespace
+
+cudaError_t sumDeltas(const AttentionBackwardParams& p, cudaStream_t stream) {
+  const AttentionRule& rule = p.rule;
+  const int64_t statistics = static_cast<int64_t>(rule.statisticBatches) * rule.heads * rule.queries;
+  const int64_t rows = static_cast<int64_t>(rule.batch) * rule.heads * rule.queries;
+  if (statistics > 0) {
+    const cudaError_t error =
+        cudaMemsetAsync(p.workspace, 0, static_cast<size_t>(statistics) * sizeof(float), stream);
+    if (error != cudaSuccess) return error;
+  }
+  if (rows == 0) return cudaSuccess;
+  deltaKernel<<<rowBlocks(rows), kRowBlock, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+cudaError_t differentiateBias(const AttentionBackwardParams& p, cudaStream_t stream) {
+  const AttentionRule& rule = p.rule;
+  if (p.dbias == nullptr) return cudaSuccess;
+  const int64_t planes = static_cast<int64_t>(rule.biasBatches) * rule.biasHeads;
+  const int64_t count = planes * rule.queries * rule.keys;
+  if (count == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>(std::min(ceilDivide(count, kRowBlock), int64_t{1} << 20));
+  return withWide(rule.qType, [&](auto type) {
+    biasKernel<type.value><<<blocks, kRowBlock, 0, stream>>>(p, count);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t differentiateSinks(const AttentionBackwardParams& p, cudaStream_t stream) {
+  if (p.dsinks == nullptr) return cudaSuccess;
+  sinkKernel<<<static_cast<unsigned>(p.rule.heads), kLanes, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep
