@@ -1,5 +1,4 @@
-// The sums of attention's backward pass that need no products of rows with the datapath's chains over keys: the sums of gradient
-// times result, and the gradients of bias and sinks (docs/numerics.md §10.6).
+// The sums of gradient times result, and the gradients of the bias and of sinks (docs/numerics.md §10.6).
 #include "kernels/attention/pair.cuh"
 #include "kernels/attention/plain.h"
 
@@ -15,14 +14,14 @@ __global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackward
   forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, [&](int64_t head, int32_t i) {
     const Sequence s = sequenceOf(rule, static_cast<int32_t>(head / rule.heads));
     if (i >= s.queries) return;
-    const auto ownHead = static_cast<int32_t>(head % rule.heads);
-    const int64_t row = queryRow(rule, p.grad, rule.valueWidth, s, ownHead, i).first;
+    const auto headOfSequence = static_cast<int32_t>(head % rule.heads);
+    const int64_t row = queryRow(rule, p.grad, rule.valueWidth, s, headOfSequence, i).first;
     float sum = 0;
     for (int32_t d = lane; d < rule.valueWidth; d += kLanes) {
       sum += loadElement(p.grad, rule.qType, row + d) * loadElement(p.result, rule.qType, row + d);
     }
     sum = foldLanes(sum);
-    if (lane == 0) reinterpret_cast<float*>(p.workspace)[statisticOf(rule, s, ownHead, i)] = sum;
+    if (lane == 0) reinterpret_cast<float*>(p.workspace)[statisticOf(rule, s, headOfSequence, i)] = sum;
   });
 }
 
@@ -76,8 +75,7 @@ cudaError_t sumDeltas(const AttentionBackwardParams& p, cudaStream_t stream) {
   const int64_t statistics = static_cast<int64_t>(rule.statisticBatches) * rule.heads * rule.queries;
   const int64_t rows = static_cast<int64_t>(rule.batch) * rule.heads * rule.queries;
   if (statistics > 0) {
-    const cudaError_t error =
-        cudaMemsetAsync(p.workspace, 0, static_cast<size_t>(statistics) * sizeof(float), stream);
+    const cudaError_t error = cudaMemsetAsync(p.workspace, 0, static_cast<size_t>(statistics) * sizeof(float), stream);
     if (error != cudaSuccess) return error;
   }
   if (rows == 0) return cudaSuccess;

@@ -13,7 +13,7 @@ struct PairLine {
   float probabilities[kLanes];
 };
 
-// The sums over the keys of a block, or the totals, of a lane's columns.
+// A value for each column of a lane.
 using Columns = float[kLaneColumns];
 
 // Computes columns [column, column + kColumnsAtOnce) of the gradient of query i.

@@ -20,8 +20,8 @@ struct KeyBlock {
 // `scaled`, but +0 for minus infinity.
 __device__ inline float baseOf(float scaled) { return scaled == -kInfinity ? 0.0f : scaled; }
 
-// The state of a row in one split of the keys, and its totals over the splits before it. All lanes have the same state, except for
-// their columns of the outputs and the sums: lane l has sum l modulo 8.
+// The state of a row in one split of the keys, and its totals over the splits before it. Lanes have the same state but for their
+// columns of the outputs, and for the sum: lane l has sum l modulo 8.
 struct RowState {
   float maximum = -kInfinity;
   float scaled = -kInfinity;
@@ -76,8 +76,8 @@ struct QueryTask {
   VisibleKeys isVisible = visibleKeysOf(p.rule, sequence, head, i);
   float factor = scoreFactor(p.rule);
 
-  // Computes the scores of keys [key, key + count). Returns their maximum and `least`, NaN ignored; `isSeen` becomes whether a key
-  // is visible.
+  // Computes the scores of keys [key, key + count). Returns the largest of them and `least`, NaN ignored. `isSeen` becomes
+  // whether a key is visible.
   __device__ float computeScores(int32_t key, int32_t count, float least, bool& isSeen) {
     const AttentionRule& rule = p.rule;
     const ElementRow q = queryRow(rule, rule.q, rule.width, sequence, head, i);
@@ -143,9 +143,7 @@ struct QueryTask {
     const AttentionRule& rule = p.rule;
     for (int32_t n = 0; n < count; n += kTerms) {
       const uint32_t used = block.visible[n / kLanes] >> n % kLanes & 0xffff;
-      const auto rowOf = [&](int m) {
-        return keyRow(rule, rule.v, rule.valueWidth, sequence, keyHead, key + n + m);
-      };
+      const auto rowOf = [&](int m) { return keyRow(rule, rule.v, rule.valueWidth, sequence, keyHead, key + n + m); };
       addRows<type>(datapath, block.values + n, used, column, rule.valueWidth, rowOf, state.outputs);
     }
     __syncwarp();

@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// `flags`, if not null, has a number for each tile of 64 queries or keys of a head of a sequence: flags[(b * heads + head) * tiles
-// + tile]. Only tiles whose number is not 0 are computed.
+// `flags`, if not null, has a number for each tile of 64 queries or keys of a sequence and head, at (b * heads + head) * tiles +
+// tile. Only tiles whose number is not 0 are computed.
 
 // Sets lse and the largest logits to minus infinity. The forward pass begins with it.
 cudaError_t fillStatistics(const AttentionParams& p, cudaStream_t stream);
