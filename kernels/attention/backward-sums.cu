@@ -11,7 +11,7 @@ constexpr float kInfinity = __builtin_huge_valf();
 __global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackwardParams p) {
   const AttentionRule& rule = p.rule;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, [&](int64_t head, int32_t i) {
+  forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, nullptr, [&](int64_t head, int32_t i) {
     const Sequence s = sequenceOf(rule, static_cast<int32_t>(head / rule.heads));
     if (i >= s.queries) return;
     const auto headOfSequence = static_cast<int32_t>(head % rule.heads);
@@ -79,7 +79,7 @@ cudaError_t sumDeltas(const AttentionBackwardParams& p, cudaStream_t stream) {
     if (error != cudaSuccess) return error;
   }
   if (rows == 0) return cudaSuccess;
-  deltaKernel<<<rowBlocks(rows), kRowBlock, 0, stream>>>(p);
+  deltaKernel<<<rowBlocks(rows, nullptr), kRowBlock, 0, stream>>>(p);
   return cudaGetLastError();
 }
 

@@ -1,5 +1,6 @@
 // The gradients of queries, keys and values in plain arithmetic (docs/numerics.md §10.6). A warp computes a query or a key of a
 // head: its lanes are keys or queries for the gradients of pairs, and columns for the sums.
+#include "kernels/attention/hopper/hopper.h"
 #include "kernels/attention/pair.cuh"
 #include "kernels/attention/plain.h"
 
@@ -93,12 +94,12 @@ __device__ void differentiateKey(const AttentionBackwardParams& p, const Sequenc
 }
 
 template <Wide type>
-__global__ void __launch_bounds__(kRowBlock) queryKernel(const AttentionBackwardParams p, const int32_t* flags) {
+__global__ void __launch_bounds__(kRowBlock) queryKernel(const AttentionBackwardParams p, const int32_t* list) {
   __shared__ PairLine lines[kRowWarps];
   const AttentionRule& rule = p.rule;
-  forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, [&](int64_t head, int32_t i) {
+  forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, list, [&](int64_t head, int32_t i) {
     const Sequence s = sequenceOf(rule, static_cast<int32_t>(head / rule.heads));
-    if (i >= s.queries || !isSelected(flags, rule.queries, head, i)) return;
+    if (i >= s.queries) return;
     PairLine& line = lines[threadIdx.x / kLanes];
     for (int32_t column = 0; column < rule.width; column += kColumnsAtOnce) {
       differentiateQuery<type>(p, s, static_cast<int32_t>(head % rule.heads), i, column, line);
@@ -107,12 +108,12 @@ __global__ void __launch_bounds__(kRowBlock) queryKernel(const AttentionBackward
 }
 
 template <Wide type>
-__global__ void __launch_bounds__(kRowBlock) keyKernel(const AttentionBackwardParams p, const int32_t* flags) {
+__global__ void __launch_bounds__(kRowBlock) keyKernel(const AttentionBackwardParams p, const int32_t* list) {
   __shared__ PairLine lines[kRowWarps];
   const AttentionRule& rule = p.rule;
-  forEachRow(static_cast<int64_t>(rule.batch) * rule.keyHeads, rule.keys, [&](int64_t head, int32_t j) {
+  forEachRow(static_cast<int64_t>(rule.batch) * rule.keyHeads, rule.keys, list, [&](int64_t head, int32_t j) {
     const Sequence s = sequenceOf(rule, static_cast<int32_t>(head / rule.keyHeads));
-    if (j >= s.keys || !isSelected(flags, rule.keys, head, j)) return;
+    if (j >= s.keys) return;
     PairLine& line = lines[threadIdx.x / kLanes];
     for (int32_t column = 0; column < max(rule.width, rule.valueWidth); column += kColumnsAtOnce) {
       differentiateKey<type>(p, s, static_cast<int32_t>(head % rule.keyHeads), j, column, line);
@@ -122,28 +123,49 @@ __global__ void __launch_bounds__(kRowBlock) keyKernel(const AttentionBackwardPa
 
 }  // namespace
 
-cudaError_t differentiateQueries(const AttentionBackwardParams& p, const int32_t* flags, cudaStream_t stream) {
+cudaError_t differentiateQueries(const AttentionBackwardParams& p, const int32_t* list, cudaStream_t stream) {
   const int64_t rows = static_cast<int64_t>(p.rule.batch) * p.rule.heads * p.rule.queries;
   if (rows == 0) return cudaSuccess;
   return withWide(p.rule.qType, [&](auto type) {
-    queryKernel<type.value><<<rowBlocks(rows), kRowBlock, 0, stream>>>(p, flags);
+    queryKernel<type.value><<<rowBlocks(rows, list), kRowBlock, 0, stream>>>(p, list);
     return cudaGetLastError();
   });
 }
 
-cudaError_t differentiateKeys(const AttentionBackwardParams& p, const int32_t* flags, cudaStream_t stream) {
+cudaError_t differentiateKeys(const AttentionBackwardParams& p, const int32_t* list, cudaStream_t stream) {
   const int64_t rows = static_cast<int64_t>(p.rule.batch) * p.rule.keyHeads * p.rule.keys;
   if (rows == 0) return cudaSuccess;
   return withWide(p.rule.qType, [&](auto type) {
-    keyKernel<type.value><<<rowBlocks(rows), kRowBlock, 0, stream>>>(p, flags);
+    keyKernel<type.value><<<rowBlocks(rows, list), kRowBlock, 0, stream>>>(p, list);
     return cudaGetLastError();
   });
 }
 
+namespace {
+
+// Computes dq, dk and dv. The lists of tiles are behind the sums in the workspace.
+cudaError_t differentiate(const AttentionBackwardParams& p, cudaStream_t stream) {
+  const AttentionRule& rule = p.rule;
+  if (!hopperDifferentiates(rule)) {
+    if (const cudaError_t error = differentiateQueries(p, nullptr, stream); error != cudaSuccess) return error;
+    return differentiateKeys(p, nullptr, stream);
+  }
+  int32_t* const queries = p.workspace + static_cast<int64_t>(rule.statisticBatches) * rule.heads * rule.queries;
+  int32_t* const keys = queries + 1 + static_cast<int64_t>(rule.batch) * rule.heads * ceilDivide(rule.queries, kTileRows);
+  cudaError_t error = cudaMemsetAsync(queries, 0, sizeof(int32_t), stream);
+  if (error == cudaSuccess) error = cudaMemsetAsync(keys, 0, sizeof(int32_t), stream);
+  if (error == cudaSuccess) error = launchHopperQueryGrads(p, queries, stream);
+  if (error == cudaSuccess) error = differentiateQueries(p, queries, stream);
+  if (error == cudaSuccess) error = launchHopperKeyGrads(p, keys, stream);
+  if (error == cudaSuccess) error = differentiateKeys(p, keys, stream);
+  return error;
+}
+
+}  // namespace
+
 cudaError_t launchAttentionBackward(const AttentionBackwardParams& p, cudaStream_t stream) {
   if (const cudaError_t error = sumDeltas(p, stream); error != cudaSuccess) return error;
-  if (const cudaError_t error = differentiateQueries(p, nullptr, stream); error != cudaSuccess) return error;
-  if (const cudaError_t error = differentiateKeys(p, nullptr, stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = differentiate(p, stream); error != cudaSuccess) return error;
   if (const cudaError_t error = differentiateBias(p, stream); error != cudaSuccess) return error;
   return differentiateSinks(p, stream);
 }

@@ -1,5 +1,6 @@
 // The forward pass of attention in plain arithmetic (docs/numerics.md §10.3). A warp computes a query of a head: its lanes are
 // keys for the scores, and columns for the outputs.
+#include "kernels/attention/hopper/hopper.h"
 #include "kernels/attention/plain.h"
 #include "kernels/attention/rows.cuh"
 
@@ -195,12 +196,12 @@ struct QueryTask {
 };
 
 template <Wide type>
-__global__ void __launch_bounds__(kRowBlock) attendKernel(const AttentionParams p, const int32_t* flags) {
+__global__ void __launch_bounds__(kRowBlock) attendKernel(const AttentionParams p, const int32_t* list) {
   __shared__ KeyBlock blocks[kRowWarps];
   const AttentionRule& rule = p.rule;
-  forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, [&](int64_t head, int32_t i) {
+  forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, list, [&](int64_t head, int32_t i) {
     const Sequence sequence = sequenceOf(rule, static_cast<int32_t>(head / rule.heads));
-    if (i >= sequence.queries || !isSelected(flags, rule.queries, head, i)) return;
+    if (i >= sequence.queries) return;
     KeyBlock& block = blocks[threadIdx.x / kLanes];
     QueryTask<type> task{p, sequence, static_cast<int32_t>(head % rule.heads), i, block};
     int32_t column = 0;
@@ -231,18 +232,27 @@ cudaError_t fillStatistics(const AttentionParams& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t attendPlain(const AttentionParams& p, const int32_t* flags, cudaStream_t stream) {
+cudaError_t attendPlain(const AttentionParams& p, const int32_t* list, cudaStream_t stream) {
   const int64_t rows = static_cast<int64_t>(p.rule.batch) * p.rule.heads * p.rule.queries;
   if (rows == 0) return cudaSuccess;
   return withWide(p.rule.qType, [&](auto type) {
-    attendKernel<type.value><<<rowBlocks(rows), kRowBlock, 0, stream>>>(p, flags);
+    attendKernel<type.value><<<rowBlocks(rows, list), kRowBlock, 0, stream>>>(p, list);
     return cudaGetLastError();
   });
 }
 
 cudaError_t launchAttention(const AttentionParams& p, cudaStream_t stream) {
-  if (const cudaError_t error = fillStatistics(p, stream); error != cudaSuccess) return error;
-  return attendPlain(p, nullptr, stream);
+  const bool isHopper = hopperAttends(p.rule);
+  // the kernel of tensor cores writes all rows of a layout in which all rows are of sequences
+  if (!isHopper || p.rule.cumulative || p.maxLogits != nullptr) {
+    if (const cudaError_t error = fillStatistics(p, stream); error != cudaSuccess) return error;
+  }
+  if (!isHopper) return attendPlain(p, nullptr, stream);
+  if (const cudaError_t error = cudaMemsetAsync(p.workspace, 0, sizeof(int32_t), stream); error != cudaSuccess) {
+    return error;
+  }
+  if (const cudaError_t error = launchHopperForward(p, stream); error != cudaSuccess) return error;
+  return attendPlain(p, p.workspace, stream);
 }
 
 }  // namespace lockstep

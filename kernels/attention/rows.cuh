@@ -21,13 +21,8 @@ constexpr int kRowBlock = kRowWarps * kLanes;
 constexpr int kLaneColumns = 8;
 constexpr int kColumnsAtOnce = kLaneColumns * kLanes;
 
-// The rows of a tile that shares a flag.
-constexpr int kFlagRows = 64;
-
-// The flag of the tile with row `row` of a head; a null `flags` means that all rows are computed.
-__device__ inline bool isSelected(const int32_t* flags, int32_t rows, int64_t head, int32_t row) {
-  return flags == nullptr || flags[head * ceilDivide(rows, kFlagRows) + row / kFlagRows] != 0;
-}
+// The rows of a tile that the kernels of tensor cores leave to the plain ones.
+constexpr int kTileRows = 64;
 
 // One row of a tensor with `width` elements.
 struct ElementRow {
@@ -125,18 +120,31 @@ __device__ inline void storeColumns(void* to, int64_t row, int32_t first, int32_
   }
 }
 
-// The number of blocks that compute `rows` rows, a warp each; a warp computes further rows at a stride of the grid.
-inline unsigned rowBlocks(int64_t rows) {
+// The number of blocks that compute `rows` rows, a warp each, or the tiles of a list; a warp computes further rows at a stride of
+// the grid.
+inline unsigned rowBlocks(int64_t rows, const int32_t* list) {
   constexpr int64_t kMaxBlocks = int64_t{1} << 20;
-  return static_cast<unsigned>(std::min(ceilDivide(rows, kRowWarps), kMaxBlocks));
+  constexpr int64_t kListBlocks = 512;
+  return static_cast<unsigned>(std::min(ceilDivide(rows, kRowWarps), list != nullptr ? kListBlocks : kMaxBlocks));
 }
 
-// Calls body(head, row) in all lanes of a warp for each of `count` heads and `rows` rows, head counting those of all sequences.
+// Calls body(head, row) in all lanes of a warp for each of `count` heads and `rows` rows, head counting those of all sequences; with
+// a list, only for the rows of its tiles. A list is the number of tiles, then tile head * ceil(rows / 64) + row / 64 for each.
 template <typename Body>
-__device__ inline void forEachRow(int64_t count, int32_t rows, Body body) {
+__device__ inline void forEachRow(int64_t count, int32_t rows, const int32_t* list, Body body) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRowWarps;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / kLanes;
-  for (int64_t at = warp; at < count * rows; at += stride) body(at / rows, static_cast<int32_t>(at % rows));
+  if (list == nullptr) {
+    for (int64_t at = warp; at < count * rows; at += stride) body(at / rows, static_cast<int32_t>(at % rows));
+    return;
+  }
+  const int64_t tiles = ceilDivide(rows, kTileRows);
+  const int64_t listed = static_cast<int64_t>(list[0]) * kTileRows;
+  for (int64_t at = warp; at < listed; at += stride) {
+    const int32_t tile = list[1 + at / kTileRows];
+    const auto row = static_cast<int32_t>(tile % tiles * kTileRows + at % kTileRows);
+    if (row < rows) body(tile / tiles, row);
+  }
 }
 
 }  // namespace lockstep

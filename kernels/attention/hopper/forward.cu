@@ -1,43 +1,11 @@
-#include "kernels/attention/hopper/forward.h"
+#include "kernels/attention/hopper/hopper.h"
 
 #include "kernels/attention/hopper/forward.cuh"
+#include "kernels/attention/hopper/launch.h"
 
 namespace lockstep {
 
 namespace {
-
-// The tensors as the copy engine sees them: [batch, row, head, column].
-HeadsOfRows queriesOf(const AttentionRule& rule, const void* data, int64_t columns) {
-  const int64_t line = rule.heads * columns;
-  const bool isOne = rule.cumulative;
-  return {data,
-          rule.qType,
-          columns,
-          rule.heads,
-          rule.queries,
-          isOne ? 1 : rule.batch,
-          line * rule.queryStep,
-          isOne ? line * rule.queries : line * rule.queryBatch};
-}
-
-HeadsOfRows keysOf(const AttentionRule& rule, const void* data, int64_t columns) {
-  const int64_t line = rule.keyHeads * columns;
-  const bool isOne = rule.cumulative;
-  return {data,
-          rule.qType,
-          columns,
-          rule.keyHeads,
-          rule.keys,
-          isOne ? 1 : rule.batch,
-          line * rule.keyStep,
-          isOne ? line * rule.keys : line * rule.keyBatch};
-}
-
-// Whether scores, masks or probabilities need more than the window of visible keys.
-bool isDetailed(const AttentionRule& rule) {
-  return rule.mask != nullptr || rule.bias != nullptr || rule.slopes != nullptr || rule.softcap != 0 ||
-         rule.threshold != 0;
-}
 
 template <typename Shape, bool kDetailed>
 cudaError_t launchShape(const AttentionParams& p, cudaStream_t stream) {
@@ -48,16 +16,9 @@ cudaError_t launchShape(const AttentionParams& p, cudaStream_t stream) {
   if (error == cudaSuccess) {
     error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), Shape::kKeys, &maps.values);
   }
-  const auto kernel = forwardKernel<Shape, kDetailed>;
-  if (error == cudaSuccess) {
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes);
-  }
   if (error != cudaSuccess) return error;
-  const int64_t tiles = ceilDivide(rule.queries, Shape::kRows);
-  const int64_t blocks = tiles * rule.batch * rule.heads;
-  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
-  kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, Shape::kBytes, stream>>>(p, maps);
-  return cudaGetLastError();
+  const int64_t blocks = ceilDivide(rule.queries, Shape::kRows) * rule.batch * rule.heads;
+  return launchBlocks<Shape>(forwardKernel<Shape, kDetailed>, blocks, stream, p, maps);
 }
 
 // Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
@@ -77,33 +38,13 @@ bool withShape(const AttentionRule& rule, Body body) {
 template <typename Body>
 bool withKernel(const AttentionRule& rule, Body body) {
   if (rule.qType == Wide::kBf16) return withShape<Wide::kBf16>(rule, body);
-  if (rule.qType == Wide::kF16) return withShape<Wide::kF16>(rule, body);
-  return false;
+  return withShape<Wide::kF16>(rule, body);
 }
-
-bool isHopper() {
-  int device = 0;
-  int major = 0;
-  int minor = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return major == 9 && minor == 0;
-}
-
-// The parameters of the datapath hopper-half.
-constexpr int kStep = 16;
-constexpr int kAlignBits = 25;
-constexpr int kZeroExponent = -133;
 
 }  // namespace
 
 bool hopperAttends(const AttentionRule& rule) {
-  const bool isItsDatapath =
-      rule.step == kStep && rule.alignBits == kAlignBits && rule.zeroExponent == kZeroExponent;
-  if (!isItsDatapath || rule.splitKeys != 0 || rule.pages != nullptr || rule.queries == 0 || rule.keys == 0) return false;
-  const bool exists = withKernel(rule, [](auto) {});
-  return exists && isHopper();
+  return isForTensorCores(rule) && withKernel(rule, [](auto) {});
 }
 
 cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream) {

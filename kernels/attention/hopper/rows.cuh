@@ -10,6 +10,32 @@
 
 namespace lockstep {
 
+// A pair of a query and a key in the backward pass.
+struct PairGrad {
+  // the score z, and the product of the gradient and the value
+  float score;
+  float product;
+  float minusLse;
+  float minusDelta;
+  float bounded = 0;
+  bool isDropped = false;
+  // the results: the gradient of the product, and the probability, 0 of a dropped key
+  float gradient = 0;
+  float probability = 0;
+
+  template <bool isDetailed>
+  __device__ void differentiate(const AttentionRule& rule, float factor) {
+    probability = ex2(__fmaf_rn(score, factor, minusLse));
+    if constexpr (isDetailed) {
+      gradient = probability * (isDropped ? minusDelta : __fmaf_rn(product, rule.keep, minusDelta));
+      if (rule.softcap != 0) gradient *= __fmaf_rn(-bounded, bounded, 1.0f);
+      if (isDropped) probability = 0;
+    } else {
+      gradient = probability * (product + minusDelta);
+    }
+  }
+};
+
 // Queries `first` and first + 8 of a head. With `isDetailed`, there may be a mask, a bias, a softcap, slopes or dropout.
 template <bool isDetailed>
 struct QueryPair {
@@ -67,6 +93,34 @@ struct QueryPair {
           float& score = scores[4 * i + 2 * h + c];
           float bounded;
           if (shown[h] >> (2 * i + c) & 1) score = scoreOf(rule, rows[h], column + 8 * i + c, score, bounded);
+        }
+      }
+    }
+  }
+
+  // Replaces the products by the gradients of products (docs/numerics.md §10.6). `grads` has the products of gradients and values.
+  template <int count>
+  __device__ void differentiate(float (&scores)[count / 2], const float (&grads)[count / 2], int column,
+                                const uint32_t (&shown)[2], float factor, const float (&minusLse)[2],
+                                const float (&minusDelta)[2]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      uint4 draw;
+#pragma unroll
+      for (int i = 0; i < count / 8; ++i) {
+        if (isDetailed && rule.threshold != 0 && i % 4 == 0) draw = dropout[h].draw(column + 8 * i);
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float& score = scores[4 * i + 2 * h + c];
+          const int key = column + 8 * i + c;
+          const bool isShown = shown[h] >> (2 * i + c) & 1;
+          PairGrad pair{score, grads[4 * i + 2 * h + c], minusLse[h], minusDelta[h]};
+          if (isDetailed && isShown) {
+            pair.score = scoreOf(rule, rows[h], key, score, pair.bounded);
+            pair.isDropped = rule.threshold != 0 && dropout[h].drops(draw, key);
+          }
+          pair.template differentiate<isDetailed>(rule, factor);
+          score = isShown ? pair.gradient : 0.0f;
         }
       }
     }

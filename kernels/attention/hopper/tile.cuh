@@ -3,6 +3,7 @@
 
 #include "kernels/device/device.cuh"
 #include "kernels/device/ring.cuh"
+#include "kernels/device/tensor-map.cuh"
 #include "kernels/device/wgmma.cuh"
 
 namespace lockstep {
@@ -23,6 +24,27 @@ __device__ inline bool anyOf(bool value, int id) {
       : "r"(static_cast<uint32_t>(value)), "r"(id), "n"(kGroupThreads)
       : "memory");
   return any != 0;
+}
+
+// A position in a ring of stages, which are used in order. The parity changes with every pass.
+template <int stages>
+struct StagePosition {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void next() {
+    if (++stage < stages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+// Copies the box at (0, head, row, item) and the following chunks of 64 columns.
+template <int chunks>
+__device__ inline void copyTile(const CUtensorMap* map, uint64_t* barrier, uint32_t to, int chunkBytes, int head, int row,
+                                int item) {
+#pragma unroll
+  for (int c = 0; c < chunks; ++c) copyBox(map, barrier, to + c * chunkBytes, c * kChunkColumns, head, row, item);
 }
 
 // Turns of `groups` warpgroups, in ascending order. The barriers from kFirstTurn on number them.

@@ -103,7 +103,7 @@ export const attention: Lowering<"attention"> = {
   run({ addon, device, withTemporary }, args) {
     const { out, lse, maxLogits } = args;
     const { heads, queries } = attentionSizes(args);
-    const tiles = args.batch * heads * Math.ceil(queries / TILE_ROWS);
+    const tiles = 1 + args.batch * heads * Math.ceil(queries / TILE_ROWS);
     withTemporary(4 * tiles, (workspace) =>
       addon.attention(device, { ...commonOf(args), out, lse, maxLogits, tiles, workspace }),
     );
@@ -115,8 +115,9 @@ export const attentionBackward: Lowering<"attentionBackward"> = {
   run({ addon, device, withTemporary }, args) {
     const { grad, result, lse, dq, dk, dv, dbias, dsinks } = args;
     const { heads, keyHeads, queries, keys } = attentionSizes(args);
-    const queryTiles = args.batch * heads * Math.ceil(queries / TILE_ROWS);
-    const tiles = lse.size + queryTiles + args.batch * keyHeads * Math.ceil(keys / TILE_ROWS);
+    const queryTiles = 1 + args.batch * heads * Math.ceil(queries / TILE_ROWS);
+    const keyTiles = 1 + args.batch * keyHeads * Math.ceil(keys / TILE_ROWS);
+    const tiles = lse.size + queryTiles + keyTiles;
     withTemporary(4 * tiles, (workspace) =>
       addon.attentionBackward(device, {
         ...commonOf(args),

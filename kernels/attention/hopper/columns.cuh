@@ -1,0 +1,100 @@
+// Accumulators of wgmma whose rows are keys and whose columns are queries, in the backward pass of attention.
+#pragma once
+
+#include "kernels/attention/hopper/rows.cuh"
+
+namespace lockstep {
+
+// The statistics of the queries of a step, in shared memory.
+template <int count>
+struct QueryStatistics {
+  // minus lse in powers of two, and minus the sum of gradient times result
+  float minusLse[count];
+  float minusDelta[count];
+  // not 0 if a query sees no key
+  uint32_t anyBlind;
+  uint32_t padding[3];
+
+  // Writes the statistics of queries [first, first + count), of which those behind the last one are 0. All lanes of a warp call it.
+  __device__ void fill(const AttentionBackwardParams& p, const Sequence& sequence, int head, int first, int lane) {
+    bool isBlind = false;
+    for (int n = lane; n < count; n += 32) {
+      const int i = first + n;
+      float lse = 0;
+      float delta = 0;
+      if (i < sequence.queries) {
+        const int64_t statistic = statisticOf(p.rule, sequence, head, i);
+        lse = p.lse[statistic];
+        delta = reinterpret_cast<const float*>(p.workspace)[statistic];
+      }
+      isBlind |= lse == -__builtin_huge_valf();
+      minusLse[n] = -(lse * kLog2EFloat);
+      minusDelta[n] = -delta;
+    }
+    const bool any = __any_sync(kFullMask, isBlind);
+    if (lane == 0) anyBlind = any;
+  }
+};
+
+// Replaces products of keys and queries by probabilities, and products of values and gradients by the gradients of the former
+// products. The thread has keys `key` and key + 8, and in each group of 8 queries `query` and the next, whose statistics are at
+// `column` and the next of their group.
+template <bool isDetailed, int count>
+__device__ inline void differentiateColumns(const AttentionBackwardParams& p, const Sequence& sequence, int head, int query,
+                                            int key, const QueryStatistics<count>& statistics, int column, float factor,
+                                            float (&scores)[count / 2], float (&grads)[count / 2]) {
+  const AttentionRule& rule = p.rule;
+#pragma unroll
+  for (int i = 0; i < count / 8; ++i) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int at = query + 8 * i + c;
+      const int within = min(at, sequence.queries - 1);
+      const float minusLse = statistics.minusLse[8 * i + column + c];
+      const bool sees = at < sequence.queries && minusLse != __builtin_huge_valf();
+      const int t = positionOf(rule, sequence, within);
+      VisibleKeys visible{firstKeyOf(rule, t), endKeyOf(rule, sequence, t), nullptr};
+      ScoreRow row;
+      Dropout dropout;
+      if constexpr (isDetailed) {
+        visible = visibleKeysOf(rule, sequence, head, within);
+        row = scoreRowOf(rule, sequence, head, within);
+        if (rule.threshold != 0) dropout = dropoutOf(rule, p.random, sequence, head, within);
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float& score = scores[4 * i + 2 * h + c];
+        float& grad = grads[4 * i + 2 * h + c];
+        const int j = key + 8 * h;
+        const bool isShown = sees && visible(j);
+        PairGrad pair{score, grad, minusLse, statistics.minusDelta[8 * i + column + c]};
+        if (isDetailed && isShown) {
+          pair.score = scoreOf(rule, row, j, score, pair.bounded);
+          pair.isDropped = rule.threshold != 0 && dropout.drops(j);
+        }
+        pair.template differentiate<isDetailed>(rule, factor);
+        score = isShown ? pair.probability : 0.0f;
+        grad = isShown ? pair.gradient : 0.0f;
+      }
+    }
+  }
+}
+
+// Writes the sums of keys `key` and key + 8, each times `factor`. There are `count` keys from `key` on.
+template <Wide type, int width>
+__device__ inline void storeKeys(const AttentionRule& rule, const Sequence& sequence, int keyHead, int key, int count,
+                                 int column, const float (&sums)[width / 2], float factor, void* to) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (8 * h >= count) continue;
+    const int64_t line = keyRowOf(rule, sequence, key + 8 * h) * rule.keyHeads + keyHead;
+    auto* row = static_cast<uint16_t*>(to) + line * width + column;
+#pragma unroll
+    for (int g = 0; g < width / 8; ++g) {
+      *reinterpret_cast<uint32_t*>(row + 8 * g) =
+          packPair<type>(sums[4 * g + 2 * h] * factor, sums[4 * g + 2 * h + 1] * factor);
+    }
+  }
+}
+
+}  // namespace lockstep

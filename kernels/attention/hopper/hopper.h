@@ -1,0 +1,23 @@
+// Attention on Hopper's tensor cores. In a block of keys of which some are hidden from some queries, the tensor cores multiply a
+// hidden key's value by 0, which is NaN if the value is not finite. Such tiles of 64 rows are left to the plain kernels: the launchers
+// add them to a list (plain.h), whose first number must be 0 before.
+#pragma once
+
+#include "kernels/attention/calls.gen.h"
+
+namespace lockstep {
+
+// Whether the current GPU has the tensor cores, and there are kernels for the sizes and options.
+bool hopperAttends(const AttentionRule& rule);
+bool hopperDifferentiates(const AttentionRule& rule);
+
+// Computes out, lse and the largest logits. The list of tiles is the workspace.
+cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream);
+
+// Computes dq from the sums that sumDeltas (plain.h) writes.
+cudaError_t launchHopperQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+
+// Computes dk and dv from the same sums.
+cudaError_t launchHopperKeyGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+
+}  // namespace lockstep

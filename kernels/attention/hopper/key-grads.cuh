@@ -1,0 +1,261 @@
+// The gradients of keys and values on Hopper's tensor cores (docs/numerics.md §10.6). A block of threads has a tile of keys of one
+// sequence and head, and walks over the queries of all heads that use it: a producer warp copies queries and gradients, a second one
+// their statistics, and each consumer warpgroup computes 64 keys. Products are transposed, so that keys are the rows of accumulators.
+#pragma once
+
+#include "kernels/attention/hopper/columns.cuh"
+#include "kernels/attention/hopper/tile.cuh"
+#include "kernels/device/tensor-map.cuh"
+#include "kernels/device/wgmma.cuh"
+
+namespace lockstep {
+
+// The sizes of a kernel of gradients of keys.
+template <Wide type_, int width_, int valueWidth_>
+struct KeyGradShape {
+  static constexpr Wide kType = type_;
+  static constexpr int kWidth = width_;
+  static constexpr int kValueWidth = valueWidth_;
+  // queries of a step
+  static constexpr int kQueries = 64;
+  static constexpr int kConsumers = 2;
+  // The sums of wide heads do not fit in the registers of one warpgroup: then the first consumer has the gradients of values, and the
+  // second one those of keys, of the same rows.
+  static constexpr bool kShares = kWidth + kValueWidth > 384;
+  static constexpr int kRows = kShares ? 64 : 64 * kConsumers;
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kChunks = (kWidth + kChunkColumns - 1) / kChunkColumns;
+  static constexpr int kValueChunks = (kValueWidth + kChunkColumns - 1) / kChunkColumns;
+  static constexpr int kStages = kChunks + kValueChunks <= 4 ? 3 : 2;
+  static constexpr int kRowChunk = kRows * kChunkPitch;
+  static constexpr int kQueryChunk = kQueries * kChunkPitch;
+  static constexpr int kRowBytes = (kChunks + kValueChunks) * kRowChunk;
+  static constexpr int kQueryBytes = kChunks * kQueryChunk;
+  static constexpr int kGradBytes = kValueChunks * kQueryChunk;
+  static constexpr int kStageBytes = kQueryBytes + kGradBytes;
+  static constexpr int kBarriers = 1 + 2 * kStages;
+  static constexpr int kBytes = kSwizzleBytes + kRowBytes + kStages * (kStageBytes + static_cast<int>(sizeof(QueryStatistics<kQueries>))) +
+                                8 * kBarriers;
+};
+
+struct KeyGradMaps {
+  CUtensorMap keys;
+  CUtensorMap values;
+  CUtensorMap queries;
+  CUtensorMap grads;
+};
+
+// The queries that see a key of a tile: positions [begin, end) of the sequence.
+struct QueryRange {
+  int begin;
+  int end;
+};
+
+__device__ inline QueryRange queriesOfKeys(const AttentionRule& rule, const Sequence& sequence, int firstKey, int lastKey) {
+  const int64_t shift = positionOf(rule, sequence, 0);
+  const int64_t begin = rule.right < 0 ? 0 : int64_t{firstKey} - rule.right - shift;
+  const int64_t end = rule.left < 0 ? sequence.queries : int64_t{lastKey} + rule.left - shift + 1;
+  return {static_cast<int>(max(begin, int64_t{0})), static_cast<int>(min(end, int64_t{sequence.queries}))};
+}
+
+template <typename Shape, bool kDetailed>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    keyGradKernel(const __grid_constant__ AttentionBackwardParams p, int32_t* list,
+                  const __grid_constant__ KeyGradMaps maps) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr Wide kType = Shape::kType;
+  constexpr int kQueries = Shape::kQueries;
+  using Statistics = QueryStatistics<kQueries>;
+  extern __shared__ Bytes16 memory[];
+  const uint32_t base = (sharedAddress(memory) + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
+  const uint32_t keyTile = base;
+  const uint32_t valueTile = keyTile + Shape::kChunks * Shape::kRowChunk;
+  const uint32_t stages = keyTile + Shape::kRowBytes;
+  auto* statistics = reinterpret_cast<Statistics*>(reinterpret_cast<uint8_t*>(memory) + (stages - sharedAddress(memory)) +
+                                                   Shape::kStages * Shape::kStageBytes);
+  auto* const rowsFull = reinterpret_cast<uint64_t*>(statistics + Shape::kStages);
+  uint64_t* const full = rowsFull + 1;
+  uint64_t* const free = full + Shape::kStages;
+
+  const AttentionRule& rule = p.rule;
+  const int tiles = (rule.keys + Shape::kRows - 1) / Shape::kRows;
+  const int item = static_cast<int>(blockIdx.x) / tiles;
+  const int tile = static_cast<int>(blockIdx.x) % tiles;
+  const int batch = item / rule.keyHeads;
+  const int keyHead = item % rule.keyHeads;
+  const Sequence sequence = sequenceOf(rule, batch);
+  const int first = tile * Shape::kRows;
+  const int rows = min(Shape::kRows, sequence.keys - first);
+  if (rows <= 0) return;
+  const int heads = rule.heads / rule.keyHeads;
+  const QueryRange range = queriesOfKeys(rule, sequence, first, first + rows - 1);
+  const int firstStep = range.begin / kQueries;
+  const int lastStep = range.end > range.begin ? (range.end + kQueries - 1) / kQueries : firstStep;
+
+  if (threadIdx.x == 0) {
+    __mbarrier_init(rowsFull, 1);
+#pragma unroll
+    for (int s = 0; s < Shape::kStages; ++s) {
+      // the copies, and the lanes that write statistics
+      __mbarrier_init(full + s, 1 + kLanes);
+      __mbarrier_init(free + s, Shape::kConsumers);
+    }
+    showInitialized();
+  }
+  __syncthreads();
+
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  if (group == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    const int warp = static_cast<int>(threadIdx.x) / kLanes;
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    const int item4 = rule.cumulative ? 0 : batch;
+    if (warp > 1 || (warp == 0 && lane != 0)) return;
+    if (warp == 0) {
+      arriveExpecting(rowsFull, Shape::kRowBytes);
+      const int key = sequence.firstKey + first;
+      copyTile<Shape::kChunks>(&maps.keys, rowsFull, keyTile, Shape::kRowChunk, keyHead, key, item4);
+      copyTile<Shape::kValueChunks>(&maps.values, rowsFull, valueTile, Shape::kRowChunk, keyHead, key, item4);
+    }
+    StagePosition<Shape::kStages> at;
+    for (int head = keyHead * heads; head < (keyHead + 1) * heads; ++head) {
+      for (int step = firstStep; step < lastStep; ++step) {
+        awaitPhase(free + at.stage, at.parity ^ 1);
+        if (warp == 0) {
+          const uint32_t queryTile = stages + at.stage * Shape::kStageBytes;
+          const int row = sequence.firstQuery + step * kQueries;
+          arriveExpecting(full + at.stage, Shape::kStageBytes);
+          copyTile<Shape::kChunks>(&maps.queries, full + at.stage, queryTile, Shape::kQueryChunk, head, row, item4);
+          copyTile<Shape::kValueChunks>(&maps.grads, full + at.stage, queryTile + Shape::kQueryBytes, Shape::kQueryChunk,
+                                        head, row, item4);
+        } else {
+          statistics[at.stage].fill(p, sequence, head, step * kQueries, lane);
+          __mbarrier_arrive(full + at.stage);
+        }
+        at.next();
+      }
+    }
+    return;
+  }
+
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  const int consumer = group - 1;
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  const int column = thread % 4 * 2;
+  const int ownRow = Shape::kShares ? 0 : consumer * 64;
+  const int row = ownRow + thread / 32 * 16 + thread % 32 / 4;
+  const float factor = scoreFactor(rule);
+  // with kShares, keySums are the sums of either consumer
+  float keySums[Shape::kWidth / 2];
+  float valueSums[Shape::kShares ? 1 : Shape::kValueWidth / 2];
+#pragma unroll
+  for (int i = 0; i < Shape::kWidth / 2; ++i) keySums[i] = 0;
+#pragma unroll
+  for (int i = 0; i < (Shape::kShares ? 1 : Shape::kValueWidth / 2); ++i) valueSums[i] = 0;
+  bool isLeft = false;
+  const uint32_t ownKeys = keyTile + ownRow * kChunkPitch;
+  const uint32_t ownValues = valueTile + ownRow * kChunkPitch;
+
+  awaitPhase(rowsFull, 0);
+  StagePosition<Shape::kStages> at;
+  for (int head = keyHead * heads; head < (keyHead + 1) * heads; ++head) {
+    for (int step = firstStep; step < lastStep; ++step) {
+      const uint32_t queryTile = stages + at.stage * Shape::kStageBytes;
+      const uint32_t gradTile = queryTile + Shape::kQueryBytes;
+      const Statistics& rowsOf = statistics[at.stage];
+      float scores[kQueries / 2];
+      float grads[kQueries / 2];
+      awaitPhase(full + at.stage, at.parity);
+      beginWgmma();
+      startRowsByRows<kType, kQueries, Shape::kWidth>(scores, ownKeys, Shape::kRowChunk, queryTile, Shape::kQueryChunk);
+      commitWgmma();
+      beginWgmma();
+      startRowsByRows<kType, kQueries, Shape::kValueWidth>(grads, ownValues, Shape::kRowChunk, gradTile,
+                                                           Shape::kQueryChunk);
+      commitWgmma();
+      awaitWgmma<1>();
+      pinRegisters(scores);
+      const int start = step * kQueries;
+      uint32_t powers[kQueries / kWgmmaDepth][4];
+      uint32_t factors[kQueries / kWgmmaDepth][4];
+      // whether all queries of the step see all keys of the tile
+      const bool isCommon = start + kQueries <= sequence.queries && !rowsOf.anyBlind && rule.mask == nullptr &&
+                            firstKeyOf(rule, positionOf(rule, sequence, start + kQueries - 1)) <= first &&
+                            endKeyOf(rule, sequence, positionOf(rule, sequence, start)) >= first + Shape::kRows;
+      if (!kDetailed && isCommon) {
+#pragma unroll
+        for (int i = 0; i < kQueries / 8; ++i) {
+          const float2 minusLse = *reinterpret_cast<const float2*>(rowsOf.minusLse + 8 * i + column);
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            scores[4 * i + 2 * h] = ex2(__fmaf_rn(scores[4 * i + 2 * h], factor, minusLse.x));
+            scores[4 * i + 2 * h + 1] = ex2(__fmaf_rn(scores[4 * i + 2 * h + 1], factor, minusLse.y));
+          }
+        }
+        packAccumulators<kType, kQueries>(scores, powers);
+        awaitWgmma<0>();
+        pinRegisters(grads);
+#pragma unroll
+        for (int i = 0; i < kQueries / 8; ++i) {
+          const float2 minusDelta = *reinterpret_cast<const float2*>(rowsOf.minusDelta + 8 * i + column);
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            grads[4 * i + 2 * h] = scores[4 * i + 2 * h] * (grads[4 * i + 2 * h] + minusDelta.x);
+            grads[4 * i + 2 * h + 1] = scores[4 * i + 2 * h + 1] * (grads[4 * i + 2 * h + 1] + minusDelta.y);
+          }
+        }
+      } else {
+        awaitWgmma<0>();
+        pinRegisters(grads);
+        differentiateColumns<kDetailed, kQueries>(p, sequence, head, start + column, first + row, rowsOf, column, factor,
+                                                  scores, grads);
+        packAccumulators<kType, kQueries>(scores, powers);
+        const int count = sequence.queries - start;
+        isLeft |= guardRows<kType, Shape::kChunks, kQueries>(queryTile, count, thread, 1 + consumer);
+        isLeft |= guardRows<kType, Shape::kValueChunks, kQueries>(gradTile, count, thread, 1 + consumer);
+      }
+      packAccumulators<kType, kQueries>(grads, factors);
+      if constexpr (Shape::kShares) {
+        static_assert(Shape::kWidth == Shape::kValueWidth);
+#pragma unroll
+        for (int k = 0; k < kQueries / kWgmmaDepth; ++k) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) factors[k][i] = consumer == 0 ? powers[k][i] : factors[k][i];
+        }
+        pinRegisters(factors);
+        beginWgmma();
+        startRegistersByTile<kType, Shape::kWidth, kQueries>(keySums, factors, consumer == 0 ? gradTile : queryTile,
+                                                             Shape::kQueryChunk);
+        commitWgmma();
+        awaitWgmma<0>();
+      } else {
+        beginWgmma();
+        startRegistersByTile<kType, Shape::kValueWidth, kQueries>(valueSums, powers, gradTile, Shape::kQueryChunk);
+        startRegistersByTile<kType, Shape::kWidth, kQueries>(keySums, factors, queryTile, Shape::kQueryChunk);
+        commitWgmma();
+        awaitWgmma<0>();
+        pinRegisters(valueSums);
+      }
+      pinRegisters(keySums);
+      if (thread == 0) __mbarrier_arrive(free + at.stage);
+      at.next();
+    }
+  }
+  if (!Shape::kShares || consumer == 1) {
+    storeKeys<kType, Shape::kWidth>(rule, sequence, keyHead, first + row, rows - row, column, keySums, rule.scale, p.dk);
+  }
+  if constexpr (Shape::kShares) {
+    if (consumer == 0) {
+      storeKeys<kType, Shape::kWidth>(rule, sequence, keyHead, first + row, rows - row, column, keySums, rule.keep, p.dv);
+    }
+  } else {
+    storeKeys<kType, Shape::kValueWidth>(rule, sequence, keyHead, first + row, rows - row, column, valueSums, rule.keep,
+                                         p.dv);
+  }
+  // with kShares, both consumers have the same rows
+  const bool isReported = !Shape::kShares || consumer == 0;
+  if (anyOf(isLeft, 1 + consumer) && thread == 0 && isReported) leaveTile(list, item, rule.keys, first + ownRow);
+#endif
+}
+
+}  // namespace lockstep

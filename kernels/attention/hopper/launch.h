@@ -1,0 +1,77 @@
+// Launching the kernels of attention on Hopper's tensor cores.
+#pragma once
+
+#include "kernels/attention/calls.gen.h"
+#include "kernels/device/device.cuh"
+#include "kernels/device/tensor-map.cuh"
+
+namespace lockstep {
+
+// The tensors as the copy engine sees them: [batch, row, head, column].
+inline HeadsOfRows queriesOf(const AttentionRule& rule, const void* data, int64_t columns) {
+  const int64_t line = rule.heads * columns;
+  const bool isOne = rule.cumulative;
+  return {data,
+          rule.qType,
+          columns,
+          rule.heads,
+          rule.queries,
+          isOne ? 1 : rule.batch,
+          line * rule.queryStep,
+          isOne ? line * rule.queries : line * rule.queryBatch};
+}
+
+inline HeadsOfRows keysOf(const AttentionRule& rule, const void* data, int64_t columns) {
+  const int64_t line = rule.keyHeads * columns;
+  const bool isOne = rule.cumulative;
+  return {data,
+          rule.qType,
+          columns,
+          rule.keyHeads,
+          rule.keys,
+          isOne ? 1 : rule.batch,
+          line * rule.keyStep,
+          isOne ? line * rule.keys : line * rule.keyBatch};
+}
+
+// Whether scores, masks or probabilities need more than the window of visible keys.
+inline bool isDetailed(const AttentionRule& rule) {
+  return rule.mask != nullptr || rule.bias != nullptr || rule.slopes != nullptr || rule.softcap != 0 ||
+         rule.threshold != 0;
+}
+
+inline bool isHopper() {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return major == 9 && minor == 0;
+}
+
+// The parameters of the datapath hopper-half.
+constexpr int kStep = 16;
+constexpr int kAlignBits = 25;
+constexpr int kZeroExponent = -133;
+
+
+// Whether the kernels can compute an attention of these sizes and options, on the current GPU.
+inline bool isForTensorCores(const AttentionRule& rule) {
+  const bool isItsDatapath = rule.step == kStep && rule.alignBits == kAlignBits && rule.zeroExponent == kZeroExponent;
+  return isItsDatapath && rule.qType != Wide::kF32 && rule.splitKeys == 0 && rule.pages == nullptr && rule.queries > 0 &&
+         rule.keys > 0 && isHopper();
+}
+
+// Launches `blocks` blocks of a kernel.
+template <typename Shape, typename Kernel, typename... Arguments>
+cudaError_t launchBlocks(Kernel kernel, int64_t blocks, cudaStream_t stream, const Arguments&... arguments) {
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  if (blocks == 0) return cudaSuccess;
+  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes);
+  if (error != cudaSuccess) return error;
+  kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, Shape::kBytes, stream>>>(arguments...);
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep
