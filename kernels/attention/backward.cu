@@ -146,7 +146,7 @@ namespace {
 // Computes dq, dk and dv. The lists of tiles are behind the sums in the workspace.
 cudaError_t differentiate(const AttentionBackwardParams& p, cudaStream_t stream) {
   const AttentionRule& rule = p.rule;
-  if (!hopperDifferentiates(rule)) {
+  if (!isForHopper(rule)) {
     if (const cudaError_t error = differentiateQueries(p, nullptr, stream); error != cudaSuccess) return error;
     return differentiateKeys(p, nullptr, stream);
   }

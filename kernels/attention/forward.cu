@@ -242,7 +242,7 @@ cudaError_t attendPlain(const AttentionParams& p, const int32_t* list, cudaStrea
 }
 
 cudaError_t launchAttention(const AttentionParams& p, cudaStream_t stream) {
-  const bool isHopper = hopperAttends(p.rule);
+  const bool isHopper = isForHopper(p.rule);
   // the kernel of tensor cores writes all rows of a layout in which all rows are of sequences
   if (!isHopper || p.rule.cumulative || p.maxLogits != nullptr) {
     if (const cudaError_t error = fillStatistics(p, stream); error != cudaSuccess) return error;

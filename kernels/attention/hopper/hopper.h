@@ -8,8 +8,7 @@
 namespace lockstep {
 
 // Whether the current GPU has the tensor cores, and there are kernels for the sizes and options.
-bool hopperAttends(const AttentionRule& rule);
-bool hopperDifferentiates(const AttentionRule& rule);
+bool isForHopper(const AttentionRule& rule);
 
 // Computes out, lse and the largest logits. The list of tiles is the workspace.
 cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream);

@@ -40,29 +40,6 @@ inline bool isDetailed(const AttentionRule& rule) {
          rule.threshold != 0;
 }
 
-inline bool isHopper() {
-  int device = 0;
-  int major = 0;
-  int minor = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return major == 9 && minor == 0;
-}
-
-// The parameters of the datapath hopper-half.
-constexpr int kStep = 16;
-constexpr int kAlignBits = 25;
-constexpr int kZeroExponent = -133;
-
-
-// Whether the kernels can compute an attention of these sizes and options, on the current GPU.
-inline bool isForTensorCores(const AttentionRule& rule) {
-  const bool isItsDatapath = rule.step == kStep && rule.alignBits == kAlignBits && rule.zeroExponent == kZeroExponent;
-  return isItsDatapath && rule.qType != Wide::kF32 && rule.splitKeys == 0 && rule.pages == nullptr && rule.queries > 0 &&
-         rule.keys > 0 && isHopper();
-}
-
 // Launches `blocks` blocks of a kernel.
 template <typename Shape, typename Kernel, typename... Arguments>
 cudaError_t launchBlocks(Kernel kernel, int64_t blocks, cudaStream_t stream, const Arguments&... arguments) {

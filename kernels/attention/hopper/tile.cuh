@@ -113,10 +113,11 @@ __device__ inline bool guardRows(uint32_t tile, int count, int thread, int barri
   return found;
 }
 
-// Adds the tile of 64 rows that begins at `row` of `rows` of an item to the list of those that the plain kernel computes. The list
-// is their number, then tile item * ceil(rows / 64) + row / 64 for each.
+// Adds the tile of 64 rows that begins at `row` of the `rows` rows of an item to the list of those that the plain kernel computes
+// (plain.h), unless it begins behind them.
 __device__ inline void leaveTile(int32_t* list, int item, int rows, int row) {
   const int tiles = (rows + 63) / 64;
+  if (row >= rows) return;
   list[1 + atomicAdd(list, 1)] = item * tiles + row / 64;
 }
 

@@ -1,14 +1,13 @@
-#include "kernels/attention/hopper/hopper.h"
+// Launching the forward kernels of one type; a source file for each type instantiates them, so that they are compiled in parallel.
+#pragma once
 
 #include "kernels/attention/hopper/forward.cuh"
 #include "kernels/attention/hopper/launch.h"
 
 namespace lockstep {
 
-namespace {
-
 template <typename Shape, bool kDetailed>
-cudaError_t launchShape(const AttentionParams& p, cudaStream_t stream) {
+cudaError_t launchForwardShape(const AttentionParams& p, cudaStream_t stream) {
   ForwardMaps maps;
   const AttentionRule& rule = p.rule;
   cudaError_t error = describeBoxes(queriesOf(rule, rule.q, Shape::kWidth), Shape::kRows, &maps.queries);
@@ -23,7 +22,7 @@ cudaError_t launchShape(const AttentionParams& p, cudaStream_t stream) {
 
 // Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
 template <Wide type, typename Body>
-bool withShape(const AttentionRule& rule, Body body) {
+bool withForwardShape(const AttentionRule& rule, Body body) {
   const auto is = [&](int width, int valueWidth, int keys) {
     return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
   };
@@ -35,23 +34,12 @@ bool withShape(const AttentionRule& rule, Body body) {
   return false;
 }
 
-template <typename Body>
-bool withKernel(const AttentionRule& rule, Body body) {
-  if (rule.qType == Wide::kBf16) return withShape<Wide::kBf16>(rule, body);
-  return withShape<Wide::kF16>(rule, body);
-}
-
-}  // namespace
-
-bool hopperAttends(const AttentionRule& rule) {
-  return isForTensorCores(rule) && withKernel(rule, [](auto) {});
-}
-
-cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream) {
+template <Wide type>
+cudaError_t launchForward(const AttentionParams& p, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
-  withKernel(p.rule, [&](auto shape) {
+  withForwardShape<type>(p.rule, [&](auto shape) {
     using Shape = decltype(shape);
-    error = isDetailed(p.rule) ? launchShape<Shape, true>(p, stream) : launchShape<Shape, false>(p, stream);
+    error = isDetailed(p.rule) ? launchForwardShape<Shape, true>(p, stream) : launchForwardShape<Shape, false>(p, stream);
   });
   return error;
 }

@@ -1,0 +1,63 @@
+#include "kernels/attention/hopper/hopper.h"
+
+#include "kernels/attention/hopper/launch.h"
+
+namespace lockstep {
+
+// Defined by a source file for each type.
+template <Wide type>
+cudaError_t launchForward(const AttentionParams& p, cudaStream_t stream);
+template <Wide type>
+cudaError_t launchQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+template <Wide type>
+cudaError_t launchKeyGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+
+namespace {
+
+bool isHopper() {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return major == 9 && minor == 0;
+}
+
+// The parameters of the datapath hopper-half.
+constexpr int kStep = 16;
+constexpr int kAlignBits = 25;
+constexpr int kZeroExponent = -133;
+
+// Whether there are kernels for the sizes of heads and blocks.
+bool hasShape(const AttentionRule& rule) {
+  const auto is = [&](int width, int valueWidth, int keys) {
+    return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
+  };
+  return is(64, 64, 128) || is(96, 96, 128) || is(128, 128, 128) || is(192, 128, 128) || is(256, 256, 64);
+}
+
+}  // namespace
+
+bool isForHopper(const AttentionRule& rule) {
+  const bool isItsDatapath = rule.step == kStep && rule.alignBits == kAlignBits && rule.zeroExponent == kZeroExponent;
+  return isItsDatapath && rule.qType != Wide::kF32 && rule.splitKeys == 0 && rule.pages == nullptr && rule.queries > 0 &&
+         rule.keys > 0 && hasShape(rule) && isHopper();
+}
+
+cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream) {
+  if (p.rule.qType == Wide::kF16) return launchForward<Wide::kF16>(p, stream);
+  return launchForward<Wide::kBf16>(p, stream);
+}
+
+cudaError_t launchHopperQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream) {
+  if (p.rule.qType == Wide::kF16) return launchQueryGrads<Wide::kF16>(p, list, stream);
+  return launchQueryGrads<Wide::kBf16>(p, list, stream);
+}
+
+cudaError_t launchHopperKeyGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream) {
+  if (p.rule.qType == Wide::kF16) return launchKeyGrads<Wide::kF16>(p, list, stream);
+  return launchKeyGrads<Wide::kBf16>(p, list, stream);
+}
+
+}  // namespace lockstep

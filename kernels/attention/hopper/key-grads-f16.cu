@@ -1,0 +1,7 @@
+#include "kernels/attention/hopper/key-grads-launch.cuh"
+
+namespace lockstep {
+
+template cudaError_t launchKeyGrads<Wide::kF16>(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+
+}  // namespace lockstep

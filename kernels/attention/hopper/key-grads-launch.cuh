@@ -1,0 +1,50 @@
+// Launching the kernels of gradients of keys of one type; a source file for each type instantiates them, so that they are compiled
+// in parallel.
+#pragma once
+
+#include "kernels/attention/hopper/key-grads.cuh"
+#include "kernels/attention/hopper/launch.h"
+
+namespace lockstep {
+
+template <typename Shape, bool kDetailed>
+cudaError_t launchKeyGradShape(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream) {
+  KeyGradMaps maps;
+  const AttentionRule& rule = p.rule;
+  cudaError_t error = describeBoxes(keysOf(rule, rule.k, Shape::kWidth), Shape::kRows, &maps.keys);
+  if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), Shape::kRows, &maps.values);
+  if (error == cudaSuccess) error = describeBoxes(queriesOf(rule, rule.q, Shape::kWidth), Shape::kQueries, &maps.queries);
+  if (error == cudaSuccess) {
+    error = describeBoxes(queriesOf(rule, p.grad, Shape::kValueWidth), Shape::kQueries, &maps.grads);
+  }
+  if (error != cudaSuccess) return error;
+  const int64_t blocks = ceilDivide(rule.keys, Shape::kRows) * rule.batch * rule.keyHeads;
+  return launchBlocks<Shape>(keyGradKernel<Shape, kDetailed>, blocks, stream, p, list, maps);
+}
+
+// Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
+template <Wide type, typename Body>
+bool withKeyGradShape(const AttentionRule& rule, Body body) {
+  const auto is = [&](int width, int valueWidth, int keys) {
+    return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
+  };
+  if (is(64, 64, 128)) return body(KeyGradShape<type, 64, 64>{}), true;
+  if (is(96, 96, 128)) return body(KeyGradShape<type, 96, 96>{}), true;
+  if (is(128, 128, 128)) return body(KeyGradShape<type, 128, 128>{}), true;
+  if (is(192, 128, 128)) return body(KeyGradShape<type, 192, 128>{}), true;
+  if (is(256, 256, 64)) return body(KeyGradShape<type, 256, 256>{}), true;
+  return false;
+}
+
+template <Wide type>
+cudaError_t launchKeyGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream) {
+  cudaError_t error = cudaErrorInvalidValue;
+  withKeyGradShape<type>(p.rule, [&](auto shape) {
+    using Shape = decltype(shape);
+    error = isDetailed(p.rule) ? launchKeyGradShape<Shape, true>(p, list, stream)
+                               : launchKeyGradShape<Shape, false>(p, list, stream);
+  });
+  return error;
+}
+
+}  // namespace lockstep
