@@ -1,6 +1,5 @@
 // The gradients of queries, keys and values in plain arithmetic (docs/numerics.md §10.6). A warp computes a query or a key of a
 // head: its lanes are keys or queries for the gradients of pairs, and columns for the sums.
-#include "kernels/attention/hopper/hopper.h"
 #include "kernels/attention/pair.cuh"
 #include "kernels/attention/plain.h"
 
@@ -139,35 +138,6 @@ cudaError_t differentiateKeys(const AttentionBackwardParams& p, const int32_t* l
     keyKernel<type.value><<<rowBlocks(rows, list), kRowBlock, 0, stream>>>(p, list);
     return cudaGetLastError();
   });
-}
-
-namespace {
-
-// Computes dq, dk and dv. The lists of tiles are behind the sums in the workspace.
-cudaError_t differentiate(const AttentionBackwardParams& p, cudaStream_t stream) {
-  const AttentionRule& rule = p.rule;
-  if (!isForHopper(rule)) {
-    if (const cudaError_t error = differentiateQueries(p, nullptr, stream); error != cudaSuccess) return error;
-    return differentiateKeys(p, nullptr, stream);
-  }
-  int32_t* const queries = p.workspace + static_cast<int64_t>(rule.statisticBatches) * rule.heads * rule.queries;
-  int32_t* const keys = queries + 1 + static_cast<int64_t>(rule.batch) * rule.heads * ceilDivide(rule.queries, kTileRows);
-  cudaError_t error = cudaMemsetAsync(queries, 0, sizeof(int32_t), stream);
-  if (error == cudaSuccess) error = cudaMemsetAsync(keys, 0, sizeof(int32_t), stream);
-  if (error == cudaSuccess) error = launchHopperQueryGrads(p, queries, stream);
-  if (error == cudaSuccess) error = differentiateQueries(p, queries, stream);
-  if (error == cudaSuccess) error = launchHopperKeyGrads(p, keys, stream);
-  if (error == cudaSuccess) error = differentiateKeys(p, keys, stream);
-  return error;
-}
-
-}  // namespace
-
-cudaError_t launchAttentionBackward(const AttentionBackwardParams& p, cudaStream_t stream) {
-  if (const cudaError_t error = sumDeltas(p, stream); error != cudaSuccess) return error;
-  if (const cudaError_t error = differentiate(p, stream); error != cudaSuccess) return error;
-  if (const cudaError_t error = differentiateBias(p, stream); error != cudaSuccess) return error;
-  return differentiateSinks(p, stream);
 }
 
 }  // namespace lockstep

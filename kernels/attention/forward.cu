@@ -1,6 +1,5 @@
 // The forward pass of attention in plain arithmetic (docs/numerics.md §10.3). A warp computes a query of a head: its lanes are
 // keys for the scores, and columns for the outputs.
-#include "kernels/attention/hopper/hopper.h"
 #include "kernels/attention/plain.h"
 #include "kernels/attention/rows.cuh"
 
@@ -239,20 +238,6 @@ cudaError_t attendPlain(const AttentionParams& p, const int32_t* list, cudaStrea
     attendKernel<type.value><<<rowBlocks(rows, list), kRowBlock, 0, stream>>>(p, list);
     return cudaGetLastError();
   });
-}
-
-cudaError_t launchAttention(const AttentionParams& p, cudaStream_t stream) {
-  const bool isHopper = isForHopper(p.rule);
-  // the kernel of tensor cores writes all rows of a layout in which all rows are of sequences
-  if (!isHopper || p.rule.cumulative || p.maxLogits != nullptr) {
-    if (const cudaError_t error = fillStatistics(p, stream); error != cudaSuccess) return error;
-  }
-  if (!isHopper) return attendPlain(p, nullptr, stream);
-  if (const cudaError_t error = cudaMemsetAsync(p.workspace, 0, sizeof(int32_t), stream); error != cudaSuccess) {
-    return error;
-  }
-  if (const cudaError_t error = launchHopperForward(p, stream); error != cudaSuccess) return error;
-  return attendPlain(p, p.workspace, stream);
 }
 
 }  // namespace lockstep

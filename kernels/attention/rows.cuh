@@ -21,9 +21,6 @@ constexpr int kRowBlock = kRowWarps * kLanes;
 constexpr int kLaneColumns = 8;
 constexpr int kColumnsAtOnce = kLaneColumns * kLanes;
 
-// The rows of a tile that the kernels of tensor cores leave to the plain ones.
-constexpr int kTileRows = 64;
-
 // One row of a tensor with `width` elements.
 struct ElementRow {
   const void* data;

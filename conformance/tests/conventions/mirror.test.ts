@@ -28,6 +28,7 @@ const COMPOSED = {
 /** The operations all of whose calls have a generated binding. */
 const BOUND_BY_DECLARATION = Object.fromEntries(
   [
+    "attention/attention",
     "cast/sweep",
     "elementwise/operators",
     "layout/copy-slice",
@@ -43,9 +44,6 @@ const BOUND_BY_DECLARATION = Object.fromEntries(
     "elementwise/activation",
   ].map((operation) => [operation, "native/calls.gen.cc"]),
 );
-
-/** The operations that the CUDA backend refuses. */
-const NO_KERNEL = { "attention/attention": "no kernel yet: src/backends/cuda/attention" };
 
 const FLOORS: readonly Floor[] = [
   { folder: "src/ops", ending: ".ts" },
@@ -72,12 +70,11 @@ const FLOORS: readonly Floor[] = [
       device: "how a GPU reads, reduces and launches",
       collective: "what the parts of several ranks combine to",
     },
-    without: NO_KERNEL,
   },
   {
     folder: "native",
     ending: ".cc",
-    without: { ...NO_KERNEL, ...BOUND_BY_DECLARATION },
+    without: BOUND_BY_DECLARATION,
     rooms: { core: "calls, memory and streams of the addon", collective: "communicators of NCCL" },
   },
   {

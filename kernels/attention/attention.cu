@@ -1,0 +1,54 @@
+// The launches of each pass of attention: Hopper's tensor cores where there are kernels for the sizes, and the plain kernels for
+// everything else.
+#include "kernels/attention/hopper/hopper.h"
+#include "kernels/attention/plain.h"
+#include "kernels/device/device.cuh"
+
+namespace lockstep {
+
+namespace {
+
+cudaError_t openList(int32_t* list, cudaStream_t stream) { return cudaMemsetAsync(list, 0, sizeof(int32_t), stream); }
+
+// Computes dq, dk and dv. The lists of tiles are behind the sums in the workspace.
+cudaError_t differentiate(const AttentionBackwardParams& p, cudaStream_t stream) {
+  const AttentionRule& rule = p.rule;
+  if (!isForHopper(rule)) {
+    if (const cudaError_t error = differentiateQueries(p, nullptr, stream); error != cudaSuccess) return error;
+    return differentiateKeys(p, nullptr, stream);
+  }
+  const int64_t sums = static_cast<int64_t>(rule.statisticBatches) * rule.heads * rule.queries;
+  const int64_t queryTiles = static_cast<int64_t>(rule.batch) * rule.heads * ceilDivide(rule.queries, kTileRows);
+  int32_t* const queries = p.workspace + sums;
+  int32_t* const keys = queries + 1 + queryTiles;
+  cudaError_t error = openList(queries, stream);
+  if (error == cudaSuccess) error = openList(keys, stream);
+  if (error == cudaSuccess) error = launchHopperQueryGrads(p, queries, stream);
+  if (error == cudaSuccess) error = differentiateQueries(p, queries, stream);
+  if (error == cudaSuccess) error = launchHopperKeyGrads(p, keys, stream);
+  if (error == cudaSuccess) error = differentiateKeys(p, keys, stream);
+  return error;
+}
+
+}  // namespace
+
+cudaError_t launchAttention(const AttentionParams& p, cudaStream_t stream) {
+  const bool isHopper = isForHopper(p.rule);
+  // the kernel of tensor cores writes the statistics of all rows, unless rows may lie between sequences
+  if (!isHopper || p.rule.cumulative || p.maxLogits != nullptr) {
+    if (const cudaError_t error = fillStatistics(p, stream); error != cudaSuccess) return error;
+  }
+  if (!isHopper) return attendPlain(p, nullptr, stream);
+  if (const cudaError_t error = openList(p.workspace, stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = launchHopperForward(p, stream); error != cudaSuccess) return error;
+  return attendPlain(p, p.workspace, stream);
+}
+
+cudaError_t launchAttentionBackward(const AttentionBackwardParams& p, cudaStream_t stream) {
+  if (const cudaError_t error = sumDeltas(p, stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = differentiate(p, stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = differentiateBias(p, stream); error != cudaSuccess) return error;
+  return differentiateSinks(p, stream);
+}
+
+}  // namespace lockstep
