@@ -17,13 +17,15 @@ struct GradientRow {
 };
 
 struct PairGradient {
-  // The gradient of the product of query and key, and the probability; both are not rounded. That of a dropped key is 0.
+  // The gradient of the product of query and key, not rounded.
   float product;
+  // The probability of the key, not rounded; 0 if the key is dropped.
   float probability;
+  // The gradient of the bias.
   float bias;
 };
 
-// Query i of a head. Without a probability above 0, it sees no keys.
+// Query i of a head. If its lse is minus infinity, it sees no keys.
 __device__ inline GradientRow gradientRowOf(const AttentionBackwardParams& p, const Sequence& s, int32_t head,
                                             int32_t i) {
   const AttentionRule& rule = p.rule;
@@ -40,7 +42,7 @@ __device__ inline GradientRow gradientRowOf(const AttentionBackwardParams& p, co
   return row;
 }
 
-// The pair of a query and a visible key j.
+// The gradients of the pair of a query and key j, which it sees.
 template <Wide type>
 __device__ inline PairGradient pairGradient(const AttentionBackwardParams& p, const Datapath& datapath,
                                             const GradientRow& row, const Sequence& s, int32_t keyHead, int32_t j) {

@@ -1,5 +1,5 @@
-// The plain kernels of attention. They compute every option on every GPU; the kernels of tensor cores leave to them what those
-// cannot compute exactly.
+// The plain kernels of attention. They compute every option on every GPU. They also compute the tiles that the kernels of tensor
+// cores cannot compute exactly.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,6 +9,9 @@
 #include "kernels/attention/calls.gen.h"
 
 namespace lockstep {
+
+// The rows of a tile that the kernels of tensor cores may leave to the plain ones.
+constexpr int kTileRows = 64;
 
 // `list`, if not null, says which tiles of 64 queries or keys of a sequence and head are computed: the number of tiles, then
 // (b * heads + head) * ceil(rows / 64) + tile for each.

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/attention/dot-add.cuh"
+#include "kernels/attention/plain.h"
 #include "kernels/attention/scores.cuh"
 #include "kernels/device/elements.cuh"
 #include "kernels/device/reduce.cuh"
@@ -27,8 +28,8 @@ struct ElementRow {
   int64_t first;
   int32_t width;
 
-  // Loads elements [from, from + kTerms); those beyond the width are 0. `aligned` says that rows begin at multiples of 16 bytes
-  // and have whole packs of elements.
+  // Loads elements [from, from + kTerms); elements beyond the width are 0. `aligned` says that the row begins at a multiple of 16
+  // bytes and has whole packs of elements.
   template <Wide type>
   __device__ void load(int32_t from, bool aligned, float (&values)[kTerms]) const {
     if (aligned && from + kTerms <= width) {

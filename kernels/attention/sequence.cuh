@@ -89,7 +89,8 @@ __device__ inline int64_t pairIndexOf(const AttentionRule& p, int32_t batches, i
   return (plane * p.queries + i) * p.keys;
 }
 
-// The keys that query i of a head sees: those of [begin, end) that the mask does not hide.
+// The keys that a query of a head sees: keys [begin, end) without those that the mask hides. `mask` is the row of the query, or
+// null.
 struct VisibleKeys {
   int32_t begin;
   int32_t end;
