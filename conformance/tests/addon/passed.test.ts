@@ -9,6 +9,7 @@ import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addo
 import { openCuda } from "../../../src/backends/cuda/backend.js";
 import { ABSENT, type Declaration, type Slot, slotsOf } from "../../../src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
+import type { AttentionPlan } from "../../../src/backends/ops/attention.js";
 import type { OpArgs, OpName } from "../../../src/backends/ops.js";
 import { UnsupportedError } from "../../../src/errors.js";
 import { ACTIVATION, OVERFLOW, ROUNDING, SCALE_RULE, WIDE } from "../../../src/formats/contract.gen.js";
@@ -123,6 +124,9 @@ function valuesOf(args: object): Values {
     for (const [name, derived] of Object.entries(OF_SPEC)) values.set(name, derived(spec));
   }
   for (const [key, value] of Object.entries(args)) if (key !== "spec") addValues(values, key, value);
+  if ("plan" in args)
+    for (const [key, value] of Object.entries({ ...args, ...(args.plan as AttentionPlan) }))
+      addValues(values, key, value, "rule.");
   if ("causal" in args) {
     const { shape } = ("y" in args ? args.y : (args as OpArgs["softmax"]).x) as Tensor;
     values.set("period", args.causal ? (shape.at(-2) ?? 1) : 0);
