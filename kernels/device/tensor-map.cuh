@@ -34,9 +34,9 @@ struct HeadsOfRows {
   int64_t batchStride;
 };
 
-// Describes boxes of `rows` rows and 64 columns of one head, swizzled by 128 bytes. Returns an error if the driver has no such
+// Describes boxes of `rows` rows and 64 columns of `heads` heads, swizzled by 128 bytes. Returns an error if the driver has no such
 // function, or refuses the tensor: its address and strides must be multiples of 16 bytes.
-inline cudaError_t describeBoxes(const HeadsOfRows& tensor, uint32_t rows, CUtensorMap* map) {
+inline cudaError_t describeBoxes(const HeadsOfRows& tensor, uint32_t rows, CUtensorMap* map, uint32_t heads = 1) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const Encode encode = [] {
     void* function = nullptr;
@@ -51,7 +51,7 @@ inline cudaError_t describeBoxes(const HeadsOfRows& tensor, uint32_t rows, CUten
                               unsignedOf(tensor.batches)};
   const cuuint64_t strides[] = {unsignedOf(2 * tensor.columns), unsignedOf(2 * tensor.rowStride),
                                 unsignedOf(2 * tensor.batchStride)};
-  const cuuint32_t box[] = {64, 1, rows, 1};
+  const cuuint32_t box[] = {64, heads, rows, 1};
   const cuuint32_t steps[] = {1, 1, 1, 1};
   const auto type =
       tensor.type == Wide::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;

@@ -2,6 +2,6 @@
 
 namespace lockstep {
 
-template cudaError_t launchForward<Wide::kBf16>(const AttentionParams& p, cudaStream_t stream);
+template cudaError_t launchForwardOf<Wide::kBf16, false>(const AttentionParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

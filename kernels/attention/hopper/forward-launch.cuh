@@ -1,6 +1,8 @@
 // Launching the forward kernels of one type; a source file for each type instantiates them, so that they are compiled in parallel.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/attention/hopper/forward.cuh"
 #include "kernels/attention/hopper/launch.h"
 
@@ -10,34 +12,36 @@ template <typename Shape, bool kDetailed>
 cudaError_t launchForwardShape(const AttentionParams& p, cudaStream_t stream) {
   ForwardMaps maps;
   const AttentionRule& rule = p.rule;
-  cudaError_t error = describeBoxes(queriesOf(rule, rule.q, Shape::kWidth), Shape::kRows, &maps.queries);
-  if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.k, Shape::kWidth), Shape::kKeys, &maps.keys);
-  if (error == cudaSuccess) {
-    error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), Shape::kKeys, &maps.values);
-  }
+  const auto heads = static_cast<uint32_t>(Shape::kPacks ? rule.heads / rule.keyHeads : 1);
+  const auto rows = static_cast<uint32_t>(Shape::kPacks ? rule.queries : Shape::kRows);
+  const auto keys = static_cast<uint32_t>(rule.pages != nullptr ? std::min(rule.pageLength, Shape::kKeys) : Shape::kKeys);
+  cudaError_t error = describeBoxes(queriesOf(rule, rule.q, Shape::kWidth), rows, &maps.queries, heads);
+  if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.k, Shape::kWidth), keys, &maps.keys);
+  if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), keys, &maps.values);
   if (error != cudaSuccess) return error;
-  const int64_t blocks = ceilDivide(rule.queries, Shape::kRows) * rule.batch * rule.heads;
+  const int64_t blocks = Shape::kPacks ? int64_t{1} * rule.batch * rule.keyHeads
+                                       : ceilDivide(rule.queries, Shape::kRows) * rule.batch * rule.heads;
   return launchBlocks<Shape>(forwardKernel<Shape, kDetailed>, blocks, stream, p, maps);
 }
 
 // Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
-template <Wide type, typename Body>
+template <Wide type, bool packs, typename Body>
 bool withForwardShape(const AttentionRule& rule, Body body) {
   const auto is = [&](int width, int valueWidth, int keys) {
     return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
   };
-  if (is(64, 64, 128)) return body(ForwardShape<type, 64, 64, 128>{}), true;
-  if (is(96, 96, 128)) return body(ForwardShape<type, 96, 96, 128>{}), true;
-  if (is(128, 128, 128)) return body(ForwardShape<type, 128, 128, 128>{}), true;
-  if (is(192, 128, 128)) return body(ForwardShape<type, 192, 128, 128>{}), true;
-  if (is(256, 256, 64)) return body(ForwardShape<type, 256, 256, 64>{}), true;
+  if (is(64, 64, 128)) return body(ForwardShape<type, 64, 64, 128, packs>{}), true;
+  if (is(96, 96, 128)) return body(ForwardShape<type, 96, 96, 128, packs>{}), true;
+  if (is(128, 128, 128)) return body(ForwardShape<type, 128, 128, 128, packs>{}), true;
+  if (is(192, 128, 128)) return body(ForwardShape<type, 192, 128, 128, packs>{}), true;
+  if (is(256, 256, 64)) return body(ForwardShape<type, 256, 256, 64, packs>{}), true;
   return false;
 }
 
-template <Wide type>
-cudaError_t launchForward(const AttentionParams& p, cudaStream_t stream) {
+template <Wide type, bool packs>
+cudaError_t launchForwardOf(const AttentionParams& p, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
-  withForwardShape<type>(p.rule, [&](auto shape) {
+  withForwardShape<type, packs>(p.rule, [&](auto shape) {
     using Shape = decltype(shape);
     error = isDetailed(p.rule) ? launchForwardShape<Shape, true>(p, stream) : launchForwardShape<Shape, false>(p, stream);
   });

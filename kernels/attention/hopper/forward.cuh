@@ -12,20 +12,24 @@
 
 namespace lockstep {
 
-// The sizes of a forward kernel.
-template <Wide type_, int width_, int valueWidth_, int keys_>
+// The sizes of a forward kernel. With `packs`, a tile has the queries of all heads that use the same keys, and few of each: for a few
+// queries against many keys, which are then read once. Two blocks share a multiprocessor.
+template <Wide type_, int width_, int valueWidth_, int keys_, bool packs_>
 struct ForwardShape {
   static constexpr Wide kType = type_;
   static constexpr int kWidth = width_;
   static constexpr int kValueWidth = valueWidth_;
   // keys of a block
   static constexpr int kKeys = keys_;
-  static constexpr int kConsumers = 2;
+  static constexpr bool kPacks = packs_;
+  static constexpr int kConsumers = kPacks ? 1 : 2;
+  static constexpr int kBlocks = kPacks ? 2 : 1;
+  static constexpr int kRegisters = kPacks ? 232 : 240;
   static constexpr int kRows = 64 * kConsumers;
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kStages = 2;
+  static constexpr int kStages = kPacks ? 1 : 2;
   // Whether consumers start their products in turn, so that one computes probabilities while the other one multiplies.
-  static constexpr bool kAlternates = true;
+  static constexpr bool kAlternates = !kPacks;
   static constexpr int kChunks = (kWidth + kChunkColumns - 1) / kChunkColumns;
   static constexpr int kValueChunks = (kValueWidth + kChunkColumns - 1) / kChunkColumns;
   // bytes of a chunk of queries, and of one of keys or values
@@ -45,7 +49,7 @@ struct ForwardMaps {
 };
 
 template <typename Shape, bool kDetailed>
-__global__ void __launch_bounds__(Shape::kThreads, 1)
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     forwardKernel(const __grid_constant__ AttentionParams p, const __grid_constant__ ForwardMaps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr Wide kType = Shape::kType;
@@ -64,18 +68,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   uint64_t* const valuesFree = valuesFull + Shape::kStages;
 
   const AttentionRule& rule = p.rule;
-  const int tiles = (rule.queries + Shape::kRows - 1) / Shape::kRows;
-  const int item = static_cast<int>(blockIdx.x) / tiles;
-  // tiles of later queries see more keys under a causal mask: they begin first
-  const int tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles;
-  const int batch = item / rule.heads;
-  const int head = item % rule.heads;
+  const TileRows<Shape::kPacks, Shape::kRows> tile(rule, static_cast<int>(blockIdx.x));
+  const int batch = tile.batch;
   const Sequence sequence = sequenceOf(rule, batch);
-  const int first = tile * Shape::kRows;
-  const int rows = max(min(Shape::kRows, sequence.queries - first), 0);
-  if (rows == 0 && rule.cumulative) return;
-  const int beginKey = rows == 0 ? 0 : firstKeyOf(rule, positionOf(rule, sequence, first));
-  const int endKey = rows == 0 ? 0 : endKeyOf(rule, sequence, positionOf(rule, sequence, first + rows - 1));
+  const int first = tile.firstQuery;
+  const int queryCount = max(min(tile.queriesOfTile(), sequence.queries - first), 0);
+  if (queryCount == 0 && rule.cumulative) return;
+  const bool isEmpty = queryCount == 0;
+  const int beginKey = isEmpty ? 0 : firstKeyOf(rule, positionOf(rule, sequence, first));
+  const int endKey = isEmpty ? 0 : endKeyOf(rule, sequence, positionOf(rule, sequence, first + queryCount - 1));
   const int firstBlock = beginKey / kKeys;
   const int lastBlock = endKey > beginKey ? (endKey + kKeys - 1) / kKeys : firstBlock;
 
@@ -98,31 +99,20 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (threadIdx.x != 0) return;
     const int queryRow = sequence.firstQuery + first;
     const int batchOfQueries = rule.cumulative ? 0 : batch;
-    arriveExpecting(queriesFull, Shape::kQueryBytes);
-#pragma unroll
-    for (int c = 0; c < Shape::kChunks; ++c) {
-      copyBox(&maps.queries, queriesFull, queryTile + c * Shape::kQueryChunk, c * kChunkColumns, head, queryRow,
-              batchOfQueries);
-    }
-    const int keyHead = keyHeadOf(rule, head);
+    arriveExpecting(queriesFull, Shape::kChunks * tile.boxRows() * kChunkPitch);
+    copyTile<Shape::kChunks>(&maps.queries, queriesFull, queryTile, Shape::kQueryChunk, tile.head, queryRow, batchOfQueries);
+    const int keyHead = keyHeadOf(rule, tile.head);
     int stage = 0;
     uint32_t parity = 1;
     for (int block = firstBlock; block < lastBlock; ++block) {
-      const int row = sequence.firstKey + block * kKeys;
+      const KeyRows<kKeys> keys(rule, sequence, block * kKeys);
       awaitPhase(keysFree + stage, parity);
       arriveExpecting(keysFull + stage, Shape::kKeyBytes);
-#pragma unroll
-      for (int c = 0; c < Shape::kChunks; ++c) {
-        copyBox(&maps.keys, keysFull + stage, keyTiles + stage * Shape::kKeyBytes + c * Shape::kKeyChunk,
-                c * kChunkColumns, keyHead, row, batchOfQueries);
-      }
+      keys.template copy<Shape::kChunks>(&maps.keys, keysFull + stage, keyTiles + stage * Shape::kKeyBytes, keyHead);
       awaitPhase(valuesFree + stage, parity);
       arriveExpecting(valuesFull + stage, Shape::kValueBytes);
-#pragma unroll
-      for (int c = 0; c < Shape::kValueChunks; ++c) {
-        copyBox(&maps.values, valuesFull + stage, valueTiles + stage * Shape::kValueBytes + c * Shape::kKeyChunk,
-                c * kChunkColumns, keyHead, row, batchOfQueries);
-      }
+      keys.template copy<Shape::kValueChunks>(&maps.values, valuesFull + stage, valueTiles + stage * Shape::kValueBytes,
+                                              keyHead);
       if (++stage == Shape::kStages) {
         stage = 0;
         parity ^= 1;
@@ -131,15 +121,16 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     return;
   }
 
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Shape::kRegisters));
   const int consumer = group - 1;
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int column = thread % 4 * 2;
   // the thread's first row of the tile
   const int row = consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
-  const QueryPair<kDetailed> queries(p.rule, p.random, sequence, head, first + row);
+  const RowPlace places[2] = {tile.place(row), tile.place(row + 8)};
+  const QueryPair<kDetailed> queries(p.rule, p.random, sequence, places);
   // the keys that all rows of the tile see
-  const int commonBegin = firstKeyOf(rule, positionOf(rule, sequence, first + max(rows, 1) - 1));
+  const int commonBegin = firstKeyOf(rule, positionOf(rule, sequence, first + max(queryCount, 1) - 1));
   const int commonEnd = endKeyOf(rule, sequence, positionOf(rule, sequence, first));
   const float factor = scoreFactor(rule);
   const auto isCommon = [&](int start) {
@@ -241,8 +232,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     awaitWgmma<0>();
     pinRegisters(out);
   }
-  finishRows<Shape>(p, sequence, head, first + row, column, state, out);
-  if (anyOf(isLeft, 1 + consumer) && thread == 0) leaveTile(p.workspace, item, rule.queries, first + consumer * 64);
+  finishRows<Shape>(p, sequence, places, column, state, out);
+  if (anyOf(isLeft, 1 + consumer) && thread == 0) {
+    for (int head = tile.head; head < tile.head + tile.heads; ++head) {
+      leaveTile(p.workspace, batch * rule.heads + head, rule.queries, first + consumer * 64);
+    }
+  }
 #endif
 }
 

@@ -5,8 +5,8 @@
 namespace lockstep {
 
 // Defined by a source file for each type.
-template <Wide type>
-cudaError_t launchForward(const AttentionParams& p, cudaStream_t stream);
+template <Wide type, bool packs>
+cudaError_t launchForwardOf(const AttentionParams& p, cudaStream_t stream);
 template <Wide type>
 cudaError_t launchQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
 template <Wide type>
@@ -37,11 +37,26 @@ bool hasShape(const AttentionRule& rule) {
   return is(64, 64, 128) || is(96, 96, 128) || is(128, 128, 128) || is(192, 128, 128) || is(256, 256, 64);
 }
 
+// Whether pages of keys are made of blocks, or blocks of pages.
+bool hasPages(const AttentionRule& rule) {
+  return rule.pages == nullptr || (rule.pageCount > 0 && rule.pagesOfSequence > 0 && rule.pageLength % 8 == 0 &&
+                                   (rule.pageLength % rule.blockKeys == 0 || rule.blockKeys % rule.pageLength == 0));
+}
+
+template <Wide type>
+cudaError_t launchForward(const AttentionParams& p, cudaStream_t stream) {
+  // the rows of a tile of the kernel that packs heads
+  constexpr int64_t kPackedRows = 64;
+  const AttentionRule& rule = p.rule;
+  const bool packs = int64_t{rule.queries} * (rule.heads / rule.keyHeads) <= kPackedRows && !rule.cumulative;
+  return packs ? launchForwardOf<type, true>(p, stream) : launchForwardOf<type, false>(p, stream);
+}
+
 }  // namespace
 
 bool isForHopper(const AttentionRule& rule) {
   const bool isItsDatapath = rule.step == kStep && rule.alignBits == kAlignBits && rule.zeroExponent == kZeroExponent;
-  return isItsDatapath && rule.qType != Wide::kF32 && rule.splitKeys == 0 && rule.pages == nullptr && rule.queries > 0 &&
+  return isItsDatapath && rule.qType != Wide::kF32 && rule.splitKeys == 0 && hasPages(rule) && rule.queries > 0 &&
          rule.keys > 0 && hasShape(rule) && isHopper();
 }
 

@@ -23,6 +23,9 @@ inline HeadsOfRows queriesOf(const AttentionRule& rule, const void* data, int64_
 
 inline HeadsOfRows keysOf(const AttentionRule& rule, const void* data, int64_t columns) {
   const int64_t line = rule.keyHeads * columns;
+  if (rule.pages != nullptr) {
+    return {data, rule.qType, columns, rule.keyHeads, rule.pageLength, rule.pageCount, line, line * rule.pageLength};
+  }
   const bool isOne = rule.cumulative;
   return {data,
           rule.qType,

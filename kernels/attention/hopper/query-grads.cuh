@@ -122,7 +122,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   const int column = thread % 4 * 2;
   const int row = consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
-  QueryPair<kDetailed> queries(p.rule, p.random, sequence, head, first + row);
+  const RowPlace places[2] = {{first + row, head}, {first + row + 8, head}};
+  QueryPair<kDetailed> queries(p.rule, p.random, sequence, places);
   float minusLse[2];
   float minusDelta[2];
   bool isBlind = false;

@@ -10,6 +10,34 @@
 
 namespace lockstep {
 
+// Where the copy engine finds the keys of a block: rows of the sequence, or parts of pages.
+template <int count>
+struct KeyRows {
+  const AttentionRule& rule;
+  const Sequence& sequence;
+  int first;
+
+  __device__ KeyRows(const AttentionRule& p, const Sequence& s, int key) : rule(p), sequence(s), first(key) {}
+
+  // Copies `chunks` chunks of the block's tile.
+  template <int chunks>
+  __device__ void copy(const CUtensorMap* map, uint64_t* barrier, uint32_t to, int keyHead) const {
+    if (rule.pages == nullptr) {
+      const int item = rule.cumulative ? 0 : sequence.batch;
+      copyTile<chunks>(map, barrier, to, count * kChunkPitch, keyHead, sequence.firstKey + first, item);
+      return;
+    }
+    const int step = min(count, rule.pageLength);
+    for (int row = 0; row < count; row += step) {
+      // a page behind the sequence's last one is replaced by that one; its keys are hidden
+      const int number = min((first + row) / rule.pageLength, rule.pagesOfSequence - 1);
+      const int page = rule.pages[static_cast<int64_t>(sequence.batch) * rule.pagesOfSequence + number];
+      copyTile<chunks>(map, barrier, to + row * kChunkPitch, count * kChunkPitch, keyHead, (first + row) % rule.pageLength,
+                       min(max(page, 0), rule.pageCount - 1));
+    }
+  }
+};
+
 // A pair of a query and a key in the backward pass.
 struct PairGrad {
   // the score z, and the product of the gradient and the value
@@ -36,7 +64,49 @@ struct PairGrad {
   }
 };
 
-// Queries `first` and first + 8 of a head. With `isDetailed`, there may be a mask, a bias, a softcap, slopes or dropout.
+// The query and the head of a row of a tile.
+struct RowPlace {
+  int query;
+  int head;
+};
+
+// The rows of a block's tile. With `packs`, row r is query r / heads of head r % heads, and the tile has all queries; otherwise it has
+// `rows` queries of one head.
+template <bool packs, int rows>
+struct TileRows {
+  int batch;
+  int firstQuery;
+  // the first of `heads` heads
+  int head;
+  int heads;
+  int queries;
+
+  __device__ TileRows(const AttentionRule& rule, int block) : queries(rule.queries) {
+    if constexpr (packs) {
+      heads = rule.heads / rule.keyHeads;
+      batch = block / rule.keyHeads;
+      head = block % rule.keyHeads * heads;
+      firstQuery = 0;
+    } else {
+      const int tiles = (rule.queries + rows - 1) / rows;
+      heads = 1;
+      batch = block / tiles / rule.heads;
+      head = block / tiles % rule.heads;
+      // tiles of later queries see more keys under a causal mask: they begin first
+      firstQuery = (tiles - 1 - block % tiles) * rows;
+    }
+  }
+
+  __device__ int queriesOfTile() const { return packs ? queries : rows; }
+  // The rows that the copy engine writes.
+  __device__ int boxRows() const { return packs ? queries * heads : rows; }
+  __device__ RowPlace place(int row) const {
+    if constexpr (packs) return {row / heads, head + row % heads};
+    return {firstQuery + row, head};
+  }
+};
+
+// Queries of two rows of a tile. With `isDetailed`, there may be a mask, a bias, a softcap, slopes or dropout.
 template <bool isDetailed>
 struct QueryPair {
   const AttentionRule& rule;
@@ -44,12 +114,14 @@ struct QueryPair {
   ScoreRow rows[2];
   Dropout dropout[2];
 
-  __device__ QueryPair(const AttentionRule& p, const RandomSource& random, const Sequence& sequence, int head, int first)
+  __device__ QueryPair(const AttentionRule& p, const RandomSource& random, const Sequence& sequence,
+                       const RowPlace (&places)[2])
       : rule(p) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       // a row behind the last query computes what is not stored, and reads the last query's mask and bias
-      const int i = min(first + 8 * h, max(sequence.queries - 1, 0));
+      const int i = min(places[h].query, max(sequence.queries - 1, 0));
+      const int head = places[h].head;
       if constexpr (isDetailed) {
         keys[h] = visibleKeysOf(p, sequence, head, i);
         rows[h] = scoreRowOf(p, sequence, head, i);
@@ -146,17 +218,16 @@ struct QueryPair {
   }
 };
 
-// Writes the results of queries `first` and first + 8 (docs/numerics.md §10.4). `out` has their outputs before the division.
+// Writes the results of a thread's two rows (docs/numerics.md §10.4). `out` has their outputs before the division.
 template <typename Shape>
-__device__ inline void finishRows(const AttentionParams& p, const Sequence& sequence, int head, int first, int column,
-                                  const RowPair& state, float (&out)[Shape::kValueWidth / 2]) {
+__device__ inline void finishRows(const AttentionParams& p, const Sequence& sequence, const RowPlace (&places)[2],
+                                  int column, const RowPair& state, float (&out)[Shape::kValueWidth / 2]) {
   constexpr float kInfinity = __builtin_huge_valf();
   constexpr auto kLn2Float = static_cast<float>(kLn2);
   const AttentionRule& rule = p.rule;
-  float logit = -kInfinity;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int i = first + 8 * h;
+    const auto [i, head] = places[h];
     const bool isThere = i < sequence.queries;
     float total = state.total(h);
     float scaled = state.scaled[h];
@@ -190,12 +261,17 @@ __device__ inline void finishRows(const AttentionParams& p, const Sequence& sequ
             isEmpty ? -kInfinity : __fmaf_rn(scaled, kLn2Float, logarithm(total));
       }
     }
-    if (isThere) logit = fmaxf(logit, state.maximum[h] * logitFactor(rule) + 0.0f);
-  }
-  if (p.maxLogits == nullptr) return;
+    if (p.maxLogits == nullptr) continue;
+    float logit = isThere ? state.maximum[h] * logitFactor(rule) + 0.0f : -kInfinity;
+    if constexpr (!Shape::kPacks) {
+      // all rows of the warp are of one head
 #pragma unroll
-  for (int w = 16; w > 0; w /= 2) logit = fmaxf(logit, __shfl_xor_sync(kFullMask, logit, w));
-  if (threadIdx.x % 32 == 0) raiseTo(p.maxLogits + head, logit);
+      for (int w = 16; w > 0; w /= 2) logit = fmaxf(logit, __shfl_xor_sync(kFullMask, logit, w));
+      if (threadIdx.x % 32 == 0) raiseTo(p.maxLogits + head, logit);
+    } else if (isThere && column == 0) {
+      raiseTo(p.maxLogits + head, logit);
+    }
+  }
 }
 
 }  // namespace lockstep
