@@ -126,8 +126,9 @@ inline unsigned rowBlocks(int64_t rows, const int32_t* list) {
   return static_cast<unsigned>(std::min(ceilDivide(rows, kRowWarps), list != nullptr ? kListBlocks : kMaxBlocks));
 }
 
-// Calls body(head, row) in all lanes of a warp for each of `count` heads and `rows` rows, head counting those of all sequences; with
-// a list, only for the rows of its tiles. A list is the number of tiles, then tile head * ceil(rows / 64) + row / 64 for each.
+// Calls body(head, row) in all lanes of a warp for each of `count` heads and `rows` rows, head counting those of all sequences;
+// with a list, only for the rows of its tiles. A list is the number of tiles, then tile head * ceil(rows / 64) + row / 64 for
+// each.
 template <typename Body>
 __device__ inline void forEachRow(int64_t count, int32_t rows, const int32_t* list, Body body) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRowWarps;

@@ -34,8 +34,8 @@ struct HeadsOfRows {
   int64_t batchStride;
 };
 
-// Describes boxes of `rows` rows and 64 columns of `heads` heads, swizzled by 128 bytes. Returns an error if the driver has no such
-// function, or refuses the tensor: its address and strides must be multiples of 16 bytes.
+// Describes boxes of `rows` rows and 64 columns of `heads` heads, swizzled by 128 bytes. Returns an error if the driver has no
+// such function, or refuses the tensor: its address and strides must be multiples of 16 bytes.
 inline cudaError_t describeBoxes(const HeadsOfRows& tensor, uint32_t rows, CUtensorMap* map, uint32_t heads = 1) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const Encode encode = [] {
@@ -53,11 +53,10 @@ inline cudaError_t describeBoxes(const HeadsOfRows& tensor, uint32_t rows, CUten
                                 unsignedOf(2 * tensor.batchStride)};
   const cuuint32_t box[] = {64, heads, rows, 1};
   const cuuint32_t steps[] = {1, 1, 1, 1};
-  const auto type =
-      tensor.type == Wide::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  const CUresult result = encode(map, type, 4, const_cast<void*>(tensor.data), sizes, strides, box, steps,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto type = tensor.type == Wide::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const CUresult result =
+      encode(map, type, 4, const_cast<void*>(tensor.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 

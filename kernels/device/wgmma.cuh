@@ -49,7 +49,8 @@ __device__ inline void pinRegisters(uint32_t (&operands)[count][4]) {
 // Starts d = a * b^T for 64 rows of tile `a` and `columns` rows of tile `b`, whose rows are `depth` elements. `aChunk` and
 // `bChunk` are the bytes of their chunks.
 template <Wide type, int columns, int depth>
-__device__ inline void startRowsByRows(float (&d)[columns / 2], uint32_t a, uint32_t aChunk, uint32_t b, uint32_t bChunk) {
+__device__ inline void startRowsByRows(float (&d)[columns / 2], uint32_t a, uint32_t aChunk, uint32_t b,
+                                       uint32_t bChunk) {
 #pragma unroll
   for (int k = 0; k < depth / kWgmmaDepth; ++k) {
     const int chunk = k / 4;

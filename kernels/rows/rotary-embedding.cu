@@ -16,8 +16,7 @@ __device__ int64_t startOf(const RotaryEmbeddingParams& p, int64_t sequence) {
 }
 
 __device__ int64_t positionOf(const RotaryEmbeddingParams& p, int64_t row) {
-  if (!p.cumulative)
-    return row / p.positionStride % p.length + startOf(p, row / p.sequenceStride % p.batch);
+  if (!p.cumulative) return row / p.positionStride % p.length + startOf(p, row / p.sequenceStride % p.batch);
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t begin = p.cumulative[b];
     if (begin <= row && row < p.cumulative[b + 1]) return row - begin + startOf(p, b);

@@ -15,7 +15,8 @@ struct QueryStatistics {
   uint32_t anyBlind;
   uint32_t padding[3];
 
-  // Writes the statistics of queries [first, first + count), of which those behind the last one are 0. All lanes of a warp call it.
+  // Writes the statistics of queries [first, first + count), of which those behind the last one are 0. All lanes of a warp call
+  // it.
   __device__ void fill(const AttentionBackwardParams& p, const Sequence& sequence, int head, int first, int lane) {
     bool isBlind = false;
     for (int n = lane; n < count; n += 32) {
@@ -40,9 +41,9 @@ struct QueryStatistics {
 // products. The thread has keys `key` and key + 8, and in each group of 8 queries `query` and the next, whose statistics are at
 // `column` and the next of their group.
 template <bool isDetailed, int count>
-__device__ inline void differentiateColumns(const AttentionBackwardParams& p, const Sequence& sequence, int head, int query,
-                                            int key, const QueryStatistics<count>& statistics, int column, float factor,
-                                            float (&scores)[count / 2], float (&grads)[count / 2]) {
+__device__ inline void differentiateColumns(const AttentionBackwardParams& p, const Sequence& sequence, int head,
+                                            int query, int key, const QueryStatistics<count>& statistics, int column,
+                                            float factor, float (&scores)[count / 2], float (&grads)[count / 2]) {
   const AttentionRule& rule = p.rule;
 #pragma unroll
   for (int i = 0; i < count / 8; ++i) {

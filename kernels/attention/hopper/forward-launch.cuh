@@ -1,4 +1,5 @@
-// Launching the forward kernels of one type; a source file for each type instantiates them, so that they are compiled in parallel.
+// Launching the forward kernels of one type; a source file for each type instantiates them, so that they are compiled in
+// parallel.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,8 @@ cudaError_t launchForwardShape(const AttentionParams& p, cudaStream_t stream) {
   const AttentionRule& rule = p.rule;
   const auto heads = static_cast<uint32_t>(Shape::kPacks ? rule.heads / rule.keyHeads : 1);
   const auto rows = static_cast<uint32_t>(Shape::kPacks ? rule.queries : Shape::kRows);
-  const auto keys = static_cast<uint32_t>(rule.pages != nullptr ? std::min(rule.pageLength, Shape::kKeys) : Shape::kKeys);
+  const auto keys =
+      static_cast<uint32_t>(rule.pages != nullptr ? std::min(rule.pageLength, Shape::kKeys) : Shape::kKeys);
   cudaError_t error = describeBoxes(queriesOf(rule, rule.q, Shape::kWidth), rows, &maps.queries, heads);
   if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.k, Shape::kWidth), keys, &maps.keys);
   if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), keys, &maps.values);
@@ -43,7 +45,8 @@ cudaError_t launchForwardOf(const AttentionParams& p, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
   withForwardShape<type, packs>(p.rule, [&](auto shape) {
     using Shape = decltype(shape);
-    error = isDetailed(p.rule) ? launchForwardShape<Shape, true>(p, stream) : launchForwardShape<Shape, false>(p, stream);
+    error =
+        isDetailed(p.rule) ? launchForwardShape<Shape, true>(p, stream) : launchForwardShape<Shape, false>(p, stream);
   });
   return error;
 }

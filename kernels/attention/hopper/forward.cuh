@@ -1,7 +1,7 @@
 // The forward pass of an attention on Hopper's tensor cores: wgmma is the datapath `hopper-half` (docs/datapath.md), so every
 // element equals that of the plain kernel. A block of threads computes a tile of queries of one sequence and head: one producer
-// warp copies keys and values, and each consumer warpgroup computes 64 rows. While a consumer computes the probabilities of a block
-// of keys, its tensor cores add the values of the previous one.
+// warp copies keys and values, and each consumer warpgroup computes 64 rows. While a consumer computes the probabilities of a
+// block of keys, its tensor cores add the values of the previous one.
 #pragma once
 
 #include "kernels/attention/hopper/softmax.cuh"
@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// The sizes of a forward kernel. With `packs`, a tile has the queries of all heads that use the same keys, and few of each: for a few
-// queries against many keys, which are then read once. Two blocks share a multiprocessor.
+// The sizes of a forward kernel. With `packs`, a tile has the queries of all heads that use the same keys, and few of each: for
+// a few queries against many keys, which are then read once.
 template <Wide type_, int width_, int valueWidth_, int keys_, bool packs_>
 struct ForwardShape {
   static constexpr Wide kType = type_;
@@ -23,11 +23,9 @@ struct ForwardShape {
   static constexpr int kKeys = keys_;
   static constexpr bool kPacks = packs_;
   static constexpr int kConsumers = kPacks ? 1 : 2;
-  static constexpr int kBlocks = kPacks ? 2 : 1;
-  static constexpr int kRegisters = kPacks ? 232 : 240;
   static constexpr int kRows = 64 * kConsumers;
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kStages = kPacks ? 1 : 2;
+  static constexpr int kStages = kPacks && kWidth <= 128 ? 3 : 2;
   // Whether consumers start their products in turn, so that one computes probabilities while the other one multiplies.
   static constexpr bool kAlternates = !kPacks;
   static constexpr int kChunks = (kWidth + kChunkColumns - 1) / kChunkColumns;
@@ -49,7 +47,7 @@ struct ForwardMaps {
 };
 
 template <typename Shape, bool kDetailed>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     forwardKernel(const __grid_constant__ AttentionParams p, const __grid_constant__ ForwardMaps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr Wide kType = Shape::kType;
@@ -59,8 +57,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const uint32_t queryTile = base;
   const uint32_t keyTiles = queryTile + Shape::kQueryBytes;
   const uint32_t valueTiles = keyTiles + Shape::kStages * Shape::kKeyBytes;
-  auto* barriers = reinterpret_cast<uint64_t*>(reinterpret_cast<uint8_t*>(memory) +
-                                               (valueTiles - sharedAddress(memory)) + Shape::kStages * Shape::kValueBytes);
+  auto* barriers = reinterpret_cast<uint64_t*>(
+      reinterpret_cast<uint8_t*>(memory) + (valueTiles - sharedAddress(memory)) + Shape::kStages * Shape::kValueBytes);
   uint64_t* const queriesFull = barriers;
   uint64_t* const keysFull = barriers + 1;
   uint64_t* const keysFree = keysFull + Shape::kStages;
@@ -95,12 +93,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if constexpr (!Shape::kPacks) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x != 0) return;
     const int queryRow = sequence.firstQuery + first;
     const int batchOfQueries = rule.cumulative ? 0 : batch;
     arriveExpecting(queriesFull, Shape::kChunks * tile.boxRows() * kChunkPitch);
-    copyTile<Shape::kChunks>(&maps.queries, queriesFull, queryTile, Shape::kQueryChunk, tile.head, queryRow, batchOfQueries);
+    copyTile<Shape::kChunks>(&maps.queries, queriesFull, queryTile, Shape::kQueryChunk, tile.head, queryRow,
+                             batchOfQueries);
     const int keyHead = keyHeadOf(rule, tile.head);
     int stage = 0;
     uint32_t parity = 1;
@@ -121,7 +120,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     return;
   }
 
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Shape::kRegisters));
+  if constexpr (!Shape::kPacks) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   const int consumer = group - 1;
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int column = thread % 4 * 2;

@@ -1,6 +1,6 @@
-// Attention on Hopper's tensor cores. In a block of keys of which some are hidden from some queries, the tensor cores multiply a
-// hidden key's value by 0, which is NaN if the value is not finite. Such tiles of 64 rows are left to the plain kernels: the launchers
-// add them to a list (plain.h), whose first number must be 0 before.
+// Attention on Hopper's tensor cores. In a block of keys of which some are hidden from some queries, the tensor cores multiply
+// a hidden key's value by 0, which is NaN if the value is not finite. Such tiles of 64 rows are left to the plain kernels: the
+// launchers add them to a list (plain.h), whose first number must be 0 before.
 #pragma once
 
 #include "kernels/attention/calls.gen.h"

@@ -1,5 +1,5 @@
-// Launching the kernels of gradients of keys of one type; a source file for each type instantiates them, so that they are compiled
-// in parallel.
+// Launching the kernels of gradients of keys of one type; a source file for each type instantiates them, so that they are
+// compiled in parallel.
 #pragma once
 
 #include "kernels/attention/hopper/key-grads.cuh"
@@ -13,7 +13,8 @@ cudaError_t launchKeyGradShape(const AttentionBackwardParams& p, int32_t* list, 
   const AttentionRule& rule = p.rule;
   cudaError_t error = describeBoxes(keysOf(rule, rule.k, Shape::kWidth), Shape::kRows, &maps.keys);
   if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), Shape::kRows, &maps.values);
-  if (error == cudaSuccess) error = describeBoxes(queriesOf(rule, rule.q, Shape::kWidth), Shape::kQueries, &maps.queries);
+  if (error == cudaSuccess)
+    error = describeBoxes(queriesOf(rule, rule.q, Shape::kWidth), Shape::kQueries, &maps.queries);
   if (error == cudaSuccess) {
     error = describeBoxes(queriesOf(rule, p.grad, Shape::kValueWidth), Shape::kQueries, &maps.grads);
   }

@@ -1,6 +1,7 @@
-// The gradients of keys and values on Hopper's tensor cores (docs/numerics.md §10.6). A block of threads has a tile of keys of one
-// sequence and head, and walks over the queries of all heads that use it: a producer warp copies queries and gradients, a second one
-// their statistics, and each consumer warpgroup computes 64 keys. Products are transposed, so that keys are the rows of accumulators.
+// The gradients of keys and values on Hopper's tensor cores (docs/numerics.md §10.6). A block of threads has a tile of keys of
+// one sequence and head, and walks over the queries of all heads that use it: a producer warp copies queries and gradients, a
+// second one their statistics, and each consumer warpgroup computes 64 keys. Products are transposed, so that keys are the rows
+// of accumulators.
 #pragma once
 
 #include "kernels/attention/hopper/columns.cuh"
@@ -19,8 +20,8 @@ struct KeyGradShape {
   // queries of a step
   static constexpr int kQueries = 64;
   static constexpr int kConsumers = 2;
-  // The sums of wide heads do not fit in the registers of one warpgroup: then the first consumer has the gradients of values, and the
-  // second one those of keys, of the same rows.
+  // The sums of wide heads do not fit in the registers of one warpgroup: then the first consumer has the gradients of values,
+  // and the second one those of keys, of the same rows.
   static constexpr bool kShares = kWidth + kValueWidth > 384;
   static constexpr int kRows = kShares ? 64 : 64 * kConsumers;
   static constexpr int kThreads = 128 * (kConsumers + 1);
@@ -34,7 +35,8 @@ struct KeyGradShape {
   static constexpr int kGradBytes = kValueChunks * kQueryChunk;
   static constexpr int kStageBytes = kQueryBytes + kGradBytes;
   static constexpr int kBarriers = 1 + 2 * kStages;
-  static constexpr int kBytes = kSwizzleBytes + kRowBytes + kStages * (kStageBytes + static_cast<int>(sizeof(QueryStatistics<kQueries>))) +
+  static constexpr int kBytes = kSwizzleBytes + kRowBytes +
+                                kStages * (kStageBytes + static_cast<int>(sizeof(QueryStatistics<kQueries>))) +
                                 8 * kBarriers;
 };
 
@@ -51,7 +53,8 @@ struct QueryRange {
   int end;
 };
 
-__device__ inline QueryRange queriesOfKeys(const AttentionRule& rule, const Sequence& sequence, int firstKey, int lastKey) {
+__device__ inline QueryRange queriesOfKeys(const AttentionRule& rule, const Sequence& sequence, int firstKey,
+                                           int lastKey) {
   const int64_t shift = positionOf(rule, sequence, 0);
   const int64_t begin = rule.right < 0 ? 0 : int64_t{firstKey} - rule.right - shift;
   const int64_t end = rule.left < 0 ? sequence.queries : int64_t{lastKey} + rule.left - shift + 1;
@@ -71,8 +74,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const uint32_t keyTile = base;
   const uint32_t valueTile = keyTile + Shape::kChunks * Shape::kRowChunk;
   const uint32_t stages = keyTile + Shape::kRowBytes;
-  auto* statistics = reinterpret_cast<Statistics*>(reinterpret_cast<uint8_t*>(memory) + (stages - sharedAddress(memory)) +
-                                                   Shape::kStages * Shape::kStageBytes);
+  auto* statistics = reinterpret_cast<Statistics*>(
+      reinterpret_cast<uint8_t*>(memory) + (stages - sharedAddress(memory)) + Shape::kStages * Shape::kStageBytes);
   auto* const rowsFull = reinterpret_cast<uint64_t*>(statistics + Shape::kStages);
   uint64_t* const full = rowsFull + 1;
   uint64_t* const free = full + Shape::kStages;
@@ -126,8 +129,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
           const int row = sequence.firstQuery + step * kQueries;
           arriveExpecting(full + at.stage, Shape::kStageBytes);
           copyTile<Shape::kChunks>(&maps.queries, full + at.stage, queryTile, Shape::kQueryChunk, head, row, item4);
-          copyTile<Shape::kValueChunks>(&maps.grads, full + at.stage, queryTile + Shape::kQueryBytes, Shape::kQueryChunk,
-                                        head, row, item4);
+          copyTile<Shape::kValueChunks>(&maps.grads, full + at.stage, queryTile + Shape::kQueryBytes,
+                                        Shape::kQueryChunk, head, row, item4);
         } else {
           statistics[at.stage].fill(p, sequence, head, step * kQueries, lane);
           __mbarrier_arrive(full + at.stage);
@@ -207,8 +210,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       } else {
         awaitWgmma<0>();
         pinRegisters(grads);
-        differentiateColumns<kDetailed, kQueries>(p, sequence, head, start + column, first + row, rowsOf, column, factor,
-                                                  scores, grads);
+        differentiateColumns<kDetailed, kQueries>(p, sequence, head, start + column, first + row, rowsOf, column,
+                                                  factor, scores, grads);
         packAccumulators<kType, kQueries>(scores, powers);
         const int count = sequence.queries - start;
         isLeft |= guardRows<kType, Shape::kChunks, kQueries>(queryTile, count, thread, 1 + consumer);
@@ -242,11 +245,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     }
   }
   if (!Shape::kShares || consumer == 1) {
-    storeKeys<kType, Shape::kWidth>(rule, sequence, keyHead, first + row, rows - row, column, keySums, rule.scale, p.dk);
+    storeKeys<kType, Shape::kWidth>(rule, sequence, keyHead, first + row, rows - row, column, keySums, rule.scale,
+                                    p.dk);
   }
   if constexpr (Shape::kShares) {
     if (consumer == 0) {
-      storeKeys<kType, Shape::kWidth>(rule, sequence, keyHead, first + row, rows - row, column, keySums, rule.keep, p.dv);
+      storeKeys<kType, Shape::kWidth>(rule, sequence, keyHead, first + row, rows - row, column, keySums, rule.keep,
+                                      p.dv);
     }
   } else {
     storeKeys<kType, Shape::kValueWidth>(rule, sequence, keyHead, first + row, rows - row, column, valueSums, rule.keep,

@@ -1,5 +1,5 @@
-// Launching the kernels of gradients of queries of one type; a source file for each type instantiates them, so that they are compiled
-// in parallel.
+// Launching the kernels of gradients of queries of one type; a source file for each type instantiates them, so that they are
+// compiled in parallel.
 #pragma once
 
 #include "kernels/attention/hopper/query-grads.cuh"
@@ -12,7 +12,8 @@ cudaError_t launchQueryGradShape(const AttentionBackwardParams& p, int32_t* list
   QueryGradMaps maps;
   const AttentionRule& rule = p.rule;
   cudaError_t error = describeBoxes(queriesOf(rule, rule.q, Shape::kWidth), Shape::kRows, &maps.queries);
-  if (error == cudaSuccess) error = describeBoxes(queriesOf(rule, p.grad, Shape::kValueWidth), Shape::kRows, &maps.grads);
+  if (error == cudaSuccess)
+    error = describeBoxes(queriesOf(rule, p.grad, Shape::kValueWidth), Shape::kRows, &maps.grads);
   if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.k, Shape::kWidth), Shape::kKeys, &maps.keys);
   if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), Shape::kKeys, &maps.values);
   if (error != cudaSuccess) return error;

@@ -1,5 +1,5 @@
-// The gradients of queries on Hopper's tensor cores (docs/numerics.md §10.6). A block of threads has a tile of queries of one sequence
-// and head: one producer warp copies keys and values, and each consumer warpgroup computes 64 rows.
+// The gradients of queries on Hopper's tensor cores (docs/numerics.md §10.6). A block of threads has a tile of queries of one
+// sequence and head: one producer warp copies keys and values, and each consumer warpgroup computes 64 rows.
 #pragma once
 
 #include "kernels/attention/hopper/rows.cuh"
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const uint32_t gradTile = queryTile + Shape::kChunks * Shape::kRowChunk;
   const uint32_t keyTiles = queryTile + Shape::kRowBytes;
   const uint32_t valueTiles = keyTiles + Shape::kStages * Shape::kKeyBytes;
-  auto* barriers = reinterpret_cast<uint64_t*>(reinterpret_cast<uint8_t*>(memory) +
-                                               (valueTiles - sharedAddress(memory)) + Shape::kStages * Shape::kValueBytes);
+  auto* barriers = reinterpret_cast<uint64_t*>(
+      reinterpret_cast<uint8_t*>(memory) + (valueTiles - sharedAddress(memory)) + Shape::kStages * Shape::kValueBytes);
   uint64_t* const rowsFull = barriers;
   uint64_t* const keysFull = barriers + 1;
   uint64_t* const keysFree = keysFull + Shape::kStages;
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       const int key = sequence.firstKey + block * kKeys;
       awaitPhase(keysFree + at.stage, at.parity ^ 1);
       arriveExpecting(keysFull + at.stage, Shape::kKeyBytes);
-      copyTile<Shape::kChunks>(&maps.keys, keysFull + at.stage, keyTiles + at.stage * Shape::kKeyBytes, Shape::kKeyChunk,
-                               keyHead, key, item4);
+      copyTile<Shape::kChunks>(&maps.keys, keysFull + at.stage, keyTiles + at.stage * Shape::kKeyBytes,
+                               Shape::kKeyChunk, keyHead, key, item4);
       awaitPhase(valuesFree + at.stage, at.parity ^ 1);
       arriveExpecting(valuesFull + at.stage, Shape::kValueBytes);
       copyTile<Shape::kValueChunks>(&maps.values, valuesFull + at.stage, valueTiles + at.stage * Shape::kValueBytes,

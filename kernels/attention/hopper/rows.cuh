@@ -32,8 +32,8 @@ struct KeyRows {
       // a page behind the sequence's last one is replaced by that one; its keys are hidden
       const int number = min((first + row) / rule.pageLength, rule.pagesOfSequence - 1);
       const int page = rule.pages[static_cast<int64_t>(sequence.batch) * rule.pagesOfSequence + number];
-      copyTile<chunks>(map, barrier, to + row * kChunkPitch, count * kChunkPitch, keyHead, (first + row) % rule.pageLength,
-                       min(max(page, 0), rule.pageCount - 1));
+      copyTile<chunks>(map, barrier, to + row * kChunkPitch, count * kChunkPitch, keyHead,
+                       (first + row) % rule.pageLength, min(max(page, 0), rule.pageCount - 1));
     }
   }
 };
@@ -70,8 +70,8 @@ struct RowPlace {
   int head;
 };
 
-// The rows of a block's tile. With `packs`, row r is query r / heads of head r % heads, and the tile has all queries; otherwise it has
-// `rows` queries of one head.
+// The rows of a block's tile. With `packs`, row r is query r / heads of head r % heads, and the tile has all queries; otherwise
+// it has `rows` queries of one head.
 template <bool packs, int rows>
 struct TileRows {
   int batch;
@@ -170,7 +170,8 @@ struct QueryPair {
     }
   }
 
-  // Replaces the products by the gradients of products (docs/numerics.md §10.6). `grads` has the products of gradients and values.
+  // Replaces the products by the gradients of products (docs/numerics.md §10.6). `grads` has the products of gradients and
+  // values.
   template <int count>
   __device__ void differentiate(float (&scores)[count / 2], const float (&grads)[count / 2], int column,
                                 const uint32_t (&shown)[2], float factor, const float (&minusLse)[2],

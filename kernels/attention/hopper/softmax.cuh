@@ -1,6 +1,6 @@
-// The running softmax of the rows of an accumulator of wgmma (docs/numerics.md §10.3). A thread has elements of two rows, lane / 4
-// and lane / 4 + 8 of its warp's 16; in each group of 8 columns it has columns 2 (lane % 4) and the next. So the columns of a
-// thread are two of the eight that sums distinguish, and the four threads of a row have all of them.
+// The running softmax of the rows of an accumulator of wgmma (docs/numerics.md §10.3). A thread has elements of two rows, lane
+// / 4 and lane / 4 + 8 of its warp's 16; in each group of 8 columns it has columns 2 (lane % 4) and the next. So the columns of
+// a thread are two of the eight that sums distinguish, and the four threads of a row have all of them.
 #pragma once
 
 #include "kernels/attention/special-functions.cuh"

@@ -18,11 +18,10 @@ __device__ inline void syncGroup(int id) {
 // Whether `value` is true in any thread of a warpgroup.
 __device__ inline bool anyOf(bool value, int id) {
   uint32_t any;
-  asm volatile(
-      "{.reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.or.pred q, %2, %3, p; selp.u32 %0, 1, 0, q;}"
-      : "=r"(any)
-      : "r"(static_cast<uint32_t>(value)), "r"(id), "n"(kGroupThreads)
-      : "memory");
+  asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.or.pred q, %2, %3, p; selp.u32 %0, 1, 0, q;}"
+               : "=r"(any)
+               : "r"(static_cast<uint32_t>(value)), "r"(id), "n"(kGroupThreads)
+               : "memory");
   return any != 0;
 }
 
@@ -41,8 +40,8 @@ struct StagePosition {
 
 // Copies the box at (0, head, row, item) and the following chunks of 64 columns.
 template <int chunks>
-__device__ inline void copyTile(const CUtensorMap* map, uint64_t* barrier, uint32_t to, int chunkBytes, int head, int row,
-                                int item) {
+__device__ inline void copyTile(const CUtensorMap* map, uint64_t* barrier, uint32_t to, int chunkBytes, int head,
+                                int row, int item) {
 #pragma unroll
   for (int c = 0; c < chunks; ++c) copyBox(map, barrier, to + c * chunkBytes, c * kChunkColumns, head, row, item);
 }
