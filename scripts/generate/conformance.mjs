@@ -317,8 +317,9 @@ codes of NVFP4 in gguf-py, and of gpt-oss's MXFP4 the values only. Triton kernel
 
 ## Laws
 
-\`npm test\` draws an eighth of the inputs of each law and samples long tables of cases, replays and recorded results; \`SEED\` chooses
-others. \`LOCKSTEP_TESTS=full npm test\`, as CI runs it, tests all of them.
+\`npm test\` draws an eighth of the inputs of each law, and tests a sample of each long table of cases, replays and recorded results:
+about a sixteenth, and at least a few. Its last line says how many of how many cases it
+tested. \`SEED\` chooses others. \`LOCKSTEP_TESTS=full npm test\`, as CI runs it, tests all of them.
 
 \`npm test\` runs the laws of \`lockstep/conformance\` over drawn inputs; \`lockstep conform --runs N --seed S\` runs them over any number
 of others. A law compares an operation with its oracle, or states a property that needs no oracle: encode is monotone, no other code is
