@@ -4,12 +4,14 @@
 #include "kernels/cast/sweep.gen.h"
 #include "kernels/core/format.h"
 #include "kernels/elementwise/activation.gen.h"
+#include "kernels/elementwise/dropout.gen.h"
 #include "kernels/elementwise/operators.gen.h"
 #include "kernels/layout/copy-slice.gen.h"
 #include "kernels/layout/layout.gen.h"
 #include "kernels/quantize/hadamard.gen.h"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.gen.h"
+#include "kernels/rows/gather.gen.h"
 #include "kernels/rows/loss-parts.gen.h"
 #include "kernels/rows/loss.gen.h"
 #include "kernels/rows/norm.gen.h"
@@ -296,6 +298,19 @@ void runClampedSwigluBackward(const Call<calls::ClampedSwigluBackward>& call) {
   call.check("clampedSwigluBackward", launchClampedSwigluBackward(p, call.stream()));
 }
 
+void runDropout(const Call<calls::Dropout>& call) {
+  DropoutParams p{};
+  p.threshold = call.word("threshold");
+  p.keep = call.f32("keep");
+  p.random = readRandom(call);
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("dropout", launchDropout(p, call.stream()));
+}
+
 void runAdd(const Call<calls::Add>& call) {
   AddParams p{};
   p.count = static_cast<int64_t>(call.count("count"));
@@ -463,6 +478,32 @@ void runEmbeddingBackward(const Call<calls::EmbeddingBackward>& call) {
   p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.vocabulary), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
   p.workspace = call.workspace<uint32_t>(bytesOf(static_cast<uint64_t>(p.vocabulary + 1 + p.count), 32));
   call.check("embeddingBackward", launchEmbeddingBackward(p, call.stream()));
+}
+
+void runGather(const Call<calls::Gather>& call) {
+  GatherParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  p.ids = call.pointer<const int32_t>("ids", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.count)}), 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.count)}), bitsOf(p.outType)));
+  call.check("gather", launchGather(p, call.stream()));
+}
+
+void runGatherBackward(const Call<calls::GatherBackward>& call) {
+  GatherBackwardParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.gradType = call.wide("gradType");
+  p.grad = call.pointer<const void>("grad", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.count)}), bitsOf(p.gradType)));
+  p.ids = call.pointer<const int32_t>("ids", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.count)}), 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  call.check("gatherBackward", launchGatherBackward(p, call.stream()));
 }
 
 void runLossMaximum(const Call<calls::LossMaximum>& call) {
@@ -745,6 +786,7 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runGatedBackward>(env, exports);
   expose<runClampedSwiglu>(env, exports);
   expose<runClampedSwigluBackward>(env, exports);
+  expose<runDropout>(env, exports);
   expose<runAdd>(env, exports);
   expose<runMultiply>(env, exports);
   expose<runScaled>(env, exports);
@@ -759,6 +801,8 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runHadamard>(env, exports);
   expose<runEmbedding>(env, exports);
   expose<runEmbeddingBackward>(env, exports);
+  expose<runGather>(env, exports);
+  expose<runGatherBackward>(env, exports);
   expose<runLossMaximum>(env, exports);
   expose<runLossSums>(env, exports);
   expose<runLossOfSums>(env, exports);

@@ -4,6 +4,7 @@ import { attentionBackwardOperation, attentionOperation } from "./attention/atte
 import { decodeOperation } from "./cast/decode.js";
 import { encodeOperation } from "./cast/encode.js";
 import { activationBackwardOperation, activationOperation, gatedBackwardOperation, gatedOperation } from "./elementwise/activation.js";
+import { dropoutOperation } from "./elementwise/dropout.js";
 import { addOperation, divideOperation, expOperation, multiplyOperation, rsqrtOperation, scaledOperation, sigmoidOperation, whereOperation } from "./elementwise/operators.gen.js";
 import { batchedGemmOperation } from "./gemm/batched.js";
 import { gemmOperation } from "./gemm/gemm.js";
@@ -17,6 +18,7 @@ import { hadamardOperation } from "./quantize/hadamard.js";
 import { normQuantizeOperation } from "./quantize/norm-quantize.js";
 import { quantizeOperation } from "./quantize/quantize.js";
 import { embeddingBackwardOperation, embeddingOperation } from "./rows/embedding.js";
+import { gatherBackwardOperation, gatherOperation } from "./rows/gather.js";
 import { lossMaximumOperation, lossOfSumsOperation, lossSumsOperation } from "./rows/loss-parts.js";
 import { crossEntropyBackwardOperation, crossEntropyOperation, mseBackwardOperation, mseOperation } from "./rows/loss.js";
 import { columnSumOperation, normBackwardOperation, normOperation } from "./rows/norm.js";
@@ -35,6 +37,7 @@ export const ROWS = {
   activation: activationOperation,
   gatedBackward: gatedBackwardOperation,
   gated: gatedOperation,
+  dropout: dropoutOperation,
   add: addOperation,
   divide: divideOperation,
   exp: expOperation,
@@ -58,6 +61,8 @@ export const ROWS = {
   quantize: quantizeOperation,
   embeddingBackward: embeddingBackwardOperation,
   embedding: embeddingOperation,
+  gatherBackward: gatherBackwardOperation,
+  gather: gatherOperation,
   lossMaximum: lossMaximumOperation,
   lossOfSums: lossOfSumsOperation,
   lossSums: lossSumsOperation,

@@ -65,17 +65,20 @@ __host__ __device__ inline uint4 philox(uint64_t draw, uint32_t copy, const Rand
   return Philox(source)(draw, copy);
 }
 
+// The 16 bits of element i (0 to 7) of a draw that eight elements share.
+__host__ __device__ inline uint32_t halfOf(const uint4& draw, int i) {
+  const uint32_t low = i & 2 ? draw.y : draw.x;
+  const uint32_t high = i & 2 ? draw.w : draw.z;
+  const uint32_t word = i & 4 ? high : low;
+  return i & 1 ? word >> 16 : word & 0xffffu;
+}
+
 // The functions below return the random bits of an element as a 32-bit number. The magnitude is rounded up if the sum of this
 // number and the discarded fraction, in units of 2^-32, carries. Random bits that a caller passes have this form too.
 
 // The random bits of element i (0 to 7) of a cast; eight elements share a draw. The magnitude is rounded up if 16 bits of the
 // draw are below the upper 16 bits of the fraction.
-__host__ __device__ inline uint32_t castBits(const uint4& draw, int i) {
-  const uint32_t low = i & 2 ? draw.y : draw.x;
-  const uint32_t high = i & 2 ? draw.w : draw.z;
-  const uint32_t word = i & 4 ? high : low;
-  return (0xffffu ^ (i & 1 ? word >> 16 : word & 0xffffu)) << 16;
-}
+__host__ __device__ inline uint32_t castBits(const uint4& draw, int i) { return (0xffffu ^ halfOf(draw, i)) << 16; }
 
 // The random bits of element i (0 to 15) of a quantization; sixteen elements share a draw. 8 bits are added to the upper 8 bits
 // of the fraction.

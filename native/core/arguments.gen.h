@@ -612,6 +612,23 @@ struct Dequantize {
   };
 };
 
+struct Dropout {
+  static constexpr const char* kName = "dropout";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"threshold", Kind::kWord, false},
+      {"keep", Kind::kFloat, false},
+      {"random.seedLow", Kind::kWord, false},
+      {"random.seedHigh", Kind::kWord, false},
+      {"random.offsetLow", Kind::kWord, false},
+      {"random.offsetHigh", Kind::kWord, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
 struct Embedding {
   static constexpr const char* kName = "embedding";
   static constexpr Argument kArguments[] = {
@@ -641,6 +658,34 @@ struct EmbeddingBackward {
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
       {"workspace", Kind::kPointer, false},
+  };
+};
+
+struct Gather {
+  static constexpr const char* kName = "gather";
+  static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"count", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"ids", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+  };
+};
+
+struct GatherBackward {
+  static constexpr const char* kName = "gatherBackward";
+  static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"count", Kind::kCount, false},
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
+      {"ids", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
   };
 };
 

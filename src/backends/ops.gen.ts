@@ -2,25 +2,25 @@
 import type {  } from "./ops/attention-sizes.js";
 import type { AttentionArgs, AttentionBackwardArgs } from "./ops/attention.js";
 import type { EncodeArgs, DecodeArgs, SweepArgs } from "./ops/cast.js";
-import type { ActivationArgs, ActivationBackwardArgs, GatedArgs, GatedBackwardArgs } from "./ops/elementwise.js";
+import type { ActivationArgs, ActivationBackwardArgs, DropoutArgs, GatedArgs, GatedBackwardArgs } from "./ops/elementwise.js";
 import type { GemmArgs } from "./ops/gemm.js";
 import type { TransposeArgs, SwapAxesArgs, CopySliceArgs, RelayoutArgs } from "./ops/layout.js";
 import type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs, DivideArgs, ExpArgs, RsqrtArgs, WhereArgs } from "./ops/operators.gen.js";
 import type { AmaxArgs, QuantizeArgs, DequantizeArgs, HadamardArgs, BiasGradQuantizeArgs, ActivationQuantizeArgs, NormQuantizeArgs } from "./ops/quantize.js";
 import type { RotaryEmbeddingArgs } from "./ops/rotary-embedding.js";
-import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
+import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, GatherArgs, GatherBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
 import type { SquareSumArgs, PieceSumsArgs, SumPiecesArgs, ClipFactorArgs, UpdateScalesArgs, SGDArgs, AdamWArgs } from "./ops/update.js";
 
 export type { AttentionSizes } from "./ops/attention-sizes.js";
 export type { AttentionArgs, AttentionBackwardArgs, AttentionDropout, AttentionLayout, AttentionPlan, AttentionRule } from "./ops/attention.js";
 export type { DecodeArgs, EncodeArgs, OverflowName, RoundingName, SweepArgs } from "./ops/cast.js";
-export type { ActivationArgs, ActivationBackwardArgs, ActivationName, GatedArgs, GatedBackwardArgs, SwigluClamp } from "./ops/elementwise.js";
+export type { ActivationArgs, ActivationBackwardArgs, ActivationName, DropoutArgs, GatedArgs, GatedBackwardArgs, SwigluClamp } from "./ops/elementwise.js";
 export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./ops/gemm.js";
 export type { CopySliceArgs, RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
 export type { AddArgs, DivideArgs, ExpArgs, MultiplyArgs, RsqrtArgs, ScaledArgs, SigmoidArgs, WhereArgs } from "./ops/operators.gen.js";
 export type { ActivationQuantizeArgs, AmaxArgs, BiasGradQuantizeArgs, DequantizeArgs, HadamardArgs, MatrixPart, NormQuantizeArgs, QuantizeArgs } from "./ops/quantize.js";
 export type { RotaryEmbeddingArgs, RotaryRows } from "./ops/rotary-embedding.js";
-export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
+export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, GatherArgs, GatherBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
 export type { AdamWArgs, ClipFactorArgs, PieceSumsArgs, SGDArgs, SquareSumArgs, StepArgs, SumPiecesArgs, UpdateScalesArgs } from "./ops/update.js";
 
 /**
@@ -42,6 +42,8 @@ export interface OpArgs {
   readonly activation: ActivationArgs;
   /** Computes the gradient of an activation's argument. */
   readonly activationBackward: ActivationBackwardArgs;
+  /** Drops elements at random, and scales the others. */
+  readonly dropout: DropoutArgs;
   /** Applies a gated activation. */
   readonly gated: GatedArgs;
   /** Computes the gradients of both halves of a gated activation's argument. */
@@ -112,6 +114,10 @@ export interface OpArgs {
   readonly embedding: EmbeddingArgs;
   /** Computes the gradient of the table of `embedding`. */
   readonly embeddingBackward: EmbeddingBackwardArgs;
+  /** Takes elements of rows by index. */
+  readonly gather: GatherArgs;
+  /** Computes the gradient of the argument of `gather`. */
+  readonly gatherBackward: GatherBackwardArgs;
   /** Computes the softmax over the last dimension. */
   readonly softmax: SoftmaxArgs;
   /** Computes the gradient of the argument of `softmax`. */

@@ -3,13 +3,13 @@ import type { OpArgs, OpName } from "./ops.gen.js";
 import {  } from "./ops/attention-sizes.js";
 import { attention, attentionBackward } from "./ops/attention.js";
 import { encode, decode, sweep } from "./ops/cast.js";
-import { activation, activationBackward, gated, gatedBackward } from "./ops/elementwise.js";
+import { activation, activationBackward, dropout, gated, gatedBackward } from "./ops/elementwise.js";
 import { gemm } from "./ops/gemm.js";
 import { transpose, swapAxes, copySlice, relayout } from "./ops/layout.js";
 import { add, multiply, scaled, sigmoid, divide, exp, rsqrt, where } from "./ops/operators.gen.js";
 import { amax, quantize, dequantize, hadamard, biasGradQuantize, activationQuantize, normQuantize } from "./ops/quantize.js";
 import { rotaryEmbedding } from "./ops/rotary-embedding.js";
-import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, softmax, softmaxBackward } from "./ops/rows.js";
+import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, gather, gatherBackward, softmax, softmaxBackward } from "./ops/rows.js";
 import { squareSum, pieceSums, sumPieces, clipFactor, updateScales, sgd, adamw } from "./ops/update.js";
 import type { Tensors } from "./tensors.js";
 
@@ -21,6 +21,7 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   sweep,
   activation,
   activationBackward,
+  dropout,
   gated,
   gatedBackward,
   gemm,
@@ -56,6 +57,8 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   mseBackward,
   embedding,
   embeddingBackward,
+  gather,
+  gatherBackward,
   softmax,
   softmaxBackward,
   squareSum,

@@ -12,6 +12,7 @@ import { wideMatrix } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
 import type { Inputs } from "../../laws/run-options.js";
+import { dropoutCase } from "../../operations/elementwise/dropout.js";
 import { operatorCases } from "../../operations/elementwise/operators.js";
 import { copySliceCase } from "../../operations/layout/copy-slice.js";
 import { swapAxesCase } from "../../operations/layout/layout.js";
@@ -20,6 +21,7 @@ import { biasGradQuantizeCase } from "../../operations/quantize/bias-grad-quanti
 import { dequantizeCase } from "../../operations/quantize/dequantize.js";
 import { normQuantizeCase } from "../../operations/quantize/norm-quantize.js";
 import { quantizeCase, type Shapes } from "../../operations/quantize/quantize.js";
+import { gatherBackwardCase, gatherCase, gatherSizes } from "../../operations/rows/gather.js";
 import { parameters } from "../../operations/rows/norm.js";
 import { softmaxBackwardCase, softmaxCase } from "../../operations/rows/softmax.js";
 import { updateScalesCase } from "../../operations/update/delayed-scaling.js";
@@ -123,6 +125,9 @@ const tables = fc
     return { vocabulary, columns, count: Math.min(count, Math.ceil(MAX_ELEMENTS / columns)) };
   });
 
+/** Indices of routers and larger ones. */
+const gathers = gatherSizes(fc.constantFrom(1, 64, 257, 700), 16);
+
 /** Inputs of `encode`. Rows have an even length, because some formats store two codes per byte. */
 const toEncode = fc.tuple(anyShape, format()).chain(([shape, to]) => {
   const [rows, columns] = asMatrix(shape);
@@ -155,6 +160,9 @@ export const LARGE_INPUTS: Inputs = {
   softmax: matrices.chain((shape) => softmaxCase(shape, large)),
   softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, large)),
   ...operatorCases(anyShape, large),
+  dropout: anyShape.chain((shape) => dropoutCase(shape, large)),
+  gather: gatherCase(gathers),
+  gatherBackward: gatherBackwardCase(gathers),
   activation: anyShape.chain((shape) => fc.record({ x: large(shape), kind: kinds, outDtype: wideType() })),
   activationBackward: anyShape.chain((shape) =>
     fc.record({ x: large(shape), grad: large(shape), kind: kinds, outDtype: wideType() }),

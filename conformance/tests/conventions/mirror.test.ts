@@ -30,7 +30,9 @@ const BOUND_BY_DECLARATION = Object.fromEntries(
   [
     "attention/attention",
     "cast/sweep",
+    "elementwise/dropout",
     "elementwise/operators",
+    "rows/gather",
     "layout/copy-slice",
     "quantize/hadamard",
     "rows/embedding",

@@ -14,6 +14,7 @@ import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { concatenate, expand, slice } from "../../../src/ops/layout/copy-slice.js";
 import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/layout.js";
 import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
+import { gather, gatherBackward } from "../../../src/ops/rows/gather.js";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
 import { rotaryEmbedding } from "../../../src/ops/rows/rotary-embedding.js";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
@@ -101,6 +102,23 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
       quantized.dequantize();
       quantized.updateUsage({ rowwise: false }).dequantize();
     });
+  },
+  gather: (s) => {
+    for (const axis of s.keys()) {
+      const ids = (size: number) =>
+        of(
+          "i32",
+          s.map((each, i) => (i === axis ? size : each)),
+        );
+      gather(bf16(s), axis, ids(0));
+      gather(bf16(s), axis, ids(2));
+    }
+  },
+  gatherBackward: (s) => {
+    for (const axis of s.keys()) {
+      gatherBackward(bf16(s), axis, of("i32", s), 0);
+      gatherBackward(bf16(s), axis, of("i32", s), 2);
+    }
   },
   embedding: (s) => {
     const [rows, columns] = asMatrix(s);

@@ -300,6 +300,24 @@ describe("functions", () => {
     ofLeaf(matrix, (x) => functional.mean(x)),
   );
   differentiates(
+    "softmax along any dimension",
+    ofLeaf(
+      ({ rows, columns, others }) => [rows, columns, others],
+      (x, { seed }) => functional.softmax(x, { dim: seed % 3 }),
+    ),
+  );
+  differentiates(
+    "dropout",
+    ofLeaf(matrix, (x, { seed }) => functional.dropout(x, { probability: 0.25, seed: BigInt(seed) })),
+  );
+  differentiates("gather along any dimension", (b, each) => {
+    const x = gridLeaf(b, each.seed, matrix(each));
+    const dim = Number(each.one);
+    const shape = dim === 0 ? [each.others, each.columns] : [each.rows, each.others];
+    const index = labels(b, each.seed, elementCount(shape), matrix(each)[dim] as number).reshape(shape);
+    return { leaves: [x], run: () => functional.gather(x, dim, index) };
+  });
+  differentiates(
     "expand",
     ofLeaf(
       ({ columns }) => [1, columns, 1],

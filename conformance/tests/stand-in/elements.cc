@@ -9,6 +9,7 @@
 #include "kernels/device/device.cuh"
 #include "kernels/device/fault.h"
 #include "kernels/elementwise/activation.gen.h"
+#include "kernels/layout/copy-slice.gen.h"
 #include "kernels/layout/layout.gen.h"
 #include "kernels/layout/layout.h"
 #include "kernels/quantize/dequantize.h"

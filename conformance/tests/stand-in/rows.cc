@@ -2,6 +2,7 @@
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.gen.h"
+#include "kernels/rows/gather.gen.h"
 #include "kernels/rows/loss-parts.gen.h"
 #include "kernels/rows/loss.gen.h"
 #include "kernels/rows/norm.gen.h"
@@ -141,6 +142,22 @@ cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream
   readsF32(p.ids, p.count);
   writesF32(p.workspace, p.vocabulary + 1 + p.count);
   writesWide(p.out, p.outType, p.vocabulary * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchGather(const GatherParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.rows * p.columns);
+  readsF32(p.ids, p.rows * p.count);
+  writesWide(p.out, p.outType, p.rows * p.count);
+  return cudaSuccess;
+}
+
+cudaError_t launchGatherBackward(const GatherBackwardParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.grad, p.gradType, p.rows * p.count);
+  readsF32(p.ids, p.rows * p.count);
+  writesWide(p.out, p.outType, p.rows * p.columns);
   return cudaSuccess;
 }
 

@@ -5,6 +5,7 @@ import { CAST_CALLS } from "./cast/cast.js";
 import { SWEEP_CALLS } from "./cast/sweep.js";
 import { COLLECTIVE_CALLS } from "./collective/calls.js";
 import { ACTIVATION_CALLS } from "./elementwise/activation.js";
+import { DROPOUT_CALLS } from "./elementwise/dropout.js";
 import { OPERATOR_CALLS } from "./elementwise/operators.gen.js";
 import { GEMM_CALLS, GEMM_QUERIES } from "./gemm/calls.js";
 import { COPY_SLICE_CALLS } from "./layout/copy-slice.js";
@@ -21,6 +22,7 @@ import { NVFP4_CALLS } from "./quantize/nvfp4.js";
 import { ROW_CALLS } from "./quantize/row.js";
 import { TENSOR_CALLS } from "./quantize/tensor.js";
 import { EMBEDDING_CALLS } from "./rows/embedding.js";
+import { GATHER_CALLS } from "./rows/gather.js";
 import { LOSS_PARTS_CALLS } from "./rows/loss-parts.js";
 import { LOSS_CALLS } from "./rows/loss.js";
 import { NORM_CALLS } from "./rows/norm.js";
@@ -42,7 +44,9 @@ export const CALLS = {
   ...COPY_SLICE_CALLS,
   ...DELAYED_SCALING_CALLS,
   ...DEQUANTIZE_CALLS,
+  ...DROPOUT_CALLS,
   ...EMBEDDING_CALLS,
+  ...GATHER_CALLS,
   ...GEMM_CALLS,
   ...GRAD_NORM_CALLS,
   ...GROUP_CALLS,

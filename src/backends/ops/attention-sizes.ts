@@ -36,7 +36,10 @@ export function attentionSizes({
 }
 
 /** Returns the 16-bit threshold of dropout, 0 for none, and the factor of what is kept (numerics.md §10.5). */
-export function dropoutOf(dropout: AttentionDropout | undefined): { threshold: number; keep: number } {
+export function dropoutOf(dropout: Pick<AttentionDropout, "probability"> | undefined): {
+  threshold: number;
+  keep: number;
+} {
   const threshold = Math.min(65535, Math.floor((dropout?.probability ?? 0) * 65536 + 0.5));
   return { threshold, keep: Math.fround(65536 / (65536 - threshold)) };
 }

@@ -1,5 +1,6 @@
-/** The arguments of activations, and their tensors. */
+/** The arguments of activations and dropout, and their tensors. */
 import type { ACTIVATION } from "../../formats/contract.gen.js";
+import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { OUT, OUT_OF_GRAD, type Tensors } from "../tensors.js";
@@ -28,6 +29,21 @@ export interface ActivationBackwardArgs extends ActivationArgs {
 
 /** Computes the gradient of an activation's argument. */
 export const activationBackward: Tensors<ActivationBackwardArgs> = { ...OUT_OF_GRAD, inPlace: ["x"] };
+
+/** Arguments of `dropout`: out = 0 for elements that are dropped, else x / (1 - probability). */
+export interface DropoutArgs {
+  /** The elements. */
+  readonly x: Tensor<WideDType>;
+  /** The probability that an element is dropped, from 0 to below 1. */
+  readonly probability: number;
+  /** The random bits, selected by element index. */
+  readonly random: RandomSource;
+  /** Output: the result, in the shape of x, rounded once to its dtype. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Drops elements at random, and scales the others. */
+export const dropout: Tensors<DropoutArgs> = OUT;
 
 /**
  * The constants of the clamped swiglu. Its result is a' / (1 + e^(-alpha * a')) * g' with a' = min(a, limit) and g' = clamp(g,

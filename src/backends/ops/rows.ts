@@ -238,6 +238,35 @@ export const embeddingBackward: Tensors<EmbeddingBackwardArgs> = {
   reads: { ...GRAD, ids: "checked" },
 };
 
+/** Arguments of `gather`: out[r, j] = x[r, ids[r, j]]. */
+export interface GatherArgs {
+  /** The elements, [rows, C]. */
+  readonly x: Tensor<WideDType>;
+  /** The indices, [rows, k]. One outside 0 to C - 1 gives NaN. */
+  readonly ids: Tensor<"i32">;
+  /** Output: the elements at these indices, [rows, k], rounded to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Takes elements of rows by index. */
+export const gather: Tensors<GatherArgs> = { writes: { out: "wide" }, reads: { ...X, ids: "checked" } };
+
+/** Arguments of `gatherBackward`: out[r, c] is the sum of those grad[r, j] whose index ids[r, j] is c, ascending, in f32. */
+export interface GatherBackwardArgs {
+  /** The gradient of the result, [rows, k]. */
+  readonly grad: Tensor<WideDType>;
+  /** The indices of the forward pass, [rows, k]. Indices outside 0 to C - 1 are ignored. */
+  readonly ids: Tensor<"i32">;
+  /** Output: the gradient of x, [rows, C]. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Computes the gradient of the argument of `gather`. */
+export const gatherBackward: Tensors<GatherBackwardArgs> = {
+  writes: { out: "wide" },
+  reads: { ...GRAD, ids: "checked" },
+};
+
 /** Arguments of `softmax`: out = the softmax of scale * x over the last dimension of x [..., R, C]. */
 export interface SoftmaxArgs {
   /** The input, [..., R, C]. */

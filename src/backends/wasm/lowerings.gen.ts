@@ -4,6 +4,7 @@ import { attention, attentionBackward } from "./attention/attention.js";
 import { amax, decode, encode } from "./cast/cast.js";
 import { sweep } from "./cast/sweep.js";
 import { activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
+import { dropout } from "./elementwise/dropout.js";
 import { add, divide, exp, multiply, rsqrt, scaled, sigmoid, where } from "./elementwise/operators.gen.js";
 import { gemm } from "./gemm/gemm.js";
 import { copySlice } from "./layout/copy-slice.js";
@@ -15,6 +16,7 @@ import { hadamard } from "./quantize/hadamard.js";
 import { normQuantize } from "./quantize/norm-quantize.js";
 import { quantize } from "./quantize/quantize.js";
 import { embedding, embeddingBackward } from "./rows/embedding.js";
+import { gather, gatherBackward } from "./rows/gather.js";
 import { lossMaximum, lossOfSums, lossSums } from "./rows/loss-parts.js";
 import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "./rows/loss.js";
 import { columnSum, norm, normBackward } from "./rows/norm.js";
@@ -43,12 +45,15 @@ export const LOWERINGS: Lowerings = {
   decode,
   dequantize,
   divide,
+  dropout,
   embedding,
   embeddingBackward,
   encode,
   exp,
   gated,
   gatedBackward,
+  gather,
+  gatherBackward,
   gemm,
   hadamard,
   lossMaximum,

@@ -123,7 +123,8 @@ const positive: Domain = (op, name, value) => {
   throw new ArgumentError(`${op}: ${name} is ${describe(value)}; it must be above 0 and finite as f32`);
 };
 
-const probability: Domain = (op, name, value) => {
+/** @shared Accepts a probability from 0 to below 1. */
+export const probability: Domain = (op, name, value) => {
   const own = finite(op, name, value) as number;
   if (own >= 0 && own < 1) return own;
   throw new ArgumentError(`${op}: ${name} is ${describe(value)}; it must be at least 0 and below 1`);

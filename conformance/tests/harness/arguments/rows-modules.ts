@@ -191,6 +191,15 @@ export const MODULE_ROWS: Rows = {
   "functional.rsqrt": { calls: [(w) => [w.tensor()]] },
   "functional.where": { calls: [(w) => [w.tensor(), w.tensor(), w.tensor()]] },
   "functional.cast": { calls: [(w) => [w.tensor(), "f32"]] },
+  "functional.dropout": {
+    calls: [(w) => [w.tensor(), { probability: 0.5, seed: 1n, offset: 2n }]],
+    numbers: { "options.probability": "rate" },
+  },
+  "functional.softmax": { calls: [(w) => [w.tensor(), { dim: 0 }]], numbers: { "options.dim": "integer" } },
+  "functional.gather": {
+    calls: [(w) => [w.tensor(), -1, w.tensor("i32", [ROWS, 3])]],
+    numbers: { dim: "integer" },
+  },
   "functional.sum": {
     calls: [(w) => [w.tensor(), { dim: -1, keepdim: true }], (w) => [w.tensor(), { dim: [0, 1] }]],
     numbers: { "options.dim": "integer" },

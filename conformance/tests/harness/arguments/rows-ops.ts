@@ -211,6 +211,18 @@ export const OPERATION_ROWS: DerivedRows = {
     anyType: ["x"],
   },
   transpose: { anyType: ["x"] },
+  dropout: {
+    calls: [(w) => [w.tensor(), { probability: 0.5, seed: 1n, offset: 2n, outDtype: "f32" }]],
+    numbers: { "options.probability": "rate" },
+  },
+  gather: {
+    calls: [(w) => [w.tensor(), 1, w.tensor("i32", [w.rows, 3])]],
+    numbers: { dim: "integer" },
+  },
+  gatherBackward: {
+    calls: [(w) => [w.tensor("bf16", [w.rows, 3]), 1, w.tensor("i32", [w.rows, 3]), 5]],
+    numbers: { dim: "integer", size: "index" },
+  },
   sum: {
     calls: [
       (w) => [w.tensor(), { dim: -1, keepdim: true, outDtype: "f32" }],

@@ -52,7 +52,7 @@ function activations(): readonly FrozenCase[] {
   });
 }
 
-/** Calls of elementwise operators, each with the inputs and numbers that it has. */
+/** Calls of dropout, and of elementwise operators, each with the inputs and numbers that it has. */
 function operators(): readonly FrozenCase[] {
   return WIDE_DTYPES.flatMap((dtype, i) => {
     const [x, y] = [values(dtype, SHAPE, 660 + i), values("bf16", SHAPE, 670 + i)];
@@ -62,7 +62,11 @@ function operators(): readonly FrozenCase[] {
       Array.from(y.codes, (code, at) => (at % 3 === 0 ? 0 : code)),
     );
     const input = { condition, x, y, factor: 1 / 3, into: "new", outDtype: dtype } as const;
-    return OPERATOR_NAMES.map((name) => frozenCase(name, dtype, input));
+    const random = { seed: 12n, offset: BigInt(i) };
+    return [
+      ...OPERATOR_NAMES.map((name) => frozenCase(name, dtype, input)),
+      frozenCase("dropout", dtype, { x, probability: 0.1, random, outDtype: dtype }),
+    ];
   });
 }
 

@@ -54,6 +54,12 @@ function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
   // repeated ids, and some out of range
   const ids = indices([5, 40], 70, 740 + i);
   return [
+    frozenCase("gather", dtype, { x: values(dtype, SHAPE, 750 + i), ids: indices([ROWS, 9], 260, 745 + i) }),
+    frozenCase("gatherBackward", dtype, {
+      grad: wideValuesOf(dtype, [ROWS, 9], 760 + i),
+      ids: indices([ROWS, 9], 70, 745 + i),
+      columns: 60,
+    }),
     frozenCase("embedding", dtype, { table: values(dtype, SHAPE, 750 + i), ids, outDtype: dtype }),
     frozenCase("embeddingBackward", dtype, {
       grad: wideValuesOf(dtype, [5, 40, COLUMNS], 760 + i),

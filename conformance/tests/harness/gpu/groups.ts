@@ -17,11 +17,11 @@ const LONG = {
   fused: ["activationQuantize", "biasGradQuantize"],
   normed: ["normQuantize"],
   scales: ["dequantize", "relayout"],
-  values: ["activation", "activationBackward", "gated", "gatedBackward"],
+  values: ["activation", "activationBackward", "gated", "gatedBackward", "dropout"],
   rows: ["norm", "normBackward", "columnSum", "softmax", "softmaxBackward"],
   losses: [
     ...(["crossEntropy", "crossEntropyBackward", "lossMaximum", "lossSums", "lossOfSums"] as const),
-    ...(["mse", "mseBackward", "embedding", "embeddingBackward"] as const),
+    ...(["mse", "mseBackward", "embedding", "embeddingBackward", "gather", "gatherBackward"] as const),
   ],
   gemm: ["gemm", "batchedGemm"],
 } as const satisfies Record<string, readonly OperationName[]>;
