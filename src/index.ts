@@ -158,7 +158,26 @@ export {
 } from "./formats/scale-rules.js";
 export * as functional from "./functional/index.js";
 export type { SequenceParallelOptions } from "./functional/ranks.js";
+export { InferenceParams, type InferenceParamsOptions } from "./modules/attention/inference-params.js";
+export type { AttentionMaskType, AttentionWindow } from "./modules/attention/masks.js";
+export type {
+  MultiheadAttentionCall,
+  MultiheadAttentionOptions,
+} from "./modules/attention/multihead-options.js";
+export type {
+  AttentionBiasType,
+  AttentionCall,
+  AttentionMaskOptions,
+  DotProductAttentionOptions,
+  SoftmaxType,
+} from "./modules/attention/options.js";
+export type { SequenceId } from "./modules/attention/page-table.js";
+export type {
+  TransformerLayerCall,
+  TransformerLayerOptions,
+} from "./modules/attention/transformer-options.js";
 export type { DelayedSnapshot } from "./modules/delayed-state.js";
+export { DotProductAttention } from "./modules/dot-product-attention.js";
 export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
 export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
 export { LayerNormMLP, type LayerNormMLPOptions, type MLPActivation } from "./modules/layer-norm-mlp.js";
@@ -166,6 +185,7 @@ export type { LinearCall, LinearOptions } from "./modules/linear/parts.js";
 export type { WeightUse } from "./modules/linear/weight-cache.js";
 export { Linear } from "./modules/linear.js";
 export { defaultRandom, Module, type ModuleOptions, manualSeed } from "./modules/module.js";
+export { MultiheadAttention } from "./modules/multihead-attention.js";
 export {
   LayerNorm,
   type Normalization,
@@ -189,7 +209,9 @@ export {
   type RotaryPositionEmbeddingOptions,
 } from "./modules/rotary-position-embedding.js";
 export { type Layer, Sequential } from "./modules/sequential.js";
+export { loadStateDictionary, stateDictionary } from "./modules/state-dictionary.js";
 export type { ParallelMode, ParallelOptions } from "./modules/tensor-parallel/options.js";
+export { TransformerLayer } from "./modules/transformer-layer.js";
 export { empty, tensor, zeros } from "./ops/create.js";
 export type { ResultOptions } from "./ops/execute.js";
 export { captureGraph, Graph } from "./ops/graph.js";

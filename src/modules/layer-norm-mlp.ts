@@ -9,7 +9,7 @@ import { activation, activationBackward, gated, gatedBackward } from "../ops/ele
 import { oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
-import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
+import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { BackwardPass } from "../tape/node.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -203,12 +203,27 @@ export class LayerNormMLP extends Module {
    * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
+    return this.#run(input, call, false)[0] as Variable;
+  }
+
+  /**
+   * Runs `forward` and also returns the norm's result, for a residual connection. The recipe then quantizes the norm's result
+   * as rounded to the dtype of the input, not the f32 values (numerics.md §7.3).
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
+   */
+  forwardWithNorm(input: VariableLike, call: LinearCall = {}): readonly [out: Variable, normed: Variable] {
+    const [out, normed] = this.#run(input, call, true);
+    return [out as Variable, normed as Variable];
+  }
+
+  #run(input: VariableLike, call: LinearCall, returned: boolean): readonly Variable[] {
     const ownCall = checkLinearCall("LayerNormMLP", call);
     requireWideGradient(this, ownCall);
     const x = variableOf("LayerNormMLP", "input", input);
     const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
-    return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {
-      const norm = normedInput(this.#norm, x, false);
+    return differentiable([x, ...normParameters(this.#norm), ...layers], (grad) => {
+      const norm = normedInput(this.#norm, x, returned);
       const rows = this.#fc1.parallel?.wholeInput(norm.input.shape) ?? norm.input.shape;
       prepareForward(this.#fc2, { ...norm.input, shape: this.#activationShape(rows) });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
@@ -218,11 +233,11 @@ export class LayerNormMLP extends Module {
       const fusions = region?.enabled ? fusionsOf(region.recipe, this.#form.gated) : UNFUSED;
       const second = this.#runFc2({ h, result: first, fusions }, ownCall, grad, norm.input.requiresGrad);
       return {
-        result: second.out,
+        results: returned ? [second.out, norm.out()] : [second.out],
         saved: [...first.saved, ...second.saved, h, ...norm.saved()],
         quantized: { gradOutput: !this.#fc2.parallel?.gathers("gradOutput") },
-        backward: (dy, pass) => {
-          const { x: dact, weight: dw2, bias: db2 } = second.backward(dy, pass);
+        backward: ([dy, dreturned], pass) => {
+          const { x: dact, weight: dw2, bias: db2 } = dy ? second.backward(dy, pass) : {};
           const {
             x: dnormed,
             weight: dw1,
@@ -230,7 +245,7 @@ export class LayerNormMLP extends Module {
           } = this.#fc1Backward({ h, result: first, fusions }, dact, pass);
           const fc1Grads = this.#fc1.bias ? [dw1, db1] : [dw1];
           const fc2Grads = this.#fc2.bias ? [dw2, db2] : [dw2];
-          return [...norm.backward(dnormed), ...fc1Grads, ...fc2Grads];
+          return [...norm.backward(dnormed, dreturned), ...fc1Grads, ...fc2Grads];
         },
       };
     });

@@ -165,6 +165,17 @@ export abstract class Module {
     return this.#named((module) => module.quantizations());
   }
 
+  /** @internal This module, under the empty name, and all modules in it, by their paths. */
+  namedModules(): ReadonlyMap<string, Module> {
+    const named = new Map<string, Module>();
+    const visit = (module: Module, path: string): void => {
+      named.set(path, module);
+      for (const [name, inner] of module.#modules) visit(inner, path ? `${path}.${name}` : name);
+    };
+    visit(this, "");
+    return named;
+  }
+
   /**
    * Collects the objects that `namedIn` returns for this module and for its submodules. An object that occurs several times is
    * listed once, under its first name.

@@ -62,6 +62,15 @@ export class Scope {
     return value;
   }
 
+  /** @internal Passes everything that the scope owns to the enclosing scope or, if there is none, to the caller. */
+  keepAll(): void {
+    for (const member of this.#owned) {
+      member[OWNER] = undefined;
+      if (this.#outer) this.#outer.#take(member);
+    }
+    this.#owned.clear();
+  }
+
   /** Makes this scope the owner of `value`. Throws `ArgumentError` for an object without a method `dispose`. */
   own(value: Owned): void {
     requireOwned("own", value);

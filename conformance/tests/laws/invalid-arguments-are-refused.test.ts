@@ -30,6 +30,7 @@ const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
   assertSameBits: ["PlainTensor"],
   quantizeCase: ["quantizeSpec"],
   recompute: ["Variable"],
+  TransformerLayer: ["MultiheadAttention"],
   specsOf: ["optionsOf"],
   words: ["splitmix32"],
 };

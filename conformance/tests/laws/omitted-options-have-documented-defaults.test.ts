@@ -3,9 +3,13 @@ import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import * as lockstep from "../../../src/index.js";
+import { InferenceParams } from "../../../src/modules/attention/inference-params.js";
+import { DotProductAttention } from "../../../src/modules/dot-product-attention.js";
 import { Embedding } from "../../../src/modules/embedding.js";
 import { Module } from "../../../src/modules/module.js";
+import { MultiheadAttention } from "../../../src/modules/multihead-attention.js";
 import type { Parameter } from "../../../src/modules/parameter.js";
+import { TransformerLayer } from "../../../src/modules/transformer-layer.js";
 import { Optimizer } from "../../../src/optimizers/optimizer.js";
 import { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
@@ -138,7 +142,13 @@ function used(result: unknown, [first]: readonly unknown[], world: World): void 
     // the first step of momentum differs from later ones
     for (let step = 0; step < 2; step++) result.step();
   }
+  if (result instanceof InferenceParams) {
+    result.preStep(new Map([[0, 1]]));
+    const heads = (width: number) => world.tensor("bf16", [1, 1, 1, width]);
+    result.append(1, heads(16), heads(8));
+  }
   if (!(result instanceof Module)) return;
+  if (attended(result, world)) return;
   const [forward, ...sizes] = ["forward", "inFeatures", "hidden", "features"].map((name) =>
     Reflect.get(result, name),
   );
@@ -152,8 +162,31 @@ function used(result: unknown, [first]: readonly unknown[], world: World): void 
   y.backward(world.tensor(y.tensor.dtype, y.shape));
 }
 
-/** Functions that read results on the host, so that they must be computed. */
-const READING = ["diffDialects"];
+/** Runs a module of attention forward and backward. Returns whether it is one. */
+function attended(module: Module, world: World): boolean {
+  const x = (...shape: readonly number[]) => world.tensor("bf16", shape);
+  const leaf = (...shape: readonly number[]) => new Variable(x(...shape), true);
+  const finish = (y: Variable): boolean => {
+    y.backward(world.tensor(y.tensor.dtype, y.shape));
+    return true;
+  };
+  if (module instanceof DotProductAttention) {
+    const groups = module.numGqaGroups;
+    const [keys, values] = module.widths;
+    return finish(module.forward(leaf(4, 2, 4, keys), leaf(4, 2, groups, keys), leaf(4, 2, groups, values)));
+  }
+  const recipe = new Float8CurrentScaling();
+  if (module instanceof MultiheadAttention) {
+    const call = module.attentionType === "cross" ? { encoderOutput: x(4, 2, 16) } : {};
+    return finish(autocast({ recipe }, () => module.forward(leaf(4, 2, 16), call)));
+  }
+  if (!(module instanceof TransformerLayer)) return false;
+  const call = module.layerType === "decoder" ? { encoderOutput: x(4, 2, 16) } : {};
+  return finish(autocast({ recipe }, () => module.forward(leaf(4, 2, 16), call)));
+}
+
+/** Functions whose results are read on the host, so that they must be computed. */
+const READING = ["diffDialects", "MultiheadAttention", "TransformerLayer"];
 
 /** Records the effects of a call with one option set or omitted. */
 function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
@@ -205,6 +238,8 @@ describe("an option that is left out", () => {
 const BODY =
   "what is made in the body is of that kind: tests/autocast.test.ts, tests/modules/quantized-init.test.ts";
 const ALONE = "a group of one rank divides nothing: tests/modules/tensor-parallel";
+const IN_CACHE = "a number of a cache: tests/modules/attention/inference-params.test.ts";
+const NO_ROPE = "without a rotary embedding nothing changes: tests/modules/multihead-attention.test.ts";
 const UNSEEN: Readonly<Record<string, string>> = {
   "autocast options.enabled = true": BODY,
   "autocast options.calibrating = false": BODY,
@@ -212,6 +247,12 @@ const UNSEEN: Readonly<Record<string, string>> = {
   "autocastScope options.calibrating = false": BODY,
   "LayerNormLinear options.pieces = 1": ALONE,
   "Linear options.pieces = 1": ALONE,
+  "MultiheadAttention options.qkNormBeforeRope = false": NO_ROPE,
+  "TransformerLayer options.qkNormBeforeRope = false": NO_ROPE,
+  "DotProductAttention options.layerNumber = 1": IN_CACHE,
+  "MultiheadAttention options.layerNumber = 1": IN_CACHE,
+  "TransformerLayer options.layerNumber = 1": IN_CACHE,
+  "DotProductAttention options.dtype = bf16": "its parameter is f32, as TransformerEngine's",
   "quantizedModelInit options.enabled = true": BODY,
   "quantizedModelInit options.preserveHighPrecisionInitVal = false": BODY,
 };

@@ -26,6 +26,7 @@ import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/pe
 import { Variable } from "../../../../src/tape/variable.js";
 import { ATTENTION_NUMBERS, attentionOptions, projections, tokenOptions, tokens } from "./attention-calls.js";
 import type { Row, Rows } from "./row.js";
+import { ATTENTION_MODULE_ROWS } from "./rows-attention.js";
 import { alone } from "./rows-distributed.js";
 import { SIZE, type World } from "./world.js";
 
@@ -126,6 +127,23 @@ export const MODULE_ROWS: Rows = {
     "hidden",
     "ffnHidden",
   ),
+  ...ATTENTION_MODULE_ROWS,
+  "LayerNormMLP.forwardWithNorm": onModule(
+    (w) => new LayerNormMLP(w.backend, COLUMNS, 32, mlp(w)),
+    forwardCall,
+  ),
+  stateDictionary: { calls: [(w) => [leafLayer(w)]] },
+  loadStateDictionary: {
+    calls: [
+      (w) => [
+        leafLayer(w),
+        new Map([
+          ["weight", w.tensor("bf16", [32, COLUMNS])],
+          ["bias", w.tensor("bf16", [32])],
+        ]),
+      ],
+    ],
+  },
   Sequential: { calls: [(w) => [w.backend, (x: Variable) => x]] },
   "Embedding.forward": onModule(
     (w) => new Embedding(w.backend, 8, 16, options(w)),

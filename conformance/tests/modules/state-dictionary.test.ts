@@ -1,0 +1,131 @@
+/** State dictionaries have the names and shapes of TransformerEngine's modules, and load what they saved. */
+import { describe, expect, it } from "vitest";
+import type { TransformerLayerOptions } from "../../../src/modules/attention/transformer-options.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { loadStateDictionary, stateDictionary } from "../../../src/modules/state-dictionary.js";
+import { TransformerLayer } from "../../../src/modules/transformer-layer.js";
+import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { scoped, useBackend } from "../harness/suite.js";
+import { fill, waves } from "./attention/drawn.js";
+
+const backend = useBackend();
+const layerOf = (options: TransformerLayerOptions) => new TransformerLayer(backend(), 32, 64, 4, options);
+
+/** The names and shapes of TransformerEngine 2.20.2, as `state_dict()` of a layer lists them. */
+const MLP = {
+  "layernorm_mlp.layer_norm_weight": [32],
+  "layernorm_mlp.layer_norm_bias": [32],
+  "layernorm_mlp.fc1_weight": [64, 32],
+  "layernorm_mlp.fc1_bias": [64],
+  "layernorm_mlp.fc2_weight": [32, 64],
+  "layernorm_mlp.fc2_bias": [32],
+} as const;
+const PROJECTION = { "self_attention.proj.weight": [32, 32], "self_attention.proj.bias": [32] } as const;
+const NAMES: readonly (readonly [
+  string,
+  TransformerLayerOptions,
+  Readonly<Record<string, readonly number[]>>,
+])[] = [
+  [
+    "separate weights",
+    { numGqaGroups: 2 },
+    {
+      "self_attention.layernorm_qkv.layer_norm_weight": [32],
+      "self_attention.layernorm_qkv.layer_norm_bias": [32],
+      "self_attention.layernorm_qkv.query_weight": [32, 32],
+      "self_attention.layernorm_qkv.key_weight": [16, 32],
+      "self_attention.layernorm_qkv.value_weight": [16, 32],
+      "self_attention.layernorm_qkv.query_bias": [32],
+      "self_attention.layernorm_qkv.key_bias": [16],
+      "self_attention.layernorm_qkv.value_bias": [16],
+      ...PROJECTION,
+      ...MLP,
+    },
+  ],
+  [
+    "one weight, norms of heads, a learnable sink and a norm of the result",
+    { fuseQkvParams: true, qkNormType: "RMSNorm", softmaxType: "learnable", outputLayernorm: true },
+    {
+      "self_attention.qkv.weight": [96, 32],
+      "self_attention.qkv.bias": [96],
+      "self_attention.q_norm.weight": [8],
+      "self_attention.k_norm.weight": [8],
+      "self_attention.core_attention.softmax_offset": [1, 4, 1, 1],
+      ...PROJECTION,
+      ...MLP,
+      "layernorm.weight": [32],
+      "layernorm.bias": [32],
+    },
+  ],
+  [
+    "a decoder",
+    { layerType: "decoder", bias: false, normalization: "RMSNorm", activation: "swiglu" },
+    {
+      "self_attention.layernorm_qkv.layer_norm_weight": [32],
+      "self_attention.layernorm_qkv.query_weight": [32, 32],
+      "self_attention.layernorm_qkv.key_weight": [32, 32],
+      "self_attention.layernorm_qkv.value_weight": [32, 32],
+      "self_attention.proj.weight": [32, 32],
+      "inter_attention.layernorm_query.layer_norm_weight": [32],
+      "inter_attention.layernorm_query.query_weight": [32, 32],
+      "inter_attention.key_value.key_weight": [32, 32],
+      "inter_attention.key_value.value_weight": [32, 32],
+      "inter_attention.proj.weight": [32, 32],
+      "layernorm_mlp.layer_norm_weight": [32],
+      "layernorm_mlp.fc1_weight": [128, 32],
+      "layernorm_mlp.fc2_weight": [32, 64],
+    },
+  ],
+];
+
+const bytes = (x: Tensor): string => [...(x.dataSync() as Uint16Array)].join();
+
+describe("a state dictionary", () => {
+  it.each(NAMES)(
+    "of %s has TransformerEngine's names and shapes, and loads into another layer",
+    (_, options, names) => {
+      using _scope = new Scope();
+      using layer = layerOf(options);
+      using other = layerOf(options);
+      fill(3, layer);
+      const state = stateDictionary(layer);
+      expect(Object.fromEntries([...state].map(([name, { shape }]) => [name, shape]))).toEqual(names);
+      loadStateDictionary(
+        other,
+        new Map([...state, ["self_attention.proj._extra_state", waves(backend(), 1, [1])]]),
+      );
+      const [ours, theirs] = [layer, other].map((each) =>
+        each.parameters().map(({ tensor }) => bytes(tensor)),
+      );
+      expect(theirs).toEqual(ours);
+      const again = stateDictionary(other);
+      for (const [name, tensor] of state) expect(bytes(again.get(name) as Tensor), name).toBe(bytes(tensor));
+    },
+  );
+
+  scoped("with missing, unknown or misshapen entries changes nothing", () => {
+    using layer = layerOf({});
+    const before = layer.parameters().map(({ tensor }) => bytes(tensor));
+    const state = stateDictionary(layer);
+    const [first] = state.keys();
+    const without = new Map([...state].filter(([name]) => name !== first));
+    expect(() => loadStateDictionary(layer, without)).toThrow(first as string);
+    expect(() => loadStateDictionary(layer, new Map([...state, ["more", waves(backend(), 1, [1])]]))).toThrow(
+      "more",
+    );
+    const wrong = new Map([...state, [first as string, waves(backend(), 1, [3])]]);
+    expect(() => loadStateDictionary(layer, wrong)).toThrow("[3]");
+    expect(layer.parameters().map(({ tensor }) => bytes(tensor))).toEqual(before);
+  });
+
+  scoped("of a quantized parameter is refused", () => {
+    using layer = quantizedModelInit(
+      { recipe: new MXFP8BlockScaling() },
+      () => new Linear(backend(), 32, 32),
+    );
+    expect(() => stateDictionary(layer)).toThrow("saveCheckpoint");
+  });
+});

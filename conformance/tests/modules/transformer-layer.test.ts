@@ -1,0 +1,140 @@
+/** TransformerLayer: forward and backward are the composition of its layers, under every recipe; what it refuses. */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast.js";
+import { ArgumentError } from "../../../src/errors.js";
+import * as functional from "../../../src/functional/index.js";
+import type { TransformerLayerOptions } from "../../../src/modules/attention/transformer-options.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import { MultiheadAttention } from "../../../src/modules/multihead-attention.js";
+import { LayerNorm } from "../../../src/modules/norm.js";
+import { TransformerLayer } from "../../../src/modules/transformer-layer.js";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../src/recipes/block-scaled.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { expectSame } from "../harness/drawn-tensor.js";
+import { scoped, useBackend } from "../harness/suite.js";
+import { fill, waves } from "./attention/drawn.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const [LENGTH, BATCH, HIDDEN, FFN, HEADS] = [16, 2, 64, 128, 4];
+
+const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
+  none: () => undefined,
+  delayed: () => new DelayedScaling(),
+  current: () => new Float8CurrentScaling(),
+  block: () => new Float8BlockScaling(),
+  mxfp8: () => new MXFP8BlockScaling(),
+  nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
+};
+
+const FORMS: Readonly<Record<string, TransformerLayerOptions>> = {
+  "an encoder": {},
+  "a decoder": { layerType: "decoder", normalization: "RMSNorm", activation: "swiglu" },
+  "attention and MLP in parallel": { parallelAttentionMlp: true, bias: false, activation: "relu" },
+  "a norm of the result": { outputLayernorm: true, activation: "geglu" },
+  "residuals from norms": { applyResidualConnectionPostLayernorm: true, layerType: "decoder" },
+};
+
+const NO_DROPOUT = { attentionDropout: 0, hiddenDropout: 0 } as const;
+
+/** The layers of a form, made by hand. */
+function layersOf(options: TransformerLayerOptions) {
+  const { activation, bias, normalization, outputLayernorm = false } = options;
+  const shared = { attentionDropout: 0, bias, normalization };
+  const self = new MultiheadAttention(backend(), HIDDEN, HEADS, {
+    ...shared,
+    inputLayernorm: !outputLayernorm,
+  });
+  const cross = { ...shared, inputLayernorm: true, attentionType: "cross", attnMaskType: "no_mask" } as const;
+  const inter =
+    options.layerType === "decoder" ? new MultiheadAttention(backend(), HIDDEN, HEADS, cross) : undefined;
+  const mlp = new LayerNormMLP(backend(), HIDDEN, FFN, { activation, bias, normalization });
+  const last = outputLayernorm ? new LayerNorm(backend(), HIDDEN) : undefined;
+  return { self, inter, mlp, last, all: [self, inter, mlp, last].filter((each) => each !== undefined) };
+}
+
+function byHand(
+  options: TransformerLayerOptions,
+  { self, inter, mlp, last }: ReturnType<typeof layersOf>,
+  x: Variable,
+  memory: Variable,
+): Variable {
+  const { add } = functional;
+  if (options.parallelAttentionMlp) return add(x, add(self.forward(x), mlp.forward(x)));
+  if (options.applyResidualConnectionPostLayernorm) {
+    const [first, normed] = self.forwardWithNorm(x);
+    const [second, again] = (inter as MultiheadAttention).forwardWithNorm(add(normed, first), {
+      encoderOutput: memory,
+    });
+    const [third, last] = mlp.forwardWithNorm(add(again, second));
+    return add(last, third);
+  }
+  let y = add(x, self.forward(x));
+  if (inter) y = add(y, inter.forward(y, { encoderOutput: memory }));
+  const out = add(y, mlp.forward(y));
+  return last ? last.forward(out) : out;
+}
+
+const CASES = Object.keys(FORMS).flatMap((form) =>
+  Object.keys(RECIPES)
+    // every form in high precision and under MXFP8, every recipe of an encoder
+    .filter((recipe) => form === "an encoder" || recipe === "none" || recipe === "mxfp8")
+    .map((recipe) => [form, recipe] as const),
+);
+
+describe("TransformerLayer is the composition of its layers, forward and backward", () => {
+  it.each(CASES)("%s, recipe %s", (form, recipeName) => {
+    using _scope = new Scope();
+    const options = FORMS[form] as TransformerLayerOptions;
+    const module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, { ...NO_DROPOUT, ...options });
+    const layers = layersOf(options);
+    fill(5, module);
+    fill(5, ...layers.all);
+    const leaves = [0, 1].map(() =>
+      [1, 2].map((seed) => new Variable(waves(backend(), seed, [LENGTH, BATCH, HIDDEN]), true)),
+    ) as [[Variable, Variable], [Variable, Variable]];
+    const isDecoder = options.layerType === "decoder";
+    const run = (body: () => Variable): Variable => {
+      const recipe = RECIPES[recipeName]?.();
+      return recipe ? autocast({ recipe }, body) : body();
+    };
+    const call = isDecoder ? { encoderOutput: leaves[0][1] } : {};
+    const out = run(() => module.forward(leaves[0][0], call));
+    const expected = run(() => byHand(options, layers, ...leaves[1]));
+    expectSame("result", out.tensor, expected.tensor);
+    const grad = waves(backend(), 3, [LENGTH, BATCH, HIDDEN]);
+    out.backward(grad);
+    expected.backward(grad);
+    for (const i of isDecoder ? [0, 1] : [0])
+      expectSame(`input ${i}`, leaves[0][i]?.grad, leaves[1][i]?.grad);
+    const hand = layers.all.flatMap((layer) => layer.parameters());
+    expect(module.parameters().length).toBe(hand.length);
+    for (const [i, parameter] of module.parameters().entries())
+      expectSame(`parameter ${i}`, parameter.grad, hand[i]?.grad);
+    for (const pair of leaves) for (const leaf of pair) leaf.zeroGrad();
+    for (const layer of [module, ...layers.all]) layer.dispose();
+  });
+});
+
+describe("a TransformerLayer", () => {
+  scoped("of forms that exclude each other is refused, and so is a missing encoder output", () => {
+    const make = (options: TransformerLayerOptions) => new TransformerLayer(backend(), 64, 64, 4, options);
+    for (const other of [
+      { outputLayernorm: true },
+      { applyResidualConnectionPostLayernorm: true },
+      { layerType: "decoder" },
+    ] as const)
+      expect(() => make({ parallelAttentionMlp: true, ...other })).toThrow(ArgumentError);
+    using decoder = make({ layerType: "decoder", ...NO_DROPOUT });
+    const x = waves(backend(), 1, [4, 1, 64]);
+    expect(() => decoder.forward(x)).toThrow("encoderOutput");
+    using encoder = make(NO_DROPOUT);
+    expect(() => encoder.forward(x, { encoderOutput: x })).toThrow("encoderOutput");
+  });
+});

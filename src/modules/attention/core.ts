@@ -1,0 +1,145 @@
+/** One call of attention: the options of the operation, from those of a module and of the call. */
+import type { AttentionLayout } from "../../backends/ops/attention.js";
+import { ArgumentError, ShapeError } from "../../errors.js";
+import type { BlockwiseAttentionOptions } from "../../functional/blockwise-attention.js";
+import { tensor, zeros } from "../../ops/create.js";
+import type { Shape } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { type Visibility, visibilityOf } from "./masks.js";
+import type { AttentionCall, DotProductAttentionOptions, HeadCounts, SoftmaxType } from "./options.js";
+import { alibiSlopes } from "./slopes.js";
+
+/** The options of a module with the options of one call. */
+export interface CoreOptions {
+  readonly user: string;
+  readonly module: DotProductAttentionOptions;
+  readonly call: AttentionCall;
+  readonly counts: HeadCounts;
+}
+
+/** The order of the dimensions in this call. */
+export function formatOf({ module, call }: Pick<CoreOptions, "module" | "call">): AttentionLayout {
+  return call.qkvFormat ?? module.qkvFormat ?? "sbhd";
+}
+
+/** What the mask of this call hides. A cache aligns causal masks at the last key, as TransformerEngine does. */
+export function callVisibility({ user, module, call }: CoreOptions): Visibility {
+  const visibility = visibilityOf(user, {
+    mask: call.attnMaskType ?? module.attnMaskType ?? "causal",
+    window: call.windowSize ?? module.windowSize,
+    bottomRightDiagonal: call.bottomRightDiagonal ?? module.bottomRightDiagonal,
+  });
+  return call.inferenceParams ? { ...visibility, align: "end" } : visibility;
+}
+
+/** Throws `ShapeError` unless a tensor has the heads and the width of the module. */
+export function requireHeads(
+  user: string,
+  name: string,
+  shape: Shape,
+  [heads, width]: readonly [heads: number, width: number],
+): void {
+  if (shape.at(-2) !== heads || shape.at(-1) !== width)
+    throw new ShapeError(
+      `${user}: ${name} is [${shape}]; its last dimensions must be the heads and their width, [${heads}, ${width}]`,
+    );
+}
+
+/** The options of the operation that have nothing to do with a cache, dropout or sinks. */
+export function coreOptions(core: CoreOptions, backend: Tensor["backend"]): BlockwiseAttentionOptions {
+  const { user, module, call, counts } = core;
+  const layout = formatOf(core);
+  const visibility = callVisibility(core);
+  const softcap = call.softcap ?? module.softcap ?? 0;
+  return {
+    layout,
+    ...(module.softmaxScale === undefined ? {} : { scale: module.softmaxScale }),
+    align: visibility.align,
+    window: visibility.window,
+    ...(softcap > 0 ? { softcap } : {}),
+    ...maskOf(user, visibility, call),
+    ...sequencesOf(user, { layout, visibility, call }),
+    ...biasOf(user, call, counts, backend),
+  };
+}
+
+function maskOf(user: string, { arbitrary }: Visibility, { attentionMask: mask }: AttentionCall) {
+  if (arbitrary !== (mask !== undefined))
+    throw new ArgumentError(
+      arbitrary
+        ? `${user}: the mask is "arbitrary" and attentionMask is missing; give it`
+        : `${user}: attentionMask goes with the mask "arbitrary"; for padding give seqlensQ, or leave it out`,
+    );
+  return mask ? { mask } : {};
+}
+
+/** Where sequences begin, or how long they are. */
+function sequencesOf(
+  user: string,
+  {
+    layout,
+    visibility: { padding },
+    call,
+  }: {
+    readonly layout: AttentionLayout;
+    readonly visibility: Visibility;
+    readonly call: AttentionCall;
+  },
+): Pick<BlockwiseAttentionOptions, "cuQueries" | "cuKeys" | "queryLengths" | "keyLengths"> {
+  const { cuSeqlensQ, cuSeqlensKv, seqlensQ, seqlensKv, inferenceParams } = call;
+  const packed = cuSeqlensQ ?? cuSeqlensKv ?? call.cuSeqlensQPadded ?? call.cuSeqlensKvPadded;
+  const lengths = seqlensQ ?? seqlensKv;
+  if (inferenceParams) {
+    if (packed || lengths)
+      throw new ArgumentError(`${user}: preStep of inferenceParams says the lengths; leave the others out`);
+    return {};
+  }
+  if (layout === "thd") {
+    if (!padding || !cuSeqlensQ || lengths)
+      throw new ArgumentError(
+        `${user}: the format "thd" needs a padding mask, such as "padding_causal", and cuSeqlensQ; give them, and no seqlensQ`,
+      );
+    const gaps = cuSeqlensKv ? call.cuSeqlensKvPadded : (call.cuSeqlensKvPadded ?? call.cuSeqlensQPadded);
+    return {
+      cuQueries: cuSeqlensQ,
+      cuKeys: cuSeqlensKv ?? cuSeqlensQ,
+      ...(call.cuSeqlensQPadded ? { cuPaddedQueries: call.cuSeqlensQPadded } : {}),
+      ...(gaps ? { cuPaddedKeys: gaps } : {}),
+    } as BlockwiseAttentionOptions;
+  }
+  if (packed)
+    throw new ArgumentError(`${user}: cuSeqlensQ goes with the format "thd"; give seqlensQ, the lengths`);
+  if (padding !== (seqlensQ !== undefined))
+    throw new ArgumentError(
+      padding
+        ? `${user}: the mask hides padding and seqlensQ is missing; give the length of each sequence`
+        : `${user}: seqlensQ goes with a padding mask, such as "padding_causal"; give one, or leave seqlensQ out`,
+    );
+  return seqlensQ ? { queryLengths: seqlensQ, keyLengths: seqlensKv ?? seqlensQ } : {};
+}
+
+function biasOf(
+  user: string,
+  call: AttentionCall,
+  { heads, allHeads, firstHead }: HeadCounts,
+  backend: Tensor["backend"],
+): Pick<BlockwiseAttentionOptions, "bias" | "biasPlace" | "alibiSlopes"> {
+  const { coreAttentionBiasType: type = "no_bias", coreAttentionBias: bias, alibiSlopes: slopes } = call;
+  const takesBias = type === "pre_scale_bias" || type === "post_scale_bias";
+  if (takesBias !== (bias !== undefined) || (slopes && type !== "alibi"))
+    throw new ArgumentError(
+      `${user}: coreAttentionBiasType is "${type}"; give coreAttentionBias with "pre_scale_bias" and "post_scale_bias", and alibiSlopes with "alibi" only`,
+    );
+  if (type === "alibi") {
+    const own = alibiSlopes(allHeads).subarray(firstHead, firstHead + heads);
+    return { alibiSlopes: slopes ?? tensor(backend, own, [heads], "f32") };
+  }
+  return bias !== undefined
+    ? { bias, biasPlace: type === "pre_scale_bias" ? "beforeScale" : "afterScale" }
+    : {};
+}
+
+/** The logits that take a part of each row's probability, without those of a parameter. */
+export function constantSinks(type: SoftmaxType, heads: number, backend: Tensor["backend"]) {
+  return type === "off-by-one" ? { sinks: zeros(backend, "f32", [heads]) } : {};
+}

@@ -1,0 +1,31 @@
+/** Random sources of dropout. The second run of a recomputed region uses those of its first run. */
+import type { RandomState } from "../../quantizers/random-state.js";
+import type { RandomSource } from "../../random.js";
+import { differs } from "../recompute-call.js";
+import { currentPhase, type RecomputeCalls } from "../recompute-phase.js";
+
+/** The sources that each layer drew in the first run of a region, in order of its calls. */
+const drawn = new WeakMap<RecomputeCalls, Map<object, RandomSource[]>>();
+
+function sourcesOf(calls: RecomputeCalls, layer: object): RandomSource[] {
+  const layers = drawn.get(calls) ?? new Map<object, RandomSource[]>();
+  drawn.set(calls, layers);
+  const sources = layers.get(layer) ?? [];
+  layers.set(layer, sources);
+  return sources;
+}
+
+/** Returns the next source of `random` or, in the second run of a recomputed region, that of the same call in the first run. */
+export function drawFor(layer: object, random: RandomState): RandomSource {
+  const phase = currentPhase();
+  if (!phase) return random.next();
+  if (phase.pass === "first") {
+    const source = random.next();
+    sourcesOf(phase.calls, layer).push(source);
+    return source;
+  }
+  const source = sourcesOf(phase.calls, layer).shift();
+  if (!source) throw differs("drops elements that the first did not");
+  if (phase.next) sourcesOf(phase.next, layer).push(source);
+  return source;
+}

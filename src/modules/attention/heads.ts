@@ -1,0 +1,34 @@
+/** How the result of a projection is divided into the heads of queries, keys and values. */
+import { reshape, slice } from "../../functional/layout.js";
+import type { Variable } from "../../tape/variable.js";
+import type { HeadCounts } from "./options.js";
+
+/** The heads of a projection: the kinds of tensors, and how many heads each group has of each. */
+export interface Packing {
+  readonly counts: HeadCounts;
+  readonly width: number;
+  /** Whether the heads of one group are together. Otherwise all queries come first, then all keys, then all values. */
+  readonly interleaved: boolean;
+}
+
+/**
+ * Divides the last dimension of x into tensors [..., heads, width]. Each group has `shares[i]` heads of tensor i: those of queries,
+ * one key and one value, or a part of these.
+ */
+export function unpack(
+  x: Variable,
+  { counts: { groups }, width, interleaved }: Packing,
+  shares: readonly number[],
+): readonly Variable[] {
+  const outer = x.shape.slice(0, -1);
+  const total = shares.reduce((sum, share) => sum + share, 0);
+  const parts = interleaved ? reshape(x, [...outer, groups, total * width]) : x;
+  const size = interleaved ? width : groups * width;
+  let first = 0;
+  return shares.map((share) => {
+    const begin = first;
+    first += share;
+    const part = slice(parts, -1, begin * size, first * size);
+    return reshape(part, [...outer, share * groups, width]);
+  });
+}

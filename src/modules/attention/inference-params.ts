@@ -1,0 +1,226 @@
+/** The cache of keys and values of a model that generates. */
+import { type Backend, requireBackend } from "../../backends/backend.js";
+import { guardReceivers, inherits, isObject } from "../../brand.js";
+import { ArgumentError } from "../../errors.js";
+import { tensor, zeros } from "../../ops/create.js";
+import { boolean, describe, entriesOfMap, integer, needed, optionsOf } from "../../options.js";
+import { dtypeOf } from "../../tensor/require.js";
+import { WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { persistent } from "../parameter.js";
+import { PageTable, type SequenceId } from "./page-table.js";
+
+/** Options of `InferenceParams`. `numHeadsKv` and `headDimK` are required. */
+export interface InferenceParamsOptions {
+  /** The number of heads of keys and values, on this rank. */
+  readonly numHeadsKv: number;
+  /** The width of a head of keys. */
+  readonly headDimK: number;
+  /** The width of a head of values. Default: `headDimK`. */
+  readonly headDimV?: number | undefined;
+  /** The dtype of the cache, that of the keys and values. Default bf16. */
+  readonly dtype?: WideDType | undefined;
+  /** Whether sequences take pages as they grow, instead of memory for `maxSequenceLength` positions. Default false. */
+  readonly isPaged?: boolean | undefined;
+  /** The number of positions of a page. Required with `isPaged`. */
+  readonly pageSize?: number | undefined;
+  /** The number of all pages. Default: enough for `maxBatchSize` sequences of `maxSequenceLength` positions. */
+  readonly totalNumPages?: number | undefined;
+}
+
+const checkOptions = optionsOf<InferenceParamsOptions>({
+  numHeadsKv: needed(integer(1)),
+  headDimK: needed(integer(1)),
+  headDimV: integer(1),
+  dtype: dtypeOf(WIDE_DTYPES),
+  isPaged: boolean,
+  pageSize: integer(1),
+  totalNumPages: integer(1),
+});
+
+const size = integer(1, 2 ** 31 - 1);
+
+/** The cached keys and values of a layer, and where those of each sequence are. */
+export interface CachedKeys {
+  readonly k: Tensor<WideDType>;
+  readonly v: Tensor<WideDType>;
+  readonly pages: Tensor<"i32">;
+  readonly queryLengths: Tensor<"i32">;
+  readonly keyLengths: Tensor<"i32">;
+}
+
+/** The tensors of a step, one element or row for each sequence. */
+interface StepTensors extends Omit<CachedKeys, "k" | "v"> {
+  readonly startPositions: Tensor<"i32">;
+}
+
+/**
+ * Caches keys and values of attention layers, so that a model reads each position once. Before each forward pass, `preStep` says
+ * which sequences the batch has and how many new positions each of them. Layers append the keys and values of these positions,
+ * each under its `layerNumber`, and attend to all that are cached. It is used inside `noGrad`.
+ *
+ * @throws `ArgumentError` for an invalid option value, or pages that do not divide `maxSequenceLength`, `DTypeError` for a dtype
+ * other than f32, bf16 and f16, `DisposedError` for a disposed backend.
+ */
+export class InferenceParams {
+  static {
+    guardReceivers(this);
+  }
+
+  readonly #options: InferenceParamsOptions;
+  readonly #table: PageTable;
+  readonly #caches = new Map<number, { readonly k: Tensor<WideDType>; readonly v: Tensor<WideDType> }>();
+  #tensors: StepTensors | undefined;
+
+  /** @internal Whether `x` is one itself, and not a proxy of one or another object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isObject(x) && #table in x && inherits(this, x);
+  }
+
+  constructor(
+    /** The backend of the cache. */
+    readonly backend: Backend,
+    /** The largest number of sequences of a batch. */
+    readonly maxBatchSize: number,
+    /** The largest number of positions of a sequence. */
+    readonly maxSequenceLength: number,
+    options: InferenceParamsOptions,
+  ) {
+    requireBackend("InferenceParams", backend);
+    this.#options = checkOptions("InferenceParams", options);
+    size("InferenceParams", "maxBatchSize", maxBatchSize);
+    size("InferenceParams", "maxSequenceLength", maxSequenceLength);
+    const { isPaged = false, pageSize, totalNumPages } = this.#options;
+    if (isPaged !== (pageSize !== undefined) || (totalNumPages !== undefined && !isPaged))
+      throw new ArgumentError(
+        `InferenceParams: isPaged is ${isPaged}, pageSize ${pageSize} and totalNumPages ${totalNumPages}; give pageSize with isPaged: true only`,
+      );
+    const length = pageSize ?? maxSequenceLength;
+    if (maxSequenceLength % length !== 0)
+      throw new ArgumentError(
+        `InferenceParams: maxSequenceLength ${maxSequenceLength} is not a multiple of pageSize ${length}; give one that is`,
+      );
+    const perSequence = maxSequenceLength / length;
+    this.#table = new PageTable(totalNumPages ?? maxBatchSize * perSequence, length, perSequence);
+  }
+
+  /** The number of cached positions of each sequence of the current batch, after its forward pass. A copy. */
+  get sequences(): ReadonlyMap<SequenceId, number> {
+    return new Map([...this.#table.sequences].map(([id, { length }]) => [id, length]));
+  }
+
+  /**
+   * Begins a step: row i of the batch is the i-th entry of `steps`, a map from sequences to their numbers of new positions. A
+   * sequence that is not in the map is forgotten, and its memory is free.
+   *
+   * @throws `ArgumentError` for too many sequences or positions, or a number that is not an integer from 0, with nothing changed;
+   * `DisposedError` after `dispose()`.
+   */
+  preStep(steps: ReadonlyMap<SequenceId, number>): void {
+    const entries = entriesOfMap(steps) as [SequenceId, number][] | undefined;
+    if (!entries)
+      throw new ArgumentError(
+        `preStep: steps is ${describe(steps)}; it must be a Map from sequences to numbers of positions`,
+      );
+    if (entries.length > this.maxBatchSize)
+      throw new ArgumentError(
+        `preStep: steps has ${entries.length} sequences, and maxBatchSize is ${this.maxBatchSize}; give fewer`,
+      );
+    this.#table.step(entries, this.maxSequenceLength);
+    this.#releaseTensors();
+    const rows = [...this.#table.sequences.values()];
+    const i32 = (values: readonly number[], shape = [values.length]): Tensor<"i32"> =>
+      persistent(tensor(this.backend, Int32Array.from(values), shape, "i32"));
+    this.#tensors = {
+      startPositions: i32(rows.map(({ start }) => start)),
+      queryLengths: i32(rows.map(({ start, length }) => length - start)),
+      keyLengths: i32(rows.map(({ length }) => length)),
+      pages: i32(this.#table.rows(), [rows.length, this.#table.perSequence]),
+    };
+  }
+
+  /** @internal The position of each sequence's first new row. */
+  get startPositions(): Tensor<"i32"> {
+    return this.#stepTensors().startPositions;
+  }
+
+  /**
+   * @internal Appends keys and values [B, S, G, D] of a layer. The first rows of each sequence are the new positions; further rows
+   * are padding.
+   */
+  append(layer: number, k: Tensor<WideDType>, v: Tensor<WideDType>): CachedKeys {
+    const { startPositions: _, ...tensors } = this.#stepTensors();
+    this.#requireFit(k, v);
+    const cache = this.#cacheOf(layer);
+    for (const [source, target] of [
+      [k, cache.k],
+      [v, cache.v],
+    ] as const) {
+      const [, padded, heads, width] = source.shape as readonly [number, number, number, number];
+      for (const { row, first, count, place } of this.#table.runs())
+        target.paste(
+          source.slice((row * padded + first) * heads * width, [count, heads, width]),
+          place * heads * width,
+        );
+    }
+    return { ...cache, ...tensors };
+  }
+
+  #requireFit(k: Tensor, v: Tensor): void {
+    const { numHeadsKv, headDimK, headDimV = headDimK, dtype = "bf16" } = this.#options;
+    const rows = [...this.#table.sequences.values()];
+    const longest = Math.max(0, ...rows.map(({ start, length }) => length - start));
+    for (const [name, x, width] of [
+      ["k", k, headDimK],
+      ["v", v, headDimV],
+    ] as const) {
+      const [batch, length, heads, depth] = x.shape;
+      if (x.dtype === dtype && batch === rows.length && heads === numHeadsKv && depth === width) {
+        if ((length as number) >= longest) continue;
+      }
+      throw new ArgumentError(
+        `InferenceParams: ${name} is ${x.dtype} [${x.shape}] as bshd; the step needs ${dtype} [${rows.length}, ${longest} or more, ${numHeadsKv}, ${width}]`,
+      );
+    }
+  }
+
+  #cacheOf(layer: number) {
+    const existing = this.#caches.get(layer);
+    if (existing) return existing;
+    const { numHeadsKv, headDimK, headDimV = headDimK, dtype = "bf16" } = this.#options;
+    const { pageCount, pageSize } = this.#table;
+    const make = (width: number) =>
+      persistent(zeros(this.backend, dtype, [pageCount, pageSize, numHeadsKv, width]));
+    const cache = { k: make(headDimK), v: make(headDimV) };
+    this.#caches.set(layer, cache);
+    return cache;
+  }
+
+  #stepTensors(): StepTensors {
+    if (this.#tensors) return this.#tensors;
+    throw new ArgumentError("InferenceParams: no step has begun; call preStep before each forward pass");
+  }
+
+  /** Forgets all sequences. Memory is kept. */
+  reset(): void {
+    this.#table.reset();
+    this.#releaseTensors();
+  }
+
+  #releaseTensors(): void {
+    for (const each of Object.values(this.#tensors ?? {})) (each as Tensor).dispose();
+    this.#tensors = undefined;
+  }
+
+  /** Forgets all sequences and frees the memory. */
+  dispose(): void {
+    this.reset();
+    for (const { k, v } of this.#caches.values()) for (const each of [k, v]) each.dispose();
+    this.#caches.clear();
+  }
+
+  /** Calls `dispose` at the end of a `using` declaration's block. */
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}

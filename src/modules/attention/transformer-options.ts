@@ -1,0 +1,103 @@
+/** The options of TransformerLayer, with TransformerEngine's names. */
+import type { AttentionLayout } from "../../backends/ops/attention.js";
+import { ArgumentError } from "../../errors.js";
+import { boolean, type Domain, describe, type OptionTable, oneOf, optionsOf } from "../../options.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { MLP_ACTIVATIONS, type MLPActivation } from "../layer-norm-mlp.js";
+import { type AttentionMaskType, type AttentionWindow, maskType, windowSize } from "./masks.js";
+import {
+  MULTIHEAD_CALL,
+  MULTIHEAD_OPTIONS,
+  type MultiheadAttentionCall,
+  type MultiheadAttentionOptions,
+} from "./multihead-options.js";
+import { layout, MASK_OPTIONS } from "./options.js";
+
+/** Options of `TransformerLayer`. All fields are optional. */
+export interface TransformerLayerOptions
+  extends Omit<MultiheadAttentionOptions, "attentionType" | "inputLayernorm" | "qkvFormat" | "attnMaskType"> {
+  /** The probability that an element of the result of attention or of the MLP is dropped. Only 0 so far. Default 0. */
+  readonly hiddenDropout?: number | undefined;
+  /** The mask of self-attention. Default "causal". */
+  readonly selfAttnMaskType?: AttentionMaskType | undefined;
+  /** The mask of attention to `encoderOutput`. Default "no_mask". */
+  readonly encDecAttnMaskType?: AttentionMaskType | undefined;
+  /** The window of attention to `encoderOutput`. Default: all that the mask shows. */
+  readonly encDecWindowSize?: AttentionWindow | undefined;
+  /** As `bottomRightDiagonal`, of attention to `encoderOutput`. Default true. */
+  readonly encDecBottomRightDiagonal?: boolean | undefined;
+  /** Whether residual connections begin at the result of norms instead of at their inputs. Default false. */
+  readonly applyResidualConnectionPostLayernorm?: boolean | undefined;
+  /** Whether the result is normalized, instead of the input of self-attention. Default false. */
+  readonly outputLayernorm?: boolean | undefined;
+  /** Whether self-attention and the MLP read the same input. Default false. */
+  readonly parallelAttentionMlp?: boolean | undefined;
+  /** A "decoder" also attends to `encoderOutput`. Default "encoder". */
+  readonly layerType?: "encoder" | "decoder" | undefined;
+  /** The activation of the MLP. Default "gelu". */
+  readonly activation?: MLPActivation | undefined;
+  /** The order of the dimensions of the input. Default "sbhd". */
+  readonly attnInputFormat?: AttentionLayout | undefined;
+}
+
+/** Options of one call of `TransformerLayer`. All fields are optional. */
+export interface TransformerLayerCall extends Omit<MultiheadAttentionCall, "qkvFormat" | "attnMaskType"> {
+  /** The mask of self-attention. Default: the option of the layer. */
+  readonly selfAttnMaskType?: AttentionMaskType | undefined;
+  /** The mask of attention to `encoderOutput`. Default: the option of the layer. */
+  readonly encDecAttnMaskType?: AttentionMaskType | undefined;
+  /** The tensor of an arbitrary mask of attention to `encoderOutput`. */
+  readonly encDecAttnMask?: Tensor | undefined;
+  /** The window of attention to `encoderOutput`. Default: the option of the layer. */
+  readonly encDecWindowSize?: AttentionWindow | undefined;
+  /** As `bottomRightDiagonal`, of attention to `encoderOutput`. Default: the option of the layer. */
+  readonly encDecBottomRightDiagonal?: boolean | undefined;
+}
+
+const MASKS = {
+  selfAttnMaskType: maskType,
+  encDecAttnMaskType: maskType,
+  encDecWindowSize: windowSize,
+  encDecBottomRightDiagonal: boolean,
+} as const;
+
+const {
+  attentionType: _,
+  inputLayernorm: __,
+  qkvFormat: ___,
+  attnMaskType: ____,
+  ...OF_ATTENTION
+} = MULTIHEAD_OPTIONS;
+
+const noDropout: Domain = (user, name, value) => {
+  if (value === 0) return value;
+  throw new ArgumentError(
+    `${user}: ${name} is ${describe(value)}; results of layers are not dropped yet, only probabilities of attention; give 0`,
+  );
+};
+
+/** Checks the options of `TransformerLayer`. */
+export const checkTransformerOptions = optionsOf<TransformerLayerOptions>({
+  ...OF_ATTENTION,
+  ...MASKS,
+  hiddenDropout: noDropout,
+  applyResidualConnectionPostLayernorm: boolean,
+  outputLayernorm: boolean,
+  parallelAttentionMlp: boolean,
+  layerType: oneOf(["encoder", "decoder"]),
+  activation: oneOf(Object.keys(MLP_ACTIVATIONS)),
+  attnInputFormat: layout,
+} as OptionTable<TransformerLayerOptions>);
+
+const { qkvFormat: _____, attnMaskType: ______, ...OF_CALL } = MULTIHEAD_CALL;
+
+/** Checks the options of a call of `TransformerLayer`. */
+export const checkTransformerCall = optionsOf<TransformerLayerCall>(
+  {
+    ...OF_CALL,
+    ...MASKS,
+    windowSize: MASK_OPTIONS.windowSize,
+    encDecAttnMask: MULTIHEAD_CALL.attentionMask,
+  } as OptionTable<TransformerLayerCall>,
+  "call",
+);

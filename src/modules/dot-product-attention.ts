@@ -1,0 +1,165 @@
+/** The module of softmax attention. */
+import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
+import { ArgumentError } from "../errors.js";
+import { attention } from "../functional/blockwise-attention.js";
+import { reshape, transpose } from "../functional/layout.js";
+import { groupOf } from "../functional/ranks.js";
+import { attention as attend } from "../ops/attention/attention.js";
+import { integer, isArray, optionsOf } from "../options.js";
+import { composed } from "../tape/composed.js";
+import { type VariableLike, variableOf } from "../tape/differentiable.js";
+import { gradEnabled } from "../tape/grad-mode.js";
+import { wideOf } from "../tape/value.js";
+import { Variable } from "../tape/variable.js";
+import { constantSinks, coreOptions, formatOf, requireHeads } from "./attention/core.js";
+import { drawFor } from "./attention/draws.js";
+import {
+  ATTENTION_OPTIONS,
+  type AttentionCall,
+  checkAttentionCall,
+  type DotProductAttentionOptions,
+  type HeadCounts,
+  headCounts,
+} from "./attention/options.js";
+import { Module, requireSizes } from "./module.js";
+import { constantInit, newParameter, type Parameter } from "./parameter.js";
+import { recompute } from "./recompute.js";
+
+const checkOptions = optionsOf(ATTENTION_OPTIONS);
+const width = integer(1);
+
+/**
+ * Computes softmax(q·kᵀ * scale)·v of each head with the options of TransformerEngine's module of this name. The computation is
+ * the operation `attention`, in the dtype of the queries, under every recipe. With `group`, each rank has some of the heads.
+ *
+ * @throws `ArgumentError` for an unknown option, an invalid option value, a size that is not a positive integer, or numbers of
+ * heads that do not divide each other, `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a
+ * disposed backend.
+ */
+export class DotProductAttention extends Module {
+  static {
+    guardReceivers(this);
+  }
+
+  /** The logit of each head's sink, f32 [1, H, 1, 1], with the softmax type "learnable". Initially 0. */
+  readonly softmaxOffset: Parameter | undefined;
+  readonly #options: DotProductAttentionOptions;
+  readonly #counts: HeadCounts;
+  /** The widths of heads of keys and of values. */
+  readonly widths: readonly [keys: number, values: number];
+  /** The number of heads of keys and values, on all ranks. */
+  readonly numGqaGroups: number;
+
+  constructor(
+    backend: Backend,
+    /** The number of heads of queries, on all ranks. */
+    readonly numAttentionHeads: number,
+    /** The width of a head, or the widths of heads of keys and of values. */
+    kvChannels: number | readonly [keys: number, values: number],
+    options: DotProductAttentionOptions = {},
+  ) {
+    const ownOptions = checkOptions("DotProductAttention", options);
+    super(backend, ownOptions);
+    requireSizes("DotProductAttention", { numAttentionHeads });
+    const [keys, values] = isArray(kvChannels) ? kvChannels : [kvChannels, kvChannels];
+    width("DotProductAttention", "kvChannels", keys);
+    width("DotProductAttention", "kvChannels", values);
+    this.widths = [keys as number, values as number];
+    this.#options = ownOptions;
+    const { numGqaGroups: groups = numAttentionHeads, softmaxType } = ownOptions;
+    this.numGqaGroups = groups;
+    const group = groupOf("DotProductAttention", backend, ownOptions);
+    this.#counts = headCounts("DotProductAttention", { heads: numAttentionHeads, groups }, group);
+    if (softmaxType === "learnable") {
+      const shape = [1, this.#counts.heads, 1, 1];
+      const { random } = this;
+      this.softmaxOffset = this.addParameter(
+        "softmaxOffset",
+        newParameter(backend, shape, constantInit(0), { dtype: "f32", random }),
+      );
+    }
+  }
+
+  /**
+   * Returns the weighted sums of values, with heads and their widths as one dimension: [S, B, H * D], [B, S, H * D] or [T, H * D].
+   * The queries are [S, B, H, D], [B, S, H, D] or [T, H, D], the keys and values the same with their numbers of heads and
+   * positions. With `inferenceParams`, the keys and values are those of new positions, and queries attend to all that are cached.
+   *
+   * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that do
+   * not go together, a cache outside `noGrad` and tensors on different backends, `UnsupportedError` if the backend has no
+   * attention, `DisposedError` for a disposed tensor.
+   */
+  forward(query: VariableLike, key: VariableLike, value: VariableLike, call: AttentionCall = {}): Variable {
+    const user = "DotProductAttention";
+    const ownCall = checkAttentionCall(user, call);
+    const inputs = [
+      variableOf(user, "query", query),
+      variableOf(user, "key", key),
+      variableOf(user, "value", value),
+    ] as const;
+    const { heads, groups } = this.#counts;
+    const [keyWidth, valueWidth] = this.widths;
+    requireHeads(user, "query", inputs[0].shape, [heads, keyWidth]);
+    requireHeads(user, "key", inputs[1].shape, [groups, keyWidth]);
+    requireHeads(user, "value", inputs[2].shape, [groups, valueWidth]);
+    return composed(() => [
+      ownCall.inferenceParams ? this.#cached(inputs, ownCall) : this.#attend(inputs, ownCall),
+    ])[0];
+  }
+
+  #attend(inputs: readonly [Variable, Variable, Variable], call: AttentionCall): Variable {
+    const core = { user: "DotProductAttention", module: this.#options, call, counts: this.#counts };
+    const own = { ...coreOptions(core, this.backend), ...this.#sinks(), ...this.#dropout(call) };
+    const run = (q: Variable, k: Variable, v: Variable): Variable => merged(attention(q, k, v, own));
+    return call.checkpointCoreAttention ? recompute(run, ...inputs) : run(...inputs);
+  }
+
+  #sinks() {
+    const { heads } = this.#counts;
+    if (this.softmaxOffset) return { sinks: reshape(this.softmaxOffset, [heads]) };
+    return constantSinks(this.#options.softmaxType ?? "vanilla", heads, this.backend);
+  }
+
+  #dropout({ training = true }: AttentionCall) {
+    const { attentionDropout: probability = 0 } = this.#options;
+    if (probability === 0 || !training) return {};
+    const { allHeads, firstHead } = this.#counts;
+    return { dropout: { probability, ...drawFor(this, this.random), allHeads, firstHead } };
+  }
+
+  /** Attention to cached keys and values. The cache has the format "bshd". */
+  #cached(inputs: readonly [Variable, Variable, Variable], call: AttentionCall): Variable {
+    const user = "DotProductAttention";
+    const core = { user, module: this.#options, call, counts: this.#counts };
+    const format = formatOf(core);
+    const cache = call.inferenceParams as NonNullable<AttentionCall["inferenceParams"]>;
+    if (format === "thd")
+      throw new ArgumentError(`${user}: inferenceParams takes "bshd" and "sbhd"; pad the sequences of "thd"`);
+    if (gradEnabled() && inputs.some((each) => each.requiresGrad))
+      throw new ArgumentError(`${user}: cached keys have no gradients; call the layer in noGrad`);
+    const [q, k, v] = inputs.map((each, i) => {
+      const batchFirst = format === "bshd" ? each : transpose(each, 0, 1);
+      return wideOf(`${user}: ${["query", "key", "value"][i]}`, batchFirst.value);
+    }) as [ReturnType<typeof wideOf>, ReturnType<typeof wideOf>, ReturnType<typeof wideOf>];
+    const { layout: _, bias, ...own } = coreOptions(core, this.backend);
+    if (bias) throw new ArgumentError(`${user}: a bias does not go with inferenceParams; leave it out`);
+    const sinks = this.#sinks().sinks as Variable | undefined;
+    const cached = cache.append(this.#options.layerNumber ?? 1, k, v);
+    const { out } = attend(q, cached.k, cached.v, {
+      ...own,
+      ...(sinks ? { sinks: wideOf(user, variableOf(user, "sinks", sinks).value) } : {}),
+      pages: cached.pages,
+      queryLengths: cached.queryLengths,
+      keyLengths: cached.keyLengths,
+    } as Parameters<typeof attend>[3]);
+    const result = merged(new Variable(out, false));
+    return format === "bshd" ? result : transpose(result, 0, 1);
+  }
+}
+
+/** Makes heads and their width one dimension. */
+function merged(x: Variable): Variable {
+  const [heads, width] = x.shape.slice(-2) as [number, number];
+  return reshape(x, [...x.shape.slice(0, -2), heads * width]);
+}

@@ -1,0 +1,220 @@
+/** The module of attention with its projections. */
+import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
+import { ArgumentError } from "../errors.js";
+import { rotaryEmbedding } from "../functional/rotary-embedding.js";
+import { optionsOf } from "../options.js";
+import { composed } from "../tape/composed.js";
+import { type VariableLike, variableOf } from "../tape/differentiable.js";
+import type { Variable } from "../tape/variable.js";
+import { orDispose } from "../tensor/scope.js";
+import { formatOf } from "./attention/core.js";
+import { type Packing, unpack } from "./attention/heads.js";
+import {
+  checkMultiheadCall,
+  MULTIHEAD_OPTIONS,
+  type MultiheadAttentionCall,
+  type MultiheadAttentionOptions,
+} from "./attention/multihead-options.js";
+import type { AttentionCall } from "./attention/options.js";
+import { makeProjections, type Projections } from "./attention/projections.js";
+import { DotProductAttention } from "./dot-product-attention.js";
+import { LayerNormLinear } from "./layer-norm-linear.js";
+import type { LinearCall } from "./linear/parts.js";
+import type { Linear } from "./linear.js";
+import { Module, requireSizes } from "./module.js";
+import { LayerNorm, RMSNorm } from "./norm.js";
+import type { RotaryAngles } from "./rotary-position-embedding.js";
+
+const checkOptions = optionsOf(MULTIHEAD_OPTIONS);
+
+/**
+ * Computes attention of projections of the input: proj(attention(q, k, v)), with the options and the names of parameters of
+ * TransformerEngine's module of this name, in camelCase. The input is [S, B, hiddenSize], [B, S, hiddenSize] or [T, hiddenSize],
+ * by `qkvFormat`. Under a recipe the projections are quantized; attention has the dtype of the input. With `group`, each rank has
+ * some of the heads (docs/distributed.md).
+ *
+ * @throws `ShapeError` for a size that is not divisible by the number of ranks, `ArgumentError` for an unknown option, an invalid
+ * option value, options that do not go together, or a size that is not a positive integer, `DTypeError` for a parameter dtype
+ * other than f32, bf16 and f16, `DisposedError` for a disposed backend.
+ */
+export class MultiheadAttention extends Module {
+  static {
+    guardReceivers(this);
+  }
+
+  /** Whether the keys and values come from the input or from `encoderOutput`. */
+  readonly attentionType: "self" | "cross";
+  readonly #options: MultiheadAttentionOptions;
+  readonly #projections: Projections;
+  readonly #qNorm: LayerNorm | RMSNorm | undefined;
+  readonly #kNorm: LayerNorm | RMSNorm | undefined;
+  readonly #coreAttention: DotProductAttention;
+  readonly #proj: Linear;
+  readonly #packing: Packing;
+
+  constructor(
+    backend: Backend,
+    /** The last dimension of the input and of the result. */
+    readonly hiddenSize: number,
+    /** The number of heads of queries, on all ranks. */
+    readonly numAttentionHeads: number,
+    options: MultiheadAttentionOptions = {},
+  ) {
+    const ownOptions = checkOptions("MultiheadAttention", options);
+    super(backend, ownOptions);
+    requireSizes("MultiheadAttention", { hiddenSize, numAttentionHeads });
+    this.#options = ownOptions;
+    this.attentionType = ownOptions.attentionType ?? "self";
+    const common = { ...ownOptions, dtype: this.dtype, random: this.random };
+    const made = makeProjections(backend, { hiddenSize, numAttentionHeads }, common);
+    this.#projections = made.projections;
+    this.#packing = made.packing;
+    for (const [name, layer] of Object.entries(made.projections)) this.addModule(name, layer);
+    this.#proj = made.proj;
+    const { width } = made.packing;
+    const { qkNormType, qkNormEps: eps = 1e-6, zeroCenteredGamma } = ownOptions;
+    const {
+      attentionDropout = 0.1,
+      numGqaGroups,
+      softmaxType,
+      softmaxScale,
+      layerNumber,
+      group,
+    } = ownOptions;
+    const { attnMaskType, windowSize, bottomRightDiagonal, softcap, qkvFormat } = ownOptions;
+    const { dtype, random } = this;
+    [this.#qNorm, this.#kNorm, this.#coreAttention] = orDispose((created) => {
+      created.push(...Object.values(made.projections), made.proj);
+      const Norm = qkNormType === "RMSNorm" ? RMSNorm : LayerNorm;
+      const norms = (qkNormType ? ["qNorm", "kNorm"] : []).map((name) => {
+        const norm = this.addModule(
+          name,
+          new Norm(backend, width, { dtype, random, eps, zeroCenteredGamma }),
+        );
+        created.push(norm);
+        return norm;
+      });
+      const core = new DotProductAttention(backend, numAttentionHeads, width, {
+        ...{ attentionDropout, numGqaGroups, softmaxType, softmaxScale, layerNumber, group, dtype, random },
+        ...{ attnMaskType, windowSize, bottomRightDiagonal, softcap, qkvFormat },
+      });
+      return [norms[0], norms[1], this.addModule("coreAttention", core)];
+    });
+    this.addModule("proj", this.#proj);
+  }
+
+  /**
+   * Returns the attention of the input in its shape. `call` has the options of `DotProductAttention.forward`, and `encoderOutput`,
+   * `rotaryPosEmb` and how cached weights are used.
+   *
+   * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that do
+   * not go together and tensors on different backends, `UnsupportedError` for a recipe or an attention that the backend does not
+   * support, `DisposedError` for a disposed tensor.
+   */
+  forward(hiddenStates: VariableLike, call: MultiheadAttentionCall = {}): Variable {
+    return this.#run(hiddenStates, call, false)[0] as Variable;
+  }
+
+  /**
+   * Runs `forward` and also returns the result of the input's norm, for a residual connection.
+   *
+   * @throws `ArgumentError` without `inputLayernorm`, and `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and
+   * `DisposedError` as `forward` does.
+   */
+  forwardWithNorm(
+    hiddenStates: VariableLike,
+    call: MultiheadAttentionCall = {},
+  ): readonly [out: Variable, normed: Variable] {
+    if (!this.#options.inputLayernorm)
+      throw new ArgumentError("MultiheadAttention: there is no norm to return; give inputLayernorm: true");
+    return this.#run(hiddenStates, call, true) as readonly [Variable, Variable];
+  }
+
+  #run(hiddenStates: VariableLike, call: MultiheadAttentionCall, returned: boolean): readonly Variable[] {
+    const ownCall = checkMultiheadCall("MultiheadAttention", call);
+    const x = variableOf("MultiheadAttention", "hiddenStates", hiddenStates);
+    return composed(() => this.#compose(x, ownCall, returned));
+  }
+
+  #compose(x: Variable, call: MultiheadAttentionCall, returned: boolean): readonly Variable[] {
+    const { encoderOutput, rotaryPosEmb, isFirstMicrobatch, skipFp8WeightUpdate, ...attention } = call;
+    const use = { isFirstMicrobatch, skipFp8WeightUpdate };
+    const [[query, key, value], normed] = this.#project(x, encoderOutput, use, returned);
+    const angles = rotaryPosEmb as readonly [RotaryAngles, RotaryAngles] | undefined;
+    const turned = [query, key].map((each, i) => {
+      const norm = i === 0 ? this.#qNorm : this.#kNorm;
+      const isFirst = this.#options.qkNormBeforeRope === true;
+      const before = norm && isFirst ? norm.forward(each as Variable) : (each as Variable);
+      const rotated = angles ? this.#rotate(before, angles[i] as RotaryAngles, attention, i) : before;
+      return norm && !isFirst ? norm.forward(rotated) : rotated;
+    }) as [Variable, Variable];
+    const context = this.#coreAttention.forward(...turned, value as Variable, attention);
+    const out = this.#proj.forward(context, use);
+    return normed ? [out, normed] : [out];
+  }
+
+  /** Returns the queries, keys and values, and the result of the input's norm if it is returned. */
+  #project(
+    x: Variable,
+    encoderOutput: VariableLike | undefined,
+    use: LinearCall,
+    returned: boolean,
+  ): readonly [heads: readonly Variable[], normed: Variable | undefined] {
+    const { attentionType } = this;
+    if ((attentionType === "cross") !== (encoderOutput !== undefined))
+      throw new ArgumentError(
+        `MultiheadAttention: the attention type is "${attentionType}"; give encoderOutput with "cross" only`,
+      );
+    const { layernormQkv, qkv, layernormQuery, queryLayer, keyValue } = this.#projections;
+    const layer = (layernormQkv ?? qkv ?? layernormQuery ?? queryLayer) as LayerNormLinear | Linear;
+    const [first, normed] =
+      returned && layer instanceof LayerNormLinear
+        ? layer.forwardWithNorm(x, use)
+        : [layer.forward(x, use), undefined];
+    const { counts } = this.#packing;
+    const queries = counts.heads / counts.groups;
+    if (!keyValue) return [unpack(first, this.#packing, [queries, 1, 1]), normed];
+    const second = keyValue.forward(encoderOutput as VariableLike, use);
+    const [query] = unpack(first, { ...this.#packing, interleaved: false }, [queries]);
+    return [[query as Variable, ...unpack(second, this.#packing, [1, 1])], normed];
+  }
+
+  /** Rotates queries (0) or keys (1). Positions count from the cached ones. */
+  #rotate(
+    x: Variable,
+    { cos, sin, interleaved }: RotaryAngles,
+    call: AttentionCall,
+    which: number,
+  ): Variable {
+    const { inferenceParams } = call;
+    const layout = formatOf({ module: this.#options, call });
+    const queries = call.cuSeqlensQPadded ?? call.cuSeqlensQ;
+    const keys = call.cuSeqlensKvPadded ?? call.cuSeqlensKv ?? queries;
+    const cuSeqlens = layout === "thd" ? (which === 0 ? queries : keys) : undefined;
+    return rotaryEmbedding(x, cos, sin, {
+      layout,
+      interleaved,
+      ...(cuSeqlens ? { cuSeqlens } : {}),
+      ...(inferenceParams ? { startPositions: inferenceParams.startPositions } : {}),
+    });
+  }
+
+  /** @internal How state dictionaries of TransformerEngine divide the rows of a projection's weight, if they do. */
+  get splitRows(): ReadonlyMap<string, RowSplit> {
+    const { counts, width } = this.#packing;
+    if (this.#options.fuseQkvParams) return new Map();
+    const [q, kv] = [counts.heads * width, counts.groups * width];
+    const query: RowSplit = [["query", q]];
+    const keysAndValues: RowSplit = [
+      ["key", kv],
+      ["value", kv],
+    ];
+    const all = [...query, ...keysAndValues];
+    const splits = { layernormQkv: all, qkv: all, layernormQuery: query, keyValue: keysAndValues };
+    return new Map(Object.entries(splits).filter(([name]) => name in this.#projections));
+  }
+}
+
+/** The names of consecutive rows of a weight, and their numbers. */
+export type RowSplit = readonly (readonly [name: string, rows: number])[];
