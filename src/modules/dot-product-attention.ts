@@ -82,12 +82,12 @@ export class DotProductAttention extends Module {
   }
 
   /**
-   * Returns the weighted sums of values, with heads and their widths as one dimension: [S, B, H * D], [B, S, H * D] or [T, H * D].
-   * The queries are [S, B, H, D], [B, S, H, D] or [T, H, D], the keys and values the same with their numbers of heads and
-   * positions. With `inferenceParams`, the keys and values are those of new positions, and queries attend to all that are cached.
+   * Returns the weighted sums of values, with heads and their widths as one dimension: [S, B, H * D], [B, S, H * D] or
+   * [T, H * D]. The queries are [S, B, H, D], [B, S, H, D] or [T, H, D], the keys and values the same with their numbers of heads
+   * and positions. With `inferenceParams`, the keys and values belong to new positions, and queries attend to all cached ones.
    *
-   * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that do
-   * not go together, a cache outside `noGrad` and tensors on different backends, `UnsupportedError` if the backend has no
+   * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that
+   * do not go together, a cache outside `noGrad` and tensors on different backends, `UnsupportedError` if the backend has no
    * attention, `DisposedError` for a disposed tensor.
    */
   forward(query: VariableLike, key: VariableLike, value: VariableLike, call: AttentionCall = {}): Variable {

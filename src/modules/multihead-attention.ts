@@ -105,12 +105,12 @@ export class MultiheadAttention extends Module {
   }
 
   /**
-   * Returns the attention of the input in its shape. `call` has the options of `DotProductAttention.forward`, and `encoderOutput`,
-   * `rotaryPosEmb` and how cached weights are used.
+   * Returns the attention of the input in its shape. `call` has the options of `DotProductAttention.forward`, and
+   * `encoderOutput`, `rotaryPosEmb` and how cached weights are used.
    *
-   * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that do
-   * not go together and tensors on different backends, `UnsupportedError` for a recipe or an attention that the backend does not
-   * support, `DisposedError` for a disposed tensor.
+   * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that
+   * do not go together and tensors on different backends, `UnsupportedError` for a recipe or an attention that the backend does
+   * not support, `DisposedError` for a disposed tensor.
    */
   forward(hiddenStates: VariableLike, call: MultiheadAttentionCall = {}): Variable {
     return this.#run(hiddenStates, call, false)[0] as Variable;

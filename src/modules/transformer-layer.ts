@@ -34,8 +34,8 @@ type Form = Pick<
 /**
  * Computes self-attention, attention to `encoderOutput` in a decoder, and an MLP, each added to its input, with the options and
  * the names of parameters of TransformerEngine's module of this name, in camelCase. The input is [S, B, hiddenSize],
- * [B, S, hiddenSize] or [T, hiddenSize], by `attnInputFormat`. Sums are rounded to the dtype of the input, and biases are added by
- * the linear layers. With `group`, each rank has a part of the weights (docs/distributed.md).
+ * [B, S, hiddenSize] or [T, hiddenSize], by `attnInputFormat`. Sums are rounded to the dtype of the input; the linear layers add
+ * their biases. With `group`, each rank has a part of the weights (docs/distributed.md).
  *
  * @throws `ShapeError` for a size that is not divisible by the number of ranks, `ArgumentError` for an unknown option, an invalid
  * option value, options that do not go together, or a size that is not a positive integer, `DTypeError` for a parameter dtype
@@ -121,9 +121,9 @@ export class TransformerLayer extends Module {
    * Returns the result of the layer in the shape of the input. `call` has the options of `MultiheadAttention.forward`; those of
    * masks are for self-attention, and those with the prefix `encDec` for attention to `encoderOutput`.
    *
-   * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that do
-   * not go together and tensors on different backends, `UnsupportedError` for a recipe or an attention that the backend does not
-   * support, `DisposedError` for a disposed tensor.
+   * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that
+   * do not go together and tensors on different backends, `UnsupportedError` for a recipe or an attention that the backend does
+   * not support, `DisposedError` for a disposed tensor.
    */
   forward(hiddenStates: VariableLike, call: TransformerLayerCall = {}): Variable {
     const ownCall = checkTransformerCall("TransformerLayer", call);

@@ -5,9 +5,9 @@ import type { BlockwiseAttentionOptions } from "../../functional/blockwise-atten
 import { tensor, zeros } from "../../ops/create.js";
 import type { Shape } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
+import { exp, fixed, log, ratio, toOdd } from "../rotary/fixed-point.js";
 import { type Visibility, visibilityOf } from "./masks.js";
 import type { AttentionCall, DotProductAttentionOptions, HeadCounts, SoftmaxType } from "./options.js";
-import { alibiSlopes } from "./slopes.js";
 
 /** The options of a module with the options of one call. */
 export interface CoreOptions {
@@ -23,7 +23,7 @@ export function formatOf({ module, call }: Pick<CoreOptions, "module" | "call">)
 }
 
 /** What the mask of this call hides. A cache aligns causal masks at the last key, as TransformerEngine does. */
-export function callVisibility({ user, module, call }: CoreOptions): Visibility {
+function callVisibility({ user, module, call }: CoreOptions): Visibility {
   const visibility = visibilityOf(user, {
     mask: call.attnMaskType ?? module.attnMaskType ?? "causal",
     window: call.windowSize ?? module.windowSize,
@@ -142,4 +142,18 @@ function biasOf(
 /** The logits that take a part of each row's probability, without those of a parameter. */
 export function constantSinks(type: SoftmaxType, heads: number, backend: Tensor["backend"]) {
   return type === "off-by-one" ? { sinks: zeros(backend, "f32", [heads]) } : {};
+}
+
+/**
+ * Returns the slopes of the publication for a number of heads, rounded to the nearest f32. With n the largest power of two up to
+ * `heads`, the first n are 2^(-8i/n) for i from 1, and the others 2^(-4i/n) for odd i.
+ */
+function alibiSlopes(heads: number): Float32Array {
+  const n = 2 ** Math.floor(Math.log2(heads));
+  const logarithm = log(fixed(2));
+  const power = (numerator: number): number =>
+    Math.fround(toOdd(exp(ratio(-logarithm, BigInt(numerator), BigInt(n)))));
+  return Float32Array.from({ length: heads }, (_, i) =>
+    i < n ? power(8 * (i + 1)) : power(4 * (2 * (i - n) + 1)),
+  );
 }

@@ -12,8 +12,8 @@ export interface Packing {
 }
 
 /**
- * Divides the last dimension of x into tensors [..., heads, width]. Each group has `shares[i]` heads of tensor i: those of queries,
- * one key and one value, or a part of these.
+ * Divides the last dimension of x into tensors [..., heads, width]. Each group has `shares[i]` heads of tensor i. The tensors are
+ * queries, keys and values, or some of these.
  */
 export function unpack(
   x: Variable,

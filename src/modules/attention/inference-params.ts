@@ -145,8 +145,8 @@ export class InferenceParams {
   }
 
   /**
-   * @internal Appends keys and values [B, S, G, D] of a layer. The first rows of each sequence are the new positions; further rows
-   * are padding.
+   * @internal Appends keys and values [B, S, G, D] of a layer. The first rows of each sequence are the new positions; further
+   * rows are padding.
    */
   append(layer: number, k: Tensor<WideDType>, v: Tensor<WideDType>): CachedKeys {
     const { startPositions: _, ...tensors } = this.#stepTensors();

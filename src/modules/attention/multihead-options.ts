@@ -100,7 +100,7 @@ const checkAngles = optionsOf<RotaryAngles>(
 );
 
 /** Checks the angles of queries and keys. Returns those of each. */
-export const rotaryAngles: Domain = (user, name, value) => {
+const rotaryAngles: Domain = (user, name, value) => {
   const each: readonly unknown[] = isArray(value) ? value : [value, value];
   if (each.length !== 2)
     throw new ArgumentError(

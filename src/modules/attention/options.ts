@@ -96,7 +96,7 @@ export interface AttentionCall extends AttentionMaskOptions {
 }
 
 /** A probability from 0 to below 1. */
-export const dropoutProbability: Domain = (user, name, value) => {
+const dropoutProbability: Domain = (user, name, value) => {
   const number = finite(user, name, value) as number;
   if (number >= 0 && number < 1) return number;
   throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be at least 0 and below 1`);
@@ -120,7 +120,7 @@ const inferenceParams: Domain = (user, name, value) => {
 };
 
 export const layout = oneOf(ATTENTION_LAYOUTS);
-export const softmaxType = oneOf(["vanilla", "off-by-one", "learnable"]);
+const softmaxType = oneOf(["vanilla", "off-by-one", "learnable"]);
 
 /** The checks of `AttentionMaskOptions`. */
 export const MASK_OPTIONS = {

@@ -1,6 +1,6 @@
 /**
- * InferenceParams: steps with a cache, in any chunks, batches and orders, have the bits of the full forward pass, without a recipe
- * and under recipes whose scales belong to rows.
+ * InferenceParams: steps with a cache, in any chunks, batches and orders, have the bits of the full forward pass, without a
+ * recipe and under recipes whose scales belong to rows.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
