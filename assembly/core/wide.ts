@@ -15,7 +15,7 @@ export function loadWide(pointer: usize, type: u32, index: usize): f32 {
   return f32x4.extract_lane(decodeF16(i32x4.splat(code)), 0);
 }
 
-/** Rounds `value` to a Wide type and writes it as element `index`. @tested */
+/** Rounds `value` to a Wide type and writes it as element `index`. */
 export function storeWide(pointer: usize, type: u32, index: usize, value: f32): void {
   if (type === Wide.F32) store<f32>(pointer + (index << 2), value);
   else store<u16>(pointer + (index << 1), i32x4.extract_lane(encode(type, f32x4.splat(value)), 0));

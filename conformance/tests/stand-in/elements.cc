@@ -182,11 +182,16 @@ cudaError_t launchSwapAxes(const SwapAxesParams& p, cudaStream_t stream) {
 
 cudaError_t launchCopySlice(const CopySliceParams& p, cudaStream_t stream) {
   on(stream);
-  const auto slices = [&](int64_t count) { return static_cast<uint64_t>(count * p.unit); };
-  const int64_t count = p.xLength == 1 ? 1 : p.count;
-  for (int64_t o = 0; p.count > 0 && o < p.outer; ++o) {
-    reads(static_cast<const uint8_t*>(p.x) + slices(o * p.xLength + p.xFirst), slices(count));
-    writes(static_cast<uint8_t*>(p.out) + slices(o * p.outLength + p.outFirst), slices(p.count));
+  const int64_t length = p.count * p.unit;
+  const int64_t read = p.xLength == 1 ? p.unit : length;
+  // a run begins at any byte: the kernel chooses an access to which all runs are aligned
+  for (int64_t o = 0; length > 0 && o < p.outer; ++o) {
+    const auto* x = static_cast<const uint8_t*>(p.x) + (o * p.xLength + p.xFirst) * p.unit;
+    auto* out = static_cast<uint8_t*>(p.out) + (o * p.outLength + p.outFirst) * p.unit;
+    reads(x, 1);
+    reads(x + read - 1, 1);
+    writes(out, 1);
+    writes(out + length - 1, 1);
   }
   return cudaSuccess;
 }
