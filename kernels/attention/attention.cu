@@ -34,8 +34,8 @@ cudaError_t differentiate(const AttentionBackwardParams& p, cudaStream_t stream)
 
 cudaError_t launchAttention(const AttentionParams& p, cudaStream_t stream) {
   const bool isHopper = isForHopper(p.rule);
-  // the kernel of tensor cores writes the statistics of all rows, unless rows may lie between sequences
-  if (!isHopper || p.rule.cumulative || p.maxLogits != nullptr) {
+  // the kernel of tensor cores writes the statistics of all rows, unless rows may lie between sequences or splits are merged
+  if (!isHopper || p.rule.cumulative || p.rule.splitKeys != 0 || p.maxLogits != nullptr) {
     if (const cudaError_t error = fillStatistics(p, stream); error != cudaSuccess) return error;
   }
   if (!isHopper) return attendPlain(p, nullptr, stream);

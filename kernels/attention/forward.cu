@@ -164,9 +164,33 @@ struct QueryTask {
       addBlock(first, min(keys, sequence.keys - first), column, state);
     }
     state.closeSplit();
-    if (rule.sinks != nullptr) {
+    finishTotals(state, column);
+  }
+
+  // Computes columns [column, column + kColumnsAtOnce) of the row from the records of its splits.
+  __device__ void mergeRecords(const float* records, int32_t column) {
+    const int32_t width = p.rule.valueWidth;
+    RowState state;
+    for (int split = 0; split < splitsOf(p.rule); ++split) {
+      const float* record = records + static_cast<int64_t>(split) * (width + kSplitNumbers);
+      const float* numbers = record + width;
+      if (numbers[3] == 0) continue;
+#pragma unroll
+      for (int c = 0; c < kLaneColumns; ++c) {
+        const int32_t at = column + c * kLanes + lane;
+        state.outputs[c] = at < width ? record[at] : 0.0f;
+      }
+      state.largest = numbers[2] > state.largest ? numbers[2] : state.largest;
+      state.merge(numbers[0], numbers[1], state.outputs);
+    }
+    finishTotals(state, column);
+  }
+
+  // Merges the sink, if there is one, and writes the results.
+  __device__ void finishTotals(RowState& state, int32_t column) {
+    if (p.rule.sinks != nullptr) {
       const float zeros[kLaneColumns] = {};
-      state.merge(rule.sinks[head] * kLog2EFloat, 1.0f, zeros);
+      state.merge(p.rule.sinks[head] * kLog2EFloat, 1.0f, zeros);
     }
     finish(state, column);
   }
@@ -211,6 +235,22 @@ __global__ void __launch_bounds__(kRowBlock) attendKernel(const AttentionParams 
   });
 }
 
+template <Wide type>
+__global__ void __launch_bounds__(kRowBlock) mergeKernel(const AttentionParams p) {
+  __shared__ KeyBlock blocks[kRowWarps];
+  const AttentionRule& rule = p.rule;
+  const int splits = splitsOf(rule);
+  const int64_t length = rule.valueWidth + kSplitNumbers;
+  forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, nullptr, [&](int64_t head, int32_t i) {
+    const Sequence sequence = sequenceOf(rule, static_cast<int32_t>(head / rule.heads));
+    if (i >= sequence.queries) return;
+    KeyBlock& block = blocks[threadIdx.x / kLanes];
+    QueryTask<type> task{p, sequence, static_cast<int32_t>(head % rule.heads), i, block};
+    const float* records = partialsOf(p) + statisticOf(rule, sequence, task.head, i) * splits * length;
+    for (int32_t column = 0; column < rule.valueWidth; column += kColumnsAtOnce) task.mergeRecords(records, column);
+  });
+}
+
 __global__ void fillKernel(float* lse, int64_t rows, float* maxLogits, int64_t heads) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows + heads; i += stride) {
@@ -229,6 +269,14 @@ cudaError_t fillStatistics(const AttentionParams& p, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(ceilDivide(rows + heads, kFillThreads), 4096));
   fillKernel<<<blocks, kFillThreads, 0, stream>>>(p.lse, rows, p.maxLogits, heads);
   return cudaGetLastError();
+}
+
+cudaError_t mergeSplits(const AttentionParams& p, cudaStream_t stream) {
+  const int64_t rows = static_cast<int64_t>(p.rule.batch) * p.rule.heads * p.rule.queries;
+  return withWide(p.rule.qType, [&](auto type) {
+    mergeKernel<type.value><<<rowBlocks(rows, nullptr), kRowBlock, 0, stream>>>(p);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t attendPlain(const AttentionParams& p, const int32_t* list, cudaStream_t stream) {

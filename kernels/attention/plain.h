@@ -22,6 +22,26 @@ cudaError_t fillStatistics(const AttentionParams& p, cudaStream_t stream);
 // Computes out, lse and the largest logits.
 cudaError_t attendPlain(const AttentionParams& p, const int32_t* list, cudaStream_t stream);
 
+// A record of one split of a row: its outputs, then the scaled maximum, the sum, the maximum, and 1 if it has a visible key.
+constexpr int kSplitNumbers = 4;
+
+// The number of splits of the keys; 1 without splits.
+__host__ __device__ inline int splitsOf(const AttentionRule& rule) {
+  return rule.splitKeys == 0 ? 1 : (rule.keys + rule.splitKeys - 1) / rule.splitKeys;
+}
+
+// Where the outputs or the records of splits begin in the workspace: behind the list of tiles, which has one for each split.
+__host__ __device__ inline float* partialsOf(const AttentionParams& p) {
+  const int64_t tiles =
+      static_cast<int64_t>(p.rule.batch) * p.rule.heads * ((p.rule.queries + kTileRows - 1) / kTileRows);
+  const int64_t list = 1 + tiles * splitsOf(p.rule);
+  return reinterpret_cast<float*>(p.workspace + (list + 3) / 4 * 4);
+}
+
+// Merges the records of splits of all rows, and writes out, lse and the largest logits. Record `split` of a row is at (row *
+// splits + split) * (valueWidth + kSplitNumbers), where row is the index of the row in lse.
+cudaError_t mergeSplits(const AttentionParams& p, cudaStream_t stream);
+
 // Writes the sum of gradient times result of each row to the workspace. The backward pass begins with it.
 cudaError_t sumDeltas(const AttentionBackwardParams& p, cudaStream_t stream);
 

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-template <typename Shape, bool kDetailed>
+template <typename Shape, ForwardOptions kOptions>
 cudaError_t launchForwardShape(const AttentionParams& p, cudaStream_t stream) {
   ForwardMaps maps;
   const AttentionRule& rule = p.rule;
@@ -21,9 +21,9 @@ cudaError_t launchForwardShape(const AttentionParams& p, cudaStream_t stream) {
   if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.k, Shape::kWidth), keys, &maps.keys);
   if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), keys, &maps.values);
   if (error != cudaSuccess) return error;
-  const int64_t blocks = Shape::kPacks ? int64_t{1} * rule.batch * rule.keyHeads
+  const int64_t blocks = Shape::kPacks ? int64_t{1} * rule.batch * rule.keyHeads * splitsOf(rule)
                                        : ceilDivide(rule.queries, Shape::kRows) * rule.batch * rule.heads;
-  return launchBlocks<Shape>(forwardKernel<Shape, kDetailed>, blocks, stream, p, maps);
+  return launchBlocks<Shape>(forwardKernel<Shape, kOptions>, blocks, stream, p, maps);
 }
 
 // Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
@@ -45,8 +45,13 @@ cudaError_t launchForwardOf(const AttentionParams& p, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
   withForwardShape<type, packs>(p.rule, [&](auto shape) {
     using Shape = decltype(shape);
-    error =
-        isDetailed(p.rule) ? launchForwardShape<Shape, true>(p, stream) : launchForwardShape<Shape, false>(p, stream);
+    if (hasElementOptions(p.rule)) {
+      error = launchForwardShape<Shape, ForwardOptions::kAll>(p, stream);
+    } else if (p.rule.splitKeys != 0) {
+      error = launchForwardShape<Shape, ForwardOptions::kSplits>(p, stream);
+    } else {
+      error = launchForwardShape<Shape, ForwardOptions::kWindows>(p, stream);
+    }
   });
   return error;
 }

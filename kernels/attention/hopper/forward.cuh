@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/attention/hopper/softmax.cuh"
+#include "kernels/attention/hopper/splits.cuh"
 #include "kernels/attention/hopper/rows.cuh"
 #include "kernels/attention/hopper/tile.cuh"
 #include "kernels/device/tensor-map.cuh"
@@ -46,12 +47,17 @@ struct ForwardMaps {
   CUtensorMap values;
 };
 
-template <typename Shape, bool kDetailed>
+// Which options a forward kernel has: only windows; splits of the keys too; or all.
+enum class ForwardOptions { kWindows, kSplits, kAll };
+
+template <typename Shape, ForwardOptions kOptions>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     forwardKernel(const __grid_constant__ AttentionParams p, const __grid_constant__ ForwardMaps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr Wide kType = Shape::kType;
   constexpr int kKeys = Shape::kKeys;
+  constexpr bool kDetailed = kOptions == ForwardOptions::kAll;
+  constexpr bool kSplits = kOptions != ForwardOptions::kWindows;
   extern __shared__ Bytes16 memory[];
   const uint32_t base = (sharedAddress(memory) + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
   const uint32_t queryTile = base;
@@ -73,8 +79,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int queryCount = max(min(tile.queriesOfTile(), sequence.queries - first), 0);
   if (queryCount == 0 && rule.cumulative) return;
   const bool isEmpty = queryCount == 0;
-  const int beginKey = isEmpty ? 0 : firstKeyOf(rule, positionOf(rule, sequence, first));
-  const int endKey = isEmpty ? 0 : endKeyOf(rule, sequence, positionOf(rule, sequence, first + queryCount - 1));
+  int beginKey = isEmpty ? 0 : firstKeyOf(rule, positionOf(rule, sequence, first));
+  int endKey = isEmpty ? 0 : endKeyOf(rule, sequence, positionOf(rule, sequence, first + queryCount - 1));
+  if constexpr (Shape::kPacks && kSplits) {
+    if (rule.splitKeys != 0) {
+      const int64_t begin = int64_t{tile.split} * rule.splitKeys;
+      beginKey = static_cast<int>(max(int64_t{beginKey}, begin));
+      endKey = static_cast<int>(min(int64_t{endKey}, begin + rule.splitKeys));
+    }
+  }
   const int firstBlock = beginKey / kKeys;
   const int lastBlock = endKey > beginKey ? (endKey + kKeys - 1) / kKeys : firstBlock;
 
@@ -94,28 +107,30 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group == 0) {
     if constexpr (!Shape::kPacks) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x != 0) return;
+    if (threadIdx.x >= kLanes) return;
+    const int lane = static_cast<int>(threadIdx.x);
     const int queryRow = sequence.firstQuery + first;
     const int batchOfQueries = rule.cumulative ? 0 : batch;
-    arriveExpecting(queriesFull, Shape::kChunks * tile.boxRows() * kChunkPitch);
-    copyTile<Shape::kChunks>(&maps.queries, queriesFull, queryTile, Shape::kQueryChunk, tile.head, queryRow,
-                             batchOfQueries);
+    if (lane == 0) {
+      arriveExpecting(queriesFull, Shape::kChunks * tile.boxRows() * kChunkPitch);
+      copyTile<Shape::kChunks>(&maps.queries, queriesFull, queryTile, Shape::kQueryChunk, tile.head, queryRow,
+                               batchOfQueries);
+    }
     const int keyHead = keyHeadOf(rule, tile.head);
-    int stage = 0;
-    uint32_t parity = 1;
+    StagePosition<Shape::kStages> at;
     for (int block = firstBlock; block < lastBlock; ++block) {
       const KeyRows<kKeys> keys(rule, sequence, block * kKeys);
-      awaitPhase(keysFree + stage, parity);
-      arriveExpecting(keysFull + stage, Shape::kKeyBytes);
-      keys.template copy<Shape::kChunks>(&maps.keys, keysFull + stage, keyTiles + stage * Shape::kKeyBytes, keyHead);
-      awaitPhase(valuesFree + stage, parity);
-      arriveExpecting(valuesFull + stage, Shape::kValueBytes);
-      keys.template copy<Shape::kValueChunks>(&maps.values, valuesFull + stage, valueTiles + stage * Shape::kValueBytes,
-                                              keyHead);
-      if (++stage == Shape::kStages) {
-        stage = 0;
-        parity ^= 1;
-      }
+      awaitPhase(keysFree + at.stage, at.parity ^ 1);
+      if (lane == 0) arriveExpecting(keysFull + at.stage, Shape::kKeyBytes);
+      __syncwarp();
+      keys.template copy<Shape::kChunks>(&maps.keys, keysFull + at.stage, keyTiles + at.stage * Shape::kKeyBytes,
+                                         keyHead, lane);
+      awaitPhase(valuesFree + at.stage, at.parity ^ 1);
+      if (lane == 0) arriveExpecting(valuesFull + at.stage, Shape::kValueBytes);
+      __syncwarp();
+      keys.template copy<Shape::kValueChunks>(&maps.values, valuesFull + at.stage,
+                                              valueTiles + at.stage * Shape::kValueBytes, keyHead, lane);
+      at.next();
     }
     return;
   }
@@ -143,6 +158,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   uint32_t factors[kKeys / kWgmmaDepth][4];
   RowPair state;
   state.open();
+  // not 0 if a row has a visible key in the split
+  [[maybe_unused]] uint32_t seen[2] = {};
   float decay[2];
   bool isLeft = false;
 
@@ -167,11 +184,16 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (!kDetailed && isCommon(start)) {
       const uint32_t all[2] = {};
       addScores<false, kKeys>(state, scores, all, factor, decay);
+      if constexpr (kSplits) seen[0] = seen[1] = 1;
       return;
     }
     uint32_t shown[2];
     queries.template show<kKeys>(start + column, shown);
     if constexpr (kDetailed) queries.template changeScores<kKeys>(scores, start + column, shown);
+    if constexpr (kSplits) {
+      seen[0] |= shown[0];
+      seen[1] |= shown[1];
+    }
     addScores<true, kKeys>(state, scores, shown, factor, decay);
     if constexpr (kDetailed) queries.template drop<kKeys>(scores, start + column);
   };
@@ -184,54 +206,73 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
                                                            sequence.keys - start, thread, 1 + consumer);
   };
 
-  if constexpr (Shape::kAlternates) {
-    if (firstBlock + 1 < lastBlock) openTurns<Shape::kConsumers>(consumer);
-  }
-  awaitPhase(queriesFull, 0);
-  if (firstBlock < lastBlock) {
-    int stage = 0;
-    uint32_t parity = 0;
-    awaitPhase(keysFull, 0);
-    startScores(0);
+  // Adds blocks [begin, end) of keys, at least one. `out` is 0 before.
+  StagePosition<Shape::kStages> at;
+  const auto attend = [&](int begin, int end) {
+    if constexpr (Shape::kAlternates) {
+      if (begin + 1 < end) openTurns<Shape::kConsumers>(consumer);
+    }
+    awaitPhase(keysFull + at.stage, at.parity);
+    startScores(at.stage);
     awaitWgmma<0>();
     pinRegisters(scores);
-    release(keysFree);
-    soften(firstBlock);
+    release(keysFree + at.stage);
+    soften(begin);
     packAccumulators<kType, kKeys>(scores, factors);
-    for (int block = firstBlock + 1; block < lastBlock; ++block) {
-      const int valueStage = stage;
-      const uint32_t valueParity = parity;
-      if (++stage == Shape::kStages) {
-        stage = 0;
-        parity ^= 1;
-      }
-      awaitPhase(keysFull + stage, parity);
+    for (int block = begin + 1; block < end; ++block) {
+      const StagePosition<Shape::kStages> before = at;
+      at.next();
+      awaitPhase(keysFull + at.stage, at.parity);
       if constexpr (Shape::kAlternates) awaitTurn(consumer);
-      startScores(stage);
-      awaitPhase(valuesFull + valueStage, valueParity);
-      guardValues(block - 1, valueStage);
+      startScores(at.stage);
+      awaitPhase(valuesFull + before.stage, before.parity);
+      guardValues(block - 1, before.stage);
       beginWgmma();
-      startValues(valueStage);
-      if constexpr (Shape::kAlternates) passTurn<Shape::kConsumers>(consumer, block + 1 == lastBlock);
+      startValues(before.stage);
+      if constexpr (Shape::kAlternates) passTurn<Shape::kConsumers>(consumer, block + 1 == end);
       awaitWgmma<1>();
       pinRegisters(scores);
-      release(keysFree + stage);
+      release(keysFree + at.stage);
       soften(block);
       awaitWgmma<0>();
       pinRegisters(out);
-      release(valuesFree + valueStage);
+      release(valuesFree + before.stage);
 #pragma unroll
       for (int i = 0; i < Shape::kValueWidth / 2; ++i) out[i] *= decay[i / 2 % 2];
       packAccumulators<kType, kKeys>(scores, factors);
     }
-    awaitPhase(valuesFull + stage, parity);
-    guardValues(lastBlock - 1, stage);
+    awaitPhase(valuesFull + at.stage, at.parity);
+    guardValues(end - 1, at.stage);
     beginWgmma();
-    startValues(stage);
+    startValues(at.stage);
     awaitWgmma<0>();
     pinRegisters(out);
+    release(valuesFree + at.stage);
+    at.next();
+  };
+
+  awaitPhase(queriesFull, 0);
+  if (kSplits && rule.splitKeys != 0) {
+    SplitTotals<Shape> totals(p, sequence, places, column);
+    if constexpr (Shape::kPacks) {
+      if (firstBlock < lastBlock) attend(firstBlock, lastBlock);
+      totals.store(tile.split, tile.splits, seen, state, out);
+    } else {
+      const int blocks = rule.splitKeys / kKeys;
+      for (int begin = firstBlock; begin < lastBlock;) {
+        const int end = min(lastBlock, (begin / blocks + 1) * blocks);
+        attend(begin, end);
+        totals.merge(seen, state, out);
+        begin = end;
+      }
+      totals.restore(out);
+      finishRows<Shape>(p, sequence, places, column, totals.largest, totals.scaled, totals.total, out);
+    }
+  } else {
+    if (firstBlock < lastBlock) attend(firstBlock, lastBlock);
+    const float sums[2] = {state.total(0), state.total(1)};
+    finishRows<Shape>(p, sequence, places, column, state.maximum, state.scaled, sums, out);
   }
-  finishRows<Shape>(p, sequence, places, column, state, out);
   if (anyOf(isLeft, 1 + consumer) && thread == 0) {
     for (int head = tile.head; head < tile.head + tile.heads; ++head) {
       leaveTile(p.workspace, batch * rule.heads + head, rule.queries, first + consumer * 64);

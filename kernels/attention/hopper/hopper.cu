@@ -1,6 +1,7 @@
 #include "kernels/attention/hopper/hopper.h"
 
 #include "kernels/attention/hopper/launch.h"
+#include "kernels/attention/plain.h"
 
 namespace lockstep {
 
@@ -49,15 +50,17 @@ cudaError_t launchForward(const AttentionParams& p, cudaStream_t stream) {
   constexpr int64_t kPackedRows = 64;
   const AttentionRule& rule = p.rule;
   const bool packs = int64_t{rule.queries} * (rule.heads / rule.keyHeads) <= kPackedRows && !rule.cumulative;
-  return packs ? launchForwardOf<type, true>(p, stream) : launchForwardOf<type, false>(p, stream);
+  if (!packs) return launchForwardOf<type, false>(p, stream);
+  const cudaError_t error = launchForwardOf<type, true>(p, stream);
+  return error == cudaSuccess && rule.splitKeys != 0 ? mergeSplits(p, stream) : error;
 }
 
 }  // namespace
 
 bool isForHopper(const AttentionRule& rule) {
   const bool isItsDatapath = rule.step == kStep && rule.alignBits == kAlignBits && rule.zeroExponent == kZeroExponent;
-  return isItsDatapath && rule.qType != Wide::kF32 && rule.splitKeys == 0 && hasPages(rule) && rule.queries > 0 &&
-         rule.keys > 0 && hasShape(rule) && isHopper();
+  return isItsDatapath && rule.qType != Wide::kF32 && hasPages(rule) && rule.queries > 0 && rule.keys > 0 &&
+         hasShape(rule) && isHopper();
 }
 
 cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream) {

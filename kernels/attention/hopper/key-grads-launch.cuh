@@ -42,8 +42,8 @@ cudaError_t launchKeyGrads(const AttentionBackwardParams& p, int32_t* list, cuda
   cudaError_t error = cudaErrorInvalidValue;
   withKeyGradShape<type>(p.rule, [&](auto shape) {
     using Shape = decltype(shape);
-    error = isDetailed(p.rule) ? launchKeyGradShape<Shape, true>(p, list, stream)
-                               : launchKeyGradShape<Shape, false>(p, list, stream);
+    error = hasElementOptions(p.rule) ? launchKeyGradShape<Shape, true>(p, list, stream)
+                                      : launchKeyGradShape<Shape, false>(p, list, stream);
   });
   return error;
 }

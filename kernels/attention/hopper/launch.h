@@ -37,12 +37,6 @@ inline HeadsOfRows keysOf(const AttentionRule& rule, const void* data, int64_t c
           isOne ? line * rule.keys : line * rule.keyBatch};
 }
 
-// Whether scores, masks or probabilities need more than the window of visible keys.
-inline bool isDetailed(const AttentionRule& rule) {
-  return rule.mask != nullptr || rule.bias != nullptr || rule.slopes != nullptr || rule.softcap != 0 ||
-         rule.threshold != 0;
-}
-
 // Launches `blocks` blocks of a kernel.
 template <typename Shape, typename Kernel, typename... Arguments>
 cudaError_t launchBlocks(Kernel kernel, int64_t blocks, cudaStream_t stream, const Arguments&... arguments) {

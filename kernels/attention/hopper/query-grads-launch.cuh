@@ -40,8 +40,8 @@ cudaError_t launchQueryGrads(const AttentionBackwardParams& p, int32_t* list, cu
   cudaError_t error = cudaErrorInvalidValue;
   withQueryGradShape<type>(p.rule, [&](auto shape) {
     using Shape = decltype(shape);
-    error = isDetailed(p.rule) ? launchQueryGradShape<Shape, true>(p, list, stream)
-                               : launchQueryGradShape<Shape, false>(p, list, stream);
+    error = hasElementOptions(p.rule) ? launchQueryGradShape<Shape, true>(p, list, stream)
+                                      : launchQueryGradShape<Shape, false>(p, list, stream);
   });
   return error;
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/attention/hopper/softmax.cuh"
 #include "kernels/attention/hopper/tile.cuh"
+#include "kernels/attention/plain.h"
 #include "kernels/attention/scores.cuh"
 #include "kernels/attention/sequence.cuh"
 #include "kernels/core/math.cuh"
@@ -19,21 +20,24 @@ struct KeyRows {
 
   __device__ KeyRows(const AttentionRule& p, const Sequence& s, int key) : rule(p), sequence(s), first(key) {}
 
-  // Copies `chunks` chunks of the block's tile.
+  // Copies `chunks` chunks of the block's tile. All lanes of a warp call it.
   template <int chunks>
-  __device__ void copy(const CUtensorMap* map, uint64_t* barrier, uint32_t to, int keyHead) const {
-    if (rule.pages == nullptr) {
-      const int item = rule.cumulative ? 0 : sequence.batch;
-      copyTile<chunks>(map, barrier, to, count * kChunkPitch, keyHead, sequence.firstKey + first, item);
-      return;
-    }
-    const int step = min(count, rule.pageLength);
-    for (int row = 0; row < count; row += step) {
+  __device__ void copy(const CUtensorMap* map, uint64_t* barrier, uint32_t to, int keyHead, int lane) const {
+    const int step = rule.pages == nullptr ? count : min(count, rule.pageLength);
+    for (int n = lane; n < count / step * chunks; n += kLanes) {
+      const int c = n % chunks;
+      const int row = n / chunks * step;
+      const uint32_t target = to + c * count * kChunkPitch + row * kChunkPitch;
+      if (rule.pages == nullptr) {
+        const int item = rule.cumulative ? 0 : sequence.batch;
+        copyBox(map, barrier, target, c * kChunkColumns, keyHead, sequence.firstKey + first, item);
+        continue;
+      }
       // a page behind the sequence's last one is replaced by that one; its keys are hidden
       const int number = min((first + row) / rule.pageLength, rule.pagesOfSequence - 1);
       const int page = rule.pages[static_cast<int64_t>(sequence.batch) * rule.pagesOfSequence + number];
-      copyTile<chunks>(map, barrier, to + row * kChunkPitch, count * kChunkPitch, keyHead,
-                       (first + row) % rule.pageLength, min(max(page, 0), rule.pageCount - 1));
+      copyBox(map, barrier, target, c * kChunkColumns, keyHead, (first + row) % rule.pageLength,
+              min(max(page, 0), rule.pageCount - 1));
     }
   }
 };
@@ -64,6 +68,12 @@ struct PairGrad {
   }
 };
 
+// Whether scores, masks or probabilities need more than the window of visible keys.
+__host__ __device__ inline bool hasElementOptions(const AttentionRule& rule) {
+  return rule.mask != nullptr || rule.bias != nullptr || rule.slopes != nullptr || rule.softcap != 0 ||
+         rule.threshold != 0;
+}
+
 // The query and the head of a row of a tile.
 struct RowPlace {
   int query;
@@ -80,10 +90,16 @@ struct TileRows {
   int head;
   int heads;
   int queries;
+  // With `packs`, each block has one of the splits of the keys.
+  int split = 0;
+  int splits = 1;
 
   __device__ TileRows(const AttentionRule& rule, int block) : queries(rule.queries) {
     if constexpr (packs) {
       heads = rule.heads / rule.keyHeads;
+      splits = splitsOf(rule);
+      split = block % splits;
+      block /= splits;
       batch = block / rule.keyHeads;
       head = block % rule.keyHeads * heads;
       firstQuery = 0;
@@ -222,7 +238,8 @@ struct QueryPair {
 // Writes the results of a thread's two rows (docs/numerics.md §10.4). `out` has their outputs before the division.
 template <typename Shape>
 __device__ inline void finishRows(const AttentionParams& p, const Sequence& sequence, const RowPlace (&places)[2],
-                                  int column, const RowPair& state, float (&out)[Shape::kValueWidth / 2]) {
+                                  int column, const float (&maximum)[2], const float (&largest)[2],
+                                  const float (&sums)[2], float (&out)[Shape::kValueWidth / 2]) {
   constexpr float kInfinity = __builtin_huge_valf();
   constexpr auto kLn2Float = static_cast<float>(kLn2);
   const AttentionRule& rule = p.rule;
@@ -230,8 +247,8 @@ __device__ inline void finishRows(const AttentionParams& p, const Sequence& sequ
   for (int h = 0; h < 2; ++h) {
     const auto [i, head] = places[h];
     const bool isThere = i < sequence.queries;
-    float total = state.total(h);
-    float scaled = state.scaled[h];
+    float total = sums[h];
+    float scaled = largest[h];
     float kept = 1;
     if (rule.sinks != nullptr) {
       const float sink = rule.sinks[head] * kLog2EFloat;
@@ -263,7 +280,7 @@ __device__ inline void finishRows(const AttentionParams& p, const Sequence& sequ
       }
     }
     if (p.maxLogits == nullptr) continue;
-    float logit = isThere ? state.maximum[h] * logitFactor(rule) + 0.0f : -kInfinity;
+    float logit = isThere ? maximum[h] * logitFactor(rule) + 0.0f : -kInfinity;
     if constexpr (!Shape::kPacks) {
       // all rows of the warp are of one head
 #pragma unroll

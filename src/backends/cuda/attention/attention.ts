@@ -1,7 +1,7 @@
 /** Attention and its gradient on a GPU. */
 import { DATAPATHS, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
 import type { Support } from "../../backend.js";
-import type { AttentionRule } from "../../ops/attention.js";
+import type { AttentionArgs, AttentionRule } from "../../ops/attention.js";
 import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
 import type { NativeArgs } from "../addon.js";
 import { type Lowering, randomWords } from "../lowering.js";
@@ -98,12 +98,27 @@ function ruleOf(args: AttentionRule): NativeArgs<"attention">["rule"] {
 /** The number of queries, or keys, of a tile whose result the kernels of tensor cores may leave to the plain kernel. */
 const TILE_ROWS = 64;
 
+/** The most queries of which the kernels may compute the splits of keys in parallel, and the numbers of a split of a row. */
+const PARALLEL_QUERIES = 64;
+const SPLIT_NUMBERS = 4;
+
+/** The number of 32-bit numbers in the workspace of the forward pass: a list of tiles, then outputs or records of splits. */
+function forwardNumbers(args: AttentionArgs): number {
+  const { plan, lse, v } = args;
+  const { heads, queries, keys } = attentionSizes(args);
+  const splits = plan.splitKeys ? Math.ceil(keys / plan.splitKeys) : 1;
+  const list = 1 + args.batch * heads * Math.ceil(queries / TILE_ROWS) * splits;
+  if (!plan.splitKeys) return list;
+  const width = v.shape.at(-1) as number;
+  const row = queries <= PARALLEL_QUERIES ? splits * (width + SPLIT_NUMBERS) : width;
+  return Math.ceil(list / 4) * 4 + lse.size * row;
+}
+
 export const attention: Lowering<"attention"> = {
   supports: choose,
   run({ addon, device, withTemporary }, args) {
     const { out, lse, maxLogits } = args;
-    const { heads, queries } = attentionSizes(args);
-    const tiles = 1 + args.batch * heads * Math.ceil(queries / TILE_ROWS);
+    const tiles = forwardNumbers(args);
     withTemporary(4 * tiles, (workspace) =>
       addon.attention(device, { ...commonOf(args), out, lse, maxLogits, tiles, workspace }),
     );

@@ -1,0 +1,105 @@
+// Splits of the keys on Hopper's tensor cores (docs/numerics.md §10.3).
+#pragma once
+
+#include "kernels/attention/hopper/rows.cuh"
+#include "kernels/attention/plain.h"
+
+namespace lockstep {
+
+// The merged splits of a thread's two rows. The outputs of rows lie in the workspace between merges.
+template <typename Shape>
+struct SplitTotals {
+  static constexpr float kInfinity = __builtin_huge_valf();
+
+  float* records;
+  float* outputs[2];
+  // the indices of the rows in lse; -1 for a row behind the last query
+  int64_t rows[2];
+  int column;
+  float scaled[2] = {-kInfinity, -kInfinity};
+  float total[2] = {};
+  float largest[2] = {-kInfinity, -kInfinity};
+  bool isMerged[2] = {};
+
+  __device__ SplitTotals(const AttentionParams& p, const Sequence& sequence, const RowPlace (&places)[2], int column)
+      : records(partialsOf(p)), column(column) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const bool isThere = places[h].query < sequence.queries;
+      rows[h] = isThere ? statisticOf(p.rule, sequence, places[h].head, places[h].query) : -1;
+      outputs[h] = records + rows[h] * Shape::kValueWidth + column;
+    }
+  }
+
+  // Whether a thread of the row saw a key: the four threads of a row have different keys.
+  __device__ bool sees(int h, uint32_t seen) const {
+    uint32_t any = seen | __shfl_xor_sync(kFullMask, seen, 1);
+    any |= __shfl_xor_sync(kFullMask, any, 2);
+    return any != 0 && rows[h] >= 0;
+  }
+
+  // Merges a split, and begins the next one.
+  __device__ void merge(uint32_t (&seen)[2], RowPair& state, float (&out)[Shape::kValueWidth / 2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float sum = state.total(h);
+      if (!sees(h, seen[h])) continue;
+      largest[h] = fmaxf(largest[h], state.maximum[h]);
+      const float larger = state.scaled[h] > scaled[h] ? state.scaled[h] : scaled[h];
+      const float f = ex2(scaled[h] - baseOf(larger));
+      const float g = ex2(state.scaled[h] - baseOf(larger));
+      scaled[h] = larger;
+      total[h] = total[h] * f + sum * g;
+#pragma unroll
+      for (int i = 0; i < Shape::kValueWidth / 8; ++i) {
+        auto* at = reinterpret_cast<float2*>(outputs[h] + 8 * i);
+        const float2 before = isMerged[h] ? *at : float2{0, 0};
+        *at = {before.x * f + out[4 * i + 2 * h] * g, before.y * f + out[4 * i + 2 * h + 1] * g};
+      }
+      isMerged[h] = true;
+    }
+    state.open();
+    seen[0] = seen[1] = 0;
+#pragma unroll
+    for (int i = 0; i < Shape::kValueWidth / 2; ++i) out[i] = 0;
+  }
+
+  // Sets `out` to the totals; it is 0 before.
+  __device__ void restore(float (&out)[Shape::kValueWidth / 2]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (!isMerged[h]) continue;
+#pragma unroll
+      for (int i = 0; i < Shape::kValueWidth / 8; ++i) {
+        const float2 value = *reinterpret_cast<const float2*>(outputs[h] + 8 * i);
+        out[4 * i + 2 * h] = value.x;
+        out[4 * i + 2 * h + 1] = value.y;
+      }
+    }
+  }
+
+  // Stores a split of each row for mergeSplits.
+  __device__ void store(int split, int splits, const uint32_t (&seen)[2], const RowPair& state,
+                        const float (&out)[Shape::kValueWidth / 2]) const {
+    constexpr int64_t kRecord = Shape::kValueWidth + kSplitNumbers;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float sum = state.total(h);
+      const bool isSeen = sees(h, seen[h]);
+      if (rows[h] < 0) continue;
+      float* const record = records + (rows[h] * splits + split) * kRecord;
+#pragma unroll
+      for (int i = 0; i < Shape::kValueWidth / 8; ++i) {
+        *reinterpret_cast<float2*>(record + column + 8 * i) = {out[4 * i + 2 * h], out[4 * i + 2 * h + 1]};
+      }
+      if (column != 0) continue;
+      float* const numbers = record + Shape::kValueWidth;
+      numbers[0] = state.scaled[h];
+      numbers[1] = sum;
+      numbers[2] = state.maximum[h];
+      numbers[3] = isSeen ? 1.0f : 0.0f;
+    }
+  }
+};
+
+}  // namespace lockstep
