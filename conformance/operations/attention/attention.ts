@@ -13,13 +13,14 @@ import { download, type PlainTensor, upload, wideValues } from "../../values/pla
 import { rounded } from "../../values/rounded.js";
 import type { Answer, Operation } from "../operation.js";
 import { type AttentionCase, attentionCase } from "./case.js";
-import { headTask, keySpan, querySpan, rowIndex, sizesOf } from "./heads.js";
+import { headTask, isApart, keySpan, querySpan, rowIndex, sizesOf } from "./heads.js";
 
 export interface AttentionBackwardCase extends AttentionCase {
   /** The gradient of out. */
   readonly grad: PlainTensor<WideDType>;
 }
 
+/** The options of a case, with tensors on a backend. */
 function optionsOn(backend: Backend, each: AttentionCase): AttentionOptions {
   const on = (x: PlainTensor | undefined): Tensor | undefined => x && upload(backend, x);
   const isThd = each.layout === "thd";
@@ -40,7 +41,8 @@ function optionsOn(backend: Backend, each: AttentionCase): AttentionOptions {
   };
 }
 
-function outShape({ q, v }: AttentionCase): Shape {
+/** The shape of out. */
+export function outShape({ q, v }: AttentionCase): Shape {
   return [...q.shape.slice(0, -1), v.shape.at(-1) as number];
 }
 
@@ -113,21 +115,6 @@ export const attentionOperation: Operation<AttentionCase> = {
   },
 };
 
-/** Whether no two sequences of "thd" share a row: a row belongs to one sequence only. */
-function isApart(each: AttentionCase): boolean {
-  if (each.layout !== "thd") return true;
-  const { batch } = sizesOf(each);
-  for (const span of [querySpan, keySpan]) {
-    const spans = Array.from({ length: batch }, (_, b) => span(each, b)).filter(({ count }) => count > 0);
-    const sorted = spans.toSorted((a, b) => a.first - b.first);
-    for (const [i, { first }] of sorted.entries()) {
-      const before = sorted[i - 1];
-      if (before && before.first + before.count > first) return false;
-    }
-  }
-  return true;
-}
-
 export const attentionBackwardOperation: Operation<AttentionBackwardCase> = {
   arbitrary: attentionCase(false)
     .filter(isApart)
@@ -138,21 +125,29 @@ export const attentionBackwardOperation: Operation<AttentionBackwardCase> = {
     ),
   run(backend, each) {
     const { out, lse } = forwardOf(each);
-    const [q, k, v, grad] = [each.q, each.k, each.v, each.grad].map((x) => upload(backend, x)) as [
-      Tensor,
-      Tensor,
-      Tensor,
-      Tensor,
-    ];
-    const result = upload(backend, rounded(each.q.dtype, outShape(each), out));
-    const statistics = upload(backend, rounded("f32", statisticShape(each), lse));
-    const { pages: _, ...options } = optionsOn(backend, each);
-    const biasGrad = each.bias !== undefined;
-    const grads = attentionBackward(grad, q, k, v, result, statistics, { ...options, biasGrad });
-    return Object.fromEntries(Object.entries(grads).map(([name, x]) => [name, download(x as Tensor)]));
+    return runBackward(backend, each, {
+      out: rounded(each.q.dtype, outShape(each), out),
+      lse: rounded("f32", statisticShape(each), lse),
+    });
   },
   oracle: backwardAnswer,
 };
+
+/** Computes the gradients on a backend from the results of a forward pass. */
+export function runBackward(
+  backend: Backend,
+  each: AttentionBackwardCase,
+  results: { readonly out: PlainTensor; readonly lse: PlainTensor },
+): Answer {
+  const { out, lse } = results;
+  const [grad, q, k, v, result, statistics] = [each.grad, each.q, each.k, each.v, out, lse].map((x) =>
+    upload(backend, x),
+  ) as [Tensor, Tensor, Tensor, Tensor, Tensor, Tensor];
+  const { pages: _, ...options } = optionsOn(backend, each);
+  const biasGrad = each.bias !== undefined;
+  const grads = attentionBackward(grad, q, k, v, result, statistics, { ...options, biasGrad });
+  return Object.fromEntries(Object.entries(grads).map(([name, x]) => [name, download(x as Tensor)]));
+}
 
 function backwardAnswer(each: AttentionBackwardCase): Answer {
   const { dtype } = each.q;

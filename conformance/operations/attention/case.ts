@@ -1,15 +1,12 @@
-/** A case of attention: its tensors as plain data, how cases are drawn, and the problem of each head for the oracle. */
+/** A case of attention: its tensors as plain data, and how cases are drawn. */
 import * as fc from "fast-check";
-import {
-  ATTENTION_LAYOUTS,
-  type AttentionLayout,
-  type AttentionPlan,
-} from "../../../src/backends/ops/attention.js";
+import type { AttentionLayout, AttentionPlan } from "../../../src/backends/ops/attention.js";
 import type { AttentionDropoutOptions } from "../../../src/ops/attention/options.js";
 import { elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
-import { wideTensor, wideType } from "../../arbitraries/wide.js";
-import { fromCodes, PlainTensor } from "../../values/plain.js";
-import { rounded } from "../../values/rounded.js";
+import { wideType } from "../../arbitraries/wide.js";
+import { PlainTensor } from "../../values/plain.js";
+import type { CaseAim, CaseDatapath, CaseDimensions, Window } from "./aim.js";
+import { SMALL } from "./small-cases.js";
 
 /** Where a sequence lies among the rows of a tensor. */
 export interface Span {
@@ -22,11 +19,11 @@ export interface AttentionCase {
   readonly k: PlainTensor<WideDType>;
   readonly v: PlainTensor<WideDType>;
   readonly layout: AttentionLayout;
-  readonly datapath: "hopper" | "ada" | "blackwell" | "fp32";
+  readonly datapath: CaseDatapath;
   readonly scale: number | undefined;
   readonly causal: boolean;
   readonly align: "start" | "end";
-  readonly window: readonly [left: number, right: number];
+  readonly window: Window;
   readonly plan: AttentionPlan;
   /** The lengths of sequences; for "thd" they also say where sequences begin. */
   readonly queryLengths: PlainTensor<"i32"> | undefined;
@@ -44,62 +41,10 @@ export interface AttentionCase {
   readonly dropout: AttentionDropoutOptions | undefined;
 }
 
-interface Sizes {
-  readonly layout: AttentionLayout;
-  readonly batch: number;
-  readonly queries: number;
-  readonly keys: number;
-  readonly heads: readonly [queries: number, keys: number];
-  readonly width: number;
-  readonly valueWidth: number;
-  readonly dtype: WideDType;
-}
-
-/** The elements of q, k and v: mostly of a size that gives many probabilities, sometimes of any size, with NaN and infinities. */
-function elements(shape: Shape, dtype: WideDType): fc.Arbitrary<PlainTensor<WideDType>> {
-  const count = elementCount(shape);
-  const calm = fc
-    .array(fc.integer({ min: -96, max: 96 }), { minLength: count, maxLength: count })
-    .map((steps) =>
-      rounded(
-        dtype,
-        shape,
-        steps.map((step) => step / 32),
-      ),
-    );
-  return fc.oneof({ weight: 5, arbitrary: calm }, wideTensor(shape, { dtype }));
-}
-
 /** The shape of q, k or v. */
-function shapeOf({ layout, batch }: Sizes, rows: number, heads: number, width: number): Shape {
+function shapeOf({ layout, batch }: CaseDimensions, rows: number, heads: number, width: number): Shape {
   if (layout === "bshd") return [batch, rows, heads, width];
   return layout === "sbhd" ? [rows, batch, heads, width] : [rows, heads, width];
-}
-
-const sizes: fc.Arbitrary<Sizes> = fc.record({
-  layout: fc.constantFrom(...ATTENTION_LAYOUTS),
-  batch: fc.constantFrom(1, 1, 2, 3, 0),
-  queries: fc.constantFrom(0, 1, 1, 2, 3, 7, 17, 65),
-  keys: fc.constantFrom(0, 1, 3, 8, 15, 16, 17, 33, 70),
-  heads: fc.constantFrom([1, 1] as const, [2, 1] as const, [3, 3] as const, [4, 2] as const),
-  width: fc.constantFrom(1, 2, 8, 15, 16, 17, 24),
-  valueWidth: fc.constantFrom(1, 8, 9, 16, 20),
-  dtype: wideType(),
-});
-
-/** A drawn pair of sizes whose oracle takes too long is replaced by a smaller one: the number of pairs is at most this. */
-const MOST_PAIRS = 600;
-
-function limited(each: Sizes): Sizes {
-  const { heads, batch, queries, keys } = each;
-  const pairs = Math.max(batch, 1) * heads[0] * queries * keys;
-  if (pairs <= MOST_PAIRS) return each;
-  return {
-    ...each,
-    batch: Math.min(batch, 1),
-    heads: [1, 1],
-    queries: queries * keys > MOST_PAIRS ? 7 : queries,
-  };
 }
 
 const i32 = (values: readonly number[]): PlainTensor<"i32"> =>
@@ -115,7 +60,10 @@ function numbers(count: number, each: fc.Arbitrary<number>): fc.Arbitrary<readon
 }
 
 /** Lengths of sequences, some of them outside the tensor, or the sums of lengths for "thd". */
-function lengths({ layout, batch }: Sizes, rows: number): fc.Arbitrary<PlainTensor<"i32"> | undefined> {
+function lengths(
+  { layout, batch }: CaseDimensions,
+  rows: number,
+): fc.Arbitrary<PlainTensor<"i32"> | undefined> {
   if (layout !== "thd") return optional(numbers(batch, fc.integer({ min: -2, max: rows + 2 })).map(i32));
   return numbers(batch + 1, fc.integer({ min: 0, max: rows })).map((places) =>
     i32(places.toSorted((a, b) => a - b)),
@@ -123,20 +71,23 @@ function lengths({ layout, batch }: Sizes, rows: number): fc.Arbitrary<PlainTens
 }
 
 /** Starts of sequences for "thd" that lie anywhere in the tensor, also one over another. */
-function starts({ layout, batch }: Sizes, rows: number): fc.Arbitrary<PlainTensor<"i32"> | undefined> {
+function starts(
+  { layout, batch }: CaseDimensions,
+  rows: number,
+): fc.Arbitrary<PlainTensor<"i32"> | undefined> {
   if (layout !== "thd") return fc.constant(undefined);
   return optional(numbers(batch + 1, fc.integer({ min: 0, max: rows + 1 })).map(i32));
 }
 
 /** A shape of pairs, in which the first two dimensions may be 1. */
-function pairShape(each: Sizes): fc.Arbitrary<Shape> {
+function pairShape(each: CaseDimensions): fc.Arbitrary<Shape> {
   return fc
     .tuple(fc.constantFrom(1, each.batch), fc.constantFrom(1, each.heads[0]))
     .map(([items, planes]) => [items, planes, each.queries, each.keys]);
 }
 
-/** Options that this case has in addition to sizes. "thd" has no pairs. */
-function optionsFor(each: Sizes) {
+/** Options that a case has in addition to its dimensions. "thd" has no pairs. */
+function optionsFor(each: CaseDimensions, aim: CaseAim) {
   const isThd = each.layout === "thd";
   const [heads] = each.heads;
   const logit = fc.oneof(
@@ -144,26 +95,20 @@ function optionsFor(each: Sizes) {
     fc.constantFrom(-Infinity, 200, Number.NaN),
   );
   return fc.record({
-    datapath: fc.constantFrom("hopper", "hopper", "hopper", "ada", "blackwell", "fp32"),
+    datapath: aim.datapaths,
     scale: fc.constantFrom(undefined, undefined, 1, 0.125, 3, 2 ** -100, 2 ** 40),
     causal: fc.boolean(),
     align: fc.constantFrom("start", "end"),
-    window: fc.constantFrom([-1, -1], [-1, -1], [0, 0], [5, 2], [-1, 3], [20, -1]),
-    plan: fc.constantFrom(
-      { blockKeys: 16, splitKeys: 0 },
-      { blockKeys: 16, splitKeys: 16 },
-      { blockKeys: 16, splitKeys: 48 },
-      { blockKeys: 64, splitKeys: 64 },
-      { blockKeys: 128, splitKeys: 0 },
-    ),
+    window: aim.windows,
+    plan: aim.plans(each),
     queryLengths: lengths(each, each.queries),
     keyLengths: lengths(each, each.keys),
     queryStarts: starts(each, each.queries),
     keyStarts: starts(each, each.keys),
-    mask: isThd ? fc.constant(undefined) : optional(pairShape(each).chain(maskOf)),
+    mask: isThd ? fc.constant(undefined) : optional(pairShape(each).chain(aim.mask)),
     bias: isThd
       ? fc.constant(undefined)
-      : optional(pairShape(each).chain((shape) => wideType().chain((dtype) => elements(shape, dtype)))),
+      : optional(pairShape(each).chain((shape) => wideType().chain((dtype) => aim.elements(shape, dtype)))),
     biasPlace: fc.constantFrom("beforeScale", "afterScale"),
     alibiSlopes: optional(
       fc.boolean().chain((ofBatch) => {
@@ -181,55 +126,54 @@ function optionsFor(each: Sizes) {
         seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
         offset: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
         firstHead: fc.constantFrom(0, 3),
-        allHeads: fc.constant(8),
+        allHeads: fc.constant(Math.max(8, heads + 3)),
       }),
     ),
   });
 }
 
-function maskOf(shape: Shape): fc.Arbitrary<PlainTensor<"u8">> {
-  const count = elementCount(shape);
-  return numbers(count, fc.constantFrom(0, 0, 1, 255)).map((codes) => fromCodes("u8", shape, codes));
-}
-
-/** Replaces keys and values by pages of 16 or 5 rows in a drawn order. */
+/** Replaces keys and values by pages in a drawn order. */
 function paged(
   drawn: AttentionCase,
-  { batch, keys, heads, width, valueWidth, dtype }: Sizes,
+  { batch, keys, heads, width, valueWidth, dtype }: CaseDimensions,
+  { elements, pageLengths, maxPages }: CaseAim,
 ): fc.Arbitrary<AttentionCase> {
   if (drawn.layout !== "bshd" || batch === 0 || keys === 0) return fc.constant(drawn);
-  return fc.tuple(fc.constantFrom(5, 16), fc.integer({ min: 1, max: 4 })).chain(([length, count]) => {
-    const ofSequence = Math.ceil(keys / length);
-    const page = fc.integer({ min: -1, max: count });
-    return fc
-      .record({
-        k: elements([count, length, heads[1], width], dtype),
-        v: elements([count, length, heads[1], valueWidth], dtype),
-        table: numbers(batch * ofSequence, page),
-        lengths: numbers(batch, fc.integer({ min: 0, max: keys })),
-      })
-      .map(({ k, v, table, lengths: drawnLengths }) => ({
-        ...drawn,
-        k,
-        v,
-        pages: new PlainTensor("i32", [batch, ofSequence], Int32Array.from(table)),
-        keyLengths: i32(drawnLengths),
-        mask: undefined,
-        bias: undefined,
-      }));
-  });
+  return fc
+    .tuple(fc.constantFrom(...pageLengths), fc.integer({ min: 1, max: maxPages }))
+    .chain(([length, count]) => {
+      const ofSequence = Math.ceil(keys / length);
+      const page = fc.integer({ min: -1, max: count });
+      return fc
+        .record({
+          k: elements([count, length, heads[1], width], dtype),
+          v: elements([count, length, heads[1], valueWidth], dtype),
+          table: numbers(batch * ofSequence, page),
+          lengths: numbers(batch, fc.integer({ min: 0, max: keys })),
+        })
+        .map(({ k, v, table, lengths: drawnLengths }) => ({
+          ...drawn,
+          k,
+          v,
+          pages: new PlainTensor("i32", [batch, ofSequence], Int32Array.from(table)),
+          keyLengths: i32(drawnLengths),
+          mask: undefined,
+          bias: undefined,
+        }));
+    });
 }
 
 /** Cases of attention; some of them have pages if `withPages`. */
-export function attentionCase(withPages: boolean): fc.Arbitrary<AttentionCase> {
-  return sizes.map(limited).chain((each) => {
+export function attentionCase(withPages: boolean, aim: CaseAim = SMALL): fc.Arbitrary<AttentionCase> {
+  const { elements } = aim;
+  return aim.dimensions.chain((each) => {
     const { dtype, queries, keys, heads, width, valueWidth } = each;
     const drawn = fc
       .record({
         q: elements(shapeOf(each, queries, heads[0], width), dtype),
         k: elements(shapeOf(each, keys, heads[1], width), dtype),
         v: elements(shapeOf(each, keys, heads[1], valueWidth), dtype),
-        options: optionsFor(each),
+        options: optionsFor(each, aim),
       })
       .map(
         ({ options, ...tensors }) =>
@@ -237,7 +181,7 @@ export function attentionCase(withPages: boolean): fc.Arbitrary<AttentionCase> {
       );
     if (!withPages) return drawn;
     return drawn.chain((full) =>
-      fc.boolean().chain((isPaged) => (isPaged ? paged(full, each) : fc.constant(full))),
+      fc.boolean().chain((isPaged) => (isPaged ? paged(full, each, aim) : fc.constant(full))),
     );
   });
 }

@@ -59,6 +59,21 @@ export function keySpan(each: AttentionCase, b: number): Span {
   return spanOf(b, sizesOf(each).keys, each.layout === "thd", each.keyLengths, each.keyStarts);
 }
 
+/** Whether no two sequences of "thd" share a row: a row belongs to one sequence only. */
+export function isApart(each: AttentionCase): boolean {
+  if (each.layout !== "thd") return true;
+  const { batch } = sizesOf(each);
+  for (const span of [querySpan, keySpan]) {
+    const spans = Array.from({ length: batch }, (_, b) => span(each, b)).filter(({ count }) => count > 0);
+    const sorted = spans.toSorted((a, b) => a.first - b.first);
+    for (const [i, { first }] of sorted.entries()) {
+      const before = sorted[i - 1];
+      if (before && before.first + before.count > first) return false;
+    }
+  }
+  return true;
+}
+
 /** The index of the first element of row `row` of sequence b and a head, in q, k, v or a tensor of such a shape. */
 export function rowIndex(
   layout: AttentionCase["layout"],
