@@ -2,12 +2,14 @@
 import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
 import { ArgumentError } from "../errors.js";
+import { dropout } from "../functional/dropout.js";
 import { add } from "../functional/elementwise.js";
 import { fieldsOf } from "../options.js";
 import { composed } from "../tape/composed.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { orDispose } from "../tensor/scope.js";
+import { drawFor } from "./attention/draws.js";
 import {
   MULTIHEAD_CALL,
   MULTIHEAD_OPTIONS,
@@ -68,6 +70,10 @@ export class TransformerLayer extends Module {
     super(backend, ownOptions);
     requireSizes("TransformerLayer", { hiddenSize, ffnHiddenSize, numAttentionHeads });
     requireForm(ownOptions);
+    if (ownOptions.group && ownOptions.sequenceParallel && ownOptions.hiddenDropout !== 0)
+      throw new ArgumentError(
+        "TransformerLayer: sequenceParallel divides rows among ranks, and hiddenDropout draws by element of all rows; give hiddenDropout: 0",
+      );
     this.#options = ownOptions;
     const { dtype, random } = this;
     const { outputLayernorm = false, layerType = "encoder" } = ownOptions;
@@ -142,7 +148,7 @@ export class TransformerLayer extends Module {
     const selfCall = selfAttentionCall(call);
     if (parallelAttentionMlp) {
       const attended = this.#selfAttention.forward(x, selfCall);
-      return add(x, add(attended, this.#mlp.forward(x, use)));
+      return this.#addTo(x, add(attended, this.#mlp.forward(x, use)), call);
     }
     let hidden = this.#attend(this.#selfAttention, x, selfCall, postNorm && !this.#layernorm);
     if (this.#interAttention)
@@ -150,7 +156,7 @@ export class TransformerLayer extends Module {
     const [out, residual] = postNorm
       ? this.#mlp.forwardWithNorm(hidden, use)
       : [this.#mlp.forward(hidden, use), hidden];
-    const sum = add(residual, out);
+    const sum = this.#addTo(residual, out, call);
     return this.#layernorm ? this.#layernorm.forward(sum) : sum;
   }
 
@@ -162,7 +168,18 @@ export class TransformerLayer extends Module {
     postNorm: boolean | undefined,
   ): Variable {
     const [out, residual] = postNorm ? layer.forwardWithNorm(x, call) : [layer.forward(x, call), x];
-    return add(residual, out);
+    return this.#addTo(residual, out, call);
+  }
+
+  /** Drops elements of `out`, and adds the others to the residual. */
+  #addTo(
+    residual: Variable,
+    out: Variable,
+    { training = true }: Pick<TransformerLayerCall, "training"> = {},
+  ): Variable {
+    const { hiddenDropout: probability = 0.1 } = this.#options;
+    if (probability === 0 || !training) return add(residual, out);
+    return add(residual, dropout(out, { probability, ...drawFor(this, this.random) }));
   }
 }
 

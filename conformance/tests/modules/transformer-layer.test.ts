@@ -7,7 +7,9 @@ import type { TransformerLayerOptions } from "../../../src/modules/attention/tra
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { MultiheadAttention } from "../../../src/modules/multihead-attention.js";
 import { LayerNorm } from "../../../src/modules/norm.js";
+import { recompute } from "../../../src/modules/recompute.js";
 import { TransformerLayer } from "../../../src/modules/transformer-layer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import {
   Float8BlockScaling,
   MXFP8BlockScaling,
@@ -123,6 +125,46 @@ describe("TransformerLayer is the composition of its layers, forward and backwar
 });
 
 describe("a TransformerLayer", () => {
+  scoped("drops elements of what it adds, the same in both runs of a recomputed region", () => {
+    const run = (recomputed: boolean, training: boolean) => {
+      using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
+        ...{ attentionDropout: 0.2, hiddenDropout: 0.3, random: new RandomState(9n) },
+      });
+      fill(5, module);
+      const x = new Variable(waves(backend(), 1, [LENGTH, BATCH, HIDDEN]), true);
+      const forward = (y: Variable): Variable => module.forward(y, { training });
+      const out = recomputed ? recompute(forward, x) : forward(x);
+      out.backward(waves(backend(), 2, out.shape));
+      const values = [out.tensor, x.grad].map((each) =>
+        [...(each as NonNullable<typeof x.grad>).dataSync()].join(),
+      );
+      x.zeroGrad();
+      return values;
+    };
+    const dropped = run(false, true);
+    expect(run(true, true)).toEqual(dropped);
+    expect(run(false, false)).not.toEqual(dropped);
+  });
+
+  scoped("with a probability of hiddenDropout is the composition with dropout, by draws in order", () => {
+    const random = new RandomState(9n);
+    using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
+      ...{ attentionDropout: 0, hiddenDropout: 0.3, random },
+    });
+    fill(5, module);
+    const layers = layersOf({});
+    fill(5, ...layers.all);
+    const { offset } = random;
+    const x = waves(backend(), 1, [LENGTH, BATCH, HIDDEN]);
+    const out = module.forward(x);
+    const drop = (y: Variable, i: bigint): Variable =>
+      functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + i });
+    const y = functional.add(x, drop(layers.self.forward(x), 0n));
+    const expected = functional.add(y, drop(layers.mlp.forward(y), 1n));
+    expectSame("result", out.tensor, expected.tensor);
+    for (const layer of layers.all) layer.dispose();
+  });
+
   scoped("of forms that exclude each other is refused, and so is a missing encoder output", () => {
     const make = (options: TransformerLayerOptions) => new TransformerLayer(backend(), 64, 64, 4, options);
     for (const other of [

@@ -6,6 +6,7 @@ import {
   SEQUENCE_PARALLEL_OPTIONS,
   type SequenceParallelOptions,
 } from "../../functional/ranks.js";
+import { probability } from "../../ops/attention/options.js";
 import {
   anything,
   atLeastZero,
@@ -95,13 +96,6 @@ export interface AttentionCall extends AttentionMaskOptions {
   readonly training?: boolean | undefined;
 }
 
-/** A probability from 0 to below 1. */
-const dropoutProbability: Domain = (user, name, value) => {
-  const number = finite(user, name, value) as number;
-  if (number >= 0 && number < 1) return number;
-  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be at least 0 and below 1`);
-};
-
 const aboveZero: Domain = (user, name, value) => {
   const number = finite(user, name, value) as number;
   if (Math.fround(number) > 0 && Number.isFinite(Math.fround(number))) return number;
@@ -136,7 +130,7 @@ export const ATTENTION_OPTIONS: OptionTable<DotProductAttentionOptions> = {
   ...SEQUENCE_PARALLEL_OPTIONS,
   ...MASK_OPTIONS,
   numGqaGroups: integer(1),
-  attentionDropout: dropoutProbability,
+  attentionDropout: probability,
   qkvFormat: layout,
   softmaxScale: aboveZero,
   softmaxType,

@@ -1,7 +1,7 @@
 /** The options of TransformerLayer, with TransformerEngine's names. */
 import type { AttentionLayout } from "../../backends/ops/attention.js";
-import { ArgumentError } from "../../errors.js";
-import { boolean, type Domain, describe, type OptionTable, oneOf, optionsOf } from "../../options.js";
+import { probability } from "../../ops/attention/options.js";
+import { boolean, type OptionTable, oneOf, optionsOf } from "../../options.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { MLP_ACTIVATIONS, type MLPActivation } from "../layer-norm-mlp.js";
 import { type AttentionMaskType, type AttentionWindow, maskType, windowSize } from "./masks.js";
@@ -16,7 +16,7 @@ import { layout, MASK_OPTIONS } from "./options.js";
 /** Options of `TransformerLayer`. All fields are optional. */
 export interface TransformerLayerOptions
   extends Omit<MultiheadAttentionOptions, "attentionType" | "inputLayernorm" | "qkvFormat" | "attnMaskType"> {
-  /** The probability that an element of the result of attention or of the MLP is dropped. Only 0 so far. Default 0. */
+  /** The probability that an element of the result of attention or of the MLP is dropped. Default 0.1. */
   readonly hiddenDropout?: number | undefined;
   /** The mask of self-attention. Default "causal". */
   readonly selfAttnMaskType?: AttentionMaskType | undefined;
@@ -69,18 +69,11 @@ const {
   ...OF_ATTENTION
 } = MULTIHEAD_OPTIONS;
 
-const noDropout: Domain = (user, name, value) => {
-  if (value === 0) return value;
-  throw new ArgumentError(
-    `${user}: ${name} is ${describe(value)}; results of layers are not dropped yet, only probabilities of attention; give 0`,
-  );
-};
-
 /** Checks the options of `TransformerLayer`. */
 export const checkTransformerOptions = optionsOf<TransformerLayerOptions>({
   ...OF_ATTENTION,
   ...MASKS,
-  hiddenDropout: noDropout,
+  hiddenDropout: probability,
   applyResidualConnectionPostLayernorm: boolean,
   outputLayernorm: boolean,
   parallelAttentionMlp: boolean,

@@ -125,7 +125,6 @@ export const ATTENTION_MODULE_ROWS: Rows = {
       "options.encDecWindowSize.0": "integer",
       "options.encDecWindowSize.1": "integer",
     },
-    free: { "options.hiddenDropout": "only 0 so far" },
   },
   InferenceParams: {
     calls: [
