@@ -31,6 +31,7 @@ const DOCUMENTS = [
   "docs/guide.md",
   "docs/dialects.md",
   "docs/training.md",
+  "docs/transformers.md",
   "docs/distributed.md",
   "docs/from-transformer-engine.md",
   "README.md",
