@@ -8,6 +8,9 @@ namespace {
 
 constexpr float kInfinity = __builtin_huge_valf();
 
+// The number of products of a lane that are loaded before they are added.
+constexpr int kAhead = 4;
+
 __global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackwardParams p) {
   const AttentionRule& rule = p.rule;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -17,9 +20,10 @@ __global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackward
     const auto headOfSequence = static_cast<int32_t>(head % rule.heads);
     const int64_t row = queryRow(rule, p.grad, rule.valueWidth, s, headOfSequence, i).first;
     float sum = 0;
-    for (int32_t d = lane; d < rule.valueWidth; d += kLanes) {
-      sum += loadElement(p.grad, rule.qType, row + d) * loadElement(p.result, rule.qType, row + d);
-    }
+    const auto load = [&](int32_t d) {
+      return loadElement(p.grad, rule.qType, row + d) * loadElement(p.result, rule.qType, row + d);
+    };
+    walkLanes<kAhead>(rule.valueWidth, load, [&](float product) { sum += product; });
     sum = foldLanes(sum);
     if (lane == 0) reinterpret_cast<float*>(p.workspace)[statisticOf(rule, s, headOfSequence, i)] = sum;
   });

@@ -62,6 +62,28 @@ struct RowState {
   }
 };
 
+// The record of one split of a row (plain.h), with the columns of a lane.
+struct SplitRecord {
+  float outputs[kLaneColumns];
+  float scaled;
+  float sum;
+  float maximum;
+  float isSeen;
+
+  // `first` is the lane's first column of a record with `width` outputs.
+  __device__ void load(const float* record, int32_t width, int32_t first) {
+#pragma unroll
+    for (int c = 0; c < kLaneColumns; ++c) {
+      const int32_t at = first + c * kLanes;
+      outputs[c] = at < width ? record[at] : 0.0f;
+    }
+    scaled = record[width];
+    sum = record[width + 1];
+    maximum = record[width + 2];
+    isSeen = record[width + 3];
+  }
+};
+
 // A query of a head and a sequence.
 template <Wide type>
 struct QueryTask {
@@ -169,19 +191,20 @@ struct QueryTask {
 
   // Computes columns [column, column + kColumnsAtOnce) of the row from the records of its splits.
   __device__ void mergeRecords(const float* records, int32_t column) {
-    const int32_t width = p.rule.valueWidth;
+    const int splits = splitsOf(p.rule);
     RowState state;
-    for (int split = 0; split < splitsOf(p.rule); ++split) {
-      const float* record = records + static_cast<int64_t>(split) * (width + kSplitNumbers);
-      const float* numbers = record + width;
-      if (numbers[3] == 0) continue;
-#pragma unroll
-      for (int c = 0; c < kLaneColumns; ++c) {
-        const int32_t at = column + c * kLanes + lane;
-        state.outputs[c] = at < width ? record[at] : 0.0f;
+    SplitRecord next;
+    next.load(records, p.rule.valueWidth, column + lane);
+    for (int split = 0; split < splits; ++split) {
+      const SplitRecord record = next;
+      // the next record is loaded while this one is merged
+      if (split + 1 < splits) {
+        records += p.rule.valueWidth + kSplitNumbers;
+        next.load(records, p.rule.valueWidth, column + lane);
       }
-      state.largest = numbers[2] > state.largest ? numbers[2] : state.largest;
-      state.merge(numbers[0], numbers[1], state.outputs);
+      if (record.isSeen == 0) continue;
+      state.largest = record.maximum > state.largest ? record.maximum : state.largest;
+      state.merge(record.scaled, record.sum, record.outputs);
     }
     finishTotals(state, column);
   }
