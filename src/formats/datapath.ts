@@ -247,6 +247,11 @@ function isHardware(family: DatapathFamily): family is HardwareFamily {
   return family !== "exact" && family !== "fp32";
 }
 
+/** Returns the family that multiplies operands of a wide type: `fp32` for f32, which tensor cores round; else `family`. */
+export function familyFor(format: OperandTraits["format"], family: DatapathFamily): DatapathFamily {
+  return format === "f32" && family !== "exact" ? "fp32" : family;
+}
+
 const REASONS: Partial<Record<OperandClass, string>> = {
   f32: "its tensor cores round f32 operands to tf32, by rules that differ with the shape; use datapath fp32 or exact, or encode to tf32, bf16 or f16",
   fp8Block: "it has no GEMM with scales per block of 128; use datapath hopper or exact",

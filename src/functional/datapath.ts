@@ -1,9 +1,9 @@
 /** The datapath of products computed outside autocast. */
 import type { Backend } from "../backends/backend.js";
-import type { DatapathFamily } from "../formats/datapath.js";
+import { type DatapathFamily, familyFor } from "../formats/datapath.js";
 import type { WideDType } from "../tensor/shape.js";
 
-/** Returns the backend's datapath, or `fp32` for f32 operands: no tensor core multiplies f32 operands bit-exactly. */
+/** Returns the datapath of a product of operands of that dtype outside autocast. */
 export function plainDatapath({ datapath }: Backend, dtype: WideDType): DatapathFamily {
-  return dtype === "f32" && datapath !== "exact" ? "fp32" : datapath;
+  return familyFor(dtype, datapath);
 }

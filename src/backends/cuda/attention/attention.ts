@@ -1,5 +1,5 @@
 /** Attention and its gradient on a GPU. */
-import { DATAPATHS, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
+import { DATAPATHS, type DatapathRow, datapathFor, familyFor } from "../../../formats/datapath.js";
 import type { Support } from "../../backend.js";
 import type { AttentionArgs, AttentionRule } from "../../ops/attention.js";
 import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
@@ -11,7 +11,7 @@ type Choice = Support & ReturnType<typeof datapathFor>;
 /** The datapath of all products. The kernels compute it themselves, so it does not depend on the GPU. */
 function choose({ datapath, q }: AttentionRule): Choice {
   const traits = { format: q.dtype };
-  const family = q.dtype === "f32" && datapath !== "exact" ? "fp32" : datapath;
+  const family = familyFor(q.dtype, datapath);
   if (family === "exact")
     return { ok: false, reason: "datapath exact has no rule for attention; use hopper, or f32 operands" };
   const choice = datapathFor(family, traits, traits, false);

@@ -1,6 +1,6 @@
 /** Attention and its gradient on the reference. */
 import { ATTENTION_TASK, GEMM_TASK, KERNEL, STAGING } from "../../../formats/contract.gen.js";
-import { DATAPATHS, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
+import { DATAPATHS, type DatapathRow, datapathFor, familyFor } from "../../../formats/datapath.js";
 import { wordOf } from "../../../formats/derive.js";
 import { storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
@@ -20,7 +20,7 @@ type Choice = Support & ReturnType<typeof datapathFor>;
 
 function choose({ datapath, q }: AttentionRule): Choice {
   const traits = { format: q.dtype };
-  const family = q.dtype === "f32" && datapath !== "exact" ? "fp32" : datapath;
+  const family = familyFor(q.dtype, datapath);
   if (family === "exact")
     return { ok: false, reason: "datapath exact has no rule for attention; use hopper, or f32 operands" };
   const choice = datapathFor(family, traits, traits, false);
