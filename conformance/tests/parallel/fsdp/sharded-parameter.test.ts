@@ -167,6 +167,46 @@ describe("clipGradNorm of sharded gradients", () => {
   });
 });
 
+/** What a program does between two optimizer steps. */
+type Command = "pass" | "pass in noSync" | "zeroGrad";
+
+/** Runs the commands on two ranks, then `zeroGrad` and a synchronized pass. Returns each rank's gradients. */
+async function gradientsAfter(commands: readonly Command[]): Promise<unknown> {
+  const groups = loopbackOver(backends.slice(0, 2), 20_000);
+  const models = groups.map(({ backend }) => model(backend));
+  for (const [i, own] of models.entries()) {
+    const sharded = fullyShard(own, groups[i] as ProcessGroup);
+    const zeroGrad = (): void => {
+      for (const parameter of own.parameters()) parameter.zeroGrad();
+    };
+    for (const [j, command] of commands.entries()) {
+      if (command === "zeroGrad") zeroGrad();
+      else if (command === "pass") backwardOf(own, 2 + j);
+      else sharded.noSync(() => backwardOf(own, 2 + j));
+    }
+    zeroGrad();
+    backwardOf(own, 1);
+  }
+  const gradients = [];
+  for (const parameter of models.flatMap((own) => [...own.parameters()]))
+    gradients.push(await parameter.grad?.data());
+  for (const own of models) own.dispose();
+  return gradients;
+}
+
+describe("gradients after zeroGrad", () => {
+  it("do not depend on earlier passes, synchronized or not", async () => {
+    const expected = await gradientsAfter([]);
+    const command = fc.constantFrom<Command>("pass", "pass in noSync", "zeroGrad");
+    await fc.assert(
+      fc.asyncProperty(fc.array(command, { maxLength: 5 }), async (commands) => {
+        expect(await gradientsAfter(commands)).toEqual(expected);
+      }),
+      { numRuns: draws(24), endOnFailure: true, examples: [[["pass", "pass in noSync"]]] },
+    );
+  });
+});
+
 const names = RECIPE_NAMES.filter((name) => name !== "bf16");
 
 describe("castMasterWeights of sharded parameters", () => {
