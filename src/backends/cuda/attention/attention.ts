@@ -120,7 +120,7 @@ export const attention: Lowering<"attention"> = {
     const { out, lse, maxLogits } = args;
     const tiles = forwardNumbers(args);
     withTemporary(4 * tiles, (workspace) =>
-      addon.attention(device, { ...commonOf(args), out, lse, maxLogits, tiles, workspace }),
+      addon.attention(device, { out, ...commonOf(args), lse, maxLogits, tiles, workspace }),
     );
   },
 };
@@ -135,8 +135,8 @@ export const attentionBackward: Lowering<"attentionBackward"> = {
     const tiles = lse.size + queryTiles + keyTiles;
     withTemporary(4 * tiles, (workspace) =>
       addon.attentionBackward(device, {
-        ...commonOf(args),
         grad,
+        ...commonOf(args),
         result,
         lse,
         dq,

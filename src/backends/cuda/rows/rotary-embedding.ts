@@ -35,8 +35,8 @@ export const rotaryEmbedding: Lowering<"rotaryEmbedding"> = {
     const [heads, width] = x.shape.slice(-2) as [number, number];
     const [positions, pairs] = cos.shape as readonly [number, number];
     addon.rotaryEmbedding(device, {
-      ...rotaryRows(args),
       heads,
+      ...rotaryRows(args),
       width,
       pairs,
       positions,
