@@ -45,6 +45,8 @@ const OWN: Readonly<Record<string, readonly string[]>> = {
   updateScales: ["inputs.amaxHistory 0"],
   embedding: ["table 0", "table 1", "ids 0"],
   embeddingBackward: ["grad 1"],
+  concatenate: ["tensors.0 1", "tensors.1 1"],
+  gather: ["x 1", "index 1"],
   rotaryEmbedding: ["x 0", "x 1", "x 2", "x 3"],
   gemm: ["a", "b", "a.data", "b.data", "x.data", "w.data"].map((name) => `options.${name} 0`),
   gradNorm: ["grads.0 0", "grads.0 1", "grads.1 0", "grads.1 1"],
