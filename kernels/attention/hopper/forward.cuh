@@ -110,11 +110,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (threadIdx.x >= kLanes) return;
     const int lane = static_cast<int>(threadIdx.x);
     const int queryRow = sequence.firstQuery + first;
-    const int batchOfQueries = rule.cumulative ? 0 : batch;
+    const int batchOfTensor = rule.cumulative ? 0 : batch;
     if (lane == 0) {
       arriveExpecting(queriesFull, Shape::kChunks * tile.boxRows() * kChunkPitch);
       copyTile<Shape::kChunks>(&maps.queries, queriesFull, queryTile, Shape::kQueryChunk, tile.head, queryRow,
-                               batchOfQueries);
+                               batchOfTensor);
     }
     const int keyHead = keyHeadOf(rule, tile.head);
     StagePosition<Shape::kStages> at;

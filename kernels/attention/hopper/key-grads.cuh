@@ -112,13 +112,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     const int warp = static_cast<int>(threadIdx.x) / kLanes;
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
-    const int item4 = rule.cumulative ? 0 : batch;
+    const int batchOfTensor = rule.cumulative ? 0 : batch;
     if (warp > 1 || (warp == 0 && lane != 0)) return;
     if (warp == 0) {
       arriveExpecting(rowsFull, Shape::kRowBytes);
       const int key = sequence.firstKey + first;
-      copyTile<Shape::kChunks>(&maps.keys, rowsFull, keyTile, Shape::kRowChunk, keyHead, key, item4);
-      copyTile<Shape::kValueChunks>(&maps.values, rowsFull, valueTile, Shape::kRowChunk, keyHead, key, item4);
+      copyTile<Shape::kChunks>(&maps.keys, rowsFull, keyTile, Shape::kRowChunk, keyHead, key, batchOfTensor);
+      copyTile<Shape::kValueChunks>(&maps.values, rowsFull, valueTile, Shape::kRowChunk, keyHead, key, batchOfTensor);
     }
     StagePosition<Shape::kStages> at;
     for (int head = keyHead * heads; head < (keyHead + 1) * heads; ++head) {
@@ -128,9 +128,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
           const uint32_t queryTile = stages + at.stage * Shape::kStageBytes;
           const int row = sequence.firstQuery + step * kQueries;
           arriveExpecting(full + at.stage, Shape::kStageBytes);
-          copyTile<Shape::kChunks>(&maps.queries, full + at.stage, queryTile, Shape::kQueryChunk, head, row, item4);
+          copyTile<Shape::kChunks>(&maps.queries, full + at.stage, queryTile, Shape::kQueryChunk, head, row,
+                                   batchOfTensor);
           copyTile<Shape::kValueChunks>(&maps.grads, full + at.stage, queryTile + Shape::kQueryBytes,
-                                        Shape::kQueryChunk, head, row, item4);
+                                        Shape::kQueryChunk, head, row, batchOfTensor);
         } else {
           statistics[at.stage].fill(p, sequence, head, step * kQueries, lane);
           __mbarrier_arrive(full + at.stage);

@@ -96,10 +96,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x != 0) return;
     const int row = sequence.firstQuery + first;
-    const int item4 = rule.cumulative ? 0 : batch;
+    const int batchOfTensor = rule.cumulative ? 0 : batch;
     arriveExpecting(rowsFull, Shape::kRowBytes);
-    copyTile<Shape::kChunks>(&maps.queries, rowsFull, queryTile, Shape::kRowChunk, head, row, item4);
-    copyTile<Shape::kValueChunks>(&maps.grads, rowsFull, gradTile, Shape::kRowChunk, head, row, item4);
+    copyTile<Shape::kChunks>(&maps.queries, rowsFull, queryTile, Shape::kRowChunk, head, row, batchOfTensor);
+    copyTile<Shape::kValueChunks>(&maps.grads, rowsFull, gradTile, Shape::kRowChunk, head, row, batchOfTensor);
     const int keyHead = keyHeadOf(rule, head);
     StagePosition<Shape::kStages> at;
     for (int block = firstBlock; block < lastBlock; ++block) {
@@ -107,11 +107,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       awaitPhase(keysFree + at.stage, at.parity ^ 1);
       arriveExpecting(keysFull + at.stage, Shape::kKeyBytes);
       copyTile<Shape::kChunks>(&maps.keys, keysFull + at.stage, keyTiles + at.stage * Shape::kKeyBytes,
-                               Shape::kKeyChunk, keyHead, key, item4);
+                               Shape::kKeyChunk, keyHead, key, batchOfTensor);
       awaitPhase(valuesFree + at.stage, at.parity ^ 1);
       arriveExpecting(valuesFull + at.stage, Shape::kValueBytes);
       copyTile<Shape::kValueChunks>(&maps.values, valuesFull + at.stage, valueTiles + at.stage * Shape::kValueBytes,
-                                    Shape::kKeyChunk, keyHead, key, item4);
+                                    Shape::kKeyChunk, keyHead, key, batchOfTensor);
       at.next();
     }
     return;
