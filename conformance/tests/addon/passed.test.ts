@@ -39,6 +39,8 @@ const NAMES: Readonly<Record<string, readonly string[]>> = {
   amaxEpsilon: ["epsilon"],
   amaxLimit: ["limit"],
   rht: ["transforms"],
+  startPositions: ["starts"],
+  cuSeqlens: ["cumulative"],
   rhtSigns: ["signs"],
   amax: ["amax", "rowwise.givenAmax"],
   randomBits: ["words", "rowwiseWords", "rowwise.words"],
