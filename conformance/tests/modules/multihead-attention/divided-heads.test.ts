@@ -14,8 +14,8 @@ import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { waves } from "../attention/drawn.js";
 import { useRanks } from "../tensor-parallel/ranks.js";
-import { waves } from "./drawn.js";
 
 const [RANKS, LENGTH, BATCH, HIDDEN, HEADS] = [2, 16, 2, 64, 4];
 const WIDTH = HIDDEN / HEADS;
