@@ -19,6 +19,6 @@ export const DROPOUT_CALLS = {
 export const dropout: Lowering<"dropout"> = {
   run({ addon, device }, { x, probability, random, out }) {
     const source = { x, random: randomWords(random), count: out.size };
-    addon.dropout(device, { ...source, ...dropoutOf({ probability }), out });
+    addon.dropout(device, { out, ...source, ...dropoutOf({ probability }) });
   },
 };

@@ -6,7 +6,12 @@ export const dropout: Lowering<"dropout"> = {
   run({ pool }, { x, probability, random, out }) {
     // threads share the work in multiples of the elements that share a draw
     const job = { total: out.size, grain: 32, weight: 8 };
-    const tensors = { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) };
-    pool.run("dropout", job, { ...tensors, ...dropoutOf({ probability }), ...randomWords(random) });
+    const tensors = { xType: wideOf(x), out: out.address, outType: wideOf(out) };
+    pool.run("dropout", job, {
+      x: x.address,
+      ...tensors,
+      ...dropoutOf({ probability }),
+      ...randomWords(random),
+    });
   },
 };

@@ -15,7 +15,7 @@ export const gather: Lowering<"gather"> = {
     pool.run(
       "gather",
       { total: rows, weight: 4 * count },
-      { ...tensors, columns: asMatrix(x.shape)[1], count },
+      { count, ...tensors, columns: asMatrix(x.shape)[1] },
     );
   },
 };
@@ -31,7 +31,7 @@ export const gatherBackward: Lowering<"gatherBackward"> = {
     pool.run(
       "gatherBackward",
       { total: rows, weight: columns * (count + 1) },
-      { ...tensors, columns, count },
+      { count, ...tensors, columns },
     );
   },
 };
