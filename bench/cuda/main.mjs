@@ -1,10 +1,11 @@
 // `npm run bench:cuda` measures the speed of the CUDA backend on device 0. Upper bounds to compare with, such as a
 // device-to-device copy, are measured in the same run. Options: --write puts the tables into the documents; --json FILE
-// writes all rows; --quick runs few rounds; --only kernels|gemm|enqueue|training|engine runs one part.
+// writes all rows; --quick runs few rounds; --only kernels|gemm|attention|enqueue|training|engine runs one part.
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "lockstep";
 import { writeSection } from "../../scripts/section.mjs";
+import { attentionRows } from "./attention.mjs";
 import { openCopies } from "./copy.mjs";
 import { openDevice } from "./device.mjs";
 import { enqueueRows } from "./enqueue.mjs";
@@ -50,9 +51,11 @@ function kernelRows() {
 
 const engine = asked("engine") ? await engineRows(backend, wait, rounds) : undefined;
 const training = asked("training") ? trainingRows(backend, wait, rounds) : undefined;
+const attention = asked("attention") ? await attentionRows(backend, copies, wait, rounds) : {};
 const tables = {
   ...(asked("kernels") ? { kernels: kernelRows() } : {}),
   ...(asked("gemm") ? { gemm: gemmRows(backend, wait, rounds) } : {}),
+  ...attention,
   ...(training ? { training: training.steps, "training by operation": training.operations } : {}),
   ...(engine ? { engine } : {}),
   ...(asked("enqueue") ? { enqueue: enqueueRows(backend, wait) } : {}),
@@ -73,6 +76,11 @@ function markdown(rows) {
 /** The sections of the documents and their tables. Without TransformerEngine, its section stays unchanged. */
 const SECTIONS = [
   { name: "docs/performance.md", section: "bench:cuda", titles: ["kernels", "gemm", "enqueue"] },
+  {
+    name: "docs/performance.md",
+    section: "bench:attention",
+    titles: ["attention", "attention with one query"],
+  },
   { name: "docs/performance.md", section: "bench:engine", titles: ["engine"] },
   { name: "docs/training.md", section: "bench:cuda", titles: ["training", "training by operation"] },
 ];

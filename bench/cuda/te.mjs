@@ -1,52 +1,22 @@
 // Steps, quantizers and norms compared with TransformerEngine's on the same GPU in the same rounds: two processes take
 // turns. Returns nothing if python3 has no TransformerEngine.
-import { spawn } from "node:child_process";
-import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import { Scope } from "lockstep";
 import { median } from "../timing.mjs";
 import { kernelCases } from "./kernels.mjs";
+import { openServer } from "./server.mjs";
 import { batch, callsOf, shuffled } from "./timing.mjs";
 import { FEATURES, GRAPHED, stepCases, TOKENS } from "./training.mjs";
 
-const SERVER = fileURLToPath(new URL("te_server.py", import.meta.url));
 const SIZE = [8192, 8192];
 /** The required ratio of TransformerEngine's best time to ours. */
 const WANTED = 1.05;
-
-/** Starts TransformerEngine in a separate process. If it is not installed, prints the reason and returns undefined. */
-async function openEngine() {
-  const child = spawn("python3", [SERVER, `${TOKENS}`, `${FEATURES}`], { stdio: ["pipe", "pipe", "pipe"] });
-  let reason = "";
-  child.stderr.on("data", (text) => {
-    reason += text;
-  });
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  const next = async () => {
-    const { value, done } = await lines.next();
-    if (!done) return JSON.parse(value);
-    throw new Error(reason.trim().split("\n").at(-1) || "python3 could not be started");
-  };
-  child.on("error", () => {});
-  try {
-    const { version, cases } = await next();
-    const seconds = (name, calls) => {
-      child.stdin.write(`${name}\t${calls}\n`);
-      return next();
-    };
-    return { version, cases, seconds, close: () => child.stdin.end() };
-  } catch (error) {
-    process.stderr.write(`bench: not beside TransformerEngine: ${error.message}\n`);
-    return undefined;
-  }
-}
 
 /**
  * Rows with the name, our milliseconds, TransformerEngine's milliseconds, and the ratio theirs / ours. For each side the faster
  * of direct execution and a CUDA graph counts.
  */
 export async function engineRows(backend, wait, rounds) {
-  const engine = await openEngine();
+  const engine = await openServer("te_server.py", [TOKENS, FEATURES], "TransformerEngine");
   if (!engine) return undefined;
   const scope = new Scope();
   const steps = stepCases(backend);
