@@ -12,6 +12,7 @@ import { formatFiles } from "./generate/formats.mjs";
 import { kernelFiles } from "./generate/kernels.mjs";
 import { listFiles } from "./generate/lists.mjs";
 import { operatorFiles } from "./generate/operators.mjs";
+import { packingFiles } from "./generate/packing.mjs";
 import { standInFiles } from "./generate/stand-in.mjs";
 import { wgmmaFiles } from "./generate/wgmma.mjs";
 
@@ -40,6 +41,7 @@ const GENERATORS = [
   contractFiles,
   formatFiles,
   argumentFiles,
+  packingFiles,
   kernelFiles,
   conformanceFiles,
   standInFiles,

@@ -4,7 +4,8 @@ import { expect, it } from "vitest";
 import type { AddonExports } from "../../../src/backends/cuda/addon.js";
 import { openCuda } from "../../../src/backends/cuda/backend.js";
 import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
-import { packing } from "../../../src/backends/cuda/packing.js";
+import { WRITERS } from "../../../src/backends/cuda/packing.gen.js";
+import { Slots } from "../../../src/backends/cuda/slots.js";
 import { OutOfMemoryError } from "../../../src/errors.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
@@ -134,5 +135,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
 
 /** The arguments of `fill`, packed into slots. */
 function filled(to: number, bytes: number, value: number): Float64Array {
-  return packing(NATIVE_CALLS.fill)({ to, bytes, value });
+  const slots = new Slots(NATIVE_CALLS.fill);
+  WRITERS.fill(slots, { to, bytes, value });
+  return slots.numbers;
 }

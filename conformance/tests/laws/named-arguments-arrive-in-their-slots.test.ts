@@ -15,10 +15,12 @@ import {
   isUnpassed,
   type Memory,
   membersOf,
+  nameIn,
   slotsOf,
 } from "../../../src/backends/cuda/native-arguments.js";
-import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
-import { packing } from "../../../src/backends/cuda/packing.js";
+import { NATIVE_CALLS, type NativeCall } from "../../../src/backends/cuda/native-calls.js";
+import { WRITERS } from "../../../src/backends/cuda/packing.gen.js";
+import { Slots } from "../../../src/backends/cuda/slots.js";
 import type { ExportName } from "../../../src/backends/wasm/instance.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
 import { draws } from "../harness/draws.js";
@@ -26,10 +28,10 @@ import { filesIn, ROOT } from "../harness/sources/sources.js";
 
 const bitsOf = (slots: Float64Array): BigUint64Array => new BigUint64Array(slots.slice().buffer);
 
-type Slots = ReadonlyMap<string, number>;
+type SlotValues = ReadonlyMap<string, number>;
 
 /** A tensor for an argument, or an address for a workspace, and the slots that result. */
-function drawnMemory(name: string, memory: Memory): fc.Arbitrary<readonly [unknown, Slots]> {
+function drawnMemory(name: string, memory: Memory): fc.Arbitrary<readonly [unknown, SlotValues]> {
   if (memory.access === "scratch") return fc.double().map((address) => [address, new Map([[name, address]])]);
   return fc
     .record({ address: fc.double(), dtype: fc.constantFrom("f32" as const, "bf16" as const, "f16" as const) })
@@ -40,15 +42,12 @@ function drawnMemory(name: string, memory: Memory): fc.Arbitrary<readonly [unkno
 }
 
 /** A value for each argument, optional arguments and groups present or absent, and the slots that result. */
-function drawn(
-  declaration: Declaration,
-  prefix = "",
-): fc.Arbitrary<readonly [object, ReadonlyMap<string, number>]> {
+function drawn(declaration: Declaration, prefix = ""): fc.Arbitrary<readonly [object, SlotValues]> {
   const passed = Object.entries(declaration).filter(([, declared]) => !isUnpassed(declared));
   const parts = passed.map(([key, declared]) => {
-    const name = key.replace("?", "");
+    const name = nameIn(key);
     const members = membersOf(declared);
-    const given: fc.Arbitrary<readonly [unknown, ReadonlyMap<string, number>]> = isMemory(declared)
+    const given: fc.Arbitrary<readonly [unknown, SlotValues]> = isMemory(declared)
       ? drawnMemory(prefix + name, declared)
       : members
         ? drawn(members, `${prefix}${name}.`)
@@ -74,8 +73,9 @@ describe("a call of the addon", () => {
 
   it.each(calls)(
     "%s passes each argument at its position, and marks each that is not given as absent",
-    (_, declaration) => {
-      const pack = packing(declaration);
+    (name, declaration) => {
+      const write = WRITERS[name as NativeCall] as (slots: Slots, args: object) => void;
+      const slots = new Slots(declaration);
       const declared = slotsOf(declaration);
       expect(new Set(declared.map(({ name }) => name)).size).toBe(declared.length);
       fc.assert(
@@ -85,7 +85,8 @@ describe("a call of the addon", () => {
             const value = values.get(name);
             if (value !== undefined) expected[slot] = value;
           }
-          expect(bitsOf(pack(args))).toEqual(bitsOf(expected));
+          write(slots, args);
+          expect(bitsOf(slots.numbers)).toEqual(bitsOf(expected));
         }),
         { numRuns: draws(30) },
       );

@@ -2,7 +2,8 @@
 import type { DeviceEnd } from "../exchange.js";
 import type { ArgumentsOf, Exactly } from "./native-arguments.js";
 import { NATIVE_CALLS, type NativeCall } from "./native-calls.js";
-import { packing } from "./packing.js";
+import { WRITERS } from "./packing.gen.js";
+import { Slots } from "./slots.js";
 
 declare const opened: unique symbol;
 
@@ -160,8 +161,13 @@ export type Addon = Direct & {
 export function namingArguments(exports: AddonExports): Addon {
   const named = Object.entries(NATIVE_CALLS).map(([name, declaration]) => {
     const native = exports[name as NativeCall] as (device: DeviceHandle, slots: Float64Array) => unknown;
-    const packed = packing(declaration);
-    return [name, (device: DeviceHandle, args: object) => native(device, packed(args))];
+    const write = WRITERS[name as NativeCall] as (slots: Slots, args: object) => void;
+    const slots = new Slots(declaration);
+    const call = (device: DeviceHandle, args: object): unknown => {
+      write(slots, args);
+      return native(device, slots.numbers);
+    };
+    return [name, call];
   });
   return { ...exports, ...Object.fromEntries(named) };
 }
