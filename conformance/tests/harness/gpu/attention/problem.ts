@@ -5,7 +5,7 @@ import type { AttentionOptions } from "../../../../../src/ops/attention/options.
 import { tensor } from "../../../../../src/ops/create.js";
 import { elementCount, type Shape } from "../../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../../src/tensor/tensor.js";
-import { words } from "../../../../arbitraries/random.js";
+import { splitmix32 } from "../../../../arbitraries/random.js";
 import { rowIndex } from "../../../../operations/attention/heads.js";
 import type { LargeShape } from "./shapes.js";
 
@@ -18,7 +18,7 @@ const STRIDE = 104_729;
 const pools = new Map<LargeShape["dtype"], Uint16Array>();
 
 /** Codes of both signs from 2^-3 to 2, for which all keys of a row have a part in it. Different tensors have different codes. */
-export function codesOf(dtype: LargeShape["dtype"], tensorNumber: number, count: number): Uint16Array {
+function codesOf(dtype: LargeShape["dtype"], tensorNumber: number, count: number): Uint16Array {
   const pool = pools.get(dtype) ?? newPool(dtype);
   pools.set(dtype, pool);
   return pool.subarray(tensorNumber * STRIDE, tensorNumber * STRIDE + count);
@@ -26,10 +26,13 @@ export function codesOf(dtype: LargeShape["dtype"], tensorNumber: number, count:
 
 function newPool(dtype: LargeShape["dtype"]): Uint16Array {
   const [mantissa, exponent, shift] = dtype === "bf16" ? [0x807f, 124, 7] : [0x83ff, 12, 10];
-  return Uint16Array.from(
-    words(1, MAX_ELEMENTS + 8 * STRIDE),
-    (word) => (word & mantissa) | ((exponent + ((word >>> 20) & 3)) << shift),
-  );
+  const pool = new Uint16Array(MAX_ELEMENTS + 8 * STRIDE);
+  const next = splitmix32(1);
+  for (let i = 0; i < pool.length; i++) {
+    const word = next();
+    pool[i] = (word & mantissa) | ((exponent + ((word >>> 20) & 3)) << shift);
+  }
+  return pool;
 }
 
 export interface Problem {
