@@ -185,8 +185,11 @@ function attended(module: Module, world: World): boolean {
   return finish(autocast({ recipe }, () => module.forward(leaf(4, 2, 16), call)));
 }
 
-/** Functions whose results are read on the host, so that they must be computed. */
-const READING = ["diffDialects", "MultiheadAttention", "TransformerLayer"];
+/** Functions whose results, or the parameters of these, are read on the host, so that they must be computed. */
+const READING = [
+  ...["diffDialects", "LayerNorm", "RMSNorm", "Linear", "LayerNormLinear", "LayerNormMLP"],
+  ...["MultiheadAttention", "TransformerLayer"],
+];
 
 /** Records the effects of a call with one option set or omitted. */
 function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
