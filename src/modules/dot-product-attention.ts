@@ -1,7 +1,7 @@
 /** The module of softmax attention. */
 import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
-import { ArgumentError } from "../errors.js";
+import { ArgumentError, DTypeError } from "../errors.js";
 import { attention } from "../functional/blockwise-attention.js";
 import { reshape, transpose } from "../functional/layout.js";
 import { groupOf } from "../functional/ranks.js";
@@ -14,6 +14,7 @@ import { wideOf } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import { constantSinks, coreOptions, formatOf, requireHeads } from "./attention/core.js";
 import { drawFor } from "./attention/draws.js";
+import type { InferenceParams } from "./attention/inference-params.js";
 import {
   ATTENTION_OPTIONS,
   type AttentionCall,
@@ -138,6 +139,7 @@ export class DotProductAttention extends Module {
       throw new ArgumentError(`${user}: inferenceParams takes "bshd" and "sbhd"; pad the sequences of "thd"`);
     if (gradEnabled() && inputs.some((each) => each.requiresGrad))
       throw new ArgumentError(`${user}: cached keys have no gradients; call the layer in noGrad`);
+    requireCacheable(inputs, cache);
     const [q, k, v] = inputs.map((each, i) => {
       const batchFirst = format === "bshd" ? each : transpose(each, 0, 1);
       return wideOf(`${user}: ${["query", "key", "value"][i]}`, batchFirst.value);
@@ -162,4 +164,20 @@ export class DotProductAttention extends Module {
 function merged(x: Variable): Variable {
   const [heads, width] = x.shape.slice(-2) as [number, number];
   return reshape(x, [...x.shape.slice(0, -2), heads * width]);
+}
+
+/** Throws unless queries, keys and values have one dtype and live where the cache does. A refused call changes no cache. */
+function requireCacheable(inputs: readonly [Variable, Variable, Variable], cache: InferenceParams): void {
+  const user = "DotProductAttention";
+  const [query, key, value] = inputs.map((each, i) =>
+    wideOf(`${user}: ${["query", "key", "value"][i]}`, each.value),
+  ) as [ReturnType<typeof wideOf>, ReturnType<typeof wideOf>, ReturnType<typeof wideOf>];
+  if (query.dtype !== key.dtype || query.dtype !== value.dtype)
+    throw new DTypeError(
+      `${user}: query is ${query.dtype}, key ${key.dtype} and value ${value.dtype}; they must be of one dtype`,
+    );
+  if ([query, key, value].some(({ backend }) => backend !== cache.backend))
+    throw new ArgumentError(
+      `${user}: query, key and value must live on the backend of inferenceParams; move them by data() and tensor()`,
+    );
 }

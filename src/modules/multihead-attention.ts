@@ -175,7 +175,8 @@ export class MultiheadAttention extends Module {
     const { counts } = this.#packing;
     const queries = counts.heads / counts.groups;
     if (!keyValue) return [unpack(first, this.#packing, [queries, 1, 1]), normed];
-    const second = keyValue.forward(encoderOutput as VariableLike, use);
+    const source = variableOf("MultiheadAttention", "encoderOutput", encoderOutput as VariableLike);
+    const second = keyValue.forward(source, use);
     const [query] = unpack(first, { ...this.#packing, interleaved: false }, [queries]);
     return [[query as Variable, ...unpack(second, this.#packing, [1, 1])], normed];
   }

@@ -138,6 +138,8 @@ export class TransformerLayer extends Module {
       throw new ArgumentError(
         `TransformerLayer: layerType is "${this.layerType}"; give encoderOutput with "decoder" only`,
       );
+    const { encoderOutput } = ownCall;
+    if (encoderOutput !== undefined) variableOf("TransformerLayer", "encoderOutput", encoderOutput);
     return composed(() => [this.#compose(x, ownCall)])[0];
   }
 

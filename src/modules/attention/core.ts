@@ -3,6 +3,7 @@ import type { AttentionLayout } from "../../backends/ops/attention.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
 import type { BlockwiseAttentionOptions } from "../../functional/blockwise-attention.js";
 import { tensor, zeros } from "../../ops/create.js";
+import { variableOf } from "../../tape/differentiable.js";
 import type { Shape } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { exp, fixed, log, ratio, toOdd } from "../rotary/fixed-point.js";
@@ -135,7 +136,10 @@ function biasOf(
     return { alibiSlopes: slopes ?? tensor(backend, own, [heads], "f32") };
   }
   return bias !== undefined
-    ? { bias, biasPlace: type === "pre_scale_bias" ? "beforeScale" : "afterScale" }
+    ? {
+        bias: variableOf(user, "coreAttentionBias", bias),
+        biasPlace: type === "pre_scale_bias" ? "beforeScale" : "afterScale",
+      }
     : {};
 }
 

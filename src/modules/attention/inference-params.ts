@@ -1,7 +1,7 @@
 /** The cache of keys and values of a model that generates. */
 import { type Backend, requireBackend } from "../../backends/backend.js";
 import { guardReceivers, inherits, isObject } from "../../brand.js";
-import { ArgumentError } from "../../errors.js";
+import { ArgumentError, DisposedError } from "../../errors.js";
 import { tensor, zeros } from "../../ops/create.js";
 import { boolean, describe, entriesOfMap, integer, needed, optionsOf } from "../../options.js";
 import { dtypeOf } from "../../tensor/require.js";
@@ -71,6 +71,7 @@ export class InferenceParams {
   readonly #table: PageTable;
   readonly #caches = new Map<number, { readonly k: Tensor<WideDType>; readonly v: Tensor<WideDType> }>();
   #tensors: StepTensors | undefined;
+  #isDisposed = false;
 
   /** @internal Whether `x` is one itself, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
@@ -113,14 +114,19 @@ export class InferenceParams {
    * Begins a step: row i of the batch is the i-th entry of `steps`, a map from sequences to their numbers of new positions. A
    * sequence that is not in the map is forgotten, and its memory is free.
    *
-   * @throws `ArgumentError` for too many sequences or positions, or a number that is not an integer from 0, with nothing changed;
-   * `DisposedError` after `dispose()`.
+   * @throws `ArgumentError` for no sequence, too many sequences or positions, or a number that is not an integer from 0, with
+   * nothing changed; `DisposedError` after `dispose()`.
    */
   preStep(steps: ReadonlyMap<SequenceId, number>): void {
+    this.#requireLive();
     const entries = entriesOfMap(steps) as [SequenceId, number][] | undefined;
     if (!entries)
       throw new ArgumentError(
         `preStep: steps is ${describe(steps)}; it must be a Map from sequences to numbers of positions`,
+      );
+    if (entries.length === 0)
+      throw new ArgumentError(
+        "preStep: steps has no sequence; give one or more, or call reset() to forget all",
       );
     if (entries.length > this.maxBatchSize)
       throw new ArgumentError(
@@ -196,7 +202,12 @@ export class InferenceParams {
     return cache;
   }
 
+  #requireLive(): void {
+    if (this.#isDisposed) throw new DisposedError("a cache of keys and values");
+  }
+
   #stepTensors(): StepTensors {
+    this.#requireLive();
     if (this.#tensors) return this.#tensors;
     throw new ArgumentError("InferenceParams: no step has begun; call preStep before each forward pass");
   }
@@ -214,6 +225,7 @@ export class InferenceParams {
 
   /** Forgets all sequences and frees the memory. */
   dispose(): void {
+    this.#isDisposed = true;
     this.reset();
     for (const { k, v } of this.#caches.values()) for (const each of [k, v]) each.dispose();
     this.#caches.clear();

@@ -1,6 +1,6 @@
 /** The kinds of masks of attention, as TransformerEngine names them. */
 import { ArgumentError } from "../../errors.js";
-import { type Domain, describe, integer, isArray, oneOf } from "../../options.js";
+import { type Domain, describe, integer, oneOf, ownList } from "../../options.js";
 
 /** What a kind of mask hides. */
 interface MaskKind {
@@ -38,9 +38,9 @@ const bound = integer(-1, 2 ** 31 - 1);
 
 /** Checks a window. */
 export const windowSize: Domain = (user, name, value) => {
-  if (!isArray(value) || value.length !== 2)
-    throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be [left, right]`);
-  return [bound(user, `${name}[0]`, value[0]), bound(user, `${name}[1]`, value[1])];
+  const own = ownList(user, name, value, (each, i) => bound(user, `${name}[${i}]`, each), "[left, right]");
+  if (own.length === 2) return own;
+  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be [left, right]`);
 };
 
 /** A mask with its window and alignment, as the operation `attention` takes them. */

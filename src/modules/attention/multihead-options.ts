@@ -13,6 +13,7 @@ import {
   type OptionTable,
   oneOf,
   optionsOf,
+  ownList,
 } from "../../options.js";
 import type { VariableLike } from "../../tape/differentiable.js";
 import { requireF32, requireScalar } from "../../tensor/require.js";
@@ -101,7 +102,9 @@ const checkAngles = optionsOf<RotaryAngles>(
 
 /** Checks the angles of queries and keys. Returns those of each. */
 const rotaryAngles: Domain = (user, name, value) => {
-  const each: readonly unknown[] = isArray(value) ? value : [value, value];
+  const each: readonly unknown[] = isArray(value)
+    ? ownList(user, name, value, (angles) => angles)
+    : [value, value];
   if (each.length !== 2)
     throw new ArgumentError(
       `${user}: ${name} is ${describe(value)}; it must be the result of a RotaryPositionEmbedding, or two`,

@@ -7,6 +7,7 @@ import {
   describe,
   finite,
   integer,
+  membersOfPlain,
   needed,
   oneOf,
   optionsOf,
@@ -95,12 +96,14 @@ const kindName = oneOf(Object.keys(CHECKS));
 
 /** Checks a rule. */
 export const rotaryScaling: Domain = (user, name, value) => {
-  if (typeof value !== "object" || value === null)
+  const members = membersOfPlain(user, name, value);
+  if (!members)
     throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be an object with a kind`);
-  const kind = kindName(user, `${name}.kind`, (value as RotaryScaling).kind) as RotaryScaling["kind"];
+  const own = Object.fromEntries(members);
+  const kind = kindName(user, `${name}.kind`, own.kind) as RotaryScaling["kind"];
   const rule = (CHECKS[kind] as (user: string, options: object, name?: string) => RotaryScaling)(
     user,
-    value,
+    own,
     name,
   );
   if (rule.kind === "llama3" && rule.lowFreqFactor >= rule.highFreqFactor)

@@ -10,11 +10,11 @@ import {
   describe,
   finite,
   integer,
-  isArray,
   needed,
   nested,
   oneOf,
   optionsOf,
+  ownList,
   u64,
 } from "../../options.js";
 import { requireF32, requireI32, requireTensor, requireWide } from "../../tensor/require.js";
@@ -133,10 +133,9 @@ export const probability: Domain = (op, name, value) => {
 const bound = integer(-1, 2 ** 31 - 1);
 
 const window: Domain = (op, name, value) => {
-  if (!isArray(value) || value.length !== 2)
-    throw new ArgumentError(`${op}: ${name} is ${describe(value)}; it must be [left, right]`);
-  const [left, right] = value as readonly unknown[];
-  return [bound(op, `${name}[0]`, left), bound(op, `${name}[1]`, right)];
+  const own = ownList(op, name, value, (each, i) => bound(op, `${name}[${i}]`, each), "[left, right]");
+  if (own.length === 2) return own;
+  throw new ArgumentError(`${op}: ${name} is ${describe(value)}; it must be [left, right]`);
 };
 
 const mask: Domain = (op, name, value) => {

@@ -1,9 +1,9 @@
 /** Permutations of dimensions, as exchanges of two dimensions at a time. */
-import { ArgumentError } from "../../errors.js";
+import { ArgumentError, DTypeError } from "../../errors.js";
 import { describe, ownList } from "../../options.js";
 import { requireTensor } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
-import { dimensionOf, elementCount, type Shape } from "../../tensor/shape.js";
+import { dimensionOf, elementCount, type Shape, storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { swapAxes } from "./layout.js";
 
@@ -15,7 +15,9 @@ import { swapAxes } from "./layout.js";
  * has each dimension of x once, `DisposedError` for a disposed tensor.
  */
 export function permute<X extends Tensor>(x: X, dims: readonly number[]): Tensor<X["dtype"]> {
-  const { shape } = requireTensor("permute", "x", x);
+  const { shape, dtype } = requireTensor("permute", "x", x);
+  if (storageBits(dtype) < 8)
+    throw new DTypeError(`permute: x is ${dtype}, whose codes share bytes; decode it first`);
   const order = dimensionsOf(shape, dims);
   const groups = groupsOf(shape, order);
   using scope = new Scope();

@@ -94,7 +94,12 @@ const multiheadCall = (w: World) =>
     },
   ] as const;
 const crossed = (w: World) =>
-  w.own(new MultiheadAttention(w.backend, 16, 2, { attentionType: "cross", inputLayernorm: true }));
+  w.own(
+    new MultiheadAttention(w.backend, 16, 2, {
+      ...{ ...plain(w), attentionDropout: 0 },
+      ...{ attentionType: "cross", inputLayernorm: true },
+    }),
+  );
 
 export const ATTENTION_MODULE_ROWS: Rows = {
   DotProductAttention: {
@@ -184,7 +189,8 @@ export const ATTENTION_MODULE_ROWS: Rows = {
       ],
       (w) => [...heads(w, [1, 1, 4, 16]), { attnMaskType: "padding_causal", inferenceParams: cache(w) }],
     ],
-    self: (w) => w.own(new DotProductAttention(w.backend, 4, 16, { softmaxType: "off-by-one" })),
+    self: (w) =>
+      w.own(new DotProductAttention(w.backend, 4, 16, { ...shared(w), softmaxType: "off-by-one" })),
     numbers: CALL_NUMBERS,
     // it holds no tensors
     outlives: true,
@@ -209,7 +215,15 @@ export const ATTENTION_MODULE_ROWS: Rows = {
         return [x, { ...call, ...masks, encDecWindowSize: [2, 0], encDecBottomRightDiagonal: false }];
       },
     ],
-    self: (w) => w.own(new TransformerLayer(w.backend, 16, 32, 2, { layerType: "decoder" })),
+    self: (w) =>
+      w.own(
+        new TransformerLayer(w.backend, 16, 32, 2, {
+          ...plain(w),
+          attentionDropout: 0,
+          hiddenDropout: 0,
+          layerType: "decoder",
+        }),
+      ),
     numbers: {
       ...CALL_NUMBERS,
       "call.encDecWindowSize.0": "integer",
