@@ -1,6 +1,6 @@
 /** Compares declarations of the same quantization in several places. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
-import { ignoredIn } from "../../stored/config/scheme.js";
+import { ignoredIn } from "../../stored/config/resolver.js";
 import { type Finding, finding } from "../findings.js";
 
 type Paths = readonly [model: string, modelopt: string];

@@ -3,7 +3,8 @@ import { FileError } from "../../../errors.js";
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { JsonError, parseJson } from "../../../io/json/json-read.js";
 import { countIn, isText, listOf, pairIn } from "./json-fields.js";
-import { type Resolved, resolver } from "./scheme.js";
+import { resolver } from "./resolver.js";
+import type { Resolved } from "./scheme.js";
 
 /** The quantization that a configuration claims for the entire checkpoint. */
 export interface ConfigClaim {

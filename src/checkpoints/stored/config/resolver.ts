@@ -1,0 +1,63 @@
+/** Resolves modules by a configuration of any method: its ignored modules, then its groups, layers or common settings. */
+import { isObject, type JsonObject } from "../../../io/header/header.js";
+import { byGroups } from "./groups.js";
+import { countIn, isText, listOf, pairIn } from "./json-fields.js";
+import { byLayers, ofAlgorithm } from "./modelopt.js";
+import { isIgnored } from "./patterns.js";
+import { byQuark } from "./quark.js";
+import { type Resolver, type Scheme, UNKNOWN } from "./scheme.js";
+
+/** The keys under which libraries list modules that are not quantized. */
+const IGNORED_KEYS = ["ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers", "exclude"];
+
+/** Patterns of the modules that are not quantized. */
+export function ignoredIn(json: JsonObject): readonly string[] {
+  return IGNORED_KEYS.flatMap((key) => listOf(json[key]).filter(isText));
+}
+
+/** MLX: settings of a single module override the common ones; `false` leaves the module unquantized. */
+function byMlx(json: JsonObject): Resolver {
+  return (module) => {
+    const override = json[module];
+    if (override === false) return { kind: "ignored" };
+    const settings = isObject(override) ? override : json;
+    const mode = isText(settings.mode) ? settings.mode : "affine";
+    const bits = countIn(settings.bits);
+    const group = countIn(settings.group_size);
+    const scheme = {
+      where: isObject(override) ? `quantization["${module}"]` : "quantization",
+      formats: [mode],
+      ...(bits === undefined ? {} : { bits }),
+      ...(group === undefined ? {} : { group }),
+    };
+    return { kind: "quantized", scheme, by: "class" };
+  };
+}
+
+/** Resolves every module to the same settings. */
+function byOne(json: JsonObject): Resolver {
+  const block = pairIn(json.weight_block_size);
+  const scheme: Scheme = {
+    ...ofAlgorithm("quantization_config", json, json.quant_algo ?? json.format),
+    ...(block ? { block } : {}),
+    ...(json.scale_fmt === "ue8m0" ? { powersOfTwo: true as const } : {}),
+    ...(json.activation_scheme === "static" || json.activation_scheme === "dynamic"
+      ? { activations: json.activation_scheme }
+      : {}),
+  };
+  return () => ({ kind: "quantized", scheme, by: "class" });
+}
+
+/** Returns a function that resolves modules by a configuration. */
+export function resolver(json: JsonObject, method: string): Resolver {
+  const ignored = ignoredIn(json);
+  const resolve =
+    method === "mlx"
+      ? byMlx(json)
+      : (byLayers(json) ?? byGroups(json) ?? (method === "quark" ? byQuark(json) : undefined) ?? byOne(json));
+  return (module) => {
+    const left = isIgnored(ignored, module);
+    if (left === true) return { kind: "ignored" };
+    return left === undefined ? UNKNOWN : resolve(module);
+  };
+}
