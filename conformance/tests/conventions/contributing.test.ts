@@ -1,6 +1,5 @@
 /**
- * The lists in CONTRIBUTING.md of files to edit for a new operation, quantizer or format equal the lists derived from
- * the sources.
+ * The lists in CONTRIBUTING.md of files to edit for each kind of addition have the files that are derived from the sources.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -160,12 +159,61 @@ describe("a quantizer and a format", () => {
     "Add a quantizer",
     "Add an elementwise operator",
     "Add an operation",
+    "Add a module",
+    "Add a recipe",
+    "Add a dialect",
     "Add a command",
     "Add a chip",
   ])("%s: every listed file exists", (title) => {
     const paths = listed(title).filter((path) => !/FAMILY|NAME/.test(path));
     expect(paths.length).toBeGreaterThan(1);
     expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
+  });
+});
+
+/** The names of classes that extend the class `base` in the files of a folder. */
+function heirsOf(base: string, folder: string): string[] {
+  const heir = new RegExp(`^export class (\\w+) extends ${base}\\b`, "gm");
+  return filesIn(folder).flatMap((file) => [...textOf(file).matchAll(heir)].map(([, name = ""]) => name));
+}
+
+describe("a module, a recipe and a dialect", () => {
+  it.each([
+    ["Add a module", "DotProductAttention", ["src", "conformance/tests/harness"]],
+    [
+      "Add a dialect",
+      "triton-mxfp8",
+      ["src", "conformance/vectors", "conformance/tests/dialects", "scripts/witness"],
+    ],
+  ])("%s: each file that names the example %s is listed", (title, example, folders) => {
+    const word = new RegExp(`(?<![\\w-])${example}(?![\\w-])`);
+    // a module that computes with another one names it
+    const files = folders
+      .flatMap(filesIn)
+      .filter((file) => word.test(textOf(file)) && file !== "src/modules/multihead-attention.ts");
+    expect(files.length).toBeGreaterThan(3);
+    expect(files.filter((file) => !listed(title).includes(file))).toEqual([]);
+  });
+
+  it("each table of all recipes is listed", () => {
+    const recipes = heirsOf("StandardRecipe", "src/recipes");
+    expect(recipes).toContain("MXFP8BlockScaling");
+    const tables = [
+      "src",
+      "conformance/tests/harness",
+      "conformance/tests/recipes",
+      "conformance/tests/laws",
+    ].flatMap((folder) => naming(recipes, folder));
+    expect(tables).toContain("src/index.ts");
+    expect(tables.filter((file) => !listed("Add a recipe").includes(file))).toEqual([]);
+  });
+
+  it("each table of all modules is listed", () => {
+    const modules = heirsOf("Module", "src/modules");
+    expect(modules).toContain("DotProductAttention");
+    const tables = ["src", "conformance/tests/harness"].flatMap((folder) => naming(modules, folder));
+    expect(tables).toContain("src/index.ts");
+    expect(tables.filter((file) => !listed("Add a module").includes(file))).toEqual([]);
   });
 });
 
@@ -190,6 +238,9 @@ describe("files that are counted", () => {
     ["Add a quantizer", "for a quantizer over"],
     ["Add an elementwise operator", "for an elementwise operator"],
     ["Add an operation", "for an operation"],
+    ["Add a module", "for a module"],
+    ["Add a recipe", "for a recipe"],
+    ["Add a dialect", "for a dialect"],
     ["Add a command", "for a command"],
     ["Add a chip", "for a chip"],
   ])("%s: their number is the listed one, in architecture.md too", (title, words) => {
@@ -198,8 +249,8 @@ describe("files that are counted", () => {
     expect(ARCHITECTURE.replaceAll(/\s+/g, " ")).toContain(`${count} ${words}`);
   });
 
-  it("the further tables that an operation may need are listed, and exist", () => {
-    const rows = [...sectionOf("Add an operation").matchAll(/^\| `(.*?)` \|/gm)].map(([, path = ""]) => path);
+  it.each(["Add an operation", "Add a module"])("%s: the further files that it may need exist", (title) => {
+    const rows = [...sectionOf(title).matchAll(/^\| `(.*?)` \|/gm)].map(([, path = ""]) => path);
     expect(rows.length).toBeGreaterThan(2);
     expect(rows.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
   });
