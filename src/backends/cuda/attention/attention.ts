@@ -1,24 +1,10 @@
 /** Attention and its gradient on a GPU. */
-import { DATAPATHS, type DatapathRow, datapathFor, familyFor } from "../../../formats/datapath.js";
-import type { Support } from "../../backend.js";
+import { DATAPATHS, type DatapathRow } from "../../../formats/datapath.js";
 import type { AttentionArgs, AttentionRule } from "../../ops/attention.js";
+import { attentionDatapath } from "../../ops/attention-datapath.js";
 import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
 import type { NativeArgs } from "../addon.js";
 import { type Lowering, randomWords } from "../lowering.js";
-
-type Choice = Support & ReturnType<typeof datapathFor>;
-
-/** The datapath of all products. The kernels compute it themselves, so it does not depend on the GPU. */
-function choose({ datapath, q }: AttentionRule): Choice {
-  const traits = { format: q.dtype };
-  const family = familyFor(q.dtype, datapath);
-  if (family === "exact")
-    return { ok: false, reason: "datapath exact has no rule for attention; use hopper, or f32 operands" };
-  const choice = datapathFor(family, traits, traits, false);
-  if (!choice.ok) return choice;
-  const row: DatapathRow = DATAPATHS[choice.name];
-  return row.measured ? { ...choice, agrees: "bits" } : { ...choice, agrees: "bits", unverified: row.source };
-}
 
 /** Returns the arguments that both passes have in common. */
 function commonOf(args: AttentionRule) {
@@ -30,7 +16,7 @@ function ruleOf(args: AttentionRule): NativeArgs<"attention">["rule"] {
   const { q, k, v, layout, batch, pages, mask, bias, slopes, dropout, plan } = args;
   const { heads, keyHeads, queries, keys, statisticBatches } = attentionSizes(args);
   const [width, valueWidth] = [q.shape.at(-1) as number, v.shape.at(-1) as number];
-  const choice = choose(args);
+  const choice = attentionDatapath(args);
   const dotAdd = choice.ok ? (DATAPATHS[choice.name] as DatapathRow).dotAdd : undefined;
   const { threshold, keep } = dropoutOf(dropout);
   const isCumulative = layout === "thd";
@@ -115,7 +101,7 @@ function forwardNumbers(args: AttentionArgs): number {
 }
 
 export const attention: Lowering<"attention"> = {
-  supports: choose,
+  supports: attentionDatapath,
   run({ addon, device, withTemporary }, args) {
     const { out, lse, maxLogits } = args;
     const tiles = forwardNumbers(args);
@@ -126,7 +112,7 @@ export const attention: Lowering<"attention"> = {
 };
 
 export const attentionBackward: Lowering<"attentionBackward"> = {
-  supports: choose,
+  supports: attentionDatapath,
   run({ addon, device, withTemporary }, args) {
     const { grad, result, lse, dq, dk, dv, dbias, dsinks } = args;
     const { heads, keyHeads, queries, keys } = attentionSizes(args);

@@ -1,11 +1,11 @@
 /** Attention and its gradient on the reference. */
 import { ATTENTION_TASK, GEMM_TASK, KERNEL, STAGING } from "../../../formats/contract.gen.js";
-import { DATAPATHS, type DatapathRow, datapathFor, familyFor } from "../../../formats/datapath.js";
+import { DATAPATHS, type DatapathRow } from "../../../formats/datapath.js";
 import { wordOf } from "../../../formats/derive.js";
 import { storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
-import type { Support } from "../../backend.js";
 import type { AttentionArgs, AttentionBackwardArgs, AttentionRule } from "../../ops/attention.js";
+import { attentionDatapath } from "../../ops/attention-datapath.js";
 import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
 import { type Lowering, type LoweringContext, randomWords, wideOf } from "../lowering.js";
 
@@ -16,28 +16,15 @@ const EMPTY = Number.NEGATIVE_INFINITY;
 /** The numbers of the tensors in a task block (assembly/attention/task.ts). */
 const OPERAND = { q: 0, k: 1, v: 2, out: 3, grad: 4, dq: 5, dk: 6, dv: 7 } as const;
 
-type Choice = Support & ReturnType<typeof datapathFor>;
-
-function choose({ datapath, q }: AttentionRule): Choice {
-  const traits = { format: q.dtype };
-  const family = familyFor(q.dtype, datapath);
-  if (family === "exact")
-    return { ok: false, reason: "datapath exact has no rule for attention; use hopper, or f32 operands" };
-  const choice = datapathFor(family, traits, traits, false);
-  if (!choice.ok) return choice;
-  const row: DatapathRow = DATAPATHS[choice.name];
-  return row.measured ? { ...choice, agrees: "bits" } : { ...choice, agrees: "bits", unverified: row.source };
-}
-
 export const attention: Lowering<"attention"> = {
-  supports: (args) => choose(args),
+  supports: attentionDatapath,
   run(context, args) {
     withTask(context, args, (task) => forward(context, args, task));
   },
 };
 
 export const attentionBackward: Lowering<"attentionBackward"> = {
-  supports: (args) => choose(args),
+  supports: attentionDatapath,
   run(context, args) {
     withTask(context, args, (task) => backward(context, args, task));
   },
@@ -153,7 +140,7 @@ function withTask(context: LoweringContext, args: AttentionRule, body: (task: nu
 
 /** Writes the datapath and the operand type of all products, as a product of matrices has them. */
 function describeDatapath({ pool }: LoweringContext, task: number, args: AttentionRule): void {
-  const choice = choose(args);
+  const choice = attentionDatapath(args);
   if (!choice.ok) return;
   const { dotAdd }: DatapathRow = DATAPATHS[choice.name];
   pool.call("gemmShape", { task, rows: 0, columns: 0, depth: 0, output: NULL });

@@ -1,0 +1,19 @@
+/** The datapath of all products of an attention. */
+import { DATAPATHS, type DatapathRow, datapathFor, familyFor } from "../../formats/datapath.js";
+import type { Support } from "../backend.js";
+import type { AttentionRule } from "./attention.js";
+
+/** Returns the datapath, which every backend computes itself, so that it does not depend on a GPU; or why there is none. */
+export function attentionDatapath({
+  datapath,
+  q,
+}: Pick<AttentionRule, "datapath" | "q">): Support & ReturnType<typeof datapathFor> {
+  const traits = { format: q.dtype };
+  const family = familyFor(q.dtype, datapath);
+  if (family === "exact")
+    return { ok: false, reason: "datapath exact has no rule for attention; use hopper, or f32 operands" };
+  const choice = datapathFor(family, traits, traits, false);
+  if (!choice.ok) return choice;
+  const row: DatapathRow = DATAPATHS[choice.name];
+  return row.measured ? { ...choice, agrees: "bits" } : { ...choice, agrees: "bits", unverified: row.source };
+}
