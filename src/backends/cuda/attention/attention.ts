@@ -1,7 +1,7 @@
 /** Attention and its gradient on a GPU. */
 import { DATAPATHS, type DatapathRow } from "../../../formats/datapath.js";
+import { attentionDatapath } from "../../attention-datapath.js";
 import type { AttentionArgs, AttentionRule } from "../../ops/attention.js";
-import { attentionDatapath } from "../../ops/attention-datapath.js";
 import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
 import type { NativeArgs } from "../addon.js";
 import { type Lowering, randomWords } from "../lowering.js";

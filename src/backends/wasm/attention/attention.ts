@@ -4,8 +4,8 @@ import { DATAPATHS, type DatapathRow } from "../../../formats/datapath.js";
 import { wordOf } from "../../../formats/derive.js";
 import { storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
+import { attentionDatapath } from "../../attention-datapath.js";
 import type { AttentionArgs, AttentionBackwardArgs, AttentionRule } from "../../ops/attention.js";
-import { attentionDatapath } from "../../ops/attention-datapath.js";
 import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
 import { type Lowering, type LoweringContext, randomWords, wideOf } from "../lowering.js";
 

@@ -1,7 +1,7 @@
 /** The datapath of all products of an attention. */
-import { DATAPATHS, type DatapathRow, datapathFor, familyFor } from "../../formats/datapath.js";
-import type { Support } from "../backend.js";
-import type { AttentionRule } from "./attention.js";
+import { DATAPATHS, type DatapathRow, datapathFor, familyFor } from "../formats/datapath.js";
+import type { Support } from "./backend.js";
+import type { AttentionRule } from "./ops/attention.js";
 
 /** Returns the datapath, which every backend computes itself, so that it does not depend on a GPU; or why there is none. */
 export function attentionDatapath({
