@@ -1,6 +1,6 @@
 /** The kinds of masks of attention, as TransformerEngine names them. */
 import { ArgumentError } from "../../errors.js";
-import { type Domain, describe, integer, oneOf, ownList } from "../../options.js";
+import { oneOf } from "../../options.js";
 
 /** What a kind of mask hides. */
 interface MaskKind {
@@ -33,15 +33,6 @@ export const maskType = oneOf(Object.keys(MASKS));
 
 /** The visible neighbourhood of a query: keys before and after it; -1 for all. */
 export type AttentionWindow = readonly [left: number, right: number];
-
-const bound = integer(-1, 2 ** 31 - 1);
-
-/** Checks a window. */
-export const windowSize: Domain = (user, name, value) => {
-  const own = ownList(user, name, value, (each, i) => bound(user, `${name}[${i}]`, each), "[left, right]");
-  if (own.length === 2) return own;
-  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be [left, right]`);
-};
 
 /** A mask with its window and alignment, as the operation `attention` takes them. */
 export interface Visibility extends Required<Omit<MaskKind, "alignsEnd">> {

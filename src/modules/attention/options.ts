@@ -6,7 +6,7 @@ import {
   SEQUENCE_PARALLEL_OPTIONS,
   type SequenceParallelOptions,
 } from "../../functional/ranks.js";
-import { probability } from "../../ops/attention/options.js";
+import { attentionWindow, probability } from "../../ops/attention/options.js";
 import {
   anything,
   atLeastZero,
@@ -19,12 +19,13 @@ import {
   oneOf,
   optionsOf,
 } from "../../options.js";
+
 import type { VariableLike } from "../../tape/differentiable.js";
 import { requireF32, requireI32, requireTensor } from "../../tensor/require.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { MODULE_OPTIONS, type ModuleOptions } from "../module.js";
 import { InferenceParams } from "./inference-params.js";
-import { type AttentionMaskType, type AttentionWindow, maskType, windowSize } from "./masks.js";
+import { type AttentionMaskType, type AttentionWindow, maskType } from "./masks.js";
 
 /** How a logit that is no key's takes a part of the probability. */
 export type SoftmaxType = "vanilla" | "off-by-one" | "learnable";
@@ -119,7 +120,7 @@ const softmaxType = oneOf(["vanilla", "off-by-one", "learnable"]);
 /** The checks of `AttentionMaskOptions`. */
 export const MASK_OPTIONS = {
   attnMaskType: maskType,
-  windowSize,
+  windowSize: attentionWindow,
   bottomRightDiagonal: boolean,
   softcap: atLeastZero,
 } as const;

@@ -1,10 +1,10 @@
 /** The options of TransformerLayer, with TransformerEngine's names. */
 import type { AttentionLayout } from "../../backends/ops/attention.js";
-import { probability } from "../../ops/attention/options.js";
+import { attentionWindow, probability } from "../../ops/attention/options.js";
 import { boolean, type OptionTable, oneOf, optionsOf } from "../../options.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { MLP_ACTIVATIONS, type MLPActivation } from "../layer-norm-mlp.js";
-import { type AttentionMaskType, type AttentionWindow, maskType, windowSize } from "./masks.js";
+import { type AttentionMaskType, type AttentionWindow, maskType } from "./masks.js";
 import {
   MULTIHEAD_CALL,
   MULTIHEAD_OPTIONS,
@@ -57,7 +57,7 @@ export interface TransformerLayerCall extends Omit<MultiheadAttentionCall, "qkvF
 const MASKS = {
   selfAttnMaskType: maskType,
   encDecAttnMaskType: maskType,
-  encDecWindowSize: windowSize,
+  encDecWindowSize: attentionWindow,
   encDecBottomRightDiagonal: boolean,
 } as const;
 

@@ -132,7 +132,8 @@ export const probability: Domain = (op, name, value) => {
 
 const bound = integer(-1, 2 ** 31 - 1);
 
-const window: Domain = (op, name, value) => {
+/** @shared Checks a window: the numbers of visible keys before and behind a query's position. */
+export const attentionWindow: Domain = (op, name, value) => {
   const own = ownList(op, name, value, (each, i) => bound(op, `${name}[${i}]`, each), "[left, right]");
   if (own.length === 2) return own;
   throw new ArgumentError(`${op}: ${name} is ${describe(value)}; it must be [left, right]`);
@@ -163,7 +164,7 @@ export const ATTENTION_RULE = {
   scale: positive,
   causal: boolean,
   align: oneOf(["start", "end"]),
-  window,
+  window: attentionWindow,
   mask,
   queryLengths: requireI32,
   keyLengths: requireI32,
