@@ -15,6 +15,8 @@ describeOnStandIn("the addon", (addon) => {
   }, async () => {
     // a single rank has no peer to exchange with; ranks.test.ts tests these calls
     const alone = ["ncclSend", "ncclReceive"];
-    expect(await survivesArguments(addon, { numRuns: RUNS, seed: SEED })).toEqual(alone);
+    const rare = await survivesArguments(addon, { numRuns: RUNS, seed: SEED });
+    // a function whose arguments are seldom valid gets more draws
+    expect(await survivesArguments(addon, { numRuns: RUNS, seed: SEED, names: rare })).toEqual(alone);
   });
 });
