@@ -58,6 +58,46 @@ export function currentRegion(): Region | undefined {
   return region;
 }
 
+/** The `ScaleUpdates` of outermost regions in which a layer has begun to quantize. */
+const startedUpdates = new WeakSet<ScaleUpdates>();
+
+/** Records that a layer begins to quantize in `region`. */
+export function beginModule({ updates }: Region): void {
+  if (updates) startedUpdates.add(updates);
+}
+
+/**
+ * Returns whether layers quantize here: whether the innermost autocast region is enabled. Corresponds to
+ * `FP8GlobalStateManager.is_fp8_enabled` of TransformerEngine.
+ */
+export function isFp8Enabled(): boolean {
+  return currentRegion()?.enabled === true;
+}
+
+/** Returns whether the innermost autocast region has the option `calibrating`. */
+export function isFp8Calibration(): boolean {
+  return currentRegion()?.calibrating === true;
+}
+
+/** Returns the recipe of the innermost autocast region, also if that is not enabled. Undefined outside of all regions. */
+export function getFp8Recipe(): Recipe | undefined {
+  return currentRegion()?.recipe;
+}
+
+/** Returns the `amaxReductionGroup` of the innermost autocast region, or undefined. */
+export function getFp8Group(): AmaxReductionGroup | undefined {
+  return currentRegion()?.group;
+}
+
+/**
+ * Returns whether no layer has begun to quantize yet in the outermost autocast region that is enabled or calibrating. False
+ * outside of all regions and where the innermost one is not enabled. A question does not change the answer.
+ */
+export function isFirstFp8Module(): boolean {
+  const region = currentRegion();
+  return region?.enabled === true && region.updates !== undefined && !startedUpdates.has(region.updates);
+}
+
 interface RegionEntry {
   readonly region: Region;
   readonly outer: Region | undefined;

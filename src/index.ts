@@ -2,6 +2,11 @@ export {
   type AutocastOptions,
   autocast,
   autocastScope,
+  getFp8Group,
+  getFp8Recipe,
+  isFirstFp8Module,
+  isFp8Calibration,
+  isFp8Enabled,
 } from "./autocast.js";
 export type { Agreement, Backend, CapturedWork, MemoryUse, Support, Timeline } from "./backends/backend.js";
 export type { CudaOptions } from "./backends/cuda/backend.js";
@@ -181,6 +186,13 @@ export { DotProductAttention } from "./modules/dot-product-attention.js";
 export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
 export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
 export { LayerNormMLP, type LayerNormMLPOptions, type MLPActivation } from "./modules/layer-norm-mlp.js";
+export {
+  type LayerBackward,
+  type LayerCall,
+  LayerQuantization,
+  type LayerQuantizationOptions,
+  type LayerWeightRequest,
+} from "./modules/layer-quantization.js";
 export type { LinearCall, LinearOptions } from "./modules/linear/parts.js";
 export type { WeightUse } from "./modules/linear/weight-cache.js";
 export { Linear } from "./modules/linear.js";
@@ -195,7 +207,11 @@ export {
 } from "./modules/norm.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
 export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
-export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
+export {
+  type QuantizedModelInitOptions,
+  quantizedModelInit,
+  withFp8Parameters,
+} from "./modules/quantized-init.js";
 export { recompute } from "./modules/recompute.js";
 export type {
   LinearRotaryScaling,

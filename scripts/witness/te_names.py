@@ -1,7 +1,7 @@
 """Lists the public names of TransformerEngine's PyTorch package: conformance/vectors/te-names.json.
 
-    python -m pip download --no-deps transformer_engine==2.20.2
-    python scripts/witness/te_names.py transformer_engine-2.20.2-py3-none-any.whl
+    python -I -m pip download --no-deps transformer_engine==2.20.2
+    python -I scripts/witness/te_names.py transformer_engine-2.20.2-py3-none-any.whl
 
 The sources in the wheel are parsed, not run, so neither torch nor a GPU is needed. A name is public if it does not begin with an
 underscore, and

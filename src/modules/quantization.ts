@@ -1,5 +1,5 @@
 /** The quantization of one linear layer: its recipe, the state of its scales, and its quantized weight. */
-import type { Region } from "../autocast.js";
+import { beginModule, type Region } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { RandomState } from "../quantizers/random-state.js";
@@ -63,7 +63,8 @@ export class LinearQuantization implements QuantizationState {
    * Throws, before anything has changed, `UnsupportedError` for an unsupported recipe, `ArgumentError` for a weight quantized
    * with another spec or a second run that differs from the first, and whatever `check` throws for the recipe's quantizers.
    */
-  beginForward({ recipe, updates, group }: Region, weight: Parameter, check: FitCheck): void {
+  beginForward(region: Region, weight: Parameter, check: FitCheck): void {
+    const { recipe, updates, group } = region;
     const phase = currentPhase();
     if (phase?.pass === "again") {
       const quantization = this.#firstRunCall(phase, recipe);
@@ -72,6 +73,7 @@ export class LinearQuantization implements QuantizationState {
       return;
     }
     const quantization = this.#stateFor(recipe, weight, check);
+    beginModule(region);
     if (phase) {
       const recompute = new RecomputeCall(quantization);
       this.#pass = { run: "first", quantization, recompute };

@@ -46,6 +46,12 @@ export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: 
   return settings.run(ownOptions, body);
 }
 
+/** Returns whether layers that are created here get quantized weights: whether a `quantizedModelInit` that is enabled runs. */
+export function withFp8Parameters(): boolean {
+  const setting = settings.get();
+  return setting !== undefined && setting.enabled !== false;
+}
+
 /**
  * Creates a weight with these values. Inside `quantizedModelInit` it is quantized. `shard` is set if the values are a part of a
  * larger weight.
@@ -63,7 +69,7 @@ export function makeWeight(
   const setting = settings.get();
   using scope = new Scope();
   const wide = wideTensor(backend, values, shape, dtype);
-  if (!setting || setting.enabled === false) return new Parameter(scope.keep(wide));
+  if (!setting || !withFp8Parameters()) return new Parameter(scope.keep(wide));
   const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
   const scale = isDelayed(recipe) ? tensor(backend, [1]) : undefined;
   const quantizerOf = (part: Shard | undefined): Quantizer =>

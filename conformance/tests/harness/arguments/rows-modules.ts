@@ -5,6 +5,7 @@ import * as functional from "../../../../src/functional/index.js";
 import { Embedding } from "../../../../src/modules/embedding.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { LayerQuantization } from "../../../../src/modules/layer-quantization.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import type { Module } from "../../../../src/modules/module.js";
 import { LayerNorm, RMSNorm } from "../../../../src/modules/norm.js";
@@ -68,6 +69,11 @@ const leaf = (w: World): Variable => {
   const variable = new Variable(w.tensor("bf16"), true);
   w.own({ dispose: () => variable.zeroGrad() });
   return variable;
+};
+
+const DELAYED_SNAPSHOT = {
+  forward: { scale: new Float32Array(3), amaxHistory: new Float32Array(6) },
+  backward: { scale: new Float32Array(2), amaxHistory: new Float32Array(4) },
 };
 
 const map = (w: World): ReadonlyMap<string, Parameter> =>
@@ -175,6 +181,16 @@ export const MODULE_ROWS: Rows = {
     (w) => new Sequential(w.backend, new Linear(w.backend, COLUMNS, 32, linear(w))),
     (w) => [w.tensor(), { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],
   ),
+  LayerQuantization: { calls: [(w) => [leafLayer(w).weight, { random: w.random }]] },
+  "LayerQuantization.calibrate": {
+    calls: [(w) => [w.tensor()]],
+    self: (w) => w.own(new LayerQuantization(leafLayer(w).weight)),
+  },
+  "LayerQuantization.restore": {
+    calls: [() => [DELAYED_SNAPSHOT]],
+    self: (w) => w.own(new LayerQuantization(leafLayer(w).weight)),
+    outlives: true,
+  },
   defaultRandom: { calls: [(w) => [w.backend]] },
   manualSeed: { calls: [(w) => [w.backend, 0n]] },
   constantInit: { calls: [() => [0.5]], numbers: { value: "any" } },
