@@ -61,8 +61,8 @@ export interface LayerCall {
    */
   quantizer(role: ForwardRole): Quantizer;
   /**
-   * Returns the quantized weight. A weight of `quantizedModelInit` is returned with the copies that it has. The caller disposes of
-   * the result, or a scope does.
+   * Returns the quantized weight. A weight of `quantizedModelInit` is returned with the copies that it has. The caller disposes
+   * of the result, or a scope does.
    *
    * @throws `ArgumentError` for an unknown option or an invalid option value, or if another call of the layer has begun.
    */
@@ -87,9 +87,9 @@ export interface LayerBackward {
 
 /**
  * The quantization of one product of a layer of your own: what `Linear` has for its product. It keeps the quantizers of a weight,
- * an input, a result and their gradients under the recipe of the last region, the scales and histories of delayed scaling, and the
- * weight that is cached over microbatches. Return it from `quantizations()` of the module, so that checkpoints have its state and
- * `dispose` frees it. `recompute` works as with `Linear`. It corresponds to `fp8_meta` of TransformerEngine's base class of
+ * an input, a result and their gradients under the recipe of the last region, the scales and histories of delayed scaling, and
+ * the weight that is cached over microbatches. Return it from `quantizations()` of the module, so that checkpoints have its state
+ * and `dispose` frees it. `recompute` works as with `Linear`. It corresponds to `fp8_meta` of TransformerEngine's base class of
  * modules.
  *
  * @throws `ArgumentError` for a weight that is not a parameter, an unknown option or an invalid option value.
@@ -170,9 +170,9 @@ export class LayerQuantization implements QuantizationState {
    * Records the amaxes of `input` and the weight in a region that calibrates and is not enabled. Elsewhere, and under recipes
    * that record no amaxes, it does nothing. Call it before the layer computes in high precision.
    *
-   * @throws `DTypeError` for an input that is not f32, bf16 or f16, `ShapeError` for an input or a weight that the format's blocks
-   * do not divide, `ArgumentError` for an input on another backend than the weight's, `UnsupportedError` and `ArgumentError` as
-   * `begin`, `DisposedError` for a disposed tensor and after `dispose`.
+   * @throws `DTypeError` for an input that is not f32, bf16 or f16, `ShapeError` for an input or a weight that the format's
+   * blocks do not divide, `ArgumentError` for an input on another backend than the weight's, `UnsupportedError` and
+   * `ArgumentError` as `begin`, `DisposedError` for a disposed tensor and after `dispose`.
    */
   calibrate(input: Tensor): void {
     this.#requireLive("calibrate");
