@@ -1,6 +1,7 @@
 /** The module of softmax attention. */
 import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import { attention } from "../functional/blockwise-attention.js";
 import { reshape, transpose } from "../functional/layout.js";
@@ -12,6 +13,7 @@ import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import { gradEnabled } from "../tape/grad-mode.js";
 import { wideOf } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
+import { partAlong } from "../tensor/part.js";
 import { constantSinks, coreOptions, formatOf, requireHeads } from "./attention/core.js";
 import { drawFor } from "./attention/draws.js";
 import type { InferenceParams } from "./attention/inference-params.js";
@@ -79,6 +81,7 @@ export class DotProductAttention extends Module {
         "softmaxOffset",
         newParameter(backend, shape, constantInit(0), { dtype: "f32", random }),
       );
+      if (group) divideHeads(this.softmaxOffset, group, numAttentionHeads);
     }
   }
 
@@ -158,6 +161,13 @@ export class DotProductAttention extends Module {
     const result = merged(new Variable(out, false));
     return format === "bshd" ? result : transpose(result, 0, 1);
   }
+}
+
+/** Records in a parameter [1, H, 1, 1] which heads each rank has. */
+function divideHeads(parameter: Parameter, group: ProcessGroup, heads: number): void {
+  const count = heads / group.size;
+  const partOf = (rank: number) => partAlong([1, heads, 1, 1], 1, [[rank * count, (rank + 1) * count]]);
+  parameter.setRankParts({ group, axis: 1, partOf });
 }
 
 /** Makes heads and their width one dimension. */

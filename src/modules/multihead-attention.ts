@@ -88,9 +88,11 @@ export class MultiheadAttention extends Module {
       created.push(...Object.values(made.projections), made.proj);
       const Norm = qkNormType === "RMSNorm" ? RMSNorm : LayerNorm;
       const norms = (qkNormType ? ["qNorm", "kNorm"] : []).map((name) => {
+        // each rank normalizes heads of its own, so the gradients of the norm's parameters are sums over ranks
+        const ranks = group ? { group, sequenceParallel: true } : {};
         const norm = this.addModule(
           name,
-          new Norm(backend, width, { dtype, random, eps, zeroCenteredGamma }),
+          new Norm(backend, width, { dtype, random, eps, zeroCenteredGamma, ...ranks }),
         );
         created.push(norm);
         return norm;

@@ -112,7 +112,8 @@ function gradPartOf({ sharding, ranks }: Parameter, localGrad: Tensor<WideDType>
     throw new ArgumentError(
       "clipGradNorm: a gradient is not reduced over ranks; run the last backward pass outside of noSync",
     );
-  const hasColumns = ranks?.axis === 1;
+  // columns of a single row are consecutive elements, as rows are
+  const hasColumns = ranks?.axis === 1 && ranks.partOf(0).shape[0] !== 1;
   const grad = hasColumns ? gatherColumns(ranks.group, localGrad) : localGrad;
   const rowParts = hasColumns ? undefined : ranks;
   if (!sharding && !rowParts) return { grad, divided: undefined };
@@ -143,10 +144,11 @@ function partsByRows(part: TensorPart, rowsPerRank: readonly number[]): readonly
   });
 }
 
-/** Returns the elements of the full tensor that a part with all columns has. */
-function elementRanges({ shape, ranges: [rows = []] }: TensorPart): readonly Range[] {
-  const rowSize = elementCount(shape.slice(1));
-  return rows.map(([begin, end]) => [begin * rowSize, end * rowSize]);
+/** Returns the elements of the full tensor that a part with all columns, or with columns of a single row, has. */
+function elementRanges({ shape, ranges: [rows = [], columns = []] }: TensorPart): readonly Range[] {
+  const isRow = shape[0] === 1 && shape.length > 1 && rows.length > 0;
+  const size = elementCount(shape.slice(isRow ? 2 : 1));
+  return (isRow ? columns : rows).map(([begin, end]) => [begin * size, end * size]);
 }
 
 /** Gathers the columns of all ranks. Each rank has the same number of columns. */

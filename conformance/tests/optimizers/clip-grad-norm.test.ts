@@ -6,6 +6,7 @@ import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import {
   ArgumentError,
   clipGradNorm,
+  DotProductAttention,
   Embedding,
   fullyShard,
   functional,
@@ -37,6 +38,7 @@ const backends = useBackends(MOST);
 
 /** Returns the elements of a full tensor that a part has, in order. */
 function valuesOf(whole: Float32Array, { shape, ranges }: TensorPart): number[] {
+  // dimensions after the second one have size 1
   const [rows = [[0, 1]], columns = [[0, 1]]] = ranges;
   const width = shape[1] ?? 1;
   const upTo = ([begin, end]: readonly [number, number]): number[] =>
@@ -46,7 +48,7 @@ function valuesOf(whole: Float32Array, { shape, ranges }: TensorPart): number[] 
     .flatMap((row) => columns.flatMap(upTo).map((column) => whole[row * width + column] as number));
 }
 
-/** Every way in which a layer divides a parameter: by rows in one or two pieces, by columns, not at all. */
+/** Every way in which a layer divides a parameter: by rows in one or two pieces, by columns, by heads, not at all. */
 class Net extends Module {
   constructor(backend: Backend, group: ProcessGroup | undefined, features: number, hidden: number) {
     super(backend);
@@ -56,6 +58,14 @@ class Net extends Module {
     this.addModule(
       "column",
       new Linear(backend, features, hidden, { ...of, ...(group ? { parallelMode: "column" } : {}) }),
+    );
+    this.addModule(
+      "sinks",
+      new DotProductAttention(backend, features, 1, { ...of, softmaxType: "learnable" }),
+    );
+    this.addModule(
+      "row",
+      new Linear(backend, hidden, 1, { ...of, ...(group ? { parallelMode: "row" } : {}) }),
     );
   }
 }

@@ -6,6 +6,8 @@ import { Embedding } from "../../../../src/modules/embedding.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
+import { MultiheadAttention } from "../../../../src/modules/multihead-attention.js";
 import { LayerNorm, type NormModule, RMSNorm } from "../../../../src/modules/norm.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { amaxGroup } from "../../../../src/modules/tensor-parallel/tensor-parallel.js";
@@ -31,17 +33,16 @@ const f32 = (seed = 1): { readonly dtype: "f32"; readonly random: RandomState } 
 
 /** Returns the values of the full tensor within a part. */
 function within(whole: Float32Array, { shape, ranges }: TensorPart): number[] {
-  const [columns = 1, rows = 1] = [...shape].reverse();
   const inside = (index: number, dimension: number): boolean =>
     (ranges[dimension] ?? []).some(([begin, end]) => begin <= index && index < end);
-  return Array.from({ length: rows * columns }, (_, i) => i)
-    .filter((i) =>
-      shape.length === 1 ? inside(i, 0) : inside(Math.floor(i / columns), 0) && inside(i % columns, 1),
-    )
-    .map((i) => whole[i] as number);
+  return [...whole].filter((_, i) =>
+    shape.every((size, dimension) =>
+      inside(Math.floor(i / elementCount(shape.slice(dimension + 1))) % size, dimension),
+    ),
+  );
 }
 
-type Make = (group: ProcessGroup | undefined, group0: ProcessGroup) => Linear | LayerNormMLP | Embedding;
+type Make = (group: ProcessGroup | undefined, group0: ProcessGroup) => Module;
 const LAYERS: Readonly<Record<string, Make>> = {
   column: (group, { backend }) =>
     new Linear(backend, 3, 8, { ...f32(), ...(group ? { group, parallelMode: "column" } : {}) }),
@@ -51,6 +52,8 @@ const LAYERS: Readonly<Record<string, Make>> = {
     new Linear(backend, 8, 3, { ...f32(), ...(group ? { group, parallelMode: "row" } : {}) }),
   gated: (group, { backend }) => new LayerNormMLP(backend, 3, 4, { ...f32(), group, activation: "swiglu" }),
   embedding: (group, { backend }) => new Embedding(backend, 6, 3, { ...f32(), group }),
+  "attention of divided heads": (group, { backend }) =>
+    new MultiheadAttention(backend, 8, 4, { ...f32(), group, softmaxType: "learnable" }),
 };
 
 describe("the parameters of a divided layer", () => {

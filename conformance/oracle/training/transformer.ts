@@ -1,0 +1,126 @@
+/** A model of attention with its projections and of a transformer layer, on one rank or divided among ranks by heads. */
+import { dropout } from "../elementwise/dropout.js";
+import { add } from "./functions.js";
+import { type AttentionModel, attend, headsOf, joinedHeads, picked } from "./heads.js";
+import { linear, type MLPModel, mlp, normLinear } from "./layers.js";
+import type { CallModel, LinearModel, ParameterModel, Run } from "./linear.js";
+import { mapped } from "./matrix.js";
+import { type NormModel, normLayer } from "./norms.js";
+import { type Tape, type Value, wideOf } from "./tape.js";
+
+export interface MultiheadModel {
+  readonly core: Omit<AttentionModel, "dropout" | "family">;
+  /** The probability of dropout. It draws once for a call. */
+  readonly attentionDropout: number;
+  readonly interleaved: boolean;
+  /** The norm of the input. */
+  readonly norm: NormModel | undefined;
+  /** The projection of the queries, or of the queries, keys and values. */
+  readonly first: LinearModel;
+  /** The projection of the keys and values of another tensor. */
+  readonly keyValue: LinearModel | undefined;
+  readonly qNorm: NormModel | undefined;
+  readonly kNorm: NormModel | undefined;
+  readonly sinks: ParameterModel | undefined;
+  readonly proj: LinearModel;
+}
+
+/**
+ * A norm of heads. `heads` of each row are divided evenly among the ranks of the norm, which sums its parameters' gradients over
+ * the rows of each rank.
+ */
+function headNorm(tape: Tape, x: Value, heads: number, norm: NormModel): Value {
+  const { ranks = 1 } = norm;
+  const { shape } = x.wide;
+  const [rows, width] = [shape[0] / heads, shape[1]];
+  const each = heads / ranks;
+  /** The index of the row of x that is row i in the order of ranks. */
+  const rowOf = (i: number): number => {
+    const rank = Math.floor(i / (rows * each));
+    const row = Math.floor(i / each) % rows;
+    return row * heads + rank * each + (i % each);
+  };
+  const places = new Map(Array.from({ length: shape[0] }, (_, i) => [rowOf(i), i]));
+  const byRank = picked(tape, x, shape, (i, j) => rowOf(i) * width + j);
+  const normed = normLayer(tape, byRank, norm);
+  return picked(tape, normed, shape, (i, j) => (places.get(i) as number) * width + j);
+}
+
+/** The result of the module, with `memory` as the source of keys and values if it has a projection of its own for them. */
+export function multihead(
+  run: Run,
+  tape: Tape,
+  x: Value,
+  memory: Value | undefined,
+  model: MultiheadModel,
+  call: CallModel,
+): Value {
+  const { core, interleaved, norm, first, keyValue } = model;
+  const { heads, groups } = core;
+  const projected = norm
+    ? (normLinear(run, tape, x, { norm, layer: first }, call, false)[0] as Value)
+    : linear(run, tape, x, first, call);
+  const [q, k, v] = (
+    keyValue && memory
+      ? [
+          ...headsOf(tape, projected, core, false, [heads / groups]),
+          ...headsOf(tape, linear(run, tape, memory, keyValue, call), core, interleaved, [1, 1]),
+        ]
+      : headsOf(tape, projected, core, interleaved, [heads / groups, 1, 1])
+  ) as [Value, Value, Value];
+  const { qNorm, kNorm, attentionDropout: probability } = model;
+  const turned = [
+    qNorm ? headNorm(tape, q, heads, qNorm) : q,
+    kNorm ? headNorm(tape, k, groups, kNorm) : k,
+  ] as const;
+  const drawn =
+    probability > 0 ? { probability, seed: run.random.seed, offset: run.random.offset++ } : undefined;
+  const options = { ...core, family: run.family, dropout: drawn };
+  const context = attend(tape, [...turned, v], options, model.sinks);
+  return linear(run, tape, joinedHeads(tape, context, heads), model.proj, call);
+}
+
+export interface TransformerModel {
+  readonly attention: MultiheadModel;
+  readonly mlp: MLPModel;
+  /** The probability with which elements of what is added to a residual are dropped. */
+  readonly hiddenDropout: number;
+  /** Whether attention and the MLP read the same input. */
+  readonly parallel: boolean;
+  /** The norm of the result. */
+  readonly last: NormModel | undefined;
+}
+
+function dropped(run: Run, tape: Tape, x: Value, probability: number): Value {
+  if (probability === 0) return x;
+  const options = { probability, seed: run.random.seed, offset: run.random.offset++ };
+  const of = (values: Float32Array): number[] => dropout([...values], options);
+  const out = of(x.wide.data);
+  return tape.one(
+    [x],
+    mapped(x.wide, (_, i) => out[i] as number),
+    (grad) => {
+      const wide = wideOf(grad);
+      const back = of(wide.data);
+      return [mapped(wide, (_, i) => back[i] as number)];
+    },
+  );
+}
+
+/** The result of an encoder layer. */
+export function transformerLayer(
+  run: Run,
+  tape: Tape,
+  x: Value,
+  model: TransformerModel,
+  call: CallModel,
+): Value {
+  const { attention, hiddenDropout, parallel, last } = model;
+  const added = (residual: Value, out: Value): Value =>
+    add(tape, residual, dropped(run, tape, out, hiddenDropout));
+  const attended = multihead(run, tape, x, undefined, attention, call);
+  if (parallel) return added(x, add(tape, attended, mlp(run, tape, x, model.mlp, call)));
+  const middle = added(x, attended);
+  const out = added(middle, mlp(run, tape, middle, model.mlp, call));
+  return last ? normLayer(tape, out, last) : out;
+}

@@ -1,0 +1,379 @@
+/** Attention modules that are divided among ranks, as a model on one rank in plain arithmetic and in the library on all ranks. */
+import { autocast } from "../../../../src/autocast.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import type { MultiheadAttentionOptions } from "../../../../src/modules/attention/multihead-options.js";
+import { MultiheadAttention } from "../../../../src/modules/multihead-attention.js";
+import { wideTensor } from "../../../../src/modules/parameter.js";
+import { TransformerLayer } from "../../../../src/modules/transformer-layer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
+import { normal } from "../../../../src/random.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { endPass, LinearModel, type ParameterModel, type Run } from "../../../oracle/training/linear.js";
+import { cast, type Matrix } from "../../../oracle/training/matrix.js";
+import { Tape, Value } from "../../../oracle/training/tape.js";
+import { multihead, transformerLayer } from "../../../oracle/training/transformer.js";
+import { libraryRecipe } from "../../harness/step/library-recipes.js";
+import { ACTIVATIONS, RECIPES, type RecipeName } from "../../harness/step/options.js";
+import { type Held, partOf, readMatrix } from "../tensor-parallel/ranks.js";
+
+export interface RanksCase {
+  /** A MultiheadAttention, or a TransformerLayer in one of its forms. */
+  readonly module: "self" | "cross" | "layer" | "layer, norm of the result" | "layer, parallel";
+  readonly recipe: RecipeName;
+  readonly ranks: number;
+  readonly sequence: boolean;
+  readonly layout: "sbhd" | "bshd";
+  /** How the weight of queries, keys and values is ordered. */
+  readonly weights: "separate" | "fused" | "ordered";
+  /** The number of heads of keys and values. */
+  readonly groups: 2 | 4;
+  readonly qkNorm: "none" | "LayerNorm" | "RMSNorm";
+  readonly softmaxType: "vanilla" | "learnable";
+  readonly drops: boolean;
+  /** Whether attention has a window and a bound of its scores. */
+  readonly narrow: boolean;
+  readonly bias: boolean;
+  /** Whether the input of a MultiheadAttention is normalized. Layers normalize it in most forms. */
+  readonly inputNorm: boolean;
+  readonly dtype: "bf16" | "f32";
+  readonly fuses: boolean;
+  readonly checkpoints: boolean;
+}
+
+const SEED = 7n;
+const [HEADS, HIDDEN, BATCH, LENGTH] = [4, 32, 2, 4];
+
+/** Two steps if a recipe keeps state from step to step. */
+const stepsOf = ({ recipe }: RanksCase): number => (RECIPES[recipe]?.kind === "delayed" ? 2 : 1);
+/** The width of heads with which ranks divide a weight between blocks. */
+function widthOf({ recipe, module, weights, groups }: RanksCase): number {
+  if (RECIPES[recipe]?.kind !== "block") return 16;
+  return module === "cross" && weights === "separate" && groups === 2 ? 128 : 64;
+}
+const ffnOf = ({ recipe }: RanksCase): number => (RECIPES[recipe]?.kind === "block" ? 256 : 64);
+const isLayer = ({ module }: RanksCase): boolean => module.startsWith("layer");
+const hasInputNorm = (of: RanksCase): boolean =>
+  isLayer(of) ? of.module !== "layer, norm of the result" : of.inputNorm;
+const isInterleaved = ({ weights }: RanksCase): boolean => weights === "fused";
+/** Dropout of what is added to a residual draws by element of all rows. */
+const hiddenDropoutOf = ({ drops, sequence }: RanksCase): number => (drops && !sequence ? 0.2 : 0);
+const ACTIVATION = "swiglu";
+
+/** A parameter: its name, its full shape, how ranks hold it, and the number of pieces along the divided dimension. */
+type Row = readonly [name: string, shape: readonly [number, number], held: Held, pieces: number];
+
+/** Whether a parameter is the weight of a linear product. */
+const isWeight = (name: string): boolean =>
+  /(^|\.)(weight|fc\dWeight)$/.test(name) && !/[nN]orm\./.test(name);
+
+function parametersOf(of: RanksCase): readonly Row[] {
+  const width = widthOf(of);
+  const [queries, keys] = [HEADS * width, of.groups * width];
+  const prefix = isLayer(of) ? "selfAttention." : "";
+  const normed = hasInputNorm(of);
+  const projection = (name: string, features: number, pieces: number, withNorm: boolean): Row[] => [
+    [`${prefix}${name}.weight`, [features, HIDDEN], "rows", pieces],
+    ...(of.bias ? [[`${prefix}${name}.bias`, [1, features], "columns", pieces] as const] : []),
+    ...(withNorm
+      ? ([
+          [`${prefix}${name}.layerNormWeight`, [1, HIDDEN], "all", 1],
+          [`${prefix}${name}.layerNormBias`, [1, HIDDEN], "all", 1],
+        ] as const)
+      : []),
+  ];
+  const pieces = (count: number): number => (isInterleaved(of) ? 1 : count);
+  const isCross = of.module === "cross";
+  const firsts = isCross
+    ? [
+        ...projection(normed ? "layernormQuery" : "queryLayer", queries, 1, normed),
+        ...projection("keyValue", 2 * keys, pieces(2), false),
+      ]
+    : projection(normed ? "layernormQkv" : "qkv", queries + 2 * keys, pieces(3), normed);
+  const headNorms = of.qkNorm === "none" ? [] : ["qNorm", "kNorm"];
+  const mlp: readonly Row[] = [
+    ["layernormMlp.fc1Weight", [2 * ffnOf(of), HIDDEN], "rows", 2],
+    ...(of.bias ? [["layernormMlp.fc1Bias", [1, 2 * ffnOf(of)], "columns", 2] as const] : []),
+    ["layernormMlp.fc2Weight", [HIDDEN, ffnOf(of)], "columns", 1],
+    ...(of.bias ? [["layernormMlp.fc2Bias", [1, HIDDEN], "all", 1] as const] : []),
+    ["layernormMlp.layerNormWeight", [1, HIDDEN], "all", 1],
+    ["layernormMlp.layerNormBias", [1, HIDDEN], "all", 1],
+  ];
+  return [
+    ...firsts,
+    ...headNorms.flatMap((name): Row[] => [
+      [`${prefix}${name}.weight`, [1, width], "all", 1],
+      ...(of.qkNorm === "LayerNorm" ? [[`${prefix}${name}.bias`, [1, width], "all", 1] as const] : []),
+    ]),
+    ...(of.softmaxType === "learnable"
+      ? [[`${prefix}coreAttention.softmaxOffset`, [1, HEADS], "columns", 1] as const]
+      : []),
+    [`${prefix}proj.weight`, [HIDDEN, queries], "columns", 1],
+    ...(of.bias ? [[`${prefix}proj.bias`, [1, HIDDEN], "all", 1] as const] : []),
+    ...(isLayer(of) ? mlp : []),
+    ...(of.module === "layer, norm of the result"
+      ? ([
+          ["layernorm.weight", [1, HIDDEN], "all", 1],
+          ["layernorm.bias", [1, HIDDEN], "all", 1],
+        ] as const)
+      : []),
+  ];
+}
+
+const typeOf = (of: RanksCase, name: string): "bf16" | "f32" =>
+  name.endsWith("softmaxOffset") ? "f32" : of.dtype;
+
+/** Values of a tensor with a number. */
+function values(number: number, [rows, columns]: readonly [number, number], dtype: "bf16" | "f32"): Matrix {
+  const data = normal({ seed: SEED, offset: BigInt(number) }, rows * columns, 0.5);
+  return cast({ data, shape: [rows, columns], dtype: "f32" }, dtype);
+}
+
+const INPUT = [LENGTH * BATCH, HIDDEN] as const;
+/** The numbers of the values of a step: the input, the source of keys and values, the gradient. */
+const NUMBERS = { x: 100, memory: 200, grad: 300 } as const;
+
+/** A result: the full tensor, how ranks hold it, and its pieces. */
+interface Whole {
+  readonly x: Matrix;
+  readonly held: Held;
+  readonly pieces: number;
+}
+
+/** The results of the model on one rank, whose products use the plans that the divided modules declare. */
+export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
+  const rows = parametersOf(of);
+  const { ranks, sequence } = of;
+  const parameters = new Map<string, ParameterModel>(
+    rows.map(([name, shape], i) => [name, new Value(values(i, shape, typeOf(of, name)), true)]),
+  );
+  const prefix = isLayer(of) ? "selfAttention." : "";
+  const at = (name: string): ParameterModel | undefined => parameters.get(name);
+  const linearAt = (name: string, mode: "column" | "row", kind = "Weight"): LinearModel | undefined => {
+    const called = (what: string): string => (kind === "fc" ? name + what : `${name}.${what.toLowerCase()}`);
+    const weight = at(called("Weight"));
+    if (!weight) return undefined;
+    if (of.fuses)
+      weight.mainGrad = { ...weight.wide, dtype: "f32", data: new Float32Array(weight.wide.data.length) };
+    const pieces = rows.find(([each]) => each === called("Weight"))?.[3] ?? 1;
+    const divided = ranks > 1 ? { ranks, mode, pieces: mode === "row" ? 1 : pieces, sequence } : undefined;
+    return new LinearModel(weight, at(called("Bias")), of.fuses, divided);
+  };
+  const normAt = (gamma: string, beta: string, eps: number, over: number) => {
+    const weight = at(gamma);
+    return weight && { gamma: weight, beta: at(beta), eps, zeroCenteredGamma: false, ranks: over };
+  };
+  const flowing = sequence ? ranks : 1;
+  const inner = (name: string) => normAt(`${name}.layerNormWeight`, `${name}.layerNormBias`, 1e-5, flowing);
+  const headNorm = (name: string) => normAt(`${prefix}${name}.weight`, `${prefix}${name}.bias`, 1e-6, ranks);
+  const firstName = ["layernormQkv", "qkv", "layernormQuery", "queryLayer"].find((name) =>
+    at(`${prefix}${name}.weight`),
+  );
+  const attention = {
+    core: {
+      ...{ layout: of.layout, batch: BATCH, length: LENGTH, heads: HEADS, groups: of.groups },
+      width: widthOf(of),
+      causal: true,
+      window: of.narrow ? ([2, 0] as const) : ([-1, 0] as const),
+      softcap: of.narrow ? 2 : undefined,
+    },
+    attentionDropout: of.drops ? 0.3 : 0,
+    interleaved: isInterleaved(of),
+    norm: inner(`${prefix}${firstName}`),
+    first: linearAt(`${prefix}${firstName}`, "column") as LinearModel,
+    keyValue: linearAt("keyValue", "column"),
+    qNorm: headNorm("qNorm"),
+    kNorm: headNorm("kNorm"),
+    sinks: at(`${prefix}coreAttention.softmaxOffset`),
+    proj: linearAt(`${prefix}proj`, "row") as LinearModel,
+  };
+  const mlpNorm = inner("layernormMlp");
+  const layer = mlpNorm && {
+    attention,
+    mlp: {
+      norm: mlpNorm,
+      fc1: linearAt("layernormMlp.fc1", "column", "fc") as LinearModel,
+      fc2: linearAt("layernormMlp.fc2", "row", "fc") as LinearModel,
+      act: ACTIVATIONS[ACTIVATION],
+    },
+    hiddenDropout: hiddenDropoutOf(of),
+    parallel: of.module === "layer, parallel",
+    last: normAt("layernorm.weight", "layernorm.bias", 1e-5, flowing),
+  };
+  const run: Run = {
+    family: "hopper",
+    random: { seed: SEED, offset: BigInt(rows.filter(([name]) => isWeight(name)).length) },
+    recipe: undefined,
+    used: { forward: new Set(), backward: new Set() },
+  };
+  const seen = new Map<string, Whole>();
+  const flow: Held = sequence ? "rows" : "all";
+  for (let step = 0; step < stepsOf(of); step++) {
+    const tape = new Tape();
+    run.recipe = RECIPES[of.recipe];
+    const x = new Value(values(NUMBERS.x + step, INPUT, of.dtype), true);
+    const memory =
+      of.module === "cross" ? new Value(values(NUMBERS.memory + step, INPUT, of.dtype), true) : undefined;
+    const y = layer
+      ? transformerLayer(run, tape, x, layer, {})
+      : multihead(run, tape, x, memory, attention, {});
+    run.recipe = undefined;
+    endPass(run, "forward");
+    tape.backward(y, values(NUMBERS.grad + step, INPUT, of.dtype));
+    endPass(run, "backward");
+    seen.set(`${step} result`, { x: y.wide, held: flow, pieces: 1 });
+    seen.set(`${step} dx`, { x: x.grad as Matrix, held: flow, pieces: 1 });
+    if (memory) seen.set(`${step} dmemory`, { x: memory.grad as Matrix, held: flow, pieces: 1 });
+    for (const [name, , held, pieces] of rows) {
+      const parameter = at(name) as ParameterModel;
+      const { grad, mainGrad } = parameter;
+      if (grad) seen.set(`${step} ${name} grad`, { x: grad, held, pieces });
+      if (mainGrad)
+        seen.set(`${step} ${name} mainGrad`, {
+          x: { ...mainGrad, data: mainGrad.data.slice() },
+          held,
+          pieces,
+        });
+      parameter.grad = undefined;
+    }
+  }
+  return seen;
+}
+
+/** A rank's part of a full tensor. */
+export function partOn({ ranks, sequence }: RanksCase, { x, held, pieces }: Whole, rank: number): Matrix {
+  return partOf(x, held, { ranks, mode: "column", pieces, sequence }, rank);
+}
+
+function makeModule(of: RanksCase, group: ProcessGroup, initMethod: () => Float32Array) {
+  const options: MultiheadAttentionOptions = {
+    ...(of.ranks > 1 ? { group, sequenceParallel: of.sequence } : {}),
+    ...{ dtype: of.dtype, bias: of.bias, numGqaGroups: of.groups, kvChannels: widthOf(of) },
+    ...{ fuseQkvParams: of.weights !== "separate", qkvWeightInterleaved: isInterleaved(of) },
+    ...(of.qkNorm === "none" ? {} : { qkNormType: of.qkNorm }),
+    ...(of.narrow ? { windowSize: [2, 0] as const, softcap: 2 } : {}),
+    ...{ softmaxType: of.softmaxType, attentionDropout: of.drops ? 0.3 : 0 },
+    ...{ fuseWgradAccumulation: of.fuses, random: new RandomState(SEED) },
+    initMethod: (random) => {
+      random.next();
+      return initMethod();
+    },
+    outputLayerInitMethod: (random) => {
+      random.next();
+      return initMethod();
+    },
+  };
+  const { backend } = group;
+  if (!isLayer(of))
+    return new MultiheadAttention(backend, HIDDEN, HEADS, {
+      ...options,
+      qkvFormat: of.layout,
+      inputLayernorm: of.inputNorm,
+      attentionType: of.module === "cross" ? "cross" : "self",
+    });
+  return new TransformerLayer(backend, HIDDEN, ffnOf(of), HEADS, {
+    ...options,
+    ...{ attnInputFormat: of.layout, hiddenDropout: hiddenDropoutOf(of), activation: ACTIVATION },
+    parallelAttentionMlp: of.module === "layer, parallel",
+    outputLayernorm: of.module === "layer, norm of the result",
+  });
+}
+
+type Kept = readonly (readonly [name: string, x: Tensor, shape: readonly [number, number]])[];
+
+/** Runs the program of one rank. The promise resolves when the results have been read. */
+export async function ranked(of: RanksCase, group: ProcessGroup): Promise<ReadonlyMap<string, Matrix>> {
+  const kept = program(of, group);
+  const seen = new Map<string, Matrix>();
+  for (const [name, x, shape] of kept) seen.set(name, await readMatrix(x, shape));
+  for (const [, x] of kept) x.dispose();
+  return seen;
+}
+
+function program(of: RanksCase, group: ProcessGroup): Kept {
+  const { backend, rank } = group;
+  const rows = parametersOf(of);
+  const valuesOf = (name: string): Matrix => {
+    const i = rows.findIndex(([each]) => each === name);
+    return values(i, (rows[i] as Row)[1], typeOf(of, name));
+  };
+  const weights = rows.map(([name]) => name).filter(isWeight);
+  let count = 0;
+  using scope = new Scope();
+  using module = makeModule(of, group, () => valuesOf(weights[count++] as string).data);
+  const named = module.namedParameters();
+  if (
+    [...named.keys()].sort().join() !==
+    rows
+      .map(([name]) => name)
+      .toSorted()
+      .join()
+  )
+    throw new Error(`the module has ${[...named.keys()]}; the model has ${rows.map(([name]) => name)}`);
+  const partShape = ([, shape, held, pieces]: Row): readonly [number, number] =>
+    partOn(
+      of,
+      { x: { data: new Float32Array(shape[0] * shape[1]), shape, dtype: "f32" }, held, pieces },
+      rank,
+    ).shape;
+  for (const row of rows) {
+    const [name, , held, pieces] = row;
+    const parameter = named.get(name);
+    if (!parameter) continue;
+    if (isWeight(name)) {
+      if (of.fuses)
+        parameter.mainGrad = wideTensor(
+          backend,
+          new Float32Array(parameter.tensor.size),
+          parameter.shape,
+          "f32",
+        ) as Tensor<"f32">;
+      continue;
+    }
+    const part = partOn(of, { x: valuesOf(name), held, pieces }, rank);
+    using own = wideTensor(backend, part.data, parameter.shape, typeOf(of, name));
+    parameter.tensor.write(own.dataSync());
+  }
+  const flow: Held = of.sequence ? "rows" : "all";
+  const upload = (number: number): Tensor => {
+    const part = partOn(of, { x: values(number, INPUT, of.dtype), held: flow, pieces: 1 }, rank);
+    const [first, second] = of.layout === "sbhd" ? [LENGTH, BATCH] : [BATCH, LENGTH];
+    const shape = [of.sequence ? first / of.ranks : first, second, HIDDEN];
+    return wideTensor(backend, part.data, shape, of.dtype);
+  };
+  const recipe = libraryRecipe(RECIPES[of.recipe]);
+  const kept: (readonly [string, Tensor, readonly [number, number]])[] = [];
+  for (let step = 0; step < stepsOf(of); step++) {
+    using inner = new Scope();
+    const x = new Variable(upload(NUMBERS.x + step), true);
+    const memory = of.module === "cross" ? new Variable(upload(NUMBERS.memory + step), true) : undefined;
+    const call = {
+      checkpointCoreAttention: of.checkpoints,
+      ...(memory ? { encoderOutput: memory } : {}),
+      ...(of.module === "cross" ? { attnMaskType: "causal" as const } : {}),
+    };
+    const y = autocast(recipe ? { recipe } : { enabled: false }, () => module.forward(x, call));
+    y.backward(upload(NUMBERS.grad + step));
+    const see = (name: string, tensor: Tensor | undefined, shape: readonly [number, number]): void => {
+      if (tensor) kept.push([`${step} ${name}`, inner.keep(tensor.clone()), shape]);
+    };
+    const flat = ({ shape }: Tensor): readonly [number, number] => [
+      (shape[0] as number) * (shape[1] as number),
+      HIDDEN,
+    ];
+    see("result", y.tensor, flat(y.tensor));
+    see("dx", x.grad, flat(y.tensor));
+    see("dmemory", memory?.grad, flat(y.tensor));
+    for (const row of rows) {
+      const parameter = named.get(row[0]);
+      see(`${row[0]} grad`, parameter?.grad, partShape(row));
+      see(`${row[0]} mainGrad`, parameter?.mainGrad, partShape(row));
+      parameter?.zeroGrad();
+    }
+    x.zeroGrad();
+    memory?.zeroGrad();
+  }
+  for (const [, x] of kept) scope.keep(x);
+  return kept;
+}

@@ -1,0 +1,64 @@
+/**
+ * Attention modules and transformer layers on several ranks give the bits of the model on one rank, whose products use the plans
+ * that the divided layers declare: results, and gradients of inputs and of every parameter.
+ */
+import { describe, expect, it } from "vitest";
+import { covering, product } from "../../../arbitraries/covering.js";
+import { sampled } from "../../harness/draws.js";
+import { DIVIDED_NAMES } from "../../harness/step/library-recipes.js";
+import { RECIPES } from "../../harness/step/options.js";
+import { difference } from "../../harness/step/seen.js";
+import { useRanks } from "../tensor-parallel/ranks.js";
+import { modelled, partOn, type RanksCase, ranked } from "./ranks-case.js";
+
+// all ranks run in one turn of the event loop, so a rank that waits for another fails
+const groups = useRanks(2, "hopper", 1000);
+
+const FLAGS = [false, true];
+const OPTIONS = covering(
+  product({
+    module: ["self", "cross", "layer", "layer, norm of the result", "layer, parallel"] as const,
+    weights: ["separate", "fused", "ordered"] as const,
+    groups: [4, 2] as const,
+    sequence: FLAGS,
+    layout: ["sbhd", "bshd"] as const,
+    qkNorm: ["none", "RMSNorm", "LayerNorm"] as const,
+    softmaxType: ["vanilla", "learnable"] as const,
+    drops: FLAGS,
+    inputNorm: FLAGS,
+    dtype: ["bf16", "f32"] as const,
+  }).filter(
+    ({ module, weights, groups }) =>
+      groups === 4 || weights === "fused" || (module === "cross" && weights !== "ordered"),
+  ),
+  2,
+);
+
+const NAMES = ["none", ...DIVIDED_NAMES] as const;
+
+/** The options with each recipe in turn, each at least once. */
+const CASES = Array.from({ length: Math.max(OPTIONS.length, NAMES.length) }, (_, i): RanksCase => {
+  const recipe = NAMES[i % NAMES.length] ?? "none";
+  const options = OPTIONS[i % OPTIONS.length] as (typeof OPTIONS)[number];
+  return {
+    ...options,
+    recipe,
+    ranks: 2,
+    dtype: RECIPES[recipe]?.kind === "nvfp4" ? "bf16" : options.dtype,
+    narrow: i % 2 === 0,
+    bias: i % 3 !== 0,
+    fuses: i % 4 === 1,
+    checkpoints: i % 5 < 2,
+  };
+});
+
+describe("a module divided by heads has the bits of the model on one rank", () => {
+  it.each(sampled(CASES, 2))("$module, $recipe, $weights weights, $groups groups", async (of) => {
+    const whole = modelled(of);
+    const results = await Promise.all(groups(of.ranks).map((group) => ranked(of, group)));
+    for (const [rank, seen] of results.entries()) {
+      const expected = new Map([...whole].map(([name, each]) => [name, partOn(of, each, rank)]));
+      expect(difference(seen, expected), `rank ${rank} of ${JSON.stringify(of)}`).toBeUndefined();
+    }
+  });
+});
