@@ -33,6 +33,7 @@ export { quantizeRows } from "./quantize/quantize";
 export { quantizeDraws, quantizeLevels, quantizeLimit, quantizeLineAmaxes, quantizePart, quantizeRule, quantizeScaling, quantizeSource, quantizeTarget, quantizeTile, quantizeWords } from "./quantize/task";
 export { encodeComputed } from "./quantize/tensor";
 export { embedding, embeddingBackward, embeddingChains } from "./rows/embedding";
+export { combineRows, rowDots, rowIdMap, takeRows } from "./rows/expert-rows";
 export { gather, gatherBackward } from "./rows/gather";
 export { lossMaximum, lossOfSums, lossSums } from "./rows/loss-parts";
 export { crossEntropy, crossEntropyBackward } from "./rows/loss";

@@ -11,6 +11,7 @@
 #include "kernels/quantize/hadamard.gen.h"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.gen.h"
+#include "kernels/rows/expert-rows.gen.h"
 #include "kernels/rows/gather.gen.h"
 #include "kernels/rows/loss-parts.gen.h"
 #include "kernels/rows/loss.gen.h"
@@ -480,6 +481,74 @@ void runEmbeddingBackward(const Call<calls::EmbeddingBackward>& call) {
   call.check("embeddingBackward", launchEmbeddingBackward(p, call.stream()));
 }
 
+void runRowIdMap(const Call<calls::RowIdMap>& call) {
+  RowIdMapParams p{};
+  p.tokens = static_cast<int64_t>(call.count("tokens"));
+  p.width = static_cast<int64_t>(call.count("width"));
+  p.experts = static_cast<int64_t>(call.between("experts", 0, 65535));
+  p.align = static_cast<int64_t>(call.between("align", 1, 9007199254740992));
+  p.total = static_cast<int64_t>(call.count("total"));
+  p.indices = call.flag("indices");
+  p.routingMap = call.pointer<const int32_t>("routingMap", bytesOf(product({static_cast<uint64_t>(p.tokens), static_cast<uint64_t>(p.width)}), 32));
+  p.rows = call.pointer<int32_t>("rows", bytesOf(product({static_cast<uint64_t>(p.tokens), static_cast<uint64_t>(p.width)}), 32));
+  p.sources = call.pointer<int32_t>("sources", bytesOf(static_cast<uint64_t>(p.total), 32));
+  p.tokensPerExpert = call.pointer<int32_t>("tokensPerExpert", bytesOf(static_cast<uint64_t>(p.experts), 32));
+  p.workspace = call.workspace<uint32_t>(bytesOf(static_cast<uint64_t>(p.experts), 32));
+  call.check("rowIdMap", launchRowIdMap(p, call.stream()));
+}
+
+void runTakeRows(const Call<calls::TakeRows>& call) {
+  TakeRowsParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.period = static_cast<int64_t>(call.between("period", 1, 9007199254740992));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  p.sources = call.pointer<const int32_t>("sources", bytesOf(static_cast<uint64_t>(p.count), 32));
+  if (call.has("weights")) {
+    p.weightsType = call.wide("weightsType");
+    p.weights = call.pointer<const void>("weights", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.period)}), bitsOf(p.weightsType)));
+  }
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.count), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  call.check("takeRows", launchTakeRows(p, call.stream()));
+}
+
+void runCombineRows(const Call<calls::CombineRows>& call) {
+  CombineRowsParams p{};
+  p.tokens = static_cast<int64_t>(call.count("tokens"));
+  p.width = static_cast<int64_t>(call.count("width"));
+  p.limit = static_cast<int64_t>(call.count("limit"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.limit), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  p.rows = call.pointer<const int32_t>("rows", bytesOf(product({static_cast<uint64_t>(p.tokens), static_cast<uint64_t>(p.width)}), 32));
+  if (call.has("weights")) {
+    p.weightsType = call.wide("weightsType");
+    p.weights = call.pointer<const void>("weights", bytesOf(product({static_cast<uint64_t>(p.tokens), static_cast<uint64_t>(p.width)}), bitsOf(p.weightsType)));
+  }
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.tokens), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  call.check("combineRows", launchCombineRows(p, call.stream()));
+}
+
+void runRowDots(const Call<calls::RowDots>& call) {
+  RowDotsParams p{};
+  p.tokens = static_cast<int64_t>(call.count("tokens"));
+  p.width = static_cast<int64_t>(call.count("width"));
+  p.limit = static_cast<int64_t>(call.count("limit"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.gradType = call.wide("gradType");
+  p.grad = call.pointer<const void>("grad", bytesOf(product({static_cast<uint64_t>(p.tokens), static_cast<uint64_t>(p.columns)}), bitsOf(p.gradType)));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.limit), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  p.rows = call.pointer<const int32_t>("rows", bytesOf(product({static_cast<uint64_t>(p.tokens), static_cast<uint64_t>(p.width)}), 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.tokens), static_cast<uint64_t>(p.width)}), bitsOf(p.outType)));
+  call.check("rowDots", launchRowDots(p, call.stream()));
+}
+
 void runGather(const Call<calls::Gather>& call) {
   GatherParams p{};
   p.rows = static_cast<int64_t>(call.count("rows"));
@@ -801,6 +870,10 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runHadamard>(env, exports);
   expose<runEmbedding>(env, exports);
   expose<runEmbeddingBackward>(env, exports);
+  expose<runRowIdMap>(env, exports);
+  expose<runTakeRows>(env, exports);
+  expose<runCombineRows>(env, exports);
+  expose<runRowDots>(env, exports);
   expose<runGather>(env, exports);
   expose<runGatherBackward>(env, exports);
   expose<runLossMaximum>(env, exports);

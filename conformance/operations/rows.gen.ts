@@ -18,6 +18,7 @@ import { hadamardOperation } from "./quantize/hadamard.js";
 import { normQuantizeOperation } from "./quantize/norm-quantize.js";
 import { quantizeOperation } from "./quantize/quantize.js";
 import { embeddingBackwardOperation, embeddingOperation } from "./rows/embedding.js";
+import { combineRowsOperation, rowDotsOperation, rowIdMapOperation, takeRowsOperation } from "./rows/expert-rows.js";
 import { gatherBackwardOperation, gatherOperation } from "./rows/gather.js";
 import { lossMaximumOperation, lossOfSumsOperation, lossSumsOperation } from "./rows/loss-parts.js";
 import { crossEntropyBackwardOperation, crossEntropyOperation, mseBackwardOperation, mseOperation } from "./rows/loss.js";
@@ -61,6 +62,10 @@ export const ROWS = {
   quantize: quantizeOperation,
   embeddingBackward: embeddingBackwardOperation,
   embedding: embeddingOperation,
+  combineRows: combineRowsOperation,
+  rowDots: rowDotsOperation,
+  rowIdMap: rowIdMapOperation,
+  takeRows: takeRowsOperation,
   gatherBackward: gatherBackwardOperation,
   gather: gatherOperation,
   lossMaximum: lossMaximumOperation,

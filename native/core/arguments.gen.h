@@ -661,6 +661,74 @@ struct EmbeddingBackward {
   };
 };
 
+struct RowIdMap {
+  static constexpr const char* kName = "rowIdMap";
+  static constexpr Argument kArguments[] = {
+      {"tokens", Kind::kCount, false},
+      {"width", Kind::kCount, false},
+      {"experts", Kind::kCount, false},
+      {"align", Kind::kCount, false},
+      {"total", Kind::kCount, false},
+      {"indices", Kind::kFlag, false},
+      {"routingMap", Kind::kPointer, false},
+      {"rows", Kind::kPointer, false},
+      {"sources", Kind::kPointer, false},
+      {"tokensPerExpert", Kind::kPointer, false},
+      {"workspace", Kind::kPointer, false},
+  };
+};
+
+struct TakeRows {
+  static constexpr const char* kName = "takeRows";
+  static constexpr Argument kArguments[] = {
+      {"count", Kind::kCount, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"period", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"sources", Kind::kPointer, false},
+      {"weights", Kind::kPointer, true},
+      {"weightsType", Kind::kWide, true},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+  };
+};
+
+struct CombineRows {
+  static constexpr const char* kName = "combineRows";
+  static constexpr Argument kArguments[] = {
+      {"tokens", Kind::kCount, false},
+      {"width", Kind::kCount, false},
+      {"limit", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kPointer, false},
+      {"weights", Kind::kPointer, true},
+      {"weightsType", Kind::kWide, true},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+  };
+};
+
+struct RowDots {
+  static constexpr const char* kName = "rowDots";
+  static constexpr Argument kArguments[] = {
+      {"tokens", Kind::kCount, false},
+      {"width", Kind::kCount, false},
+      {"limit", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+  };
+};
+
 struct Gather {
   static constexpr const char* kName = "gather";
   static constexpr Argument kArguments[] = {

@@ -3,6 +3,7 @@ import type {  } from "./ops/attention-sizes.js";
 import type { AttentionArgs, AttentionBackwardArgs } from "./ops/attention.js";
 import type { EncodeArgs, DecodeArgs, SweepArgs } from "./ops/cast.js";
 import type { ActivationArgs, ActivationBackwardArgs, DropoutArgs, GatedArgs, GatedBackwardArgs } from "./ops/elementwise.js";
+import type { RowIdMapArgs, TakeRowsArgs, CombineRowsArgs, RowDotsArgs } from "./ops/experts.js";
 import type { GemmArgs } from "./ops/gemm.js";
 import type { TransposeArgs, SwapAxesArgs, CopySliceArgs, RelayoutArgs } from "./ops/layout.js";
 import type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs, DivideArgs, ExpArgs, RsqrtArgs, WhereArgs } from "./ops/operators.gen.js";
@@ -15,6 +16,7 @@ export type { AttentionSizes } from "./ops/attention-sizes.js";
 export type { AttentionArgs, AttentionBackwardArgs, AttentionDropout, AttentionLayout, AttentionPlan, AttentionRule } from "./ops/attention.js";
 export type { DecodeArgs, EncodeArgs, OverflowName, RoundingName, SweepArgs } from "./ops/cast.js";
 export type { ActivationArgs, ActivationBackwardArgs, ActivationName, DropoutArgs, GatedArgs, GatedBackwardArgs, SwigluClamp } from "./ops/elementwise.js";
+export type { CombineRowsArgs, RowDotsArgs, RowIdMapArgs, RowIdMapOutputs, TakeRowsArgs } from "./ops/experts.js";
 export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./ops/gemm.js";
 export type { CopySliceArgs, RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
 export type { AddArgs, DivideArgs, ExpArgs, MultiplyArgs, RsqrtArgs, ScaledArgs, SigmoidArgs, WhereArgs } from "./ops/operators.gen.js";
@@ -48,6 +50,14 @@ export interface OpArgs {
   readonly gated: GatedArgs;
   /** Computes the gradients of both halves of a gated activation's argument. */
   readonly gatedBackward: GatedBackwardArgs;
+  /** Assigns rows to the tokens of experts. */
+  readonly rowIdMap: RowIdMapArgs;
+  /** Takes rows by index, with zeros for padding. */
+  readonly takeRows: TakeRowsArgs;
+  /** Adds rows by index. */
+  readonly combineRows: CombineRowsArgs;
+  /** Computes dot products of rows by index. */
+  readonly rowDots: RowDotsArgs;
   /** Computes a matrix product, or a batch of products. */
   readonly gemm: GemmArgs;
   /** Transposes a matrix of any dtype. */

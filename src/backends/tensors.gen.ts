@@ -4,6 +4,7 @@ import {  } from "./ops/attention-sizes.js";
 import { attention, attentionBackward } from "./ops/attention.js";
 import { encode, decode, sweep } from "./ops/cast.js";
 import { activation, activationBackward, dropout, gated, gatedBackward } from "./ops/elementwise.js";
+import { rowIdMap, takeRows, combineRows, rowDots } from "./ops/experts.js";
 import { gemm } from "./ops/gemm.js";
 import { transpose, swapAxes, copySlice, relayout } from "./ops/layout.js";
 import { add, multiply, scaled, sigmoid, divide, exp, rsqrt, where } from "./ops/operators.gen.js";
@@ -24,6 +25,10 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   dropout,
   gated,
   gatedBackward,
+  rowIdMap,
+  takeRows,
+  combineRows,
+  rowDots,
   gemm,
   transpose,
   swapAxes,

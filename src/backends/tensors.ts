@@ -9,6 +9,7 @@ export type TensorRule =
   | "f32"
   /** An f32 tensor of one element. */
   | "scalar"
+  | "i32"
   | "u32"
   /** The dtype of the argument `x`. */
   | "as x"

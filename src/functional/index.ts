@@ -5,6 +5,23 @@ export { activation, add, cast, divide, exp, gated, multiply, rsqrt, sigmoid, wh
 export { embedding } from "./embedding.js";
 export { concatenate, permute, reshape, slice, transpose } from "./layout.js";
 export { type CrossEntropyLossOptions, crossEntropyLoss, mseLoss } from "./loss.js";
+export {
+  moeSortChunksByIndex,
+  moeSortChunksByIndexWithProbs,
+  type PaddedRows,
+  padding,
+  type SortedChunksWithProbs,
+  unpadding,
+} from "./moe-chunks.js";
+export {
+  type MoePermuteOptions,
+  type MoeUnpermuteOptions,
+  moePermute,
+  moePermuteWithProbs,
+  moeUnpermute,
+  type PermutedTokens,
+  type PermutedTokensWithProbs,
+} from "./moe-permute.js";
 export { rotaryEmbedding } from "./rotary-embedding.js";
 export { gather, type SoftmaxDimension, softmax } from "./rows.js";
 export { expand, mean, sum } from "./sum.js";

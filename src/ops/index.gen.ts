@@ -23,6 +23,7 @@ export { RHT_SIGNS, hadamard } from "./quantize/hadamard.js";
 export { type NormQuantizeResult } from "./quantize/norm-quantize.js";
 export { type QuantizeInputs } from "./quantize/quantize.js";
 export { type EmbeddingBackwardOptions, type EmbeddingOptions, embedding, embeddingBackward } from "./rows/embedding.js";
+export { type RowIdMapOptions, type RowIdMap, rowIdMap, type TakeRowsOptions, takeRows, type CombineRowsOptions, combineRows, type RowDotsOptions, rowDots } from "./rows/expert-rows.js";
 export { gather, gatherBackward } from "./rows/gather.js";
 export { type CrossEntropyOptions, type CrossEntropyBackwardOptions, type CrossEntropyResult, crossEntropy, type CrossEntropyBackwardInputs, crossEntropyBackward, mse, type MseBackwardInputs, mseBackward } from "./rows/loss.js";
 export { type NormOptions, type NormStatistics, type NormResult, type NormGradients, layerNorm, rmsNorm, type NormParameters, type NormBackwardInputs, normBackward, columnSum } from "./rows/norm.js";

@@ -26,6 +26,7 @@ const CHECKS: Readonly<Record<Exclude<TensorRule, "copy" | "checked">, Check>> =
   half: requireHalf,
   f32: requireF32,
   scalar: requireScalar,
+  i32: (op, name, x) => requireType(op, name, x, "i32"),
   u32: (op, name, x) => requireType(op, name, x, "u32"),
   "as x": (op, name, out, { x }) => requireType(op, name, out, x.dtype),
   codes: (op, name, codes, { x, out, word }) => requireCodes(op, name, codes, word, codes === out ? x : out),

@@ -21,6 +21,12 @@ import { biasGradQuantizeCase } from "../../operations/quantize/bias-grad-quanti
 import { dequantizeCase } from "../../operations/quantize/dequantize.js";
 import { normQuantizeCase } from "../../operations/quantize/norm-quantize.js";
 import { quantizeCase, type Shapes } from "../../operations/quantize/quantize.js";
+import {
+  combineRowsCase,
+  rowDotsCase,
+  rowIdMapCase,
+  takeRowsCase,
+} from "../../operations/rows/expert-rows.js";
 import { gatherBackwardCase, gatherCase, gatherSizes } from "../../operations/rows/gather.js";
 import { parameters } from "../../operations/rows/norm.js";
 import { softmaxBackwardCase, softmaxCase } from "../../operations/rows/softmax.js";
@@ -128,6 +134,13 @@ const tables = fc
 /** Indices of routers and larger ones. */
 const gathers = gatherSizes(fc.constantFrom(1, 64, 257, 700), 16);
 
+/** Rows of experts of models. */
+const expertSizes = {
+  tokens: fc.constantFrom(1, 257, 1000),
+  experts: fc.constantFrom(1, 8, 64),
+  columns: fc.constantFrom(8, 129, 256),
+};
+
 /** Inputs of `encode`. Rows have an even length, because some formats store two codes per byte. */
 const toEncode = fc.tuple(anyShape, format()).chain(([shape, to]) => {
   const [rows, columns] = asMatrix(shape);
@@ -161,6 +174,10 @@ export const LARGE_INPUTS: Inputs = {
   softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, large)),
   ...operatorCases(anyShape, large),
   dropout: anyShape.chain((shape) => dropoutCase(shape, large)),
+  rowIdMap: rowIdMapCase(expertSizes),
+  takeRows: takeRowsCase(expertSizes),
+  combineRows: combineRowsCase(expertSizes),
+  rowDots: rowDotsCase(expertSizes),
   gather: gatherCase(gathers),
   gatherBackward: gatherBackwardCase(gathers),
   activation: anyShape.chain((shape) => fc.record({ x: large(shape), kind: kinds, outDtype: wideType() })),

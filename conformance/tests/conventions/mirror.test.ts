@@ -36,6 +36,7 @@ const BOUND_BY_DECLARATION = Object.fromEntries(
     "layout/copy-slice",
     "quantize/hadamard",
     "rows/embedding",
+    "rows/expert-rows",
     "rows/loss",
     "rows/loss-parts",
     "rows/rotary-embedding",

@@ -14,6 +14,7 @@ import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { concatenate, expand, slice } from "../../../src/ops/layout/copy-slice.js";
 import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/layout.js";
 import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
+import { combineRows, rowDots, rowIdMap, takeRows } from "../../../src/ops/rows/expert-rows.js";
 import { gather, gatherBackward } from "../../../src/ops/rows/gather.js";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
 import { rotaryEmbedding } from "../../../src/ops/rows/rotary-embedding.js";
@@ -119,6 +120,27 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
       gatherBackward(bf16(s), axis, of("i32", s), 0);
       gatherBackward(bf16(s), axis, of("i32", s), 2);
     }
+  },
+  rowIdMap: (s) => {
+    const map = of("i32", asMatrix(s));
+    attempt(() => rowIdMap(map, { numOutTokens: 2 }));
+    attempt(() => rowIdMap(map, { numOutTokens: 0, numExperts: 3 }));
+  },
+  takeRows: (s) => {
+    attempt(() => takeRows(bf16(asMatrix(s)), of("i32", [0])));
+    attempt(() => takeRows(bf16(asMatrix(s)), of("i32", [2]), { entriesPerRow: 2 }));
+  },
+  combineRows: (s) => {
+    const [rows, columns] = asMatrix(s);
+    attempt(() => combineRows(bf16([rows, columns]), of("i32", [0, 2])));
+    attempt(() => combineRows(bf16([rows, columns]), of("i32", [2, 0])));
+    attempt(() => combineRows(bf16([2, 2]), of("i32", [rows, columns])));
+  },
+  rowDots: (s) => {
+    const [rows, columns] = asMatrix(s);
+    attempt(() => rowDots(bf16([0, columns]), bf16([rows, columns]), of("i32", [0, 2])));
+    attempt(() => rowDots(bf16([2, columns]), bf16([rows, columns]), of("i32", [2, 1])));
+    attempt(() => rowDots(bf16([rows, 2]), bf16([2, 2]), of("i32", [rows, columns])));
   },
   embedding: (s) => {
     const [rows, columns] = asMatrix(s);

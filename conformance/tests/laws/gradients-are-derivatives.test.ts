@@ -317,6 +317,34 @@ describe("functions", () => {
     const index = labels(b, each.seed, elementCount(shape), matrix(each)[dim] as number).reshape(shape);
     return { leaves: [x], run: () => functional.gather(x, dim, index) };
   });
+  differentiates("moePermuteWithProbs and moeUnpermute", (b, each) => {
+    const x = gridLeaf(b, each.seed, matrix(each));
+    const shape = [each.rows, 3];
+    const experts = labels(b, each.seed + 1, 3 * each.rows, each.others).reshape(shape);
+    const probs = gridLeaf(b, each.seed + 2, shape);
+    const options = {
+      mapType: "index",
+      numExperts: each.others,
+      alignSize: 4,
+      numOutTokens: 4 * each.rows,
+    } as const;
+    const run = () => {
+      const { output, permutedProbs, rowIdMap } = functional.moePermuteWithProbs(x, probs, experts, options);
+      const scaled = functional.multiply(output, functional.reshape(permutedProbs, [4 * each.rows, 1]));
+      return functional.moeUnpermute(scaled, rowIdMap, { mergingProbs: each.one ? probs : undefined });
+    };
+    return { leaves: [x, probs], run };
+  });
+  differentiates("moeSortChunksByIndex, padding and unpadding", (b, each) => {
+    const x = gridLeaf(b, each.seed, matrix(each));
+    const splits = [each.rows - 1, 0, 1];
+    const run = () => {
+      const sorted = functional.moeSortChunksByIndex(x, splits, [2, 0, 1]);
+      const padded = functional.padding(sorted, [1, each.rows - 1, 0], 4);
+      return each.one ? padded.output : functional.unpadding(padded.output, [1, each.rows - 1, 0], 4);
+    };
+    return { leaves: [x], run };
+  });
   differentiates(
     "expand",
     ofLeaf(

@@ -38,6 +38,7 @@ const TAKEN: Readonly<Record<Exclude<TensorRule, "checked">, (dtype: DType, give
   half: (dtype) => dtype === "bf16" || dtype === "f16",
   f32: (dtype) => dtype === "f32",
   scalar: (dtype) => dtype === "f32",
+  i32: (dtype: DType) => dtype === "i32",
   u32: (dtype) => dtype === "u32",
   "as x": (dtype, { x }) => x instanceof Tensor && dtype === x.dtype,
   // only in u8 do two 4-bit codes share an element

@@ -2,6 +2,7 @@
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.gen.h"
+#include "kernels/rows/expert-rows.gen.h"
 #include "kernels/rows/gather.gen.h"
 #include "kernels/rows/loss-parts.gen.h"
 #include "kernels/rows/loss.gen.h"
@@ -158,6 +159,43 @@ cudaError_t launchGatherBackward(const GatherBackwardParams& p, cudaStream_t str
   readsWide(p.grad, p.gradType, p.rows * p.count);
   readsF32(p.ids, p.rows * p.count);
   writesWide(p.out, p.outType, p.rows * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchRowIdMap(const RowIdMapParams& p, cudaStream_t stream) {
+  on(stream);
+  readsF32(p.routingMap, p.tokens * p.width);
+  writesF32(p.workspace, p.experts);
+  writesF32(p.rows, p.tokens * p.width);
+  writesF32(p.sources, p.total);
+  writesF32(p.tokensPerExpert, p.experts);
+  return cudaSuccess;
+}
+
+cudaError_t launchTakeRows(const TakeRowsParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.rows * p.columns);
+  readsF32(p.sources, p.count);
+  if (p.weights != nullptr) readsWide(p.weights, p.weightsType, p.rows * p.period);
+  writesWide(p.out, p.outType, p.count * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchCombineRows(const CombineRowsParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.limit * p.columns);
+  readsF32(p.rows, p.tokens * p.width);
+  if (p.weights != nullptr) readsWide(p.weights, p.weightsType, p.tokens * p.width);
+  writesWide(p.out, p.outType, p.tokens * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchRowDots(const RowDotsParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.grad, p.gradType, p.tokens * p.columns);
+  readsWide(p.x, p.xType, p.limit * p.columns);
+  readsF32(p.rows, p.tokens * p.width);
+  writesWide(p.out, p.outType, p.tokens * p.width);
   return cudaSuccess;
 }
 

@@ -22,6 +22,7 @@ import { NVFP4_CALLS } from "./quantize/nvfp4.js";
 import { ROW_CALLS } from "./quantize/row.js";
 import { TENSOR_CALLS } from "./quantize/tensor.js";
 import { EMBEDDING_CALLS } from "./rows/embedding.js";
+import { EXPERT_ROWS_CALLS } from "./rows/expert-rows.js";
 import { GATHER_CALLS } from "./rows/gather.js";
 import { LOSS_PARTS_CALLS } from "./rows/loss-parts.js";
 import { LOSS_CALLS } from "./rows/loss.js";
@@ -46,6 +47,7 @@ export const CALLS = {
   ...DEQUANTIZE_CALLS,
   ...DROPOUT_CALLS,
   ...EMBEDDING_CALLS,
+  ...EXPERT_ROWS_CALLS,
   ...GATHER_CALLS,
   ...GEMM_CALLS,
   ...GRAD_NORM_CALLS,

@@ -532,6 +532,49 @@ export const WRITERS: {
     slots.wide(7, args.out);
     slots.number(9, args.workspace);
   },
+  rowIdMap(slots, args) {
+    slots.number(0, args.tokens);
+    slots.number(1, args.width);
+    slots.number(2, args.experts);
+    slots.number(3, args.align);
+    slots.number(4, args.total);
+    slots.flag(5, args.indices);
+    slots.memory(6, args.routingMap);
+    slots.memory(7, args.rows);
+    slots.memory(8, args.sources);
+    slots.memory(9, args.tokensPerExpert);
+    slots.number(10, args.workspace);
+  },
+  takeRows(slots, args) {
+    slots.number(0, args.count);
+    slots.number(1, args.rows);
+    slots.number(2, args.columns);
+    slots.number(3, args.period);
+    slots.wide(4, args.x);
+    slots.memory(6, args.sources);
+    slots.wide(7, args.weights);
+    slots.wide(9, args.out);
+  },
+  combineRows(slots, args) {
+    slots.number(0, args.tokens);
+    slots.number(1, args.width);
+    slots.number(2, args.limit);
+    slots.number(3, args.columns);
+    slots.wide(4, args.x);
+    slots.memory(6, args.rows);
+    slots.wide(7, args.weights);
+    slots.wide(9, args.out);
+  },
+  rowDots(slots, args) {
+    slots.number(0, args.tokens);
+    slots.number(1, args.width);
+    slots.number(2, args.limit);
+    slots.number(3, args.columns);
+    slots.wide(4, args.grad);
+    slots.wide(6, args.x);
+    slots.memory(8, args.rows);
+    slots.wide(9, args.out);
+  },
   gather(slots, args) {
     slots.number(0, args.rows);
     slots.number(1, args.columns);

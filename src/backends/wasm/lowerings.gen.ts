@@ -16,6 +16,7 @@ import { hadamard } from "./quantize/hadamard.js";
 import { normQuantize } from "./quantize/norm-quantize.js";
 import { quantize } from "./quantize/quantize.js";
 import { embedding, embeddingBackward } from "./rows/embedding.js";
+import { combineRows, rowDots, rowIdMap, takeRows } from "./rows/expert-rows.js";
 import { gather, gatherBackward } from "./rows/gather.js";
 import { lossMaximum, lossOfSums, lossSums } from "./rows/loss-parts.js";
 import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "./rows/loss.js";
@@ -39,6 +40,7 @@ export const LOWERINGS: Lowerings = {
   biasGradQuantize,
   clipFactor,
   columnSum,
+  combineRows,
   copySlice,
   crossEntropy,
   crossEntropyBackward,
@@ -69,6 +71,8 @@ export const LOWERINGS: Lowerings = {
   quantize,
   relayout,
   rotaryEmbedding,
+  rowDots,
+  rowIdMap,
   rsqrt,
   scaled,
   sgd,
@@ -79,6 +83,7 @@ export const LOWERINGS: Lowerings = {
   sumPieces,
   swapAxes,
   sweep,
+  takeRows,
   transpose,
   updateScales,
   where,

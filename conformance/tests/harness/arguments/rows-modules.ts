@@ -105,6 +105,12 @@ const yarn = {
   truncate: true,
 } as const;
 
+const MOE_NUMBERS = {
+  "options.numOutTokens": "index",
+  "options.numExperts": "index",
+  "options.alignSize": "count",
+} as const;
+
 const SGD_NUMBERS = {
   "options.learningRate": "atLeastZero",
   "options.momentum": "atLeastZero",
@@ -233,6 +239,55 @@ export const MODULE_ROWS: Rows = {
   "functional.gather": {
     calls: [(w) => [w.tensor(), -1, w.tensor("i32", [ROWS, 3])]],
     numbers: { dim: "integer" },
+  },
+  "functional.moePermute": {
+    calls: [
+      (w) => [w.tensor(), w.tensor("i32", [ROWS, 4]), { mapType: "mask", numOutTokens: 200, alignSize: 16 }],
+      (w) => [w.tensor(), w.tensor("i32", [ROWS, 2]), { mapType: "index", numExperts: 5 }],
+    ],
+    numbers: MOE_NUMBERS,
+  },
+  "functional.moePermuteWithProbs": {
+    calls: [
+      (w) => [
+        ...[w.tensor(), w.tensor("f32", [ROWS, 4]), w.tensor("i32", [ROWS, 4])],
+        { mapType: "mask", numOutTokens: 200, alignSize: 16 },
+      ],
+      (w) => [
+        ...[w.tensor(), w.tensor("f32", [ROWS, 2]), w.tensor("i32", [ROWS, 2])],
+        { mapType: "index", numExperts: 5 },
+      ],
+    ],
+    numbers: MOE_NUMBERS,
+  },
+  "functional.moeUnpermute": {
+    calls: [
+      (w) => [
+        w.tensor(),
+        {
+          rows: w.tensor("i32", [7, 2]),
+          sources: w.tensor("i32", [ROWS]),
+          tokensPerExpert: w.tensor("i32", [4]),
+        },
+        { mergingProbs: w.tensor("f32", [7, 2]) },
+      ],
+    ],
+  },
+  "functional.moeSortChunksByIndex": {
+    calls: [(w) => [w.tensor(), [ROWS - 1, 0, 1], [2, 0, 1]]],
+    numbers: { splitSizes: "index", sortedIndices: "index" },
+  },
+  "functional.moeSortChunksByIndexWithProbs": {
+    calls: [(w) => [w.tensor(), w.tensor("f32", [ROWS]), [ROWS - 1, 0, 1], [2, 0, 1]]],
+    numbers: { splitSizes: "index", sortedIndices: "index" },
+  },
+  "functional.padding": {
+    calls: [(w) => [w.tensor(), [ROWS - 1, 0, 1], 16]],
+    numbers: { mSplits: "index", alignSize: "count" },
+  },
+  "functional.unpadding": {
+    calls: [(w) => [w.tensor(), [ROWS - 17, 0, 1], 16]],
+    numbers: { mSplits: "index", alignSize: "count" },
   },
   "functional.sum": {
     calls: [(w) => [w.tensor(), { dim: -1, keepdim: true }], (w) => [w.tensor(), { dim: [0, 1] }]],

@@ -223,6 +223,34 @@ export const OPERATION_ROWS: DerivedRows = {
     calls: [(w) => [w.tensor("bf16", [w.rows, 3]), 1, w.tensor("i32", [w.rows, 3]), 5]],
     numbers: { dim: "integer", size: "index" },
   },
+  rowIdMap: {
+    calls: [
+      (w) => [w.tensor("i32", [w.rows, 4]), { numOutTokens: 40, alignSize: 2 }],
+      (w) => [w.tensor("i32", [w.rows, 2]), { numOutTokens: 40, numExperts: 4 }],
+    ],
+    numbers: {
+      "options.numOutTokens": "index",
+      "options.numExperts": "index",
+      "options.alignSize": "count",
+    },
+  },
+  takeRows: {
+    calls: [
+      (w) => [w.tensor(), w.tensor("i32", [7]), { weights: w.tensor("f32", [w.rows, 1]), outDtype: "f32" }],
+      (w) => [w.tensor(), w.tensor("i32", [7]), { entriesPerRow: 2 }],
+    ],
+    numbers: { "options.entriesPerRow": "count" },
+  },
+  combineRows: {
+    calls: [
+      (w) => [w.tensor(), w.tensor("i32", [7, 2]), { weights: w.tensor("f32", [7, 2]), outDtype: "f32" }],
+    ],
+  },
+  rowDots: {
+    calls: [
+      (w) => [w.tensor("bf16", [7, w.columns]), w.tensor(), w.tensor("i32", [7, 2]), { outDtype: "f32" }],
+    ],
+  },
   sum: {
     calls: [
       (w) => [w.tensor(), { dim: -1, keepdim: true, outDtype: "f32" }],

@@ -60,6 +60,31 @@ function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
       ids: indices([ROWS, 9], 70, 745 + i),
       columns: 60,
     }),
+    frozenCase("rowIdMap", dtype, {
+      routingMap: indices([ROWS, 3], 70, 791 + i),
+      numOutTokens: 200 - 50 * i,
+      numExperts: 60,
+      alignSize: 2 ** i,
+    }),
+    frozenCase("takeRows", dtype, {
+      x: values(dtype, SHAPE, 750 + i),
+      sources: indices([90], 2 * ROWS + 9, 792 + i),
+      entriesPerRow: 2,
+      weights: i === 0 ? undefined : wideValuesOf("f32", [ROWS, 2], 793 + i),
+      outDtype: dtype,
+    }),
+    frozenCase("combineRows", dtype, {
+      x: values(dtype, SHAPE, 750 + i),
+      rows: indices([40, 5], ROWS + 9, 794 + i),
+      weights: i === 0 ? undefined : wideValuesOf("f32", [40, 5], 795 + i),
+      outDtype: dtype,
+    }),
+    frozenCase("rowDots", dtype, {
+      grad: wideValuesOf("f32", [40, COLUMNS], 796 + i),
+      x: values(dtype, SHAPE, 750 + i),
+      rows: indices([40, 5], ROWS + 9, 797 + i),
+      outDtype: dtype,
+    }),
     frozenCase("embedding", dtype, { table: values(dtype, SHAPE, 750 + i), ids, outDtype: dtype }),
     frozenCase("embeddingBackward", dtype, {
       grad: wideValuesOf(dtype, [5, 40, COLUMNS], 760 + i),

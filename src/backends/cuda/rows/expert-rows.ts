@@ -1,0 +1,111 @@
+/** Rows of experts on a GPU. */
+import { asMatrix } from "../../../tensor/shape.js";
+import type { Support } from "../../backend.js";
+import type { Lowering } from "../lowering.js";
+import { bounded, type Declarations, reads, scratch, writes } from "../native-arguments.js";
+
+export const EXPERT_ROWS_CALLS = {
+  /** Entries of a routing map with `width` columns get rows in the order of experts. */
+  rowIdMap: {
+    tokens: "count",
+    width: "count",
+    experts: bounded({ to: 65535 }),
+    align: bounded({ from: 1 }),
+    total: "count",
+    indices: "flag",
+    routingMap: reads.i32("tokens * width"),
+    rows: writes.i32("tokens * width"),
+    sources: writes.i32("total"),
+    tokensPerExpert: writes.i32("experts"),
+    workspace: scratch.u32("experts", "The number of entries of each expert."),
+  },
+  /** out[n] = x[sources[n] / period] * weights[sources[n]], or +0 for an index that x does not have. */
+  takeRows: {
+    count: "count",
+    rows: "count",
+    columns: "count",
+    period: bounded({ from: 1 }),
+    x: reads.wide("rows * columns"),
+    sources: reads.i32("count"),
+    "weights?": reads.wide("rows * period"),
+    out: writes.wide("count * columns"),
+  },
+  /** out[t] is the sum of x[rows[t, c]] * weights[t, c] in ascending order of c. */
+  combineRows: {
+    tokens: "count",
+    width: "count",
+    limit: "count",
+    columns: "count",
+    x: reads.wide("limit * columns"),
+    rows: reads.i32("tokens * width"),
+    "weights?": reads.wide("tokens * width"),
+    out: writes.wide("tokens * columns"),
+  },
+  /** out[t, c] = the dot product of grad[t] and x[rows[t, c]]. */
+  rowDots: {
+    tokens: "count",
+    width: "count",
+    limit: "count",
+    columns: "count",
+    grad: reads.wide("tokens * columns"),
+    x: reads.wide("limit * columns"),
+    rows: reads.i32("tokens * width"),
+    out: writes.wide("tokens * width"),
+  },
+} as const satisfies Declarations;
+
+/** The kernels follow the specification, but no GPU has run them. */
+const UNVERIFIED: Support = {
+  ok: true,
+  agrees: "bits",
+  unverified: "this kernel compiles, but its results were not compared with the reference on a GPU",
+};
+
+const supports = (): Support => UNVERIFIED;
+
+/** The largest number of experts of a grid that has a block for each. */
+const MAX_EXPERTS = 65535;
+
+export const rowIdMap: Lowering<"rowIdMap"> = {
+  supports: ({ tokensPerExpert: { size } }) =>
+    size <= MAX_EXPERTS
+      ? UNVERIFIED
+      : { ok: false, reason: `${size} experts are more than a kernel takes, ${MAX_EXPERTS}` },
+  run({ addon, device, withTemporary }, { routingMap, indices, align, rows, sources, tokensPerExpert }) {
+    const [tokens, width] = asMatrix(routingMap.shape);
+    const experts = tokensPerExpert.size;
+    const total = sources.size;
+    withTemporary(4 * experts, (workspace) =>
+      addon.rowIdMap(device, {
+        ...{ tokens, width, experts, align, total, indices },
+        ...{ routingMap, rows, sources, tokensPerExpert, workspace },
+      }),
+    );
+  },
+};
+
+export const takeRows: Lowering<"takeRows"> = {
+  supports,
+  run({ addon, device }, { x, sources, period, weights, out }) {
+    const [rows, columns] = asMatrix(x.shape);
+    addon.takeRows(device, { count: sources.size, rows, columns, period, x, sources, weights, out });
+  },
+};
+
+export const combineRows: Lowering<"combineRows"> = {
+  supports,
+  run({ addon, device }, { x, rows, weights, out }) {
+    const [limit, columns] = asMatrix(x.shape);
+    const [tokens, width] = asMatrix(rows.shape);
+    addon.combineRows(device, { tokens, width, limit, columns, x, rows, weights, out });
+  },
+};
+
+export const rowDots: Lowering<"rowDots"> = {
+  supports,
+  run({ addon, device }, { grad, x, rows, out }) {
+    const [limit, columns] = asMatrix(x.shape);
+    const [tokens, width] = asMatrix(rows.shape);
+    addon.rowDots(device, { tokens, width, limit, columns, grad, x, rows, out });
+  },
+};
