@@ -193,6 +193,7 @@ export {
   type LayerQuantizationOptions,
   type LayerWeightRequest,
 } from "./modules/layer-quantization.js";
+export { type LayerRecipe, setLayerRecipes } from "./modules/layer-recipes.js";
 export type { LinearCall, LinearOptions } from "./modules/linear/parts.js";
 export type { WeightUse } from "./modules/linear/weight-cache.js";
 export { Linear } from "./modules/linear.js";

@@ -1,31 +1,7 @@
-/** Patterns of names: `*` stands for any characters, `?` for one. */
+/** Selection of names by patterns. */
 import { ArgumentError } from "../errors.js";
 import { someNames } from "../io/source.js";
-
-/** Whether the pattern matches the full name. The time is at most the product of the two lengths. */
-export function matchesGlob(pattern: string, name: string): boolean {
-  let [at, from] = [0, 0];
-  let [star, mark] = [-1, 0];
-  while (from < name.length) {
-    if (pattern[at] === "*") {
-      star = at++;
-      mark = from;
-    } else if (at < pattern.length && (pattern[at] === "?" || pattern[at] === name[from])) {
-      at++;
-      from++;
-    } else if (star >= 0) {
-      at = star + 1;
-      from = ++mark;
-    } else return false;
-  }
-  while (pattern[at] === "*") at++;
-  return at === pattern.length;
-}
-
-/** Whether a pattern has a wildcard. */
-export function isGlob(pattern: string): boolean {
-  return /[*?]/.test(pattern);
-}
+import { isGlob, matchesGlob } from "../text/glob.js";
 
 /**
  * Returns a predicate that tells whether a name matches one of the patterns; without patterns every name does. Throws

@@ -7,6 +7,7 @@ import { type OptionTable, optionsOf } from "../options.js";
 import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { orDispose } from "../tensor/scope.js";
+import { layerRegion } from "./layer-region.js";
 import { linearForward } from "./linear/forward.js";
 import {
   checkLinearCall,
@@ -144,7 +145,7 @@ export class LayerNormLinear extends Module {
     const { weight, bias } = this.#linear;
     const inputs = [x, ...normParameters(this.#norm), weight, ...(bias ? [bias] : [])];
     return differentiable(inputs, (grad) => {
-      const norm = normedInput(this.#norm, x, returned);
+      const norm = normedInput(this.#norm, x, returned, layerRegion(this.#linear.quantization));
       const { out, backward, saved } = linearForward(this.#linear, norm.input, ownCall, grad);
       return {
         results: returned ? [out, norm.out()] : [out],

@@ -1,6 +1,6 @@
 /** The feed-forward block of a transformer: a norm, a linear layer (fc1), an activation and a second linear layer (fc2). */
 
-import { currentRegion } from "../autocast.js";
+import type { Region } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
 import { guardReceivers } from "../brand.js";
@@ -8,7 +8,6 @@ import { groupOf } from "../functional/ranks.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
 import { oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
-import type { Recipe } from "../recipes/recipe.js";
 import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { BackwardPass } from "../tape/node.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
@@ -18,6 +17,7 @@ import { orDispose } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { LAYER_NORM_LINEAR_OPTIONS, type LayerNormLinearOptions } from "./layer-norm-linear.js";
+import { layerRegion } from "./layer-region.js";
 import { linearForward, prepareForward } from "./linear/forward.js";
 import {
   checkLinearCall,
@@ -93,17 +93,17 @@ interface Fusions {
   readonly gradientWithoutBias: boolean;
 }
 
-const UNFUSED: Fusions = { value: false, gradient: false, gradientWithoutBias: false };
-
 /**
  * Returns TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`). The activation is fused except under custom
  * quantizers. Its gradient is fused under delayed scaling and MXFP8 unless the activation is gated. Under MXFP8 and
- * block-scaled FP8 it is also fused if no bias gradient needs it, with the same bits as without fusion.
+ * block-scaled FP8 it is also fused if no bias gradient needs it, with the same bits as without fusion. The regions are those of
+ * fc1, whose recipe quantizes the gradient, and of fc2, whose recipe quantizes the activation.
  */
-function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
-  if (!row) return UNFUSED;
-  const { ungated, alone } = row.gradientSteps;
-  return { value: true, gradient: !gated && ungated, gradientWithoutBias: alone };
+function fusionsOf([first, second]: readonly (Region | undefined)[], gated: boolean): Fusions {
+  const rowOf = (region: Region | undefined) => (region?.enabled ? region.recipe.row : undefined);
+  const { ungated = false, alone = false } = rowOf(first)?.gradientSteps ?? {};
+  const value = rowOf(second) !== undefined;
+  return { value, gradient: !gated && ungated, gradientWithoutBias: alone };
 }
 
 /**
@@ -223,14 +223,14 @@ export class LayerNormMLP extends Module {
     const x = variableOf("LayerNormMLP", "input", input);
     const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
     return differentiable([x, ...normParameters(this.#norm), ...layers], (grad) => {
-      const norm = normedInput(this.#norm, x, returned);
+      const regions = [this.#fc1, this.#fc2].map(({ quantization }) => layerRegion(quantization));
+      const norm = normedInput(this.#norm, x, returned, regions[0]);
       const rows = this.#fc1.parallel?.wholeInput(norm.input.shape) ?? norm.input.shape;
       prepareForward(this.#fc2, { ...norm.input, shape: this.#activationShape(rows) });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
       const first = linearForward(this.#fc1, norm.input, { ...ownCall, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
-      const region = currentRegion();
-      const fusions = region?.enabled ? fusionsOf(region.recipe, this.#form.gated) : UNFUSED;
+      const fusions = fusionsOf(regions, this.#form.gated);
       const second = this.#runFc2({ h, result: first, fusions }, ownCall, grad, norm.input.requiresGrad);
       return {
         results: returned ? [second.out, norm.out()] : [second.out],

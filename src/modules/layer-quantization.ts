@@ -1,5 +1,5 @@
 /** The quantization of a layer that is defined outside of the package. */
-import { currentRegion, isFirstFp8Module } from "../autocast.js";
+import { isFirstFp8Module } from "../autocast.js";
 import { guardReceivers } from "../brand.js";
 import { ArgumentError, DisposedError } from "../errors.js";
 import { hasGivenScale } from "../formats/block.js";
@@ -13,6 +13,7 @@ import type { BackwardPass } from "../tape/node.js";
 import { QuantizedTensor, ROWWISE } from "../tensor/quantized.js";
 import { requireScalar, requireWide } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { LAYER_RECIPE, layerRegion } from "./layer-region.js";
 import { isCached, type WeightUse } from "./linear/weight-cache.js";
 import { defaultRandom } from "./module.js";
 import { Parameter } from "./parameter.js";
@@ -104,6 +105,8 @@ export class LayerQuantization implements QuantizationState {
   /** The call that has begun last. */
   #lastCall: object | undefined;
   #isDisposed = false;
+  /** @internal The recipe of the layer in place of the region's, which `setLayerRecipes` sets. */
+  [LAYER_RECIPE]: Recipe | null | undefined;
 
   constructor(weight: Parameter, options: LayerQuantizationOptions = {}) {
     requireParameter("LayerQuantization", "weight", weight);
@@ -121,7 +124,7 @@ export class LayerQuantization implements QuantizationState {
    */
   begin(): LayerCall | undefined {
     this.#requireLive("begin");
-    const region = currentRegion();
+    const region = layerRegion(this);
     if (!region?.enabled) return undefined;
     const isFirstModule = isFirstFp8Module();
     const weight = this.#weight;
@@ -181,7 +184,7 @@ export class LayerQuantization implements QuantizationState {
       throw new ArgumentError(
         "calibrate: the input and the weight live on different backends; move them to one",
       );
-    const region = currentRegion();
+    const region = layerRegion(this);
     if (!region || region.enabled || !region.calibrating) return;
     const weight = this.#weight;
     const quantization = this.#quantization;

@@ -1,5 +1,5 @@
 /** The norm that a layer begins with. */
-import { currentRegion } from "../autocast.js";
+import type { Region } from "../autocast.js";
 import { ArgumentError } from "../errors.js";
 import { add } from "../ops/elementwise/operators.gen.js";
 import type { NormResult, NormStatistics } from "../ops/rows/norm.js";
@@ -35,14 +35,18 @@ export interface NormedInput {
 }
 
 /**
- * Returns the norm of x as the input of a product. `returned` says whether the layer returns the norm's result too. Under a
- * standard recipe the norm is fused with its quantization, and the quantizer decides whether it reads f32 or rounded values
- * (numerics.md §7.3). With custom quantizers, or if `returned`, the norm's result is first rounded to the dtype of x, as in
- * TransformerEngine.
+ * Returns the norm of x as the input of a product. `region` is the region of that product, and `returned` says whether the layer
+ * returns the norm's result too. Under a standard recipe the norm is fused with its quantization, and the quantizer decides
+ * whether it reads f32 or rounded values (numerics.md §7.3). With custom quantizers, or if `returned`, the norm's result is first
+ * rounded to the dtype of x, as in TransformerEngine.
  */
-export function normedInput(parts: NormParts, x: Variable, returned: boolean): NormedInput {
+export function normedInput(
+  parts: NormParts,
+  x: Variable,
+  returned: boolean,
+  region: Region | undefined,
+): NormedInput {
   const source = wideOf("the input of a norm", x.value);
-  const region = currentRegion();
   const { shape, dtype, backend } = source;
   const parameters = normParameters(parts);
   for (const { localValue } of parameters)

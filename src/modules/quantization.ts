@@ -9,6 +9,7 @@ import type { ForwardRole } from "../recipes/table.js";
 import { wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { LAYER_RECIPE } from "./layer-region.js";
 import { canQuantizeRows, PendingQuantizedWeight, rowsQuantizer } from "./linear/pending-weight.js";
 import { checkQuantizers, type FitCheck, requireSameSpec } from "./linear/quantizer-checks.js";
 import {
@@ -45,6 +46,8 @@ export class LinearQuantization implements QuantizationState {
   #prepared: RecipeState | undefined;
   #pass: ForwardPass | undefined;
   readonly #cache = new WeightCache();
+  /** The recipe of this layer in place of the region's: null for high precision, undefined for the region's. */
+  [LAYER_RECIPE]: Recipe | null | undefined;
 
   constructor(
     readonly backend: Backend,

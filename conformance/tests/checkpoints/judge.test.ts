@@ -2,7 +2,6 @@
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { isGlob, matchesGlob } from "../../../src/checkpoints/glob.js";
 import type { FindingName } from "../../../src/checkpoints/judge/findings.js";
 import { Correlation } from "../../../src/checkpoints/judge/statistics/correlation.js";
 import { statisticsOf } from "../../../src/checkpoints/judge/statistics/statistics.js";
@@ -12,6 +11,7 @@ import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { openCheckpointFiles } from "../../../src/checkpoints/stored/open.js";
 import { readScales } from "../../../src/checkpoints/stored/scales.js";
 import { surveyFiles } from "../../../src/checkpoints/survey.js";
+import { isGlob, matchesGlob } from "../../../src/text/glob.js";
 import { draws } from "../harness/draws.js";
 import {
   type Contents,

@@ -29,6 +29,7 @@ import {
   RandomState,
   recompute,
   Scope,
+  setLayerRecipes,
   type Tensor,
   tensor,
   Variable,
@@ -225,6 +226,21 @@ describe("LayerQuantization", () => {
     expect(layer.quantization.snapshotSync()).toBeUndefined();
     expect(run(layer)).toEqual(first);
     expect(second).not.toEqual(first);
+  });
+
+  it("takes the recipe that a rule gives the layer", () => {
+    using _ = new Scope();
+    const { weight } = new Linear(backend(), SIZE, SIZE, { bias: false });
+    using layer = new OutsideLinear(backend(), weight, new RandomState(1n));
+    const own = new Float8CurrentScaling();
+    const begun = () =>
+      autocast({ recipe: new MXFP8BlockScaling() }, () => layer.quantization.begin()?.recipe.kind);
+    setLayerRecipes(layer, [{ layers: "linear", recipe: own }]);
+    expect(begun()).toBe("current");
+    setLayerRecipes(layer, [{ layers: "linear", recipe: null }]);
+    expect(begun()).toBeUndefined();
+    setLayerRecipes(layer, []);
+    expect(begun()).toBe("mxfp8");
   });
 
   it("refuses tensors for a call after the next one has begun", () => {

@@ -1,6 +1,6 @@
 /** `lockstep quantize`: quantizes F32, F16 and BF16 tensors to codes and scales. */
 import type { Backend } from "../../backends/backend.js";
-import { isGlob, selectNames } from "../../checkpoints/glob.js";
+import { selectNames } from "../../checkpoints/glob.js";
 import { FileError } from "../../errors.js";
 import { zeroBlockNote } from "../../explain/zero-blocks.js";
 import type { TensorEntry } from "../../io/header/header.js";
@@ -19,6 +19,7 @@ import { requireQuantizable } from "../../tensor/geometry.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
+import { isGlob } from "../../text/glob.js";
 import { defineCommand } from "../command.js";
 import { VERSION } from "../manifest.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";

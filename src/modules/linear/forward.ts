@@ -1,5 +1,5 @@
 /** The forward and backward pass of one call of a linear layer, in high precision or under a recipe. */
-import { currentRegion, type Region } from "../../autocast.js";
+import type { Region } from "../../autocast.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { hasGivenScale } from "../../formats/block.js";
 import { gradTracked } from "../../tape/grad-mode.js";
@@ -8,6 +8,7 @@ import { QuantizedTensor, ROWWISE } from "../../tensor/quantized.js";
 import { optional, requireScalar, requireTensor } from "../../tensor/require.js";
 import { asMatrix } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
+import { layerRegion } from "../layer-region.js";
 import { currentPhase } from "../recompute-phase.js";
 import { blockFitCheck, requireFit } from "./fit.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, RequiredGradients } from "./parts.js";
@@ -22,7 +23,7 @@ export function linearForward(
   call: LinearCall,
   grad: boolean,
 ): LinearResult {
-  const region = currentRegion();
+  const region = layerRegion(parts.quantization);
   const required = requiredGradients(parts, input, grad);
   const tracked = requiredGradients(parts, input, gradTracked());
   requireTensors(parts, input);
@@ -61,8 +62,8 @@ export function prepareForward(
   parts: LinearParts,
   input: Pick<LinearInput, "shape" | "dtype" | "backend">,
 ): void {
-  const region = currentRegion();
   const { weight, quantization } = parts;
+  const region = layerRegion(quantization);
   requireTensors(parts, input);
   if (region?.enabled) requireFit(parts, input, region.recipe);
   else if (!region?.calibrating) return;

@@ -7,7 +7,6 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js";
 import { parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
-import { matchesGlob } from "../../../../src/checkpoints/glob.js";
 import { inspectFiles } from "../../../../src/checkpoints/inspect.js";
 import { Correlation } from "../../../../src/checkpoints/judge/statistics/correlation.js";
 import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
@@ -17,6 +16,7 @@ import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js"
 import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { LockstepError } from "../../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../../src/io/dtypes.js";
+import { matchesGlob } from "../../../../src/text/glob.js";
 import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import {

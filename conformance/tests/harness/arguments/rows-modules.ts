@@ -187,6 +187,9 @@ export const MODULE_ROWS: Rows = {
     (w) => new Sequential(w.backend, new Linear(w.backend, COLUMNS, 32, linear(w))),
     (w) => [w.tensor(), { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],
   ),
+  setLayerRecipes: {
+    calls: [(w) => [leafLayer(w), [{ layers: "linear", recipe: new MXFP8BlockScaling() }]]],
+  },
   LayerQuantization: { calls: [(w) => [leafLayer(w).weight, { random: w.random }]] },
   "LayerQuantization.calibrate": {
     calls: [(w) => [w.tensor()]],

@@ -1,6 +1,6 @@
 /** The groups of modules that compressed-tensors and ModelOpt declare in `config_groups`. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
-import { matchesGlob } from "../../glob.js";
+import { matchesGlob } from "../../../text/glob.js";
 import { countIn, isText, listOf, pairIn } from "./json-fields.js";
 import { ofAlgorithm } from "./modelopt.js";
 import { matchesStart } from "./patterns.js";

@@ -3,7 +3,7 @@
  * automaton (Thompson 1968) without backtracking, so that the time is at most the product of the two lengths.
  */
 
-import { matchesGlob } from "../../glob.js";
+import { matchesGlob } from "../../../text/glob.js";
 
 /** One state of the automaton: consumes a character, branches, asserts a position, or accepts. */
 type Step =

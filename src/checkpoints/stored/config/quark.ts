@@ -1,6 +1,6 @@
 /** The configurations of AMD Quark. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
-import { matchesGlob } from "../../glob.js";
+import { matchesGlob } from "../../../text/glob.js";
 import { countIn, isText } from "./json-fields.js";
 import { type Resolver, type Scheme, UNKNOWN } from "./scheme.js";
 
