@@ -1,4 +1,6 @@
 /** Differentiable softmax attention by blocks of keys. */
+import type { ProcessGroup } from "../collectives/group.js";
+import { ArgumentError } from "../errors.js";
 import { attention as attend, attentionBackward } from "../ops/attention/attention.js";
 import { ATTENTION_RULE, type AttentionRuleOptions } from "../ops/attention/options.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -6,6 +8,8 @@ import { anything, optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
+import { type ContextExchange, contextAttention, contextExchange } from "./context-parallel.js";
+import { groupOf, processGroup } from "./ranks.js";
 
 /** Options of `functional.attention`. All fields are optional. */
 export interface BlockwiseAttentionOptions extends Omit<AttentionRuleOptions, "bias" | "sinks"> {
@@ -13,12 +17,25 @@ export interface BlockwiseAttentionOptions extends Omit<AttentionRuleOptions, "b
   readonly bias?: VariableLike | undefined;
   /** A logit for each head, an f32 tensor or variable [H], that takes a part of each row's probability. */
   readonly sinks?: VariableLike | undefined;
+  /**
+   * The ranks among which the positions are divided evenly, in order of ranks (context parallelism). Default: this rank has all
+   * positions. Not with `mask`, `bias`, lengths and "thd".
+   */
+  readonly cpGroup?: ProcessGroup | undefined;
+  /**
+   * How these ranks exchange positions: all gather the keys and values ("all_gather"), neighbours pass them on ("p2p"), or each
+   * rank attends from all positions of some heads ("a2a"). Only "a2a" has dropout, ALiBi and windows without the causal mask.
+   * Default "p2p".
+   */
+  readonly cpCommType?: ContextExchange | undefined;
 }
 
 const checkOptions = optionsOf<BlockwiseAttentionOptions>({
   ...ATTENTION_RULE,
   bias: anything,
   sinks: anything,
+  cpGroup: processGroup,
+  cpCommType: contextExchange,
 });
 
 /**
@@ -37,7 +54,7 @@ export function attention(
   v: VariableLike,
   options: BlockwiseAttentionOptions = {},
 ): Variable {
-  const { bias, sinks, ...rule } = checkOptions("attention", options);
+  const { bias, sinks, cpGroup, cpCommType: exchange = "p2p", ...rule } = checkOptions("attention", options);
   const inputs = [
     variableOf("attention", "q", q),
     variableOf("attention", "k", k),
@@ -45,6 +62,19 @@ export function attention(
   ] as const;
   const added = bias === undefined ? undefined : variableOf("attention", "bias", bias);
   const logits = sinks === undefined ? undefined : variableOf("attention", "sinks", sinks);
+  const group = groupOf("attention", inputs[0].backend, { group: cpGroup });
+  if (group) {
+    if (added)
+      throw new ArgumentError(
+        "attention: cpGroup divides positions, and bias has all pairs; leave one of them out",
+      );
+    const own = { q: inputs[0], k: inputs[1], v: inputs[2], sinks: logits };
+    return contextAttention("attention", own, rule, {
+      group,
+      exchange,
+      whole: ({ q, k, v, sinks: ofHeads }, part) => attention(q, k, v, { ...part, sinks: ofHeads }),
+    });
+  }
   const others = [added, logits].filter((each) => each !== undefined);
   return differentiableOne([...inputs, ...others], () => {
     const [queries, keys, values] = inputs.map((each, i) => wideOf(`attention: ${"qkv"[i]}`, each.value)) as [

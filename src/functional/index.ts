@@ -1,5 +1,6 @@
 export { type AttentionOptions, dotProductAttention } from "./attention.js";
 export { attention, type BlockwiseAttentionOptions } from "./blockwise-attention.js";
+export type { ContextExchange } from "./context-parallel.js";
 export { dropout } from "./dropout.js";
 export { activation, add, cast, divide, exp, gated, multiply, rsqrt, sigmoid, where } from "./elementwise.js";
 export { embedding } from "./embedding.js";

@@ -73,6 +73,7 @@ export class DotProductAttention extends Module {
     const { numGqaGroups: groups = numAttentionHeads, softmaxType } = ownOptions;
     this.numGqaGroups = groups;
     const group = groupOf("DotProductAttention", backend, ownOptions);
+    groupOf("DotProductAttention", backend, { group: ownOptions.cpGroup });
     this.#counts = headCounts("DotProductAttention", { heads: numAttentionHeads, groups }, group);
     if (softmaxType === "learnable") {
       const shape = [1, this.#counts.heads, 1, 1];
@@ -114,7 +115,11 @@ export class DotProductAttention extends Module {
 
   #attend(inputs: readonly [Variable, Variable, Variable], call: AttentionCall): Variable {
     const core = { user: "DotProductAttention", module: this.#options, call, counts: this.#counts };
-    const own = { ...coreOptions(core, this.backend), ...this.#sinks(), ...this.#dropout(call) };
+    const { cpGroup, cpCommType } = this.#options;
+    const own = {
+      ...{ ...coreOptions(core, this.backend), ...this.#sinks(), ...this.#dropout(call) },
+      ...{ cpGroup, cpCommType },
+    };
     const run = (q: Variable, k: Variable, v: Variable): Variable => merged(attention(q, k, v, own));
     return call.checkpointCoreAttention ? recompute(run, ...inputs) : run(...inputs);
   }
@@ -138,6 +143,8 @@ export class DotProductAttention extends Module {
     const core = { user, module: this.#options, call, counts: this.#counts };
     const format = formatOf(core);
     const cache = call.inferenceParams as NonNullable<AttentionCall["inferenceParams"]>;
+    if ((this.#options.cpGroup?.size ?? 1) > 1)
+      throw new ArgumentError(`${user}: a cache has all positions; leave out cpGroup or inferenceParams`);
     if (format === "thd")
       throw new ArgumentError(`${user}: inferenceParams takes "bshd" and "sbhd"; pad the sequences of "thd"`);
     if (gradEnabled() && inputs.some((each) => each.requiresGrad))

@@ -1,13 +1,16 @@
 /** The module of attention with its projections. */
 import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError } from "../errors.js";
 import { rotaryEmbedding } from "../functional/rotary-embedding.js";
+import { tensor } from "../ops/create.js";
 import { optionsOf } from "../options.js";
 import { composed } from "../tape/composed.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { orDispose } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
 import { formatOf } from "./attention/core.js";
 import { type Packing, unpack } from "./attention/heads.js";
 import {
@@ -83,6 +86,7 @@ export class MultiheadAttention extends Module {
       group,
     } = ownOptions;
     const { attnMaskType, windowSize, bottomRightDiagonal, softcap, qkvFormat } = ownOptions;
+    const { cpGroup, cpCommType } = ownOptions;
     const { dtype, random } = this;
     [this.#qNorm, this.#kNorm, this.#coreAttention] = orDispose((created) => {
       created.push(...Object.values(made.projections), made.proj);
@@ -99,7 +103,7 @@ export class MultiheadAttention extends Module {
       });
       const core = new DotProductAttention(backend, numAttentionHeads, width, {
         ...{ attentionDropout, numGqaGroups, softmaxType, softmaxScale, layerNumber, group, dtype, random },
-        ...{ attnMaskType, windowSize, bottomRightDiagonal, softcap, qkvFormat },
+        ...{ attnMaskType, windowSize, bottomRightDiagonal, softcap, qkvFormat, cpGroup, cpCommType },
       });
       return [norms[0], norms[1], this.addModule("coreAttention", core)];
     });
@@ -183,7 +187,7 @@ export class MultiheadAttention extends Module {
     return [[query as Variable, ...unpack(second, this.#packing, [1, 1])], normed];
   }
 
-  /** Rotates queries (0) or keys (1). Positions count from the cached ones. */
+  /** Rotates queries (0) or keys (1). Positions count from the cached ones, or from those of the lower ranks. */
   #rotate(
     x: Variable,
     { cos, sin, interleaved }: RotaryAngles,
@@ -195,10 +199,13 @@ export class MultiheadAttention extends Module {
     const queries = call.cuSeqlensQPadded ?? call.cuSeqlensQ;
     const keys = call.cuSeqlensKvPadded ?? call.cuSeqlensKv ?? queries;
     const cuSeqlens = layout === "thd" ? (which === 0 ? queries : keys) : undefined;
+    const { cpGroup } = this.#options;
+    const isDivided = cpGroup !== undefined && cpGroup.size > 1 && layout !== "thd";
     return rotaryEmbedding(x, cos, sin, {
       layout,
       interleaved,
       ...(cuSeqlens ? { cuSeqlens } : {}),
+      ...(isDivided ? { startPositions: firstPositions(x, layout, cpGroup) } : {}),
       ...(inferenceParams ? { startPositions: inferenceParams.startPositions } : {}),
     });
   }
@@ -217,6 +224,17 @@ export class MultiheadAttention extends Module {
     const splits = { layernormQkv: all, qkv: all, layernormQuery: query, keyValue: keysAndValues };
     return new Map(Object.entries(splits).filter(([name]) => name in this.#projections));
   }
+}
+
+/** The position of this rank's first row of each sequence, i32 [B]. All ranks have as many rows as x. */
+function firstPositions(
+  { backend, shape }: Variable,
+  layout: "bshd" | "sbhd",
+  { rank }: ProcessGroup,
+): Tensor<"i32"> {
+  const [a = 0, b = 0] = shape;
+  const [rows, batch] = layout === "bshd" ? [b, a] : [a, b];
+  return tensor(backend, new Int32Array(batch).fill(rank * rows), [batch], "i32");
 }
 
 /** The names of consecutive rows of a weight, and their numbers. */

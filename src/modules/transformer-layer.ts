@@ -74,6 +74,10 @@ export class TransformerLayer extends Module {
       throw new ArgumentError(
         "TransformerLayer: sequenceParallel divides rows among ranks, and hiddenDropout draws by element of all rows; give hiddenDropout: 0",
       );
+    if ((ownOptions.cpGroup?.size ?? 1) > 1 && ownOptions.hiddenDropout !== 0)
+      throw new ArgumentError(
+        "TransformerLayer: cpGroup divides positions among ranks, and hiddenDropout draws by element of all rows; give hiddenDropout: 0",
+      );
     this.#options = ownOptions;
     const { dtype, random } = this;
     const { outputLayernorm = false, layerType = "encoder" } = ownOptions;

@@ -241,6 +241,7 @@ describe("an option that is left out", () => {
 const BODY =
   "what is made in the body is of that kind: tests/autocast.test.ts, tests/modules/quantized-init.test.ts";
 const ALONE = "a group of one rank divides nothing: tests/modules/tensor-parallel";
+const POSITIONS = "a group of one rank divides nothing: tests/functional/context-parallel.test.ts";
 const IN_CACHE = "a number of a cache: tests/modules/attention/inference-params.test.ts";
 const NO_ROPE = "without a rotary embedding nothing changes: tests/modules/multihead-attention.test.ts";
 const UNSEEN: Readonly<Record<string, string>> = {
@@ -256,6 +257,10 @@ const UNSEEN: Readonly<Record<string, string>> = {
   "MultiheadAttention options.layerNumber = 1": IN_CACHE,
   "TransformerLayer options.layerNumber = 1": IN_CACHE,
   "DotProductAttention options.dtype = bf16": "its parameter is f32, as TransformerEngine's",
+  "functional.attention options.cpCommType = p2p": POSITIONS,
+  "DotProductAttention options.cpCommType = p2p": POSITIONS,
+  "MultiheadAttention options.cpCommType = p2p": POSITIONS,
+  "TransformerLayer options.cpCommType = p2p": POSITIONS,
   "quantizedModelInit options.enabled = true": BODY,
   "quantizedModelInit options.preserveHighPrecisionInitVal = false": BODY,
 };

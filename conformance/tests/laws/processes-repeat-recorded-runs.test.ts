@@ -19,7 +19,6 @@ const TITLES = [
   "mlp, block, TP 2, sequence parallel",
   "transformer, delayed, TP 2",
   "mlp in a pipeline, current, PP 2",
-  "transformer by positions, mxfp8, CP 2",
   "transformer, bf16, DP 4",
   "sharded mlp, nvfp4, DP 4",
   "sharded transformer, delayed, DP 4",

@@ -1,8 +1,11 @@
 /** The options of attention modules, with TransformerEngine's names. */
 import { ATTENTION_LAYOUTS, type AttentionLayout } from "../../backends/ops/attention.js";
+import type { ProcessGroup } from "../../collectives/group.js";
 import { ArgumentError, DTypeError } from "../../errors.js";
+import { type ContextExchange, contextExchange } from "../../functional/context-parallel.js";
 import {
   type groupOf,
+  processGroup,
   SEQUENCE_PARALLEL_OPTIONS,
   type SequenceParallelOptions,
 } from "../../functional/ranks.js";
@@ -63,6 +66,13 @@ export interface DotProductAttentionOptions
   readonly softmaxType?: SoftmaxType | undefined;
   /** The number of this layer in an `InferenceParams`, from 1. Default 1. */
   readonly layerNumber?: number | undefined;
+  /**
+   * The ranks among which the positions of every sequence are divided evenly, in order of ranks (context parallelism). Default:
+   * this rank has all positions.
+   */
+  readonly cpGroup?: ProcessGroup | undefined;
+  /** How these ranks exchange positions, as in `functional.attention`. Default "p2p". */
+  readonly cpCommType?: ContextExchange | undefined;
 }
 
 /** Options of one call of attention. All fields are optional. */
@@ -136,6 +146,8 @@ export const ATTENTION_OPTIONS: OptionTable<DotProductAttentionOptions> = {
   softmaxScale: aboveZero,
   softmaxType,
   layerNumber: integer(1),
+  cpGroup: processGroup,
+  cpCommType: contextExchange,
 };
 
 /** The checks of `AttentionCall`. */

@@ -20,6 +20,7 @@ const attention = (w: World) =>
   ({
     ...{ ...shared(w), ...masks, group: alone(w), sequenceParallel: false },
     ...{ numGqaGroups: 2, attentionDropout: 0.5, qkvFormat: "bshd", softmaxScale: 0.5, layerNumber: 1 },
+    ...{ cpGroup: alone(w), cpCommType: "p2p" },
   }) as const;
 const multihead = (w: World) => {
   const init = constantInit(0.5);

@@ -382,11 +382,14 @@ export const MODULE_ROWS: Rows = {
   },
   "functional.mseLoss": { calls: [(w) => [w.tensor(), w.tensor()]] },
   "functional.dotProductAttention": {
-    calls: [(w) => [w.tensor("bf16", [2, 4, 48]), { heads: 2, causal: false, group: alone(w) }]],
+    calls: [(w) => [w.tensor("bf16", [2, 4, 48]), { heads: 2, causal: false }]],
     numbers: { "options.heads": "count" },
   },
   "functional.attention": {
-    calls: [(w) => [...projections(w), attentionOptions(w)], (w) => [...tokens(w), tokenOptions(w)]],
+    calls: [
+      (w) => [...projections(w), { ...attentionOptions(w), cpGroup: alone(w), cpCommType: "p2p" }],
+      (w) => [...tokens(w), tokenOptions(w)],
+    ],
     numbers: ATTENTION_NUMBERS,
   },
   recompute: { calls: [(w) => [(x: Variable) => x, w.tensor()]], anyType: ["inputs"] },

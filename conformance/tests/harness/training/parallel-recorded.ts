@@ -39,7 +39,6 @@ const DIVIDED: readonly Place[] = [
   { mesh: { tp: 2, dp: 2 }, sequence: false },
 ];
 const STAGES: readonly Place[] = [{ mesh: { pp: 2 }, sequence: false }];
-const POSITIONS: readonly Place[] = [{ mesh: { cp: 2 }, sequence: false }];
 
 const COPIES: readonly Place[] = [2, 4].map((dp) => ({ mesh: { dp }, sequence: false }));
 
@@ -52,7 +51,6 @@ const PLACES: Readonly<Record<RecordName, Places>> = {
     ["transformer", DIVIDED],
     ["mlp in a pipeline", STAGES],
     ["transformer in a pipeline", STAGES],
-    ["transformer by positions", POSITIONS],
   ],
   "training-copies": [
     ["mlp", COPIES],

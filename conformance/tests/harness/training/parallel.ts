@@ -7,11 +7,10 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import { dividedMlp, dividedTransformer, shardedMlp, shardedTransformer } from "./divided.js";
 import type { RankSetup, RankTask } from "./rank-task.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "./run.js";
-import { pipelinedMlp, pipelinedTransformer, positionedTransformer } from "./stages.js";
+import { pipelinedMlp, pipelinedTransformer } from "./stages.js";
 
 /**
- * The tasks: with layers divided among ranks (tp) and replicas (dp), fully sharded (dp), in a pipeline (pp), or with divided
- * positions (cp).
+ * The tasks: with layers divided among ranks (tp) and replicas (dp), fully sharded (dp), or in a pipeline (pp).
  */
 export const PARALLEL_TASKS = {
   mlp: dividedMlp,
@@ -20,7 +19,6 @@ export const PARALLEL_TASKS = {
   "sharded transformer": shardedTransformer,
   "mlp in a pipeline": pipelinedMlp,
   "transformer in a pipeline": pipelinedTransformer,
-  "transformer by positions": positionedTransformer,
 } as const satisfies Record<string, (setup: RankSetup) => RankTask>;
 
 export type ParallelTaskName = keyof typeof PARALLEL_TASKS;

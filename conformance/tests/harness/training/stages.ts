@@ -13,18 +13,16 @@ import { tensor } from "../../../../src/ops/create.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
-import { DataParallel } from "../../../../src/parallel/data/data-parallel.js";
 import { Pipeline, type PipelineStage } from "../../../../src/parallel/pipeline/pipeline.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { type VariableLike, variable } from "../../../../src/tape/differentiable.js";
 import type { Variable } from "../../../../src/tape/variable.js";
-import { Scope } from "../../../../src/tensor/scope.js";
 import type { Shape } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { PIXELS } from "./digits.js";
 import { batch, CLASSES, BATCH as DIGIT_BATCH, HIDDEN } from "./mlp.js";
 import type { RankSetup, RankTask } from "./rank-task.js";
-import { Block, loadText, type Made, Model, passages, places, SMALL } from "./transformer.js";
+import { Block, loadText, type Made, passages, places, SMALL } from "./transformer.js";
 
 const MICROBATCHES = 4;
 const SEED = 20n;
@@ -137,32 +135,3 @@ function transformerStage(backend: Backend, stage: number, options: Made): Stage
 
 export const pipelinedMlp = (setup: RankSetup): RankTask => pipelined(mlpStage, setup);
 export const pipelinedTransformer = (setup: RankSetup): RankTask => pipelined(transformerStage, setup);
-
-/** A transformer whose positions are divided evenly among ranks. Gradients are averaged over these ranks. */
-export function positionedTransformer({ mesh: { cp: group }, dtype, recipe }: RankSetup): RankTask {
-  const { backend, rank, size } = group;
-  const model = new Model(backend, SMALL, { dtype, random: new RandomState(SEED), positions: group });
-  const parallel = new DataParallel(model, group);
-  const region = recipe ? { recipe, amaxReductionGroup: group } : { enabled: false };
-  /** returns this rank's positions of every passage */
-  const positionsOf = (of: Int32Array): Tensor =>
-    ids(
-      backend,
-      of.filter((_, i) => Math.floor((i % length) / (length / size)) === rank),
-      [SMALL.batch, length / size],
-    );
-  return {
-    model,
-    optimizer: new AdamW(model, { learningRate: 3e-3, weightDecay: 0.01 }),
-    gradients: (step) => {
-      using scope = new Scope();
-      const read = (shift: number): Tensor => positionsOf(passages(SMALL, text, { step, shift }));
-      const loss = autocast(region, () =>
-        crossEntropyLoss(model.forward(read(0), positionsOf(places(SMALL))), read(1)),
-      );
-      loss.backward();
-      return [scope.keep(loss.tensor)];
-    },
-    end: () => parallel.dispose(),
-  };
-}

@@ -53,17 +53,15 @@ export interface Made {
   readonly dtype?: WideDType;
   /** The ranks among which the layers are divided. Absent if this rank has complete layers. */
   readonly division?: Division;
-  /** The ranks among which the positions are divided. Absent if this rank has all positions. */
-  readonly positions?: ProcessGroup;
 }
 
 export class Block extends Module {
   readonly #qkv: LayerNormLinear;
   readonly #project: Linear;
   readonly #mlp: LayerNormMLP;
-  readonly #attention: { readonly heads: number; readonly group: ProcessGroup | undefined };
+  readonly #heads: number;
 
-  constructor(backend: Backend, sizes: TransformerSizes, { positions, division, ...options }: Made) {
+  constructor(backend: Backend, sizes: TransformerSizes, { division, ...options }: Made) {
     super(backend, options);
     const { features, ffnHidden, heads } = sizes;
     const shared = division ? { ...options, ...division, overlap: true } : options;
@@ -73,25 +71,25 @@ export class Block extends Module {
     this.#project = this.addModule("project", new Linear(backend, features, features, row));
     const form = { ...shared, activation: "swiglu", normalization: "RMSNorm", bias: false } as const;
     this.#mlp = this.addModule("mlp", new LayerNormMLP(backend, features, ffnHidden, form));
-    this.#attention = { heads: heads / (division?.group.size ?? 1), group: positions };
+    this.#heads = heads / (division?.group.size ?? 1);
   }
 
   forward(input: VariableLike): Variable {
     const x = variable(input);
-    const attended = dotProductAttention(this.#qkv.forward(x), this.#attention);
+    const attended = dotProductAttention(this.#qkv.forward(x), { heads: this.#heads });
     const between = add(x, this.#project.forward(attended));
     return add(between, this.#mlp.forward(between));
   }
 }
 
-export class Model extends Module {
+class Model extends Module {
   readonly #tokens: Embedding;
   readonly #positions: Embedding;
   readonly #blocks: readonly Block[];
   readonly #head: LayerNormLinear;
 
   constructor(backend: Backend, sizes: TransformerSizes, modelOptions: Made) {
-    const { positions: _, division, ...options } = modelOptions;
+    const { division, ...options } = modelOptions;
     super(backend, options);
     const { vocabulary, features, length, blocks } = sizes;
     const shared = { ...options, ...division };

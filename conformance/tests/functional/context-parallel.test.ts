@@ -1,0 +1,232 @@
+/**
+ * Attention whose positions are divided among ranks has the bits of one rank, forward and backward, by every exchange. Gradients
+ * of sinks are those of each rank's rows, or of its heads.
+ */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
+import { ArgumentError, DistributedError, ShapeError } from "../../../src/errors.js";
+import { attention, type BlockwiseAttentionOptions } from "../../../src/functional/blockwise-attention.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
+import { useBackends } from "../harness/ranks/backends.js";
+import { waves } from "../modules/attention/drawn.js";
+
+const MOST = 4;
+const backends = useBackends(MOST);
+
+interface Case {
+  readonly ranks: number;
+  readonly batch: number;
+  /** The number of positions of each rank. */
+  readonly length: number;
+  readonly groups: number;
+  /** The number of heads of queries that share a head of keys. */
+  readonly share: number;
+  readonly widths: readonly [keys: number, values: number];
+  readonly dtype: WideDType;
+  readonly layout: "bshd" | "sbhd";
+  readonly exchange: "all_gather" | "p2p" | "a2a";
+  readonly causal: boolean;
+  readonly window: readonly [left: number, right: number];
+  readonly drops: boolean;
+  readonly sinks: boolean;
+  readonly slopes: "none" | "heads" | "batch";
+  readonly softcap: number | undefined;
+  readonly blockKeys: number;
+  readonly splitKeys: number;
+}
+
+const cases: fc.Arbitrary<Case> = fc
+  .record({
+    ranks: fc.integer({ min: 1, max: MOST }),
+    batch: fc.integer({ min: 1, max: 2 }),
+    length: fc.oneof(fc.integer({ min: 1, max: 9 }), fc.constantFrom(16, 17, 33)),
+    groups: fc.integer({ min: 1, max: 2 }),
+    share: fc.integer({ min: 1, max: 3 }),
+    widths: fc.constantFrom<readonly [number, number]>([16, 16], [24, 8], [5, 7]),
+    dtype: fc.constantFrom<WideDType>("f32", "bf16", "f16"),
+    layout: fc.constantFrom<"bshd" | "sbhd">("bshd", "sbhd"),
+    exchange: fc.constantFrom<Case["exchange"]>("all_gather", "p2p", "a2a"),
+    causal: fc.boolean(),
+    window: fc.constantFrom<readonly [number, number]>([-1, -1], [-1, -1], [0, 0], [5, 0], [20, 3]),
+    drops: fc.boolean(),
+    sinks: fc.boolean(),
+    slopes: fc.constantFrom<Case["slopes"]>("none", "heads", "batch"),
+    softcap: fc.constantFrom(undefined, 3),
+    blockKeys: fc.constantFrom(16, 32),
+    splitKeys: fc.constantFrom(0, 32),
+  })
+  .map(({ groups, ...of }) => {
+    // all ranks have heads
+    const own = { ...of, groups: of.exchange === "a2a" ? groups * of.ranks : groups };
+    if (own.causal || own.exchange === "a2a") return own;
+    return { ...own, window: [-1, -1], drops: false, slopes: "none" };
+  });
+
+const SHAPES = { q: 0, k: 1, v: 2, grad: 3 } as const;
+
+/** The shape of all positions of a tensor, or of those of one rank, in the order "sbhd". */
+function shapeOf(of: Case, which: keyof typeof SHAPES, positions: number): Shape {
+  const heads = which === "q" || which === "grad" ? of.groups * of.share : of.groups;
+  return [positions, of.batch, heads, of.widths[which === "q" || which === "k" ? 0 : 1]];
+}
+
+/** The elements of a tensor at the positions from `first` on. */
+function part(b: Backend, of: Case, which: keyof typeof SHAPES, first: number, positions: number): Tensor {
+  const shape = shapeOf(of, which, positions);
+  const all = waves(b, 1 + SHAPES[which], shapeOf(of, which, of.ranks * of.length), of.dtype);
+  const own = all.slice(first * (all.size / (of.ranks * of.length)), shape);
+  return of.layout === "sbhd" ? own : swapped(own);
+}
+
+/** Exchanges the first two dimensions. */
+function swapped(x: Tensor): Tensor {
+  const [a, b, ...rest] = x.shape as readonly [number, number, number, number];
+  const unit = rest[0] * rest[1];
+  const out = x.clone().reshape([b, a, ...rest]);
+  for (let i = 0; i < a; i++)
+    for (let j = 0; j < b; j++) out.paste(x.slice((i * b + j) * unit, [unit]), (j * a + i) * unit);
+  return out;
+}
+
+function optionsOf(b: Backend, of: Case): BlockwiseAttentionOptions {
+  const heads = of.groups * of.share;
+  const slope = Array.from({ length: of.batch * heads }, (_, i) => 2 ** -(i % 5));
+  return {
+    ...{ layout: of.layout, causal: of.causal, window: of.window, softcap: of.softcap },
+    plan: { blockKeys: of.blockKeys, splitKeys: of.splitKeys },
+    ...(of.drops ? { dropout: { probability: 0.3, seed: 5n, offset: 6n } } : {}),
+    ...(of.slopes === "heads"
+      ? { alibiSlopes: tensor(b, Float32Array.from(slope.slice(0, heads)), [heads]) }
+      : {}),
+    ...(of.slopes === "batch" ? { alibiSlopes: tensor(b, Float32Array.from(slope), [of.batch, heads]) } : {}),
+  };
+}
+
+/** Results of a rank: out, the gradients of q, k and v in the order "sbhd", and of the sinks. */
+type Results = readonly [out: Tensor, dq: Tensor, dk: Tensor, dv: Tensor, dsinks: Tensor | undefined];
+
+function run(
+  b: Backend,
+  of: Case,
+  [first, positions]: readonly [number, number],
+  options: BlockwiseAttentionOptions = {},
+  grads: (grad: Tensor) => Tensor = (grad) => grad,
+): Results {
+  using scope = new Scope();
+  const [q, k, v] = (["q", "k", "v"] as const).map(
+    (which) => new Variable(part(b, of, which, first, positions), true),
+  ) as [Variable, Variable, Variable];
+  const heads = of.groups * of.share;
+  const logits = Float32Array.from({ length: heads }, (_, i) => 1 - i / 2);
+  const sinks = of.sinks ? new Variable(tensor(b, logits, [heads]), true) : undefined;
+  const out = attention(q, k, v, { ...optionsOf(b, of), ...(sinks ? { sinks } : {}), ...options });
+  out.backward(grads(part(b, of, "grad", first, positions)));
+  const order = (x: Tensor): Tensor => (of.layout === "sbhd" ? x.clone() : swapped(x));
+  const kept = [out.tensor, q.grad, k.grad, v.grad].map((x) => scope.keep(order(x as Tensor)));
+  const ofSinks = sinks?.grad && scope.keep(sinks.grad.clone());
+  for (const each of [q, k, v, ...(sinks ? [sinks] : [])]) each.zeroGrad();
+  return [...kept, ofSinks] as unknown as Results;
+}
+
+const bits = async (x: Tensor): Promise<number[]> => [...(await x.data())].map(Number);
+
+/** The gradient of the sinks from the rows of one rank, without an exchange. */
+function sinksOf(b: Backend, of: Case, rank: number): Tensor {
+  using scope = new Scope();
+  const { ranks, length } = of;
+  const hidesLater = of.causal || of.window[1] === 0;
+  const keys = hidesLater ? (rank + 1) * length : ranks * length;
+  const heads = of.groups * of.share;
+  const logits = Float32Array.from({ length: heads }, (_, i) => 1 - i / 2);
+  const sinks = new Variable(tensor(b, logits, [heads]), true);
+  const out = attention(
+    part(b, of, "q", rank * length, length),
+    part(b, of, "k", 0, keys),
+    part(b, of, "v", 0, keys),
+    { ...optionsOf(b, of), sinks, align: "end" },
+  );
+  out.backward(part(b, of, "grad", rank * length, length));
+  const kept = scope.keep((sinks.grad as Tensor).clone());
+  sinks.zeroGrad();
+  return kept;
+}
+
+describe("context parallelism", () => {
+  it("has the bits of one rank by every exchange, forward and backward", async () => {
+    await fc.assert(
+      fc.asyncProperty(cases, async (of) => {
+        const { ranks, length } = of;
+        const whole = run(backends[0] as Backend, of, [0, ranks * length]);
+        const groups = loopbackOver(backends.slice(0, ranks), 20_000);
+        const results = groups.map((cpGroup) =>
+          run(cpGroup.backend, of, [cpGroup.rank * length, length], { cpGroup, cpCommType: of.exchange }),
+        );
+        for (const [i, name] of ["out", "dq", "dk", "dv"].entries()) {
+          const expected = await bits(whole[i] as Tensor);
+          const each = expected.length / ranks;
+          for (const [rank, own] of results.entries())
+            expect(await bits(own[i] as Tensor), `${name} of rank ${rank} of ${JSON.stringify(of)}`).toEqual(
+              expected.slice(rank * each, (rank + 1) * each),
+            );
+        }
+        const heads = of.groups * of.share;
+        for (const [rank, { 4: dsinks }] of results.entries()) {
+          if (!dsinks) continue;
+          const isByHeads = of.exchange === "a2a" && ranks > 1;
+          using expected = isByHeads
+            ? (whole[4] as Tensor).clone()
+            : sinksOf(backends[0] as Backend, of, rank);
+          const ofRank = (i: number) => !isByHeads || Math.floor((i * ranks) / heads) === rank;
+          expect(await bits(dsinks), `sinks of rank ${rank} of ${JSON.stringify(of)}`).toEqual(
+            (await bits(expected)).map((x, i) => (ofRank(i) ? x : 0)),
+          );
+        }
+        for (const each of [whole, ...results].flat()) each?.dispose();
+      }),
+      { numRuns: draws(120, 20) },
+    );
+  });
+
+  it("refuses what ranks cannot divide, and ranks with different numbers of positions", async () => {
+    using _ = new Scope();
+    const groups = loopbackOver(backends.slice(0, 2), 20_000);
+    const [here, there] = groups as [(typeof groups)[number], (typeof groups)[number]];
+    const b = here.backend;
+    const make = (heads: number, positions = 2, other = b) => waves(other, 1, [1, positions, heads, 8]);
+    const call = (options: BlockwiseAttentionOptions, heads = 2) => {
+      const x = make(heads);
+      return attention(x, x, x, { causal: true, cpGroup: here, ...options });
+    };
+    const pairs = waves(b, 1, [1, 1, 2, 2]);
+    const lengths = tensor(b, Int32Array.of(1), [1], "i32");
+    for (const options of [
+      { bias: pairs },
+      { mask: tensor(b, new Uint8Array(4), [1, 1, 2, 2], "u8") },
+      { queryLengths: lengths },
+      { keyLengths: lengths },
+      { causal: false, window: [1, 1] },
+      { causal: false, dropout: { probability: 0.5, seed: 1n } },
+      { causal: false, alibiSlopes: tensor(b, new Float32Array(2), [2]) },
+      { cpGroup: there },
+      { cpCommType: "ring" as never },
+    ] as const)
+      expect(() => call(options), JSON.stringify(Object.keys(options))).toThrow(ArgumentError);
+    expect(() => call({ cpCommType: "a2a" }, 1)).toThrow(ShapeError);
+    const [query, keys] = [make(1, 2), make(1, 3)];
+    expect(() => attention(query, keys, keys, { causal: true, cpGroup: here })).toThrow(ShapeError);
+    // what this rank has enqueued fails as soon as the other one disagrees
+    const y = attention(query, query, query, { cpGroup: here, cpCommType: "all_gather" });
+    const [other, rows] = [make(1, 2, there.backend), make(1, 3, there.backend)];
+    expect(() => attention(other, rows, rows, { cpGroup: there, cpCommType: "all_gather" })).toThrow(
+      DistributedError,
+    );
+    await expect(y.tensor.data()).rejects.toThrow(DistributedError);
+  });
+});
