@@ -94,33 +94,32 @@ async function recorded() {
 
 async function writePage() {
   const rows = (await recorded()).map(({ name, ulps, at, apart, different }) => {
-    const rest = apart > 0 ? `; ${apart.toExponential(1)} in itself where it is below 2^-6` : "";
+    const rest = apart > 0 ? `; absolute ${apart.toExponential(1)} where it is below 2^-6` : "";
     return `| ${name} | ${ulps.toFixed(4)}${rest} | ${at} | ${different} |`;
   });
   await writeFile(
     "docs/accuracy.md",
     `# Accuracy of the functions
 
-Written by \`node scripts/accuracy.mjs\` from \`conformance/vectors/accuracy.json\`, which it also
-measures, in about half an hour on one core.
+\`node scripts/accuracy.mjs\` measures \`conformance/vectors/accuracy.json\` and writes this page from it, in about half an
+hour on one core.
 
-The reference defines these functions: every backend gives the same bits. This table says how far those bits lie
+The reference defines these functions, and every backend gives the same bits. The table says how far these bits are
 from the true value. Each function is evaluated in f64 by \`+ - * /\` and rounded once to f32; 0.5 ulp is the best
 that any function with an f32 result can do. An ulp is that of an f32 as large as the true value, 2^-149 at least.
 
-Inputs: all 2^32, so that these are maxima and not those of a sample. Each true value is computed in f64 first, by formulas
-without cancellation whose relative error is below 2^-42, that is 2^-18 of an f32's ulp. The 32 inputs that come out worst
-are then measured against conformance/oracle/core/wide.ts, integer arithmetic correct to 100 bits or more; the table has the largest
-of these errors. A larger one could only be hidden where the f64 formulas are wrong by more than they can be, and then by at most
-2^-17 ulp, which these four digits do not show.
+The inputs are all 2^32, so these are the true maxima. Each true value is first computed in f64, by formulas without cancellation
+whose relative error is below 2^-42, which is 2^-18 of an f32's ulp. The 32 inputs with the largest errors are then computed in
+the integer arithmetic of conformance/oracle/core/wide.ts, which is correct to 100 bits or more; the table has the largest of
+these errors. The error of another input could be larger by at most 2^-17 ulp, which four digits do not show.
 
-The last column counts the inputs of the 2^32 for which the bits are not those of conformance/oracle/core/math.ts and
-conformance/oracle/elementwise/activation.ts, which were written from [numerics.md](numerics.md) §7.2 and §7.6 alone.
+The last column counts the inputs for which the bits differ from the oracle (conformance/oracle/core/math.ts and
+conformance/oracle/elementwise/activation.ts), which was written only from [numerics.md](numerics.md) §7.2 and §7.6.
 
-gelu is the tanh form with the f32 coefficients of numerics.md §7.2. A prime marks the derivative. Near a zero crossing the error of a
-derivative is small in absolute terms, but not in ulp.
+gelu is the tanh form with the f32 coefficients of numerics.md §7.2. A prime marks the derivative. Near a zero of a derivative its
+error is not small in ulp, but in absolute terms; the table has the absolute error there.
 
-| function | largest error, ulp | at | other bits than the page's |
+| function | largest error, ulp | at | inputs that differ from the oracle |
 |---|---|---|---|
 ${rows.join("\n")}
 
