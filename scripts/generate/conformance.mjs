@@ -292,18 +292,18 @@ ${trainingTable(training)}
 reference with a sample of them and \`LOCKSTEP_TESTS=full npm test\` with all (\`conformance/tests/te/*.test.ts\`); every bit agrees. The
 recordings contain
 
-* the quantizers with all their options, over random values, all bit patterns, tiles of zeros, NaN, subnormals and infinities;
-* \`Linear\` in seven sizes;
-* \`LayerNormLinear\` and \`LayerNormMLP\` on inputs of 1 and -1, whose norm is exact, under \`relu\`, \`srelu\` and their gated forms only;
-* several microbatches with cached weights, and gradients that are added to main gradients;
-* the scales and histories of delayed scaling over five iterations.
+- the quantizers with all their options, over random values, all bit patterns, tiles of zeros, NaN, subnormals and infinities;
+- \`Linear\` in seven sizes;
+- \`LayerNormLinear\` and \`LayerNormMLP\` on inputs of 1 and -1, whose norm is exact, under \`relu\`, \`srelu\` and their gated forms only;
+- several microbatches with cached weights, and gradients that are added to main gradients;
+- the scales and histories of delayed scaling over five iterations.
 
 ${engineSummary(quantizations, nvfp4, modules)}
 
 [conformance-te.md](conformance-te.md) has one row for each quantizer, module and recipe. Two differences are deliberate:
 
-* The padding of block scales is zero here and undefined in TransformerEngine.
-* When a gradient is added to a main gradient under per-tensor FP8, cuBLASLt rounds the product to f32 and then adds. The test does the
+- The padding of block scales is zero here and undefined in TransformerEngine.
+- When a gradient is added to a main gradient under per-tensor FP8, cuBLASLt rounds the product to f32 and then adds. The test does the
   same. The backends of this project round once.
 
 This project defines norms and activations itself ([numerics.md](numerics.md) §7), and their sums have another order than
@@ -323,12 +323,12 @@ ${await witnessTable()}
 \`conformance/vectors/dialects\` has what the quantizers of other libraries returned on a CPU: codes, scales of every level, and the values
 that the library itself reads from them.
 
-* The inputs are drawn again by each test, from integers (\`conformance/tests/witness/dialects/draws.ts\`): a block for each of the 32,640
+- The inputs are drawn again by each test, from integers (\`conformance/tests/witness/dialects/draws.ts\`): a block for each of the 32,640
   finite bf16 amaxes; f32 amaxes up to 64 units in the last place around 2^k, 1.5 * 2^k, 1.75 * 2^k, 1.875 * 2^k and 1.9375 * 2^k; ties and
   their neighbours; zeros of both signs; subnormals; the largest numbers; outliers; NaN; infinities; ragged shapes.
-* A file has the SHA-256 of each result, all scales, some rows of the codes and values, and CRC-32s of runs of rows, by which a test finds
+- A file has the SHA-256 of each result, all scales, some rows of the codes and values, and CRC-32s of runs of rows, by which a test finds
   where results differ. If a library raised an exception, the file has the exception.
-* \`facts\` describes each dialect in words. A model of it in numpy (\`scripts/witness/dialects/*_models.py\`), which shares no code with
+- \`facts\` describes each dialect in words. A model of it in numpy (\`scripts/witness/dialects/*_models.py\`), which shares no code with
   this library, was compared with the library; the last column says for how many cases the bits agree.
 
 ${table(["package", "version", "dialects", "elements", "cases with the model's bits"], await dialectRows())}
