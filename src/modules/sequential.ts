@@ -6,6 +6,7 @@ import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
+import { Scope } from "../tensor/scope.js";
 import { checkLinearCall, type LinearCall } from "./linear/parts.js";
 import { Module } from "./module.js";
 
@@ -41,7 +42,7 @@ export class Sequential extends Module {
 
   /**
    * Applies the layers in order to `x` and returns the last result. Every module receives `call`, which says how cached weights
-   * are used.
+   * are used. If a layer throws, the results of the others are disposed of.
    *
    * @throws `ArgumentError`, `DTypeError`, `ShapeError` and `DisposedError` as the layers do.
    */
@@ -51,10 +52,13 @@ export class Sequential extends Module {
   ): Variable {
     let value = variableOf("Sequential", "x", x);
     const ownCall = checkLinearCall("Sequential", call);
+    // frees the results of earlier layers if a later one throws
+    using scope = new Scope();
     this.#layers.forEach((layer, i) => {
       const result = layer instanceof Module ? layer.forward(value, ownCall) : layer(value);
       value = variableOf("Sequential", `the result of layer ${i}`, result);
     });
+    scope.keepAll();
     return value;
   }
 }
