@@ -1,0 +1,316 @@
+/**
+ * DotProductAttention: every option with every value of every other one gives the result and gradients of `functional.attention`
+ * under the arguments that the option stands for; what it refuses.
+ */
+import { describe, expect, it } from "vitest";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
+import * as functional from "../../../src/functional/index.js";
+import { InferenceParams } from "../../../src/modules/attention/inference-params.js";
+import type { AttentionCall, DotProductAttentionOptions } from "../../../src/modules/attention/options.js";
+import { DotProductAttention } from "../../../src/modules/dot-product-attention.js";
+import { tensor, zeros } from "../../../src/ops/create.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Shape } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { pairwise } from "../../arbitraries/covering.js";
+import { expectSame } from "../harness/drawn-tensor.js";
+import { scoped, useBackend } from "../harness/suite.js";
+import { waves } from "./attention/drawn.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const [HEADS, BATCH, QUERIES, KEYS, SEED] = [6, 2, 5, 7, 9n];
+
+/** What each mask says: causal or not, padding or not, and where the diagonal begins, unless `bottomRightDiagonal` says it. */
+const MASKS = {
+  no_mask: [false, false, undefined],
+  padding: [false, true, undefined],
+  causal: [true, false, "start"],
+  padding_causal: [true, true, "start"],
+  causal_bottom_right: [true, false, "end"],
+  padding_causal_bottom_right: [true, true, "end"],
+  arbitrary: [false, false, undefined],
+} as const;
+
+const TABLE = {
+  mask: Object.keys(MASKS) as (keyof typeof MASKS)[],
+  format: ["sbhd", "bshd", "thd"],
+  groups: [6, 2, 1],
+  widths: [16, [16, 8], [8, 16]],
+  window: [undefined, [3, 0], [1, 2], [-1, 1]],
+  diagonal: [undefined, true, false],
+  softcap: [0, 2],
+  scale: [undefined, 0.5],
+  softmaxType: ["vanilla", "off-by-one", "learnable"],
+  drops: [false, true],
+  training: [undefined, false, true],
+  bias: ["no_bias", "pre_scale_bias", "post_scale_bias", "alibi", "alibi with slopes"],
+  /** Whether the keys have lengths of their own. */
+  ownLengths: [false, true],
+  /** For "thd": gaps between the sequences of queries, or of queries and keys. */
+  gaps: ["none", "queries", "both"],
+  checkpoint: [false, true],
+  dtype: ["bf16", "f32"],
+  /** Which of the options of masks the call gives. The module then has others. */
+  called: [false, true],
+} as const;
+
+type Case = { readonly [K in keyof typeof TABLE]: (typeof TABLE)[K][number] };
+
+let state = 1;
+const draw = (n: number): number => {
+  state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+  return (state >>> 8) % n;
+};
+
+/** Makes options that exclude each other agree. */
+function allowed(of: Case): Case {
+  const [causal, padding] = MASKS[of.mask];
+  const isThd = of.format === "thd";
+  const mask = isThd && !padding ? (causal ? "padding_causal" : "padding") : of.mask;
+  return {
+    ...of,
+    mask,
+    window: causal && of.window && of.window[1] > 0 ? ([of.window[0], 0] as never) : of.window,
+    bias: isThd && of.bias.endsWith("scale_bias") ? "no_bias" : of.bias,
+  };
+}
+
+const CASES = pairwise(TABLE, draw).map(allowed);
+
+const i32 = (values: readonly number[]): Tensor<"i32"> =>
+  tensor(backend(), Int32Array.from(values), [values.length], "i32");
+
+/** Two sequences: 3 and 2 queries, 4 and 3 keys, among 8 and 9 tokens of "thd". */
+const LENGTHS = { q: [3, 2], k: [4, 3] } as const;
+const STARTS = { q: [1, 5], k: [2, 6] } as const;
+
+function shapeOf(of: Case, which: "q" | "k" | "v"): Shape {
+  const [heads, rows] = which === "q" ? [HEADS, QUERIES] : [of.groups, keysOf(of)];
+  const widths = typeof of.widths === "number" ? [of.widths, of.widths] : of.widths;
+  const width = widths[which === "v" ? 1 : 0] as number;
+  if (of.format === "thd") return [which === "q" ? 8 : 9, heads, width];
+  return of.format === "sbhd" ? [rows, BATCH, heads, width] : [BATCH, rows, heads, width];
+}
+
+/** Without lengths of their own, keys have those of queries, so there are as many. */
+const keysOf = (of: Case): number =>
+  of.format !== "thd" && MASKS[of.mask][1] && !of.ownLengths ? QUERIES : KEYS;
+
+/** The arguments of a case: options of the module and of the call, and those of the function. */
+function argumentsOf(of: Case) {
+  const [causal, padding, fixed] = MASKS[of.mask];
+  const isThd = of.format === "thd";
+  const pairs: Shape = [1, HEADS, QUERIES, keysOf(of)];
+  const isBias = of.bias.endsWith("scale_bias");
+  const bias = isBias ? new Variable(waves(backend(), 7, pairs, of.dtype), true) : undefined;
+  const slopes =
+    of.bias === "alibi with slopes"
+      ? tensor(backend(), Float32Array.of(1, 0.5, 2, 0.25, 3, 0), [HEADS])
+      : undefined;
+  const hidden = Uint8Array.from({ length: QUERIES * keysOf(of) }, (_, i) => (i % 3 === 1 ? 1 : 0));
+  const mask =
+    of.mask === "arbitrary" ? tensor(backend(), hidden, [1, 1, QUERIES, keysOf(of)], "u8") : undefined;
+  const ends = (lengths: readonly number[]): number[] => [
+    0,
+    lengths[0] as number,
+    (lengths[0] as number) + (lengths[1] as number),
+  ];
+  const kLengths = of.ownLengths ? LENGTHS.k : LENGTHS.q;
+  const cu = { q: i32(ends(LENGTHS.q)), k: i32(ends(kLengths)) };
+  const lengths = { q: i32(LENGTHS.q), k: i32(kLengths) };
+  const gapsOfQueries = isThd && of.gaps !== "none" ? i32([...STARTS.q, 8]) : undefined;
+  const gapsOfKeys = isThd && of.gaps === "both" ? i32([...STARTS.k, 9]) : undefined;
+  const options = {
+    attnMaskType: of.mask,
+    windowSize: of.window,
+    bottomRightDiagonal: of.diagonal,
+    softcap: of.softcap,
+    qkvFormat: of.format,
+  };
+  // what a call replaces
+  const others = {
+    attnMaskType: "no_mask",
+    windowSize: [0, 0],
+    bottomRightDiagonal: !of.diagonal,
+    softcap: 7,
+  } as const;
+  const isReplaced = of.called && of.window !== undefined && of.diagonal !== undefined;
+  const moduleOptions: DotProductAttentionOptions = {
+    ...(isReplaced ? { ...others, qkvFormat: of.format === "sbhd" ? "bshd" : "sbhd" } : options),
+    ...{ numGqaGroups: of.groups, attentionDropout: of.drops ? 0.3 : 0, softmaxType: of.softmaxType },
+    ...(of.scale ? { softmaxScale: of.scale } : {}),
+    dtype: of.dtype,
+  };
+  const call: AttentionCall = {
+    ...(isReplaced ? options : {}),
+    ...(of.training === undefined ? {} : { training: of.training }),
+    ...{ checkpointCoreAttention: of.checkpoint, ...(mask ? { attentionMask: mask } : {}) },
+    coreAttentionBiasType: of.bias === "alibi with slopes" ? "alibi" : of.bias,
+    ...(bias ? { coreAttentionBias: bias } : {}),
+    ...(slopes ? { alibiSlopes: slopes } : {}),
+    ...(isThd ? { cuSeqlensQ: cu.q, ...(of.ownLengths ? { cuSeqlensKv: cu.k } : {}) } : {}),
+    ...(gapsOfQueries ? { cuSeqlensQPadded: gapsOfQueries } : {}),
+    ...(gapsOfKeys ? { cuSeqlensKvPadded: gapsOfKeys } : {}),
+    ...(padding && !isThd ? { seqlensQ: lengths.q, ...(of.ownLengths ? { seqlensKv: lengths.k } : {}) } : {}),
+  };
+  // without lengths of their own, keys also begin where queries do
+  const keyStarts = gapsOfKeys ?? (of.ownLengths ? undefined : gapsOfQueries);
+  const defaultSlopes = Float32Array.of(2 ** -2, 2 ** -4, 2 ** -6, 2 ** -8, 2 ** -1, 2 ** -3);
+  const rule = {
+    layout: of.format,
+    ...{ causal, align: fixed ?? (of.diagonal === false ? ("start" as const) : ("end" as const)) },
+    ...(of.window ? { window: of.window } : {}),
+    ...(of.softcap ? { softcap: of.softcap } : {}),
+    ...(of.scale ? { scale: of.scale } : {}),
+    ...(mask ? { mask } : {}),
+    ...(slopes ? { alibiSlopes: slopes } : {}),
+    ...(of.bias === "alibi" ? { alibiSlopes: tensor(backend(), defaultSlopes, [HEADS]) } : {}),
+    biasPlace: of.bias === "pre_scale_bias" ? ("beforeScale" as const) : ("afterScale" as const),
+    ...(isThd ? { cuQueries: cu.q, cuKeys: cu.k } : {}),
+    ...(gapsOfQueries ? { cuPaddedQueries: gapsOfQueries } : {}),
+    ...(keyStarts ? { cuPaddedKeys: keyStarts } : {}),
+    ...(padding && !isThd ? { queryLengths: lengths.q, keyLengths: lengths.k } : {}),
+    ...(of.drops && of.training !== false ? { dropout: { probability: 0.3, seed: SEED, offset: 4n } } : {}),
+  };
+  return { moduleOptions, call, rule, bias };
+}
+
+describe("DotProductAttention is functional.attention with the arguments that its options stand for", () => {
+  const titled = CASES.map((of) => [`${of.mask}, ${of.format}, ${of.bias}, ${of.softmaxType}`, of] as const);
+  it.each(titled)("%s", (_name, of) => {
+    using _scope = new Scope();
+    const { moduleOptions, call, rule, bias } = argumentsOf(of);
+    const random = new RandomState(SEED);
+    for (let i = 0; i < 4; i++) random.next();
+    const widths = of.widths as number | readonly [number, number];
+    using module = new DotProductAttention(backend(), HEADS, widths, { ...moduleOptions, random });
+    module.softmaxOffset?.tensor.paste(waves(backend(), 5, [1, HEADS, 1, 1], "f32"), 0);
+    const inputs = () =>
+      (["q", "k", "v"] as const).map(
+        (which, i) => new Variable(waves(backend(), i + 1, shapeOf(of, which), of.dtype), true),
+      ) as [Variable, Variable, Variable];
+    const logits =
+      of.softmaxType === "learnable" ? waves(backend(), 5, [HEADS], "f32") : zeros(backend(), "f32", [HEADS]);
+    const sinks =
+      of.softmaxType === "vanilla" ? undefined : new Variable(logits, of.softmaxType === "learnable");
+    const ofBias = bias && new Variable(bias.tensor, true);
+    const [own, hand] = [inputs(), inputs()];
+    const out = module.forward(...own, call);
+    const expected = functional.attention(...hand, {
+      ...rule,
+      ...(sinks ? { sinks } : {}),
+      ...(ofBias ? { bias: ofBias } : {}),
+    });
+    const shape = [...expected.shape.slice(0, -2), HEADS * (expected.shape.at(-1) as number)];
+    expectSame("result", out.tensor, functional.reshape(expected, shape).tensor);
+    const grad = waves(backend(), 6, shape, of.dtype);
+    out.backward(grad);
+    expected.backward(grad.reshape(expected.shape));
+    for (const [i, each] of own.entries()) expectSame(`gradient of ${"qkv"[i]}`, each.grad, hand[i]?.grad);
+    if (bias) expectSame("gradient of the bias", bias.grad, ofBias?.grad);
+    if (module.softmaxOffset)
+      expectSame("gradient of the sinks", module.softmaxOffset.grad?.reshape([HEADS]), sinks?.grad);
+    expect(random.offset).toBe(of.drops && of.training !== false ? 5n : 4n);
+    for (const each of [...own, ...hand, bias, ofBias, sinks, module.softmaxOffset]) each?.zeroGrad();
+  });
+});
+
+describe("DotProductAttention", () => {
+  scoped("has the defaults of its documents", () => {
+    using module = new DotProductAttention(backend(), HEADS, 16);
+    const [q, k, v] = [1, 2, 3].map((i) => waves(backend(), i, [4, BATCH, HEADS, 16])) as [
+      Tensor,
+      Tensor,
+      Tensor,
+    ];
+    const expected = functional.attention(q, k, v, { layout: "sbhd", causal: true });
+    expectSame("result", module.forward(q, k, v).tensor, functional.reshape(expected, [4, BATCH, 96]).tensor);
+    expect([module.numGqaGroups, module.widths, module.parameters()]).toEqual([HEADS, [16, 16], []]);
+  });
+
+  scoped("keeps less for the backward pass of a checkpointed call", () => {
+    using module = new DotProductAttention(backend(), HEADS, 16, { attentionDropout: 0.2 });
+    const kept = [false, true].map((checkpointCoreAttention) => {
+      using _scope = new Scope();
+      const x = new Variable(waves(backend(), 1, [16, BATCH, HEADS, 16]), true);
+      const { live } = backend().memoryUse();
+      module.forward(x, x, x, { checkpointCoreAttention });
+      return backend().memoryUse().live - live;
+    }) as [number, number];
+    expect(kept[1]).toBeLessThan(kept[0]);
+  });
+
+  const BAD_OPTIONS = [
+    ["an unknown mask", { attnMaskType: "casual" as never }, ArgumentError],
+    ["an unknown softmax", { softmaxType: "sink" as never }, ArgumentError],
+    ["heads that groups do not divide", { numGqaGroups: 4 }, ArgumentError],
+    ["a probability of 1", { attentionDropout: 1 }, ArgumentError],
+    ["a scale of 0", { softmaxScale: 0 }, ArgumentError],
+    ["a negative softcap", { softcap: -1 }, ArgumentError],
+    ["a window of one number", { windowSize: [1] as never }, ArgumentError],
+    ["rows that no ranks divide", { sequenceParallel: true }, ArgumentError],
+    ["an unknown option", { heads: 2 } as never, ArgumentError],
+  ] as const;
+  it.each(BAD_OPTIONS)("refuses %s", (_, options, error) => {
+    expect(() => new DotProductAttention(backend(), HEADS, 16, options)).toThrow(error);
+  });
+
+  const CALLS: readonly (readonly [
+    string,
+    () => AttentionCall,
+    typeof ArgumentError | typeof ShapeError | typeof DTypeError,
+  ])[] = [
+    ["padding without lengths", () => ({ attnMaskType: "padding" }), ArgumentError],
+    ["lengths without padding", () => ({ seqlensQ: i32([1, 1]) }), ArgumentError],
+    ["lengths of another batch", () => ({ attnMaskType: "padding", seqlensQ: i32([1]) }), ShapeError],
+    ["sums of lengths for sbhd", () => ({ cuSeqlensQ: i32([0, 1, 2]) }), ArgumentError],
+    ["an arbitrary mask without its tensor", () => ({ attnMaskType: "arbitrary" }), ArgumentError],
+    [
+      "the tensor of a mask that is not arbitrary",
+      () => ({ attentionMask: zeros(backend(), "u8", [1, 1, 4, 4]) }),
+      ArgumentError,
+    ],
+    [
+      "a mask that is not u8",
+      () => ({ attnMaskType: "arbitrary", attentionMask: i32([0]) as never }),
+      DTypeError,
+    ],
+    ["a causal mask with later keys", () => ({ windowSize: [1, 1] }), ArgumentError],
+    [
+      "a bias without its place",
+      () => ({ coreAttentionBias: waves(backend(), 1, [1, 1, 4, 4]) }),
+      ArgumentError,
+    ],
+    ["a place without a bias", () => ({ coreAttentionBiasType: "pre_scale_bias" }), ArgumentError],
+    ["slopes without ALiBi", () => ({ alibiSlopes: zeros(backend(), "f32", [HEADS]) }), ArgumentError],
+    ["thd without sums of lengths", () => ({ qkvFormat: "thd", attnMaskType: "padding" }), ArgumentError],
+    ["an unknown option", () => ({ dropout: 0.1 }) as never, ArgumentError],
+  ];
+  it.each(CALLS)("refuses a call with %s", (_, call, error) => {
+    using _scope = new Scope();
+    using module = new DotProductAttention(backend(), HEADS, 16);
+    const x = waves(backend(), 1, [4, BATCH, HEADS, 16]);
+    expect(() => module.forward(x, x, x, call())).toThrow(error);
+  });
+
+  scoped("refuses tensors of other heads and widths, and a cache with gradients", () => {
+    using module = new DotProductAttention(backend(), HEADS, [16, 8], { numGqaGroups: 2 });
+    const make = (heads: number, width: number): Tensor => waves(backend(), 1, [4, BATCH, heads, width]);
+    const [q, k, v] = [make(HEADS, 16), make(2, 16), make(2, 8)];
+    expect(module.forward(q, k, v).shape).toEqual([4, BATCH, HEADS * 8]);
+    for (const wrong of [
+      [make(2, 16), k, v],
+      [q, make(HEADS, 16), v],
+      [q, k, make(2, 16)],
+      [q, make(2, 8), v],
+    ] as const)
+      expect(() => module.forward(...wrong)).toThrow(ShapeError);
+    using cache = new InferenceParams(backend(), BATCH, 8, { numHeadsKv: 2, headDimK: 16, headDimV: 8 });
+    const call = { inferenceParams: cache, attnMaskType: "padding_causal" } as const;
+    expect(() => module.forward(new Variable(q, true), k, v, call)).toThrow("noGrad");
+    expect(() => noGrad(() => module.forward(q, k, v, { ...call, qkvFormat: "thd" }))).toThrow(ArgumentError);
+  });
+});
