@@ -13,6 +13,7 @@ import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { formatOf } from "./attention/core.js";
 import { type Packing, unpack } from "./attention/heads.js";
+import { l2Normalize } from "./attention/l2-norm.js";
 import {
   checkMultiheadCall,
   MULTIHEAD_OPTIONS,
@@ -50,8 +51,8 @@ export class MultiheadAttention extends Module {
   readonly attentionType: "self" | "cross";
   readonly #options: MultiheadAttentionOptions;
   readonly #projections: Projections;
-  readonly #qNorm: LayerNorm | RMSNorm | undefined;
-  readonly #kNorm: LayerNorm | RMSNorm | undefined;
+  readonly #qNorm: HeadNorm | undefined;
+  readonly #kNorm: HeadNorm | undefined;
   readonly #coreAttention: DotProductAttention;
   readonly #proj: Linear;
   readonly #packing: Packing;
@@ -91,7 +92,8 @@ export class MultiheadAttention extends Module {
     [this.#qNorm, this.#kNorm, this.#coreAttention] = orDispose((created) => {
       created.push(...Object.values(made.projections), made.proj);
       const Norm = qkNormType === "RMSNorm" ? RMSNorm : LayerNorm;
-      const norms = (qkNormType ? ["qNorm", "kNorm"] : []).map((name) => {
+      const norms = (qkNormType ? ["qNorm", "kNorm"] : []).map((name): HeadNorm => {
+        if (qkNormType === "L2Normalization") return { forward: (x) => l2Normalize(x, eps) };
         // each rank normalizes heads of its own, so the gradients of the norm's parameters are sums over ranks
         const ranks = group ? { group, sequenceParallel: true } : {};
         const norm = this.addModule(
@@ -235,6 +237,11 @@ function firstPositions(
   const [a = 0, b = 0] = shape;
   const [rows, batch] = layout === "bshd" ? [b, a] : [a, b];
   return tensor(backend, new Int32Array(batch).fill(rank * rows), [batch], "i32");
+}
+
+/** What normalizes the heads of queries or keys. */
+interface HeadNorm {
+  forward(x: Variable): Variable;
 }
 
 /** The names of consecutive rows of a weight, and their numbers. */

@@ -3,7 +3,9 @@ import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { dropout } from "../functional/dropout.js";
-import { add } from "../functional/elementwise.js";
+import { add, multiply } from "../functional/elementwise.js";
+import { tensor } from "../ops/create.js";
+import type { DropoutDraws } from "../ops/elementwise/dropout.js";
 import { fieldsOf } from "../options.js";
 import { composed } from "../tape/composed.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
@@ -70,9 +72,10 @@ export class TransformerLayer extends Module {
     super(backend, ownOptions);
     requireSizes("TransformerLayer", { hiddenSize, ffnHiddenSize, numAttentionHeads });
     requireForm(ownOptions);
-    if (ownOptions.group && ownOptions.sequenceParallel && ownOptions.hiddenDropout !== 0)
+    const drawsByRow = ownOptions.hiddenDropout !== 0 || (ownOptions.dropPathRate ?? 0) !== 0;
+    if (ownOptions.group && ownOptions.sequenceParallel && drawsByRow)
       throw new ArgumentError(
-        "TransformerLayer: sequenceParallel divides rows among ranks, and hiddenDropout draws by element of all rows; give hiddenDropout: 0",
+        "TransformerLayer: sequenceParallel divides rows among ranks, and hiddenDropout and dropPathRate draw by element of all rows; give 0 for both",
       );
     if ((ownOptions.cpGroup?.size ?? 1) > 1 && ownOptions.hiddenDropout !== 0)
       throw new ArgumentError(
@@ -183,10 +186,19 @@ export class TransformerLayer extends Module {
     out: Variable,
     { training = true }: Pick<TransformerLayerCall, "training"> = {},
   ): Variable {
-    const { hiddenDropout: probability = 0.1 } = this.#options;
-    if (probability === 0 || !training) return add(residual, out);
-    return add(residual, dropout(out, { probability, ...drawFor(this, this.random) }));
+    const { hiddenDropout = 0.1, dropPathRate = 0 } = this.#options;
+    if (!training) return add(residual, out);
+    const draws = (probability: number) => ({ probability, ...drawFor(this, this.random) });
+    const kept = hiddenDropout === 0 ? out : dropout(out, draws(hiddenDropout));
+    return add(residual, dropPathRate === 0 ? kept : dropPath(kept, draws(dropPathRate)));
   }
+}
+
+/** Drops x for some indices of its first dimension, and multiplies the rest by the factor of dropout. */
+function dropPath(x: Variable, draws: DropoutDraws): Variable {
+  const [count = 0, ...rest] = x.shape;
+  const ones = tensor(x.backend, new Float32Array(count).fill(1), [count, ...rest.map(() => 1)]);
+  return multiply(x, dropout(ones, draws));
 }
 
 /** Throws `ArgumentError` for forms that exclude each other. */

@@ -15,7 +15,7 @@ import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { pairwise } from "../../arbitraries/covering.js";
+import { pairwise, product } from "../../arbitraries/covering.js";
 import { expectSame } from "../harness/drawn-tensor.js";
 import { scoped, useBackend } from "../harness/suite.js";
 import { waves } from "./attention/drawn.js";
@@ -78,7 +78,14 @@ function allowed(of: Case): Case {
   };
 }
 
-const CASES = pairwise(TABLE, draw).map(allowed);
+/** Gaps matter for "thd" only, with each choice of lengths. */
+const GAPS = product({ gaps: TABLE.gaps, ownLengths: TABLE.ownLengths });
+
+const PAIRS: readonly Case[] = pairwise(TABLE, draw);
+const CASES = [
+  ...PAIRS,
+  ...GAPS.map((gaps, i) => ({ ...(PAIRS[i] as Case), format: "thd" as const, ...gaps })),
+].map(allowed);
 
 const i32 = (values: readonly number[]): Tensor<"i32"> =>
   tensor(backend(), Int32Array.from(values), [values.length], "i32");

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import { ArgumentError } from "../../../src/errors.js";
 import * as functional from "../../../src/functional/index.js";
+import { l2Normalize } from "../../../src/modules/attention/l2-norm.js";
 import type {
   MultiheadAttentionCall,
   MultiheadAttentionOptions,
@@ -49,6 +50,10 @@ const CASES: readonly Case[] = [
     name: "norms of heads before the rotary embedding",
     options: { qkNormType: "LayerNorm", qkNormBeforeRope: true, numGqaGroups: 2 },
   },
+  {
+    name: "heads of length 1",
+    options: { qkNormType: "L2Normalization", qkNormEps: 0.25, qkNormBeforeRope: true },
+  },
   { name: "another tensor's keys", options: { attentionType: "cross" }, call: { attnMaskType: "no_mask" } },
   {
     name: "another tensor's keys in groups",
@@ -69,9 +74,12 @@ function layersOf({ options }: Case) {
     : new Linear(backend(), HIDDEN, features, shared);
   const keyValue = isCross ? new Linear(backend(), HIDDEN, 2 * keys, shared) : undefined;
   const Norm = options.qkNormType === "RMSNorm" ? RMSNorm : LayerNorm;
-  const norms = options.qkNormType ? [0, 1].map(() => new Norm(backend(), width, { eps: 1e-6 })) : [];
+  const hasParameters = options.qkNormType && options.qkNormType !== "L2Normalization";
+  const made = hasParameters ? [0, 1].map(() => new Norm(backend(), width, { eps: 1e-6 })) : [];
+  const unit = { forward: (x: Variable) => l2Normalize(x, 0.25) };
+  const norms = options.qkNormType === "L2Normalization" ? [unit, unit] : made;
   const proj = new Linear(backend(), queries, HIDDEN, shared);
-  const all: Module[] = [first, ...(keyValue ? [keyValue] : []), ...norms, proj];
+  const all: Module[] = [first, ...(keyValue ? [keyValue] : []), ...made, proj];
   return { first, keyValue, norms, proj, all, width, groups };
 }
 

@@ -9,6 +9,7 @@ import { MultiheadAttention } from "../../../src/modules/multihead-attention.js"
 import { LayerNorm } from "../../../src/modules/norm.js";
 import { recompute } from "../../../src/modules/recompute.js";
 import { TransformerLayer } from "../../../src/modules/transformer-layer.js";
+import { tensor } from "../../../src/ops/create.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import {
   Float8BlockScaling,
@@ -162,6 +163,31 @@ describe("a TransformerLayer", () => {
     const y = functional.add(x, drop(layers.self.forward(x), 0n));
     const expected = functional.add(y, drop(layers.mlp.forward(y), 1n));
     expectSame("result", out.tensor, expected.tensor);
+    for (const layer of layers.all) layer.dispose();
+  });
+
+  scoped("with a rate of dropped paths multiplies what it adds by dropout of ones, by draws in order", () => {
+    const random = new RandomState(9n);
+    using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
+      ...{ attentionDropout: 0, hiddenDropout: 0.3, dropPathRate: 0.4, random },
+    });
+    fill(5, module);
+    const layers = layersOf({});
+    fill(5, ...layers.all);
+    const { offset } = random;
+    const x = waves(backend(), 1, [LENGTH, BATCH, HIDDEN]);
+    const drop = (y: Variable, i: bigint): Variable => {
+      const kept = functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + 2n * i });
+      const ones = tensor(backend(), new Float32Array(LENGTH).fill(1), [LENGTH, 1, 1]);
+      const paths = functional.dropout(ones, { probability: 0.4, seed: 9n, offset: offset + 2n * i + 1n });
+      return functional.multiply(kept, paths);
+    };
+    const out = module.forward(x);
+    const y = functional.add(x, drop(layers.self.forward(x), 0n));
+    expectSame("result", out.tensor, functional.add(y, drop(layers.mlp.forward(y), 1n)).tensor);
+    const whole = functional.add(x, layers.self.forward(x));
+    const undropped = functional.add(whole, layers.mlp.forward(whole));
+    expectSame("without training", module.forward(x, { training: false }).tensor, undropped.tensor);
     for (const layer of layers.all) layer.dispose();
   });
 

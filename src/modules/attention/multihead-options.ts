@@ -57,9 +57,9 @@ export interface MultiheadAttentionOptions extends DotProductAttentionOptions {
   readonly fuseQkvParams?: boolean | undefined;
   /** Whether the rows of the fused weight are ordered by groups of heads. Default: true if `fuseQkvParams`. */
   readonly qkvWeightInterleaved?: boolean | undefined;
-  /** The norm of the heads of queries and keys. Default: none. */
-  readonly qkNormType?: "RMSNorm" | "LayerNorm" | undefined;
-  /** A constant added to the variance of these norms. Default 1e-6. */
+  /** The norm of the heads of queries and keys. "L2Normalization" has no parameters. Default: none. */
+  readonly qkNormType?: "RMSNorm" | "LayerNorm" | "L2Normalization" | undefined;
+  /** A constant added to the variance of these norms, or to the sum of squares of "L2Normalization". Default 1e-6. */
   readonly qkNormEps?: number | undefined;
   /** Whether these norms come before the rotary embedding. Default false. */
   readonly qkNormBeforeRope?: boolean | undefined;
@@ -89,7 +89,7 @@ export const MULTIHEAD_OPTIONS: OptionTable<MultiheadAttentionOptions> = {
   bias: boolean,
   fuseQkvParams: boolean,
   qkvWeightInterleaved: boolean,
-  qkNormType: oneOf(["RMSNorm", "LayerNorm"]),
+  qkNormType: oneOf(["RMSNorm", "LayerNorm", "L2Normalization"]),
   qkNormEps: atLeastZero,
   qkNormBeforeRope: boolean,
   fuseWgradAccumulation: boolean,

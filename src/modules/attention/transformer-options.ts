@@ -18,6 +18,11 @@ export interface TransformerLayerOptions
   extends Omit<MultiheadAttentionOptions, "attentionType" | "inputLayernorm" | "qkvFormat" | "attnMaskType"> {
   /** The probability that an element of the result of attention or of the MLP is dropped. Default 0.1. */
   readonly hiddenDropout?: number | undefined;
+  /**
+   * The probability that what a part of the layer adds is dropped, for each index of the first dimension; the rest is divided by
+   * 1 - the probability. Default 0.
+   */
+  readonly dropPathRate?: number | undefined;
   /** The mask of self-attention. Default "causal". */
   readonly selfAttnMaskType?: AttentionMaskType | undefined;
   /** The mask of attention to `encoderOutput`. Default "no_mask". */
@@ -74,6 +79,7 @@ export const checkTransformerOptions = optionsOf<TransformerLayerOptions>({
   ...OF_ATTENTION,
   ...MASKS,
   hiddenDropout: probability,
+  dropPathRate: probability,
   applyResidualConnectionPostLayernorm: boolean,
   outputLayernorm: boolean,
   parallelAttentionMlp: boolean,

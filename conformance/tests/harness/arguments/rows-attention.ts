@@ -34,7 +34,13 @@ const multihead = (w: World) => {
 const transformer = (w: World) => {
   const { attnMaskType: _, qkvFormat: __, ...rest } = multihead(w);
   return {
-    ...{ ...rest, hiddenDropout: 0, selfAttnMaskType: "no_mask", encDecAttnMaskType: "no_mask" },
+    ...{
+      ...rest,
+      hiddenDropout: 0,
+      dropPathRate: 0.5,
+      selfAttnMaskType: "no_mask",
+      encDecAttnMaskType: "no_mask",
+    },
     ...{ encDecWindowSize: [4, 4], encDecBottomRightDiagonal: true, layerType: "decoder" },
     ...{ applyResidualConnectionPostLayernorm: true, outputLayernorm: false, parallelAttentionMlp: false },
     ...{ activation: "swiglu", attnInputFormat: "bshd" },
@@ -48,6 +54,7 @@ const ATTENTION_NUMBERS = {
   "options.softcap": "atLeastZero",
   "options.numGqaGroups": "count",
   "options.attentionDropout": "rate",
+  "options.dropPathRate": "rate",
   "options.softmaxScale": "above",
   "options.layerNumber": "count",
   "options.kvChannels": "count",
