@@ -77,9 +77,9 @@ export class TransformerLayer extends Module {
       throw new ArgumentError(
         "TransformerLayer: sequenceParallel divides rows among ranks, and hiddenDropout and dropPathRate draw by element of all rows; give 0 for both",
       );
-    if ((ownOptions.cpGroup?.size ?? 1) > 1 && ownOptions.hiddenDropout !== 0)
+    if ((ownOptions.cpGroup?.size ?? 1) > 1 && drawsByRow)
       throw new ArgumentError(
-        "TransformerLayer: cpGroup divides positions among ranks, and hiddenDropout draws by element of all rows; give hiddenDropout: 0",
+        "TransformerLayer: cpGroup divides positions among ranks, and hiddenDropout and dropPathRate draw by element of all rows; give 0 for both",
       );
     this.#options = ownOptions;
     const { dtype, random } = this;

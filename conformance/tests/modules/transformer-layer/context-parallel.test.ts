@@ -90,8 +90,10 @@ describe("a transformer layer on positions divided among ranks", () => {
 
   it("refuses what draws by element of all rows", () => {
     const [group] = groups(2) as [ProcessGroup];
-    expect(() => new TransformerLayer(group.backend, HIDDEN, 128, HEADS, { cpGroup: group })).toThrow(
-      "hiddenDropout",
-    );
+    for (const divided of [{ cpGroup: group }, { group, sequenceParallel: true }])
+      for (const drawn of [{}, { hiddenDropout: 0, dropPathRate: 0.1 }])
+        expect(
+          () => new TransformerLayer(group.backend, HIDDEN, 128, HEADS, { ...divided, ...drawn }),
+        ).toThrow("give 0 for both");
   });
 });
