@@ -18,6 +18,7 @@
 #include "kernels/rows/norm.gen.h"
 #include "kernels/rows/rotary-embedding.gen.h"
 #include "kernels/rows/softmax.gen.h"
+#include "kernels/rows/topk.gen.h"
 #include "kernels/update/delayed-scaling.gen.h"
 #include "kernels/update/grad-norm.gen.h"
 #include "kernels/update/optimizer.gen.h"
@@ -389,6 +390,26 @@ void runRsqrt(const Call<calls::Rsqrt>& call) {
   call.check("rsqrt", launchRsqrt(p, call.stream()));
 }
 
+void runSqrtSoftplus(const Call<calls::SqrtSoftplus>& call) {
+  SqrtSoftplusParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("sqrtSoftplus", launchSqrtSoftplus(p, call.stream()));
+}
+
+void runSqrtSoftplusDerivative(const Call<calls::SqrtSoftplusDerivative>& call) {
+  SqrtSoftplusDerivativeParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("sqrtSoftplusDerivative", launchSqrtSoftplusDerivative(p, call.stream()));
+}
+
 void runWhere(const Call<calls::Where>& call) {
   WhereParams p{};
   p.count = static_cast<int64_t>(call.count("count"));
@@ -745,6 +766,22 @@ void runSoftmaxBackward(const Call<calls::SoftmaxBackward>& call) {
   call.check("softmaxBackward", launchSoftmaxBackward(p, call.stream()));
 }
 
+void runTopk(const Call<calls::Topk>& call) {
+  TopkParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.k = static_cast<int64_t>(call.count("k"));
+  p.groups = static_cast<int64_t>(call.between("groups", 1, 9007199254740992));
+  p.groupTopk = static_cast<int64_t>(call.between("groupTopk", 1, 9007199254740992));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  p.indices = call.pointer<int32_t>("indices", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.k)}), 32));
+  p.routingMap = call.pointer<int32_t>("routingMap", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 32));
+  p.mask = call.pointer<float>("mask", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 32));
+  p.workspace = call.workspace<float>(bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.groups)}), 32));
+  call.check("topk", launchTopk(p, call.stream()));
+}
+
 void runUpdateScales(const Call<calls::UpdateScales>& call) {
   UpdateScalesParams p{};
   p.length = static_cast<int64_t>(call.between("length", 1, 9007199254740992));
@@ -863,6 +900,8 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runDivide>(env, exports);
   expose<runExp>(env, exports);
   expose<runRsqrt>(env, exports);
+  expose<runSqrtSoftplus>(env, exports);
+  expose<runSqrtSoftplusDerivative>(env, exports);
   expose<runWhere>(env, exports);
   expose<runCopySlice>(env, exports);
   expose<runTranspose>(env, exports);
@@ -887,6 +926,7 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runRotaryEmbedding>(env, exports);
   expose<runSoftmax>(env, exports);
   expose<runSoftmaxBackward>(env, exports);
+  expose<runTopk>(env, exports);
   expose<runUpdateScales>(env, exports);
   expose<runSquareSum>(env, exports);
   expose<runPieceSums>(env, exports);

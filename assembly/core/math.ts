@@ -129,11 +129,37 @@ export function sigmoid(x: f32): f32 {
 export function log(x: f32): f32 {
   if (!(x > 0)) return x === 0 ? -Infinity : NaN;
   if (x === Infinity) return x;
-  const bits = reinterpret<u64>(<f64>x);
+  return <f32>logOf(x);
+}
+
+/** Natural logarithm of a finite positive f64 that is not subnormal. */
+function logOf(x: f64): f64 {
+  const bits = reinterpret<u64>(x);
   const n = <i32>(<i64>(bits - ROOT_HALF) >> 52);
   const m = reinterpret<f64>(bits - ((<u64>n) << 52));
   const s = (m - 1.0) / (m + 1.0);
-  return <f32>(<f64>n * LN2 + s * polynomial(LOG, 4, s * s));
+  return <f64>n * LN2 + s * polynomial(LOG, 4, s * s);
+}
+
+/** sqrt(log(1 + e^x)) in f64. */
+function rootOfSoftplus(x: f64): f64 {
+  if (x > 20.0) return sqrt(x);
+  const e = exp2(x * LOG2E);
+  if (e > 0.25) return sqrt(logOf(1.0 + e));
+  const s = e / (2.0 + e);
+  return sqrt(s * polynomial(LOG, 4, s * s));
+}
+
+/** sqrt(log(1 + e^x)). */
+export function sqrtSoftplus(x: f32): f32 {
+  return <f32>rootOfSoftplus(x);
+}
+
+/** The derivative of sqrt(log(1 + e^x)): the logistic function divided by twice the root; 0 where the root is 0. */
+export function sqrtSoftplusDerivative(x: f32): f32 {
+  const root = rootOfSoftplus(x);
+  if (root === 0) return 0;
+  return <f32>(1.0 / (1.0 + exp2(<f64>x * -LOG2E)) / (2.0 * root));
 }
 
 /** Hyperbolic tangent: (1 - e^-2|x|) / (1 + e^-2|x|) with the sign of x; x - x^3 / 3 for |x| below 2^-10. @tested */

@@ -2,7 +2,7 @@
 import { Wide } from "../contract";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
-import { add as addOf, multiply as multiplyOf, scaled as scaledOf, sigmoid as sigmoidOf, divide as divideOf, exp as expOf, rsqrt as rsqrtOf, where as whereOf } from "./operators";
+import { add as addOf, multiply as multiplyOf, scaled as scaledOf, sigmoid as sigmoidOf, divide as divideOf, exp as expOf, rsqrt as rsqrtOf, sqrtSoftplus as sqrtSoftplusOf, sqrtSoftplusDerivative as sqrtSoftplusDerivativeOf, where as whereOf } from "./operators";
 
 /** out[i] = x + y for i in [begin, end); out may be x or y. `scratch` has two buffers of the calling thread (core/scratch.ts). */
 export function add(
@@ -238,6 +238,76 @@ function rsqrtChunk(out: usize, x: usize, count: usize): void {
   }
   for (const end = out + ((count & 3) << 2); out < end; out += 4, x += 4) {
     v128.store32_lane(out, rsqrtOf(v128.load32_splat(x)), 0);
+  }
+}
+
+/**
+ * out[i] = sqrt(log(1 + e^x)) for i in [begin, end); out may be x. `scratch` has one buffer of the calling thread
+ * (core/scratch.ts).
+ */
+export function sqrtSoftplus(
+  x: usize,
+  xType: u32,
+  out: usize,
+  outType: u32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    const xValues = asF32(x, xType, i, count, scratch);
+    if (outType === Wide.F32) {
+      sqrtSoftplusChunk(out + (i << 2), xValues, count);
+    } else {
+      sqrtSoftplusChunk(scratch, xValues, count);
+      narrow(scratch, out, outType, i, count);
+    }
+  }
+}
+
+/** Computes exactly `count` elements; out may be x. */
+function sqrtSoftplusChunk(out: usize, x: usize, count: usize): void {
+  for (const end = out + ((count & ~3) << 2); out < end; out += 16, x += 16) {
+    v128.store(out, sqrtSoftplusOf(v128.load(x)));
+  }
+  for (const end = out + ((count & 3) << 2); out < end; out += 4, x += 4) {
+    v128.store32_lane(out, sqrtSoftplusOf(v128.load32_splat(x)), 0);
+  }
+}
+
+/**
+ * out[i] = 1 / ((1 + e^-x) * 2 * sqrt(log(1 + e^x))) for i in [begin, end); out may be x. `scratch` has one buffer of the calling
+ * thread (core/scratch.ts).
+ */
+export function sqrtSoftplusDerivative(
+  x: usize,
+  xType: u32,
+  out: usize,
+  outType: u32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    const xValues = asF32(x, xType, i, count, scratch);
+    if (outType === Wide.F32) {
+      sqrtSoftplusDerivativeChunk(out + (i << 2), xValues, count);
+    } else {
+      sqrtSoftplusDerivativeChunk(scratch, xValues, count);
+      narrow(scratch, out, outType, i, count);
+    }
+  }
+}
+
+/** Computes exactly `count` elements; out may be x. */
+function sqrtSoftplusDerivativeChunk(out: usize, x: usize, count: usize): void {
+  for (const end = out + ((count & ~3) << 2); out < end; out += 16, x += 16) {
+    v128.store(out, sqrtSoftplusDerivativeOf(v128.load(x)));
+  }
+  for (const end = out + ((count & 3) << 2); out < end; out += 4, x += 4) {
+    v128.store32_lane(out, sqrtSoftplusDerivativeOf(v128.load32_splat(x)), 0);
   }
 }
 

@@ -5,7 +5,7 @@ import { decodeOperation } from "./cast/decode.js";
 import { encodeOperation } from "./cast/encode.js";
 import { activationBackwardOperation, activationOperation, gatedBackwardOperation, gatedOperation } from "./elementwise/activation.js";
 import { dropoutOperation } from "./elementwise/dropout.js";
-import { addOperation, divideOperation, expOperation, multiplyOperation, rsqrtOperation, scaledOperation, sigmoidOperation, whereOperation } from "./elementwise/operators.gen.js";
+import { addOperation, divideOperation, expOperation, multiplyOperation, rsqrtOperation, scaledOperation, sigmoidOperation, sqrtSoftplusDerivativeOperation, sqrtSoftplusOperation, whereOperation } from "./elementwise/operators.gen.js";
 import { batchedGemmOperation } from "./gemm/batched.js";
 import { gemmOperation } from "./gemm/gemm.js";
 import { copySliceOperation } from "./layout/copy-slice.js";
@@ -25,6 +25,7 @@ import { crossEntropyBackwardOperation, crossEntropyOperation, mseBackwardOperat
 import { columnSumOperation, normBackwardOperation, normOperation } from "./rows/norm.js";
 import { rotaryEmbeddingOperation } from "./rows/rotary-embedding.js";
 import { softmaxBackwardOperation, softmaxOperation } from "./rows/softmax.js";
+import { topkOperation } from "./rows/topk.js";
 import { updateScalesOperation } from "./update/delayed-scaling.js";
 import { gradNormOperation, pieceSumsOperation, sumPiecesOperation } from "./update/grad-norm.js";
 import { adamwOperation, sgdOperation } from "./update/optimizer.js";
@@ -46,6 +47,8 @@ export const ROWS = {
   rsqrt: rsqrtOperation,
   scaled: scaledOperation,
   sigmoid: sigmoidOperation,
+  sqrtSoftplusDerivative: sqrtSoftplusDerivativeOperation,
+  sqrtSoftplus: sqrtSoftplusOperation,
   where: whereOperation,
   batchedGemm: batchedGemmOperation,
   gemm: gemmOperation,
@@ -81,6 +84,7 @@ export const ROWS = {
   rotaryEmbedding: rotaryEmbeddingOperation,
   softmaxBackward: softmaxBackwardOperation,
   softmax: softmaxOperation,
+  topk: topkOperation,
   updateScales: updateScalesOperation,
   gradNorm: gradNormOperation,
   pieceSums: pieceSumsOperation,

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -58,19 +59,44 @@ __host__ __device__ inline float exponential(float x) {
   return static_cast<float>(twoToThe(static_cast<double>(x) * kLog2E));
 }
 
-// Natural logarithm: -infinity for +0 and -0, NaN for negative x.
-__host__ __device__ inline float logarithm(float x) {
+// log((1 + s) / (1 - s)) / s for the square of s.
+__host__ __device__ inline double logarithmQuotient(double square) {
+  return polynomial(square, 2.000000000008424, 0.6666666524045282, 0.4000038586907138, 0.2853498592734023,
+                    0.23617465827985273);
+}
+
+// Natural logarithm of a finite positive number that is not subnormal.
+__host__ __device__ inline double logarithmOf(double x) {
   constexpr uint64_t rootHalf = 0x3fe6a09e667f3bcd;
-  constexpr double infinity = __builtin_huge_val();
-  if (!(x > 0)) return static_cast<float>(x == 0 ? -infinity : infinity - infinity);
-  if (x == static_cast<float>(infinity)) return x;
   const uint64_t word = wordFromDouble(x);
   const auto n = static_cast<int64_t>(word - rootHalf) >> 52;
   const double m = doubleFromWord(word - (static_cast<uint64_t>(n) << 52));
   const double s = (m - 1.0) / (m + 1.0);
-  const double p = polynomial(s * s, 2.000000000008424, 0.6666666524045282, 0.4000038586907138, 0.2853498592734023,
-                              0.23617465827985273);
-  return static_cast<float>(static_cast<double>(n) * kLn2 + s * p);
+  return static_cast<double>(n) * kLn2 + s * logarithmQuotient(s * s);
+}
+
+// Natural logarithm: -infinity for +0 and -0, NaN for negative x.
+__host__ __device__ inline float logarithm(float x) {
+  constexpr double infinity = __builtin_huge_val();
+  if (!(x > 0)) return static_cast<float>(x == 0 ? -infinity : infinity - infinity);
+  if (x == static_cast<float>(infinity)) return x;
+  return static_cast<float>(logarithmOf(x));
+}
+
+// sqrt(log(1 + e^x)).
+__host__ __device__ inline double rootOfSoftplus(double x) {
+  if (x > 20.0) return sqrt(x);
+  const double e = twoToThe(x * kLog2E);
+  if (e > 0.25) return sqrt(logarithmOf(1.0 + e));
+  const double s = e / (2.0 + e);
+  return sqrt(s * logarithmQuotient(s * s));
+}
+
+// The derivative of sqrt(log(1 + e^x)): the logistic function divided by twice the root; 0 where the root is 0.
+__host__ __device__ inline double rootOfSoftplusDerivative(double x) {
+  const double root = rootOfSoftplus(x);
+  if (root == 0.0) return 0.0;
+  return 1.0 / (1.0 + twoToThe(x * -kLog2E)) / (2.0 * root);
 }
 
 // The exponent of gelu as a power of two: -2 u log2(e), where u is the argument of tanh in gelu.

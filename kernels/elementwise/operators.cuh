@@ -20,6 +20,10 @@ __device__ inline float exp(float x) { return exponentialOf<false>(x); }
 
 __device__ inline float rsqrt(float x) { return __fdiv_rn(1.0f, __fsqrt_rn(x)); }
 
+__device__ inline float sqrtSoftplus(float x) { return static_cast<float>(rootOfSoftplus(x)); }
+
+__device__ inline float sqrtSoftplusDerivative(float x) { return static_cast<float>(rootOfSoftplusDerivative(x)); }
+
 __device__ inline float where(float condition, float x, float y) { return condition != 0.0f ? x : y; }
 
 }  // namespace lockstep::operators

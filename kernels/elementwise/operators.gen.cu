@@ -105,6 +105,32 @@ struct RsqrtValue {
   }
 };
 
+template <Wide xType>
+struct SqrtSoftplusValue {
+  static constexpr bool kWide = xType == Wide::kF32;
+
+  template <int width>
+  static __device__ void read(const SqrtSoftplusParams& p, int64_t index, float (&out)[width]) {
+    float x[width];
+    loadElements(p.x, xType, index, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i) out[i] = operators::sqrtSoftplus(x[i]);
+  }
+};
+
+template <Wide xType>
+struct SqrtSoftplusDerivativeValue {
+  static constexpr bool kWide = xType == Wide::kF32;
+
+  template <int width>
+  static __device__ void read(const SqrtSoftplusDerivativeParams& p, int64_t index, float (&out)[width]) {
+    float x[width];
+    loadElements(p.x, xType, index, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i) out[i] = operators::sqrtSoftplusDerivative(x[i]);
+  }
+};
+
 template <Wide conditionType, Wide xType, Wide yType>
 struct WhereValue {
   static constexpr bool kWide = conditionType == Wide::kF32 || xType == Wide::kF32 || yType == Wide::kF32;
@@ -156,6 +182,16 @@ cudaError_t launchExp(const ExpParams& p, cudaStream_t stream) {
 
 cudaError_t launchRsqrt(const RsqrtParams& p, cudaStream_t stream) {
   withWide(p.xType, [&](auto x) { launchElements<RsqrtValue<x.value>>(p, stream); });
+  return cudaGetLastError();
+}
+
+cudaError_t launchSqrtSoftplus(const SqrtSoftplusParams& p, cudaStream_t stream) {
+  withWide(p.xType, [&](auto x) { launchElements<SqrtSoftplusValue<x.value>>(p, stream); });
+  return cudaGetLastError();
+}
+
+cudaError_t launchSqrtSoftplusDerivative(const SqrtSoftplusDerivativeParams& p, cudaStream_t stream) {
+  withWide(p.xType, [&](auto x) { launchElements<SqrtSoftplusDerivativeValue<x.value>>(p, stream); });
   return cudaGetLastError();
 }
 

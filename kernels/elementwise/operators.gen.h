@@ -93,6 +93,28 @@ struct RsqrtParams {
 
 cudaError_t launchRsqrt(const RsqrtParams& p, cudaStream_t stream);
 
+struct SqrtSoftplusParams {
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  // May be x.
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t count = 0;
+};
+
+cudaError_t launchSqrtSoftplus(const SqrtSoftplusParams& p, cudaStream_t stream);
+
+struct SqrtSoftplusDerivativeParams {
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  // May be x.
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t count = 0;
+};
+
+cudaError_t launchSqrtSoftplusDerivative(const SqrtSoftplusDerivativeParams& p, cudaStream_t stream);
+
 struct WhereParams {
   const void* condition = nullptr;
   Wide conditionType = Wide::kF32;

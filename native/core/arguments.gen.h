@@ -1364,6 +1364,28 @@ struct Rsqrt {
   };
 };
 
+struct SqrtSoftplus {
+  static constexpr const char* kName = "sqrtSoftplus";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct SqrtSoftplusDerivative {
+  static constexpr const char* kName = "sqrtSoftplusDerivative";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
 struct Where {
   static constexpr const char* kName = "where";
   static constexpr Argument kArguments[] = {
@@ -1537,6 +1559,23 @@ struct QuantizeTensor {
       {"epsilon", Kind::kFloat, false},
       {"amaxRecord", Kind::kPointer, true},
       {"workspace", Kind::kPointer, true},
+  };
+};
+
+struct Topk {
+  static constexpr const char* kName = "topk";
+  static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"k", Kind::kCount, false},
+      {"groups", Kind::kCount, false},
+      {"groupTopk", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"indices", Kind::kPointer, false},
+      {"routingMap", Kind::kPointer, false},
+      {"mask", Kind::kPointer, false},
+      {"workspace", Kind::kPointer, false},
   };
 };
 

@@ -93,6 +93,26 @@ export const OPERATORS = {
     result: "the f32 value",
     weight: 3,
   },
+  sqrtSoftplus: {
+    summary: "Applies the square root of softplus.",
+    formula: "sqrt(log(1 + e^x))",
+    definition: "the value of `sqrtSoftplus` in §7.17",
+    contract:
+      "Computes sqrt(log(1 + e^x)) for each element: evaluated in f64, rounded to f32, then to `outDtype` (numerics.md §7.17). It is 0 for -infinity, infinity for infinity, and NaN for NaN.",
+    inputs: { x: "The argument of softplus." },
+    result: "the f32 value",
+    weight: 16,
+  },
+  sqrtSoftplusDerivative: {
+    summary: "Computes the derivative of the square root of softplus.",
+    formula: "1 / ((1 + e^-x) * 2 * sqrt(log(1 + e^x)))",
+    definition: "the derivative of `sqrtSoftplus` in §7.17",
+    contract:
+      "Computes the derivative of sqrt(log(1 + e^x)) for each element: evaluated in f64, rounded to f32, then to `outDtype` (numerics.md §7.17). It is 0 for both infinities, and NaN for NaN.",
+    inputs: { x: "The argument of softplus." },
+    result: "the f32 value",
+    weight: 16,
+  },
   where: {
     summary: "Selects elements of two tensors.",
     formula: "condition ? x : y",

@@ -3,10 +3,10 @@ import type {  } from "./ops/attention-sizes.js";
 import type { AttentionArgs, AttentionBackwardArgs } from "./ops/attention.js";
 import type { EncodeArgs, DecodeArgs, SweepArgs } from "./ops/cast.js";
 import type { ActivationArgs, ActivationBackwardArgs, DropoutArgs, GatedArgs, GatedBackwardArgs } from "./ops/elementwise.js";
-import type { RowIdMapArgs, TakeRowsArgs, CombineRowsArgs, RowDotsArgs } from "./ops/experts.js";
+import type { RowIdMapArgs, TakeRowsArgs, CombineRowsArgs, RowDotsArgs, TopkArgs } from "./ops/experts.js";
 import type { GemmArgs } from "./ops/gemm.js";
 import type { TransposeArgs, SwapAxesArgs, CopySliceArgs, RelayoutArgs } from "./ops/layout.js";
-import type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs, DivideArgs, ExpArgs, RsqrtArgs, WhereArgs } from "./ops/operators.gen.js";
+import type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs, DivideArgs, ExpArgs, RsqrtArgs, SqrtSoftplusArgs, SqrtSoftplusDerivativeArgs, WhereArgs } from "./ops/operators.gen.js";
 import type { AmaxArgs, QuantizeArgs, DequantizeArgs, HadamardArgs, BiasGradQuantizeArgs, ActivationQuantizeArgs, NormQuantizeArgs } from "./ops/quantize.js";
 import type { RotaryEmbeddingArgs } from "./ops/rotary-embedding.js";
 import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, GatherArgs, GatherBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
@@ -16,10 +16,10 @@ export type { AttentionSizes } from "./ops/attention-sizes.js";
 export type { AttentionArgs, AttentionBackwardArgs, AttentionDropout, AttentionLayout, AttentionPlan, AttentionRule } from "./ops/attention.js";
 export type { DecodeArgs, EncodeArgs, OverflowName, RoundingName, SweepArgs } from "./ops/cast.js";
 export type { ActivationArgs, ActivationBackwardArgs, ActivationName, DropoutArgs, GatedArgs, GatedBackwardArgs, SwigluClamp } from "./ops/elementwise.js";
-export type { CombineRowsArgs, RowDotsArgs, RowIdMapArgs, RowIdMapOutputs, TakeRowsArgs } from "./ops/experts.js";
+export type { CombineRowsArgs, RowDotsArgs, RowIdMapArgs, RowIdMapOutputs, TakeRowsArgs, TopkArgs } from "./ops/experts.js";
 export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./ops/gemm.js";
 export type { CopySliceArgs, RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
-export type { AddArgs, DivideArgs, ExpArgs, MultiplyArgs, RsqrtArgs, ScaledArgs, SigmoidArgs, WhereArgs } from "./ops/operators.gen.js";
+export type { AddArgs, DivideArgs, ExpArgs, MultiplyArgs, RsqrtArgs, ScaledArgs, SigmoidArgs, SqrtSoftplusArgs, SqrtSoftplusDerivativeArgs, WhereArgs } from "./ops/operators.gen.js";
 export type { ActivationQuantizeArgs, AmaxArgs, BiasGradQuantizeArgs, DequantizeArgs, HadamardArgs, MatrixPart, NormQuantizeArgs, QuantizeArgs } from "./ops/quantize.js";
 export type { RotaryEmbeddingArgs, RotaryRows } from "./ops/rotary-embedding.js";
 export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, GatherArgs, GatherBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
@@ -58,6 +58,8 @@ export interface OpArgs {
   readonly combineRows: CombineRowsArgs;
   /** Computes dot products of rows by index. */
   readonly rowDots: RowDotsArgs;
+  /** Finds the largest elements of rows. */
+  readonly topk: TopkArgs;
   /** Computes a matrix product, or a batch of products. */
   readonly gemm: GemmArgs;
   /** Transposes a matrix of any dtype. */
@@ -82,6 +84,10 @@ export interface OpArgs {
   readonly exp: ExpArgs;
   /** Computes reciprocals of square roots. */
   readonly rsqrt: RsqrtArgs;
+  /** Applies the square root of softplus. */
+  readonly sqrtSoftplus: SqrtSoftplusArgs;
+  /** Computes the derivative of the square root of softplus. */
+  readonly sqrtSoftplusDerivative: SqrtSoftplusDerivativeArgs;
   /** Selects elements of two tensors. */
   readonly where: WhereArgs;
   /** Computes the maximum magnitude of a tensor. */

@@ -4,10 +4,10 @@ import {  } from "./ops/attention-sizes.js";
 import { attention, attentionBackward } from "./ops/attention.js";
 import { encode, decode, sweep } from "./ops/cast.js";
 import { activation, activationBackward, dropout, gated, gatedBackward } from "./ops/elementwise.js";
-import { rowIdMap, takeRows, combineRows, rowDots } from "./ops/experts.js";
+import { rowIdMap, takeRows, combineRows, rowDots, topk } from "./ops/experts.js";
 import { gemm } from "./ops/gemm.js";
 import { transpose, swapAxes, copySlice, relayout } from "./ops/layout.js";
-import { add, multiply, scaled, sigmoid, divide, exp, rsqrt, where } from "./ops/operators.gen.js";
+import { add, multiply, scaled, sigmoid, divide, exp, rsqrt, sqrtSoftplus, sqrtSoftplusDerivative, where } from "./ops/operators.gen.js";
 import { amax, quantize, dequantize, hadamard, biasGradQuantize, activationQuantize, normQuantize } from "./ops/quantize.js";
 import { rotaryEmbedding } from "./ops/rotary-embedding.js";
 import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, gather, gatherBackward, softmax, softmaxBackward } from "./ops/rows.js";
@@ -29,6 +29,7 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   takeRows,
   combineRows,
   rowDots,
+  topk,
   gemm,
   transpose,
   swapAxes,
@@ -41,6 +42,8 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   divide,
   exp,
   rsqrt,
+  sqrtSoftplus,
+  sqrtSoftplusDerivative,
   where,
   amax,
   quantize,

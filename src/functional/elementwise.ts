@@ -14,8 +14,10 @@ import {
   multiply as product,
   divide as quotient,
   rsqrt as reciprocalRoot,
+  sqrtSoftplus as rootOfSoftplus,
   scaled,
   where as selected,
+  sqrtSoftplusDerivative,
   add as sum,
 } from "../ops/elementwise/operators.gen.js";
 import { expand, isExpandable } from "../ops/layout/copy-slice.js";
@@ -165,6 +167,27 @@ export function rsqrt(x: VariableLike): Variable {
   return unary("rsqrt", x, reciprocalRoot, (grad, y) => {
     const cube = product(product(y, y, { outDtype: "f32" }), y);
     return scaled(product(grad, cube, { outDtype: "f32" }), -1 / 2, { outDtype: y.dtype });
+  });
+}
+
+/**
+ * Returns sqrt(log(1 + e^x)) for each element, in the dtype of x. See the operation `sqrtSoftplus`. The gradient is
+ * `sqrtSoftplusDerivative`, rounded to f32, times the gradient of the result.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for an argument that is not a tensor,
+ * `DisposedError` for a disposed tensor.
+ */
+export function sqrtSoftplus(x: VariableLike): Variable {
+  const source = variableOf("sqrtSoftplus", "x", x);
+  return differentiableOne([source], () => {
+    const value = wideOf("sqrtSoftplus: x", source.value);
+    return {
+      result: rootOfSoftplus(value),
+      backward: (grad) => {
+        const derivative = sqrtSoftplusDerivative(value, { outDtype: "f32" });
+        return [product(wideOf("sqrtSoftplus: the gradient", grad), derivative)];
+      },
+    };
   });
 }
 

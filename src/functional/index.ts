@@ -2,7 +2,19 @@ export { type AttentionOptions, dotProductAttention } from "./attention.js";
 export { attention, type BlockwiseAttentionOptions } from "./blockwise-attention.js";
 export type { ContextExchange } from "./context-parallel.js";
 export { dropout } from "./dropout.js";
-export { activation, add, cast, divide, exp, gated, multiply, rsqrt, sigmoid, where } from "./elementwise.js";
+export {
+  activation,
+  add,
+  cast,
+  divide,
+  exp,
+  gated,
+  multiply,
+  rsqrt,
+  sigmoid,
+  sqrtSoftplus,
+  where,
+} from "./elementwise.js";
 export { embedding } from "./embedding.js";
 export { concatenate, permute, reshape, slice, transpose } from "./layout.js";
 export { type CrossEntropyLossOptions, crossEntropyLoss, mseLoss } from "./loss.js";
@@ -24,5 +36,17 @@ export {
   type PermutedTokensWithProbs,
 } from "./moe-permute.js";
 export { rotaryEmbedding } from "./rotary-embedding.js";
+export {
+  type AuxLossOptions,
+  type AuxScoreOptions,
+  type AuxScores,
+  fusedComputeScoreForMoeAuxLoss,
+  fusedMoeAuxLoss,
+  fusedTopkWithScoreFunction,
+  type RoutedTokens,
+  type RouterOptions,
+  type RouterResult,
+  type RouterScoreFunction,
+} from "./router.js";
 export { gather, type SoftmaxDimension, softmax } from "./rows.js";
 export { expand, mean, sum } from "./sum.js";

@@ -196,7 +196,7 @@ function inverseOf(rows: Int32Array, count: number): Int32Array {
 }
 
 /** Returns the caller's list of numbers of rows. Throws `ArgumentError` for one that is not an integer from 0. */
-function splitsOf(user: string, name: string, splits: readonly number[]): readonly number[] {
+export function splitsOf(user: string, name: string, splits: readonly number[]): readonly number[] {
   return ownList(user, name, splits, (each, i) => rowCount(user, `${name}[${i}]`, each) as number);
 }
 

@@ -6,7 +6,7 @@ export { type FormatLike, type EncodeOptions, ROUNDINGS, OVERFLOWS, encode, deco
 export { SWEEP_CHUNKS, type SweepOptions, sweepChunk } from "./cast/sweep.js";
 export { DEFAULT_CLAMP, type ActivationOptions, type GatedOptions, activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
 export { type DropoutDraws, type DropoutOptions, dropout } from "./elementwise/dropout.js";
-export { type AddOptions, add, type MultiplyOptions, multiply, type ScaledOptions, scaled, type SigmoidOptions, sigmoid, type DivideOptions, divide, type ExpOptions, exp, type RsqrtOptions, rsqrt, type WhereOptions, where } from "./elementwise/operators.gen.js";
+export { type AddOptions, add, type MultiplyOptions, multiply, type ScaledOptions, scaled, type SigmoidOptions, sigmoid, type DivideOptions, divide, type ExpOptions, exp, type RsqrtOptions, rsqrt, type SqrtSoftplusOptions, sqrtSoftplus, type SqrtSoftplusDerivativeOptions, sqrtSoftplusDerivative, type WhereOptions, where } from "./elementwise/operators.gen.js";
 export { type BatchedGemmOptions, type BatchedGemmSettings, type BatchedGemmResult, batchedGemm } from "./gemm/batched.js";
 export { gemm } from "./gemm/gemm.js";
 export { type GemmLayout, type InputAndWeight, type GeneralOperands, type NamedOperands } from "./gemm/named-operands.js";
@@ -30,6 +30,7 @@ export { type NormOptions, type NormStatistics, type NormResult, type NormGradie
 export { type RotaryOptions, type RotaryEmbeddingOptions, rotaryEmbedding } from "./rows/rotary-embedding.js";
 export { type SoftmaxOptions, softmax, softmaxBackward } from "./rows/softmax.js";
 export { type SumDimensions, type SumOptions, sum, mean } from "./rows/sum.js";
+export { type TopkOptions, type LargestElements, topk } from "./rows/topk.js";
 export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./update/delayed-scaling.js";
 export { type GradNormOptions, type GradNorm, gradNorm } from "./update/grad-norm.js";
 export { type StepInputs, type SGDInputs, type AdamWInputs, type SGDStepOptions, type AdamWStepOptions, sgd, adamw } from "./update/optimizer.js";

@@ -1,5 +1,5 @@
 /** Elementwise operators: the exact result of one element, rounded once to f32, and inputs aimed at its edges. */
-import { constants, exp2 } from "../core/math.js";
+import { constants, exp2, UNROUNDED } from "../core/math.js";
 import { add, div, mul } from "../core/rational.js";
 import { RULES } from "./activation.js";
 
@@ -11,6 +11,17 @@ interface Rule {
 }
 
 const [LOG2E = 0] = constants("LOG2E");
+
+const LOG = constants("LOG");
+
+/** The square root of log(1 + e^x), in f64 (numerics.md 7.17). */
+function rootOfSoftplus(x: number): number {
+  if (x > 20) return Math.sqrt(x);
+  const e = exp2(x * LOG2E);
+  if (e > 0.25) return Math.sqrt(UNROUNDED.log(1 + e));
+  const s = e / (2 + e);
+  return Math.sqrt(s * LOG.reduceRight((sum, coefficient) => sum * (s * s) + coefficient, 0));
+}
 
 export const OPERATORS = {
   add: {
@@ -41,6 +52,17 @@ export const OPERATORS = {
     // a square root of an f32, rounded to f64 and then to f32, is rounded correctly
     value: (x = 0) => div(1, Math.fround(Math.sqrt(x))),
     edges: [0, 1, 2, 2 ** -149, 2 ** -126, 2 ** -32, 1 - 2 ** -24, 1 + 2 ** -23, 4, 65520, 3.4e38],
+  },
+  sqrtSoftplus: {
+    value: (x = 0) => Math.fround(rootOfSoftplus(x)),
+    edges: [0, 2 ** -24, 0.88, 1.386, 1.387, 5, 20, 20.000002, 87, 103, 207, 700, 709, 710, 65520, 3.4e38],
+  },
+  sqrtSoftplusDerivative: {
+    value(x = 0) {
+      const root = rootOfSoftplus(x);
+      return root === 0 ? 0 : Math.fround(UNROUNDED.sigmoid(x) / (2 * root));
+    },
+    edges: [0, 2 ** -24, 0.88, 1.386, 1.387, 5, 20, 20.000002, 87, 103, 207, 700, 709, 710, 65520, 3.4e38],
   },
   where: {
     value: (condition = 0, x = 0, y = 0) => (condition === 0 ? y : x),

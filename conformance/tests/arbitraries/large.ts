@@ -30,6 +30,7 @@ import {
 import { gatherBackwardCase, gatherCase, gatherSizes } from "../../operations/rows/gather.js";
 import { parameters } from "../../operations/rows/norm.js";
 import { softmaxBackwardCase, softmaxCase } from "../../operations/rows/softmax.js";
+import { topkCase } from "../../operations/rows/topk.js";
 import { updateScalesCase } from "../../operations/update/delayed-scaling.js";
 import { adamwCase, sgdCase } from "../../operations/update/optimizer.js";
 import { PlainTensor } from "../../values/plain.js";
@@ -174,6 +175,7 @@ export const LARGE_INPUTS: Inputs = {
   softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, large)),
   ...operatorCases(anyShape, large),
   dropout: anyShape.chain((shape) => dropoutCase(shape, large)),
+  topk: topkCase(fc.constantFrom(1, 257, 1000), fc.constantFrom(1, 8, 33)),
   rowIdMap: rowIdMapCase(expertSizes),
   takeRows: takeRowsCase(expertSizes),
   combineRows: combineRowsCase(expertSizes),

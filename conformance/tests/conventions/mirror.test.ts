@@ -41,6 +41,7 @@ const BOUND_BY_DECLARATION = Object.fromEntries(
     "rows/loss-parts",
     "rows/rotary-embedding",
     "rows/softmax",
+    "rows/topk",
     "update/delayed-scaling",
     "update/grad-norm",
     "update/optimizer",

@@ -18,6 +18,7 @@ import { combineRows, rowDots, rowIdMap, takeRows } from "../../../src/ops/rows/
 import { gather, gatherBackward } from "../../../src/ops/rows/gather.js";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
 import { rotaryEmbedding } from "../../../src/ops/rows/rotary-embedding.js";
+import { topk } from "../../../src/ops/rows/topk.js";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
@@ -125,6 +126,10 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
     const map = of("i32", asMatrix(s));
     attempt(() => rowIdMap(map, { numOutTokens: 2 }));
     attempt(() => rowIdMap(map, { numOutTokens: 0, numExperts: 3 }));
+  },
+  topk: (s) => {
+    attempt(() => topk(bf16(asMatrix(s)), 1));
+    attempt(() => topk(bf16(asMatrix(s)), 2, { numGroups: 2, groupTopk: 1 }));
   },
   takeRows: (s) => {
     attempt(() => takeRows(bf16(asMatrix(s)), of("i32", [0])));

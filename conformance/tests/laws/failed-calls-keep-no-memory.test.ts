@@ -6,6 +6,7 @@ import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import { OutOfMemoryError } from "../../../src/errors.js";
 import { Embedding } from "../../../src/modules/embedding.js";
+import { GroupedLinear } from "../../../src/modules/grouped-linear.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";
@@ -55,6 +56,7 @@ const LAYERS: Readonly<Record<string, () => Layer>> = {
 };
 const MADE: Readonly<Record<string, () => Module>> = {
   ...LAYERS,
+  GroupedLinear: () => new GroupedLinear(backend(), 2, SIZE, SIZE),
   LayerNorm: () => new LayerNorm(backend(), SIZE),
   RMSNorm: () => new RMSNorm(backend(), SIZE),
   Embedding: () => new Embedding(backend(), SIZE, SIZE),

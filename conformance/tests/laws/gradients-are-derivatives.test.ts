@@ -317,6 +317,29 @@ describe("functions", () => {
     const index = labels(b, each.seed, elementCount(shape), matrix(each)[dim] as number).reshape(shape);
     return { leaves: [x], run: () => functional.gather(x, dim, index) };
   });
+  differentiates(
+    "sqrtSoftplus",
+    ofLeaf(matrix, (x) => functional.sqrtSoftplus(x)),
+  );
+  for (const scoreFunction of ["softmax", "sigmoid", "sqrtsoftplus"] as const)
+    differentiates(
+      `a router of ${scoreFunction}, and its loss`,
+      ofLeaf(
+        matrix,
+        (x, { rows, columns, one, other, seed }) => {
+          const topk = 1 + (seed % columns);
+          const usePreSoftmax = one && scoreFunction === "softmax";
+          const { probs, tokensPerExpert } = functional.fusedTopkWithScoreFunction(x, {
+            ...{ topk, scoreFunction, usePreSoftmax, scalingFactor: other ? 1.5 : undefined },
+          });
+          const { scores } = functional.fusedComputeScoreForMoeAuxLoss(x, { topk, scoreFunction });
+          const options = { totalNumTokens: rows, numExperts: columns, topk, coeff: 0.5 };
+          const loss = functional.fusedMoeAuxLoss(scores, tokensPerExpert, options);
+          return functional.add(functional.multiply(probs, scores), functional.reshape(loss, [1, 1]));
+        },
+        true,
+      ),
+    );
   differentiates("moePermuteWithProbs and moeUnpermute", (b, each) => {
     const x = gridLeaf(b, each.seed, matrix(each));
     const shape = [each.rows, 3];

@@ -6,6 +6,7 @@ import * as lockstep from "../../../src/index.js";
 import { InferenceParams } from "../../../src/modules/attention/inference-params.js";
 import { DotProductAttention } from "../../../src/modules/dot-product-attention.js";
 import { Embedding } from "../../../src/modules/embedding.js";
+import { GroupedLinear } from "../../../src/modules/grouped-linear.js";
 import { Module } from "../../../src/modules/module.js";
 import { MultiheadAttention } from "../../../src/modules/multihead-attention.js";
 import type { Parameter } from "../../../src/modules/parameter.js";
@@ -149,6 +150,13 @@ function used(result: unknown, [first]: readonly unknown[], world: World): void 
   }
   if (!(result instanceof Module)) return;
   if (attended(result, world)) return;
+  if (result instanceof GroupedLinear) {
+    const x = world.tensor(result.dtype, [16, result.inFeatures]);
+    const splits = Array.from({ length: result.numGemms }, (_, i) => (i === 0 ? 16 : 0));
+    const y = autocast({ recipe: new Float8CurrentScaling() }, () => result.forward(x, splits));
+    y.backward(world.tensor(y.tensor.dtype, y.shape));
+    return;
+  }
   const [forward, ...sizes] = ["forward", "inFeatures", "hidden", "features"].map((name) =>
     Reflect.get(result, name),
   );
@@ -187,7 +195,7 @@ function attended(module: Module, world: World): boolean {
 
 /** Functions whose results, or the parameters of these, are read on the host, so that they must be computed. */
 const READING = [
-  ...["diffDialects", "LayerNorm", "RMSNorm", "Linear", "LayerNormLinear", "LayerNormMLP"],
+  ...["diffDialects", "LayerNorm", "RMSNorm", "Linear", "LayerNormLinear", "LayerNormMLP", "GroupedLinear"],
   ...["MultiheadAttention", "TransformerLayer"],
 ];
 

@@ -2,11 +2,12 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { type AutocastOptions, autocast } from "../../../src/autocast.js";
 import { LockstepError, ShapeError } from "../../../src/errors.js";
+import { GroupedLinear } from "../../../src/modules/grouped-linear.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import type { LinearCall, LinearOptions } from "../../../src/modules/linear/parts.js";
 import { Linear } from "../../../src/modules/linear.js";
-import type { Module } from "../../../src/modules/module.js";
+import { Module } from "../../../src/modules/module.js";
 import { constantInit } from "../../../src/modules/parameter.js";
 import { zeros } from "../../../src/ops/create.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
@@ -36,8 +37,32 @@ interface Layer extends Module {
 const FEATURES = 128;
 const OPTIONS = { initMethod: constantInit(0.5) } as const;
 
+/** Experts that share the rows. The second has none. */
+class Experts extends Module {
+  readonly #grouped: GroupedLinear;
+
+  constructor(options: LinearOptions) {
+    const { random, dtype } = options;
+    super(backend(), { random, dtype });
+    const {
+      group: _,
+      parallelMode: __,
+      pieces: ___,
+      overlap: ____,
+      sequenceParallel: _____,
+      ...rest
+    } = options;
+    this.#grouped = this.addModule("experts", new GroupedLinear(backend(), 3, FEATURES, FEATURES, rest));
+  }
+
+  forward(input: VariableLike, { fp8Output: _, fp8Grad: __, ...call }: LinearCall = {}): Variable {
+    return this.#grouped.forward(input, [FEATURES / 2, 0, FEATURES / 2], call);
+  }
+}
+
 const LAYERS: Readonly<Record<string, (options?: LinearOptions) => Layer>> = {
   Linear: (options) => new Linear(backend(), FEATURES, FEATURES, { ...OPTIONS, ...options }),
+  GroupedLinear: (options) => new Experts({ ...OPTIONS, ...options }),
   LayerNormLinear: (options) =>
     new LayerNormLinear(backend(), FEATURES, FEATURES, { ...OPTIONS, ...options }),
   LayerNormMLP: (options) => new LayerNormMLP(backend(), FEATURES, FEATURES, { ...OPTIONS, ...options }),

@@ -82,6 +82,20 @@ cudaError_t launchRsqrt(const RsqrtParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t launchSqrtSoftplus(const SqrtSoftplusParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.count);
+  writesWide(p.out, p.outType, p.count);
+  return cudaSuccess;
+}
+
+cudaError_t launchSqrtSoftplusDerivative(const SqrtSoftplusDerivativeParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.count);
+  writesWide(p.out, p.outType, p.count);
+  return cudaSuccess;
+}
+
 cudaError_t launchWhere(const WhereParams& p, cudaStream_t stream) {
   on(stream);
   readsWide(p.condition, p.conditionType, p.count);

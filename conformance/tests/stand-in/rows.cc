@@ -10,6 +10,7 @@
 #include "kernels/rows/norm.h"
 #include "kernels/rows/rotary-embedding.gen.h"
 #include "kernels/rows/softmax.gen.h"
+#include "kernels/rows/topk.gen.h"
 
 using namespace standin;
 
@@ -169,6 +170,16 @@ cudaError_t launchRowIdMap(const RowIdMapParams& p, cudaStream_t stream) {
   writesF32(p.rows, p.tokens * p.width);
   writesF32(p.sources, p.total);
   writesF32(p.tokensPerExpert, p.experts);
+  return cudaSuccess;
+}
+
+cudaError_t launchTopk(const TopkParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.rows * p.columns);
+  writesF32(p.workspace, p.rows * p.groups);
+  writesF32(p.indices, p.rows * p.k);
+  writesF32(p.routingMap, p.rows * p.columns);
+  writesF32(p.mask, p.rows * p.columns);
   return cudaSuccess;
 }
 

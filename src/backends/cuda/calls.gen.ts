@@ -29,6 +29,7 @@ import { LOSS_CALLS } from "./rows/loss.js";
 import { NORM_CALLS } from "./rows/norm.js";
 import { ROTARY_EMBEDDING_CALLS } from "./rows/rotary-embedding.js";
 import { SOFTMAX_CALLS } from "./rows/softmax.js";
+import { TOPK_CALLS } from "./rows/topk.js";
 import { DELAYED_SCALING_CALLS } from "./update/delayed-scaling.js";
 import { GRAD_NORM_CALLS } from "./update/grad-norm.js";
 import { OPTIMIZER_CALLS } from "./update/optimizer.js";
@@ -67,6 +68,7 @@ export const CALLS = {
   ...SOFTMAX_CALLS,
   ...SWEEP_CALLS,
   ...TENSOR_CALLS,
+  ...TOPK_CALLS,
 } as const;
 
 /** The calls that return a value. */

@@ -1074,6 +1074,16 @@ export const WRITERS: {
     slots.wide(2, args.out);
     slots.number(4, args.count);
   },
+  sqrtSoftplus(slots, args) {
+    slots.wide(0, args.x);
+    slots.wide(2, args.out);
+    slots.number(4, args.count);
+  },
+  sqrtSoftplusDerivative(slots, args) {
+    slots.wide(0, args.x);
+    slots.wide(2, args.out);
+    slots.number(4, args.count);
+  },
   where(slots, args) {
     slots.wide(0, args.condition);
     slots.wide(2, args.x);
@@ -1199,6 +1209,18 @@ export const WRITERS: {
     slots.number(15, args.epsilon);
     slots.number(16, args.amaxRecord);
     slots.number(17, args.workspace);
+  },
+  topk(slots, args) {
+    slots.number(0, args.rows);
+    slots.number(1, args.columns);
+    slots.number(2, args.k);
+    slots.number(3, args.groups);
+    slots.number(4, args.groupTopk);
+    slots.wide(5, args.x);
+    slots.memory(7, args.indices);
+    slots.memory(8, args.routingMap);
+    slots.memory(9, args.mask);
+    slots.number(10, args.workspace);
   },
   gemmPlan(slots, args) {
     slots.number(0, args.m);

@@ -84,3 +84,25 @@ export const rowDots: Tensors<RowDotsArgs> = {
   writes: { out: "wide" },
   reads: { ...GRAD, ...X, rows: "checked" },
 };
+
+/** Arguments of `topk`: the k largest elements of each row of x. */
+export interface TopkArgs {
+  /** The elements, [T, E]. */
+  readonly x: Tensor<WideDType>;
+  /** The number of groups of neighbouring elements. It divides E. */
+  readonly groups: number;
+  /** The number of groups whose elements can be chosen. */
+  readonly groupTopk: number;
+  /** Output: the indices of the chosen elements, the largest first, [T, k]. */
+  readonly indices: Tensor<"i32">;
+  /** Output: 1 for each chosen element, 0 for the others, [T, E]. */
+  readonly routingMap: Tensor<"i32">;
+  /** Output: the same as f32, [T, E]. */
+  readonly mask: Tensor<"f32">;
+}
+
+/** Finds the largest elements of rows. */
+export const topk: Tensors<TopkArgs> = {
+  writes: { indices: "i32", routingMap: "i32", mask: "f32" },
+  reads: X,
+};

@@ -88,6 +88,28 @@ export interface RsqrtArgs {
 /** Computes reciprocals of square roots. */
 export const rsqrt: Tensors<RsqrtArgs> = { writes: { out: "wide" }, reads: X, inPlace: ["x"] };
 
+/** Arguments of `sqrtSoftplus`: out = sqrt(log(1 + e^x)) for each element. out may be x. */
+export interface SqrtSoftplusArgs {
+  /** The argument of softplus. */
+  readonly x: Tensor<WideDType>;
+  /** Output: the f32 value, rounded once to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Applies the square root of softplus. */
+export const sqrtSoftplus: Tensors<SqrtSoftplusArgs> = { writes: { out: "wide" }, reads: X, inPlace: ["x"] };
+
+/** Arguments of `sqrtSoftplusDerivative`: out = 1 / ((1 + e^-x) * 2 * sqrt(log(1 + e^x))) for each element. out may be x. */
+export interface SqrtSoftplusDerivativeArgs {
+  /** The argument of softplus. */
+  readonly x: Tensor<WideDType>;
+  /** Output: the f32 value, rounded once to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Computes the derivative of the square root of softplus. */
+export const sqrtSoftplusDerivative: Tensors<SqrtSoftplusDerivativeArgs> = { writes: { out: "wide" }, reads: X, inPlace: ["x"] };
+
 /** Arguments of `where`: out = condition ? x : y for each element. out may be condition, x or y. */
 export interface WhereArgs {
   /** The condition: true where it is not 0. */

@@ -5,7 +5,7 @@ import { amax, decode, encode } from "./cast/cast.js";
 import { sweep } from "./cast/sweep.js";
 import { activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
 import { dropout } from "./elementwise/dropout.js";
-import { add, divide, exp, multiply, rsqrt, scaled, sigmoid, where } from "./elementwise/operators.gen.js";
+import { add, divide, exp, multiply, rsqrt, scaled, sigmoid, sqrtSoftplus, sqrtSoftplusDerivative, where } from "./elementwise/operators.gen.js";
 import { gemm } from "./gemm/gemm.js";
 import { copySlice } from "./layout/copy-slice.js";
 import { relayout, swapAxes, transpose } from "./layout/layout.js";
@@ -23,6 +23,7 @@ import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "./rows/los
 import { columnSum, norm, normBackward } from "./rows/norm.js";
 import { rotaryEmbedding } from "./rows/rotary-embedding.js";
 import { softmax, softmaxBackward } from "./rows/softmax.js";
+import { topk } from "./rows/topk.js";
 import { updateScales } from "./update/delayed-scaling.js";
 import { clipFactor, pieceSums, squareSum, sumPieces } from "./update/grad-norm.js";
 import { adamw, sgd } from "./update/optimizer.js";
@@ -79,11 +80,14 @@ export const LOWERINGS: Lowerings = {
   sigmoid,
   softmax,
   softmaxBackward,
+  sqrtSoftplus,
+  sqrtSoftplusDerivative,
   squareSum,
   sumPieces,
   swapAxes,
   sweep,
   takeRows,
+  topk,
   transpose,
   updateScales,
   where,

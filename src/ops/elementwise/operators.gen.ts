@@ -147,6 +147,44 @@ export function rsqrt(x: Tensor, options: RsqrtOptions = {}): Tensor<WideDType> 
   return scope.keep(out);
 }
 
+/** Options of `sqrtSoftplus`. */
+export type SqrtSoftplusOptions = ResultOptions;
+
+/**
+ * Computes sqrt(log(1 + e^x)) for each element: evaluated in f64, rounded to f32, then to `outDtype` (numerics.md §7.17). It is 0
+ * for -infinity, infinity for infinity, and NaN for NaN. x is f32, bf16 or f16. `out`, if given, receives the result and is
+ * returned. `out` may be x itself, but must not overlap it otherwise.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if `out` does not have the shape of x,
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
+ */
+export function sqrtSoftplus(x: Tensor, options: SqrtSoftplusOptions = {}): Tensor<WideDType> {
+  const xWide = requireWide("sqrtSoftplus", "x", x);
+  using scope = new Scope();
+  const out = resultFor("sqrtSoftplus", [xWide], options);
+  execute(out.backend, "sqrtSoftplus", { x: xWide, out });
+  return scope.keep(out);
+}
+
+/** Options of `sqrtSoftplusDerivative`. */
+export type SqrtSoftplusDerivativeOptions = ResultOptions;
+
+/**
+ * Computes the derivative of sqrt(log(1 + e^x)) for each element: evaluated in f64, rounded to f32, then to `outDtype`
+ * (numerics.md §7.17). It is 0 for both infinities, and NaN for NaN. x is f32, bf16 or f16. `out`, if given, receives the result
+ * and is returned. `out` may be x itself, but must not overlap it otherwise.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if `out` does not have the shape of x,
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
+ */
+export function sqrtSoftplusDerivative(x: Tensor, options: SqrtSoftplusDerivativeOptions = {}): Tensor<WideDType> {
+  const xWide = requireWide("sqrtSoftplusDerivative", "x", x);
+  using scope = new Scope();
+  const out = resultFor("sqrtSoftplusDerivative", [xWide], options);
+  execute(out.backend, "sqrtSoftplusDerivative", { x: xWide, out });
+  return scope.keep(out);
+}
+
 /** Options of `where`. */
 export type WhereOptions = ResultOptions;
 

@@ -3,6 +3,7 @@
 import type { Backend } from "../../../../src/backends/backend.js";
 import * as functional from "../../../../src/functional/index.js";
 import { Embedding } from "../../../../src/modules/embedding.js";
+import { GroupedLinear } from "../../../../src/modules/grouped-linear.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { LayerQuantization } from "../../../../src/modules/layer-quantization.js";
@@ -40,6 +41,9 @@ const linear = (w: World) =>
     ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
     ...{ ...sequence(w), parallelMode: "column" as const, pieces: 1, overlap: true },
   }) as const;
+const grouped = (w: World) => ({
+  ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
+});
 const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
 const mlp = (w: World) => {
   const { parallelMode: _, pieces: __, ...rest } = linear(w);
@@ -121,6 +125,10 @@ const SGD_NUMBERS = {
 export const MODULE_ROWS: Rows = {
   Embedding: sized((w) => [w.backend, 8, 16, { ...options(w), ...sequence(w) }], "vocabulary", "features"),
   Linear: sized((w) => [w.backend, 16, 32, linear(w)], "inFeatures", "outFeatures"),
+  GroupedLinear: sized(
+    (w) => [w.backend, 2, 16, 32, grouped(w)],
+    ...["numGemms", "inFeatures", "outFeatures"],
+  ),
   LayerNorm: sized(
     (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequence(w) }],
     "features",
@@ -162,6 +170,13 @@ export const MODULE_ROWS: Rows = {
     (w) => [w.tensor("i32", [4])],
   ),
   "Linear.forward": onModule((w) => new Linear(w.backend, COLUMNS, 32, linear(w)), forwardCall),
+  "GroupedLinear.forward": {
+    ...onModule(
+      (w) => new GroupedLinear(w.backend, 3, COLUMNS, 32, grouped(w)),
+      (w) => [w.tensor(), [ROWS - 1, 0, 1], { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],
+    ),
+    numbers: { mSplits: "index" },
+  },
   "LayerNorm.forward": onModule(
     (w) => new LayerNorm(w.backend, COLUMNS),
     (w) => [w.tensor()],
@@ -262,6 +277,44 @@ export const MODULE_ROWS: Rows = {
       ],
     ],
     numbers: MOE_NUMBERS,
+  },
+  "functional.sqrtSoftplus": { calls: [(w) => [w.tensor()]] },
+  "functional.fusedTopkWithScoreFunction": {
+    calls: [
+      (w) => [
+        w.tensor(),
+        {
+          ...{ topk: 4, numGroups: 4, groupTopk: 2, scoreFunction: "sigmoid", scalingFactor: 2 },
+          expertBias: w.tensor("f32", [COLUMNS]),
+        },
+      ],
+      (w) => [w.tensor(), { topk: 3, scoreFunction: "softmax", usePreSoftmax: true }],
+    ],
+    numbers: {
+      "options.topk": "count",
+      "options.numGroups": "count",
+      "options.groupTopk": "count",
+      "options.scalingFactor": "finite",
+    },
+  },
+  "functional.fusedComputeScoreForMoeAuxLoss": {
+    calls: [(w) => [w.tensor(), { topk: 3, scoreFunction: "sqrtsoftplus" }]],
+    numbers: { "options.topk": "count" },
+  },
+  "functional.fusedMoeAuxLoss": {
+    calls: [
+      (w) => [
+        w.tensor(),
+        w.tensor("f32", [COLUMNS]),
+        { totalNumTokens: 100, numExperts: 64, topk: 2, coeff: 0.5 },
+      ],
+    ],
+    numbers: {
+      "options.totalNumTokens": "count",
+      "options.numExperts": "count",
+      "options.topk": "count",
+      "options.coeff": "finite",
+    },
   },
   "functional.moeUnpermute": {
     calls: [

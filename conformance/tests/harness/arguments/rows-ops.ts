@@ -234,6 +234,10 @@ export const OPERATION_ROWS: DerivedRows = {
       "options.alignSize": "count",
     },
   },
+  topk: {
+    calls: [(w) => [w.tensor(), 4, { numGroups: 4, groupTopk: 2 }]],
+    numbers: { k: "count", "options.numGroups": "count", "options.groupTopk": "count" },
+  },
   takeRows: {
     calls: [
       (w) => [w.tensor(), w.tensor("i32", [7]), { weights: w.tensor("f32", [w.rows, 1]), outDtype: "f32" }],

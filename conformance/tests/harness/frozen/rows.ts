@@ -66,6 +66,12 @@ function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
       numExperts: 60,
       alignSize: 2 ** i,
     }),
+    frozenCase("topk", dtype, {
+      x: values(dtype, [ROWS, 64], 798 + i),
+      k: 6,
+      numGroups: 8,
+      groupTopk: 2 + i,
+    }),
     frozenCase("takeRows", dtype, {
       x: values(dtype, SHAPE, 750 + i),
       sources: indices([90], 2 * ROWS + 9, 792 + i),

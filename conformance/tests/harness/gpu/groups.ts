@@ -22,7 +22,7 @@ const LONG = {
   losses: [
     ...(["crossEntropy", "crossEntropyBackward", "lossMaximum", "lossSums", "lossOfSums"] as const),
     ...(["mse", "mseBackward", "embedding", "embeddingBackward", "gather", "gatherBackward"] as const),
-    ...(["rowIdMap", "takeRows", "combineRows", "rowDots"] as const),
+    ...(["rowIdMap", "takeRows", "combineRows", "rowDots", "topk"] as const),
   ],
   gemm: ["gemm", "batchedGemm"],
 } as const satisfies Record<string, readonly OperationName[]>;

@@ -42,6 +42,16 @@ export const OPERATOR_CALLS = {
     out: writes.wide("count", "May be x."),
     count: "count",
   },
+  sqrtSoftplus: {
+    x: reads.wide("count"),
+    out: writes.wide("count", "May be x."),
+    count: "count",
+  },
+  sqrtSoftplusDerivative: {
+    x: reads.wide("count"),
+    out: writes.wide("count", "May be x."),
+    count: "count",
+  },
   where: {
     condition: reads.wide("count"),
     x: reads.wide("count"),
@@ -90,6 +100,18 @@ export const exp: Lowering<"exp"> = {
 export const rsqrt: Lowering<"rsqrt"> = {
   run({ addon, device }, { x, out }) {
     addon.rsqrt(device, { x, out, count: out.size });
+  },
+};
+
+export const sqrtSoftplus: Lowering<"sqrtSoftplus"> = {
+  run({ addon, device }, { x, out }) {
+    addon.sqrtSoftplus(device, { x, out, count: out.size });
+  },
+};
+
+export const sqrtSoftplusDerivative: Lowering<"sqrtSoftplusDerivative"> = {
+  run({ addon, device }, { x, out }) {
+    addon.sqrtSoftplusDerivative(device, { x, out, count: out.size });
   },
 };
 

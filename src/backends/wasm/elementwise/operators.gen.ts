@@ -50,6 +50,20 @@ export const rsqrt: Lowering<"rsqrt"> = {
   },
 };
 
+export const sqrtSoftplus: Lowering<"sqrtSoftplus"> = {
+  run({ pool }, { x, out }) {
+    const job = { total: out.size, grain: 32, weight: 16 };
+    pool.run("sqrtSoftplus", job, { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) });
+  },
+};
+
+export const sqrtSoftplusDerivative: Lowering<"sqrtSoftplusDerivative"> = {
+  run({ pool }, { x, out }) {
+    const job = { total: out.size, grain: 32, weight: 16 };
+    pool.run("sqrtSoftplusDerivative", job, { x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) });
+  },
+};
+
 export const where: Lowering<"where"> = {
   run({ pool }, { condition, x, y, out }) {
     const job = { total: out.size, grain: 32 };

@@ -1,0 +1,192 @@
+/** GroupedLinear has the bits of a Linear for each expert, whatever the others have, under every recipe. */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast.js";
+import { ArgumentError, ShapeError } from "../../../src/errors.js";
+import * as functional from "../../../src/functional/index.js";
+import { GroupedLinear, type GroupedLinearOptions } from "../../../src/modules/grouped-linear.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { recompute } from "../../../src/modules/recompute.js";
+import { stateDictionary } from "../../../src/modules/state-dictionary.js";
+import { empty } from "../../../src/ops/create.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../src/recipes/block-scaled.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { covering, product } from "../../arbitraries/covering.js";
+import { words } from "../../arbitraries/random.js";
+import { download, type PlainTensor, upload } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
+  bf16: () => undefined,
+  delayed: () => new DelayedScaling({ amaxHistoryLen: 4 }),
+  current: () => new Float8CurrentScaling(),
+  block: () => new Float8BlockScaling(),
+  mxfp8: () => new MXFP8BlockScaling(),
+  nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
+};
+/** Zero rows for the first, the last or all experts, all rows for one expert, one expert, and rows that no block divides. */
+const SPLITS = [[0, 32, 5], [48, 0, 0], [0, 0, 0], [16, 16, 16], [37], [0]] as const;
+const [IN, OUT] = [128, 128];
+const STEPS = 2;
+
+const values = (seed: number, shape: readonly number[]): PlainTensor<"bf16"> =>
+  rounded(
+    "bf16",
+    shape,
+    Array.from(
+      words(
+        seed,
+        shape.reduce((a, b) => a * b, 1),
+      ),
+      (word) => Math.fround(word / 2 ** 31 - 1),
+    ),
+  );
+
+const gradOf = ({ grad }: Variable): PlainTensor | undefined => grad && download(grad);
+
+interface Row {
+  readonly recipe: string;
+  readonly splits: readonly number[];
+  readonly bias: boolean;
+  readonly microbatches: boolean;
+  readonly recomputes: boolean;
+  readonly quantized: boolean;
+  readonly inputGrad: boolean;
+}
+
+const ROWS: readonly Row[] = covering(
+  product({
+    recipe: Object.keys(RECIPES),
+    splits: SPLITS,
+    bias: [true, false],
+    microbatches: [false, true],
+    recomputes: [false, true],
+    quantized: [false, true],
+    inputGrad: [true, false],
+  }).filter(({ recipe, quantized }) => recipe !== "bf16" || !quantized),
+  2,
+);
+
+function equalsLinears(row: Row): void {
+  using _scope = new Scope();
+  const { splits } = row;
+  const recipe = RECIPES[row.recipe]?.();
+  const options: GroupedLinearOptions = { bias: row.bias, saveOriginalInput: row.recipe === "current" };
+  const create = <T>(body: () => T): T =>
+    row.quantized ? quantizedModelInit({ recipe: recipe as Recipe }, body) : body();
+  const grouped = create(
+    () => new GroupedLinear(backend(), splits.length, IN, OUT, { ...options, random: new RandomState(1n) }),
+  );
+  const random = new RandomState(1n);
+  const linears = create(() => splits.map(() => new Linear(backend(), IN, OUT, { ...options, random })));
+  const total = splits.reduce((a, b) => a + b, 0);
+  for (let step = 0; step < STEPS; step++) {
+    using _step = new Scope();
+    const call = row.microbatches ? { isFirstMicrobatch: step === 0 } : {};
+    const x = new Variable(upload(backend(), values(step, [total, IN])), row.inputGrad);
+    const dy = upload(backend(), values(100 + step, [total, OUT]));
+    const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
+    const again = (body: (x: Variable) => Variable, input: Variable): Variable =>
+      row.recomputes ? recompute((each) => body(functional.reshape(each, each.shape)), input) : body(input);
+    const y = region(() => again((each) => grouped.forward(each, splits, call), x));
+    y.backward(dy);
+    let first = 0;
+    for (const [i, count] of splits.entries()) {
+      const linear = linears[i] as Linear;
+      const part = new Variable(x.tensor.slice(first * IN, [count, IN]), row.inputGrad);
+      const out = region(() => again((each) => linear.forward(each, call), part));
+      expect(download(y.tensor.slice(first * OUT, [count, OUT]))).toEqual(download(out.tensor));
+      out.backward(dy.slice(first * OUT, [count, OUT]));
+      if (row.inputGrad)
+        expect(download((x.grad as Tensor).slice(first * IN, [count, IN]))).toEqual(gradOf(part));
+      first += count;
+      part.zeroGrad();
+    }
+    expect(grouped.weights.map(gradOf)).toEqual(linears.map(({ weight }) => gradOf(weight)));
+    expect(grouped.biases.map(gradOf)).toEqual(linears.flatMap(({ bias }) => (bias ? [gradOf(bias)] : [])));
+    for (const [i, count] of splits.entries())
+      if (count === 0 && step === 0)
+        expect(grouped.weights[i]?.grad?.dataSync().every((code) => code === 0)).toBe(true);
+    const states = [...grouped.namedQuantizations().values()].map((each) => each.snapshotSync());
+    expect(states).toEqual(linears.map((each) => [...each.namedQuantizations().values()][0]?.snapshotSync()));
+    x.zeroGrad();
+  }
+  for (const each of [grouped, ...linears]) each.dispose();
+}
+
+describe("results, gradients and scales equal those of a Linear for each expert", () => {
+  it.each(ROWS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const))("%s", (_, row) => {
+    equalsLinears(row);
+  });
+});
+
+describe("the bits of an expert's rows do not depend on the rows of others", () => {
+  it.each(Object.keys(RECIPES))("under %s", (name) => {
+    using _scope = new Scope();
+    const recipe = RECIPES[name]?.();
+    using grouped = new GroupedLinear(backend(), 3, IN, OUT, { random: new RandomState(2n) });
+    const mine = values(7, [17, IN]);
+    const grad = values(8, [17, OUT]);
+    const seen = [
+      [0, 17, 0],
+      [3, 17, 40],
+      [64, 17, 1],
+    ].map((splits) => {
+      const [before = 0, , after = 0] = splits;
+      const around = (part: PlainTensor<"bf16">, seed: number) =>
+        functional.concatenate(
+          [values(seed, [before, IN]), part, values(seed + 1, [after, IN])].map((each) =>
+            upload(backend(), each),
+          ),
+        );
+      const x = new Variable(around(mine, 20).tensor, true);
+      const y = recipe ? autocast({ recipe }, () => grouped.forward(x, splits)) : grouped.forward(x, splits);
+      y.backward(around(grad, 30).tensor);
+      const result = [
+        download(y.tensor.slice(before * OUT, [17, OUT])),
+        download((x.grad as Tensor).slice(before * IN, [17, IN])),
+        gradOf(grouped.weights[1] as Variable),
+      ];
+      x.zeroGrad();
+      for (const parameter of grouped.parameters()) parameter.zeroGrad();
+      return result;
+    });
+    // under delayed scaling the first step has other scales than the second
+    const [, second, third] = seen;
+    expect(third).toEqual(second);
+    if (name !== "delayed") expect(second).toEqual(seen[0]);
+  });
+});
+
+scoped("its parameters have TransformerEngine's names", () => {
+  using grouped = new GroupedLinear(backend(), 2, 16, 32);
+  const shapes = [...stateDictionary(grouped)].map(([name, { shape }]) => [name, shape]);
+  expect(Object.fromEntries(shapes)).toEqual({
+    weight0: [32, 16],
+    weight1: [32, 16],
+    bias0: [32],
+    bias1: [32],
+  });
+});
+
+scoped("leading dimensions are rows, and splits that do not fit are refused", () => {
+  using grouped = new GroupedLinear(backend(), 2, 16, 32);
+  const x = empty(backend(), "bf16", [2, 3, 16]);
+  expect(grouped.forward(x, [2, 4]).shape).toEqual([2, 3, 32]);
+  expect(() => grouped.forward(x, [2, 3])).toThrow(ShapeError);
+  expect(() => grouped.forward(x, [6])).toThrow(ArgumentError);
+  expect(() => grouped.forward(x, [7, -1])).toThrow(ArgumentError);
+  expect(() => grouped.forward(empty(backend(), "bf16", [6, 8]), [2, 4])).toThrow(ShapeError);
+});

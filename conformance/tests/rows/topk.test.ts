@@ -1,0 +1,58 @@
+/** The largest elements of rows: laws, threads and refusals. */
+import { describe, expect } from "vitest";
+import { ArgumentError, ShapeError } from "../../../src/errors.js";
+import { empty, tensor } from "../../../src/ops/create.js";
+import { topk } from "../../../src/ops/rows/topk.js";
+import { words } from "../../arbitraries/random.js";
+import { download } from "../../values/plain.js";
+import { seeded } from "../harness/draws.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const backend = useBackend();
+
+describeLaws(backend, ["topk"], { runs: 300, seed: seeded(172) });
+
+describe("results do not depend on the number of threads", () => {
+  const values = Float32Array.from(words(3, 900 * 64), (word) => word % 50);
+  sameOnAll("topk", useThreads(), (each) => {
+    const { indices, mask } = topk(tensor(each, values, [900, 64]), 6, { numGroups: 8, groupTopk: 3 });
+    return { indices: download(indices), mask: download(mask) };
+  });
+});
+
+scoped("of equal elements the first is chosen; NaN counts as -infinity", () => {
+  const rows = [
+    [1, 2, 2, 2],
+    [0, -0, 0, -1],
+    [Number.NaN, Number.NEGATIVE_INFINITY, -1, Number.NaN],
+  ];
+  const { indices, routingMap } = topk(tensor(backend(), rows.flat(), [3, 4]), 2);
+  expect([...indices.dataSync()]).toEqual([1, 2, 0, 1, 2, 0]);
+  expect([...routingMap.dataSync()]).toEqual([0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 1, 0]);
+});
+
+scoped("groups with the largest sums of their largest elements are chosen", () => {
+  const row = [9, 0, 0, 5, 5, 0, 4, 4, 4];
+  const chosen = (k: number, groupTopk: number) => [
+    ...topk(tensor(backend(), row, [1, 9]), k, { numGroups: 3, groupTopk }).indices.dataSync(),
+  ];
+  expect(chosen(1, 1)).toEqual([0]);
+  expect(chosen(2, 1)).toEqual([3, 4]);
+  expect(chosen(3, 1)).toEqual([6, 7, 8]);
+  expect(chosen(4, 2)).toEqual([0, 3, 4, 1]);
+  expect(chosen(4, 3)).toEqual([0, 3, 4, 6]);
+});
+
+scoped("numbers that do not fit are refused", () => {
+  const x = empty(backend(), "bf16", [4, 12]);
+  expect(() => topk(empty(backend(), "bf16", [4]), 1)).toThrow(ShapeError);
+  for (const [k, numGroups, groupTopk] of [
+    [0, 1, 1],
+    [13, 1, 1],
+    [2, 5, 1],
+    [2, 3, 4],
+    [3, 3, 2],
+    [10, 3, 2],
+  ] as const)
+    expect(() => topk(x, k, { numGroups, groupTopk })).toThrow(ArgumentError);
+});

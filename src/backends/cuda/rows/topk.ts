@@ -1,0 +1,32 @@
+/** The largest elements of rows on a GPU. */
+import { asMatrix } from "../../../tensor/shape.js";
+import type { Lowering } from "../lowering.js";
+import { bounded, type Declarations, reads, scratch, writes } from "../native-arguments.js";
+import { SIZE } from "../shared-arguments.js";
+import { unverified } from "./expert-rows.js";
+
+export const TOPK_CALLS = {
+  /** The indices of the k largest elements of each row, or of those of `groupTopk` groups. */
+  topk: {
+    ...SIZE,
+    k: "count",
+    groups: bounded({ from: 1 }),
+    groupTopk: bounded({ from: 1 }),
+    x: reads.wide("rows * columns"),
+    indices: writes.i32("rows * k"),
+    routingMap: writes.i32("rows * columns"),
+    mask: writes.f32("rows * columns"),
+    workspace: scratch.f32("rows * groups", "The score of each group."),
+  },
+} as const satisfies Declarations;
+
+export const topk: Lowering<"topk"> = {
+  supports: unverified,
+  run({ addon, device, withTemporary }, { x, groups, groupTopk, indices, routingMap, mask }) {
+    const [rows, columns] = asMatrix(x.shape);
+    const k = asMatrix(indices.shape)[1];
+    withTemporary(4 * rows * groups, (workspace) =>
+      addon.topk(device, { rows, columns, k, groups, groupTopk, x, indices, routingMap, mask, workspace }),
+    );
+  },
+};

@@ -1,0 +1,211 @@
+/** The linear layers of experts, each of which multiplies some rows of one input. */
+
+import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
+import { ArgumentError, ShapeError } from "../errors.js";
+import { splitsOf } from "../functional/moe-chunks.js";
+import { boolean, optionsOf } from "../options.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
+import { type Value, wideOf } from "../tape/value.js";
+import type { Variable } from "../tape/variable.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
+import { requireScalar } from "../tensor/require.js";
+import { orDispose } from "../tensor/scope.js";
+import { type Shape, storageBits, type WideDType } from "../tensor/shape.js";
+import { Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
+import { linearForward, prepareForward } from "./linear/forward.js";
+import {
+  LINEAR_OPTIONS,
+  type LinearInput,
+  type LinearOptions,
+  type LinearParts,
+  type LinearResult,
+  linearParts,
+} from "./linear/parts.js";
+import type { WeightUse } from "./linear/weight-cache.js";
+import { Module, requireSizes } from "./module.js";
+import type { Parameter } from "./parameter.js";
+import type { QuantizationState } from "./quantization-state.js";
+import type { ParallelOptions } from "./tensor-parallel/options.js";
+
+/** Options of `GroupedLinear`. All fields are optional. */
+export interface GroupedLinearOptions extends Omit<LinearOptions, keyof ParallelOptions> {}
+
+const {
+  parallelMode: _,
+  pieces: __,
+  overlap: ___,
+  group: ____,
+  sequenceParallel: _____,
+  ...OPTIONS
+} = LINEAR_OPTIONS;
+const checkOptions = optionsOf<GroupedLinearOptions>(OPTIONS);
+const checkCall = optionsOf<WeightUse>(
+  { isFirstMicrobatch: boolean, skipFp8WeightUpdate: requireScalar },
+  "call",
+);
+
+/** Rows of one expert. */
+interface Rows {
+  /** The first row, and the number of rows. */
+  readonly first: number;
+  readonly count: number;
+}
+
+/**
+ * Computes y_i = x_i·weight_iᵀ + bias_i, where x_i are the rows of expert i: the first mSplits[0] rows of the input belong to
+ * expert 0, the next mSplits[1] to expert 1, and so on.
+ *
+ * Each expert's product, quantization and gradients are those of a `Linear` with its weight and rows, bit by bit, also in an
+ * autocast region: each has its own scales and histories. A row's bits therefore do not depend on how many rows other experts
+ * have. An expert without rows has gradients of 0.
+ *
+ * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer, `DTypeError`
+ * for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
+ */
+export class GroupedLinear extends Module {
+  static {
+    guardReceivers(this);
+  }
+
+  /** The weights of the experts, each [N, K]. Their names are `weight0`, `weight1`, … */
+  readonly weights: readonly Parameter[];
+  /** The biases of the experts, each [N], with the names `bias0`, … Empty with the option `bias: false`. */
+  readonly biases: readonly Parameter[];
+  readonly #experts: readonly LinearParts[];
+
+  constructor(
+    backend: Backend,
+    /** The number of experts. */
+    readonly numGemms: number,
+    /** K, the last dimension of the input. */
+    readonly inFeatures: number,
+    /** N, the last dimension of the result. */
+    readonly outFeatures: number,
+    options: GroupedLinearOptions = {},
+  ) {
+    const ownOptions = checkOptions("GroupedLinear", options);
+    super(backend, ownOptions);
+    requireSizes("GroupedLinear", { numGemms, inFeatures, outFeatures });
+    const linearOptions = { ...ownOptions, dtype: this.dtype, random: this.random };
+    const division = { user: "GroupedLinear", parallel: undefined };
+    this.#experts = orDispose((created) =>
+      Array.from({ length: numGemms }, () =>
+        linearParts(backend, [outFeatures, inFeatures], linearOptions, division, created),
+      ),
+    );
+    this.weights = this.#experts.map(({ weight }, i) => this.addParameter(`weight${i}`, weight));
+    this.biases = this.#experts.flatMap(({ bias }, i) => (bias ? [this.addParameter(`bias${i}`, bias)] : []));
+  }
+
+  /** Returns the quantization states of the products, under the names `linear0`, `linear1`, … */
+  protected override quantizations(): ReadonlyMap<string, QuantizationState> {
+    return new Map(this.#experts.map(({ quantization }, i) => [`linear${i}`, quantization]));
+  }
+
+  /**
+   * Returns the result [..., N] for an input [..., K], whose rows (all leading dimensions flattened) belong to the experts in
+   * their order. It is computed under the recipe of the autocast region, or else in high precision. NaN and infinities propagate
+   * as in `gemm`.
+   *
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, or whose number of rows is not
+   * the sum of `mSplits`, `ArgumentError` unless `mSplits` has a number from 0 for each expert, and for call options that the
+   * recipe does not allow, `UnsupportedError` for a recipe that the backend does not support. In each case nothing has changed.
+   * @throws `DisposedError` for a disposed tensor.
+   */
+  forward(input: VariableLike, mSplits: readonly number[], call: WeightUse = {}): Variable {
+    const x = variableOf("GroupedLinear", "input", input);
+    const sizes = splitsOf("GroupedLinear", "mSplits", mSplits);
+    const ownCall = checkCall("GroupedLinear", call);
+    if (sizes.length !== this.numGemms)
+      throw new ArgumentError(
+        `GroupedLinear: mSplits has ${sizes.length} numbers; give one for each of ${this.numGemms} experts`,
+      );
+    const { shape } = x;
+    const rowCount = shape.slice(0, -1).reduce((product, size) => product * size, 1);
+    const total = sizes.reduce((sum, size) => sum + size, 0);
+    if (rowCount !== total)
+      throw new ShapeError(
+        `GroupedLinear: the input is [${shape}], which has ${rowCount} rows; mSplits adds up to ${total}`,
+      );
+    const rows = rowsOf(sizes);
+    return differentiableOne([x, ...this.weights, ...this.biases], (grad) => {
+      if (x.value instanceof QuantizedTensor)
+        throw new ArgumentError(
+          "GroupedLinear: the input is quantized; each expert quantizes its own rows, so give it in f32, bf16 or f16",
+        );
+      const value = wideOf("GroupedLinear: the input", x.value);
+      const inputs = rows.map((each) => inputOf(value, each, x.requiresGrad));
+      const results = this.#run(inputs, ownCall, grad);
+      const out = joined(
+        results.map(({ out: each }) => wideOf("GroupedLinear", each)),
+        rows,
+        [...shape.slice(0, -1), this.outFeatures],
+      );
+      return {
+        result: out,
+        saved: results.flatMap(({ saved }) => saved),
+        backward: (gradient, pass) => {
+          const dy = wideOf("GroupedLinear: the gradient", gradient);
+          const gradients = results.map(({ backward }, i) =>
+            backward(sliceOf(dy, rows[i] as Rows), pass, { temporary: true }),
+          );
+          const ofInput = gradients.map((each) => each.x && wideOf("GroupedLinear: a gradient", each.x));
+          return [
+            ofInput.every((each) => each !== undefined) ? joined(ofInput, rows, shape) : undefined,
+            ...gradients.map(({ weight }) => weight),
+            ...(this.biases.length > 0 ? gradients.map(({ bias }) => bias) : []),
+          ];
+        },
+      };
+    });
+  }
+
+  /** Runs the products of all experts. If one would throw, none has changed anything. */
+  #run(inputs: readonly LinearInput[], call: WeightUse, grad: boolean): readonly LinearResult[] {
+    const experts = this.#experts.map((parts, i) => ({ parts, input: inputs[i] as LinearInput }));
+    using _ = {
+      [Symbol.dispose]: () => {
+        for (const { parts } of experts) parts.quantization.release();
+      },
+    };
+    for (const { parts, input } of experts.slice(1)) prepareForward(parts, input);
+    return experts.map(({ parts, input }) => linearForward(parts, input, call, grad));
+  }
+}
+
+/** Returns the rows of each expert. */
+function rowsOf(sizes: readonly number[]): readonly Rows[] {
+  let next = 0;
+  return sizes.map((count) => {
+    const first = next;
+    next += count;
+    return { first, count };
+  });
+}
+
+/** Returns the input of one expert's product. */
+function inputOf(x: Tensor<WideDType>, rows: Rows, requiresGrad: boolean): LinearInput {
+  const { dtype, backend } = x;
+  const shape = [rows.count, x.shape.at(-1) ?? 1];
+  return { shape, dtype, backend, requiresGrad, createsValue: true, value: (): Value => sliceOf(x, rows) };
+}
+
+/** Returns rows of x [..., K] as a matrix: a view if it would be aligned, else a copy. */
+function sliceOf(x: Tensor<WideDType>, { first, count }: Rows): Tensor<WideDType> {
+  const columns = x.shape.at(-1) ?? 1;
+  const isAligned = (first * columns * storageBits(x.dtype)) % (8 * VIEW_ALIGNMENT) === 0;
+  return isAligned ? x.view(first * columns, [count, columns]) : x.slice(first * columns, [count, columns]);
+}
+
+/** Returns the rows of all experts in a tensor of `shape`, and disposes of `parts`. */
+function joined(parts: readonly Tensor<WideDType>[], rows: readonly Rows[], shape: Shape): Tensor<WideDType> {
+  const { backend, dtype } = parts[0] as Tensor<WideDType>;
+  const columns = shape.at(-1) ?? 1;
+  const out = new Tensor(backend, dtype, shape);
+  for (const [i, part] of parts.entries()) {
+    out.paste(part, (rows[i] as Rows).first * columns);
+    part.dispose();
+  }
+  return out;
+}
