@@ -199,6 +199,7 @@ export type { LinearCall, LinearOptions } from "./modules/linear/parts.js";
 export type { WeightUse } from "./modules/linear/weight-cache.js";
 export { Linear } from "./modules/linear.js";
 export { defaultRandom, Module, type ModuleOptions, manualSeed } from "./modules/module.js";
+export { MoELayer, type MoELayerCall, type MoELayerOptions, type MoEResult } from "./modules/moe-layer.js";
 export { MultiheadAttention } from "./modules/multihead-attention.js";
 export {
   LayerNorm,

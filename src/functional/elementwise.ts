@@ -1,10 +1,11 @@
 /** Differentiable elementwise functions. */
-import type { ActivationName } from "../backends/ops.js";
+import type { ActivationName, SwigluClamp } from "../backends/ops.js";
 import { castTo } from "../ops/cast/cast.js";
 import { zeros } from "../ops/create.js";
 import {
   activation as act,
   activationBackward,
+  GATED_OPTIONS,
   gated as gate,
   gatedBackward,
 } from "../ops/elementwise/activation.js";
@@ -21,6 +22,7 @@ import {
   add as sum,
 } from "../ops/elementwise/operators.gen.js";
 import { expand, isExpandable } from "../ops/layout/copy-slice.js";
+import { optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -279,20 +281,33 @@ export function activation(x: VariableLike, kind: ActivationName): Variable {
   });
 }
 
+/** Options of `functional.gated`. */
+export interface GatedForm {
+  /**
+   * Computes the clamped form, with these constants. Allowed only for the kind `silu`. Missing fields have the values of
+   * `DEFAULT_CLAMP`. Default: not clamped.
+   */
+  readonly clamp?: Partial<SwigluClamp> | undefined;
+}
+
+const checkForm = optionsOf<GatedForm>({ clamp: GATED_OPTIONS.clamp });
+
 /**
  * Returns act(a) * g, where a is the first half and g the second half of the last dimension of x [..., 2n]. See the operation
- * `gated`.
+ * `gated`, also for the clamped form.
  *
  * @throws `DTypeError` for an unsupported dtype, `ShapeError` for an odd last dimension, `ArgumentError` for an unknown
- * activation or an argument that is not a tensor, `DisposedError` for a disposed tensor.
+ * activation, an invalid option, a clamp of another activation than `silu`, or an argument that is not a tensor, `DisposedError`
+ * for a disposed tensor.
  */
-export function gated(x: VariableLike, kind: ActivationName): Variable {
+export function gated(x: VariableLike, kind: ActivationName, options: GatedForm = {}): Variable {
+  const { clamp } = checkForm("gated", options);
   const source = variableOf("gated", "x", x);
   return differentiableOne([source], () => {
     const value = wideOf("gated: x", source.value);
     return {
-      result: gate(value, { kind }),
-      backward: (grad) => [gatedBackward(wideOf("gated: the gradient", grad), value, { kind })],
+      result: gate(value, { kind, clamp }),
+      backward: (grad) => [gatedBackward(wideOf("gated: the gradient", grad), value, { kind, clamp })],
     };
   });
 }

@@ -1,13 +1,16 @@
+export { allToAll, type ExchangedRows } from "./all-to-all.js";
 export { type AttentionOptions, dotProductAttention } from "./attention.js";
 export { attention, type BlockwiseAttentionOptions } from "./blockwise-attention.js";
 export type { ContextExchange } from "./context-parallel.js";
 export { dropout } from "./dropout.js";
+
 export {
   activation,
   add,
   cast,
   divide,
   exp,
+  type GatedForm,
   gated,
   multiply,
   rsqrt,
@@ -15,6 +18,7 @@ export {
   sqrtSoftplus,
   where,
 } from "./elementwise.js";
+
 export { embedding } from "./embedding.js";
 export { concatenate, permute, reshape, slice, transpose } from "./layout.js";
 export { type CrossEntropyLossOptions, crossEntropyLoss, mseLoss } from "./loss.js";

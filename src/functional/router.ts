@@ -4,7 +4,7 @@ import { tensor } from "../ops/create.js";
 import { expand } from "../ops/layout/copy-slice.js";
 import { sum as sumOf } from "../ops/rows/sum.js";
 import { type LargestElements, topk as largest, type TopkOptions } from "../ops/rows/topk.js";
-import { boolean, finite, integer, needed, oneOf, optionsOf } from "../options.js";
+import { boolean, finite, integer, needed, type OptionTable, oneOf, optionsOf } from "../options.js";
 import { composed } from "../tape/composed.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import { gradEnabled } from "../tape/grad-mode.js";
@@ -80,7 +80,8 @@ const EPSILON = 1e-20;
 const MAX_EXPERTS = 2 ** 31 - 1;
 const count = integer(1, MAX_EXPERTS);
 const scoreFunction = oneOf(["softmax", "sigmoid", "sqrtsoftplus"]);
-const checkOptions = optionsOf<RouterOptions>({
+/** Checks the fields of `RouterOptions`. */
+export const ROUTER_OPTIONS: OptionTable<RouterOptions> = {
   topk: needed(count),
   numGroups: count,
   groupTopk: count,
@@ -88,7 +89,8 @@ const checkOptions = optionsOf<RouterOptions>({
   usePreSoftmax: boolean,
   scalingFactor: finite,
   expertBias: requireWide,
-});
+};
+const checkOptions = optionsOf(ROUTER_OPTIONS);
 const checkScores = optionsOf<AuxScoreOptions>({ topk: needed(count), scoreFunction });
 const checkLoss = optionsOf<AuxLossOptions>({
   totalNumTokens: needed(integer(1)),

@@ -4,7 +4,7 @@ import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { splitsOf } from "../functional/moe-chunks.js";
-import { boolean, optionsOf } from "../options.js";
+import { boolean, type OptionTable, optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { type Value, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -39,7 +39,10 @@ const {
   sequenceParallel: _____,
   ...OPTIONS
 } = LINEAR_OPTIONS;
-const checkOptions = optionsOf<GroupedLinearOptions>(OPTIONS);
+/** Checks the fields of `GroupedLinearOptions`. */
+export const GROUPED_LINEAR_OPTIONS: OptionTable<GroupedLinearOptions> = OPTIONS;
+
+const checkOptions = optionsOf<GroupedLinearOptions>(GROUPED_LINEAR_OPTIONS);
 const checkCall = optionsOf<WeightUse>(
   { isFirstMicrobatch: boolean, skipFp8WeightUpdate: requireScalar },
   "call",

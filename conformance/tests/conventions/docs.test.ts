@@ -32,6 +32,7 @@ const DOCUMENTS = [
   "docs/dialects.md",
   "docs/training.md",
   "docs/transformers.md",
+  "docs/experts.md",
   "docs/distributed.md",
   "docs/from-transformer-engine.md",
   "README.md",

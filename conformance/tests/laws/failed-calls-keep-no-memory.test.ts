@@ -11,6 +11,7 @@ import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";
 import type { Module } from "../../../src/modules/module.js";
+import { MoELayer } from "../../../src/modules/moe-layer.js";
 import { LayerNorm, RMSNorm } from "../../../src/modules/norm.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { zeros } from "../../../src/ops/create.js";
@@ -57,6 +58,7 @@ const LAYERS: Readonly<Record<string, () => Layer>> = {
 const MADE: Readonly<Record<string, () => Module>> = {
   ...LAYERS,
   GroupedLinear: () => new GroupedLinear(backend(), 2, SIZE, SIZE),
+  MoELayer: () => new MoELayer(backend(), SIZE, SIZE, 2, { topk: 1 }),
   LayerNorm: () => new LayerNorm(backend(), SIZE),
   RMSNorm: () => new RMSNorm(backend(), SIZE),
   Embedding: () => new Embedding(backend(), SIZE, SIZE),

@@ -10,6 +10,7 @@ import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP, MLP_ACTIVATIONS, type MLPActivation } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";
 import type { Module } from "../../../src/modules/module.js";
+import { MoELayer } from "../../../src/modules/moe-layer.js";
 import { LayerNorm, type Normalization, RMSNorm } from "../../../src/modules/norm.js";
 import { recompute } from "../../../src/modules/recompute.js";
 import { RotaryPositionEmbedding } from "../../../src/modules/rotary-position-embedding.js";
@@ -172,6 +173,21 @@ describe("modules", () => {
           }),
         forwardOf,
         EDGED.includes(activation),
+      ),
+      6,
+    );
+  for (const [name, options] of Object.entries({
+    swiglu: {},
+    geglu: { activation: "geglu", scoreFunction: "sigmoid" },
+    "clamped swiglu": { clamp: { limit: 0.75 }, scoreFunction: "sqrtsoftplus" },
+  } as const))
+    differentiates(
+      `MoELayer of ${name}`,
+      ofModule(
+        (b, { columns, others, one, other }) =>
+          new MoELayer(b, columns, others, 3, { ...F32, topk: one ? 1 : 2, bias: other, ...options }),
+        forwardOf,
+        true,
       ),
       6,
     );

@@ -195,7 +195,16 @@ function attended(module: Module, world: World): boolean {
 
 /** Functions whose results, or the parameters of these, are read on the host, so that they must be computed. */
 const READING = [
-  ...["diffDialects", "LayerNorm", "RMSNorm", "Linear", "LayerNormLinear", "LayerNormMLP", "GroupedLinear"],
+  ...[
+    "diffDialects",
+    "LayerNorm",
+    "RMSNorm",
+    "Linear",
+    "LayerNormLinear",
+    "LayerNormMLP",
+    "GroupedLinear",
+    "MoELayer",
+  ],
   ...["MultiheadAttention", "TransformerLayer"],
 ];
 

@@ -49,8 +49,6 @@ export function topk(x: Tensor, k: number, options: TopkOptions = {}): LargestEl
   count("topk", "k", k);
   const own = checkOptions("topk", options);
   const { groups, groupTopk } = requireGroups("topk", { columns, k, ...own });
-  if (k > columns)
-    throw new ArgumentError(`topk: k is ${k}, and a row has ${columns} elements; give at most these`);
   const { backend } = x;
   using scope = new Scope();
   const indices = new Tensor(backend, "i32", [rows, k]);
@@ -61,8 +59,8 @@ export function topk(x: Tensor, k: number, options: TopkOptions = {}): LargestEl
   return { indices, routingMap, mask };
 }
 
-/** Returns the numbers of groups. Throws `ArgumentError` for numbers that do not fit. */
-function requireGroups(
+/** @shared Returns the numbers of groups. Throws `ArgumentError` for numbers that do not fit rows of `columns` elements. */
+export function requireGroups(
   user: string,
   {
     columns,
@@ -71,6 +69,8 @@ function requireGroups(
     groupTopk = groups,
   }: TopkOptions & { readonly columns: number; readonly k: number },
 ): { readonly groups: number; readonly groupTopk: number } {
+  if (k > columns)
+    throw new ArgumentError(`${user}: k is ${k}, and a row has ${columns} elements; give at most these`);
   if (columns % groups !== 0)
     throw new ArgumentError(
       `${user}: numGroups is ${groups}; it must divide ${columns}, the elements of a row`,

@@ -9,6 +9,7 @@ import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { LayerQuantization } from "../../../../src/modules/layer-quantization.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import type { Module } from "../../../../src/modules/module.js";
+import { MoELayer } from "../../../../src/modules/moe-layer.js";
 import { LayerNorm, RMSNorm } from "../../../../src/modules/norm.js";
 import { constantInit, Parameter } from "../../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
@@ -43,6 +44,15 @@ const linear = (w: World) =>
   }) as const;
 const grouped = (w: World) => ({
   ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
+});
+const moe = (w: World) =>
+  ({
+    ...{ ...grouped(w), bias: false, topk: 2, numGroups: 2, groupTopk: 1, scoreFunction: "sigmoid" as const },
+    ...{ scalingFactor: 2, activation: "swiglu" as const },
+  }) as const;
+const moeCall = (w: World) => ({
+  ...{ isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) },
+  expertBias: w.tensor("f32", [4]),
 });
 const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
 const mlp = (w: World) => {
@@ -129,6 +139,26 @@ export const MODULE_ROWS: Rows = {
     (w) => [w.backend, 2, 16, 32, grouped(w)],
     ...["numGemms", "inFeatures", "outFeatures"],
   ),
+  MoELayer: {
+    calls: [
+      (w) => [w.backend, 16, 16, 4, { ...moe(w), clamp: { limit: 7, alpha: 1.5, offset: 1 } }],
+      (w) => [
+        w.backend,
+        16,
+        16,
+        4,
+        { ...options(w), topk: 1, scoreFunction: "softmax", usePreSoftmax: true, activation: "geglu" },
+      ],
+    ],
+    numbers: {
+      ...{ hidden: "count", ffnHidden: "count", numExperts: "count" },
+      ...{ "options.topk": "count", "options.numGroups": "count", "options.groupTopk": "count" },
+      "options.scalingFactor": "finite",
+      "options.clamp.limit": "atLeastZero",
+      "options.clamp.alpha": "finite",
+      "options.clamp.offset": "finite",
+    },
+  },
   LayerNorm: sized(
     (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequence(w) }],
     "features",
@@ -176,6 +206,21 @@ export const MODULE_ROWS: Rows = {
       (w) => [w.tensor(), [ROWS - 1, 0, 1], { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],
     ),
     numbers: { mSplits: "index" },
+  },
+  "MoELayer.forward": onModule(
+    (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
+    (w) => [w.tensor(), moeCall(w)],
+  ),
+  "MoELayer.forwardWithLoss": {
+    ...onModule(
+      (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
+      (w) => [w.tensor(), 0.5, moeCall(w)],
+    ),
+    numbers: { coeff: "finite" },
+  },
+  "functional.allToAll": {
+    calls: [(w) => [w.tensor(), alone(w), { sent: [ROWS], received: [ROWS] }]],
+    numbers: { "rows.sent": "index", "rows.received": "index" },
   },
   "LayerNorm.forward": onModule(
     (w) => new LayerNorm(w.backend, COLUMNS),
@@ -367,7 +412,14 @@ export const MODULE_ROWS: Rows = {
   },
   "functional.permute": { calls: [(w) => [w.tensor(), [1, 0]]], numbers: { dims: "integer" } },
   "functional.activation": { calls: [(w) => [w.tensor(), "gelu"]] },
-  "functional.gated": { calls: [(w) => [w.tensor(), "silu"]] },
+  "functional.gated": {
+    calls: [(w) => [w.tensor(), "silu", { clamp: { limit: 7, alpha: 1.5, offset: 1 } }]],
+    numbers: {
+      "options.clamp.limit": "atLeastZero",
+      "options.clamp.alpha": "finite",
+      "options.clamp.offset": "finite",
+    },
+  },
   "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4]), sequence(w)]] },
   RotaryPositionEmbedding: {
     calls: [

@@ -1,0 +1,241 @@
+/** MoELayer is what its definition says, token by token, whatever experts it has, under every recipe. */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast.js";
+import { ArgumentError, ShapeError } from "../../../src/errors.js";
+import * as functional from "../../../src/functional/index.js";
+import { GroupedLinear } from "../../../src/modules/grouped-linear.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { MoELayer, type MoELayerOptions } from "../../../src/modules/moe-layer.js";
+import { recompute } from "../../../src/modules/recompute.js";
+import { loadStateDictionary, stateDictionary } from "../../../src/modules/state-dictionary.js";
+import { empty, tensor } from "../../../src/ops/create.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../src/recipes/block-scaled.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { covering, product } from "../../arbitraries/covering.js";
+import { words } from "../../arbitraries/random.js";
+import { download, type PlainTensor, upload } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
+  bf16: () => undefined,
+  delayed: () => new DelayedScaling({ amaxHistoryLen: 4 }),
+  current: () => new Float8CurrentScaling(),
+  block: () => new Float8BlockScaling(),
+  mxfp8: () => new MXFP8BlockScaling(),
+  nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
+};
+/** Recipes under which the scales of a row do not depend on other rows. */
+const ROWWISE: readonly string[] = ["bf16", "block", "mxfp8"];
+const [HIDDEN, FFN] = [128, 128];
+
+const values = (seed: number, shape: readonly number[]): PlainTensor<"bf16"> =>
+  rounded(
+    "bf16",
+    shape,
+    Array.from(
+      words(
+        seed,
+        shape.reduce((a, b) => a * b, 1),
+      ),
+      (word) => Math.fround(word / 2 ** 31 - 1),
+    ),
+  );
+
+/** A layer whose weights are larger than the default ones, so that tokens have different experts. */
+function layerOf(experts: number, options: MoELayerOptions): MoELayer {
+  const layer = new MoELayer(backend(), HIDDEN, FFN, experts, { random: new RandomState(5n), ...options });
+  for (const [i, parameter] of layer.parameters().entries())
+    (parameter.value as Tensor).write(values(1000 + i, parameter.shape).data);
+  return layer;
+}
+
+interface Row {
+  readonly recipe: string;
+  readonly experts: number;
+  readonly tokens: number;
+  readonly topk: number;
+  readonly activation: "swiglu" | "geglu" | "clamped" | "relu";
+  readonly scoreFunction: "softmax" | "sigmoid" | "sqrtsoftplus";
+  readonly recomputes: boolean;
+}
+
+const ROWS: readonly Row[] = covering(
+  product({
+    recipe: Object.keys(RECIPES),
+    experts: [1, 4],
+    tokens: [0, 1, 24],
+    topk: [1, 2],
+    activation: ["swiglu", "geglu", "clamped", "relu"],
+    scoreFunction: ["softmax", "sigmoid", "sqrtsoftplus"],
+    recomputes: [false, true],
+  } as const).filter(({ experts, topk }) => topk <= experts),
+  2,
+);
+
+const optionsOf = ({ topk, scoreFunction, activation }: Row): MoELayerOptions => ({
+  ...{ topk, scoreFunction, scalingFactor: 1.5, bias: topk === 1 },
+  ...(activation === "clamped" ? { activation: "swiglu", clamp: { limit: 0.5 } } : { activation }),
+});
+
+/** Runs the layer's parts by hand, with its parameters. */
+function composition(
+  layer: MoELayer,
+  row: Row,
+  x: Variable,
+): { readonly out: Variable; readonly logits: Variable } {
+  const { topk, scoreFunction, activation } = row;
+  const logits = autocast({ enabled: false }, () => layer.router.forward(x));
+  const options = { topk, scoreFunction, scalingFactor: 1.5 };
+  const { probs, topkIndices } = functional.fusedTopkWithScoreFunction(logits, options);
+  const indices = { mapType: "index", numExperts: row.experts } as const;
+  const { output, rowIdMap } = functional.moePermute(x, topkIndices, indices);
+  const splits = [...rowIdMap.tokensPerExpert.dataSync()];
+  const h = layer.fc1.forward(output, splits);
+  const a =
+    activation === "relu"
+      ? functional.activation(h, "relu")
+      : activation === "geglu"
+        ? functional.gated(h, "gelu")
+        : functional.gated(h, "silu", activation === "clamped" ? { clamp: { limit: 0.5 } } : {});
+  const y = layer.fc2.forward(a, splits);
+  const mergingProbs = functional.gather(probs, 1, topkIndices);
+  return { out: functional.moeUnpermute(y, rowIdMap, { mergingProbs }), logits };
+}
+
+const takeGradients = (leaves: readonly Variable[]): readonly (PlainTensor | undefined)[] =>
+  leaves.map((leaf) => {
+    const grad = leaf.grad && download(leaf.grad);
+    leaf.zeroGrad();
+    return grad;
+  });
+
+function equalsComposition(row: Row): void {
+  using _scope = new Scope();
+  const recipe = RECIPES[row.recipe]?.();
+  const layers = [layerOf(row.experts, optionsOf(row)), layerOf(row.experts, optionsOf(row))] as const;
+  for (let step = 0; step < 2; step++) {
+    using _step = new Scope();
+    const x = new Variable(upload(backend(), values(step, [row.tokens, HIDDEN])), true);
+    const dy = upload(backend(), values(50 + step, [row.tokens, HIDDEN]));
+    const region = (body: () => Variable): Variable => (recipe ? autocast({ recipe }, body) : body());
+    const [first, second] = layers;
+    const y = region(() =>
+      row.recomputes
+        ? recompute((each) => first.forward(functional.reshape(each, each.shape)), x)
+        : first.forward(x),
+    );
+    y.backward(dy);
+    const gradients = takeGradients([x, ...first.parameters()]);
+    const expected = region(() => composition(second, row, x).out);
+    expect(download(y.tensor)).toEqual(download(expected.tensor));
+    expected.backward(dy);
+    expect(gradients).toEqual(takeGradients([x, ...second.parameters()]));
+  }
+  for (const layer of layers) layer.dispose();
+}
+
+describe("the layer is its router, its experts and their weighted sum", () => {
+  it.each(ROWS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const))("%s", (_, row) => {
+    equalsComposition(row);
+  });
+});
+
+describe("a token's bits do not depend on other tokens", () => {
+  it.each(ROWWISE)("under %s", (name) => {
+    using _scope = new Scope();
+    const recipe = RECIPES[name]?.();
+    using layer = layerOf(4, { topk: 2 });
+    const all = values(9, [24, HIDDEN]);
+    const run = (x: Tensor) =>
+      noGrad(() => (recipe ? autocast({ recipe }, () => layer.forward(x)) : layer.forward(x)));
+    const together = run(upload(backend(), all));
+    for (const token of [0, 7, 23]) {
+      const alone = run(upload(backend(), all).slice(token * HIDDEN, [1, HIDDEN]));
+      expect(download(alone.tensor)).toEqual(download(together.tensor.slice(token * HIDDEN, [1, HIDDEN])));
+    }
+  });
+});
+
+scoped("the loss is that of the scores of its logits", () => {
+  using layer = layerOf(4, { topk: 2 });
+  const x = new Variable(upload(backend(), values(3, [2, 8, HIDDEN])), true);
+  const { output, auxLoss, tokensPerExpert } = layer.forwardWithLoss(x, 0.25);
+  expect(output.shape).toEqual([2, 8, HIDDEN]);
+  const logits = layer.router.forward(functional.reshape(x, [16, HIDDEN]));
+  const scores = functional.fusedComputeScoreForMoeAuxLoss(logits, { topk: 2 });
+  expect(download(tokensPerExpert.tensor)).toEqual(download(scores.tokensPerExpert));
+  const options = { totalNumTokens: 16, numExperts: 4, topk: 2, coeff: 0.25 };
+  const expected = functional.fusedMoeAuxLoss(scores.scores, scores.tokensPerExpert, options);
+  expect(download(auxLoss.tensor)).toEqual(download(expected.tensor));
+  auxLoss.backward();
+  const gradients = takeGradients([x, layer.router.weight]);
+  expected.backward();
+  expect(gradients).toEqual(takeGradients([x, layer.router.weight]));
+  const plain = layer.forward(x);
+  expect(download(plain.tensor)).toEqual(download(output.tensor));
+  for (const parameter of layer.parameters()) parameter.zeroGrad();
+});
+
+scoped("a state dictionary moves a layer's weights to another layer", () => {
+  using first = layerOf(2, { topk: 1, activation: "relu" });
+  using second = new MoELayer(backend(), HIDDEN, FFN, 2, { topk: 1, activation: "relu" });
+  const state = stateDictionary(first);
+  expect([...state.keys()]).toEqual([
+    "router.weight",
+    ...["fc1", "fc2"].flatMap((name) => [
+      `${name}.weight0`,
+      `${name}.weight1`,
+      `${name}.bias0`,
+      `${name}.bias1`,
+    ]),
+  ]);
+  loadStateDictionary(second, state);
+  const x = upload(backend(), values(4, [5, HIDDEN]));
+  expect(download(second.forward(x).tensor)).toEqual(download(first.forward(x).tensor));
+});
+
+scoped("a bias of experts moves tokens to them", () => {
+  using layer = layerOf(3, { topk: 1, scoreFunction: "sigmoid" });
+  const x = upload(backend(), values(5, [6, HIDDEN]));
+  const expertBias = tensor(backend(), [0, 9, 0], [3]);
+  const { tokensPerExpert } = layer.forwardWithLoss(x, 1, { expertBias });
+  expect([...tokensPerExpert.tensor.dataSync()]).toEqual([0, 6, 0]);
+});
+
+it("without a graph, only the results stay", () => {
+  const layer = layerOf(3, { topk: 2 });
+  const x = upload(backend(), values(6, [4, HIDDEN]));
+  const before = backend().memoryUse().blocks;
+  const { output, auxLoss, tokensPerExpert } = noGrad(() => layer.forwardWithLoss(x, 1));
+  expect(backend().memoryUse().blocks).toBe(before + 3);
+  for (const each of [output, auxLoss, tokensPerExpert]) each.tensor.dispose();
+  for (const each of [x, layer]) each.dispose();
+});
+
+scoped("options and inputs that do not fit are refused, and keep no memory", () => {
+  const before = backend().memoryUse().blocks;
+  const make = (options: MoELayerOptions) => new MoELayer(backend(), HIDDEN, FFN, 4, options);
+  expect(() => make({ topk: 5 })).toThrow(ArgumentError);
+  expect(() => make({ topk: 2, numGroups: 3, groupTopk: 1 })).toThrow(ArgumentError);
+  expect(() => make({ topk: 2, activation: "geglu", clamp: { limit: 1 } })).toThrow(ArgumentError);
+  expect(backend().memoryUse().blocks).toBe(before);
+  using layer = make({ topk: 2 });
+  expect(layer.fc1).toBeInstanceOf(GroupedLinear);
+  expect(layer.router).toBeInstanceOf(Linear);
+  expect(() => layer.forward(empty(backend(), "bf16", [4, 64]))).toThrow(ShapeError);
+  const short = empty(backend(), "f32", [3]);
+  expect(() => layer.forward(empty(backend(), "bf16", [4, HIDDEN]), { expertBias: short })).toThrow();
+});
