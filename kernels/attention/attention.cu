@@ -1,5 +1,4 @@
-// The launches of each pass of attention: Hopper's tensor cores where there are kernels for the sizes, and the plain kernels for
-// everything else.
+// Launches the passes of attention: on Hopper's tensor cores if there are kernels for the sizes, else by the plain kernels.
 #include "kernels/attention/hopper/hopper.h"
 #include "kernels/attention/plain.h"
 #include "kernels/device/device.cuh"
@@ -10,7 +9,7 @@ namespace {
 
 cudaError_t openList(int32_t* list, cudaStream_t stream) { return cudaMemsetAsync(list, 0, sizeof(int32_t), stream); }
 
-// Computes dq, dk and dv. The lists of tiles are behind the sums in the workspace.
+// Computes dq, dk and dv. In the workspace, the lists of tiles follow the sums of gradient times result.
 cudaError_t differentiate(const AttentionBackwardParams& p, cudaStream_t stream) {
   const AttentionRule& rule = p.rule;
   if (!isForHopper(rule)) {
@@ -34,7 +33,7 @@ cudaError_t differentiate(const AttentionBackwardParams& p, cudaStream_t stream)
 
 cudaError_t launchAttention(const AttentionParams& p, cudaStream_t stream) {
   const bool isHopper = isForHopper(p.rule);
-  // the kernel of tensor cores writes the statistics of all rows, unless rows may lie between sequences or splits are merged
+  // the tensor-core kernel writes the statistics of all rows, unless rows may be between sequences or splits are merged
   if (!isHopper || p.rule.cumulative || p.rule.splitKeys != 0 || p.maxLogits != nullptr) {
     if (const cudaError_t error = fillStatistics(p, stream); error != cudaSuccess) return error;
   }

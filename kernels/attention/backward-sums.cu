@@ -1,4 +1,4 @@
-// The sums of gradient times result, and the gradients of the bias and of sinks (docs/numerics.md §10.6).
+// Delta, the sum of gradient times result, and the gradients of the bias and the sinks (docs/numerics.md §10.6).
 #include "kernels/attention/pair.cuh"
 #include "kernels/attention/plain.h"
 
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackward
   });
 }
 
-// A thread computes an element of the gradient of the bias: the sum over the sequences and heads that share it.
+// A thread computes one element of the gradient of the bias: the sum over the sequences and heads that share it.
 template <Wide type>
 __global__ void __launch_bounds__(kRowBlock) biasKernel(const AttentionBackwardParams p, int64_t count) {
   const AttentionRule& rule = p.rule;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kRowBlock) biasKernel(const AttentionBackwardP
   }
 }
 
-// A warp computes the gradient of the sink of a head.
+// A warp computes the gradient of one head's sink.
 __global__ void __launch_bounds__(kLanes) sinkKernel(const AttentionBackwardParams p) {
   const AttentionRule& rule = p.rule;
   const auto head = static_cast<int64_t>(blockIdx.x);

@@ -1,5 +1,5 @@
-// The gradients of queries, keys and values in plain arithmetic (docs/numerics.md §10.6). A warp computes a query or a key of a
-// head: its lanes are keys or queries for the gradients of pairs, and columns for the sums.
+// The gradients of queries, keys and values in plain arithmetic (docs/numerics.md §10.6). A warp computes one query or one key
+// of a head. Each lane computes the gradients of one pair, and then the sums of some columns.
 #include "kernels/attention/pair.cuh"
 #include "kernels/attention/plain.h"
 

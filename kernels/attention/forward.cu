@@ -1,5 +1,5 @@
-// The forward pass of attention in plain arithmetic (docs/numerics.md §10.3). A warp computes a query of a head: its lanes are
-// keys for the scores, and columns for the outputs.
+// The forward pass of attention in plain arithmetic (docs/numerics.md §10.3). A warp computes one query of a head. Each lane
+// computes the score of one key, and then some columns of the output.
 #include "kernels/attention/plain.h"
 #include "kernels/attention/rows.cuh"
 
@@ -17,11 +17,11 @@ struct KeyBlock {
   uint32_t visible[kMaxBlockKeys / kLanes];
 };
 
-// `scaled`, but +0 for minus infinity.
+// The base of a row's exponents: `scaled`, or +0 if that is minus infinity.
 __device__ inline float baseOf(float scaled) { return scaled == -kInfinity ? 0.0f : scaled; }
 
-// The state of a row in one split of the keys, and its totals over the splits before it. Lanes have the same state but for their
-// columns of the outputs, and for the sum: lane l has sum l modulo 8.
+// The state of a row in one split of the keys, and its totals over earlier splits. All lanes of the warp have the same state,
+// except for the columns of the outputs and the sum: lane l has the partial sum of keys l modulo 8.
 struct RowState {
   float maximum = -kInfinity;
   float scaled = -kInfinity;
@@ -33,7 +33,7 @@ struct RowState {
   float total = 0;
   float totals[kLaneColumns] = {};
 
-  // Merges sums with the scaled maximum r, the sum e and the outputs o into the totals.
+  // Merges a split with scaled maximum r, sum e and outputs o into the totals.
   __device__ void merge(float r, float e, const float (&o)[kLaneColumns]) {
     const float larger = r > totalScaled ? r : totalScaled;
     const float base = baseOf(larger);
@@ -62,7 +62,7 @@ struct RowState {
   }
 };
 
-// The record of one split of a row (plain.h), with the columns of a lane.
+// A split record (plain.h), with the columns of one lane.
 struct SplitRecord {
   float outputs[kLaneColumns];
   float scaled;
@@ -84,7 +84,7 @@ struct SplitRecord {
   }
 };
 
-// A query of a head and a sequence.
+// One query of a head and a sequence.
 template <Wide type>
 struct QueryTask {
   const AttentionParams& p;
@@ -98,8 +98,8 @@ struct QueryTask {
   VisibleKeys isVisible = visibleKeysOf(p.rule, sequence, head, i);
   float factor = scoreFactor(p.rule);
 
-  // Computes the scores of keys [key, key + count). Returns the largest of them and `least`, NaN ignored. `isSeen` becomes
-  // whether a key is visible.
+  // Computes the scores of keys [key, key + count). Returns the maximum of these scores and `least`, NaN ignored. Sets `isSeen`
+  // to whether one of the keys is visible.
   __device__ float computeScores(int32_t key, int32_t count, float least, bool& isSeen) {
     const AttentionRule& rule = p.rule;
     const ElementRow q = queryRow(rule, rule.q, rule.width, sequence, head, i);
@@ -137,7 +137,7 @@ struct QueryTask {
     __syncwarp();
   }
 
-  // Rounds the probabilities of the block; those of dropped keys become 0.
+  // Rounds the probabilities of the block, and sets the probabilities of dropped keys to 0.
   __device__ void roundProbabilities(int32_t key, int32_t count) {
     const Dropout dropout = dropoutOf(p.rule, p.random, sequence, head, i);
     for (int32_t n = lane; n < count; n += kLanes) {
@@ -146,7 +146,7 @@ struct QueryTask {
     __syncwarp();
   }
 
-  // Adds keys [key, key + count), and columns from `column` on of their values.
+  // Adds keys [key, key + count) to the row: to its sum, and to the outputs of the columns from `column` on.
   __device__ void addBlock(int32_t key, int32_t count, int32_t column, RowState& state) {
     bool isSeen;
     const float maximum = computeScores(key, count, state.maximum, isSeen);
@@ -231,7 +231,8 @@ struct QueryTask {
     p.lse[statisticOf(p.rule, sequence, head, i)] =
         isEmpty ? -kInfinity : __fmaf_rn(state.totalScaled, kLn2Float, logarithm(state.total));
     if (p.maxLogits == nullptr) return;
-    // The order of floats is that of their bits as signed integers from +0 on, and the reverse as unsigned ones below.
+    // Floats from +0 up have the order of their bits as signed integers. Negative floats have the reverse order of their bits as
+    // unsigned integers.
     const float logit = state.largest * logitFactor(p.rule) + 0.0f;
     if (logit >= 0) {
       atomicMax(reinterpret_cast<int*>(p.maxLogits + head), __float_as_int(logit));

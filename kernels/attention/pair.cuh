@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// What the pairs of one query of a head have in common.
+// The values that all pairs of one query of a head share.
 struct GradientRow {
   ElementRow q;
   ElementRow grad;
@@ -17,9 +17,9 @@ struct GradientRow {
 };
 
 struct PairGradient {
-  // The gradient of the product of query and key, not rounded.
+  // The gradient of the product of query and key, before rounding.
   float product;
-  // The probability of the key, not rounded; 0 if the key is dropped.
+  // The probability of the key, before rounding; 0 if the key is dropped.
   float probability;
   // The gradient of the bias.
   float bias;
@@ -42,7 +42,7 @@ __device__ inline GradientRow gradientRowOf(const AttentionBackwardParams& p, co
   return row;
 }
 
-// The gradients of the pair of a query and key j, which it sees.
+// The gradients of the pair of a query and key j, which is visible.
 template <Wide type>
 __device__ inline PairGradient pairGradient(const AttentionBackwardParams& p, const Datapath& datapath,
                                             const GradientRow& row, const Sequence& s, int32_t keyHead, int32_t j) {

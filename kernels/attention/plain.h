@@ -1,5 +1,5 @@
-// The plain kernels of attention. They compute every option on every GPU. They also compute the tiles that the kernels of tensor
-// cores cannot compute exactly.
+// The plain kernels of attention. They support every option on every GPU, and they compute the tiles that the tensor-core
+// kernels cannot compute exactly.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,19 +10,20 @@
 
 namespace lockstep {
 
-// The rows of a tile that the kernels of tensor cores may leave to the plain ones.
+// The rows of a tile that a tensor-core kernel may leave to the plain kernels.
 constexpr int kTileRows = 64;
 
-// `list`, if not null, says which tiles of 64 queries or keys of a sequence and head are computed: the number of tiles, then
-// (b * heads + head) * ceil(rows / 64) + tile for each.
+// `list`, if not null, selects the tiles of 64 queries or keys of a sequence and head to compute: the number of tiles, then (b *
+// heads + head) * ceil(rows / 64) + tile for each.
 
-// Sets lse and the largest logits to minus infinity. The forward pass begins with it.
+// Sets lse and the largest logits to minus infinity. The forward pass begins with this launch.
 cudaError_t fillStatistics(const AttentionParams& p, cudaStream_t stream);
 
 // Computes out, lse and the largest logits.
 cudaError_t attendPlain(const AttentionParams& p, const int32_t* list, cudaStream_t stream);
 
-// A record of one split of a row: its outputs, then the scaled maximum, the sum, the maximum, and 1 if it has a visible key.
+// A split record of a row has the outputs, then kSplitNumbers numbers: the scaled maximum, the sum, the maximum, and 1 if the
+// split has a visible key.
 constexpr int kSplitNumbers = 4;
 
 // The number of splits of the keys; 1 without splits.
@@ -30,7 +31,8 @@ __host__ __device__ inline int splitsOf(const AttentionRule& rule) {
   return rule.splitKeys == 0 ? 1 : (rule.keys + rule.splitKeys - 1) / rule.splitKeys;
 }
 
-// Where the outputs or the records of splits begin in the workspace: behind the list of tiles, which has one for each split.
+// Where the outputs or the split records begin in the workspace: after the list of tiles. The list has room for each tile once
+// per split.
 __host__ __device__ inline float* partialsOf(const AttentionParams& p) {
   const int64_t tiles =
       static_cast<int64_t>(p.rule.batch) * p.rule.heads * ((p.rule.queries + kTileRows - 1) / kTileRows);
@@ -38,17 +40,17 @@ __host__ __device__ inline float* partialsOf(const AttentionParams& p) {
   return reinterpret_cast<float*>(p.workspace + (list + 3) / 4 * 4);
 }
 
-// Merges the records of splits of all rows, and writes out, lse and the largest logits. Record `split` of a row is at (row *
-// splits + split) * (valueWidth + kSplitNumbers), where row is the index of the row in lse.
+// Merges the split records of all rows, and writes out, lse and the largest logits. Record `split` of a row is at (row * splits
+// + split) * (valueWidth + kSplitNumbers), where `row` is the index of the row in lse.
 cudaError_t mergeSplits(const AttentionParams& p, cudaStream_t stream);
 
-// Writes the sum of gradient times result of each row to the workspace. The backward pass begins with it.
+// Writes the sum of gradient times result of each row to the workspace. The backward pass begins with this launch.
 cudaError_t sumDeltas(const AttentionBackwardParams& p, cudaStream_t stream);
 
 // Computes dq from the sums that sumDeltas writes.
 cudaError_t differentiateQueries(const AttentionBackwardParams& p, const int32_t* list, cudaStream_t stream);
 
-// Computes dk and dv from the same sums. A tile has 64 keys, and a list counts heads of keys.
+// Computes dk and dv from the same sums. A tile has 64 keys; in `list`, heads are heads of keys.
 cudaError_t differentiateKeys(const AttentionBackwardParams& p, const int32_t* list, cudaStream_t stream);
 
 // Computes the gradients of the bias and of the sinks, if they are not null.

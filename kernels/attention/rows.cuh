@@ -1,4 +1,4 @@
-// Rows of tensors, their products, and the work of a warp: shared by the plain kernels of both passes.
+// Rows of tensors, their products, and the work of a warp, for the plain kernels of both passes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,8 +28,8 @@ struct ElementRow {
   int64_t first;
   int32_t width;
 
-  // Loads elements [from, from + kTerms); elements beyond the width are 0. `aligned` says that the row begins at a multiple of 16
-  // bytes and has whole packs of elements.
+  // Loads elements [from, from + kTerms); elements beyond the width are 0. `aligned` means that the row begins at a multiple of
+  // 16 bytes and consists of whole packs of elements.
   template <Wide type>
   __device__ void load(int32_t from, bool aligned, float (&values)[kTerms]) const {
     if (aligned && from + kTerms <= width) {
@@ -50,7 +50,7 @@ __device__ inline bool isAligned(const ElementRow& row) {
   return row.width % kPack == 0 && reinterpret_cast<uintptr_t>(row.data) % 16 == 0;
 }
 
-// Returns the product of two rows of one width, a chain of the datapath from zero.
+// Returns the product of two rows of the same width: a chain of the datapath that starts at zero.
 template <Wide type>
 __device__ inline float multiplyRows(const Datapath& datapath, const ElementRow& a, const ElementRow& b) {
   const bool aligned = isAligned(a) && isAligned(b);
@@ -65,13 +65,13 @@ __device__ inline float multiplyRows(const Datapath& datapath, const ElementRow&
   return sum;
 }
 
-// The row of query i in a tensor of q's rows, with `width` elements for each head.
+// The row of query i in a tensor with the rows of q, with `width` elements for each head.
 __device__ inline ElementRow queryRow(const AttentionRule& p, const void* data, int32_t width, const Sequence& s,
                                       int32_t head, int32_t i) {
   return {data, (queryRowOf(p, s, i) * p.heads + head) * width, width};
 }
 
-// The row of key j in a tensor of k's rows.
+// The row of key j in a tensor with the rows of k.
 __device__ inline ElementRow keyRow(const AttentionRule& p, const void* data, int32_t width, const Sequence& s,
                                     int32_t keyHead, int32_t j) {
   return {data, (keyRowOf(p, s, j) * p.keyHeads + keyHead) * width, width};
@@ -118,17 +118,17 @@ __device__ inline void storeColumns(void* to, int64_t row, int32_t first, int32_
   }
 }
 
-// The number of blocks that compute `rows` rows, a warp each, or the tiles of a list; a warp computes further rows at a stride of
-// the grid.
+// The number of thread blocks for `rows` rows or for the tiles of a list. Each warp computes one row at a time; its next row is
+// one grid further.
 inline unsigned rowBlocks(int64_t rows, const int32_t* list) {
   constexpr int64_t kMaxBlocks = int64_t{1} << 20;
   constexpr int64_t kListBlocks = 512;
   return static_cast<unsigned>(std::min(ceilDivide(rows, kRowWarps), list != nullptr ? kListBlocks : kMaxBlocks));
 }
 
-// Calls body(head, row) in all lanes of a warp for each of `count` heads and `rows` rows, head counting those of all sequences;
-// with a list, only for the rows of its tiles. A list is the number of tiles, then tile head * ceil(rows / 64) + row / 64 for
-// each.
+// Calls body(head, row) in all lanes of a warp, for each of `count` heads and `rows` rows. Heads are numbered over all
+// sequences. With a list, calls it only for rows of its tiles. A list is the number of tiles, then tile head * ceil(rows / 64) +
+// row / 64 for each.
 template <typename Body>
 __device__ inline void forEachRow(int64_t count, int32_t rows, const int32_t* list, Body body) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRowWarps;

@@ -31,7 +31,7 @@ __device__ inline float scoreFactor(const AttentionRule& p) {
 // The factor by which a score z becomes a logit.
 __device__ inline float logitFactor(const AttentionRule& p) { return isScaledFirst(p) ? 1.0f : p.scale; }
 
-// What the scores of one query and head have in common.
+// The values that all scores of one query and head share.
 struct ScoreRow {
   // The index of the bias of key 0.
   int64_t bias = 0;
@@ -71,7 +71,7 @@ struct Dropout {
   uint32_t t = 0;
   uint32_t threshold = 0;
 
-  // Returns the draw of key j. Keys whose numbers differ only in bits 0, 3 and 4 share a draw.
+  // Returns the draw of key j. Keys whose indices differ only in bits 0, 3 and 4 share a draw.
   __device__ uint4 draw(int32_t j) const {
     const uint32_t first = static_cast<uint32_t>(j >> 5) * 4 + (static_cast<uint32_t>(j) >> 1 & 3);
     return philox(static_cast<uint64_t>(t) << 32 | first, 0);

@@ -63,12 +63,12 @@ __device__ inline int32_t endKeyOf(const AttentionRule& p, const Sequence& s, in
   return static_cast<int32_t>(min(static_cast<int64_t>(s.keys), end));
 }
 
-// The index of the row of query i in q, out and their gradients.
+// The row index of query i in q, out and their gradients.
 __device__ inline int64_t queryRowOf(const AttentionRule& p, const Sequence& s, int32_t i) {
   return s.batch * p.queryBatch + (static_cast<int64_t>(s.firstQuery) + i) * p.queryStep;
 }
 
-// The index of the row of key j in k, v and their gradients. A page outside the pool is replaced by the nearest one.
+// The row index of key j in k, v and their gradients. A page outside the pool is replaced by the nearest one.
 __device__ inline int64_t keyRowOf(const AttentionRule& p, const Sequence& s, int32_t j) {
   const int32_t row = s.firstKey + j;
   if (p.pages == nullptr) return s.batch * p.keyBatch + row * p.keyStep;
@@ -89,7 +89,7 @@ __device__ inline int64_t pairIndexOf(const AttentionRule& p, int32_t batches, i
   return (plane * p.queries + i) * p.keys;
 }
 
-// The keys that a query of a head sees: keys [begin, end) without those that the mask hides. `mask` is the row of the query, or
+// The keys that a query of a head sees: keys [begin, end) except those that the mask hides. `mask` is the row of the query, or
 // null.
 struct VisibleKeys {
   int32_t begin;

@@ -8,15 +8,14 @@ namespace lockstep {
 // The statistics of the queries of a step, in shared memory.
 template <int count>
 struct QueryStatistics {
-  // minus lse in powers of two, and minus the sum of gradient times result
+  // -lse * log2(e), and minus the sum of gradient times result
   float minusLse[count];
   float minusDelta[count];
   // not 0 if a query sees no key
   uint32_t anyBlind;
   uint32_t padding[3];
 
-  // Writes the statistics of queries [first, first + count), of which those behind the last one are 0. All lanes of a warp call
-  // it.
+  // Writes the statistics of queries [first, first + count). Statistics after the last query are 0. All lanes of a warp call it.
   __device__ void fill(const AttentionBackwardParams& p, const Sequence& sequence, int head, int first, int lane) {
     bool isBlind = false;
     for (int n = lane; n < count; n += 32) {
@@ -37,9 +36,9 @@ struct QueryStatistics {
   }
 };
 
-// Replaces products of keys and queries by probabilities, and products of values and gradients by the gradients of the former
-// products. The thread has keys `key` and key + 8, and in each group of 8 queries `query` and the next, whose statistics are at
-// `column` and the next of their group.
+// Replaces the products of keys and queries by probabilities, and the products of values and gradients by the gradients of the
+// products of keys and queries. The thread has keys `key` and key + 8. In group i of 8 queries it has queries query + 8 * i and
+// the next one, whose statistics are at column + 8 * i and the next index.
 template <bool isDetailed, int count>
 __device__ inline void differentiateColumns(const AttentionBackwardParams& p, const Sequence& sequence, int head,
                                             int query, int key, const QueryStatistics<count>& statistics, int column,
@@ -81,7 +80,7 @@ __device__ inline void differentiateColumns(const AttentionBackwardParams& p, co
   }
 }
 
-// Writes the sums of keys `key` and key + 8, each times `factor`. There are `count` keys from `key` on.
+// Writes the sums of keys `key` and key + 8, each times `factor`. Only `count` keys exist from `key` on.
 template <Wide type, int width>
 __device__ inline void storeKeys(const AttentionRule& rule, const Sequence& sequence, int keyHead, int key, int count,
                                  int column, const float (&sums)[width / 2], float factor, void* to) {

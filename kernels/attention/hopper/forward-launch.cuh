@@ -1,4 +1,4 @@
-// Launching the forward kernels of one type; a source file for each type instantiates them, so that they are compiled in
+// Launches the forward kernels of one type. A source file for each type instantiates them, so that they are compiled in
 // parallel.
 #pragma once
 

@@ -1,7 +1,7 @@
-// The forward pass of an attention on Hopper's tensor cores: wgmma is the datapath `hopper-half` (docs/datapath.md), so every
-// element equals that of the plain kernel. A block of threads computes a tile of queries of one sequence and head: one producer
-// warp copies keys and values, and each consumer warpgroup computes 64 rows. While a consumer computes the probabilities of a
-// block of keys, its tensor cores add the values of the previous one.
+// The forward pass of attention on Hopper's tensor cores. wgmma is the datapath `hopper-half` (docs/datapath.md), so every
+// element equals the plain kernel's. A block of threads computes a tile of queries of one sequence and head: one producer warp
+// copies keys and values, and each consumer warpgroup computes 64 rows. While a consumer computes the probabilities of a block
+// of keys, its tensor cores add the values of the previous block.
 #pragma once
 
 #include "kernels/attention/hopper/softmax.cuh"
@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-// The sizes of a forward kernel. With `packs`, a tile has the queries of all heads that use the same keys, and few of each: for
-// a few queries against many keys, which are then read once.
+// The sizes of a forward kernel. With `packs`, a tile has the queries of all heads that share keys, so that the keys are read
+// only once. That is for few queries and many keys.
 template <Wide type_, int width_, int valueWidth_, int keys_, bool packs_>
 struct ForwardShape {
   static constexpr Wide kType = type_;
@@ -27,11 +27,11 @@ struct ForwardShape {
   static constexpr int kRows = 64 * kConsumers;
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr int kStages = kPacks && kWidth <= 128 ? 3 : 2;
-  // Whether consumers start their products in turn, so that one computes probabilities while the other one multiplies.
+  // Whether consumers take turns: one starts its products while another computes probabilities.
   static constexpr bool kAlternates = !kPacks;
   static constexpr int kChunks = (kWidth + kChunkColumns - 1) / kChunkColumns;
   static constexpr int kValueChunks = (kValueWidth + kChunkColumns - 1) / kChunkColumns;
-  // bytes of a chunk of queries, and of one of keys or values
+  // bytes of a chunk of queries, and of a chunk of keys or values
   static constexpr int kQueryChunk = kRows * kChunkPitch;
   static constexpr int kKeyChunk = kKeys * kChunkPitch;
   static constexpr int kQueryBytes = kChunks * kQueryChunk;
@@ -47,7 +47,7 @@ struct ForwardMaps {
   CUtensorMap values;
 };
 
-// Which options a forward kernel has: only windows; splits of the keys too; or all.
+// The options of a forward kernel: windows only; windows and splits of the keys; or all options.
 enum class ForwardOptions { kWindows, kSplits, kAll };
 
 template <typename Shape, ForwardOptions kOptions>
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int consumer = group - 1;
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int column = thread % 4 * 2;
-  // the thread's first row of the tile
+  // the first row of the tile that this thread has
   const int row = consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
   const RowPlace places[2] = {tile.place(row), tile.place(row + 8)};
   const QueryPair<kDetailed> queries(p.rule, p.random, sequence, places);
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   uint32_t factors[kKeys / kWgmmaDepth][4];
   RowPair state;
   state.open();
-  // not 0 if a row has a visible key in the split
+  // nonzero if a row has a visible key in the split
   [[maybe_unused]] uint32_t seen[2] = {};
   float decay[2];
   bool isLeft = false;
@@ -197,8 +197,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     addScores<true, kKeys>(state, scores, shown, factor, decay);
     if constexpr (kDetailed) queries.template drop<kKeys>(scores, start + column);
   };
-  // Readies the values of a block of which some keys are hidden from some rows: rows behind the last key are zeroed, and a value
-  // that is not finite leaves the tile to the plain kernel.
+  // Prepares the values of a block in which some rows do not see all keys: zeroes the rows after the last key, and leaves the
+  // tile to the plain kernel if a value is not finite.
   const auto guardValues = [&](int block, int stage) {
     const int start = block * kKeys;
     if (isCommon(start)) return;
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
                                                            sequence.keys - start, thread, 1 + consumer);
   };
 
-  // Adds blocks [begin, end) of keys, at least one. `out` is 0 before.
+  // Computes blocks [begin, end) of keys, at least one. `out` must be 0 at the start.
   StagePosition<Shape::kStages> at;
   const auto attend = [&](int begin, int end) {
     if constexpr (Shape::kAlternates) {

@@ -38,7 +38,7 @@ bool hasShape(const AttentionRule& rule) {
   return is(64, 64, 128) || is(96, 96, 128) || is(128, 128, 128) || is(192, 128, 128) || is(256, 256, 64);
 }
 
-// Whether pages of keys are made of blocks, or blocks of pages.
+// Whether each page of keys consists of whole blocks, or each block of whole pages.
 bool hasPages(const AttentionRule& rule) {
   return rule.pages == nullptr || (rule.pageCount > 0 && rule.pagesOfSequence > 0 && rule.pageLength % 8 == 0 &&
                                    (rule.pageLength % rule.blockKeys == 0 || rule.blockKeys % rule.pageLength == 0));

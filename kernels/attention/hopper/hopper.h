@@ -1,13 +1,13 @@
-// Attention on Hopper's tensor cores. In a block of keys of which some are hidden from some queries, the tensor cores multiply
-// a hidden key's value by 0, which is NaN if the value is not finite. Such tiles of 64 rows are left to the plain kernels: the
-// launchers add them to a list (plain.h), whose first number must be 0 before.
+// Attention on Hopper's tensor cores. In a block whose keys are hidden from some queries, the tensor cores multiply the value of
+// a hidden key by 0, which gives NaN if the value is not finite. Such tiles of 64 rows are left to the plain kernels: the
+// launchers add them to a list (plain.h), whose first number must be 0 at the start.
 #pragma once
 
 #include "kernels/attention/calls.gen.h"
 
 namespace lockstep {
 
-// Whether the current GPU has the tensor cores, and there are kernels for the sizes and options.
+// Whether the current GPU has these tensor cores, and there are kernels for the sizes and options.
 bool isForHopper(const AttentionRule& rule);
 
 // Computes out, lse and the largest logits. The list of tiles is the workspace.

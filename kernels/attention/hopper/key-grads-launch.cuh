@@ -1,4 +1,4 @@
-// Launching the kernels of gradients of keys of one type; a source file for each type instantiates them, so that they are
+// Launches the kernels of gradients of keys for one type. A source file for each type instantiates them, so that they are
 // compiled in parallel.
 #pragma once
 

@@ -1,7 +1,7 @@
 // The gradients of keys and values on Hopper's tensor cores (docs/numerics.md §10.6). A block of threads has a tile of keys of
-// one sequence and head, and walks over the queries of all heads that use it: a producer warp copies queries and gradients, a
-// second one their statistics, and each consumer warpgroup computes 64 keys. Products are transposed, so that keys are the rows
-// of accumulators.
+// one sequence and head, and iterates over the queries of all heads that use these keys. One producer warp copies queries and
+// gradients, and another the statistics of queries. Each consumer warpgroup computes 64 keys. Products are transposed, so that
+// the rows of accumulators are keys.
 #pragma once
 
 #include "kernels/attention/hopper/columns.cuh"
@@ -20,8 +20,8 @@ struct KeyGradShape {
   // queries of a step
   static constexpr int kQueries = 64;
   static constexpr int kConsumers = 2;
-  // The sums of wide heads do not fit in the registers of one warpgroup: then the first consumer has the gradients of values,
-  // and the second one those of keys, of the same rows.
+  // The sums of wide heads do not fit in the registers of one warpgroup. With kShares, two consumers compute the same rows: the
+  // first one the gradients of values, the second one the gradients of keys.
   static constexpr bool kShares = kWidth + kValueWidth > 384;
   static constexpr int kRows = kShares ? 64 : 64 * kConsumers;
   static constexpr int kThreads = 128 * (kConsumers + 1);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     __mbarrier_init(rowsFull, 1);
 #pragma unroll
     for (int s = 0; s < Shape::kStages; ++s) {
-      // the copies, and the lanes that write statistics
+      // arrivals: one for the copies, and one from each lane that writes statistics
       __mbarrier_init(full + s, 1 + kLanes);
       __mbarrier_init(free + s, Shape::kConsumers);
     }
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int ownRow = Shape::kShares ? 0 : consumer * 64;
   const int row = ownRow + thread / 32 * 16 + thread % 32 / 4;
   const float factor = scoreFactor(rule);
-  // with kShares, keySums are the sums of either consumer
+  // with kShares, keySums are this consumer's sums: of keys or of values
   float keySums[Shape::kWidth / 2];
   float valueSums[Shape::kShares ? 1 : Shape::kValueWidth / 2];
 #pragma unroll

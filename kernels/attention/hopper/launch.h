@@ -1,4 +1,4 @@
-// Launching the kernels of attention on Hopper's tensor cores.
+// Launches the kernels of attention on Hopper's tensor cores.
 #pragma once
 
 #include "kernels/attention/calls.gen.h"

@@ -1,5 +1,5 @@
 // The gradients of queries on Hopper's tensor cores (docs/numerics.md §10.6). A block of threads has a tile of queries of one
-// sequence and head: one producer warp copies keys and values, and each consumer warpgroup computes 64 rows.
+// sequence and head. One producer warp copies keys and values, and each consumer warpgroup computes 64 rows.
 #pragma once
 
 #include "kernels/attention/hopper/rows.cuh"
@@ -30,7 +30,7 @@ struct QueryGradShape {
   static constexpr int kValueBytes = kValueChunks * kKeyChunk;
   static constexpr int kBarriers = 1 + 4 * kStages;
   static constexpr int kBytes = kSwizzleBytes + kRowBytes + kStages * (kKeyBytes + kValueBytes) + 8 * kBarriers;
-  // The columns of dq whose chains are computed at once.
+  // The columns of dq that are computed together.
   static constexpr int kPart = kWidth <= 128 ? kWidth : kWidth % 128 == 0 ? 128 : 64;
 };
 
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const AttentionRule& rule = p.rule;
   const int tiles = (rule.queries + Shape::kRows - 1) / Shape::kRows;
   const int item = static_cast<int>(blockIdx.x) / tiles;
-  // tiles of later queries see more keys under a causal mask: they begin first
+  // under a causal mask, tiles of later queries see more keys, so they start first
   const int tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles;
   const int batch = item / rule.heads;
   const int head = item % rule.heads;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     queries.keys[h].end = 0;
     isBlind = true;
   }
-  // the keys that all rows of the tile see; none if a row sees nothing
+  // the keys that all rows of the tile see; empty if a row sees no key
   const bool anyBlind = anyOf(isBlind, 1 + consumer);
   const int commonBegin = firstKeyOf(rule, positionOf(rule, sequence, first + rows - 1));
   const int commonEnd = anyBlind ? 0 : endKeyOf(rule, sequence, positionOf(rule, sequence, first));

@@ -1,5 +1,5 @@
-// The two rows of a thread's part of an accumulator of wgmma: which keys they see, what changes their scores, and their results.
-// In each group of 8 keys the thread has two, `column` and the next.
+// The two rows of a wgmma accumulator that a thread has: the keys that they see, the options that change their scores, and their
+// results. In each group of 8 keys the thread has keys `column` and column + 1.
 #pragma once
 
 #include "kernels/attention/hopper/softmax.cuh"
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Where the copy engine finds the keys of a block: rows of the sequence, or parts of pages.
+// Where the copy engine finds the keys of a block: in rows of the sequence, or in pages.
 template <int count>
 struct KeyRows {
   const AttentionRule& rule;
@@ -33,7 +33,7 @@ struct KeyRows {
         copyBox(map, barrier, target, c * kChunkColumns, keyHead, sequence.firstKey + first, item);
         continue;
       }
-      // a page behind the sequence's last one is replaced by that one; its keys are hidden
+      // a page after the last page of the sequence is replaced by the last one; its keys are hidden
       const int number = min((first + row) / rule.pageLength, rule.pagesOfSequence - 1);
       const int page = rule.pages[static_cast<int64_t>(sequence.batch) * rule.pagesOfSequence + number];
       copyBox(map, barrier, target, c * kChunkColumns, keyHead, (first + row) % rule.pageLength,
@@ -44,14 +44,14 @@ struct KeyRows {
 
 // A pair of a query and a key in the backward pass.
 struct PairGrad {
-  // the score z, and the product of the gradient and the value
+  // the score z, and the product of gradient and value
   float score;
   float product;
   float minusLse;
   float minusDelta;
   float bounded = 0;
   bool isDropped = false;
-  // the results: the gradient of the product, and the probability, 0 of a dropped key
+  // the results: the gradient of the product of query and key, and the probability (0 if the key is dropped)
   float gradient = 0;
   float probability = 0;
 
@@ -80,8 +80,8 @@ struct RowPlace {
   int head;
 };
 
-// The rows of a block's tile. With `packs`, row r is query r / heads of head r % heads, and the tile has all queries; otherwise
-// it has `rows` queries of one head.
+// The rows of a block's tile. With `packs`, the tile has all queries of all heads: row r is query r / heads of head r % heads.
+// Otherwise it has `rows` queries of one head.
 template <bool packs, int rows>
 struct TileRows {
   int batch;
@@ -90,7 +90,7 @@ struct TileRows {
   int head;
   int heads;
   int queries;
-  // With `packs`, each block has one of the splits of the keys.
+  // With `packs`, each block of threads computes one split of the keys.
   int split = 0;
   int splits = 1;
 
@@ -108,13 +108,13 @@ struct TileRows {
       heads = 1;
       batch = block / tiles / rule.heads;
       head = block / tiles % rule.heads;
-      // tiles of later queries see more keys under a causal mask: they begin first
+      // under a causal mask, tiles of later queries see more keys, so they start first
       firstQuery = (tiles - 1 - block % tiles) * rows;
     }
   }
 
   __device__ int queriesOfTile() const { return packs ? queries : rows; }
-  // The rows that the copy engine writes.
+  // The number of rows that the copy engine writes.
   __device__ int boxRows() const { return packs ? queries * heads : rows; }
   __device__ RowPlace place(int row) const {
     if constexpr (packs) return {row / heads, head + row % heads};
@@ -122,7 +122,7 @@ struct TileRows {
   }
 };
 
-// Queries of two rows of a tile. With `isDetailed`, there may be a mask, a bias, a softcap, slopes or dropout.
+// The queries of two rows of a tile. With `isDetailed`, there may be a mask, a bias, a softcap, slopes or dropout.
 template <bool isDetailed>
 struct QueryPair {
   const AttentionRule& rule;
@@ -135,7 +135,7 @@ struct QueryPair {
       : rule(p) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      // a row behind the last query computes what is not stored, and reads the last query's mask and bias
+      // a row after the last query computes a result that is not stored; it reads the mask and bias of the last query
       const int i = min(places[h].query, max(sequence.queries - 1, 0));
       const int head = places[h].head;
       if constexpr (isDetailed) {
@@ -149,7 +149,7 @@ struct QueryPair {
     }
   }
 
-  // Writes which keys of a block are visible: bit 2 i + c for key column + 8 i + c.
+  // Writes which keys of a block are visible: bit 2 * i + c for key column + 8 * i + c.
   template <int count>
   __device__ void show(int column, uint32_t (&shown)[2]) const {
 #pragma unroll
@@ -186,8 +186,8 @@ struct QueryPair {
     }
   }
 
-  // Replaces the products by the gradients of products (docs/numerics.md §10.6). `grads` has the products of gradients and
-  // values.
+  // Replaces the products of queries and keys by their gradients (docs/numerics.md §10.6). `grads` has the products of gradients
+  // and values.
   template <int count>
   __device__ void differentiate(float (&scores)[count / 2], const float (&grads)[count / 2], int column,
                                 const uint32_t (&shown)[2], float factor, const float (&minusLse)[2],
@@ -259,7 +259,7 @@ __device__ inline void finishRows(const AttentionParams& p, const Sequence& sequ
     }
     const bool isEmpty = total == 0 || !isThere;
     const float factor = rule.keep / total;
-    // rows between the sequences of a layout without padding belong to none
+    // rows between the sequences of a layout without padding belong to no sequence
     if (isThere || (i < rule.queries && !rule.cumulative)) {
       const int64_t row = queryRowOf(rule, sequence, i) * rule.heads + head;
       auto* to = static_cast<uint16_t*>(p.out) + row * Shape::kValueWidth + column;
@@ -282,7 +282,7 @@ __device__ inline void finishRows(const AttentionParams& p, const Sequence& sequ
     if (p.maxLogits == nullptr) continue;
     float logit = isThere ? maximum[h] * logitFactor(rule) + 0.0f : -kInfinity;
     if constexpr (!Shape::kPacks) {
-      // all rows of the warp are of one head
+      // all rows of the warp belong to one head
 #pragma unroll
       for (int w = 16; w > 0; w /= 2) logit = fmaxf(logit, __shfl_xor_sync(kFullMask, logit, w));
       if (threadIdx.x % 32 == 0) raiseTo(p.maxLogits + head, logit);

@@ -1,6 +1,6 @@
-// The running softmax of the rows of an accumulator of wgmma (docs/numerics.md §10.3). A thread has elements of two rows, lane
-// / 4 and lane / 4 + 8 of its warp's 16; in each group of 8 columns it has columns 2 (lane % 4) and the next. So the columns of
-// a thread are two of the eight that sums distinguish, and the four threads of a row have all of them.
+// The running softmax of the rows of a wgmma accumulator (docs/numerics.md §10.3). A thread has rows lane / 4 and lane / 4 + 8
+// of its warp's 16 rows. In each group of 8 columns it has columns 2 * (lane % 4) and the next one. A row has eight partial
+// sums, one for each column modulo 8; each of the row's four threads has two of them.
 #pragma once
 
 #include "kernels/attention/special-functions.cuh"
@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-// What scores of a row are relative to: its scaled maximum, but +0 for minus infinity.
+// The base of a row's exponents: its scaled maximum, or +0 if that is minus infinity.
 __device__ inline float baseOf(float scaled) { return scaled == -__builtin_huge_valf() ? 0.0f : scaled; }
 
-// The state of a thread's two rows: maxima, scaled maxima, and the sums of two columns of eight each.
+// The state of a thread's two rows: maxima, scaled maxima, and two of the eight partial sums of each row.
 struct RowPair {
   float maximum[2];
   float scaled[2];
@@ -25,7 +25,7 @@ struct RowPair {
     }
   }
 
-  // The sum of the eight sums of row h.
+  // The sum of the eight partial sums of row h.
   __device__ float total(int h) const {
     float sum = sums[h][0] + sums[h][1];
     sum += __shfl_xor_sync(kFullMask, sum, 1);
@@ -33,8 +33,9 @@ struct RowPair {
   }
 };
 
-// Adds the scores of a block of keys to the state, and replaces them by their probabilities. With `hides`, bit 2 i + c of
-// shown[h] says whether column c of the thread's group i is visible in row h. decay[h] is the factor of row h's outputs.
+// Adds the scores of a block of keys to the state, and replaces them by their probabilities. With `hides`, bit 2 * i + c of
+// shown[h] says whether column c of the thread's group i is visible in row h. Sets decay[h] to the factor by which the outputs
+// of row h must be multiplied.
 template <bool hides, int columns>
 __device__ inline void addScores(RowPair& rows, float (&scores)[columns / 2], const uint32_t (&shown)[2], float factor,
                                  float (&decay)[2]) {

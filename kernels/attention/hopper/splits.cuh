@@ -6,14 +6,14 @@
 
 namespace lockstep {
 
-// The merged splits of a thread's two rows. The outputs of rows lie in the workspace between merges.
+// The merged splits of a thread's two rows. Between merges, the outputs of rows are in the workspace.
 template <typename Shape>
 struct SplitTotals {
   static constexpr float kInfinity = __builtin_huge_valf();
 
   float* records;
   float* outputs[2];
-  // the indices of the rows in lse; -1 for a row behind the last query
+  // the indices of the rows in lse; -1 for a row after the last query
   int64_t rows[2];
   int column;
   float scaled[2] = {-kInfinity, -kInfinity};
@@ -31,7 +31,7 @@ struct SplitTotals {
     }
   }
 
-  // Whether a thread of the row saw a key: the four threads of a row have different keys.
+  // Whether one of the four threads of row h has seen a visible key; each of them has other keys.
   __device__ bool sees(int h, uint32_t seen) const {
     uint32_t any = seen | __shfl_xor_sync(kFullMask, seen, 1);
     any |= __shfl_xor_sync(kFullMask, any, 2);
@@ -64,7 +64,7 @@ struct SplitTotals {
     for (int i = 0; i < Shape::kValueWidth / 2; ++i) out[i] = 0;
   }
 
-  // Sets `out` to the totals; it is 0 before.
+  // Sets `out` to the totals. `out` must be 0 before.
   __device__ void restore(float (&out)[Shape::kValueWidth / 2]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

@@ -1,4 +1,4 @@
-// What the kernels of attention on Hopper's tensor cores share: barriers of warpgroups, and tiles in shared memory.
+// Barriers of warpgroups and tiles in shared memory, for all kernels of attention on Hopper's tensor cores.
 #pragma once
 
 #include "kernels/device/device.cuh"
@@ -10,7 +10,7 @@ namespace lockstep {
 
 constexpr int kGroupThreads = 128;
 
-// Waits for all threads of a warpgroup. `id`, from 1, numbers the barrier.
+// Waits for all threads of a warpgroup. `id` is the number of the barrier, from 1.
 __device__ inline void syncGroup(int id) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "n"(kGroupThreads) : "memory");
 }
@@ -46,14 +46,14 @@ __device__ inline void copyTile(const CUtensorMap* map, uint64_t* barrier, uint3
   for (int c = 0; c < chunks; ++c) copyBox(map, barrier, to + c * chunkBytes, c * kChunkColumns, head, row, item);
 }
 
-// Turns of `groups` warpgroups, in ascending order. The barriers from kFirstTurn on number them.
+// Turns of `groups` warpgroups, in ascending order. Their barriers have the numbers from kFirstTurn on.
 constexpr int kFirstTurn = 8;
 
 __device__ inline void giveTurn(int group) {
   asm volatile("barrier.cta.arrive %0, %1;" ::"r"(kFirstTurn + group), "n"(2 * kGroupThreads) : "memory");
 }
 
-// Before the first turn, the last warpgroup gives it to the first one.
+// Starts the first turn: the last warpgroup passes the turn to the first one.
 template <int groups>
 __device__ inline void openTurns(int group) {
   if (group == groups - 1) giveTurn(0);
@@ -63,7 +63,7 @@ __device__ inline void awaitTurn(int group) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(kFirstTurn + group), "n"(2 * kGroupThreads) : "memory");
 }
 
-// Ends a turn. After its last turn, the last warpgroup gives none.
+// Ends a turn and passes it to the next warpgroup. At its last turn, the last warpgroup does not pass it.
 template <int groups>
 __device__ inline void passTurn(int group, bool isLast) {
   if (group + 1 < groups) {
@@ -81,8 +81,8 @@ __device__ inline bool hasNonFinite(uint32_t pair) {
   return (((pair & kExponents) + kUnit) & 0x80008000u) != 0;
 }
 
-// Zeroes the rows from `count` on of a tile of `rows` rows, and returns whether a thread found an element in the other rows that
-// is not finite. All threads of a warpgroup call it; the tile can then be multiplied.
+// Zeroes the rows from `count` on of a tile of `rows` rows, so that the tile can be multiplied. Returns whether this thread
+// found an element in the other rows that is not finite. All threads of a warpgroup call it.
 template <Wide type, int chunks, int rows>
 __device__ inline bool guardRows(uint32_t tile, int count, int thread, int barrier) {
   constexpr int kUnits = rows * kChunkPitch / 16;
@@ -112,15 +112,15 @@ __device__ inline bool guardRows(uint32_t tile, int count, int thread, int barri
   return found;
 }
 
-// Adds the tile of 64 rows that begins at `row` of the `rows` rows of an item to the list of those that the plain kernel computes
-// (plain.h), unless it begins behind them.
+// Adds the tile of 64 rows that begins at `row` to the list of tiles that the plain kernel computes (plain.h). Does nothing if
+// the item has no such row; it has `rows` rows.
 __device__ inline void leaveTile(int32_t* list, int item, int rows, int row) {
   const int tiles = (rows + 63) / 64;
   if (row >= rows) return;
   list[1 + atomicAdd(list, 1)] = item * tiles + row / 64;
 }
 
-// Raises a maximum in memory. NaN and -0 are not among the values.
+// Raises a maximum in memory atomically. No value is NaN or -0.
 __device__ inline void raiseTo(float* maximum, float value) {
   if (value >= 0) {
     atomicMax(reinterpret_cast<int*>(maximum), __float_as_int(value));
