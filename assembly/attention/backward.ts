@@ -1,5 +1,5 @@
-// The backward pass of an attention (numerics.md §10.6). The gradients of queries have units of up to ROWS queries, the
-// gradients of keys and values units of up to ROWS keys. Both compute the scores again.
+// The backward pass of an attention (numerics.md §10.6). A unit is a tile of up to ROWS queries for the gradients of queries,
+// and a tile of up to ROWS keys for the gradients of keys and values. Both compute the scores again.
 
 import { addTerms, foldLanes } from "../core/reduce";
 import { ex2Four } from "../core/special-functions";
@@ -13,7 +13,7 @@ import { endKey, fillVisible, firstKey, positionOf, setHead, setSequence } from 
 import { powerOf, visibleFour } from "./softmax";
 import { dataOf, Field, floatOf, indexOf, Operand, valueOf } from "./task";
 
-/** The index of a row in the tensors of statistics. */
+/** The row index of query i in the tensors of statistics. */
 function statisticOf(task: usize, frame: usize, i: usize): usize {
   return (
     slot(frame, Slot.Batch) * valueOf(task, Field.LseBatch) +
@@ -23,7 +23,7 @@ function statisticOf(task: usize, frame: usize, i: usize): usize {
   );
 }
 
-/** Sets the sequence and head of unit `unit` of the tiles of queries. Returns its first query. */
+/** Sets the sequence and head of query tile `unit`. Returns the first query of the tile. */
 function openQueries(task: usize, frame: usize, unit: u32): u32 {
   const tiles = tilesOf(task);
   const heads = <u32>valueOf(task, Field.Heads);
@@ -31,7 +31,7 @@ function openQueries(task: usize, frame: usize, unit: u32): u32 {
   return (unit % tiles) * ROWS;
 }
 
-/** Writes delta, the sum of the gradient times the output, of the rows of units [begin, end) of queries. */
+/** Writes delta, the sum of gradient times output, of the rows of query tiles [begin, end). */
 export function attentionDeltas(task: usize, scratch: usize, begin: u32, end: u32): void {
   openFrame(task, scratch);
   const width = <u32>valueOf(task, Field.ValueWidth);
@@ -74,9 +74,9 @@ function packQueries(task: usize, frame: usize, first: u32, rows: u32): void {
 }
 
 /**
- * Computes the pairs of the packed queries with keys [key, key + count): the rounded gradients of the products to the slot
- * `Scores`, the rounded probabilities to `ScoreGrads`, and `Visible`. If `keeps`, also writes the gradients before they are
- * rounded.
+ * Computes the pairs of the packed queries with keys [key, key + count). Writes the rounded gradients of the products to the
+ * slot `Scores`, the rounded probabilities to `ScoreGrads`, and which keys are visible to `Visible`. If `storesGrads`, also
+ * writes the gradients before rounding.
  */
 function differentiate(
   task: usize,
@@ -157,7 +157,7 @@ function differentiateRow(
   if (keeps) keepGrads(task, frame, i, key, count, biasGrads);
 }
 
-/** Writes what the pairs of a row contribute to the gradient of the bias. */
+/** Writes the contributions of a row's pairs to the gradient of the bias. */
 function keepGrads(task: usize, frame: usize, i: u32, key: u32, count: u32, grads: usize): void {
   const head = slot(frame, Slot.Batch) * valueOf(task, Field.Heads) + slot(frame, Slot.Head);
   const row = head * valueOf(task, Field.Queries) + i;
@@ -165,7 +165,7 @@ function keepGrads(task: usize, frame: usize, i: u32, key: u32, count: u32, grad
   memory.copy(to, grads, (<usize>count) << 2);
 }
 
-/** Computes the gradients of the queries of units [begin, end). */
+/** Computes the gradients of the queries of tiles [begin, end). */
 export function attentionQueryGrads(task: usize, scratch: usize, begin: u32, end: u32): void {
   openFrame(task, scratch);
   const block = <i32>valueOf(task, Field.BlockKeys);
@@ -236,7 +236,7 @@ function addQueryGrads(task: usize, frame: usize, first: u32, rows: u32, key: u3
     v128.store(totals + at, f32x4.add(v128.load(totals + at), v128.load(part + at)));
 }
 
-/** Writes the totals [ROWS][width] times `factor` to rows [first, first + rows) of a result. */
+/** Writes the totals [ROWS][width], multiplied by `factor`, to rows [first, first + rows) of a result. */
 function writeRows(
   task: usize,
   frame: usize,
@@ -268,7 +268,7 @@ export function attentionKeyUnits(task: usize): u32 {
   return <u32>(valueOf(task, Field.Batch) * valueOf(task, Field.KeyHeads)) * keyTilesOf(task);
 }
 
-/** Computes the gradients of the keys and values of units [begin, end). */
+/** Computes the gradients of the keys and values of tiles [begin, end). */
 export function attentionKeyGrads(task: usize, scratch: usize, begin: u32, end: u32): void {
   openFrame(task, scratch);
   const tiles = keyTilesOf(task);
@@ -296,7 +296,10 @@ export function attentionKeyGrads(task: usize, scratch: usize, begin: u32, end: 
   }
 }
 
-/** Adds the queries [first, first + rows) of the head to the gradients of keys [key, key + count) and of their values. */
+/**
+ * Adds the contributions of queries [first, first + rows) of the head to the gradients of keys [key, key + count) and of their
+ * values.
+ */
 function addKeyGrads(task: usize, frame: usize, first: u32, rows: u32, key: u32, count: u32): void {
   const t = positionOf(task, frame, first + rows - 1);
   if (endKey(task, frame, t) <= <i32>key) return;
@@ -405,7 +408,7 @@ export function attentionSinkGrads(
 
 /**
  * Sums the gradients of scores over the batches and heads that share a bias. The bias is [biasBatch, biasHeads, queries, keys];
- * its gradient is of Wide type `type`. Rows [begin, end) are those of the bias.
+ * its gradient has the Wide type `type`. Computes rows [begin, end) of the bias.
  */
 export function attentionBiasGrads(
   task: usize,

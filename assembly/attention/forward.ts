@@ -35,7 +35,7 @@ export function attentionUnits(task: usize): u32 {
   return <u32>(valueOf(task, Field.Batch) * valueOf(task, Field.Heads)) * tilesOf(task);
 }
 
-/** Writes rows [first, first + count) of a tensor's head as f32 [capacity][width]; rows and columns beyond are 0. */
+/** Writes rows [first, first + count) of one head of a tensor as f32 [capacity][width]. The other rows and columns become 0. */
 export function loadRows(
   task: usize,
   frame: usize,
@@ -61,7 +61,7 @@ export function loadRows(
   }
 }
 
-/** Packs `count` rows f32 [ROWS][width]; the packed rows beyond are 0. */
+/** Packs `count` rows f32 [ROWS][width]. The other packed rows become 0. */
 export function packRows(
   task: usize,
   frame: usize,
@@ -128,8 +128,8 @@ function attendBlocks(task: usize, frame: usize, first: u32, rows: u32, valueWid
 }
 
 /**
- * Computes the products of keys [key, key + count) with the packed queries to the slot `Scores`, or of their values (`operand`
- * V) with the packed gradients to the slot `ScoreGrads`, f32 [ROWS][inner].
+ * Computes the products of keys [key, key + count) with the packed queries to the slot `Scores`. For operand V, computes the
+ * products of their values with the packed gradients to the slot `ScoreGrads`. The result is f32 [ROWS][inner].
  */
 export function multiplyKeys(task: usize, frame: usize, operand: Operand, key: u32, count: u32): void {
   const isKey = operand === Operand.K;
@@ -216,7 +216,7 @@ function dropRow(task: usize, frame: usize, i: i32, key: i32, count: i32, scores
     if (load<u8>(kept + j) === 0) store<f32>(scores + (j << 2), 0);
 }
 
-/** Multiplies the outputs of a row by `decay`, and makes -0 to +0. */
+/** Multiplies the outputs of a row by `decay`, and replaces -0 by +0. */
 function scaleSums(task: usize, frame: usize, row: u32, width: u32, decay: f32): void {
   const panel = panelLength(task);
   const wide = kernelOf(task) !== Kernel.Plain;
@@ -237,7 +237,7 @@ function scaleSums(task: usize, frame: usize, row: u32, width: u32, decay: f32):
   }
 }
 
-/** Merges a split of every row into its totals, and begins the next one. */
+/** Merges the current split of every row into the row's totals, and begins the next split. */
 function closeSplit(task: usize, frame: usize, rows: u32, width: u32): void {
   for (let row: u32 = 0; row < rows; row++) {
     const state = rowState(frame, row);
@@ -267,7 +267,7 @@ function readSums(task: usize, frame: usize, row: u32, width: u32, line: usize):
   }
 }
 
-/** Merges sums (r, e, o) into the totals of a row. With a null `o`, its elements are 0. */
+/** Merges a split with scaled maximum r, sum e and outputs o into the totals of a row. A null `o` means outputs of 0. */
 function merge(frame: usize, row: u32, width: u32, r: f32, e: f32, o: usize): void {
   const state = rowState(frame, row);
   const before = load<f32>(state, RowField.TotalScaled);
@@ -323,8 +323,8 @@ export function attentionFill(to: usize, value: f32, begin: usize, end: usize): 
 }
 
 /**
- * Writes the largest maximum of each of the heads [begin, end), NaN ignored, over `rows` rows in each of `batches` items of the
- * tensor of statistics.
+ * Writes the largest maximum of each of the heads [begin, end), NaN ignored. The maxima are `rows` rows in each of `batches`
+ * items of the tensor of statistics.
  */
 export function attentionMaxima(task: usize, to: usize, batches: u32, rows: u32, begin: u32, end: u32): void {
   for (let head = begin; head < end; head++) {

@@ -1,5 +1,5 @@
-// The memory of one thread of an attention: a record of pointers and numbers (the frame), then the buffers to which it points.
-// Sizes are rounded up to whole steps of the datapath and whole panels of a product.
+// The memory of one thread of an attention: a record of pointers and numbers (the frame), followed by the buffers to which it
+// points. Sizes are rounded up to whole steps of the datapath and whole panels of a product.
 
 import { Kernel } from "../contract";
 import { get, put } from "../core/record";
@@ -8,7 +8,7 @@ import { exponentBytes, valueBytes } from "../gemm/pack";
 import { kernelOf, stepOf } from "../gemm/task";
 import { Field, valueOf } from "./task";
 
-/** The rows of a tile: queries, or keys where the gradients of keys and values are computed. */
+/** The rows of a tile: queries, or keys in the kernels of the gradients of keys and values. */
 export const ROWS: u32 = 64;
 
 /** Bytes of the state of one row of one panel in a product. */
@@ -21,7 +21,7 @@ const PLAIN_STEP: u32 = 16;
 export const ROW_STATE_BYTES: usize = 64;
 
 export const enum Slot {
-  /** One line of f32 values, and behind them its packed values and exponents. */
+  /** One line of f32 values, followed by its packed values and exponents. */
   Line,
   LineValues,
   LineExponents,
@@ -36,16 +36,16 @@ export const enum Slot {
   /** The packed gradients of the outputs of a tile. */
   Grads,
   GradExponents,
-  /** Packed rows, summed over keys or queries. */
+  /** Packed rows of factors, which a product sums over keys or queries. */
   Factors,
   FactorExponents,
   /** The states of the rows of one panel of scores. */
   States,
   /** The states of the rows of all panels of a result, [panels][rows]. */
   Sums,
-  /** The same of the gradients of values. */
+  /** The states of the rows of all panels of the gradients of values, [panels][rows]. */
   ValueSums,
-  /** The products of queries with keys, and what is computed from them: f32 [rows][inner]. */
+  /** The products of queries with keys, and the values that replace them: f32 [rows][inner]. */
   Scores,
   /** The products of the gradients of outputs with values: f32 [rows][inner]. */
   ScoreGrads,
@@ -61,7 +61,7 @@ export const enum Slot {
   Visible,
   /** One byte for each pair of a tile: 1 if the key is not dropped. */
   Kept,
-  /** Four rows of factors, of which one is used, and their states. */
+  /** One row of factors in a group of four rows, and the states of these rows. */
   SingleFactors,
   SingleExponents,
   SingleStates,
@@ -101,7 +101,7 @@ export function padded(task: usize, count: u32): u32 {
   return ((count + unit - 1) / unit) * unit;
 }
 
-/** The largest number of keys or queries of a tile over which a product sums. */
+/** The maximum number of keys or queries of a tile over which a product sums. */
 export function innerLength(task: usize): u32 {
   return padded(task, max(ROWS, <u32>valueOf(task, Field.BlockKeys)));
 }
@@ -111,13 +111,15 @@ function outerLength(task: usize): u32 {
   return padded(task, max(<u32>valueOf(task, Field.Width), <u32>valueOf(task, Field.ValueWidth)));
 }
 
-/** Reserves `bytes` bytes for a slot of the frame at `position`, if `frame` is not null. Returns the position behind them. */
+/**
+ * Reserves `bytes` bytes for a slot of the frame at `position`, if `frame` is not null. Returns the position after these bytes.
+ */
 function place(frame: usize, name: Slot, position: f64, bytes: f64): f64 {
   if (frame) setSlot(frame, name, frame + <usize>position);
   return position + Math.ceil(bytes / 16) * 16;
 }
 
-/** Lays out the buffers behind the frame. Returns the number of bytes; with a null `frame` it writes nothing. */
+/** Lays out the buffers after the frame. Returns the number of bytes. With a null `frame` it writes nothing. */
 function layOut(task: usize, frame: usize): f64 {
   const inner = <f64>innerLength(task);
   const outer = <f64>outerLength(task);

@@ -1,5 +1,5 @@
-// The products of an attention. A product adds to the states of a tile of rows the products of its factors with the panels of a
-// block: state[row][column] += sum over k of factor[row][k] * block[k][column], as a chain of the datapath.
+// The products of an attention. A product adds, to the states of a tile of rows, the products of its factors with the panels of
+// a block: state[row][column] += sum over k of factor[row][k] * block[k][column], as a chain of the datapath.
 
 import { Kernel } from "../contract";
 import { scatter, stepFunction } from "../gemm/gemm";
@@ -205,9 +205,9 @@ function areFinite(values: usize, count: usize): bool {
 
 /**
  * Adds to `sums`, [panels][ROWS] states, the products of the packed factors in the slot `Factors` with a block f32
- * [depth][width]. `rows` rows are used. `visible` has a byte for each pair, [ROWS][pitch]: a pair that is not visible has a
- * factor of zero and adds nothing, also if the block holds a NaN or an infinity. If so, each row is computed by itself, from a
- * copy of the panel in which its hidden elements are zero.
+ * [depth][width]. `rows` rows are used. `visible` has a byte for each pair, [ROWS][pitch]. A pair that is not visible has a
+ * factor of zero and must add nothing, even if the block contains a NaN or an infinity. If the block contains one, each row is
+ * computed separately, from a copy of the panel in which its hidden elements are zero.
  */
 export function addBlock(
   task: usize,

@@ -42,8 +42,8 @@ function biasRow(task: usize, frame: usize, i: i32): usize {
 }
 
 /**
- * Replaces the products of query i with keys [first, first + count) by their scores z. `visible` has a byte for each key; the
- * others are not read. If `tanhs` is not null, it receives the values of tanh.
+ * Replaces the products of query i with keys [first, first + count) by their scores z. `visible` has a byte for each key; hidden
+ * keys are skipped. If `tanhs` is not null, it receives the values of tanh.
  */
 export function applyScores(
   task: usize,
@@ -90,7 +90,8 @@ export function applyScores(
 }
 
 /**
- * Writes for keys [first, first + count) of query i whether dropout keeps them, a byte each. `first` is a multiple of 32 or 16.
+ * Writes one byte for each key of [first, first + count): 1 if dropout keeps it for query i, else 0. `first` is a multiple of
+ * 16.
  */
 export function fillKept(
   task: usize,

@@ -78,14 +78,14 @@ export function firstKey(task: usize, t: i32): i32 {
   return left < 0 ? 0 : <i32>max<i64>(0, <i64>t - left);
 }
 
-/** The key behind the last one in the window of a query at t. */
+/** One more than the last key in the window of a query at t. */
 export function endKey(task: usize, frame: usize, t: i32): i32 {
   const right = <i32>valueOf(task, Field.Right);
   const keys = <i32>slot(frame, Slot.KeyCount);
   return right < 0 ? keys : <i32>min<i64>(keys, max<i64>(0, <i64>t + right + 1));
 }
 
-/** Writes for keys [first, first + count) of query i whether they are visible, a byte each. Returns how many are. */
+/** Writes one byte for each key of [first, first + count): 1 if query i sees it, else 0. Returns the number of visible keys. */
 export function fillVisible(task: usize, frame: usize, i: i32, first: i32, count: i32, visible: usize): i32 {
   const t = positionOf(task, frame, i);
   const begin = max(firstKey(task, t) - first, 0);

@@ -1,5 +1,5 @@
 // The running softmax of one row (numerics.md §10.3). The state of a row is 16 words: the maximum m of z, its scaled form r, the
-// totals R and E of earlier splits, and the eight sums e, of which sum l has the keys that are l modulo 8.
+// totals R and E of earlier splits, and eight partial sums e. Partial sum l has the keys that are l modulo 8.
 
 import { ex2Four } from "../core/special-functions";
 import { fmaFour } from "../gemm/datapath";
@@ -34,7 +34,7 @@ export function openSplit(row: usize): void {
   v128.store(row, f32x4.splat(0), RowField.Sums + 16);
 }
 
-/** `scaled`, but +0 for minus infinity: what the exponents of a row are relative to. */
+/** The base of a row's exponents: `scaled`, or +0 if that is minus infinity. */
 export function baseOf(scaled: f32): f32 {
   return scaled === LEAST ? 0 : scaled;
 }
@@ -45,8 +45,8 @@ export function powerOf(from: f32, base: f32): f32 {
 }
 
 /**
- * Adds the scores z of a block to the state of a row, and replaces them by their probabilities p; those of hidden keys become 0.
- * `count` is a multiple of 16. Returns the factor a by which the row's output is multiplied.
+ * Adds the scores z of a block to the state of a row, and replaces them by their probabilities p; hidden keys get 0. `count` is
+ * a multiple of 16. Returns the factor a by which the row's output must be multiplied.
  */
 export function addScores(row: usize, scores: usize, visible: usize, count: u32, factor: f32): f32 {
   let largest = f32x4.splat(load<f32>(row, RowField.Maximum));
@@ -82,14 +82,14 @@ export function addScores(row: usize, scores: usize, visible: usize, count: u32,
   return decay;
 }
 
-/** Four bytes 0 or 1 as lanes of zeros or ones. */
+/** Converts four bytes, each 0 or 1, to lanes of all zeros or all ones. */
 export function visibleFour(bytes: usize): v128 {
   const zero = i32x4.splat(0);
   const wide = v128.extend_low<u16>(v128.extend_low<u8>(v128.load32_zero(bytes)));
   return i32x4.ne(wide, zero);
 }
 
-/** The sum of the eight sums of a row. */
+/** The sum of the eight partial sums of a row. */
 export function sumOf(row: usize): f32 {
   const low = v128.load(row, RowField.Sums);
   const high = v128.load(row, RowField.Sums + 16);

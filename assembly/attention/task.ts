@@ -68,7 +68,7 @@ const enum TensorField {
 /** The bytes of the record of one tensor. */
 const TENSOR_BYTES: usize = 32;
 
-/** The tensors of an attention, as `attentionTensor` numbers them: inputs, and results of either pass. */
+/** The tensors of an attention, by their numbers in `attentionTensor`: the inputs and the results of both passes. */
 export const enum Operand {
   Q,
   K,
@@ -80,7 +80,9 @@ export const enum Operand {
   Dv,
 }
 
-/** The largest lengths `queries` and `keys` of a sequence, and the sizes of heads. `type` is the Wide type of all operands. */
+/**
+ * Sets the maximum lengths `queries` and `keys` of a sequence, and the sizes of heads. `type` is the Wide type of all operands.
+ */
 export function attentionShape(
   task: usize,
   batch: u32,
@@ -103,7 +105,7 @@ export function attentionShape(
   set(task, Field.Type, type);
 }
 
-/** The plan and the factor of scores. `splitKeys` is a multiple of `blockKeys`, and 0 for no splits. */
+/** Sets the plan and the factor of scores. `splitKeys` is a multiple of `blockKeys`; 0 means no splits. */
 export function attentionPlan(task: usize, blockKeys: u32, splitKeys: u32, scale: f32): void {
   set(task, Field.BlockKeys, blockKeys);
   set(task, Field.SplitKeys, splitKeys);
@@ -149,9 +151,9 @@ export function attentionLengths(
 }
 
 /**
- * Sets which keys are visible: key j for a query at t if t - left <= j <= t + right; a negative bound is none. `mask` has a
- * byte for each pair, [.., queries, keys], that is not 0 for a hidden one. Its strides are in bytes; 0 for a dimension of size
- * 1.
+ * Sets which keys are visible: a query at t sees key j if t - left <= j <= t + right. A negative `left` or `right` means no
+ * bound. `mask` has a byte for each pair, [.., queries, keys], nonzero if the key is hidden. Its strides are in bytes; a
+ * dimension of size 1 has stride 0.
  */
 export function attentionMask(
   task: usize,
@@ -170,7 +172,7 @@ export function attentionMask(
   set(task, Field.MaskHead, headStride);
 }
 
-/** Sets a bias [.., queries, keys] of Wide type `type`. Its strides are in elements; 0 for a dimension of size 1. */
+/** Sets a bias [.., queries, keys] of Wide type `type`. Its strides are in elements; a dimension of size 1 has stride 0. */
 export function attentionBias(
   task: usize,
   bias: usize,
@@ -187,8 +189,8 @@ export function attentionBias(
 }
 
 /**
- * Sets the slopes of ALiBi, f32 at b * slopeBatch + head; the bound of scores `softcap`, 0 for none, with its inverse; and the
- * sink of each head, f32. A null pointer means none.
+ * Sets the slopes of ALiBi, f32 at b * slopeBatch + head; the bound `softcap` of scores with its inverse (0 means no bound); and
+ * the sink of each head, f32. A null pointer means that there are no slopes or no sinks.
  */
 export function attentionScores(
   task: usize,
@@ -205,7 +207,10 @@ export function attentionScores(
   set(task, Field.Sinks, sinks);
 }
 
-/** Sets dropout: a key whose 16 random bits are below `threshold` is dropped. The heads are `firstHead` and on, of `allHeads`. */
+/**
+ * Sets dropout: a key whose 16 random bits are below `threshold` is dropped. `firstHead` is the number of the first head among
+ * all `allHeads` heads of the model.
+ */
 export function attentionDropout(
   task: usize,
   threshold: u32,
@@ -226,8 +231,8 @@ export function attentionDropout(
 }
 
 /**
- * Sets the statistics of rows, f32 at b * batchStride + head * headStride + row, where `row` is that of q: lse, and, each if it
- * is not null, the maximum score and, for the backward pass, delta.
+ * Sets the statistics of rows: f32 at b * batchStride + head * headStride + row, where `row` is the row of q. These are lse, the
+ * maximum score and, for the backward pass, delta. The last two may be null.
  */
 export function attentionStatistics(
   task: usize,
@@ -245,9 +250,9 @@ export function attentionStatistics(
 }
 
 /**
- * Sets that keys and values lie in pages of `length` rows: row i of sequence b is row i % length of page pages[b *
- * pagesOfSequence + i / length], i32. The batch stride of their tensors is that of a page. A page outside `count` pages is
- * replaced by the nearest one.
+ * Declares that keys and values are stored in pages of `length` rows. Row i of sequence b is row i % length of page pages[b *
+ * pagesOfSequence + i / length], i32. The batch stride of their tensors is the stride of a page. A page number outside of
+ * `count` pages is replaced by the nearest one.
  */
 export function attentionPages(
   task: usize,
@@ -262,7 +267,7 @@ export function attentionPages(
   set(task, Field.PagesOfSequence, pagesOfSequence);
 }
 
-/** Sets where the backward pass writes the gradient of each score before it is rounded: f32 [batch, heads, queries, keys]. */
+/** Sets where the backward pass writes the gradients of scores before rounding: f32 [batch, heads, queries, keys]. */
 export function attentionScoreGrads(task: usize, grads: usize): void {
   set(task, Field.BiasGrads, grads);
 }
@@ -298,7 +303,7 @@ export function indexOf(task: usize, operand: Operand, b: usize, row: usize, hea
   );
 }
 
-/** The index of element (b, row, head, 0) of keys or values, which may lie in pages. */
+/** The index of element (b, row, head, 0) of keys or values, which may be stored in pages. */
 export function keyIndex(task: usize, operand: Operand, b: usize, row: usize, head: usize): usize {
   const pages = valueOf(task, Field.Pages);
   if (!pages) return indexOf(task, operand, b, row, head);

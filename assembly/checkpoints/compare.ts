@@ -48,9 +48,9 @@ function largerOfLanes(relative: f64, bound: f64, differences: v128, magnitudes:
 }
 
 /**
- * Compares `count` values with their codes. C is u8 for one code per byte, u16 for two; codes begin at a byte boundary. The first
- * `until` elements share the first scale, and each further `width` elements the next one. `about` is the data of `preparePairs`
- * if codes are pairs in blocks of a multiple of 16 elements, else 0.
+ * Compares `count` values with their codes. C is u8 for one code per byte, u16 for two; codes begin at a byte boundary. The
+ * first `until` elements share the first scale, and each further `width` elements the next one. `pairContext` is the result of
+ * `preparePairs` if codes are pairs in blocks of a multiple of 16 elements, else 0.
  */
 function compareRun<V, C>(
   x: usize,

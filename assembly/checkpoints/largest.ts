@@ -2,7 +2,7 @@
 
 import { Wide } from "../contract";
 
-/** The largest bit pattern below the sign bit among `count` elements of a Wide type; 0 for none. */
+/** The largest bit pattern among `count` elements of a Wide type, without sign bits; 0 if there are no elements. */
 export function largestBits(src: usize, type: u32, count: usize): u32 {
   let largest: u32 = 0;
   let i: usize = 0;

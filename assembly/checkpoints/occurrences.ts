@@ -30,8 +30,8 @@ export function countGroups(codes: usize, groups: u32, width: u32, scales: usize
 
 /**
  * Counts the bytes of a block of `rows` rows of `width` bytes. Rows are `pitch` bytes apart. Adds to four tables of 256 u32 at
- * `counts`, whose sum is the count: consecutive bytes go to different tables, because equal neighbours would wait for each
- * other's update.
+ * `counts`, whose sum is the count. Consecutive bytes go to different tables, because updates of one counter would wait for each
+ * other.
  */
 export function countBlock(codes: usize, rows: u32, width: u32, pitch: u32, counts: usize): void {
   for (let row: u32 = 0; row < rows; ++row) {

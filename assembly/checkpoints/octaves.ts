@@ -81,7 +81,10 @@ export function fold(words: usize, folded: usize): void {
   store<u8>(folded, limit, At.Limit);
 }
 
-/** A bit for each of the sixteen codes of a row, set if the tables at `halves` (Low or SmallLow) give another word. */
+/**
+ * For each of the sixteen codes of a row, a bit that is set if the tables at `halves` (Low or SmallLow) do not give the code's
+ * word.
+ */
 function othersOf(words: usize, folded: usize, halves: usize, row: usize): u32 {
   const tables = folded + halves;
   const high = i8x16.add(v128.load(tables, At.High), v128.load8_splat(folded + row, At.Upper));

@@ -4,7 +4,7 @@
 import { fourValues, isFiltered, isOpen, ROUNDED, roundedShare } from "./settled";
 import { addSquares, addTo, TallyAt } from "./tally";
 
-/** Byte offsets of the loop's inputs and outputs. */
+/** Byte offsets of the inputs and outputs of `settledPairs`. */
 const enum At {
   /** The two upper bytes of each code's f32 value. */
   Third = 0,
@@ -20,7 +20,7 @@ const enum At {
   Changed = 44,
 }
 
-/** Writes the inputs of `settledPairs` to `about` (48 bytes), from the f32 values of pairs of codes. */
+/** Writes the inputs of `settledPairs` to `pairContext` (48 bytes), from the f32 values of pairs of codes. */
 export function preparePairs(pairs: usize, about: usize): void {
   let largest: f32 = 0;
   for (let code: usize = 0; code < 16; ++code) {
@@ -53,8 +53,8 @@ function highFloats(words: v128, zero: v128): v128 {
 
 /**
  * Compares values with their codes, sixteen at a time, from index `i` on, a multiple of 16. Each `width` elements, a multiple of
- * 16, share a scale. Returns the index of the first group of sixteen that is not settled or not complete. Adds the squares of the
- * settled ones to `tally`. The thresholds are those of settled.ts.
+ * 16, share a scale. Returns the index of the first group of sixteen that is incomplete or not settled. Adds the squares of
+ * settled values to `tally`. `max`, `relative` and `exempt` are the thresholds of settled.ts.
  */
 export function settledPairs<V>(
   x: usize,

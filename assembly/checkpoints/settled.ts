@@ -1,5 +1,6 @@
-// An f32 filter before the exact comparison in f64. Sixteen values under one scale are settled if no difference can exceed the
-// largest ones so far. Codes are 0, infinite, NaN, or have magnitudes of 2^-20 to 2^20 with at most eight significant bits.
+// A cheap f32 filter before the exact comparison in f64. Sixteen values under one scale are "settled" if none of their
+// differences can exceed the maxima so far. Codes are 0, infinite, NaN, or have magnitudes of 2^-20 to 2^20 with at most eight
+// significant bits.
 //
 // Let x be a value, p the exact product of its code and scale, and q the f32 nearest to p. If q differs from x, so does p. Since
 // q is normal or zero, |x - p| <= d (1 + 2^-21) + 2^-23 |x|, where d is the f32 of |x - q|. If q equals p, the last term is 0.
@@ -66,8 +67,8 @@ export function isOpen(product: v128, difference: v128, magnitude: v128, relativ
 }
 
 /**
- * Returns the number of changed values among sixteen with one-byte codes, and adds their squares to `tally`; -1 if they are not
- * settled.
+ * Compares sixteen values with one-byte codes. Returns the number of changed values and adds their squares to `tally`, or
+ * returns -1 if the values are not settled.
  */
 export function settledChanges<V>(
   x: usize,

@@ -24,15 +24,15 @@ const enum Kind {
 
 /** Byte offsets of the sums. All are f64. */
 const enum Sum {
-  /** The numbers of blocks that have a nonzero code, that reach the largest code, whose scale is zero, that have a NaN code. */
+  /** Four numbers of blocks: with a nonzero code; with the largest code; with a zero scale; with a NaN code. */
   Nonzero = 0,
   Full = 8,
   ZeroScaled = 16,
   WithNaN = 24,
-  /** The numbers of rows that have a nonzero code, and that reach the largest code. */
+  /** Two numbers of rows: with a nonzero code; with the largest code. */
   RowsNonzero = 32,
   RowsFull = 40,
-  /** The largest magnitude and the sum of squares of values, then the same two under reciprocal scales. */
+  /** The largest magnitude and the sum of squares of values under the stored scales, then the same under reciprocal scales. */
   Amax = 48,
   Squares = 56,
   InverseAmax = 64,
@@ -44,7 +44,10 @@ const enum Sum {
   Relaid = 144,
 }
 
-/** Byte offsets of the sums of pairs: f64. The first pair is subtracted from all, so that equal pairs have no spread. */
+/**
+ * Byte offsets of the sums of pairs: f64. The first pair is subtracted from all pairs, so that equal pairs have a variance of
+ * exactly 0.
+ */
 const enum Pairs {
   Count = 0,
   FirstX = 8,
@@ -129,7 +132,7 @@ function addPair(at: usize, scale: f64, logarithm: f64): void {
   add(at + Pairs.XY, x * y);
 }
 
-/** Adds a block with a scale to the largest magnitude and the sum of squares. */
+/** Adds a block to the largest magnitude and the sum of squares of the values under one reading of its scale. */
 function addReading(at: usize, amax: f64, squares: f64, scale: f32): void {
   const by = <f64>abs(scale);
   if (!(by < Infinity)) return;

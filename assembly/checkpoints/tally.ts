@@ -14,8 +14,8 @@ export const enum TallyAt {
 }
 
 /**
- * A factor f such that difference > f * magnitude holds if the rounded quotient exceeds `relative`, and fails if it equals
- * `relative` and that is a power of two, as for all values that become zero (quotient 1).
+ * Returns a factor f for comparing a difference with f * magnitude: it is greater if the rounded quotient exceeds `relative`. It
+ * is not greater if the quotient equals `relative` and that is a power of two, as for all values that become zero (quotient 1).
  */
 export function boundOf(relative: f64): f64 {
   const mantissa = reinterpret<u64>(relative) & 0x000fffffffffffff;

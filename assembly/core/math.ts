@@ -1,9 +1,9 @@
-// Transcendental functions. They are evaluated in f64 by `+ - * /` alone, without fused multiply-adds, and rounded once
-// to f32. The error is below 0.51 ulp (docs/accuracy.md), also for subnormal results.
+// Transcendental functions. They are evaluated in f64 with `+ - * /` only, without fused multiply-adds, and rounded once to f32.
+// The error is below 0.51 ulp (docs/accuracy.md), also for subnormal results.
 //
 // The polynomials are minimax fits, computed by the Remez exchange on the interval named at each table. The tables hold
-// coefficients as f64 bit patterns in ascending order of their powers; the comment behind each is its decimal value.
-// They are read from memory because engines rebuild v128 literals inside loops.
+// coefficients as f64 bit patterns in ascending order of their powers; the comment after each is its decimal value. They are
+// read from memory because engines rebuild v128 literals inside loops.
 
 // 2^f = 1 + f q(f) for |f| <= 1/2. q is fitted to (2^f - 1) / f within 2^-32.5, so that 2^f - 1 is accurate relative to
 // its own magnitude near 0.

@@ -113,7 +113,7 @@ function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, shift: u6
   }
 }
 
-/** Whether a finite value beyond the largest one stays finite although the overflow policy is Nonfinite. */
+/** Whether a finite value beyond the largest one rounds to the largest one although the overflow policy is Nonfinite. */
 function staysFinite(rounding: i32, negative: bool): bool {
   return (
     rounding == Rounding.TowardZero ||

@@ -361,7 +361,8 @@ function e8m0UpNormal(p: v128): v128 {
 
 /**
  * The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are those of amax plus `carry`;
- * infinity gives 254. Below 2^-126, where only the binade from 2^-127 matters, a mantissa has one bit less and the carry is half.
+ * infinity gives 254. Of the amaxes below 2^-126, only the binade from 2^-127 on matters; there a mantissa has one bit less, so
+ * half the carry is added.
  */
 function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
   const tiny = i32x4.lt_s(amax, i32x4.splat(0x00800000));
@@ -373,8 +374,8 @@ function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
 }
 
 /**
- * As e8m0Up, but log2 p is rounded to f32 before it is rounded up. The f32 is k for p from 2^k up to 2^k * (1 + h ln 2), where h
- * is half the distance from k to the next f32.
+ * As e8m0Up, but log2 p is rounded to f32 before it is rounded up. The rounded logarithm is k for p from 2^k up to 2^k * (1 + h
+ * ln 2), where h is half the distance from k to the next f32.
  */
 function e8m0UpLog2(p: v128): v128 {
   const k = i32x4.sub(i32x4.shr_u(p, 23), i32x4.splat(127));
@@ -388,8 +389,8 @@ function e8m0UpLog2(p: v128): v128 {
 }
 
 /**
- * The e8m0 code 127 + floor(l) - maxExponent modulo 256, where l is the f32 nearest to log2 amax; 0 for zero, 254 for infinity. l
- * is K for amax from 2^K * (1 - h ln 2) on, where h is half the distance from K to the f32 before it.
+ * The e8m0 code 127 + floor(l) - maxExponent modulo 256, where l is the f32 nearest to log2 amax; 0 for zero, 254 for infinity.
+ * l is at least K for amax from 2^K * (1 - h ln 2) on, where h is half the distance from K to the previous f32.
  */
 function e8m0FloorLog2(amax: v128, maxExponent: v128): v128 {
   const tiny = i32x4.lt_s(amax, i32x4.splat(0x00800000));

@@ -16,7 +16,7 @@ const EX2_BIAS: i32 = 30690;
 
 /**
  * 2^x in four f32 lanes. The significand is (2^13 c0 + c1 y + c2 sq(y) + bias) >> 15. To fit 32 bits, c1 (y >> 2) is computed
- * apart from the other terms, which are divided by 4 first: the parts of c1 y and c0 that are multiples of 4 lose nothing.
+ * separately, and the other terms are divided by 4 first. The parts of c1 y and c0 that are multiples of 4 lose nothing.
  */
 export function ex2Four(x: v128): v128 {
   const magnitude = v128.and(x, i32x4.splat(0x7fffffff));
@@ -73,7 +73,10 @@ export function ex2(x: f32): f32 {
   return f32x4.extract_lane(ex2Four(f32x4.splat(x)), 0);
 }
 
-/** The lower exponent of tanh's rows, and for each exponent: its first row, its dropped bits, fraction bits, and shift of c1. */
+/**
+ * The lowest exponent of tanh's rows. Then for each exponent: the first row, the dropped bits, the fraction bits, and the shift
+ * of c1.
+ */
 const TANH_LOWEST: i32 = 119;
 const TANH_SETS = memory.data<i32>(
   [

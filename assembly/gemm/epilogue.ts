@@ -26,7 +26,7 @@ import {
   targetWordOf,
 } from "./task";
 
-/** Returns fma(s, acc, +0): the rounded product, where an exact product of zero is +0. */
+/** Returns fma(s, acc, +0): the rounded product. If the exact product is zero, the result is +0. */
 function productOf(s: f32, acc: f32): f32 {
   const product = s * acc;
   return product === 0 && (s === 0 || acc === 0) ? 0 : product;
@@ -42,8 +42,8 @@ function combine(acc: f32, s: f32, c: f32, beta: f32, split: bool): f32 {
 }
 
 /**
- * As combine, for a sum that has been multiplied by the scales of its row and column. The result does not depend on split-K. With
- * alpha 1 and beta 0 it is the sum.
+ * As combine, for a sum that was multiplied by the scales of its row and column. Split-K does not change the result. With alpha
+ * 1 and beta 0, the result is the sum.
  */
 function combineLined(acc: f32, alpha: f32, c: f32, beta: f32): f32 {
   return beta === 0 && alpha === 1 ? acc : combine(acc, alpha, c, beta, false);

@@ -1,9 +1,9 @@
-// D[m, n] = sum over k of X[m, k] * W[n, k]. The arithmetic is that of one datapath of src/formats/datapath.ts, whose
-// parameters are in the task block (gemm/task.ts). The work is divided into units. A unit is a block of rows by a panel, which
-// is 8 or 16 columns. The division depends only on the shape and the kernel, and no result depends on it.
+// D[m, n] = sum over k of X[m, k] * W[n, k], by the arithmetic of one datapath of src/formats/datapath.ts, whose parameters are
+// in the task block (gemm/task.ts). The work is divided into units. A unit is a block of rows by a panel, which is 8 or 16
+// columns. The division depends only on the shape and the kernel, and no result depends on it.
 //
-// A unit keeps a state of 64 bytes per row of its block: one accumulator per column. Its outer loop is over steps of k,
-// so that one step of the panel stays in L1 while the rows of the block stream past it.
+// A unit keeps a state of 64 bytes per row of its block: one accumulator per column. Its outer loop is over steps of k, so that
+// one step of the panel stays in L1 while the rows of the block stream past it.
 
 import { Kernel } from "../contract";
 import { clearSpan, coverSpan, SPAN_BYTES, stepExact } from "./exact";

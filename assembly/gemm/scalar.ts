@@ -46,8 +46,8 @@ function dotAdd(task: usize, c: f64, x: usize, xe: usize, w: usize, we: usize, s
 }
 
 /**
- * Computes one step of `rows` rows by 8 columns. X, W and `state` have the layout of `stepWide`, but exponents are plain i16, W's
- * in [step][8].
+ * Computes one step of `rows` rows by 8 columns. X, W and `state` have the layout of `stepWide`. The exponents are plain i16;
+ * the exponents of W are [step][8].
  */
 export function stepScalar(
   task: usize,

@@ -25,8 +25,7 @@ import {
 } from "./task";
 
 /**
- * The number of lines of a group if the source is transposed, a multiple of four: a panel then reads runs of that many
- * elements.
+ * The number of lines of a group if the source is transposed, a multiple of four. A panel then reads runs of so many elements.
  */
 const GROUP: u32 = 16;
 
@@ -40,7 +39,7 @@ const PANEL_AT: usize = STORED + GROUP * 4;
 
 /**
  * Quantizes rows [begin, end) of a task's matrix (task.ts), each with its own scale. Ties round to even, overflow saturates. The
- * rule is one of f32 scales.
+ * task's scale rule must have f32 scales.
  */
 export function quantizeLines(task: usize, scratch: usize, begin: u32, end: u32): void {
   const src = sourceOf(task);

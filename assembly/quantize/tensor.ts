@@ -1,4 +1,4 @@
-// Quantization with one scale per tensor, other than by one multiplication.
+// Quantization with one scale per tensor, for elements that are not scaled by a single multiplication (ElementScaling).
 
 import { CODES_BYTES } from "../cast/cast";
 import { ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";

@@ -1,6 +1,6 @@
 // Softmax cross-entropy of logits whose columns are divided among ranks, in three steps. Between the steps, the ranks combine
-// first their maxima and then their sums. The formulas are those of rows/loss.ts; V is the number of classes of all ranks, and
-// `first` the class of this rank's first column.
+// first their maxima and then their sums. The formulas are in rows/loss.ts. V is the number of classes of all ranks, and `first`
+// the class of this rank's first column.
 //
 // `scratch` is eight buffers of the calling thread (core/scratch.ts).
 import { log } from "../core/math";

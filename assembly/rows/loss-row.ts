@@ -1,5 +1,5 @@
-// The terms of a row's cross-entropy: the maximum and two sums over `columns` logits, the first of which has the index `first`.
-// `scratch` is two buffers of the calling thread (core/scratch.ts).
+// The terms of a row's cross-entropy: the maximum, and two sums over `columns` logits from index `first` on. `scratch` is two
+// buffers of the calling thread (core/scratch.ts).
 import { addScalar, exponentials, fill } from "../core/chunk";
 import { addTerms, foldLanes, maximumOf } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
@@ -56,7 +56,7 @@ export function distanceOfRow(
   return foldLanes(lanes);
 }
 
-/** The loss of a row whose target is one of `classes`. `own` is x_t - maximum, and `distance` is sum(x - maximum). */
+/** The loss of a row whose target is one of `classes`. `targetDistance` is x_t - maximum, and `distance` is sum(x - maximum). */
 export function smoothed(logTotal: f32, own: f32, distance: f32, classes: usize, smoothing: f32): f32 {
   const value = logTotal - own;
   if (smoothing === 0) return value;

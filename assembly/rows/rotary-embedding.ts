@@ -80,7 +80,9 @@ function startOf(starts: usize, b: usize): i64 {
   return starts ? <i64>load<i32>(starts + (b << 2)) : 0;
 }
 
-/** Writes cosines and sines from `index` on to the third and fourth buffer; NaN if `index` is the largest number. */
+/**
+ * Writes the cosines and sines from `index` on to the third and fourth buffer. Writes NaN if `index` is the maximum of its type.
+ */
 function loadAngles(cos: usize, sin: usize, index: usize, inverse: bool, count: usize, scratch: usize): void {
   const c = scratch + 2 * BUFFER;
   const s = scratch + 3 * BUFFER;

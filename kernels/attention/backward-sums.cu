@@ -9,7 +9,7 @@ namespace {
 constexpr float kInfinity = __builtin_huge_valf();
 
 // The number of products of a lane that are loaded before they are added.
-constexpr int kAhead = 4;
+constexpr int kLoadsPerLane = 4;
 
 __global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackwardParams p) {
   const AttentionRule& rule = p.rule;
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackward
     const auto load = [&](int32_t d) {
       return loadElement(p.grad, rule.qType, row + d) * loadElement(p.result, rule.qType, row + d);
     };
-    walkLanes<kAhead>(rule.valueWidth, load, [&](float product) { sum += product; });
+    walkLanes<kLoadsPerLane>(rule.valueWidth, load, [&](float product) { sum += product; });
     sum = foldLanes(sum);
     if (lane == 0) reinterpret_cast<float*>(p.workspace)[statisticOf(rule, s, headOfSequence, i)] = sum;
   });
@@ -35,10 +35,10 @@ __global__ void __launch_bounds__(kRowBlock) biasKernel(const AttentionBackwardP
   const AttentionRule& rule = p.rule;
   const Datapath datapath = datapathOf(rule);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRowBlock;
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kRowBlock + threadIdx.x; at < count; at += stride) {
-    const auto j = static_cast<int32_t>(at % rule.keys);
-    const auto i = static_cast<int32_t>(at / rule.keys % rule.queries);
-    const int64_t plane = at / rule.keys / rule.queries;
+  for (int64_t pair = static_cast<int64_t>(blockIdx.x) * kRowBlock + threadIdx.x; pair < count; pair += stride) {
+    const auto j = static_cast<int32_t>(pair % rule.keys);
+    const auto i = static_cast<int32_t>(pair / rule.keys % rule.queries);
+    const int64_t plane = pair / rule.keys / rule.queries;
     const auto biasHead = static_cast<int32_t>(plane % rule.biasHeads);
     const auto item = static_cast<int32_t>(plane / rule.biasHeads);
     float sum = 0;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kRowBlock) biasKernel(const AttentionBackwardP
         if (row.isVisible(j)) sum += pairGradient<type>(p, datapath, row, s, keyHeadOf(rule, head), j).bias;
       }
     }
-    storeElement(p.dbias, p.dbiasType, at, sum);
+    storeElement(p.dbias, p.dbiasType, pair, sum);
   }
 }
 
@@ -64,9 +64,9 @@ __global__ void __launch_bounds__(kLanes) sinkKernel(const AttentionBackwardPara
   const int64_t rows = static_cast<int64_t>(rule.statisticBatches) * rule.queries;
   float sum = 0;
   for (int64_t row = threadIdx.x; row < rows; row += kLanes) {
-    const int64_t at = (row / rule.queries * rule.heads + head) * rule.queries + row % rule.queries;
-    const float lse = p.lse[at];
-    sum += lse == -kInfinity ? 0.0f : ex2(sink - lse * kLog2EFloat) * deltas[at];
+    const int64_t statistic = (row / rule.queries * rule.heads + head) * rule.queries + row % rule.queries;
+    const float lse = p.lse[statistic];
+    sum += lse == -kInfinity ? 0.0f : ex2(sink - lse * kLog2EFloat) * deltas[statistic];
   }
   sum = foldLanes(sum);
   if (threadIdx.x == 0) p.dsinks[head] = sum * -1.0f;

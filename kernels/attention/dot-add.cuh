@@ -48,10 +48,10 @@ __device__ inline float addStep(const Datapath& datapath, float c, const float* 
 #pragma unroll
   for (int i = 0; i < step; ++i) {
     products[i] = static_cast<double>(a[i]) * static_cast<double>(b[i]);
-    const int ofA = exponentOf(a[i]);
-    const int ofB = exponentOf(b[i]);
-    largest = max(largest, max(ofA, ofB));
-    const int exponent = max(ofA, datapath.minExponent) + max(ofB, datapath.minExponent);
+    const int exponentA = exponentOf(a[i]);
+    const int exponentB = exponentOf(b[i]);
+    largest = max(largest, max(exponentA, exponentB));
+    const int exponent = max(exponentA, datapath.minExponent) + max(exponentB, datapath.minExponent);
     if (products[i] != 0) emax = max(emax, exponent);
   }
   double sum = c;

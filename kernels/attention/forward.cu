@@ -74,8 +74,8 @@ struct SplitRecord {
   __device__ void load(const float* record, int32_t width, int32_t first) {
 #pragma unroll
     for (int c = 0; c < kLaneColumns; ++c) {
-      const int32_t at = first + c * kLanes;
-      outputs[c] = at < width ? record[at] : 0.0f;
+      const int32_t column = first + c * kLanes;
+      outputs[c] = column < width ? record[column] : 0.0f;
     }
     scaled = record[width];
     sum = record[width + 1];
@@ -98,9 +98,9 @@ struct QueryTask {
   VisibleKeys isVisible = visibleKeysOf(p.rule, sequence, head, i);
   float factor = scoreFactor(p.rule);
 
-  // Computes the scores of keys [key, key + count). Returns the maximum of these scores and `least`, NaN ignored. Sets `isSeen`
+  // Computes the scores of keys [key, key + count). Returns the maximum of these scores and `bound`, NaN ignored. Sets `isSeen`
   // to whether one of the keys is visible.
-  __device__ float computeScores(int32_t key, int32_t count, float least, bool& isSeen) {
+  __device__ float computeScores(int32_t key, int32_t count, float bound, bool& isSeen) {
     const AttentionRule& rule = p.rule;
     const ElementRow q = queryRow(rule, rule.q, rule.width, sequence, head, i);
     const ScoreRow row = scoreRowOf(rule, sequence, head, i);
@@ -113,7 +113,7 @@ struct QueryTask {
         const ElementRow k = keyRow(rule, rule.k, rule.width, sequence, keyHead, key + n);
         float bounded;
         z = scoreOf(rule, row, key + n, multiplyRows<type>(datapath, q, k), bounded);
-        least = least < z ? z : least;
+        bound = bound < z ? z : bound;
       }
       block.values[n] = z;
       const uint32_t visible = __ballot_sync(kFullMask, shows);
@@ -122,7 +122,7 @@ struct QueryTask {
     }
     __syncwarp();
     isSeen = seen != 0;
-    return maximumOfLanes(least);
+    return maximumOfLanes(bound);
   }
 
   __device__ bool shows(int32_t n) const { return block.visible[n / kLanes] >> n % kLanes & 1; }

@@ -134,14 +134,15 @@ __device__ inline void forEachRow(int64_t count, int32_t rows, const int32_t* li
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRowWarps;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / kLanes;
   if (list == nullptr) {
-    for (int64_t at = warp; at < count * rows; at += stride) body(at / rows, static_cast<int32_t>(at % rows));
+    for (int64_t index = warp; index < count * rows; index += stride)
+      body(index / rows, static_cast<int32_t>(index % rows));
     return;
   }
   const int64_t tiles = ceilDivide(rows, kTileRows);
   const int64_t listed = static_cast<int64_t>(list[0]) * kTileRows;
-  for (int64_t at = warp; at < listed; at += stride) {
-    const int32_t tile = list[1 + at / kTileRows];
-    const auto row = static_cast<int32_t>(tile % tiles * kTileRows + at % kTileRows);
+  for (int64_t index = warp; index < listed; index += stride) {
+    const int32_t tile = list[1 + index / kTileRows];
+    const auto row = static_cast<int32_t>(tile % tiles * kTileRows + index % kTileRows);
     if (row < rows) body(tile / tiles, row);
   }
 }

@@ -31,8 +31,8 @@ struct QueryStatistics {
       minusLse[n] = -(lse * kLog2EFloat);
       minusDelta[n] = -delta;
     }
-    const bool any = __any_sync(kFullMask, isBlind);
-    if (lane == 0) anyBlind = any;
+    const bool hasBlind = __any_sync(kFullMask, isBlind);
+    if (lane == 0) anyBlind = hasBlind;
   }
 };
 
@@ -48,25 +48,25 @@ __device__ inline void differentiateColumns(const AttentionBackwardParams& p, co
   for (int i = 0; i < count / 8; ++i) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const int at = query + 8 * i + c;
-      const int within = min(at, sequence.queries - 1);
+      const int index = query + 8 * i + c;
+      const int clamped = min(index, sequence.queries - 1);
       const float minusLse = statistics.minusLse[8 * i + column + c];
-      const bool sees = at < sequence.queries && minusLse != __builtin_huge_valf();
-      const int t = positionOf(rule, sequence, within);
+      const bool hasKeys = index < sequence.queries && minusLse != __builtin_huge_valf();
+      const int t = positionOf(rule, sequence, clamped);
       VisibleKeys visible{firstKeyOf(rule, t), endKeyOf(rule, sequence, t), nullptr};
       ScoreRow row;
       Dropout dropout;
       if constexpr (isDetailed) {
-        visible = visibleKeysOf(rule, sequence, head, within);
-        row = scoreRowOf(rule, sequence, head, within);
-        if (rule.threshold != 0) dropout = dropoutOf(rule, p.random, sequence, head, within);
+        visible = visibleKeysOf(rule, sequence, head, clamped);
+        row = scoreRowOf(rule, sequence, head, clamped);
+        if (rule.threshold != 0) dropout = dropoutOf(rule, p.random, sequence, head, clamped);
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         float& score = scores[4 * i + 2 * h + c];
         float& grad = grads[4 * i + 2 * h + c];
         const int j = key + 8 * h;
-        const bool isShown = sees && visible(j);
+        const bool isShown = hasKeys && visible(j);
         PairGrad pair{score, grad, minusLse, statistics.minusDelta[8 * i + column + c]};
         if (isDetailed && isShown) {
           pair.score = scoreOf(rule, row, j, score, pair.bounded);

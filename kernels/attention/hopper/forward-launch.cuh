@@ -29,14 +29,14 @@ cudaError_t launchForwardShape(const AttentionParams& p, cudaStream_t stream) {
 // Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
 template <Wide type, bool packs, typename Body>
 bool withForwardShape(const AttentionRule& rule, Body body) {
-  const auto is = [&](int width, int valueWidth, int keys) {
+  const auto hasSizes = [&](int width, int valueWidth, int keys) {
     return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
   };
-  if (is(64, 64, 128)) return body(ForwardShape<type, 64, 64, 128, packs>{}), true;
-  if (is(96, 96, 128)) return body(ForwardShape<type, 96, 96, 128, packs>{}), true;
-  if (is(128, 128, 128)) return body(ForwardShape<type, 128, 128, 128, packs>{}), true;
-  if (is(192, 128, 128)) return body(ForwardShape<type, 192, 128, 128, packs>{}), true;
-  if (is(256, 256, 64)) return body(ForwardShape<type, 256, 256, 64, packs>{}), true;
+  if (hasSizes(64, 64, 128)) return body(ForwardShape<type, 64, 64, 128, packs>{}), true;
+  if (hasSizes(96, 96, 128)) return body(ForwardShape<type, 96, 96, 128, packs>{}), true;
+  if (hasSizes(128, 128, 128)) return body(ForwardShape<type, 128, 128, 128, packs>{}), true;
+  if (hasSizes(192, 128, 128)) return body(ForwardShape<type, 192, 128, 128, packs>{}), true;
+  if (hasSizes(256, 256, 64)) return body(ForwardShape<type, 256, 256, 64, packs>{}), true;
   return false;
 }
 

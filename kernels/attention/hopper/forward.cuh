@@ -117,20 +117,20 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
                                batchOfTensor);
     }
     const int keyHead = keyHeadOf(rule, tile.head);
-    StagePosition<Shape::kStages> at;
+    StagePosition<Shape::kStages> position;
     for (int block = firstBlock; block < lastBlock; ++block) {
       const KeyRows<kKeys> keys(rule, sequence, block * kKeys);
-      awaitPhase(keysFree + at.stage, at.parity ^ 1);
-      if (lane == 0) arriveExpecting(keysFull + at.stage, Shape::kKeyBytes);
+      awaitPhase(keysFree + position.stage, position.parity ^ 1);
+      if (lane == 0) arriveExpecting(keysFull + position.stage, Shape::kKeyBytes);
       __syncwarp();
-      keys.template copy<Shape::kChunks>(&maps.keys, keysFull + at.stage, keyTiles + at.stage * Shape::kKeyBytes,
-                                         keyHead, lane);
-      awaitPhase(valuesFree + at.stage, at.parity ^ 1);
-      if (lane == 0) arriveExpecting(valuesFull + at.stage, Shape::kValueBytes);
+      keys.template copy<Shape::kChunks>(&maps.keys, keysFull + position.stage,
+                                         keyTiles + position.stage * Shape::kKeyBytes, keyHead, lane);
+      awaitPhase(valuesFree + position.stage, position.parity ^ 1);
+      if (lane == 0) arriveExpecting(valuesFull + position.stage, Shape::kValueBytes);
       __syncwarp();
-      keys.template copy<Shape::kValueChunks>(&maps.values, valuesFull + at.stage,
-                                              valueTiles + at.stage * Shape::kValueBytes, keyHead, lane);
-      at.next();
+      keys.template copy<Shape::kValueChunks>(&maps.values, valuesFull + position.stage,
+                                              valueTiles + position.stage * Shape::kValueBytes, keyHead, lane);
+      position.next();
     }
     return;
   }
@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int column = thread % 4 * 2;
   // the first row of the tile that this thread has
   const int row = consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
-  const RowPlace places[2] = {tile.place(row), tile.place(row + 8)};
-  const QueryPair<kDetailed> queries(p.rule, p.random, sequence, places);
+  const RowPosition positions[2] = {tile.rowAt(row), tile.rowAt(row + 8)};
+  const QueryPair<kDetailed> queries(p.rule, p.random, sequence, positions);
   // the keys that all rows of the tile see
   const int commonBegin = firstKeyOf(rule, positionOf(rule, sequence, first + max(queryCount, 1) - 1));
   const int commonEnd = endKeyOf(rule, sequence, positionOf(rule, sequence, first));
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (thread == 0) __mbarrier_arrive(barrier);
   };
   // Replaces the block's scores by probabilities.
-  const auto soften = [&](int block) {
+  const auto computeProbabilities = [&](int block) {
     const int start = block * kKeys;
     if (!kDetailed && isCommon(start)) {
       const uint32_t all[2] = {};
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   };
   // Prepares the values of a block in which some rows do not see all keys: zeroes the rows after the last key, and leaves the
   // tile to the plain kernel if a value is not finite.
-  const auto guardValues = [&](int block, int stage) {
+  const auto prepareValues = [&](int block, int stage) {
     const int start = block * kKeys;
     if (isCommon(start)) return;
     isLeft |= guardRows<kType, Shape::kValueChunks, kKeys>(valueTiles + stage * Shape::kValueBytes,
@@ -207,53 +207,53 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   };
 
   // Computes blocks [begin, end) of keys, at least one. `out` must be 0 at the start.
-  StagePosition<Shape::kStages> at;
+  StagePosition<Shape::kStages> position;
   const auto attend = [&](int begin, int end) {
     if constexpr (Shape::kAlternates) {
       if (begin + 1 < end) openTurns<Shape::kConsumers>(consumer);
     }
-    awaitPhase(keysFull + at.stage, at.parity);
-    startScores(at.stage);
+    awaitPhase(keysFull + position.stage, position.parity);
+    startScores(position.stage);
     awaitWgmma<0>();
     pinRegisters(scores);
-    release(keysFree + at.stage);
-    soften(begin);
+    release(keysFree + position.stage);
+    computeProbabilities(begin);
     packAccumulators<kType, kKeys>(scores, factors);
     for (int block = begin + 1; block < end; ++block) {
-      const StagePosition<Shape::kStages> before = at;
-      at.next();
-      awaitPhase(keysFull + at.stage, at.parity);
+      const StagePosition<Shape::kStages> previous = position;
+      position.next();
+      awaitPhase(keysFull + position.stage, position.parity);
       if constexpr (Shape::kAlternates) awaitTurn(consumer);
-      startScores(at.stage);
-      awaitPhase(valuesFull + before.stage, before.parity);
-      guardValues(block - 1, before.stage);
+      startScores(position.stage);
+      awaitPhase(valuesFull + previous.stage, previous.parity);
+      prepareValues(block - 1, previous.stage);
       beginWgmma();
-      startValues(before.stage);
+      startValues(previous.stage);
       if constexpr (Shape::kAlternates) passTurn<Shape::kConsumers>(consumer, block + 1 == end);
       awaitWgmma<1>();
       pinRegisters(scores);
-      release(keysFree + at.stage);
-      soften(block);
+      release(keysFree + position.stage);
+      computeProbabilities(block);
       awaitWgmma<0>();
       pinRegisters(out);
-      release(valuesFree + before.stage);
+      release(valuesFree + previous.stage);
 #pragma unroll
       for (int i = 0; i < Shape::kValueWidth / 2; ++i) out[i] *= decay[i / 2 % 2];
       packAccumulators<kType, kKeys>(scores, factors);
     }
-    awaitPhase(valuesFull + at.stage, at.parity);
-    guardValues(end - 1, at.stage);
+    awaitPhase(valuesFull + position.stage, position.parity);
+    prepareValues(end - 1, position.stage);
     beginWgmma();
-    startValues(at.stage);
+    startValues(position.stage);
     awaitWgmma<0>();
     pinRegisters(out);
-    release(valuesFree + at.stage);
-    at.next();
+    release(valuesFree + position.stage);
+    position.next();
   };
 
   awaitPhase(queriesFull, 0);
   if (kSplits && rule.splitKeys != 0) {
-    SplitTotals<Shape> totals(p, sequence, places, column);
+    SplitTotals<Shape> totals(p, sequence, positions, column);
     if constexpr (Shape::kPacks) {
       if (firstBlock < lastBlock) attend(firstBlock, lastBlock);
       totals.store(tile.split, tile.splits, seen, state, out);
@@ -266,12 +266,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         begin = end;
       }
       totals.restore(out);
-      finishRows<Shape>(p, sequence, places, column, totals.largest, totals.scaled, totals.total, out);
+      finishRows<Shape>(p, sequence, positions, column, totals.largest, totals.scaled, totals.total, out);
     }
   } else {
     if (firstBlock < lastBlock) attend(firstBlock, lastBlock);
     const float sums[2] = {state.total(0), state.total(1)};
-    finishRows<Shape>(p, sequence, places, column, state.maximum, state.scaled, sums, out);
+    finishRows<Shape>(p, sequence, positions, column, state.maximum, state.scaled, sums, out);
   }
   if (anyOf(isLeft, 1 + consumer) && thread == 0) {
     for (int head = tile.head; head < tile.head + tile.heads; ++head) {

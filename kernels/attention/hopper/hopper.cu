@@ -32,10 +32,11 @@ constexpr int kZeroExponent = -133;
 
 // Whether there are kernels for the sizes of heads and blocks.
 bool hasShape(const AttentionRule& rule) {
-  const auto is = [&](int width, int valueWidth, int keys) {
+  const auto hasSizes = [&](int width, int valueWidth, int keys) {
     return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
   };
-  return is(64, 64, 128) || is(96, 96, 128) || is(128, 128, 128) || is(192, 128, 128) || is(256, 256, 64);
+  return hasSizes(64, 64, 128) || hasSizes(96, 96, 128) || hasSizes(128, 128, 128) || hasSizes(192, 128, 128) ||
+         hasSizes(256, 256, 64);
 }
 
 // Whether each page of keys consists of whole blocks, or each block of whole pages.

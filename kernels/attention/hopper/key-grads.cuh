@@ -120,23 +120,23 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       copyTile<Shape::kChunks>(&maps.keys, rowsFull, keyTile, Shape::kRowChunk, keyHead, key, batchOfTensor);
       copyTile<Shape::kValueChunks>(&maps.values, rowsFull, valueTile, Shape::kRowChunk, keyHead, key, batchOfTensor);
     }
-    StagePosition<Shape::kStages> at;
+    StagePosition<Shape::kStages> position;
     for (int head = keyHead * heads; head < (keyHead + 1) * heads; ++head) {
       for (int step = firstStep; step < lastStep; ++step) {
-        awaitPhase(free + at.stage, at.parity ^ 1);
+        awaitPhase(free + position.stage, position.parity ^ 1);
         if (warp == 0) {
-          const uint32_t queryTile = stages + at.stage * Shape::kStageBytes;
+          const uint32_t queryTile = stages + position.stage * Shape::kStageBytes;
           const int row = sequence.firstQuery + step * kQueries;
-          arriveExpecting(full + at.stage, Shape::kStageBytes);
-          copyTile<Shape::kChunks>(&maps.queries, full + at.stage, queryTile, Shape::kQueryChunk, head, row,
+          arriveExpecting(full + position.stage, Shape::kStageBytes);
+          copyTile<Shape::kChunks>(&maps.queries, full + position.stage, queryTile, Shape::kQueryChunk, head, row,
                                    batchOfTensor);
-          copyTile<Shape::kValueChunks>(&maps.grads, full + at.stage, queryTile + Shape::kQueryBytes,
+          copyTile<Shape::kValueChunks>(&maps.grads, full + position.stage, queryTile + Shape::kQueryBytes,
                                         Shape::kQueryChunk, head, row, batchOfTensor);
         } else {
-          statistics[at.stage].fill(p, sequence, head, step * kQueries, lane);
-          __mbarrier_arrive(full + at.stage);
+          statistics[position.stage].fill(p, sequence, head, step * kQueries, lane);
+          __mbarrier_arrive(full + position.stage);
         }
-        at.next();
+        position.next();
       }
     }
     return;
@@ -161,15 +161,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const uint32_t ownValues = valueTile + ownRow * kChunkPitch;
 
   awaitPhase(rowsFull, 0);
-  StagePosition<Shape::kStages> at;
+  StagePosition<Shape::kStages> position;
   for (int head = keyHead * heads; head < (keyHead + 1) * heads; ++head) {
     for (int step = firstStep; step < lastStep; ++step) {
-      const uint32_t queryTile = stages + at.stage * Shape::kStageBytes;
+      const uint32_t queryTile = stages + position.stage * Shape::kStageBytes;
       const uint32_t gradTile = queryTile + Shape::kQueryBytes;
-      const Statistics& rowsOf = statistics[at.stage];
+      const Statistics& queryStatistics = statistics[position.stage];
       float scores[kQueries / 2];
       float grads[kQueries / 2];
-      awaitPhase(full + at.stage, at.parity);
+      awaitPhase(full + position.stage, position.parity);
       beginWgmma();
       startRowsByRows<kType, kQueries, Shape::kWidth>(scores, ownKeys, Shape::kRowChunk, queryTile, Shape::kQueryChunk);
       commitWgmma();
@@ -183,13 +183,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       uint32_t powers[kQueries / kWgmmaDepth][4];
       uint32_t factors[kQueries / kWgmmaDepth][4];
       // whether all queries of the step see all keys of the tile
-      const bool isCommon = start + kQueries <= sequence.queries && !rowsOf.anyBlind && rule.mask == nullptr &&
+      const bool isCommon = start + kQueries <= sequence.queries && !queryStatistics.anyBlind && rule.mask == nullptr &&
                             firstKeyOf(rule, positionOf(rule, sequence, start + kQueries - 1)) <= first &&
                             endKeyOf(rule, sequence, positionOf(rule, sequence, start)) >= first + Shape::kRows;
       if (!kDetailed && isCommon) {
 #pragma unroll
         for (int i = 0; i < kQueries / 8; ++i) {
-          const float2 minusLse = *reinterpret_cast<const float2*>(rowsOf.minusLse + 8 * i + column);
+          const float2 minusLse = *reinterpret_cast<const float2*>(queryStatistics.minusLse + 8 * i + column);
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             scores[4 * i + 2 * h] = ex2(__fmaf_rn(scores[4 * i + 2 * h], factor, minusLse.x));
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         pinRegisters(grads);
 #pragma unroll
         for (int i = 0; i < kQueries / 8; ++i) {
-          const float2 minusDelta = *reinterpret_cast<const float2*>(rowsOf.minusDelta + 8 * i + column);
+          const float2 minusDelta = *reinterpret_cast<const float2*>(queryStatistics.minusDelta + 8 * i + column);
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             grads[4 * i + 2 * h] = scores[4 * i + 2 * h] * (grads[4 * i + 2 * h] + minusDelta.x);
@@ -211,8 +211,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       } else {
         awaitWgmma<0>();
         pinRegisters(grads);
-        differentiateColumns<kDetailed, kQueries>(p, sequence, head, start + column, first + row, rowsOf, column,
-                                                  factor, scores, grads);
+        differentiateColumns<kDetailed, kQueries>(p, sequence, head, start + column, first + row, queryStatistics,
+                                                  column, factor, scores, grads);
         packAccumulators<kType, kQueries>(scores, powers);
         const int count = sequence.queries - start;
         isLeft |= guardRows<kType, Shape::kChunks, kQueries>(queryTile, count, thread, 1 + consumer);
@@ -241,8 +241,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         pinRegisters(valueSums);
       }
       pinRegisters(keySums);
-      if (thread == 0) __mbarrier_arrive(free + at.stage);
-      at.next();
+      if (thread == 0) __mbarrier_arrive(free + position.stage);
+      position.next();
     }
   }
   if (!Shape::kShares || consumer == 1) {

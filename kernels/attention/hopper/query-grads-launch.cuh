@@ -24,14 +24,14 @@ cudaError_t launchQueryGradShape(const AttentionBackwardParams& p, int32_t* list
 // Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
 template <Wide type, typename Body>
 bool withQueryGradShape(const AttentionRule& rule, Body body) {
-  const auto is = [&](int width, int valueWidth, int keys) {
+  const auto hasSizes = [&](int width, int valueWidth, int keys) {
     return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
   };
-  if (is(64, 64, 128)) return body(QueryGradShape<type, 64, 64, 128>{}), true;
-  if (is(96, 96, 128)) return body(QueryGradShape<type, 96, 96, 128>{}), true;
-  if (is(128, 128, 128)) return body(QueryGradShape<type, 128, 128, 128>{}), true;
-  if (is(192, 128, 128)) return body(QueryGradShape<type, 192, 128, 128>{}), true;
-  if (is(256, 256, 64)) return body(QueryGradShape<type, 256, 256, 64>{}), true;
+  if (hasSizes(64, 64, 128)) return body(QueryGradShape<type, 64, 64, 128>{}), true;
+  if (hasSizes(96, 96, 128)) return body(QueryGradShape<type, 96, 96, 128>{}), true;
+  if (hasSizes(128, 128, 128)) return body(QueryGradShape<type, 128, 128, 128>{}), true;
+  if (hasSizes(192, 128, 128)) return body(QueryGradShape<type, 192, 128, 128>{}), true;
+  if (hasSizes(256, 256, 64)) return body(QueryGradShape<type, 256, 256, 64>{}), true;
   return false;
 }
 

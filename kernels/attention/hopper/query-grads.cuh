@@ -101,18 +101,19 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     copyTile<Shape::kChunks>(&maps.queries, rowsFull, queryTile, Shape::kRowChunk, head, row, batchOfTensor);
     copyTile<Shape::kValueChunks>(&maps.grads, rowsFull, gradTile, Shape::kRowChunk, head, row, batchOfTensor);
     const int keyHead = keyHeadOf(rule, head);
-    StagePosition<Shape::kStages> at;
+    StagePosition<Shape::kStages> position;
     for (int block = firstBlock; block < lastBlock; ++block) {
       const int key = sequence.firstKey + block * kKeys;
-      awaitPhase(keysFree + at.stage, at.parity ^ 1);
-      arriveExpecting(keysFull + at.stage, Shape::kKeyBytes);
-      copyTile<Shape::kChunks>(&maps.keys, keysFull + at.stage, keyTiles + at.stage * Shape::kKeyBytes,
+      awaitPhase(keysFree + position.stage, position.parity ^ 1);
+      arriveExpecting(keysFull + position.stage, Shape::kKeyBytes);
+      copyTile<Shape::kChunks>(&maps.keys, keysFull + position.stage, keyTiles + position.stage * Shape::kKeyBytes,
                                Shape::kKeyChunk, keyHead, key, batchOfTensor);
-      awaitPhase(valuesFree + at.stage, at.parity ^ 1);
-      arriveExpecting(valuesFull + at.stage, Shape::kValueBytes);
-      copyTile<Shape::kValueChunks>(&maps.values, valuesFull + at.stage, valueTiles + at.stage * Shape::kValueBytes,
-                                    Shape::kKeyChunk, keyHead, key, batchOfTensor);
-      at.next();
+      awaitPhase(valuesFree + position.stage, position.parity ^ 1);
+      arriveExpecting(valuesFull + position.stage, Shape::kValueBytes);
+      copyTile<Shape::kValueChunks>(&maps.values, valuesFull + position.stage,
+                                    valueTiles + position.stage * Shape::kValueBytes, Shape::kKeyChunk, keyHead, key,
+                                    batchOfTensor);
+      position.next();
     }
     return;
   }
@@ -122,8 +123,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   const int column = thread % 4 * 2;
   const int row = consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
-  const RowPlace places[2] = {{first + row, head}, {first + row + 8, head}};
-  QueryPair<kDetailed> queries(p.rule, p.random, sequence, places);
+  const RowPosition positions[2] = {{first + row, head}, {first + row + 8, head}};
+  QueryPair<kDetailed> queries(p.rule, p.random, sequence, positions);
   float minusLse[2];
   float minusDelta[2];
   bool isBlind = false;
@@ -154,20 +155,20 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   };
 
   awaitPhase(rowsFull, 0);
-  StagePosition<Shape::kStages> at;
+  StagePosition<Shape::kStages> position;
   for (int block = firstBlock; block < lastBlock; ++block) {
     const int start = block * kKeys;
-    const uint32_t keyTile = keyTiles + at.stage * Shape::kKeyBytes;
+    const uint32_t keyTile = keyTiles + position.stage * Shape::kKeyBytes;
     float scores[kKeys / 2];
     float grads[kKeys / 2];
-    awaitPhase(keysFull + at.stage, at.parity);
+    awaitPhase(keysFull + position.stage, position.parity);
     beginWgmma();
     startRowsByRows<kType, kKeys, Shape::kWidth>(scores, ownQueries, Shape::kRowChunk, keyTile, Shape::kKeyChunk);
     commitWgmma();
-    awaitPhase(valuesFull + at.stage, at.parity);
+    awaitPhase(valuesFull + position.stage, position.parity);
     beginWgmma();
-    startRowsByRows<kType, kKeys, Shape::kValueWidth>(grads, ownGrads, Shape::kRowChunk,
-                                                      valueTiles + at.stage * Shape::kValueBytes, Shape::kKeyChunk);
+    startRowsByRows<kType, kKeys, Shape::kValueWidth>(
+        grads, ownGrads, Shape::kRowChunk, valueTiles + position.stage * Shape::kValueBytes, Shape::kKeyChunk);
     commitWgmma();
     awaitWgmma<1>();
     pinRegisters(scores);
@@ -178,13 +179,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       for (int i = 0; i < kKeys / 2; ++i) scores[i] = ex2(__fmaf_rn(scores[i], factor, minusLse[i / 2 % 2]));
       awaitWgmma<0>();
       pinRegisters(grads);
-      release(valuesFree + at.stage);
+      release(valuesFree + position.stage);
 #pragma unroll
       for (int i = 0; i < kKeys / 2; ++i) scores[i] *= grads[i] + minusDelta[i / 2 % 2];
     } else {
       awaitWgmma<0>();
       pinRegisters(grads);
-      release(valuesFree + at.stage);
+      release(valuesFree + position.stage);
       uint32_t shown[2];
       queries.template show<kKeys>(start + column, shown);
       queries.template differentiate<kKeys>(scores, grads, start + column, shown, factor, minusLse, minusDelta);
@@ -200,11 +201,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       commitWgmma();
       awaitWgmma<0>();
       pinRegisters(chain);
-      if (part == Shape::kWidth / Shape::kPart - 1) release(keysFree + at.stage);
+      if (part == Shape::kWidth / Shape::kPart - 1) release(keysFree + position.stage);
 #pragma unroll
       for (int i = 0; i < Shape::kPart / 2; ++i) sums[part * Shape::kPart / 2 + i] += chain[i];
     }
-    at.next();
+    position.next();
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

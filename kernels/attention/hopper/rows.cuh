@@ -75,7 +75,7 @@ __host__ __device__ inline bool hasElementOptions(const AttentionRule& rule) {
 }
 
 // The query and the head of a row of a tile.
-struct RowPlace {
+struct RowPosition {
   int query;
   int head;
 };
@@ -116,7 +116,7 @@ struct TileRows {
   __device__ int queriesOfTile() const { return packs ? queries : rows; }
   // The number of rows that the copy engine writes.
   __device__ int boxRows() const { return packs ? queries * heads : rows; }
-  __device__ RowPlace place(int row) const {
+  __device__ RowPosition rowAt(int row) const {
     if constexpr (packs) return {row / heads, head + row % heads};
     return {firstQuery + row, head};
   }
@@ -131,13 +131,13 @@ struct QueryPair {
   Dropout dropout[2];
 
   __device__ QueryPair(const AttentionRule& p, const RandomSource& random, const Sequence& sequence,
-                       const RowPlace (&places)[2])
+                       const RowPosition (&positions)[2])
       : rule(p) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       // a row after the last query computes a result that is not stored; it reads the mask and bias of the last query
-      const int i = min(places[h].query, max(sequence.queries - 1, 0));
-      const int head = places[h].head;
+      const int i = min(positions[h].query, max(sequence.queries - 1, 0));
+      const int head = positions[h].head;
       if constexpr (isDetailed) {
         keys[h] = visibleKeysOf(p, sequence, head, i);
         rows[h] = scoreRowOf(p, sequence, head, i);
@@ -237,7 +237,7 @@ struct QueryPair {
 
 // Writes the results of a thread's two rows (docs/numerics.md §10.4). `out` has their outputs before the division.
 template <typename Shape>
-__device__ inline void finishRows(const AttentionParams& p, const Sequence& sequence, const RowPlace (&places)[2],
+__device__ inline void finishRows(const AttentionParams& p, const Sequence& sequence, const RowPosition (&positions)[2],
                                   int column, const float (&maximum)[2], const float (&largest)[2],
                                   const float (&sums)[2], float (&out)[Shape::kValueWidth / 2]) {
   constexpr float kInfinity = __builtin_huge_valf();
@@ -245,22 +245,22 @@ __device__ inline void finishRows(const AttentionParams& p, const Sequence& sequ
   const AttentionRule& rule = p.rule;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const auto [i, head] = places[h];
-    const bool isThere = i < sequence.queries;
+    const auto [i, head] = positions[h];
+    const bool exists = i < sequence.queries;
     float total = sums[h];
     float scaled = largest[h];
-    float kept = 1;
+    float decay = 1;
     if (rule.sinks != nullptr) {
       const float sink = rule.sinks[head] * kLog2EFloat;
       const float larger = sink > scaled ? sink : scaled;
-      kept = ex2(scaled - baseOf(larger));
-      total = total * kept + ex2(sink - baseOf(larger));
+      decay = ex2(scaled - baseOf(larger));
+      total = total * decay + ex2(sink - baseOf(larger));
       scaled = larger;
     }
-    const bool isEmpty = total == 0 || !isThere;
+    const bool isEmpty = total == 0 || !exists;
     const float factor = rule.keep / total;
     // rows between the sequences of a layout without padding belong to no sequence
-    if (isThere || (i < rule.queries && !rule.cumulative)) {
+    if (exists || (i < rule.queries && !rule.cumulative)) {
       const int64_t row = queryRowOf(rule, sequence, i) * rule.heads + head;
       auto* to = static_cast<uint16_t*>(p.out) + row * Shape::kValueWidth + column;
 #pragma unroll
@@ -269,7 +269,7 @@ __device__ inline void finishRows(const AttentionParams& p, const Sequence& sequ
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float value = out[4 * g + 2 * h + c];
-          if (rule.sinks != nullptr) value = value * kept + 0.0f;
+          if (rule.sinks != nullptr) value = value * decay + 0.0f;
           values[c] = isEmpty ? 0.0f : value * factor;
         }
         *reinterpret_cast<uint32_t*>(to + 8 * g) = packPair<Shape::kType>(values[0], values[1]);
@@ -280,13 +280,13 @@ __device__ inline void finishRows(const AttentionParams& p, const Sequence& sequ
       }
     }
     if (p.maxLogits == nullptr) continue;
-    float logit = isThere ? maximum[h] * logitFactor(rule) + 0.0f : -kInfinity;
+    float logit = exists ? maximum[h] * logitFactor(rule) + 0.0f : -kInfinity;
     if constexpr (!Shape::kPacks) {
       // all rows of the warp belong to one head
 #pragma unroll
       for (int w = 16; w > 0; w /= 2) logit = fmaxf(logit, __shfl_xor_sync(kFullMask, logit, w));
       if (threadIdx.x % 32 == 0) raiseTo(p.maxLogits + head, logit);
-    } else if (isThere && column == 0) {
+    } else if (exists && column == 0) {
       raiseTo(p.maxLogits + head, logit);
     }
   }

@@ -42,17 +42,17 @@ __device__ inline void addScores(RowPair& rows, float (&scores)[columns / 2], co
   constexpr int kGroups = columns / 8;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float most[2] = {rows.maximum[h], -__builtin_huge_valf()};
+    float maxima[2] = {rows.maximum[h], -__builtin_huge_valf()};
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         float& score = scores[4 * i + 2 * h + c];
         if constexpr (hides) score = shown[h] >> (2 * i + c) & 1 ? score : -__builtin_huge_valf();
-        most[c] = fmaxf(most[c], score);
+        maxima[c] = fmaxf(maxima[c], score);
       }
     }
-    float maximum = fmaxf(most[0], most[1]);
+    float maximum = fmaxf(maxima[0], maxima[1]);
     maximum = fmaxf(maximum, __shfl_xor_sync(kFullMask, maximum, 1));
     maximum = fmaxf(maximum, __shfl_xor_sync(kFullMask, maximum, 2));
     rows.maximum[h] = maximum;

@@ -21,21 +21,22 @@ struct SplitTotals {
   float largest[2] = {-kInfinity, -kInfinity};
   bool isMerged[2] = {};
 
-  __device__ SplitTotals(const AttentionParams& p, const Sequence& sequence, const RowPlace (&places)[2], int column)
+  __device__ SplitTotals(const AttentionParams& p, const Sequence& sequence, const RowPosition (&positions)[2],
+                         int column)
       : records(partialsOf(p)), column(column) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const bool isThere = places[h].query < sequence.queries;
-      rows[h] = isThere ? statisticOf(p.rule, sequence, places[h].head, places[h].query) : -1;
+      const bool exists = positions[h].query < sequence.queries;
+      rows[h] = exists ? statisticOf(p.rule, sequence, positions[h].head, positions[h].query) : -1;
       outputs[h] = records + rows[h] * Shape::kValueWidth + column;
     }
   }
 
   // Whether one of the four threads of row h has seen a visible key; each of them has other keys.
-  __device__ bool sees(int h, uint32_t seen) const {
-    uint32_t any = seen | __shfl_xor_sync(kFullMask, seen, 1);
-    any |= __shfl_xor_sync(kFullMask, any, 2);
-    return any != 0 && rows[h] >= 0;
+  __device__ bool hasSeenKey(int h, uint32_t seen) const {
+    uint32_t seenByRow = seen | __shfl_xor_sync(kFullMask, seen, 1);
+    seenByRow |= __shfl_xor_sync(kFullMask, seenByRow, 2);
+    return seenByRow != 0 && rows[h] >= 0;
   }
 
   // Merges a split, and begins the next one.
@@ -43,7 +44,7 @@ struct SplitTotals {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float sum = state.total(h);
-      if (!sees(h, seen[h])) continue;
+      if (!hasSeenKey(h, seen[h])) continue;
       largest[h] = fmaxf(largest[h], state.maximum[h]);
       const float larger = state.scaled[h] > scaled[h] ? state.scaled[h] : scaled[h];
       const float f = ex2(scaled[h] - baseOf(larger));
@@ -52,9 +53,9 @@ struct SplitTotals {
       total[h] = total[h] * f + sum * g;
 #pragma unroll
       for (int i = 0; i < Shape::kValueWidth / 8; ++i) {
-        auto* at = reinterpret_cast<float2*>(outputs[h] + 8 * i);
-        const float2 before = isMerged[h] ? *at : float2{0, 0};
-        *at = {before.x * f + out[4 * i + 2 * h] * g, before.y * f + out[4 * i + 2 * h + 1] * g};
+        auto* sums = reinterpret_cast<float2*>(outputs[h] + 8 * i);
+        const float2 earlier = isMerged[h] ? *sums : float2{0, 0};
+        *sums = {earlier.x * f + out[4 * i + 2 * h] * g, earlier.y * f + out[4 * i + 2 * h + 1] * g};
       }
       isMerged[h] = true;
     }
@@ -85,7 +86,7 @@ struct SplitTotals {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float sum = state.total(h);
-      const bool isSeen = sees(h, seen[h]);
+      const bool hasKeys = hasSeenKey(h, seen[h]);
       if (rows[h] < 0) continue;
       float* const record = records + (rows[h] * splits + split) * kRecord;
 #pragma unroll
@@ -97,7 +98,7 @@ struct SplitTotals {
       numbers[0] = state.scaled[h];
       numbers[1] = sum;
       numbers[2] = state.maximum[h];
-      numbers[3] = isSeen ? 1.0f : 0.0f;
+      numbers[3] = hasKeys ? 1.0f : 0.0f;
     }
   }
 };

@@ -17,12 +17,12 @@ __device__ inline void syncGroup(int id) {
 
 // Whether `value` is true in any thread of a warpgroup.
 __device__ inline bool anyOf(bool value, int id) {
-  uint32_t any;
+  uint32_t isAny;
   asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.or.pred q, %2, %3, p; selp.u32 %0, 1, 0, q;}"
-               : "=r"(any)
+               : "=r"(isAny)
                : "r"(static_cast<uint32_t>(value)), "r"(id), "n"(kGroupThreads)
                : "memory");
-  return any != 0;
+  return isAny != 0;
 }
 
 // A position in a ring of stages, which are used in order. The parity changes with every pass.
@@ -86,7 +86,7 @@ __device__ inline bool hasNonFinite(uint32_t pair) {
 template <Wide type, int chunks, int rows>
 __device__ inline bool guardRows(uint32_t tile, int count, int thread, int barrier) {
   constexpr int kUnits = rows * kChunkPitch / 16;
-  bool found = false;
+  bool hasNonFiniteElement = false;
 #pragma unroll
   for (int c = 0; c < chunks; ++c) {
 #pragma unroll 4
@@ -101,7 +101,7 @@ __device__ inline bool guardRows(uint32_t tile, int count, int thread, int barri
                      : "r"(address)
                      : "memory");
 #pragma unroll
-        for (const uint32_t pair : x) found |= hasNonFinite<type>(pair);
+        for (const uint32_t pair : x) hasNonFiniteElement |= hasNonFinite<type>(pair);
       }
     }
   }
@@ -109,7 +109,7 @@ __device__ inline bool guardRows(uint32_t tile, int count, int thread, int barri
     showInitialized();
     syncGroup(barrier);
   }
-  return found;
+  return hasNonFiniteElement;
 }
 
 // Adds the tile of 64 rows that begins at `row` to the list of tiles that the plain kernel computes (plain.h). Does nothing if
