@@ -85,7 +85,7 @@ function differentiate(
   rows: u32,
   key: u32,
   count: u32,
-  keeps: bool,
+  storesGrads: bool,
 ): void {
   const inner = innerLength(task);
   const length = padded(task, count);
@@ -102,7 +102,7 @@ function differentiate(
       if (lse !== -Infinity) shown = fillVisible(task, frame, first + row, key, count, visible);
     }
     if (shown) {
-      differentiateRow(task, frame, first + row, key, count, visible, scores, grads, keeps);
+      differentiateRow(task, frame, first + row, key, count, visible, scores, grads, storesGrads);
     } else {
       memory.fill(scores, 0, (<usize>length) << 2);
       memory.fill(grads, 0, (<usize>length) << 2);
@@ -119,7 +119,7 @@ function differentiateRow(
   visible: usize,
   scores: usize,
   grads: usize,
-  keeps: bool,
+  storesGrads: bool,
 ): void {
   const type = <u32>valueOf(task, Field.Type);
   const index = statisticOf(task, frame, i) << 2;
@@ -144,17 +144,17 @@ function differentiateRow(
     const isKept = drops ? visibleFour(kept + j) : i32x4.splat(-1);
     const difference = fmaFour(v128.load(grads + at), keep, minusDelta);
     let y = f32x4.mul(p, v128.bitselect(difference, minusDelta, isKept));
-    if (keeps && !isBefore) v128.store(biasGrads + at, v128.and(y, shown));
+    if (storesGrads && !isBefore) v128.store(biasGrads + at, v128.and(y, shown));
     if (isBounded) {
       const h = v128.load(tanhs + at);
       y = f32x4.mul(y, fmaFour(f32x4.neg(h), h, f32x4.splat(1)));
     }
     y = v128.and(y, shown);
-    if (keeps && isBefore) v128.store(biasGrads + at, f32x4.mul(y, scale));
+    if (storesGrads && isBefore) v128.store(biasGrads + at, f32x4.mul(y, scale));
     v128.store(scores + at, roundFour(type, y));
     v128.store(grads + at, roundFour(type, v128.and(p, isKept)));
   }
-  if (keeps) keepGrads(task, frame, i, key, count, biasGrads);
+  if (storesGrads) keepGrads(task, frame, i, key, count, biasGrads);
 }
 
 /** Writes the contributions of a row's pairs to the gradient of the bias. */
@@ -389,7 +389,7 @@ export function attentionSinkGrads(
   for (let head = begin; head < end; head++) {
     const sink = load<f32>(valueOf(task, Field.Sinks) + ((<usize>head) << 2)) * log2e();
     memory.fill(scratch, 0, 128);
-    let place: usize = 0;
+    let termIndex: usize = 0;
     for (let b: u32 = 0; b < batches; b++) {
       const index = <usize>b * valueOf(task, Field.LseBatch) + <usize>head * valueOf(task, Field.LseHead);
       for (let i: usize = 0; i < <usize>rows; i++) {
@@ -397,9 +397,9 @@ export function attentionSinkGrads(
         let term: f32 = 0;
         if (lse !== -Infinity)
           term = powerOf(sink, lse * log2e()) * load<f32>(valueOf(task, Field.Deltas) + ((index + i) << 2));
-        const lane = scratch + ((place & 31) << 2);
+        const lane = scratch + ((termIndex & 31) << 2);
         store<f32>(lane, load<f32>(lane) + term);
-        place++;
+        termIndex++;
       }
     }
     store<f32>(grads + ((<usize>head) << 2), -foldLanes(scratch));

@@ -270,10 +270,10 @@ function readSums(task: usize, frame: usize, row: u32, width: u32, line: usize):
 /** Merges a split with scaled maximum r, sum e and outputs o into the totals of a row. A null `o` means outputs of 0. */
 function merge(frame: usize, row: u32, width: u32, r: f32, e: f32, o: usize): void {
   const state = rowState(frame, row);
-  const before = load<f32>(state, RowField.TotalScaled);
-  const larger = r > before ? r : before;
+  const totalScaled = load<f32>(state, RowField.TotalScaled);
+  const larger = r > totalScaled ? r : totalScaled;
   const base = baseOf(larger);
-  const f = powerOf(before, base);
+  const f = powerOf(totalScaled, base);
   const g = powerOf(r, base);
   store<f32>(state, larger, RowField.TotalScaled);
   store<f32>(state, load<f32>(state, RowField.Total) * f + e * g, RowField.Total);

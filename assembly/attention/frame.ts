@@ -114,7 +114,7 @@ function outerLength(task: usize): u32 {
 /**
  * Reserves `bytes` bytes for a slot of the frame at `position`, if `frame` is not null. Returns the position after these bytes.
  */
-function place(frame: usize, name: Slot, position: f64, bytes: f64): f64 {
+function reserveSlot(frame: usize, name: Slot, position: f64, bytes: f64): f64 {
   if (frame) setSlot(frame, name, frame + <usize>position);
   return position + Math.ceil(bytes / 16) * 16;
 }
@@ -129,36 +129,36 @@ function layOut(task: usize, frame: usize): f64 {
   const panel = <f64>panelLength(task);
   const rows = <f64>ROWS;
   const states = <f64>STATE_BYTES;
-  let at = place(frame, Slot.Line, <f64>Slot.Count * 8, longest * 4);
-  at = place(frame, Slot.LineValues, at, longest * 8);
-  at = place(frame, Slot.LineExponents, at, longest * 2);
-  at = place(frame, Slot.Natural, at, longest * panel * 4);
-  at = place(frame, Slot.Panel, at, longest * panel * value);
-  at = place(frame, Slot.PanelExponents, at, longest * panel * exponent);
-  at = place(frame, Slot.Queries, at, rows * outer * value);
-  at = place(frame, Slot.QueryExponents, at, rows * outer * exponent);
-  at = place(frame, Slot.Grads, at, rows * outer * value);
-  at = place(frame, Slot.GradExponents, at, rows * outer * exponent);
-  at = place(frame, Slot.Factors, at, rows * inner * value);
-  at = place(frame, Slot.FactorExponents, at, rows * inner * exponent);
-  at = place(frame, Slot.States, at, rows * states);
-  at = place(frame, Slot.Sums, at, (outer / panel) * rows * states);
-  at = place(frame, Slot.ValueSums, at, (outer / panel) * rows * states);
-  at = place(frame, Slot.Scores, at, rows * inner * 4);
-  at = place(frame, Slot.ScoreGrads, at, rows * inner * 4);
-  at = place(frame, Slot.QueryRows, at, rows * outer * 4);
-  at = place(frame, Slot.GradRows, at, rows * outer * 4);
-  at = place(frame, Slot.KeyRows, at, inner * outer * 4);
-  at = place(frame, Slot.ValueRows, at, inner * outer * 4);
-  at = place(frame, Slot.Totals, at, rows * outer * 4);
-  at = place(frame, Slot.RowStates, at, rows * <f64>ROW_STATE_BYTES);
-  at = place(frame, Slot.Visible, at, rows * inner);
-  at = place(frame, Slot.Kept, at, rows * inner);
-  at = place(frame, Slot.SingleFactors, at, 4 * inner * value);
-  at = place(frame, Slot.SingleExponents, at, 4 * inner * exponent);
-  at = place(frame, Slot.SingleStates, at, 4 * states);
-  at = place(frame, Slot.Scales, at, <f64>ALIGNED_BYTES + 4096);
-  return place(frame, Slot.End, at, 0);
+  let position = reserveSlot(frame, Slot.Line, <f64>Slot.Count * 8, longest * 4);
+  position = reserveSlot(frame, Slot.LineValues, position, longest * 8);
+  position = reserveSlot(frame, Slot.LineExponents, position, longest * 2);
+  position = reserveSlot(frame, Slot.Natural, position, longest * panel * 4);
+  position = reserveSlot(frame, Slot.Panel, position, longest * panel * value);
+  position = reserveSlot(frame, Slot.PanelExponents, position, longest * panel * exponent);
+  position = reserveSlot(frame, Slot.Queries, position, rows * outer * value);
+  position = reserveSlot(frame, Slot.QueryExponents, position, rows * outer * exponent);
+  position = reserveSlot(frame, Slot.Grads, position, rows * outer * value);
+  position = reserveSlot(frame, Slot.GradExponents, position, rows * outer * exponent);
+  position = reserveSlot(frame, Slot.Factors, position, rows * inner * value);
+  position = reserveSlot(frame, Slot.FactorExponents, position, rows * inner * exponent);
+  position = reserveSlot(frame, Slot.States, position, rows * states);
+  position = reserveSlot(frame, Slot.Sums, position, (outer / panel) * rows * states);
+  position = reserveSlot(frame, Slot.ValueSums, position, (outer / panel) * rows * states);
+  position = reserveSlot(frame, Slot.Scores, position, rows * inner * 4);
+  position = reserveSlot(frame, Slot.ScoreGrads, position, rows * inner * 4);
+  position = reserveSlot(frame, Slot.QueryRows, position, rows * outer * 4);
+  position = reserveSlot(frame, Slot.GradRows, position, rows * outer * 4);
+  position = reserveSlot(frame, Slot.KeyRows, position, inner * outer * 4);
+  position = reserveSlot(frame, Slot.ValueRows, position, inner * outer * 4);
+  position = reserveSlot(frame, Slot.Totals, position, rows * outer * 4);
+  position = reserveSlot(frame, Slot.RowStates, position, rows * <f64>ROW_STATE_BYTES);
+  position = reserveSlot(frame, Slot.Visible, position, rows * inner);
+  position = reserveSlot(frame, Slot.Kept, position, rows * inner);
+  position = reserveSlot(frame, Slot.SingleFactors, position, 4 * inner * value);
+  position = reserveSlot(frame, Slot.SingleExponents, position, 4 * inner * exponent);
+  position = reserveSlot(frame, Slot.SingleStates, position, 4 * states);
+  position = reserveSlot(frame, Slot.Scales, position, <f64>ALIGNED_BYTES + 4096);
+  return reserveSlot(frame, Slot.End, position, 0);
 }
 
 /** The number of scratch bytes that each thread passes, 16-byte aligned. The number may exceed the address space. */

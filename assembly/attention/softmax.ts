@@ -15,20 +15,20 @@ export const enum RowField {
   Sums = 32,
 }
 
-const LEAST: f32 = -Infinity;
+const MIN_MAXIMUM: f32 = -Infinity;
 
 /** Begins a row. */
 export function openRow(row: usize): void {
-  store<f32>(row, LEAST, RowField.TotalScaled);
+  store<f32>(row, MIN_MAXIMUM, RowField.TotalScaled);
   store<f32>(row, 0, RowField.Total);
-  store<f32>(row, LEAST, RowField.Largest);
+  store<f32>(row, MIN_MAXIMUM, RowField.Largest);
   openSplit(row);
 }
 
 /** Begins a split of a row. */
 export function openSplit(row: usize): void {
-  store<f32>(row, LEAST, RowField.Maximum);
-  store<f32>(row, LEAST, RowField.Scaled);
+  store<f32>(row, MIN_MAXIMUM, RowField.Maximum);
+  store<f32>(row, MIN_MAXIMUM, RowField.Scaled);
   store<u32>(row, 0, RowField.IsSeen);
   v128.store(row, f32x4.splat(0), RowField.Sums);
   v128.store(row, f32x4.splat(0), RowField.Sums + 16);
@@ -36,7 +36,7 @@ export function openSplit(row: usize): void {
 
 /** The base of a row's exponents: `scaled`, or +0 if that is minus infinity. */
 export function baseOf(scaled: f32): f32 {
-  return scaled === LEAST ? 0 : scaled;
+  return scaled === MIN_MAXIMUM ? 0 : scaled;
 }
 
 /** 2^(from - base), of one f32. */
@@ -50,10 +50,10 @@ export function powerOf(from: f32, base: f32): f32 {
  */
 export function addScores(row: usize, scores: usize, visible: usize, count: u32, factor: f32): f32 {
   let largest = f32x4.splat(load<f32>(row, RowField.Maximum));
-  const least = f32x4.splat(LEAST);
+  const minMaximum = f32x4.splat(MIN_MAXIMUM);
   for (let j: usize = 0; j < count; j += 4) {
     const shown = visibleFour(visible + j);
-    largest = f32x4.pmax(largest, v128.bitselect(v128.load(scores + (j << 2)), least, shown));
+    largest = f32x4.pmax(largest, v128.bitselect(v128.load(scores + (j << 2)), minMaximum, shown));
   }
   largest = f32x4.pmax(largest, v128.shuffle<i64>(largest, largest, 1, 1));
   largest = f32x4.pmax(largest, v128.shuffle<i32>(largest, largest, 1, 1, 1, 1));

@@ -308,8 +308,8 @@ export function keyIndex(task: usize, operand: Operand, b: usize, row: usize, he
   const pages = valueOf(task, Field.Pages);
   if (!pages) return indexOf(task, operand, b, row, head);
   const length = valueOf(task, Field.PageLength);
-  const place = b * valueOf(task, Field.PagesOfSequence) + row / length;
-  const page = load<i32>(pages + (place << 2));
+  const pageIndex = b * valueOf(task, Field.PagesOfSequence) + row / length;
+  const page = load<i32>(pages + (pageIndex << 2));
   const last = <i32>valueOf(task, Field.PageCount) - 1;
   return indexOf(task, operand, min(max(page, 0), last), row % length, head);
 }

@@ -29,13 +29,13 @@ function encodeFast<M, D>(
   scaling: u32,
 ): bool {
   const groups = count >> 4;
-  const by = shift - 4;
+  const blockShift = shift - 4;
   if (load<u32>(encoder, At.Storage) !== 3)
-    encodeGroups<M, u64, u32, D>(x, dst, groups, encoder, multipliers, by, scaling);
+    encodeGroups<M, u64, u32, D>(x, dst, groups, encoder, multipliers, blockShift, scaling);
   else if (load<u32>(encoder, At.Shift) !== 20)
-    encodeGroups<M, v128, u32, D>(x, dst, groups, encoder, multipliers, by, scaling);
-  else encodeGroups<M, v128, u8, D>(x, dst, groups, encoder, multipliers, by, scaling);
-  return !metNaN<M>(x, groups, encoder, multipliers, by, (scaling & ElementScaling.Divides) !== 0);
+    encodeGroups<M, v128, u32, D>(x, dst, groups, encoder, multipliers, blockShift, scaling);
+  else encodeGroups<M, v128, u8, D>(x, dst, groups, encoder, multipliers, blockShift, scaling);
+  return !metNaN<M>(x, groups, encoder, multipliers, blockShift, (scaling & ElementScaling.Divides) !== 0);
 }
 
 /**
@@ -109,14 +109,14 @@ export function encodeRun<M>(
 ): void {
   const storage = load<u32>(encoder, At.Storage);
   for (let i = 0; i < count; ) {
-    const left = min(count - i, RUN);
-    const whole = left & -16;
-    const run = whole > 0 ? whole : left;
+    const remaining = min(count - i, RUN);
+    const vectorCount = remaining & -16;
+    const run = vectorCount > 0 ? vectorCount : remaining;
     const m = multipliers + ((sizeof<M>() === 16 ? <usize>i : <usize>i >> shift) << 2);
     const from = x + ((<usize>i) << 2);
     const to = dst + (((<usize>i) << storage) >> 3);
     const draws = random + ((<usize>i) << load<u32>(encoder, At.RandomShift));
-    if (whole === 0 || !encodeBySimd<M>(from, to, run, encoder, m, shift, draws, codes)) {
+    if (vectorCount === 0 || !encodeBySimd<M>(from, to, run, encoder, m, shift, draws, codes)) {
       encodeEach<M>(from, codes, run, encoder, m, shift, draws);
       pack(codes, to, run, storage);
     }

@@ -81,9 +81,9 @@ function isAligned(word: u32): bool {
 }
 
 function decodeAligned(from: usize, storage: u32, shift: i32, count: i32, dst: usize): void {
-  const whole = <usize>(count & -4);
+  const vectorCount = <usize>(count & -4);
   let i: usize = 0;
-  for (; i < whole; i += 4) {
+  for (; i < vectorCount; i += 4) {
     const code = storage === 4 ? v128.load16x4_u(from + (i << 1)) : v128.load(from + (i << 2));
     v128.store(dst + (i << 2), canonicalFour(i32x4.shl(code, shift)));
   }
@@ -96,7 +96,7 @@ function decodeAligned(from: usize, storage: u32, shift: i32, count: i32, dst: u
 /** Replaces every NaN of an f32 array by 0x7fffffff. */
 function canonicalize(values: usize, count: i32): void {
   let i: usize = 0;
-  for (const whole = <usize>(count & -4); i < whole; i += 4) {
+  for (const vectorCount = <usize>(count & -4); i < vectorCount; i += 4) {
     v128.store(values + (i << 2), canonicalFour(v128.load(values + (i << 2))));
   }
   for (; i < <usize>count; ++i) store<f32>(values + (i << 2), canonical(load<f32>(values + (i << 2))));
@@ -131,7 +131,7 @@ export function decode(
 export function scaleRun(values: usize, count: i32, scale: f32): void {
   const s = f32x4.splat(scale);
   let i: usize = 0;
-  for (const whole = <usize>(count & -4); i < whole; i += 4) {
+  for (const vectorCount = <usize>(count & -4); i < vectorCount; i += 4) {
     v128.store(values + (i << 2), f32x4.mul(v128.load(values + (i << 2)), s));
   }
   for (; i < <usize>count; ++i) store<f32>(values + (i << 2), load<f32>(values + (i << 2)) * scale);

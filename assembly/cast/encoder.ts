@@ -205,11 +205,11 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   const positiveStays = saturates || truncates || downward;
   const negativeStays = signed ? saturates || truncates || upward : positiveStays;
   const beyond = beyondCode(word, 0);
-  const least = maxNegative(word);
+  const maxNegativeCode = maxNegative(word);
   put(encoder, At.MaxCode, maxCode(word));
   put(encoder, At.MaxCode8, (maxCode(word) & 0xff) * 0x01010101);
   put(encoder, At.PositiveOver, positiveStays ? maxCode(word) : beyond);
-  put(encoder, At.NegativeOver, negativeStays || isInteger(word) ? least : beyond);
+  put(encoder, At.NegativeOver, negativeStays || isInteger(word) ? maxNegativeCode : beyond);
   put(encoder, At.PositiveDown, mask(cuts || downward));
   put(encoder, At.NegativeDown, mask(cuts || (signed ? upward : downward)));
   put(encoder, At.PositiveUp, mask(upward));

@@ -73,12 +73,12 @@ export function encodeMagic<M>(
   const stochastic = load<i32>(encoder, At.Rounding) === Rounding.Stochastic;
   const mantissa = load<i32>(encoder, At.Shift);
   const magnitude = v128.load(encoder, At.Magnitude);
-  let seen = i32x4.splat(0);
+  let largestBits = i32x4.splat(0);
   for (let i = 0; i < count; i += 4) {
     const v = scaled<M>(x, multipliers, i, shift);
     const negative = i32x4.shr_s(v, 31);
     const bits = v128.and(v, magnitude);
-    seen = i32x4.max_s(seen, bits);
+    largestBits = i32x4.max_s(largestBits, bits);
     const a = i32x4.min_s(bits, v128.load(encoder, At.Clamp));
     const e = v128.and(i32x4.max_s(a, v128.load(encoder, At.MinNormal)), v128.load(encoder, At.ExponentMask));
     const c = i32x4.add(e, v128.load(encoder, At.Lift));
@@ -102,7 +102,7 @@ export function encodeMagic<M>(
     }
     v128.store(codes + ((<usize>i) << 2), finish(code, negative, encoder));
   }
-  v128.store(encoder, seen, At.Seen);
+  v128.store(encoder, largestBits, At.Seen);
 }
 
 /**
@@ -124,12 +124,12 @@ export function encodeAligned<M>(
   const magnitude = v128.load(encoder, At.Magnitude);
   const one = i32x4.splat(1);
   const floor = v128.load(encoder, At.Floor);
-  let seen = i32x4.splat(0);
+  let largestBits = i32x4.splat(0);
   for (let i = 0; i < count; i += 4) {
     const v = scaled<M>(x, multipliers, i, shift);
     const negative = i32x4.shr_s(v, 31);
     const a = v128.and(v, magnitude);
-    seen = i32x4.max_u(seen, i32x4.sub(a, floor)); // magnitudes below the floor wrap around to large numbers
+    largestBits = i32x4.max_u(largestBits, i32x4.sub(a, floor)); // magnitudes below the floor wrap around to large numbers
     const odd = v128.and(i32x4.shr_u(a, drop), one);
     let code = i32x4.shr_u(i32x4.add(i32x4.add(a, i32x4.sub(half, one)), odd), drop);
     const error = i32x4.sub(a, i32x4.shl(code, drop));
@@ -144,7 +144,7 @@ export function encodeAligned<M>(
     }
     v128.store(codes + ((<usize>i) << 2), finish(code, negative, encoder));
   }
-  v128.store(encoder, seen, At.Seen);
+  v128.store(encoder, largestBits, At.Seen);
 }
 
 /**

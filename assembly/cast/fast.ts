@@ -121,10 +121,10 @@ export function encodeGroups<M, S, B, D>(
   const lowByte = v128.load(encoder, At.LowByte);
   const mantissa = load<i32>(encoder, At.Shift);
   const zero = i32x4.splat(0);
-  let seen = zero;
+  let largestCodes = zero;
   for (let g = 0; g < groups; ++g) {
     const m = multiplierOf<M>(multipliers, g, shift);
-    const factor = sizeof<M>() === 4 ? v128.load32_splat(m) : seen;
+    const factor = sizeof<M>() === 4 ? v128.load32_splat(m) : largestCodes;
     let x0: v128;
     let x1: v128;
     let x2: v128;
@@ -212,7 +212,7 @@ export function encodeGroups<M, S, B, D>(
     // narrowing saturates, so it keeps the signs
     const s = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(x0, x1), i16x8.narrow_i32x4_s(x2, x3));
     const unbounded = i8x16.narrow_i16x8_u(i16x8.sub(low, bias), i16x8.sub(high, bias));
-    seen = i8x16.max_u(seen, unbounded);
+    largestCodes = i8x16.max_u(largestCodes, unbounded);
     const magnitudes = i8x16.min_u(unbounded, maxCode);
     let signs = v128.and(i8x16.lt_s(s, zero), sign);
     if (sizeof<D>() === 4) {
@@ -232,7 +232,7 @@ export function encodeGroups<M, S, B, D>(
     }
     x += 64;
   }
-  v128.store(encoder, seen, At.Seen);
+  v128.store(encoder, largestCodes, At.Seen);
 }
 
 /**
@@ -276,7 +276,7 @@ export function encodeBf16<M>(
   const magnitude = v128.load(encoder, At.Magnitude);
   const half = v128.load(encoder, At.HalfBf16);
   const one = v128.load(encoder, At.One);
-  let seen = i32x4.splat(0);
+  let largestBits = i32x4.splat(0);
   for (let g = 0; g < groups; ++g) {
     const m = multiplierOf<M>(multipliers, g, shift);
     const x0 = scaled<M>(x, m);
@@ -285,11 +285,11 @@ export function encodeBf16<M>(
     const x3 = scaled<M>(x + 48, m + 3 * step<M>());
     const a01 = i32x4.max_s(v128.and(x0, magnitude), v128.and(x1, magnitude));
     const a23 = i32x4.max_s(v128.and(x2, magnitude), v128.and(x3, magnitude));
-    seen = i32x4.max_s(seen, i32x4.max_s(a01, a23));
+    largestBits = i32x4.max_s(largestBits, i32x4.max_s(a01, a23));
     v128.store(dst, i16x8.narrow_i32x4_s(roundBf16(x0, half, one), roundBf16(x1, half, one)));
     v128.store(dst, i16x8.narrow_i32x4_s(roundBf16(x2, half, one), roundBf16(x3, half, one)), 16);
     x += 64;
     dst += 32;
   }
-  v128.store(encoder, seen, At.Seen);
+  v128.store(encoder, largestBits, At.Seen);
 }

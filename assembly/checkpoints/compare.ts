@@ -29,7 +29,7 @@ function codePair<C>(codes: usize, index: u32, table: usize): v128 {
 }
 
 /** The value before the conversion at an index. V is f32, f64, or u16 for bf16. */
-function before<V>(x: usize, index: u32): f64 {
+function valueBefore<V>(x: usize, index: u32): f64 {
   if (sizeof<V>() === 2) return <f64>reinterpret<f32>((<u32>load<u16>(x + ((<usize>index) << 1))) << 16);
   return sizeof<V>() === 4 ? <f64>load<f32>(x + ((<usize>index) << 2)) : load<f64>(x + ((<usize>index) << 3));
 }
@@ -60,7 +60,7 @@ function compareRun<V, C>(
   scales: usize,
   until: u32,
   width: u32,
-  about: usize,
+  pairContext: usize,
   tally: usize,
 ): void {
   const first = scales;
@@ -70,7 +70,7 @@ function compareRun<V, C>(
   let infinite: f64 = 0;
   let noise = f64x2.splat(0);
   let signal = f64x2.splat(0);
-  const most = f64x2.splat(f64.MAX_VALUE);
+  const largestFinite = f64x2.splat(f64.MAX_VALUE);
   let max = v128.load64_splat(tally + TallyAt.Max);
   let relative = load<f64>(tally + TallyAt.Relative);
   let bound = boundOf(relative);
@@ -81,8 +81,8 @@ function compareRun<V, C>(
   let settled: u32 = 0;
   let i: u32 = 0;
   while (i < count) {
-    if (sizeof<V>() < 8 && sizeof<C>() === 2 && about) {
-      i = settledPairs<V>(x, codes, i, count, first, width, about, maxes, bounded, exempt, tally);
+    if (sizeof<V>() < 8 && sizeof<C>() === 2 && pairContext) {
+      i = settledPairs<V>(x, codes, i, count, first, width, pairContext, maxes, bounded, exempt, tally);
       if (i === count) break;
       scales = first + ((i / width) << 2);
       until = 16;
@@ -97,9 +97,9 @@ function compareRun<V, C>(
     while (i < end) {
       let stop = end;
       if (isQuick && i + 16 <= end) {
-        const some = settledChanges<V>(x, codes, i, table, <f32>scale, maxes, bounded, exempt, tally);
-        if (some >= 0) {
-          settled += some;
+        const groupChanges = settledChanges<V>(x, codes, i, table, <f32>scale, maxes, bounded, exempt, tally);
+        if (groupChanges >= 0) {
+          settled += groupChanges;
           i += 16;
           continue;
         }
@@ -127,8 +127,8 @@ function compareRun<V, C>(
           const lowBy = f64x2.abs(f64x2.sub(low, lowAfter));
           const highBy = f64x2.abs(f64x2.sub(high, highAfter));
           max = f64x2.pmax(f64x2.pmax(max, lowBy), highBy);
-          const lowFinite = f64x2.le(lowBy, most);
-          const highFinite = f64x2.le(highBy, most);
+          const lowFinite = f64x2.le(lowBy, largestFinite);
+          const highFinite = f64x2.le(highBy, largestFinite);
           const lowNoise = v128.and(lowBy, lowFinite);
           const highNoise = v128.and(highBy, highFinite);
           noise = f64x2.add(noise, f64x2.add(f64x2.mul(lowNoise, lowNoise), f64x2.mul(highNoise, highNoise)));
@@ -140,13 +140,13 @@ function compareRun<V, C>(
           );
           low = f64x2.abs(low);
           high = f64x2.abs(high);
-          notFinite = i64x2.sub(notFinite, v128.andnot(f64x2.le(low, most), lowFinite));
-          notFinite = i64x2.sub(notFinite, v128.andnot(f64x2.le(high, most), highFinite));
-          const above = v128.or(
+          notFinite = i64x2.sub(notFinite, v128.andnot(f64x2.le(low, largestFinite), lowFinite));
+          notFinite = i64x2.sub(notFinite, v128.andnot(f64x2.le(high, largestFinite), highFinite));
+          const exceeds = v128.or(
             f64x2.gt(lowBy, f64x2.mul(low, bounds)),
             f64x2.gt(highBy, f64x2.mul(high, bounds)),
           );
-          if (v128.any_true(above)) {
+          if (v128.any_true(exceeds)) {
             relative = largerOfLanes(relative, bound, lowBy, low);
             relative = largerOfLanes(relative, bound, highBy, high);
             bound = boundOf(relative);
@@ -154,21 +154,21 @@ function compareRun<V, C>(
           }
         }
       for (; i < stop; ++i) {
-        const own = before<V>(x, i);
-        const after = codeValue<C>(codes, i, table) * scale;
-        if (own === after) {
-          if (abs(own) <= f64.MAX_VALUE)
-            signal = f64x2.add(signal, f64x2.replace_lane(f64x2.splat(0), 0, own * own));
+        const value = valueBefore<V>(x, i);
+        const restored = codeValue<C>(codes, i, table) * scale;
+        if (value === restored) {
+          if (abs(value) <= f64.MAX_VALUE)
+            signal = f64x2.add(signal, f64x2.replace_lane(f64x2.splat(0), 0, value * value));
           continue;
         }
         ++tail;
-        const difference = abs(own - after);
+        const difference = abs(value - restored);
         if (difference <= f64.MAX_VALUE) {
           noise = f64x2.add(noise, f64x2.replace_lane(f64x2.splat(0), 0, difference * difference));
-          signal = f64x2.add(signal, f64x2.replace_lane(f64x2.splat(0), 0, own * own));
-        } else if (abs(own) <= f64.MAX_VALUE) ++infinite;
+          signal = f64x2.add(signal, f64x2.replace_lane(f64x2.splat(0), 0, value * value));
+        } else if (abs(value) <= f64.MAX_VALUE) ++infinite;
         max = f64x2.pmax(max, f64x2.splat(difference));
-        relative = largerQuotient(relative, bound, difference, abs(own));
+        relative = largerQuotient(relative, bound, difference, abs(value));
         bound = boundOf(relative);
         bounds = f64x2.splat(bound);
       }
@@ -179,9 +179,9 @@ function compareRun<V, C>(
       }
     }
   }
-  if (about) settled += takeChanged(about);
-  const whole = <f64>(settled + i64x2.extract_lane(changed, 0) + i64x2.extract_lane(changed, 1));
-  store<f64>(tally, load<f64>(tally + TallyAt.Changed) + whole + tail, TallyAt.Changed);
+  if (pairContext) settled += takeChanged(pairContext);
+  const changedCount = <f64>(settled + i64x2.extract_lane(changed, 0) + i64x2.extract_lane(changed, 1));
+  store<f64>(tally, load<f64>(tally + TallyAt.Changed) + changedCount + tail, TallyAt.Changed);
   infinite += <f64>(i64x2.extract_lane(notFinite, 0) + i64x2.extract_lane(notFinite, 1));
   store<f64>(tally, load<f64>(tally, TallyAt.NotFinite) + infinite, TallyAt.NotFinite);
   addTo(tally + TallyAt.Noise, noise);
@@ -221,8 +221,8 @@ export function compareRows(
   buffer: usize,
   tally: usize,
 ): void {
-  const about = buffer + 8 * RUN;
-  if (pairs) preparePairs(table, about);
+  const pairContext = buffer + 8 * RUN;
+  if (pairs) preparePairs(table, pairContext);
   for (let row: u32 = 0; row < rows; ++row) {
     const line = <usize>(row / height) * pitch;
     for (let column: u32 = 0; column < columns; column += RUN) {
@@ -238,20 +238,20 @@ export function compareRows(
           )
         : scales + (first << 2);
       const until = width - (column % width);
-      const sixteens = until === width && width % 16 === 0 ? about : 0;
-      const own = codes + (pairs ? at >> 1 : at);
+      const sixteens = until === width && width % 16 === 0 ? pairContext : 0;
+      const rowCodes = codes + (pairs ? at >> 1 : at);
       if (type === F64) {
         const x = values + (at << 3);
-        if (pairs) compareRun<f64, u16>(x, own, count, table, block, until, width, 0, tally);
-        else compareRun<f64, u8>(x, own, count, table, block, until, width, 0, tally);
+        if (pairs) compareRun<f64, u16>(x, rowCodes, count, table, block, until, width, 0, tally);
+        else compareRun<f64, u8>(x, rowCodes, count, table, block, until, width, 0, tally);
       } else if (type === Wide.Bf16) {
         const x = values + (at << 1);
-        if (pairs) compareRun<u16, u16>(x, own, count, table, block, until, width, sixteens, tally);
-        else compareRun<u16, u8>(x, own, count, table, block, until, width, 0, tally);
+        if (pairs) compareRun<u16, u16>(x, rowCodes, count, table, block, until, width, sixteens, tally);
+        else compareRun<u16, u8>(x, rowCodes, count, table, block, until, width, 0, tally);
       } else {
         const x = asF32(values, type, at, count, buffer);
-        if (pairs) compareRun<f32, u16>(x, own, count, table, block, until, width, sixteens, tally);
-        else compareRun<f32, u8>(x, own, count, table, block, until, width, 0, tally);
+        if (pairs) compareRun<f32, u16>(x, rowCodes, count, table, block, until, width, sixteens, tally);
+        else compareRun<f32, u8>(x, rowCodes, count, table, block, until, width, 0, tally);
       }
     }
   }

@@ -4,11 +4,11 @@ import { At } from "./octaves";
 import { TableAt, widenRun } from "./wide-table";
 
 /** Whether the folded table covers all sixteen codes. */
-function gives(folded: usize, codes: v128): bool {
+function coversAll(folded: usize, codes: v128): bool {
   const twice = i8x16.add(codes, codes);
   if (v128.any_true(i8x16.gt_u(twice, v128.load8_splat(folded, At.LastTwice)))) return false;
-  const least = v128.load8_splat(folded, At.LeastTwice);
-  return load<u8>(folded, At.Small) !== 0 || !v128.any_true(i8x16.lt_u(twice, least));
+  const leastTwice = v128.load8_splat(folded, At.LeastTwice);
+  return load<u8>(folded, At.Small) !== 0 || !v128.any_true(i8x16.lt_u(twice, leastTwice));
 }
 
 /** Writes 16-bit words from a vector of their lower bytes and a vector of their upper bytes. */
@@ -46,15 +46,15 @@ function putRows(codes: usize, rows: u32, width: usize, pitch: usize, dst: usize
   const highs = v128.load(folded, At.High);
   const uppers = v128.load(folded, At.Upper);
   const half = v128.load8_splat(folded, At.Half);
-  const least = v128.load8_splat(folded, At.LeastTwice);
+  const leastTwice = v128.load8_splat(folded, At.LeastTwice);
   const span = v128.load8_splat(folded, At.Span);
   for (; rows > 0; --rows) {
     let to = dst;
-    let at = codes;
-    for (const end = at + width; at < end; at += 16) {
-      const sixteen = v128.load(at);
-      if (v128.any_true(i8x16.ge_u(i8x16.sub(i8x16.add(sixteen, sixteen), least), span))) {
-        putOther(at, table, to);
+    let from = codes;
+    for (const end = from + width; from < end; from += 16) {
+      const sixteen = v128.load(from);
+      if (v128.any_true(i8x16.ge_u(i8x16.sub(i8x16.add(sixteen, sixteen), leastTwice), span))) {
+        putOther(from, table, to);
       } else {
         const lower = v128.and(sixteen, half);
         const upper = i8x16.swizzle(uppers, v128.and(i16x8.shr_u(sixteen, 4), half));
@@ -68,20 +68,20 @@ function putRows(codes: usize, rows: u32, width: usize, pitch: usize, dst: usize
 }
 
 /** Writes any sixteen codes. */
-function putOther(at: usize, table: usize, to: usize): void {
-  const codes = v128.load(at);
-  if (gives(table + TableAt.Folded, codes)) putFolded(codes, table + TableAt.Folded, to);
-  else widenRun<u16>(at, 16, table, to);
+function putOther(from: usize, table: usize, to: usize): void {
+  const codes = v128.load(from);
+  if (coversAll(table + TableAt.Folded, codes)) putFolded(codes, table + TableAt.Folded, to);
+  else widenRun<u16>(from, 16, table, to);
 }
 
 /** As `widenBlock`, for bf16 and a folded table. */
 export function foldedBlock(codes: usize, rows: u32, width: u32, pitch: u32, table: usize, dst: usize): void {
-  const whole = <usize>(width & -16);
-  putRows(codes, rows, whole, pitch, dst, table);
-  const rest = <usize>width - whole;
-  if (!rest) return;
+  const vectorWidth = <usize>(width & -16);
+  putRows(codes, rows, vectorWidth, pitch, dst, table);
+  const tailWidth = <usize>width - vectorWidth;
+  if (!tailWidth) return;
   for (let row: u32 = 0; row < rows; ++row) {
-    const at = <usize>row * pitch + whole;
-    widenRun<u16>(codes + at, rest, table, dst + (at << 1));
+    const from = <usize>row * pitch + vectorWidth;
+    widenRun<u16>(codes + from, tailWidth, table, dst + (from << 1));
   }
 }

@@ -11,20 +11,20 @@ function count(at: usize): void {
  */
 export function countGroups(codes: usize, groups: u32, width: u32, scales: usize, counts: usize): void {
   for (const end = scales + groups; scales < end; ++scales) {
-    const own = counts + ((<usize>load<u8>(scales)) << 10);
+    const scaleCounts = counts + ((<usize>load<u8>(scales)) << 10);
     const last = codes + width;
     for (; codes + 8 <= last; codes += 8) {
       const eight = load<u64>(codes);
-      count(own + <usize>((eight << 2) & 0x3fc));
-      count(own + <usize>((eight >> 6) & 0x3fc));
-      count(own + <usize>((eight >> 14) & 0x3fc));
-      count(own + <usize>((eight >> 22) & 0x3fc));
-      count(own + <usize>((eight >> 30) & 0x3fc));
-      count(own + <usize>((eight >> 38) & 0x3fc));
-      count(own + <usize>((eight >> 46) & 0x3fc));
-      count(own + <usize>((eight >> 54) & 0x3fc));
+      count(scaleCounts + <usize>((eight << 2) & 0x3fc));
+      count(scaleCounts + <usize>((eight >> 6) & 0x3fc));
+      count(scaleCounts + <usize>((eight >> 14) & 0x3fc));
+      count(scaleCounts + <usize>((eight >> 22) & 0x3fc));
+      count(scaleCounts + <usize>((eight >> 30) & 0x3fc));
+      count(scaleCounts + <usize>((eight >> 38) & 0x3fc));
+      count(scaleCounts + <usize>((eight >> 46) & 0x3fc));
+      count(scaleCounts + <usize>((eight >> 54) & 0x3fc));
     }
-    for (; codes < last; ++codes) count(own + ((<usize>load<u8>(codes)) << 2));
+    for (; codes < last; ++codes) count(scaleCounts + ((<usize>load<u8>(codes)) << 2));
   }
 }
 

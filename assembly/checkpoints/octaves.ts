@@ -27,7 +27,7 @@ export const enum At {
 }
 
 /** The least magnitude that is not in the separate tables. */
-const LEAST: usize = 8;
+const FIRST_FOLDED: usize = 8;
 
 /** The words of codes 16 * row to 16 * row + 7. */
 function lowWords(words: usize, row: usize): v128 {
@@ -63,19 +63,19 @@ export function fold(words: usize, folded: usize): void {
   v128.store(folded, lowBytes(words, 0), At.SmallLow);
   v128.store(folded, first, At.SmallHigh);
   for (let row: usize = 0; row < 16; ++row) {
-    const word = load<u32>(words + (((row << 4) + LEAST) << 2));
+    const word = load<u32>(words + (((row << 4) + FIRST_FOLDED) << 2));
     store<u8>(folded + row, (word >> 8) - i8x16.extract_lane_u(first, 8), At.Upper);
   }
   let limit: u32 = 128;
   for (let row: usize = 8; row-- > 0; ) {
-    let others = othersOf(words, folded, At.Low, row) | othersOf(words, folded, At.Low, row | 8);
-    if (row === 0) others &= 0xff00;
-    if (others) limit = <u32>(row << 4) + ctz(others);
+    let missing = missingCodes(words, folded, At.Low, row) | missingCodes(words, folded, At.Low, row | 8);
+    if (row === 0) missing &= 0xff00;
+    if (missing) limit = <u32>(row << 4) + ctz(missing);
   }
-  const small = othersOf(words, folded, At.SmallLow, 0) | othersOf(words, folded, At.SmallLow, 8);
+  const small = missingCodes(words, folded, At.SmallLow, 0) | missingCodes(words, folded, At.SmallLow, 8);
   store<u8>(folded, 15, At.Half);
-  store<u8>(folded, 2 * LEAST, At.LeastTwice);
-  store<u8>(folded, 2 * (limit - <u32>LEAST), At.Span);
+  store<u8>(folded, 2 * FIRST_FOLDED, At.LeastTwice);
+  store<u8>(folded, 2 * (limit - <u32>FIRST_FOLDED), At.Span);
   store<u8>(folded, 2 * (limit - 1), At.LastTwice);
   store<u8>(folded, (small & 0xff) === 0, At.Small);
   store<u8>(folded, limit, At.Limit);
@@ -85,7 +85,7 @@ export function fold(words: usize, folded: usize): void {
  * For each of the sixteen codes of a row, a bit that is set if the tables at `halves` (Low or SmallLow) do not give the code's
  * word.
  */
-function othersOf(words: usize, folded: usize, halves: usize, row: usize): u32 {
+function missingCodes(words: usize, folded: usize, halves: usize, row: usize): u32 {
   const tables = folded + halves;
   const high = i8x16.add(v128.load(tables, At.High), v128.load8_splat(folded + row, At.Upper));
   const isLow = i8x16.eq(lowBytes(words, row), v128.load(tables, At.Low));

@@ -21,24 +21,24 @@ const enum At {
 }
 
 /** Writes the inputs of `settledPairs` to `pairContext` (48 bytes), from the f32 values of pairs of codes. */
-export function preparePairs(pairs: usize, about: usize): void {
+export function preparePairs(pairs: usize, pairContext: usize): void {
   let largest: f32 = 0;
   for (let code: usize = 0; code < 16; ++code) {
     const value = pairs + (code << 3);
-    store<u8>(about + code, load<u8>(value, 2), At.Third);
-    store<u8>(about + code, load<u8>(value, 3), At.Fourth);
+    store<u8>(pairContext + code, load<u8>(value, 2), At.Third);
+    store<u8>(pairContext + code, load<u8>(value, 3), At.Fourth);
     largest = max(largest, abs(load<f32>(value)));
   }
-  store<f32>(about, largest, At.Largest);
-  store<u8>(about, 15, At.Half);
-  store<u32>(about, 0x7fffffff, At.Magnitude);
-  store<u32>(about, 0, At.Changed);
+  store<f32>(pairContext, largest, At.Largest);
+  store<u8>(pairContext, 15, At.Half);
+  store<u32>(pairContext, 0x7fffffff, At.Magnitude);
+  store<u32>(pairContext, 0, At.Changed);
 }
 
 /** Returns the number of values that changed, and resets it. */
-export function takeChanged(about: usize): u32 {
-  const changed = load<u32>(about, At.Changed);
-  store<u32>(about, 0, At.Changed);
+export function takeChanged(pairContext: usize): u32 {
+  const changed = load<u32>(pairContext, At.Changed);
+  store<u32>(pairContext, 0, At.Changed);
   return changed;
 }
 
@@ -63,41 +63,41 @@ export function settledPairs<V>(
   count: u32,
   scales: usize,
   width: u32,
-  about: usize,
+  pairContext: usize,
   max: v128,
   relative: v128,
   exempt: v128,
   tally: usize,
 ): u32 {
-  const third = v128.load(about, At.Third);
-  const fourth = v128.load(about, At.Fourth);
-  const half = v128.load8_splat(about, At.Half);
-  const magnitude = v128.load32_splat(about, At.Magnitude);
-  const largest = load<f32>(about, At.Largest);
+  const third = v128.load(pairContext, At.Third);
+  const fourth = v128.load(pairContext, At.Fourth);
+  const half = v128.load8_splat(pairContext, At.Half);
+  const magnitude = v128.load32_splat(pairContext, At.Magnitude);
+  const largest = load<f32>(pairContext, At.Largest);
   const zero = i32x4.splat(0);
   const margin = f32x4.splat(1 + 8 * ROUNDED);
   let noise = f64x2.splat(0);
   let signal = f64x2.splat(0);
   let changed: u32 = 0;
   let block = i / width;
-  let left = width - (i - block * width);
+  let remaining = width - (i - block * width);
   for (; i + 16 <= count; i += 16) {
     const scale = load<f32>(scales + ((<usize>block) << 2));
     if (!isFiltered(scale)) break;
-    const by = f32x4.splat(scale);
+    const scales4 = f32x4.splat(scale);
     const rounded = roundedShare(scale);
     const pairs = v128.load64_zero(codes + (<usize>i >> 1));
     const even = v128.and(pairs, half);
     const odd = v128.and(i16x8.shr_u(pairs, 4), half);
-    const each = i8x16.shuffle(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const lower = i8x16.swizzle(third, each);
-    const upper = i8x16.swizzle(fourth, each);
+    const nibbles = i8x16.shuffle(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const lower = i8x16.swizzle(third, nibbles);
+    const upper = i8x16.swizzle(fourth, nibbles);
     const low = i8x16.shuffle(lower, upper, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     const high = i8x16.shuffle(lower, upper, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    const p0 = f32x4.mul(lowFloats(low, zero), by);
-    const p1 = f32x4.mul(highFloats(low, zero), by);
-    const p2 = f32x4.mul(lowFloats(high, zero), by);
-    const p3 = f32x4.mul(highFloats(high, zero), by);
+    const p0 = f32x4.mul(lowFloats(low, zero), scales4);
+    const p1 = f32x4.mul(highFloats(low, zero), scales4);
+    const p2 = f32x4.mul(lowFloats(high, zero), scales4);
+    const p3 = f32x4.mul(highFloats(high, zero), scales4);
     const x0 = fourValues<V>(x, i);
     const x1 = fourValues<V>(x, i + 4);
     const x2 = fourValues<V>(x, i + 8);
@@ -107,9 +107,9 @@ export function settledPairs<V>(
     const d2 = v128.and(f32x4.sub(x2, p2), magnitude);
     const d3 = v128.and(f32x4.sub(x3, p3), magnitude);
     // ignore NaN differences: pmax(m, v) is m if v is NaN
-    const most = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, d0), d1), d2), d3);
+    const maxDifference = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, d0), d1), d2), d3);
     // |x| is at most the largest product plus the difference
-    const bound = f32x4.add(f32x4.mul(most, margin), f32x4.splat(largest * abs(scale) * rounded));
+    const bound = f32x4.add(f32x4.mul(maxDifference, margin), f32x4.splat(largest * abs(scale) * rounded));
     const open01 = v128.or(
       isOpen(p0, d0, v128.and(x0, magnitude), relative, exempt),
       isOpen(p1, d1, v128.and(x1, magnitude), relative, exempt),
@@ -119,8 +119,8 @@ export function settledPairs<V>(
       isOpen(p3, d3, v128.and(x3, magnitude), relative, exempt),
     );
     const sum = f32x4.add(f32x4.add(d0, d1), f32x4.add(d2, d3));
-    const above = v128.or(f32x4.ne(sum, sum), f32x4.gt(bound, max));
-    if (v128.any_true(v128.or(above, v128.or(open01, open23)))) break;
+    const exceeds = v128.or(f32x4.ne(sum, sum), f32x4.gt(bound, max));
+    if (v128.any_true(v128.or(exceeds, v128.or(open01, open23)))) break;
     const s0 = f32x4.eq(x0, p0);
     const s1 = f32x4.eq(x1, p1);
     const s2 = f32x4.eq(x2, p2);
@@ -128,19 +128,19 @@ export function settledPairs<V>(
     if (v128.any_true(v128.or(v128.or(s0, s1), v128.or(s2, s3)))) {
       // a rounded product may equal the value although the exact product does not
       if (rounded !== 0) break;
-      const same = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(s0, s1), i16x8.narrow_i32x4_s(s2, s3));
-      changed -= popcnt(<u32>i8x16.bitmask(same));
+      const equalMask = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(s0, s1), i16x8.narrow_i32x4_s(s2, s3));
+      changed -= popcnt(<u32>i8x16.bitmask(equalMask));
     }
     noise = addSquares(addSquares(addSquares(addSquares(noise, d0), d1), d2), d3);
     signal = addSquares(addSquares(addSquares(addSquares(signal, x0), x1), x2), x3);
     changed += 16;
-    left -= 16;
-    if (left === 0) {
-      left = width;
+    remaining -= 16;
+    if (remaining === 0) {
+      remaining = width;
       ++block;
     }
   }
-  store<u32>(about, load<u32>(about, At.Changed) + changed, At.Changed);
+  store<u32>(pairContext, load<u32>(pairContext, At.Changed) + changed, At.Changed);
   addTo(tally + TallyAt.Noise, noise);
   addTo(tally + TallyAt.Signal, signal);
   return i;

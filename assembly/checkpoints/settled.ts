@@ -8,7 +8,7 @@
 import { addSquares, addTo, TallyAt } from "./tally";
 
 /** For scales in this range every product is a normal f32, far from the smallest one. */
-const LEAST: f32 = 2 ** -60;
+const MIN_SCALE: f32 = 2 ** -60;
 const LARGEST: f32 = 2 ** 60;
 /** The relative distance by which the f32 thresholds are below the exact ones. */
 const MARGIN: f64 = 2 ** -19;
@@ -17,7 +17,7 @@ export const ROUNDED: f32 = 2 ** -22;
 
 /** Whether the filter supports a scale. */
 export function isFiltered(scale: f32): bool {
-  return abs(scale) >= LEAST && abs(scale) <= LARGEST;
+  return abs(scale) >= MIN_SCALE && abs(scale) <= LARGEST;
 }
 
 /** The relative error of rounded products: 0 if the scale has at most 16 significant bits, so that all products are exact. */
@@ -101,28 +101,28 @@ export function settledChanges<V>(
   const a3 = f32x4.abs(x3);
   // ignore NaN differences: pmax(m, v) is m if v is NaN
   const zero = f32x4.splat(0);
-  const most = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, d0), d1), d2), d3);
+  const maxDifference = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, d0), d1), d2), d3);
   const largest = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, a0), a1), a2), a3);
   const bound = f32x4.add(
-    f32x4.mul(most, f32x4.splat(1 + 4 * ROUNDED)),
+    f32x4.mul(maxDifference, f32x4.splat(1 + 4 * ROUNDED)),
     f32x4.mul(largest, f32x4.splat(rounded)),
   );
   const low = v128.or(isOpen(p0, d0, a0, relative, exempt), isOpen(p1, d1, a1, relative, exempt));
   const high = v128.or(isOpen(p2, d2, a2, relative, exempt), isOpen(p3, d3, a3, relative, exempt));
   const sum = f32x4.add(f32x4.add(d0, d1), f32x4.add(d2, d3));
-  const above = v128.or(f32x4.ne(sum, sum), v128.not(f32x4.le(bound, max)));
-  if (v128.any_true(v128.or(above, v128.or(low, high)))) return -1;
+  const exceeds = v128.or(f32x4.ne(sum, sum), v128.not(f32x4.le(bound, max)));
+  if (v128.any_true(v128.or(exceeds, v128.or(low, high)))) return -1;
   const s0 = f32x4.eq(x0, p0);
   const s1 = f32x4.eq(x1, p1);
   const s2 = f32x4.eq(x2, p2);
   const s3 = f32x4.eq(x3, p3);
-  const some = v128.any_true(v128.or(v128.or(s0, s1), v128.or(s2, s3)));
+  const hasEqual = v128.any_true(v128.or(v128.or(s0, s1), v128.or(s2, s3)));
   // a rounded product may equal the value although the exact product does not
-  if (some && rounded !== 0) return -1;
-  const none = f64x2.splat(0);
-  addTo(tally + TallyAt.Noise, addSquares(addSquares(addSquares(addSquares(none, d0), d1), d2), d3));
-  addTo(tally + TallyAt.Signal, addSquares(addSquares(addSquares(addSquares(none, x0), x1), x2), x3));
-  if (!some) return 16;
-  const same = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(s0, s1), i16x8.narrow_i32x4_s(s2, s3));
-  return 16 - popcnt(i8x16.bitmask(same));
+  if (hasEqual && rounded !== 0) return -1;
+  const zeros = f64x2.splat(0);
+  addTo(tally + TallyAt.Noise, addSquares(addSquares(addSquares(addSquares(zeros, d0), d1), d2), d3));
+  addTo(tally + TallyAt.Signal, addSquares(addSquares(addSquares(addSquares(zeros, x0), x1), x2), x3));
+  if (!hasEqual) return 16;
+  const equalMask = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(s0, s1), i16x8.narrow_i32x4_s(s2, s3));
+  return 16 - popcnt(i8x16.bitmask(equalMask));
 }

@@ -133,11 +133,11 @@ function addPair(at: usize, scale: f64, logarithm: f64): void {
 }
 
 /** Adds a block to the largest magnitude and the sum of squares of the values under one reading of its scale. */
-function addReading(at: usize, amax: f64, squares: f64, scale: f32): void {
-  const by = <f64>abs(scale);
-  if (!(by < Infinity)) return;
-  raise(at, amax * by);
-  add(at + 8, squares * by * by);
+function addToExtremes(at: usize, amax: f64, squares: f64, scale: f32): void {
+  const magnitude = <f64>abs(scale);
+  if (!(magnitude < Infinity)) return;
+  raise(at, amax * magnitude);
+  add(at + 8, squares * magnitude * magnitude);
 }
 
 /** Ends a block. `stored` is its scale, and `relaid` its scale in the opposite layout. */
@@ -162,8 +162,8 @@ function endBlock(
   if (scale === 0) add(sums + Sum.ZeroScaled, 1);
   const inverse = 1 / scale;
   const amax = load<f64>(kind + ((<usize>rank) << 3), Kind.Magnitudes);
-  addReading(sums + Sum.Amax, amax, squares, <f32>(divides ? scale / global : scale * global));
-  addReading(sums + Sum.InverseAmax, amax, squares, <f32>(divides ? inverse / global : inverse * global));
+  addToExtremes(sums + Sum.Amax, amax, squares, <f32>(divides ? scale / global : scale * global));
+  addToExtremes(sums + Sum.InverseAmax, amax, squares, <f32>(divides ? inverse / global : inverse * global));
   if (squares === Infinity) return;
   const logarithm = log2(squares) / 2;
   addPair(sums + Sum.Stored, scale, logarithm);
@@ -185,16 +185,16 @@ function addToEntries(
     store<f64>(table + FIRST, first);
   }
   const y = logarithm - first;
-  const both = f64x2.replace_lane(f64x2.splat(y), 1, y * y);
+  const sumAndSquares = f64x2.replace_lane(f64x2.splat(y), 1, y * y);
   const entry = table + ((<usize>load<u8>(scales)) << 6);
-  v128.store(entry, f64x2.add(v128.load(entry), both), Entry.Y);
-  const more = f64x2.replace_lane(f64x2.splat(1), 1, squares);
-  v128.store(entry, f64x2.add(v128.load(entry, Entry.Count), more), Entry.Count);
+  v128.store(entry, f64x2.add(v128.load(entry), sumAndSquares), Entry.Y);
+  const countAndSquares = f64x2.replace_lane(f64x2.splat(1), 1, squares);
+  v128.store(entry, f64x2.add(v128.load(entry, Entry.Count), countAndSquares), Entry.Count);
   if (rank > load<u32>(entry, Entry.Rank)) store<u32>(entry, rank, Entry.Rank);
   if (!relaid) return;
-  const other = table + ((<usize>load<u8>(relaid)) << 6);
-  v128.store(other, f64x2.add(v128.load(other, Entry.RelaidY), both), Entry.RelaidY);
-  add(other + Entry.RelaidCount, 1);
+  const relaidEntry = table + ((<usize>load<u8>(relaid)) << 6);
+  v128.store(relaidEntry, f64x2.add(v128.load(relaidEntry, Entry.RelaidY), sumAndSquares), Entry.RelaidY);
+  add(relaidEntry + Entry.RelaidCount, 1);
 }
 
 /** As `endBlock`, for a one-byte scale at `scales`, and at `relaid` in the opposite layout, which may be 0. */
@@ -226,11 +226,11 @@ function endByteBlock(
 
 /** The largest lane of bytes. */
 function largestByte(bytes: v128): u32 {
-  let most = i8x16.max_u(bytes, i64x2.shuffle(bytes, bytes, 1, 0));
-  most = i8x16.max_u(most, i64x2.shr_u(most, 32));
-  most = i8x16.max_u(most, i64x2.shr_u(most, 16));
-  most = i8x16.max_u(most, i64x2.shr_u(most, 8));
-  return <u32>i8x16.extract_lane_u(most, 0);
+  let maxima = i8x16.max_u(bytes, i64x2.shuffle(bytes, bytes, 1, 0));
+  maxima = i8x16.max_u(maxima, i64x2.shr_u(maxima, 32));
+  maxima = i8x16.max_u(maxima, i64x2.shr_u(maxima, 16));
+  maxima = i8x16.max_u(maxima, i64x2.shr_u(maxima, 8));
+  return <u32>i8x16.extract_lane_u(maxima, 0);
 }
 
 /** The largest rank of a run of one-byte codes, plus 256 if one of them is NaN. */
@@ -240,7 +240,7 @@ function largestRank(codes: usize, count: usize, kind: usize): u32 {
   const isInteger = load<u8>(kind, Kind.IsInteger) !== 0;
   const minusZero = i8x16.splat(<i8>0x80);
   const isUnsignedZero = load<u8>(kind, Kind.IsUnsignedZero) !== 0;
-  let most = i8x16.splat(0);
+  let maxima = i8x16.splat(0);
   let nans = i8x16.splat(0);
   const end = codes + count;
   for (; codes + 16 <= end; codes += 16) {
@@ -248,9 +248,9 @@ function largestRank(codes: usize, count: usize, kind: usize): u32 {
     const ranks = isInteger ? i8x16.abs(sixteen) : v128.and(sixteen, mask);
     const isNaN = isUnsignedZero ? i8x16.eq(sixteen, minusZero) : i8x16.gt_u(ranks, last);
     nans = v128.or(nans, isNaN);
-    most = i8x16.max_u(most, v128.andnot(ranks, isNaN));
+    maxima = i8x16.max_u(maxima, v128.andnot(ranks, isNaN));
   }
-  let largest = largestByte(most);
+  let largest = largestByte(maxima);
   let hasNaN = v128.any_true(nans);
   for (; codes < end; ++codes) {
     const code = <u32>load<u8>(codes);
@@ -287,18 +287,18 @@ function sumSquares(codes: usize, count: usize, kind: usize): f64 {
 function sumNibbles(codes: usize, bytes: usize, kind: usize): u32 {
   const ranks = v128.load(kind, Kind.Ranks);
   const half = v128.load8_splat(kind, Kind.Mask);
-  let most = i8x16.splat(0);
+  let maxima = i8x16.splat(0);
   let sum = i32x4.splat(0);
   for (const end = codes + bytes; codes < end; codes += 8) {
     const pairs = v128.load64_zero(codes);
-    const each = i64x2.shuffle(v128.and(pairs, half), v128.and(i16x8.shr_u(pairs, 4), half), 0, 2);
-    const own = i8x16.swizzle(ranks, each);
-    most = i8x16.max_u(most, own);
-    sum = i32x4.add(sum, i32x4.extadd_pairwise_i16x8_u(i16x8.extadd_pairwise_i8x16_u(own)));
+    const nibbles = i64x2.shuffle(v128.and(pairs, half), v128.and(i16x8.shr_u(pairs, 4), half), 0, 2);
+    const nibbleRanks = i8x16.swizzle(ranks, nibbles);
+    maxima = i8x16.max_u(maxima, nibbleRanks);
+    sum = i32x4.add(sum, i32x4.extadd_pairwise_i16x8_u(i16x8.extadd_pairwise_i8x16_u(nibbleRanks)));
   }
   sum = i32x4.add(sum, i64x2.shuffle(sum, sum, 1, 0));
   const total = i32x4.extract_lane(sum, 0) + i32x4.extract_lane(sum, 1);
-  return <u32>total | (largestByte(most) << 16);
+  return <u32>total | (largestByte(maxima) << 16);
 }
 
 /**
@@ -332,17 +332,17 @@ export function byteStatistics(
 ): void {
   const shift: usize = table ? 0 : 2;
   for (const end = row + rows; row < end; ) {
-    let most: u32 = 0;
+    let maxRank: u32 = 0;
     for (let block: usize = 0, column: u32 = 0; column < columns; ++block, column += wide) {
       const count = <usize>min(wide, columns - column);
       const rank = largestRank(codes + column, count, kind);
       add(squares + (block << 3), sumSquares(codes + column, count, kind));
       const at = ranks + (block << 1);
-      const before = <u32>load<u16>(at);
-      store<u16>(at, <u16>(max(before & 255, rank & 255) | ((before | rank) & 256)));
-      most = max(most, rank & 255);
+      const previous = <u32>load<u16>(at);
+      store<u16>(at, <u16>(max(previous & 255, rank & 255) | ((previous | rank) & 256)));
+      maxRank = max(maxRank, rank & 255);
     }
-    endRow(most, kind, sums);
+    endRow(maxRank, kind, sums);
     codes += columns;
     ++row;
     if (row % tall !== 0 && row !== height) continue;
@@ -350,13 +350,13 @@ export function byteStatistics(
       const rank = <u32>load<u16>(ranks + (block << 1));
       const sum = load<f64>(squares + (block << 3));
       if (table) {
-        const other = relaid ? relaid + block : 0;
-        endByteBlock(rank & 255, rank > 255, sum, scales + block, other, table, kind, sums);
+        const relaidScale = relaid ? relaid + block : 0;
+        endByteBlock(rank & 255, rank > 255, sum, scales + block, relaidScale, table, kind, sums);
         continue;
       }
-      const other = relaid ? load<f32>(relaid + (block << 2)) : 0;
-      const own = load<f32>(scales + (block << 2));
-      endBlock(rank & 255, rank > 255, sum, own, other, relaid !== 0, global, divides, kind, sums);
+      const relaidScale = relaid ? load<f32>(relaid + (block << 2)) : 0;
+      const stored = load<f32>(scales + (block << 2));
+      endBlock(rank & 255, rank > 255, sum, stored, relaidScale, relaid !== 0, global, divides, kind, sums);
     }
     memory.fill(squares, 0, (<usize>blocks) << 3);
     memory.fill(ranks, 0, (<usize>blocks) << 1);
@@ -365,9 +365,9 @@ export function byteStatistics(
   }
 }
 
-function endRow(most: u32, kind: usize, sums: usize): void {
-  if (most > 0) add(sums + Sum.RowsNonzero, 1);
-  if (most >= <u32>load<u8>(kind, Kind.Largest)) add(sums + Sum.RowsFull, 1);
+function endRow(maxRank: u32, kind: usize, sums: usize): void {
+  if (maxRank > 0) add(sums + Sum.RowsNonzero, 1);
+  if (maxRank >= <u32>load<u8>(kind, Kind.Largest)) add(sums + Sum.RowsFull, 1);
 }
 
 /**
@@ -395,19 +395,19 @@ export function nibbleStatistics(
     return;
   }
   for (; rows > 0; --rows) {
-    let most: u32 = 0;
+    let maxRank: u32 = 0;
     for (let block: u32 = 0; block < blocks; ++block) {
-      const both = sumNibbles(codes, bytes, kind);
+      const sumAndMax = sumNibbles(codes, bytes, kind);
       codes += bytes;
-      const rank = both >> 16;
-      most = max(most, rank);
-      const other = relaid ? load<f32>(relaid) : 0;
-      const sum = <f64>(both & 0xffff) * unit;
-      endBlock(rank, false, sum, load<f32>(scales), other, relaid !== 0, global, divides, kind, sums);
+      const rank = sumAndMax >> 16;
+      maxRank = max(maxRank, rank);
+      const relaidScale = relaid ? load<f32>(relaid) : 0;
+      const sum = <f64>(sumAndMax & 0xffff) * unit;
+      endBlock(rank, false, sum, load<f32>(scales), relaidScale, relaid !== 0, global, divides, kind, sums);
       scales += 4;
       if (relaid) relaid += 4;
     }
-    endRow(most, kind, sums);
+    endRow(maxRank, kind, sums);
   }
 }
 
@@ -436,42 +436,42 @@ function byteScaledNibbles(
   const next: usize = relaid ? 1 : 0;
   let full: u32 = 0;
   for (; rows > 0; --rows) {
-    let most: u32 = 0;
-    let left = blocks;
+    let maxRank: u32 = 0;
+    let remaining = blocks;
     // two blocks of 16 codes at a time
     if (bytes === 8)
-      for (; left >= 2; left -= 2) {
+      for (; remaining >= 2; remaining -= 2) {
         const pairs = v128.load(codes);
         const low = i8x16.swizzle(ranks, v128.and(pairs, half));
         const high = i8x16.swizzle(ranks, v128.and(i16x8.shr_u(pairs, 4), half));
-        let maxima = i8x16.max_u(low, high);
-        maxima = i8x16.max_u(maxima, i64x2.shr_u(maxima, 32));
-        maxima = i8x16.max_u(maxima, i64x2.shr_u(maxima, 16));
-        maxima = i8x16.max_u(maxima, i64x2.shr_u(maxima, 8));
+        let blockMaxima = i8x16.max_u(low, high);
+        blockMaxima = i8x16.max_u(blockMaxima, i64x2.shr_u(blockMaxima, 32));
+        blockMaxima = i8x16.max_u(blockMaxima, i64x2.shr_u(blockMaxima, 16));
+        blockMaxima = i8x16.max_u(blockMaxima, i64x2.shr_u(blockMaxima, 8));
         const fours = i16x8.add(i16x8.extadd_pairwise_i8x16_u(low), i16x8.extadd_pairwise_i8x16_u(high));
         const eights = i32x4.extadd_pairwise_i16x8_u(fours);
         const totals = i32x4.add(eights, i64x2.shr_u(eights, 32));
-        const first = <u32>i8x16.extract_lane_u(maxima, 0);
-        const second = <u32>i8x16.extract_lane_u(maxima, 8);
+        const first = <u32>i8x16.extract_lane_u(blockMaxima, 0);
+        const second = <u32>i8x16.extract_lane_u(blockMaxima, 8);
         addSum(first, i32x4.extract_lane(totals, 0), scales, relaid, table, logarithms);
         addSum(second, i32x4.extract_lane(totals, 2), scales + 1, relaid + next, table, logarithms);
-        most = max(most, max(first, second));
+        maxRank = max(maxRank, max(first, second));
         full += <u32>(first >= largest) + <u32>(second >= largest);
         codes += 16;
         scales += 2;
         relaid += next << 1;
       }
-    for (; left > 0; --left) {
-      const both = sumNibbles(codes, bytes, kind);
-      const rank = both >> 16;
-      addSum(rank, both & 0xffff, scales, relaid, table, logarithms);
-      most = max(most, rank);
+    for (; remaining > 0; --remaining) {
+      const sumAndMax = sumNibbles(codes, bytes, kind);
+      const rank = sumAndMax >> 16;
+      addSum(rank, sumAndMax & 0xffff, scales, relaid, table, logarithms);
+      maxRank = max(maxRank, rank);
       full += <u32>(rank >= largest);
       codes += bytes;
       ++scales;
       relaid += next;
     }
-    endRow(most, kind, sums);
+    endRow(maxRank, kind, sums);
   }
   add(sums + Sum.Full, <f64>full);
 }

@@ -27,16 +27,16 @@ export function wideTable(values: usize, count: u32, scale: f32, type: u32, tabl
     const four = i64x2.shuffle(f32x4.demote_f64x2_zero(low), f32x4.demote_f64x2_zero(high), 0, 2);
     const unordered = f32x4.ne(four, four);
     let words = v128.bitselect(i32x4.splat(0x7fc00000), four, unordered);
-    let after = four;
+    let rounded = four;
     if (type === Wide.Bf16) {
       const odd = v128.and(i32x4.shr_u(four, 16), i32x4.splat(1));
       words = i32x4.shr_u(i32x4.add(i32x4.add(four, i32x4.splat(0x7fff)), odd), 16);
       words = v128.bitselect(i32x4.splat(0x7fc0), words, unordered);
-      after = i32x4.shl(words, 16);
+      rounded = i32x4.shl(words, 16);
     }
     v128.store(table + (code << 2), words, TableAt.Words);
-    const lowAfter = f64x2.promote_low_f32x4(after);
-    const highAfter = f64x2.promote_low_f32x4(i64x2.shuffle(after, after, 1, 1));
+    const lowAfter = f64x2.promote_low_f32x4(rounded);
+    const highAfter = f64x2.promote_low_f32x4(i64x2.shuffle(rounded, rounded, 1, 1));
     const lowChanged = v128.and(f64x2.ne(low, lowAfter), f64x2.eq(low, low));
     const highChanged = v128.and(f64x2.ne(high, highAfter), f64x2.eq(high, high));
     any = v128.or(any, v128.or(lowChanged, highChanged));

@@ -68,10 +68,10 @@ export function fillRandom16(
  * lower byte 0xff.
  */
 function spread8(draw: v128, dst: usize): void {
-  const rest = v128.not(draw);
+  const inverted = v128.not(draw);
   const ones = i8x16.splat(-1);
-  v128.store(dst, i8x16.shuffle(ones, rest, 0, 16, 0, 18, 0, 17, 0, 19, 0, 20, 0, 22, 0, 21, 0, 23));
-  v128.store(dst, i8x16.shuffle(ones, rest, 0, 24, 0, 26, 0, 25, 0, 27, 0, 28, 0, 30, 0, 29, 0, 31), 16);
+  v128.store(dst, i8x16.shuffle(ones, inverted, 0, 16, 0, 18, 0, 17, 0, 19, 0, 20, 0, 22, 0, 21, 0, 23));
+  v128.store(dst, i8x16.shuffle(ones, inverted, 0, 24, 0, 26, 0, 25, 0, 27, 0, 28, 0, 30, 0, 29, 0, 31), 16);
 }
 
 /**

@@ -242,8 +242,8 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
     else if (kind === ScaleRule.E8m0UpLog2)
       code = e8m0UpLog2(f32x4.div(amax, v128.load32_splat(rule, RuleAt.Max)));
     else if (kind === ScaleRule.E8m0UpLeast) {
-      const least = f32x4.max(amax, f32x4.splat(<f32>1e-4));
-      code = e8m0Up(f32x4.div(least, v128.load32_splat(rule, RuleAt.Max)));
+      const clampedAmax = f32x4.max(amax, f32x4.splat(<f32>1e-4));
+      code = e8m0Up(f32x4.div(clampedAmax, v128.load32_splat(rule, RuleAt.Max)));
     } else if (kind === ScaleRule.E8m0UpNormal)
       code = e8m0UpNormal(f32x4.div(amax, v128.load32_splat(rule, RuleAt.Max)));
     else if (kind === ScaleRule.E8m0FloorLog2)
@@ -382,9 +382,13 @@ function e8m0UpLog2(p: v128): v128 {
   // toward zero from a power of two, the spacing is the lower binade's
   const below = v128.and(i32x4.lt_s(k, i32x4.splat(0)), f32x4.splat(0.5));
   const binade = v128.and(f32x4.sub(f32x4.abs(f32x4.convert_i32x4_s(k)), below), i32x4.splat(0x7f800000));
-  const same = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(0.34657359)));
+  const estimate = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(0.34657359)));
   const tiny = i32x4.lt_s(p, i32x4.splat(0x00800000));
-  const carry = v128.bitselect(i32x4.splat(0x003fffff - 11), i32x4.sub(i32x4.splat(0x007fffff), same), tiny);
+  const carry = v128.bitselect(
+    i32x4.splat(0x003fffff - 11),
+    i32x4.sub(i32x4.splat(0x007fffff), estimate),
+    tiny,
+  );
   return i32x4.min_s(i32x4.shr_u(i32x4.add(p, carry), 23), i32x4.splat(254));
 }
 
@@ -401,8 +405,8 @@ function e8m0FloorLog2(amax: v128, maxExponent: v128): v128 {
   // toward zero from a power of two, the spacing is the lower binade's
   const below = v128.and(i32x4.gt_s(next, i32x4.splat(0)), f32x4.splat(0.5));
   const binade = v128.and(f32x4.sub(f32x4.abs(f32x4.convert_i32x4_s(next)), below), i32x4.splat(0x7f800000));
-  const same = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(<f32>Math.LN2)));
-  const field = i32x4.add(i32x4.shr_u(i32x4.add(y, same), 23), unit);
+  const estimate = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(<f32>Math.LN2)));
+  const field = i32x4.add(i32x4.shr_u(i32x4.add(y, estimate), 23), unit);
   const wrapped = v128.and(i32x4.sub(field, maxExponent), i32x4.splat(255));
   const code = v128.bitselect(i32x4.splat(254), wrapped, i32x4.eq(amax, i32x4.splat(0x7f800000)));
   return v128.andnot(code, i32x4.eq(amax, i32x4.splat(0)));
@@ -532,9 +536,9 @@ function ofTensor(rule: usize, amax: v128, multipliers: usize): v128 {
   let scale = scaleOf(sum, e);
   let code = codesOf(sum, e, constant(Constant.Bias));
   if (kind === ScaleRule.TwoLevelDivisor) {
-    const none = i32x4.eq(code, i32x4.splat(0));
-    code = v128.bitselect(constant(Constant.EighthCode), code, none);
-    scale = v128.bitselect(constant(Constant.Eighth), scale, none);
+    const isZero = i32x4.eq(code, i32x4.splat(0));
+    code = v128.bitselect(constant(Constant.EighthCode), code, isZero);
+    scale = v128.bitselect(constant(Constant.Eighth), scale, isZero);
   }
   code = v128.bitselect(constant(Constant.NaN), code, isNaN);
   scale = v128.or(scale, isNaN);
@@ -547,6 +551,6 @@ function factorOfTensor(kind: i32, scaling: u32, scale: v128, t: v128): v128 {
   const one = f32x4.splat(1);
   const isQuotient = kind === ScaleRule.E4m3Quotient || kind === ScaleRule.TwoLevelQuotient;
   if (isQuotient) return f32x4.div(f32x4.div(one, t), scale);
-  const whole = kind === ScaleRule.TwoLevelDivisor ? f32x4.div(scale, t) : f32x4.mul(scale, t);
-  return scaling & ElementScaling.Divides ? whole : f32x4.div(one, whole);
+  const fullScale = kind === ScaleRule.TwoLevelDivisor ? f32x4.div(scale, t) : f32x4.mul(scale, t);
+  return scaling & ElementScaling.Divides ? fullScale : f32x4.div(one, fullScale);
 }

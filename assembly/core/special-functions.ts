@@ -31,11 +31,11 @@ export function ex2Four(x: v128): v128 {
   n = i32x4.add(i32x4.sub(v128.xor(n, negative), negative), flipped);
   const argument = v128.xor(fraction, v128.and(flipped, i32x4.splat(0x7fffff)));
   const y = v128.and(argument, i32x4.splat(0x1ffff));
-  const place = i32x4.shl(i32x4.shr_u(argument, 17), 4);
-  const row0 = v128.load(EX2_ROWS + <usize>i32x4.extract_lane(place, 0));
-  const row1 = v128.load(EX2_ROWS + <usize>i32x4.extract_lane(place, 1));
-  const row2 = v128.load(EX2_ROWS + <usize>i32x4.extract_lane(place, 2));
-  const row3 = v128.load(EX2_ROWS + <usize>i32x4.extract_lane(place, 3));
+  const rowOffsets = i32x4.shl(i32x4.shr_u(argument, 17), 4);
+  const row0 = v128.load(EX2_ROWS + <usize>i32x4.extract_lane(rowOffsets, 0));
+  const row1 = v128.load(EX2_ROWS + <usize>i32x4.extract_lane(rowOffsets, 1));
+  const row2 = v128.load(EX2_ROWS + <usize>i32x4.extract_lane(rowOffsets, 2));
+  const row3 = v128.load(EX2_ROWS + <usize>i32x4.extract_lane(rowOffsets, 3));
   const low01 = v128.shuffle<i32>(row0, row1, 0, 4, 1, 5);
   const low23 = v128.shuffle<i32>(row2, row3, 0, 4, 1, 5);
   const c0 = v128.shuffle<i64>(low01, low23, 0, 2);
@@ -48,10 +48,10 @@ export function ex2Four(x: v128): v128 {
   );
   const square = i32x4.shr_u(doubledSquares(y), 1);
   const three = i32x4.splat(3);
-  let rest = i32x4.add(i32x4.mul(c1, v128.and(y, three)), i32x4.mul(c2, square));
-  rest = i32x4.add(i32x4.add(rest, i32x4.splat(EX2_BIAS)), i32x4.shl(v128.and(c0, three), 13));
-  const most = i32x4.add(i32x4.mul(c1, i32x4.shr_u(y, 2)), i32x4.shr_u(rest, 2));
-  const z = i32x4.add(i32x4.shr_u(c0, 2), i32x4.shr_u(most, 13));
+  let smallTerms = i32x4.add(i32x4.mul(c1, v128.and(y, three)), i32x4.mul(c2, square));
+  smallTerms = i32x4.add(i32x4.add(smallTerms, i32x4.splat(EX2_BIAS)), i32x4.shl(v128.and(c0, three), 13));
+  const sum = i32x4.add(i32x4.mul(c1, i32x4.shr_u(y, 2)), i32x4.shr_u(smallTerms, 2));
+  const z = i32x4.add(i32x4.shr_u(c0, 2), i32x4.shr_u(sum, 13));
   return finishEx2(x, exponent, negative, n, z);
 }
 

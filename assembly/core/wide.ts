@@ -40,15 +40,15 @@ export function widen(source: usize, type: u32, index: usize, count: usize, dest
     memory.copy(destination, source, count << 2);
     return;
   }
-  const whole = count & ~7;
-  for (let i: usize = 0; i < whole; i += 8) {
+  const vectorCount = count & ~7;
+  for (let i: usize = 0; i < vectorCount; i += 8) {
     const codes = v128.load(source + (i << 1));
     const low = i32x4.extend_low_i16x8_u(codes);
     const high = i32x4.extend_high_i16x8_u(codes);
     v128.store(destination + (i << 2), type === Wide.Bf16 ? i32x4.shl(low, 16) : decodeF16(low));
     v128.store(destination + (i << 2), type === Wide.Bf16 ? i32x4.shl(high, 16) : decodeF16(high), 16);
   }
-  for (let i = whole; i < count; i++) store<f32>(destination + (i << 2), loadWide(source, type, i));
+  for (let i = vectorCount; i < count; i++) store<f32>(destination + (i << 2), loadWide(source, type, i));
 }
 
 /**
@@ -70,13 +70,13 @@ export function narrow(source: usize, destination: usize, type: u32, index: usiz
     memory.copy(destination, source, count << 2);
     return;
   }
-  const whole = count & ~7;
-  for (let i: usize = 0; i < whole; i += 8) {
+  const vectorCount = count & ~7;
+  for (let i: usize = 0; i < vectorCount; i += 8) {
     const low = encode(type, v128.load(source + (i << 2)));
     const high = encode(type, v128.load(source + (i << 2), 16));
     v128.store(destination + (i << 1), i16x8.narrow_i32x4_u(low, high));
   }
-  for (let i = whole; i < count; i++) storeWide(destination, type, i, load<f32>(source + (i << 2)));
+  for (let i = vectorCount; i < count; i++) storeWide(destination, type, i, load<f32>(source + (i << 2)));
 }
 
 /** The f32 values of four binary16 codes. */

@@ -20,14 +20,14 @@ function significandOf(x: f64): u64 {
 
 /** Adds the exact product of two finite, nonzero operands. */
 export function addProduct(limbs: usize, x: f64, w: f64): void {
-  const place = exponentOf(x) + exponentOf(w) - 56 + LOWEST;
-  const shift = <u64>(place & 31);
+  const bit = exponentOf(x) + exponentOf(w) - 56 + LOWEST;
+  const shift = <u64>(bit & 31);
   const product = significandOf(x) * significandOf(w);
   const low = <i64>((product << shift) & 0xffffffff);
   const middle = <i64>((product >> (32 - shift)) & 0xffffffff);
   const high = <i64>((product >> 32) >> (32 - shift));
   const sign = (reinterpret<i64>(x) ^ reinterpret<i64>(w)) >> 63;
-  const limb = limbs + ((<usize>(place >> 5)) << 3);
+  const limb = limbs + ((<usize>(bit >> 5)) << 3);
   store<i64>(limb, load<i64>(limb) + ((low ^ sign) - sign));
   store<i64>(limb, load<i64>(limb, 8) + ((middle ^ sign) - sign), 8);
   store<i64>(limb, load<i64>(limb, 16) + ((high ^ sign) - sign), 16);
@@ -38,13 +38,13 @@ export function addProduct(limbs: usize, x: f64, w: f64): void {
  * negative sum.
  */
 function carry(limbs: usize): i64 {
-  let rest: i64 = 0;
+  let carryIn: i64 = 0;
   for (let limb = limbs; limb < limbs + (LIMBS << 3); limb += 8) {
-    const value = load<i64>(limb) + rest;
+    const value = load<i64>(limb) + carryIn;
     store<i64>(limb, value & 0xffffffff);
-    rest = value >> 32;
+    carryIn = value >> 32;
   }
-  return rest;
+  return carryIn;
 }
 
 function negate(limbs: usize): void {

@@ -71,11 +71,11 @@ function finishLines(task: usize, p: f32, row: usize, j: usize, c: f32, beta: f3
  * compare like the floats.
  */
 function raise(pointer: usize, amax: u32): void {
-  let seen = atomic.load<u32>(pointer);
-  while (seen < amax) {
-    const found = atomic.cmpxchg<u32>(pointer, seen, amax);
-    if (found === seen) return;
-    seen = found;
+  let expected = atomic.load<u32>(pointer);
+  while (expected < amax) {
+    const current = atomic.cmpxchg<u32>(pointer, expected, amax);
+    if (current === expected) return;
+    expected = current;
   }
 }
 
@@ -89,9 +89,9 @@ function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool):
   const zeroFactor = f32x4.eq(factor, zero);
   const fused = split ? zero : i32x4.splat(-1);
   const magnitude = i32x4.splat(0x7fffffff);
-  const whole = (count & ~3) << 2;
+  const vectorBytes = (count & ~3) << 2;
   let largest = i32x4.splat(0);
-  for (let i: usize = 0; i < whole; i += 16) {
+  for (let i: usize = 0; i < vectorBytes; i += 16) {
     const sums = v128.load(acc + i);
     const product = v128.mul<f32>(factor, sums);
     const exact = v128.and(v128.or(f32x4.eq(sums, zero), zeroFactor), f32x4.eq(product, zero));
@@ -103,7 +103,7 @@ function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool):
   const even = max(i32x4.extract_lane(largest, 0), i32x4.extract_lane(largest, 2));
   const odd = max(i32x4.extract_lane(largest, 1), i32x4.extract_lane(largest, 3));
   let amax = <u32>max(even, odd);
-  for (let i = whole; i < count << 2; i += 4) {
+  for (let i = vectorBytes; i < count << 2; i += 4) {
     const x = combine(load<f32>(acc + i), s, 0, 0, split);
     if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);
     store<f32>(target + i, canonical(x));

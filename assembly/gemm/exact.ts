@@ -9,11 +9,11 @@ import { exponentOf, pow2, roundToOdd, sumError } from "./datapath";
  * set bit of any value, one more than the largest exponent, and the largest number of significant bits.
  */
 export const SPAN_BYTES: usize = 16;
-const NOTHING: i32 = 4096;
+const NO_EXPONENT: i32 = 4096;
 
 export function clearSpan(span: usize): void {
-  store<i32>(span, NOTHING);
-  store<i32>(span, -NOTHING, 4);
+  store<i32>(span, NO_EXPONENT);
+  store<i32>(span, -NO_EXPONENT, 4);
   store<i32>(span, 0, 8);
 }
 
@@ -28,7 +28,7 @@ export function coverSpan(span: usize, values: usize, count: u32): void {
     const exponent = exponentOf(value);
     const low = exponent - 52 + <i32>ctz(reinterpret<u64>(value) | 0x0010000000000000);
     lowest = min(lowest, low);
-    top = max(top, exponent === 1024 ? NOTHING : exponent + 1);
+    top = max(top, exponent === 1024 ? NO_EXPONENT : exponent + 1);
     width = max(width, exponent + 1 - low);
   }
   store<i32>(span, lowest);

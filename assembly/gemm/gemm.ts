@@ -47,8 +47,8 @@ function paddedDepth(task: usize): u32 {
 /** Rows per block, a multiple of 4. Blocks are smaller if there are few panels, so that every thread gets a unit. */
 function blockRows(task: usize): u32 {
   const fitting = <u32>(BLOCK_BYTES / max<u64>(1, <u64>paddedDepth(task) * valueBytes(kernelOf(task))));
-  const most = panelsOf(task) < 8 ? FEW_PANELS_ROWS : MAX_ROWS;
-  const rows = max(MIN_ROWS, min(most, fitting));
+  const maxRows = panelsOf(task) < 8 ? FEW_PANELS_ROWS : MAX_ROWS;
+  const rows = max(MIN_ROWS, min(maxRows, fitting));
   return (min(rows, max<u32>(1, rowsOf(task))) + 3) & ~3;
 }
 
@@ -179,15 +179,15 @@ function packLines(
       if (operand === 0) clearSpan(span);
       coverSpan(span, lineValues, depthOf(task));
     } else if (exponentBytes(kernel)) {
-      const together: u32 = operand === 1 && kernel !== Kernel.Scalar ? 2 : 1;
-      const bytes = exponentBytes(kernel) * together;
+      const interleave: u32 = operand === 1 && kernel !== Kernel.Scalar ? 2 : 1;
+      const bytes = exponentBytes(kernel) * interleave;
       scatter(
         lineExponents,
         exponents + <usize>i * pitch * bytes,
         bytes,
-        padded / together,
-        step / together,
-        stepPitch / together,
+        padded / interleave,
+        step / interleave,
+        stepPitch / interleave,
         inner,
       );
     }

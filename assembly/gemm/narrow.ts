@@ -92,7 +92,7 @@ function scaleRows(pairs: usize, state: usize, end: usize, scales: usize, top: i
 }
 
 /**
- * Adds the step's products, aligned by their scales, to the 16 accumulators of each row. `kept` masks the bits of a
+ * Adds the step's products, aligned by their scales, to the 16 accumulators of each row. `keptBits` masks the bits of a
  * result that are not truncated.
  */
 function addRows(
@@ -102,9 +102,9 @@ function addRows(
   rows: u32,
   state: usize,
   scales: usize,
-  kept: i32,
+  keptBits: i32,
 ): void {
-  const mask = i32x4.splat(kept);
+  const mask = i32x4.splat(keptBits);
   for (const last = state + ((<usize>rows) << 6); state < last; state += 64) {
     const s0 = v128.load(scales);
     const s1 = v128.load(scales, 16);
@@ -160,13 +160,13 @@ export function stepNarrow(
   scales: usize,
 ): void {
   const top = (254 + alignBitsOf(task)) << 23;
-  const kept = -1 << (23 - fractionBitsOf(task));
+  const keptBits = -1 << (23 - fractionBitsOf(task));
   const pairs = scales + SCALES_BYTES;
   for (let row: u32 = 0; row < rows; row += ALIGNED_ROWS) {
-    const some = min(ALIGNED_ROWS, rows - row);
-    for (let i: u32 = 0; i < some; i += 4) largestOfFour(xe + i * step, we, step, pairs + (i << 5));
-    scaleRows(pairs, state, state + (some << 6), scales, top);
-    addRows(x, w, step, some, state, scales, kept);
+    const blockRows = min(ALIGNED_ROWS, rows - row);
+    for (let i: u32 = 0; i < blockRows; i += 4) largestOfFour(xe + i * step, we, step, pairs + (i << 5));
+    scaleRows(pairs, state, state + (blockRows << 6), scales, top);
+    addRows(x, w, step, blockRows, state, scales, keptBits);
     x += step * (ALIGNED_ROWS << 2);
     xe += step * ALIGNED_ROWS;
     state += ALIGNED_ROWS << 6;

@@ -226,8 +226,8 @@ export function packUnscaled(
     v128.store(values, v128.promote_low<f32>(v128.shuffle<i64>(value, value, 1, 1)), 16);
     const size = v128.and(value, magnitude);
     const exponent = v128.max<i32>(v128.add<i32>(v128.shr<u32>(size, 23), bias), lowest);
-    const none = v128.eq<i32>(size, i32x4.splat(0));
-    const stored = v128.shl<i32>(v128.bitselect(zero, exponent, none), shift);
+    const isZero = v128.eq<i32>(size, i32x4.splat(0));
+    const stored = v128.shl<i32>(v128.bitselect(zero, exponent, isZero), shift);
     v128.store64_lane(exponents, i16x8.narrow_i32x4_s(stored, stored), 0);
     values += 32;
     exponents += 8;

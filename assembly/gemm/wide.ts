@@ -85,8 +85,8 @@ function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bit
     const products = v128.and(v128.max<i16>(pair, v128.shl<i32>(pair, 16)), field);
     let c = v128.and(v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7), field);
     if (sizeof<T>() === 4) {
-      const none = v128.eq<i32>(c, zero); // an f64 that holds an f32 value is zero exactly if its exponent field is zero
-      c = v128.add<i32>(v128.max<i32>(c, smallest), v128.and(none, fromSmallest));
+      const isZero = v128.eq<i32>(c, zero); // an f64 that holds an f32 value is zero exactly if its exponent field is zero
+      c = v128.add<i32>(v128.max<i32>(c, smallest), v128.and(isZero, fromSmallest));
     }
     const emax = v128.max<i32>(products, c);
     const scale = v128.sub<i32>(tops, emax);
@@ -206,12 +206,12 @@ export function stepWide(
   const pitch = (<usize>step) << 1;
   const pairs = scales + SCALES_BYTES;
   for (let row: u32 = 0; row < rows; row += ALIGNED_ROWS) {
-    const some = min(ALIGNED_ROWS, rows - row);
-    const end = state + (some << 6);
-    for (let i: u32 = 0; i < some; i += 4) largestOfFour(xe + i * pitch, we, pitch, pairs + (i << 5));
+    const blockRows = min(ALIGNED_ROWS, rows - row);
+    const end = state + (blockRows << 6);
+    for (let i: u32 = 0; i < blockRows; i += 4) largestOfFour(xe + i * pitch, we, pitch, pairs + (i << 5));
     const unbounded = scaleRows<u8>(pairs, state, end, scales, bits, zero);
     if (unbounded) scaleRows<u32>(pairs, state, end, scales, bits, zero);
-    addRows(x, w, step, some, state, scales);
+    addRows(x, w, step, blockRows, state, scales);
     if (unbounded) boundRows(state, end);
     x += step * (ALIGNED_ROWS << 3);
     xe += pitch * ALIGNED_ROWS;

@@ -134,9 +134,9 @@ export function swapAxes(
 ): void {
   for (let line = begin; line < end; ++line) {
     const m = line % middle;
-    const above = line / middle;
-    const o = above / q;
-    const from = src + ((o * p * middle + m) * q + (above % q)) * unit;
+    const outerIndex = line / middle;
+    const o = outerIndex / q;
+    const from = src + ((o * p * middle + m) * q + (outerIndex % q)) * unit;
     gatherRuns(from, middle * q * unit, dst + line * p * unit, unit, p);
   }
 }

@@ -18,7 +18,7 @@ function gatherEach<T>(src: usize, stride: usize, dst: usize, count: usize): voi
 
 /** Copies `bytes` bytes; multiples of 16 are fastest. */
 function copyRun(src: usize, dst: usize, bytes: usize): void {
-  const whole = bytes & ~15;
-  for (let i: usize = 0; i < whole; i += 16) v128.store(dst + i, v128.load(src + i));
-  for (let i = whole; i < bytes; ++i) store<u8>(dst + i, load<u8>(src + i));
+  const vectorBytes = bytes & ~15;
+  for (let i: usize = 0; i < vectorBytes; i += 16) v128.store(dst + i, v128.load(src + i));
+  for (let i = vectorBytes; i < bytes; ++i) store<u8>(dst + i, load<u8>(src + i));
 }

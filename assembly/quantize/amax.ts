@@ -88,7 +88,7 @@ export function blockAmaxes(x: usize, count: i32, block: i32, dst: usize): void 
 /** amaxes[i] = max(amaxes[i], |x[i]|), NaN ignored. */
 function mergeRow(amaxes: usize, x: usize, count: i32): void {
   let i: usize = 0;
-  for (const whole = (<usize>(count & -4)) << 2; i < whole; i += 16) {
+  for (const vectorBytes = (<usize>(count & -4)) << 2; i < vectorBytes; i += 16) {
     v128.store(amaxes + i, f32x4.pmax(v128.load(amaxes + i), f32x4.abs(v128.load(x + i))));
   }
   for (const end = (<usize>count) << 2; i < end; i += 4) {

@@ -114,7 +114,7 @@ export function dequantizeRows(
   for (let r = begin; r < end; ++r) {
     const first = <usize>r * columns;
     const skipped = <usize>(r / tileRows) * blocks;
-    const own: f32 = amaxes ? load<f32>(amaxes + ((<usize>r) << 2)) : 1;
+    const rowAmax: f32 = amaxes ? load<f32>(amaxes + ((<usize>r) << 2)) : 1;
     const over: f32 = amaxes ? inverse : 1;
     dequantizePiece(
       src,
@@ -128,7 +128,7 @@ export function dequantizeRows(
       dst,
       dstType,
       scratch,
-      own,
+      rowAmax,
       over,
     );
   }

@@ -38,8 +38,11 @@ function finish(sum: v128, dropMask: v128, scale: v128): v128 {
   const magnitude = v128.and(negateWhere(sum, sign), dropMask);
   const nearest = f32x4.convert_i32x4_s(magnitude);
   // -1 in the lanes where the conversion rounded up; adding it gives the next lower f32
-  const above = i32x4.gt_s(i32x4.trunc_sat_f32x4_s(nearest), magnitude);
-  const y = f32x4.mul(f32x4.mul(i32x4.add(nearest, above), f32x4.splat(reinterpret<f32>(0x33000000))), scale); // 2^-25
+  const roundedUp = i32x4.gt_s(i32x4.trunc_sat_f32x4_s(nearest), magnitude);
+  const y = f32x4.mul(
+    f32x4.mul(i32x4.add(nearest, roundedUp), f32x4.splat(reinterpret<f32>(0x33000000))),
+    scale,
+  ); // 2^-25
   const odd = v128.and(i32x4.shr_u(y, 16), i32x4.splat(1));
   const rounded = i32x4.add(i32x4.add(y, i32x4.splat(0x7fff)), odd);
   const negative = v128.and(v128.and(sign, i32x4.splat(0x80000000)), i32x4.ne(magnitude, i32x4.splat(0)));

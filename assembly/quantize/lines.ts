@@ -8,7 +8,7 @@ import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
 import { lineAmaxes } from "./line-amaxes";
 import { loadPanel, PANEL } from "./panel";
 import { largestWide } from "./quantize";
-import { encodeScaled, WHOLE } from "./scaling";
+import { encodeScaled, SINGLE_FACTOR_SHIFT } from "./scaling";
 import {
   columnsOf,
   isTransposed,
@@ -80,7 +80,20 @@ export function quantizeLines(task: usize, scratch: usize, begin: u32, end: u32)
         // a row that lies in the input is not overwritten
         const result = isInput ? scratch + PANEL_AT : row;
         const codes = scratch + CODES;
-        encodeScaled<u32>(row, result, to, w, multiplier, WHOLE, scaling, type, word, scratch, 0, codes);
+        encodeScaled<u32>(
+          row,
+          result,
+          to,
+          w,
+          multiplier,
+          SINGLE_FACTOR_SHIFT,
+          scaling,
+          type,
+          word,
+          scratch,
+          0,
+          codes,
+        );
       }
     }
   }

@@ -67,16 +67,16 @@ export function loadPanel(
   }
   const bytes = wideBytes(type);
   const pitch = <usize>rows * bytes;
-  const whole = type === Wide.F16 ? 0 : width & -4;
+  const vectorCount = type === Wide.F16 ? 0 : width & -4;
   const wholeRows = type === Wide.F16 ? 0 : height & -16;
   for (let r = 0; r < wholeRows; r += 16) {
     const from = src + <usize>column * pitch + (<usize>row + r) * bytes;
     const to = buffer + <usize>r * stride;
-    if (type === Wide.F32) transposeStrip<f32>(from, pitch, whole, to, stride);
-    else transposeStrip<u16>(from, pitch, whole, to, stride);
+    if (type === Wide.F32) transposeStrip<f32>(from, pitch, vectorCount, to, stride);
+    else transposeStrip<u16>(from, pitch, vectorCount, to, stride);
   }
   for (let r = 0; r < height; ++r) {
-    for (let c = r < wholeRows ? whole : 0; c < width; ++c) {
+    for (let c = r < wholeRows ? vectorCount : 0; c < width; ++c) {
       const index = (<usize>column + c) * rows + row + r;
       store<f32>(buffer + <usize>r * stride + ((<usize>c) << 2), loadWide(src, type, index));
     }

@@ -9,7 +9,7 @@ import { decode } from "../core/minifloat";
 import { roundFour } from "../core/wide";
 
 /** The shift for a single factor, whatever the length of a run. */
-export const WHOLE: i32 = 31;
+export const SINGLE_FACTOR_SHIFT: i32 = 31;
 
 /** Whether elements are computed before they are encoded. */
 function isComputed(scaling: u32): bool {
@@ -122,8 +122,8 @@ function scaleTyped<M, D>(
 /** Scales one element of scaleRun, in the first lane. */
 function scaleOne(x: usize, factor: usize, zero: v128, divides: bool, rounded: u32): v128 {
   const v = v128.load32_splat(x);
-  const by = v128.load32_splat(factor);
-  return f32x4.add(roundFour(rounded, divides ? f32x4.div(v, by) : f32x4.mul(v, by)), zero);
+  const factorLanes = v128.load32_splat(factor);
+  return f32x4.add(roundFour(rounded, divides ? f32x4.div(v, factorLanes) : f32x4.mul(v, factorLanes)), zero);
 }
 
 /**
@@ -150,10 +150,10 @@ function scaleRun<M>(
     boundRun(x, dst, count);
     x = dst;
   }
-  const whole = count & -4;
-  if (divides) scaleTyped<M, u32>(x, dst, whole, factors, shift, zero, rounded, encoder);
-  else scaleTyped<M, u8>(x, dst, whole, factors, shift, zero, rounded, encoder);
-  for (let i = whole; i < count; ++i) {
+  const vectorCount = count & -4;
+  if (divides) scaleTyped<M, u32>(x, dst, vectorCount, factors, shift, zero, rounded, encoder);
+  else scaleTyped<M, u8>(x, dst, vectorCount, factors, shift, zero, rounded, encoder);
+  for (let i = vectorCount; i < count; ++i) {
     const at = (<usize>i) << 2;
     const factor = factors + (sizeof<M>() === 16 ? at : 0);
     v128.store32_lane(dst + at, scaleOne(x + at, factor, zero, divides, rounded), 0);
@@ -188,16 +188,18 @@ export function encodeScaled<M>(
   const fuses = sizeof<M>() === 4 && !(fused & ElementScaling.Typed && type === Wide.F16);
   const storage = load<u32>(encoder, At.Storage);
   for (let i = 0; i < count; ) {
-    const left = min(count - i, RUN);
-    const whole = left & -16;
-    const run = whole > 0 ? whole : left;
+    const remaining = min(count - i, RUN);
+    const vectorCount = remaining & -16;
+    const run = vectorCount > 0 ? vectorCount : remaining;
     const at = (<usize>i) << 2;
-    const by = factors + (sizeof<M>() === 16 ? at : (<usize>i >> shift) << 2);
+    const elementFactors = factors + (sizeof<M>() === 16 ? at : (<usize>i >> shift) << 2);
     const to = dst + (((<usize>i) << storage) >> 3);
-    if (!(fuses && whole > 0 && encodeComputed(x + at, to, run, encoder, by, shift, fused))) {
-      scaleRun<M>(x + at, result + at, run, by, shift, scaling, type, word, encoder);
+    if (
+      !(fuses && vectorCount > 0 && encodeComputed(x + at, to, run, encoder, elementFactors, shift, fused))
+    ) {
+      scaleRun<M>(x + at, result + at, run, elementFactors, shift, scaling, type, word, encoder);
       const draws = random + ((<usize>i) << load<u32>(encoder, At.RandomShift));
-      encodeRun<u8>(result + at, to, run, encoder, 0, WHOLE, draws, codes);
+      encodeRun<u8>(result + at, to, run, encoder, 0, SINGLE_FACTOR_SHIFT, draws, codes);
     }
     i += run;
   }

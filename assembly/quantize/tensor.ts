@@ -4,7 +4,7 @@ import { CODES_BYTES } from "../cast/cast";
 import { ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
 import { Overflow, Rounding } from "../contract";
 import { asF32 } from "../core/wide";
-import { encodeScaled, WHOLE } from "./scaling";
+import { encodeScaled, SINGLE_FACTOR_SHIFT } from "./scaling";
 
 const RUN: i32 = 2048;
 
@@ -33,6 +33,19 @@ export function encodeComputed(
     const count = <i32>min<u32>(end - i, RUN);
     const x = asF32(src, srcType, i, count, buffer);
     const to = dst + <usize>(((<u64>i) << storage) >> 3);
-    encodeScaled<u32>(x, buffer, to, count, factors, WHOLE, scaling, srcType, word, scratch, 0, codes);
+    encodeScaled<u32>(
+      x,
+      buffer,
+      to,
+      count,
+      factors,
+      SINGLE_FACTOR_SHIFT,
+      scaling,
+      srcType,
+      word,
+      scratch,
+      0,
+      codes,
+    );
   }
 }

@@ -32,11 +32,11 @@ export function embedding(
   for (let position = begin; position < end; position++) {
     const id = load<i32>(ids + (position << 2));
     const row = <usize>id - first;
-    const known = id >= 0 && <usize>id < whole;
-    const other: f32 = known ? -0.0 : NaN;
+    const isId = id >= 0 && <usize>id < whole;
+    const other: f32 = isId ? -0.0 : NaN;
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
-      if (known && row < vocabulary) widen(table, tableType, row * columns + i, count, scratch);
+      if (isId && row < vocabulary) widen(table, tableType, row * columns + i, count, scratch);
       else fill(scratch, other, count);
       narrow(scratch, out, outType, position * columns + i, count);
     }

@@ -44,11 +44,12 @@ export function lossSums(
     const start = row * columns;
     const top = load<f32>(maximum + (row << 2));
     const target = load<i32>(targets + (row << 2));
-    const place = <usize>target - first;
-    let own: f32 = -0.0;
-    if (target >= 0 && place < columns) own = loadWide(logits, type, start + place) - top;
+    const targetColumn = <usize>target - first;
+    let targetDistance: f32 = -0.0;
+    if (target >= 0 && targetColumn < columns)
+      targetDistance = loadWide(logits, type, start + targetColumn) - top;
     store<f32>(sums + (row << 2), totalOfRow(logits, type, start, columns, top, scratch));
-    store<f32>(sums + ((rows + row) << 2), own);
+    store<f32>(sums + ((rows + row) << 2), targetDistance);
     if (smooths) {
       store<f32>(sums + ((2 * rows + row) << 2), distanceOfRow(logits, type, start, columns, top, scratch));
     }
@@ -73,9 +74,9 @@ export function lossOfSums(
     if (target === ignore) {
       value = 0;
     } else if (target >= 0 && <usize>target < classes) {
-      const own = load<f32>(sums + ((rows + row) << 2));
+      const targetDistance = load<f32>(sums + ((rows + row) << 2));
       const distance: f32 = smoothing === 0 ? 0 : load<f32>(sums + ((2 * rows + row) << 2));
-      value = smoothed(log(load<f32>(sums + (row << 2))), own, distance, classes, smoothing);
+      value = smoothed(log(load<f32>(sums + (row << 2))), targetDistance, distance, classes, smoothing);
     }
     store<f32>(loss + (row << 2), value);
   }

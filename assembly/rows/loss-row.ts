@@ -57,8 +57,14 @@ export function distanceOfRow(
 }
 
 /** The loss of a row whose target is one of `classes`. `targetDistance` is x_t - maximum, and `distance` is sum(x - maximum). */
-export function smoothed(logTotal: f32, own: f32, distance: f32, classes: usize, smoothing: f32): f32 {
-  const value = logTotal - own;
+export function smoothed(
+  logTotal: f32,
+  targetDistance: f32,
+  distance: f32,
+  classes: usize,
+  smoothing: f32,
+): f32 {
+  const value = logTotal - targetDistance;
   if (smoothing === 0) return value;
   const uniform = logTotal - distance / <f32>classes;
   return (<f32>1 - smoothing) * value + smoothing * uniform;

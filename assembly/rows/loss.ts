@@ -42,9 +42,9 @@ export function crossEntropy(
     if (target === ignore) {
       value = 0;
     } else if (<usize>target < columns) {
-      const own = loadWide(logits, type, first + <usize>target) - top;
+      const targetDistance = loadWide(logits, type, first + <usize>target) - top;
       const distance: f32 = smoothing === 0 ? 0 : distanceOfRow(logits, type, first, columns, top, scratch);
-      value = smoothed(log(sum), own, distance, columns, smoothing);
+      value = smoothed(log(sum), targetDistance, distance, columns, smoothing);
     }
     store<f32>(loss + (row << 2), value);
   }
@@ -77,8 +77,8 @@ export function crossEntropyBackward(
   for (let row = begin; row < end; row++) {
     const start = row * columns;
     const target = load<i32>(targets + (row << 2));
-    const known = target >= 0 && <usize>target < classes;
-    const upstream: f32 = known ? load<f32>(grad + (row << 2)) : NaN;
+    const isClass = target >= 0 && <usize>target < classes;
+    const upstream: f32 = isClass ? load<f32>(grad + (row << 2)) : NaN;
     const top = load<f32>(maximum + (row << 2));
     const sum = load<f32>(total + (row << 2));
     for (let i: usize = 0; i < columns; i += CHUNK) {
@@ -89,10 +89,10 @@ export function crossEntropyBackward(
         widen(logits, type, start + i, count, scratch);
         exponentials(scratch, top, count);
         divideScalar(scratch, sum, count);
-        const place = <usize>target - first - i;
-        const hit: f32 = place < count ? load<f32>(scratch + (place << 2)) - on : 0;
+        const targetColumn = <usize>target - first - i;
+        const targetValue: f32 = targetColumn < count ? load<f32>(scratch + (targetColumn << 2)) - on : 0;
         addScalar(scratch, -off, count);
-        if (place < count) store<f32>(scratch + (place << 2), hit);
+        if (targetColumn < count) store<f32>(scratch + (targetColumn << 2), targetValue);
         multiplyScalar(scratch, upstream, count);
       }
       narrow(scratch, dx, dxType, start + i, count);

@@ -48,12 +48,19 @@ export function rotaryEmbedding(
       memory.fill(out + row * columns * wideBytes(outType), 0, columns * wideBytes(outType));
       continue;
     }
-    const known = position >= 0 && position < <i64>positions;
+    const isInTable = position >= 0 && position < <i64>positions;
     for (let head: usize = 0; head < heads; head++) {
       const first = row * columns + head * width;
       for (let i: usize = 0; i < pairs; i += CHUNK / 2) {
         const count = min(CHUNK / 2, pairs - i);
-        loadAngles(cos, sin, known ? <usize>position * pairs + i : usize.MAX_VALUE, inverse, count, scratch);
+        loadAngles(
+          cos,
+          sin,
+          isInTable ? <usize>position * pairs + i : usize.MAX_VALUE,
+          inverse,
+          count,
+          scratch,
+        );
         if (interleaved) rotateNeighbours(x, xType, out, outType, first + 2 * i, count, scratch);
         else rotateHalves(x, xType, out, outType, first + i, pairs, count, scratch);
       }

@@ -15,7 +15,7 @@ import { narrow, wideBytes, widen } from "../core/wide";
 /**
  * The number of exponentials of a row that are kept in scratch. The exponentials of later elements are computed again.
  */
-const KEPT: usize = 1 << 16;
+const MAX_CACHED: usize = 1 << 16;
 
 /** Computes rows [begin, end) of out. `scratch` is two buffers of the calling thread (core/scratch.ts) followed by 2^18 bytes. */
 export function softmax(
@@ -31,7 +31,7 @@ export function softmax(
   end: usize,
 ): void {
   const lanes = scratch + BUFFER;
-  const kept = lanes + BUFFER;
+  const cached = lanes + BUFFER;
   for (let row = begin; row < end; row++) {
     const first = row * columns;
     const length = lengthOf(row, columns, period);
@@ -45,7 +45,7 @@ export function softmax(
     fill(lanes, 0, 32);
     for (let i: usize = 0; i < length; i += CHUNK) {
       const count = min(CHUNK, length - i);
-      const powers = i < KEPT ? kept + (i << 2) : scratch;
+      const powers = i < MAX_CACHED ? cached + (i << 2) : scratch;
       widenScaled(x, type, first + i, scale, count, powers);
       exponentials(powers, top, count);
       addTerms(lanes, powers, count);
@@ -53,8 +53,8 @@ export function softmax(
     const sum = foldLanes(lanes);
     for (let i: usize = 0; i < length; i += CHUNK) {
       const count = min(CHUNK, length - i);
-      const powers = i < KEPT ? kept + (i << 2) : scratch;
-      if (i >= KEPT) {
+      const powers = i < MAX_CACHED ? cached + (i << 2) : scratch;
+      if (i >= MAX_CACHED) {
         widenScaled(x, type, first + i, scale, count, powers);
         exponentials(powers, top, count);
       }

@@ -19,8 +19,8 @@ export function updateScales(
     const first = history + (slot << 2);
     const latest = load<f32>(first);
     // the previous scale may be infinite; an update makes it FLT_MAX, even where it computes no new scale
-    const kept = load<f32>(scale + (slot << 2));
-    if (abs(kept) === Infinity) store<f32>(scale + (slot << 2), FLT_MAX);
+    const previousScale = load<f32>(scale + (slot << 2));
+    if (abs(previousScale) === Infinity) store<f32>(scale + (slot << 2), FLT_MAX);
     if (latest === 0) continue;
     // a NaN amax fails this comparison, so it counts as 0
     let amax: f32 = latest > 0 ? latest : 0;

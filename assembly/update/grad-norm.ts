@@ -24,10 +24,10 @@ export function squareSums(
     fill(lanes, 0, 32);
     const last = min(count, (piece + 1) * PIECE);
     for (let i = piece * PIECE; i < last; i += CHUNK) {
-      const some = min(CHUNK, last - i);
-      widen(x, type, i, some, scratch);
-      multiply(scratch, scratch, some);
-      addTerms(lanes, scratch, some);
+      const chunkLength = min(CHUNK, last - i);
+      widen(x, type, i, chunkLength, scratch);
+      multiply(scratch, scratch, chunkLength);
+      addTerms(lanes, scratch, chunkLength);
     }
     store<f32>(sums + (piece << 2), foldLanes(lanes));
   }

@@ -36,8 +36,8 @@ export function sgd(
   begin: usize,
   end: usize,
 ): void {
-  const rest = scratch + BUFFER;
-  const constants = rest + BUFFER;
+  const tail = scratch + BUFFER;
+  const constants = tail + BUFFER;
   splat(constants, 0, gradScale);
   splat(constants, 1, learningRate);
   splat(constants, 2, momentum);
@@ -46,19 +46,19 @@ export function sgd(
   const decays = weightDecay !== 0;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const whole = count & ~3;
-    const at = (i + whole) << 2;
-    const bytes = (count - whole) << 2;
+    const vectorCount = count & ~3;
+    const at = (i + vectorCount) << 2;
+    const bytes = (count - vectorCount) << 2;
     const g = asF32(grad, gradType, i, count, scratch);
     const mine = m ? m + (i << 2) : 0;
-    sgdEach(g, p + (i << 2), mine, whole, constants, decays, nesterov, first);
+    sgdEach(g, p + (i << 2), mine, vectorCount, constants, decays, nesterov, first);
     if (bytes) {
-      memory.copy(rest, g + (whole << 2), bytes);
-      memory.copy(rest + 16, p + at, bytes);
-      if (m) memory.copy(rest + 32, m + at, bytes);
-      sgdEach(rest, rest + 16, m ? rest + 32 : 0, 4, constants, decays, nesterov, first);
-      memory.copy(p + at, rest + 16, bytes);
-      if (m) memory.copy(m + at, rest + 32, bytes);
+      memory.copy(tail, g + (vectorCount << 2), bytes);
+      memory.copy(tail + 16, p + at, bytes);
+      if (m) memory.copy(tail + 32, m + at, bytes);
+      sgdEach(tail, tail + 16, m ? tail + 32 : 0, 4, constants, decays, nesterov, first);
+      memory.copy(p + at, tail + 16, bytes);
+      if (m) memory.copy(m + at, tail + 32, bytes);
     }
     if (copy) narrow(p + (i << 2), copy, copyType, i, count);
   }
@@ -86,8 +86,8 @@ export function adamw(
   begin: usize,
   end: usize,
 ): void {
-  const rest = scratch + BUFFER;
-  const constants = rest + BUFFER;
+  const tail = scratch + BUFFER;
+  const constants = tail + BUFFER;
   splat(constants, 0, gradScale);
   splat(constants, 1, learningRate);
   splat(constants, 2, beta1);
@@ -100,20 +100,20 @@ export function adamw(
   splat(constants, 9, weightDecay);
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const whole = count & ~3;
-    const at = (i + whole) << 2;
-    const bytes = (count - whole) << 2;
+    const vectorCount = count & ~3;
+    const at = (i + vectorCount) << 2;
+    const bytes = (count - vectorCount) << 2;
     const g = asF32(grad, gradType, i, count, scratch);
-    adamwEach(g, p + (i << 2), m + (i << 2), v + (i << 2), whole, constants, decoupled);
+    adamwEach(g, p + (i << 2), m + (i << 2), v + (i << 2), vectorCount, constants, decoupled);
     if (bytes) {
-      memory.copy(rest, g + (whole << 2), bytes);
-      memory.copy(rest + 16, p + at, bytes);
-      memory.copy(rest + 32, m + at, bytes);
-      memory.copy(rest + 48, v + at, bytes);
-      adamwEach(rest, rest + 16, rest + 32, rest + 48, 4, constants, decoupled);
-      memory.copy(p + at, rest + 16, bytes);
-      memory.copy(m + at, rest + 32, bytes);
-      memory.copy(v + at, rest + 48, bytes);
+      memory.copy(tail, g + (vectorCount << 2), bytes);
+      memory.copy(tail + 16, p + at, bytes);
+      memory.copy(tail + 32, m + at, bytes);
+      memory.copy(tail + 48, v + at, bytes);
+      adamwEach(tail, tail + 16, tail + 32, tail + 48, 4, constants, decoupled);
+      memory.copy(p + at, tail + 16, bytes);
+      memory.copy(m + at, tail + 32, bytes);
+      memory.copy(v + at, tail + 48, bytes);
     }
     if (copy) narrow(p + (i << 2), copy, copyType, i, count);
   }
