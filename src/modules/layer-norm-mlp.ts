@@ -225,7 +225,7 @@ export class LayerNormMLP extends Module {
     return differentiable([x, ...normParameters(this.#norm), ...layers], (grad) => {
       const regions = [this.#fc1, this.#fc2].map(({ quantization }) => layerRegion(quantization));
       const norm = normedInput(this.#norm, x, returned, regions[0]);
-      const rows = this.#fc1.parallel?.wholeInput(norm.input.shape) ?? norm.input.shape;
+      const rows = this.#fc1.parallel?.fullInputShape(norm.input.shape) ?? norm.input.shape;
       prepareForward(this.#fc2, { ...norm.input, shape: this.#activationShape(rows) });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
       const first = linearForward(this.#fc1, norm.input, { ...ownCall, fp8Output: false }, grad);

@@ -52,9 +52,9 @@ export function recompute(
         backward: ([grad], pass) => {
           if (!grad) return [];
           const inputs = leaves();
-          const again = (): Variable =>
+          const runAgain = (): Variable =>
             runPhase({ pass: "again", calls }, () => withGrad(() => resultOf(body(...inputs))));
-          runBackward(runRegion(region, again), grad, pass, { boundary: captured });
+          runBackward(runRegion(region, runAgain), grad, pass, { boundary: captured });
           return inputs.map((leaf) => pass.gradients.take(leaf));
         },
       };

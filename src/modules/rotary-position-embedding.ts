@@ -16,15 +16,17 @@ import { rotaryTables } from "./rotary/tables.js";
 
 /** Options of `RotaryPositionEmbedding`, with TransformerEngine's names. All fields are optional. */
 export interface RotaryPositionEmbeddingOptions {
-  /** The share of the `dim` elements that is rotated, from 0 to 1. The number is rounded down. Default 1. */
+  /**
+   * The fraction of the `dim` elements that is rotated, from 0 to 1. The number of rotated elements is rounded down. Default 1.
+   */
   readonly rotaryPercent?: number | undefined;
   /** The factor by which positions are divided, if `pretrainedMaxPositionEmbeddings` is set. Default: none. */
   readonly seqLenInterpolationFactor?: number | undefined;
-  /** The number of positions of the training, before interpolation. Default: none. */
+  /** The number of positions in training, before interpolation. Default: none. */
   readonly pretrainedMaxPositionEmbeddings?: number | undefined;
   /** The base of the geometric series of frequencies, above 1. Default 10000. */
   readonly rotaryBase?: number | undefined;
-  /** Whether pairs are neighbours. Default false. */
+  /** Whether the two elements of a pair are neighbours. Default false. */
   readonly interleaved?: boolean | undefined;
   /** A rule that scales the frequencies. TransformerEngine has none. Default: none. */
   readonly scaling?: RotaryScaling | undefined;
@@ -36,7 +38,7 @@ export interface RotaryAngles {
   readonly cos: Tensor<"f32">;
   /** The sines, f32 [positions, pairs]. */
   readonly sin: Tensor<"f32">;
-  /** Whether pairs are neighbours. */
+  /** Whether the two elements of a pair are neighbours. */
   readonly interleaved: boolean;
 }
 
@@ -75,7 +77,7 @@ export class RotaryPositionEmbedding {
     guardReceivers(this, (x) => isObject(x) && #frequencies in x);
   }
 
-  /** Whether pairs are neighbours. */
+  /** Whether the two elements of a pair are neighbours. */
   readonly interleaved: boolean;
   /** The frequencies, in radians per position, one for each pair. A copy. */
   readonly invFreq: Float32Array;

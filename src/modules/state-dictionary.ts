@@ -80,13 +80,13 @@ function entriesOf(user: string, module: Module): Map<string, Entry> {
   for (const [name, parameter] of module.namedParameters()) {
     const tensor = tensorOf(user, name, parameter);
     const dot = name.lastIndexOf(".");
-    const [path, own] = [name.slice(0, Math.max(dot, 0)), name.slice(dot + 1)];
+    const [path, parameterName] = [name.slice(0, Math.max(dot, 0)), name.slice(dot + 1)];
     const split = splits.get(path);
-    const isSplit = split !== undefined && (own === "weight" || own === "bias");
+    const isSplit = split !== undefined && (parameterName === "weight" || parameterName === "bias");
     const rowSize = tensor.size / (tensor.shape[0] ?? 1);
     let row = 0;
     for (const [prefix, rows] of isSplit ? split : [["", tensor.shape[0] as number] as const]) {
-      const last = prefix ? `${prefix}_${own}` : snakeCase(own);
+      const last = prefix ? `${prefix}_${parameterName}` : snakeCase(parameterName);
       const full = path ? `${snakeCase(path)}.${last}` : last;
       entries.set(full, { tensor, shape: [rows, ...tensor.shape.slice(1)], first: row * rowSize });
       row += rows;

@@ -1,4 +1,4 @@
-/** One call of attention: the options of the operation, from those of a module and of the call. */
+/** Combines the options of an attention module and of one call into the options of the operation. */
 import type { AttentionLayout } from "../../backends/ops/attention.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
 import type { BlockwiseAttentionOptions } from "../../functional/blockwise-attention.js";
@@ -23,7 +23,10 @@ export function formatOf({ module, call }: Pick<CoreOptions, "module" | "call">)
   return call.qkvFormat ?? module.qkvFormat ?? "sbhd";
 }
 
-/** What the mask of this call hides. A cache aligns causal masks at the last key, as TransformerEngine does. */
+/**
+ * Returns which keys this call hides. With a cache, the last query of a causal mask is aligned to the last key, as in
+ * TransformerEngine.
+ */
 function callVisibility({ user, module, call }: CoreOptions): Visibility {
   const visibility = visibilityOf(user, {
     mask: call.attnMaskType ?? module.attnMaskType ?? "causal",
@@ -46,7 +49,7 @@ export function requireHeads(
     );
 }
 
-/** The options of the operation that have nothing to do with a cache, dropout or sinks. */
+/** Returns the options of the operation that do not depend on a cache, dropout or sinks. */
 export function coreOptions(core: CoreOptions, backend: Tensor["backend"]): BlockwiseAttentionOptions {
   const { user, module, call, counts } = core;
   const layout = formatOf(core);
@@ -74,7 +77,7 @@ function maskOf(user: string, { arbitrary }: Visibility, { attentionMask: mask }
   return mask ? { mask } : {};
 }
 
-/** Where sequences begin, or how long they are. */
+/** Returns where sequences begin, or their lengths. */
 function sequencesOf(
   user: string,
   {
@@ -132,8 +135,8 @@ function biasOf(
       `${user}: coreAttentionBiasType is "${type}"; give coreAttentionBias with "pre_scale_bias" and "post_scale_bias", and alibiSlopes with "alibi" only`,
     );
   if (type === "alibi") {
-    const own = alibiSlopes(allHeads).subarray(firstHead, firstHead + heads);
-    return { alibiSlopes: slopes ?? tensor(backend, own, [heads], "f32") };
+    const rankSlopes = alibiSlopes(allHeads).subarray(firstHead, firstHead + heads);
+    return { alibiSlopes: slopes ?? tensor(backend, rankSlopes, [heads], "f32") };
   }
   return bias !== undefined
     ? {
@@ -143,14 +146,17 @@ function biasOf(
     : {};
 }
 
-/** The logits that take a part of each row's probability, without those of a parameter. */
+/**
+ * Returns the sinks of a softmax type that has constant ones: a logit of 0 for each head, which takes a part of each row's
+ * probability.
+ */
 export function constantSinks(type: SoftmaxType, heads: number, backend: Tensor["backend"]) {
   return type === "off-by-one" ? { sinks: zeros(backend, "f32", [heads]) } : {};
 }
 
 /**
- * Returns the slopes of the publication for a number of heads, rounded to the nearest f32. With n the largest power of two up to
- * `heads`, the first n are 2^(-8i/n) for i from 1, and the others 2^(-4i/n) for odd i.
+ * Returns the slopes of the ALiBi paper for a number of heads, rounded to the nearest f32. Let n be the largest power of two up
+ * to `heads`. The first n slopes are 2^(-8i/n) for i from 1; the others are 2^(-4i/n) for odd i.
  */
 function alibiSlopes(heads: number): Float32Array {
   const n = 2 ** Math.floor(Math.log2(heads));

@@ -1,21 +1,24 @@
-/** Random sources of dropout. The second run of a recomputed region uses those of its first run. */
+/** Random sources of dropout. The second run of a recomputed region uses the sources of its first run. */
 import type { RandomState } from "../../quantizers/random-state.js";
 import type { RandomSource } from "../../random.js";
 import { differs } from "../recompute-call.js";
 import { currentPhase, type RecomputeCalls } from "../recompute-phase.js";
 
 /** The sources that each layer drew in the first run of a region, in order of its calls. */
-const drawn = new WeakMap<RecomputeCalls, Map<object, RandomSource[]>>();
+const sourcesByRegion = new WeakMap<RecomputeCalls, Map<object, RandomSource[]>>();
 
 function sourcesOf(calls: RecomputeCalls, layer: object): RandomSource[] {
-  const layers = drawn.get(calls) ?? new Map<object, RandomSource[]>();
-  drawn.set(calls, layers);
+  const layers = sourcesByRegion.get(calls) ?? new Map<object, RandomSource[]>();
+  sourcesByRegion.set(calls, layers);
   const sources = layers.get(layer) ?? [];
   layers.set(layer, sources);
   return sources;
 }
 
-/** Returns the next source of `random` or, in the second run of a recomputed region, that of the same call in the first run. */
+/**
+ * Returns the next source of `random`. In the second run of a recomputed region, returns the source of the same call in the
+ * first run.
+ */
 export function drawFor(layer: object, random: RandomState): RandomSource {
   const phase = currentPhase();
   if (!phase) return random.next();

@@ -3,7 +3,7 @@ import { reshape, slice } from "../../functional/layout.js";
 import type { Variable } from "../../tape/variable.js";
 import type { HeadCounts } from "./options.js";
 
-/** The heads of a projection: the kinds of tensors, and how many heads each group has of each. */
+/** The heads in the result of a projection: the kinds of tensors, and the number of heads of each in a group. */
 export interface Packing {
   readonly counts: HeadCounts;
   readonly width: number;

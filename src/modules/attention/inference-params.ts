@@ -18,7 +18,7 @@ export interface InferenceParamsOptions {
   readonly headDimK: number;
   /** The width of a head of values. Default: `headDimK`. */
   readonly headDimV?: number | undefined;
-  /** The dtype of the cache, that of the keys and values. Default bf16. */
+  /** The dtype of the cache, which must be the dtype of the keys and values. Default bf16. */
   readonly dtype?: WideDType | undefined;
   /** Whether sequences take pages as they grow, instead of memory for `maxSequenceLength` positions. Default false. */
   readonly isPaged?: boolean | undefined;
@@ -40,7 +40,7 @@ const checkOptions = optionsOf<InferenceParamsOptions>({
 
 const size = integer(1, 2 ** 31 - 1);
 
-/** The cached keys and values of a layer, and where those of each sequence are. */
+/** The cached keys and values of a layer, with the pages and the lengths of each sequence. */
 export interface CachedKeys {
   readonly k: Tensor<WideDType>;
   readonly v: Tensor<WideDType>;
@@ -73,7 +73,7 @@ export class InferenceParams {
   #tensors: StepTensors | undefined;
   #isDisposed = false;
 
-  /** @internal Whether `x` is one itself, and not a proxy of one or another object with its prototype. */
+  /** @internal Whether `x` is an `InferenceParams`, and not a proxy of one or another object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isObject(x) && #table in x && inherits(this, x);
   }
@@ -111,11 +111,11 @@ export class InferenceParams {
   }
 
   /**
-   * Begins a step: row i of the batch is the i-th entry of `steps`, a map from sequences to their numbers of new positions. A
-   * sequence that is not in the map is forgotten, and its memory is free.
+   * Begins a step: row i of the batch is the i-th entry of `steps`, a map from sequences to their numbers of new positions.
+   * Sequences that are not in the map are removed from the cache.
    *
-   * @throws `ArgumentError` for no sequence, too many sequences or positions, or a number that is not an integer from 0, with
-   * nothing changed; `DisposedError` after `dispose()`.
+   * @throws `ArgumentError` for no sequence, too many sequences or positions, or a number that is not an integer from 0. In each
+   * case nothing has changed. `DisposedError` after `dispose()`.
    */
   preStep(steps: ReadonlyMap<SequenceId, number>): void {
     this.#requireLive();
@@ -163,10 +163,10 @@ export class InferenceParams {
       [v, cache.v],
     ] as const) {
       const [, padded, heads, width] = source.shape as readonly [number, number, number, number];
-      for (const { row, first, count, place } of this.#table.runs())
+      for (const { row, first, count, slot } of this.#table.runs())
         target.paste(
           source.slice((row * padded + first) * heads * width, [count, heads, width]),
-          place * heads * width,
+          slot * heads * width,
         );
     }
     return { ...cache, ...tensors };
@@ -212,7 +212,7 @@ export class InferenceParams {
     throw new ArgumentError("InferenceParams: no step has begun; call preStep before each forward pass");
   }
 
-  /** Forgets all sequences. Memory is kept. */
+  /** Removes all sequences. Memory is kept. */
   reset(): void {
     this.#table.reset();
     this.#releaseTensors();
@@ -223,7 +223,7 @@ export class InferenceParams {
     this.#tensors = undefined;
   }
 
-  /** Forgets all sequences and frees the memory. */
+  /** Removes all sequences and frees the memory. */
   dispose(): void {
     this.#isDisposed = true;
     this.reset();

@@ -2,13 +2,13 @@
 import { ArgumentError } from "../../errors.js";
 import { oneOf } from "../../options.js";
 
-/** What a kind of mask hides. */
+/** The keys that a kind of mask hides. */
 interface MaskKind {
   /** Whether later keys are hidden. */
   readonly causal: boolean;
   /** Whether keys and queries beyond the length of their sequence are hidden. */
   readonly padding: boolean;
-  /** Whether the last query is at the last key. Undefined if the option `bottomRightDiagonal` says it. */
+  /** Whether the last query is aligned to the last key. Undefined if the option `bottomRightDiagonal` decides. */
   readonly alignsEnd?: boolean;
 }
 
@@ -23,26 +23,26 @@ const MASKS = {
 } as const satisfies Record<string, MaskKind>;
 
 /**
- * The kind of mask. `padding` hides what is beyond the length of a sequence, `causal` later keys, from the first key or, with
- * `bottom_right`, so that the last query sees the last key. `arbitrary` is a tensor.
+ * The kind of mask. `padding` hides positions beyond the length of a sequence. `causal` hides later keys; the first query is
+ * aligned to the first key or, with `bottom_right`, the last query to the last key. `arbitrary` takes a tensor.
  */
 export type AttentionMaskType = keyof typeof MASKS;
 
 /** Checks the name of a mask. */
 export const maskType = oneOf(Object.keys(MASKS));
 
-/** The visible neighbourhood of a query: keys before and after it; -1 for all. */
+/** The numbers of visible keys before and after a query; -1 for all. */
 export type AttentionWindow = readonly [left: number, right: number];
 
 /** A mask with its window and alignment, as the operation `attention` takes them. */
 export interface Visibility extends Required<Omit<MaskKind, "alignsEnd">> {
   readonly align: "start" | "end";
   readonly window: AttentionWindow;
-  /** Whether a tensor is the mask. */
+  /** Whether the mask is a tensor. */
   readonly arbitrary: boolean;
 }
 
-/** Returns what the options hide. Throws `ArgumentError` for a window that does not go with the mask. */
+/** Returns which keys these options hide. Throws `ArgumentError` for a window that contradicts the mask. */
 export function visibilityOf(
   user: string,
   {

@@ -71,7 +71,7 @@ export interface MultiheadAttentionOptions extends DotProductAttentionOptions {
 export interface MultiheadAttentionCall extends AttentionCall, WeightUse {
   /** The input of keys and values, for the attention type "cross". */
   readonly encoderOutput?: VariableLike | undefined;
-  /** The angles of queries and keys, or of each. Default: no rotary embedding. */
+  /** The rotary angles for both queries and keys, or one for each. Default: no rotary embedding. */
   readonly rotaryPosEmb?: RotaryAngles | readonly [queries: RotaryAngles, keys: RotaryAngles] | undefined;
 }
 
@@ -100,7 +100,7 @@ const checkAngles = optionsOf<RotaryAngles>(
   "rotaryPosEmb",
 );
 
-/** Checks the angles of queries and keys. Returns those of each. */
+/** Checks rotary angles. Returns a pair: the angles of queries and the angles of keys. */
 const rotaryAngles: Domain = (user, name, value) => {
   const each: readonly unknown[] = isArray(value)
     ? ownList(user, name, value, (angles) => angles)

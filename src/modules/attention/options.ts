@@ -30,9 +30,9 @@ import { MODULE_OPTIONS, type ModuleOptions } from "../module.js";
 import { InferenceParams } from "./inference-params.js";
 import { type AttentionMaskType, type AttentionWindow, maskType } from "./masks.js";
 
-/** How a logit that is no key's takes a part of the probability. */
+/** The logit that takes a part of each row's probability in addition to the keys: none, 0, or a learnable one for each head. */
 export type SoftmaxType = "vanilla" | "off-by-one" | "learnable";
-/** Where a bias is added to the scores, or ALiBi. */
+/** The bias of scores: none, added before or after the scale, or ALiBi. */
 export type AttentionBiasType = "no_bias" | "pre_scale_bias" | "post_scale_bias" | "alibi";
 
 /** Options of the masks of attention, which a call may replace. All fields are optional. */
@@ -41,11 +41,9 @@ export interface AttentionMaskOptions {
   readonly attnMaskType?: AttentionMaskType | undefined;
   /** The numbers of visible keys before and after a query; -1 for all. Default: all that the mask shows. */
   readonly windowSize?: AttentionWindow | undefined;
-  /**
-   * Whether windows and ALiBi count from the last query and key, for masks that are neither causal nor say it. Default true.
-   */
+  /** Whether windows and ALiBi align the last query to the last key. It applies to masks that are not causal. Default true. */
   readonly bottomRightDiagonal?: boolean | undefined;
-  /** A bound of scores: softcap * tanh(score / softcap). 0 is none. Default 0. */
+  /** A bound of scores: softcap * tanh(score / softcap). 0 means no bound. Default 0. */
   readonly softcap?: number | undefined;
 }
 
@@ -83,27 +81,27 @@ export interface AttentionCall extends AttentionMaskOptions {
   readonly qkvFormat?: AttentionLayout | undefined;
   /** For "thd": the row at which each sequence of queries begins, and the end of the last one, i32 [B + 1]. */
   readonly cuSeqlensQ?: Tensor | undefined;
-  /** The same for keys. Default: `cuSeqlensQ`. */
+  /** As `cuSeqlensQ`, for keys. Default: `cuSeqlensQ`. */
   readonly cuSeqlensKv?: Tensor | undefined;
   /** For "thd" with gaps: the row at which each sequence of queries begins; `cuSeqlensQ` says its length. i32 [B + 1]. */
   readonly cuSeqlensQPadded?: Tensor | undefined;
-  /** The same for keys. Default: `cuSeqlensQPadded` if `cuSeqlensKv` is absent. */
+  /** As `cuSeqlensQPadded`, for keys. Default: `cuSeqlensQPadded` if `cuSeqlensKv` is absent. */
   readonly cuSeqlensKvPadded?: Tensor | undefined;
   /** For padding masks of "bshd" and "sbhd": the length of each sequence of queries, i32 [B]. */
   readonly seqlensQ?: Tensor | undefined;
-  /** The same for keys. Default: `seqlensQ`. */
+  /** As `seqlensQ`, for keys. Default: `seqlensQ`. */
   readonly seqlensKv?: Tensor | undefined;
   /** Where the bias is added, or "alibi". Default "no_bias". */
   readonly coreAttentionBiasType?: AttentionBiasType | undefined;
   /** The bias, [1 or B, 1 or H, Sq, Sk]. */
   readonly coreAttentionBias?: VariableLike | undefined;
-  /** The slopes of ALiBi, f32 [H] or [B, H]. Default: the slopes of the publication. */
+  /** The slopes of ALiBi, f32 [H] or [B, H]. Default: the slopes of the ALiBi paper. */
   readonly alibiSlopes?: Tensor | undefined;
   /** Whether attention is computed again in the backward pass instead of keeping its result. Default false. */
   readonly checkpointCoreAttention?: boolean | undefined;
   /** The cache of keys and values. */
   readonly inferenceParams?: InferenceParams | undefined;
-  /** Whether dropout drops. Default true. */
+  /** Whether dropout is applied. Default true. */
   readonly training?: boolean | undefined;
 }
 

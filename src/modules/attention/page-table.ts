@@ -22,7 +22,7 @@ export interface Run {
   readonly first: number;
   readonly count: number;
   /** The position in the cache, counted over all pages. */
-  readonly place: number;
+  readonly slot: number;
 }
 
 const newPositions = integer(0, 2 ** 31 - 1);
@@ -87,7 +87,7 @@ export class PageTable {
         const offset = position % pageSize;
         const count = Math.min(pageSize - offset, length - position);
         const page = pages[Math.floor(position / pageSize)] as number;
-        runs.push({ row, first: position - start, count, place: page * pageSize + offset });
+        runs.push({ row, first: position - start, count, slot: page * pageSize + offset });
         position += count;
       }
       return runs;

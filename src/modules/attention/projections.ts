@@ -25,7 +25,7 @@ interface Sizes {
   readonly numAttentionHeads: number;
 }
 
-/** Creates the linear layers of a module, and says how their results are divided into heads. */
+/** Creates the linear layers of a module, and returns how their results are divided into heads. */
 export function makeProjections(
   backend: Backend,
   { hiddenSize, numAttentionHeads }: Sizes,
@@ -47,7 +47,7 @@ export function makeProjections(
       `MultiheadAttention: with ${numAttentionHeads} heads of queries and ${numGqaGroups} of keys, ranks divide a weight whose rows are ordered by groups; give fuseQkvParams: true and qkvWeightInterleaved: true`,
     );
   const { dtype, random, bias, sequenceParallel, fuseWgradAccumulation, initMethod } = options;
-  const shared = {
+  const commonOptions = {
     dtype,
     random,
     bias,
@@ -55,7 +55,7 @@ export function makeProjections(
     ...(group ? { group, sequenceParallel } : {}),
   };
   const column = (pieces: number): LinearOptions => ({
-    ...shared,
+    ...commonOptions,
     initMethod,
     ...(group ? { parallelMode: "column", pieces: interleaved ? 1 : pieces } : {}),
   });
@@ -75,7 +75,7 @@ export function makeProjections(
         }
       : inputLayer(outer, queries + 2 * keys, column(3), ["layernormQkv", "qkv"]);
     const proj = new Linear(backend, queries, hiddenSize, {
-      ...shared,
+      ...commonOptions,
       initMethod: options.outputLayerInitMethod,
       ...(group ? { parallelMode: "row" as const } : {}),
     });
@@ -87,11 +87,11 @@ interface InputLayers {
   readonly backend: Backend;
   readonly hiddenSize: number;
   readonly norm: Pick<LayerNormLinearOptions, "eps" | "zeroCenteredGamma" | "normalization"> | undefined;
-  /** Notes a layer that is freed if a later one cannot be created. */
+  /** Registers a layer to be freed if a later one cannot be created. */
   readonly owned: <M extends Module>(layer: M) => M;
 }
 
-/** The layer that reads the input, with a norm or without, under the name of either. */
+/** Creates the layer that reads the input: a `LayerNormLinear` with a norm, else a `Linear`. Each has its own name. */
 function inputLayer(
   { backend, hiddenSize, norm, owned }: InputLayers,
   features: number,

@@ -31,9 +31,9 @@ export interface TransformerLayerOptions
   readonly encDecWindowSize?: AttentionWindow | undefined;
   /** As `bottomRightDiagonal`, of attention to `encoderOutput`. Default true. */
   readonly encDecBottomRightDiagonal?: boolean | undefined;
-  /** Whether residual connections begin at the result of norms instead of at their inputs. Default false. */
+  /** Whether residual connections add the results of norms instead of the inputs of norms. Default false. */
   readonly applyResidualConnectionPostLayernorm?: boolean | undefined;
-  /** Whether the result is normalized, instead of the input of self-attention. Default false. */
+  /** Whether the layer normalizes its result instead of the input of self-attention. Default false. */
   readonly outputLayernorm?: boolean | undefined;
   /** Whether self-attention and the MLP read the same input. Default false. */
   readonly parallelAttentionMlp?: boolean | undefined;

@@ -28,7 +28,7 @@ export function requireFit(
     throw new ArgumentError(
       "linear: saveOriginalInput under DelayedScaling would record the input's amax twice; leave out saveOriginalInput or use another recipe",
     );
-  requireAligned("input", parallel?.wholeInput(shape) ?? shape);
+  requireAligned("input", parallel?.fullInputShape(shape) ?? shape);
   requireAligned("weight", weight.shape);
 }
 
@@ -61,7 +61,7 @@ export function blockFitCheck(
   return (quantizerOf, gradient) => {
     if (!(inputValue instanceof QuantizedTensor)) {
       const quantizer = quantizerOf("input");
-      requireBlocks("input", parallel?.wholeInput(shape) ?? shape, quantizer);
+      requireBlocks("input", parallel?.fullInputShape(shape) ?? shape, quantizer);
       if (wgrad) requireTransformable("linear", quantizer.spec, dtype);
     }
     if (!(weight.localValue instanceof QuantizedTensor))

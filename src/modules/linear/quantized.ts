@@ -95,7 +95,7 @@ function fprop({ parts, call, region: { recipe }, dtype, x, w }: PreparedCall): 
   const isBiasFused = b && parallel?.mode !== "row";
   const fusedBias = isBiasFused ? { bias: castTo(b, dtype === "f32" ? "bf16" : dtype) } : {};
   const weight = w.allRows(ROWWISE);
-  const result = resultSpec(parallel?.wholeInput(x.shape) ?? x.shape, weight.shape[0] as number, dtype);
+  const result = resultSpec(parallel?.fullInputShape(x.shape) ?? x.shape, weight.shape[0] as number, dtype);
   const chunks = parallel?.chunksOf("input", x.rows.local, result) ?? 1;
   const rows = x.rows.gatherInChunks(chunks, ROWWISE);
   const outputQuantizer = call.fp8Output ? quantization.quantizer("output") : undefined;
@@ -150,7 +150,7 @@ function dgrad(
   products: Products,
 ): Gradient {
   const columnwiseWeight = w.allRows(COLUMNWISE);
-  const shape = parallel?.wholeGradOutput(dy.shape) ?? dy.shape;
+  const shape = parallel?.fullGradOutputShape(dy.shape) ?? dy.shape;
   const result = resultSpec(shape, weight.shape[1] as number, dtype);
   const rows = dy.gatherInChunks(parallel?.chunksOf("gradOutput", dy.local, result) ?? 1);
   const inputGradQuantizer = call.fp8Grad ? quantization.quantizer("gradInput") : undefined;

@@ -57,7 +57,7 @@ export function wideForward(
   const { weight, parallel } = parts;
   const x = wideInput(value, parts, dtype);
   const w = wideWeight(weight);
-  const result = resultSpec(parallel?.wholeInput(x.shape) ?? x.shape, w.shape[0] as number, dtype);
+  const result = resultSpec(parallel?.fullInputShape(x.shape) ?? x.shape, w.shape[0] as number, dtype);
   const chunks = parallel?.chunksOf("input", x, result) ?? 1;
   const datapath = plainDatapath(x.backend, dtype);
   const prepared = { parts, required, dtype, datapath, x, w, chunks };
@@ -106,7 +106,7 @@ function fprop({ parts: { bias, parallel }, dtype, datapath, x, w, chunks }: Wid
     return wideOf("linear", gemm({ x: rows, w, datapath, ...target, ...fusedBias }).out);
   };
   if (!parallel) return product(x);
-  const result = resultSpec(parallel.wholeInput(x.shape), w.shape[0] as number, dtype);
+  const result = resultSpec(parallel.fullInputShape(x.shape), w.shape[0] as number, dtype);
   const rows = new WideRows(parallel.gathers("input"), x);
   return parallel.output(rows.gatherInChunks(chunks), product, result, b);
 }
@@ -143,7 +143,7 @@ function dgrad(
   const weightValue = weight.sharding ? wideWeight(weight) : w;
   const multiply = (rows: Gradient, out?: Wide): Wide => product(weightValue, rows, out);
   if (!parallel) return multiply(dy);
-  const shape = parallel.wholeGradOutput(dy.shape);
+  const shape = parallel.fullGradOutputShape(dy.shape);
   const result = resultSpec(shape, weightValue.shape[1] as number, dtype);
   const rows = gradRows.gatherInChunks(parallel.chunksOf("gradOutput", dy, result));
   return parallel.gradInput(rows, multiply, result);

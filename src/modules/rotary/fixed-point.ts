@@ -26,7 +26,7 @@ export function fixed(x: number): Fixed {
   return bits >> 63n ? -value : value;
 }
 
-/** Returns a number that is rounded to f32 or another type of at most 50 bits as the exact value is. */
+/** Returns a number that rounds to f32, or another type of at most 50 bits, as the exact value does. */
 export function toOdd(x: Fixed): number {
   const magnitude = x < 0n ? -x : x;
   const extra = BigInt(magnitude.toString(2).length) - 52n;
@@ -94,7 +94,10 @@ export function cosSin(x: Fixed): readonly [cos: Fixed, sin: Fixed] {
   }
 }
 
-/** The sum of terms of alternating signs. Each is the one before times `square` / (k (k + 1)); k is `first`, `first` + 2, ... */
+/**
+ * Returns a sum of terms with alternating signs. Each term is the previous one times `square` / (k (k + 1)), for k = `first`,
+ * `first` + 2, ...
+ */
 function alternating(term: Fixed, square: Fixed, first: bigint): Fixed {
   let sum = 0n;
   for (let k = first, each = term; each !== 0n && each !== -1n; k += 2n) {

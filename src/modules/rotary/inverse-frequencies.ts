@@ -1,4 +1,4 @@
-/** The angular frequencies of rotary embeddings, and rules that scale them for sequences longer than those of the training. */
+/** The angular frequencies of rotary embeddings, and rules that scale them for sequences longer than in training. */
 import { ArgumentError } from "../../errors.js";
 import {
   atLeastZero,
@@ -32,21 +32,21 @@ export interface Llama3RotaryScaling {
   readonly lowFreqFactor: number;
   /** Wavelengths below `originalMaxPositionEmbeddings / highFreqFactor` are high frequencies. Above `lowFreqFactor`. */
   readonly highFreqFactor: number;
-  /** The number of positions of the training. */
+  /** The number of positions in training. */
   readonly originalMaxPositionEmbeddings: number;
 }
 
-/** YaRN: divides low frequencies by a factor, by a linear ramp over the pairs, and scales cosines and sines. */
+/** YaRN: divides low frequencies by a factor, with a linear ramp over the pairs, and scales cosines and sines. */
 export interface YarnRotaryScaling {
   /** The rule. */
   readonly kind: "yarn";
   /** A number above 0, by which low frequencies are divided. */
   readonly factor: number;
-  /** The number of positions of the training. */
+  /** The number of positions in training. */
   readonly originalMaxPositionEmbeddings: number;
-  /** The number of turns in these positions from which on frequencies are kept. Default 32. */
+  /** Frequencies with at least this number of turns in these positions are kept. Default 32. */
   readonly betaFast?: number | undefined;
-  /** The number of turns below which frequencies are divided. Default 1. */
+  /** Frequencies with at most this number of turns in these positions are divided. Default 1. */
   readonly betaSlow?: number | undefined;
   /** The factor of cosines and sines. Default: 0.1 ln(factor) + 1, or 1 for a factor up to 1. */
   readonly attentionFactor?: number | undefined;
@@ -99,11 +99,11 @@ export const rotaryScaling: Domain = (user, name, value) => {
   const members = membersOfPlain(user, name, value);
   if (!members)
     throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be an object with a kind`);
-  const own = Object.fromEntries(members);
-  const kind = kindName(user, `${name}.kind`, own.kind) as RotaryScaling["kind"];
+  const fields = Object.fromEntries(members);
+  const kind = kindName(user, `${name}.kind`, fields.kind) as RotaryScaling["kind"];
   const rule = (CHECKS[kind] as (user: string, options: object, name?: string) => RotaryScaling)(
     user,
-    own,
+    fields,
     name,
   );
   if (rule.kind === "llama3" && rule.lowFreqFactor >= rule.highFreqFactor)
@@ -148,7 +148,7 @@ function yarn(
 ): Frequencies {
   const { factor, originalMaxPositionEmbeddings, betaFast = 32, betaSlow = 1, truncate = true } = scaling;
   const width = 2 * unscaled.length;
-  /** The pair, as a real number, that makes this number of turns in the positions of the training. */
+  /** Returns the pair, as a real number, that makes this number of turns in the positions of training. */
   const pairOf = (turns: number): number =>
     (width * ln(originalMaxPositionEmbeddings / (turns * 2 * Math.PI))) / (2 * ln(base));
   const ends = [pairOf(betaFast), pairOf(betaSlow)] as const;
@@ -156,14 +156,14 @@ function yarn(
   const end = Math.min(truncate ? Math.ceil(ends[1]) : ends[1], width - 1);
   const high = low === end ? end + 0.001 : end;
   const inverse = Float32Array.from(unscaled, (frequency, i) => {
-    const kept = 1 - Math.min(Math.max((i - low) / (high - low), 0), 1);
-    return (frequency / factor) * (1 - kept) + frequency * kept;
+    const weight = 1 - Math.min(Math.max((i - low) / (high - low), 0), 1);
+    return (frequency / factor) * (1 - weight) + frequency * weight;
   });
   const { attentionFactor = factor <= 1 ? 1 : 0.1 * ln(factor) + 1 } = scaling;
   return { inverse, factor: Math.fround(attentionFactor) };
 }
 
-/** The f64 nearest to the natural logarithm. */
+/** Returns the f64 nearest to the natural logarithm. */
 function ln(x: number): number {
   return toNumber(log(fixed(x)));
 }

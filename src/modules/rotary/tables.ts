@@ -8,7 +8,7 @@ export interface RotaryTables {
   readonly sin: Float32Array;
 }
 
-/** Returns the cosines and sines of positions offset, offset + 1, ..., each multiplied by `scale` first (numerics.md §10.7). */
+/** Returns the cosines and sines of positions offset, offset + 1, ... Positions are multiplied by `scale` (numerics.md §10.7). */
 export function rotaryTables(
   { inverse, factor }: Frequencies,
   {

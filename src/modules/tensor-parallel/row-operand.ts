@@ -132,7 +132,7 @@ export function areWholeBlocks({ tile, rowScaled }: QuantizeSpec, shape: Shape):
   return !rowScaled && (isTensorWide(tile) || asMatrix(shape)[0] % tileSize(tile)[1] === 0);
 }
 
-/** As above, for ranks with these numbers of rows. */
+/** As `areWholeBlocks`, for ranks with these numbers of rows. */
 export function areWholeBlocksOf({ quantizer, tile }: QuantizeSpec, rows: readonly number[]): boolean {
   if (isTensorWide(tile)) return true;
   const blockRows = Math.max(tileSize(tile)[1], blockFormat(quantizer).multiple);

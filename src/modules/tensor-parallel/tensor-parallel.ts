@@ -96,12 +96,12 @@ export class TensorParallel {
   }
 
   /** Returns the shape of the input of all ranks. `shape` is the shape of this rank's input. */
-  wholeInput(shape: Shape): Shape {
+  fullInputShape(shape: Shape): Shape {
     return this.#shapeOfAll("input", shape);
   }
 
   /** Returns the shape of the result's gradient of all ranks. `shape` is the shape of this rank's gradient. */
-  wholeGradOutput(shape: Shape): Shape {
+  fullGradOutputShape(shape: Shape): Shape {
     return this.#shapeOfAll("gradOutput", shape);
   }
 
