@@ -3,7 +3,10 @@ import { DATAPATHS, type DatapathRow, datapathFor, familyFor } from "../formats/
 import type { Support } from "./backend.js";
 import type { AttentionRule } from "./ops/attention.js";
 
-/** Returns the datapath, which every backend computes itself, so that it does not depend on a GPU; or why there is none. */
+/**
+ * Returns the datapath, or the reason why there is none. All backends call this function, so the datapath does not depend on the
+ * GPU.
+ */
 export function attentionDatapath({
   datapath,
   q,

@@ -42,10 +42,10 @@ export interface Timeline {
   /** Returns the milliseconds between consecutive time stamps and deletes the stamps. It waits for the last one. */
   spans(): Float64Array;
   /**
-   * Returns one number for each use of `onSideStream` since the first time stamp: for how many milliseconds later work has waited
-   * for the work enqueued in it. Work that needs two of them waits for the later one. So the result shows which exchanges between
-   * ranks delayed the computation, and for how long. The call itself waits until the last of these waits has ended. Call it
-   * before `spans`.
+   * Returns one number for each use of `onSideStream` since the first time stamp: the milliseconds for which later work waited
+   * for the work that was enqueued in it. Work that needs the work of two uses waits for the later one only. The result thus
+   * shows which exchanges between ranks delayed the computation, and for how long. The call waits until the last of these waits
+   * has ended. Call it before `spans`.
    */
   waits(): Float64Array;
 }
@@ -71,8 +71,8 @@ export interface Backend {
   /** The default datapath of matrix products. */
   readonly datapath: DatapathFamily;
   /**
-   * The memory of the backend's tensors. Of a backend that `openBackend` returns it is for backends that wrap it: it throws
-   * `ArgumentError` for an access outside of the blocks that it has allocated itself.
+   * The memory of the backend's tensors. A backend of `openBackend` has it for backends that wrap it: it throws `ArgumentError`
+   * for an access outside of the blocks that it allocated itself.
    */
   readonly memory: Memory;
   /** Present if the backend executes work asynchronously. */
@@ -94,7 +94,8 @@ export interface Backend {
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
   /**
    * Runs an operation. The arguments are validated and include the outputs, which the caller has allocated. A backend that wraps
-   * one of `openBackend` passes on the arguments that it received; that backend throws `ArgumentError` for others.
+   * a backend of `openBackend` passes on the arguments that it received; for other arguments the inner backend throws
+   * `ArgumentError`.
    */
   run<K extends OpName>(op: K, args: OpArgs[K]): void;
   /**
@@ -113,7 +114,7 @@ export interface Backend {
    * later work. Later work that uses or frees memory of this work waits for it. Present if the backend supports concurrent work.
    */
   onSideStream?<R>(body: () => R): R;
-  /** Whether `onSideStream` runs a body now. */
+  /** Whether `onSideStream` is running a body. */
   readonly isAside?: boolean;
   /** Frees all memory and ends the worker threads. Tensors of this backend cannot be used afterwards. */
   dispose(): Promise<void>;
@@ -133,7 +134,7 @@ export function requireBackend(user: string, backend: Backend, name = "backend")
   return backend;
 }
 
-/** Returns the memory of a backend, or undefined for anything that is not one, such as a proxy of one. */
+/** Returns the memory of a backend, or undefined for anything that is not a backend, such as a proxy of one. */
 function memoryIn(backend: Backend): Memory | undefined {
   try {
     const { supports, run } = backend;

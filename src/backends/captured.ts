@@ -21,9 +21,9 @@ const HOST_COUNTS: { readonly [K in OpName]?: (args: OpArgs[K]) => string | unde
   normQuantize: drawsElements,
 };
 
-type Drawn = Pick<QuantizeArgs, "spec" | "randomBits" | "randomBitsColumnwise">;
+type RandomInputs = Pick<QuantizeArgs, "spec" | "randomBits" | "randomBitsColumnwise">;
 
-function drawsElements({ spec, randomBits, randomBitsColumnwise }: Drawn): string | undefined {
+function drawsElements({ spec, randomBits, randomBitsColumnwise }: RandomInputs): string | undefined {
   return stochastic(spec.stochastic && !randomBits && !randomBitsColumnwise);
 }
 

@@ -6,17 +6,17 @@
  */
 
 export interface Operator {
-  /** What it does, as one sentence. */
+  /** What the operator does, as one sentence. */
   readonly summary: string;
-  /** What it computes, for comments: an expression of its inputs and numbers. */
+  /** What the operator computes, for comments: an expression of its inputs and numbers. */
   readonly formula: string;
-  /** The definition to the bit, before the result is rounded to its type: for numerics.md. */
+  /** The definition to the bit, before the result is rounded to its type, for numerics.md. */
   readonly definition: string;
-  /** The contract of its function: the first sentences of the docstring. */
+  /** The contract of the operator's function: the first sentences of the docstring. */
   readonly contract: string;
-  /** Its tensors, of f32, bf16 or f16, in the order of its parameters, and what each is. */
+  /** The input tensors (f32, bf16 or f16), in the order of the parameters, each with a description. */
   readonly inputs: Readonly<{ condition?: string; x: string; y?: string }>;
-  /** Its numbers, which follow the tensors and are rounded to f32, and what each is. */
+  /** The numbers, which follow the tensors and are rounded to f32, each with a description. */
   readonly numbers?: Readonly<Record<string, string>>;
   /** The result as a noun, for docstrings. */
   readonly result: string;

@@ -32,7 +32,7 @@ export interface ExchangePlace {
   /** The time limit of joining and of each operation on the device, in milliseconds. */
   readonly timeoutMs: number;
   /**
-   * A function that the backend calls after each read, until the communicator is closed. It throws if the data that was read may
+   * A function that the backend calls after each read until the communicator is closed. It throws if the data that was read may
    * be wrong.
    */
   readonly check: () => void;

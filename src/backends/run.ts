@@ -1,6 +1,6 @@
 /**
- * Runs of operations. `run` of the library's own backends takes only arguments that an operation of the library has checked, from
- * backends that wrap them; the library itself calls the form that checks nothing.
+ * Runs operations. The public `run` of the library's own backends accepts only arguments that an operation of the library has
+ * checked and passed to a wrapping backend. The library itself calls the unchecked form.
  */
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
@@ -13,7 +13,7 @@ type Run = <K extends OpName>(op: K, args: OpArgs[K]) => void;
 
 const runs = new WeakMap<object, Run>();
 
-/** The arguments that were passed to the `run` of a backend of another program, with the operation. */
+/** The checked arguments that were passed to the `run` of a third-party backend, with their operation. */
 const checkedArgs = new WeakMap<object, OpName>();
 
 /** Registers the unchecked form of `run` of one of the library's own backends. */
@@ -22,8 +22,8 @@ export function registerRun(backend: Backend, run: Run): void {
 }
 
 /**
- * Puts `wrap(run)` in the place of what runs the operations of one of the library's own backends. Benchmarks and tests observe
- * operations by it. Returns a function that takes it away.
+ * Replaces the unchecked `run` of one of the library's own backends by `wrap(run)`, so that benchmarks and tests can observe
+ * operations. Returns a function that restores the original.
  */
 export function interceptRun(backend: Backend, wrap: (run: Run) => Run): () => void {
   const run = runs.get(backend);
@@ -39,7 +39,7 @@ export function runOn<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]
     run(op, args);
     return;
   }
-  // another program's backend may pass its arguments on, so they must not change after the check
+  // a third-party backend may pass these arguments on, so they must not change after the check
   visit(args, (value) => {
     if (!isTensor(value)) Object.freeze(value);
   });
@@ -48,9 +48,8 @@ export function runOn<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]
 }
 
 /**
- * `run` of one of the library's own backends, as programs see it. Throws `ArgumentError` unless an operation of the library has
- * passed `args` to a backend, which passes them on, and unless each of their tensors lies in memory that this backend has
- * allocated.
+ * The public `run` of one of the library's own backends. Throws `ArgumentError` unless an operation of the library has passed
+ * `args` to a wrapping backend, and unless this backend allocated the memory of each of their tensors.
  */
 export function runChecked<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]): void {
   const memory = checkedMemory(backend);

@@ -16,11 +16,11 @@ type Capability = Pick<DeviceFacts, "major" | "minor">;
 function runs(entry: string, { major, minor }: Capability): boolean {
   const [, number, suffix, kind] = ENTRY.exec(entry) ?? [];
   if (number === undefined) return true;
-  const [own, compiled] = [10 * major + minor, Number(number)];
-  if (suffix === "a") return own === compiled;
-  const isFamily = major === Math.floor(compiled / 10) && own >= compiled;
+  const [capability, compiled] = [10 * major + minor, Number(number)];
+  if (suffix === "a") return capability === compiled;
+  const isFamily = major === Math.floor(compiled / 10) && capability >= compiled;
   // machine code runs on later GPUs of the same major number, virtual code on all later ones
-  return isFamily || (suffix === "" && kind !== "-real" && own >= compiled);
+  return isFamily || (suffix === "" && kind !== "-real" && capability >= compiled);
 }
 
 /**
@@ -29,11 +29,11 @@ function runs(entry: string, { major, minor }: Capability): boolean {
  */
 export function deviceFault(architectures: string, device: DeviceFacts): string | undefined {
   const { name, major, minor } = device;
-  const own = `${name} is sm_${major}${minor}`;
-  if (10 * major + minor < OLDEST) return `${own}; FP8 needs sm_${OLDEST} or later`;
+  const description = `${name} is sm_${major}${minor}`;
+  if (10 * major + minor < OLDEST) return `${description}; FP8 needs sm_${OLDEST} or later`;
   const entries = architectures.split(/[; ]+/).filter((entry) => entry !== "");
   if (entries.some((entry) => runs(entry, device))) return undefined;
   const compiled = entries.map((entry) => `sm_${entry.replace(/-real$/, "")}`).join(", ");
-  const wanted = `${major}${minor}${major >= 9 ? "a" : ""}-real`;
-  return `${own}, and the addon has code for ${compiled} only; \`npx lockstep build-cuda --architectures ${wanted}\` builds it for this GPU`;
+  const architecture = `${major}${minor}${major >= 9 ? "a" : ""}-real`;
+  return `${description}, and the addon has code for ${compiled} only; \`npx lockstep build-cuda --architectures ${architecture}\` builds it for this GPU`;
 }

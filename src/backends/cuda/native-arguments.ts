@@ -39,7 +39,10 @@ interface Kinds {
 
 export type Kind = keyof Kinds;
 
-/** How a kernel uses device memory. `scratch` is a workspace: the argument named `workspace`, which no other one may overlap. */
+/**
+ * How a kernel uses device memory. `scratch` is a workspace: the argument named `workspace`, which no other argument may
+ * overlap.
+ */
 export type Access = "reads" | "writes" | "updates" | "scratch";
 
 /**
@@ -72,7 +75,7 @@ export interface Memory {
   /** A comment for the field of the C++ struct. */
   readonly about: string | undefined;
   /**
-   * For `wide`: another argument whose dtype this one has; only the other one has a slot for it. For `bits`: the bits of an
+   * For `wide`: the argument that has the same dtype; only that argument has a slot for the dtype. For `bits`: the bits of an
    * element, in C++.
    */
   readonly of: string | undefined;
@@ -88,24 +91,27 @@ export interface Bounded {
 /** A group of arguments that is a struct in C++. */
 export interface Group<F extends Declaration = Declaration> {
   /**
-   * The name of the struct. `npm run generate` writes it, unless it is the struct of another call's parameters or one that
-   * scripts/generate/groups.mjs lists, which has a reader by hand.
+   * The name of the struct. `npm run generate` writes it, unless it is the struct of another call's parameters or is listed in
+   * scripts/generate/groups.mjs. A listed struct has a handwritten reader.
    */
   readonly struct: string;
   readonly fields: F;
-  /** More arguments of a reader by hand, in C++. */
+  /** Additional arguments of a handwritten reader, in C++. */
   readonly reading: string | undefined;
 }
 
 /** A field of a struct in C++ that is not passed: null, or read from the context of the call. */
 export interface Internal {
   readonly internal: string;
-  /** What it is read from, in C++; undefined for null. */
+  /** The C++ expression that gives its value; undefined for null. */
   readonly value: string | undefined;
   readonly about: string | undefined;
 }
 
-/** What arguments must fulfil, and the error of a call for which it is false. It is checked before it is needed for a size. */
+/**
+ * A condition on the arguments, and the error of a call that violates it. It is checked before any size that depends on it is
+ * computed.
+ */
 export interface Condition {
   readonly condition: string;
   readonly message: string;
@@ -151,10 +157,10 @@ export function group<const F extends Declaration>(struct: string, fields: F, re
 }
 
 /**
- * The arguments of a call by name. A name that ends with "?" is optional. A value that is an object of none of the types above
- * is a group of arguments without a struct. If all memory of a call is declared as `Memory`, or is in a group that is a struct,
- * `npm run generate` writes the struct of its kernel's parameters, which has the arguments as fields in this order, and the
- * binding that reads them. Names in sizes and conditions are fields of the same group, or else of the groups around it.
+ * The arguments of a call by name. A name that ends with "?" is optional. An object that has none of the types above is a group
+ * of arguments without a struct. If all memory of a call is declared as `Memory`, or is in a group that is a struct, `npm run
+ * generate` writes the struct of its kernel's parameters, whose fields are the arguments in this order, and the binding that
+ * reads them. Names in sizes and conditions are fields of the same group, or else of the groups around it.
  */
 export interface Declaration {
   readonly [name: string]: Kind | Memory | Bounded | Group | Internal | Condition | Declaration;
@@ -163,7 +169,7 @@ export interface Declaration {
 /** The declarations of several calls, by the calls' names. */
 export type Declarations = Readonly<Record<string, Declaration>>;
 
-/** What has a place in device memory. A tensor does. */
+/** A value with an address in device memory, such as a tensor. */
 export interface Located {
   readonly address: number;
 }
@@ -203,13 +209,13 @@ export type ArgumentsOf<D extends Declaration> = {
 };
 
 /**
- * The type `A`, if it and its groups have only names of `Wanted`; else a type that nothing is assignable to. TypeScript itself
+ * The type `A`, if it and its groups have only names of `Expected`; else a type that nothing is assignable to. TypeScript itself
  * rejects unknown properties only in fresh object literals, not in spread objects or variables.
  */
-export type Exactly<A, Wanted> = A extends object
-  ? Wanted extends Located
+export type Exactly<A, Expected> = A extends object
+  ? Expected extends Located
     ? A
-    : { readonly [K in keyof A]: K extends keyof Wanted ? Exactly<A[K], NonNullable<Wanted[K]>> : never }
+    : { readonly [K in keyof A]: K extends keyof Expected ? Exactly<A[K], NonNullable<Expected[K]>> : never }
   : A;
 
 /** The bit pattern of a slot whose argument is absent: a NaN that arithmetic does not produce. */
@@ -244,7 +250,7 @@ export function isUnpassed(declared: Declaration[string]): declared is Internal 
   return typeof (declared as Partial<Internal>).internal === "string" || "condition" in declared;
 }
 
-/** The arguments in a group; undefined for what is no group. */
+/** Returns the arguments in a group; undefined if it is not a group. */
 export function membersOf(declared: Declaration[string]): Declaration | undefined {
   if (typeof declared !== "object" || isMemory(declared) || isBounded(declared) || isUnpassed(declared))
     return undefined;

@@ -12,7 +12,7 @@ export interface AttentionSizes {
   readonly keyHeads: number;
   /** The rows of q in a sequence; for `thd`, in all sequences. */
   readonly queries: number;
-  /** The same for keys. */
+  /** As `queries`, for keys. */
   readonly keys: number;
   /** The number of rows of `lse` in a head is this number times `queries`. */
   readonly statisticBatches: number;
@@ -35,7 +35,7 @@ export function attentionSizes({
   return { batch, heads, keyHeads, queries, keys, statisticBatches: layout === "thd" ? 1 : batch };
 }
 
-/** Returns the 16-bit threshold of dropout, 0 for none, and the factor of what is kept (numerics.md §10.5). */
+/** Returns the 16-bit threshold of dropout (0 for none), and the factor of the elements that are kept (numerics.md §10.5). */
 export function dropoutOf(dropout: Pick<AttentionDropout, "probability"> | undefined): {
   threshold: number;
   keep: number;

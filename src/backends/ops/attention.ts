@@ -22,13 +22,13 @@ export interface AttentionPlan {
 export interface AttentionDropout extends RandomSource {
   /** The probability that a key is dropped for a query, from 0 to below 1. */
   readonly probability: number;
-  /** The number of all heads, of which q has some. */
+  /** The total number of heads. q has some of them. */
   readonly allHeads: number;
-  /** The first head of q among all heads. */
+  /** The index of q's first head among all heads. */
   readonly firstHead: number;
 }
 
-/** What attention and its gradient have in common. */
+/** The arguments that attention and its gradient share. */
 export interface AttentionRule {
   /** The queries, [B, Sq, H, D], in the order of `layout`. */
   readonly q: Tensor<WideDType>;
@@ -46,31 +46,31 @@ export interface AttentionRule {
   readonly plan: AttentionPlan;
   /** The factor of scores, an f32 value above 0. */
   readonly scale: number;
-  /** Whether the last query is at the last key. Otherwise the first query is at the first key. */
+  /** Whether the last query is aligned to the last key. Otherwise the first query is aligned to the first key. */
   readonly alignsEnd: boolean;
   /** The number of visible keys before a query's position; -1 for all. */
   readonly left: number;
-  /** The number of visible keys behind a query's position; -1 for all. */
+  /** The number of visible keys after a query's position; -1 for all. */
   readonly right: number;
-  /** The lengths of the sequences of queries, [B]; for `thd` where they begin, [B + 1]. Absent: all rows. */
+  /** The lengths of the sequences of queries, [B]; for `thd` the rows where they begin, [B + 1]. Absent: all rows. */
   readonly queryLengths?: Tensor<"i32"> | undefined;
-  /** The same for keys. */
+  /** As `queryLengths`, for keys. */
   readonly keyLengths?: Tensor<"i32"> | undefined;
   /** For `thd` with gaps between sequences: the first row of each sequence of queries, [B + 1]. */
   readonly queryStarts?: Tensor<"i32"> | undefined;
-  /** The same for keys. */
+  /** As `queryStarts`, for keys. */
   readonly keyStarts?: Tensor<"i32"> | undefined;
   /** The page of each group of rows of keys and values, [B, pages of a sequence]. */
   readonly pages?: Tensor<"i32"> | undefined;
-  /** A byte for each pair, [1 or B, 1 or H, Sq, Sk]: not 0 for a key that is hidden from a query. */
+  /** A byte for each pair, [1 or B, 1 or H, Sq, Sk]: nonzero if the key is hidden from the query. */
   readonly mask?: Tensor<"u8"> | undefined;
-  /** What is added to scores, [1 or B, 1 or H, Sq, Sk]. */
+  /** A bias that is added to scores, [1 or B, 1 or H, Sq, Sk]. */
   readonly bias?: Tensor<WideDType> | undefined;
   /** Whether the bias is added before the scores are multiplied by the scale. */
   readonly biasBeforeScale: boolean;
   /** The slopes of ALiBi, [H] or [B, H]. */
   readonly slopes?: Tensor<"f32"> | undefined;
-  /** The bound of scores, an f32 value, or 0 for none. */
+  /** A bound of scores, an f32 value; 0 for no bound. */
   readonly softcap: number;
   /** The logit of each head's sink, [H]. */
   readonly sinks?: Tensor<"f32"> | undefined;

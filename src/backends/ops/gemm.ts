@@ -49,8 +49,8 @@ export interface GemmOperand {
   /** For NVFP4: the amax of the whole tensor, f32 [1]. Block scales are relative to it. */
   readonly amax?: Tensor<"f32"> | undefined;
   /**
-   * For row-scaled NVFP4: the amaxes of lines, f32 with one element for each line, in place of `amax`. They, and the amax of the
-   * other operand, multiply the sum after its own epilogue instead of alpha (numerics.md §5.10).
+   * For row-scaled NVFP4: the amaxes of lines, f32 with one element for each line, in place of `amax`. If an operand has them,
+   * the amaxes of both operands are not a part of alpha; the scaled sum is multiplied by them (numerics.md §5.10).
    */
   readonly lineAmaxes?: Tensor<"f32"> | undefined;
   /** For NVFP4: 6 times the maximum block scale. Given together with `amax` or `lineAmaxes`. */
@@ -64,18 +64,21 @@ export function extentOf({ data, transposed }: GemmOperand): readonly [lines: nu
   return transposed ? [columns, rows] : [rows, columns];
 }
 
-/** Whether an operand has amaxes of lines. Those of both operands are then factors of the scaled sum, and not of alpha. */
+/**
+ * Whether an operand has amaxes of lines. If so, the scaled sum is multiplied by the amaxes of both operands, and alpha does not
+ * include them.
+ */
 export function hasLineAmaxes({ x, w }: Pick<GemmArgs, "x" | "w">): boolean {
   return x.lineAmaxes !== undefined || w.lineAmaxes !== undefined;
 }
 
 /**
  * The arguments of a matrix product: out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]), where `datapath` defines how the sum
- * is accumulated. The epilogue is defined in datapath.md §2: fma(s, sum, beta * c), where s = (alpha * sW) * sX has the scales of
- * the tensors w and x, or fma((sum * sW[n]) * sX[m], alpha, beta * c) with scales of lines. It adds bias[n] and rounds once to
- * the dtype of out. For an FP8 out it multiplies by outScale before this rounding. If an operand has amaxes of lines, the scaled
- * sum is multiplied by both amaxes, bias[n] is added, the result is rounded to the dtype of out, and beta * c is added to that
- * (numerics.md §5.10).
+ * is accumulated. The epilogue is defined in datapath.md §2. Without scales of lines it is fma(s, sum, beta * c), where s =
+ * (alpha * sW) * sX, and sW and sX are the per-tensor scales. With scales of lines it is fma((sum * sW[n]) * sX[m], alpha, beta
+ * * c). It adds bias[n] and rounds once to the dtype of out. For an FP8 out it multiplies by outScale before this rounding. If
+ * an operand has amaxes of lines, the scaled sum is multiplied by both amaxes, bias[n] is added, the result is rounded to the
+ * dtype of out, and beta * c is added to that (numerics.md §5.10).
  */
 export interface GemmArgs {
   /** The input: M lines along K. */

@@ -8,7 +8,7 @@ import type { ActivationName, SwigluClamp } from "./elementwise.js";
 import { NORM, type NormArgs, STATISTICS } from "./rows.js";
 
 const COPIES = { "rowwise?": "copy", "columnwise?": "copy", "amaxRecord?": "scalar" } as const;
-const GIVEN = {
+const OPTIONAL_INPUTS = {
   "scale?": "checked",
   "amax?": "checked",
   "amaxColumnwise?": "checked",
@@ -65,12 +65,12 @@ export interface QuantizeArgs {
    * (numerics.md, choice 6). All copies that are written have random bits, or none.
    */
   readonly randomBits?: Tensor<"u32"> | undefined;
-  /** The same as `randomBits` for the columnwise copy. */
+  /** As `randomBits`, for the columnwise copy. */
   readonly randomBitsColumnwise?: Tensor<"u32"> | undefined;
   /** Output: the rowwise copy, with scale blocks along K. At least one copy is given. */
   readonly rowwise?: QuantizedCopy | undefined;
   /**
-   * Output: the columnwise copy, with scale blocks along M. It is that of x with the rows of zeros below that whole blocks need
+   * Output: the columnwise copy, with scale blocks along M. If M is not a multiple of the block, x is extended by rows of zeros
    * (`blockedRows`).
    */
   readonly columnwise?: QuantizedCopy | undefined;
@@ -83,7 +83,7 @@ export interface QuantizeArgs {
    * [1].
    */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** The same as `amax` for the columnwise copy of nvfp4. */
+  /** As `amax`, for the columnwise copy of nvfp4. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
   /** A flag, [1]. If it is exactly 1, nothing is written. */
   readonly noop?: Tensor<"f32"> | undefined;
@@ -92,7 +92,7 @@ export interface QuantizeArgs {
 /** Quantizes values to codes and scales. */
 export const quantize: Tensors<QuantizeArgs> = {
   writes: COPIES,
-  reads: { ...X, ...GIVEN, "noop?": "checked" },
+  reads: { ...X, ...OPTIONAL_INPUTS, "noop?": "checked" },
 };
 
 /** Arguments of `dequantize`: out = the values of one copy. */
@@ -136,7 +136,7 @@ export interface BiasGradQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
 /** Runs `quantize` and `columnSum` on a gradient. */
 export const biasGradQuantize: Tensors<BiasGradQuantizeArgs> = {
   writes: { ...COPIES, biasGrad: "wide" },
-  reads: { ...X, ...GIVEN },
+  reads: { ...X, ...OPTIONAL_INPUTS },
 };
 
 /**
@@ -157,7 +157,7 @@ export interface ActivationQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
 /** Computes an activation, gated or not, or its gradient, and quantizes it. */
 export const activationQuantize: Tensors<ActivationQuantizeArgs> = {
   writes: COPIES,
-  reads: { ...X, ...GIVEN, "grad?": "checked" },
+  reads: { ...X, ...OPTIONAL_INPUTS, "grad?": "checked" },
 };
 
 /**
@@ -169,5 +169,5 @@ export interface NormQuantizeArgs extends Omit<QuantizeArgs, "noop">, Omit<NormA
 /** Computes a norm and quantizes it. */
 export const normQuantize: Tensors<NormQuantizeArgs> = {
   writes: { ...COPIES, ...STATISTICS },
-  reads: { ...NORM, ...GIVEN },
+  reads: { ...NORM, ...OPTIONAL_INPUTS },
 };

@@ -139,8 +139,8 @@ export interface LossSumsArgs extends Pick<CrossEntropyArgs, "logits" | "targets
   /** The maximum of each row over all classes, [rows]. */
   readonly maximum: Tensor<"f32">;
   /**
-   * Output, [2, rows] or [3, rows]: the sum of exp(x - maximum); x - maximum of the target, which is -0 if no column is the
-   * target's; with 3, the sum of x - maximum.
+   * Output, [2, rows] or [3, rows]: the sum of exp(x - maximum); x - maximum of the target, or -0 if the target is not among the
+   * columns; and with 3 rows, the sum of x - maximum.
    */
   readonly sums: Tensor<"f32">;
 }
@@ -151,7 +151,7 @@ export const lossSums: Tensors<LossSumsArgs> = {
   reads: { maximum: "f32", ...LOGITS },
 };
 
-/** Arguments of `lossOfSums`: the loss of each row, given what `lossSums` adds up over all classes. */
+/** Arguments of `lossOfSums`: the loss of each row, from the results of `lossSums` summed over all classes. */
 export interface LossOfSumsArgs extends Pick<CrossEntropyArgs, "targets" | "smoothing" | "ignore"> {
   /** [2, rows], or [3, rows] with smoothing. */
   readonly sums: Tensor<"f32">;
@@ -161,7 +161,7 @@ export interface LossOfSumsArgs extends Pick<CrossEntropyArgs, "targets" | "smoo
   readonly loss: Tensor<"f32">;
 }
 
-/** Computes the cross-entropy of rows from these sums over all classes. */
+/** Computes the cross-entropy of rows from sums over all classes. */
 export const lossOfSums: Tensors<LossOfSumsArgs> = {
   writes: { loss: "f32" },
   reads: { sums: "f32", targets: "checked" },
@@ -195,8 +195,8 @@ export const mseBackward: Tensors<MseBackwardArgs> = {
 };
 
 /**
- * Arguments of `embedding`: out [..., D] = the rows of table [V, D] whose indices are ids. The table may be a part of a whole
- * one. An id outside 0 to whole - 1 gives a row of NaN, one of another part a row of -0.
+ * Arguments of `embedding`: out [..., D] = the rows of table [V, D] whose indices are ids. The table may be a part of a larger
+ * one with `whole` rows. An id outside 0 to whole - 1 gives a row of NaN; an id of another part gives a row of -0.
  */
 export interface EmbeddingArgs {
   /** The table, [V, D]. */

@@ -42,7 +42,7 @@ export const platform: Platform = {
    */
   ambient<T extends object>(): Ambient<T> {
     let current: T | undefined;
-    const settle = (outer: T | undefined) => {
+    const assign = (outer: T | undefined) => {
       current = outer;
     };
     return {
@@ -55,13 +55,13 @@ export const platform: Platform = {
           const result = body();
           awaited = result instanceof Promise;
           return awaited
-            ? ((result as Promise<unknown>).finally(() => settle(outer)) as typeof result)
+            ? ((result as Promise<unknown>).finally(() => assign(outer)) as typeof result)
             : result;
         } finally {
-          if (!awaited) settle(outer);
+          if (!awaited) assign(outer);
         }
       },
-      set: settle,
+      set: assign,
     };
   },
 };

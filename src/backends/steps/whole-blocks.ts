@@ -1,6 +1,6 @@
 /**
- * Quantization of a matrix whose columns do not consist of whole blocks, by kernels that take only whole blocks: rows of zeros
- * are appended to the matrix, and the rowwise copy takes the first rows of the result.
+ * Quantizes a matrix whose columns do not consist of whole blocks, with kernels that require whole blocks: extends the matrix by
+ * rows of zeros, and copies the first rows of the result to the rowwise copy.
  */
 
 import { blockedRows, isSquare } from "../../formats/block.js";
@@ -14,9 +14,9 @@ import { EXACT, type Support } from "../backend.js";
 import type { QuantizeArgs } from "../ops.js";
 import { runOn } from "../run.js";
 
-/** What a backend has for matrices of whole blocks. */
+/** The functions of a backend that quantizes matrices of whole blocks. */
 export interface WholeBlocks {
-  /** Returns x with rows of zeros below, `rows` in all, as a tensor that the open scope disposes of. */
+  /** Returns x extended by rows of zeros to `rows` rows, as a tensor that the open scope disposes of. */
   readonly zeroFilled: (x: Tensor<WideDType>, rows: number) => Tensor<WideDType>;
   /** Quantizes a matrix whose columns consist of whole blocks. */
   readonly quantize: (args: QuantizeArgs) => void;
@@ -32,25 +32,26 @@ export function quantizeWholeBlocks(args: QuantizeArgs, { zeroFilled, quantize }
     return;
   }
   using _scope = new Scope();
-  const all = rowwise && wholeCopy(args, rowwise, blocked);
-  if (rowwise && all && noop) copyMembers(rowwise, all);
+  const extended = rowwise && extendedCopy(args, rowwise, blocked);
+  if (rowwise && extended && noop) copyMembers(rowwise, extended);
   quantize({
     ...args,
     x: zeroFilled(x, blocked),
     part: part && { ...part, rows: blockedRows(spec, part.rows) },
-    rowwise: all,
-    randomBits: args.randomBits && filled(args.randomBits, blocked * asMatrix(x.shape)[1]),
+    rowwise: extended,
+    randomBits: args.randomBits && extendedBits(args.randomBits, blocked * asMatrix(x.shape)[1]),
   });
-  if (rowwise && all) takeRows(args, all, rowwise);
+  if (rowwise && extended) copyRows(args, extended, rowwise);
 }
 
 /**
- * What a backend that quantizes in this way says of a quantization. Scales that the kernel would write where their layout has
- * padding are laid out after the kernel, which is too late for a flag that the kernel reads.
+ * The answer of a backend that quantizes in this way to whether it supports a quantization. If the rows of zeros would get scales
+ * in the padding of the layout, scales are laid out after the kernel. This later step would ignore the flag `noop`, which only
+ * the kernel reads.
  */
 export function supportsWholeBlocks({ x, spec, rowwise, noop }: QuantizeArgs): Support {
   const [rows] = asMatrix(x.shape);
-  if (!noop || !rowwise || rows === blockedRows(spec, rows) || !laysOutScales({ spec }, rowwise))
+  if (!noop || !rowwise || rows === blockedRows(spec, rows) || !scalesPadding({ spec }, rowwise))
     return EXACT;
   return {
     ok: false,
@@ -59,20 +60,20 @@ export function supportsWholeBlocks({ x, spec, rowwise, noop }: QuantizeArgs): S
 }
 
 /**
- * Whether the lines of padding would have scales: those of a tile whose first lines are inside of the matrix, or of blocks of
- * zeros.
+ * Whether the rows of zeros would get scales in the padding of the layout: as part of a tile that begins inside the matrix, or
+ * under a rule that scales blocks of zeros.
  */
-function laysOutScales({ spec }: Pick<QuantizeArgs, "spec">, { geometry }: QuantizedCopy): boolean {
+function scalesPadding({ spec }: Pick<QuantizeArgs, "spec">, { geometry }: QuantizedCopy): boolean {
   return (isSquare(spec.tile) || scalesZeros(spec.scaleRule)) && geometry.layout !== "logical";
 }
 
 /**
- * Creates the rowwise copy of the matrix with `rows` rows. It has the amax of the copy that is wanted, or more amaxes where each
- * row has one.
+ * Creates memory for the rowwise copy of the matrix extended to `rows` rows. It shares the amax of `rowwise`, unless each row
+ * has its own amax.
  */
-function wholeCopy(args: QuantizeArgs, rowwise: QuantizedCopy, rows: number): QuantizedCopy {
+function extendedCopy(args: QuantizeArgs, rowwise: QuantizedCopy, rows: number): QuantizedCopy {
   const { spec, x } = args;
-  const layout = laysOutScales(args, rowwise) ? "logical" : rowwise.geometry.layout;
+  const layout = scalesPadding(args, rowwise) ? "logical" : rowwise.geometry.layout;
   const geometry = copyGeometry(spec, [rows, asMatrix(x.shape)[1]], "rowwise", layout);
   return {
     ...rowwise,
@@ -85,20 +86,23 @@ function wholeCopy(args: QuantizeArgs, rowwise: QuantizedCopy, rows: number): Qu
   };
 }
 
-function takeRows(args: QuantizeArgs, all: QuantizedCopy, rowwise: QuantizedCopy): void {
-  if (!laysOutScales(args, rowwise)) {
-    copyMembers(all, rowwise);
+function copyRows(args: QuantizeArgs, extended: QuantizedCopy, rowwise: QuantizedCopy): void {
+  if (!scalesPadding(args, rowwise)) {
+    copyMembers(extended, rowwise);
     return;
   }
   const { spec, x } = args;
-  copyFirst(all.data, rowwise.data);
+  copyFirst(extended.data, rowwise.data);
   const from = copyGeometry(spec, asMatrix(x.shape), "rowwise", "logical");
-  const scales = all.scaleInv.view(0, from.scaleShape);
+  const scales = extended.scaleInv.view(0, from.scaleShape);
   runOn(x.backend, "relayout", { x: scales, from, out: rowwise.scaleInv, to: rowwise.geometry });
 }
 
-/** Returns the random bits in a tensor of `count` elements, the rest uninitialized. The open scope disposes of it. */
-function filled(words: Tensor<"u32">, count: number): Tensor<"u32"> {
+/**
+ * Returns the random bits in a tensor of `count` elements; the remaining elements are uninitialized. The open scope disposes of
+ * it.
+ */
+function extendedBits(words: Tensor<"u32">, count: number): Tensor<"u32"> {
   const out = new Tensor(words.backend, "u32", [count]);
   copyFirst(words, out);
   return out;
@@ -110,7 +114,7 @@ function copyMembers(from: QuantizedCopy, to: QuantizedCopy): void {
   if (from.amax && to.amax && from.amax !== to.amax) copyFirst(from.amax, to.amax);
 }
 
-/** Copies as many bytes as both tensors have. */
+/** Copies bytes, as many as the smaller tensor has. */
 function copyFirst(from: Tensor, to: Tensor): void {
   const bytes = Math.min(from.byteLength, to.byteLength);
   if (bytes > 0) memoryOfTensor(to).copy(to.address, from.address, bytes);

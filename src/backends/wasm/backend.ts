@@ -47,20 +47,20 @@ export async function openWasmOver(instance: Instance, options: WasmOptions): Pr
 }
 
 /**
- * Opens a pool of that many threads. If the workers cannot be started and `fewerWillDo` is true, it opens a pool of one thread
+ * Opens a pool of that many threads. If the workers cannot be started and `allowsFewer` is true, it opens a pool of one thread
  * and returns the reason as `fewer`.
  */
 async function openPool(
   instance: Instance,
   heap: Heap,
   threads: number,
-  fewerWillDo: boolean,
+  allowsFewer: boolean,
 ): Promise<{ readonly pool: Pool; readonly fewer: string | undefined }> {
   try {
-    const fewer = fewerWillDo ? platform.oneThread : undefined;
+    const fewer = allowsFewer ? platform.oneThread : undefined;
     return { pool: await Pool.open(instance, heap, threads), fewer };
   } catch (error) {
-    if (!fewerWillDo || !(error instanceof BackendError)) throw error;
+    if (!allowsFewer || !(error instanceof BackendError)) throw error;
     console.warn(`lockstep: the reference computes on one thread. ${error.message}`);
     return { pool: await Pool.open(instance, heap, 1), fewer: error.message };
   }

@@ -18,11 +18,11 @@ export type Immediate = {
 }[ExportName];
 
 /**
- * The type `A` if it has only names of `Wanted`, else a type that nothing is assignable to. TypeScript itself does not reject
+ * The type `A` if it has only names of `Expected`, else a type that nothing is assignable to. TypeScript itself does not reject
  * unknown properties of spread objects.
  */
-export type Exactly<A, Wanted> = {
-  readonly [K in keyof A]: K extends keyof Wanted ? Wanted[K] : never;
+export type Exactly<A, Expected> = {
+  readonly [K in keyof A]: K extends keyof Expected ? Expected[K] : never;
 };
 
 /** The arguments of one export, in the order of its parameters. */

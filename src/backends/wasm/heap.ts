@@ -9,17 +9,17 @@ import type { Instance } from "./instance.js";
 /**
  * Limits of the allocator in assembly/. For requests of at least `HALF` bytes, it takes the first free block of a size class
  * without checking that the block is large enough. Therefore only a request for the smallest size of a class is safe. Classes are
- * `CLASS` bytes apart; the smallest size of a class is `LEAST` bytes above the lower bound of the class.
+ * `CLASS` bytes apart; the smallest size of a class is `CLASS_OFFSET` bytes above the lower bound of the class.
  */
 const HALF = 2 ** 29;
 const CLASS = 2 ** 25;
-const LEAST = 12;
+const CLASS_OFFSET = 12;
 
 /** Extra bytes per block. They give empty tensors distinct addresses. */
 const SLACK = 16;
 
 /** The maximum size of a tensor in bytes, which is the largest safe request. */
-export const MAX_BLOCK = 31 * CLASS + LEAST - SLACK;
+export const MAX_BLOCK = 31 * CLASS + CLASS_OFFSET - SLACK;
 
 /** Allocation and copies of memory for tensors. Only the main thread allocates. */
 export class Heap implements Memory {
@@ -157,5 +157,5 @@ export class Heap implements Memory {
 
 /** Returns the size to request from the allocator for a block of at least `bytes` bytes. */
 function blockFor(bytes: number): number {
-  return bytes <= HALF ? bytes : Math.ceil((bytes - LEAST) / CLASS) * CLASS + LEAST;
+  return bytes <= HALF ? bytes : Math.ceil((bytes - CLASS_OFFSET) / CLASS) * CLASS + CLASS_OFFSET;
 }

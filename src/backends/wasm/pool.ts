@@ -14,7 +14,7 @@ import { CONTROL } from "./worker.js";
 const SCRATCH_BYTES = 1 << 20;
 
 /** The minimum amount of work per thread, in elements or multiply-adds. For less, waking a thread costs more than it saves. */
-const WORTH_SHARING = 1 << 17;
+const MIN_WORK_PER_THREAD = 1 << 17;
 
 /**
  * A job: `total` units of work, which are divided in multiples of `grain`. A unit costs about as much as copying `weight`
@@ -119,8 +119,11 @@ export class Pool {
     const { first = 0, total, grain = 1, weight = 1, scratch = SCRATCH_BYTES } = job;
     if (total <= 0) return [];
     const units = Math.ceil(total / grain);
-    const worth = Math.max(1, Math.min(this.size, units, Math.floor((total * weight) / WORTH_SHARING)));
-    const scratchAddresses = this.#reserve(worth, scratch);
+    const usefulParts = Math.max(
+      1,
+      Math.min(this.size, units, Math.floor((total * weight) / MIN_WORK_PER_THREAD)),
+    );
+    const scratchAddresses = this.#reserve(usefulParts, scratch);
     try {
       const edge = (part: number): number =>
         first + Math.min(total, Math.floor((units * part) / scratchAddresses.length) * grain);

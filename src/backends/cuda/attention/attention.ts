@@ -6,12 +6,12 @@ import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
 import type { NativeArgs } from "../addon.js";
 import { type Lowering, randomWords } from "../lowering.js";
 
-/** Returns the arguments that both passes have in common. */
+/** Returns the arguments that both passes share. */
 function commonOf(args: AttentionRule) {
   return { rule: ruleOf(args), random: randomWords(args.dropout ?? { seed: 0n, offset: 0n }) };
 }
 
-/** Returns the arguments of the rule that both passes have in common. */
+/** Returns the fields of the rule, which both passes share. */
 function ruleOf(args: AttentionRule): NativeArgs<"attention">["rule"] {
   const { q, k, v, layout, batch, pages, mask, bias, slopes, dropout, plan } = args;
   const { heads, keyHeads, queries, keys, statisticBatches } = attentionSizes(args);
@@ -84,11 +84,14 @@ function ruleOf(args: AttentionRule): NativeArgs<"attention">["rule"] {
 /** The number of queries, or keys, of a tile whose result the kernels of tensor cores may leave to the plain kernel. */
 const TILE_ROWS = 64;
 
-/** The most queries of which the kernels may compute the splits of keys in parallel, and the numbers of a split of a row. */
+/**
+ * The maximum number of queries for which kernels compute the splits of the keys in parallel; and the numbers in a split record
+ * after its outputs.
+ */
 const PARALLEL_QUERIES = 64;
 const SPLIT_NUMBERS = 4;
 
-/** The number of 32-bit numbers in the workspace of the forward pass: a list of tiles, then outputs or records of splits. */
+/** The size of the workspace of the forward pass in 32-bit numbers: a list of tiles, then outputs or split records. */
 function forwardNumbers(args: AttentionArgs): number {
   const { plan, lse, v } = args;
   const { heads, queries, keys } = attentionSizes(args);

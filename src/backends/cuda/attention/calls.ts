@@ -7,7 +7,7 @@ const size = bounded({ to: 2 ** 31 - 1, type: "int32_t" });
 /** The size of a dimension that is not empty. */
 const positive = bounded({ from: 1, to: 2 ** 31 - 1, type: "int32_t" });
 
-/** What both passes have in common: numerics.md §10. All tensors are contiguous. */
+/** The arguments of both passes (numerics.md §10). All tensors are contiguous. */
 const RULE = {
   batch: size,
   heads: positive,
@@ -16,7 +16,7 @@ const RULE = {
   keys: size,
   width: size,
   valueWidth: size,
-  /** Row r of sequence b is at (b * queryBatch + r * queryStep) of `queryRows` rows of heads, and the same for keys. */
+  /** Row r of sequence b is row b * queryBatch + r * queryStep of `queryRows` rows of heads. Keys have the same layout. */
   queryRows: "count",
   queryBatch: "count",
   queryStep: "count",
@@ -36,7 +36,10 @@ const RULE = {
   alignsEnd: "flag",
   left: "int",
   right: "int",
-  /** Whether lengths are sums of the lengths before each sequence, batch + 1 numbers; otherwise there are batch lengths. */
+  /**
+   * Whether lengths are cumulative: batch + 1 numbers, each the sum of the lengths of earlier sequences. Otherwise there are
+   * `batch` lengths.
+   */
   cumulative: "flag",
   lengthCount: "count",
   "queryLengths?": reads.i32("lengthCount"),
@@ -59,7 +62,7 @@ const RULE = {
   softcap: "float",
   inverseSoftcap: "float",
   "sinks?": reads.f32("heads"),
-  /** A key is dropped if its 16 random bits are below `threshold`; `keep` is the factor of the others. */
+  /** A key is dropped if its 16 random bits are below `threshold`; `keep` is the factor of the other keys. */
   threshold: "word",
   keep: "float",
   allHeads: "word",

@@ -23,7 +23,7 @@ export const COLLECTIVE_CALLS = {
   ncclSend: { ...COMM, x: "pointer", bytes: "count", peer: "count" },
   ncclReceive: { ...COMM, out: "pointer", bytes: "count", peer: "count" },
   ncclExchange: COMM,
-  /** `bytes` and `count` are those of one rank. */
+  /** `bytes` and `count` are the sizes of one rank's data. */
   ncclAllGather: { ...COMM, x: "pointer", out: "pointer", bytes: "count" },
   ncclReduceScatter: { ...COMM, x: "pointer", out: "pointer", type: "wide", count: "count" },
   ncclBroadcast: { ...COMM, x: "pointer", out: "pointer", bytes: "count", root: "count" },

@@ -106,7 +106,7 @@ function isTf32({ staging }: ServedChoice): boolean {
   return staged !== undefined && BLAS_TYPES[staged].kind === "single";
 }
 
-/** What the rules below ask about a product. */
+/** The properties of a product that the rules below test. */
 interface Fusing extends AttemptContext {
   readonly columns: number;
   readonly alpha: number;
@@ -131,7 +131,7 @@ const NOT_FUSED: readonly (readonly [reason: string, applies: (product: Fusing) 
     ({ args: { out }, columns, alignment }) =>
       isWide(out.dtype) && (columns * BLAS_TYPES[out.dtype].bits) % alignment.rowBits !== 0,
   ],
-  // it may skip a multiplication by zero, which would lose NaN and infinities among the sums
+  // it may skip a multiplication by zero, and NaN and infinities among the sums would be lost
   ["alpha is 0", ({ alpha }) => alpha === 0],
   [
     "a negative alpha with factors on the device",
@@ -248,42 +248,42 @@ function tensorScale(applied: boolean, operand: GemmOperand): "tensor" | undefin
  */
 function stage({ args, choice, alignment, types }: AttemptContext, padded: boolean) {
   const { rowBits, paddedLines, paddedBits } = alignment;
-  const both = [args.x, args.w].map((operand, i) => {
+  const candidates = [args.x, args.w].map((operand, i) => {
     const [lines, depth] = extentOf(operand);
     const type = types[i] as BlasType;
     const scale = scaleOf(operand, type, choice) as StagedOperand["scale"];
     const isHalf = BLAS_TYPES[type].kind === "half";
     const pitch = operand.transposed ? lines : depth;
-    const asItLies =
+    const isAligned =
       (choice.staging === "plain" || choice.staging === "scaled" || choice.staging === "grouped") &&
       (!operand.transposed || isHalf) &&
       (pitch * BLAS_TYPES[type].bits) % rowBits === 0 &&
       (choice.promotion === "none" || !scale || depth % 128 === 0);
     return {
       lines: padded ? roundUp(lines, paddedLines) : lines,
-      given: { lines, depth },
+      extent: { lines, depth },
       step: (padded || scale ? paddedBits : rowBits) / BLAS_TYPES[type].bits,
       type,
       scale,
-      asItLies,
+      isAligned,
       transposed: operand.transposed ?? false,
     };
   }) as [Staging, Staging];
-  const [x, w] = both;
+  const [x, w] = candidates;
   const step = Math.max(x.step, w.step);
-  const depth = padded || !x.asItLies || !w.asItLies ? roundUp(x.given.depth, step) : x.given.depth;
-  return both.map(({ lines, given, type, scale, asItLies, transposed }): StagedOperand => {
-    const copied = !asItLies || lines !== given.lines || depth !== given.depth;
+  const depth = padded || !x.isAligned || !w.isAligned ? roundUp(x.extent.depth, step) : x.extent.depth;
+  return candidates.map(({ lines, extent, type, scale, isAligned, transposed }): StagedOperand => {
+    const copied = !isAligned || lines !== extent.lines || depth !== extent.depth;
     return { lines, depth, type, copied, transposed: transposed && !copied, scale };
   }) as [StagedOperand, StagedOperand];
 }
 
 interface Staging {
   readonly lines: number;
-  readonly given: { readonly lines: number; readonly depth: number };
+  readonly extent: { readonly lines: number; readonly depth: number };
   readonly step: number;
   readonly type: BlasType;
   readonly scale: StagedOperand["scale"];
-  readonly asItLies: boolean;
+  readonly isAligned: boolean;
   readonly transposed: boolean;
 }

@@ -12,7 +12,7 @@ interface BlasTypeRow {
   readonly bits: 4 | 8 | 16 | 32;
   readonly kind: "single" | "half" | "fp8" | "fp4";
   /** The types that cannot be the other operand of a product with this type. */
-  readonly alone?: readonly string[];
+  readonly excludes?: readonly string[];
 }
 
 /** The element types of operands and results. tf32 operands are f32 values rounded to tf32. */
@@ -21,7 +21,7 @@ export const BLAS_TYPES = {
   f16: { cuda: 2, bits: 16, kind: "half" },
   bf16: { cuda: 14, bits: 16, kind: "half" },
   e4m3: { cuda: 28, bits: 8, kind: "fp8" },
-  e5m2: { cuda: 29, bits: 8, kind: "fp8", alone: ["e5m2"] },
+  e5m2: { cuda: 29, bits: 8, kind: "fp8", excludes: ["e5m2"] },
   e2m1: { cuda: 33, bits: 4, kind: "fp4" },
 } as const satisfies Record<string, BlasTypeRow>;
 
@@ -35,7 +35,7 @@ export function isBlasOperand(format: string): format is BlasType {
 /** Whether cuBLASLt multiplies operands of these two types. */
 export function hasProduct(x: BlasType, w: BlasType): boolean {
   const row: BlasTypeRow = BLAS_TYPES[x];
-  return !row.alone?.includes(w);
+  return !row.excludes?.includes(w);
 }
 
 /** Returns the dtype that cuBLASLt requires of the bias, given the types of the operands (16-bit or FP8) and of the result. */

@@ -163,8 +163,8 @@ function launchProducts(
 }
 
 /**
- * Returns the factors of the sums: alpha, the amaxes of NVFP4 operands and the scales of tensors or of lines. Where lines have
- * amaxes, none is among them.
+ * Returns the factors of the sums: alpha, the amaxes of NVFP4 operands, and the scales of tensors or of lines. If lines have
+ * amaxes, no amax is a factor here.
  */
 function factors({ alpha, w, x }: GemmArgs): NativeArgs<"gemmAlpha">["factors"] {
   const outside = hasLineAmaxes({ x, w });

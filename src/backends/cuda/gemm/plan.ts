@@ -19,7 +19,7 @@ const MANY = 128;
 const ALL_SCHEMES = 7;
 
 /** The conditions that the algorithm of a plan must satisfy. */
-export interface AlgorithmWish {
+export interface AlgorithmRequirements {
   /** The number of the plan (native/gemm/plan.h). */
   readonly plan: number;
   readonly extent: GemmAlgorithm["extent"];
@@ -35,36 +35,44 @@ export interface AlgorithmWish {
 }
 
 /** Chooses and sets the plan's algorithm. Returns undefined if none is acceptable. */
-export function chooseAlgorithm(context: LoweringContext, wish: AlgorithmWish): GemmAlgorithm | undefined {
-  const { pinned } = wish;
-  for (const proposal of pinned ? replayed(context, wish, pinned) : proposals(context, wish)) {
-    if (!isAcceptable(proposal, wish)) continue;
-    const chosen = choose(context, wish, proposal.words);
+export function chooseAlgorithm(
+  context: LoweringContext,
+  requirements: AlgorithmRequirements,
+): GemmAlgorithm | undefined {
+  const { pinned } = requirements;
+  for (const proposal of pinned
+    ? replayed(context, requirements, pinned)
+    : proposals(context, requirements)) {
+    if (!isAcceptable(proposal, requirements)) continue;
+    const chosen = choose(context, requirements, proposal.words);
     if (chosen) return chosen;
   }
   return undefined;
 }
 
-function isAcceptable(proposal: NativeAlgorithm, { splitK, ordered }: AlgorithmWish): boolean {
+function isAcceptable(proposal: NativeAlgorithm, { splitK, ordered }: AlgorithmRequirements): boolean {
   const scheme = schemeOf(proposal.scheme);
   if (!scheme || (splitK !== "auto" && proposal.splitK !== splitK)) return false;
   return !ordered || unknownOrder(proposal) === undefined;
 }
 
-function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<NativeAlgorithm> {
+function* proposals(
+  context: LoweringContext,
+  requirements: AlgorithmRequirements,
+): Generator<NativeAlgorithm> {
   const { addon, device } = context;
-  const { plan, splitK, workspace, alignment = 256 } = wish;
-  const ask = (count: number, schemes: number) =>
+  const { plan, splitK, workspace, alignment = 256 } = requirements;
+  const request = (count: number, schemes: number) =>
     addon.gemmCandidates(device, { plan, count, schemes, alignment, workspace });
-  yield* ask(FEW, splitK === 1 ? REDUCTION_SCHEME.none : REDUCTION_SCHEME.computeType);
-  const all = ask(MANY, ALL_SCHEMES);
+  yield* request(FEW, splitK === 1 ? REDUCTION_SCHEME.none : REDUCTION_SCHEME.computeType);
+  const all = request(MANY, ALL_SCHEMES);
   yield* all;
   if (splitK === "auto") return;
   const scheme = splitK > 1 ? REDUCTION_SCHEME.computeType : REDUCTION_SCHEME.none;
   for (const proposal of all) {
-    const wanted = { ...proposal, splitK, scheme };
-    if (!isAcceptable(wanted, wish)) continue;
-    const configured = addon.gemmConfigure(device, { plan, scheme, ...attributes(wanted) });
+    const variant = { ...proposal, splitK, scheme };
+    if (!isAcceptable(variant, requirements)) continue;
+    const configured = addon.gemmConfigure(device, { plan, scheme, ...attributes(variant) });
     if (configured) yield configured;
   }
 }
@@ -75,7 +83,7 @@ function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<Na
  */
 function* replayed(
   { addon, device }: LoweringContext,
-  { plan }: AlgorithmWish,
+  { plan }: AlgorithmRequirements,
   pinned: GemmAlgorithm,
 ): Generator<NativeAlgorithm> {
   const scheme = REDUCTION_SCHEME[pinned.scheme];
@@ -91,16 +99,16 @@ function* replayed(
  */
 function choose(
   { addon, device }: LoweringContext,
-  wish: AlgorithmWish,
+  requirements: AlgorithmRequirements,
   words: readonly number[],
 ): GemmAlgorithm | undefined {
-  const chosen = addon.gemmChoose(device, { plan: wish.plan, ...namedWords(words) });
+  const chosen = addon.gemmChoose(device, { plan: requirements.plan, ...namedWords(words) });
   const scheme = chosen && schemeOf(chosen.scheme);
-  if (!chosen || !scheme || !isAcceptable(chosen, wish)) return undefined;
-  const { words: kept, workspace: _, ...fields } = chosen;
+  if (!chosen || !scheme || !isAcceptable(chosen, requirements)) return undefined;
+  const { words: readBack, workspace: _, ...fields } = chosen;
   const { cublasLt: version } = addon.versions();
-  const data = Array.from(kept, (word) => word.toString(16).padStart(8, "0")).join("");
-  return { library: "cublasLt", version, ...fields, scheme, extent: wish.extent, data };
+  const data = Array.from(readBack, (word) => word.toString(16).padStart(8, "0")).join("");
+  return { library: "cublasLt", version, ...fields, scheme, extent: requirements.extent, data };
 }
 
 function attributes(algorithm: Omit<NativeAlgorithm, "words" | "workspace" | "scheme">) {

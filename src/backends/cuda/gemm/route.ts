@@ -11,7 +11,7 @@ import type { DeviceFacts, DeviceHandle } from "../addon.js";
 import type { LoweringContext } from "../lowering.js";
 import { type Attempt, attemptsFor, isAddedInPlace } from "./attempt.js";
 import { type BlasProduct, describe } from "./descriptor.js";
-import { type AlgorithmWish, chooseAlgorithm } from "./plan.js";
+import { type AlgorithmRequirements, chooseAlgorithm } from "./plan.js";
 import { type Slice, slicesOf, splitsDifferently } from "./split-k.js";
 
 export type Route =
@@ -51,7 +51,7 @@ export const MAX_ROUTES = 1024;
 /** The values that determine a route. Products with equal signatures have equal routes. */
 type Signature = readonly (string | number | boolean | undefined)[];
 
-interface Known {
+interface CachedRoute {
   readonly hash: number;
   readonly signature: Signature;
   readonly route: Route;
@@ -59,9 +59,9 @@ interface Known {
 
 interface Cache {
   /** The cached routes by `hashOf`. Routes with the same hash are in one list. */
-  readonly routes: Map<number, Known[]>;
+  readonly routes: Map<number, CachedRoute[]>;
   /** All cached routes. The most recently used one is last. */
-  readonly recent: Set<Known>;
+  readonly recent: Set<CachedRoute>;
   /**
    * The last product and its route. For each product, `supports`, `run` and `algorithmFor` are called with the same arguments
    * object.
@@ -77,27 +77,27 @@ export function routeOf(context: LoweringContext, args: GemmArgs): Route {
   if (cache.last?.args === args) return cache.last.route;
   const signature = signatureOf(args);
   const hash = hashOf(args);
-  const known =
+  const cached =
     find(cache, hash, signature) ??
     remember(context, cache, { hash, signature, route: decide(context, args) });
-  cache.recent.delete(known);
-  cache.recent.add(known);
-  cache.last = { args, route: known.route };
-  return known.route;
+  cache.recent.delete(cached);
+  cache.recent.add(cached);
+  cache.last = { args, route: cached.route };
+  return cached.route;
 }
 
 function cacheOf(device: DeviceHandle): Cache {
-  const known = caches.get(device);
-  if (known) return known;
+  const existing = caches.get(device);
+  if (existing) return existing;
   const cache: Cache = { routes: new Map(), recent: new Set() };
   caches.set(device, cache);
   return cache;
 }
 
-function find({ routes }: Cache, hash: number, signature: Signature): Known | undefined {
+function find({ routes }: Cache, hash: number, signature: Signature): CachedRoute | undefined {
   const candidates = routes.get(hash);
   if (!candidates) return undefined;
-  for (const known of candidates) if (isSame(known.signature, signature)) return known;
+  for (const cached of candidates) if (isSame(cached.signature, signature)) return cached;
   return undefined;
 }
 
@@ -106,21 +106,21 @@ function isSame(a: Signature, b: Signature): boolean {
   return true;
 }
 
-function remember(context: LoweringContext, cache: Cache, known: Known): Known {
+function remember(context: LoweringContext, cache: Cache, cached: CachedRoute): CachedRoute {
   const [oldest] = cache.recent;
   if (oldest && cache.recent.size >= MAX_ROUTES) evict(context, cache, oldest);
-  const candidates = cache.routes.get(known.hash);
-  if (candidates) candidates.push(known);
-  else cache.routes.set(known.hash, [known]);
-  return known;
+  const candidates = cache.routes.get(cached.hash);
+  if (candidates) candidates.push(cached);
+  else cache.routes.set(cached.hash, [cached]);
+  return cached;
 }
 
-function evict(context: LoweringContext, { routes, recent }: Cache, known: Known): void {
-  const left = routes.get(known.hash)?.filter((each) => each !== known) ?? [];
-  if (left.length > 0) routes.set(known.hash, left);
-  else routes.delete(known.hash);
-  recent.delete(known);
-  forget(context, known.route);
+function evict(context: LoweringContext, { routes, recent }: Cache, cached: CachedRoute): void {
+  const left = routes.get(cached.hash)?.filter((each) => each !== cached) ?? [];
+  if (left.length > 0) routes.set(cached.hash, left);
+  else routes.delete(cached.hash);
+  recent.delete(cached);
+  forget(context, cached.route);
 }
 
 function forget({ addon, device }: LoweringContext, route: Route): void {
@@ -222,11 +222,11 @@ function sizeOf({ x, w, batch = 1 }: GemmArgs): number {
 }
 
 function noDatapath(facts: DeviceFacts, datapath: DatapathFamily): string {
-  const own = nativeFamily(facts);
-  const known = own === "fp32" ? `use ${own}` : `use ${own} or fp32`;
+  const native = nativeFamily(facts);
+  const advice = native === "fp32" ? `use ${native}` : `use ${native} or fp32`;
   const why =
-    own === "fp32" ? `; the order of additions on sm_${facts.major}${facts.minor} is not known` : "";
-  return `${facts.name} has no datapath ${datapath}${why}; ${known}, or the reference`;
+    native === "fp32" ? `; the order of additions on sm_${facts.major}${facts.minor} is not known` : "";
+  return `${facts.name} has no datapath ${datapath}${why}; ${advice}, or the reference`;
 }
 
 /**
@@ -256,9 +256,9 @@ function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Ro
   for (const attempt of attempts) {
     const extent = [attempt.x.lines, attempt.w.lines, attempt.x.depth] as const;
     if (pinned && !pinned.extent.every((size, i) => size === extent[i])) continue;
-    const found = prepare(context, attempt.product, { extent, splitK, pinned, ordered, workspace });
-    if (!found) continue;
-    const { plan, algorithm } = found;
+    const prepared = prepare(context, attempt.product, { extent, splitK, pinned, ordered, workspace });
+    if (!prepared) continue;
+    const { plan, algorithm } = prepared;
     const splits = algorithm.splitK;
     if (splitsDifferently(attempt, splits, splitTile)) {
       context.addon.gemmForget(context.device, { plan });
@@ -272,10 +272,14 @@ function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Ro
 }
 
 /** Creates a plan and chooses its algorithm. Returns undefined if there is no acceptable algorithm. */
-function prepare(context: LoweringContext, product: BlasProduct, wish: Omit<AlgorithmWish, "plan">) {
+function prepare(
+  context: LoweringContext,
+  product: BlasProduct,
+  requirements: Omit<AlgorithmRequirements, "plan">,
+) {
   const { addon, device } = context;
   const plan = addon.gemmPlan(device, describe(product));
-  const algorithm = chooseAlgorithm(context, { ...wish, plan });
+  const algorithm = chooseAlgorithm(context, { ...requirements, plan });
   if (algorithm) return { plan, algorithm };
   addon.gemmForget(device, { plan });
   return undefined;
@@ -289,16 +293,16 @@ function inSplits(context: LoweringContext, splits: number, choices: Choices): R
   const { attempts, support, ordered, splitTile, workspace } = choices;
   for (const attempt of attempts) {
     const slices = slicesOf(attempt, splits, splitTile);
-    const found = slices.map(({ product }) => {
+    const prepared = slices.map(({ product }) => {
       const extent = [attempt.x.lines, attempt.w.lines, product.depth] as const;
       return prepare(context, product, { extent, splitK: 1, ordered, workspace, alignment: 16 });
     });
-    const prepared = found.filter((each) => each !== undefined);
-    if (slices.length > 0 && prepared.length === slices.length) {
-      const products = prepared.map(({ plan }, i) => ({ plan, ...(slices[i] as Slice).offsets }));
+    const accepted = prepared.filter((each) => each !== undefined);
+    if (slices.length > 0 && accepted.length === slices.length) {
+      const products = accepted.map(({ plan }, i) => ({ plan, ...(slices[i] as Slice).offsets }));
       return { kind: "blas", support, attempt, products, splits };
     }
-    for (const { plan } of prepared) context.addon.gemmForget(context.device, { plan });
+    for (const { plan } of accepted) context.addon.gemmForget(context.device, { plan });
   }
   return undefined;
 }

@@ -25,16 +25,16 @@ export function scaleAddress({ blockScales, tensorScale }: GemmOperand): number 
 /** Returns the size in bytes of the copy of block scales, or 0 if cuBLASLt can read the scales in place. */
 export function scaleBytes({ blockScales }: GemmOperand, { scale, lines, depth }: StagedOperand): number {
   if (!scale || !blockScales) return 0;
-  const wanted = scalesOf(scale, lines, depth);
-  return hasLayout(blockScales, wanted) ? 0 : wanted.bytes;
+  const blasScales = scalesOf(scale, lines, depth);
+  return hasLayout(blockScales, blasScales) ? 0 : blasScales.bytes;
 }
 
-function hasLayout({ tensor, lineStride, blockStride }: GemmBlockScales, wanted: BlasScales): boolean {
+function hasLayout({ tensor, lineStride, blockStride }: GemmBlockScales, blasScales: BlasScales): boolean {
   return (
-    !wanted.swizzled &&
-    lineStride === wanted.lineStride &&
-    blockStride === wanted.blockStride &&
-    tensor.byteLength >= wanted.bytes
+    !blasScales.swizzled &&
+    lineStride === blasScales.lineStride &&
+    blockStride === blasScales.blockStride &&
+    tensor.byteLength >= blasScales.bytes
   );
 }
 
@@ -47,9 +47,9 @@ export function relayoutScales(
 ): void {
   const { blockScales } = operand;
   if (!scale || !blockScales) return;
-  const [given, length] = extentOf(operand);
-  const wanted = scalesOf(scale, lines, depth);
-  const scaleLines = Math.ceil(given / blockScales.lines);
+  const [lineCount, length] = extentOf(operand);
+  const blasScales = scalesOf(scale, lines, depth);
+  const scaleLines = Math.ceil(lineCount / blockScales.lines);
   const blocks = Math.ceil(length / blockScales.length);
   addon.relayout(device, {
     wide: blockScales.tensor.dtype === "f32",
@@ -64,7 +64,7 @@ export function relayoutScales(
         swizzled: false,
       },
     },
-    to: { scales: address, placement: { lines: scaleLines, blocks, ...wanted } },
+    to: { scales: address, placement: { lines: scaleLines, blocks, ...blasScales } },
   });
 }
 
@@ -88,13 +88,13 @@ export function stageOperand(
 ): void {
   const { data, transposed = false, traits, blockScales } = operand;
   const [lines, depth] = extentOf(operand);
-  const together = !transposed && outLines === lines ? batch : 1;
+  const itemsPerCopy = !transposed && outLines === lines ? batch : 1;
   addon.gemmOperand(device, {
-    batch: batch / together,
+    batch: batch / itemsPerCopy,
     data: data.address,
     word: wordOf(traits.format),
     transposed,
-    lines: lines * together,
+    lines: lines * itemsPerCopy,
     depth,
     scales:
       blockScales && traits.scales && staging !== STAGING.plain
@@ -102,7 +102,7 @@ export function stageOperand(
         : undefined,
     staging,
     out,
-    outLines: outLines * together,
+    outLines: outLines * itemsPerCopy,
     outPitch,
   });
 }

@@ -88,7 +88,7 @@ function backward(context: LoweringContext, args: AttentionBackwardArgs, task: n
   });
 }
 
-/** Calls `body` with memory for the gradients of all scores in the task if the gradient of the bias is wanted. */
+/** Calls `body`, and if the gradient of the bias is requested, provides memory in the task for the gradients of all scores. */
 function withScoreGrads(
   context: LoweringContext,
   args: AttentionBackwardArgs,
@@ -119,7 +119,7 @@ function runUnits(
   pool.run(name, { total, weight, scratch: pool.call("attentionScratch", { task }) }, { task });
 }
 
-/** Calls `body` with a task block that describes what both passes have in common. */
+/** Calls `body` with a task block that has the arguments of both passes. */
 function withTask(context: LoweringContext, args: AttentionRule, body: (task: number) => void): void {
   context.withTemporary(ATTENTION_TASK.bytes, (task) => {
     describeDatapath(context, task, args);
@@ -138,7 +138,7 @@ function withTask(context: LoweringContext, args: AttentionRule, body: (task: nu
   });
 }
 
-/** Writes the datapath and the operand type of all products, as a product of matrices has them. */
+/** Writes the datapath and the operand type of all products, as for a matrix product. */
 function describeDatapath({ pool }: LoweringContext, task: number, args: AttentionRule): void {
   const choice = attentionDatapath(args);
   if (!choice.ok) return;
@@ -159,7 +159,7 @@ function describeDatapath({ pool }: LoweringContext, task: number, args: Attenti
     pool.call("gemmOperand", { task, operand, ...format, staging: STAGING.plain });
 }
 
-/** Writes the address and the strides of q, k, v or a tensor of one of their shapes. */
+/** Writes the address and the strides of q, k or v, or of a tensor with the same shape. */
 function describeTensor(
   { pool }: LoweringContext,
   task: number,
@@ -213,7 +213,7 @@ function strideOf(tensor: Tensor | undefined): { batchStride: number; headStride
   return { batchStride: batch > 1 ? heads * rows * columns : 0, headStride: heads > 1 ? rows * columns : 0 };
 }
 
-/** Writes what changes scores and probabilities. */
+/** Writes the options that change scores and probabilities. */
 function describeScores({ pool }: LoweringContext, task: number, args: AttentionRule): void {
   const { bias, slopes, sinks, softcap, dropout, biasBeforeScale } = args;
   pool.call("attentionBias", {

@@ -208,8 +208,9 @@ function numberIn(tensor: Tensor<"f32"> | undefined): number {
 }
 
 /**
- * Returns alpha with the amaxes of NVFP4 operands: ((alpha * amaxW) * amaxX) * (1 / divisors). The divisors are multiplied and
- * inverted first. Every operation is rounded to f32. Where lines have amaxes, none is in alpha (numerics.md §5.10).
+ * Returns alpha multiplied by the amaxes of NVFP4 operands: ((alpha * amaxW) * amaxX) * (1 / divisors). The divisors are
+ * multiplied and inverted first. Every operation is rounded to f32. If lines have amaxes, alpha includes no amax (numerics.md
+ * §5.10).
  */
 function fullAlpha({ alpha, w, x }: GemmArgs): number {
   if (!w.amaxDivisor && !x.amaxDivisor) return alpha;

@@ -78,18 +78,18 @@ function decodeCopy(
   });
 }
 
-/** What the scales of blocks are multiplied and divided by for the whole tensor. */
+/** Returns the per-tensor factors by which block scales are multiplied and divided. */
 function tensorFactors({ copy, spec }: DequantizeArgs) {
-  const none = { g: 1, inverse: 1, divisor: 1 };
-  if (!copy.amax) return none;
+  const noFactors = { g: 1, inverse: 1, divisor: 1 };
+  if (!copy.amax) return noFactors;
   const stored = spec.rowScaled ? 1 : (copy.amax.dataSync()[0] as number);
   switch (tensorScaleRole(spec.scaleRule)) {
     case "multiplier":
-      return { ...none, g: stored };
+      return { ...noFactors, g: stored };
     case "divisor":
-      return { ...none, divisor: stored };
+      return { ...noFactors, divisor: stored };
     default:
-      return { ...none, g: stored, inverse: Math.fround(1 / (6 * spec.e4m3Max)) };
+      return { ...noFactors, g: stored, inverse: Math.fround(1 / (6 * spec.e4m3Max)) };
   }
 }
 

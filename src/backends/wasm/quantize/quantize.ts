@@ -44,7 +44,7 @@ export const quantize: Lowering<"quantize"> = {
   },
 };
 
-/** Quantizes the columnwise copy, which is that of a matrix with whole blocks along its columns. */
+/** Quantizes the columnwise copy. If the columns do not consist of whole blocks, the matrix is extended by rows of zeros. */
 function quantizeColumnwise(context: LoweringContext, args: QuantizeArgs, copy: QuantizedCopy): void {
   const [rows] = asMatrix(args.x.shape);
   const blocked = blockedRows(args.spec, rows);
@@ -57,7 +57,7 @@ function quantizeColumnwise(context: LoweringContext, args: QuantizeArgs, copy: 
   quantizeCopy(context, { ...args, x: withRows(context, args.x, blocked), part }, "columnwise", copy);
 }
 
-/** Returns x with rows of zeros below, so that it has `rows` rows: x itself, or a tensor that the open scope disposes of. */
+/** Returns x extended by rows of zeros to `rows` rows: x itself, or a tensor that the open scope disposes of. */
 export function withRows<X extends Tensor<WideDType>>({ heap }: LoweringContext, x: X, rows: number): X {
   const [existingRows, columns] = asMatrix(x.shape);
   if (rows === existingRows) return x;
@@ -283,8 +283,8 @@ function drawsOf(part: MatrixPart, { rows, columns, transposed }: Omit<Tiled, ke
 }
 
 /**
- * Returns the amax of the whole tensor for one copy of NVFP4, or the scale that its rule makes of it, and writes it to the copy.
- * Returns 0 for other formats.
+ * Returns the amax of the whole tensor for one copy of NVFP4, or the scale that its rule computes from it, and writes it to the
+ * copy. Returns 0 for other formats.
  */
 function globalAmax(
   context: LoweringContext,

@@ -1,4 +1,4 @@
-/** The steps of a cross-entropy whose columns ranks have parts of, on the reference. */
+/** The steps of a cross-entropy whose columns are divided among ranks, on the reference. */
 import { asMatrix } from "../../../tensor/shape.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
