@@ -71,7 +71,7 @@ function partText({ x, counts, subject }: GatherPart): string {
   return `${x.dtype} ${rowsOf(x)} with ${counts} elements${among(subject)}`;
 }
 
-/** The shape of a tensor without its first dimension, which may differ between ranks. */
+/** The shape of a tensor without its first dimension, whose size may differ between ranks. */
 function rowsOf({ shape }: Tensor): string {
   return `[${["...", ...shape.slice(1)]}]`;
 }
@@ -80,10 +80,10 @@ function among(subject: string | undefined): string {
   return subject === undefined ? "" : ` for ${subject}`;
 }
 
-function wordsOf(how: Reduction): string {
-  if (how.reduction === "max") return "max";
-  const { algorithm, order, sum, splits } = how.plan;
-  return `${how.reduction} ${algorithm} [${order}] in ${sum}, splits [${splits}]`;
+function wordsOf(reduction: Reduction): string {
+  if (reduction.reduction === "max") return "max";
+  const { algorithm, order, sum, splits } = reduction.plan;
+  return `${reduction.reduction} ${algorithm} [${order}] in ${sum}, splits [${splits}]`;
 }
 
 /** A message from another member. */
@@ -100,12 +100,12 @@ export function disagreement(
   { call: theirCall, bytes }: { readonly call: Call; readonly bytes: { readonly length: number } },
   expected: number,
 ): DistributedError | undefined {
-  const [here, there] = [ranks[rank] as number, ranks[from] as number];
+  const [ownRank, peerRank] = [ranks[rank] as number, ranks[from] as number];
   if (theirCall.key !== call.key) {
-    const message = `rank ${there} called ${theirCall.text} where rank ${here} called ${call.text}; all ranks of a group make the same calls in the same order`;
-    return new DistributedError("disagreement", call.operation, there, message);
+    const message = `rank ${peerRank} called ${theirCall.text} where rank ${ownRank} called ${call.text}; all ranks of a group make the same calls in the same order`;
+    return new DistributedError("disagreement", call.operation, peerRank, message);
   }
   if (bytes.length === expected) return undefined;
-  const message = `rank ${there} sent ${bytes.length} bytes where rank ${here} expects ${expected}, in ${call.text}; give the same rows on both`;
-  return new DistributedError("disagreement", call.operation, there, message);
+  const message = `rank ${peerRank} sent ${bytes.length} bytes where rank ${ownRank} expects ${expected}, in ${call.text}; give the same rows on both`;
+  return new DistributedError("disagreement", call.operation, peerRank, message);
 }

@@ -76,7 +76,7 @@ export interface RecvArgs extends Described {
 
 /** Checks that all ranks pass the same string. It moves no data. */
 export interface AgreeArgs {
-  /** The name of the method that the ranks run. */
+  /** The name of the method for which the ranks agree. */
   readonly what: string;
   /** The string that must be equal on all ranks. */
   readonly text: string;

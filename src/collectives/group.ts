@@ -195,11 +195,11 @@ export class ProcessGroup {
   reduceScatter<D extends WideDType>(x: Tensor<D>, options: ReduceScatterOptions = {}): Tensor<D> {
     const user = "reduceScatter";
     const source = requireWide(user, "x", x);
-    const { rows: rowsOption, out: into, ...how } = checkReduceScatter(user, options);
+    const { rows: rowsOption, out: into, ...sumOptions } = checkReduceScatter(user, options);
     const [all, unit] = rowsOf(user, source);
     const rows = divided(this.#communicator, user, "rows", rowsOption, all);
     const counts = rows.map((each) => each * unit);
-    const reduction = this.#reduction("reduceScatter", source, { ...how, rows });
+    const reduction = this.#reduction("reduceScatter", source, { ...sumOptions, rows });
     using scope = new Scope();
     const shape = [rows[this.rank] as number, ...source.shape.slice(1)];
     const out = resultOf(this.#communicator, user, source, shape, into);
@@ -217,8 +217,8 @@ export class ProcessGroup {
   allReduce<D extends WideDType>(x: Tensor<D>, options: AllReduceOptions = {}): Tensor<D> {
     const user = "allReduce";
     const source = requireWide(user, "x", x);
-    const { out: into, ...how } = checkAllReduce(user, options);
-    const reduction = this.#reduction("allReduce", source, how);
+    const { out: into, ...sumOptions } = checkAllReduce(user, options);
+    const reduction = this.#reduction("allReduce", source, sumOptions);
     using scope = new Scope();
     const out = resultOf(this.#communicator, user, source, source.shape, into, true);
     this.#run("allReduce", { x: source, reduction, out, subject: this.#subject });

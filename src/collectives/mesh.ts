@@ -41,9 +41,9 @@ export function coordinatesOf(sizes: MeshCoordinates, rank: number): MeshCoordin
 /** The ranks with the coordinates of `rank` on every axis except this one, ascending. */
 export function membersAlong(sizes: MeshCoordinates, rank: number, axis: MeshAxis): readonly number[] {
   const size = MESH_AXES.reduce((product, each) => product * sizes[each], 1);
-  const here = coordinatesOf(sizes, rank);
+  const ownCoordinates = coordinatesOf(sizes, rank);
   return Array.from({ length: size }, (_, other) => other).filter((other) => {
-    const there = coordinatesOf(sizes, other);
-    return MESH_AXES.every((each) => each === axis || there[each] === here[each]);
+    const otherCoordinates = coordinatesOf(sizes, other);
+    return MESH_AXES.every((each) => each === axis || otherCoordinates[each] === ownCoordinates[each]);
   });
 }

@@ -5,6 +5,6 @@ import { supportsPlan } from "./plan.js";
 
 /** The answer of every communicator that moves bytes and adds by plans. */
 export function supportsCollective<K extends CollectiveName>(_op: K, args: CollectiveArgs[K]): Support {
-  const how = "reduction" in args ? (args.reduction as Reduction) : undefined;
-  return how && "plan" in how ? supportsPlan(how.plan) : EXACT;
+  const reduction = "reduction" in args ? (args.reduction as Reduction) : undefined;
+  return reduction && "plan" in reduction ? supportsPlan(reduction.plan) : EXACT;
 }

@@ -29,7 +29,7 @@ export interface CheckpointState {
   readonly module: Module;
   /** The optimizer of the module's parameters. */
   readonly optimizer?: Optimizer | undefined;
-  /** The random state that was passed to the module. Default: the one that modules on its backend share. */
+  /** The random state that was passed to the module. Default: the random state that modules on its backend share. */
   readonly random?: RandomState | undefined;
 }
 

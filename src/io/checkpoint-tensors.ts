@@ -30,7 +30,7 @@ function fileTensor(name: string, tensor: Tensor): FileTensor {
 /** A tensor of a parameter or of its optimizer. */
 export interface ParameterTensor extends FileTensor {
   readonly parameter: Parameter;
-  /** The name of the parameter, or of the tensor itself if it is one of the optimizer. */
+  /** The name of the parameter. For a tensor of the optimizer: the name of that tensor. */
   readonly subject: string;
 }
 
@@ -40,8 +40,8 @@ export type NameOf = (name: string) => string;
 const same: NameOf = (name) => name;
 
 /**
- * The tensors of the parameters: `module.NAME` for a plain parameter. A quantized parameter has several tensors, named as in
- * other files.
+ * The tensors of the parameters: `module.NAME` for a plain parameter. A quantized parameter has several tensors, named as
+ * `saveTensors` names them.
  */
 export function parameterTensors(module: Module, nameOf = same): readonly ParameterTensor[] {
   return [...module.namedParameters()].flatMap(([parameterName, parameter]) => {

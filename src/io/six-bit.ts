@@ -13,7 +13,7 @@ export function sixBitFile(dtype: DType): FileDType | undefined {
   return Object.hasOwn(SIX_BIT, dtype) ? SIX_BIT[dtype as SixBit] : undefined;
 }
 
-/** The type in memory for a file's 6-bit codes; undefined for other types. */
+/** The type in memory of 6-bit codes of a file; undefined for other types. */
 export function sixBitDType(dtype: FileDType): SixBit | undefined {
   return (Object.keys(SIX_BIT) as SixBit[]).find((each) => SIX_BIT[each] === dtype);
 }

@@ -108,8 +108,8 @@ function copy({ backend }: DeviceSide, from: number, to: number, bytes: number):
   if (bytes > 0 && from !== to) memoryOf(backend).copy(to, from, bytes);
 }
 
-function isRing(how: Reduction): boolean {
-  return how.reduction !== "max" && how.plan.algorithm === "ring";
+function isRing(reduction: Reduction): boolean {
+  return reduction.reduction !== "max" && reduction.plan.algorithm === "ring";
 }
 
 /** The factor by which a sum is multiplied. */
@@ -122,10 +122,10 @@ function multiply(
   side: DeviceSide,
   { dtype }: CollectiveArgs["allReduce"]["x"],
   count: number,
-  how: Reduction,
+  reduction: Reduction,
   out: number,
 ): void {
-  const factor = factorOf(side, how);
+  const factor = factorOf(side, reduction);
   if (factor === 1 || count === 0) return;
   side.devices.fold({ parts: out, stride: count, ranks: 1, dtype, sum: "f32", factor, out, count });
 }
@@ -134,11 +134,11 @@ function multiply(
 function combinationOf(
   side: DeviceSide,
   { dtype }: CollectiveArgs["allReduce"]["x"],
-  how: Reduction,
+  reduction: Reduction,
 ): Combination {
-  if (how.reduction === "max") return { dtype, order: NO_ORDER(side.size), sum: undefined, factor: 1 };
-  const factor = factorOf(side, how);
-  return { dtype, order: orderOf(how.plan, side.rank), sum: how.plan.sum, factor };
+  if (reduction.reduction === "max") return { dtype, order: NO_ORDER(side.size), sum: undefined, factor: 1 };
+  const factor = factorOf(side, reduction);
+  return { dtype, order: orderOf(reduction.plan, side.rank), sum: reduction.plan.sum, factor };
 }
 
 /** Concatenates the data at `ownAddress` of every rank to `out`. Must be called between `begin` and `end`. */
@@ -164,14 +164,18 @@ function reduce(
   side: RingSide,
   x: CollectiveArgs["allReduce"]["x"],
   counts: readonly number[],
-  how: Reduction,
+  reduction: Reduction,
   out: number,
 ): void {
   if (side.size === 1) copy(side, x.address, out, x.byteLength);
-  else if (how.reduction !== "max" && how.plan.algorithm === "ring" && side.takesRing(how.plan)) {
+  else if (
+    reduction.reduction !== "max" &&
+    reduction.plan.algorithm === "ring" &&
+    side.takesRing(reduction.plan)
+  ) {
     reduceRing(side, x, counts, out);
-    multiply(side, x, counts[side.rank] as number, how, out);
-  } else reduceParts(side, { ...combinationOf(side, x, how), x: x.address, counts, out });
+    multiply(side, x, counts[side.rank] as number, reduction, out);
+  } else reduceParts(side, { ...combinationOf(side, x, reduction), x: x.address, counts, out });
 }
 
 /** Gathers the tensors of all ranks on every rank, and reduces them there. */

@@ -6,7 +6,7 @@ import { sum } from "../arguments.js";
 import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Membership } from "../communicator.js";
 
-/** The number of bytes sent to and expected from one member. It is undefined if neither of the two waits for the other. */
+/** The number of bytes sent to and expected from one member. Undefined if neither of the two members waits for the other. */
 export interface Flow {
   readonly sends: number;
   readonly expects: number;

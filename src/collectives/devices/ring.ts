@@ -20,8 +20,8 @@ export interface Probing {
 }
 
 /**
- * For up to this many ranks no order has to be known. A sum of two is commutative. In a ring of three, this rank is added last,
- * and the sum of the other two is commutative.
+ * Up to this number of ranks, the order need not be known. A sum of two is commutative. In a ring of three, this rank is added
+ * last, and the sum of the other two is commutative.
  */
 const UNORDERED = 3;
 
@@ -131,22 +131,22 @@ function ringOf(probing: Probing, dtype: WideDType): readonly number[] | undefin
   const { rank, size, allGather } = probing;
   const pairs = pairsOf(size);
   const counts = ranksAddedAfter(probing, dtype, pairs);
-  // Find the rank that is added directly before this one, which is added last. Exactly one rank is added after any pair of it and
-  // a third rank: this rank.
-  const before = Array.from({ length: size }, (_, each) => each).find(
+  // Finds the rank that is added directly before this rank, which is added last. For each pair of that rank and a third rank,
+  // only this rank is added after both.
+  const predecessor = Array.from({ length: size }, (_, each) => each).find(
     (each) =>
       each !== rank &&
       counts !== undefined &&
       pairs.every(([a, b], i) => (a !== each && b !== each) || a === rank || b === rank || counts[i] === 1),
   );
-  const predecessors = allGather(Uint8Array.of(before ?? UNKNOWN)).map(([each]) => each as number);
+  const predecessors = allGather(Uint8Array.of(predecessor ?? UNKNOWN)).map(([each]) => each as number);
   const ring = [0];
   while (ring.length < size) ring.unshift(predecessors[ring[0] as number] ?? UNKNOWN);
   const isRing = new Set(ring).size === size && !ring.includes(UNKNOWN);
   const fits = isRing && counts?.every((count, i) => count === expected(ring, rank, pairs)[i]);
-  const all = allGather(Uint8Array.of(fits ? 1 : 0)).every(([each]) => each === 1);
+  const allFit = allGather(Uint8Array.of(fits ? 1 : 0)).every(([each]) => each === 1);
   const first = ring.indexOf(0);
-  return all ? [...ring.slice(first), ...ring.slice(0, first)] : undefined;
+  return allFit ? [...ring.slice(first), ...ring.slice(0, first)] : undefined;
 }
 
 /** The ring of each dtype, starting at rank 0. */

@@ -66,9 +66,9 @@ export class StreamBackend implements Backend {
   #run<K extends OpName>(op: K, args: OpArgs[K]): void {
     this.#rank.requireNoFailure(op);
     if (this.#rank.stream.waits) {
-      const held = retain(args);
+      const retained = retain(args);
       this.#rank.stream.push({
-        work: { run: () => runOn(this.#inner, op, held.args), release: () => held.release() },
+        work: { run: () => runOn(this.#inner, op, retained.args), release: () => retained.release() },
       });
     } else runOn(this.#inner, op, args);
   }

@@ -44,10 +44,10 @@ export class LoopbackCommunicator implements Communicator {
     const call = callOf(op, args, this);
     this.#requireNotDisposed(call.operation);
     rank.requireNoFailure(call.operation);
-    const held = retain(args);
-    const steps: Steps = STEPS[op](this, held.args);
+    const retained = retain(args);
+    const steps: Steps = STEPS[op](this, retained.args);
     const channel = rank.world.channel(this);
-    rank.stream.push({ collective: { call, steps, channel, release: () => held.release() } });
+    rank.stream.push({ collective: { call, steps, channel, release: () => retained.release() } });
     rank.world.advanceAll();
     rank.requireNoFailure(call.operation);
   }

@@ -135,7 +135,7 @@ export class World {
           box(membership.rank, to).push({ call, bytes: (send[to] as Uint8Array).slice() });
       },
       take: (call, exchange) =>
-        taken(membership, call, exchange, (from) => box(from, membership.rank).shift() as Message),
+        takeMessages(membership, call, exchange, (from) => box(from, membership.rank).shift() as Message),
     };
   }
 
@@ -187,10 +187,10 @@ export class World {
   #failOnDeparted(): void {
     for (const rank of this.ranks) {
       const pending = rank.stream.pending;
-      const gone = pending?.missing.find((number) => this.ranks[number]?.hasLeft);
-      if (!pending || gone === undefined) continue;
-      const message = `rank ${gone} has left the group, and rank ${rank.number} waits for it in ${pending.call.text}`;
-      this.fail(() => (operation) => new DistributedError("lost", operation, gone, message));
+      const departed = pending?.missing.find((number) => this.ranks[number]?.hasLeft);
+      if (!pending || departed === undefined) continue;
+      const message = `rank ${departed} has left the group, and rank ${rank.number} waits for it in ${pending.call.text}`;
+      this.fail(() => (operation) => new DistributedError("lost", operation, departed, message));
       return;
     }
   }
@@ -201,7 +201,7 @@ function others({ rank }: Membership, each: readonly unknown[]): readonly number
 }
 
 /** The messages from every member, including this rank's message to itself. */
-function taken(
+function takeMessages(
   membership: Membership,
   call: Call,
   { send, expect }: Exchange,

@@ -98,10 +98,10 @@ export class Ledger {
   /** Fails the job if one of two ranks leaves the group while the other makes a call. */
   #failIfLeaving(peer: number, ownCall: Call, peerCall: Call): boolean {
     if ((ownCall.key === LEAVING) === (peerCall.key === LEAVING)) return false;
-    const [gone, stays, call] =
+    const [departed, waiting, call] =
       peerCall.key === LEAVING ? [peer, this.rank, ownCall] : [this.rank, peer, peerCall];
-    const message = `rank ${gone} has left the group, and rank ${stays} waits for it in ${call.text}`;
-    this.fail(failed("lost", gone, message));
+    const message = `rank ${departed} has left the group, and rank ${waiting} waits for it in ${call.text}`;
+    this.fail(failed("lost", departed, message));
     return true;
   }
 }

@@ -4,7 +4,7 @@
  */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from "node:worker_threads";
 import { BackendError, DistributedError } from "../../errors.js";
-import type { Message as Heard } from "../call.js";
+import type { Message as PeerMessage } from "../call.js";
 import {
   type Close,
   type Closed,
@@ -112,29 +112,33 @@ export class Link {
   awaitNotes(operation: string): void {
     const count = new Int32Array(this.#signal);
     for (;;) {
-      const seen = Atomics.load(count, 0);
+      const lastCount = Atomics.load(count, 0);
       this.requireNoFailure(operation);
       if (Atomics.load(count, 2) === this.#noteCount) return;
-      Atomics.wait(count, 0, seen);
+      Atomics.wait(count, 0, lastCount);
     }
   }
 
   /** Waits for the next message of each rank and returns them. Throws if the job fails or the time limit is exceeded. */
-  take({ group, from, operation, text }: Awaited): readonly Heard[] {
+  take({ group, from, operation, text }: Awaited): readonly PeerMessage[] {
     const { rank, timeoutMs } = this.rendezvous;
     const deadline = performance.now() + timeoutMs;
     const count = new Int32Array(this.#signal);
     for (;;) {
-      const seen = Atomics.load(count, 0);
+      const lastCount = Atomics.load(count, 0);
       this.#receive();
       if (this.#failure) throw this.#error(operation);
       const missing = from.filter((each) => !this.#mail.get(`${group}:${each}`)?.length);
       if (missing.length === 0)
         return from.map((each) => this.#mail.get(`${group}:${each}`)?.shift() as Data);
-      const gone = missing.find((each) => this.#departed.has(each));
-      if (gone !== undefined)
+      const departed = missing.find((each) => this.#departed.has(each));
+      if (departed !== undefined)
         this.fail(
-          failed("lost", gone, `rank ${gone} has left the group, and rank ${rank} waits for it in ${text}`),
+          failed(
+            "lost",
+            departed,
+            `rank ${departed} has left the group, and rank ${rank} waits for it in ${text}`,
+          ),
         );
       const rest = deadline - performance.now();
       if (rest <= 0) {
@@ -146,7 +150,7 @@ export class Link {
             `${absent} did not come to ${text}, where rank ${rank} waited ${timeoutMs} ms`,
           ),
         );
-      } else if (gone === undefined) Atomics.wait(count, 0, seen, rest);
+      } else if (departed === undefined) Atomics.wait(count, 0, lastCount, rest);
     }
   }
 
@@ -202,11 +206,11 @@ export class Link {
     const count = new Int32Array(this.#signal);
     const deadline = performance.now() + FAREWELL_MS;
     for (;;) {
-      const seen = Atomics.load(count, 0);
+      const lastCount = Atomics.load(count, 0);
       this.#receive();
       const rest = deadline - performance.now();
       if (this.#replies.has(kind) || rest <= 0) return;
-      Atomics.wait(count, 0, seen, rest);
+      Atomics.wait(count, 0, lastCount, rest);
     }
   }
 

@@ -13,15 +13,15 @@ export function combine(
   { backend }: Pick<Communicator, "backend">,
   dtype: WideDType,
   parts: readonly Uint8Array[],
-  how: Reduction,
+  reduction: Reduction,
   owner: number,
 ): Uint8Array {
-  if (how.reduction === "max") return maximum(dtype, parts);
+  if (reduction.reduction === "max") return maximum(dtype, parts);
   using _ = new Scope();
   const elements = ((parts[0] as Uint8Array).byteLength * 8) / storageBits(dtype);
   const tensors = parts.map((bytes) => new Tensor(backend, dtype, [elements]).write(bytes));
-  const total = sum(tensors, how.plan, owner);
-  const { address, byteLength } = how.reduction === "mean" ? scaled(total, 1 / parts.length) : total;
+  const total = sum(tensors, reduction.plan, owner);
+  const { address, byteLength } = reduction.reduction === "mean" ? scaled(total, 1 / parts.length) : total;
   return memoryOf(backend).readSync(address, byteLength);
 }
 

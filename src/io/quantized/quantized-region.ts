@@ -24,9 +24,9 @@ interface Rectangle {
 }
 
 /**
- * The row and column steps of a region's origin. The row is a multiple of the tile's rows; the column is a multiple of the tile's
- * columns and of the columns that the quantizer requires. If a scale belongs to a tensor or a row, the column must only begin at
- * a byte.
+ * The units of rows and columns at which a region may begin. The row is a multiple of the tile's rows. The column is a multiple
+ * of the tile's columns and of the columns that the quantizer requires. If a scale belongs to a tensor or a row, the column must
+ * only begin at a byte.
  */
 export function regionStep({
   quantizer,

@@ -38,7 +38,7 @@ export interface LocalTensor extends TensorPlan {
   readonly part: TensorPart;
   /** The quantization as JSON, if it is codes or scales. */
   readonly recipe?: string;
-  /** The quantized tensor whose codes or scales it is, and its name. */
+  /** The quantized tensor that has these codes or scales, and its name. */
   readonly member?: { readonly value: QuantizedTensor; readonly subject: string };
   /** The tensor in memory. Absent for the state of delayed scaling, which is in `bytes`. */
   readonly tensor?: Tensor;

@@ -92,7 +92,7 @@ export class DataParallel {
   readonly #synchronization = new Synchronization();
 
   constructor(
-    /** The module whose gradients are reduced. It is called as without this class. */
+    /** The module whose gradients are reduced. Call it as without this class. */
     readonly module: Module,
     /** The ranks over which gradients are reduced. */
     readonly group: ProcessGroup,

@@ -107,7 +107,7 @@ export class FullySharded {
   }
 
   /**
-   * Gathers a full tensor from the rows of all ranks. `own` is this rank's rows of a gradient, a master parameter or an
+   * Gathers a full tensor from the rows of all ranks. `localRows` is this rank's rows of a gradient, a master parameter or an
    * optimizer state of the parameter. The result has the shape of the full parameter; the caller disposes of it. All ranks must
    * call it.
    *
@@ -116,15 +116,15 @@ export class FullySharded {
    * rows, `DisposedError` for a disposed tensor.
    * @throws `DistributedError` for a group that has failed.
    */
-  gather<T extends Tensor>(parameter: Parameter, own: T): T {
+  gather<T extends Tensor>(parameter: Parameter, localRows: T): T {
     const shard = this.#shardOf("gather", parameter);
-    const source = requireTensor("gather", "own", own);
-    requireShape("gather", "own", source, shard.localValue.shape);
+    const source = requireTensor("gather", "localRows", localRows);
+    requireShape("gather", "localRows", source, shard.localValue.shape);
     if (source.backend !== this.group.backend)
       throw new ArgumentError(
-        "gather: own is on another backend than the group; move it by data() and tensor()",
+        "gather: localRows is on another backend than the group; move it by data() and tensor()",
       );
-    return shard.gatherRows(own);
+    return shard.gatherRows(localRows);
   }
 
   #shardOf(user: string, parameter: Parameter): ShardedParameter {

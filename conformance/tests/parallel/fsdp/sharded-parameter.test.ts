@@ -334,7 +334,7 @@ describe("fullyShard refuses", () => {
     expect(() => sharded.rowsOf(other.weight)).toThrow(/does not belong to the sharded module/);
     expect(() => sharded.gather(other.weight, other.weight.tensor)).toThrow(ArgumentError);
     const elsewhere = tensor(one.backend, new Float32Array(module.weight.tensor.size), module.weight.shape);
-    expect(() => sharded.gather(module.weight, elsewhere)).toThrow(/gather: own is on another backend/);
+    expect(() => sharded.gather(module.weight, elsewhere)).toThrow(/gather: localRows is on another backend/);
     elsewhere.dispose();
     expect(() => sharded.noSync(async () => {})).toThrow(ArgumentError);
     other.weight.grad = other.weight.tensor.clone();
