@@ -120,7 +120,7 @@ export interface OpArgs {
   readonly lossMaximum: LossMaximumArgs;
   /** Computes the sums of the cross-entropy of rows over some of the classes. */
   readonly lossSums: LossSumsArgs;
-  /** Computes the cross-entropy of rows from these sums over all classes. */
+  /** Computes the cross-entropy of rows from sums over all classes. */
   readonly lossOfSums: LossOfSumsArgs;
   /** Computes the mean squared error of rows. */
   readonly mse: MseArgs;
