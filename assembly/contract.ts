@@ -37,9 +37,7 @@ export const enum Rounding {
 }
 
 export const enum Overflow {
-  /**
-   * A value beyond the largest finite value becomes the largest finite value, with its sign. This includes infinity.
-   */
+  /** A value beyond the largest finite value becomes the largest finite value, with its sign. This includes infinity. */
   Saturate = 0,
   /** Round as if the exponent range were unbounded; results beyond the largest finite value become infinity, or NaN. */
   Nonfinite = 1,
@@ -71,11 +69,11 @@ export const enum ScaleRule {
   FourOverSix = 4,
   /** e8m0 of 2^(ceil(log2 amax) - floor(log2 max)). */
   E8m0Ceil = 5,
-  /** As E8m0Floor, of amax rounded to the mantissa bits of the element. */
+  /** As E8m0Floor, but amax is first rounded to the mantissa bits of the element. */
   E8m0Even = 6,
   /**
-   * As E8m0Floor, of amax rounded to one mantissa bit, or to three for elements of six bits. Beyond FLT_MAX, the scale is 1 and
-   * the multiplier 0.
+   * As E8m0Floor, but amax is first rounded to one mantissa bit, or to three for elements of six bits. Beyond FLT_MAX, the scale
+   * is 1 and the multiplier 0.
    */
   E8m0EvenShort = 7,
   /** e8m0 of amax / max, rounded up. */
@@ -108,11 +106,11 @@ export const enum ScaleRule {
   TwoLevelDivisor = 18,
   /** As E8m0UpQuotient, with an amax of at least 10^-4. */
   E8m0UpLeast = 19,
-  /** As F32QuotientLeast, of amax divided by half of the distance between an integer format's least and largest values. */
+  /** As F32QuotientLeast, but amax is divided by half of the distance between an integer format's least and largest values. */
   F32QuotientRange = 20,
   /**
-   * As E8m0Floor, of the f32 logarithm of amax. Just below a power of two, the logarithm rounds to its exponent. Codes below 0
-   * wrap around modulo 256; their elements are 0.
+   * As E8m0Floor, but log2 amax is rounded to f32 before it is rounded down. Just below a power of two, it rounds to the
+   * exponent of that power. Codes below 0 wrap around modulo 256; their elements are 0.
    */
   E8m0FloorLog2 = 21,
   /** The least power of two that is at least amax / max and 2^-126. A quotient of 0 has the code 0, and its elements are 0. */
@@ -123,8 +121,8 @@ export const enum ScaleRule {
    */
   E4m3HalfUp = 23,
   /**
-   * amax / 6, rounded to the input type, as ue5m3, to nearest, without a per-tensor scale. Elements of a block with scale 0 are
-   * scaled as if it were 2^-23.
+   * A ue5m3 scale of amax / 6, without a per-tensor scale. The quotient is rounded to the input type and then to the nearest
+   * ue5m3. Elements of a block with scale 0 are scaled as if the scale were 2^-23.
    */
   Ue5m3Quotient = 24,
 }

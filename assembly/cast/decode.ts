@@ -117,12 +117,12 @@ export function decode(
   end: u32,
 ): void {
   const values = scratch + TABLE_BYTES;
-  const tabled = storageOf(word) <= 3;
+  const hasTable = storageOf(word) <= 3;
   fillTable(scratch, word, scale);
   for (let i = begin; i < end; i += RUN) {
     const count = <i32>min<u32>(end - i, RUN);
     decodeRun(src, word, scratch, i, count, values);
-    if (!tabled && scale !== 1.0) scaleRun(values, count, scale);
+    if (!hasTable && scale !== 1.0) scaleRun(values, count, scale);
     narrow(values, dst, dstType, i, count);
   }
 }

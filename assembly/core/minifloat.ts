@@ -53,7 +53,7 @@ export function maxCode(word: u32): u32 {
   return kind == Specials.NanOnly ? ones - 1 : ones;
 }
 
-/** The largest magnitude of a negative number, in steps. (For positive numbers it is maxCode.) */
+/** The largest magnitude of a negative number, as the code of a magnitude. (For positive numbers it is maxCode.) */
 export function maxNegative(word: u32): u32 {
   return specials(word) == Specials.Integer ? maxCode(word) + 1 : maxCode(word);
 }

@@ -379,7 +379,7 @@ function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
  */
 function e8m0UpLog2(p: v128): v128 {
   const k = i32x4.sub(i32x4.shr_u(p, 23), i32x4.splat(127));
-  // toward zero from a power of two, the spacing is the lower binade's
+  // just below a power of two, f32 has the smaller spacing of the lower binade
   const below = v128.and(i32x4.lt_s(k, i32x4.splat(0)), f32x4.splat(0.5));
   const binade = v128.and(f32x4.sub(f32x4.abs(f32x4.convert_i32x4_s(k)), below), i32x4.splat(0x7f800000));
   const estimate = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(0.34657359)));
@@ -402,7 +402,7 @@ function e8m0FloorLog2(amax: v128, maxExponent: v128): v128 {
   const y = v128.bitselect(f32x4.convert_i32x4_s(amax), amax, tiny);
   const unit = v128.and(tiny, i32x4.splat(-149));
   const next = i32x4.sub(i32x4.add(i32x4.shr_u(y, 23), unit), i32x4.splat(126));
-  // toward zero from a power of two, the spacing is the lower binade's
+  // just below a power of two, f32 has the smaller spacing of the lower binade
   const below = v128.and(i32x4.gt_s(next, i32x4.splat(0)), f32x4.splat(0.5));
   const binade = v128.and(f32x4.sub(f32x4.abs(f32x4.convert_i32x4_s(next)), below), i32x4.splat(0x7f800000));
   const estimate = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(<f32>Math.LN2)));

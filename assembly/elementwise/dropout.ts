@@ -39,11 +39,11 @@ export function dropout(
 
 /** Computes exactly `count` elements from their values and random bits (u16). out may be `values`. */
 function dropoutChunk(out: usize, values: usize, bits: usize, threshold: u32, keep: f32, count: usize): void {
-  const keeps = f32x4.splat(keep);
+  const keepFactors = f32x4.splat(keep);
   const thresholds = i32x4.splat(threshold);
   for (const end = out + ((count & ~3) << 2); out < end; out += 16, values += 16, bits += 8) {
     const isKept = i32x4.ge_u(v128.load16x4_u(bits), thresholds);
-    v128.store(out, v128.and(f32x4.mul(v128.load(values), keeps), isKept));
+    v128.store(out, v128.and(f32x4.mul(v128.load(values), keepFactors), isKept));
   }
   for (const end = out + ((count & 3) << 2); out < end; out += 4, values += 4, bits += 2) {
     store<f32>(out, <u32>load<u16>(bits) < threshold ? 0 : load<f32>(values) * keep);

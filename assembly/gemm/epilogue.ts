@@ -117,7 +117,7 @@ function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool):
  */
 export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   const columns = <usize>columnsOf(task);
-  const lined = hasLineScales(task);
+  const hasScales = hasLineScales(task);
   const amaxes = hasLineAmaxes(task);
   const s = accumulatorScaleOf(task);
   const beta = betaOf(task);
@@ -125,7 +125,7 @@ export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   const bias = biasOf(task);
   const word = targetWordOf(task);
   const target = targetOf(task);
-  const plain = !lined && !amaxes && beta === 0 && bias === 0 && word === 0;
+  const plain = !hasScales && !amaxes && beta === 0 && bias === 0 && word === 0;
   let amax: u32 = 0;
   for (let row: usize = begin; row < end; row++) {
     if (plain) {
@@ -137,10 +137,10 @@ export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
       const index = row * columns + j;
       const c: f32 = beta === 0 ? 0 : loadWide(addendOf(task), addendTypeOf(task), index);
       const acc = load<f32>(outputOf(task) + (index << 2));
-      const added: f32 = amaxes ? 0 : beta;
-      let x: f32 = lined
-        ? combineLined(scaledByLines(task, acc, row, j), s, c, added)
-        : combine(acc, s, c, added, split);
+      const betaBefore: f32 = amaxes ? 0 : beta;
+      let x: f32 = hasScales
+        ? combineLined(scaledByLines(task, acc, row, j), s, c, betaBefore)
+        : combine(acc, s, c, betaBefore, split);
       if (amaxes) x = finishLines(task, x, row, j, c, beta);
       else if (bias) x += loadWide(bias, biasTypeOf(task), j);
       if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);

@@ -72,7 +72,7 @@ function addExact(x: usize, w: usize, terms: u32, state: usize): void {
  * remainders.
  */
 function addSplit(x: usize, w: usize, terms: u32, state: usize, magic: usize): void {
-  const cut = v128.load_splat<f64>(magic);
+  const magicLanes = v128.load_splat<f64>(magic);
   let high0 = f64x2.splat(0);
   let high1 = high0;
   let low0 = high0;
@@ -82,8 +82,8 @@ function addSplit(x: usize, w: usize, terms: u32, state: usize, magic: usize): v
     const q = v128.load_splat<f64>(x);
     const p0 = v128.mul<f64>(q, v128.load(w));
     const p1 = v128.mul<f64>(q, v128.load(w, 16));
-    const r0 = v128.sub<f64>(v128.add<f64>(p0, cut), cut);
-    const r1 = v128.sub<f64>(v128.add<f64>(p1, cut), cut);
+    const r0 = v128.sub<f64>(v128.add<f64>(p0, magicLanes), magicLanes);
+    const r1 = v128.sub<f64>(v128.add<f64>(p1, magicLanes), magicLanes);
     high0 = v128.add<f64>(high0, r0);
     high1 = v128.add<f64>(high1, r1);
     low0 = v128.add<f64>(low0, v128.sub<f64>(p0, r0));
@@ -91,13 +91,13 @@ function addSplit(x: usize, w: usize, terms: u32, state: usize, magic: usize): v
     x += 8;
     w += 64;
   }
-  store<f64>(state, joined(v128.extract_lane<f64>(high0, 0), v128.extract_lane<f64>(low0, 0)));
-  store<f64>(state, joined(v128.extract_lane<f64>(high0, 1), v128.extract_lane<f64>(low0, 1)), 8);
-  store<f64>(state, joined(v128.extract_lane<f64>(high1, 0), v128.extract_lane<f64>(low1, 0)), 16);
-  store<f64>(state, joined(v128.extract_lane<f64>(high1, 1), v128.extract_lane<f64>(low1, 1)), 24);
+  store<f64>(state, combined(v128.extract_lane<f64>(high0, 0), v128.extract_lane<f64>(low0, 0)));
+  store<f64>(state, combined(v128.extract_lane<f64>(high0, 1), v128.extract_lane<f64>(low0, 1)), 8);
+  store<f64>(state, combined(v128.extract_lane<f64>(high1, 0), v128.extract_lane<f64>(low1, 0)), 16);
+  store<f64>(state, combined(v128.extract_lane<f64>(high1, 1), v128.extract_lane<f64>(low1, 1)), 24);
 }
 
-function joined(high: f64, low: f64): f64 {
+function combined(high: f64, low: f64): f64 {
   const sum = high + low;
   return roundToOdd(sum, sumError(high, low, sum));
 }

@@ -64,18 +64,18 @@ export class HeldMemory {
  */
 export function withOwnTensors<A>(args: A): { readonly args: A; readonly tensors: Iterable<Tensor> } {
   const copies = new Map<Tensor, Tensor>();
-  return { args: copied(args, copies) as A, tensors: copies.values() };
+  return { args: withCopies(args, copies) as A, tensors: copies.values() };
 }
 
-function copied(value: unknown, copies: Map<Tensor, Tensor>): unknown {
+function withCopies(value: unknown, copies: Map<Tensor, Tensor>): unknown {
   if (value instanceof Tensor) {
     const handle = copies.get(value) ?? value.reshape(value.shape);
     disown(handle);
     copies.set(value, handle);
     return handle;
   }
-  if (Array.isArray(value)) return value.map((each) => copied(each, copies));
+  if (Array.isArray(value)) return value.map((each) => withCopies(each, copies));
   if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype)
     return value;
-  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, copied(each, copies)]));
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, withCopies(each, copies)]));
 }

@@ -67,13 +67,13 @@ function findCuda(): Cuda {
     addon: undefined,
     missing: { name: "cuda", reason, attempts },
   });
-  const loaded = platform.loadAddon();
-  if (!loaded.exports)
+  const addonFound = platform.loadAddon();
+  if (!addonFound.exports)
     return missing(
       "the addon is not built; `npx lockstep build-cuda` builds it where a CUDA 13 toolkit is",
-      loaded.attempts,
+      addonFound.attempts,
     );
-  const addon = loaded.exports as AddonExports;
+  const addon = addonFound.exports as AddonExports;
   const absent = NATIVE_OPERATIONS.filter((name) => typeof addon[name] !== "function");
   if (absent.length > 0) return missing(STALE, [`it has no ${absent.join(", ")}`]);
   try {

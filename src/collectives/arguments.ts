@@ -72,7 +72,7 @@ export function requireCounts(
 }
 
 /** Returns the number of rows of each rank: the requested numbers, or an even division. */
-export function divided(
+export function rowsPerRank(
   group: Group,
   user: string,
   name: string,

@@ -16,24 +16,24 @@ export type Reduction =
   | { readonly reduction: "max" };
 
 /** A description of x that must be equal on all ranks. It distinguishes tensors of the same type and shape. */
-interface Described {
+interface WithSubject {
   readonly subject?: string | undefined;
 }
 
 /** Concatenates the x of all ranks to `out`. */
-export interface GatherPart extends Described {
+export interface GatherPart extends WithSubject {
   readonly x: Tensor;
   readonly counts: readonly number[];
   readonly out: Tensor;
 }
 
 /** Several gathers at once. */
-export interface AllGatherArgs extends Described {
+export interface AllGatherArgs extends WithSubject {
   readonly parts: readonly GatherPart[];
 }
 
 /** Reduces the x of all ranks, and writes this rank's elements of the result to `out`. */
-export interface ReduceScatterArgs extends Described {
+export interface ReduceScatterArgs extends WithSubject {
   readonly x: Tensor<WideDType>;
   readonly counts: readonly number[];
   readonly reduction: Reduction;
@@ -41,14 +41,14 @@ export interface ReduceScatterArgs extends Described {
 }
 
 /** Reduces the x of all ranks, and writes the result to `out` on every rank. `out` may be x. */
-export interface AllReduceArgs extends Described {
+export interface AllReduceArgs extends WithSubject {
   readonly x: Tensor<WideDType>;
   readonly reduction: Reduction;
   readonly out: Tensor<WideDType>;
 }
 
 /** Copies the x of rank `root` to `out` on every rank. `out` may be x. */
-export interface BroadcastArgs extends Described {
+export interface BroadcastArgs extends WithSubject {
   readonly x: Tensor;
   readonly root: number;
   readonly out: Tensor;
@@ -63,13 +63,13 @@ export interface AllToAllArgs {
 }
 
 /** Sends x to rank `to`, which receives it by `recv`. */
-export interface SendArgs extends Described {
+export interface SendArgs extends WithSubject {
   readonly x: Tensor;
   readonly to: number;
 }
 
 /** Receives `out` from rank `from`. */
-export interface RecvArgs extends Described {
+export interface RecvArgs extends WithSubject {
   readonly out: Tensor;
   readonly from: number;
 }

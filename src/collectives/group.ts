@@ -9,7 +9,6 @@ import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import {
-  divided,
   elementsOf,
   offsetsOf,
   requireCounts,
@@ -17,6 +16,7 @@ import {
   requireRank,
   resultOf,
   rowsOf,
+  rowsPerRank,
   sum,
 } from "./arguments.js";
 import type {
@@ -197,7 +197,7 @@ export class ProcessGroup {
     const source = requireWide(user, "x", x);
     const { rows: rowsOption, out: into, ...sumOptions } = checkReduceScatter(user, options);
     const [all, unit] = rowsOf(user, source);
-    const rows = divided(this.#communicator, user, "rows", rowsOption, all);
+    const rows = rowsPerRank(this.#communicator, user, "rows", rowsOption, all);
     const counts = rows.map((each) => each * unit);
     const reduction = this.#reduction("reduceScatter", source, { ...sumOptions, rows });
     using scope = new Scope();
@@ -276,7 +276,7 @@ export class ProcessGroup {
     if (sentOption !== undefined && receivedOption === undefined)
       throw new ArgumentError(`${user}: sent is given and received is not; give both`);
     const [all] = rowsOf(user, source);
-    const sent = divided(this.#communicator, user, "sent", sentOption, all);
+    const sent = rowsPerRank(this.#communicator, user, "sent", sentOption, all);
     const received = requireCounts(this.#communicator, user, "received", receivedOption ?? sent);
     if (sent[this.rank] !== received[this.rank])
       throw new ArgumentError(
@@ -427,7 +427,7 @@ export class ProcessGroup {
   /** Returns the number of elements in each rank's rows. */
   #splits(user: string, x: Tensor, rows: readonly number[] | undefined): readonly number[] {
     const [all, unit] = rowsOf(user, x);
-    return divided(this.#communicator, user, "rows", rows, all).map((each) => each * unit);
+    return rowsPerRank(this.#communicator, user, "rows", rows, all).map((each) => each * unit);
   }
 
   #reduction(

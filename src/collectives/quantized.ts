@@ -67,10 +67,10 @@ export function quantizedGather(
     assemble(gathered) {
       using scope = new Scope();
       const remaining = [...gathered];
-      const assembled = copies.map((copy) =>
+      const fullCopies = copies.map((copy) =>
         copy?.assemble(copy.pieces.map(({ toCopyLayout }) => toCopyLayout(remaining.shift() as Tensor))),
       );
-      const all = withLayout(quantizedOf(t, t.spec, shape, ops, assembled), ops);
+      const all = withLayout(quantizedOf(t, t.spec, shape, ops, fullCopies), ops);
       const ready = all.spec.compact ? gemmReady(all, ops) : all;
       return scope.keep(derives ? withUsage(ready, usage) : ready);
     },
@@ -105,7 +105,7 @@ function copyGather(
   { shape, shapes }: { readonly shape: Shape; readonly shapes: readonly Shape[] },
 ): {
   readonly pieces: readonly Piece[];
-  readonly assemble: (turned: readonly Tensor[]) => QuantizedCopy;
+  readonly assemble: (parts: readonly Tensor[]) => QuantizedCopy;
 } {
   const { data, scaleInv, amax } = t.copy(direction);
   const geometryOf = (ofShape: Shape): CopyGeometry =>
@@ -115,9 +115,9 @@ function copyGather(
   const columnwise = direction === "columnwise";
   const subject = `codes and scales by ${specText(t.spec)}, quantized from ${t.dtype}`;
   const piece = (x: Tensor, transposed: boolean, shapeOf: (part: CopyGeometry) => Shape): Piece => {
-    const turned = columnwise && transposed;
-    const rows = parts.map((part) => asMatrix(shapeOf(part))[turned ? 1 : 0]);
-    if (turned) return { request: { x: transpose(x), rows, subject }, toCopyLayout: transpose };
+    const isTransposed = columnwise && transposed;
+    const rows = parts.map((part) => asMatrix(shapeOf(part))[isTransposed ? 1 : 0]);
+    if (isTransposed) return { request: { x: transpose(x), rows, subject }, toCopyLayout: transpose };
     return {
       request: { x: x.reshape(asMatrix(x.shape)), rows, subject },
       toCopyLayout: (gathered) => gathered,
@@ -251,16 +251,16 @@ export function rowsOfQuantized(
     const geometryOfRows = (rows: number): CopyGeometry =>
       copyGeometry(t.spec, [rows, columns], direction, "logical");
     const [before, geometry] = [geometryOfRows(first), geometryOfRows(count)];
-    const cut = (x: Tensor, transposed: boolean, skipped: Shape, shape: Shape): Tensor => {
-      if (direction === "rowwise" || !transposed) return x.slice(elementCount(skipped), shape);
-      const [across, rows] = asMatrix(shape);
-      return transpose(transpose(x).slice(elementCount(skipped), [rows, across]));
+    const sliceRows = (x: Tensor, transposed: boolean, precedingShape: Shape, shape: Shape): Tensor => {
+      if (direction === "rowwise" || !transposed) return x.slice(elementCount(precedingShape), shape);
+      const [lineLength, rows] = asMatrix(shape);
+      return transpose(transpose(x).slice(elementCount(precedingShape), [rows, lineLength]));
     };
     const fields = {
-      data: cut(copy.data, geometry.data === "transposed", before.dataShape, geometry.dataShape),
+      data: sliceRows(copy.data, geometry.data === "transposed", before.dataShape, geometry.dataShape),
       scaleInv: isTensorWide(t.spec.tile)
         ? copy.scaleInv.clone()
-        : cut(
+        : sliceRows(
             relayoutScales(t, direction, "logical"),
             geometry.scale === "transposed",
             before.scaleShape,

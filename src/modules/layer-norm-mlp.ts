@@ -70,7 +70,7 @@ const checkOptions = optionsOf<LayerNormMLPOptions>({
 });
 
 /** The result h of fc1, kept for the backward pass of the activation. */
-interface Activated {
+interface ActivationState {
   readonly h: Tensor<WideDType>;
   readonly result: LinearResult;
   readonly fusions: Fusions;
@@ -260,7 +260,7 @@ export class LayerNormMLP extends Module {
    * Runs fc2 on the activation of h. `normRequiresGrad` says whether the input or a parameter of the norm requires a gradient.
    */
   #runFc2(
-    { h, fusions }: Activated,
+    { h, fusions }: ActivationState,
     call: LinearCall,
     grad: boolean,
     normRequiresGrad: boolean,
@@ -277,7 +277,7 @@ export class LayerNormMLP extends Module {
 
   /** Runs the backward pass of the activation and of fc1. Frees h and `grad`, the gradient of the activation's result. */
   #fc1Backward(
-    { h, result, fusions }: Activated,
+    { h, result, fusions }: ActivationState,
     grad: Gradient | undefined,
     pass: BackwardPass,
   ): LinearGradients {

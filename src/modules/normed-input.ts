@@ -25,25 +25,25 @@ export interface NormedInput {
   /** Returns the statistics that the backward pass needs. Call it after the product, which may compute them. */
   readonly saved: () => readonly (Tensor | undefined)[];
   /**
-   * Computes the gradients of x and of the norm's parameters. `grad` is the gradient from the product. `returned` is the gradient
-   * from other uses of the norm's result, if the layer has returned it.
+   * Computes the gradients of x and of the norm's parameters. `grad` is the gradient from the product. `returnedGrad` is the
+   * gradient from other uses of the norm's result, if the layer has returned it.
    */
   readonly backward: (
     grad: Gradient | undefined,
-    returned?: Gradient,
+    returnedGrad?: Gradient,
   ) => readonly (Tensor<WideDType> | undefined)[];
 }
 
 /**
- * Returns the norm of x as the input of a product. `region` is the region of that product, and `returned` says whether the layer
+ * Returns the norm of x as the input of a product. `region` is the region of that product. `isReturned` says whether the layer
  * returns the norm's result too. Under a standard recipe the norm is fused with its quantization, and the quantizer decides
- * whether it reads f32 or rounded values (numerics.md §7.3). With custom quantizers, or if `returned`, the norm's result is first
- * rounded to the dtype of x, as in TransformerEngine.
+ * whether it reads f32 or rounded values (numerics.md §7.3). With custom quantizers, or if `isReturned`, the norm's result is
+ * first rounded to the dtype of x, as in TransformerEngine.
  */
 export function normedInput(
   parts: NormParts,
   x: Variable,
-  returned: boolean,
+  isReturned: boolean,
   region: Region | undefined,
 ): NormedInput {
   const source = wideOf("the input of a norm", x.value);
@@ -52,13 +52,13 @@ export function normedInput(
   for (const { localValue } of parameters)
     if (localValue instanceof Tensor) requireTensor("norm", "its parameter", localValue);
   const inputs = [x, ...parameters];
-  const fuses = region?.enabled === true && region.recipe.kind !== "custom" && !returned;
-  let normed: NormResult | undefined;
+  const fuses = region?.enabled === true && region.recipe.kind !== "custom" && !isReturned;
+  let norm: NormResult | undefined;
   let saved: NormStatistics | undefined;
   const value = (): Tensor<WideDType> => {
-    normed ??= normForward(parts, source);
-    saved ??= normed;
-    return normed.out;
+    norm ??= normForward(parts, source);
+    saved ??= norm;
+    return norm.out;
   };
   const quantize = (quantizer: Quantizer): QuantizedTensor => {
     const { out, ...statistics } = quantizer.normQuantize(source, normArguments(parts));
@@ -74,7 +74,7 @@ export function normedInput(
       dtype,
       backend,
       requiresGrad,
-      createsValue: !returned,
+      createsValue: !isReturned,
       value,
       ...(fuses ? { quantize } : {}),
     },

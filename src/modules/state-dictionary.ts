@@ -52,10 +52,10 @@ export function loadStateDictionary(module: Module, state: ReadonlyMap<string, T
   const unknown = [...tensors.keys()].filter((name) => !entries.has(name));
   if (missing.length > 0 || unknown.length > 0)
     throw new ArgumentError(
-      `loadStateDictionary: state lacks ${listed(missing)} and has ${listed(unknown)}, which the module has not; give the names of stateDictionary(module)`,
+      `loadStateDictionary: state lacks ${listOf(missing)} and has ${listOf(unknown)}, which the module has not; give the names of stateDictionary(module)`,
     );
   using _scope = new Scope();
-  const checked = [...entries].map(([name, entry]) => {
+  const sources = [...entries].map(([name, entry]) => {
     const source = requireWide("loadStateDictionary", name, tensors.get(name));
     if (!sameShape(source.shape, entry.shape))
       throw new ShapeError(`loadStateDictionary: ${name} is [${source.shape}]; it must be [${entry.shape}]`);
@@ -65,10 +65,10 @@ export function loadStateDictionary(module: Module, state: ReadonlyMap<string, T
       );
     return [source, entry] as const;
   });
-  for (const [source, { tensor, first }] of checked) tensor.paste(castTo(source, tensor.dtype), first);
+  for (const [source, { tensor, first }] of sources) tensor.paste(castTo(source, tensor.dtype), first);
 }
 
-function listed(names: readonly string[]): string {
+function listOf(names: readonly string[]): string {
   return names.length === 0 ? "nothing" : names.slice(0, 4).join(", ");
 }
 

@@ -10,15 +10,15 @@ namespace lockstep {
 // The tensors as the copy engine sees them: [batch, row, head, column].
 inline HeadsOfRows queriesOf(const AttentionRule& rule, const void* data, int64_t columns) {
   const int64_t line = rule.heads * columns;
-  const bool isOne = rule.cumulative;
+  const bool isCumulative = rule.cumulative;
   return {data,
           rule.qType,
           columns,
           rule.heads,
           rule.queries,
-          isOne ? 1 : rule.batch,
+          isCumulative ? 1 : rule.batch,
           line * rule.queryStep,
-          isOne ? line * rule.queries : line * rule.queryBatch};
+          isCumulative ? line * rule.queries : line * rule.queryBatch};
 }
 
 inline HeadsOfRows keysOf(const AttentionRule& rule, const void* data, int64_t columns) {
@@ -26,15 +26,15 @@ inline HeadsOfRows keysOf(const AttentionRule& rule, const void* data, int64_t c
   if (rule.pages != nullptr) {
     return {data, rule.qType, columns, rule.keyHeads, rule.pageLength, rule.pageCount, line, line * rule.pageLength};
   }
-  const bool isOne = rule.cumulative;
+  const bool isCumulative = rule.cumulative;
   return {data,
           rule.qType,
           columns,
           rule.keyHeads,
           rule.keys,
-          isOne ? 1 : rule.batch,
+          isCumulative ? 1 : rule.batch,
           line * rule.keyStep,
-          isOne ? line * rule.keys : line * rule.keyBatch};
+          isCumulative ? line * rule.keys : line * rule.keyBatch};
 }
 
 // Launches `blocks` blocks of a kernel.

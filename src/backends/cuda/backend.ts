@@ -27,7 +27,7 @@ import {
   namingArguments,
 } from "./addon.js";
 import { NcclExchange } from "./collective/exchange.js";
-import { translated } from "./failure.js";
+import { libraryError } from "./failure.js";
 import { algorithmFor } from "./gemm/gemm.js";
 import { nativeFamily } from "./gemm/route.js";
 import type { LoweringContext } from "./lowering.js";
@@ -58,7 +58,7 @@ export function openCuda(exports: AddonExports, { device = 0, datapath }: CudaOp
       datapath,
     );
   } catch (error) {
-    throw translated(error, () => 0);
+    throw libraryError(error, () => 0);
   }
 }
 
@@ -124,7 +124,7 @@ class CudaBackend implements Backend {
     try {
       return supports(args, this.#context);
     } catch (error) {
-      throw translated(error, this.#memory.live);
+      throw libraryError(error, this.#memory.live);
     }
   }
 
@@ -132,7 +132,7 @@ class CudaBackend implements Backend {
     try {
       return algorithmFor(this.#context, args);
     } catch (error) {
-      throw translated(error, this.#memory.live);
+      throw libraryError(error, this.#memory.live);
     }
   }
 
@@ -146,7 +146,7 @@ class CudaBackend implements Backend {
       if (this.#memory.capturing) requireReplayable(op, args);
       LOWERINGS[op].run(this.#context, args);
     } catch (error) {
-      throw translated(error, this.#memory.live);
+      throw libraryError(error, this.#memory.live);
     }
   }
 
@@ -155,7 +155,7 @@ class CudaBackend implements Backend {
       const { replay, dispose } = this.#memory.capture(body);
       return { replay: () => this.#translating(replay), dispose: () => this.#translating(dispose) };
     } catch (error) {
-      throw translated(error, this.#memory.live);
+      throw libraryError(error, this.#memory.live);
     }
   }
 
@@ -180,7 +180,7 @@ class CudaBackend implements Backend {
     try {
       enqueue();
     } catch (error) {
-      throw translated(error, this.#memory.live);
+      throw libraryError(error, this.#memory.live);
     }
   }
 

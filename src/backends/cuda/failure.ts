@@ -25,11 +25,11 @@ function isNative(error: unknown): error is NativeError {
  * Converts an error thrown by native/ to a typed error. Other errors are returned unchanged. `live` returns the bytes of live
  * tensors.
  */
-export function translated(error: unknown, live: () => number): unknown {
-  return isNative(error) ? typed(error, live()) : error;
+export function libraryError(error: unknown, live: () => number): unknown {
+  return isNative(error) ? typedError(error, live()) : error;
 }
 
-function typed(error: NativeError, live: number): LockstepError {
+function typedError(error: NativeError, live: number): LockstepError {
   const { code, message, wanted, free } = error;
   switch (code) {
     case "OUT_OF_MEMORY":

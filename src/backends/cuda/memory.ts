@@ -4,7 +4,7 @@ import type { CapturedWork, MemoryUse } from "../backend.js";
 import { waits } from "../captured.js";
 import type { Addon, DeviceHandle } from "./addon.js";
 import { GraphMemory } from "./capture.js";
-import { translated } from "./failure.js";
+import { libraryError } from "./failure.js";
 
 /** Allocation and copies of device memory, ordered by the backend's stream. */
 export class DeviceMemory implements Memory {
@@ -37,7 +37,7 @@ export class DeviceMemory implements Memory {
       this.#captured?.add(address, bytes);
       return address;
     } catch (error) {
-      throw translated(error, this.live);
+      throw libraryError(error, this.live);
     }
   }
 
@@ -51,7 +51,7 @@ export class DeviceMemory implements Memory {
     try {
       this.#addon.free(this.#device, address);
     } catch (error) {
-      throw translated(error, this.live);
+      throw libraryError(error, this.live);
     }
   }
 
@@ -59,7 +59,7 @@ export class DeviceMemory implements Memory {
     try {
       this.#addon.trim(this.#device);
     } catch (error) {
-      throw translated(error, this.live);
+      throw libraryError(error, this.live);
     }
   }
 
@@ -67,7 +67,7 @@ export class DeviceMemory implements Memory {
     try {
       this.#addon.write(this.#device, address, bytes);
     } catch (error) {
-      throw translated(error, this.live);
+      throw libraryError(error, this.live);
     }
   }
 
@@ -75,7 +75,7 @@ export class DeviceMemory implements Memory {
     try {
       this.#addon.copy(this.#device, to, from, bytes);
     } catch (error) {
-      throw translated(error, this.live);
+      throw libraryError(error, this.live);
     }
   }
 
@@ -126,7 +126,7 @@ export class DeviceMemory implements Memory {
       for (const check of this.checks) check();
       return read;
     } catch (error) {
-      throw translated(error, this.live);
+      throw libraryError(error, this.live);
     }
   }
 
@@ -136,7 +136,7 @@ export class DeviceMemory implements Memory {
       for (const check of this.checks) check();
       return read;
     } catch (error) {
-      throw translated(error, this.live);
+      throw libraryError(error, this.live);
     }
   }
 

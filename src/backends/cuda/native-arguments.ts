@@ -185,7 +185,7 @@ type PassedMemory<M extends Memory> = M["access"] extends "scratch"
     ? LocatedWide
     : Located;
 
-type Passed<T> = T extends Kind
+type PassedValue<T> = T extends Kind
   ? Kinds[T]
   : T extends Memory
     ? PassedMemory<T>
@@ -203,9 +203,9 @@ export type ArgumentsOf<D extends Declaration> = {
     ? never
     : D[K] extends Internal | Condition
       ? never
-      : K]: Passed<D[K]>;
+      : K]: PassedValue<D[K]>;
 } & {
-  readonly [K in keyof D as K extends `${infer Name}?` ? Name : never]?: Passed<D[K]> | undefined;
+  readonly [K in keyof D as K extends `${infer Name}?` ? Name : never]?: PassedValue<D[K]> | undefined;
 };
 
 /**
@@ -230,31 +230,31 @@ export interface Slot {
 }
 
 /** Whether a declared argument is device memory. */
-export function isMemory(declared: Declaration[string]): declared is Memory {
-  return typeof declared === "object" && "access" in declared && typeof declared.access === "string";
+export function isMemory(argument: Declaration[string]): argument is Memory {
+  return typeof argument === "object" && "access" in argument && typeof argument.access === "string";
 }
 
 /** Whether a declared argument is a count with a range. */
-function isBounded(declared: Declaration[string]): declared is Bounded {
-  return typeof declared === "object" && "from" in declared && typeof declared.from === "number";
+function isBounded(argument: Declaration[string]): argument is Bounded {
+  return typeof argument === "object" && "from" in argument && typeof argument.from === "number";
 }
 
 /** Whether a declared argument is a group that is a struct in C++. */
-function isGroup(declared: Declaration[string]): declared is Group {
-  return typeof declared === "object" && "struct" in declared && typeof declared.struct === "string";
+function isGroup(argument: Declaration[string]): argument is Group {
+  return typeof argument === "object" && "struct" in argument && typeof argument.struct === "string";
 }
 
 /** Whether a declared field or condition has no argument. */
-export function isUnpassed(declared: Declaration[string]): declared is Internal | Condition {
-  if (typeof declared !== "object") return false;
-  return typeof (declared as Partial<Internal>).internal === "string" || "condition" in declared;
+export function isUnpassed(argument: Declaration[string]): argument is Internal | Condition {
+  if (typeof argument !== "object") return false;
+  return typeof (argument as Partial<Internal>).internal === "string" || "condition" in argument;
 }
 
 /** Returns the arguments in a group; undefined if it is not a group. */
-export function membersOf(declared: Declaration[string]): Declaration | undefined {
-  if (typeof declared !== "object" || isMemory(declared) || isBounded(declared) || isUnpassed(declared))
+export function membersOf(argument: Declaration[string]): Declaration | undefined {
+  if (typeof argument !== "object" || isMemory(argument) || isBounded(argument) || isUnpassed(argument))
     return undefined;
-  return isGroup(declared) ? declared.fields : declared;
+  return isGroup(argument) ? argument.fields : argument;
 }
 
 /** Whether a second slot has the dtype of the memory. */
@@ -263,18 +263,18 @@ export function hasType({ element, of }: Memory): boolean {
 }
 
 /** Returns the slots of a declaration, in order. Memory of wide elements has a second slot, NAMEType. */
-export function slotsOf(declaration: Declaration, prefix = "", within = false): readonly Slot[] {
-  return Object.entries(declaration).flatMap(([key, declared]): readonly Slot[] => {
-    const optional = within || key.endsWith("?");
+export function slotsOf(declaration: Declaration, prefix = "", isInOptionalGroup = false): readonly Slot[] {
+  return Object.entries(declaration).flatMap(([key, argument]): readonly Slot[] => {
+    const optional = isInOptionalGroup || key.endsWith("?");
     const name = prefix + nameIn(key);
-    if (isMemory(declared)) {
+    if (isMemory(argument)) {
       const address: Slot = { name, kind: "pointer", optional };
       const type: Slot = { name: `${name}Type`, kind: "wide", optional };
-      return hasType(declared) ? [address, type] : [address];
+      return hasType(argument) ? [address, type] : [address];
     }
-    if (isBounded(declared)) return [{ name, kind: "count", optional }];
-    if (typeof declared === "string") return [{ name, kind: declared, optional }];
-    return slotsOf(membersOf(declared) ?? {}, `${name}.`, optional);
+    if (isBounded(argument)) return [{ name, kind: "count", optional }];
+    if (typeof argument === "string") return [{ name, kind: argument, optional }];
+    return slotsOf(membersOf(argument) ?? {}, `${name}.`, optional);
   });
 }
 

@@ -26,20 +26,20 @@ export interface WholeBlocks {
 export function quantizeWholeBlocks(args: QuantizeArgs, { zeroFilled, quantize }: WholeBlocks): void {
   const { x, spec, part, rowwise, noop } = args;
   const [rows] = asMatrix(x.shape);
-  const blocked = blockedRows(spec, rows);
-  if (blocked === rows) {
+  const blockedCount = blockedRows(spec, rows);
+  if (blockedCount === rows) {
     quantize(args);
     return;
   }
   using _scope = new Scope();
-  const extended = rowwise && extendedCopy(args, rowwise, blocked);
+  const extended = rowwise && extendedCopy(args, rowwise, blockedCount);
   if (rowwise && extended && noop) copyMembers(rowwise, extended);
   quantize({
     ...args,
-    x: zeroFilled(x, blocked),
+    x: zeroFilled(x, blockedCount),
     part: part && { ...part, rows: blockedRows(spec, part.rows) },
     rowwise: extended,
-    randomBits: args.randomBits && extendedBits(args.randomBits, blocked * asMatrix(x.shape)[1]),
+    randomBits: args.randomBits && extendedBits(args.randomBits, blockedCount * asMatrix(x.shape)[1]),
   });
   if (rowwise && extended) copyRows(args, extended, rowwise);
 }

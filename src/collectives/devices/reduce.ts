@@ -27,7 +27,7 @@ export interface Combination {
 }
 
 /** A reduction: the elements for rank 0, rank 1 and so on are concatenated at `x`, and this rank's result is written to `out`. */
-export interface Reduced extends Combination {
+export interface PartsReduction extends Combination {
   readonly x: number;
   readonly counts: readonly number[];
   readonly out: number;
@@ -51,14 +51,14 @@ export function elementBytes(dtype: WideDType): number {
   return storageBits(dtype) / 8;
 }
 
-export function reduceParts(side: DeviceSide, reduced: Reduced): void {
+export function reduceParts(side: DeviceSide, reduction: PartsReduction): void {
   const { rank, size, devices, backend } = side;
-  const { x, counts, out, dtype, order, sum, factor } = reduced;
+  const { x, counts, out, dtype, order, sum, factor } = reduction;
   const bytes = elementBytes(dtype);
   const maxCount = Math.max(...counts);
   if (maxCount === 0) return;
   const largest = MAX_RECEIVED / bytes / (size - 1);
-  const piece = Math.ceil(Math.min(maxCount / (reduced.pieces ?? 1), largest) / GRANULE) * GRANULE;
+  const piece = Math.ceil(Math.min(maxCount / (reduction.pieces ?? 1), largest) / GRANULE) * GRANULE;
   const ownCount = counts[rank] as number;
   const begins = offsetsOf(counts);
   const others = order.filter((each) => each !== rank);

@@ -3,13 +3,13 @@ import { disown } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
 
 /** Retained arguments, and the function that releases their tensors. */
-export interface Retained<A> {
+export interface RetainedArgs<A> {
   readonly args: A;
   release(): void;
 }
 
 /** A copy of plain data in which each tensor is replaced by another handle of the same memory. */
-export function retain<A extends object>(value: A): Retained<A> {
+export function retain<A extends object>(value: A): RetainedArgs<A> {
   const held: Tensor[] = [];
   const copy = (value: unknown): unknown => {
     if (value instanceof Tensor) {

@@ -40,7 +40,7 @@ export interface Pending {
 
 export class Stream {
   #items: Item[] = [];
-  #posted: Exchange | undefined;
+  #currentExchange: Exchange | undefined;
   #running = false;
 
   /** Whether a newly enqueued operation has to wait. An operation that a running collective enqueues does not wait. */
@@ -60,29 +60,29 @@ export class Stream {
   /** The collective operation at the head of the stream, if it has started. */
   get pending(): Pending | undefined {
     const head = this.#items[0];
-    if (!head || !("collective" in head) || !this.#posted) return undefined;
+    if (!head || !("collective" in head) || !this.#currentExchange) return undefined;
     const { call, channel } = head.collective;
-    return { call, missing: channel.missing(this.#posted) };
+    return { call, missing: channel.missing(this.#currentExchange) };
   }
 
   /** Runs operations until the stream is empty or has to wait. Returns whether any ran. */
   advance(): boolean {
     if (this.#running) return false;
-    let moved = false;
+    let hasRun = false;
     this.#running = true;
     try {
-      while (this.#step()) moved = true;
+      while (this.#step()) hasRun = true;
     } finally {
       this.#running = false;
     }
-    return moved;
+    return hasRun;
   }
 
   /** Drops all enqueued operations without running them. */
   drop(): void {
     const items = this.#items;
     this.#items = [];
-    this.#posted = undefined;
+    this.#currentExchange = undefined;
     for (const item of items) ("work" in item ? item.work : item.collective).release();
   }
 
@@ -97,18 +97,18 @@ export class Stream {
 
   #exchange(collective: Collective): boolean {
     const { call, steps, channel } = collective;
-    const posted = this.#posted;
-    if (!posted) {
+    const exchange = this.#currentExchange;
+    if (!exchange) {
       this.#follow(collective, steps.next());
       return true;
     }
-    if (channel.missing(posted).length > 0) return false;
-    this.#follow(collective, steps.next(channel.take(call, posted)));
+    if (channel.missing(exchange).length > 0) return false;
+    this.#follow(collective, steps.next(channel.take(call, exchange)));
     return true;
   }
 
   #follow(collective: Collective, { done, value }: IteratorResult<Exchange, void>): void {
-    this.#posted = done ? undefined : value;
+    this.#currentExchange = done ? undefined : value;
     if (done) this.#finish(collective);
     else collective.channel.post(collective.call, value);
   }

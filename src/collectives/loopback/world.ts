@@ -22,7 +22,7 @@ export class Rank {
 
   /** Throws if the group has failed. */
   requireNoFailure(operation: string): void {
-    if (this.#failure) throw this.#thrown(operation);
+    if (this.#failure) throw this.#failureFor(operation);
   }
 
   /**
@@ -50,7 +50,7 @@ export class Rank {
     if (!this.stream.waits) return body();
     const reached = await this.#reach(body);
     if (reached) return reached.value;
-    throw this.#thrown(operation);
+    throw this.#failureFor(operation);
   }
 
   /** Resolves after all enqueued operations have run or were dropped. */
@@ -82,10 +82,10 @@ export class Rank {
 
   /** The failure if no call of this rank has thrown it yet, else undefined. */
   get unthrown(): Error | undefined {
-    return this.#failure && !this.#isThrown ? this.#thrown("dispose") : undefined;
+    return this.#failure && !this.#isThrown ? this.#failureFor("dispose") : undefined;
   }
 
-  #thrown(operation: string): Error {
+  #failureFor(operation: string): Error {
     this.#isThrown = true;
     return (this.#failure as Failure)(operation);
   }
@@ -109,8 +109,8 @@ export class World {
     if (this.#advancing) return;
     this.#advancing = true;
     try {
-      let moved = true;
-      while (moved) moved = this.ranks.map((rank) => this.#advance(rank)).includes(true);
+      let hasProgress = true;
+      while (hasProgress) hasProgress = this.ranks.map((rank) => this.#advance(rank)).includes(true);
     } finally {
       this.#advancing = false;
     }

@@ -81,15 +81,15 @@ export class Gate {
     const hub = connect(optionsOf(this.inner));
     const timer = setTimeout(() => peer.destroy(), this.limits.handshakeMs);
     let received = 0;
-    let answered = 0;
+    let sentBytes = 0;
     const forwardLimited = (bytes: Uint8Array): void => {
       received += bytes.length;
       if (received > MAX_HANDSHAKE_BYTES) peer.destroy();
       else hub.write(bytes);
     };
     const awaitAuthentication = (bytes: Uint8Array): void => {
-      answered += bytes.length;
-      if (answered <= BYTES_TO_STRANGERS) return;
+      sentBytes += bytes.length;
+      if (sentBytes <= BYTES_TO_STRANGERS) return;
       clearTimeout(timer);
       this.#strangers.delete(peer);
       peer.off("data", forwardLimited);

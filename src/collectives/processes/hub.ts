@@ -34,7 +34,7 @@ export class Hub {
   readonly #members = new Map<number, Uint8Array>();
   readonly #left = new Set<number>();
   #failure: Failed | undefined;
-  #changed: () => void = () => undefined;
+  #onChange: () => void = () => undefined;
 
   constructor(
     private readonly rendezvous: Rendezvous,
@@ -90,7 +90,7 @@ export class Hub {
     this.#failure = failure;
     this.#broadcast(failure);
     this.deliver(failure);
-    this.#changed();
+    this.#onChange();
   }
 
   /** Resolves when all messages are sent. */
@@ -133,7 +133,7 @@ export class Hub {
     if (condition()) return true;
     return new Promise((resolve) => {
       const timer = setTimeout(() => resolve(false), timeoutMs);
-      this.#changed = () => {
+      this.#onChange = () => {
         if (!condition()) return;
         clearTimeout(timer);
         resolve(true);
@@ -168,7 +168,7 @@ export class Hub {
       return;
     }
     this.#members.set(rank, id);
-    this.#changed();
+    this.#onChange();
   }
 
   #refusal(protocol: number, rank: number, size: number): string | undefined {
@@ -191,7 +191,7 @@ export class Hub {
     this.#send(rank, { kind: "goodbye" });
     this.#broadcast({ kind: "left", rank });
     this.deliver({ kind: "left", rank });
-    this.#changed();
+    this.#onChange();
   }
 
   #broadcast(frame: Frame): void {

@@ -84,12 +84,12 @@ export class Ledger {
       const { note, membership, member } = ownCall;
       const message = { call: peerNote.call, bytes: { length: peerNote.sends } };
       const wrong = disagreement(membership, note.call, member, message, note.expects);
-      const unwanted =
+      const mismatch =
         peerNote.expects === note.sends
           ? undefined
           : `rank ${this.rank} sent ${note.sends} bytes where rank ${peer} expects ${peerNote.expects}, in ${note.call.text}; give the same rows on both`;
       if (wrong) this.fail(failed(wrong.failure, wrong.rank, withoutOperation(wrong.message, note.call)));
-      else if (unwanted) this.fail(failed("disagreement", this.rank, unwanted));
+      else if (mismatch) this.fail(failed("disagreement", this.rank, mismatch));
       else this.agreed();
     }
     if (this.#departed.has(peer)) this.checkWaiting(0);

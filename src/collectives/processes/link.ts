@@ -19,7 +19,7 @@ import {
 import type { Rendezvous } from "./rendezvous.js";
 
 /** The messages that a rank waits for. */
-export interface Awaited {
+export interface MessageRequest {
   readonly group: string;
   /** The ranks that send them, as numbered in the job. */
   readonly from: readonly number[];
@@ -120,7 +120,7 @@ export class Link {
   }
 
   /** Waits for the next message of each rank and returns them. Throws if the job fails or the time limit is exceeded. */
-  take({ group, from, operation, text }: Awaited): readonly PeerMessage[] {
+  take({ group, from, operation, text }: MessageRequest): readonly PeerMessage[] {
     const { rank, timeoutMs } = this.rendezvous;
     const deadline = performance.now() + timeoutMs;
     const count = new Int32Array(this.#signal);

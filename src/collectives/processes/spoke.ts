@@ -79,14 +79,14 @@ export class Spoke {
 
   /** Leaves the job after rank 0 has forwarded all messages of this rank. */
   async leave(): Promise<void> {
-    const parted = new Promise<void>((resolve) => {
+    const goodbye = new Promise<void>((resolve) => {
       this.#onGoodbye = resolve;
     });
     const { rank, timeoutMs } = this.rendezvous;
     const timer = setTimeout(() => this.#onGoodbye(), timeoutMs);
     if (this.#open) this.#out.send(framesOf({ kind: "left", rank }));
     else this.#onGoodbye();
-    await parted;
+    await goodbye;
     clearTimeout(timer);
     await this.close();
   }

@@ -29,14 +29,14 @@ type StepsOf = { readonly [K in CollectiveName]: (side: Side, args: CollectiveAr
 
 export const STEPS: StepsOf = {
   *allGather(side, { parts }) {
-    const bytes = joined(parts.map(({ x }) => read(side, x)));
+    const bytes = concatenate(parts.map(({ x }) => read(side, x)));
     const sizes = (from: number): number[] => parts.map(({ x, counts }) => bytesOf(x, counts[from]));
     const got = yield all(
       side,
       () => bytes,
       (from) => sum(sizes(from)),
     );
-    const pieces = got.map((bytes, from) => divided(bytes, sizes(from)));
+    const pieces = got.map((bytes, from) => splitBytes(bytes, sizes(from)));
     for (const [i, { out }] of parts.entries())
       writeAll(
         side,
@@ -45,7 +45,7 @@ export const STEPS: StepsOf = {
       );
   },
   *reduceScatter(side, { x, counts, reduction, out }) {
-    const pieces = cut(x, read(side, x), counts);
+    const pieces = splitByCounts(x, read(side, x), counts);
     const ownBytes = bytesOf(x, counts[side.rank]);
     const parts = yield all(
       side,
@@ -57,7 +57,7 @@ export const STEPS: StepsOf = {
   *allReduce(side, { x, reduction, out }) {
     const counts =
       reduction.reduction === "max" ? evenSplits(x.size, side.ranks.length) : reduction.plan.splits;
-    const pieces = cut(x, read(side, x), counts);
+    const pieces = splitByCounts(x, read(side, x), counts);
     const ownBytes = bytesOf(x, counts[side.rank]);
     const parts = yield all(
       side,
@@ -82,7 +82,7 @@ export const STEPS: StepsOf = {
     writeAll(side, out, [parts[root] as Uint8Array]);
   },
   *allToAll(side, { x, sent, received, out }) {
-    const pieces = cut(x, read(side, x), sent);
+    const pieces = splitByCounts(x, read(side, x), sent);
     const parts = yield all(
       side,
       (to) => pieces[to],
@@ -135,15 +135,15 @@ function writeAll({ backend }: Side, out: Tensor, parts: readonly Uint8Array[]):
   }
 }
 
-function cut(x: Tensor, bytes: Uint8Array, counts: readonly number[]): readonly Uint8Array[] {
-  return divided(
+function splitByCounts(x: Tensor, bytes: Uint8Array, counts: readonly number[]): readonly Uint8Array[] {
+  return splitBytes(
     bytes,
     counts.map((count) => bytesOf(x, count)),
   );
 }
 
 /** Divides bytes into consecutive pieces of these sizes. */
-function divided(bytes: Uint8Array, sizes: readonly number[]): readonly Uint8Array[] {
+function splitBytes(bytes: Uint8Array, sizes: readonly number[]): readonly Uint8Array[] {
   let offset = 0;
   return sizes.map((size) => {
     offset += size;
@@ -152,7 +152,7 @@ function divided(bytes: Uint8Array, sizes: readonly number[]): readonly Uint8Arr
 }
 
 /** Concatenates pieces. */
-function joined(pieces: readonly Uint8Array[]): Uint8Array {
+function concatenate(pieces: readonly Uint8Array[]): Uint8Array {
   const [only, another] = pieces;
   if (only && !another) return only;
   const bytes = new Uint8Array(sum(pieces.map(({ length }) => length)));

@@ -49,8 +49,8 @@ export class PageTable {
   /** Begins a step. Throws `ArgumentError` with nothing changed if positions or pages do not suffice. */
   step(steps: readonly (readonly [SequenceId, number])[], maxLength: number): void {
     const ids = new Set(steps.map(([id]) => id));
-    const released = [...this.#sequences].flatMap(([id, { pages }]) => (ids.has(id) ? [] : pages));
-    const free = [...this.#free, ...released].sort((a, b) => a - b);
+    const releasedPages = [...this.#sequences].flatMap(([id, { pages }]) => (ids.has(id) ? [] : pages));
+    const free = [...this.#free, ...releasedPages].sort((a, b) => a - b);
     const sequences = new Map<SequenceId, Sequence>();
     for (const [id, count] of steps) {
       newPositions("preStep", `steps of ${describe(id)}`, count);

@@ -63,15 +63,15 @@ export function makeProjections(
   const norm = { eps, zeroCenteredGamma, normalization };
   const [queries, keys] = [numAttentionHeads * width, numGqaGroups * width];
   return orDispose((created) => {
-    const owned = <M extends Module>(layer: M): M => {
+    const register = <M extends Module>(layer: M): M => {
       created.push(layer);
       return layer;
     };
-    const outer = { backend, hiddenSize, norm: options.inputLayernorm ? norm : undefined, owned };
+    const outer = { backend, hiddenSize, norm: options.inputLayernorm ? norm : undefined, register };
     const projections = isCross
       ? {
           ...inputLayer(outer, queries, column(1), ["layernormQuery", "queryLayer"]),
-          keyValue: owned(new Linear(backend, hiddenSize, 2 * keys, column(2))),
+          keyValue: register(new Linear(backend, hiddenSize, 2 * keys, column(2))),
         }
       : inputLayer(outer, queries + 2 * keys, column(3), ["layernormQkv", "qkv"]);
     const proj = new Linear(backend, queries, hiddenSize, {
@@ -88,17 +88,17 @@ interface InputLayers {
   readonly hiddenSize: number;
   readonly norm: Pick<LayerNormLinearOptions, "eps" | "zeroCenteredGamma" | "normalization"> | undefined;
   /** Registers a layer to be freed if a later one cannot be created. */
-  readonly owned: <M extends Module>(layer: M) => M;
+  readonly register: <M extends Module>(layer: M) => M;
 }
 
 /** Creates the layer that reads the input: a `LayerNormLinear` with a norm, else a `Linear`. Each has its own name. */
 function inputLayer(
-  { backend, hiddenSize, norm, owned }: InputLayers,
+  { backend, hiddenSize, norm, register }: InputLayers,
   features: number,
   options: LinearOptions,
   [withNorm, without]: readonly [keyof Projections, keyof Projections],
 ): Projections {
   return norm
-    ? { [withNorm]: owned(new LayerNormLinear(backend, hiddenSize, features, { ...options, ...norm })) }
-    : { [without]: owned(new Linear(backend, hiddenSize, features, options)) };
+    ? { [withNorm]: register(new LayerNormLinear(backend, hiddenSize, features, { ...options, ...norm })) }
+    : { [without]: register(new Linear(backend, hiddenSize, features, options)) };
 }

@@ -18,7 +18,7 @@ import type { RecipeState, RowsQuantization } from "../recipe-state.js";
 import { areWholeBlocksOf } from "../tensor-parallel/row-operand.js";
 
 /** Makes the open scope the owner of `value`. */
-function adopted(value: QuantizedTensor): QuantizedTensor {
+function adoptWeight(value: QuantizedTensor): QuantizedTensor {
   for (const member of membersOf(value)) adopt(member);
   return value;
 }
@@ -47,7 +47,7 @@ export class PendingWeight implements PendingGather {
 
   /** Returns the full weight. The open scope owns it. */
   take(): QuantizedTensor {
-    return adopted(this.#fullWeight as QuantizedTensor);
+    return adoptWeight(this.#fullWeight as QuantizedTensor);
   }
 
   dispose(): void {
@@ -99,7 +99,7 @@ export class PendingQuantizedWeight implements PendingGather {
     this.#local = undefined;
     this.#gather = undefined;
     this.#freeAmaxes();
-    return { local: adopted(local), fullWeight: gather.take() };
+    return { local: adoptWeight(local), fullWeight: gather.take() };
   }
 
   dispose(): void {

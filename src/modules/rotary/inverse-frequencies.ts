@@ -57,14 +57,14 @@ export interface YarnRotaryScaling {
 /** A rule that scales the frequencies of a rotary embedding. */
 export type RotaryScaling = LinearRotaryScaling | Llama3RotaryScaling | YarnRotaryScaling;
 
-const above: Domain = (user, name, value) => {
+const positive: Domain = (user, name, value) => {
   const number = finite(user, name, value) as number;
   if (number > 0) return number;
   throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be above 0`);
 };
 
 const POSITIONS = { originalMaxPositionEmbeddings: needed(integer(1)) } as const;
-const FACTOR = { factor: needed(above) } as const;
+const FACTOR = { factor: needed(positive) } as const;
 
 const CHECKS = {
   linear: optionsOf<LinearRotaryScaling>({ kind: needed(oneOf(["linear"])), ...FACTOR }, "scaling"),
@@ -73,8 +73,8 @@ const CHECKS = {
       kind: needed(oneOf(["llama3"])),
       ...FACTOR,
       ...POSITIONS,
-      lowFreqFactor: needed(above),
-      highFreqFactor: needed(above),
+      lowFreqFactor: needed(positive),
+      highFreqFactor: needed(positive),
     },
     "scaling",
   ),
@@ -83,8 +83,8 @@ const CHECKS = {
       kind: needed(oneOf(["yarn"])),
       ...FACTOR,
       ...POSITIONS,
-      betaFast: above,
-      betaSlow: above,
+      betaFast: positive,
+      betaSlow: positive,
       attentionFactor: atLeastZero,
       truncate: boolean,
     },

@@ -4,7 +4,7 @@ import type { WideDType } from "../../../tensor/shape.js";
 import { waits } from "../../captured.js";
 import type { DeviceEnd, DeviceExchange, DeviceRanks, ExchangePlace, FoldArgs } from "../../exchange.js";
 import type { Addon, DeviceHandle } from "../addon.js";
-import { translated } from "../failure.js";
+import { libraryError } from "../failure.js";
 import type { DeviceMemory } from "../memory.js";
 
 /** Formats a version of NCCL: 22707 becomes 2.27.7. */
@@ -40,7 +40,7 @@ export class NcclExchange implements DeviceExchange {
     try {
       return body();
     } catch (error) {
-      throw translated(error, this.memory.live);
+      throw libraryError(error, this.memory.live);
     }
   }
 }
@@ -125,7 +125,7 @@ class NcclRanks implements DeviceRanks {
     try {
       body();
     } catch (error) {
-      throw translated(error, this.memory.live);
+      throw libraryError(error, this.memory.live);
     }
   }
 }

@@ -238,8 +238,8 @@ function pitchOf({ transposed, lines, depth }: StagedOperand): number {
   return transposed ? lines : depth;
 }
 
-function tensorScale(applied: boolean, operand: GemmOperand): "tensor" | undefined {
-  return applied && operand.tensorScale ? "tensor" : undefined;
+function tensorScale(isApplied: boolean, operand: GemmOperand): "tensor" | undefined {
+  return isApplied && operand.tensorScale ? "tensor" : undefined;
 }
 
 /**

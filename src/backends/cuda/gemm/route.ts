@@ -182,7 +182,7 @@ export function nativeFamily(facts: Gpu): DatapathFamily {
   return chipOf(facts)?.datapath ?? "fp32";
 }
 
-function refused(reason: string): Route {
+function refusedRoute(reason: string): Route {
   return { kind: "refused", support: { ok: false, reason } };
 }
 
@@ -190,24 +190,24 @@ function decide(context: LoweringContext, args: GemmArgs): Route {
   const { facts } = context;
   const { x, w, datapath, splitAccumulator, splitK, algorithm, preGelu } = args;
   const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
-  if (!choice.ok) return refused(choice.reason);
+  if (!choice.ok) return refusedRoute(choice.reason);
   const chip = chipOf(facts);
-  if (datapath !== "fp32" && datapath !== chip?.datapath) return refused(noDatapath(facts, datapath));
+  if (datapath !== "fp32" && datapath !== chip?.datapath) return refusedRoute(noDatapath(facts, datapath));
   const row: DatapathRow = DATAPATHS[choice.name];
   if (splitK !== "auto" && splitK > 1 && choice.splitTile === 0)
-    return refused(`datapath ${choice.name} has no rule for split-K; use splitK 1`);
+    return refusedRoute(`datapath ${choice.name} has no rule for split-K; use splitK 1`);
   const ordered = chip?.algorithms !== undefined && !row.approximate;
   const unknown = algorithm && ordered && unknownOrder(algorithm);
-  if (unknown) return refused(unknown);
+  if (unknown) return refusedRoute(unknown);
   const support = preGelu
     ? { ok: true as const, agrees: { approximate: FUSED_GELU } }
     : supportOf(context, row);
-  if (preGelu && (datapath === "fp32" || extentOf(x)[1] === 0)) return refused(NO_LIBRARY);
+  if (preGelu && (datapath === "fp32" || extentOf(x)[1] === 0)) return refusedRoute(NO_LIBRARY);
   if (sizeOf(args) === 0 || extentOf(x)[1] === 0) return { kind: "empty", support };
   if (datapath === "fp32" || !chip) return { kind: "plain", support };
   const { alignment, workspace } = chip;
   const attempts = attemptsFor(args, choice, alignment);
-  if (typeof attempts === "string") return refused(attempts);
+  if (typeof attempts === "string") return refusedRoute(attempts);
   return firstOf(context, args, { attempts, splitTile: choice.splitTile, support, ordered, workspace });
 }
 
@@ -268,7 +268,7 @@ function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Ro
     return { kind: "blas", support, attempt, products, splits, algorithm };
   }
   const split = pinned || splitK === "auto" || splitK === 1 ? undefined : inSplits(context, splitK, choices);
-  return split ?? refused(noAlgorithm(context, args));
+  return split ?? refusedRoute(noAlgorithm(context, args));
 }
 
 /** Creates a plan and chooses its algorithm. Returns undefined if there is no acceptable algorithm. */
@@ -313,8 +313,8 @@ function noAlgorithm(
 ): string {
   const { cublasLt } = addon.versions();
   const [[rows, depth], [columns]] = [extentOf(x), extentOf(w)];
-  const many = batch > 1 ? `a batch of ${batch} ` : "";
-  const product = `${many}${x.traits.format} [${rows},${depth}] by ${w.traits.format} [${columns},${depth}]`;
+  const batchText = batch > 1 ? `a batch of ${batch} ` : "";
+  const product = `${batchText}${x.traits.format} [${rows},${depth}] by ${w.traits.format} [${columns},${depth}]`;
   if (algorithm) {
     const { version, id, tile, extent } = algorithm;
     return `cuBLASLt ${cublasLt} cannot multiply ${product} by the plan's algorithm ${id}, tile ${tile}, of version ${version} for ${extent.join("x")}; drop the algorithm from the plan`;

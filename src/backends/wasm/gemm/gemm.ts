@@ -160,13 +160,13 @@ const NO_STEP = {
   group: 1,
 } as const;
 
-interface Staged extends GemmOperand {
+interface OperandInMemory extends GemmOperand {
   /** The address of the operand as [lines, K]. */
   readonly address: number;
   readonly staging: number;
 }
 
-function describeOperand({ pool }: LoweringContext, task: number, i: number, operand: Staged): void {
+function describeOperand({ pool }: LoweringContext, task: number, i: number, operand: OperandInMemory): void {
   const { data, traits, blockScales, address, staging } = operand;
   const word = wordOf(traits.format);
   const width = storageBits(data.dtype);

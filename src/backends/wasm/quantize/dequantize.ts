@@ -67,13 +67,13 @@ function decodeCopy(
   const factors = tensorFactors(args);
   const job = { total: lines, weight: length };
   withLogicalScales(context, copy, (scales) => {
-    const copied = { src: codes, word, scales, scaleWord, ...factors, columns: length, ...target };
+    const commonArgs = { src: codes, word, scales, scaleWord, ...factors, columns: length, ...target };
     if (copy.geometry.blocksFirst) {
-      context.pool.run("dequantizeColumns", job, { tileRows: block, ...copied });
+      context.pool.run("dequantizeColumns", job, { tileRows: block, ...commonArgs });
     } else {
       const blockShift = Math.min(Math.log2(block), WHOLE_LINE);
       const amaxes = spec.rowScaled ? (copy.amax?.address ?? 0) : 0;
-      context.pool.run("dequantizeRows", job, { tileRows, blockShift, amaxes, ...copied });
+      context.pool.run("dequantizeRows", job, { tileRows, blockShift, amaxes, ...commonArgs });
     }
   });
 }

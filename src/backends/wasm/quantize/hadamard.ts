@@ -10,7 +10,12 @@ export const hadamard: Lowering<"hadamard"> = {
     const [columns, rows] = asMatrix(out.shape);
     const { address } = withRows(context, x, rows);
     const job = { total: columns, grain: 16, weight: rows };
-    const turned = { rows: columns, columns: rows, transposed: 1 };
-    context.pool.run("hadamard", job, { src: address, dst: out.address, ...turned, signMask: signs });
+    const transposedSource = { rows: columns, columns: rows, transposed: 1 };
+    context.pool.run("hadamard", job, {
+      src: address,
+      dst: out.address,
+      ...transposedSource,
+      signMask: signs,
+    });
   },
 };

@@ -47,14 +47,14 @@ export const quantize: Lowering<"quantize"> = {
 /** Quantizes the columnwise copy. If the columns do not consist of whole blocks, the matrix is extended by rows of zeros. */
 function quantizeColumnwise(context: LoweringContext, args: QuantizeArgs, copy: QuantizedCopy): void {
   const [rows] = asMatrix(args.x.shape);
-  const blocked = blockedRows(args.spec, rows);
-  if (blocked === rows) {
+  const blockedCount = blockedRows(args.spec, rows);
+  if (blockedCount === rows) {
     quantizeCopy(context, args, "columnwise", copy);
     return;
   }
   using _scope = new Scope();
   const part = args.part && { ...args.part, rows: blockedRows(args.spec, args.part.rows) };
-  quantizeCopy(context, { ...args, x: withRows(context, args.x, blocked), part }, "columnwise", copy);
+  quantizeCopy(context, { ...args, x: withRows(context, args.x, blockedCount), part }, "columnwise", copy);
 }
 
 /** Returns x extended by rows of zeros to `rows` rows: x itself, or a tensor that the open scope disposes of. */
@@ -171,8 +171,8 @@ function quantizeBlocks(
   context.withTemporary(QUANTIZE_TASK.bytes, (task) => {
     if (direction === "columnwise" && data === "inPlace") {
       const tile = { tileRows: block, tileColumns: tileRows, sharedScales: false };
-      const tiled = { rows, columns, transposed: false, ...tile };
-      describeCopy(context, task, args, direction, tiled);
+      const tiledSource = { rows, columns, transposed: false, ...tile };
+      describeCopy(context, task, args, direction, tiledSource);
       pool.call("quantizeTarget", { task, dst: copy.data.address, scales });
       pool.run("quantizeColumns", { total: rows, grain: block, weight: columns }, { task });
       return;
@@ -222,7 +222,7 @@ interface TileShape {
 }
 
 /** The source of a quantization, and the shape of its tiles. */
-interface Tiled extends TileShape {
+interface TiledSource extends TileShape {
   readonly rows: number;
   readonly columns: number;
   readonly transposed: boolean;
@@ -234,7 +234,7 @@ function describeCopy(
   task: number,
   { x, spec, random, part, randomBits, randomBitsColumnwise }: QuantizeArgs,
   direction: Direction,
-  { rows, columns, transposed, tileRows, tileColumns, sharedScales }: Tiled,
+  { rows, columns, transposed, tileRows, tileColumns, sharedScales }: TiledSource,
 ): void {
   pool.call("quantizeSource", { task, src: x.address, srcType: wideOf(x), rows, columns, transposed });
   pool.call("quantizeTile", { task, tileRows, tileColumns, sharedScales });
@@ -267,7 +267,7 @@ function describeCopy(
  * Describes to the kernel which line and elements of the larger matrix each line of a copy corresponds to. Lines are those of the
  * copy as it is stored.
  */
-function drawsOf(part: MatrixPart, { rows, columns, transposed }: Omit<Tiled, keyof TileShape>) {
+function drawsOf(part: MatrixPart, { rows, columns, transposed }: Omit<TiledSource, keyof TileShape>) {
   const { row, column, width, stride } = part;
   if (transposed)
     return {
@@ -311,7 +311,7 @@ function globalAmax(
 function transformedAmax({ pool }: LoweringContext, x: QuantizeArgs["x"], signs: number): number {
   const [rows, columns] = sizeOf(x);
   const job = { total: columns, grain: STRIP, weight: rows };
-  const turned = { src: x.address, rows: columns, columns: rows, transposed: 1 };
-  const parts = pool.run("hadamardAmax", job, { signMask: signs, ...turned });
+  const transposedSource = { src: x.address, rows: columns, columns: rows, transposed: 1 };
+  const parts = pool.run("hadamardAmax", job, { signMask: signs, ...transposedSource });
   return Math.max(0, ...parts);
 }
