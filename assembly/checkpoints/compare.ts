@@ -199,11 +199,11 @@ function spreadScales(bytes: usize, count: u32, table: usize, buffer: usize): us
 }
 
 /**
- * Adds the changes of `rows` rows of `columns` values to `tally`. `type`: the type of the values, a Wide type, or 3 for f64. A
- * code has a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each byte, within
- * the limits of settled.ts. `scales` has one multiplier for each block of `height` rows and `width` columns, in rows of `pitch`:
- * f32, or bytes that index `scaleTable` if that is not 0. `buffer` has room for 4096 f32 and 48 more bytes. With pairs, columns
- * and width are even.
+ * Adds the changes of `rows` rows of `columns` values to `tally`. `type` is the type of the values: a Wide type, or 3 for f64.
+ * Codes have one byte each; with `pairs` two codes share a byte, the low half first, and `columns` and `width` are even. `table`
+ * has the f32 values of the code, or of both codes, of each byte, within the limits of settled.ts. `scales` has one multiplier
+ * for each block of `height` rows and `width` columns, in rows of `pitch`: f32, or bytes that index `scaleTable` if that is not
+ * 0. `buffer` has room for 4096 f32 and 48 more bytes.
  */
 export function compareRows(
   values: usize,

@@ -366,8 +366,8 @@ function e8m0UpNormal(p: v128): v128 {
  */
 function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
   const tiny = i32x4.lt_s(amax, i32x4.splat(0x00800000));
-  const added = v128.bitselect(i32x4.shr_u(carry, 1), carry, tiny);
-  const field = i32x4.shr_u(i32x4.add(amax, added), 23);
+  const scaledCarry = v128.bitselect(i32x4.shr_u(carry, 1), carry, tiny);
+  const field = i32x4.shr_u(i32x4.add(amax, scaledCarry), 23);
   const code = i32x4.max_s(i32x4.sub(field, maxExponent), i32x4.splat(0));
   const isInfinite = i32x4.eq(amax, i32x4.splat(0x7f800000));
   return v128.bitselect(i32x4.splat(254), i32x4.min_s(code, i32x4.splat(254)), isInfinite);
@@ -478,9 +478,9 @@ function halfUpE4m3(rule: usize, amax: v128, factors: usize): v128 {
   // ggml adds half a unit in f32, which rounds the number just below 2^-10 up to it
   const summed = f32x4.add(value, constant(Constant.Sum));
   // the last bit of a tie is 0; setting it makes the tie round up
-  const above = v128.or(summed, constant(Constant.One));
-  const e = exponentOf(above, constant(Constant.MinNormal));
-  const sum = roundingSum(above, e);
+  const tieUp = v128.or(summed, constant(Constant.One));
+  const e = exponentOf(tieUp, constant(Constant.MinNormal));
+  const sum = roundingSum(tieUp, e);
   const scale = scaleOf(sum, e);
   const isZero = i32x4.eq(scale, i32x4.splat(0));
   if (load<u32>(rule, RuleAt.Scaling) & ElementScaling.Divides)

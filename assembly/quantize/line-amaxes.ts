@@ -6,7 +6,8 @@ import { loadPanel } from "./panel";
 
 /**
  * Writes the amaxes of rows [row, row + height), NaN ignored, to `amaxes`. The matrix is as in loadPanel. It is read in panels of
- * `width` columns into `panel`, where the last one remains. An f32 matrix that is not transposed is read in place.
+ * `width` columns; `panel` is the buffer of a panel, and contains the last one afterwards. An f32 matrix that is not transposed
+ * is read in place.
  */
 export function lineAmaxes(
   src: usize,
