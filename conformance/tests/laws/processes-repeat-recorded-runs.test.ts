@@ -19,6 +19,8 @@ const TITLES = [
   "mlp, block, TP 2, sequence parallel",
   "transformer, delayed, TP 2",
   "mlp in a pipeline, current, PP 2",
+  "llama, mxfp8, CP 2",
+  "gpt, delayed, TP 2",
   "transformer, bf16, DP 4",
   "sharded mlp, nvfp4, DP 4",
   "sharded transformer, delayed, DP 4",

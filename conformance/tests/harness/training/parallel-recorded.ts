@@ -11,8 +11,8 @@ export interface RecordedParallelRun extends ParallelPlan {
 
 export const RECORDED_STEPS = 100;
 
-/** The files of recorded runs: with divided layers, and with replicas (whole or sharded). */
-export const RECORDS = ["training-parallel", "training-copies"] as const;
+/** The files of recorded runs: with divided layers, with replicas (whole or sharded), and with transformer layers. */
+export const RECORDS = ["training-parallel", "training-copies", "training-layers"] as const;
 export type RecordName = (typeof RECORDS)[number];
 
 /** The path of a file of recorded runs. */
@@ -40,6 +40,13 @@ const DIVIDED: readonly Place[] = [
 ];
 const STAGES: readonly Place[] = [{ mesh: { pp: 2 }, sequence: false }];
 
+/** One rank, and layers that are divided by heads or by positions. */
+const layersOf = (sequence: boolean): readonly Place[] => [
+  { mesh: { tp: 1 }, sequence: false },
+  { mesh: { tp: 2 }, sequence },
+  { mesh: { cp: 2 }, sequence: false },
+];
+
 const COPIES: readonly Place[] = [2, 4].map((dp) => ({ mesh: { dp }, sequence: false }));
 
 type Places = readonly (readonly [task: ParallelTaskName, places: readonly Place[]])[];
@@ -57,6 +64,10 @@ const PLACES: Readonly<Record<RecordName, Places>> = {
     ["transformer", COPIES],
     ["sharded mlp", COPIES],
     ["sharded transformer", COPIES],
+  ],
+  "training-layers": [
+    ["llama", layersOf(true)],
+    ["gpt", layersOf(false)],
   ],
 };
 

@@ -5,12 +5,14 @@ import type { MeshSizes } from "../../../../src/collectives/mesh.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { dividedMlp, dividedTransformer, shardedMlp, shardedTransformer } from "./divided.js";
+import { gpt, llama } from "./layers.js";
 import type { RankSetup, RankTask } from "./rank-task.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "./run.js";
 import { pipelinedMlp, pipelinedTransformer } from "./stages.js";
 
 /**
- * The tasks: with layers divided among ranks (tp) and replicas (dp), fully sharded (dp), or in a pipeline (pp).
+ * The tasks: with layers divided among ranks (tp) and replicas (dp), fully sharded (dp), in a pipeline (pp), or of transformer
+ * layers, which are divided among ranks (tp) or have divided positions (cp).
  */
 export const PARALLEL_TASKS = {
   mlp: dividedMlp,
@@ -19,6 +21,8 @@ export const PARALLEL_TASKS = {
   "sharded transformer": shardedTransformer,
   "mlp in a pipeline": pipelinedMlp,
   "transformer in a pipeline": pipelinedTransformer,
+  llama,
+  gpt,
 } as const satisfies Record<string, (setup: RankSetup) => RankTask>;
 
 export type ParallelTaskName = keyof typeof PARALLEL_TASKS;

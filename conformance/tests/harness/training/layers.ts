@@ -1,0 +1,151 @@
+/** Small language models of transformer layers, like Llama and GPT, on one rank or divided by heads or positions. */
+import { autocast } from "../../../../src/autocast.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import { add } from "../../../../src/functional/elementwise.js";
+import { crossEntropyLoss } from "../../../../src/functional/loss.js";
+import type { TransformerLayerOptions } from "../../../../src/modules/attention/transformer-options.js";
+import { Embedding } from "../../../../src/modules/embedding.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { Module } from "../../../../src/modules/module.js";
+import { recompute } from "../../../../src/modules/recompute.js";
+import { RotaryPositionEmbedding } from "../../../../src/modules/rotary-position-embedding.js";
+import { TransformerLayer } from "../../../../src/modules/transformer-layer.js";
+import { tensor } from "../../../../src/ops/create.js";
+import { AdamW } from "../../../../src/optimizers/adamw.js";
+import { DataParallel } from "../../../../src/parallel/data/data-parallel.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
+import type { Variable } from "../../../../src/tape/variable.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import type { RankSetup, RankTask } from "./rank-task.js";
+import { loadText, passages, type TransformerSizes } from "./transformer.js";
+
+const SIZES = {
+  ...{ vocabulary: 128, features: 64, ffnHidden: 128, heads: 4 },
+  ...{ length: 32, batch: 1, blocks: 2 },
+} as const satisfies TransformerSizes;
+
+/** The options that make a model one of a family. */
+interface Family {
+  readonly layer: TransformerLayerOptions;
+  /** Whether positions are embedded with the tokens. Otherwise queries and keys are rotated. */
+  readonly learnsPositions: boolean;
+  /** The probability of dropout; what is added to residuals is not dropped where ranks have different rows. */
+  readonly dropout: number;
+  /** Whether the backward pass computes each layer again. Otherwise it computes attention again. */
+  readonly recomputes: boolean;
+}
+
+const LLAMA: Family = {
+  layer: {
+    ...{ numGqaGroups: 2, fuseQkvParams: true, bias: false },
+    ...{ normalization: "RMSNorm", activation: "swiglu" },
+  },
+  learnsPositions: false,
+  dropout: 0,
+  recomputes: false,
+};
+const GPT: Family = { layer: { activation: "gelu" }, learnsPositions: true, dropout: 0.1, recomputes: true };
+
+/** The ranks of a model: those that divide its layers, and those that divide positions. */
+interface Ranks {
+  readonly tp: ProcessGroup;
+  readonly cp: ProcessGroup;
+  readonly sequence: boolean;
+}
+
+class LanguageModel extends Module {
+  readonly #tokens: Embedding;
+  readonly #positions: Embedding | undefined;
+  readonly #layers: readonly TransformerLayer[];
+  readonly #head: LayerNormLinear;
+  readonly #rotary: RotaryPositionEmbedding;
+
+  constructor(
+    readonly family: Family,
+    { tp, cp, sequence }: Ranks,
+    options: { readonly dtype: "bf16" | "f32"; readonly random: RandomState },
+  ) {
+    const { backend } = tp;
+    super(backend, options);
+    const { layer, learnsPositions, dropout } = family;
+    const { vocabulary, features, ffnHidden, heads, length, blocks } = SIZES;
+    const division = { group: tp, sequenceParallel: sequence };
+    const shared = { ...options, ...division };
+    this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, shared));
+    this.#positions = learnsPositions
+      ? this.addModule("positions", new Embedding(backend, length, features, shared))
+      : undefined;
+    this.#layers = Array.from({ length: blocks }, (_, i) =>
+      this.addModule(
+        `layer${i}`,
+        new TransformerLayer(backend, features, ffnHidden, heads, {
+          ...{ ...layer, ...shared, layerNumber: i + 1, cpGroup: cp },
+          attentionDropout: dropout,
+          hiddenDropout: sequence || cp.size > 1 ? 0 : dropout,
+        }),
+      ),
+    );
+    const { normalization, bias } = layer;
+    const head = { ...shared, parallelMode: "column", normalization, bias } as const;
+    this.#head = this.addModule("head", new LayerNormLinear(backend, features, vocabulary, head));
+    this.#rotary = new RotaryPositionEmbedding(backend, features / heads);
+  }
+
+  /** The logits of ids [S, B] at the given positions. */
+  forward(ids: Tensor, positions: Tensor): Variable {
+    const tokens = this.#tokens.forward(ids);
+    let x = this.#positions ? add(tokens, this.#positions.forward(positions)) : tokens;
+    const { recomputes } = this.family;
+    const call = this.#positions ? {} : { rotaryPosEmb: this.#rotary.forward(SIZES.length) };
+    for (const layer of this.#layers) {
+      const forward = (y: Variable): Variable =>
+        layer.forward(y, { ...call, checkpointCoreAttention: !recomputes });
+      x = recomputes ? recompute(forward, x) : forward(x);
+    }
+    return this.#head.forward(x);
+  }
+}
+
+function trained(family: Family, { mesh, sequence, dtype, recipe }: RankSetup): RankTask {
+  const { tp, cp } = mesh;
+  const { backend } = tp;
+  const model = new LanguageModel(family, { tp, cp, sequence }, { dtype, random: new RandomState(23n) });
+  const copies = cp.size > 1 ? new DataParallel(model, cp) : undefined;
+  const region = recipe ? { recipe, amaxReductionGroup: cp } : { enabled: false };
+  const text = loadText();
+  const { batch, length } = SIZES;
+  const rows = length / cp.size;
+  /** Moves [batch, length] to this rank's positions, [rows, batch]. */
+  const ids = (of: Int32Array): Tensor =>
+    tensor(
+      backend,
+      Int32Array.from({ length: rows * batch }, (_, i) => {
+        const position = cp.rank * rows + Math.floor(i / batch);
+        return of[(i % batch) * length + position] as number;
+      }),
+      [rows, batch],
+      "i32",
+    );
+  const places = Int32Array.from({ length: batch * length }, (_, i) => i % length);
+  return {
+    model,
+    optimizer: new AdamW(model, { learningRate: 3e-3, weightDecay: 0.01 }),
+    gradients(step) {
+      using scope = new Scope();
+      const read = (shift: number): Tensor => ids(passages(SIZES, text, { step, shift }));
+      const loss = autocast(region, () =>
+        crossEntropyLoss(model.forward(read(0), ids(places)), read(1), { group: tp }),
+      );
+      loss.backward();
+      return [scope.keep(loss.tensor)];
+    },
+    end: () => copies?.dispose(),
+  };
+}
+
+/** Rotary embeddings, grouped heads, RMSNorm and swiglu; the backward pass computes attention again. */
+export const llama = (setup: RankSetup): RankTask => trained(LLAMA, setup);
+
+/** Embeddings of positions, LayerNorm, gelu, biases and dropout; the backward pass computes layers again. */
+export const gpt = (setup: RankSetup): RankTask => trained(GPT, setup);
