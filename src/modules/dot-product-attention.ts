@@ -145,14 +145,13 @@ export class DotProductAttention extends Module {
     const cache = call.inferenceParams as NonNullable<AttentionCall["inferenceParams"]>;
     if ((this.#options.cpGroup?.size ?? 1) > 1)
       throw new ArgumentError(`${user}: a cache has all positions; leave out cpGroup or inferenceParams`);
-    if (format === "thd")
-      throw new ArgumentError(`${user}: inferenceParams takes "bshd" and "sbhd"; pad the sequences of "thd"`);
     if (gradEnabled() && inputs.some((each) => each.requiresGrad))
       throw new ArgumentError(`${user}: cached keys have no gradients; call the layer in noGrad`);
     requireCacheable(inputs, cache);
     const [q, k, v] = inputs.map((each, i) => {
-      const batchFirst = format === "bshd" ? each : transpose(each, 0, 1);
-      return wideOf(`${user}: ${["query", "key", "value"][i]}`, batchFirst.value);
+      const batchFirst = format === "sbhd" ? transpose(each, 0, 1) : each;
+      const wide = wideOf(`${user}: ${["query", "key", "value"][i]}`, batchFirst.value);
+      return format === "thd" ? cache.padded(wide) : wide;
     }) as [ReturnType<typeof wideOf>, ReturnType<typeof wideOf>, ReturnType<typeof wideOf>];
     const { layout: _, bias, ...own } = coreOptions(core, this.backend);
     if (bias) throw new ArgumentError(`${user}: a bias does not go with inferenceParams; leave it out`);
@@ -165,6 +164,7 @@ export class DotProductAttention extends Module {
       queryLengths: cached.queryLengths,
       keyLengths: cached.keyLengths,
     } as Parameters<typeof attend>[3]);
+    if (format === "thd") return merged(new Variable(cache.packed(out), false));
     const result = merged(new Variable(out, false));
     return format === "bshd" ? result : transpose(result, 0, 1);
   }

@@ -200,7 +200,8 @@ export class MultiheadAttention extends Module {
     const layout = formatOf({ module: this.#options, call });
     const queries = call.cuSeqlensQPadded ?? call.cuSeqlensQ;
     const keys = call.cuSeqlensKvPadded ?? call.cuSeqlensKv ?? queries;
-    const cuSeqlens = layout === "thd" ? (which === 0 ? queries : keys) : undefined;
+    const ofCall = which === 0 ? queries : keys;
+    const cuSeqlens = layout === "thd" ? (inferenceParams?.cuSeqlens ?? ofCall) : undefined;
     const { cpGroup } = this.#options;
     const isDivided = cpGroup !== undefined && cpGroup.size > 1 && layout !== "thd";
     return rotaryEmbedding(x, cos, sin, {

@@ -51,7 +51,7 @@ const TABLE = {
   recipe: Object.keys(RECIPES),
   form: Object.keys(FORMS),
   dtype: ["bf16", "f16", "f32"] as readonly WideDType[],
-  format: ["bshd", "sbhd"],
+  format: ["bshd", "sbhd", "thd"],
   pageSize: [undefined, 4, 8],
   groups: [4, 2, 1],
   rotary: ["none", "halves", "neighbours"],

@@ -318,6 +318,12 @@ describe("DotProductAttention", () => {
     using cache = new InferenceParams(backend(), BATCH, 8, { numHeadsKv: 2, headDimK: 16, headDimV: 8 });
     const call = { inferenceParams: cache, attnMaskType: "padding_causal" } as const;
     expect(() => module.forward(new Variable(q, true), k, v, call)).toThrow("noGrad");
-    expect(() => noGrad(() => module.forward(q, k, v, { ...call, qkvFormat: "thd" }))).toThrow(ArgumentError);
+    cache.preStep(new Map([["a", 3]]));
+    const tokens = [q, k, v].map((x) => x.reshape([4 * BATCH, ...x.shape.slice(2)])) as [
+      Tensor,
+      Tensor,
+      Tensor,
+    ];
+    expect(() => noGrad(() => module.forward(...tokens, { ...call, qkvFormat: "thd" }))).toThrow(ShapeError);
   });
 });

@@ -1,11 +1,11 @@
 /** The cache of keys and values of a model that generates. */
 import { type Backend, requireBackend } from "../../backends/backend.js";
 import { guardReceivers, inherits, isObject } from "../../brand.js";
-import { ArgumentError, DisposedError } from "../../errors.js";
+import { ArgumentError, DisposedError, ShapeError } from "../../errors.js";
 import { tensor, zeros } from "../../ops/create.js";
 import { boolean, describe, entriesOfMap, integer, needed, optionsOf } from "../../options.js";
 import { dtypeOf } from "../../tensor/require.js";
-import { WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
+import { elementCount, WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { persistent } from "../parameter.js";
 import { PageTable, type SequenceId } from "./page-table.js";
@@ -52,6 +52,7 @@ export interface CachedKeys {
 /** The tensors of a step, one element or row for each sequence. */
 interface StepTensors extends Omit<CachedKeys, "k" | "v"> {
   readonly startPositions: Tensor<"i32">;
+  readonly cuSeqlens: Tensor<"i32">;
 }
 
 /**
@@ -139,10 +140,53 @@ export class InferenceParams {
       persistent(tensor(this.backend, Int32Array.from(values), shape, "i32"));
     this.#tensors = {
       startPositions: i32(rows.map(({ start }) => start)),
+      cuSeqlens: i32([0, ...spansOf(rows.map(({ start, length }) => length - start)).map(({ end }) => end)]),
       queryLengths: i32(rows.map(({ start, length }) => length - start)),
       keyLengths: i32(rows.map(({ length }) => length)),
       pages: i32(this.#table.rows(), [rows.length, this.#table.perSequence]),
     };
+  }
+
+  /** @internal Where the new rows of each sequence begin if they follow each other, and the end of the last one, i32 [B + 1]. */
+  get cuSeqlens(): Tensor<"i32"> {
+    return this.#stepTensors().cuSeqlens;
+  }
+
+  /**
+   * @internal Moves rows [T, H, D] of sequences that follow each other to [B, S, H, D], where S is the largest number of new
+   * positions. Throws `ShapeError` unless there are as many rows as new positions.
+   */
+  padded<D extends WideDType>(x: Tensor<D>): Tensor<D> {
+    const counts = this.#counts();
+    const [rows, ...rest] = x.shape as readonly [number, number, number];
+    const total = counts.reduce((sum, count) => sum + count, 0);
+    if (rows !== total)
+      throw new ShapeError(
+        `InferenceParams: the input has ${rows} rows; the step has ${total} new positions`,
+      );
+    const [length, unit] = [Math.max(0, ...counts), elementCount(rest)];
+    const out = zeros(this.backend, x.dtype, [counts.length, length, ...rest]);
+    for (const { row, first, count } of spansOf(counts))
+      out.paste(x.slice(first * unit, [count, ...rest]), row * length * unit);
+    return out;
+  }
+
+  /** @internal Inverts `padded`. */
+  packed<D extends WideDType>(x: Tensor<D>): Tensor<D> {
+    const counts = this.#counts();
+    const [, length, ...rest] = x.shape as readonly [number, number, number, number];
+    const unit = elementCount(rest);
+    const total = counts.reduce((sum, count) => sum + count, 0);
+    const out = zeros(this.backend, x.dtype, [total, ...rest]);
+    for (const { row, first, count } of spansOf(counts))
+      out.paste(x.slice(row * length * unit, [count, ...rest]), first * unit);
+    return out;
+  }
+
+  /** The numbers of new positions of this step. */
+  #counts(): readonly number[] {
+    this.#stepTensors();
+    return [...this.#table.sequences.values()].map(({ start, length }) => length - start);
   }
 
   /** @internal The position of each sequence's first new row. */
@@ -155,7 +199,7 @@ export class InferenceParams {
    * rows are padding.
    */
   append(layer: number, k: Tensor<WideDType>, v: Tensor<WideDType>): CachedKeys {
-    const { startPositions: _, ...tensors } = this.#stepTensors();
+    const { startPositions: _, cuSeqlens: __, ...tensors } = this.#stepTensors();
     this.#requireFit(k, v);
     const cache = this.#cacheOf(layer);
     for (const [source, target] of [
@@ -235,4 +279,14 @@ export class InferenceParams {
   [Symbol.dispose](): void {
     this.dispose();
   }
+}
+
+/** Where the rows of each sequence lie if they follow each other. */
+function spansOf(counts: readonly number[]) {
+  let end = 0;
+  return counts.map((count, row) => {
+    const first = end;
+    end += count;
+    return { row, first, count, end };
+  });
 }

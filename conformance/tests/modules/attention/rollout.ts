@@ -22,7 +22,7 @@ export interface Rollout {
 
 /** The form of a run: the order of dimensions, pages of the cache, its heads, and the type of everything. */
 export interface RolloutForm {
-  readonly format: "bshd" | "sbhd";
+  readonly format: "bshd" | "sbhd" | "thd";
   readonly pageSize: number | undefined;
   readonly dtype: WideDType;
   /** The number and width of heads of keys. */
@@ -50,10 +50,8 @@ export const rollouts: fc.Arbitrary<Rollout> = fc
     return { lengths, steps };
   });
 
-const rowBytes = (x: Variable, format: RolloutForm["format"], sequence: number, position: number): string => {
-  const [a, b] = x.shape as readonly [number, number];
-  const row = format === "bshd" ? sequence * b + position : position * b + sequence;
-  expect(row).toBeLessThan(a * b);
+const rowBytes = (x: Variable, row: number): string => {
+  expect(row).toBeLessThan(x.tensor.size / HIDDEN);
   return [...x.tensor.dataSync().subarray(row * HIDDEN, (row + 1) * HIDDEN)].join();
 };
 
@@ -67,10 +65,15 @@ export function fullRows(
   const { backend } = layer;
   return run.lengths.map((length, id) => {
     using _scope = new Scope();
-    const shape = format === "bshd" ? [1, length, HIDDEN] : [length, 1, HIDDEN];
-    const x = waves(backend, id + 1, [LONGEST, HIDDEN], dtype).slice(0, shape);
-    const out = layer.forward(x, { ...(angles ? { rotaryPosEmb: angles } : {}), training: false });
-    return Array.from({ length }, (_, position) => rowBytes(out, format, 0, position));
+    const shapes = { bshd: [1, length, HIDDEN], sbhd: [length, 1, HIDDEN], thd: [length, HIDDEN] };
+    const x = waves(backend, id + 1, [LONGEST, HIDDEN], dtype).slice(0, shapes[format]);
+    const ends = tensor(backend, Int32Array.of(0, length), [2], "i32");
+    const out = layer.forward(x, {
+      ...(angles ? { rotaryPosEmb: angles } : {}),
+      ...(format === "thd" ? { cuSeqlensQ: ends, selfAttnMaskType: "padding_causal" } : {}),
+      training: false,
+    });
+    return Array.from({ length }, (_, position) => rowBytes(out, position));
   });
 }
 
@@ -94,9 +97,16 @@ export function steppedRows(
     cache.preStep(step);
     const longest = Math.max(...step.values());
     const [b, s] = [step.size, longest];
-    const values = dtype === "f32" ? new Float32Array(b * s * HIDDEN) : new Uint16Array(b * s * HIDDEN);
-    const at = (i: number, position: number): number =>
-      format === "bshd" ? i * s + position : position * b + i;
+    const counts = [...step.values()];
+    const total = (until: number): number => counts.slice(0, until).reduce((sum, count) => sum + count, 0);
+    const size = (format === "thd" ? total(b) : b * s) * HIDDEN;
+    const values = dtype === "f32" ? new Float32Array(size) : new Uint16Array(size);
+    const places = {
+      bshd: (i: number, position: number) => i * s + position,
+      sbhd: (i: number, position: number) => position * b + i,
+      thd: (i: number, position: number) => total(i) + position,
+    };
+    const at = places[format];
     for (const [i, [id, count]] of [...step].entries()) {
       const source = waves(backend, id + 1, [LONGEST, HIDDEN], dtype).dataSync();
       const first = (rows[id] as string[]).length;
@@ -106,8 +116,8 @@ export function steppedRows(
           at(i, p) * HIDDEN,
         );
     }
-    const shape = format === "bshd" ? [b, s, HIDDEN] : [s, b, HIDDEN];
-    const x = tensor(backend, values, shape, dtype);
+    const shapes = { bshd: [b, s, HIDDEN], sbhd: [s, b, HIDDEN], thd: [total(b), HIDDEN] };
+    const x = tensor(backend, values, shapes[format], dtype);
     const out = layer.forward(x, {
       ...(angles ? { rotaryPosEmb: angles } : {}),
       inferenceParams: cache,
@@ -115,7 +125,7 @@ export function steppedRows(
       training: false,
     });
     for (const [i, [id, count]] of [...step].entries())
-      for (let p = 0; p < count; p++) (rows[id] as string[]).push(rowBytes(out, format, i, p));
+      for (let p = 0; p < count; p++) (rows[id] as string[]).push(rowBytes(out, at(i, p)));
   }
   return rows;
 }
