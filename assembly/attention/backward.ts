@@ -130,9 +130,9 @@ function differentiateRow(
   const drops = valueOf(task, Field.Threshold) !== 0;
   const isBounded = floatOf(task, Field.Softcap) !== 0;
   const tanhs = slot(frame, Slot.Line);
-  const kept = slot(frame, Slot.Kept);
+  const keptBytes = slot(frame, Slot.Kept);
   applyScores(task, frame, i, key, count, visible, scores, isBounded ? tanhs : 0);
-  if (drops) fillKept(task, frame, i, key, count, kept, slot(frame, Slot.LineValues));
+  if (drops) fillKept(task, frame, i, key, count, keptBytes, slot(frame, Slot.LineValues));
   const length = padded(task, count);
   const isBefore = valueOf(task, Field.BiasBeforeScale) !== 0;
   const scale = f32x4.splat(floatOf(task, Field.Scale));
@@ -141,7 +141,7 @@ function differentiateRow(
     const at = j << 2;
     const shown = visibleFour(visible + j);
     const p = v128.and(ex2Four(fmaFour(v128.load(scores + at), factor, minusLse)), shown);
-    const isKept = drops ? visibleFour(kept + j) : i32x4.splat(-1);
+    const isKept = drops ? visibleFour(keptBytes + j) : i32x4.splat(-1);
     const difference = fmaFour(v128.load(grads + at), keep, minusDelta);
     let y = f32x4.mul(p, v128.bitselect(difference, minusDelta, isKept));
     if (storesGrads && !isBefore) v128.store(biasGrads + at, v128.and(y, shown));

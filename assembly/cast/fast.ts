@@ -74,8 +74,8 @@ function nearestBf16(v: v128, half: v128, one: v128): v128 {
 }
 
 /** Rounds four values to bf16, as f32. NaN is treated as in nearestBf16. */
-export function toBf16(v: v128, half: v128, one: v128, kept: v128): v128 {
-  return v128.and(nearestBf16(v, half, one), kept);
+export function toBf16(v: v128, half: v128, one: v128, upperMask: v128): v128 {
+  return v128.and(nearestBf16(v, half, one), upperMask);
 }
 
 /**

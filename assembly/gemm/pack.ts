@@ -272,9 +272,9 @@ export function packLine(
     return;
   }
   const scaled = scaleOf(record) !== 0 && promotionOf(task) < Promotion.ScaleProduct;
-  const asIs = kernel === Kernel.Plain && !scaled;
-  decodeLine(record, table, row, depth, asIs ? values : line);
-  if (asIs) return;
+  const needsNoScaling = kernel === Kernel.Plain && !scaled;
+  decodeLine(record, table, row, depth, needsNoScaling ? values : line);
+  if (needsNoScaling) return;
   if (!scaled && exponentBytes(kernel) && stagingOf(record) === Staging.Plain && (padded & 3) === 0) {
     memory.fill(line + ((<usize>depth) << 2), 0, (<usize>(padded - depth)) << 2);
     packUnscaled(task, operand, line, padded, values, exponents);

@@ -154,9 +154,9 @@ export function spreadAmaxes(amaxes: usize, count: i32, width: i32): void {
   }
 }
 
-/** amaxes[i] = max(amaxes[i], more[i]). No value may be NaN, and both arrays must have room for a multiple of four. */
-export function mergeAmaxes(amaxes: usize, more: usize, count: i32): void {
+/** amaxes[i] = max(amaxes[i], source[i]). No value may be NaN, and both arrays must have room for a multiple of four. */
+export function mergeAmaxes(amaxes: usize, source: usize, count: i32): void {
   for (let i: usize = 0; i < (<usize>count) << 2; i += 16) {
-    v128.store(amaxes + i, f32x4.pmax(v128.load(amaxes + i), v128.load(more + i)));
+    v128.store(amaxes + i, f32x4.pmax(v128.load(amaxes + i), v128.load(source + i)));
   }
 }

@@ -107,16 +107,16 @@ struct QueryTask {
     uint32_t seen = 0;
     for (int32_t first = 0; first < count; first += kLanes) {
       const int32_t n = first + lane;
-      const bool shows = n < count && isVisible(key + n);
+      const bool isShown = n < count && isVisible(key + n);
       float z = 0;
-      if (shows) {
+      if (isShown) {
         const ElementRow k = keyRow(rule, rule.k, rule.width, sequence, keyHead, key + n);
         float bounded;
         z = scoreOf(rule, row, key + n, multiplyRows<type>(datapath, q, k), bounded);
         bound = bound < z ? z : bound;
       }
       block.values[n] = z;
-      const uint32_t visible = __ballot_sync(kFullMask, shows);
+      const uint32_t visible = __ballot_sync(kFullMask, isShown);
       if (lane == 0) block.visible[first / kLanes] = visible;
       seen |= visible;
     }
@@ -125,12 +125,12 @@ struct QueryTask {
     return maximumOfLanes(bound);
   }
 
-  __device__ bool shows(int32_t n) const { return block.visible[n / kLanes] >> n % kLanes & 1; }
+  __device__ bool isKeyVisible(int32_t n) const { return block.visible[n / kLanes] >> n % kLanes & 1; }
 
   // Replaces the scores of the block by probabilities and adds these to the sums of the row.
   __device__ void addProbabilities(int32_t count, float base, RowState& state) {
     for (int32_t n = lane; n < count; n += kLanes) {
-      block.values[n] = shows(n) ? ex2(__fmaf_rn(block.values[n], factor, -base)) : 0.0f;
+      block.values[n] = isKeyVisible(n) ? ex2(__fmaf_rn(block.values[n], factor, -base)) : 0.0f;
     }
     __syncwarp();
     for (int32_t n = lane % 8; n < count; n += 8) state.sum += block.values[n];
@@ -220,13 +220,13 @@ struct QueryTask {
 
   __device__ void finish(RowState& state, int32_t column) {
     const bool isEmpty = state.total == 0;
-    const float factorOfAll = isEmpty ? 0.0f : p.rule.keep / state.total;
+    const float outputFactor = isEmpty ? 0.0f : p.rule.keep / state.total;
     if (isEmpty) {
 #pragma unroll
       for (int c = 0; c < kLaneColumns; ++c) state.totals[c] = 0;
     }
     const ElementRow out = queryRow(p.rule, p.out, p.rule.valueWidth, sequence, head, i);
-    storeColumns<type>(p.out, out.first, column, out.width, state.totals, factorOfAll);
+    storeColumns<type>(p.out, out.first, column, out.width, state.totals, outputFactor);
     if (column != 0 || lane != 0) return;
     p.lse[statisticOf(p.rule, sequence, head, i)] =
         isEmpty ? -kInfinity : __fmaf_rn(state.totalScaled, kLn2Float, logarithm(state.total));

@@ -182,8 +182,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const auto computeProbabilities = [&](int block) {
     const int start = block * kKeys;
     if (!kDetailed && isCommon(start)) {
-      const uint32_t all[2] = {};
-      addScores<false, kKeys>(state, scores, all, factor, decay);
+      const uint32_t unusedMask[2] = {};
+      addScores<false, kKeys>(state, scores, unusedMask, factor, decay);
       if constexpr (kSplits) seen[0] = seen[1] = 1;
       return;
     }

@@ -210,8 +210,8 @@ function takeMessages(
   const parts = send.map((bytes) => bytes ?? new Uint8Array());
   for (const from of others(membership, expect)) {
     const message = next(from);
-    const wrong = disagreement(membership, call, from, message, expect[from] as number);
-    if (wrong) throw wrong;
+    const mismatch = disagreement(membership, call, from, message, expect[from] as number);
+    if (mismatch) throw mismatch;
     parts[from] = message.bytes;
   }
   return parts;

@@ -104,8 +104,8 @@ export class ProcessCommunicator implements Communicator {
     const parts = send.map((bytes) => bytes ?? new Uint8Array());
     for (const [i, message] of messages.entries()) {
       const from = sources[i] as number;
-      const wrong = disagreement(this, call, from, message, expect[from] as number);
-      if (wrong) throw wrong;
+      const mismatch = disagreement(this, call, from, message, expect[from] as number);
+      if (mismatch) throw mismatch;
       parts[from] = message.bytes;
     }
     return parts;

@@ -23,8 +23,8 @@ const DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-
 /** Encodes every four bytes as five characters (Z85, ZeroMQ RFC 32). */
 function z85(bytes: Buffer): string {
   let out = "";
-  for (let at = 0; at < bytes.length; at += 4) {
-    let word = bytes.readUInt32BE(at);
+  for (let offset = 0; offset < bytes.length; offset += 4) {
+    let word = bytes.readUInt32BE(offset);
     let digits = "";
     for (let i = 0; i < 5; i++) {
       digits = (DIGITS[word % 85] as string) + digits;

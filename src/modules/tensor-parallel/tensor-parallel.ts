@@ -167,8 +167,8 @@ export function sumOverRanks(group: ProcessGroup, grad: Wide): Wide {
 function addRow(x: Wide, row: Wide): Wide {
   const columns = row.size;
   const rows = columns === 0 ? 0 : elementCount(x.shape) / columns;
-  const repeated = embedding(row.reshape([1, columns]), zeros(x.backend, "i32", [rows]));
-  return add(x, repeated.reshape(x.shape), { outDtype: x.dtype, out: x });
+  const broadcastRow = embedding(row.reshape([1, columns]), zeros(x.backend, "i32", [rows]));
+  return add(x, broadcastRow.reshape(x.shape), { outDtype: x.dtype, out: x });
 }
 
 /** The groups that `amaxGroup` has combined from a layer's group and a region's group. */
