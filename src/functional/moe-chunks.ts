@@ -1,6 +1,7 @@
 /** Differentiable rearrangements of chunks of rows, whose sizes the host knows. */
 import { ArgumentError, ShapeError } from "../errors.js";
 import { tensor } from "../ops/create.js";
+import { commonBackend } from "../ops/execute.js";
 import { takeRows } from "../ops/rows/expert-rows.js";
 import { integer, ownList } from "../options.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
@@ -53,7 +54,8 @@ export function moeSortChunksByIndex(
  *
  * @throws `DTypeError` for an `inp` or probabilities that are not f32, bf16 or f16, `ShapeError` unless the first size of both is
  * the sum of `splitSizes`, `ArgumentError` unless `sortedIndices` has each chunk once, for a size that is not an integer from 0,
- * and for an argument that is not a tensor, `DisposedError` for a disposed tensor, `OutOfMemoryError` if memory is not available.
+ * for an argument that is not a tensor, and for tensors on different backends, `DisposedError` for a disposed tensor,
+ * `OutOfMemoryError` if memory is not available.
  */
 export function moeSortChunksByIndexWithProbs(
   inp: VariableLike,
@@ -69,6 +71,8 @@ export function moeSortChunksByIndexWithProbs(
     throw new ShapeError(
       `${user}: probs is [${shares.shape}]; it must be [${source.shape[0]}], one for each row`,
     );
+  const values = [wideOf(`${user}: inp`, source.value), wideOf(`${user}: probs`, shares.value)];
+  commonBackend(user, ...values);
   return {
     output: rearranged(user, "inp", source, rows),
     permutedProbs: rearranged(user, "probs", shares, rows),

@@ -1,5 +1,6 @@
 /** Differentiable permutations of tokens by their experts. */
 import { ArgumentError, ShapeError } from "../errors.js";
+import { commonBackend } from "../ops/execute.js";
 import {
   combineRows,
   type RowIdMap,
@@ -204,7 +205,7 @@ export function moeUnpermute(
 ): Variable {
   const user = "moeUnpermute";
   const source = variableOf(user, "inp", inp);
-  const { rows, sources } = checkMap(user, rowIdMap);
+  const { rows, sources, tokensPerExpert } = checkMap(user, rowIdMap);
   // the check has made a variable of it
   const probs = checkUnpermute(user, options).mergingProbs as Variable | undefined;
   if (rows.shape.length !== 2 || source.shape.length !== 2 || source.shape[0] !== sources.size)
@@ -216,6 +217,7 @@ export function moeUnpermute(
   return differentiableOne(probs ? [source, probs] : [source], () => {
     const x = wideOf(`${user}: inp`, source.value);
     const weights = probs && wideOf(`${user}: mergingProbs`, probs.value);
+    commonBackend(user, x, rows, sources, tokensPerExpert, weights);
     const [keptRows, keptSources] = [rows.reshape(rows.shape), sources.reshape(sources.shape)];
     return {
       result: combineRows(x, rows, { weights }),
