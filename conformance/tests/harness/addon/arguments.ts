@@ -138,7 +138,7 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
     stride: rows * columns,
     ownAt: 0,
   };
-  if (name in consistent) return consistent[name] as number;
+  if (kind !== "pointer" && name in consistent) return consistent[name] as number;
   if (name === "workspace") return drawn.workspace;
   if (kind === "pointer") return drawn.addresses[i % drawn.addresses.length] as number;
   if (kind === "activation") return choice;
