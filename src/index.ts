@@ -253,6 +253,12 @@ export {
   type StepOptions,
   type StepTensors,
 } from "./optimizers/optimizer.js";
+export type { GroupedOptions, ParameterGroup } from "./optimizers/parameter-groups.js";
+export {
+  type DecayStyle,
+  type LearningRateScheduleOptions,
+  learningRateSchedule,
+} from "./optimizers/schedule.js";
 export { SGD, type SGDOptions } from "./optimizers/sgd.js";
 export {
   broadcastParameters,

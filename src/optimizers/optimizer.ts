@@ -77,15 +77,20 @@ export abstract class Optimizer {
 
   protected constructor(
     optimized: Optimized,
-    /** The names of the buffers that each parameter gets. */
-    buffers: readonly string[],
+    /** The names of the buffers that each parameter gets, or a function that returns them for the name of a parameter. */
+    buffers: readonly string[] | ((name: string) => readonly string[]),
   ) {
     const named = parametersOf(optimized);
     if (named.size === 0)
       throw new ArgumentError("optimizer: the module or map has no parameters; give at least one");
     this.slots = orDispose(
       (created) =>
-        new Map([...named].map(([name, parameter]) => [name, slotOf(parameter, buffers, created)])),
+        new Map(
+          [...named].map(([name, parameter]) => {
+            const names = typeof buffers === "function" ? buffers(name) : buffers;
+            return [name, slotOf(parameter, names, created)];
+          }),
+        ),
     );
   }
 

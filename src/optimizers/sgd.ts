@@ -1,29 +1,51 @@
 /** The optimizer for stochastic gradient descent. */
-import { requireSGDOptions, type SGDStepOptions, sgd } from "../ops/update/optimizer.js";
+import { requireSGDOptions, SGD_OPTIONS, type SGDStepOptions, sgd } from "../ops/update/optimizer.js";
+import { anyListOf, atLeastZero, needed, nested, optionsOf, text } from "../options.js";
 import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
+import {
+  disposeUnless,
+  type GroupedOptions,
+  optionsFor,
+  type ParameterGroup,
+  SlotOptions,
+} from "./parameter-groups.js";
 
-/** The options of the operation `sgd`, without `first`. */
-export type SGDOptions = Omit<SGDStepOptions, "first">;
+type OwnOptions = Omit<SGDStepOptions, "first">;
+
+/** The options of the operation `sgd`, without `first`, and groups of parameters with others. */
+export type SGDOptions = GroupedOptions<OwnOptions>;
+
+const checkGroup = optionsOf<ParameterGroup<OwnOptions>>({
+  ...SGD_OPTIONS,
+  learningRate: atLeastZero,
+  parameters: needed(text),
+});
+const checkOptions = optionsOf<SGDOptions>({ ...SGD_OPTIONS, groups: anyListOf(nested(checkGroup)) });
 
 /**
  * The algorithm of `torch.optim.SGD` on f32 master parameters. See the operation `sgd` for the formulas.
  *
- * @throws `ArgumentError` for an invalid option value, or an argument that is neither a module nor a map from names to
- * parameters.
+ * @throws `ArgumentError` for an invalid option value, a group without parameters, or an argument that is neither a module nor
+ * a map from names to parameters.
  */
 export class SGD extends Optimizer {
   /** The options. They may be replaced between steps, for example by a learning-rate schedule. */
   options: SGDOptions;
+  readonly #slotOptions: SlotOptions<OwnOptions>;
 
   constructor(optimized: Optimized, options: SGDOptions) {
-    const ownOptions = requireSGDOptions("SGD", options);
-    super(optimized, ownOptions.momentum ? ["m"] : []);
+    const ownOptions = checkOptions("SGD", options);
+    if (!ownOptions.groups) requireSGDOptions("SGD", ownOptions);
+    super(optimized, (name) => (optionsFor<OwnOptions>(ownOptions, name).momentum ? ["m"] : []));
     this.options = ownOptions;
+    this.#slotOptions = new SlotOptions("SGD", this.slots, requireSGDOptions);
+    disposeUnless(this, () => this.#slotOptions.requireGroups(ownOptions));
   }
 
   /** Updates one parameter by the operation `sgd`, with its buffer `m` if momentum is used. */
-  protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
-    const m = buffers.get("m");
-    sgd({ ...tensors, ...(m ? { m } : {}) }, { ...this.options, first: step === 1 });
+  protected override update(tensors: StepTensors, slot: OptimizerSlot, step: number): void {
+    const m = slot.buffers.get("m");
+    const options = this.#slotOptions.of(this.options, slot);
+    sgd({ ...tensors, ...(m ? { m } : {}) }, { ...options, first: step === 1 });
   }
 }

@@ -9,7 +9,8 @@ export type Fixed = bigint;
 const BITS = 320n;
 const ONE: Fixed = 1n << BITS;
 const LN2: Fixed = 2n * inverseSeries(3n, 1n);
-const PI: Fixed = 4n * (4n * inverseSeries(5n, -1n) - inverseSeries(239n, -1n)); // Machin's formula
+/** π. */
+export const PI: Fixed = 4n * (4n * inverseSeries(5n, -1n) - inverseSeries(239n, -1n)); // Machin's formula
 const HALF_PI = PI / 2n;
 
 const view = new DataView(new ArrayBuffer(8));

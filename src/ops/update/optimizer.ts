@@ -97,8 +97,8 @@ const checkAdamWInputs = optionsOf<AdamWInputs>(
   "inputs",
 );
 
-/** The checks of those options of `sgd` that the optimizer `SGD` has too. */
-const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {
+/** @shared The checks of those options of `sgd` that the optimizer `SGD` has too. */
+export const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {
   learningRate: needed(atLeastZero),
   momentum: atLeastZero,
   dampening: finite,
@@ -108,7 +108,8 @@ const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {
 const checkSGDStep = optionsOf<SGDStepOptions>({ ...SGD_OPTIONS, first: boolean });
 const checkSGDOptions = optionsOf(SGD_OPTIONS);
 
-const ADAMW_OPTIONS: OptionTable<Omit<AdamWStepOptions, "step">> = {
+/** @shared The checks of those options of `adamw` that the optimizer `AdamW` has too. */
+export const ADAMW_OPTIONS: OptionTable<Omit<AdamWStepOptions, "step">> = {
   learningRate: needed(atLeastZero),
   beta1: decayRate,
   beta2: decayRate,

@@ -130,6 +130,16 @@ const SGD_NUMBERS = {
   "options.momentum": "atLeastZero",
   "options.dampening": "finite",
   "options.weightDecay": "atLeastZero",
+  "options.groups.learningRate": "atLeastZero",
+  "options.groups.momentum": "atLeastZero",
+  "options.groups.dampening": "finite",
+  "options.groups.weightDecay": "atLeastZero",
+} as const;
+
+const SGD_GROUP = { parameters: "*", learningRate: 1, momentum: 0.5, dampening: 0, weightDecay: 1 } as const;
+const ADAMW_GROUP = {
+  ...{ parameters: "*", learningRate: 1, beta1: 0.5, beta2: 0.5 },
+  ...{ eps: 1, weightDecay: 1, decoupled: false },
 } as const;
 
 export const MODULE_ROWS: Rows = {
@@ -502,19 +512,43 @@ export const MODULE_ROWS: Rows = {
     calls: [
       (w) => [map(w), { learningRate: 1, momentum: 0.5, dampening: 0, weightDecay: 1, nesterov: true }],
       (w) => [map(w), { learningRate: 1, momentum: 0.5, dampening: 0.5 }],
+      (w) => [map(w), { learningRate: 1, groups: [{ ...SGD_GROUP, nesterov: true }] }],
     ],
     numbers: SGD_NUMBERS,
   },
   AdamW: {
     calls: [
       (w) => [map(w), { learningRate: 1, beta1: 0.5, beta2: 0.5, eps: 1, weightDecay: 1, decoupled: false }],
+      (w) => [map(w), { learningRate: 1, groups: [ADAMW_GROUP] }],
     ],
     numbers: {
+      "options.groups.learningRate": "atLeastZero",
+      "options.groups.beta1": "rate",
+      "options.groups.beta2": "rate",
+      "options.groups.eps": "atLeastZero",
+      "options.groups.weightDecay": "atLeastZero",
       "options.learningRate": "atLeastZero",
       "options.beta1": "rate",
       "options.beta2": "rate",
       "options.eps": "atLeastZero",
       "options.weightDecay": "atLeastZero",
+    },
+  },
+  learningRateSchedule: {
+    calls: [
+      () => [
+        {
+          ...{ learningRate: 1, minLearningRate: 0, warmupSteps: 2, decaySteps: 4, totalSteps: 8 },
+          decay: "linear",
+        },
+      ],
+    ],
+    numbers: {
+      "options.learningRate": "atLeastZero",
+      "options.minLearningRate": "atLeastZero",
+      "options.warmupSteps": "index",
+      "options.decaySteps": "index",
+      "options.totalSteps": "count",
     },
   },
   "Optimizer.step": stepped((w) => new SGD(trained(w), { learningRate: 1 })),

@@ -1,0 +1,206 @@
+/** An optimizer with groups of parameters does what one optimizer for each set of options does. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import {
+  AdamW,
+  type AdamWOptions,
+  ArgumentError,
+  Linear,
+  Module,
+  type Optimizer,
+  type Parameter,
+  RandomState,
+  Scope,
+  SGD,
+  type SGDOptions,
+} from "../../../src/index.js";
+import { loadCheckpoint, saveCheckpoint } from "../../../src/io/index.js";
+import { drawnTensor } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const SIZE = 16;
+const STEPS = 3;
+
+class Pair extends Module {
+  readonly first: Linear;
+  readonly second: Linear;
+
+  constructor(seed: number) {
+    super(backend());
+    const options = { random: new RandomState(BigInt(seed)) };
+    this.first = this.addModule("first", new Linear(backend(), SIZE, SIZE, options));
+    this.second = this.addModule("second", new Linear(backend(), SIZE, SIZE, options));
+  }
+
+  /** Gives all parameters a gradient. */
+  train(step: number): void {
+    const x = drawnTensor(backend(), step, [SIZE, SIZE], "bf16");
+    this.second.forward(this.first.forward(x)).backward(drawnTensor(backend(), -step, [SIZE, SIZE], "bf16"));
+  }
+}
+
+const NAMES = ["first.weight", "first.bias", "second.weight", "second.bias"] as const;
+
+/** Patterns, and whether they match, as a second version of the rule. */
+const PATTERNS: Readonly<Record<string, (name: string) => boolean>> = {
+  "*": () => true,
+  "*.bias": (name) => name.endsWith(".bias"),
+  "first.*": (name) => name.startsWith("first."),
+  "second.weight": (name) => name === "second.weight",
+  "?irst.weight": (name) => name === "first.weight",
+};
+
+const few = (...values: number[]) => fc.option(fc.constantFrom(...values), { nil: undefined });
+const pattern = fc.constantFrom(...Object.keys(PATTERNS));
+const sgdFields = { learningRate: few(0.25, 0.5), momentum: few(0, 0.5), weightDecay: few(0, 0.125) };
+const adamFields = {
+  learningRate: few(0.25, 0.5),
+  beta1: few(0.5),
+  beta2: few(0.75),
+  eps: few(0.5),
+  weightDecay: few(0, 0.125),
+};
+const groupsOf = <T>(fields: { [K in keyof T]: fc.Arbitrary<T[K]> }) =>
+  fc.array(
+    fc.record({ parameters: pattern, ...fields } as { [K in keyof T]: fc.Arbitrary<T[K]> } & {
+      parameters: fc.Arbitrary<string>;
+    }),
+    { maxLength: 4 },
+  );
+
+/** The values, masters and buffers of all parameters, by name. */
+function stateOf(optimizers: readonly Optimizer[]): unknown {
+  const slots = optimizers.flatMap((optimizer) => [...optimizer.slots]);
+  return NAMES.map((name) => {
+    const slot = slots.find(([each]) => each === name)?.[1];
+    const buffers = [...(slot?.buffers ?? [])].map(([key, buffer]) => [key, buffer.dataSync()]);
+    return [name, slot?.parameter.tensor.dataSync(), slot?.master.dataSync(), buffers, slot?.steps];
+  });
+}
+
+type Grouped = { readonly parameters: string } & Readonly<Record<string, number | string | undefined>>;
+
+/** The options of one parameter: the last group that gives each. */
+function merged(base: object, groups: readonly Grouped[], name: string): Record<string, number> {
+  const options: Record<string, number> = { ...base };
+  for (const { parameters, ...others } of groups)
+    if (PATTERNS[parameters]?.(name))
+      for (const [key, value] of Object.entries(others))
+        if (value !== undefined) options[key] = Number(value);
+  return options;
+}
+
+function expectSameSteps(
+  make: (optimized: Module | ReadonlyMap<string, Parameter>, options: object) => Optimizer,
+  base: object,
+  groups: readonly Grouped[],
+): void {
+  using _ = new Scope();
+  using together = new Pair(1);
+  using apart = new Pair(1);
+  using optimizer = make(together, { ...base, groups });
+  const parameters = apart.namedParameters();
+  const single = NAMES.map((name) =>
+    make(new Map([[name, parameters.get(name) as Parameter]]), merged(base, groups, name)),
+  );
+  for (let step = 1; step <= STEPS; step++) {
+    for (const model of [together, apart]) model.train(step);
+    for (const each of [optimizer, ...single]) {
+      each.step();
+      each.zeroGrad();
+    }
+    expect(stateOf([optimizer])).toEqual(stateOf(single));
+  }
+  for (const each of single) each.dispose();
+}
+
+describe("groups of parameters", () => {
+  it("have the steps of an optimizer of their own, with SGD", () => {
+    const property = fc.property(groupsOf(sgdFields), few(0.5), (groups, momentum) => {
+      const make = (optimized: Module | ReadonlyMap<string, Parameter>, options: object) =>
+        new SGD(optimized, options as SGDOptions);
+      expectSameSteps(make, { learningRate: 0.125, ...(momentum === undefined ? {} : { momentum }) }, groups);
+    });
+    fc.assert(property, { numRuns: draws(20) });
+  });
+
+  it("have the steps of an optimizer of their own, with AdamW", () => {
+    const property = fc.property(groupsOf(adamFields), fc.boolean(), (groups, decoupled) => {
+      const make = (optimized: Module | ReadonlyMap<string, Parameter>, options: object) =>
+        new AdamW(optimized, options as AdamWOptions);
+      expectSameSteps(
+        (optimized, options) => make(optimized, { ...options, decoupled }),
+        { learningRate: 0.125, weightDecay: 0.0625 },
+        groups,
+      );
+    });
+    fc.assert(property, { numRuns: draws(20) });
+  });
+
+  it("follow options that a schedule replaces, and groups that it replaces", () => {
+    using _ = new Scope();
+    using model = new Pair(1);
+    using optimizer = new SGD(model, {
+      learningRate: 0.5,
+      groups: [{ parameters: "*.bias", learningRate: 0 }],
+    });
+    const changed = () => {
+      const before = NAMES.map((name) => String(optimizer.slots.get(name)?.master.dataSync()));
+      model.train(1);
+      optimizer.step();
+      optimizer.zeroGrad();
+      return NAMES.filter((name, i) => String(optimizer.slots.get(name)?.master.dataSync()) !== before[i]);
+    };
+    expect(changed()).toEqual(["first.weight", "second.weight"]);
+    optimizer.options = { ...optimizer.options, learningRate: 0 };
+    expect(changed()).toEqual([]);
+    optimizer.options = { ...optimizer.options, groups: [{ parameters: "first.*", learningRate: 0.5 }] };
+    expect(changed()).toEqual(["first.weight", "first.bias"]);
+    optimizer.options = { ...optimizer.options, groups: undefined };
+    expect(changed()).toEqual([]);
+  });
+
+  it("are in one checkpoint", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "lockstep-"));
+    const path = join(folder, "run.safetensors");
+    const options: AdamWOptions = { learningRate: 0.25, groups: [{ parameters: "*.bias", beta1: 0.5 }] };
+    const make = (seed: number) => {
+      const module = new Pair(seed);
+      return { module, optimizer: new AdamW(module, options) };
+    };
+    const [first, second] = [make(1), make(2)];
+    const step = ({ module, optimizer }: typeof first, number: number): void => {
+      using _ = new Scope();
+      module.train(number);
+      optimizer.step();
+      optimizer.zeroGrad();
+    };
+    step(first, 1);
+    await saveCheckpoint(path, first);
+    await loadCheckpoint(path, second);
+    for (const each of [first, second]) step(each, 2);
+    expect(stateOf([second.optimizer])).toEqual(stateOf([first.optimizer]));
+    for (const { module, optimizer } of [first, second]) {
+      optimizer.dispose();
+      module.dispose();
+    }
+    await rm(folder, { recursive: true });
+  });
+
+  it("are refused without a parameter, or with options that do not go together, and keep no memory then", () => {
+    using model = new Pair(1);
+    const groups = (group: object) => () =>
+      new SGD(model, { learningRate: 1, groups: [group as { parameters: string }] });
+    const live = backend().memoryUse().live;
+    expect(groups({ parameters: "third.*" })).toThrow(/no parameter matches/);
+    expect(groups({ parameters: "*.bias", nesterov: true })).toThrow(ArgumentError);
+    expect(groups({ parameters: "*", beta1: 1 })).toThrow(ArgumentError);
+    expect(groups({ learningRate: 1 })).toThrow(ArgumentError);
+    expect(backend().memoryUse().live).toBe(live);
+  });
+});

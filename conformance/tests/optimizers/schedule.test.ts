@@ -1,0 +1,69 @@
+/** Learning rates equal their formulas, computed in another way. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ArgumentError, learningRateSchedule } from "../../../src/index.js";
+import { draws } from "../harness/draws.js";
+
+const options = fc
+  .record({
+    learningRate: fc.constantFrom(0, 1, 0.3, 6e-4),
+    minLearningRate: fc.constantFrom(0, 0.1, 1e-5),
+    warmupSteps: fc.nat(20),
+    stable: fc.nat(20),
+    decaySteps: fc.nat(20),
+    decay: fc.constantFrom("constant", "linear", "cosine", "sqrt"),
+  })
+  .map(({ stable, ...rest }) => ({
+    ...rest,
+    totalSteps: Math.max(1, rest.warmupSteps + stable + rest.decaySteps),
+  }));
+
+describe("learningRateSchedule", () => {
+  it("rises over the warmup, stays, and falls over the last steps, to some units in the last place", () => {
+    const property = fc.property(options, (given) => {
+      const { learningRate: high, minLearningRate: low, warmupSteps, decaySteps, totalSteps, decay } = given;
+      const rate = learningRateSchedule(given);
+      const shape = {
+        constant: () => 1,
+        linear: (p: number) => 1 - p,
+        cosine: (p: number) => Math.cos((Math.PI * p) / 2) ** 2,
+        sqrt: (p: number) => 1 - p ** 0.5,
+      };
+      for (let step = 1; step <= totalSteps + 3; step++) {
+        const stable = totalSteps - decaySteps + 1;
+        const near = (expected: number) =>
+          expect(Math.abs(rate(step) - expected)).toBeLessThanOrEqual(2 ** -48 * Math.max(high, low));
+        if (step <= warmupSteps) near((high / warmupSteps) * step);
+        else if (step <= stable) expect(rate(step)).toBe(high);
+        else if (step > totalSteps) expect(rate(step)).toBe(low);
+        else near(low + (high - low) * shape[decay]((step - stable) / decaySteps));
+      }
+    });
+    fc.assert(property, { numRuns: draws(200) });
+  });
+
+  it("has these rates on every machine", () => {
+    const rate = learningRateSchedule({ learningRate: 1, warmupSteps: 2, totalSteps: 8 });
+    const rates = [1, 2, 3, 4, 5, 6, 7, 8, 9].map(rate);
+    expect(rates).toEqual([0.5, 1, 1, 0.9330127018922193, 0.75, 0.5, 0.25, 0.0669872981077807, 0]);
+  });
+
+  it("decays over all steps after the warmup by default, to 0, and a constant rate stays", () => {
+    expect(
+      [3, 5, 7].map(
+        learningRateSchedule({ learningRate: 4, warmupSteps: 2, totalSteps: 6, decay: "linear" }),
+      ),
+    ).toEqual([4, 2, 0]);
+    expect([1, 9].map(learningRateSchedule({ learningRate: 4, totalSteps: 6, decay: "constant" }))).toEqual([
+      4, 4,
+    ]);
+  });
+
+  it("refuses more steps of warmup and decay than steps, and what is no step", () => {
+    expect(() =>
+      learningRateSchedule({ learningRate: 1, warmupSteps: 5, decaySteps: 6, totalSteps: 10 }),
+    ).toThrow(ArgumentError);
+    const rate = learningRateSchedule({ learningRate: 1, totalSteps: 10 });
+    for (const step of [0, -1, 0.5, Number.NaN]) expect(() => rate(step)).toThrow(ArgumentError);
+  });
+});
