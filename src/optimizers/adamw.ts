@@ -5,12 +5,10 @@ import { anyListOf, atLeastZero, needed, nested, optionsOf, text } from "../opti
 import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
 import { disposeUnless, type GroupedOptions, type ParameterGroup, SlotOptions } from "./parameter-groups.js";
 
-type OwnOptions = Omit<AdamWStepOptions, "step">;
-
 /** The options of the operation `adamw`, without `step`, and groups of parameters with others. */
-export type AdamWOptions = GroupedOptions<OwnOptions>;
+export type AdamWOptions = GroupedOptions<Omit<AdamWStepOptions, "step">>;
 
-const checkGroup = optionsOf<ParameterGroup<OwnOptions>>({
+const checkGroup = optionsOf<ParameterGroup<Omit<AdamWStepOptions, "step">>>({
   ...ADAMW_OPTIONS,
   learningRate: atLeastZero,
   parameters: needed(text),
@@ -26,7 +24,7 @@ const checkOptions = optionsOf<AdamWOptions>({ ...ADAMW_OPTIONS, groups: anyList
 export class AdamW extends Optimizer {
   /** The options. They may be replaced between steps, for example by a learning-rate schedule. */
   options: AdamWOptions;
-  readonly #slotOptions: SlotOptions<OwnOptions>;
+  readonly #slotOptions: SlotOptions<Omit<AdamWStepOptions, "step">>;
 
   constructor(optimized: Optimized, options: AdamWOptions) {
     const ownOptions = checkOptions("AdamW", options);

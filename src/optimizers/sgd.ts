@@ -10,12 +10,10 @@ import {
   SlotOptions,
 } from "./parameter-groups.js";
 
-type OwnOptions = Omit<SGDStepOptions, "first">;
-
 /** The options of the operation `sgd`, without `first`, and groups of parameters with others. */
-export type SGDOptions = GroupedOptions<OwnOptions>;
+export type SGDOptions = GroupedOptions<Omit<SGDStepOptions, "first">>;
 
-const checkGroup = optionsOf<ParameterGroup<OwnOptions>>({
+const checkGroup = optionsOf<ParameterGroup<Omit<SGDStepOptions, "first">>>({
   ...SGD_OPTIONS,
   learningRate: atLeastZero,
   parameters: needed(text),
@@ -31,12 +29,14 @@ const checkOptions = optionsOf<SGDOptions>({ ...SGD_OPTIONS, groups: anyListOf(n
 export class SGD extends Optimizer {
   /** The options. They may be replaced between steps, for example by a learning-rate schedule. */
   options: SGDOptions;
-  readonly #slotOptions: SlotOptions<OwnOptions>;
+  readonly #slotOptions: SlotOptions<Omit<SGDStepOptions, "first">>;
 
   constructor(optimized: Optimized, options: SGDOptions) {
     const ownOptions = checkOptions("SGD", options);
     if (!ownOptions.groups) requireSGDOptions("SGD", ownOptions);
-    super(optimized, (name) => (optionsFor<OwnOptions>(ownOptions, name).momentum ? ["m"] : []));
+    super(optimized, (name) =>
+      optionsFor<Omit<SGDStepOptions, "first">>(ownOptions, name).momentum ? ["m"] : [],
+    );
     this.options = ownOptions;
     this.#slotOptions = new SlotOptions("SGD", this.slots, requireSGDOptions);
     disposeUnless(this, () => this.#slotOptions.requireGroups(ownOptions));

@@ -3,7 +3,7 @@
  * quantized with.
  */
 import { guardReceivers, inherits, unwrapHint } from "../brand.js";
-import { ArgumentError, DTypeError } from "../errors.js";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
@@ -13,7 +13,7 @@ import type { CopyGeometry } from "./geometry.js";
 import { madeFields, quantizerOps, requireSpecOf } from "./quantized-fields.js";
 import { requireScalar, requireTensor, requireWide, requireWords, wideDType } from "./require.js";
 import { adoptBeside, OWNER, type Scope } from "./scope.js";
-import type { Shape, WideDType } from "./shape.js";
+import { asMatrix, type DType, ownShape, type Shape, type WideDType } from "./shape.js";
 import { backendName, firstValues, INSPECT } from "./show.js";
 import type { FOUR_OVER_SIX, SCALE_LAYOUTS } from "./spec.js";
 import { isTensor, type Tensor } from "./tensor.js";
@@ -364,8 +364,43 @@ export class QuantizedTensor {
    */
   share(): QuantizedTensor {
     requireQuantized("share", "this tensor", this);
-    const [rowwise, columnwise] = [this.#rowwise, this.#columnwise].map((copy) => copy && shareCopy(copy));
-    const { spec, shape, dtype, scaleLayout } = this;
+    return this.#like(this.shape, (member) => member.reshape(member.shape));
+  }
+
+  /**
+   * Returns a quantized tensor of another shape with the same last dimension and as many elements, which shares the memory of
+   * this one: copies flatten the leading dimensions. Both must be disposed of.
+   *
+   * @throws `ShapeError` for a shape with another last dimension or another number of elements, because blocks of scales lie
+   * along rows and columns, `DisposedError` for a disposed tensor.
+   */
+  reshape(shape: Shape): QuantizedTensor {
+    requireQuantized("reshape", "this tensor", this);
+    const target = ownShape(shape);
+    const [[rows, columns], [newRows, newColumns]] = [asMatrix(this.shape), asMatrix(target)];
+    if (rows !== newRows || columns !== newColumns)
+      throw new ShapeError(
+        `reshape: [${target}] has rows of other elements than [${this.shape}], and scales belong to blocks of a row or column; keep the last dimension, or dequantize first`,
+      );
+    return this.#like(target, (member) => member.reshape(member.shape));
+  }
+
+  /**
+   * Returns a copy in new memory, with the same codes and scales.
+   *
+   * @throws `DisposedError` for a disposed tensor.
+   */
+  clone(): QuantizedTensor {
+    requireQuantized("clone", "this tensor", this);
+    return this.#like(this.shape, (member) => member.clone());
+  }
+
+  /** A quantized tensor of `shape`, which has the matrix of this one, whose tensors are made of those of this one. */
+  #like(shape: Shape, made: <D extends DType>(member: Tensor<D>) => Tensor<D>): QuantizedTensor {
+    const [rowwise, columnwise] = [this.#rowwise, this.#columnwise].map(
+      (copy) => copy && copyLike(copy, made),
+    );
+    const { spec, dtype, scaleLayout } = this;
     return trustedQuantized({ spec, shape, dtype, scaleLayout, ops: this.#ops, rowwise, columnwise });
   }
 
@@ -431,9 +466,12 @@ function membersOf(copy: CopyTensors): Tensor[] {
   return copy.amax ? [copy.data, copy.scaleInv, copy.amax] : [copy.data, copy.scaleInv];
 }
 
-function shareCopy({ data, scaleInv, amax, geometry }: QuantizedCopy): QuantizedCopy {
-  const shared = { data: data.reshape(data.shape), scaleInv: scaleInv.reshape(scaleInv.shape), geometry };
-  return amax ? { ...shared, amax: amax.reshape(amax.shape) } : shared;
+function copyLike(
+  { data, scaleInv, amax, geometry }: QuantizedCopy,
+  made: <D extends DType>(member: Tensor<D>) => Tensor<D>,
+): QuantizedCopy {
+  const tensors = { data: made(data), scaleInv: made(scaleInv), geometry };
+  return amax ? { ...tensors, amax: made(amax) } : tensors;
 }
 
 function disposeCopy(copy: QuantizedCopy): void {

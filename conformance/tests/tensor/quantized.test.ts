@@ -345,3 +345,50 @@ describe("the layout of a copy", () => {
     }
   });
 });
+
+describe("a quantized tensor of another shape, and a clone", () => {
+  it("have the codes and scales of the quantized tensor of that shape, for any spec", () => {
+    const property = fc.property(
+      quantizeSpec(),
+      fc.nat(),
+      fc.integer({ min: 1, max: 3 }),
+      fc.boolean(),
+      (spec, seed, outer, both) => {
+        using _ = new Scope();
+        const quantizer = new SpecQuantizer(spec, { ...(both ? BOTH : ROWWISE), scaleLayout: "logical" });
+        const wide = source(32 * outer, 256, seed);
+        const shape = [outer, 32, 256];
+        const t = quantizer.quantize(wide);
+        const flat = downloadQuantized(t);
+        const reshaped = t.reshape(shape);
+        expect(reshaped.shape).toEqual(shape);
+        assertSameAnswer(downloadQuantized(reshaped.reshape([32 * outer, 256])), flat);
+        assertSameAnswer(downloadQuantized(t.clone()), flat);
+      },
+    );
+    fc.assert(property, { numRuns: draws(60) });
+  });
+
+  scoped("share memory or do not", () => {
+    const quantizer = new MXFP8Quantizer(BOTH);
+    const [t, expected] = [1, 2].map((seed) => quantizer.quantize(source(32, 64, seed))) as [
+      QuantizedTensor,
+      QuantizedTensor,
+    ];
+    const first = downloadQuantized(t);
+    const [clone, reshaped] = [t.clone(), t.reshape([2, 16, 64])];
+    t.quantize_(source(32, 64, 2));
+    assertSameAnswer(downloadQuantized(clone), first);
+    assertSameAnswer(downloadQuantized(reshaped.reshape([32, 64])), downloadQuantized(expected));
+    t.dispose();
+    expect(reshaped.dequantize().shape).toEqual([2, 16, 64]);
+    expect(() => t.clone()).toThrow(DisposedError);
+    expect(() => t.reshape([2, 16, 64])).toThrow(DisposedError);
+  });
+
+  scoped("are refused where rows would have other elements", () => {
+    const t = new MXFP8Quantizer(BOTH).quantize(source(32, 64, 1));
+    for (const shape of [[64, 32], [32, 32], [2048], [32, 64, 1]])
+      expect(() => t.reshape(shape)).toThrow(ShapeError);
+  });
+});

@@ -322,4 +322,6 @@ export const QUANTIZER_ROWS: DerivedRows = {
   },
   "QuantizedTensor.updateUsage": { calls: [() => [{ rowwise: true, columnwise: true }]], self: both },
   "QuantizedTensor.share": { calls: [() => []], self: both },
+  "QuantizedTensor.clone": { calls: [() => []], self: both },
+  "QuantizedTensor.reshape": { calls: [(w) => [[...both(w).shape]]], self: both },
 };
