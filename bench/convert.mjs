@@ -56,6 +56,8 @@ const CASES = [
   { from: "ct-fp8-block", to: "deepseek-fp8-block" },
   { from: "ct-mxfp4", to: "deepseek-mxfp4" },
   { from: "ct-mxfp4", to: "torchao-mxfp4-rceil" },
+  { from: "ct-nvfp4", to: "modelopt-nvfp4" },
+  { from: "modelopt-nvfp4", to: "ct-nvfp4" },
   { from: "ct-nvfp4", to: "torchao-nvfp4-two-level" },
   { from: "modelopt-nvfp4", to: "torchao-nvfp4-two-level" },
   { from: "deepseek-ue8m0", to: "bf16" },

@@ -37,11 +37,8 @@ const enum Sum {
   Squares = 56,
   InverseAmax = 64,
   InverseSquares = 72,
-  /**
-   * The correlation sums of log scale and log RMS of codes, over blocks: for the stored layout of scales, and the opposite one.
-   */
-  Stored = 80,
-  Relaid = 144,
+  /** The correlation sums of log scale and log RMS of codes, over blocks. */
+  Pairs = 80,
 }
 
 /**
@@ -60,7 +57,7 @@ const enum Pairs {
 }
 
 /**
- * Byte offsets of the sums over all blocks with the same scale byte, 64 bytes: all are f64 except the last two, which are u32.
+ * Byte offsets of the sums over all blocks with the same scale byte, in 64 bytes: all are f64 except the last two, which are u32.
  * Logarithms are the log RMS of codes minus the first one, which is stored after the entries and is NaN at the beginning.
  */
 const enum Entry {
@@ -70,12 +67,9 @@ const enum Entry {
    */
   Y = 0,
   Count = 16,
-  /** The same sums for blocks that have this scale byte in the opposite layout. */
-  RelaidY = 32,
-  RelaidCount = 48,
   /** The largest rank, and the number of blocks whose sum of squares is infinite. */
-  Rank = 56,
-  Infinite = 60,
+  Rank = 32,
+  Infinite = 36,
 }
 
 /** The address of the first logarithm, after the entries of 256 bytes. */
@@ -140,14 +134,12 @@ function addToExtremes(at: usize, amax: f64, squares: f64, scale: f32): void {
   add(at + 8, squares * magnitude * magnitude);
 }
 
-/** Ends a block. `stored` is its scale, and `relaid` its scale in the opposite layout. */
+/** Ends a block with a scale. */
 function endBlock(
   rank: u32,
   hasNaN: bool,
   squares: f64,
   stored: f32,
-  relaid: f32,
-  isRelaid: bool,
   global: f64,
   divides: u32,
   kind: usize,
@@ -164,21 +156,11 @@ function endBlock(
   const amax = load<f64>(kind + ((<usize>rank) << 3), Kind.Magnitudes);
   addToExtremes(sums + Sum.Amax, amax, squares, <f32>(divides ? scale / global : scale * global));
   addToExtremes(sums + Sum.InverseAmax, amax, squares, <f32>(divides ? inverse / global : inverse * global));
-  if (squares === Infinity) return;
-  const logarithm = log2(squares) / 2;
-  addPair(sums + Sum.Stored, scale, logarithm);
-  if (isRelaid) addPair(sums + Sum.Relaid, <f64>relaid, logarithm);
+  if (squares < Infinity) addPair(sums + Sum.Pairs, scale, log2(squares) / 2);
 }
 
-/** Adds a block with a finite logarithm to the entry of its scale, and to the entry of its scale in the opposite layout. */
-function addToEntries(
-  rank: u32,
-  logarithm: f64,
-  squares: f64,
-  scales: usize,
-  relaid: usize,
-  table: usize,
-): void {
+/** Adds a block with a finite logarithm to the entry of its scale. */
+function addToEntry(rank: u32, logarithm: f64, squares: f64, scale: usize, table: usize): void {
   let first = load<f64>(table + FIRST);
   if (isNaN(first)) {
     first = logarithm;
@@ -186,24 +168,19 @@ function addToEntries(
   }
   const y = logarithm - first;
   const sumAndSquares = f64x2.replace_lane(f64x2.splat(y), 1, y * y);
-  const entry = table + ((<usize>load<u8>(scales)) << 6);
+  const entry = table + (scale << 6);
   v128.store(entry, f64x2.add(v128.load(entry), sumAndSquares), Entry.Y);
   const countAndSquares = f64x2.replace_lane(f64x2.splat(1), 1, squares);
   v128.store(entry, f64x2.add(v128.load(entry, Entry.Count), countAndSquares), Entry.Count);
   if (rank > load<u32>(entry, Entry.Rank)) store<u32>(entry, rank, Entry.Rank);
-  if (!relaid) return;
-  const relaidEntry = table + ((<usize>load<u8>(relaid)) << 6);
-  v128.store(relaidEntry, f64x2.add(v128.load(relaidEntry, Entry.RelaidY), sumAndSquares), Entry.RelaidY);
-  add(relaidEntry + Entry.RelaidCount, 1);
 }
 
-/** As `endBlock`, for a one-byte scale at `scales`, and at `relaid` in the opposite layout, which may be 0. */
+/** As `endBlock`, for a one-byte scale. */
 function endByteBlock(
   rank: u32,
   hasNaN: bool,
   squares: f64,
-  scales: usize,
-  relaid: usize,
+  scale: usize,
   table: usize,
   kind: usize,
   sums: usize,
@@ -215,10 +192,10 @@ function endByteBlock(
   }
   if (rank >= <u32>load<u8>(kind, Kind.Largest)) add(sums + Sum.Full, 1);
   if (squares < Infinity) {
-    addToEntries(rank, log2(squares) / 2, squares, scales, relaid, table);
+    addToEntry(rank, log2(squares) / 2, squares, scale, table);
     return;
   }
-  const entry = table + ((<usize>load<u8>(scales)) << 6);
+  const entry = table + (scale << 6);
   add(entry + Entry.Count + 8, squares);
   if (rank > load<u32>(entry, Entry.Rank)) store<u32>(entry, rank, Entry.Rank);
   store<u32>(entry, load<u32>(entry, Entry.Infinite) + 1, Entry.Infinite);
@@ -304,8 +281,8 @@ function sumNibbles(codes: usize, bytes: usize, kind: usize): u32 {
 /**
  * Adds rows of one-byte codes to `sums`. The rows begin at row `row` of a matrix with `height` rows; `tall` rows and `wide`
  * columns share a scale, so a row has `blocks` blocks. `scales` has the f32 scales of the first row of blocks; the next row's are
- * `step` scales further. `relaid` has the scales in the opposite layout, or is 0. The state of blocks that continue in the next
- * call is kept in `squares` (f64 sums of squares) and `ranks` (u16, with 256 for NaN). All of it is 0 at the beginning.
+ * `step` scales further. The state of blocks that continue in the next call is kept in `squares` (f64 sums of squares) and
+ * `ranks` (u16, with 256 for NaN). All of it is 0 at the beginning.
  *
  * With a `table` of entries, scales are bytes. Sums that depend on them are added to the table, and `global` and `divides` are
  * not used.
@@ -320,7 +297,6 @@ export function byteStatistics(
   wide: u32,
   blocks: u32,
   scales: usize,
-  relaid: usize,
   step: u32,
   global: f64,
   divides: u32,
@@ -350,18 +326,15 @@ export function byteStatistics(
       const rank = <u32>load<u16>(ranks + (block << 1));
       const sum = load<f64>(squares + (block << 3));
       if (table) {
-        const relaidScale = relaid ? relaid + block : 0;
-        endByteBlock(rank & 255, rank > 255, sum, scales + block, relaidScale, table, kind, sums);
+        endByteBlock(rank & 255, rank > 255, sum, load<u8>(scales + block), table, kind, sums);
         continue;
       }
-      const relaidScale = relaid ? load<f32>(relaid + (block << 2)) : 0;
       const stored = load<f32>(scales + (block << 2));
-      endBlock(rank & 255, rank > 255, sum, stored, relaidScale, relaid !== 0, global, divides, kind, sums);
+      endBlock(rank & 255, rank > 255, sum, stored, global, divides, kind, sums);
     }
     memory.fill(squares, 0, (<usize>blocks) << 3);
     memory.fill(ranks, 0, (<usize>blocks) << 1);
     scales += (<usize>step) << shift;
-    if (relaid) relaid += (<usize>step) << shift;
   }
 }
 
@@ -371,8 +344,7 @@ function endRow(maxRank: u32, kind: usize, sums: usize): void {
 }
 
 /**
- * As `byteStatistics`, for 4-bit codes in groups of `wide` elements of a row, a multiple of 16 up to 448. With a `table`,
- * `logarithms` has the f64 logarithm for each sum of ranks: half the sum's logarithm, up to a constant.
+ * As `byteStatistics`, for 4-bit codes in groups of `wide` elements of a row, a multiple of 16 up to 448, with f32 scales.
  */
 export function nibbleStatistics(
   codes: usize,
@@ -380,98 +352,24 @@ export function nibbleStatistics(
   wide: u32,
   blocks: u32,
   scales: usize,
-  relaid: usize,
   global: f64,
   divides: u32,
   kind: usize,
   sums: usize,
-  table: usize,
-  logarithms: usize,
 ): void {
   const bytes = <usize>(wide >> 1);
   const unit = load<f64>(kind, Kind.Unit);
-  if (table) {
-    byteScaledNibbles(codes, rows, bytes, blocks, scales, relaid, kind, sums, table, logarithms);
-    return;
-  }
   for (; rows > 0; --rows) {
     let maxRank: u32 = 0;
     for (let block: u32 = 0; block < blocks; ++block) {
       const sumAndMax = sumNibbles(codes, bytes, kind);
       codes += bytes;
-      const rank = sumAndMax >> 16;
-      maxRank = max(maxRank, rank);
-      const relaidScale = relaid ? load<f32>(relaid) : 0;
-      const sum = <f64>(sumAndMax & 0xffff) * unit;
-      endBlock(rank, false, sum, load<f32>(scales), relaidScale, relaid !== 0, global, divides, kind, sums);
+      const rank = both >> 16;
+      most = max(most, rank);
+      const sum = <f64>(both & 0xffff) * unit;
+      endBlock(rank, false, sum, load<f32>(scales), global, divides, kind, sums);
       scales += 4;
-      if (relaid) relaid += 4;
     }
     endRow(maxRank, kind, sums);
   }
-}
-
-/** Adds the sum of ranks of a block to the entries of its scales. */
-function addSum(rank: u32, sum: u32, scales: usize, relaid: usize, table: usize, logarithms: usize): void {
-  if (sum === 0) return;
-  addToEntries(rank, load<f64>(logarithms + ((<usize>sum) << 3)), <f64>sum, scales, relaid, table);
-}
-
-/** `nibbleStatistics` with a table, whose sums of squares are in units of ranks. */
-function byteScaledNibbles(
-  codes: usize,
-  rows: u32,
-  bytes: usize,
-  blocks: u32,
-  scales: usize,
-  relaid: usize,
-  kind: usize,
-  sums: usize,
-  table: usize,
-  logarithms: usize,
-): void {
-  const ranks = v128.load(kind, Kind.Ranks);
-  const half = v128.load8_splat(kind, Kind.Mask);
-  const largest = <u32>load<u8>(kind, Kind.Largest);
-  const next: usize = relaid ? 1 : 0;
-  let full: u32 = 0;
-  for (; rows > 0; --rows) {
-    let maxRank: u32 = 0;
-    let remaining = blocks;
-    // two blocks of 16 codes at a time
-    if (bytes === 8)
-      for (; remaining >= 2; remaining -= 2) {
-        const pairs = v128.load(codes);
-        const low = i8x16.swizzle(ranks, v128.and(pairs, half));
-        const high = i8x16.swizzle(ranks, v128.and(i16x8.shr_u(pairs, 4), half));
-        let blockMaxima = i8x16.max_u(low, high);
-        blockMaxima = i8x16.max_u(blockMaxima, i64x2.shr_u(blockMaxima, 32));
-        blockMaxima = i8x16.max_u(blockMaxima, i64x2.shr_u(blockMaxima, 16));
-        blockMaxima = i8x16.max_u(blockMaxima, i64x2.shr_u(blockMaxima, 8));
-        const fours = i16x8.add(i16x8.extadd_pairwise_i8x16_u(low), i16x8.extadd_pairwise_i8x16_u(high));
-        const eights = i32x4.extadd_pairwise_i16x8_u(fours);
-        const totals = i32x4.add(eights, i64x2.shr_u(eights, 32));
-        const first = <u32>i8x16.extract_lane_u(blockMaxima, 0);
-        const second = <u32>i8x16.extract_lane_u(blockMaxima, 8);
-        addSum(first, i32x4.extract_lane(totals, 0), scales, relaid, table, logarithms);
-        addSum(second, i32x4.extract_lane(totals, 2), scales + 1, relaid + next, table, logarithms);
-        maxRank = max(maxRank, max(first, second));
-        full += <u32>(first >= largest) + <u32>(second >= largest);
-        codes += 16;
-        scales += 2;
-        relaid += next << 1;
-      }
-    for (; remaining > 0; --remaining) {
-      const sumAndMax = sumNibbles(codes, bytes, kind);
-      const rank = sumAndMax >> 16;
-      addSum(rank, sumAndMax & 0xffff, scales, relaid, table, logarithms);
-      maxRank = max(maxRank, rank);
-      full += <u32>(rank >= largest);
-      codes += bytes;
-      ++scales;
-      relaid += next;
-    }
-    endRow(maxRank, kind, sums);
-  }
-  add(sums + Sum.Full, <f64>full);
 }

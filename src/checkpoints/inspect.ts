@@ -5,7 +5,7 @@ import { packedAs } from "./gguf/file.js";
 import { judgeScaleFormat } from "./judge/config/schemes.js";
 import { type Finding, finding } from "./judge/findings.js";
 import { type Comparison, compareOriginal, type Original } from "./judge/original/compare.js";
-import { statisticsOf } from "./judge/statistics/statistics.js";
+import { type Statistics, statisticsOf } from "./judge/statistics/statistics.js";
 import { judgeActivationScales } from "./judge/weights/activation-scales.js";
 import { judgeStatistics } from "./judge/weights/from-statistics.js";
 import { FusedScales } from "./judge/weights/fused.js";
@@ -35,6 +35,8 @@ export interface InspectOptions {
   readonly onlyErrors?: boolean;
   /** Called with the number of bytes that have just been read. */
   readonly onBytes?: (count: number) => void;
+  /** Called with the statistics of each weight. */
+  readonly onStatistics?: (name: string, statistics: Statistics) => void;
 }
 
 /** The number of bytes of codes that `inspectFiles` will read. */
@@ -50,11 +52,12 @@ export function bytesOfCodes({ weights, plain }: Recognized, isSelected: (name: 
 export async function inspectFiles(
   checkpoint: CheckpointFiles,
   survey: Survey,
-  { isSelected = () => true, kernels, original, onlyErrors = false, onBytes = () => {} }: InspectOptions = {},
+  options: InspectOptions = {},
 ): Promise<CheckpointReport> {
+  const { isSelected = () => true, original, onBytes = () => {} } = options;
   const findings: Finding[] = [...survey.findings, ...(await judgeActivationScales(checkpoint))];
   const compared = original && (await readOriginal(original));
-  const inspector = new WeightInspector(survey, compared, { kernels, onlyErrors, onBytes });
+  const inspector = new WeightInspector(survey, compared, options);
   const weights: WeightReport[] = [];
   for (const weight of survey.weights) {
     if (!isSelected(weight.name)) continue;
@@ -82,7 +85,7 @@ class WeightInspector {
   constructor(
     private readonly survey: Survey,
     private readonly original: Original | undefined,
-    private readonly options: Pick<InspectOptions, "kernels" | "onlyErrors" | "onBytes">,
+    private readonly options: InspectOptions,
   ) {
     this.#kernels = options.kernels;
   }
@@ -91,8 +94,9 @@ class WeightInspector {
     this.#kernels ??= await Kernels.open();
     const kernels = this.#kernels;
     const scales = (await readByteScales(kernels, weight)) ?? (await readScales(weight));
-    const { onlyErrors = false, onBytes } = this.options;
+    const { onlyErrors = false, onBytes, onStatistics } = this.options;
     const statistics = await statisticsOf(kernels, weight, scales, onBytes, { isUncounted: onlyErrors });
+    onStatistics?.(weight.name, statistics);
     this.fused.add(weight, scales);
     const stackFindings = await judgeStack(weight, scales);
     const comparison: Comparison = this.original

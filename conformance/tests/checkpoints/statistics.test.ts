@@ -190,15 +190,22 @@ describe("statistics by the bytes of scales", () => {
           if (!scales) throw new Error("these scales are bytes");
           expect(scales.relaid).toBeDefined();
           const found = await statisticsOf(kernels, weight, scales);
-          const exact = ({ rms, inverse, correlation, relaidCorrelation, ...others }: Statistics) => ({
+          const exact = ({
+            rms,
+            inverse,
+            correlation,
+            relaidCorrelation,
+            tallies: _,
+            ...others
+          }: Statistics) => ({
             ...others,
-            amaxes: [inverse.amax, correlation.count, relaidCorrelation.count],
+            amaxes: [inverse.amax, correlation.count, relaidCorrelation?.count],
           });
           expect(exact(found)).toEqual(exact(byValue));
           expect(isNear(found.rms, byValue.rms)).toBe(true);
           expect(isNear(found.inverse.rms, byValue.inverse.rms)).toBe(true);
           for (const key of ["correlation", "relaidCorrelation"] as const)
-            expect(found[key].coefficient).toBeCloseTo(byValue[key].coefficient, 6);
+            expect(found[key]?.coefficient ?? 0).toBeCloseTo(byValue[key]?.coefficient ?? 0, 6);
         }),
         { numRuns: draws(20) },
       );

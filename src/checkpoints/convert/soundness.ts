@@ -1,9 +1,8 @@
 /** Stops a conversion whose input or output has errors by `lockstep verify`. */
 import { FileError } from "../../errors.js";
-import { inspectFiles } from "../inspect.js";
+import { type InspectOptions, inspectFiles } from "../inspect.js";
 import type { Finding, FindingName } from "../judge/findings.js";
 import { CIRCUMSTANTIAL } from "../judge/weights/from-statistics.js";
-import type { Kernels } from "../kernels/kernels.js";
 import { type CheckpointFiles, openCheckpointFiles } from "../stored/open.js";
 import { type Survey, surveyFiles } from "../survey.js";
 
@@ -37,10 +36,9 @@ export function requireSound(
 export async function requireSoundValues(
   checkpoint: CheckpointFiles,
   surveyed: Survey,
-  isSelected: (name: string) => boolean,
-  kernels: Kernels,
+  options: Pick<InspectOptions, "isSelected" | "kernels" | "onStatistics">,
 ): Promise<void> {
-  const { findings } = await inspectFiles(checkpoint, surveyed, { isSelected, kernels, onlyErrors: true });
+  const { findings } = await inspectFiles(checkpoint, surveyed, { ...options, onlyErrors: true });
   const isStop = ({ name, severity }: Finding): boolean => severity === "error" && !LOADER_FINDINGS.has(name);
   stopAt(checkpoint.path, findings.filter(isStop));
 }

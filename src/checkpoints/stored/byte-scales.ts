@@ -1,6 +1,6 @@
 /** One-byte scales as they are stored: their bytes, layout and counts. */
 import { fileBytes } from "../../io/dtypes.js";
-import { SWIZZLE_TILE } from "../../tensor/places.js";
+import { SWIZZLE_TILE, swizzledIndex } from "../../tensor/places.js";
 import type { Kernels, Place } from "../kernels/kernels.js";
 import { conventionOf } from "./conventions.js";
 import { type GlobalScale, readGlobal, scaleOf, toFloats } from "./scales.js";
@@ -19,12 +19,20 @@ export function byteValues({ scale, convention }: QuantizedWeight): Float32Array
   return conventionOf(convention).scale.values ?? toFloats(scale.entry.dtype, BYTES);
 }
 
+/** One-byte scales in the opposite layout. */
+export interface RelaidBytes {
+  /** Lays out all scales, row by row, matrix by matrix. */
+  readonly all: () => Place;
+  /** The byte at a row and column of the first matrix. */
+  readonly at: (row: number, column: number) => number;
+}
+
 /** One-byte scales in kernel memory, valid until the next ones are read. */
 export interface ByteScales extends GlobalScale {
   /** The scales row by row, matrix by matrix. */
   readonly bytes: Place;
   /** The scales if the file has the opposite layout (swizzled or plain) of what it declares; absent if it cannot. */
-  readonly relaid?: Place;
+  readonly relaid?: RelaidBytes;
   /** The f32 scale of each byte in a matrix, equal to `Scales.values`. */
   readonly valuesOf: (matrix: number) => Float32Array;
 }
@@ -50,13 +58,17 @@ export async function readByteScales(
   const stored = await readStored(kernels, weight);
   const [rows, columns] = geometry.grid;
   const hasOther = kind === "group" && rows % SWIZZLE_TILE[0] === 0 && columns % SWIZZLE_TILE[1] === 0;
-  const other = swizzled || hasOther ? unswizzled(kernels, weight, stored) : undefined;
+  const relaid: RelaidBytes = {
+    all: () => (swizzled ? stored : unswizzled(kernels, weight, stored)),
+    at: (row, column) =>
+      stored.bytes[swizzled ? row * columns + column : swizzledIndex(row, column, columns)] as number,
+  };
   const { storedGlobals, divides } = global;
   return {
     ...global,
     divides: storedGlobals ? false : divides,
-    bytes: swizzled && other ? other : stored,
-    ...(hasOther && other ? { relaid: swizzled ? stored : other } : {}),
+    bytes: swizzled ? unswizzled(kernels, weight, stored) : stored,
+    ...(hasOther ? { relaid } : {}),
     valuesOf: (matrix) =>
       storedGlobals
         ? table.map((value) => scaleOf({ global: storedGlobals[matrix] ?? Number.NaN, divides }, value))

@@ -105,3 +105,32 @@ export async function* codeRows({
     yield { ...range, codes: codes.subarray(0, count) };
   }
 }
+
+/** Codes of the first rows and columns of a matrix, one per element. */
+export interface Corner {
+  readonly rows: number;
+  readonly columns: number;
+  readonly codes: Codes;
+}
+
+/** Reads the codes of at most `maxRows` rows and `maxColumns` columns of the first matrix of a weight. */
+export async function firstCodes(
+  { type, shape, codes: { shard, entry }, unpacked }: QuantizedWeight,
+  maxRows: number,
+  maxColumns: number,
+): Promise<Corner> {
+  const [matrices, height, width] = matricesOf(shape);
+  const bits = unpacked ? 8 * unpacked.width : CODE_TYPES[type].bits;
+  const rows = Math.min(maxRows, matrices * height * width === 0 ? 0 : height);
+  const columns = (maxColumns * bits) % 8 === 0 ? Math.min(maxColumns, width) : width;
+  const bytes = await shard.read(entry, 0, (rows * width * bits) / 8);
+  const codes = bits > 8 ? new Uint16Array(rows * columns) : new Uint8Array(rows * columns);
+  for (let row = 0; row < rows; row++) {
+    const first = (row * width * bits) / 8;
+    const some = bytes.subarray(first, first + (columns * bits) / 8);
+    if (codes instanceof Uint16Array) asBytes(codes).set(some, 2 * row * columns);
+    else if (unpacked) codes.set(some, row * columns);
+    else unpackCodes(CODE_TYPES[type], some, codes.subarray(row * columns, (row + 1) * columns));
+  }
+  return { rows, columns, codes };
+}

@@ -35,6 +35,25 @@ export class Changes {
     }
   }
 
+  /**
+   * Adds nonzero codes under one finite scale before and one after: their number, the sum of their squares and their largest
+   * magnitude. Products of codes and scales are exact. Does not count them as elements.
+   */
+  addMany(
+    { count, squares, max }: { readonly count: number; readonly squares: number; readonly max: number },
+    before: number,
+    after: number,
+  ): void {
+    this.signal += squares * before * before;
+    if (before === after) return;
+    const difference = Math.abs(before - after);
+    this.changed += count;
+    this.max = Math.max(this.max, max * difference);
+    const relative = before === 0 ? Number.POSITIVE_INFINITY : difference / Math.abs(before);
+    this.relative = Math.max(this.relative, relative);
+    this.noise += squares * difference * difference;
+  }
+
   /** The ratio of signal to noise in decibels, over finite differences; infinite without noise. */
   get sqnr(): number {
     return this.noise === 0 ? Number.POSITIVE_INFINITY : 10 * Math.log10(this.signal / this.noise);

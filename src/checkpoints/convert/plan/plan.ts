@@ -44,8 +44,12 @@ export async function planConversion(
     return opened;
   };
   const judged = async (conversions: Conversions): Promise<ConversionPlan> => {
-    const names = new Set([...conversions.steps.values()].map(({ name }) => name));
-    await requireSoundValues(checkpoint, surveyed, (name) => names.has(name), await kernels());
+    const steps = new Map([...conversions.steps.values()].map((step) => [step.name, step]));
+    await requireSoundValues(checkpoint, surveyed, {
+      isSelected: (name) => steps.has(name),
+      kernels: await kernels(),
+      onStatistics: (name, statistics) => steps.get(name)?.onStatistics?.(statistics),
+    });
     return assemblePlan(checkpoint, target, conversions);
   };
   if (target.wide !== undefined) {

@@ -6,6 +6,7 @@ import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
 import { packedAs } from "../../gguf/file.js";
 import { ggufTensors } from "../../gguf/writer.js";
+import type { Statistics } from "../../judge/statistics/statistics.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { conventionOf } from "../../stored/conventions.js";
 import type { LockstepWeight } from "../../stored/lockstep-weights.js";
@@ -33,6 +34,8 @@ export interface ConvertedWeight {
   /** The entries that it adds to the metadata of the file. */
   readonly metadata?: Metadata;
   readonly write: (output: TensorAppender) => Promise<Changes>;
+  /** Called before `write` with the statistics of the quantized weight that is converted. */
+  readonly onStatistics?: (statistics: Statistics) => void;
   /** Explains why values became NaN or infinite; undefined without an explanation. */
   readonly whyNotFinite?: () => Promise<string | undefined>;
 }

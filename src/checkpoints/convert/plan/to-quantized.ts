@@ -4,6 +4,7 @@ import { FileError } from "../../../errors.js";
 import type { BlockFormatName } from "../../../formats/block.js";
 import { usesTensorAmax } from "../../../formats/block.js";
 import type { Quantizer } from "../../../quantizers/quantizer.js";
+import type { Statistics } from "../../judge/statistics/statistics.js";
 import { isEmbedding, isLayer } from "../../recognize/layer-roles.js";
 import { conventionOf } from "../../stored/conventions.js";
 import type { StoredTensor } from "../../stored/tensors.js";
@@ -16,6 +17,7 @@ import { weightMetadata } from "../metadata/quantization-config.js";
 import { quantizeWeight, whyNotFinite } from "../quantize/dialect.js";
 import { quantizeByGgml } from "../quantize/ggml.js";
 import { lockstepStep, whyNotLockstep } from "../quantize/lockstep.js";
+import { changesByTallies } from "../repack/changes.js";
 import { writeRepacked } from "../repack/write.js";
 import type { Target } from "../targets/table.js";
 import { whyUnfit } from "../targets/tensors.js";
@@ -59,7 +61,7 @@ export async function quantizedConversions(
 
 /** The step that repacks a weight, if all members of its group can be repacked with one global scale, or else quantizes it. */
 function stepOf(
-  { source, weight, parts }: Candidate,
+  { source, weight, parts, rescaling }: Candidate,
   group: readonly Candidate[],
   amaxes: GroupAmaxes,
   request: QuantizationRequest,
@@ -79,6 +81,10 @@ function stepOf(
     return quantizeWeight({ backend, kernels, quantizer, target }, source, parts, groupAmaxes, output);
   };
   const { codes, scale, global } = parts;
+  let changes: Changes | undefined;
+  const onStatistics = ({ tallies }: Statistics): void => {
+    if (weight && rescaling && tallies) changes = changesByTallies(weight, rescaling, tallies);
+  };
   return {
     kind: "convert",
     name: source.name,
@@ -88,8 +94,9 @@ function stepOf(
     ...(quantizer ? { whyNotFinite: async () => whyNotFinite(await request.backend(), quantizer) } : {}),
     write:
       weight && isRepacked
-        ? async (output) => writeRepacked(await request.kernels(), weight, target, parts, output)
+        ? async (output) => writeRepacked(await request.kernels(), weight, target, parts, output, changes)
         : quantized,
+    ...(isRepacked && rescaling ? { onStatistics } : {}),
   };
 }
 

@@ -14,6 +14,9 @@ const MAX_POWER = 8;
 /** The least exponent of normal f32. */
 const MIN_POWER = -126;
 
+/** A factor or divisor of all block scales. */
+type Global = Pick<GlobalScale, "global" | "divides">;
+
 /** The scales of a weight under a target: one for each block, or, with `index`, one for each byte value. */
 export interface RepackedScales {
   /** The f32 scales before. */
@@ -26,6 +29,14 @@ export interface RepackedScales {
   readonly globals: readonly number[];
   /** The byte of each block, which indexes the other arrays; absent if these have one scale for each block. */
   readonly index?: Place;
+  /** The global scales, if only these change and blocks have one-byte scales. */
+  readonly rescaling?: Rescaling;
+}
+
+/** A global scale that replaces another. Block scales stay. */
+export interface Rescaling {
+  readonly before: Global;
+  readonly after: Global;
 }
 
 /** Distinct scales, and how often each occurs. */
@@ -107,10 +118,14 @@ export async function repackScales(
     const isSame = same(before, after);
     if (isNew && !isSame) continue;
     const globals = new Array<number>(parts.globals).fill(global);
-    return { before, after: isSame ? before : after, bytes, globals, ...by };
+    const changed =
+      index && !isSame ? { rescaling: { before: pick(stored), after: { global, divides } } } : {};
+    return { before, after: isSame ? before : after, bytes, globals, ...by, ...changed };
   }
   return undefined;
 }
+
+const pick = ({ global, divides }: Global): Global => ({ global, divides });
 
 /** Whether the target's configuration declares that scales are powers of two, whatever their type. */
 const needsPowersOfTwo = ({ declaration }: Target): boolean =>
@@ -197,11 +212,6 @@ function adjacentF32(value: number, step: number): number {
   FLOAT[0] = value;
   WORD[0] = (WORD[0] as number) + step;
   return FLOAT[0] as number;
-}
-
-interface Global {
-  readonly global: number;
-  readonly divides: boolean;
 }
 
 /**

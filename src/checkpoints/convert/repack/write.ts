@@ -9,7 +9,6 @@ import { CODE_TYPES } from "../../stored/code-types.js";
 import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
 import { Changes } from "../changes/changes.js";
 import { compareRows } from "../changes/compare.js";
-import { Occurrences } from "../changes/occurrences.js";
 import type { Target } from "../targets/table.js";
 import { inFileLayout, type OutputTensors } from "../targets/tensors.js";
 import type { TensorAppender } from "../tensor-appender.js";
@@ -35,8 +34,8 @@ function codeBytes({ shape, type }: QuantizedWeight): number {
 }
 
 /**
- * Writes codes and scales. Decodes the codes only if scales change. Computes the scales again instead of keeping those of every
- * weight in the plan.
+ * Writes codes and scales. Decodes the codes only if scales change and `judged`, the changes that the statistics of the weight
+ * gave, is absent. Computes the scales again instead of keeping those of every weight in the plan.
  */
 export async function writeRepacked(
   kernels: Kernels,
@@ -44,6 +43,7 @@ export async function writeRepacked(
   target: Target,
   parts: OutputTensors,
   output: TensorAppender,
+  judged?: Changes,
 ): Promise<Changes> {
   const scales = await repackScales(kernels, weight, target, parts);
   if (!scales)
@@ -58,13 +58,11 @@ export async function writeRepacked(
       parts.scale,
       inFileLayout(kernels, target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
     );
-  const counts = before !== after && index !== undefined && isCounted(weight, parts);
-  if (counts) await copyCounted(kernels, weight, parts, { before, after, index }, output, changes);
-  else await copyCodes(kernels, weight, parts, output);
+  await copyCodes(kernels, weight, parts, output);
   if (parts.global) await output.append(parts.global, asBytes(Float32Array.from(globals)));
   if (before === after) changes.elements = elementCount(weight.shape);
-  else if (!counts)
-    await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);
+  else if (judged) return judged;
+  else await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);
   return changes;
 }
 
@@ -103,43 +101,6 @@ async function copyCodes(
     await readCodes(weight, at, bytes);
     await output.append(parts.codes, bytes);
   }
-}
-
-/** Whether rows consist of full groups of 4-bit codes, as `countGroups` needs. */
-function isCounted({ type, shape }: QuantizedWeight, { blocks: { size, grid } }: OutputTensors): boolean {
-  const [, rows, columns] = matricesOf(shape);
-  const hasFullGroups = grid[0] === rows && grid[1] * size[1] === columns;
-  return CODE_TYPES[type].bits === 4 && hasFullGroups && size[0] === 1 && size[1] % 16 === 0;
-}
-
-/** Copies codes, and counts their changes on the way. */
-async function copyCounted(
-  kernels: Kernels,
-  weight: QuantizedWeight,
-  { codes: plan, blocks: { size } }: OutputTensors,
-  {
-    before,
-    after,
-    index,
-  }: { readonly before: Float32Array; readonly after: Float32Array; readonly index: Place },
-  output: TensorAppender,
-  changes: Changes,
-): Promise<void> {
-  const [, width] = size;
-  const occurrences = new Occurrences(kernels, weight.type);
-  const step = (2 * COPY_BYTES) / width;
-  for (let group = 0; group < index.bytes.length; group += step) {
-    const groups = Math.min(step, index.bytes.length - group);
-    const codes = kernels.place("codes", (groups * width) / 2);
-    await readCodes(weight, (group * width) / 2, codes.bytes);
-    occurrences.add(codes.address, groups, width / 2, index.address + group);
-    await output.append(plan, codes.bytes);
-  }
-  const worth = CODE_TYPES[weight.type].values;
-  occurrences.addTo(changes, (scale, code) => {
-    const value = worth[code] as number;
-    return [value * (before[scale] as number), value * (after[scale] as number)];
-  });
 }
 
 async function compareCodes(

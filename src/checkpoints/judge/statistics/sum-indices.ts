@@ -10,7 +10,6 @@ export const SUM = {
   squares: 7,
   inverseAmax: 8,
   inverseSquares: 9,
-  stored: 10,
-  relaid: 18,
-  count: 26,
+  pairs: 10,
+  count: 18,
 } as const;

@@ -1,6 +1,6 @@
 /** Correlations of scales and codes within rows and columns, which do not depend on the magnitudes of rows and columns. */
 import type { ByteScales } from "../../stored/byte-scales.js";
-import { codeRows } from "../../stored/code-rows.js";
+import { firstCodes } from "../../stored/code-rows.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
 import type { Scales } from "../../stored/scales.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
@@ -30,20 +30,13 @@ export async function correlateWithinRows(
   const [, columns] = weight.geometry.grid;
   const size = { rows: 0, columns: Math.min(columns, MAX_COLUMNS) };
   const codes = await firstRootMeanSquares(weight, size);
-  const at = (row: number, column: number): number => row * columns + column;
-  const [stored, relaid] =
-    "bytes" in scales
-      ? [scales.bytes, scales.relaid].map((place) => {
-          const table = scales.valuesOf(0);
-          return (i: number): number => (place ? (table[place.bytes[i] as number] as number) : Number.NaN);
-        })
-      : [scales.values, scales.relaid].map((values) => (i: number) => values?.[i] ?? Number.NaN);
-  const against = (scaleAt: ((i: number) => number) | undefined): Correlation => {
+  const { own: ownAt, relaid: relaidAt } = scalesAt(scales, columns);
+  const against = (scaleAt: ScaleAt): Correlation => {
     const x = new Float64Array(codes.length);
     const y = codes.slice();
     for (let row = 0, i = 0; row < size.rows; row++)
       for (let column = 0; column < size.columns; column++, i++) {
-        x[i] = Math.log2(scaleAt?.(at(row, column)) ?? Number.NaN);
+        x[i] = Math.log2(scaleAt(row, column));
         if (Number.isFinite(x[i]) && Number.isFinite(y[i])) continue;
         x[i] = Number.NaN;
         y[i] = Number.NaN;
@@ -54,7 +47,29 @@ export async function correlateWithinRows(
     for (let i = 0; i < x.length; i++) correlation.add(x[i] as number, y[i] as number);
     return correlation;
   };
-  return { own: against(stored), relaid: against(relaid) };
+  return { own: against(ownAt), relaid: against(relaidAt) };
+}
+
+/** The scale of a block of the first matrix. */
+type ScaleAt = (row: number, column: number) => number;
+
+/** The scales as stored, and in the opposite layout, of a grid with `columns` columns. NaN where there is none. */
+function scalesAt(
+  scales: Scales | ByteScales,
+  columns: number,
+): { readonly own: ScaleAt; readonly relaid: ScaleAt } {
+  if (!("bytes" in scales)) {
+    const of = (values: Float32Array | undefined): ScaleAt => {
+      return (row, column) => values?.[row * columns + column] ?? Number.NaN;
+    };
+    return { own: of(scales.values), relaid: of(scales.relaid) };
+  }
+  const { bytes, relaid } = scales;
+  const values = scales.valuesOf(0);
+  return {
+    own: (row, column) => values[bytes.bytes[row * columns + column] as number] as number,
+    relaid: (row, column) => (relaid ? (values[relaid.at(row, column)] as number) : Number.NaN),
+  };
 }
 
 /** The logarithm of the root mean square of the codes of each block. Sets the number of rows. */
@@ -64,20 +79,18 @@ async function firstRootMeanSquares(
 ): Promise<Float64Array> {
   const { values } = CODE_TYPES[weight.type];
   const [, width] = weight.geometry.block;
-  for await (const { rows, columns, codes } of codeRows(weight)) {
-    size.rows = Math.min(rows, MAX_ROWS);
-    const logarithms = new Float64Array(size.rows * size.columns);
-    for (let row = 0, i = 0; row < size.rows; row++)
-      for (let block = 0; block < size.columns; block++, i++) {
-        let squares = 0;
-        const first = row * columns + block * width;
-        for (let at = first; at < first + width; at++)
-          squares += (values[codes[at] as number] as number) ** 2;
-        logarithms[i] = Math.log2(squares / width) / 2;
-      }
-    return logarithms;
-  }
-  return new Float64Array();
+  const { rows, columns, codes } = await firstCodes(weight, MAX_ROWS, size.columns * width);
+  size.rows = rows;
+  const logarithms = new Float64Array(rows * size.columns);
+  for (let row = 0, i = 0; row < rows; row++)
+    for (let block = 0; block < size.columns; block++, i++) {
+      let squares = 0;
+      const end = Math.min(columns, (block + 1) * width);
+      for (let column = block * width; column < end; column++)
+        squares += (values[codes[row * columns + column] as number] as number) ** 2;
+      logarithms[i] = Math.log2(squares / width) / 2;
+    }
+  return logarithms;
 }
 
 /** Subtracts the mean of each row, and then the mean of each column. NaN is left out. */

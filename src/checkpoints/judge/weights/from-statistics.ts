@@ -5,7 +5,7 @@ import type { GlobalScale } from "../../stored/scales.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
 import { type Finding, type FindingName, finding } from "../findings.js";
 import type { Correlation } from "../statistics/correlation.js";
-import type { Statistics } from "../statistics/statistics.js";
+import { SIGNIFICANT, type Statistics } from "../statistics/statistics.js";
 import type { WithinRows } from "../statistics/within-rows.js";
 
 /**
@@ -14,7 +14,7 @@ import type { WithinRows } from "../statistics/within-rows.js";
  */
 const MAGNITUDES = { large: 64, small: 16 } as const;
 /** A correlation counts if its coefficient and its significance in standard errors are at least these. */
-const EVIDENCE = { coefficient: 0.3, significance: 6, weak: 3 } as const;
+const EVIDENCE = { coefficient: 0.3, significance: 6 } as const;
 /** The least number of equal scales that is not a coincidence. */
 const MIN_CONSTANT = 16;
 
@@ -33,7 +33,7 @@ const isE8m0 = ({ scale }: QuantizedWeight): boolean => ["U8", "F8_E8M0"].includ
 /** Whether larger scales have smaller codes, as the scales of a block do, in the opposite layout but not as stored. */
 function fitsRelaid(own: Correlation, { coefficient, significance }: Correlation): boolean {
   const isClear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
-  const isOwnUnclear = own.significance >= -EVIDENCE.weak;
+  const isOwnUnclear = own.significance >= -SIGNIFICANT;
   return isClear && isOwnUnclear && significance <= own.significance - EVIDENCE.significance;
 }
 
@@ -132,7 +132,8 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     const [is, says] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
     const said = (own: Correlation, relaid: Correlation, where: string): string =>
       `scales fit their blocks if they are read as ${is} (correlation ${relaid.coefficient.toFixed(2)}${where}), not as ${says} (${own.coefficient.toFixed(2)})`;
-    if (fitsRelaid(correlation, relaidCorrelation)) return said(correlation, relaidCorrelation, "");
+    if (relaidCorrelation && fitsRelaid(correlation, relaidCorrelation))
+      return said(correlation, relaidCorrelation, "");
     if (!withinRows || !fitsRelaidWithinRows(withinRows)) return undefined;
     return said(withinRows.own, withinRows.relaid, " within rows");
   },

@@ -1,0 +1,203 @@
+/** One pass over the codes of a weight: sums over blocks, and counts of codes. */
+import { elementCount } from "../../../tensor/shape.js";
+import type { Kernels } from "../../kernels/kernels.js";
+import { byteMagnitudes, integerMagnitudes, nibbleMagnitudes, ranksOf } from "../../kernels/magnitudes.js";
+import type { ByteScales } from "../../stored/byte-scales.js";
+import { codeRows, packedRows } from "../../stored/code-rows.js";
+import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
+import type { Scales } from "../../stored/scales.js";
+import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
+import { ByteBlocks } from "./byte-blocks.js";
+import { CodeCounts } from "./code-counts.js";
+import { areCounted, NibbleBlocks, type ScaleTally } from "./nibble-blocks.js";
+import { addScaleSums } from "./scale-sums.js";
+import { SUM } from "./sum-indices.js";
+
+/** The largest group of 4-bit codes whose sum of squares fits the kernel's 16 bits. */
+const MAX_NIBBLES = 448;
+
+/** What one pass over the codes of a weight gives. */
+export interface CodeSums {
+  /** How often each code occurs; 0 if codes are not counted. */
+  readonly counts: Float64Array;
+  /** The sums in the order of `SUM`. */
+  readonly sums: Float64Array;
+  readonly tallies?: readonly ScaleTally[];
+}
+
+/** Sums over the blocks of a weight, and counts its codes. */
+export async function sumCodes(
+  kernels: Kernels,
+  weight: QuantizedWeight,
+  scales: Scales | ByteScales,
+  options: Partial<Pick<Pass, "onBytes" | "isUncounted">> & Pick<Pass, "scaleBytes">,
+): Promise<CodeSums> {
+  const { values } = CODE_TYPES[weight.type];
+  if (elementCount(weight.shape) === 0)
+    return { counts: new Float64Array(values.length), sums: new Float64Array(SUM.count) };
+  const { address, bytes } = kernels.place("sums", 8 * SUM.count);
+  bytes.fill(0);
+  const pass = { kernels, weight, scales, sums: address, onBytes: () => {}, isUncounted: false, ...options };
+  const found = isPaired(weight, scales) ? await sumPairs(pass) : await sumBytes(pass);
+  return { ...found, sums: kernels.doubles(address, SUM.count).slice() };
+}
+
+/** One pass over the codes. */
+interface Pass {
+  readonly kernels: Kernels;
+  readonly weight: QuantizedWeight;
+  readonly scales: Scales | ByteScales;
+  /** The address of the sums. */
+  readonly sums: number;
+  /** Called with the number of bytes read. */
+  readonly onBytes: (count: number) => void;
+  /** Whether to leave the counts of codes at 0, if the type has no NaN. */
+  readonly isUncounted: boolean;
+  /** The one-byte scales that occur. */
+  readonly scaleBytes: readonly number[];
+}
+
+/** Whether a byte holds two codes of one block, as the kernels for codes of four bits need. */
+function isPaired(
+  { type, geometry, shape, unpacked }: QuantizedWeight,
+  scales: Scales | ByteScales,
+): boolean {
+  const [tall, wide] = geometry.block;
+  const [, , columns] = matricesOf(shape);
+  const isWhole = geometry.kind === "group" && tall === 1 && geometry.grid[1] * wide === columns;
+  const fits = "bytes" in scales ? areCounted(wide) : wide % 16 === 0 && wide <= MAX_NIBBLES;
+  return !unpacked && CODE_TYPES[type].bits === 4 && isWhole && fits;
+}
+
+/** Sums codes of four bits, two in a byte. */
+async function sumPairs(pass: Pass): Promise<Omit<CodeSums, "sums">> {
+  const { kernels, weight, scales, sums, onBytes, isUncounted, scaleBytes } = pass;
+  const { type, geometry } = weight;
+  const { values } = CODE_TYPES[type];
+  const [[, wide], [height, blocks]] = [geometry.block, geometry.grid];
+  const counts = new CodeCounts(kernels, 256);
+  const counted = "bytes" in scales ? new NibbleBlocks(kernels, type, wide, scaleBytes) : undefined;
+  const drain = (matrix: number): void => {
+    if (!counted || !("bytes" in scales)) return;
+    addScaleSums(kernels.doubles(sums, SUM.count), counted.drain(), scales, matrix);
+  };
+  const placed = "bytes" in scales ? scales.bytes.address : kernels.put("block scales", scales.values);
+  let last = 0;
+  for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
+    // with a global scale for each matrix, the same byte means another scale in each
+    if (counted && ((scales.storedGlobals && matrix !== last) || !counted.fits(rows, blocks))) drain(last);
+    last = matrix;
+    if (!isUncounted) counts.add(bytes.address, bytes.bytes.length);
+    const first = (matrix * height + row) * blocks;
+    if (counted) counted.add(bytes.address, rows, blocks, placed + first, sums);
+    else
+      kernels.call("nibbleStatistics", {
+        codes: bytes.address,
+        rows,
+        wide,
+        blocks,
+        scales: placed + 4 * first,
+        global: scales.global,
+        divides: Number(scales.divides),
+        kind: kernels.put("magnitudes", nibbleMagnitudes(type)),
+        sums,
+      });
+    onBytes(bytes.bytes.length);
+  }
+  drain(last);
+  return {
+    counts: values.map((_, code) => ofHalf(counts.total, code)),
+    ...(counted && !scales.storedGlobals ? { tallies: counted.tallies } : {}),
+  };
+}
+
+/** Sums codes of one byte each, and others after they are unpacked. */
+async function sumBytes({ kernels, weight, scales, sums, onBytes }: Pass): Promise<Omit<CodeSums, "sums">> {
+  const { type, geometry, shape } = weight;
+  const { values, max } = CODE_TYPES[type];
+  const [, height, columns] = matricesOf(shape);
+  const { grid } = geometry;
+  const [tall, wide] = geometry.block;
+  const kind = hasOffset(type) ? integerMagnitudes(max) : byteMagnitudes(type);
+  const counts = new CodeCounts(kernels, values.length);
+  const summed = "bytes" in scales ? new ByteBlocks(kernels, ranksOf(kind).magnitudes) : undefined;
+  const drain = (matrix: number): void => {
+    if (!summed || !("bytes" in scales)) return;
+    addScaleSums(kernels.doubles(sums, SUM.count), summed.drain(), scales, matrix);
+  };
+  const [placed, width] =
+    "bytes" in scales ? [scales.bytes.address, 1] : [kernels.put("block scales", scales.values), 4];
+  const squares = kernels.place("block squares", 8 * grid[1]);
+  const ranks = kernels.place("block ranks", 2 * grid[1]);
+  squares.bytes.fill(0);
+  ranks.bytes.fill(0);
+  let last = 0;
+  for await (const { matrix, row, rows, codes, read } of codesInBytes(kernels, weight, counts)) {
+    if (scales.storedGlobals && matrix !== last) drain(last);
+    last = matrix;
+    const line = geometry.kind === "whole" ? 0 : matrix * grid[0] + Math.floor(row / tall);
+    kernels.call("byteStatistics", {
+      codes,
+      rows,
+      columns,
+      row,
+      height,
+      tall,
+      wide,
+      blocks: grid[1],
+      scales: placed + width * line * grid[1],
+      step: geometry.kind === "whole" ? 0 : grid[1],
+      global: scales.global,
+      divides: Number(scales.divides),
+      kind: kernels.put("magnitudes", kind),
+      squares: squares.address,
+      ranks: ranks.address,
+      sums,
+      table: summed?.table ?? 0,
+    });
+    onBytes(read);
+  }
+  drain(last);
+  return { counts: counts.total };
+}
+
+/** Whether codes are integers with an offset of half their range. */
+function hasOffset(type: CodeTypeName): boolean {
+  const [least = 0] = CODE_TYPES[type].values;
+  return least < 0;
+}
+
+/** Yields rows as bytes in kernel memory: codes, or magnitudes of integers. Counts their codes. */
+async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: CodeCounts) {
+  const { type, unpacked } = weight;
+  const { bits, values } = CODE_TYPES[type];
+  if (bits === 8 && !unpacked) {
+    for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
+      counts.add(bytes.address, bytes.bytes.length);
+      yield { matrix, row, rows, codes: bytes.address, read: bytes.bytes.length };
+    }
+    return;
+  }
+  for await (const { matrix, row, rows, codes } of codeRows(weight)) {
+    const { address, bytes } = kernels.place("codes", codes.length);
+    if (hasOffset(type))
+      for (let i = 0; i < codes.length; i++) bytes[i] = Math.abs(values[codes[i] as number] as number);
+    else bytes.set(codes);
+    counts.addEach(codes);
+    yield {
+      matrix,
+      row,
+      rows,
+      codes: address,
+      read: (codes.length * (unpacked ? 8 * unpacked.width : bits)) / 8,
+    };
+  }
+}
+
+/** The number of occurrences of a 4-bit code, from counts of bytes. */
+function ofHalf(bytes: Float64Array, code: number): number {
+  return bytes.reduce(
+    (sum, count, byte) => sum + count * (Number((byte & 15) === code) + Number(byte >> 4 === code)),
+    0,
+  );
+}

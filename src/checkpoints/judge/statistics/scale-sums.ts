@@ -1,0 +1,74 @@
+/** Sums over the blocks that have the same scale byte. The statistics of a weight are computed from them. */
+import type { ByteScales } from "../../stored/byte-scales.js";
+import { scaleOf } from "../../stored/scales.js";
+import { SUM } from "./sum-indices.js";
+
+/** The sums over the blocks under one scale byte that have a nonzero code. */
+export interface ScaleSums {
+  readonly byte: number;
+  /** The number of blocks whose sum of squares is finite. */
+  readonly blocks: number;
+  /** The number of other blocks. */
+  readonly infinite: number;
+  /** The sums over `blocks` of the log RMS of codes minus `firstY`, which is the same for all bytes, and of its square. */
+  readonly firstY: number;
+  readonly y: number;
+  readonly yy: number;
+  /** The sum of the squares of codes, and their largest magnitude. */
+  readonly squares: number;
+  readonly amax: number;
+}
+
+/** The fields of a correlation's sums. */
+const PAIRS = { count: 0, firstX: 1, firstY: 2, x: 3, y: 4, xx: 5, yy: 6, xy: 7 } as const;
+
+/** Adds the sums of blocks of a matrix to `sums`, which has the order of `SUM`. */
+export function addScaleSums(
+  sums: Float64Array,
+  all: readonly ScaleSums[],
+  scales: ByteScales,
+  matrix: number,
+): void {
+  const values = scales.valuesOf(matrix);
+  const add = (at: number, value: number): void => {
+    sums[at] = (sums[at] as number) + value;
+  };
+  for (const each of all) {
+    const value = values[each.byte] as number;
+    const blocks = each.blocks + each.infinite;
+    if (each.blocks > 0 && value > 0 && value < Number.POSITIVE_INFINITY)
+      addPairs(sums.subarray(SUM.pairs), Math.log2(value), each);
+    add(SUM.nonzero, blocks);
+    if (value === 0) add(SUM.zeroScaled, blocks);
+    const readings = [
+      [SUM.amax, scaleOf(scales, value)],
+      [SUM.inverseAmax, scaleOf(scales, 1 / value)],
+    ] as const;
+    for (const [at, scale] of readings) {
+      const by = Math.abs(scale);
+      if (!(by < Number.POSITIVE_INFINITY)) continue;
+      if (each.amax * by > (sums[at] as number)) sums[at] = each.amax * by;
+      add(at + 1, each.squares * by * by);
+    }
+  }
+}
+
+/** Adds pairs with the same x. */
+function addPairs(sums: Float64Array, x: number, { blocks, firstY, y, yy }: ScaleSums): void {
+  const isFirst = sums[PAIRS.count] === 0;
+  if (isFirst) sums.set([x, firstY], PAIRS.firstX);
+  const dx = x - (sums[PAIRS.firstX] as number);
+  // the blocks of another matrix have another first y
+  const shift = firstY - (sums[PAIRS.firstY] as number);
+  const dy = y + blocks * shift;
+  const dyy = yy + 2 * shift * y + blocks * shift * shift;
+  for (const [at, more] of [
+    [PAIRS.count, blocks],
+    [PAIRS.x, blocks * dx],
+    [PAIRS.y, dy],
+    [PAIRS.xx, blocks * dx * dx],
+    [PAIRS.yy, dyy],
+    [PAIRS.xy, dx * dy],
+  ] as const)
+    sums[at] = (sums[at] as number) + more;
+}
