@@ -4,6 +4,7 @@ import { SWIZZLE_TILE, swizzledIndex } from "../../tensor/places.js";
 import type { Kernels, Place } from "../kernels/kernels.js";
 import { conventionOf } from "./conventions.js";
 import { type GlobalScale, readGlobal, scaleOf, toFloats } from "./scales.js";
+import type { StoredTensor } from "./tensors.js";
 import { isStacked, matricesOf, type QuantizedWeight } from "./weight.js";
 
 /** The bytes 0 to 255. */
@@ -99,6 +100,30 @@ function unswizzled(kernels: Kernels, { geometry, shape }: QuantizedWeight, stor
       columnStride: 1,
     });
   return plain;
+}
+
+/** The bytes that occur in a tensor of scales, and how often. */
+interface ByteCounts {
+  readonly length: number;
+  readonly bytes: Uint8Array;
+  readonly counts: Float64Array;
+}
+
+const COUNTED = new WeakMap<StoredTensor, ByteCounts>();
+
+/** How often each byte occurs in the scales of a weight, row by row, matrix by matrix. Counts them once. */
+export function countScaleBytes(kernels: Kernels, { scale }: QuantizedWeight, scales: Place): Float64Array {
+  const known = COUNTED.get(scale);
+  const { length } = scales.bytes;
+  if (known?.length === length) {
+    const all = new Float64Array(BYTES.length);
+    for (const [i, byte] of known.bytes.entries()) all[byte] = known.counts[i] as number;
+    return all;
+  }
+  const all = histogram(kernels, scales);
+  const bytes = BYTES.filter((byte) => all[byte] !== 0);
+  COUNTED.set(scale, { length, bytes, counts: Float64Array.from(bytes, (byte) => all[byte] as number) });
+  return all;
 }
 
 /** How often each byte occurs. */

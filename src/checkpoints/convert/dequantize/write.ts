@@ -3,7 +3,7 @@ import { WIDE } from "../../../formats/contract.gen.js";
 import { elementCount } from "../../../tensor/shape.js";
 import { CodeTables } from "../../kernels/code-tables.js";
 import type { Kernels } from "../../kernels/kernels.js";
-import { byteValues, hasByteScales, histogram, readScaleBytes } from "../../stored/byte-scales.js";
+import { byteValues, countScaleBytes, hasByteScales, readScaleBytes } from "../../stored/byte-scales.js";
 import { rowsAtATime } from "../../stored/code-rows.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
 import { dequantizedRows } from "../../stored/dequantize.js";
@@ -78,7 +78,7 @@ async function widenGroups(
   const values = byteValues(weight);
   const scale = values.map((value) => scaleOf(global, value));
   let changing = false;
-  histogram(kernels, scales).forEach((count, byte) => {
+  countScaleBytes(kernels, weight, scales).forEach((count, byte) => {
     if (count > 0 && tables.widen(byte, scale[byte] as number, WIDE[target])) changing = true;
   });
   const occurrences = changing ? new Occurrences(kernels, type) : undefined;

@@ -1,6 +1,13 @@
 /** Rescales a weight's scales for another convention, so that no value is rounded again. */
 import type { Kernels, Place } from "../../kernels/kernels.js";
-import { BYTES, byteValues, hasByteScales, histogram, readScaleBytes } from "../../stored/byte-scales.js";
+import {
+  BYTES,
+  byteValues,
+  countScaleBytes,
+  hasByteScales,
+  histogram,
+  readScaleBytes,
+} from "../../stored/byte-scales.js";
 import { conventionOf } from "../../stored/conventions.js";
 import { type GlobalScale, readBlockScales, readGlobal, readScales, scaleOf } from "../../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
@@ -58,7 +65,7 @@ async function blocksOf(kernels: Kernels, weight: QuantizedWeight, parts: Output
     ? stored
     : kernels.place("spread scales", blockCount(weight, parts));
   if (index !== stored) scalesOfTargetBlocks(weight, parts, stored.bytes, index.bytes);
-  const counts = histogram(kernels, index);
+  const counts = index === stored ? countScaleBytes(kernels, weight, stored) : histogram(kernels, index);
   const values = byteValues(weight).map((value, byte) => (counts[byte] === 0 ? 0 : value));
   return { values, counts, index };
 }

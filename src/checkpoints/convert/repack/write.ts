@@ -14,7 +14,7 @@ import { inFileLayout, type OutputTensors } from "../targets/tensors.js";
 import type { TensorAppender } from "../tensor-appender.js";
 import { repackScales } from "./scales.js";
 
-const COPY_BYTES = 4 << 20;
+const COPY_BYTES = 1 << 20;
 
 /** Reads codes from byte `begin` on as files have them, back to back. */
 async function readCodes(

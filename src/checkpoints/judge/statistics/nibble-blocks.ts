@@ -1,6 +1,7 @@
 /** Blocks of 16 or 32 codes of four bits with one-byte scales, counted by scale byte and sum of ranks. */
-import { nibbleLogarithms, nibbleMagnitudes, ranksOf } from "../../kernels/magnitudes.js";
+
 import type { Kernels } from "../../kernels/kernels.js";
+import { nibbleLogarithms, nibbleMagnitudes, ranksOf } from "../../kernels/magnitudes.js";
 import type { CodeTypeName } from "../../stored/code-types.js";
 import type { ScaleSums } from "./scale-sums.js";
 

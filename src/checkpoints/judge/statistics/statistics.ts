@@ -1,11 +1,10 @@
 /** Statistics of a quantized weight, in one pass over its codes; in two if its scales do not show their layout. */
 import { elementCount } from "../../../tensor/shape.js";
 import type { Kernels } from "../../kernels/kernels.js";
-import type { ByteScales } from "../../stored/byte-scales.js";
+import { type ByteScales, countScaleBytes, histogram } from "../../stored/byte-scales.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
 import type { Scales } from "../../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
-import { CodeCounts } from "./code-counts.js";
 import { sumCodes } from "./code-sums.js";
 import { Correlation } from "./correlation.js";
 import type { ScaleTally } from "./nibble-blocks.js";
@@ -122,22 +121,31 @@ function relaidScales(scales: Scales | ByteScales): Scales | ByteScales | undefi
 /** Adds one-byte scales to a counter, by the number of occurrences of each byte. Returns the bytes that occur. */
 function countByteScales(
   kernels: Kernels,
-  { shape }: QuantizedWeight,
+  weight: QuantizedWeight,
   { bytes: { address, bytes }, storedGlobals, valuesOf }: ByteScales,
   counter: ScaleCounter,
 ): readonly number[] {
-  const matrices = storedGlobals ? matricesOf(shape)[0] : 1;
-  const step = bytes.length / matrices;
   const occurring = new Set<number>();
-  for (let matrix = 0; matrix < matrices; matrix++) {
-    const counts = new CodeCounts(kernels, 256);
-    counts.add(address + matrix * step, step);
+  const add = (counts: Float64Array, matrix: number): void => {
     const values = valuesOf(matrix);
-    for (const [byte, count] of counts.total.entries()) {
+    for (const [byte, count] of counts.entries()) {
       if (count === 0) continue;
       counter.add(values[byte] as number, count);
       occurring.add(byte);
     }
+  };
+  if (!storedGlobals) {
+    add(countScaleBytes(kernels, weight, { address, bytes }), 0);
+    return [...occurring];
+  }
+  const [matrices] = matricesOf(weight.shape);
+  const step = bytes.length / matrices;
+  for (let matrix = 0; matrix < matrices; matrix++) {
+    const part = {
+      address: address + matrix * step,
+      bytes: bytes.subarray(matrix * step, (matrix + 1) * step),
+    };
+    add(histogram(kernels, part), matrix);
   }
   return [...occurring];
 }

@@ -10,9 +10,12 @@ import { Correlation } from "./correlation.js";
 export interface WithinRows {
   /** As stored. */
   readonly own: Correlation;
-  /** In the opposite layout of scales. */
-  readonly relaid: Correlation;
+  /** In the opposite layout of scales. Absent if the correlation as stored is too strong for twice as strong a one. */
+  readonly relaid?: Correlation;
 }
+
+/** No coefficient is less than -1. */
+const HALF = -0.5;
 
 /** The maximum numbers of rows and columns of blocks that are compared: full tiles of swizzled scales. */
 const MAX_ROWS = 128;
@@ -47,7 +50,8 @@ export async function correlateWithinRows(
     for (let i = 0; i < x.length; i++) correlation.add(x[i] as number, y[i] as number);
     return correlation;
   };
-  return { own: against(ownAt), relaid: against(relaidAt) };
+  const own = against(ownAt);
+  return own.coefficient <= HALF ? { own } : { own, relaid: against(relaidAt) };
 }
 
 /** The scale of a block of the first matrix. */

@@ -6,7 +6,6 @@ import type { QuantizedWeight } from "../../stored/weight.js";
 import { type Finding, type FindingName, finding } from "../findings.js";
 import type { Correlation } from "../statistics/correlation.js";
 import { SIGNIFICANT, type Statistics } from "../statistics/statistics.js";
-import type { WithinRows } from "../statistics/within-rows.js";
 
 /**
  * Weights of trained models are smaller than `large`. Scales are inverted if values exceed it and reciprocals give less than
@@ -38,7 +37,7 @@ function fitsRelaid(own: Correlation, { coefficient, significance }: Correlation
 }
 
 /** As `fitsRelaid`, within rows, where a correlation of a block with its scale is strong: only half of it as stored is chance. */
-function fitsRelaidWithinRows({ own, relaid }: WithinRows): boolean {
+function fitsRelaidWithinRows(own: Correlation, relaid: Correlation): boolean {
   const isClear = relaid.coefficient < -EVIDENCE.coefficient && relaid.significance < -EVIDENCE.significance;
   const isStronger = relaid.significance <= own.significance - EVIDENCE.significance;
   return isClear && isStronger && relaid.coefficient < 2 * own.coefficient;
@@ -134,7 +133,7 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       `scales fit their blocks if they are read as ${is} (correlation ${relaid.coefficient.toFixed(2)}${where}), not as ${says} (${own.coefficient.toFixed(2)})`;
     if (relaidCorrelation && fitsRelaid(correlation, relaidCorrelation))
       return said(correlation, relaidCorrelation, "");
-    if (!withinRows || !fitsRelaidWithinRows(withinRows)) return undefined;
+    if (!withinRows?.relaid || !fitsRelaidWithinRows(withinRows.own, withinRows.relaid)) return undefined;
     return said(withinRows.own, withinRows.relaid, " within rows");
   },
   // codes of fewer bits reach the largest code in every row anyway
