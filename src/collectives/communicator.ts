@@ -25,6 +25,8 @@ export interface GatherPart extends WithSubject {
   readonly x: Tensor;
   readonly counts: readonly number[];
   readonly out: Tensor;
+  /** Tensors that must have the same bytes on all ranks. Communicators that move bytes from device to device do not read them. */
+  readonly shared?: readonly Tensor[] | undefined;
 }
 
 /** Several gathers at once. */

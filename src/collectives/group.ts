@@ -69,6 +69,11 @@ export interface GatherRequest {
   readonly rows?: readonly number[] | undefined;
   /** A description of x that must be equal on all ranks. It distinguishes tensors of the same type and shape. */
   readonly subject?: string | undefined;
+  /**
+   * Tensors of this rank that must have the same bytes on all ranks, such as the scale of the tensor that x is a part of. Ranks
+   * that exchange through their hosts compare them; ranks that exchange from device to device do not.
+   */
+  readonly shared?: readonly Tensor[] | undefined;
 }
 
 const reducing = oneOf(["reduceScatter", "allReduce"]);
@@ -163,7 +168,11 @@ export class ProcessGroup {
   allGatherCoalesced(requests: readonly GatherRequest[]): Tensor[] {
     if (requests.length === 0) return [];
     using scope = new Scope();
-    const parts = requests.map(({ x, rows, subject }) => ({ ...this.#gatherPart(x, { rows }), subject }));
+    const parts = requests.map(({ x, rows, subject, shared }) => ({
+      ...this.#gatherPart(x, { rows }),
+      subject,
+      shared,
+    }));
     this.#run("allGather", { parts, subject: this.#subject });
     return parts.map(({ out }) => scope.keep(out));
   }

@@ -24,10 +24,11 @@ import type { GatherRequest, ProcessGroup } from "./group.js";
 /**
  * Gathers a quantized tensor whose rows are divided among the ranks, with the copies of `usage`. `rows`: the number of rows of
  * each rank; default: as many as on this rank. If the shards were quantized as parts of the full tensor, the result is what the
- * quantizer would return for the full tensor. Codes and scales are sent without padding. Per-tensor scales and amaxes are not
- * sent, because they are equal on all ranks. A columnwise copy that can be derived from the rowwise copy is derived after the
+ * quantizer would return for the full tensor. Codes and scales are sent without padding. Per-tensor scales and amaxes must be equal
+ * on all ranks; they are compared where ranks exchange through their hosts. A columnwise copy that can be derived from the rowwise copy is derived after the
  * gather. The data layout COMPACT becomes GEMM_READY. `t` must have each copy of `usage` that cannot be derived. `ops`: the
- * quantizer's operations. Throws `DistributedError`, as a disagreement, if the specs or the nominal dtypes of the ranks differ.
+ * quantizer's operations. Throws `DistributedError`, as a disagreement, if the specs, the nominal dtypes or the compared scales and amaxes of
+ * the ranks differ.
  */
 export function gatherQuantized(
   group: ProcessGroup,
@@ -114,16 +115,23 @@ function copyGather(
   const parts = shapes.map(geometryOf);
   const columnwise = direction === "columnwise";
   const subject = `codes and scales by ${specText(t.spec)}, quantized from ${t.dtype}`;
-  const piece = (x: Tensor, transposed: boolean, shapeOf: (part: CopyGeometry) => Shape): Piece => {
+  const piece = (
+    x: Tensor,
+    transposed: boolean,
+    shapeOf: (part: CopyGeometry) => Shape,
+    tensorWide: readonly (Tensor | undefined)[] = [],
+  ): Piece => {
     const isTransposed = columnwise && transposed;
     const rows = parts.map((part) => asMatrix(shapeOf(part))[isTransposed ? 1 : 0]);
-    if (isTransposed) return { request: { x: transpose(x), rows, subject }, toCopyLayout: transpose };
+    const shared = tensorWide.filter((each) => each !== undefined);
+    if (isTransposed) return { request: { x: transpose(x), rows, subject, shared }, toCopyLayout: transpose };
     return {
-      request: { x: x.reshape(asMatrix(x.shape)), rows, subject },
+      request: { x: x.reshape(asMatrix(x.shape)), rows, subject, shared },
       toCopyLayout: (gathered) => gathered,
     };
   };
-  const codes = piece(data, geometry.data === "transposed", ({ dataShape }) => dataShape);
+  const shared = [isTensorWide(t.spec.tile) ? scaleInv : undefined, t.spec.rowScaled ? undefined : amax];
+  const codes = piece(data, geometry.data === "transposed", ({ dataShape }) => dataShape, shared);
   const scales = isTensorWide(t.spec.tile)
     ? undefined
     : piece(

@@ -1,16 +1,26 @@
-/** Ranks that gather the rows of one quantized tensor fail if their specs or nominal types differ. */
+/** Ranks that gather the rows of one quantized tensor fail if their specs, nominal types or tensor-wide scales differ. */
 import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../src/collectives/group.js";
 import { gatherQuantized } from "../../../src/collectives/quantized.js";
 import { DistributedError } from "../../../src/errors.js";
-import { isDirectionless, isLineWide } from "../../../src/formats/block.js";
-import { zeros } from "../../../src/ops/create.js";
-import { COLUMNWISE, type QuantizeSpec, ROWWISE, type Usage } from "../../../src/tensor/quantized.js";
+import { blockFormat, isDirectionless, isLineWide, usesTensorAmax } from "../../../src/formats/block.js";
+import { tensor } from "../../../src/ops/create.js";
+import { scaled } from "../../../src/ops/elementwise/operators.gen.js";
+import {
+  COLUMNWISE,
+  type QuantizedTensor,
+  type QuantizeSpec,
+  ROWWISE,
+  type ScaleLayout,
+  type Usage,
+} from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
-import { makeSpec } from "../../../src/tensor/spec.js";
+import { makeSpec, SCALE_LAYOUTS } from "../../../src/tensor/spec.js";
+import { QUANTIZERS } from "../../arbitraries/specs.js";
+import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { useRanks } from "../modules/tensor-parallel/ranks.js";
-import { casesOf, FIELD_NAMES, quantizerOf } from "./spec-pairs.js";
+import { casesOf, FIELD_NAMES } from "./spec-pairs.js";
 
 const groups = useRanks(2, "exact", 1000);
 
@@ -18,18 +28,33 @@ const groups = useRanks(2, "exact", 1000);
 interface Rows {
   readonly spec: QuantizeSpec;
   readonly dtype: WideDType;
+  /** The value of each element. Default: 0. */
+  readonly value?: number;
+  /** The scale of FP8 with delayed scaling. Default: 64. */
+  readonly scale?: number;
+  /** Default: logical. */
+  readonly scaleLayout?: ScaleLayout;
 }
 
 /** The outcome of each rank's gather: an error, or undefined. */
-async function gathers(rows: readonly Rows[], usage: Usage): Promise<readonly unknown[]> {
+async function gathers(
+  rows: readonly Rows[],
+  usage: Usage,
+  read: (local: QuantizedTensor, gathered: QuantizedTensor) => void = () => {},
+): Promise<readonly unknown[]> {
   const members = groups(2);
   const failures = members.map((group: ProcessGroup, rank): unknown => {
     using _ = new Scope();
-    const { spec, dtype } = rows[rank] as Rows;
+    const { spec, dtype, value = 0, scale = 64, scaleLayout = "logical" } = rows[rank] as Rows;
     const sent = isDirectionless(spec) ? ROWWISE : usage;
-    const quantizer = quantizerOf(group.backend, spec, sent);
+    const delayed = spec.quantizer === "fp8-delayed" ? { scale: tensor(group.backend, [scale]) } : {};
+    const quantizer = new SpecQuantizer(spec, { ...sent, scaleLayout }, { ...delayed, random: RANDOM });
+    const wide = scaled(tensor(group.backend, new Float32Array(SIZE * SIZE).fill(value), [SIZE, SIZE]), 1, {
+      outDtype: dtype,
+    });
     try {
-      gatherQuantized(group, quantizer.quantize(zeros(group.backend, dtype, [SIZE, SIZE])), usage, quantizer);
+      const local = quantizer.quantize(wide);
+      read(local, gatherQuantized(group, local, usage, quantizer));
     } catch (error) {
       return error;
     }
@@ -44,6 +69,9 @@ function requireDisagreement(ends: readonly unknown[]): void {
   for (const end of ends) expect(end).toBeInstanceOf(DistributedError);
   expect(ends.map((end) => (end as DistributedError).failure)).toContain("disagreement");
 }
+
+/** The state of stochastic rounding. */
+const RANDOM = { seed: 7n, offset: 0n };
 
 /** The size of a rank's matrix, so that no block extends past it. */
 const SIZE = 128;
@@ -76,4 +104,53 @@ describe("ranks that gather one quantized tensor", () => {
       expect(await gathers(rows, usage)).toEqual([undefined, undefined]);
     }
   });
+
+  const defaults = QUANTIZERS.map((name) => makeSpec(name, {}));
+  /** The default specs, and those of a scale for the tensor in powers of two. */
+  const tensorWide = [
+    ...defaults.filter((spec) => usesTensorAmax(spec) || spec.quantizer === "fp8-delayed"),
+    makeSpec("fp8-current", { pow2Scales: true }),
+  ];
+  const different = [{ value: 1 }, { value: 3, scale: 32 }];
+
+  it.each(tensorWide)("disagree about other scales and amaxes of the tensor, by $quantizer", async (spec) => {
+    for (const usage of USAGES) {
+      const rows = different.map((each) => ({ spec, dtype: "bf16", ...each }) as const);
+      requireDisagreement(await gathers(rows, usage));
+      const signs = [1, -1].map((value) => ({ spec, dtype: "bf16", value }) as const);
+      expect(await gathers(signs, usage)).toEqual([undefined, undefined]);
+    }
+  });
+
+  const blockWise = defaults.filter((spec) => !tensorWide.includes(spec));
+
+  const layoutPairsOf = ({ quantizer }: QuantizeSpec) => {
+    const isPossible = (layout: ScaleLayout): boolean =>
+      layout !== "swizzled" || blockFormat(quantizer).padding === "tiles";
+    const layouts = SCALE_LAYOUTS.filter(isPossible);
+    return layouts.flatMap((one) => layouts.map((other) => [one, other] as const));
+  };
+
+  it.each(blockWise)(
+    "keep the values of each rank in every layout of scales, by $quantizer",
+    async (spec) => {
+      for (const layouts of layoutPairsOf(spec)) {
+        const rows = different.map(
+          (each, rank) => ({ spec, dtype: "f32", ...each, scaleLayout: layouts[rank] }) as const,
+        );
+        const reads: Promise<readonly (readonly number[])[]>[] = [];
+        const ends = await gathers(rows, ROWWISE, (...tensors) => {
+          const each = tensors.map(async (t) =>
+            Array.from((await t.dequantize("f32").data()) as Float32Array),
+          );
+          reads.push(Promise.all(each));
+        });
+        expect(ends).toEqual([undefined, undefined]);
+        const [first = [], second = []] = await Promise.all(reads);
+        const all = [...(first[0] ?? []), ...(second[0] ?? [])];
+        expect(new Set(all).size).toBe(2);
+        expect([first[1], second[1]]).toEqual([all, all]);
+      }
+    },
+  );
 });

@@ -2,11 +2,12 @@
  * The steps of each operation of a group as a generator. It yields the messages to exchange, and a communicator resumes
  * it with the messages it received.
  */
+import { DistributedError } from "../../errors.js";
 import { memoryOf } from "../../tensor/memory.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { sum } from "../arguments.js";
 import { bytesOf } from "../bytes.js";
-import type { CollectiveArgs, CollectiveName, Communicator } from "../communicator.js";
+import type { CollectiveArgs, CollectiveName, Communicator, GatherPart } from "../communicator.js";
 import { evenSplits } from "../plan.js";
 import { combine } from "./fold.js";
 
@@ -29,14 +30,16 @@ type StepsOf = { readonly [K in CollectiveName]: (side: Side, args: CollectiveAr
 
 export const STEPS: StepsOf = {
   *allGather(side, { parts }) {
-    const bytes = concatenate(parts.map(({ x }) => read(side, x)));
+    const shared = concatenate(parts.flatMap(({ shared = [] }) => shared.map((each) => read(side, each))));
+    const bytes = concatenate([shared, ...parts.map(({ x }) => read(side, x))]);
     const sizes = (from: number): number[] => parts.map(({ x, counts }) => bytesOf(x, counts[from]));
     const got = yield all(
       side,
       () => bytes,
-      (from) => sum(sizes(from)),
+      (from) => shared.length + sum(sizes(from)),
     );
-    const pieces = got.map((bytes, from) => splitBytes(bytes, sizes(from)));
+    requireShared(side, parts, shared, got);
+    const pieces = got.map((bytes, from) => splitBytes(bytes.subarray(shared.length), sizes(from)));
     for (const [i, { out }] of parts.entries())
       writeAll(
         side,
@@ -106,6 +109,23 @@ export const STEPS: StepsOf = {
     );
   },
 };
+
+/** Throws `DistributedError` unless the messages of all ranks begin with the shared tensors of this rank. */
+function requireShared(
+  { rank, ranks }: Side,
+  parts: readonly GatherPart[],
+  shared: Uint8Array,
+  messages: readonly Uint8Array[],
+): void {
+  const other = messages.findIndex((message) => shared.some((byte, i) => byte !== message[i]));
+  if (other < 0) return;
+  const subjects = parts.flatMap(({ subject, shared = [] }) =>
+    subject && shared.length > 0 ? [subject] : [],
+  );
+  const [here, there] = [ranks[rank] as number, ranks[other] as number];
+  const message = `rank ${there} has another tensor-wide scale or amax than rank ${here}, for ${subjects.join(" and ")}; quantize the rows of all ranks with one scale`;
+  throw new DistributedError("disagreement", "allGather", there, message);
+}
 
 function all(
   { ranks }: Side,
