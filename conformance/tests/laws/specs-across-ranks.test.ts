@@ -33,7 +33,7 @@ interface Rows {
   /** The scale of FP8 with delayed scaling. Default: 64. */
   readonly scale?: number;
   /** Default: logical. */
-  readonly scaleLayout?: ScaleLayout;
+  readonly scaleLayout?: ScaleLayout | undefined;
 }
 
 /** The outcome of each rank's gather: an error, or undefined. */
