@@ -24,11 +24,11 @@ import type { GatherRequest, ProcessGroup } from "./group.js";
 /**
  * Gathers a quantized tensor whose rows are divided among the ranks, with the copies of `usage`. `rows`: the number of rows of
  * each rank; default: as many as on this rank. If the shards were quantized as parts of the full tensor, the result is what the
- * quantizer would return for the full tensor. Codes and scales are sent without padding. Per-tensor scales and amaxes must be equal
- * on all ranks; they are compared where ranks exchange through their hosts. A columnwise copy that can be derived from the rowwise copy is derived after the
- * gather. The data layout COMPACT becomes GEMM_READY. `t` must have each copy of `usage` that cannot be derived. `ops`: the
- * quantizer's operations. Throws `DistributedError`, as a disagreement, if the specs, the nominal dtypes or the compared scales and amaxes of
- * the ranks differ.
+ * quantizer would return for the full tensor. Codes and scales are sent without padding. Per-tensor scales and amaxes must be
+ * equal on all ranks; they are compared where ranks exchange through their hosts. A columnwise copy that can be derived from the
+ * rowwise copy is derived after the gather. The data layout COMPACT becomes GEMM_READY. `t` must have each copy of `usage` that
+ * cannot be derived. `ops`: the quantizer's operations. Throws `DistributedError`, as a disagreement, if the specs, the nominal
+ * dtypes or the compared scales and amaxes of the ranks differ.
  */
 export function gatherQuantized(
   group: ProcessGroup,
