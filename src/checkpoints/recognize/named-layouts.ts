@@ -16,13 +16,9 @@ interface Layout {
 const LAYOUTS: readonly Layout[] = [
   {
     codes: ".qweight",
-    companions: [".qzeros"],
+    companions: [".scales"],
     parts: [/^\.(qweight|qzeros|scales|g_idx)$/],
-    // AWQ packs columns of [K, N], GPTQ rows
-    name: (entries) => {
-      const [codes, zeros] = [entries.get(".qweight"), entries.get(".qzeros")];
-      return codes?.shape.at(-1) === zeros?.shape.at(-1) ? "AWQ" : "GPTQ";
-    },
+    name: nameOfWords,
   },
   {
     codes: ".weight",
@@ -47,6 +43,23 @@ const LAYOUTS: readonly Layout[] = [
     name: () => "MLX affine",
   },
 ];
+
+/** The number of codes that AWQ packs in a word. */
+const AWQ_CODES = 8;
+
+/**
+ * The layout of a weight [N, K] that is packed in 32-bit words, by the shapes of its words and its scales. GPTQ packs K: words
+ * [K / codes of a word, N] and scales [K / group, N]. AWQ packs N: words [K, N / 8]. Its layout for GEMV packs K in rows: words
+ * [N, K / 8] and scales [N, K / group].
+ */
+function nameOfWords(entries: ReadonlyMap<string, TensorEntry>): string {
+  const [lines, words] = entries.get(".qweight")?.shape ?? [];
+  const [rows, columns] = entries.get(".scales")?.shape ?? [];
+  if (lines === undefined || words === undefined || columns === undefined) return "GPTQ or AWQ";
+  if (entries.has(".g_idx") || words === columns) return "GPTQ";
+  if (words * AWQ_CODES === columns) return "AWQ";
+  return lines === rows ? "AWQ, for GEMV" : "GPTQ or AWQ";
+}
 
 /** The subclasses of torchao that are read. */
 const TORCHAO_READ = ["Float8Tensor", "MXTensor", "NVFP4Tensor", "Int8Tensor", "torch.Tensor", "Tensor"];
