@@ -234,10 +234,11 @@ bitwise; in wide types all NaNs are equal. Every figure on this page comes from 
 
 ## All inputs
 
-\`npm run test:slow\` encodes all 2^32 bit patterns of f32 under every rounding mode and overflow policy. It compares each code with the
-oracle's step function, which is computed from exact decision points in rational arithmetic (\`conformance/oracle/core/scalar.ts\`).
+\`npm run test:slow\` encodes all 2^32 bit patterns of f32 under every rounding mode and the overflow policies \`saturate\` and \`nonfinite\`.
+Integers have one policy, and \`propagate\` takes each code from these two. It compares each code with the oracle's step function, which is
+computed from exact decision points in rational arithmetic (\`conformance/oracle/core/scalar.ts\`).
 Under stochastic rounding the code has to be one of the two neighbours of the input. The table counts encodings
-for which no code differs.
+for which no code differs. A format that it lacks, or that has fewer than 7 encodings for a policy, is compared on drawn inputs.
 
 ${exhaustionTable(results, cuda)}
 
