@@ -92,11 +92,11 @@ export class NibbleBlocks {
     this.#blocks = 0;
     const { kernels } = this;
     const { magnitudes, unit } = ranksOf(this.#kind);
-    const ranks = kernels.bytes(this.#address + TABLE.ranks, BYTES);
-    const nonzero = new BigUint64Array(ranks.buffer, this.#address + TABLE.nonzero, BYTES);
     const logarithms = kernels.put("logarithms", this.#logarithms);
     const { length } = this.#logarithms;
     const sums = kernels.place("sums of counts", 8 * 4).address;
+    const ranks = kernels.bytes(this.#address + TABLE.ranks, BYTES);
+    const nonzero = new BigUint64Array(ranks.buffer, this.#address + TABLE.nonzero, BYTES);
     const present = this.bytes.filter((byte) => ranks[byte] !== 0);
     const [first = 0] = present;
     const counts = new Uint32Array(ranks.buffer, this.#rowOf(first), length);
