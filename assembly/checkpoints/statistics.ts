@@ -364,9 +364,9 @@ export function nibbleStatistics(
     for (let block: u32 = 0; block < blocks; ++block) {
       const sumAndMax = sumNibbles(codes, bytes, kind);
       codes += bytes;
-      const rank = both >> 16;
-      most = max(most, rank);
-      const sum = <f64>(both & 0xffff) * unit;
+      const rank = sumAndMax >> 16;
+      maxRank = max(maxRank, rank);
+      const sum = <f64>(sumAndMax & 0xffff) * unit;
       endBlock(rank, false, sum, load<f32>(scales), global, divides, kind, sums);
       scales += 4;
     }
