@@ -238,7 +238,7 @@ bitwise; in wide types all NaNs are equal. Every figure on this page comes from 
 Integers have one policy, and \`propagate\` takes each code from these two. It compares each code with the oracle's step function, which is
 computed from exact decision points in rational arithmetic (\`conformance/oracle/core/scalar.ts\`).
 Under stochastic rounding the code has to be one of the two neighbours of the input. The table counts encodings
-for which no code differs. A format that it lacks, or that has fewer than 7 encodings for a policy, is compared on drawn inputs.
+for which no code differs.
 
 ${exhaustionTable(results, cuda)}
 
