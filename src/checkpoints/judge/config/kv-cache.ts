@@ -56,6 +56,7 @@ export function judgeKvCache(claim: Claim | undefined, { tensors }: CheckpointTe
       scales.size > 0
         ? `has ${[...scales].map((each) => `${each}_scale`).join()} alone`
         : "has no scale of the cache, and other layers have";
-    return [finding("config-kv-cache", name, `${why}; ${absent.join(" and ")} ${absent.length === 1 ? "is" : "are"} absent`)];
+    const verb = absent.length === 1 ? "is" : "are";
+    return [finding("config-kv-cache", name, `${why}; ${absent.join(" and ")} ${verb} absent`)];
   });
 }
