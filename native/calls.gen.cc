@@ -4,11 +4,23 @@
 #include "kernels/cast/sweep.gen.h"
 #include "kernels/core/format.h"
 #include "kernels/elementwise/activation.gen.h"
+#include "kernels/elementwise/activation.h"
 #include "kernels/elementwise/dropout.gen.h"
 #include "kernels/elementwise/operators.gen.h"
 #include "kernels/layout/copy-slice.gen.h"
 #include "kernels/layout/layout.gen.h"
+#include "kernels/quantize/activation-quantize.gen.h"
+#include "kernels/quantize/bias-grad-quantize.gen.h"
+#include "kernels/quantize/block.gen.h"
+#include "kernels/quantize/dequantize.gen.h"
+#include "kernels/quantize/dequantize.h"
+#include "kernels/quantize/group.gen.h"
 #include "kernels/quantize/hadamard.gen.h"
+#include "kernels/quantize/mx.gen.h"
+#include "kernels/quantize/norm-quantize.gen.h"
+#include "kernels/quantize/nvfp4.gen.h"
+#include "kernels/quantize/row.gen.h"
+#include "kernels/quantize/tensor.gen.h"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.gen.h"
 #include "kernels/rows/expert-rows.gen.h"
@@ -27,6 +39,7 @@
 #include "native/core/call.h"
 #include "native/core/random.h"
 #include "native/layout/packed-elements.h"
+#include "native/layout/placement.h"
 
 namespace lockstep {
 
@@ -450,6 +463,16 @@ void runTranspose(const Call<calls::Transpose>& call) {
   call.check("transpose", launchTranspose(p, call.stream()));
 }
 
+void runRelayout(const Call<calls::Relayout>& call) {
+  RelayoutParams p{};
+  p.unit = static_cast<int32_t>(call.between("unit", 0, 4));
+  if (!(p.unit == 1 || p.unit == 4)) throw Failure{"ARGUMENT", "scales have neither 1 nor 4 bytes"};
+  p.from = readPlacement(call, "from", p.unit);
+  p.to = readPlacement(call, "to", p.unit);
+  if (!(p.from.lines == p.to.lines && p.from.blocks == p.to.blocks)) throw Failure{"ARGUMENT", "the two layouts have different numbers of lines or blocks"};
+  call.check("relayout", launchRelayout(p, call.stream()));
+}
+
 void runSwapAxes(const Call<calls::SwapAxes>& call) {
   SwapAxesParams p{};
   p.outer = static_cast<int64_t>(call.count("outer"));
@@ -462,6 +485,190 @@ void runSwapAxes(const Call<calls::SwapAxes>& call) {
   call.check("swapAxes", launchSwapAxes(p, call.stream()));
 }
 
+void runActivationQuantizeTensor(const Call<calls::ActivationQuantizeTensor>& call) {
+  ActivationQuantizeTensorParams p{};
+  p.source.gated = call.flag("source.gated");
+  p.source.form.kind = call.member<Activation>("source.form.kind");
+  p.source.form.alpha = call.has("source.form.alpha") ? call.f32("source.form.alpha") : alphaOf(p.source.form.kind);
+  p.source.form.limit = call.has("source.form.limit") ? call.f32("source.form.limit") : INFINITY;
+  p.source.form.offset = call.has("source.form.offset") ? call.f32("source.form.offset") : -0.0f;
+  p.source.form.rows = static_cast<int64_t>(call.count("source.form.rows"));
+  p.source.form.columns = static_cast<int64_t>(call.count("source.form.columns"));
+  p.source.form.xType = call.wide("source.form.xType");
+  p.source.form.x = call.pointer<const void>("source.form.x", bytesOf(product({static_cast<uint64_t>(p.source.form.rows), static_cast<uint64_t>(p.source.form.columns), static_cast<uint64_t>((p.source.gated ? 2 : 1))}), bitsOf(p.source.form.xType)));
+  if (call.has("source.form.grad")) {
+    p.source.form.gradType = call.wide("source.form.gradType");
+    p.source.form.grad = call.pointer<const void>("source.form.grad", bytesOf(product({static_cast<uint64_t>(p.source.form.rows), static_cast<uint64_t>(p.source.form.columns)}), bitsOf(p.source.form.gradType)));
+  }
+  p.target.rows = static_cast<int64_t>(call.count("target.rows"));
+  p.target.columns = static_cast<int64_t>(call.count("target.columns"));
+  p.target.word = call.word("target.word");
+  p.target.rowwise = call.optional<uint8_t>("target.rowwise", bytesOf(product({static_cast<uint64_t>(p.target.rows), static_cast<uint64_t>(p.target.columns)}), 8));
+  p.target.columnwise = call.optional<uint8_t>("target.columnwise", bytesOf(product({static_cast<uint64_t>(p.target.rows), static_cast<uint64_t>(p.target.columns)}), 8));
+  p.target.rowwiseScaleInv = call.optional<float>("target.rowwiseScaleInv", bytesOf(1, 32));
+  p.target.columnwiseScaleInv = call.optional<float>("target.columnwiseScaleInv", bytesOf(1, 32));
+  p.target.scale = call.pointer<const float>("target.scale", bytesOf(1, 32));
+  p.target.amaxOut = call.optional<float>("target.amaxOut", bytesOf(1, 32));
+  if (!(p.target.rows == p.source.form.rows && p.target.columns == p.source.form.columns * (p.source.gated && p.source.form.grad ? 2 : 1))) throw Failure{"ARGUMENT", "the result has another size than the values"};
+  call.check("activationQuantizeTensor", launchActivationQuantizeTensor(p, call.stream()));
+}
+
+void runActivationQuantizeMx(const Call<calls::ActivationQuantizeMx>& call) {
+  ActivationQuantizeMxParams p{};
+  p.source.gated = call.flag("source.gated");
+  p.source.form.kind = call.member<Activation>("source.form.kind");
+  p.source.form.alpha = call.has("source.form.alpha") ? call.f32("source.form.alpha") : alphaOf(p.source.form.kind);
+  p.source.form.limit = call.has("source.form.limit") ? call.f32("source.form.limit") : INFINITY;
+  p.source.form.offset = call.has("source.form.offset") ? call.f32("source.form.offset") : -0.0f;
+  p.source.form.rows = static_cast<int64_t>(call.count("source.form.rows"));
+  p.source.form.columns = static_cast<int64_t>(call.count("source.form.columns"));
+  p.source.form.xType = call.wide("source.form.xType");
+  p.source.form.x = call.pointer<const void>("source.form.x", bytesOf(product({static_cast<uint64_t>(p.source.form.rows), static_cast<uint64_t>(p.source.form.columns), static_cast<uint64_t>((p.source.gated ? 2 : 1))}), bitsOf(p.source.form.xType)));
+  if (call.has("source.form.grad")) {
+    p.source.form.gradType = call.wide("source.form.gradType");
+    p.source.form.grad = call.pointer<const void>("source.form.grad", bytesOf(product({static_cast<uint64_t>(p.source.form.rows), static_cast<uint64_t>(p.source.form.columns)}), bitsOf(p.source.form.gradType)));
+  }
+  p.target.rows = static_cast<int64_t>(call.count("target.rows"));
+  p.target.columns = static_cast<int64_t>(call.count("target.columns"));
+  p.target.word = call.word("target.word");
+  p.target.rule = call.member<ScaleRule>("target.rule");
+  if (call.has("target.rowwise.codes")) {
+    p.target.rowwise.codes = call.pointer<uint8_t>("target.rowwise.codes", bytesOf(product({static_cast<uint64_t>(p.target.rows), static_cast<uint64_t>(p.target.columns)}), storageBits(p.target.word)));
+    p.target.rowwise.scales = readPlacement(call, "target.rowwise.scales", 1);
+  }
+  if (call.has("target.columnwise.codes")) {
+    p.target.columnwise.codes = call.pointer<uint8_t>("target.columnwise.codes", bytesOf(product({static_cast<uint64_t>(p.target.rows), static_cast<uint64_t>(p.target.columns)}), storageBits(p.target.word)));
+    p.target.columnwise.scales = readPlacement(call, "target.columnwise.scales", 1);
+  }
+  if (!(p.target.rows == p.source.form.rows && p.target.columns == p.source.form.columns * (p.source.gated && p.source.form.grad ? 2 : 1))) throw Failure{"ARGUMENT", "the result has another size than the values"};
+  call.check("activationQuantizeMx", launchActivationQuantizeMx(p, call.stream()));
+}
+
+void runBiasGradQuantizeBlock(const Call<calls::BiasGradQuantizeBlock>& call) {
+  BiasGradQuantizeBlockParams p{};
+  p.quantization.rule = call.member<ScaleRule>("quantization.rule");
+  p.quantization.rows = static_cast<int64_t>(call.count("quantization.rows"));
+  p.quantization.columns = static_cast<int64_t>(call.count("quantization.columns"));
+  p.quantization.word = call.word("quantization.word");
+  p.quantization.square = call.flag("quantization.square");
+  p.quantization.inPlace = call.flag("quantization.inPlace");
+  p.quantization.pow2 = call.flag("quantization.pow2");
+  p.quantization.epsilon = call.f32("quantization.epsilon");
+  p.quantization.scaling = call.word("quantization.scaling");
+  p.quantization.xType = call.wide("quantization.xType");
+  p.quantization.x = call.pointer<const void>("quantization.x", bytesOf(product({static_cast<uint64_t>(p.quantization.rows), static_cast<uint64_t>(p.quantization.columns)}), bitsOf(p.quantization.xType)));
+  if (call.has("quantization.rowwise.codes")) {
+    p.quantization.rowwise.codes = call.pointer<uint8_t>("quantization.rowwise.codes", bytesOf(product({static_cast<uint64_t>(p.quantization.rows), static_cast<uint64_t>(p.quantization.columns)}), 8));
+    p.quantization.rowwise.scales = readPlacement(call, "quantization.rowwise.scales", 4);
+  }
+  if (call.has("quantization.columnwise.codes")) {
+    p.quantization.columnwise.codes = call.pointer<uint8_t>("quantization.columnwise.codes", bytesOf(product({static_cast<uint64_t>(p.quantization.rows), static_cast<uint64_t>(p.quantization.columns)}), 8));
+    p.quantization.columnwise.scales = readPlacement(call, "quantization.columnwise.scales", 4);
+  }
+  p.quantization.noop = call.optional<const float>("quantization.noop", bytesOf(1, 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.quantization.columns), bitsOf(p.outType)));
+  p.workspace = call.workspace<float>(bytesOf(product({static_cast<uint64_t>(chunksOf(p.quantization.rows)), static_cast<uint64_t>(p.quantization.columns)}), 32));
+  call.check("biasGradQuantizeBlock", launchBiasGradQuantizeBlock(p, call.stream()));
+}
+
+void runBiasGradQuantizeTensor(const Call<calls::BiasGradQuantizeTensor>& call) {
+  BiasGradQuantizeTensorParams p{};
+  p.quantization.rule = call.member<ScaleRule>("quantization.rule");
+  p.quantization.rows = static_cast<int64_t>(call.count("quantization.rows"));
+  p.quantization.columns = static_cast<int64_t>(call.count("quantization.columns"));
+  p.quantization.word = call.word("quantization.word");
+  p.quantization.scaling = call.word("quantization.scaling");
+  p.quantization.pow2 = call.flag("quantization.pow2");
+  p.quantization.epsilon = call.f32("quantization.epsilon");
+  p.quantization.xType = call.wide("quantization.xType");
+  p.quantization.x = call.pointer<const void>("quantization.x", bytesOf(product({static_cast<uint64_t>(p.quantization.rows), static_cast<uint64_t>(p.quantization.columns)}), bitsOf(p.quantization.xType)));
+  p.quantization.rowwise = call.optional<uint8_t>("quantization.rowwise", bytesOf(product({static_cast<uint64_t>(p.quantization.rows), static_cast<uint64_t>(p.quantization.columns)}), 8));
+  p.quantization.columnwise = call.optional<uint8_t>("quantization.columnwise", bytesOf(product({static_cast<uint64_t>(p.quantization.rows), static_cast<uint64_t>(p.quantization.columns)}), 8));
+  p.quantization.rowwiseScaleInv = call.optional<float>("quantization.rowwiseScaleInv", bytesOf(1, 32));
+  p.quantization.columnwiseScaleInv = call.optional<float>("quantization.columnwiseScaleInv", bytesOf(1, 32));
+  p.quantization.scale = call.optional<const float>("quantization.scale", bytesOf(1, 32));
+  p.quantization.amax = call.optional<const float>("quantization.amax", bytesOf(1, 32));
+  p.quantization.amaxOut = call.optional<float>("quantization.amaxOut", bytesOf(1, 32));
+  p.quantization.noop = call.optional<const float>("quantization.noop", bytesOf(1, 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.quantization.columns), bitsOf(p.outType)));
+  p.workspace = call.workspace<float>(bytesOf(static_cast<uint64_t>((chunksOf(p.quantization.rows) * p.quantization.columns + 1)), 32));
+  call.check("biasGradQuantizeTensor", launchBiasGradQuantizeTensor(p, call.stream()));
+}
+
+void runQuantizeBlock(const Call<calls::QuantizeBlock>& call) {
+  QuantizeBlockParams p{};
+  p.rule = call.member<ScaleRule>("rule");
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.word = call.word("word");
+  p.square = call.flag("square");
+  p.inPlace = call.flag("inPlace");
+  p.pow2 = call.flag("pow2");
+  p.epsilon = call.f32("epsilon");
+  p.scaling = call.word("scaling");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  if (call.has("rowwise.codes")) {
+    p.rowwise.codes = call.pointer<uint8_t>("rowwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 8));
+    p.rowwise.scales = readPlacement(call, "rowwise.scales", 4);
+  }
+  if (call.has("columnwise.codes")) {
+    p.columnwise.codes = call.pointer<uint8_t>("columnwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 8));
+    p.columnwise.scales = readPlacement(call, "columnwise.scales", 4);
+  }
+  p.noop = call.optional<const float>("noop", bytesOf(1, 32));
+  call.check("quantizeBlock", launchQuantizeBlock(p, call.stream()));
+}
+
+void runDequantize(const Call<calls::Dequantize>& call) {
+  DequantizeParams p{};
+  p.word = call.word("word");
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.transposed = call.flag("transposed");
+  p.across = call.flag("across");
+  p.scaleWord = call.word("scaleWord");
+  p.lineShift = static_cast<int32_t>(call.between("lineShift", 0, 62));
+  p.blockShift = static_cast<int32_t>(call.between("blockShift", 0, 62));
+  p.rowScaled = call.flag("rowScaled");
+  p.inverse = call.f32("inverse");
+  p.divides = call.flag("divides");
+  if (!(codeBits(p.word) == 8 || p.columns % 2 == 0)) throw Failure{"ARGUMENT", "columns is odd, but two codes share a byte"};
+  p.codes = call.pointer<const void>("codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), codeBits(p.word)));
+  p.scales = readPlacement(call, "scales", p.scaleWord == 0 ? 4 : 1);
+  p.amax = call.optional<const float>("amax", bytesOf(static_cast<uint64_t>(p.rowScaled ? p.rows : 1), 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  if (!(coverCodes(p.scales.lines, p.across ? p.columns : p.rows, p.lineShift))) throw Failure{"ARGUMENT", "lines of scales do not cover the codes"};
+  if (!(coverCodes(p.scales.blocks, p.across ? p.rows : p.columns, p.blockShift))) throw Failure{"ARGUMENT", "blocks of scales do not cover the codes"};
+  call.check("dequantize", launchDequantize(p, call.stream()));
+}
+
+void runQuantizeGroup(const Call<calls::QuantizeGroup>& call) {
+  QuantizeGroupParams p{};
+  p.rule = call.member<ScaleRule>("rule");
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.word = call.word("word");
+  p.length = static_cast<uint32_t>(call.between("length", 0, 128));
+  p.epsilon = call.f32("epsilon");
+  p.scaling = call.word("scaling");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  if (call.has("rowwise.codes")) {
+    p.rowwise.codes = call.pointer<uint8_t>("rowwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 4));
+    p.rowwise.scales = readPlacement(call, "rowwise.scales", 4);
+  }
+  if (call.has("columnwise.codes")) {
+    p.columnwise.codes = call.pointer<uint8_t>("columnwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 4));
+    p.columnwise.scales = readPlacement(call, "columnwise.scales", 4);
+  }
+  p.noop = call.optional<const float>("noop", bytesOf(1, 32));
+  call.check("quantizeGroup", launchQuantizeGroup(p, call.stream()));
+}
+
 void runHadamard(const Call<calls::Hadamard>& call) {
   HadamardParams p{};
   p.rows = static_cast<int64_t>(call.count("rows"));
@@ -470,6 +677,156 @@ void runHadamard(const Call<calls::Hadamard>& call) {
   p.x = call.pointer<const uint16_t>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 16));
   p.out = call.pointer<uint16_t>("out", bytesOf(product({static_cast<uint64_t>(p.columns), static_cast<uint64_t>(p.rows)}), 16));
   call.check("hadamard", launchHadamard(p, call.stream()));
+}
+
+void runQuantizeMx(const Call<calls::QuantizeMx>& call) {
+  QuantizeMxParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.word = call.word("word");
+  p.rule = call.member<ScaleRule>("rule");
+  p.square = call.flag("square");
+  p.stochastic = call.flag("stochastic");
+  p.random = readRandom(call);
+  p.scaling = call.word("scaling");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  if (call.has("part.rows")) {
+    p.part.rows = static_cast<uint64_t>(call.count("part.rows"));
+    p.part.columns = static_cast<uint64_t>(call.count("part.columns"));
+    p.part.row = static_cast<uint64_t>(call.count("part.row"));
+    p.part.column = static_cast<uint64_t>(call.count("part.column"));
+    p.part.width = static_cast<uint64_t>(call.count("part.width"));
+    p.part.stride = static_cast<uint64_t>(call.count("part.stride"));
+    if (!(p.part.width != 0 && (p.part.rows | p.part.columns | p.part.row | p.part.column | p.part.width | p.part.stride) % 16 == 0)) throw Failure{"ARGUMENT", "part has a size that is no multiple of 16"};
+  }
+  p.rowwiseWords = call.optional<const uint32_t>("rowwiseWords", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 32));
+  p.columnwiseWords = call.optional<const uint32_t>("columnwiseWords", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 32));
+  if (call.has("rowwise.codes")) {
+    p.rowwise.codes = call.pointer<uint8_t>("rowwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), storageBits(p.word)));
+    p.rowwise.scales = readPlacement(call, "rowwise.scales", 1);
+  }
+  if (call.has("columnwise.codes")) {
+    p.columnwise.codes = call.pointer<uint8_t>("columnwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), storageBits(p.word)));
+    p.columnwise.scales = readPlacement(call, "columnwise.scales", 1);
+  }
+  p.noop = call.optional<const float>("noop", bytesOf(1, 32));
+  call.check("quantizeMx", launchQuantizeMx(p, call.stream()));
+}
+
+void runNormQuantizeTensor(const Call<calls::NormQuantizeTensor>& call) {
+  NormQuantizeTensorParams p{};
+  p.source.parameterType = call.member<Wide>("source.parameterType");
+  p.source.rows = static_cast<int64_t>(call.count("source.rows"));
+  p.source.columns = static_cast<int64_t>(call.count("source.columns"));
+  p.source.epsilon = call.f32("source.epsilon");
+  p.source.zeroCentered = call.flag("source.zeroCentered");
+  p.source.tickets = call.context().tickets();
+  p.source.xType = call.wide("source.xType");
+  p.source.x = call.pointer<const void>("source.x", bytesOf(product({static_cast<uint64_t>(p.source.rows), static_cast<uint64_t>(p.source.columns)}), bitsOf(p.source.xType)));
+  p.source.gamma = call.pointer<const void>("source.gamma", bytesOf(static_cast<uint64_t>(p.source.columns), bitsOf(p.source.parameterType)));
+  p.source.beta = call.optional<const void>("source.beta", bytesOf(static_cast<uint64_t>(p.source.columns), bitsOf(p.source.parameterType)));
+  p.source.mean = call.optional<float>("source.mean", bytesOf(static_cast<uint64_t>(p.source.rows), 32));
+  p.source.rstd = call.pointer<float>("source.rstd", bytesOf(static_cast<uint64_t>(p.source.rows), 32));
+  p.target.word = call.word("target.word");
+  p.target.rowwise = call.pointer<uint8_t>("target.rowwise", bytesOf(product({static_cast<uint64_t>(p.source.rows), static_cast<uint64_t>(p.source.columns)}), 8));
+  p.target.rowwiseScaleInv = call.optional<float>("target.rowwiseScaleInv", bytesOf(1, 32));
+  p.target.columnwiseScaleInv = call.optional<float>("target.columnwiseScaleInv", bytesOf(1, 32));
+  p.target.scale = call.pointer<const float>("target.scale", bytesOf(1, 32));
+  p.target.amaxOut = call.optional<float>("target.amaxOut", bytesOf(1, 32));
+  call.check("normQuantizeTensor", launchNormQuantizeTensor(p, call.stream()));
+}
+
+void runQuantizeNvfp4(const Call<calls::QuantizeNvfp4>& call) {
+  QuantizeNvfp4Params p{};
+  p.rule = call.member<ScaleRule>("rule");
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.square = call.flag("square");
+  p.transforms = call.flag("transforms");
+  p.signs = call.word("signs");
+  p.stochastic = call.flag("stochastic");
+  p.random = readRandom(call);
+  p.fourOverSix = call.flag("fourOverSix");
+  p.squaredError = call.flag("squaredError");
+  p.scaling = static_cast<uint16_t>(call.between("scaling", 0, 65535));
+  p.e4m3Max = call.f32("e4m3Max");
+  p.rowScaled = call.flag("rowScaled");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  if (call.has("rowwise.codes")) {
+    p.rowwise.codes = call.pointer<uint8_t>("rowwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 4));
+    p.rowwise.scales = readPlacement(call, "rowwise.scales", 1);
+    p.rowwise.amax = call.optional<float>("rowwise.amax", bytesOf(static_cast<uint64_t>(p.rowScaled ? p.rows : 1), 32));
+    p.rowwise.givenAmax = call.optional<const float>("rowwise.givenAmax", bytesOf(1, 32));
+    p.rowwise.words = call.optional<const uint32_t>("rowwise.words", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 32));
+  }
+  if (call.has("columnwise.codes")) {
+    p.columnwise.codes = call.pointer<uint8_t>("columnwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 4));
+    p.columnwise.scales = readPlacement(call, "columnwise.scales", 1);
+    p.columnwise.amax = call.optional<float>("columnwise.amax", bytesOf(static_cast<uint64_t>(p.rowScaled ? p.columns : 1), 32));
+    p.columnwise.givenAmax = call.optional<const float>("columnwise.givenAmax", bytesOf(1, 32));
+    p.columnwise.words = call.optional<const uint32_t>("columnwise.words", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 32));
+  }
+  p.noop = call.optional<const float>("noop", bytesOf(1, 32));
+  if (call.has("part.rows")) {
+    p.part.rows = static_cast<uint64_t>(call.count("part.rows"));
+    p.part.columns = static_cast<uint64_t>(call.count("part.columns"));
+    p.part.row = static_cast<uint64_t>(call.count("part.row"));
+    p.part.column = static_cast<uint64_t>(call.count("part.column"));
+    p.part.width = static_cast<uint64_t>(call.count("part.width"));
+    p.part.stride = static_cast<uint64_t>(call.count("part.stride"));
+    if (!(p.part.width != 0 && (p.part.rows | p.part.columns | p.part.row | p.part.column | p.part.width | p.part.stride) % 16 == 0)) throw Failure{"ARGUMENT", "part has a size that is no multiple of 16"};
+  }
+  call.check("quantizeNvfp4", launchQuantizeNvfp4(p, call.stream()));
+}
+
+void runQuantizeRow(const Call<calls::QuantizeRow>& call) {
+  QuantizeRowParams p{};
+  p.rule = call.member<ScaleRule>("rule");
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.word = call.word("word");
+  p.pow2 = call.flag("pow2");
+  p.epsilon = call.f32("epsilon");
+  p.limit = call.f32("limit");
+  p.scaling = call.word("scaling");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  if (call.has("rowwise.codes")) {
+    p.rowwise.codes = call.pointer<uint8_t>("rowwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 8));
+    p.rowwise.scales = call.pointer<float>("rowwise.scales", bytesOf(static_cast<uint64_t>(p.rows), 32));
+  }
+  if (call.has("columnwise.codes")) {
+    p.columnwise.codes = call.pointer<uint8_t>("columnwise.codes", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 8));
+    p.columnwise.scales = call.pointer<float>("columnwise.scales", bytesOf(static_cast<uint64_t>(p.columns), 32));
+  }
+  p.noop = call.optional<const float>("noop", bytesOf(1, 32));
+  p.workspace = call.workspace<uint32_t>(bytesOf(static_cast<uint64_t>((p.rowwise.codes ? p.rows : 0) + (p.columnwise.codes ? p.columns : 0)), 32));
+  call.check("quantizeRow", launchQuantizeRow(p, call.stream()));
+}
+
+void runQuantizeTensor(const Call<calls::QuantizeTensor>& call) {
+  QuantizeTensorParams p{};
+  p.rule = call.member<ScaleRule>("rule");
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.word = call.word("word");
+  p.scaling = call.word("scaling");
+  p.pow2 = call.flag("pow2");
+  p.epsilon = call.f32("epsilon");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  p.rowwise = call.optional<uint8_t>("rowwise", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 8));
+  p.columnwise = call.optional<uint8_t>("columnwise", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), 8));
+  p.rowwiseScaleInv = call.optional<float>("rowwiseScaleInv", bytesOf(1, 32));
+  p.columnwiseScaleInv = call.optional<float>("columnwiseScaleInv", bytesOf(1, 32));
+  p.scale = call.optional<const float>("scale", bytesOf(1, 32));
+  p.amax = call.optional<const float>("amax", bytesOf(1, 32));
+  p.amaxOut = call.optional<float>("amaxOut", bytesOf(1, 32));
+  p.noop = call.optional<const float>("noop", bytesOf(1, 32));
+  if (call.has("workspace")) p.workspace = call.workspace<float>(bytesOf(1, 32));
+  call.check("quantizeTensor", launchQuantizeTensor(p, call.stream()));
 }
 
 void runEmbedding(const Call<calls::Embedding>& call) {
@@ -692,6 +1049,26 @@ void runMseBackward(const Call<calls::MseBackward>& call) {
   call.check("mseBackward", launchMseBackward(p, call.stream()));
 }
 
+void runNorm(const Call<calls::Norm>& call) {
+  NormParams p{};
+  p.parameterType = call.member<Wide>("parameterType");
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.epsilon = call.f32("epsilon");
+  p.zeroCentered = call.flag("zeroCentered");
+  p.tickets = call.context().tickets();
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  p.gamma = call.pointer<const void>("gamma", bytesOf(static_cast<uint64_t>(p.columns), bitsOf(p.parameterType)));
+  p.beta = call.optional<const void>("beta", bytesOf(static_cast<uint64_t>(p.columns), bitsOf(p.parameterType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  p.amax = call.optional<float>("amax", bytesOf(1, 32));
+  p.mean = call.optional<float>("mean", bytesOf(static_cast<uint64_t>(p.rows), 32));
+  p.rstd = call.pointer<float>("rstd", bytesOf(static_cast<uint64_t>(p.rows), 32));
+  call.check("norm", launchNorm(p, call.stream()));
+}
+
 void runNormBackward(const Call<calls::NormBackward>& call) {
   NormBackwardParams p{};
   p.rows = static_cast<int64_t>(call.count("rows"));
@@ -712,6 +1089,18 @@ void runNormBackward(const Call<calls::NormBackward>& call) {
   p.dbeta = call.optional<void>("dbeta", bytesOf(static_cast<uint64_t>(p.columns), bitsOf(p.dgammaType)));
   p.workspace = call.workspace<float>(bytesOf(product({static_cast<uint64_t>(chunksOf(p.rows)), static_cast<uint64_t>(p.columns), static_cast<uint64_t>((p.dbeta ? 2 : 1))}), 32));
   call.check("normBackward", launchNormBackward(p, call.stream()));
+}
+
+void runColumnSum(const Call<calls::ColumnSum>& call) {
+  ColumnSumParams p{};
+  p.outType = call.member<Wide>("outType");
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.columns), bitsOf(p.outType)));
+  p.workspace = call.workspace<float>(bytesOf(product({static_cast<uint64_t>(chunksOf(p.rows)), static_cast<uint64_t>(p.columns)}), 32));
+  call.check("columnSum", launchColumnSum(p, call.stream()));
 }
 
 void runRotaryEmbedding(const Call<calls::RotaryEmbedding>& call) {
@@ -905,8 +1294,21 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runWhere>(env, exports);
   expose<runCopySlice>(env, exports);
   expose<runTranspose>(env, exports);
+  expose<runRelayout>(env, exports);
   expose<runSwapAxes>(env, exports);
+  expose<runActivationQuantizeTensor>(env, exports);
+  expose<runActivationQuantizeMx>(env, exports);
+  expose<runBiasGradQuantizeBlock>(env, exports);
+  expose<runBiasGradQuantizeTensor>(env, exports);
+  expose<runQuantizeBlock>(env, exports);
+  expose<runDequantize>(env, exports);
+  expose<runQuantizeGroup>(env, exports);
   expose<runHadamard>(env, exports);
+  expose<runQuantizeMx>(env, exports);
+  expose<runNormQuantizeTensor>(env, exports);
+  expose<runQuantizeNvfp4>(env, exports);
+  expose<runQuantizeRow>(env, exports);
+  expose<runQuantizeTensor>(env, exports);
   expose<runEmbedding>(env, exports);
   expose<runEmbeddingBackward>(env, exports);
   expose<runRowIdMap>(env, exports);
@@ -922,7 +1324,9 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runCrossEntropyBackward>(env, exports);
   expose<runMse>(env, exports);
   expose<runMseBackward>(env, exports);
+  expose<runNorm>(env, exports);
   expose<runNormBackward>(env, exports);
+  expose<runColumnSum>(env, exports);
   expose<runRotaryEmbedding>(env, exports);
   expose<runSoftmax>(env, exports);
   expose<runSoftmaxBackward>(env, exports);

@@ -5,46 +5,22 @@
 
 namespace lockstep {
 
-void registerActivationQuantize(Napi::Env env, Napi::Object exports);
-void registerBiasGradQuantize(Napi::Env env, Napi::Object exports);
 void registerCalls(Napi::Env env, Napi::Object exports);
 void registerCollective(Napi::Env env, Napi::Object exports);
-void registerDequantize(Napi::Env env, Napi::Object exports);
 void registerFill(Napi::Env env, Napi::Object exports);
 void registerFold(Napi::Env env, Napi::Object exports);
 void registerGemm(Napi::Env env, Napi::Object exports);
 void registerGemmKernels(Napi::Env env, Napi::Object exports);
-void registerLayout(Napi::Env env, Napi::Object exports);
 void registerMemory(Napi::Env env, Napi::Object exports);
-void registerNorm(Napi::Env env, Napi::Object exports);
-void registerNormQuantize(Napi::Env env, Napi::Object exports);
-void registerQuantizeBlock(Napi::Env env, Napi::Object exports);
-void registerQuantizeGroup(Napi::Env env, Napi::Object exports);
-void registerQuantizeMx(Napi::Env env, Napi::Object exports);
-void registerQuantizeNvfp4(Napi::Env env, Napi::Object exports);
-void registerQuantizeRow(Napi::Env env, Napi::Object exports);
-void registerQuantizeTensor(Napi::Env env, Napi::Object exports);
 
 inline void registerAll(Napi::Env env, Napi::Object exports) {
-  registerActivationQuantize(env, exports);
-  registerBiasGradQuantize(env, exports);
   registerCalls(env, exports);
   registerCollective(env, exports);
-  registerDequantize(env, exports);
   registerFill(env, exports);
   registerFold(env, exports);
   registerGemm(env, exports);
   registerGemmKernels(env, exports);
-  registerLayout(env, exports);
   registerMemory(env, exports);
-  registerNorm(env, exports);
-  registerNormQuantize(env, exports);
-  registerQuantizeBlock(env, exports);
-  registerQuantizeGroup(env, exports);
-  registerQuantizeMx(env, exports);
-  registerQuantizeNvfp4(env, exports);
-  registerQuantizeRow(env, exports);
-  registerQuantizeTensor(env, exports);
 }
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
 // Records the cuBLASLt call of a product of the public interface, and enqueues it again from a C++ loop with the same plan,
 // algorithm and operands. Import this module before a backend is opened, because opening binds the addon's functions.
-import { slotsOf } from "../../dist/src/backends/cuda/native-arguments.js";
+
 import { NATIVE_CALLS } from "../../dist/src/backends/cuda/native-calls.js";
+import { slotsOf } from "../../dist/src/backends/cuda/native-slots.js";
 import { platform } from "../../dist/src/backends/platform/node.js";
 
 const { exports: addon } = platform.loadAddon();

@@ -2,7 +2,6 @@
 // tile is loaded to shared memory, and each thread transposes small squares of it in registers, so that both loads and
 // stores are coalesced. moveScales uses one thread per scale.
 #include "kernels/layout/layout.gen.h"
-#include "kernels/layout/layout.h"
 
 #include <algorithm>
 
@@ -185,7 +184,7 @@ cudaError_t launchRelayout(const RelayoutParams& p, cudaStream_t stream) {
   const int64_t blocks = ceilDivide(scales, kThreads);
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   const bool linesFirst = !p.to.swizzled && p.to.lineStride < p.to.blockStride;
-  if (p.bytes == 1) {
+  if (p.unit == 1) {
     moveScales<uint8_t><<<static_cast<uint32_t>(blocks), kThreads, 0, stream>>>(p.from, p.to, linesFirst);
   } else {
     moveScales<uint32_t><<<static_cast<uint32_t>(blocks), kThreads, 0, stream>>>(p.from, p.to, linesFirst);

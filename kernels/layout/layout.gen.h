@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/core/contract.gen.h"
+#include "kernels/layout/placement.h"
 
 namespace lockstep {
 
@@ -21,6 +22,14 @@ struct TransposeParams {
 };
 
 cudaError_t launchTranspose(const TransposeParams& p, cudaStream_t stream);
+
+struct RelayoutParams {
+  ScalePlacement from{};
+  ScalePlacement to{};
+  int32_t unit = 0;
+};
+
+cudaError_t launchRelayout(const RelayoutParams& p, cudaStream_t stream);
 
 struct SwapAxesParams {
   // [outer, p, middle, q] elements of `unit` bytes.

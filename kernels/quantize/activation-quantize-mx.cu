@@ -1,7 +1,7 @@
 // Activations quantized to MXFP8. A strip is 32 rows by 128 columns. The gradient of a gated activation has two parts,
 // dA and dG; every other result has one. A warp computes a strip of each part into shared memory as bf16, and quantizes
 // it by kernels/quantize/mx/strip.cuh.
-#include "kernels/quantize/activation-quantize.h"
+#include "kernels/quantize/activation-quantize.gen.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Activations quantized to per-tensor FP8. The gradient of a gated activation has two parts, dA and dG; every other
 // result has one. A team of 256 threads computes a 128 x 128 tile of each part in registers and encodes it. A
 // columnwise copy is transposed through shared memory, where each tile has a CodeTile.
-#include "kernels/quantize/activation-quantize.h"
+#include "kernels/quantize/activation-quantize.gen.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include "kernels/elementwise/activation.h"
 #include "kernels/elementwise/curve-table.cuh"
 #include "kernels/elementwise/gated.cuh"
-#include "kernels/quantize/activation-quantize.h"
+#include "kernels/quantize/activation-quantize.gen.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 
 #include "kernels/core/minifloat.cuh"
 #include "kernels/device/device.cuh"
-#include "kernels/quantize/fp8/tensor.h"
+#include "kernels/quantize/tensor.gen.h"
 
 namespace lockstep {
 

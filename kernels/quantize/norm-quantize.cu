@@ -1,5 +1,5 @@
 // The forward pass of the norms with FP8 codes as output (kernels/rows/norm-forward.cuh).
-#include "kernels/quantize/norm-quantize.h"
+#include "kernels/quantize/norm-quantize.gen.h"
 
 #include "kernels/device/eight.cuh"
 #include "kernels/quantize/amax-out.cuh"
@@ -52,7 +52,7 @@ struct Codes {
 
 }  // namespace
 
-cudaError_t launchNormQuantize(const NormQuantizeParams& params, cudaStream_t stream) {
+cudaError_t launchNormQuantizeTensor(const NormQuantizeTensorParams& params, cudaStream_t stream) {
   const auto& [p, target] = params;
   if (!isTaken(params)) return cudaErrorInvalidValue;
   withWide(p.xType, [&](auto tag) {

@@ -5,14 +5,14 @@
 #include "kernels/core/format.h"
 #include "kernels/core/formats.gen.h"
 #include "kernels/core/scale-kinds.h"
-#include "kernels/quantize/activation-quantize.h"
+#include "kernels/quantize/activation-quantize.gen.h"
 #include "kernels/quantize/dequantize.h"
-#include "kernels/quantize/fp8/block.h"
-#include "kernels/quantize/fp8/row.h"
-#include "kernels/quantize/fp8/tensor.h"
-#include "kernels/quantize/int4/group.h"
+#include "kernels/quantize/block.gen.h"
+#include "kernels/quantize/row.gen.h"
+#include "kernels/quantize/tensor.gen.h"
+#include "kernels/quantize/group.gen.h"
 #include "kernels/quantize/mx/mx.h"
-#include "kernels/quantize/norm-quantize.h"
+#include "kernels/quantize/norm-quantize.gen.h"
 #include "kernels/quantize/nvfp4/nvfp4.h"
 
 namespace lockstep {
@@ -34,7 +34,7 @@ bool hasF32Rule(const Params& p) {
 // Whether column sums are not requested, or the kernel with f32 scales computes them.
 template <typename Params>
 bool hasSums(const Params& p) {
-  return p.chunkSums == nullptr || (p.type != Wide::kF32 && p.rule == ScaleRule::kF32 && isFused(p.word));
+  return p.chunkSums == nullptr || (p.xType != Wide::kF32 && p.rule == ScaleRule::kF32 && isFused(p.word));
 }
 
 // Whether `scales` has one scale for each block of `length` elements, the last one possibly shorter, of each line of `elements`.
@@ -60,8 +60,8 @@ inline bool isTaken(const QuantizeMxParams& p) {
   constexpr int64_t kBlock = 32;
   return p.rows % kBlock == 0 && p.columns % kBlock == 0 && isSigned(p.word) && storageBits(p.word) <= 8 &&
          hasE8m0Scales(p.rule) && !has(p.scaling, ElementScaling::kDivides) &&
-         (p.rowwise == nullptr || taken::covers(p.rowwiseScales, p.rows, p.columns, kBlock)) &&
-         (p.columnwise == nullptr || taken::covers(p.columnwiseScales, p.columns, p.rows, kBlock));
+         (p.rowwise.codes == nullptr || taken::covers(p.rowwise.scales, p.rows, p.columns, kBlock)) &&
+         (p.columnwise.codes == nullptr || taken::covers(p.columnwise.scales, p.columns, p.rows, kBlock));
 }
 
 inline bool isTaken(const QuantizeGroupParams& p) {
@@ -69,8 +69,8 @@ inline bool isTaken(const QuantizeGroupParams& p) {
   const int64_t length = p.length;
   return p.word == format::kInt4 && p.rows % kTile == 0 && p.columns % kTile == 0 &&
          (length == 32 || length == 64 || length == 128) && taken::hasF32Rule(p) &&
-         (p.rowwise == nullptr || taken::covers(p.rowwiseScales, p.rows, p.columns, length)) &&
-         (p.columnwise == nullptr || taken::covers(p.columnwiseScales, p.columns, p.rows, length));
+         (p.rowwise.codes == nullptr || taken::covers(p.rowwise.scales, p.rows, p.columns, length)) &&
+         (p.columnwise.codes == nullptr || taken::covers(p.columnwise.scales, p.columns, p.rows, length));
 }
 
 inline bool isTaken(const QuantizeNvfp4Params& p) {
@@ -80,18 +80,18 @@ inline bool isTaken(const QuantizeNvfp4Params& p) {
   if (!isOwn && (!isNvfp4Rule(p.rule, p.scaling) || !isPlain || p.fourOverSix)) return false;
   const bool isGiven = p.rowwise.givenAmax != nullptr || p.columnwise.givenAmax != nullptr;
   if (p.rowScaled && (!isOwn || !isPlain || p.square || isGiven)) return false;
-  const bool transforms = p.transforms && p.columnwise.data != nullptr;
-  if (transforms && (p.type != Wide::kBf16 || p.square)) return false;
+  const bool transforms = p.transforms && p.columnwise.codes != nullptr;
+  if (transforms && (p.xType != Wide::kBf16 || p.square)) return false;
   if (p.fourOverSix && (transforms || p.stochastic)) return false;
   const auto fits = [&](const Nvfp4Copy& copy, int64_t lines, int64_t elements) {
-    return copy.data == nullptr ||
+    return copy.codes == nullptr ||
            ((copy.amax != nullptr || hasUe5m3Scales(p.rule)) && taken::covers(copy.scales, lines, elements, kBlock));
   };
   return p.rows % kBlock == 0 && p.columns % kBlock == 0 && fits(p.rowwise, p.rows, p.columns) &&
          fits(p.columnwise, p.columns, p.rows);
 }
 
-inline bool isTaken(const NormQuantizeParams& p) {
+inline bool isTaken(const NormQuantizeTensorParams& p) {
   return taken::isFused(p.target.word) && p.target.rowwise != nullptr && p.target.scale != nullptr;
 }
 

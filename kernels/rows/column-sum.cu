@@ -38,8 +38,8 @@ template <int known, Chunks what, int width>
 __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumParams p) {
   constexpr bool weighted = what == Chunks::kWeighted;
   constexpr bool measured = what == Chunks::kMeasured;
-  const Wide gradType = known == kAnyType ? p.gradType : static_cast<Wide>(known);
-  const Wide xType = known == kAnyType ? p.xType : static_cast<Wide>(known);
+  const Wide gradType = known == kAnyType ? p.xType : static_cast<Wide>(known);
+  const Wide xType = known == kAnyType ? p.inputType : static_cast<Wide>(known);
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kChunkThreads + threadIdx.x) * width;
   if (!measured && column >= p.columns) return;
   float largest = 0;
@@ -53,10 +53,10 @@ __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumPara
     for (int i = 0; i < count; ++i) {
       const int64_t row = first + i;
       float grad[width];
-      loadElements(p.grad, gradType, row * p.columns + column, grad);
+      loadElements(p.x, gradType, row * p.columns + column, grad);
       if constexpr (weighted) {
         float x[width];
-        loadElements(p.x, xType, row * p.columns + column, x);
+        loadElements(p.input, xType, row * p.columns + column, x);
         const float mean = p.mean ? p.mean[row] : 0.0f;
         const float rstd = p.rstd[row];
 #pragma unroll
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumPara
       storeElements(sums, Wide::kF32, chunk * p.columns + column, product);
       sums += chunks * p.columns;
     }
-    if (p.plain) storeElements(sums, Wide::kF32, chunk * p.columns + column, plain);
+    if (p.out) storeElements(sums, Wide::kF32, chunk * p.columns + column, plain);
   }
   if constexpr (measured) raiseAmax(p.amax, largest);
 }
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams
     __syncthreads();
   }
   if (thread < columns && column + thread < p.columns) {
-    storeElement(p.weighted && blockIdx.y == 0 ? p.weighted : p.plain, p.outType, column + thread, total);
+    storeElement(p.weighted && blockIdx.y == 0 ? p.weighted : p.out, p.outType, column + thread, total);
   }
 }
 
@@ -151,10 +151,10 @@ cudaError_t sumChunks(const ColumnSumParams& p, cudaStream_t stream) {
 cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
   if (p.columns == 0) return cudaSuccess;
   cudaError_t error = cudaSuccess;
-  if (p.rows > 0 && p.weighted && p.xType != p.gradType) {
+  if (p.rows > 0 && p.weighted && p.inputType != p.xType) {
     error = sumChunks<kAnyType, 1>(p, stream);
   } else if (p.rows > 0) {
-    error = withWide(p.gradType, [&](auto type) {
+    error = withWide(p.xType, [&](auto type) {
       constexpr int known = static_cast<int>(type.value);
       return p.columns % kPack == 0 ? sumChunks<known, kPack>(p, stream) : sumChunks<known, 1>(p, stream);
     });
@@ -164,7 +164,7 @@ cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
 
 cudaError_t launchChunkFold(const ColumnSumParams& p, cudaStream_t stream) {
   if (p.columns == 0) return cudaSuccess;
-  const unsigned results = p.weighted && p.plain ? 2 : 1;
+  const unsigned results = p.weighted && p.out ? 2 : 1;
   int columns = kMaxFoldColumns;
   while (columns > kLeastFoldColumns && ceilDivide(p.columns, columns) * results < kFoldBlocks) columns /= 2;
   constexpr int kBytes = 2 * kStage * sizeof(float);

@@ -152,13 +152,13 @@ cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream)
   }
   if (error != cudaSuccess) return error;
   ColumnSumParams sums{};
-  sums.grad = p.grad;
-  sums.gradType = p.gradType;
-  sums.x = p.x;
-  sums.xType = p.xType;
+  sums.x = p.grad;
+  sums.xType = p.gradType;
+  sums.input = p.x;
+  sums.inputType = p.xType;
   sums.mean = p.mean;
   sums.rstd = p.rstd;
-  sums.plain = p.dbeta;
+  sums.out = p.dbeta;
   sums.weighted = p.dgamma;
   sums.outType = p.dgammaType;
   sums.rows = p.rows;

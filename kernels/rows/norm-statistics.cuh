@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/rows/norm.cuh"
-#include "kernels/rows/norm.h"
+#include "kernels/rows/norm.gen.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 // The forward pass of the norms with f32, bf16 or f16 output (kernels/rows/norm-forward.cuh). Codes as output are in
 // kernels/quantize/norm-quantize.cu.
-#include "kernels/rows/norm.h"
+#include "kernels/rows/norm.gen.h"
 
 #include "kernels/quantize/amax-out.cuh"
 #include "kernels/rows/norm-forward.cuh"

@@ -9,6 +9,31 @@
 
 namespace lockstep {
 
+struct NormParams {
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  // One value per column.
+  const void* gamma = nullptr;
+  // One value per column; may be null.
+  const void* beta = nullptr;
+  Wide parameterType = Wide::kF32;
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  // Set to the largest magnitude of the results as they are stored, NaN ignored.
+  float* amax = nullptr;
+  // If it is null, the norm is RMSNorm.
+  float* mean = nullptr;
+  float* rstd = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float epsilon = 0;
+  bool zeroCentered = false;
+  // A counter through which blocks share their work, or null. It is 0 before and after, and no other kernel uses it meanwhile.
+  uint32_t* tickets = nullptr;
+};
+
+cudaError_t launchNorm(const NormParams& p, cudaStream_t stream);
+
 struct NormBackwardParams {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -33,5 +58,26 @@ struct NormBackwardParams {
 };
 
 cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream);
+
+struct ColumnSumParams {
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  const void* input = nullptr;
+  Wide inputType = Wide::kF32;
+  // One value per row; null means 0.
+  const float* mean = nullptr;
+  const float* rstd = nullptr;
+  void* out = nullptr;
+  void* weighted = nullptr;
+  Wide outType = Wide::kF32;
+  // If not null, replaced by max |x| if that is larger; NaN is ignored. Not used if `weighted` is wanted.
+  float* amax = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  // The column sums of each chunk of 32 rows: [chunks, columns] for each result that is not null.
+  float* workspace = nullptr;
+};
+
+cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

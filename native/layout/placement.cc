@@ -18,7 +18,7 @@ ScalePlacement readPlacement(const AnyCall& call, const PlacementSlots& slots, u
   } else if (lines > 0 && blocks > 0) {
     last = product({lines - 1, lineStride}) + product({blocks - 1, blockStride}) + 1;
   }
-  p.data = call.pointer(slots.scales, std::max(bytes, product({last, elementBytes})));
+  p.data = call.pointer(slots.data, std::max(bytes, product({last, elementBytes})));
   p.lines = static_cast<int64_t>(lines);
   p.blocks = static_cast<int64_t>(blocks);
   p.lineStride = static_cast<int64_t>(lineStride);

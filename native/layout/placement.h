@@ -10,7 +10,7 @@ namespace lockstep {
 
 // The arguments that describe a placement.
 struct PlacementSlots {
-  Slot scales;
+  Slot data;
   Slot bytes;
   Slot lines;
   Slot blocks;
@@ -19,12 +19,11 @@ struct PlacementSlots {
   Slot swizzled;
 };
 
-// The names of a placement's arguments in a group (shared-arguments.ts). The group "" means that they are not in a
-// group.
+// The names of a placement's arguments in a group (`scales` of shared-arguments.ts).
 template <typename Declared>
 class PlacementNames {
  public:
-  consteval PlacementNames(const char* group) : PlacementNames(std::string_view(group), *group == 0 ? 1 : 0) {}
+  consteval PlacementNames(const char* group) : PlacementNames(std::string_view(group)) {}
 
   constexpr const PlacementSlots& slots() const { return slots_; }
 
@@ -32,15 +31,14 @@ class PlacementNames {
   template <Kind kind>
   using Of = Name<Declared, kind>;
 
-  // Without a group, the first `skipped` characters (the dot) of each name are omitted.
-  consteval PlacementNames(std::string_view group, size_t skipped)
-      : slots_{Of<Kind::kPointer>(group, std::string_view(".scales").substr(skipped)),
-               Of<Kind::kCount>(group, std::string_view(".placement.bytes").substr(skipped)),
-               Of<Kind::kCount>(group, std::string_view(".placement.lines").substr(skipped)),
-               Of<Kind::kCount>(group, std::string_view(".placement.blocks").substr(skipped)),
-               Of<Kind::kCount>(group, std::string_view(".placement.lineStride").substr(skipped)),
-               Of<Kind::kCount>(group, std::string_view(".placement.blockStride").substr(skipped)),
-               Of<Kind::kFlag>(group, std::string_view(".placement.swizzled").substr(skipped))} {}
+  consteval PlacementNames(std::string_view group)
+      : slots_{Of<Kind::kPointer>(group, ".data"),
+               Of<Kind::kCount>(group, ".placement.bytes"),
+               Of<Kind::kCount>(group, ".placement.lines"),
+               Of<Kind::kCount>(group, ".placement.blocks"),
+               Of<Kind::kCount>(group, ".placement.lineStride"),
+               Of<Kind::kCount>(group, ".placement.blockStride"),
+               Of<Kind::kFlag>(group, ".placement.swizzled")} {}
 
   PlacementSlots slots_;
 };
@@ -54,5 +52,8 @@ ScalePlacement readPlacement(const Call<Declared>& call, std::type_identity_t<Pl
                              uint64_t elementBytes) {
   return readPlacement(call, names.slots(), elementBytes);
 }
+
+// Whether `count` scales in a row, each of 2^shift codes, cover `size` codes.
+constexpr bool coverCodes(int64_t count, int64_t size, int shift) { return size == 0 || count > (size - 1) >> shift; }
 
 }  // namespace lockstep

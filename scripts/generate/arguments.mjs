@@ -17,7 +17,7 @@ ${lines.join("")}  };
 
 /** Returns the generated files as { path: text }. */
 export async function argumentFiles(command) {
-  const { ABSENT, slotsOf } = await importSource("src/backends/cuda/native-arguments.ts");
+  const { ABSENT, slotsOf } = await importSource("src/backends/cuda/native-slots.ts");
   const { NATIVE_CALLS } = await importSource("src/backends/cuda/native-calls.ts");
   const calls = Object.entries(NATIVE_CALLS).map(([name, declaration]) => [name, slotsOf(declaration)]);
   const kinds = [...new Set(calls.flatMap(([, slots]) => slots.map(({ kind }) => kind)))].sort();

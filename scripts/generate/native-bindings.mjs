@@ -32,9 +32,16 @@ function sizeOf(size, scopes) {
   return wide.length === 1 ? wide[0] : `product({${wide.join(", ")}})`;
 }
 
-function readScalar({ name, kind, form, from, to, type }, path) {
+function readScalar({ name, kind, form, from, to, type, absent }, path, scopes) {
   const slot = `"${path}${name}"`;
-  if (form === "bounded") return `static_cast<${type}>(call.between(${slot}, ${from}, ${to}))`;
+  if (absent !== undefined) {
+    const read = readScalar({ name, kind }, path, scopes);
+    return `call.has(${slot}) ? ${read} : ${inCpp(absent, scopes)}`;
+  }
+  if (form === "bounded") {
+    const isCount = from === 0 && to === 2 ** 53;
+    return `static_cast<${type}>(${isCount ? `call.count(${slot})` : `call.between(${slot}, ${from}, ${to})`})`;
+  }
   const readers = {
     count: `static_cast<int64_t>(call.count(${slot}))`,
     word: `call.word(${slot})`,
@@ -106,7 +113,9 @@ function readFields(fields, path, scopes) {
   };
   return [
     ...scalars.flatMap((field) =>
-      field.form === "read" ? readOne(field) : [`${target}${field.name} = ${readScalar(field, path)};`],
+      field.form === "read"
+        ? readOne(field)
+        : [`${target}${field.name} = ${readScalar(field, path, scopes)};`],
     ),
     ...fields
       .filter(({ form, value }) => form === "internal" && value)
@@ -121,7 +130,10 @@ function readGroup({ name, fields, isOptional }, path, scopes) {
   const scope = scopeOf(fields, `${scopes[0].target}${name}.`);
   const lines = readFields(fields, `${path}${name}.`, [scope, ...scopes]);
   if (!isOptional) return lines;
-  const first = fields.find(({ form, isOptional }) => form === "memory" && !isOptional);
+  const required = fields.filter(
+    ({ form, isOptional }) => /^(memory|scalar|bounded)$/.test(form) && !isOptional,
+  );
+  const first = required.find(({ form }) => form === "memory") ?? required[0];
   return [`if (call.has("${path}${name}.${first.name}")) {`, ...lines.map((line) => `  ${line}`), "}"];
 }
 
@@ -135,8 +147,8 @@ ${lines.map((line) => `  ${line}\n`).join("")}  call.check("${name}", launch${ty
 `;
 }
 
-const expressionsOf = ({ size, condition, of, reading }) =>
-  [size, condition, of, reading].filter(Boolean).join(" ");
+const expressionsOf = ({ size, condition, of, reading, absent }) =>
+  [size, condition, of, reading, absent].filter(Boolean).join(" ");
 
 /** The text of the file that holds all bindings. */
 export function bindings(files, includes, command) {

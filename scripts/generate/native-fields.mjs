@@ -22,9 +22,10 @@ function fieldsOf(declaration, kinds) {
     if (isUnpassed(declared))
       return { ...field, ...declared, form: declared.condition ? "condition" : "internal" };
     if (typeof declared.struct === "string") {
-      if (STRUCTS[declared.struct]) return { ...field, ...declared, form: "read", fields: [] };
+      if (STRUCTS[declared.struct]?.read) return { ...field, ...declared, form: "read", fields: [] };
       return { ...field, ...declared, form: "group", fields: fieldsOf(declared.fields, kinds) };
     }
+    if (typeof declared.absent === "string") return { ...field, ...declared, form: "scalar" };
     return { ...field, kind: declared, form: KINDS[declared] ? "scalar" : "other" };
   });
 }
@@ -43,7 +44,7 @@ function isComplete(call) {
 
 /** The calls whose C++ can be generated, by the file that declares them: { file, header, calls: [{ name, fields }] }. */
 export async function declaredCalls() {
-  const kinds = await importSource(`${FOLDER}/native-arguments.ts`);
+  const kinds = await importSource(`${FOLDER}/native-slots.ts`);
   const files = filesIn(FOLDER, ".ts").filter(
     (file) => dirname(file) !== FOLDER && /^export const \w+_CALLS = /m.test(readFileSync(file, "utf8")),
   );

@@ -2,7 +2,10 @@
 
 /** The functions that may stand in sizes and conditions, and the headers that define them. */
 export const FUNCTIONS = {
+  alphaOf: "kernels/elementwise/activation.h",
   chunksOf: "kernels/rows/column-sum.h",
+  codeBits: "kernels/quantize/dequantize.h",
+  coverCodes: "native/layout/placement.h",
   squarePieces: "kernels/update/square-piece.h",
   packedElements: "native/layout/packed-elements.h",
 };
@@ -37,16 +40,21 @@ export const ELEMENTS = {
   bits: { type: "void", bits: ({ of }) => of },
 };
 
+const RANDOM = {
+  header: "kernels/core/random.cuh",
+  reader: "native/core/random.h",
+  read: () => "readRandom(call)",
+};
+
 /**
- * The structs of groups that are written by hand: their header, and the function that reads them, with its header. One that
- * `hasMemory` is read after the scalars, which its size may depend on.
+ * The structs of groups that are written by hand: their header, and the function that reads them, with its header. Without a
+ * function, the binding reads each field. A struct that `hasMemory` is read after the scalars, which its size may depend on.
  */
 export const STRUCTS = {
-  RandomSource: {
-    header: "kernels/core/random.cuh",
-    reader: "native/core/random.h",
-    read: () => "readRandom(call)",
-  },
+  RandomSource: RANDOM,
+  Philox: RANDOM,
+  MatrixPart: { header: "kernels/core/matrix-part.h" },
+  GatedForm: { header: "kernels/elementwise/gated.h" },
   ScalePlacement: {
     header: "kernels/layout/placement.h",
     reader: "native/layout/placement.h",

@@ -45,7 +45,7 @@ function linesOf(declaration, group, first, kinds) {
 
 /** Returns the generated file as { path: text }. */
 export async function packingFiles(command) {
-  const kinds = await importSource("src/backends/cuda/native-arguments.ts");
+  const kinds = await importSource("src/backends/cuda/native-slots.ts");
   const { NATIVE_CALLS } = await importSource("src/backends/cuda/native-calls.ts");
   const lines = Object.entries(NATIVE_CALLS).flatMap(([name, declaration]) => [
     `${name}(slots, args) {`,

@@ -7,8 +7,8 @@ import { expect, it } from "vitest";
 import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addon.js";
 import { namingArguments } from "../../../src/backends/cuda/addon.js";
 import { namedWords } from "../../../src/backends/cuda/gemm/plan.js";
-import { ABSENT, slotsOf } from "../../../src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
+import { ABSENT, slotsOf } from "../../../src/backends/cuda/native-slots.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
@@ -115,7 +115,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
       columnSum: ["x", "out"],
       squareSum: ["x", "out"],
       normBackward: ["grad", "x", "gamma", "mean", "rstd", "dx", "dgamma", "dbeta"],
-      quantizeTensor: ["x", "rowwise", "rowwiseScaleInv", "scale", "amax", "amaxRecord"],
+      quantizeTensor: ["x", "rowwise", "rowwiseScaleInv", "scale", "amax", "amaxOut"],
     } as const;
     withBlock(2 ** 16, (device, at) => {
       for (const operation of Object.keys(pointers) as (keyof typeof pointers)[]) {

@@ -7,8 +7,9 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addon.js";
 import { openCuda } from "../../../src/backends/cuda/backend.js";
-import { ABSENT, type Declaration, type Slot, slotsOf } from "../../../src/backends/cuda/native-arguments.js";
+import type { Declaration } from "../../../src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
+import { ABSENT, type Slot, slotsOf } from "../../../src/backends/cuda/native-slots.js";
 import type { AttentionPlan } from "../../../src/backends/ops/attention.js";
 import type { OpArgs, OpName } from "../../../src/backends/ops.js";
 import { UnsupportedError } from "../../../src/errors.js";
@@ -43,6 +44,7 @@ const NAMES: Readonly<Record<string, readonly string[]>> = {
   cuSeqlens: ["cumulative"],
   rhtSigns: ["signs"],
   amax: ["amax", "rowwise.givenAmax"],
+  amaxRecord: ["amaxOut"],
   randomBits: ["words", "rowwiseWords", "rowwise.words"],
   randomBitsColumnwise: ["columnwiseWords", "columnwise.words"],
 };
@@ -55,6 +57,9 @@ const NUMBERED: Readonly<Record<string, readonly [name: string, numbers: Readonl
     overflow: ["overflow", OVERFLOW],
     scaleRule: ["rule", SCALE_RULE],
   };
+
+/** The groups in which fused calls pass what their operations have. */
+const GROUPS = /^(?:source\.(?:form\.)?|target\.|quantization\.)/;
 
 /** What calls derive from a spec. */
 const OF_SPEC: Readonly<Record<string, (spec: QuantizeSpec) => number>> = {
@@ -113,7 +118,7 @@ function addCopy(
   values.set(key, copy.data.address);
   values.set(`${key}ScaleInv`, copy.scaleInv.address);
   values.set(`${prefix}codes`, copy.data.address);
-  values.set(`${prefix}scales`, copy.scaleInv.address);
+  for (const name of ["scales", "scales.data"]) values.set(prefix + name, copy.scaleInv.address);
   if (copy.amax) values.set(`${prefix}amax`, copy.amax.address);
 }
 
@@ -150,7 +155,8 @@ function mistakeIn(
   slot: number | undefined,
   values: Values,
 ): string | undefined {
-  const wanted = values.get(name);
+  const place = name.replace(/^source\.form\.(?=alpha|limit|offset)/, "clamp.").replace(GROUPS, "");
+  const wanted = values.get(place);
   if (wanted === undefined) {
     const isGiven = optional && kind === "pointer" && slot !== undefined;
     return isGiven ? `${name} is ${slot}, which was not given` : undefined;

@@ -19,8 +19,8 @@ describe("native/README.md", () => {
     expect(files).toEqual([
       "src/backends/cuda/update/grad-norm.ts",
       "native/calls.gen.cc",
-      "src/backends/cuda/rows/norm.ts",
-      "native/rows/norm.cc",
+      "src/backends/cuda/cast/cast.ts",
+      "native/cast/fill.cc",
     ]);
   });
 

@@ -7,18 +7,17 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ORDERED } from "#reference";
+import type { Declaration, Memory } from "../../../src/backends/cuda/native-arguments.js";
+import { NATIVE_CALLS, type NativeCall } from "../../../src/backends/cuda/native-calls.js";
 import {
   ABSENT,
-  type Declaration,
   hasType,
   isMemory,
   isUnpassed,
-  type Memory,
   membersOf,
   nameIn,
   slotsOf,
-} from "../../../src/backends/cuda/native-arguments.js";
-import { NATIVE_CALLS, type NativeCall } from "../../../src/backends/cuda/native-calls.js";
+} from "../../../src/backends/cuda/native-slots.js";
 import { WRITERS } from "../../../src/backends/cuda/packing.gen.js";
 import { Slots } from "../../../src/backends/cuda/slots.js";
 import type { ExportName } from "../../../src/backends/wasm/instance.js";

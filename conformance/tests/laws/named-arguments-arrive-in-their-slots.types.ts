@@ -28,19 +28,20 @@ export function mistakesOfNativeCalls(addon: Addon, device: DeviceHandle, word: 
   // @ts-expect-error an address for a tensor
   addon.add(device, { ...sum, x: 0, count: 1 });
   const norm = {
-    gamma: 0,
-    rstd: 0,
+    gamma: f32,
+    rstd: f32,
     epsilon: 0,
     zeroCentered: false,
-    x: 0,
-    xType: 0,
+    x: f32,
+    out: f32,
     rows: 1,
     columns: 1,
   } as const;
+  addon.norm(device, { ...norm, parameterType: 0 });
   // @ts-expect-error a number that is no wide type
-  addon.norm(device, { ...norm, parameterType: 0, out: 0, outType: 7 });
+  addon.norm(device, { ...norm, parameterType: 7 });
   // @ts-expect-error a variable of type number for a wide type
-  addon.norm(device, { ...norm, parameterType: 0, out: 0, outType: word });
+  addon.norm(device, { ...norm, parameterType: word });
   // @ts-expect-error the arguments of another operation
   addon.hadamard(device, { ...sum, count: 1 });
   // @ts-expect-error an unknown operation
@@ -54,22 +55,22 @@ export function mistakesOfNativeCalls(addon: Addon, device: DeviceHandle, word: 
   addon.updateScales(device, { ...scales, mostRecent: 1 });
 
   const placement = { bytes: 0, lines: 1, blocks: 1, lineStride: 1, blockStride: 1, swizzled: false };
-  const from = { scales: 0, placement };
-  addon.relayout(device, { wide: true, from, to: from });
+  const from = { data: f32, placement };
+  addon.relayout(device, { unit: 4, from, to: from });
   // @ts-expect-error too few arguments in a group
-  addon.relayout(device, { wide: true, from, to: { scales: 0 } });
+  addon.relayout(device, { unit: 4, from, to: { data: f32 } });
   // @ts-expect-error an unknown argument in a group
-  addon.relayout(device, { wide: true, from, to: { ...from, codes: 0 } });
+  addon.relayout(device, { unit: 4, from, to: { ...from, codes: 0 } });
   const wider = { ...placement, pitch: 4 };
   // @ts-expect-error an unknown argument in a nested group
-  addon.relayout(device, { wide: true, from, to: { scales: 0, placement: wider } });
+  addon.relayout(device, { unit: 4, from, to: { data: f32, placement: wider } });
 
   const quantized = { word, rule: 0, scaling: 0, pow2: false, epsilon: 0 } as const;
-  const tensor = { x: 0, xType: 0, rows: 1, columns: 1, ...quantized } as const;
+  const tensor = { x: f32, rows: 1, columns: 1, ...quantized } as const;
   addon.quantizeTensor(device, tensor);
-  addon.quantizeTensor(device, { ...tensor, scale: undefined, noop: 0 });
+  addon.quantizeTensor(device, { ...tensor, scale: undefined, noop: f32 });
   // @ts-expect-error a misspelt optional argument
-  addon.quantizeTensor(device, { ...tensor, nop: 0 });
+  addon.quantizeTensor(device, { ...tensor, nop: f32 });
 }
 
 export function mistakesOfExports(pool: Pool): void {

@@ -32,10 +32,10 @@ bool isAnyRule(const QuantizeMxParams& p) { return mxany::isGeneral(p) || p.stoc
 void quantizesMx(const QuantizeMxParams& p) {
   using namespace mxany;
   if (isNoop(p.noop)) return;
-  clears(p.rowwiseScales);
-  clears(p.columnwiseScales);
+  clears(p.rowwise.scales);
+  clears(p.columnwise.scales);
   const auto tiles = static_cast<uint32_t>((p.rows / kBlock) * (p.columns / kBlock));
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     launch(static_cast<uint32_t>(ceilDivide(tiles, kThreads / 32)), kThreads, [&] {
       if (isGeneral(p)) {
         quantizeAny<type.value, true>(p);
@@ -49,10 +49,10 @@ void quantizesMx(const QuantizeMxParams& p) {
 void quantizesNvfp4(const QuantizeNvfp4Params& p) {
   using namespace nvfp4any;
   if (isNoop(p.noop)) return;
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     for (const Nvfp4Copy* copy : {&p.rowwise, &p.columnwise}) {
       clears(copy->scales);
-      if (copy->data && copy->amax && !p.rowScaled) *copy->amax = copy->givenAmax ? *copy->givenAmax : amaxOf<type.value>(p);
+      if (copy->codes && copy->amax && !p.rowScaled) *copy->amax = copy->givenAmax ? *copy->givenAmax : amaxOf<type.value>(p);
     }
     if (p.rowScaled) {
       for (int64_t line = 0; line < std::max(p.rows, p.columns); ++line) clearLineAmaxes(p, line);
@@ -68,9 +68,9 @@ void quantizesNvfp4(const QuantizeNvfp4Params& p) {
 void quantizesGroup(const QuantizeGroupParams& p) {
   using namespace int4group;
   if (isNoop(p.noop) || p.rows == 0 || p.columns == 0) return;
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     for (const bool isRowwise : {true, false}) {
-      if ((isRowwise ? p.rowwise : p.columnwise) == nullptr) continue;
+      if ((isRowwise ? p.rowwise : p.columnwise).codes == nullptr) continue;
       const uint32_t across = warpsAcross(p, isRowwise);
       launch(static_cast<uint32_t>(blocksOf(p, isRowwise)), kWarps * 32, [&] {
         if (isRowwise) {

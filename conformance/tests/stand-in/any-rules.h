@@ -1,7 +1,7 @@
 // Quantization by the kernels themselves, on the CPU, where they serve any scale rule.
 #pragma once
 
-#include "kernels/quantize/int4/group.h"
+#include "kernels/quantize/group.gen.h"
 #include "kernels/quantize/mx/mx.h"
 #include "kernels/quantize/nvfp4/nvfp4.h"
 

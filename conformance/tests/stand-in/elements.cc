@@ -11,7 +11,6 @@
 #include "kernels/elementwise/activation.gen.h"
 #include "kernels/layout/copy-slice.gen.h"
 #include "kernels/layout/layout.gen.h"
-#include "kernels/layout/layout.h"
 #include "kernels/quantize/dequantize.h"
 #include "kernels/quantize/hadamard.gen.h"
 #include "kernels/quantize/taken.h"
@@ -198,15 +197,15 @@ cudaError_t launchCopySlice(const CopySliceParams& p, cudaStream_t stream) {
 
 cudaError_t launchRelayout(const RelayoutParams& p, cudaStream_t stream) {
   on(stream);
-  readsScales(p.from, p.to.lines, p.to.blocks, p.bytes);
-  writesScales(p.to, p.to.lines, p.to.blocks, p.bytes);
+  readsScales(p.from, p.to.lines, p.to.blocks, p.unit);
+  writesScales(p.to, p.to.lines, p.to.blocks, p.unit);
   const auto* from = static_cast<const uint8_t*>(p.from.data);
   auto* to = static_cast<uint8_t*>(p.to.data);
   if (p.to.clearBytes > 0) std::memset(to, 0, static_cast<size_t>(p.to.clearBytes));
   for (int64_t line = 0; line < p.to.lines; ++line) {
     for (int64_t block = 0; block < p.to.blocks; ++block) {
-      std::memmove(to + scaleOffset(p.to, line, block) * p.bytes, from + scaleOffset(p.from, line, block) * p.bytes,
-                   static_cast<size_t>(p.bytes));
+      std::memmove(to + scaleOffset(p.to, line, block) * p.unit, from + scaleOffset(p.from, line, block) * p.unit,
+                   static_cast<size_t>(p.unit));
     }
   }
   return cudaSuccess;

@@ -3,7 +3,7 @@
 
 #include "conformance/tests/stand-in/any-rules.h"
 #include "conformance/tests/stand-in/touch.h"
-#include "kernels/quantize/bias-grad-quantize.h"
+#include "kernels/quantize/bias-grad-quantize.gen.h"
 #include "kernels/quantize/taken.h"
 #include "kernels/rows/column-sum.h"
 
@@ -29,9 +29,10 @@ cudaError_t writesMx(const QuantizeMxParams& p) {
   readsF32(p.noop, 1);
   for (const uint32_t* words : {p.rowwiseWords, p.columnwiseWords}) reads(words, bytesOf(p.rows * p.columns, 32));
   if (isAnyRule(p) && keeps(p.noop)) return cudaSuccess;
-  for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, bytesOf(p.rows * p.columns, storageBits(p.word)));
-  writesScales(p.rowwiseScales, p.rowwiseScales.lines, p.rowwiseScales.blocks, 1);
-  writesScales(p.columnwiseScales, p.columnwiseScales.lines, p.columnwiseScales.blocks, 1);
+  for (const QuantizedCopy& copy : {p.rowwise, p.columnwise}) {
+    writes(copy.codes, bytesOf(p.rows * p.columns, storageBits(p.word)));
+    writesScales(copy.scales, copy.scales.lines, copy.scales.blocks, 1);
+  }
   return cudaSuccess;
 }
 
@@ -46,13 +47,13 @@ void readsForm(const ActivationSource& source) {
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& p, cudaStream_t stream) {
   on(stream);
   if (!isTaken(p)) return cudaErrorInvalidValue;
-  readsWide(p.x, p.type, p.rows * p.columns);
+  readsWide(p.x, p.xType, p.rows * p.columns);
   readsF32(p.amax, 1);
   writesTensor(p);
   return cudaSuccess;
 }
 
-cudaError_t launchNormQuantize(const NormQuantizeParams& p, cudaStream_t stream) {
+cudaError_t launchNormQuantizeTensor(const NormQuantizeTensorParams& p, cudaStream_t stream) {
   on(stream);
   if (!isTaken(p)) return cudaErrorInvalidValue;
   QuantizeTensorParams target = p.target;
@@ -79,7 +80,7 @@ cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cuda
 
 cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
   on(stream);
-  readsWide(p.x, p.type, p.rows * p.columns);
+  readsWide(p.x, p.xType, p.rows * p.columns);
   if (const cudaError_t error = writesMx(p); error != cudaSuccess) return error;
   if (isAnyRule(p)) quantizesMx(p);
   return cudaSuccess;
@@ -87,36 +88,38 @@ cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
 
 namespace {
 
-cudaError_t writesBiasGradient(const BiasGradient& gradient, int64_t rows, int64_t columns) {
-  writesWide(gradient.out, gradient.type, columns);
-  writesF32(gradient.chunkSums, chunksOf(rows) * columns);
-  return cudaSuccess;
+template <typename Params>
+void writesSums(const Params& p) {
+  writesWide(p.out, p.outType, p.quantization.columns);
+  writesF32(p.workspace, chunksOf(p.quantization.rows) * p.quantization.columns);
 }
 
 }  // namespace
 
-cudaError_t launchBiasGradQuantizeTensor(const QuantizeTensorParams& p, const BiasGradient& gradient, cudaStream_t stream) {
-  on(stream);
-  if (const cudaError_t error = launchQuantizeTensor(p, stream); error != cudaSuccess) return error;
-  return writesBiasGradient(gradient, p.rows, p.columns);
+cudaError_t launchBiasGradQuantizeTensor(const BiasGradQuantizeTensorParams& p, cudaStream_t stream) {
+  QuantizeTensorParams quantization = p.quantization;
+  quantization.workspace = p.workspace + chunksOf(quantization.rows) * quantization.columns;
+  if (const cudaError_t error = launchQuantizeTensor(quantization, stream); error != cudaSuccess) return error;
+  writesSums(p);
+  return cudaSuccess;
 }
 
-cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& p, const BiasGradient& gradient, cudaStream_t stream) {
-  on(stream);
-  if (const cudaError_t error = launchQuantizeBlock(p, stream); error != cudaSuccess) return error;
-  return writesBiasGradient(gradient, p.rows, p.columns);
+cudaError_t launchBiasGradQuantizeBlock(const BiasGradQuantizeBlockParams& p, cudaStream_t stream) {
+  if (const cudaError_t error = launchQuantizeBlock(p.quantization, stream); error != cudaSuccess) return error;
+  writesSums(p);
+  return cudaSuccess;
 }
 
 cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
   on(stream);
   if (!isTaken(p)) return cudaErrorInvalidValue;
   const int64_t count = p.rows * p.columns;
-  readsWide(p.x, p.type, count);
+  readsWide(p.x, p.xType, count);
   readsF32(p.noop, 1);
-  for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, static_cast<uint64_t>(count));
-  if (p.rowwise) writesF32(p.rowwiseScales, p.rows);
-  if (p.columnwise) writesF32(p.columnwiseScales, p.columns);
-  writes(p.amaxes, 4 * static_cast<uint64_t>((p.rowwise ? p.rows : 0) + (p.columnwise ? p.columns : 0)));
+  for (const RowCopy& copy : {p.rowwise, p.columnwise}) writes(copy.codes, static_cast<uint64_t>(count));
+  writesF32(p.rowwise.scales, p.rows);
+  writesF32(p.columnwise.scales, p.columns);
+  writes(p.workspace, 4 * static_cast<uint64_t>((p.rowwise.codes ? p.rows : 0) + (p.columnwise.codes ? p.columns : 0)));
   return cudaSuccess;
 }
 
@@ -125,28 +128,29 @@ cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t strea
   on(stream);
   if (!isTaken(p)) return cudaErrorInvalidValue;
   const int64_t count = p.rows * p.columns;
-  readsWide(p.x, p.type, count);
+  readsWide(p.x, p.xType, count);
   readsF32(p.noop, 1);
-  for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, static_cast<uint64_t>(count));
+  for (const QuantizedCopy& copy : {p.rowwise, p.columnwise}) writes(copy.codes, static_cast<uint64_t>(count));
   if (count == 0) return cudaSuccess;
   const auto across = [](int64_t size) { return (size + 127) / 128; };
   const auto writesBeside = [](const ScalePlacement& scales, int64_t lines, int64_t blocks) {
     writesScales(scales, std::min(lines, scales.lines), std::min(blocks, scales.blocks), 4);
   };
-  writesBeside(p.rowwiseScales, p.square ? across(p.rows) : p.rows, across(p.columns));
-  writesBeside(p.columnwiseScales, p.square ? across(p.columns) : p.columns, across(p.rows));
+  writesBeside(p.rowwise.scales, p.square ? across(p.rows) : p.rows, across(p.columns));
+  writesBeside(p.columnwise.scales, p.square ? across(p.columns) : p.columns, across(p.rows));
   return cudaSuccess;
 }
 
 cudaError_t launchQuantizeGroup(const QuantizeGroupParams& p, cudaStream_t stream) {
   on(stream);
   if (!isTaken(p)) return cudaErrorInvalidValue;
-  readsWide(p.x, p.type, p.rows * p.columns);
+  readsWide(p.x, p.xType, p.rows * p.columns);
   readsF32(p.noop, 1);
   if (keeps(p.noop)) return cudaSuccess;
-  for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, bytesOf(p.rows * p.columns, 4));
-  writesScales(p.rowwiseScales, p.rowwiseScales.lines, p.rowwiseScales.blocks, 4);
-  writesScales(p.columnwiseScales, p.columnwiseScales.lines, p.columnwiseScales.blocks, 4);
+  for (const QuantizedCopy& copy : {p.rowwise, p.columnwise}) {
+    writes(copy.codes, bytesOf(p.rows * p.columns, 4));
+    writesScales(copy.scales, copy.scales.lines, copy.scales.blocks, 4);
+  }
   quantizesGroup(p);
   return cudaSuccess;
 }
@@ -155,14 +159,14 @@ cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t strea
   on(stream);
   const bool isOwn = p.rule == ScaleRule::kTwoLevel && p.scaling == 0;
   if (!isTaken(p)) return cudaErrorInvalidValue;
-  readsWide(p.x, p.type, p.rows * p.columns);
+  readsWide(p.x, p.xType, p.rows * p.columns);
   readsF32(p.noop, 1);
   const bool runs = !isOwn || (p.rowScaled && !p.fourOverSix);
   if (runs && keeps(p.noop)) return cudaSuccess;
   for (const Nvfp4Copy* copy : {&p.rowwise, &p.columnwise}) {
-    if (!copy->data) continue;
+    if (!copy->codes) continue;
     reads(copy->words, bytesOf(p.rows * p.columns, 32));
-    writes(copy->data, bytesOf(p.rows * p.columns, 4));
+    writes(copy->codes, bytesOf(p.rows * p.columns, 4));
     writesScales(copy->scales, copy->scales.lines, copy->scales.blocks, 1);
     readsF32(copy->givenAmax, 1);
     writesF32(copy->amax, p.rowScaled ? copy->scales.lines : 1);

@@ -7,7 +7,6 @@
 #include "kernels/rows/loss-parts.gen.h"
 #include "kernels/rows/loss.gen.h"
 #include "kernels/rows/norm.gen.h"
-#include "kernels/rows/norm.h"
 #include "kernels/rows/rotary-embedding.gen.h"
 #include "kernels/rows/softmax.gen.h"
 #include "kernels/rows/topk.gen.h"
@@ -59,8 +58,8 @@ cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream)
 
 cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
   on(stream);
-  readsWide(p.grad, p.gradType, p.rows * p.columns);
-  writesWide(p.plain, p.outType, p.columns);
+  readsWide(p.x, p.xType, p.rows * p.columns);
+  writesWide(p.out, p.outType, p.columns);
   writesF32(p.workspace, chunksOf(p.rows) * p.columns);
   return cudaSuccess;
 }

@@ -1,6 +1,6 @@
 // Block-scaled FP8 quantization. A thread block quantizes one 128 x 128 tile. It loads the tile into registers once, reduces row
 // amaxes by warp shuffles and column amaxes through shared memory, and then encodes both copies.
-#include "kernels/quantize/fp8/block.h"
+#include "kernels/quantize/block.gen.h"
 
 #include "kernels/core/scale.cuh"
 #include "kernels/quantize/code-tile.cuh"
@@ -27,7 +27,7 @@ __device__ ScaleOf<general> blockScale(const QuantizeBlockParams& p, float amax)
   if constexpr (general) {
     return generalScale<type>(p, amax, largest, largestWide(type));
   } else {
-    return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.type))};
+    return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.xType))};
   }
 }
 
@@ -98,7 +98,7 @@ __device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const
     for (int i = 0; i < kTileWarps; ++i) amax = fmaxf(amax, shared.columns[i][column]);
     const auto scale = blockScale<type, word, general>(p, amax);
     shared.factors[column] = scale.factor;
-    storeScale(p.columnwiseScales, at.column + column, at.row / kTile, scale);
+    storeScale(p.columnwise.scales, at.column + column, at.row / kTile, scale);
   }
   __syncthreads();
 }
@@ -109,19 +109,19 @@ template <Wide type, uint32_t word, bool general>
 __device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at,
                            float (&maxima)[TileThread<type>::kRows]) {
   using Thread = TileThread<type>;
-  if (!p.square && p.rowwise == nullptr) return 1;
+  if (!p.square && p.rowwise.codes == nullptr) return 1;
   const float amax = rowAmax(maxima);
   const int64_t block = at.column / kTile;
   if (p.square) {
     const auto scale = blockScale<type, word, general>(p, tileAmax(shared, amax));
     if (threadIdx.x == 0) {
-      if (p.rowwise != nullptr) storeScale(p.rowwiseScales, at.row / kTile, block, scale);
-      if (p.columnwise != nullptr) storeScale(p.columnwiseScales, block, at.row / kTile, scale);
+      if (p.rowwise.codes != nullptr) storeScale(p.rowwise.scales, at.row / kTile, block, scale);
+      if (p.columnwise.codes != nullptr) storeScale(p.columnwise.scales, block, at.row / kTile, scale);
     }
     return scale.factor;
   }
   const auto scale = blockScale<type, word, general>(p, amax);
-  if (threadIdx.x % 2 == 0) storeScale(p.rowwiseScales, at.row + Thread::row(Thread::lane() / 2), block, scale);
+  if (threadIdx.x % 2 == 0) storeScale(p.rowwise.scales, at.row + Thread::row(Thread::lane() / 2), block, scale);
   return scale.factor;
 }
 
@@ -150,21 +150,21 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
       ofColumns[j] = fmaxf(ofColumns[j], magnitude);
     }
   }
-  const bool columnBlocks = p.columnwise != nullptr && !p.square;
+  const bool columnBlocks = p.columnwise.codes != nullptr && !p.square;
   if (columnBlocks) shareColumns<type>(shared, ofColumns);
 
   const Scaler<type, general> scaled{p.scaling};
   const float factor = rowScales<type, word, general>(shared, p, at, ofRows);
-  if (p.rowwise != nullptr) {
+  if (p.rowwise.codes != nullptr) {
 #pragma unroll
     for (int i = 0; i < Thread::kRows; ++i) {
       const float ofRow = __shfl_sync(kFullMask, factor, 2 * i, Thread::kLanes);
       uint32_t codes[Thread::kWords];
       encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, ofRow); }, p.word, codes);
-      storeRow<type, whole>(p.rowwise, at, i, codes);
+      storeRow<type, whole>(p.rowwise.codes, at, i, codes);
     }
   }
-  if (p.columnwise == nullptr) return;
+  if (p.columnwise.codes == nullptr) return;
 
   if (columnBlocks) columnScales<type, word, general>(shared, p, at);
   float factors[Thread::kWidth];
@@ -177,13 +177,13 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
     for (int i = 0; i < 4; ++i) {
       encodeChunk<type, word>(
           chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, p.word, codes[i]);
-      if (p.inPlace) storeRow<type, whole>(p.columnwise, at, 4 * pass + i, codes[i]);
+      if (p.inPlace) storeRow<type, whole>(p.columnwise.codes, at, 4 * pass + i, codes[i]);
     }
     if (!p.inPlace) putTransposed<type>(shared.tile, pass, codes);
   }
   if (p.inPlace) return;
   __syncthreads();
-  storeColumns(p.columnwise, at, shared.tile);
+  storeColumns(p.columnwise.codes, at, shared.tile);
 }
 
 template <Wide type, uint32_t word, bool summed, bool general>
@@ -220,12 +220,12 @@ void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream)
 
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
   if (!isTaken(p)) return cudaErrorInvalidValue;
-  for (const ScalePlacement* scales : {&p.rowwiseScales, &p.columnwiseScales}) {
+  for (const ScalePlacement* scales : {&p.rowwise.scales, &p.columnwise.scales}) {
     if (cudaError_t error = clearPadding(*scales, p.noop, stream); error != cudaSuccess) return error;
   }
   const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
   if (tiles == 0) return cudaSuccess;
-  withWide(p.type, [&](auto type) { quantize<type.value>(p, static_cast<uint32_t>(tiles), stream); });
+  withWide(p.xType, [&](auto type) { quantize<type.value>(p, static_cast<uint32_t>(tiles), stream); });
   return cudaGetLastError();
 }
 

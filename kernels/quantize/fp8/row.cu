@@ -1,7 +1,7 @@
 // FP8 quantization with one scale per row and per column, in two passes over tiles of 128 x 128 elements. The first computes the
 // amaxes of rows and columns; the second encodes both copies. A maximum does not depend on the order, so tiles combine their
 // amaxes by atomic maxima on the bits.
-#include "kernels/quantize/fp8/row.h"
+#include "kernels/quantize/row.gen.h"
 
 #include "kernels/core/scale.cuh"
 #include "kernels/quantize/code-tile.cuh"
@@ -19,7 +19,7 @@ __device__ inline TileOrigin tileOf(const QuantizeRowParams& p) {
 }
 
 __device__ inline uint32_t* columnAmaxes(const QuantizeRowParams& p) {
-  return p.amaxes + (p.rowwise == nullptr ? 0 : p.rows);
+  return p.workspace + (p.rowwise.codes == nullptr ? 0 : p.rows);
 }
 
 template <Wide type, bool whole>
@@ -46,16 +46,16 @@ __global__ void __launch_bounds__(kTileThreads) raiseAmaxes(const QuantizeRowPar
       ofRow = fmaxf(ofRow, magnitude);
       ofColumns[j] = fmaxf(ofColumns[j], magnitude);
     }
-    if (p.rowwise != nullptr) atomicMax(rows + Thread::row(i), bitsOf(ofRow));
+    if (p.rowwise.codes != nullptr) atomicMax(rows + Thread::row(i), bitsOf(ofRow));
   }
-  if (p.columnwise != nullptr) {
+  if (p.columnwise.codes != nullptr) {
 #pragma unroll
     for (int j = 0; j < Thread::kWidth; ++j) atomicMax(columns + Thread::column() + j, bitsOf(ofColumns[j]));
   }
   __syncthreads();
   if (threadIdx.x < kTile) {
-    if (p.rowwise != nullptr && at.row + line < p.rows) atomicMax(p.amaxes + at.row + line, rows[line]);
-  } else if (p.columnwise != nullptr && at.column + line < p.columns) {
+    if (p.rowwise.codes != nullptr && at.row + line < p.rows) atomicMax(p.workspace + at.row + line, rows[line]);
+  } else if (p.columnwise.codes != nullptr && at.column + line < p.columns) {
     atomicMax(columnAmaxes(p) + at.column + line, columns[line]);
   }
 }
@@ -68,7 +68,7 @@ __device__ ScaleOf<general> lineScale(const QuantizeRowParams& p, uint32_t bits)
   if constexpr (general) {
     return generalScale<type>(p, amax, largest, largestWide(type));
   } else {
-    return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.type))};
+    return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.xType))};
   }
 }
 
@@ -85,17 +85,17 @@ __device__ void lineScales(Shared& shared, const QuantizeRowParams& p, const Til
   const int line = threadIdx.x % kTile;
   if (threadIdx.x < kTile) {
     const int64_t row = at.row + line;
-    if (p.rowwise != nullptr && row < p.rows) {
-      const auto scale = lineScale<type, word, general>(p, p.amaxes[row]);
+    if (p.rowwise.codes != nullptr && row < p.rows) {
+      const auto scale = lineScale<type, word, general>(p, p.workspace[row]);
       shared.rows[line] = scale.factor;
-      if (at.column == 0) p.rowwiseScales[row] = scale.stored();
+      if (at.column == 0) p.rowwise.scales[row] = scale.stored();
     }
   } else {
     const int64_t column = at.column + line;
-    if (p.columnwise != nullptr && column < p.columns) {
+    if (p.columnwise.codes != nullptr && column < p.columns) {
       const auto scale = lineScale<type, word, general>(p, columnAmaxes(p)[column]);
       shared.columns[line] = scale.factor;
-      if (at.row == 0) p.columnwiseScales[column] = scale.stored();
+      if (at.row == 0) p.columnwise.scales[column] = scale.stored();
     }
   }
   __syncthreads();
@@ -112,16 +112,16 @@ __global__ void __launch_bounds__(kTileThreads) encodeLines(const QuantizeRowPar
   lineScales<type, word, general>(shared, p, at);
 
   const Scaler<type, general> scaled{p.scaling};
-  if (p.rowwise != nullptr) {
+  if (p.rowwise.codes != nullptr) {
 #pragma unroll
     for (int i = 0; i < Thread::kRows; ++i) {
       const float factor = shared.rows[Thread::row(i)];
       uint32_t codes[Thread::kWords];
       encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, factor); }, p.word, codes);
-      storeRow<type, whole>(p.rowwise, at, i, codes);
+      storeRow<type, whole>(p.rowwise.codes, at, i, codes);
     }
   }
-  if (p.columnwise == nullptr) return;
+  if (p.columnwise.codes == nullptr) return;
   float factors[Thread::kWidth];
 #pragma unroll
   for (int j = 0; j < Thread::kWidth; ++j) factors[j] = shared.columns[Thread::column() + j];
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kTileThreads) encodeLines(const QuantizeRowPar
     putTransposed<type>(shared.tile, pass, codes);
   }
   __syncthreads();
-  storeColumns(p.columnwise, at, shared.tile);
+  storeColumns(p.columnwise.codes, at, shared.tile);
 }
 
 template <Wide type, uint32_t word, bool whole>
@@ -165,11 +165,11 @@ void quantize(const QuantizeRowParams& p, uint32_t tiles, cudaStream_t stream) {
 cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
   if (!isTaken(p)) return cudaErrorInvalidValue;
   const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
-  const int64_t lines = (p.rowwise == nullptr ? 0 : p.rows) + (p.columnwise == nullptr ? 0 : p.columns);
+  const int64_t lines = (p.rowwise.codes == nullptr ? 0 : p.rows) + (p.columnwise.codes == nullptr ? 0 : p.columns);
   if (tiles == 0 || lines == 0) return cudaSuccess;
-  const cudaError_t error = cudaMemsetAsync(p.amaxes, 0, lines * sizeof(uint32_t), stream);
+  const cudaError_t error = cudaMemsetAsync(p.workspace, 0, lines * sizeof(uint32_t), stream);
   if (error != cudaSuccess) return error;
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     const uint32_t count = static_cast<uint32_t>(tiles);
     if (p.columns % TileThread<type.value>::kWidth == 0) {
       quantize<type.value, true>(p, count, stream);

@@ -1,7 +1,7 @@
 // Per-tensor FP8 quantization. Without a scale or amax argument, tensorAmax first computes the amax by an atomic maximum.
 // quantizeFlat produces only a rowwise copy and treats the tensor as one-dimensional. quantizeTiled produces a columnwise copy or
 // column sums. One block of it processes one 128 x 128 tile, whose codes it transposes in shared memory.
-#include "kernels/quantize/fp8/tensor.h"
+#include "kernels/quantize/tensor.gen.h"
 
 #include <algorithm>
 
@@ -217,7 +217,7 @@ cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_
     if (cudaError_t error = cudaMemsetAsync(p.workspace, 0, sizeof(float), stream); error != cudaSuccess) return error;
     p.amax = p.workspace;
   }
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     constexpr Wide kType = type.value;
     const int64_t count = p.rows * p.columns;
     if (needsAmax) tensorAmax<kType><<<flatBlocks<kType>(count), kThreads, 0, stream>>>(p.x, count, p.workspace);

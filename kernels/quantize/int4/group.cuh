@@ -3,7 +3,7 @@
 
 #include "kernels/core/formats.gen.h"
 #include "kernels/device/device.cuh"
-#include "kernels/quantize/int4/group.h"
+#include "kernels/quantize/group.gen.h"
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/scaler.cuh"
 
@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(kWarps * 32) quantizeRows(const QuantizeGroupP
   uint32_t codes = 0;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) codes |= codeOf(scaled(x[i], scale.factor)) << 4 * i;
-  *reinterpret_cast<uint32_t*>(p.rowwise + (row * p.columns + column) / 2) = codes;
-  if (column % p.length == 0) storeScale(p.rowwiseScales, row, column / p.length, scale);
+  *reinterpret_cast<uint32_t*>(p.rowwise.codes + (row * p.columns + column) / 2) = codes;
+  if (column % p.length == 0) storeScale(p.rowwise.scales, row, column / p.length, scale);
 }
 
 // Writes the columnwise copy. A lane quantizes one group of a column. `across`: warps per row of groups.
@@ -84,9 +84,9 @@ __global__ void __launch_bounds__(kWarps * 32) quantizeColumns(const QuantizeGro
   uint32_t amax = 0;
   for (int r = 0; r < rows; ++r) amax = larger(amax, magnitudeOf(WideOf<type>::load(x[r * p.columns])));
   const ScaleOf<true> scale = scaleOf<type>(p, amax);
-  storeScale(p.columnwiseScales, column, block, scale);
+  storeScale(p.columnwise.scales, column, block, scale);
   const Scaler<type, true> scaled{p.scaling};
-  uint8_t* to = p.columnwise + (column * p.rows + first) / 2;
+  uint8_t* to = p.columnwise.codes + (column * p.rows + first) / 2;
   for (int r = 0; r < rows; r += kDown) {
     uint32_t words[kDown / kWidth] = {};
 #pragma unroll

@@ -8,7 +8,7 @@ cudaError_t launchQuantizeMxAny(const QuantizeMxParams& p, cudaStream_t stream) 
   const int64_t tiles = (p.rows / kBlock) * (p.columns / kBlock);
   if (tiles == 0) return cudaSuccess;
   const uint32_t blocks = static_cast<uint32_t>(ceilDivide(tiles, kThreads / 32));
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     if (isGeneral(p)) {
       quantizeAny<type.value, true><<<blocks, kThreads, 0, stream>>>(p);
     } else {

@@ -108,29 +108,29 @@ __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p
   for (int r = 0; r < kBlock; ++r) largest = max(largest, magnitudeOf(Wide_::load(x[r * p.columns])));
   if (p.square) largest = __reduce_max_sync(kFullMask, largest);
   const E8m0Scale ofColumn = encoder.scale(largest);
-  if (p.columnwise != nullptr) {
-    const int64_t at = scaleOffset(p.columnwiseScales, column, firstRow / kBlock);
-    static_cast<uint8_t*>(p.columnwiseScales.data)[at] = static_cast<uint8_t>(ofColumn.code);
+  if (p.columnwise.codes != nullptr) {
+    const int64_t at = scaleOffset(p.columnwise.scales, column, firstRow / kBlock);
+    static_cast<uint8_t*>(p.columnwise.scales.data)[at] = static_cast<uint8_t>(ofColumn.code);
   }
   uint32_t previous = 0;
   for (int r = 0; r < kBlock; ++r) {
     const int64_t row = firstRow + r;
     const float value = Wide_::load(x[r * p.columns]);
-    if (p.rowwise != nullptr) {
+    if (p.rowwise.codes != nullptr) {
       const E8m0Scale ofRow = p.square ? ofColumn : encoder.scale(__reduce_max_sync(kFullMask, magnitudeOf(value)));
       const int64_t index = row * p.columns + column;
       const uint32_t code = encoder(value, ofRow.multiplier, randomOf(p, row, column, index, 0));
       const uint32_t next = __shfl_down_sync(kFullMask, code, 1);
-      if (!packed) p.rowwise[index] = static_cast<uint8_t>(code);
-      if (packed && lane % 2 == 0) p.rowwise[index / 2] = static_cast<uint8_t>(code | next << 4);
-      const int64_t at = scaleOffset(p.rowwiseScales, row, block);
-      if (lane == 0) static_cast<uint8_t*>(p.rowwiseScales.data)[at] = static_cast<uint8_t>(ofRow.code);
+      if (!packed) p.rowwise.codes[index] = static_cast<uint8_t>(code);
+      if (packed && lane % 2 == 0) p.rowwise.codes[index / 2] = static_cast<uint8_t>(code | next << 4);
+      const int64_t at = scaleOffset(p.rowwise.scales, row, block);
+      if (lane == 0) static_cast<uint8_t*>(p.rowwise.scales.data)[at] = static_cast<uint8_t>(ofRow.code);
     }
-    if (p.columnwise != nullptr) {
+    if (p.columnwise.codes != nullptr) {
       const int64_t index = packed ? column * p.rows + row : row * p.columns + column;
       const uint32_t code = encoder(value, ofColumn.multiplier, randomOf(p, row, column, index, 1));
-      if (!packed) p.columnwise[index] = static_cast<uint8_t>(code);
-      if (packed && r % 2 == 1) p.columnwise[index / 2] = static_cast<uint8_t>(previous | code << 4);
+      if (!packed) p.columnwise.codes[index] = static_cast<uint8_t>(code);
+      if (packed && r % 2 == 1) p.columnwise.codes[index / 2] = static_cast<uint8_t>(previous | code << 4);
       previous = code;
     }
   }

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams 
     largest[i / 2] = larger(both, __shfl_xor_sync(kFullMask, both, 2));
   }
   if (!inside) return;
-  uint8_t* scales = static_cast<uint8_t*>(p.rowwiseScales.data) + scaleOffset(p.rowwiseScales, 0, column / kBlock);
+  uint8_t* scales = static_cast<uint8_t*>(p.rowwise.scales.data) + scaleOffset(p.rowwise.scales, 0, column / kBlock);
 #pragma unroll
   for (int i = 0; i < kRowsOfWarp; ++i) {
     const uint32_t code = scaleOf<word>(i % 2 == 0 ? low(largest[i / 2]) : high(largest[i / 2]));
@@ -66,12 +66,12 @@ __global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams 
     const uint32_t b = encodeNearest4<word>(low(w[2]) * m, high(w[2]) * m, low(w[3]) * m, high(w[3]) * m);
     const int64_t index = first + i * p.columns;
     if constexpr (storageBits(word) == 8) {
-      *reinterpret_cast<uint2*>(p.rowwise + index) = make_uint2(a, b);
+      *reinterpret_cast<uint2*>(p.rowwise.codes + index) = make_uint2(a, b);
     } else {
-      *reinterpret_cast<uint32_t*>(p.rowwise + index / 2) = a | b << 16;
+      *reinterpret_cast<uint32_t*>(p.rowwise.codes + index / 2) = a | b << 16;
     }
     // the scale's offset is the sum of a line offset and a block offset
-    if (lane % 4 == 0) scales[scaleOffset(p.rowwiseScales, firstRow + i, 0)] = static_cast<uint8_t>(code);
+    if (lane % 4 == 0) scales[scaleOffset(p.rowwise.scales, firstRow + i, 0)] = static_cast<uint8_t>(code);
   }
 }
 
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kStripThreads, storageBits(word) == 8 ? 4 : 3)
 
 template <uint32_t word>
 void quantize(const QuantizeMxParams& p, cudaStream_t stream) {
-  if (p.columnwise == nullptr && !p.square) {
+  if (p.columnwise.codes == nullptr && !p.square) {
     const int64_t tiles = ceilDivide(p.columns, kSpan) * (p.rows / kBlock);
     quantizeRows<word><<<static_cast<uint32_t>(tiles), kThreads, 0, stream>>>(p);
   } else {
@@ -109,7 +109,7 @@ void quantize(const QuantizeMxParams& p, cudaStream_t stream) {
 
 cudaError_t prepareQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
   if (!isTaken(p)) return cudaErrorInvalidValue;
-  for (const ScalePlacement& scales : {p.rowwiseScales, p.columnwiseScales}) {
+  for (const ScalePlacement& scales : {p.rowwise.scales, p.columnwise.scales}) {
     if (cudaError_t error = clearPadding(scales, p.noop, stream); error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -117,8 +117,9 @@ cudaError_t prepareQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
 
 cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
   if (cudaError_t error = prepareQuantizeMx(p, stream); error != cudaSuccess) return error;
-  if (p.rows == 0 || p.columns == 0 || (p.rowwise == nullptr && p.columnwise == nullptr)) return cudaSuccess;
-  if (p.type != Wide::kBf16 || p.stochastic || p.rule != ruleOf(p.word) || p.scaling != 0) {
+  if (p.rows == 0 || p.columns == 0 || (p.rowwise.codes == nullptr && p.columnwise.codes == nullptr))
+    return cudaSuccess;
+  if (p.xType != Wide::kBf16 || p.stochastic || p.rule != ruleOf(p.word) || p.scaling != 0) {
     return launchQuantizeMxAny(p, stream);
   }
   switch (p.word) {

@@ -100,17 +100,17 @@ __device__ inline void quantizeStripRows(const QuantizeMxParams& p, const Strip<
       const int64_t index = first + (r + i) * p.columns;
       if (!s.inside) continue;
       if constexpr (storageBits(word) == 8) {
-        *reinterpret_cast<uint32_t*>(p.rowwise + index) = codes;
+        *reinterpret_cast<uint32_t*>(p.rowwise.codes + index) = codes;
       } else {
-        *reinterpret_cast<uint16_t*>(p.rowwise + index / 2) = static_cast<uint16_t>(codes);
+        *reinterpret_cast<uint16_t*>(p.rowwise.codes + index / 2) = static_cast<uint16_t>(codes);
       }
     }
   }
   if (!s.inside) return;
-  uint8_t* scales = static_cast<uint8_t*>(p.rowwiseScales.data);
+  uint8_t* scales = static_cast<uint8_t*>(p.rowwise.scales.data);
 #pragma unroll
   for (int i = 0; i < kBlock / 8; ++i) {
-    const int64_t at = scaleOffset(p.rowwiseScales, s.row + 8 * i + lane % 8, s.column / kBlock);
+    const int64_t at = scaleOffset(p.rowwise.scales, s.row + 8 * i + lane % 8, s.column / kBlock);
     scales[at] = static_cast<uint8_t>(kept[i]);
   }
 }
@@ -132,22 +132,22 @@ __device__ inline void quantizeStrip(const QuantizeMxParams& p, const Strip<Rows
     largest[0] = tile;
     largest[1] = tile;
   }
-  if (p.columnwise != nullptr && s.inside) {
+  if (p.columnwise.codes != nullptr && s.inside) {
     float m[4];
-    uint8_t* scales = static_cast<uint8_t*>(p.columnwiseScales.data);
+    uint8_t* scales = static_cast<uint8_t*>(p.columnwise.scales.data);
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const uint32_t code = scaleOf<word>(c % 2 == 0 ? low(largest[c / 2]) : high(largest[c / 2]));
       m[c] = e8m0Reciprocal(code);
-      scales[scaleOffset(p.columnwiseScales, s.column + c, s.row / kBlock)] = static_cast<uint8_t>(code);
+      scales[scaleOffset(p.columnwise.scales, s.column + c, s.row / kBlock)] = static_cast<uint8_t>(code);
     }
     if constexpr (storageBits(word) == 8) {
-      storeStrip<word>(s, p.columnwise, p.columns, m);
+      storeStrip<word>(s, p.columnwise.codes, p.columns, m);
     } else {
-      storeTransposed<word>(s, p.columnwise, p.rows, m);
+      storeTransposed<word>(s, p.columnwise.codes, p.rows, m);
     }
   }
-  if (p.rowwise != nullptr) quantizeStripRows<word>(p, s, largest[0]);
+  if (p.rowwise.codes != nullptr) quantizeStripRows<word>(p, s, largest[0]);
 }
 
 }  // namespace lockstep

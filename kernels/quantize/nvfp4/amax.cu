@@ -56,7 +56,7 @@ __global__ void startAmaxes(Nvfp4Copy rowwise, Nvfp4Copy columnwise, const float
   letNextStart();
   if (isNoop(noop)) return;
   for (const Nvfp4Copy& copy : {rowwise, columnwise}) {
-    if (copy.data != nullptr) *copy.amax = copy.givenAmax != nullptr ? *copy.givenAmax : 0;
+    if (copy.codes != nullptr) *copy.amax = copy.givenAmax != nullptr ? *copy.givenAmax : 0;
   }
 }
 
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads, kResident / 2)
 cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   launchPdl(startAmaxes, 1, 1, 0, stream, p.rowwise, p.columnwise, p.noop);
   const auto own = [](const Nvfp4Copy& copy) {
-    return copy.data != nullptr && copy.givenAmax == nullptr ? copy.amax : nullptr;
+    return copy.codes != nullptr && copy.givenAmax == nullptr ? copy.amax : nullptr;
   };
   float* const columnwise = own(p.columnwise);
   const AmaxOuts outs = {{own(p.rowwise), p.transforms ? nullptr : columnwise}, p.transforms ? columnwise : nullptr};
@@ -200,7 +200,7 @@ cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& p, cudaStream_t stream)
     launchPdl(transformedAmax, fillingGrid(ceilDivide(warps, kWarps), kResident / 2), kThreads, 0, stream,
               static_cast<const uint16_t*>(p.x), p.rows, p.columns, p.signs, outs, p.noop);
   } else if (outs.plain[0] != nullptr || outs.plain[1] != nullptr) {
-    withWide(p.type, [&](auto type) {
+    withWide(p.xType, [&](auto type) {
       const int64_t chunks = count * sizeof(typename WideOf<type.value>::Storage) / 16;
       const uint32_t blocks = fillingGrid(ceilDivide(chunks, kThreads * kChunks), kResident);
       launchPdl(plainAmax<type.value>, blocks, kThreads, 0, stream, static_cast<const Bytes16*>(p.x), chunks, outs,

@@ -19,11 +19,12 @@ __global__ void clearAmaxes(const QuantizeNvfp4Params p) {
 
 cudaError_t launchNvfp4RowScaled(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   using namespace nvfp4any;
-  const int64_t lines = std::max(p.rowwise.data != nullptr ? p.rows : 0, p.columnwise.data != nullptr ? p.columns : 0);
+  const int64_t lines =
+      std::max(p.rowwise.codes != nullptr ? p.rows : 0, p.columnwise.codes != nullptr ? p.columns : 0);
   if (lines == 0) return cudaSuccess;
   clearAmaxes<<<static_cast<uint32_t>(ceilDivide(lines, kClearThreads)), kClearThreads, 0, stream>>>(p);
   if (p.rows == 0 || p.columns == 0) return cudaGetLastError();
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     raiseLineAmaxes<type.value><<<blocksOf(p), kWarps * 32, 0, stream>>>(p, blocksAcross(p));
     if (!p.fourOverSix) quantizeAny<type.value><<<blocksOf(p), kWarps * 32, 0, stream>>>(p, blocksAcross(p));
   });
@@ -36,7 +37,7 @@ cudaError_t launchNvfp4Any(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   if (isOfTensor && !hasNoTensorAmax(p.rule)) {
     if (cudaError_t error = launchNvfp4Amaxes(p, stream); error != cudaSuccess) return error;
   }
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     if (isOfTensor) storeTensorScales<type.value><<<1, 1, 0, stream>>>(p);
     if (p.rows == 0 || p.columns == 0) return;
     quantizeAny<type.value><<<blocksOf(p), kWarps * 32, 0, stream>>>(p, blocksAcross(p));

@@ -22,13 +22,13 @@ template <Wide type>
 __global__ void storeTensorScales(const QuantizeNvfp4Params p) {
   if (isNoop(p.noop)) return;
   const auto scale = [&](const Nvfp4Copy& copy) {
-    const bool reads = copy.data != nullptr && !hasNoTensorAmax(p.rule);
+    const bool reads = copy.codes != nullptr && !hasNoTensorAmax(p.rule);
     return tensorScale(p.rule, reads ? *copy.amax : 0.0f, rounded<type>);
   };
   const float rowwise = scale(p.rowwise);
   const float columnwise = scale(p.columnwise);
-  if (p.rowwise.data != nullptr) *p.rowwise.amax = rowwise;
-  if (p.columnwise.data != nullptr) *p.columnwise.amax = columnwise;
+  if (p.rowwise.codes != nullptr) *p.rowwise.amax = rowwise;
+  if (p.columnwise.codes != nullptr) *p.columnwise.amax = columnwise;
 }
 
 // Returns the e2m1 code nearest to x, ties to even; larger values saturate, and NaN becomes 7.
@@ -132,7 +132,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int64_t row = c.row + lane % 8 * 2 + i;
-    *reinterpret_cast<uint32_t*>(p.rowwise.data + (row * p.columns + c.column / 8 * 8) / 2) = codes[i];
+    *reinterpret_cast<uint32_t*>(p.rowwise.codes + (row * p.columns + c.column / 8 * 8) / 2) = codes[i];
   }
 }
 
@@ -145,7 +145,7 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Column<type>
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) words[i / 8] |= codeOf<type>(p, c.x[i], scale.factor) << i % 8 * 4;
   storeScale(p.columnwise.scales, c.column, c.row / kBlock, scale.code);
-  *reinterpret_cast<uint2*>(p.columnwise.data + (c.column * p.rows + c.row) / 2) = make_uint2(words[0], words[1]);
+  *reinterpret_cast<uint2*>(p.columnwise.codes + (c.column * p.rows + c.row) / 2) = make_uint2(words[0], words[1]);
 }
 
 // Loads the lane's column. `across`: thread blocks per row of blocks. Rows below the last one are not loaded.
@@ -175,8 +175,8 @@ __device__ uint32_t rowAmax(const Column<type>& c) {
 // Sets the amaxes of lines to zero. The thread clears line `index` of each copy.
 __device__ inline void clearLineAmaxes(const QuantizeNvfp4Params& p, int64_t index) {
   if (isNoop(p.noop)) return;
-  if (p.rowwise.data != nullptr && index < p.rows) p.rowwise.amax[index] = 0;
-  if (p.columnwise.data != nullptr && index < p.columns) p.columnwise.amax[index] = 0;
+  if (p.rowwise.codes != nullptr && index < p.rows) p.rowwise.amax[index] = 0;
+  if (p.columnwise.codes != nullptr && index < p.columns) p.columnwise.amax[index] = 0;
 }
 
 // Computes the amaxes of lines, which must be zero before, by atomic maxima: a maximum does not depend on the order, and
@@ -187,12 +187,12 @@ __global__ void __launch_bounds__(kWarps * 32) raiseLineAmaxes(const QuantizeNvf
   const int lane = threadIdx.x % 32;
   const Column<type> c = columnOf<type>(p, across);
   if (c.row >= p.rows) return;
-  if (p.rowwise.data != nullptr) {
+  if (p.rowwise.codes != nullptr) {
     const uint32_t half = rowAmax(c);
     const uint32_t largest = larger(half, __shfl_xor_sync(kFullMask, half, kBlock));
     if (lane < kBlock) atomicMax(reinterpret_cast<uint32_t*>(p.rowwise.amax + c.row + lane), largest);
   }
-  if (p.columnwise.data == nullptr || !c.inside) return;
+  if (p.columnwise.codes == nullptr || !c.inside) return;
   atomicMax(reinterpret_cast<uint32_t*>(p.columnwise.amax + c.column), c.amax());
 }
 
@@ -209,11 +209,11 @@ __global__ void __launch_bounds__(kWarps * 32) quantizeAny(const QuantizeNvfp4Pa
       ofColumn = larger(ofColumn, __shfl_xor_sync(kFullMask, ofColumn, step));
     }
     ofRow = ofColumn;
-  } else if (p.rowwise.data != nullptr) {
+  } else if (p.rowwise.codes != nullptr) {
     ofRow = rowAmax(c);
   }
-  if (p.rowwise.data != nullptr) quantizeRows<type>(p, c, ofRow);
-  if (p.columnwise.data != nullptr) quantizeColumns<type>(p, c, ofColumn);
+  if (p.rowwise.codes != nullptr) quantizeRows<type>(p, c, ofRow);
+  if (p.columnwise.codes != nullptr) quantizeColumns<type>(p, c, ofColumn);
 }
 
 // Thread blocks of quantizeAny per row of blocks, and in total.

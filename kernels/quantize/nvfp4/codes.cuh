@@ -26,7 +26,7 @@ struct Nvfp4Shared {
   __device__ void start(const QuantizeNvfp4Params& p) {
     if (threadIdx.x >= 2) return;
     const Nvfp4Copy& copy = threadIdx.x == 0 ? p.rowwise : p.columnwise;
-    if (copy.data == nullptr) return;
+    if (copy.codes == nullptr) return;
     const float encode = globalScale(*copy.amax, 6 * p.e4m3Max);
     levels[threadIdx.x] = {encode, 1 / encode, *copy.amax};
   }
@@ -44,7 +44,7 @@ struct Nvfp4Scaling {
   __device__ void start(const QuantizeNvfp4Params& p) {
     const int copy = threadIdx.x / 128;
     const Nvfp4Copy& to = copy == 0 ? p.rowwise : p.columnwise;
-    if (to.data == nullptr) return;
+    if (to.codes == nullptr) return;
     const float encode = globalScale(*to.amax, 6 * p.e4m3Max);
     const uint32_t code = threadIdx.x % 128;
     multipliers[copy][code] = twoLevelMultiplier(decode(code, format::kE4m3), 1 / encode);

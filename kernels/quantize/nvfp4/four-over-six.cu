@@ -121,7 +121,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
     }
     const Candidate chosen = smaller(errorSix, six, errorFour, four);
     if (row >= p.rows || column >= p.columns) continue;
-    *reinterpret_cast<uint2*>(p.rowwise.data + (row * p.columns + column) / 2) = encodeFp4(x, chosen.multiplier);
+    *reinterpret_cast<uint2*>(p.rowwise.codes + (row * p.columns + column) / 2) = encodeFp4(x, chosen.multiplier);
     stored.store(item.row, item.block + i, codeOfE4m3(chosen.scale));
   }
 }
@@ -151,7 +151,7 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
     }
     const Candidate chosen = smaller(errorSix, six, errorFour, four);
     if (row >= p.rows || column >= p.columns) continue;
-    *reinterpret_cast<uint2*>(p.columnwise.data + (column * p.rows + row) / 2) = encodeFp4(x, chosen.multiplier);
+    *reinterpret_cast<uint2*>(p.columnwise.codes + (column * p.rows + row) / 2) = encodeFp4(x, chosen.multiplier);
     stored.store(item.column, line, codeOfE4m3(chosen.scale));
   }
 }
@@ -165,14 +165,14 @@ __global__ void __launch_bounds__(kFp4Threads) quantizeFourOverSix(const Quantiz
   typename Fp4Tile<type>::Loader(p.x, p.rows, p.columns, at.row, at.column).start(tile, 0);
   shared.start(p);
   tile.wait();
-  if (p.rowwise.data != nullptr) quantizeRows<type>(p, tile, at, shared.levels[0]);
-  if (p.columnwise.data != nullptr) quantizeColumns<type>(p, tile, at, shared.levels[1]);
+  if (p.rowwise.codes != nullptr) quantizeRows<type>(p, tile, at, shared.levels[0]);
+  if (p.columnwise.codes != nullptr) quantizeColumns<type>(p, tile, at, shared.levels[1]);
 }
 
 }  // namespace
 
 cudaError_t launchNvfp4FourOverSix(const QuantizeNvfp4Params& p, cudaStream_t stream) {
-  withWide(p.type, [&](auto type) { quantizeFourOverSix<type.value><<<nvfp4Tiles(p), kFp4Threads, 0, stream>>>(p); });
+  withWide(p.xType, [&](auto type) { quantizeFourOverSix<type.value><<<nvfp4Tiles(p), kFp4Threads, 0, stream>>>(p); });
   return cudaGetLastError();
 }
 

@@ -89,9 +89,9 @@ __device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy
     codesOf<rounding == Fp4Rounding::kOwn>(x, bounds, scales, {block, block + 1}, copy, p.random, codes);
   }
   if constexpr (whole) {
-    storeFp4(to.data, place.word, codes);
+    storeFp4(to.codes, place.word, codes);
   } else {
-    storeFp4(to.data, place.word, codes, place.inside > kFp4Block);
+    storeFp4(to.codes, place.word, codes, place.inside > kFp4Block);
   }
   return four;
 }
@@ -197,13 +197,13 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     Fp4Tile<type>::wait();
     if (kStages<type> == 2 && left > 0) loader.start(stages[stage ^ 1], strips.step(left - 1).elements);
     const Fp4Tile<type>& tile = stages[stage];
-    if (whole || p.rowwise.data != nullptr) {
+    if (whole || p.rowwise.codes != nullptr) {
       quantizeRows<type, rounding, whole>(p, tile, scaling, rowItem, strips, strips.beside(left), rowwise, squares);
       rowwise.advance(step.rowwise);
     } else if (!transforms && p.square) {
       RowBlocks<type>(tile, rowItem, p.square, squares);
     }
-    if (whole || p.columnwise.data != nullptr) {
+    if (whole || p.columnwise.codes != nullptr) {
       if (!whole && !transforms && p.square) __syncthreads();
       quantizeColumns<type, rounding, transforms, whole>(p, tile, scaling, transform, columnItem, strips, columnwise,
                                                          squares);
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
 // Whether both copies consist of full tiles with 1x16 blocks, the scales are stored as words, and the draws of random bits have
 // 32-bit numbers.
 bool isWhole(const QuantizeNvfp4Params& p, const Strips& strips) {
-  return p.rowwise.data != nullptr && p.columnwise.data != nullptr && !p.square && p.rows % kFp4Rows == 0 &&
+  return p.rowwise.codes != nullptr && p.columnwise.codes != nullptr && !p.square && p.rows % kFp4Rows == 0 &&
          p.columns % kFp4Columns == 0 && strips.rowWords && strips.columnWords &&
          p.rows * p.columns / kFp4Block <= UINT32_MAX;
 }
@@ -248,14 +248,14 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& p, cudaStream_t stream) {
-  if (p.columnwise.data == nullptr && !p.square && p.rows * p.columns / kFp4Block <= UINT32_MAX) {
+  if (p.columnwise.codes == nullptr && !p.square && p.rows * p.columns / kFp4Block <= UINT32_MAX) {
     return launchNvfp4Rows(p, stream);
   }
-  withWide(p.type, [&](auto tag) {
+  withWide(p.xType, [&](auto tag) {
     withRounding(p, [&](auto rounding) {
       constexpr Wide type = tag.value;
       if constexpr (type == Wide::kBf16) {
-        if (p.transforms && p.columnwise.data != nullptr) return launchStrips<type, rounding.value, true>(p, stream);
+        if (p.transforms && p.columnwise.codes != nullptr) return launchStrips<type, rounding.value, true>(p, stream);
       }
       launchStrips<type, rounding.value, false>(p, stream);
     });
@@ -265,7 +265,7 @@ cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& p, cudaStream_t stream) 
 
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   if (!isTaken(p)) return cudaErrorInvalidValue;
-  if (p.rowwise.data == nullptr && p.columnwise.data == nullptr) return cudaSuccess;
+  if (p.rowwise.codes == nullptr && p.columnwise.codes == nullptr) return cudaSuccess;
   for (const ScalePlacement& scales : {p.rowwise.scales, p.columnwise.scales}) {
     if (cudaError_t error = clearPadding(scales, p.noop, stream); error != cudaSuccess) return error;
   }

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, rounding != Fp4R
     for (int i = 0; i < kBlocks; ++i) {
       const int64_t block = numbers[i];
       if (block >= count) continue;
-      reinterpret_cast<uint2*>(p.rowwise.data)[block] = codes[i];
+      reinterpret_cast<uint2*>(p.rowwise.codes)[block] = codes[i];
       int64_t at = block;
       if (!dense) {
         const uint32_t row = static_cast<uint32_t>(block) / across;
@@ -107,7 +107,7 @@ void launch(const QuantizeNvfp4Params& p, int64_t count, cudaStream_t stream) {
 
 cudaError_t launchNvfp4Rows(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int64_t count = p.rows * p.columns / kFp4Block;
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     withRounding(p, [&](auto rounding) { launch<type.value, rounding.value>(p, count, stream); });
   });
   return cudaGetLastError();

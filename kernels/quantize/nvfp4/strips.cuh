@@ -34,7 +34,7 @@ constexpr int kWide = 4;
 // layout.
 inline bool canBeWide(const QuantizeNvfp4Params& p) {
   const ScalePlacement& to = p.rowwise.scales;
-  return p.rowwise.data != nullptr && !to.swizzled && to.blockStride == 1 && to.lineStride % (4 * kWide) == 0 &&
+  return p.rowwise.codes != nullptr && !to.swizzled && to.blockStride == 1 && to.lineStride % (4 * kWide) == 0 &&
          !p.columnwise.scales.swizzled && p.columns % (kWide * kFp4Columns) == 0 && p.rows % kFp4Rows == 0;
 }
 

@@ -85,14 +85,21 @@ export interface Memory {
 export interface Bounded {
   readonly from: number;
   readonly to: number;
-  readonly type: "int64_t" | "int32_t" | "uint32_t" | "uint16_t";
+  readonly type: "int64_t" | "uint64_t" | "int32_t" | "uint32_t" | "uint16_t";
+}
+
+/** A number that has a default where it is left out. */
+export interface Defaulted<K extends Kind = Kind> {
+  readonly kind: K;
+  /** The default, in C++. */
+  readonly absent: string;
 }
 
 /** A group of arguments that is a struct in C++. */
 export interface Group<F extends Declaration = Declaration> {
   /**
-   * The name of the struct. `npm run generate` writes it, unless it is the struct of another call's parameters or is listed in
-   * scripts/generate/groups.mjs. A listed struct has a handwritten reader.
+   * The name of the struct. `npm run generate` writes it, unless it is the struct of another call's parameters, of whose fields
+   * the group may have some, or one that `STRUCTS` of scripts/generate/native-tables.mjs lists.
    */
   readonly struct: string;
   readonly fields: F;
@@ -100,10 +107,11 @@ export interface Group<F extends Declaration = Declaration> {
   readonly reading: string | undefined;
 }
 
-/** A field of a struct in C++ that is not passed: null, or read from the context of the call. */
+/** A field of a struct in C++ that is not passed: null or 0 for the binding, or read from the context of the call. */
 export interface Internal {
+  /** The type of the field in C++. */
   readonly internal: string;
-  /** The C++ expression that gives its value; undefined for null. */
+  /** The C++ expression that gives its value; undefined for null and 0. */
   readonly value: string | undefined;
   readonly about: string | undefined;
 }
@@ -151,6 +159,16 @@ export function bounded({ from = 0, to = 2 ** 53, type = "int64_t" }: Partial<Bo
   return { from, to, type };
 }
 
+/** A number whose default is `absent`. Its name ends with "?". */
+export function defaulted<const K extends Kind>(kind: K, absent: string): Defaulted<K> {
+  return { kind, absent };
+}
+
+/** A field of type `type` that is not passed. */
+export function internal(type: string, about?: string, value?: string): Internal {
+  return { internal: type, about, value };
+}
+
 /** A group of arguments that is the struct `struct` in C++. */
 export function group<const F extends Declaration>(struct: string, fields: F, reading?: string): Group<F> {
   return { struct, fields, reading };
@@ -163,7 +181,7 @@ export function group<const F extends Declaration>(struct: string, fields: F, re
  * reads them. Names in sizes and conditions are fields of the same group, or else of the groups around it.
  */
 export interface Declaration {
-  readonly [name: string]: Kind | Memory | Bounded | Group | Internal | Condition | Declaration;
+  readonly [name: string]: Kind | Memory | Bounded | Defaulted | Group | Internal | Condition | Declaration;
 }
 
 /** The declarations of several calls, by the calls' names. */
@@ -191,11 +209,13 @@ type PassedValue<T> = T extends Kind
     ? PassedMemory<T>
     : T extends Bounded
       ? number
-      : T extends Group<infer F>
-        ? ArgumentsOf<F>
-        : T extends Declaration
-          ? ArgumentsOf<T>
-          : never;
+      : T extends Defaulted<infer K>
+        ? Kinds[K]
+        : T extends Group<infer F>
+          ? ArgumentsOf<F>
+          : T extends Declaration
+            ? ArgumentsOf<T>
+            : never;
 
 /** The type of the arguments object of a declaration. */
 export type ArgumentsOf<D extends Declaration> = {
@@ -217,68 +237,3 @@ export type Exactly<A, Expected> = A extends object
     ? A
     : { readonly [K in keyof A]: K extends keyof Expected ? Exactly<A[K], NonNullable<Expected[K]>> : never }
   : A;
-
-/** The bit pattern of a slot whose argument is absent: a NaN that arithmetic does not produce. */
-export const ABSENT = 0x7ff8_6c6f_636b_7374n;
-
-/** One slot. Its name is the path of the argument through groups, with dots, as C++ names it. */
-export interface Slot {
-  readonly name: string;
-  readonly kind: Kind;
-  /** Whether the argument, or a group that contains it, is optional. */
-  readonly optional: boolean;
-}
-
-/** Whether a declared argument is device memory. */
-export function isMemory(argument: Declaration[string]): argument is Memory {
-  return typeof argument === "object" && "access" in argument && typeof argument.access === "string";
-}
-
-/** Whether a declared argument is a count with a range. */
-function isBounded(argument: Declaration[string]): argument is Bounded {
-  return typeof argument === "object" && "from" in argument && typeof argument.from === "number";
-}
-
-/** Whether a declared argument is a group that is a struct in C++. */
-function isGroup(argument: Declaration[string]): argument is Group {
-  return typeof argument === "object" && "struct" in argument && typeof argument.struct === "string";
-}
-
-/** Whether a declared field or condition has no argument. */
-export function isUnpassed(argument: Declaration[string]): argument is Internal | Condition {
-  if (typeof argument !== "object") return false;
-  return typeof (argument as Partial<Internal>).internal === "string" || "condition" in argument;
-}
-
-/** Returns the arguments in a group; undefined if it is not a group. */
-export function membersOf(argument: Declaration[string]): Declaration | undefined {
-  if (typeof argument !== "object" || isMemory(argument) || isBounded(argument) || isUnpassed(argument))
-    return undefined;
-  return isGroup(argument) ? argument.fields : argument;
-}
-
-/** Whether a second slot has the dtype of the memory. */
-export function hasType({ element, of }: Memory): boolean {
-  return element === "wide" && of === undefined;
-}
-
-/** Returns the slots of a declaration, in order. Memory of wide elements has a second slot, NAMEType. */
-export function slotsOf(declaration: Declaration, prefix = "", isInOptionalGroup = false): readonly Slot[] {
-  return Object.entries(declaration).flatMap(([key, argument]): readonly Slot[] => {
-    const optional = isInOptionalGroup || key.endsWith("?");
-    const name = prefix + nameIn(key);
-    if (isMemory(argument)) {
-      const address: Slot = { name, kind: "pointer", optional };
-      const type: Slot = { name: `${name}Type`, kind: "wide", optional };
-      return hasType(argument) ? [address, type] : [address];
-    }
-    if (isBounded(argument)) return [{ name, kind: "count", optional }];
-    if (typeof argument === "string") return [{ name, kind: argument, optional }];
-    return slotsOf(membersOf(argument) ?? {}, `${name}.`, optional);
-  });
-}
-
-/** The name of an argument, without the mark of an optional one. */
-export function nameIn(key: string): string {
-  return key.endsWith("?") ? key.slice(0, -1) : key;
-}

@@ -55,79 +55,72 @@ export const WRITERS: {
     slots.number(10, args.offset);
   },
   activationQuantizeTensor(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.flag(4, args.gated);
-    slots.number(5, args.kind);
-    const clamp = args.clamp;
-    if (clamp === undefined) slots.absent(6, 3);
-    else {
-      slots.number(6, clamp.alpha);
-      slots.number(7, clamp.limit);
-      slots.number(8, clamp.offset);
-    }
-    slots.number(9, args.word);
-    const grad = args.grad;
-    if (grad === undefined) slots.absent(10, 2);
-    else {
-      slots.number(10, grad.data);
-      slots.number(11, grad.type);
-    }
-    slots.number(12, args.rowwise);
-    slots.number(13, args.columnwise);
-    slots.number(14, args.rowwiseScaleInv);
-    slots.number(15, args.columnwiseScaleInv);
-    slots.number(16, args.scale);
-    slots.number(17, args.amaxRecord);
+    const source = args.source;
+    const sourceForm = source.form;
+    slots.wide(0, sourceForm.x);
+    slots.wide(2, sourceForm.grad);
+    slots.number(4, sourceForm.kind);
+    slots.number(5, sourceForm.alpha);
+    slots.number(6, sourceForm.limit);
+    slots.number(7, sourceForm.offset);
+    slots.number(8, sourceForm.rows);
+    slots.number(9, sourceForm.columns);
+    slots.flag(10, source.gated);
+    const target = args.target;
+    slots.number(11, target.rows);
+    slots.number(12, target.columns);
+    slots.number(13, target.word);
+    slots.memory(14, target.rowwise);
+    slots.memory(15, target.columnwise);
+    slots.memory(16, target.rowwiseScaleInv);
+    slots.memory(17, target.columnwiseScaleInv);
+    slots.memory(18, target.scale);
+    slots.memory(19, target.amaxOut);
   },
   activationQuantizeMx(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.flag(4, args.gated);
-    slots.number(5, args.kind);
-    const clamp = args.clamp;
-    if (clamp === undefined) slots.absent(6, 3);
+    const source = args.source;
+    const sourceForm = source.form;
+    slots.wide(0, sourceForm.x);
+    slots.wide(2, sourceForm.grad);
+    slots.number(4, sourceForm.kind);
+    slots.number(5, sourceForm.alpha);
+    slots.number(6, sourceForm.limit);
+    slots.number(7, sourceForm.offset);
+    slots.number(8, sourceForm.rows);
+    slots.number(9, sourceForm.columns);
+    slots.flag(10, source.gated);
+    const target = args.target;
+    slots.number(11, target.rows);
+    slots.number(12, target.columns);
+    slots.number(13, target.word);
+    slots.number(14, target.rule);
+    const targetRowwise = target.rowwise;
+    if (targetRowwise === undefined) slots.absent(15, 8);
     else {
-      slots.number(6, clamp.alpha);
-      slots.number(7, clamp.limit);
-      slots.number(8, clamp.offset);
+      slots.memory(15, targetRowwise.codes);
+      const targetRowwiseScales = targetRowwise.scales;
+      slots.memory(16, targetRowwiseScales.data);
+      const targetRowwiseScalesPlacement = targetRowwiseScales.placement;
+      slots.number(17, targetRowwiseScalesPlacement.bytes);
+      slots.number(18, targetRowwiseScalesPlacement.lines);
+      slots.number(19, targetRowwiseScalesPlacement.blocks);
+      slots.number(20, targetRowwiseScalesPlacement.lineStride);
+      slots.number(21, targetRowwiseScalesPlacement.blockStride);
+      slots.flag(22, targetRowwiseScalesPlacement.swizzled);
     }
-    slots.number(9, args.word);
-    const grad = args.grad;
-    if (grad === undefined) slots.absent(10, 2);
+    const targetColumnwise = target.columnwise;
+    if (targetColumnwise === undefined) slots.absent(23, 8);
     else {
-      slots.number(10, grad.data);
-      slots.number(11, grad.type);
-    }
-    const rowwise = args.rowwise;
-    if (rowwise === undefined) slots.absent(12, 8);
-    else {
-      slots.number(12, rowwise.codes);
-      slots.number(13, rowwise.scales);
-      const rowwisePlacement = rowwise.placement;
-      slots.number(14, rowwisePlacement.bytes);
-      slots.number(15, rowwisePlacement.lines);
-      slots.number(16, rowwisePlacement.blocks);
-      slots.number(17, rowwisePlacement.lineStride);
-      slots.number(18, rowwisePlacement.blockStride);
-      slots.flag(19, rowwisePlacement.swizzled);
-    }
-    const columnwise = args.columnwise;
-    if (columnwise === undefined) slots.absent(20, 8);
-    else {
-      slots.number(20, columnwise.codes);
-      slots.number(21, columnwise.scales);
-      const columnwisePlacement = columnwise.placement;
-      slots.number(22, columnwisePlacement.bytes);
-      slots.number(23, columnwisePlacement.lines);
-      slots.number(24, columnwisePlacement.blocks);
-      slots.number(25, columnwisePlacement.lineStride);
-      slots.number(26, columnwisePlacement.blockStride);
-      slots.flag(27, columnwisePlacement.swizzled);
+      slots.memory(23, targetColumnwise.codes);
+      const targetColumnwiseScales = targetColumnwise.scales;
+      slots.memory(24, targetColumnwiseScales.data);
+      const targetColumnwiseScalesPlacement = targetColumnwiseScales.placement;
+      slots.number(25, targetColumnwiseScalesPlacement.bytes);
+      slots.number(26, targetColumnwiseScalesPlacement.lines);
+      slots.number(27, targetColumnwiseScalesPlacement.blocks);
+      slots.number(28, targetColumnwiseScalesPlacement.lineStride);
+      slots.number(29, targetColumnwiseScalesPlacement.blockStride);
+      slots.flag(30, targetColumnwiseScalesPlacement.swizzled);
     }
   },
   attention(slots, args) {
@@ -266,109 +259,110 @@ export const WRITERS: {
     slots.number(68, args.workspace);
   },
   biasGradQuantizeBlock(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.rule);
-    slots.number(5, args.scaling);
-    slots.number(6, args.noop);
-    slots.number(7, args.word);
-    slots.flag(8, args.square);
-    slots.flag(9, args.inPlace);
-    slots.flag(10, args.pow2);
-    slots.number(11, args.epsilon);
-    const rowwise = args.rowwise;
-    if (rowwise === undefined) slots.absent(12, 8);
+    const quantization = args.quantization;
+    slots.wide(0, quantization.x);
+    slots.number(2, quantization.rule);
+    slots.number(3, quantization.rows);
+    slots.number(4, quantization.columns);
+    slots.number(5, quantization.word);
+    slots.flag(6, quantization.square);
+    const quantizationRowwise = quantization.rowwise;
+    if (quantizationRowwise === undefined) slots.absent(7, 8);
     else {
-      slots.number(12, rowwise.codes);
-      slots.number(13, rowwise.scales);
-      const rowwisePlacement = rowwise.placement;
-      slots.number(14, rowwisePlacement.bytes);
-      slots.number(15, rowwisePlacement.lines);
-      slots.number(16, rowwisePlacement.blocks);
-      slots.number(17, rowwisePlacement.lineStride);
-      slots.number(18, rowwisePlacement.blockStride);
-      slots.flag(19, rowwisePlacement.swizzled);
+      slots.memory(7, quantizationRowwise.codes);
+      const quantizationRowwiseScales = quantizationRowwise.scales;
+      slots.memory(8, quantizationRowwiseScales.data);
+      const quantizationRowwiseScalesPlacement = quantizationRowwiseScales.placement;
+      slots.number(9, quantizationRowwiseScalesPlacement.bytes);
+      slots.number(10, quantizationRowwiseScalesPlacement.lines);
+      slots.number(11, quantizationRowwiseScalesPlacement.blocks);
+      slots.number(12, quantizationRowwiseScalesPlacement.lineStride);
+      slots.number(13, quantizationRowwiseScalesPlacement.blockStride);
+      slots.flag(14, quantizationRowwiseScalesPlacement.swizzled);
     }
-    const columnwise = args.columnwise;
-    if (columnwise === undefined) slots.absent(20, 8);
+    const quantizationColumnwise = quantization.columnwise;
+    if (quantizationColumnwise === undefined) slots.absent(15, 8);
     else {
-      slots.number(20, columnwise.codes);
-      slots.number(21, columnwise.scales);
-      const columnwisePlacement = columnwise.placement;
-      slots.number(22, columnwisePlacement.bytes);
-      slots.number(23, columnwisePlacement.lines);
-      slots.number(24, columnwisePlacement.blocks);
-      slots.number(25, columnwisePlacement.lineStride);
-      slots.number(26, columnwisePlacement.blockStride);
-      slots.flag(27, columnwisePlacement.swizzled);
+      slots.memory(15, quantizationColumnwise.codes);
+      const quantizationColumnwiseScales = quantizationColumnwise.scales;
+      slots.memory(16, quantizationColumnwiseScales.data);
+      const quantizationColumnwiseScalesPlacement = quantizationColumnwiseScales.placement;
+      slots.number(17, quantizationColumnwiseScalesPlacement.bytes);
+      slots.number(18, quantizationColumnwiseScalesPlacement.lines);
+      slots.number(19, quantizationColumnwiseScalesPlacement.blocks);
+      slots.number(20, quantizationColumnwiseScalesPlacement.lineStride);
+      slots.number(21, quantizationColumnwiseScalesPlacement.blockStride);
+      slots.flag(22, quantizationColumnwiseScalesPlacement.swizzled);
     }
-    slots.number(28, args.out);
-    slots.number(29, args.outType);
+    slots.flag(23, quantization.inPlace);
+    slots.flag(24, quantization.pow2);
+    slots.number(25, quantization.epsilon);
+    slots.memory(26, quantization.noop);
+    slots.number(27, quantization.scaling);
+    slots.wide(28, args.out);
     slots.number(30, args.workspace);
   },
   biasGradQuantizeTensor(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.rule);
-    slots.number(5, args.scaling);
-    slots.number(6, args.noop);
-    slots.number(7, args.word);
-    slots.number(8, args.rowwise);
-    slots.number(9, args.columnwise);
-    slots.number(10, args.rowwiseScaleInv);
-    slots.number(11, args.columnwiseScaleInv);
-    slots.number(12, args.scale);
-    slots.number(13, args.amax);
-    slots.flag(14, args.pow2);
-    slots.number(15, args.epsilon);
-    slots.number(16, args.amaxRecord);
-    slots.number(17, args.out);
-    slots.number(18, args.outType);
+    const quantization = args.quantization;
+    slots.wide(0, quantization.x);
+    slots.number(2, quantization.rule);
+    slots.number(3, quantization.rows);
+    slots.number(4, quantization.columns);
+    slots.number(5, quantization.word);
+    slots.number(6, quantization.scaling);
+    slots.memory(7, quantization.rowwise);
+    slots.memory(8, quantization.columnwise);
+    slots.memory(9, quantization.rowwiseScaleInv);
+    slots.memory(10, quantization.columnwiseScaleInv);
+    slots.memory(11, quantization.scale);
+    slots.memory(12, quantization.amax);
+    slots.flag(13, quantization.pow2);
+    slots.number(14, quantization.epsilon);
+    slots.memory(15, quantization.amaxOut);
+    slots.memory(16, quantization.noop);
+    slots.wide(17, args.out);
     slots.number(19, args.workspace);
   },
   quantizeBlock(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.rule);
-    slots.number(5, args.scaling);
-    slots.number(6, args.noop);
-    slots.number(7, args.word);
-    slots.flag(8, args.square);
-    slots.flag(9, args.inPlace);
-    slots.flag(10, args.pow2);
-    slots.number(11, args.epsilon);
+    slots.wide(0, args.x);
+    slots.number(2, args.rule);
+    slots.number(3, args.rows);
+    slots.number(4, args.columns);
+    slots.number(5, args.word);
+    slots.flag(6, args.square);
     const rowwise = args.rowwise;
-    if (rowwise === undefined) slots.absent(12, 8);
+    if (rowwise === undefined) slots.absent(7, 8);
     else {
-      slots.number(12, rowwise.codes);
-      slots.number(13, rowwise.scales);
-      const rowwisePlacement = rowwise.placement;
-      slots.number(14, rowwisePlacement.bytes);
-      slots.number(15, rowwisePlacement.lines);
-      slots.number(16, rowwisePlacement.blocks);
-      slots.number(17, rowwisePlacement.lineStride);
-      slots.number(18, rowwisePlacement.blockStride);
-      slots.flag(19, rowwisePlacement.swizzled);
+      slots.memory(7, rowwise.codes);
+      const rowwiseScales = rowwise.scales;
+      slots.memory(8, rowwiseScales.data);
+      const rowwiseScalesPlacement = rowwiseScales.placement;
+      slots.number(9, rowwiseScalesPlacement.bytes);
+      slots.number(10, rowwiseScalesPlacement.lines);
+      slots.number(11, rowwiseScalesPlacement.blocks);
+      slots.number(12, rowwiseScalesPlacement.lineStride);
+      slots.number(13, rowwiseScalesPlacement.blockStride);
+      slots.flag(14, rowwiseScalesPlacement.swizzled);
     }
     const columnwise = args.columnwise;
-    if (columnwise === undefined) slots.absent(20, 8);
+    if (columnwise === undefined) slots.absent(15, 8);
     else {
-      slots.number(20, columnwise.codes);
-      slots.number(21, columnwise.scales);
-      const columnwisePlacement = columnwise.placement;
-      slots.number(22, columnwisePlacement.bytes);
-      slots.number(23, columnwisePlacement.lines);
-      slots.number(24, columnwisePlacement.blocks);
-      slots.number(25, columnwisePlacement.lineStride);
-      slots.number(26, columnwisePlacement.blockStride);
-      slots.flag(27, columnwisePlacement.swizzled);
+      slots.memory(15, columnwise.codes);
+      const columnwiseScales = columnwise.scales;
+      slots.memory(16, columnwiseScales.data);
+      const columnwiseScalesPlacement = columnwiseScales.placement;
+      slots.number(17, columnwiseScalesPlacement.bytes);
+      slots.number(18, columnwiseScalesPlacement.lines);
+      slots.number(19, columnwiseScalesPlacement.blocks);
+      slots.number(20, columnwiseScalesPlacement.lineStride);
+      slots.number(21, columnwiseScalesPlacement.blockStride);
+      slots.flag(22, columnwiseScalesPlacement.swizzled);
     }
+    slots.flag(23, args.inPlace);
+    slots.flag(24, args.pow2);
+    slots.number(25, args.epsilon);
+    slots.memory(26, args.noop);
+    slots.number(27, args.scaling);
   },
   encode(slots, args) {
     slots.wide(0, args.x);
@@ -476,29 +470,29 @@ export const WRITERS: {
     slots.flag(5, args.mostRecent);
   },
   dequantize(slots, args) {
-    slots.number(0, args.codes);
+    slots.memory(0, args.codes);
     slots.number(1, args.word);
     slots.number(2, args.rows);
     slots.number(3, args.columns);
     slots.flag(4, args.transposed);
     slots.flag(5, args.across);
-    slots.number(6, args.scales);
-    const placement = args.placement;
-    slots.number(7, placement.bytes);
-    slots.number(8, placement.lines);
-    slots.number(9, placement.blocks);
-    slots.number(10, placement.lineStride);
-    slots.number(11, placement.blockStride);
-    slots.flag(12, placement.swizzled);
+    const scales = args.scales;
+    slots.memory(6, scales.data);
+    const scalesPlacement = scales.placement;
+    slots.number(7, scalesPlacement.bytes);
+    slots.number(8, scalesPlacement.lines);
+    slots.number(9, scalesPlacement.blocks);
+    slots.number(10, scalesPlacement.lineStride);
+    slots.number(11, scalesPlacement.blockStride);
+    slots.flag(12, scalesPlacement.swizzled);
     slots.number(13, args.scaleWord);
     slots.number(14, args.lineShift);
     slots.number(15, args.blockShift);
-    slots.number(16, args.amax);
-    slots.number(17, args.inverse);
-    slots.flag(18, args.divides);
-    slots.flag(19, args.rowScaled);
-    slots.number(20, args.out);
-    slots.number(21, args.outType);
+    slots.memory(16, args.amax);
+    slots.flag(17, args.rowScaled);
+    slots.number(18, args.inverse);
+    slots.flag(19, args.divides);
+    slots.wide(20, args.out);
   },
   dropout(slots, args) {
     slots.wide(0, args.x);
@@ -711,42 +705,43 @@ export const WRITERS: {
     slots.memory(4, args.factor);
   },
   quantizeGroup(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.rule);
-    slots.number(5, args.scaling);
-    slots.number(6, args.noop);
-    slots.number(7, args.word);
-    slots.number(8, args.length);
-    slots.number(9, args.epsilon);
+    slots.wide(0, args.x);
+    slots.number(2, args.rule);
+    slots.number(3, args.rows);
+    slots.number(4, args.columns);
+    slots.number(5, args.word);
+    slots.number(6, args.length);
     const rowwise = args.rowwise;
-    if (rowwise === undefined) slots.absent(10, 8);
+    if (rowwise === undefined) slots.absent(7, 8);
     else {
-      slots.number(10, rowwise.codes);
-      slots.number(11, rowwise.scales);
-      const rowwisePlacement = rowwise.placement;
-      slots.number(12, rowwisePlacement.bytes);
-      slots.number(13, rowwisePlacement.lines);
-      slots.number(14, rowwisePlacement.blocks);
-      slots.number(15, rowwisePlacement.lineStride);
-      slots.number(16, rowwisePlacement.blockStride);
-      slots.flag(17, rowwisePlacement.swizzled);
+      slots.memory(7, rowwise.codes);
+      const rowwiseScales = rowwise.scales;
+      slots.memory(8, rowwiseScales.data);
+      const rowwiseScalesPlacement = rowwiseScales.placement;
+      slots.number(9, rowwiseScalesPlacement.bytes);
+      slots.number(10, rowwiseScalesPlacement.lines);
+      slots.number(11, rowwiseScalesPlacement.blocks);
+      slots.number(12, rowwiseScalesPlacement.lineStride);
+      slots.number(13, rowwiseScalesPlacement.blockStride);
+      slots.flag(14, rowwiseScalesPlacement.swizzled);
     }
     const columnwise = args.columnwise;
-    if (columnwise === undefined) slots.absent(18, 8);
+    if (columnwise === undefined) slots.absent(15, 8);
     else {
-      slots.number(18, columnwise.codes);
-      slots.number(19, columnwise.scales);
-      const columnwisePlacement = columnwise.placement;
-      slots.number(20, columnwisePlacement.bytes);
-      slots.number(21, columnwisePlacement.lines);
-      slots.number(22, columnwisePlacement.blocks);
-      slots.number(23, columnwisePlacement.lineStride);
-      slots.number(24, columnwisePlacement.blockStride);
-      slots.flag(25, columnwisePlacement.swizzled);
+      slots.memory(15, columnwise.codes);
+      const columnwiseScales = columnwise.scales;
+      slots.memory(16, columnwiseScales.data);
+      const columnwiseScalesPlacement = columnwiseScales.placement;
+      slots.number(17, columnwiseScalesPlacement.bytes);
+      slots.number(18, columnwiseScalesPlacement.lines);
+      slots.number(19, columnwiseScalesPlacement.blocks);
+      slots.number(20, columnwiseScalesPlacement.lineStride);
+      slots.number(21, columnwiseScalesPlacement.blockStride);
+      slots.flag(22, columnwiseScalesPlacement.swizzled);
     }
+    slots.number(23, args.epsilon);
+    slots.memory(24, args.noop);
+    slots.number(25, args.scaling);
   },
   hadamard(slots, args) {
     slots.memory(0, args.x);
@@ -764,25 +759,25 @@ export const WRITERS: {
     slots.number(5, args.batch);
   },
   relayout(slots, args) {
-    slots.flag(0, args.wide);
     const from = args.from;
-    slots.number(1, from.scales);
+    slots.memory(0, from.data);
     const fromPlacement = from.placement;
-    slots.number(2, fromPlacement.bytes);
-    slots.number(3, fromPlacement.lines);
-    slots.number(4, fromPlacement.blocks);
-    slots.number(5, fromPlacement.lineStride);
-    slots.number(6, fromPlacement.blockStride);
-    slots.flag(7, fromPlacement.swizzled);
+    slots.number(1, fromPlacement.bytes);
+    slots.number(2, fromPlacement.lines);
+    slots.number(3, fromPlacement.blocks);
+    slots.number(4, fromPlacement.lineStride);
+    slots.number(5, fromPlacement.blockStride);
+    slots.flag(6, fromPlacement.swizzled);
     const to = args.to;
-    slots.number(8, to.scales);
+    slots.memory(7, to.data);
     const toPlacement = to.placement;
-    slots.number(9, toPlacement.bytes);
-    slots.number(10, toPlacement.lines);
-    slots.number(11, toPlacement.blocks);
-    slots.number(12, toPlacement.lineStride);
-    slots.number(13, toPlacement.blockStride);
-    slots.flag(14, toPlacement.swizzled);
+    slots.number(8, toPlacement.bytes);
+    slots.number(9, toPlacement.lines);
+    slots.number(10, toPlacement.blocks);
+    slots.number(11, toPlacement.lineStride);
+    slots.number(12, toPlacement.blockStride);
+    slots.flag(13, toPlacement.swizzled);
+    slots.number(14, args.unit);
   },
   swapAxes(slots, args) {
     slots.memory(0, args.x);
@@ -859,75 +854,74 @@ export const WRITERS: {
     slots.number(6, args.ignore);
   },
   quantizeMx(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
+    slots.wide(0, args.x);
     slots.number(2, args.rows);
     slots.number(3, args.columns);
-    slots.number(4, args.rule);
-    slots.number(5, args.scaling);
-    slots.number(6, args.noop);
-    slots.number(7, args.word);
-    slots.flag(8, args.square);
-    slots.flag(9, args.stochastic);
+    slots.number(4, args.word);
+    slots.number(5, args.rule);
+    slots.flag(6, args.square);
+    slots.flag(7, args.stochastic);
     const random = args.random;
-    slots.number(10, random.seedLow);
-    slots.number(11, random.seedHigh);
-    slots.number(12, random.offsetLow);
-    slots.number(13, random.offsetHigh);
+    slots.number(8, random.seedLow);
+    slots.number(9, random.seedHigh);
+    slots.number(10, random.offsetLow);
+    slots.number(11, random.offsetHigh);
     const part = args.part;
-    if (part === undefined) slots.absent(14, 6);
+    if (part === undefined) slots.absent(12, 6);
     else {
-      slots.number(14, part.rows);
-      slots.number(15, part.columns);
-      slots.number(16, part.row);
-      slots.number(17, part.column);
-      slots.number(18, part.width);
-      slots.number(19, part.stride);
+      slots.number(12, part.rows);
+      slots.number(13, part.columns);
+      slots.number(14, part.row);
+      slots.number(15, part.column);
+      slots.number(16, part.width);
+      slots.number(17, part.stride);
     }
-    slots.number(20, args.rowwiseWords);
-    slots.number(21, args.columnwiseWords);
+    slots.memory(18, args.rowwiseWords);
+    slots.memory(19, args.columnwiseWords);
+    slots.number(20, args.scaling);
     const rowwise = args.rowwise;
-    if (rowwise === undefined) slots.absent(22, 8);
+    if (rowwise === undefined) slots.absent(21, 8);
     else {
-      slots.number(22, rowwise.codes);
-      slots.number(23, rowwise.scales);
-      const rowwisePlacement = rowwise.placement;
-      slots.number(24, rowwisePlacement.bytes);
-      slots.number(25, rowwisePlacement.lines);
-      slots.number(26, rowwisePlacement.blocks);
-      slots.number(27, rowwisePlacement.lineStride);
-      slots.number(28, rowwisePlacement.blockStride);
-      slots.flag(29, rowwisePlacement.swizzled);
+      slots.memory(21, rowwise.codes);
+      const rowwiseScales = rowwise.scales;
+      slots.memory(22, rowwiseScales.data);
+      const rowwiseScalesPlacement = rowwiseScales.placement;
+      slots.number(23, rowwiseScalesPlacement.bytes);
+      slots.number(24, rowwiseScalesPlacement.lines);
+      slots.number(25, rowwiseScalesPlacement.blocks);
+      slots.number(26, rowwiseScalesPlacement.lineStride);
+      slots.number(27, rowwiseScalesPlacement.blockStride);
+      slots.flag(28, rowwiseScalesPlacement.swizzled);
     }
     const columnwise = args.columnwise;
-    if (columnwise === undefined) slots.absent(30, 8);
+    if (columnwise === undefined) slots.absent(29, 8);
     else {
-      slots.number(30, columnwise.codes);
-      slots.number(31, columnwise.scales);
-      const columnwisePlacement = columnwise.placement;
-      slots.number(32, columnwisePlacement.bytes);
-      slots.number(33, columnwisePlacement.lines);
-      slots.number(34, columnwisePlacement.blocks);
-      slots.number(35, columnwisePlacement.lineStride);
-      slots.number(36, columnwisePlacement.blockStride);
-      slots.flag(37, columnwisePlacement.swizzled);
+      slots.memory(29, columnwise.codes);
+      const columnwiseScales = columnwise.scales;
+      slots.memory(30, columnwiseScales.data);
+      const columnwiseScalesPlacement = columnwiseScales.placement;
+      slots.number(31, columnwiseScalesPlacement.bytes);
+      slots.number(32, columnwiseScalesPlacement.lines);
+      slots.number(33, columnwiseScalesPlacement.blocks);
+      slots.number(34, columnwiseScalesPlacement.lineStride);
+      slots.number(35, columnwiseScalesPlacement.blockStride);
+      slots.flag(36, columnwiseScalesPlacement.swizzled);
     }
+    slots.memory(37, args.noop);
   },
   norm(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.gamma);
-    slots.number(5, args.beta);
-    slots.number(6, args.parameterType);
-    slots.number(7, args.mean);
-    slots.number(8, args.rstd);
-    slots.number(9, args.epsilon);
-    slots.flag(10, args.zeroCentered);
-    slots.number(11, args.out);
-    slots.number(12, args.outType);
-    slots.number(13, args.amax);
+    slots.wide(0, args.x);
+    slots.memory(2, args.gamma);
+    slots.memory(3, args.beta);
+    slots.number(4, args.parameterType);
+    slots.wide(5, args.out);
+    slots.memory(7, args.amax);
+    slots.memory(8, args.mean);
+    slots.memory(9, args.rstd);
+    slots.number(10, args.rows);
+    slots.number(11, args.columns);
+    slots.number(12, args.epsilon);
+    slots.flag(13, args.zeroCentered);
   },
   normBackward(slots, args) {
     slots.number(0, args.rows);
@@ -944,95 +938,96 @@ export const WRITERS: {
     slots.number(16, args.workspace);
   },
   columnSum(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.out);
-    slots.number(5, args.outType);
+    slots.wide(0, args.x);
+    slots.memory(2, args.out);
+    slots.number(3, args.outType);
+    slots.number(4, args.rows);
+    slots.number(5, args.columns);
     slots.number(6, args.workspace);
   },
   normQuantizeTensor(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.gamma);
-    slots.number(5, args.beta);
-    slots.number(6, args.parameterType);
-    slots.number(7, args.mean);
-    slots.number(8, args.rstd);
-    slots.number(9, args.epsilon);
-    slots.flag(10, args.zeroCentered);
-    slots.number(11, args.word);
-    slots.number(12, args.rowwise);
-    slots.number(13, args.rowwiseScaleInv);
-    slots.number(14, args.columnwiseScaleInv);
-    slots.number(15, args.scale);
-    slots.number(16, args.amaxRecord);
+    const source = args.source;
+    slots.wide(0, source.x);
+    slots.memory(2, source.gamma);
+    slots.memory(3, source.beta);
+    slots.number(4, source.parameterType);
+    slots.memory(5, source.mean);
+    slots.memory(6, source.rstd);
+    slots.number(7, source.rows);
+    slots.number(8, source.columns);
+    slots.number(9, source.epsilon);
+    slots.flag(10, source.zeroCentered);
+    const target = args.target;
+    slots.number(11, target.word);
+    slots.memory(12, target.rowwise);
+    slots.memory(13, target.rowwiseScaleInv);
+    slots.memory(14, target.columnwiseScaleInv);
+    slots.memory(15, target.scale);
+    slots.memory(16, target.amaxOut);
   },
   quantizeNvfp4(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.rule);
-    slots.number(5, args.scaling);
-    slots.number(6, args.noop);
-    slots.flag(7, args.square);
-    slots.flag(8, args.transforms);
-    slots.number(9, args.signs);
-    slots.flag(10, args.stochastic);
-    const random = args.random;
-    slots.number(11, random.seedLow);
-    slots.number(12, random.seedHigh);
-    slots.number(13, random.offsetLow);
-    slots.number(14, random.offsetHigh);
-    const part = args.part;
-    if (part === undefined) slots.absent(15, 6);
-    else {
-      slots.number(15, part.rows);
-      slots.number(16, part.columns);
-      slots.number(17, part.row);
-      slots.number(18, part.column);
-      slots.number(19, part.width);
-      slots.number(20, part.stride);
-    }
-    slots.flag(21, args.fourOverSix);
-    slots.flag(22, args.squaredError);
-    slots.number(23, args.e4m3Max);
-    slots.flag(24, args.rowScaled);
+    slots.wide(0, args.x);
+    slots.number(2, args.rule);
+    slots.number(3, args.rows);
+    slots.number(4, args.columns);
     const rowwise = args.rowwise;
-    if (rowwise === undefined) slots.absent(25, 11);
+    if (rowwise === undefined) slots.absent(5, 11);
     else {
-      slots.number(25, rowwise.codes);
-      slots.number(26, rowwise.scales);
-      const rowwisePlacement = rowwise.placement;
-      slots.number(27, rowwisePlacement.bytes);
-      slots.number(28, rowwisePlacement.lines);
-      slots.number(29, rowwisePlacement.blocks);
-      slots.number(30, rowwisePlacement.lineStride);
-      slots.number(31, rowwisePlacement.blockStride);
-      slots.flag(32, rowwisePlacement.swizzled);
-      slots.number(33, rowwise.amax);
-      slots.number(34, rowwise.givenAmax);
-      slots.number(35, rowwise.words);
+      slots.memory(5, rowwise.codes);
+      const rowwiseScales = rowwise.scales;
+      slots.memory(6, rowwiseScales.data);
+      const rowwiseScalesPlacement = rowwiseScales.placement;
+      slots.number(7, rowwiseScalesPlacement.bytes);
+      slots.number(8, rowwiseScalesPlacement.lines);
+      slots.number(9, rowwiseScalesPlacement.blocks);
+      slots.number(10, rowwiseScalesPlacement.lineStride);
+      slots.number(11, rowwiseScalesPlacement.blockStride);
+      slots.flag(12, rowwiseScalesPlacement.swizzled);
+      slots.memory(13, rowwise.amax);
+      slots.memory(14, rowwise.givenAmax);
+      slots.memory(15, rowwise.words);
     }
     const columnwise = args.columnwise;
-    if (columnwise === undefined) slots.absent(36, 11);
+    if (columnwise === undefined) slots.absent(16, 11);
     else {
-      slots.number(36, columnwise.codes);
-      slots.number(37, columnwise.scales);
-      const columnwisePlacement = columnwise.placement;
-      slots.number(38, columnwisePlacement.bytes);
-      slots.number(39, columnwisePlacement.lines);
-      slots.number(40, columnwisePlacement.blocks);
-      slots.number(41, columnwisePlacement.lineStride);
-      slots.number(42, columnwisePlacement.blockStride);
-      slots.flag(43, columnwisePlacement.swizzled);
-      slots.number(44, columnwise.amax);
-      slots.number(45, columnwise.givenAmax);
-      slots.number(46, columnwise.words);
+      slots.memory(16, columnwise.codes);
+      const columnwiseScales = columnwise.scales;
+      slots.memory(17, columnwiseScales.data);
+      const columnwiseScalesPlacement = columnwiseScales.placement;
+      slots.number(18, columnwiseScalesPlacement.bytes);
+      slots.number(19, columnwiseScalesPlacement.lines);
+      slots.number(20, columnwiseScalesPlacement.blocks);
+      slots.number(21, columnwiseScalesPlacement.lineStride);
+      slots.number(22, columnwiseScalesPlacement.blockStride);
+      slots.flag(23, columnwiseScalesPlacement.swizzled);
+      slots.memory(24, columnwise.amax);
+      slots.memory(25, columnwise.givenAmax);
+      slots.memory(26, columnwise.words);
+    }
+    slots.flag(27, args.square);
+    slots.flag(28, args.transforms);
+    slots.number(29, args.signs);
+    slots.flag(30, args.stochastic);
+    const random = args.random;
+    slots.number(31, random.seedLow);
+    slots.number(32, random.seedHigh);
+    slots.number(33, random.offsetLow);
+    slots.number(34, random.offsetHigh);
+    slots.flag(35, args.fourOverSix);
+    slots.flag(36, args.squaredError);
+    slots.number(37, args.scaling);
+    slots.number(38, args.e4m3Max);
+    slots.flag(39, args.rowScaled);
+    slots.memory(40, args.noop);
+    const part = args.part;
+    if (part === undefined) slots.absent(41, 6);
+    else {
+      slots.number(41, part.rows);
+      slots.number(42, part.columns);
+      slots.number(43, part.row);
+      slots.number(44, part.column);
+      slots.number(45, part.width);
+      slots.number(46, part.stride);
     }
   },
   add(slots, args) {
@@ -1144,22 +1139,29 @@ export const WRITERS: {
     slots.flag(18, args.inverse);
   },
   quantizeRow(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.rule);
-    slots.number(5, args.scaling);
-    slots.number(6, args.noop);
-    slots.number(7, args.word);
-    slots.number(8, args.rowwise);
-    slots.number(9, args.columnwise);
-    slots.number(10, args.rowwiseScaleInv);
-    slots.number(11, args.columnwiseScaleInv);
-    slots.flag(12, args.pow2);
-    slots.number(13, args.epsilon);
-    slots.number(14, args.limit);
-    slots.number(15, args.workspace);
+    slots.wide(0, args.x);
+    slots.number(2, args.rule);
+    slots.number(3, args.rows);
+    slots.number(4, args.columns);
+    slots.number(5, args.word);
+    const rowwise = args.rowwise;
+    if (rowwise === undefined) slots.absent(6, 2);
+    else {
+      slots.memory(6, rowwise.codes);
+      slots.memory(7, rowwise.scales);
+    }
+    const columnwise = args.columnwise;
+    if (columnwise === undefined) slots.absent(8, 2);
+    else {
+      slots.memory(8, columnwise.codes);
+      slots.memory(9, columnwise.scales);
+    }
+    slots.number(10, args.workspace);
+    slots.flag(11, args.pow2);
+    slots.number(12, args.epsilon);
+    slots.number(13, args.limit);
+    slots.memory(14, args.noop);
+    slots.number(15, args.scaling);
   },
   softmax(slots, args) {
     slots.number(0, args.rows);
@@ -1191,24 +1193,23 @@ export const WRITERS: {
     slots.memory(8, args.out);
   },
   quantizeTensor(slots, args) {
-    slots.number(0, args.x);
-    slots.number(1, args.xType);
-    slots.number(2, args.rows);
-    slots.number(3, args.columns);
-    slots.number(4, args.rule);
-    slots.number(5, args.scaling);
-    slots.number(6, args.noop);
-    slots.number(7, args.word);
-    slots.number(8, args.rowwise);
-    slots.number(9, args.columnwise);
-    slots.number(10, args.rowwiseScaleInv);
-    slots.number(11, args.columnwiseScaleInv);
-    slots.number(12, args.scale);
-    slots.number(13, args.amax);
+    slots.wide(0, args.x);
+    slots.number(2, args.rule);
+    slots.number(3, args.rows);
+    slots.number(4, args.columns);
+    slots.number(5, args.word);
+    slots.number(6, args.scaling);
+    slots.memory(7, args.rowwise);
+    slots.memory(8, args.columnwise);
+    slots.memory(9, args.rowwiseScaleInv);
+    slots.memory(10, args.columnwiseScaleInv);
+    slots.memory(11, args.scale);
+    slots.memory(12, args.amax);
+    slots.number(13, args.workspace);
     slots.flag(14, args.pow2);
     slots.number(15, args.epsilon);
-    slots.number(16, args.amaxRecord);
-    slots.number(17, args.workspace);
+    slots.memory(16, args.amaxOut);
+    slots.memory(17, args.noop);
   },
   topk(slots, args) {
     slots.number(0, args.rows);

@@ -1,6 +1,7 @@
 /** The slots of a Float64Array in which the addon takes the arguments of a call. packing.gen.ts writes them. */
 import { WIDE } from "../../formats/contract.gen.js";
-import { ABSENT, type Declaration, type Located, type LocatedWide, slotsOf } from "./native-arguments.js";
+import type { Declaration, Located, LocatedWide } from "./native-arguments.js";
+import { ABSENT, slotsOf } from "./native-slots.js";
 
 const ABSENT_LOW = Number(BigInt.asUintN(32, ABSENT));
 const ABSENT_HIGH = Number(ABSENT >> 32n);

@@ -7,12 +7,12 @@ import {
   namingArguments,
 } from "../../../../src/backends/cuda/addon.js";
 import { namedWords } from "../../../../src/backends/cuda/gemm/plan.js";
-import { ABSENT, type Slot, slotsOf } from "../../../../src/backends/cuda/native-arguments.js";
 import {
   NATIVE_CALLS,
   NATIVE_OPERATIONS,
   type NativeCall,
 } from "../../../../src/backends/cuda/native-calls.js";
+import { ABSENT, type Slot, slotsOf } from "../../../../src/backends/cuda/native-slots.js";
 import { SCALE_RULE } from "../../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 
@@ -92,6 +92,7 @@ interface Drawn {
   /** The bytes of an element. */
   readonly unit: number;
   readonly word: number;
+  readonly rule: number;
   readonly choice: number;
   readonly plan: number;
 }
@@ -105,9 +106,9 @@ const placed = (lines: number, length: number, unit: number): Readonly<Record<st
 /** A consistent value for an argument, so that a call is likely to launch its kernel. */
 function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
   const { rows, columns, unit, choice } = drawn;
-  const [, group, field] = /^(?:(\w+)\.)?placement\.(\w+)$/.exec(name) ?? [];
+  const [, field] = /\.placement\.(\w+)$/.exec(name) ?? [];
   if (field) {
-    const [lines, length] = group === "columnwise" ? [columns, rows] : [rows, columns];
+    const [lines, length] = name.includes("columnwise.") ? [columns, rows] : [rows, columns];
     const value = placed(lines, length, unit)[field] as number;
     return field === "swizzled" && choice === 5 ? 1 : value;
   }
@@ -124,6 +125,7 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
     lineShift: 0,
     "scales.lineShift": 0,
     blockShift: Math.log2(unit),
+    length: unit,
     bits: 4 * 2 ** (choice % 4),
     batch: 1 + (choice % 3),
     outer: choice,
@@ -138,12 +140,14 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
     stride: rows * columns,
     ownAt: 0,
   };
-  if (kind !== "pointer" && name in consistent) return consistent[name] as number;
+  const known = name.replace(/^(?:source\.(?:form\.)?|target\.|quantization\.)/, "");
+  if (kind !== "pointer" && known in consistent) return consistent[known] as number;
   if (name === "workspace") return drawn.workspace;
   if (kind === "pointer") return drawn.addresses[i % drawn.addresses.length] as number;
   if (kind === "activation") return choice;
   if (kind === "staging") return choice % 4;
-  if (kind === "scaleRule") return RULES[(choice + rows) % RULES.length] as number;
+  // the fused kernel has one rule
+  if (kind === "scaleRule") return name === "target.rule" ? SCALE_RULE.e8m0Up : drawn.rule;
   if (kind !== "count" && kind !== "word" && kind !== "float" && kind !== "flag") return choice % 3;
   if (kind === "flag") return choice === 5 ? 1 : 0;
   return /Offset$|^sumsSkipped$/.test(name) ? 16 * (choice % 2) : 32;
@@ -171,12 +175,12 @@ const slots = (
     workspace: fc.oneof({ weight: 4, arbitrary: fc.constant(apart) }, { weight: 1, arbitrary: address }),
     rows: extent,
     columns: extent,
-    unit: fc.constantFrom(16, 32, 32, 128),
-    word: fc.oneof(
-      fc.constantFrom(...WORDS),
-      fc.constantFrom(...FP8_WORDS),
-      fc.constant(factsOf("int4").word),
-    ),
+    unit: fc.constantFrom(32, 16, 32, 32, 128),
+    word: fc.oneof(fc.constantFrom(...WORDS), fc.constantFrom(...FP8_WORDS), {
+      weight: 2,
+      arbitrary: fc.constant(factsOf("int4").word),
+    }),
+    rule: fc.constantFrom(SCALE_RULE.f32, ...RULES),
     choice: fc.integer({ min: 0, max: 5 }),
     plan: fc.integer({ min: 1, max: 4 }),
   });

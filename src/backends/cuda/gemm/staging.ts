@@ -52,9 +52,8 @@ export function relayoutScales(
   const scaleLines = Math.ceil(lineCount / blockScales.lines);
   const blocks = Math.ceil(length / blockScales.length);
   addon.relayout(device, {
-    wide: blockScales.tensor.dtype === "f32",
     from: {
-      scales: blockScales.tensor.address,
+      data: blockScales.tensor,
       placement: {
         bytes: blockScales.tensor.byteLength,
         lines: scaleLines,
@@ -64,7 +63,8 @@ export function relayoutScales(
         swizzled: false,
       },
     },
-    to: { scales: address, placement: { lines: scaleLines, blocks, ...blasScales } },
+    to: { data: { address }, placement: { lines: scaleLines, blocks, ...blasScales } },
+    unit: blockScales.tensor.dtype === "f32" ? 4 : 1,
   });
 }
 

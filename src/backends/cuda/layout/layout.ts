@@ -2,7 +2,7 @@
 import { asMatrix, storageBits } from "../../../tensor/shape.js";
 import type { Lowering } from "../lowering.js";
 import { bounded, type Declarations, reads, writes } from "../native-arguments.js";
-import { SCALES, SIZE } from "../shared-arguments.js";
+import { SIZE, scales } from "../shared-arguments.js";
 
 export const LAYOUT_CALLS = {
   transpose: {
@@ -13,7 +13,17 @@ export const LAYOUT_CALLS = {
     ...SIZE,
     batch: "count",
   },
-  relayout: { wide: "flag", from: SCALES, to: SCALES },
+  /** Copies scales of `unit` bytes, 1 or 4, from one layout to another. Padding is set to zero. */
+  relayout: {
+    from: scales("unit"),
+    to: scales("unit"),
+    unit: bounded({ to: 4, type: "int32_t" }),
+    units: { condition: "unit == 1 || unit == 4", message: "scales have neither 1 nor 4 bytes" },
+    sizes: {
+      condition: "from.lines == to.lines && from.blocks == to.blocks",
+      message: "the two layouts have different numbers of lines or blocks",
+    },
+  },
   swapAxes: {
     /** out[o, j, m, i] = x[o, i, m, j], where an element is `unit` consecutive bytes. */
     x: reads.bytes("outer * p * middle * q * unit", "[outer, p, middle, q] elements of `unit` bytes."),
@@ -42,11 +52,10 @@ export const swapAxes: Lowering<"swapAxes"> = {
 
 export const relayout: Lowering<"relayout"> = {
   run({ addon, device }, { x, from, out, to }) {
-    const wide = from.scaleType === "f32";
     addon.relayout(device, {
-      wide,
-      from: { scales: x.address, placement: from.placement },
-      to: { scales: out.address, placement: to.placement },
+      from: { data: x, placement: from.placement },
+      to: { data: out, placement: to.placement },
+      unit: from.scaleType === "f32" ? 4 : 1,
     });
   },
 };

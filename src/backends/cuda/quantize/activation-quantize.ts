@@ -3,45 +3,112 @@
  * input. In all other cases the activation and the quantization run one after the other.
  */
 import { blockedRows, hasGivenScale, isSquare } from "../../../formats/block.js";
-import { ACTIVATION } from "../../../formats/contract.gen.js";
+import { ACTIVATION, SCALE_RULE } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
 import type { ElementScalingName } from "../../../formats/element-scalings.js";
 import type { ScaleRuleName } from "../../../formats/scale-rules.js";
 import { asMatrix, type WideDType } from "../../../tensor/shape.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
 import { runActivationSteps } from "../../steps/activation.js";
-import { copiesOf, plainCopiesOf } from "../layout/copies.js";
-import { addressOf, type Lowering, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { CLAMP, COPIES, DELAYED, PLAIN_COPIES, SOURCE } from "../shared-arguments.js";
-import { hasFusedFormat } from "./tensor.js";
+import { copyOf } from "../layout/copies.js";
+import type { Lowering } from "../lowering.js";
+import { type Declarations, defaulted, group, reads, writes } from "../native-arguments.js";
+import { quantizedCopy, SIZE } from "../shared-arguments.js";
+import { AMAX_OUT, hasFusedFormat, SCALE_INV } from "./tensor.js";
 
-const ACTIVATED = { ...SOURCE, gated: "flag", kind: "activation", "clamp?": CLAMP, word: "word" } as const;
+/**
+ * The values to quantize: act(x) for x[rows, columns], or, if `gated`, act(a) * g for x[rows, 2 columns]. With `grad`, the values
+ * are the gradient with respect to x.
+ */
+const SOURCE = {
+  source: group("ActivationSource", {
+    form: group("GatedForm", {
+      x: reads.wide("rows * columns * (gated ? 2 : 1)"),
+      "grad?": reads.wide("rows * columns"),
+      kind: "activation",
+      "alpha?": defaulted("float", "alphaOf(kind)"),
+      "limit?": defaulted("float", "INFINITY"),
+      "offset?": defaulted("float", "-0.0f"),
+      ...SIZE,
+    }),
+    gated: "flag",
+  }),
+} as const;
+
+const SIZES = {
+  sizes: {
+    condition:
+      "target.rows == source.form.rows && target.columns == source.form.columns * (source.gated && source.form.grad ? 2 : 1)",
+    message: "the result has another size than the values",
+  },
+} as const;
+
+const COPY = quantizedCopy("storage", "1");
 
 export const ACTIVATION_QUANTIZE_CALLS = {
+  /** Casts the f32 values. The launcher returns cudaErrorInvalidValue for formats other than e4m3 and e5m2. */
   activationQuantizeTensor: {
-    ...ACTIVATED,
-    "grad?": { data: "pointer", type: "wide" },
-    ...PLAIN_COPIES,
-    ...DELAYED,
+    ...SOURCE,
+    target: group("QuantizeTensorParams", {
+      ...SIZE,
+      word: "word",
+      "rowwise?": writes.u8("rows * columns"),
+      "columnwise?": writes.u8("rows * columns"),
+      ...SCALE_INV,
+      scale: reads.f32("1"),
+      ...AMAX_OUT,
+    }),
+    ...SIZES,
   },
-  activationQuantizeMx: { ...ACTIVATED, "grad?": { data: "pointer", type: "wide" }, ...COPIES },
+  /**
+   * Rounds the values to bf16 and quantizes them in 1x32 blocks. The launcher returns cudaErrorInvalidValue for other formats and
+   * rules than `MX_KERNEL`, for inputs that are not bf16, and if `columns` is not a multiple of 32.
+   */
+  activationQuantizeMx: {
+    ...SOURCE,
+    target: group("QuantizeMxParams", {
+      ...SIZE,
+      word: "word",
+      rule: "scaleRule",
+      "rowwise?": COPY,
+      "columnwise?": COPY,
+    }),
+    ...SIZES,
+  },
 } as const satisfies Declarations;
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
   run({ addon, device }, args) {
-    const { spec, scale, amaxRecord } = args;
+    const { spec, scale, amaxRecord, rowwise, columnwise } = args;
+    const { word } = factsOf(spec.format);
+    const [rows, columns] = sizeOf(args);
     if (hasGivenScale(spec) && hasFusedFormat(spec) && scale) {
       addon.activationQuantizeTensor(device, {
-        word: factsOf(spec.format).word,
-        ...plainCopiesOf(args),
-        scale: scale.address,
-        amaxRecord: addressOf(amaxRecord),
-        ...source(args),
+        source: source(args),
+        target: {
+          rows,
+          columns,
+          word,
+          rowwise: rowwise?.data,
+          columnwise: columnwise?.data,
+          rowwiseScaleInv: rowwise?.scaleInv,
+          columnwiseScaleInv: columnwise?.scaleInv,
+          scale,
+          amaxOut: amaxRecord,
+        },
       });
     } else if (hasMxKernel(args)) {
-      const { word } = factsOf(spec.format);
-      addon.activationQuantizeMx(device, { word, ...source(args), ...copiesOf(args) });
+      addon.activationQuantizeMx(device, {
+        source: source(args),
+        target: {
+          rows,
+          columns,
+          word,
+          rule: SCALE_RULE[MX_KERNEL.rule],
+          rowwise: rowwise && copyOf(rowwise),
+          columnwise: columnwise && copyOf(columnwise),
+        },
+      });
     } else {
       runActivationSteps(args);
     }
@@ -73,14 +140,21 @@ function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean 
 /** Returns the arguments of the activation. `rows` and `columns` are the size of x or, if gated, of each half of x. */
 function source({ x, grad, gated, kind, clamp }: ActivationQuantizeArgs) {
   const [rows, columns] = asMatrix(x.shape);
-  return {
-    x: x.address,
-    xType: wideOf(x),
-    grad: grad && { data: grad.address, type: wideOf(grad) },
+  const form = {
+    x,
+    grad,
+    kind: ACTIVATION[kind],
+    alpha: clamp?.alpha,
+    limit: clamp?.limit,
+    offset: clamp?.offset,
     rows,
     columns: gated ? columns / 2 : columns,
-    gated,
-    kind: ACTIVATION[kind],
-    clamp,
   };
+  return { form, gated };
+}
+
+/** Returns the size of the result, which is that of x for a gradient. */
+function sizeOf({ x, grad, gated }: ActivationQuantizeArgs): readonly [rows: number, columns: number] {
+  const [rows, columns] = asMatrix(x.shape);
+  return [rows, gated && !grad ? columns / 2 : columns];
 }

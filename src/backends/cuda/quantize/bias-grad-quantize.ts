@@ -8,16 +8,32 @@ import type { ScaleRuleName } from "../../../formats/scale-rules.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { BiasGradQuantizeArgs } from "../../ops.js";
 import { runBiasGradSteps } from "../../steps/bias-grad.js";
-import { type Lowering, type LoweringContext, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
+import type { Lowering, LoweringContext } from "../lowering.js";
+import { type Declarations, group, scratch, writes } from "../native-arguments.js";
 import { chunkSumBytes } from "../rows/norm.js";
-import { OUT } from "../shared-arguments.js";
 import { BLOCK, blockSource } from "./block.js";
 import { hasFusedFormat, TENSOR, tensorSource } from "./tensor.js";
 
+const OUT = { out: writes.wide("quantization.columns", "The bias gradient, columnSum(x).") } as const;
+
+/** The launchers have the errors of the quantizations. */
 export const BIAS_GRAD_QUANTIZE_CALLS = {
-  biasGradQuantizeBlock: { ...BLOCK, ...OUT, workspace: "pointer" },
-  biasGradQuantizeTensor: { ...TENSOR, ...OUT, workspace: "pointer" },
+  biasGradQuantizeBlock: {
+    quantization: group("QuantizeBlockParams", BLOCK),
+    ...OUT,
+    workspace: scratch.f32(
+      "chunksOf(quantization.rows) * quantization.columns",
+      "The column sums of each 32 rows (kernels/rows/column-sum.h).",
+    ),
+  },
+  biasGradQuantizeTensor: {
+    quantization: group("QuantizeTensorParams", TENSOR),
+    ...OUT,
+    workspace: scratch.f32(
+      "(chunksOf(quantization.rows) * quantization.columns + 1)",
+      "The column sums of each 32 rows (kernels/rows/column-sum.h), then the amax of x.",
+    ),
+  },
 } as const satisfies Declarations;
 
 /** The scale rule that the kernels support. */
@@ -27,16 +43,15 @@ export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
   run(context, args) {
     const { addon, device } = context;
     const { spec, biasGrad } = args;
-    const [out, outType] = [biasGrad.address, wideOf(biasGrad)];
     if (spec.scaleRule !== KERNEL_RULE || !hasFusedFormat(spec) || isLineWide(spec.tile)) {
       runBiasGradSteps(args);
     } else if (isTensorWide(spec.tile)) {
       withSums(context, args, (workspace) =>
-        addon.biasGradQuantizeTensor(device, { out, outType, ...tensorSource(args, workspace) }),
+        addon.biasGradQuantizeTensor(device, { quantization: tensorSource(args), out: biasGrad, workspace }),
       );
     } else {
       withSums(context, args, (workspace) =>
-        addon.biasGradQuantizeBlock(device, { workspace, out, outType, ...blockSource(args) }),
+        addon.biasGradQuantizeBlock(device, { quantization: blockSource(args), out: biasGrad, workspace }),
       );
     }
   },

@@ -4,18 +4,35 @@ import { factsOf } from "../../../formats/derive.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/copies.js";
 import type { LoweringContext } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { COPIES } from "../shared-arguments.js";
-import { QUANTIZED, quantizedSource } from "./source.js";
+import { type Declarations, internal } from "../native-arguments.js";
+import { quantizedCopy } from "../shared-arguments.js";
+import { NOOP, QUANTIZED, quantizedSource, SCALING } from "./source.js";
 
+const COPY = quantizedCopy("u8", "4");
+
+/**
+ * The launcher returns cudaErrorInvalidValue for another format, rule or scaling than below, and for column sums of f32 or under
+ * another rule than kF32.
+ */
 export const BLOCK = {
+  /** A rule with f32 scales. */
   ...QUANTIZED,
+  /** The format word of a signed format of 8 bits. */
   word: "word",
+  /** Whether blocks have 128x128 elements; otherwise 1x128. */
   square: "flag",
+  "rowwise?": COPY,
+  "columnwise?": COPY,
+  /** Whether the columnwise codes are not transposed. */
   inPlace: "flag",
   pow2: "flag",
   epsilon: "float",
-  ...COPIES,
+  chunkSums: internal(
+    "float*",
+    "If not null, receives the column sums of each 32 rows (kernels/rows/column-sum.h), [chunks, columns], of a 16-bit source.",
+  ),
+  ...NOOP,
+  ...SCALING,
 } as const;
 
 export const BLOCK_CALLS = {

@@ -7,26 +7,58 @@ import { Scope } from "../../../tensor/scope.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import { memoryOfTensor, Tensor } from "../../../tensor/tensor.js";
 import type { DequantizeArgs } from "../../ops.js";
-import { addressOf, type Lowering, type LoweringContext, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { OUT, SCALES, SIZE } from "../shared-arguments.js";
+import type { Lowering, LoweringContext } from "../lowering.js";
+import { bounded, type Declarations, reads, writes } from "../native-arguments.js";
+import { SIZE, scales } from "../shared-arguments.js";
+
+/** The logarithm of a number of codes. */
+const shift = bounded({ to: 62, type: "int32_t" });
 
 export const DEQUANTIZE_CALLS = {
+  /** Dequantizes one copy of a quantized matrix, as stored: [rows, columns] codes. */
   dequantize: {
-    codes: "pointer",
+    codes: reads.bits("rows * columns", "Codes of e2m1 and int4 are packed two per byte.", "codeBits(word)"),
+    /** The format word of the codes. */
     word: "word",
     ...SIZE,
+    packing: {
+      condition: "codeBits(word) == 8 || columns % 2 == 0",
+      message: "columns is odd, but two codes share a byte",
+    },
+    /** Whether the output is [columns, rows]. */
     transposed: "flag",
+    /**
+     * Whether blocks lie along the columns of the stored matrix, so that a line of scales belongs to columns; otherwise they
+     * lie along rows. Cannot be combined with `transposed`, nor with packed codes.
+     */
     across: "flag",
-    ...SCALES,
+    scales: scales("scaleWord == 0 ? 4 : 1"),
+    /** 0 for f32 scales, else the format word of e8m0, e4m3 or ue5m3. */
     scaleWord: "word",
-    lineShift: "count",
-    blockShift: "count",
-    "amax?": "pointer",
+    /**
+     * A line of scales belongs to 2^lineShift rows (columns if `across`), and a block has 2^blockShift codes along the line.
+     * lineShift is 0 or at least 3; blockShift is at least 3. A shift of 62 means one line or block for the whole dimension.
+     */
+    lineShift: shift,
+    blockShift: shift,
+    lineCover: {
+      condition: "coverCodes(scales.lines, across ? columns : rows, lineShift)",
+      message: "lines of scales do not cover the codes",
+    },
+    blockCover: {
+      condition: "coverCodes(scales.blocks, across ? rows : columns, blockShift)",
+      message: "blocks of scales do not cover the codes",
+    },
+    /**
+     * The factor of a code is its scale if that is f32, else (value of the scale * amax) * inverse, where a null amax means 1.
+     * With `divides`, which e2m1 with e4m3 scales alone has, it is value of the scale / amax. With `rowScaled`, which such codes
+     * alone have without `divides`, each stored row has an amax of its own.
+     */
+    "amax?": reads.f32("rowScaled ? rows : 1"),
+    rowScaled: "flag",
     inverse: "float",
     divides: "flag",
-    rowScaled: "flag",
-    ...OUT,
+    out: writes.wide("rows * columns"),
   },
 } as const satisfies Declarations;
 
@@ -64,21 +96,19 @@ function launch({ addon, device }: LoweringContext, { spec, copy, out }: Dequant
   const isWhole = isTensorWide(spec.tile);
   const [lines, length] = scaleSpan(spec);
   addon.dequantize(device, {
-    codes: copy.data.address,
+    codes: copy.data,
     word: factsOf(spec.format).word,
     rows,
     columns,
     transposed: data === "transposed",
     across: direction === "columnwise" && data === "inPlace",
-    scales: copy.scaleInv.address,
-    placement,
+    scales: { data: copy.scaleInv, placement },
     scaleWord: wordOf(blockFormat(spec.quantizer).scale),
     lineShift: isWhole ? ALL : Math.log2(lines),
     blockShift: isWhole ? ALL : Math.min(Math.log2(length), ALL),
-    amax: addressOf(copy.amax),
+    amax: copy.amax,
     ...tensorFactor(spec),
     rowScaled: spec.rowScaled,
-    out: out.address,
-    outType: wideOf(out),
+    out,
   });
 }

@@ -4,17 +4,27 @@ import { factsOf } from "../../../formats/derive.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/copies.js";
 import type { LoweringContext } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { COPIES } from "../shared-arguments.js";
-import { QUANTIZED, quantizedSource } from "./source.js";
+import { bounded, type Declarations, internal } from "../native-arguments.js";
+import { quantizedCopy } from "../shared-arguments.js";
+import { NOOP, QUANTIZED, quantizedSource, SCALING } from "./source.js";
+
+const COPY = quantizedCopy("u4", "4");
 
 export const GROUP_CALLS = {
+  /** The launcher returns cudaErrorInvalidValue for another format, rule, scaling or size than below. */
   quantizeGroup: {
+    /** A rule with f32 scales, and sizes that are multiples of 32. */
     ...QUANTIZED,
+    /** The format word of int4. */
     word: "word",
-    length: "count",
+    /** The number of elements of a group: 32, 64 or 128. The last group of a line may be shorter. */
+    length: bounded({ to: 128, type: "uint32_t" }),
+    "rowwise?": COPY,
+    "columnwise?": COPY,
+    pow2: internal("bool", "Always false: scales of integers are not rounded to powers of two."),
     epsilon: "float",
-    ...COPIES,
+    ...NOOP,
+    ...SCALING,
   },
 } as const satisfies Declarations;
 

@@ -3,22 +3,36 @@ import { isSquare } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/copies.js";
-import { addressOf, type LoweringContext, randomWords } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { COPIES, PART, RANDOM } from "../shared-arguments.js";
-import { QUANTIZED, quantizedSource } from "./source.js";
+import { type LoweringContext, randomWords } from "../lowering.js";
+import { type Declarations, reads } from "../native-arguments.js";
+import { PART, quantizedCopy, RANDOM } from "../shared-arguments.js";
+import { NOOP, QUANTIZED_TO, quantizedSource, SCALING } from "./source.js";
+
+const COPY = quantizedCopy("storage", "1");
 
 export const MX_CALLS = {
+  /** The launcher returns cudaErrorInvalidValue if sizes, format, rule or placements are not as described below. */
   quantizeMx: {
-    ...QUANTIZED,
-    word: "word",
+    /** Sizes that are multiples of 32, a signed format of at most 8 bits, and a rule with e8m0 scales. */
+    ...QUANTIZED_TO,
+    /** Whether blocks have 32x32 elements; otherwise 1x32. The scale of a 32x32 block is stored for each of its 32 lines. */
     square: "flag",
+    /** Whether elements are rounded stochastically; otherwise to nearest even. */
     stochastic: "flag",
     ...RANDOM,
+    /** With stochastic rounding: the matrix whose elements have the random bits of this one's. */
     ...PART,
-    "rowwiseWords?": "pointer",
-    "columnwiseWords?": "pointer",
-    ...COPIES,
+    "rowwiseWords?": reads.u32(
+      "rows * columns",
+      "If not null, each element of the copy is rounded by a word of its own, in the order of the codes.",
+    ),
+    "columnwiseWords?": reads.u32("rows * columns"),
+    /** Without kDivides. */
+    ...SCALING,
+    "rowwise?": COPY,
+    /** The codes are transposed if they have 4 bits. */
+    "columnwise?": COPY,
+    ...NOOP,
   },
 } as const satisfies Declarations;
 
@@ -31,8 +45,8 @@ export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArg
     stochastic: spec.stochastic,
     random: randomWords(random),
     part: spec.stochastic ? part : undefined,
-    rowwiseWords: addressOf(args.randomBits),
-    columnwiseWords: addressOf(args.randomBitsColumnwise),
+    rowwiseWords: args.randomBits,
+    columnwiseWords: args.randomBitsColumnwise,
     ...copiesOf(args),
   });
 }

@@ -8,28 +8,68 @@ import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copyOf } from "../layout/copies.js";
-import { addressOf, type LoweringContext, randomWords } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { COPY, PART, RANDOM } from "../shared-arguments.js";
-import { QUANTIZED, quantizedSource } from "./source.js";
+import { type LoweringContext, randomWords } from "../lowering.js";
+import { bounded, type Declarations, group, reads, writes } from "../native-arguments.js";
+import { PART, PHILOX, scales } from "../shared-arguments.js";
+import { NOOP, QUANTIZED, quantizedSource } from "./source.js";
 
-const NVFP4_COPY = { ...COPY, "amax?": "pointer", "givenAmax?": "pointer", "words?": "pointer" } as const;
+/** A copy of so many lines: its codes, line by line, their scales, and the amax of the tensor. */
+function nvfp4Copy(lines: string) {
+  return group("Nvfp4Copy", {
+    codes: writes.u4("rows * columns", "Null if the copy is not wanted."),
+    scales: scales("1"),
+    "amax?": writes.f32(
+      `rowScaled ? ${lines} : 1`,
+      "By other rules than kTwoLevel the scale of the tensor; null by a rule that hasUe5m3Scales.",
+    ),
+    "givenAmax?": reads.f32("1", "If not null, this amax is used instead of the amax of the source."),
+    "words?": reads.u32(
+      "rows * columns",
+      "If not null, stochastic rounding rounds each element by a word of its own, in the order of the codes. Both copies or none.",
+    ),
+  });
+}
 
 export const NVFP4_CALLS = {
+  /** The launcher returns cudaErrorInvalidValue for what is not as described below. */
   quantizeNvfp4: {
+    /**
+     * Sizes that are multiples of 16, and the rule kTwoLevel, or one that hasTensorScale or hasUe5m3Scales, without the Hadamard
+     * transform, stochastic rounding and 4over6.
+     */
     ...QUANTIZED,
+    "rowwise?": nvfp4Copy("rows"),
+    /** Of the transpose, [columns, rows]. */
+    "columnwise?": nvfp4Copy("columns"),
+    /** Whether blocks have 16x16 elements; otherwise 1x16. The scale of a 16x16 block is stored for each of its 16 lines. */
     square: "flag",
+    /**
+     * Whether columnwise values first go through the random Hadamard transform, for which x is bf16 and blocks are not square.
+     * Bit i of `signs` negates row i of each 16 rows.
+     */
     transforms: "flag",
     signs: "word",
+    /** Whether elements are rounded stochastically; otherwise to nearest even. */
     stochastic: "flag",
-    ...RANDOM,
-    ...PART,
+    ...PHILOX,
+    /**
+     * 4over6, without the transform and stochastic rounding: the scale of each block maps its amax to 6 or to 4, whichever gives
+     * the smaller squared (`squaredError`) or absolute error.
+     */
     fourOverSix: "flag",
     squaredError: "flag",
+    /** As `SCALING`, of kDivides and kAddsZero; 0 under kTwoLevel. */
+    scaling: bounded({ to: 0xffff, type: "uint16_t" }),
+    /** The largest block scale: 448 or 256. */
     e4m3Max: "float",
+    /**
+     * Whether each line of a copy has an amax of its own in place of the tensor's (numerics.md §5.9), under kTwoLevel, in 1x16
+     * blocks, with neither the transform nor stochastic rounding nor given amaxes.
+     */
     rowScaled: "flag",
-    "rowwise?": NVFP4_COPY,
-    "columnwise?": NVFP4_COPY,
+    ...NOOP,
+    /** With stochastic rounding: the matrix whose elements have the random bits of this one's. */
+    ...PART,
   },
 } as const satisfies Declarations;
 
@@ -55,8 +95,8 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
   });
 }
 
-/** Returns the arguments for one copy: its codes, scales and amax, and the addresses of a given amax and of given random bits. */
-function withInputs(copy: QuantizedCopy, given: Tensor | undefined, words: Tensor | undefined) {
-  const [amax, givenAmax] = [addressOf(copy.amax), addressOf(given)];
-  return { amax, givenAmax, words: addressOf(words), ...copyOf(copy) };
+/** Returns the arguments for one copy: its codes, scales and amax, a given amax and given random bits. */
+function withInputs(copy: QuantizedCopy, givenAmax: Tensor | undefined, words: Tensor | undefined) {
+  const { codes, scales } = copyOf(copy);
+  return { codes, scales, amax: copy.amax, givenAmax, words };
 }

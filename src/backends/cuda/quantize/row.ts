@@ -2,21 +2,37 @@
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { plainCopiesOf } from "../layout/copies.js";
 import type { LoweringContext } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { PLAIN_COPIES } from "../shared-arguments.js";
-import { QUANTIZED, quantizedSource } from "./source.js";
+import { type Declarations, group, scratch, writes } from "../native-arguments.js";
+import { NOOP, QUANTIZED, quantizedSource, SCALING } from "./source.js";
+
+/** The codes of so many lines, and their scales. */
+const copy = (lines: string) =>
+  group("RowCopy", {
+    codes: writes.u8("rows * columns", "Null if the copy is not wanted."),
+    scales: writes.f32(lines),
+  });
 
 export const ROW_CALLS = {
+  /** The launcher returns cudaErrorInvalidValue for another format, rule or scaling than below. */
   quantizeRow: {
+    /** A rule with f32 scales. */
     ...QUANTIZED,
+    /** The format word of a signed format of 8 bits. */
     word: "word",
-    ...PLAIN_COPIES,
+    "rowwise?": copy("rows"),
+    /** Of the transpose, [columns, rows]. */
+    "columnwise?": copy("columns"),
+    workspace: scratch.u32(
+      "(rowwise.codes ? rows : 0) + (columnwise.codes ? columns : 0)",
+      "The amaxes of rows, if there is a rowwise copy, then those of columns, if there is a columnwise one.",
+    ),
     pow2: "flag",
     epsilon: "float",
+    /** If above 0, larger amaxes become this, rounded to the type of the source. */
     limit: "float",
-    workspace: "pointer",
+    ...NOOP,
+    ...SCALING,
   },
 } as const satisfies Declarations;
 
@@ -29,7 +45,8 @@ export function quantizeRow({ addon, device, withTemporary }: LoweringContext, a
     addon.quantizeRow(device, {
       word: factsOf(spec.format).word,
       ...quantizedSource(args),
-      ...plainCopiesOf(args),
+      rowwise: rowwise && { codes: rowwise.data, scales: rowwise.scaleInv },
+      columnwise: columnwise && { codes: columnwise.data, scales: columnwise.scaleInv },
       pow2: spec.pow2Scales,
       epsilon: spec.amaxEpsilon,
       limit: spec.amaxLimit,

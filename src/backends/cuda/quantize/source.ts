@@ -3,21 +3,33 @@ import { SCALE_RULE } from "../../../formats/contract.gen.js";
 import { scalingBits } from "../../../formats/element-scalings.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { addressOf, wideOf } from "../lowering.js";
-import { SOURCE } from "../shared-arguments.js";
+import { reads } from "../native-arguments.js";
+import { SIZE } from "../shared-arguments.js";
 
-export const QUANTIZED = { ...SOURCE, rule: "scaleRule", scaling: "word", "noop?": "pointer" } as const;
+const X = { x: reads.wide("rows * columns") } as const;
 
-/** Returns the arguments that `QUANTIZED` declares. */
+/** The matrix, and the rule by which its scales are computed. */
+export const QUANTIZED = { ...X, rule: "scaleRule", ...SIZE } as const;
+
+/** As `QUANTIZED`, with the format word of the elements before the rule. */
+export const QUANTIZED_TO = { ...X, ...SIZE, word: "word", rule: "scaleRule" } as const;
+
+/** The sum of the bits of ElementScaling by which elements are scaled. 0 is one multiplication. */
+export const SCALING = { scaling: "word" } as const;
+
+export const NOOP = {
+  "noop?": reads.f32("1", "If not null and the value is exactly 1, nothing is written."),
+} as const;
+
+/** Returns the arguments of `QUANTIZED`, `SCALING` and `NOOP`. */
 export function quantizedSource({ x, spec, noop }: QuantizeArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return {
-    x: x.address,
-    xType: wideOf(x),
+    x,
     rows,
     columns,
     rule: SCALE_RULE[spec.scaleRule],
     scaling: scalingBits(spec.elementScaling),
-    noop: addressOf(noop),
+    noop,
   };
 }

@@ -4,21 +4,46 @@ import type { ScalarFormat } from "../../../formats/scalar.js";
 import type { QuantizeSpec } from "../../../tensor/quantized.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { plainCopiesOf } from "../layout/copies.js";
-import { addressOf, type LoweringContext } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { PLAIN_COPIES } from "../shared-arguments.js";
-import { QUANTIZED, quantizedSource } from "./source.js";
+import type { LoweringContext } from "../lowering.js";
+import { type Declarations, internal, reads, scratch, updates, writes } from "../native-arguments.js";
+import { NOOP, QUANTIZED, quantizedSource, SCALING } from "./source.js";
 
-export const TENSOR = {
+/** 1 / scale for each copy, or what other rules than kF32 store in its place. */
+export const SCALE_INV = {
+  "rowwiseScaleInv?": writes.f32("1"),
+  "columnwiseScaleInv?": writes.f32("1"),
+} as const;
+
+export const AMAX_OUT = {
+  "amaxOut?": updates.f32("1", "If not null, replaced by max |x| if that is larger; NaN is ignored."),
+} as const;
+
+const TENSOR_INPUT = {
+  /** A rule with f32 scales. A given scale is the multiplier that kF32 would compute, under any rule. */
   ...QUANTIZED,
+  /** The format word of a signed format of 8 bits; fused kernels write e4m3 and e5m2. */
   word: "word",
-  ...PLAIN_COPIES,
-  "scale?": "pointer",
-  "amax?": "pointer",
+  ...SCALING,
+  "rowwise?": writes.u8("rows * columns", "Null if the copy is not wanted."),
+  "columnwise?": writes.u8("rows * columns", "[columns, rows]; null if the copy is not wanted."),
+  ...SCALE_INV,
+  "scale?": reads.f32("1", "Null if it is computed from `amax`."),
+  "amax?": reads.f32("1", "If this and the scale are null, it is computed in `workspace` first."),
+} as const;
+
+const TENSOR_RULE = {
   pow2: "flag",
   epsilon: "float",
-  "amaxRecord?": "pointer",
+  ...AMAX_OUT,
+  chunkSums: internal(
+    "float*",
+    "If not null, receives the column sums of each 32 rows (kernels/rows/column-sum.h), [chunks, columns], of a 16-bit source.",
+  ),
+  ...NOOP,
 } as const;
+
+/** A quantization without a workspace. */
+export const TENSOR = { ...TENSOR_INPUT, ...TENSOR_RULE } as const;
 
 /** The element formats that fused kernels write, which the hardware converts to. */
 const FUSED_FORMATS: readonly ScalarFormat[] = ["e4m3", "e5m2"];
@@ -29,7 +54,11 @@ export function hasFusedFormat({ format }: Pick<QuantizeSpec, "format">): boolea
 }
 
 export const TENSOR_CALLS = {
-  quantizeTensor: { ...TENSOR, "workspace?": "pointer" },
+  /**
+   * The launcher returns cudaErrorInvalidValue for another format, rule or scaling, without a copy, without scale, amax and
+   * workspace, and for column sums of f32 or under another rule than kF32.
+   */
+  quantizeTensor: { ...TENSOR_INPUT, "workspace?": scratch.f32("1"), ...TENSOR_RULE },
 } as const satisfies Declarations;
 
 export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
@@ -38,24 +67,20 @@ export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): vo
 }
 
 function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspace?: number): void {
-  addon.quantizeTensor(device, tensorSource(args, workspace));
+  addon.quantizeTensor(device, { workspace, ...tensorSource(args) });
 }
 
-/**
- * Returns the arguments of the kernel. `workspace` is memory for the amax of x. It is required if neither a scale nor an amax
- * is given.
- */
-export function tensorSource<W extends number | undefined>(args: QuantizeArgs, workspace: W) {
+/** Returns the arguments of the kernel, without memory for the amax of x, which it needs without a scale and an amax. */
+export function tensorSource(args: QuantizeArgs) {
   const { spec, scale, amax, amaxRecord } = args;
   return {
     word: factsOf(spec.format).word,
     ...quantizedSource(args),
     ...plainCopiesOf(args),
-    scale: addressOf(scale),
-    amax: addressOf(amax),
-    workspace,
+    scale,
+    amax,
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
-    amaxRecord: addressOf(amaxRecord),
+    amaxOut: amaxRecord,
   };
 }

@@ -200,7 +200,7 @@ describe("a product on a GPU", () => {
           expect(gpu.named("gemm")[0]).toMatchObject({ aScale: operands.w.blockScales?.tensor.address });
         else {
           expect(gpu.named("relayout")[0]).toMatchObject({
-            wide: true,
+            unit: 4,
             to: { placement: { lineStride: 1, blockStride: 64 } },
           });
           expect(gpu.named("relayout")[1]).toMatchObject({
@@ -232,12 +232,12 @@ describe("a product on a GPU", () => {
       [
         new MXFP8Quantizer(),
         { aType: 28, aScaleMode: 2, bScaleMode: 2 },
-        { wide: false, to: { placement: { bytes: 128 * 4, swizzled: true } } },
+        { unit: 1, to: { placement: { bytes: 128 * 4, swizzled: true } } },
       ],
       [
         new NVFP4Quantizer(),
         { aType: 33, aScaleMode: 1, bScaleMode: 1 },
-        { wide: false, to: { placement: { bytes: 128 * 8, swizzled: true } } },
+        { unit: 1, to: { placement: { bytes: 128 * 8, swizzled: true } } },
       ],
     ] as const;
     for (const [quantizer, plan, relayout] of pairs) {
