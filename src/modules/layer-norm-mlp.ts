@@ -6,7 +6,7 @@ import type { ActivationName } from "../backends/ops.js";
 import { guardReceivers } from "../brand.js";
 import { groupOf } from "../functional/ranks.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
-import { oneOf, optionsOf } from "../options.js";
+import { callable, oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { BackwardPass } from "../tape/node.js";
@@ -31,7 +31,7 @@ import {
 import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
-import type { Parameter } from "./parameter.js";
+import type { InitMethod, Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
 import { overlapOf, type ParallelMode } from "./tensor-parallel/options.js";
 import { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
@@ -61,12 +61,17 @@ export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 export interface LayerNormMLPOptions extends Omit<LayerNormLinearOptions, "parallelMode" | "pieces"> {
   /** The activation between the two linear layers. Default gelu. */
   readonly activation?: MLPActivation | undefined;
+  /** Computes the initial weight of fc1. Default: as `Linear`'s. */
+  readonly initMethod?: InitMethod | undefined;
+  /** Computes the initial weight of fc2. Default: as `Linear`'s. */
+  readonly outputLayerInitMethod?: InitMethod | undefined;
 }
 
 const { parallelMode: _, pieces: __, ...OPTIONS } = LAYER_NORM_LINEAR_OPTIONS;
 const checkOptions = optionsOf<LayerNormMLPOptions>({
   ...OPTIONS,
   activation: oneOf(Object.keys(MLP_ACTIVATIONS)),
+  outputLayerInitMethod: callable,
 });
 
 /** The result h of fc1, kept for the backward pass of the activation. */
@@ -160,7 +165,8 @@ export class LayerNormMLP extends Module {
     requireSizes("LayerNormMLP", { hidden, ffnHidden });
     const form = normForm(ownOptions.normalization ?? "LayerNorm", ownOptions);
     this.#form = MLP_ACTIVATIONS[name];
-    const linearOptions = { ...ownOptions, dtype: this.dtype, random: this.random };
+    const firstOptions = { ...ownOptions, dtype: this.dtype, random: this.random };
+    const secondOptions = { ...firstOptions, initMethod: ownOptions.outputLayerInitMethod };
     const { sequenceParallel = false } = ownOptions;
     const overlap = overlapOf("LayerNormMLP", ownOptions);
     const group = groupOf("LayerNormMLP", backend, ownOptions);
@@ -173,8 +179,8 @@ export class LayerNormMLP extends Module {
     this.#width = ffnHidden / (group?.size ?? 1);
     const norm = { ...form, group: sequenceParallel ? group : undefined };
     [this.#fc1, this.#fc2, this.#norm] = orDispose((created) => [
-      linearParts(backend, [halves * ffnHidden, hidden], linearOptions, division("column", halves), created),
-      linearParts(backend, [hidden, ffnHidden], linearOptions, division("row"), created),
+      linearParts(backend, [halves * ffnHidden, hidden], firstOptions, division("column", halves), created),
+      linearParts(backend, [hidden, ffnHidden], secondOptions, division("row"), created),
       normParts(norm, (part, init) => this.parameter(NORM_NAMES[part], [hidden], init), created),
     ]);
     this.layerNormWeight = this.#norm.gamma;

@@ -86,7 +86,8 @@ export class TransformerLayer extends Module {
     const { outputLayernorm = false, layerType = "encoder" } = ownOptions;
     this.layerType = layerType;
     const attention = attentionOptions(ownOptions);
-    const { group, sequenceParallel, bias, fuseWgradAccumulation, normalization, initMethod } = ownOptions;
+    const { group, sequenceParallel, bias, fuseWgradAccumulation, normalization } = ownOptions;
+    const { initMethod, outputLayerInitMethod } = ownOptions;
     const norm = { eps: ownOptions.layernormEpsilon, zeroCenteredGamma: ownOptions.zeroCenteredGamma };
     const common = { dtype, random, ...norm, ...(group ? { group, sequenceParallel } : {}) };
     const layers = orDispose((created) => {
@@ -117,7 +118,8 @@ export class TransformerLayer extends Module {
       const mlp = owned(
         "layernormMlp",
         new LayerNormMLP(backend, hiddenSize, ffnHiddenSize, {
-          ...{ ...common, normalization, activation, bias, fuseWgradAccumulation, initMethod },
+          ...{ ...common, normalization, activation, bias, fuseWgradAccumulation },
+          ...{ initMethod, outputLayerInitMethod },
         }),
       );
       const Norm = normalization === "RMSNorm" ? RMSNorm : LayerNorm;

@@ -83,7 +83,8 @@ describe("a backward pass that reduces gradients", () => {
     const { backend } = group;
     using _ = new Scope();
     const init = (_random: unknown, shape: Shape) => new Float32Array(elementCount(shape)).fill(2 ** -6);
-    using layer = new LayerNormMLP(backend, 2048, 3264, { bias: false, dtype: "f32", initMethod: init });
+    const methods = { initMethod: init, outputLayerInitMethod: init };
+    using layer = new LayerNormMLP(backend, 2048, 3264, { bias: false, dtype: "f32", ...methods });
     fullyShard(layer, group);
     const x = empty(backend, "f32", [1, 2048]).write(new Float32Array(2048).fill(1));
     const exchanges = (op: string): readonly string[] => record.filter((each) => each === `side ${op}`);

@@ -25,8 +25,10 @@ import { scoped, useBackend } from "../../harness/suite.js";
 const backend = useBackend();
 const [K, N] = [16, 24];
 
-/** A constant, or the standard deviation of the next draw. `weights` is the result of the option `initMethod`, if it is set. */
-type Begin = { readonly constant: number } | { readonly std: number };
+/** A constant, or the standard deviation of the next draw, which the option `method` replaces if it is set. */
+type Begin =
+  | { readonly constant: number }
+  | { readonly std: number; readonly method: "initMethod" | "outputLayerInitMethod" };
 type Begins = Readonly<Record<string, readonly [Shape, Begin]>>;
 
 interface Drawn {
@@ -36,11 +38,13 @@ interface Drawn {
   readonly bias: boolean | undefined;
   readonly activation: "gelu" | "swiglu" | undefined;
   readonly initMethod: InitMethod | undefined;
+  readonly outputLayerInitMethod: InitMethod | undefined;
   readonly random: RandomState;
 }
 
 const ZERO: Begin = { constant: 0 };
-const WEIGHT: Begin = { std: 0.023 };
+const WEIGHT: Begin = { std: 0.023, method: "initMethod" };
+const OUTPUT_WEIGHT: Begin = { std: 0.023, method: "outputLayerInitMethod" };
 const gamma = ({ zeroCenteredGamma }: Drawn): Begin => ({ constant: zeroCenteredGamma ? 0 : 1 });
 
 /** The norm at the beginning of a module. */
@@ -49,8 +53,14 @@ function normed(drawn: Drawn): Begins {
   return { layerNormWeight: [[K], gamma(drawn)], ...beta };
 }
 
-function linear(name: string, bias: string, [out, inward]: readonly [number, number], drawn: Drawn): Begins {
-  return { [name]: [[out, inward], WEIGHT], ...(drawn.bias === false ? {} : { [bias]: [[out], ZERO] }) };
+function linear(
+  name: string,
+  bias: string,
+  [out, inward]: readonly [number, number],
+  drawn: Drawn,
+  weight = WEIGHT,
+): Begins {
+  return { [name]: [[out, inward], weight], ...(drawn.bias === false ? {} : { [bias]: [[out], ZERO] }) };
 }
 
 /** Each module, and its parameters in the order in which they are drawn. */
@@ -63,7 +73,7 @@ const MODULES: Readonly<
   ],
   Embedding: [
     (on, { dtype, initMethod, random }) => new Embedding(on, N, K, { dtype, initMethod, random }),
-    () => ({ weight: [[N, K], { std: 0.02 }] }),
+    () => ({ weight: [[N, K], { std: 0.02, method: "initMethod" }] }),
   ],
   LayerNorm: [
     (on, { dtype, zeroCenteredGamma, random }) => new LayerNorm(on, K, { dtype, zeroCenteredGamma, random }),
@@ -74,24 +84,26 @@ const MODULES: Readonly<
     (drawn) => ({ weight: [[K], gamma(drawn)] }),
   ],
   LayerNormLinear: [
-    (on, { activation: _, ...options }) => new LayerNormLinear(on, K, N, options),
+    (on, { activation: _, outputLayerInitMethod: __, ...options }) => new LayerNormLinear(on, K, N, options),
     (drawn) => ({ ...linear("weight", "bias", [N, K], drawn), ...normed(drawn) }),
   ],
   LayerNormMLP: [
     (on, options) => new LayerNormMLP(on, K, N, options),
     (drawn) => ({
       ...linear("fc1Weight", "fc1Bias", [drawn.activation === "swiglu" ? 2 * N : N, K], drawn),
-      ...linear("fc2Weight", "fc2Bias", [K, N], drawn),
+      ...linear("fc2Weight", "fc2Bias", [K, N], drawn, OUTPUT_WEIGHT),
       ...normed(drawn),
     }),
   ],
 };
 
 const maybe = <T>(each: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> => fc.option(each, { nil: undefined });
-const given: InitMethod = (random, shape) => {
-  const { offset } = random.next();
-  return Float32Array.from({ length: elementCount(shape) }, (_, i) => Number(offset) + i / 8);
-};
+const eighthsFrom =
+  (first: number): InitMethod =>
+  (random, shape) => {
+    const { offset } = random.next();
+    return Float32Array.from({ length: elementCount(shape) }, (_, i) => first + Number(offset) + i / 8);
+  };
 const drawn = fc
   .record({
     dtype: fc.constantFrom(...WIDE_DTYPES),
@@ -99,7 +111,8 @@ const drawn = fc
     normalization: maybe(fc.constantFrom("LayerNorm" as const, "RMSNorm" as const)),
     bias: maybe(fc.boolean()),
     activation: maybe(fc.constantFrom("gelu" as const, "swiglu" as const)),
-    initMethod: maybe(fc.constant(given)),
+    initMethod: maybe(fc.constant(eighthsFrom(0))),
+    outputLayerInitMethod: maybe(fc.constant(eighthsFrom(0.5))),
     seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
   })
   .map(({ seed, ...rest }): Drawn => ({ ...rest, random: new RandomState(seed, 3n) }));
@@ -115,11 +128,12 @@ for (const [name, [make, begins]] of Object.entries(MODULES)) {
         let offset = 3n;
         for (const [parameter, [shape, begin]] of Object.entries(expected)) {
           const count = elementCount(shape);
+          const method = "std" in begin ? each[begin.method] : undefined;
           const values =
             "constant" in begin
               ? new Float32Array(count).fill(begin.constant)
-              : each.initMethod
-                ? given(new RandomState(seed, offset), shape)
+              : method
+                ? method(new RandomState(seed, offset), shape)
                 : normal({ seed, offset }, count, begin.std);
           if ("std" in begin) offset++;
           const wide = tensor(backend(), values, shape);
