@@ -4,6 +4,7 @@
  */
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { beforeAll, describe, expect, it } from "vitest";
 import { DATAPATH_FAMILIES } from "../../../src/formats/datapath.js";
@@ -306,14 +307,24 @@ describe("references", () => {
     expect(broken).toEqual([]);
   });
 
+  const linked = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "native/README.md",
+    "python/README.md",
+    ...filesIn("docs").filter(isDocument),
+  ];
+
+  /** The file that a link of a document names, as a path from the root. */
+  const targetOf = (path: string, target: string): string =>
+    target === "" ? path : join(dirname(path), target);
+
   it("between the documents lead to files that exist", () => {
-    const broken = filesIn("docs")
-      .filter(isDocument)
-      .flatMap((path) =>
-        Array.from(read(path).matchAll(/\]\((?!http)([^)#]+)/g), ([, target]) => target as string)
-          .filter((target) => !existsSync(`${ROOT}docs/${target}`))
-          .map((target) => `${path}: ${target}`),
-      );
+    const broken = linked.flatMap((path) =>
+      Array.from(read(path).matchAll(/\]\((?!http)([^)#]+)/g), ([, target]) => target as string)
+        .filter((target) => !existsSync(ROOT + targetOf(path, target)))
+        .map((target) => `${path}: ${target}`),
+    );
     expect(broken).toEqual([]);
   });
 
@@ -325,13 +336,12 @@ describe("references", () => {
           .replace(/[^\p{L}\p{N} _-]/gu, "")
           .replaceAll(" ", "-"),
       );
-    const broken = filesIn("docs")
-      .filter(isDocument)
+    const broken = linked
       .flatMap((path) =>
-        Array.from(read(path).matchAll(/\]\(([\w-]+\.md)?#([^)]+)\)/g), ([, file, anchor]) => ({
+        Array.from(read(path).matchAll(/\]\(([\w./-]+\.md)?#([^)]+)\)/g), ([, file = "", anchor = ""]) => ({
           path,
-          target: file ? `docs/${file}` : path,
-          anchor: anchor as string,
+          target: targetOf(path, file),
+          anchor,
         })),
       )
       .filter(({ target, anchor }) => !anchorsOf(target).includes(anchor));
@@ -339,7 +349,7 @@ describe("references", () => {
   });
 
   it("of docs/README.md name every page", () => {
-    const linked = Array.from(
+    const listed = Array.from(
       read("docs/README.md").matchAll(/^\| \[([^\]]+\.md)\]\(\1\)/gm),
       ([, page]) => page,
     );
@@ -347,7 +357,7 @@ describe("references", () => {
       .filter(isDocument)
       .map((path) => path.slice("docs/".length))
       .filter((page) => page !== "README.md");
-    expect(linked.sort()).toEqual(pages.sort());
+    expect(listed.sort()).toEqual(pages.sort());
   });
 
   it("show every picture, each of at most 150 kB", () => {
