@@ -12,8 +12,8 @@ import type { Variable } from "../tape/variable.js";
 import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { formatOf } from "./attention/core.js";
+import { type HeadNorm, l2Normalize, normOfHeads } from "./attention/head-norms.js";
 import { type Packing, unpack } from "./attention/heads.js";
-import { l2Normalize } from "./attention/l2-norm.js";
 import {
   checkMultiheadCall,
   MULTIHEAD_OPTIONS,
@@ -27,7 +27,6 @@ import { LayerNormLinear } from "./layer-norm-linear.js";
 import type { LinearCall } from "./linear/parts.js";
 import type { Linear } from "./linear.js";
 import { Module, requireSizes } from "./module.js";
-import { LayerNorm, RMSNorm } from "./norm.js";
 import type { RotaryAngles } from "./rotary-position-embedding.js";
 
 const checkOptions = optionsOf(MULTIHEAD_OPTIONS);
@@ -91,23 +90,20 @@ export class MultiheadAttention extends Module {
     const { dtype, random } = this;
     [this.#qNorm, this.#kNorm, this.#coreAttention] = orDispose((created) => {
       created.push(...Object.values(made.projections), made.proj);
-      const Norm = qkNormType === "RMSNorm" ? RMSNorm : LayerNorm;
-      const norms = (qkNormType ? ["qNorm", "kNorm"] : []).map((name): HeadNorm => {
+      const makeNorm = (name: string): HeadNorm | undefined => {
+        if (!qkNormType) return undefined;
         if (qkNormType === "L2Normalization") return { forward: (x) => l2Normalize(x, eps) };
-        // each rank normalizes heads of its own, so the gradients of the norm's parameters are sums over ranks
-        const ranks = group ? { group, sequenceParallel: true } : {};
-        const norm = this.addModule(
-          name,
-          new Norm(backend, width, { dtype, random, eps, zeroCenteredGamma, ...ranks }),
-        );
+        const options = { eps, zeroCenteredGamma, group, dtype, random };
+        const norm = this.addModule(name, normOfHeads(backend, width, qkNormType, options));
         created.push(norm);
         return norm;
-      });
+      };
+      const norms = [makeNorm("qNorm"), makeNorm("kNorm")] as const;
       const core = new DotProductAttention(backend, numAttentionHeads, width, {
         ...{ attentionDropout, numGqaGroups, softmaxType, softmaxScale, layerNumber, group, dtype, random },
         ...{ attnMaskType, windowSize, bottomRightDiagonal, softcap, qkvFormat, cpGroup, cpCommType },
       });
-      return [norms[0], norms[1], this.addModule("coreAttention", core)];
+      return [...norms, this.addModule("coreAttention", core)];
     });
     this.addModule("proj", this.#proj);
   }
@@ -238,11 +234,6 @@ function firstPositions(
   const [a = 0, b = 0] = shape;
   const [rows, batch] = layout === "bshd" ? [b, a] : [a, b];
   return tensor(backend, new Int32Array(batch).fill(rank * rows), [batch], "i32");
-}
-
-/** What normalizes the heads of queries or keys. */
-interface HeadNorm {
-  forward(x: Variable): Variable;
 }
 
 /** The names of consecutive rows of a weight, and their numbers. */

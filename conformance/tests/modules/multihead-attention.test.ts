@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import { ArgumentError } from "../../../src/errors.js";
 import * as functional from "../../../src/functional/index.js";
-import { l2Normalize } from "../../../src/modules/attention/l2-norm.js";
+import { l2Normalize } from "../../../src/modules/attention/head-norms.js";
 import type {
   MultiheadAttentionCall,
   MultiheadAttentionOptions,

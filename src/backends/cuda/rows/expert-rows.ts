@@ -1,7 +1,6 @@
 /** Rows of experts on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
-import type { Support } from "../../backend.js";
-import type { Lowering } from "../lowering.js";
+import { type Lowering, unverified } from "../lowering.js";
 import { bounded, type Declarations, reads, scratch, writes } from "../native-arguments.js";
 
 export const EXPERT_ROWS_CALLS = {
@@ -54,23 +53,13 @@ export const EXPERT_ROWS_CALLS = {
   },
 } as const satisfies Declarations;
 
-/** The kernels follow the specification, but no GPU has run them. */
-const UNVERIFIED: Support = {
-  ok: true,
-  agrees: "bits",
-  unverified: "this kernel compiles, but its results were not compared with the reference on a GPU",
-};
-
-/** The answer for an operation whose kernel no GPU has run. */
-export const unverified = (): Support => UNVERIFIED;
-
 /** The largest number of experts of a grid that has a block for each. */
 const MAX_EXPERTS = 65535;
 
 export const rowIdMap: Lowering<"rowIdMap"> = {
   supports: ({ tokensPerExpert: { size } }) =>
     size <= MAX_EXPERTS
-      ? UNVERIFIED
+      ? unverified()
       : { ok: false, reason: `${size} experts are more than a kernel takes, ${MAX_EXPERTS}` },
   run({ addon, device, withTemporary }, { routingMap, indices, align, rows, sources, tokensPerExpert }) {
     const [tokens, width] = asMatrix(routingMap.shape);

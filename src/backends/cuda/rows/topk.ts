@@ -1,9 +1,8 @@
 /** The largest elements of rows on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
-import type { Lowering } from "../lowering.js";
+import { type Lowering, unverified } from "../lowering.js";
 import { bounded, type Declarations, reads, scratch, writes } from "../native-arguments.js";
 import { SIZE } from "../shared-arguments.js";
-import { unverified } from "./expert-rows.js";
 
 export const TOPK_CALLS = {
   /** The indices of the k largest elements of each row, or of those of `groupTopk` groups. */

@@ -1,7 +1,7 @@
 /** The norm without parameters has the bits of its definition. */
 import * as fc from "fast-check";
 import { describe, expect } from "vitest";
-import { l2Normalize } from "../../../../src/modules/attention/l2-norm.js";
+import { l2Normalize } from "../../../../src/modules/attention/head-norms.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { OPERATORS } from "../../../oracle/elementwise/operators.js";
 import { cast } from "../../../oracle/training/matrix.js";
