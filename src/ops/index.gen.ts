@@ -16,6 +16,7 @@ export { type GemmPlan, type GemmPlanOptions } from "./gemm/plan.js";
 export { slice, concatenate, expand } from "./layout/copy-slice.js";
 export { transpose, swapAxes, relayoutScales } from "./layout/layout.js";
 export { permute } from "./layout/permute.js";
+export { sliceRows, splitRows } from "./layout/quantized-rows.js";
 export { type ActivationQuantizeOptions } from "./quantize/activation-quantize.js";
 export { type BiasGradQuantizeResult } from "./quantize/bias-grad-quantize.js";
 export { dequantize } from "./quantize/dequantize.js";

@@ -31,7 +31,7 @@ export function slice<X extends Tensor>(
 ): Tensor<X["dtype"]> {
   const { backend, shape } = requireBytes("slice", "x", x);
   const axis = dimensionOf("slice", "dim", shape, dim);
-  const range = rangeOf("slice", shape, axis, start, end);
+  const range = rangeOf("slice", "x", shape, axis, start, end);
   const { outer, length, inner } = around(shape, axis);
   const count = range.end - range.start;
   using scope = new Scope();
@@ -126,14 +126,25 @@ function requireBytes(op: string, name: string, x: Tensor): Tensor {
   return tensor;
 }
 
-/** Returns the range with both ends counted from the front. Throws `ArgumentError` for one that is not within the dimension. */
-function rangeOf(op: string, shape: Shape, axis: number, start: number, end: number | undefined) {
+/**
+ * Returns the range with both ends counted from the front. Throws `ArgumentError` for one that is not within the dimension.
+ *
+ * @shared
+ */
+export function rangeOf(
+  op: string,
+  tensorName: string,
+  shape: Shape,
+  axis: number,
+  start: number,
+  end: number | undefined,
+): { readonly start: number; readonly end: number } {
   const size = shape[axis] as number;
   const fromFront = (name: string, index: number): number => {
     const front = Number.isInteger(index) && index < 0 ? index + size : index;
     if (Number.isInteger(front) && front >= 0 && front <= size) return front + 0;
     throw new ArgumentError(
-      `${op}: ${name} is ${describe(index)}; dimension ${axis} of x [${shape}] has ${size} slices; give an integer from ${-size} to ${size}`,
+      `${op}: ${name} is ${describe(index)}; dimension ${axis} of ${tensorName} [${shape}] has ${size} slices; give an integer from ${-size} to ${size}`,
     );
   };
   const range = { start: fromFront("start", start), end: end === undefined ? size : fromFront("end", end) };

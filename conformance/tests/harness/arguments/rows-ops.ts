@@ -205,6 +205,17 @@ export const OPERATION_ROWS: DerivedRows = {
   },
   hadamard: { numbers: { signs: "bits16" } },
   relayoutScales: { calls: [(w) => [w.quantized(new Float8BlockQuantizer()), "rowwise", "padded"]] },
+  sliceRows: {
+    calls: [(w) => [w.quantized(new Float8BlockQuantizer()), 0, w.rows]],
+    numbers: { start: "integer", end: "integer" },
+  },
+  splitRows: {
+    calls: [
+      (w) => [w.quantized(new Float8BlockQuantizer()), 2],
+      (w) => [w.quantized(new Float8BlockQuantizer()), [w.rows, 0]],
+    ],
+    numbers: { rows: "count" },
+  },
   swapAxes: {
     calls: [(w) => [w.tensor("u8", [2, 3, 4]), 0, -1]],
     numbers: { axis1: "integer", axis2: "integer" },
