@@ -246,6 +246,7 @@ export {
   type ScaledStep,
   type ScaledStepOptions,
 } from "./optimizers/grad-scaler.js";
+export { Muon, type MuonOptions, type MuonStepOptions } from "./optimizers/muon.js";
 export {
   type Optimized,
   Optimizer,

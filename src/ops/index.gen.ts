@@ -34,4 +34,5 @@ export { type SumDimensions, type SumOptions, sum, mean } from "./rows/sum.js";
 export { type TopkOptions, type LargestElements, topk } from "./rows/topk.js";
 export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./update/delayed-scaling.js";
 export { type GradNormOptions, type GradNorm, gradNorm } from "./update/grad-norm.js";
+export { type CoefficientRow, type CoefficientSet, type NewtonSchulzOptions, newtonSchulz } from "./update/newton-schulz.js";
 export { type StepInputs, type SGDInputs, type AdamWInputs, type SGDStepOptions, type AdamWStepOptions, sgd, adamw } from "./update/optimizer.js";

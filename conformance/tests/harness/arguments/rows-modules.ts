@@ -17,6 +17,7 @@ import { RotaryPositionEmbedding } from "../../../../src/modules/rotary-position
 import { Sequential } from "../../../../src/modules/sequential.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import { GradScaler } from "../../../../src/optimizers/grad-scaler.js";
+import { Muon } from "../../../../src/optimizers/muon.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
 import {
@@ -140,6 +141,27 @@ const SGD_GROUP = { parameters: "*", learningRate: 1, momentum: 0.5, dampening: 
 const ADAMW_GROUP = {
   ...{ parameters: "*", learningRate: 1, beta1: 0.5, beta2: 0.5 },
   ...{ eps: 1, weightDecay: 1, decoupled: false },
+} as const;
+
+const MUON_NUMBERS = {
+  "options.learningRate": "atLeastZero",
+  "options.momentum": "rate",
+  "options.weightDecay": "atLeastZero",
+  "options.steps": "count",
+  "options.eps": "atLeastZero",
+  "options.coefficients": "finite",
+  "options.groups.learningRate": "atLeastZero",
+  "options.groups.momentum": "rate",
+  "options.groups.weightDecay": "atLeastZero",
+  "options.groups.steps": "count",
+  "options.groups.eps": "atLeastZero",
+  "options.groups.coefficients": "finite",
+} as const;
+
+const MUON_GROUP = {
+  ...{ parameters: "*", learningRate: 1, momentum: 0.5, nesterov: true, weightDecay: 1 },
+  ...{ coefficients: "simple", steps: 1, eps: 1, dtype: "bf16", datapath: "hopper" },
+  adjustLearningRate: "matchRmsAdamW",
 } as const;
 
 export const MODULE_ROWS: Rows = {
@@ -534,6 +556,18 @@ export const MODULE_ROWS: Rows = {
       "options.weightDecay": "atLeastZero",
     },
   },
+  Muon: {
+    calls: [
+      (w) => {
+        const { parameters: _, ...options } = MUON_GROUP;
+        return [map(w), options];
+      },
+      (w) => [map(w), { learningRate: 1, coefficients: [[1, 2, 3]], steps: 1 }],
+      (w) => [map(w), { learningRate: 1, groups: [MUON_GROUP] }],
+      (w) => [map(w), { learningRate: 1, groups: [{ parameters: "*", coefficients: [[1, 2, 3]] }] }],
+    ],
+    numbers: MUON_NUMBERS,
+  },
   learningRateSchedule: {
     calls: [
       () => [
@@ -554,6 +588,9 @@ export const MODULE_ROWS: Rows = {
   "Optimizer.step": stepped((w) => new SGD(trained(w), { learningRate: 1 })),
   "SGD.step": stepped((w) => new SGD(trained(w), { learningRate: 1, momentum: 0.5 })),
   "AdamW.step": stepped((w) => new AdamW(trained(w), { learningRate: 1 })),
+  "Muon.step": stepped(
+    (w) => new Muon(new Map([["weight", trained(w).weight]]), { learningRate: 1, steps: 1 }),
+  ),
   castMasterWeights: {
     calls: [
       (w) => [

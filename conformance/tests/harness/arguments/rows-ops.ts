@@ -203,6 +203,13 @@ export const OPERATION_ROWS: DerivedRows = {
     calls: [(w) => [[w.tensor(), w.tensor("f32")], { maxNorm: 1 }]],
     numbers: { "options.maxNorm": "atLeastZero" },
   },
+  newtonSchulz: {
+    calls: [
+      (w) => [w.tensor(), { coefficients: "simple", steps: 1, eps: 1, dtype: "bf16", datapath: "hopper" }],
+      (w) => [w.tensor(), { coefficients: [[1, 2, 3]], steps: 1 }],
+    ],
+    numbers: { "options.steps": "count", "options.eps": "atLeastZero", "options.coefficients": "finite" },
+  },
   hadamard: { numbers: { signs: "bits16" } },
   relayoutScales: { calls: [(w) => [w.quantized(new Float8BlockQuantizer()), "rowwise", "padded"]] },
   sliceRows: {

@@ -1,0 +1,204 @@
+/** Muon has the bits of its definition, and a run from a checkpoint those of an uninterrupted one. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ArgumentError, ShapeError, UnsupportedError } from "../../../src/errors.js";
+import { fullyShard, loopbackGroup } from "../../../src/index.js";
+import { loadCheckpoint, saveCheckpoint } from "../../../src/io/index.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { Module } from "../../../src/modules/module.js";
+import { Parameter } from "../../../src/modules/parameter.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { AdamW } from "../../../src/optimizers/adamw.js";
+import { Muon, type MuonOptions } from "../../../src/optimizers/muon.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { wideType } from "../../arbitraries/wide.js";
+import type { Matrix } from "../../oracle/training/matrix.js";
+import * as oracle from "../../oracle/training/newton-schulz.js";
+import { assertSame } from "../../values/difference.js";
+import { download, type PlainTensor, wideValues } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
+import { drawnTensor } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const STEPS = 3;
+
+const matrixOf = (x: Tensor): Matrix => ({
+  data: Float32Array.from(wideValues(download(x) as PlainTensor<WideDType>)),
+  shape: x.shape as [number, number],
+  dtype: x.dtype as WideDType,
+});
+const plain = ({ data, shape, dtype }: Matrix) => rounded(dtype, shape, Array.from(data));
+
+const size = fc.integer({ min: 1, max: 12 });
+const shape = fc.oneof(
+  fc.tuple(size, size),
+  fc.constantFrom([1, 9] as const, [9, 1] as const, [0, 4] as const),
+);
+const options = fc.record({
+  learningRate: fc.constantFrom(0, 0.02, 0.5),
+  momentum: fc.constantFrom(0, 1e-60, 0.5, 0.95),
+  nesterov: fc.boolean(),
+  weightDecay: fc.constantFrom(0, 0.1),
+  adjustLearningRate: fc.constantFrom("original" as const, "matchRmsAdamW" as const),
+  eps: fc.constantFrom(1e-7, 0.01),
+  dtype: wideType(),
+});
+/** The factors of a step's gradients, and whether it changes nothing. */
+const calls = fc.array(
+  fc.record({ gradScale: fc.constantFrom(undefined, 0.5, 3), noop: fc.constantFrom(undefined, 0, 1, 2) }),
+  { minLength: STEPS, maxLength: STEPS },
+);
+
+class Pair extends Module {
+  readonly first: Linear;
+  readonly second: Linear;
+
+  constructor(seed: number) {
+    super(backend());
+    const random = new RandomState(BigInt(seed));
+    this.first = this.addModule("first", new Linear(backend(), 16, 32, { random }));
+    this.second = this.addModule("second", new Linear(backend(), 32, 16, { random }));
+  }
+
+  /** The weights, and the biases. */
+  divided() {
+    const all = [...this.namedParameters()];
+    return {
+      matrices: new Map(all.filter(([, { shape }]) => shape.length === 2)),
+      others: new Map(all.filter(([, { shape }]) => shape.length !== 2)),
+    };
+  }
+
+  train(step: number): void {
+    const x = drawnTensor(backend(), step, [16, 16], "bf16");
+    this.second.forward(this.first.forward(x)).backward(drawnTensor(backend(), -step, [16, 16], "bf16"));
+  }
+}
+
+describe("Muon", () => {
+  it("has the bits of the definition, with clipping and skipped steps", () => {
+    const property = fc.property(
+      ...([shape, wideType(), wideType(), options, fc.nat(), calls] as const),
+      fc.record({ set: fc.constantFrom(...oracle.SET_NAMES), steps: fc.integer({ min: 1, max: 6 }) }),
+      (drawnShape, dtype, gradDtype, numbers, seed, drawnCalls, { set, steps }) => {
+        using _ = new Scope();
+        const parameter = new Parameter(drawnTensor(backend(), seed, drawnShape, dtype));
+        const named = new Map([["p", parameter]]);
+        using optimizer = new Muon(named, { ...numbers, coefficients: set, steps });
+        const coefficients = oracle.coefficientsOf(set, steps);
+        const model = { ...numbers, coefficients, datapath: "hopper" as const };
+        const slot = optimizer.slots.get("p")!;
+        let [p, m] = [matrixOf(slot.master), matrixOf(slot.buffers.get("m")!)];
+        for (const [step, { gradScale, noop }] of drawnCalls.entries()) {
+          const grad = castTo(drawnTensor(backend(), seed + step + 1, drawnShape, gradDtype), "f32");
+          parameter.mainGrad = grad as Tensor<"f32">;
+          const scalar = (value: number | undefined) =>
+            value === undefined ? undefined : tensor(backend(), [value]);
+          if (noop !== 1)
+            ({ p, m } = oracle.muon({ p, m, grad: matrixOf(grad), gradScale: gradScale ?? 1 }, model));
+          optimizer.step({ gradScale: scalar(gradScale), noop: scalar(noop) });
+          assertSame("master", download(slot.master), plain(p));
+          assertSame("m", download(slot.buffers.get("m")!), plain(m));
+          const value = download(parameter.tensor);
+          assertSame("parameter", value, plain({ ...p, dtype }));
+        }
+        parameter.mainGrad = undefined;
+        parameter.dispose();
+      },
+    );
+    fc.assert(property, { numRuns: draws(40) });
+  });
+
+  it("continues from a checkpoint with the bits of an uninterrupted run", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "lockstep-"));
+    const chosen: MuonOptions = {
+      ...{ learningRate: 0.05, weightDecay: 0.1 },
+      groups: [{ parameters: "second.*", momentum: 0.5, coefficients: "cans" }],
+    };
+    const make = (seed: number) => {
+      const module = new Pair(seed);
+      const { matrices, others } = module.divided();
+      return { module, optimizers: [new Muon(matrices, chosen), new AdamW(others, { learningRate: 0.1 })] };
+    };
+    const step = ({ module, optimizers }: ReturnType<typeof make>, number: number): void => {
+      using _ = new Scope();
+      module.train(number);
+      for (const optimizer of optimizers) {
+        optimizer.step();
+        optimizer.zeroGrad();
+      }
+    };
+    const state = ({ optimizers }: ReturnType<typeof make>) =>
+      optimizers.flatMap(({ slots }) =>
+        [...slots].map(([name, { parameter, master, buffers, steps }]) => ({
+          ...{ name, steps, value: parameter.tensor.dataSync(), master: master.dataSync() },
+          buffers: [...buffers].map(([key, buffer]) => [key, buffer.dataSync()]),
+        })),
+      );
+    const [first, second] = [make(1), make(2)];
+    for (const number of [1, 2]) step(first, number);
+    for (const [i, optimizer] of first.optimizers.entries())
+      await saveCheckpoint(join(folder, `${i}`), { module: first.module, optimizer });
+    for (const [i, optimizer] of second.optimizers.entries())
+      await loadCheckpoint(join(folder, `${i}`), { module: second.module, optimizer });
+    for (const number of [3, 4]) for (const each of [first, second]) step(each, number);
+    expect(state(second)).toEqual(state(first));
+    for (const { module, optimizers } of [first, second])
+      for (const each of [...optimizers, module]) each.dispose();
+    await rm(folder, { recursive: true });
+  });
+
+  it("gives a group the options of the group", () => {
+    using _ = new Scope();
+    using together = new Pair(1);
+    using apart = new Pair(1);
+    const group = { learningRate: 0.25, coefficients: "aol", steps: 3, nesterov: false } as const;
+    using grouped = new Muon(together.divided().matrices, {
+      learningRate: 0.125,
+      groups: [{ parameters: "second.*", ...group }],
+    });
+    using first = new Muon(new Map([["first.weight", apart.first.weight]]), { learningRate: 0.125 });
+    using second = new Muon(new Map([["second.weight", apart.second.weight]]), group);
+    for (const step of [1, 2]) {
+      for (const model of [together, apart]) model.train(step);
+      for (const optimizer of [grouped, first, second]) {
+        optimizer.step();
+        optimizer.zeroGrad();
+      }
+    }
+    for (const name of ["first", "second"] as const)
+      assertSame(name, download(together[name].weight.tensor), download(apart[name].weight.tensor));
+  });
+
+  it("refuses a vector, options that do not go together and a divided parameter, and keeps no memory then", async () => {
+    using model = new Linear(backend(), 16, 16);
+    using bare = new Linear(backend(), 16, 16, { bias: false });
+    const live = backend().memoryUse().live;
+    expect(() => new Muon(model, { learningRate: 1 })).toThrow(ShapeError);
+    const faults: readonly object[] = [
+      ...[{ coefficients: [[1, 2, 3]], steps: 2 }, { groups: [{ parameters: "other" }] }],
+      ...[{ momentum: 1 }, { groups: [{ parameters: "*", coefficients: [[1, 2, 3]], steps: 2 }] }],
+    ];
+    for (const fault of faults)
+      expect(() => new Muon(bare, { learningRate: 1, ...fault }), JSON.stringify(fault)).toThrow(
+        ArgumentError,
+      );
+    expect(backend().memoryUse().live).toBe(live);
+    for (const group of await loopbackGroup(2)) {
+      const sharded = new Linear(group.backend, 16, 16, { bias: false });
+      fullyShard(sharded, group);
+      const divided = new Linear(group.backend, 16, 16, { bias: false, group, parallelMode: "column" });
+      for (const layer of [sharded, divided])
+        expect(() => new Muon(layer, { learningRate: 1 })).toThrow(UnsupportedError);
+    }
+  });
+});
