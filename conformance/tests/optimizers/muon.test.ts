@@ -118,6 +118,21 @@ describe("Muon", () => {
     fc.assert(property, { numRuns: draws(40) });
   });
 
+  it("changes nothing in a skipped step, although weight decay would", () => {
+    using _ = new Scope();
+    using module = new Linear(backend(), 16, 16, { bias: false });
+    using optimizer = new Muon(module, { learningRate: 0.5, weightDecay: 0.5 });
+    const slot = [...optimizer.slots.values()][0]!;
+    const state = () => [slot.parameter.tensor, slot.master, slot.buffers.get("m")!].map((x) => x.dataSync());
+    slot.parameter.mainGrad = tensor(backend(), new Float32Array(256).fill(1), [16, 16]);
+    const before = state();
+    optimizer.step({ noop: tensor(backend(), [1]) });
+    expect(state()).toEqual(before);
+    optimizer.step({ noop: tensor(backend(), [0]) });
+    for (const [i, each] of state().entries()) expect(each).not.toEqual(before[i]);
+    slot.parameter.mainGrad = undefined;
+  });
+
   it("continues from a checkpoint with the bits of an uninterrupted run", async () => {
     const folder = await mkdtemp(join(tmpdir(), "lockstep-"));
     const chosen: MuonOptions = {

@@ -123,8 +123,11 @@ describe("newtonSchulz", () => {
       );
   });
 
-  it("divides by the norm plus eps", () => {
+  it("divides by the norm plus eps, 1e-7 by default", () => {
     using _ = new Scope();
+    const eps = Math.fround(1e-7);
+    const small = newtonSchulz(tensor(backend(), [eps], [1, 1]), { coefficients: [[1, 0, 0]] });
+    expect([...small.dataSync()]).toEqual([0.5]);
     const identity = { coefficients: [[1, 0, 0]], eps: 1 } as const;
     const y = newtonSchulz(tensor(backend(), [3, 4], [1, 2]), identity);
     expect([...y.dataSync()]).toEqual([0.5, Math.fround(4 / 6)]);
