@@ -198,20 +198,10 @@ function ratesOf(rate: (step: number) => number): readonly number[] {
   return Array.from({ length: 9 }, (_, i) => rate(i + 1));
 }
 
-/** Functions whose results, or the parameters of these, are read on the host, so that they must be computed. */
-const READING = [
-  ...[
-    "diffDialects",
-    "LayerNorm",
-    "RMSNorm",
-    "Linear",
-    "LayerNormLinear",
-    "LayerNormMLP",
-    "GroupedLinear",
-    "MoELayer",
-  ],
-  ...["MultiheadAttention", "TransformerLayer"],
-];
+/** Returns whether the host reads what a function or a constructor computes: the parameters of a module, the codes of dialects. */
+function isRead(target: unknown): boolean {
+  return target === lockstep.diffDialects || Object.prototype.isPrototypeOf.call(Module, target as object);
+}
 
 /** Records the effects of a call with one option set or omitted. */
 function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
@@ -221,12 +211,12 @@ function outcome({ callable, row, at, key }: Option, call: number, value: Litera
     const { asked } = backend;
     const args = [...(row.calls[call] as Row["calls"][0])(world)];
     asked.length = 0;
-    backend.computes = READING.includes(callable.name);
     const { [key]: _, ...rest } = (args[at] ?? {}) as Record<string, unknown>;
     args[at] = value === undefined ? rest : { ...rest, [key]: value };
     const target = callable.name
       .split(".")
       .reduce<unknown>((from, name) => Reflect.get(from as object, name), lockstep);
+    backend.computes = isRead(target);
     let result: unknown;
     try {
       result = /^class\b/.test(String(target))

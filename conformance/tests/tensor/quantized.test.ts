@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DisposedError, ShapeError } from "../../../src/errors.js";
 import { BLOCK_FORMATS } from "../../../src/formats/block.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
@@ -355,8 +356,10 @@ describe("a quantized tensor of another shape, and a clone", () => {
       fc.boolean(),
       (spec, seed, outer, both) => {
         using _ = new Scope();
-        const quantizer = new SpecQuantizer(spec, { ...(both ? BOTH : ROWWISE), scaleLayout: "logical" });
-        const wide = source(32 * outer, 256, seed);
+        const inputs = { scale: tensor(backend(), [4]), random: { seed: 1n, offset: 2n } };
+        const usage = { ...(both ? BOTH : ROWWISE), scaleLayout: "logical" } as const;
+        const quantizer = new SpecQuantizer(spec, usage, inputs);
+        const wide = castTo(source(32 * outer, 256, seed), spec.rht ? "bf16" : "f32");
         const shape = [outer, 32, 256];
         const t = quantizer.quantize(wide);
         const flat = downloadQuantized(t);
