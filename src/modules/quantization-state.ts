@@ -1,6 +1,7 @@
 /** The quantization state of a linear product that persists between training steps. */
-import { domain, needed, nested, optionsOf } from "../options.js";
+import { type Domain, needed, nested, optionsOf, outside } from "../options.js";
 import { type Pass, ROLES } from "../recipes/table.js";
+import { asPlain, kindOf } from "../tensor/data.js";
 import type { DelayedSnapshot } from "./delayed-state.js";
 
 /**
@@ -27,15 +28,21 @@ export interface QuantizationState {
   dispose(): void;
 }
 
+/** Returns the check of a Float32Array whose length satisfies `fits`. The check copies the values. */
+function floats(fits: (count: number) => boolean, what: string): Domain {
+  return (user, name, value) => {
+    const copy =
+      kindOf(value) === "Float32Array" && asPlain(user, "Float32Array", value as Float32Array).slice();
+    if (!copy || !fits(copy.length)) throw outside(user, name, value, `a Float32Array of ${what}`);
+    return copy;
+  };
+}
+
 function passOf(pass: Pass) {
   const slots = ROLES[pass].length;
-  const floats = (fits: (count: number) => boolean, what: string) =>
-    needed(
-      domain((value) => value instanceof Float32Array && fits(value.length), `a Float32Array of ${what}`),
-    );
   return optionsOf<DelayedSnapshot>({
-    scale: floats((count) => count === slots, `${slots}`),
-    amaxHistory: floats((count) => count > 0 && count % slots === 0, `rows of ${slots}`),
+    scale: needed(floats((count) => count === slots, `${slots}`)),
+    amaxHistory: needed(floats((count) => count > 0 && count % slots === 0, `rows of ${slots}`)),
   });
 }
 
