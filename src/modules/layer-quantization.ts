@@ -1,6 +1,6 @@
 /** The quantization of a layer that is defined outside of the package. */
 import { isFirstFp8Module } from "../autocast.js";
-import { guardReceivers } from "../brand.js";
+import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError, DisposedError } from "../errors.js";
 import { hasGivenScale } from "../formats/block.js";
 import { boolean, instance, oneOf, optionsOf } from "../options.js";
@@ -97,7 +97,7 @@ export interface LayerBackward {
  */
 export class LayerQuantization implements QuantizationState {
   static {
-    guardReceivers(this);
+    guardReceivers(this, (x) => isObject(x) && #weight in x);
   }
 
   readonly #weight: Parameter;
