@@ -361,6 +361,7 @@ function makeLayer(
   if (layer === "mlp")
     return new LayerNormMLP(group.backend, inFeatures, outFeatures, {
       ...options,
+      outputLayerInitMethod: initMethod,
       activation,
       normalization,
     });
