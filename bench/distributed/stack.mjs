@@ -38,7 +38,12 @@ function initMethod(_, [rows, columns]) {
 /** The stack. `options`: the options of its layers. */
 export function modelOf(options = {}) {
   const makeLayer = () =>
-    new LayerNormMLP(backend, features, hidden, { initMethod, outputLayerInitMethod: initMethod, bias: false, ...options });
+    new LayerNormMLP(backend, features, hidden, {
+      initMethod,
+      outputLayerInitMethod: initMethod,
+      bias: false,
+      ...options,
+    });
   const model = new Sequential(backend, ...Array.from({ length: layers }, makeLayer));
   drawn.clear();
   return model;
