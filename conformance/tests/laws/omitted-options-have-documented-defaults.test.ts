@@ -198,7 +198,7 @@ function ratesOf(rate: (step: number) => number): readonly number[] {
   return Array.from({ length: 9 }, (_, i) => rate(i + 1));
 }
 
-/** Returns whether the host reads what a function or a constructor computes: the parameters of a module, the codes of dialects. */
+/** Returns whether the host reads what a function or constructor computes: parameters of a module, codes of dialects. */
 function isRead(target: unknown): boolean {
   return target === lockstep.diffDialects || Object.prototype.isPrototypeOf.call(Module, target as object);
 }
