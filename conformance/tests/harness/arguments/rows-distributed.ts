@@ -143,7 +143,7 @@ export const DISTRIBUTED_ROWS: Rows = {
     calls: [(w) => [firstOf(w), firstOf(w).tensor]],
     self: sharded,
     outlives: true,
-    free: { own: "its shape is that of the parameter's rows" },
+    free: { localRows: "its shape is that of the parameter's rows" },
   },
   broadcastParameters: {
     calls: [(w) => [trained(w), alone(w), 0]],

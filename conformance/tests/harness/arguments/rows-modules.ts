@@ -58,7 +58,7 @@ const moeCall = (w: World) => ({
 const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
 const mlp = (w: World) => {
   const { parallelMode: _, pieces: __, ...rest } = linear(w);
-  return rest;
+  return { ...rest, outputLayerInitMethod: constantInit(0.25) };
 };
 const NORM = { eps: 1e-5, zeroCenteredGamma: true } as const;
 const CALL = { fp8Output: false, fp8Grad: false, isFirstMicrobatch: true } as const;
