@@ -63,7 +63,7 @@ describe("training with ranks as processes gives the recorded hashes", () => {
 
   const REFUSALS = [
     [["--only", "zzz"], 'no recorded run of at most 4 ranks has "zzz" in its title'],
-    [["--ranks", "1"], "no recorded run of at most 1 ranks"],
+    [["--ranks", "1", "--only", "TP 2"], "no recorded run of at most 1 ranks"],
     [["--ranks", "two"], "--ranks is two; give a whole number from 1"],
     [["--steps", "0"], "--steps is 0; give a whole number from 1"],
     [["--steps", "101"], "--steps is 101; 100 are recorded"],
