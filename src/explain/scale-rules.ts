@@ -49,10 +49,11 @@ function f32Scale(scale: number, multiplier: number): RuleResult {
   return { scale, code: f32Bits(scale), multiplier };
 }
 
-/** The amax, or the epsilon if the amax is smaller. */
-function amaxOrEpsilon({ steps, amax, epsilon }: RuleInput): number {
-  const least = Math.fround(epsilon);
-  return amax < least ? steps.add("amax", "amaxEpsilon, since amax is smaller", least) : amax;
+/** The amax, or the epsilon, rounded to `dtype`, if the amax is smaller. */
+function amaxOrEpsilon({ steps, amax, epsilon }: RuleInput, dtype: WideDType = "f32"): number {
+  const least = roundedTo(Math.fround(epsilon), dtype);
+  const rounding = dtype === "f32" ? "" : `, rounded to ${dtype}`;
+  return amax < least ? steps.add("amax", `amaxEpsilon${rounding}, since amax is smaller`, least) : amax;
 }
 
 /** s = 1 / m, where m = max / amax multiplies elements. */
@@ -329,8 +330,8 @@ export const RULE_STEPS = {
   f32QuotientRange: quotient(typedLeast, "half of the range", halfRange),
   f32QuotientUp: quotient(powerUp),
   f32Reciprocal: (input) => {
-    const { steps, epsilon, dtype, format } = input;
-    const a = amaxOrEpsilon({ ...input, epsilon: roundedTo(Math.fround(epsilon), dtype) });
+    const { steps, dtype, format } = input;
+    const a = amaxOrEpsilon(input, dtype);
     if (a === 0) {
       const m = steps.add("m", "1, since amax is 0", 1);
       return f32Scale(steps.add("s", "1 ⊘ m", 1), m);

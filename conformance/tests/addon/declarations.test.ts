@@ -12,7 +12,7 @@ const NAMES: readonly (readonly [name: string, expected: RegExp | undefined])[] 
   [`Name<calls::Add>("count")`, undefined],
   [`Name<calls::Add, Kind::kCount>("count")`, undefined],
   [`Name<calls::Add, kindOf<Wide>()>("xType")`, undefined],
-  [`Name<calls::Relayout, Kind::kPointer>("from", ".scales")`, undefined],
+  [`Name<calls::Relayout, Kind::kCount>("from", ".placement.bytes")`, undefined],
   [`OptionalName<calls::Norm, Kind::kPointer>("beta")`, undefined],
   [`Name<calls::Add>("momentum")`, /does not declare this argument/],
   [`Name<calls::Add>("Count")`, /does not declare this argument/],

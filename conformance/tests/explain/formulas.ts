@@ -54,6 +54,10 @@ const WORDS: readonly (readonly [RegExp, (get: Get, match: string) => number])[]
   [/^the largest finite value, since/, (get) => get("largest")],
   [/^the scale that was given$/, (get) => get("given")],
   [/^amaxEpsilon, since amax is smaller$/, (get) => get("epsilon")],
+  [
+    /^amaxEpsilon, rounded to (bf16|f16), since amax is smaller$/,
+    (get, dtype) => typed(get("epsilon"), dtype),
+  ],
   [/^amax, at most the limit$/, (get) => get("limit")],
   [/^at most 2\^126$/, (get) => Math.min(get("m"), 2 ** 126)],
   [/^x, at most 1\.5 \* 2\^127 in magnitude$/, (get) => Math.sign(get("x")) * 1.5 * 2 ** 127],

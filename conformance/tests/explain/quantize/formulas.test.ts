@@ -275,7 +275,8 @@ describe("an explanation under a dialect shows formulas with their values, and t
           requireAmax(explained, x, valuesOf(x));
         }
       }),
-      { numRuns: draws(4) },
+      // the amax of the block is less than a dialect's epsilon, which has another value in bf16
+      { numRuns: draws(4), examples: [[168903589, "bf16", [0, 0, 0, 0]]] },
     );
   });
 });
