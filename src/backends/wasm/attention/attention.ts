@@ -65,6 +65,8 @@ function backward(context: LoweringContext, args: AttentionBackwardArgs, task: n
   for (const name of ["grad", "dq", "dk", "dv"] as const)
     describeTensor(context, task, OPERAND[name], args[name], args);
   context.withTemporary(4 * lse.size, (deltas) => {
+    // rows after the length of a sequence have no delta of their own, and the caller's lse need not be -infinity there
+    pool.run("attentionFill", { total: lse.size }, { to: deltas, value: 0 });
     describeStatistics(context, task, args, { lse: lse.address, maxima: NULL, deltas });
     runUnits(context, "attentionDeltas", "attentionUnits", task, 64);
     withScoreGrads(context, args, task, () => {
