@@ -20,7 +20,7 @@ def test_the_examples_run(capsys):
     names: dict = {}
     for block in blocks_of("python.md", "python"):
         exec(compile(block, "python.md", "exec"), names)
-    assert capsys.readouterr().out.startswith("float8_e8m0fnu 0.")
+    assert capsys.readouterr().out.startswith("float8_e4m3fn float8_e8m0fnu (32, 2)\n0.")
 
 
 def test_the_kernel_of_the_tutorial_holds_and_its_mistake_is_named():
