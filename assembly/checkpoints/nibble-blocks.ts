@@ -2,23 +2,7 @@
 // byte and the sum of the ranks of its codes; every sum over blocks follows from the histogram. The rank of a code is the square
 // of its value, in units that make it an integer.
 
-/** Byte offsets in the description of a kind of code; see statistics.ts. */
-const enum Kind {
-  /** The ranks of codes of four bits, u8. */
-  Ranks = 4096,
-  /** The mask of a code, and the rank of the largest magnitude: u8. */
-  Mask = 4120,
-  Largest = 4122,
-}
-
-/** Byte offsets of the f64 sums to add to; see statistics.ts. */
-const enum Sum {
-  /** The number of blocks that reach the largest code. */
-  Full = 8,
-  /** The numbers of rows that have a nonzero code, and that reach the largest code. */
-  RowsNonzero = 32,
-  RowsFull = 40,
-}
+import { Kind, Sum } from "./statistics-layout";
 
 /** Byte offsets in the table. */
 const enum Table {

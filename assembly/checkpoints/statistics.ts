@@ -3,43 +3,7 @@
 // The rank of a code orders magnitudes. For codes of eight or six bits it is the code without its sign, or the magnitude of an
 // integer. For codes of four bits it is the square of the value, in units that make it an integer. NaN has the rank 0.
 
-/** Byte offsets in the description of a kind of code. */
-const enum Kind {
-  /** The f64 square of each of 256 codes; 0 for NaN. */
-  Squares = 0,
-  /** The f64 magnitude of each of 256 ranks. */
-  Magnitudes = 2048,
-  /** The ranks of codes of four bits, u8. */
-  Ranks = 4096,
-  /** The unit of the squares of codes of four bits, f64. */
-  Unit = 4112,
-  /** The mask of a code without its sign, the last rank that is not NaN, and the rank of the largest finite magnitude: u8. */
-  Mask = 4120,
-  LastNumber = 4121,
-  Largest = 4122,
-  /** Whether codes are integers, and whether the code 0x80 is NaN: u8. */
-  IsInteger = 4123,
-  IsUnsignedZero = 4124,
-}
-
-/** Byte offsets of the sums. All are f64. */
-const enum Sum {
-  /** Four numbers of blocks: with a nonzero code; with the largest code; with a zero scale; with a NaN code. */
-  Nonzero = 0,
-  Full = 8,
-  ZeroScaled = 16,
-  WithNaN = 24,
-  /** Two numbers of rows: with a nonzero code; with the largest code. */
-  RowsNonzero = 32,
-  RowsFull = 40,
-  /** The largest magnitude and the sum of squares of values under the stored scales, then the same under reciprocal scales. */
-  Amax = 48,
-  Squares = 56,
-  InverseAmax = 64,
-  InverseSquares = 72,
-  /** The correlation sums of log scale and log RMS of codes, over blocks. */
-  Pairs = 80,
-}
+import { Kind, Sum } from "./statistics-layout";
 
 /**
  * Byte offsets of the sums of pairs: f64. The first pair is subtracted from all pairs, so that equal pairs have a variance of
@@ -240,6 +204,7 @@ function largestRank(codes: usize, count: usize, kind: usize): u32 {
 
 /** The sum of the squares of a run of one-byte codes. */
 function sumSquares(codes: usize, count: usize, kind: usize): f64 {
+  const squares = kind + Kind.Squares;
   let a: f64 = 0;
   let b: f64 = 0;
   let c: f64 = 0;
@@ -247,16 +212,16 @@ function sumSquares(codes: usize, count: usize, kind: usize): f64 {
   const end = codes + count;
   for (; codes + 8 <= end; codes += 8) {
     const eight = load<u64>(codes);
-    a += load<f64>(kind + <usize>((eight << 3) & 0x7f8));
-    b += load<f64>(kind + <usize>((eight >> 5) & 0x7f8));
-    c += load<f64>(kind + <usize>((eight >> 13) & 0x7f8));
-    d += load<f64>(kind + <usize>((eight >> 21) & 0x7f8));
-    a += load<f64>(kind + <usize>((eight >> 29) & 0x7f8));
-    b += load<f64>(kind + <usize>((eight >> 37) & 0x7f8));
-    c += load<f64>(kind + <usize>((eight >> 45) & 0x7f8));
-    d += load<f64>(kind + <usize>((eight >> 53) & 0x7f8));
+    a += load<f64>(squares + <usize>((eight << 3) & 0x7f8));
+    b += load<f64>(squares + <usize>((eight >> 5) & 0x7f8));
+    c += load<f64>(squares + <usize>((eight >> 13) & 0x7f8));
+    d += load<f64>(squares + <usize>((eight >> 21) & 0x7f8));
+    a += load<f64>(squares + <usize>((eight >> 29) & 0x7f8));
+    b += load<f64>(squares + <usize>((eight >> 37) & 0x7f8));
+    c += load<f64>(squares + <usize>((eight >> 45) & 0x7f8));
+    d += load<f64>(squares + <usize>((eight >> 53) & 0x7f8));
   }
-  for (; codes < end; ++codes) a += load<f64>(kind + ((<usize>load<u8>(codes)) << 3));
+  for (; codes < end; ++codes) a += load<f64>(squares + ((<usize>load<u8>(codes)) << 3));
   return a + b + (c + d);
 }
 
