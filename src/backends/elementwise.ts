@@ -22,8 +22,6 @@ export interface Operator {
   readonly result: string;
   /** The approximate cost of an element, in units of copying it. Default: 1. */
   readonly weight?: number;
-  /** Whether no GPU has run the operator yet. Default: false. */
-  readonly isUnverified?: boolean;
 }
 
 export const OPERATORS = {
@@ -104,7 +102,6 @@ export const OPERATORS = {
     inputs: { x: "The argument of softplus." },
     result: "the f32 value",
     weight: 16,
-    isUnverified: true,
   },
   sqrtSoftplusDerivative: {
     summary: "Computes the derivative of the square root of softplus.",
@@ -115,7 +112,6 @@ export const OPERATORS = {
     inputs: { x: "The argument of softplus." },
     result: "the f32 value",
     weight: 16,
-    isUnverified: true,
   },
   where: {
     summary: "Selects elements of two tensors.",

@@ -24,9 +24,10 @@ describe("the reference, against GPUs", () => {
 
   it.for(sampled(FROZEN, Math.ceil(FROZEN.length / 4)))("$name", ({ name, run }, { skip }) => {
     const recorded = RECORDINGS.flatMap(({ results }) => results.filter((each) => each.name === name));
-    skip(recorded.length === 0, "was added after the recordings; the next one on a GPU will have it");
     using _scope = new Scope();
+    // computed even when nothing is recorded: a case that the operation refuses could not be recorded either
     const hashes = hashesOf(run(backend()));
+    skip(recorded.length === 0, "was added after the recordings; the next one on a GPU will have it");
     for (const { sha256 } of recorded) expect(hashes).toEqual(sha256);
   });
 

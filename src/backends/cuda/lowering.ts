@@ -24,15 +24,6 @@ export interface Lowering<K extends OpName> {
   readonly run: (context: LoweringContext, args: OpArgs[K]) => void;
 }
 
-const UNVERIFIED: Support = {
-  ok: true,
-  agrees: "bits",
-  unverified: "this kernel compiles, but its results were not compared with the reference on a GPU",
-};
-
-/** The `supports` of an operation whose kernel follows the specification, but which no GPU has run. */
-export const unverified = (): Support => UNVERIFIED;
-
 export type Lowerings = { readonly [K in OpName]: Lowering<K> };
 
 /** Returns the address of a tensor, or undefined if the tensor is absent. */

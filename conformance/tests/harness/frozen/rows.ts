@@ -70,7 +70,7 @@ function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
       x: values(dtype, [ROWS, 64], 798 + i),
       k: 6,
       numGroups: 8,
-      groupTopk: 2 + i,
+      groupTopk: 1 + i,
     }),
     frozenCase("takeRows", dtype, {
       x: values(dtype, SHAPE, 750 + i),

@@ -1,6 +1,6 @@
 /** Rows of experts on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
-import { type Lowering, unverified } from "../lowering.js";
+import type { Lowering } from "../lowering.js";
 import { bounded, type Declarations, reads, scratch, writes } from "../native-arguments.js";
 
 export const EXPERT_ROWS_CALLS = {
@@ -59,7 +59,7 @@ const MAX_EXPERTS = 65535;
 export const rowIdMap: Lowering<"rowIdMap"> = {
   supports: ({ tokensPerExpert: { size } }) =>
     size <= MAX_EXPERTS
-      ? unverified()
+      ? { ok: true, agrees: "bits" }
       : { ok: false, reason: `${size} experts are more than a kernel takes, ${MAX_EXPERTS}` },
   run({ addon, device, withTemporary }, { routingMap, indices, align, rows, sources, tokensPerExpert }) {
     const [tokens, width] = asMatrix(routingMap.shape);
@@ -75,7 +75,6 @@ export const rowIdMap: Lowering<"rowIdMap"> = {
 };
 
 export const takeRows: Lowering<"takeRows"> = {
-  supports: unverified,
   run({ addon, device }, { x, sources, period, weights, out }) {
     const [rows, columns] = asMatrix(x.shape);
     addon.takeRows(device, { count: sources.size, rows, columns, period, x, sources, weights, out });
@@ -83,7 +82,6 @@ export const takeRows: Lowering<"takeRows"> = {
 };
 
 export const combineRows: Lowering<"combineRows"> = {
-  supports: unverified,
   run({ addon, device }, { x, rows, weights, out }) {
     const [limit, columns] = asMatrix(x.shape);
     const [tokens, width] = asMatrix(rows.shape);
@@ -92,7 +90,6 @@ export const combineRows: Lowering<"combineRows"> = {
 };
 
 export const rowDots: Lowering<"rowDots"> = {
-  supports: unverified,
   run({ addon, device }, { grad, x, rows, out }) {
     const [limit, columns] = asMatrix(x.shape);
     const [tokens, width] = asMatrix(rows.shape);

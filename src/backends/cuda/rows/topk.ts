@@ -1,6 +1,6 @@
 /** The largest elements of rows on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
-import { type Lowering, unverified } from "../lowering.js";
+import type { Lowering } from "../lowering.js";
 import { bounded, type Declarations, reads, scratch, writes } from "../native-arguments.js";
 import { SIZE } from "../shared-arguments.js";
 
@@ -20,7 +20,6 @@ export const TOPK_CALLS = {
 } as const satisfies Declarations;
 
 export const topk: Lowering<"topk"> = {
-  supports: unverified,
   run({ addon, device, withTemporary }, { x, groups, groupTopk, indices, routingMap, mask }) {
     const [rows, columns] = asMatrix(x.shape);
     const k = asMatrix(indices.shape)[1];
