@@ -2,11 +2,15 @@
 #include "kernels/attention/calls.gen.h"
 #include "kernels/cast/cast.gen.h"
 #include "kernels/cast/sweep.gen.h"
+#include "kernels/collective/calls.gen.h"
 #include "kernels/core/format.h"
 #include "kernels/elementwise/activation.gen.h"
 #include "kernels/elementwise/activation.h"
 #include "kernels/elementwise/dropout.gen.h"
 #include "kernels/elementwise/operators.gen.h"
+#include "kernels/gemm/calls.gen.h"
+#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/operand.h"
 #include "kernels/layout/copy-slice.gen.h"
 #include "kernels/layout/layout.gen.h"
 #include "kernels/quantize/activation-quantize.gen.h"
@@ -38,6 +42,7 @@
 #include "native/addon.h"
 #include "native/core/call.h"
 #include "native/core/random.h"
+#include "native/layout/extents.h"
 #include "native/layout/packed-elements.h"
 #include "native/layout/placement.h"
 
@@ -231,6 +236,27 @@ void runSweep(const Call<calls::Sweep>& call) {
   p.chunk = static_cast<uint32_t>(call.between("chunk", 0, 255));
   p.out = call.pointer<uint32_t>("out", bytesOf(2, 32));
   call.check("sweep", launchSweep(p, call.stream()));
+}
+
+void runFold(const Call<calls::Fold>& call) {
+  FoldParams p{};
+  p.stride = static_cast<int64_t>(call.count("stride"));
+  p.ownAt = call.has("ownAt") ? static_cast<int64_t>(call.count("ownAt")) : 0;
+  p.ranks = static_cast<int64_t>(call.between("ranks", 1, 9007199254740992));
+  p.type = call.member<Wide>("type");
+  p.sumType = call.member<Wide>("sumType");
+  p.maximum = call.flag("maximum");
+  p.factor = call.f32("factor");
+  p.count = static_cast<int64_t>(call.count("count"));
+  if (!(p.stride >= p.count)) throw Failure{"ARGUMENT", "parts overlap"};
+  if (!(p.ownAt < p.ranks)) throw Failure{"ARGUMENT", "ownAt is not below ranks"};
+  if (!(p.sumType == Wide::kF32 || p.sumType == p.type)) throw Failure{"ARGUMENT", "sumType is neither f32 nor the type of the parts"};
+  if (call.has("own")) {
+    p.own = call.elements<const void>("own", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.type)), bitsOf(p.type));
+  }
+  p.parts = call.elements<const void>("parts", bytesOf(static_cast<uint64_t>(stridedElements(1, p.ranks - (p.own ? 1 : 0), p.count, p.stride)), bitsOf(p.type)), bitsOf(p.type));
+  p.out = call.elements<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.type)), bitsOf(p.type));
+  call.check("fold", launchFold(p, call.stream()));
 }
 
 void runActivation(const Call<calls::Activation>& call) {
@@ -435,6 +461,106 @@ void runWhere(const Call<calls::Where>& call) {
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
   call.check("where", launchWhere(p, call.stream()));
+}
+
+void runGemmPlain(const Call<calls::GemmPlain>& call) {
+  GemmPlainParams p{};
+  p.batch = static_cast<int64_t>(call.between("batch", 0, 2147483647));
+  p.xPitch = static_cast<int64_t>(call.count("xPitch"));
+  p.wPitch = static_cast<int64_t>(call.count("wPitch"));
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.depth = static_cast<int64_t>(call.count("depth"));
+  p.outPitch = static_cast<int64_t>(call.count("outPitch"));
+  if (!(p.xPitch % 4 == 0)) throw Failure{"ARGUMENT", "xPitch is not a multiple of 4"};
+  if (!(p.wPitch % 4 == 0)) throw Failure{"ARGUMENT", "wPitch is not a multiple of 4"};
+  p.x = call.pointer<const float>("x", bytesOf(static_cast<uint64_t>(stridedElements(p.batch, p.rows, p.depth, p.xPitch)), 32));
+  p.w = call.pointer<const float>("w", bytesOf(static_cast<uint64_t>(stridedElements(p.batch, p.columns, p.depth, p.wPitch)), 32));
+  p.out = call.pointer<float>("out", bytesOf(static_cast<uint64_t>(stridedElements(p.batch, p.rows, p.columns, p.outPitch)), 32));
+  call.check("gemmPlain", launchGemmPlain(p, call.stream()));
+}
+
+void runGemmOperand(const Call<calls::GemmOperand>& call) {
+  GemmOperandParams p{};
+  p.batch = static_cast<int64_t>(call.between("batch", 0, 2147483647));
+  p.word = call.word("word");
+  p.transposed = call.flag("transposed");
+  p.lines = static_cast<int64_t>(call.count("lines"));
+  p.depth = static_cast<int64_t>(call.between("depth", 0, 2147483647));
+  p.staging = call.member<Staging>("staging");
+  p.outLines = static_cast<int64_t>(call.count("outLines"));
+  p.outPitch = static_cast<int64_t>(call.count("outPitch"));
+  if (!(p.outPitch % 16 == 0)) throw Failure{"ARGUMENT", "outPitch is not a multiple of 16"};
+  if (!(p.staging != Staging::kGrouped)) throw Failure{"ARGUMENT", "staging is kGrouped, which only the reference has"};
+  p.data = call.pointer<const void>("data", bytesOf(product({static_cast<uint64_t>(p.batch), static_cast<uint64_t>((p.transposed ? p.depth : p.lines)), static_cast<uint64_t>(rowBytes(p.transposed ? p.lines : p.depth, operandWidth(p.word)))}), 8));
+  if (call.has("scales.data")) {
+    p.scales.word = call.word("scales.word");
+    p.scales.lineShift = static_cast<uint32_t>(call.between("scales.lineShift", 0, 31));
+    p.scales.length = static_cast<uint32_t>(call.between("scales.length", 1, 2147483647));
+    p.scales.lineStride = static_cast<int64_t>(call.count("scales.lineStride"));
+    p.scales.blockStride = static_cast<int64_t>(call.count("scales.blockStride"));
+    if (!(p.scales.word == 0 || storageBits(p.scales.word) <= 8)) throw Failure{"ARGUMENT", "scales.word is a format of more than 8 bits"};
+    if (!(p.batch <= 1)) throw Failure{"ARGUMENT", "scales were given for a batch of operands; only a batch of 1 can have them"};
+    p.scales.data = call.pointer<const void>("scales.data", bytesOf(static_cast<uint64_t>(blockScaleElements(p.lines, p.depth, p.scales.lineShift, p.scales.length, p.scales.lineStride, p.scales.blockStride)), p.scales.word == 0 ? 32 : 8));
+  }
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.batch), static_cast<uint64_t>(p.outLines), static_cast<uint64_t>(p.outPitch)}), 8));
+  call.check("gemmOperand", launchGemmOperand(p, call.stream()));
+}
+
+void runGemmEpilogue(const Call<calls::GemmEpilogue>& call) {
+  GemmEpilogueParams p{};
+  p.sumsPitch = static_cast<int64_t>(call.count("sumsPitch"));
+  p.sumsSkipped = static_cast<int64_t>(call.count("sumsSkipped"));
+  p.itemRows = static_cast<int64_t>(call.between("itemRows", 1, 9007199254740992));
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.between("columns", 0, 2147483647));
+  p.linesW = call.flag("linesW");
+  p.linesX = call.flag("linesX");
+  p.lineAmaxesW = call.flag("lineAmaxesW");
+  p.lineAmaxesX = call.flag("lineAmaxesX");
+  p.beta = call.f32("beta");
+  p.split = call.flag("split");
+  p.word = call.word("word");
+  p.outScale = call.f32("outScale");
+  if (!(p.rows % p.itemRows == 0)) throw Failure{"ARGUMENT", "rows is not a multiple of itemRows"};
+  if (!(!(p.linesX || p.lineAmaxesX) || p.rows <= p.itemRows)) throw Failure{"ARGUMENT", "scales and amaxes of rows go with one product, not with a batch"};
+  if (!(gemmResultWidth(p.word) != 0)) throw Failure{"ARGUMENT", "word is not an output format of a product"};
+  p.sums = call.optional<const float>("sums", bytesOf(static_cast<uint64_t>(sumElements(p.rows, p.itemRows, p.sumsSkipped, p.columns, p.sumsPitch)), 32));
+  p.factors.alpha = call.f32("factors.alpha");
+  p.factors.inverse = call.f32("factors.inverse");
+  p.factors.amaxW = call.optional<const float>("factors.amaxW", bytesOf(1, 32));
+  p.factors.amaxX = call.optional<const float>("factors.amaxX", bytesOf(1, 32));
+  p.factors.scaleW = call.optional<const float>("factors.scaleW", bytesOf(static_cast<uint64_t>(p.linesW ? p.columns : 1), 32));
+  p.factors.scaleX = call.optional<const float>("factors.scaleX", bytesOf(static_cast<uint64_t>(p.linesX ? p.rows : 1), 32));
+  p.amaxW = call.optional<const float>("amaxW", bytesOf(static_cast<uint64_t>(p.lineAmaxesW ? p.columns : 1), 32));
+  p.amaxX = call.optional<const float>("amaxX", bytesOf(static_cast<uint64_t>(p.lineAmaxesX ? p.rows : 1), 32));
+  if (call.has("c")) {
+    p.cType = call.wide("cType");
+    p.c = call.pointer<const void>("c", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.cType)));
+  }
+  if (call.has("bias")) {
+    p.biasType = call.wide("biasType");
+    p.bias = call.pointer<const void>("bias", bytesOf(static_cast<uint64_t>(p.columns), bitsOf(p.biasType)));
+  }
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), gemmResultWidth(p.word)));
+  p.amax = call.optional<float>("amax", bytesOf(1, 32));
+  if (!((!p.linesW || p.factors.scaleW) && (!p.linesX || p.factors.scaleX))) throw Failure{"ARGUMENT", "scales of lines were announced and not given"};
+  if (!((!p.lineAmaxesW || p.amaxW) && (!p.lineAmaxesX || p.amaxX))) throw Failure{"ARGUMENT", "amaxes of lines were announced and not given"};
+  if (!(p.beta == 0 || p.c)) throw Failure{"ARGUMENT", "beta is not 0, and c was not given"};
+  call.check("gemmEpilogue", launchGemmEpilogue(p, call.stream()));
+}
+
+void runGemmAlpha(const Call<calls::GemmAlpha>& call) {
+  GemmAlphaParams p{};
+  p.beta = call.f32("beta");
+  p.factors.alpha = call.f32("factors.alpha");
+  p.factors.inverse = call.f32("factors.inverse");
+  p.factors.amaxW = call.optional<const float>("factors.amaxW", bytesOf(1, 32));
+  p.factors.amaxX = call.optional<const float>("factors.amaxX", bytesOf(1, 32));
+  p.factors.scaleW = call.optional<const float>("factors.scaleW", bytesOf(1, 32));
+  p.factors.scaleX = call.optional<const float>("factors.scaleX", bytesOf(1, 32));
+  p.out = call.pointer<float>("out", bytesOf(2, 32));
+  call.check("gemmAlpha", launchGemmAlpha(p, call.stream()));
 }
 
 void runCopySlice(const Call<calls::CopySlice>& call) {
@@ -1275,6 +1401,7 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runDecode>(env, exports);
   expose<runAmax>(env, exports);
   expose<runSweep>(env, exports);
+  expose<runFold>(env, exports);
   expose<runActivation>(env, exports);
   expose<runActivationBackward>(env, exports);
   expose<runGated>(env, exports);
@@ -1292,6 +1419,10 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runSqrtSoftplus>(env, exports);
   expose<runSqrtSoftplusDerivative>(env, exports);
   expose<runWhere>(env, exports);
+  expose<runGemmPlain>(env, exports);
+  expose<runGemmOperand>(env, exports);
+  expose<runGemmEpilogue>(env, exports);
+  expose<runGemmAlpha>(env, exports);
   expose<runCopySlice>(env, exports);
   expose<runTranspose>(env, exports);
   expose<runRelayout>(env, exports);

@@ -8,18 +8,14 @@ namespace lockstep {
 void registerCalls(Napi::Env env, Napi::Object exports);
 void registerCollective(Napi::Env env, Napi::Object exports);
 void registerFill(Napi::Env env, Napi::Object exports);
-void registerFold(Napi::Env env, Napi::Object exports);
 void registerGemm(Napi::Env env, Napi::Object exports);
-void registerGemmKernels(Napi::Env env, Napi::Object exports);
 void registerMemory(Napi::Env env, Napi::Object exports);
 
 inline void registerAll(Napi::Env env, Napi::Object exports) {
   registerCalls(env, exports);
   registerCollective(env, exports);
   registerFill(env, exports);
-  registerFold(env, exports);
   registerGemm(env, exports);
-  registerGemmKernels(env, exports);
   registerMemory(env, exports);
 }
 

@@ -70,6 +70,7 @@ const PUBLIC = [
   ["hadamard", "hadamard", () => lockstep.hadamard(x)],
   ["activation", "activation", () => lockstep.activation(x, kind)],
   ["gated", "gated", () => lockstep.gated(x, kind)],
+  ["gemm", "gemm fp32", () => lockstep.gemm({ x, w: x, datapath: "fp32" })],
   [
     "relayout",
     "relayout",

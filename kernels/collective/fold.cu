@@ -1,7 +1,6 @@
 // Sums, means and maxima over ranks. The kernels are limited by memory bandwidth: each part is read once, 16 bytes at a time
 // if all parts are aligned to 16 bytes. For 2, 4 and 8 ranks, a thread issues all its loads before it adds.
-#include "kernels/collective/fold.h"
-
+#include "kernels/collective/calls.gen.h"
 #include "kernels/device/elements.cuh"
 
 namespace lockstep {

@@ -6,6 +6,7 @@
 
 #include "kernels/core/minifloat.cuh"
 #include "kernels/device/device.cuh"
+#include "kernels/gemm/calls.gen.h"
 
 namespace lockstep {
 
@@ -18,13 +19,13 @@ constexpr int64_t kBlocks = 4096;
 
 __device__ inline float valueAt(const float* pointer) { return pointer ? *pointer : 1; }
 
-// Returns alpha' (epilogue.h), with every product rounded.
+// Returns alpha' = ((alpha * amaxW) * amaxX) * inverse, with every product rounded.
 __device__ inline float alphaOf(const GemmFactors& f) {
   const float scaled = __fmul_rn(__fmul_rn(f.alpha, valueAt(f.amaxW)), valueAt(f.amaxX));
   return __fmul_rn(scaled, f.inverse);
 }
 
-// Returns s = (alpha' * scaleW) * scaleX (epilogue.h), with every product rounded.
+// Returns s = (alpha' * scaleW) * scaleX, with every product rounded.
 __device__ inline float scaleOf(const GemmFactors& f) {
   return __fmul_rn(__fmul_rn(alphaOf(f), valueAt(f.scaleW)), valueAt(f.scaleX));
 }
@@ -82,7 +83,7 @@ __device__ inline float roundedAs(float x, uint32_t word) {
   return word == format::kF16 ? halfToFloat(floatToHalf(x)) : x;
 }
 
-// Returns a result element from p, under amaxes of lines (epilogue.h). `both`: both operands have an amax for each line.
+// Returns a result element from p, under amaxes of lines (docs/numerics.md §5.10). `both`: both operands have one for each line.
 __device__ inline float withAmaxes(float p, float ofRow, float ofColumn, bool both, float bias, float c,
                                    const GemmEpilogueParams& params) {
   float x = both ? __fmul_rn(__fmul_rn(p, ofRow), ofColumn) : __fmul_rn(p, __fmul_rn(ofRow, ofColumn));

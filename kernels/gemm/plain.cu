@@ -1,10 +1,9 @@
 // Matrix products in plain f32. A block of 256 threads computes one tile of the result. Asynchronous copies load the operands
 // into shared memory in a pipeline of two stages. Each thread adds products in ascending order of k.
-#include "kernels/gemm/plain.h"
-
 #include <algorithm>
 
 #include "kernels/device/device.cuh"
+#include "kernels/gemm/calls.gen.h"
 
 namespace lockstep {
 

@@ -95,6 +95,11 @@ void* AnyCall::pointer(Slot name, uint64_t bytes) const {
 
 void* AnyCall::bytesAt(Slot name, uint64_t bytes) const { return context_.range(name.text(), count(name), bytes); }
 
+void* AnyCall::elementsAt(Slot name, uint64_t bytes, uint64_t bits) const {
+  if (count(name) % (bits / 8) != 0) refuse(std::string(name.text()) + " is not a multiple of an element");
+  return bytesAt(name, bytes);
+}
+
 Napi::Error errorOf(Napi::Env env, const Failure& failure) {
   Napi::Error error = Napi::Error::New(env, failure.message);
   error.Set("code", Napi::String::New(env, failure.code));

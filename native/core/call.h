@@ -49,6 +49,8 @@ class AnyCall {
 
   // As `pointer`, but without an alignment requirement, for memory that is copied.
   void* bytesAt(Slot slot, uint64_t bytes) const;
+  // As `pointer`, but aligned to elements of `bits` bits only.
+  void* elementsAt(Slot slot, uint64_t bytes, uint64_t bits) const;
 
   void check(const char* what, cudaError_t error) const { context_.check(what, error); }
   void check(const char* what, cublasStatus_t status) const { context_.check(what, status); }
@@ -122,6 +124,11 @@ class Call : public AnyCall {
   }
   // As `pointer`, but without an alignment requirement, for memory that is copied.
   void* bytesAt(Pointer name, uint64_t bytes) const { return AnyCall::bytesAt(name, bytes); }
+  // As `pointer`, but aligned to elements of `bits` bits only.
+  template <typename T>
+  T* elements(Pointer name, uint64_t bytes, uint64_t bits) const {
+    return static_cast<T*>(AnyCall::elementsAt(name, bytes, bits));
+  }
   // As `pointer`, but returns null if the argument was omitted.
   template <typename T = void>
   T* optional(OptionalName<Declared, Kind::kPointer> name, uint64_t bytes) const {

@@ -54,7 +54,7 @@ function readScalar({ name, kind, form, from, to, type, absent }, path, scopes) 
 
 /** The lines that read memory. `path` is the prefix of its slot, and the first scope is the one of its field. */
 function readMemory(field, path, scopes) {
-  const { name, element, access, isOptional, hasType, size } = field;
+  const { name, element, access, isOptional, hasType, size, isAlignedToElements } = field;
   const { type, bits } = ELEMENTS[element];
   const bytes = `bytesOf(${sizeOf(size, scopes)}, ${inCpp(bits(field), scopes)})`;
   const pointee = `${access === "reads" ? "const " : ""}${type}`;
@@ -64,8 +64,13 @@ function readMemory(field, path, scopes) {
     const read = `${target} = call.workspace<${type}>(${bytes});`;
     return [isOptional ? `if (call.has(${slot})) ${read}` : read];
   }
-  if (isOptional && !hasType) return [`${target} = call.optional<${pointee}>(${slot}, ${bytes});`];
-  const reads = [`${target} = call.pointer<${pointee}>(${slot}, ${bytes});`];
+  if (isOptional && !hasType && !isAlignedToElements)
+    return [`${target} = call.optional<${pointee}>(${slot}, ${bytes});`];
+  const reads = [
+    isAlignedToElements
+      ? `${target} = call.elements<${pointee}>(${slot}, ${bytes}, ${inCpp(bits(field), scopes)});`
+      : `${target} = call.pointer<${pointee}>(${slot}, ${bytes});`,
+  ];
   if (hasType) reads.unshift(`${target}Type = call.wide("${path}${name}Type");`);
   return isOptional ? [`if (call.has(${slot})) {`, ...reads.map((line) => `  ${line}`), "}"] : reads;
 }
@@ -90,17 +95,19 @@ const check = ({ condition, message }, scopes) =>
   `if (!(${inCpp(condition, scopes)})) throw Failure{"ARGUMENT", "${message}"};`;
 
 /**
- * The lines that read fields: first scalars, which sizes and conditions may depend on, then memory and groups in order, where a
- * size may depend on whether an earlier optional tensor is there, and a workspace last.
+ * The lines that read fields: first scalars, which sizes and conditions may depend on, then tensors on whose presence a size
+ * depends, other memory and groups in order, and a workspace last.
  */
 function readFields(fields, path, scopes) {
   const [{ target }] = scopes;
   const scalars = fields.filter(isScalar);
   const conditions = fields.filter(({ form }) => form === "condition");
-  const rest = fields.filter(
-    ({ form, access }) => /^(memory|group|read)$/.test(form) && access !== "scratch",
+  const memory = fields.filter(
+    (field) => /^(memory|group|read)$/.test(field.form) && field.access !== "scratch" && !isScalar(field),
   );
   const workspaces = fields.filter(({ access }) => access === "scratch");
+  const isInSize = ({ name }) =>
+    memory.some(({ size }) => size && new RegExp(`(?<![\\w.:])${name}\\b`).test(size));
   const readOne = (field) => {
     if (field.form === "memory") return readMemory(field, path, scopes);
     if (field.form === "read") {
@@ -121,7 +128,9 @@ function readFields(fields, path, scopes) {
       .filter(({ form, value }) => form === "internal" && value)
       .map(({ name, value }) => `${target}${name} = ${value};`),
     ...conditions.filter((each) => isEarly(each, scopes)).map((each) => check(each, scopes)),
-    ...[...rest.filter((field) => !isScalar(field)), ...workspaces].flatMap(readOne),
+    ...[...memory.filter(isInSize), ...memory.filter((field) => !isInSize(field)), ...workspaces].flatMap(
+      readOne,
+    ),
     ...conditions.filter((each) => !isEarly(each, scopes)).map((each) => check(each, scopes)),
   ];
 }

@@ -3,11 +3,17 @@
 /** The functions that may stand in sizes and conditions, and the headers that define them. */
 export const FUNCTIONS = {
   alphaOf: "kernels/elementwise/activation.h",
+  blockScaleElements: "native/layout/extents.h",
   chunksOf: "kernels/rows/column-sum.h",
   codeBits: "kernels/quantize/dequantize.h",
   coverCodes: "native/layout/placement.h",
+  gemmResultWidth: "kernels/gemm/epilogue.h",
+  operandWidth: "kernels/gemm/operand.h",
   squarePieces: "kernels/update/square-piece.h",
   packedElements: "native/layout/packed-elements.h",
+  rowBytes: "native/layout/extents.h",
+  stridedElements: "native/layout/extents.h",
+  sumElements: "native/layout/extents.h",
 };
 
 /** The C++ type of an argument of each kind, and its default. */

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "conformance/tests/stand-in/touch.h"
-#include "kernels/collective/fold.h"
+#include "kernels/collective/calls.gen.h"
 
 namespace lockstep {
 

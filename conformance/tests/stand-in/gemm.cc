@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "conformance/tests/stand-in/touch.h"
+#include "kernels/gemm/calls.gen.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/operand.h"
-#include "kernels/gemm/plain.h"
 
 using namespace standin;
 

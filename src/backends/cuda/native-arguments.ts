@@ -79,6 +79,8 @@ export interface Memory {
    * element, in C++.
    */
   readonly of: string | undefined;
+  /** Whether addresses are multiples of an element only. Without this, kernels may access up to 16 bytes at once. */
+  readonly isAlignedToElements?: true;
 }
 
 /** An integer from 0 to 2^53 with a narrower range, and its type in C++. */
@@ -153,6 +155,11 @@ export const writes = memories("writes");
 export const updates = memories("updates");
 /** A workspace of a kernel. */
 export const scratch = memories("scratch");
+
+/** The same memory, at an address that is a multiple of an element. */
+export function alignedToElements<const M extends Memory>(memory: M): M {
+  return { ...memory, isAlignedToElements: true };
+}
 
 /** A count from `from` to `to`. */
 export function bounded({ from = 0, to = 2 ** 53, type = "int64_t" }: Partial<Bounded>): Bounded {

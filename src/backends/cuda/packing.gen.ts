@@ -397,16 +397,16 @@ export const WRITERS: {
     slots.number(2, args.value);
   },
   fold(slots, args) {
-    slots.number(0, args.parts);
+    slots.memory(0, args.parts);
     slots.number(1, args.stride);
-    slots.number(2, args.own);
+    slots.memory(2, args.own);
     slots.number(3, args.ownAt);
     slots.number(4, args.ranks);
     slots.number(5, args.type);
     slots.number(6, args.sumType);
     slots.flag(7, args.maximum);
     slots.number(8, args.factor);
-    slots.number(9, args.out);
+    slots.memory(9, args.out);
     slots.number(10, args.count);
   },
   ncclBegin(slots, args) {
@@ -607,19 +607,19 @@ export const WRITERS: {
   },
   gemmPlain(slots, args) {
     slots.number(0, args.batch);
-    slots.number(1, args.x);
-    slots.number(2, args.w);
+    slots.memory(1, args.x);
+    slots.memory(2, args.w);
     slots.number(3, args.xPitch);
     slots.number(4, args.wPitch);
     slots.number(5, args.rows);
     slots.number(6, args.columns);
     slots.number(7, args.depth);
-    slots.number(8, args.out);
+    slots.memory(8, args.out);
     slots.number(9, args.outPitch);
   },
   gemmOperand(slots, args) {
     slots.number(0, args.batch);
-    slots.number(1, args.data);
+    slots.memory(1, args.data);
     slots.number(2, args.word);
     slots.flag(3, args.transposed);
     slots.number(4, args.lines);
@@ -627,7 +627,7 @@ export const WRITERS: {
     const scales = args.scales;
     if (scales === undefined) slots.absent(6, 6);
     else {
-      slots.number(6, scales.data);
+      slots.memory(6, scales.data);
       slots.number(7, scales.word);
       slots.number(8, scales.lineShift);
       slots.number(9, scales.length);
@@ -635,51 +635,49 @@ export const WRITERS: {
       slots.number(11, scales.blockStride);
     }
     slots.number(12, args.staging);
-    slots.number(13, args.out);
+    slots.memory(13, args.out);
     slots.number(14, args.outLines);
     slots.number(15, args.outPitch);
   },
   gemmEpilogue(slots, args) {
+    slots.memory(0, args.sums);
+    slots.number(1, args.sumsPitch);
+    slots.number(2, args.sumsSkipped);
+    slots.number(3, args.itemRows);
+    slots.number(4, args.rows);
+    slots.number(5, args.columns);
     const factors = args.factors;
-    slots.number(0, factors.alpha);
-    slots.number(1, factors.amaxW);
-    slots.number(2, factors.amaxX);
-    slots.number(3, factors.inverse);
-    slots.number(4, factors.scaleW);
-    slots.number(5, factors.scaleX);
-    slots.flag(6, args.linesW);
-    slots.flag(7, args.linesX);
-    slots.flag(8, args.lineAmaxesW);
-    slots.flag(9, args.lineAmaxesX);
-    slots.number(10, args.amaxW);
-    slots.number(11, args.amaxX);
-    slots.number(12, args.sums);
-    slots.number(13, args.sumsPitch);
-    slots.number(14, args.sumsSkipped);
-    slots.number(15, args.rows);
-    slots.number(16, args.columns);
-    slots.number(17, args.itemRows);
+    slots.number(6, factors.alpha);
+    slots.memory(7, factors.amaxW);
+    slots.memory(8, factors.amaxX);
+    slots.number(9, factors.inverse);
+    slots.memory(10, factors.scaleW);
+    slots.memory(11, factors.scaleX);
+    slots.flag(12, args.linesW);
+    slots.flag(13, args.linesX);
+    slots.flag(14, args.lineAmaxesW);
+    slots.flag(15, args.lineAmaxesX);
+    slots.memory(16, args.amaxW);
+    slots.memory(17, args.amaxX);
     slots.number(18, args.beta);
-    slots.number(19, args.c);
-    slots.number(20, args.cType);
+    slots.wide(19, args.c);
     slots.flag(21, args.split);
-    slots.number(22, args.bias);
-    slots.number(23, args.biasType);
-    slots.number(24, args.out);
+    slots.wide(22, args.bias);
+    slots.memory(24, args.out);
     slots.number(25, args.word);
     slots.number(26, args.outScale);
-    slots.number(27, args.amax);
+    slots.memory(27, args.amax);
   },
   gemmAlpha(slots, args) {
     const factors = args.factors;
     slots.number(0, factors.alpha);
-    slots.number(1, factors.amaxW);
-    slots.number(2, factors.amaxX);
+    slots.memory(1, factors.amaxW);
+    slots.memory(2, factors.amaxX);
     slots.number(3, factors.inverse);
-    slots.number(4, factors.scaleW);
-    slots.number(5, factors.scaleX);
+    slots.memory(4, factors.scaleW);
+    slots.memory(5, factors.scaleX);
     slots.number(6, args.beta);
-    slots.number(7, args.out);
+    slots.memory(7, args.out);
   },
   squareSum(slots, args) {
     slots.wide(0, args.x);

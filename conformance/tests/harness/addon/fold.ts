@@ -99,16 +99,16 @@ export function checkFold(
       if (count > 0) addon.write(device, to, bytesOf(part));
     }
     addon.fold(device, {
-      parts: at,
+      parts: { address: at },
       stride,
-      own: isApart ? mine : undefined,
+      own: isApart ? { address: mine } : undefined,
       ownAt: isApart ? separateRank : undefined,
       ranks: parts.length,
       type: WIDE[dtype],
       sumType: how === "ring" ? WIDE[dtype] : WIDE.f32,
       maximum: how === "max",
       factor: how === "mean" ? 1 / parts.length : 1,
-      out,
+      out: { address: out },
       count,
     });
     const got = viewAs(dtype, addon.readSync(device, out, count * bytes));

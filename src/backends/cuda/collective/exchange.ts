@@ -97,16 +97,16 @@ class NcclRanks implements DeviceRanks {
   fold({ parts, stride, own, ranks, dtype, sum, factor, out, count }: FoldArgs): void {
     this.#call(() =>
       this.addon.fold(this.handle, {
-        parts,
+        parts: { address: parts },
         stride,
-        own: own?.address,
+        own,
         ownAt: own?.at,
         ranks,
         type: WIDE[dtype],
         sumType: WIDE[sum ?? "f32"],
         maximum: sum === undefined,
         factor,
-        out,
+        out: { address: out },
         count,
       }),
     );

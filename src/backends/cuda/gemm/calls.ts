@@ -1,18 +1,25 @@
 /** The declarations of the addon's calls for matrix products (native-arguments.ts). */
-import type { Declarations } from "../native-arguments.js";
-import { SIZE } from "../shared-arguments.js";
+import { bounded, type Declarations, group, reads, writes } from "../native-arguments.js";
 
-/** The factors by which the sums of a product are multiplied. */
-const FACTORS = {
-  factors: {
+const int32 = bounded({ to: 2 ** 31 - 1 });
+
+const multipleOf = (step: number, name: string) =>
+  ({ condition: `${name} % ${step} == 0`, message: `${name} is not a multiple of ${step}` }) as const;
+
+/**
+ * The factors of s = (alpha' * scaleW) * scaleX, where alpha' = ((alpha * amaxW) * amaxX) * inverse. A factor that is left out
+ * is 1. `scalesW` and `scalesX` are the numbers of scales, in C++.
+ */
+const factors = (scalesW: string, scalesX: string) =>
+  group("GemmFactors", {
     alpha: "float",
-    "amaxW?": "pointer",
-    "amaxX?": "pointer",
+    "amaxW?": reads.f32("1"),
+    "amaxX?": reads.f32("1"),
+    /** NVFP4 divides each amax by a constant. This is 1 over the product of these constants, or 1 without amaxes. */
     inverse: "float",
-    "scaleW?": "pointer",
-    "scaleX?": "pointer",
-  },
-} as const;
+    "scaleW?": reads.f32(scalesW),
+    "scaleX?": reads.f32(scalesX),
+  });
 
 /** The description of a product for cuBLASLt. See gemm/descriptor.ts. */
 const PRODUCT = {
@@ -84,62 +91,148 @@ export const GEMM_CALLS = {
     "times?": "count",
   },
   gemmForget: PLAN,
+  /**
+   * Products in plain f32 arithmetic: the datapath `fp32` (datapath.md §4). out[m, n] is the sum over k of x[m, k] * w[n, k],
+   * starting at +0, in ascending order of k. Every product and every sum is rounded. Pitches are in elements.
+   */
   gemmPlain: {
-    batch: "count",
-    x: "pointer",
-    w: "pointer",
+    batch: int32,
+    x: reads.f32(
+      "stridedElements(batch, rows, depth, xPitch)",
+      "f32 [batch, rows, depth], aligned to 16 bytes.",
+    ),
+    w: reads.f32("stridedElements(batch, columns, depth, wPitch)", "f32 [batch, columns, depth], likewise."),
     xPitch: "count",
     wPitch: "count",
-    ...SIZE,
+    rows: "count",
+    columns: "count",
     depth: "count",
-    out: "pointer",
+    out: writes.f32("stridedElements(batch, rows, columns, outPitch)"),
     outPitch: "count",
+    xStep: multipleOf(4, "xPitch"),
+    wStep: multipleOf(4, "wPitch"),
   },
+  /**
+   * Converts an operand to the form that its datapath multiplies: lines along K, rounded, padded with zeros. The operands of a
+   * batch are contiguous in both.
+   */
   gemmOperand: {
-    batch: "count",
-    data: "pointer",
+    batch: int32,
+    /** Codes of the format `word`: [lines, depth] or, if transposed, [depth, lines]. Rows start at whole bytes. */
+    data: reads.bytes(
+      "batch * (transposed ? depth : lines) * rowBytes(transposed ? lines : depth, operandWidth(word))",
+    ),
     word: "word",
     transposed: "flag",
     lines: "count",
-    depth: "count",
-    "scales?": {
-      data: "pointer",
+    depth: int32,
+    /** Block scales along K. Element (line, k) has scale (line >> lineShift) * lineStride + k / length * blockStride. */
+    "scales?": group("GemmBlockScales", {
+      data: reads.bits(
+        "blockScaleElements(lines, depth, lineShift, length, lineStride, blockStride)",
+        "Null if there are no scales.",
+        "word == 0 ? 32 : 8",
+      ),
+      /** The format of scales of one byte, whose sign is ignored; 0 means f32. */
       word: "word",
-      lineShift: "count",
-      length: "count",
+      lineShift: bounded({ to: 31, type: "uint32_t" }),
+      length: bounded({ from: 1, to: 2 ** 31 - 1, type: "uint32_t" }),
       lineStride: "count",
       blockStride: "count",
-    },
+      width: {
+        condition: "word == 0 || storageBits(word) <= 8",
+        message: "scales.word is a format of more than 8 bits",
+      },
+      single: {
+        condition: "batch <= 1",
+        message: "scales were given for a batch of operands; only a batch of 1 can have them",
+      },
+    }),
+    /**
+     * `plain` copies the codes unchanged. `bf16` rounds value * scale to f32, then to bf16 (nearest even, overflow to
+     * infinity). `tf32` rounds to tf32 in the same way, stored as f32. `scaled` rounds value * scale to f32.
+     */
     staging: "staging",
-    out: "pointer",
+    /** outLines lines of outPitch bytes, zero beyond `lines` and `depth`. */
+    out: writes.bytes("batch * outLines * outPitch"),
     outLines: "count",
     outPitch: "count",
+    step: multipleOf(16, "outPitch"),
+    known: {
+      condition: "staging != Staging::kGrouped",
+      message: "staging is kGrouped, which only the reference has",
+    },
   },
+  /**
+   * Applies scales, beta and bias to the sums of products in f32, with one rounding per operation (one fused multiply-add for
+   * scale and beta), and then rounds to the output type (datapath.md §2).
+   */
   gemmEpilogue: {
-    ...FACTORS,
+    "sums?": reads.f32(
+      "sumElements(rows, itemRows, sumsSkipped, columns, sumsPitch)",
+      "[rows, columns]; null means that all are zero. They may alias an f32 `out` of the same layout.",
+    ),
+    sumsPitch: "count",
+    /** The number of rows of the sums to skip after each `itemRows` rows: those between padded items of a batch. */
+    sumsSkipped: "count",
+    itemRows: bounded({ from: 1 }),
+    rows: "count",
+    columns: int32,
+    factors: factors("linesW ? columns : 1", "linesX ? rows : 1"),
+    /**
+     * Whether factors.scaleW has a scale for each column, and factors.scaleX one for each row, in place of one for all. They go
+     * with a single product, not with a batch. A sum is then multiplied by the scale of its column, by that of its row, and by
+     * alpha', which takes the place of s; `split` changes nothing, and with alpha' 1 and beta 0 the scaled sum is the result.
+     */
     linesW: "flag",
     linesX: "flag",
+    /**
+     * Whether amaxW has one for each column, and amaxX one for each row, in place of one for all; they go with a single product.
+     * With either, p is the result below with beta 0 and no bias; it is multiplied by both amaxes (null means 1), the bias is
+     * added, a 16-bit result is rounded, and beta * c is added to it (numerics.md §5.10). The two amaxes are multiplied first,
+     * unless there are several rows and several columns with amaxes of their own.
+     */
     lineAmaxesW: "flag",
     lineAmaxesX: "flag",
-    "amaxW?": "pointer",
-    "amaxX?": "pointer",
-    "sums?": "pointer",
-    sumsPitch: "count",
-    sumsSkipped: "count",
-    ...SIZE,
-    itemRows: "count",
+    "amaxW?": reads.f32("lineAmaxesW ? columns : 1"),
+    "amaxX?": reads.f32("lineAmaxesX ? rows : 1"),
+    /**
+     * The result is fma(s, sum, beta * c), or with `split` fma(beta, c, s * sum). If beta is 0, c is not read; the result is
+     * then fma(s, sum, +0), or with `split` s * sum.
+     */
     beta: "float",
-    "c?": "pointer",
-    cType: "wide",
+    "c?": reads.wide("rows * columns"),
     split: "flag",
-    "bias?": "pointer",
-    biasType: "wide",
-    out: "pointer",
+    "bias?": reads.wide("columns", "One value per column; null means no bias."),
+    out: writes.bits("rows * columns", "May alias `c`.", "gemmResultWidth(word)"),
+    /** The format of the result; 0 is f32. 8-bit formats encode x * outScale with saturation. */
     word: "word",
     outScale: "float",
-    "amax?": "pointer",
+    "amax?": writes.f32(
+      "1",
+      "If not null, is set to the largest |x| before outScale is applied, NaN ignored.",
+    ),
+    items: { condition: "rows % itemRows == 0", message: "rows is not a multiple of itemRows" },
+    linesItem: {
+      condition: "!(linesX || lineAmaxesX) || rows <= itemRows",
+      message: "scales and amaxes of rows go with one product, not with a batch",
+    },
+    linesScales: {
+      condition: "(!linesW || factors.scaleW) && (!linesX || factors.scaleX)",
+      message: "scales of lines were announced and not given",
+    },
+    linesAmaxes: {
+      condition: "(!lineAmaxesW || amaxW) && (!lineAmaxesX || amaxX)",
+      message: "amaxes of lines were announced and not given",
+    },
+    addend: { condition: "beta == 0 || c", message: "beta is not 0, and c was not given" },
+    result: {
+      condition: "gemmResultWidth(word) != 0",
+      message: "word is not an output format of a product",
+    },
   },
-  gemmAlpha: { ...FACTORS, beta: "float", out: "pointer" },
+  /** Writes s and beta to device memory, where cuBLASLt reads its scalars. */
+  gemmAlpha: { factors: factors("1", "1"), beta: "float", out: writes.f32("2") },
 } as const satisfies Declarations;
 
 /** The calls that return a value. addon.ts declares the types of the values. */

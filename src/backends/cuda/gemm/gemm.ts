@@ -1,5 +1,5 @@
 /** Matrix products on a GPU. cuBLASLt computes them on tensor cores; our own kernel computes the datapath fp32. */
-import { STAGING, WIDE } from "../../../formats/contract.gen.js";
+import { STAGING } from "../../../formats/contract.gen.js";
 import { STAGED_AS } from "../../../formats/datapath.js";
 import { wordOf } from "../../../formats/derive.js";
 import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
@@ -62,14 +62,14 @@ function multiplyByPlainKernel(context: LoweringContext, args: GemmArgs): void {
     if (w) stageOperand(context, args.w, { out: w, outLines: columns, ...copy }, batch);
     addon.gemmPlain(device, {
       batch,
-      x: x || args.x.data.address,
-      w: w || args.w.data.address,
+      x: x ? { address: x } : args.x.data,
+      w: w ? { address: w } : args.w.data,
       xPitch: pitch,
       wPitch: pitch,
       rows,
       columns,
       depth,
-      out: sums,
+      out: { address: sums },
       outPitch: columns,
     });
     finish(context, args, { sums, sumsPitch: columns, splits: 1 });
@@ -129,7 +129,8 @@ function stageAndMultiply(
   if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) }, batch);
   if (xScales) relayoutScales(context, args.x, x, xScales);
   if (wScales) relayoutScales(context, args.w, w, wScales);
-  if (scalars) addon.gemmAlpha(device, { factors: factors(args), beta: args.beta, out: scalars });
+  if (scalars)
+    addon.gemmAlpha(device, { factors: factors(args), beta: args.beta, out: { address: scalars } });
   launchProducts(context, args, route, { xCopy, wCopy, xScales, wScales, sums, scalars });
   if (!fused) finish(context, args, { sums, sumsPitch: product.out.pitch, sumsLines: x.lines, splits });
 }
@@ -170,11 +171,11 @@ function factors({ alpha, w, x }: GemmArgs): NativeArgs<"gemmAlpha">["factors"] 
   const outside = hasLineAmaxes({ x, w });
   return {
     alpha,
-    amaxW: outside ? undefined : addressOf(w.amax),
-    amaxX: outside ? undefined : addressOf(x.amax),
+    amaxW: outside ? undefined : w.amax,
+    amaxX: outside ? undefined : x.amax,
     inverse: 1 / ((w.amaxDivisor ?? 1) * (x.amaxDivisor ?? 1)),
-    scaleW: addressOf(w.lineScales ?? w.tensorScale),
-    scaleX: addressOf(x.lineScales ?? x.tensorScale),
+    scaleW: w.lineScales ?? w.tensorScale,
+    scaleX: x.lineScales ?? x.tensorScale,
   };
 }
 
@@ -204,23 +205,21 @@ function finish(
     linesX: x.lineScales !== undefined,
     lineAmaxesW: w.lineAmaxes !== undefined,
     lineAmaxesX: x.lineAmaxes !== undefined,
-    amaxW: outside ? addressOf(w.lineAmaxes ?? w.amax) : undefined,
-    amaxX: outside ? addressOf(x.lineAmaxes ?? x.amax) : undefined,
-    sums,
+    amaxW: outside ? (w.lineAmaxes ?? w.amax) : undefined,
+    amaxX: outside ? (x.lineAmaxes ?? x.amax) : undefined,
+    sums: sums === undefined ? undefined : { address: sums },
     sumsPitch,
     sumsSkipped: (sumsLines ?? rows) - rows,
     rows: rows * batch,
-    itemRows: rows,
+    itemRows: Math.max(rows, 1),
     columns,
     beta: args.beta,
-    c: addressOf(c),
-    cType: c ? WIDE[c.dtype] : WIDE.f32,
+    c: Math.fround(args.beta) === 0 ? undefined : c,
     split: splits > 1,
-    bias: addressOf(bias),
-    biasType: bias ? WIDE[bias.dtype] : WIDE.f32,
-    out: out.address,
+    bias,
+    out,
     word: wordOf(out.dtype),
     outScale: isNarrow ? args.outScale : 1,
-    amax: addressOf(amax),
+    amax,
   });
 }

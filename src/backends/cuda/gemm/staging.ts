@@ -91,7 +91,7 @@ export function stageOperand(
   const itemsPerCopy = !transposed && outLines === lines ? batch : 1;
   addon.gemmOperand(device, {
     batch: batch / itemsPerCopy,
-    data: data.address,
+    data,
     word: wordOf(traits.format),
     transposed,
     lines: lines * itemsPerCopy,
@@ -101,7 +101,7 @@ export function stageOperand(
         ? scalesIn(blockScales, traits.scales.format)
         : undefined,
     staging,
-    out,
+    out: { address: out },
     outLines: outLines * itemsPerCopy,
     outPitch,
   });
@@ -112,7 +112,7 @@ function scalesIn(
   format: BlockScaleFormat,
 ) {
   return {
-    data: tensor.address,
+    data: tensor,
     word: unsignedWordOf(format),
     lineShift: Math.log2(lines),
     length,

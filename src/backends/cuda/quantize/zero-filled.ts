@@ -29,12 +29,12 @@ export function zeroFilled<X extends Tensor<WideDType>>(
       : { lines: 1, depth: x.size, outLines: 1, outPitch: rows * bytes };
   addon.gemmOperand(device, {
     batch: 1,
-    data: x.address,
+    data: { address: x.address },
     word: wordOf(x.dtype),
     transposed: false,
     scales: undefined,
     staging: STAGING.plain,
-    out: out.address,
+    out: { address: out.address },
     ...form,
   });
   return out;

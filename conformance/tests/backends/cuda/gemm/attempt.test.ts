@@ -65,7 +65,7 @@ describe("cuBLASLt", () => {
     expect(gpu.launched()).toEqual(["gemmAlpha", "gemm"]);
     expect(gpu.named("gemmPlan")[0]).toMatchObject({ aScaleMode: undefined, bScaleMode: undefined });
     expect(gpu.named("gemmAlpha")[0]).toMatchObject({
-      factors: { scaleW: tensorScale.address, scaleX: tensorScale.address },
+      factors: { scaleW: tensorScale, scaleX: tensorScale },
     });
   });
 

@@ -60,14 +60,14 @@ describe("a product on a GPU", () => {
 
     const across = fresh();
     const { x } = run(across, "bf16", [5, 7, 9], { batch: 3, out: "bf16", transposed: true });
-    const item = { batch: 3, lines: 5, outLines: 5, data: x.data.address };
+    const item = { batch: 3, lines: 5, outLines: 5, data: x.data };
     expect(across.named("gemmOperand")[0]).toMatchObject(item);
 
     const tiled = fresh();
     tiled.smallest = 16;
     const { out } = run(tiled, "bf16", [5, 7, 9], { batch: 2, out: "bf16" });
     expect(tiled.named("gemmOperand")[0]).toMatchObject({ batch: 2, lines: 5, outLines: 16 });
-    const rounded = { rows: 10, itemRows: 5, sumsPitch: 16, sumsSkipped: 11, out: out.address };
+    const rounded = { rows: 10, itemRows: 5, sumsPitch: 16, sumsSkipped: 11, out };
     expect(tiled.named("gemmEpilogue")).toMatchObject([rounded]);
   });
 

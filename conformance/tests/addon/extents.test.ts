@@ -1,0 +1,209 @@
+/**
+ * A call whose arrays have strides needs exactly the memory from the first to the last element of each: it runs with that, and is
+ * refused with one byte less. Sizes that no memory has are refused, however their products would overflow.
+ */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { type AddonExports, namingArguments } from "../../../src/backends/cuda/addon.js";
+import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
+import { ABSENT, slotsOf } from "../../../src/backends/cuda/native-slots.js";
+import { STAGING, WIDE } from "../../../src/formats/contract.gen.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import { describeOnStandIn } from "../harness/addon/stand-in.js";
+
+/** The most memory that a test allocates. */
+const ROOM = 2n ** 14n;
+
+const size = fc.oneof(
+  { weight: 8, arbitrary: fc.nat(9) },
+  { weight: 2, arbitrary: fc.constantFrom(16, 20, 32, 64, 100) },
+  { weight: 1, arbitrary: fc.constantFrom(2 ** 20, 2 ** 31 - 1, 2 ** 32, 2 ** 47, 2 ** 52, 2 ** 53) },
+);
+const DRAWN = fc.record({
+  batch: fc.oneof(fc.integer({ min: 1, max: 3 }), fc.constant(2 ** 31 - 1)),
+  rows: size,
+  columns: size,
+  depth: size,
+  pitch: size,
+  otherPitch: size,
+  length: fc.constantFrom(1, 3, 16, 32),
+  shift: fc.constantFrom(0, 1, 7, 31),
+  flag: fc.boolean(),
+  dtype: fc.constantFrom("f32" as const, "bf16" as const, "f16" as const),
+});
+type Drawn = typeof DRAWN extends fc.Arbitrary<infer D> ? D : never;
+
+interface Arrays {
+  readonly numbers: Readonly<Record<string, number>>;
+  /** The bytes of each array. */
+  readonly bytes: Readonly<Record<string, bigint>>;
+  /** Numbers with a maximum that sizes of empty arrays may exceed, and that maximum. */
+  readonly limits?: readonly (readonly [number | bigint, number])[];
+}
+
+/** The bytes of `lines` lines of `length` elements that start `pitch` elements apart. */
+function strided(lines: bigint, length: number, pitch: number, elementBytes: number): bigint {
+  return lines === 0n ? 0n : ((lines - 1n) * BigInt(pitch) + BigInt(length)) * BigInt(elementBytes);
+}
+
+const product = (...sizes: readonly number[]): bigint => sizes.reduce((p, each) => p * BigInt(each), 1n);
+
+/** The calls with strides: their numbers, and the bytes of each array. */
+const CALLS: Readonly<Record<string, (drawn: Drawn) => Arrays>> = {
+  gemmPlain({ batch, rows, columns, depth, pitch, otherPitch }) {
+    const [xPitch, wPitch] = [4 * Math.floor(pitch / 4), 4 * Math.floor(otherPitch / 4)];
+    return {
+      numbers: { batch, rows, columns, depth, xPitch, wPitch, outPitch: otherPitch },
+      bytes: {
+        x: strided(product(batch, rows), depth, xPitch, 4),
+        w: strided(product(batch, columns), depth, wPitch, 4),
+        out: strided(product(batch, rows), columns, otherPitch, 4),
+      },
+      limits: [
+        [product(batch, rows), 2 ** 53],
+        [product(batch, columns), 2 ** 53],
+      ],
+    };
+  },
+  gemmOperand({ rows: lines, depth, pitch, otherPitch, length, shift, flag, columns: outLines }) {
+    const outPitch = 16 * Math.floor(otherPitch / 16);
+    const isEmpty = lines === 0 || depth === 0;
+    const [at, from] = [Math.floor((lines - 1) / 2 ** shift), Math.floor((depth - 1) / length)];
+    const scales = isEmpty ? 0n : product(at, pitch) + product(from, otherPitch) + 1n;
+    return {
+      numbers: {
+        batch: 1,
+        word: factsOf("e4m3").word,
+        transposed: Number(flag),
+        lines,
+        depth,
+        "scales.word": factsOf("e8m0").word,
+        "scales.lineShift": shift,
+        "scales.length": length,
+        "scales.lineStride": pitch,
+        "scales.blockStride": otherPitch,
+        staging: STAGING.bf16,
+        outLines,
+        outPitch,
+      },
+      bytes: {
+        data: product(lines, depth),
+        "scales.data": scales,
+        out: product(outLines, outPitch),
+      },
+      limits: [[depth, 2 ** 31 - 1]],
+    };
+  },
+  gemmEpilogue({ batch, rows, columns, pitch, otherPitch: skipped, flag, dtype }) {
+    const all = batch * rows;
+    const lines = rows === 0 ? 0n : product(batch - 1, skipped) + product(batch, rows);
+    const single = flag && batch === 1;
+    return {
+      numbers: {
+        ...{ "factors.alpha": 1, "factors.inverse": 1, beta: 1, outScale: 1 },
+        ...{ linesW: Number(single), linesX: Number(single), lineAmaxesW: 0, lineAmaxesX: 0, split: 0 },
+        ...{ sumsPitch: pitch, sumsSkipped: skipped, rows: all, itemRows: Math.max(rows, 1), columns },
+        ...{ cType: WIDE[dtype], biasType: WIDE[dtype], word: factsOf("bf16").word },
+      },
+      bytes: {
+        sums: strided(lines, columns, pitch, 4),
+        "factors.scaleW": single ? 4n * BigInt(columns) : 4n,
+        "factors.scaleX": single ? 4n * BigInt(all) : 4n,
+        c: product(all, columns, dtype === "f32" ? 4 : 2),
+        bias: product(columns, dtype === "f32" ? 4 : 2),
+        out: product(all, columns, 2),
+        amax: 4n,
+      },
+      limits: [
+        [product(batch, rows), 2 ** 53],
+        [product(rows === 0 ? 0 : batch - 1, skipped), 2 ** 53],
+        [product(rows === 0 ? 0 : Number(lines) - 1, pitch), 2 ** 53],
+        [columns, 2 ** 31 - 1],
+      ],
+    };
+  },
+  fold({ batch: ranks, rows: count, pitch, flag, dtype }) {
+    const width = dtype === "f32" ? 4 : 2;
+    const stride = Math.max(count, pitch);
+    const own = flag ? { own: product(count, width) } : {};
+    return {
+      numbers: {
+        stride,
+        ranks,
+        count,
+        factor: 1,
+        type: WIDE[dtype],
+        sumType: WIDE.f32,
+        maximum: 0,
+        ownAt: 0,
+      },
+      bytes: {
+        parts: strided(BigInt(ranks - Number(flag)), count, stride, width),
+        ...own,
+        out: product(count, width),
+      },
+    };
+  },
+};
+
+function inSlots(
+  operation: keyof typeof NATIVE_CALLS,
+  values: Readonly<Record<string, number>>,
+): Float64Array {
+  const slots = slotsOf(NATIVE_CALLS[operation]);
+  const packed = new Float64Array(new BigUint64Array(slots.length).fill(ABSENT).buffer);
+  slots.forEach(({ name }, i) => {
+    if (values[name] !== undefined) packed[i] = values[name];
+  });
+  return packed;
+}
+
+describeOnStandIn("an array with strides", (exports: AddonExports) => {
+  const addon = namingArguments(exports);
+  const { numRuns, seed } = {
+    numRuns: Number(process.env.RUNS ?? 600),
+    seed: Number(process.env.SEED ?? 1),
+  };
+
+  it.each(Object.keys(CALLS))("has the bytes from its first to its last element: %s", (name) => {
+    const operation = name as keyof typeof NATIVE_CALLS & keyof AddonExports;
+    const device = new addon.Device(0);
+    let launched = 0;
+    let refused = 0;
+    const check = (drawn: Drawn, short: number): void => {
+      const { numbers, bytes, limits = [] } = (CALLS[name] as (drawn: Drawn) => Arrays)(drawn);
+      const sizes = Object.values(bytes);
+      const isPossible =
+        sizes.every((each) => each <= ROOM) && limits.every(([value, most]) => value <= most);
+      const room = sizes.map((each) => Number(each < ROOM ? each : ROOM));
+      const blocks = room.map((each) => addon.allocate(device, each));
+      const addresses = Object.fromEntries(Object.keys(bytes).map((key, i) => [key, blocks[i] as number]));
+      const call = () =>
+        exports[operation](device, inSlots(operation, { ...numbers, ...addresses }) as never);
+      if (isPossible) {
+        call();
+        launched++;
+        const [key, whole] = [
+          Object.keys(bytes)[short % sizes.length] as string,
+          room[short % sizes.length] as number,
+        ];
+        if (whole > 1) {
+          const smaller = addon.allocate(device, whole - 1);
+          addresses[key] = smaller;
+          expect(call, key).toThrow(/are needed/);
+          addon.free(device, smaller);
+        }
+      } else {
+        expect(call).toThrow(/are needed|exceeds 2\^53|, above |is not an integer/);
+        refused++;
+      }
+      for (const each of blocks) addon.free(device, each);
+    };
+    try {
+      fc.assert(fc.property(DRAWN, fc.nat(20), check), { numRuns, seed });
+    } finally {
+      addon.close(device);
+    }
+    expect(Math.min(launched, refused)).toBeGreaterThan(numRuns / 20);
+  });
+});
