@@ -300,9 +300,17 @@ export {
   type Float8CurrentScalingOptions,
   type ScaleAlgorithm,
 } from "./recipes/per-tensor.js";
-export { type ProductOptions, Recipe, type RecipeOptions, StandardRecipe } from "./recipes/recipe.js";
+export {
+  type CommonRecipeOptions,
+  type ProductOptions,
+  Recipe,
+  type RecipeOptions,
+  StandardRecipe,
+} from "./recipes/recipe.js";
 export { checkRecipeSupport, getDefaultRecipe, type RecipeSupport } from "./recipes/support.js";
 export {
+  BACKWARD_OVERRIDES,
+  type BackwardOverride,
   type BackwardRole,
   FORMATS,
   type Format,

@@ -30,7 +30,7 @@ import {
 } from "./linear/parts.js";
 import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
-import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
+import { fusesQuantization, NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
 import type { InitMethod, Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
 import { overlapOf, type ParallelMode } from "./tensor-parallel/options.js";
@@ -100,12 +100,13 @@ interface Fusions {
 
 /**
  * Returns TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`). The activation is fused except under custom
- * quantizers. Its gradient is fused under delayed scaling and MXFP8 unless the activation is gated. Under MXFP8 and
- * block-scaled FP8 it is also fused if no bias gradient needs it, with the same bits as without fusion. The regions are those of
- * fc1, whose recipe quantizes the gradient, and of fc2, whose recipe quantizes the activation.
+ * quantizers or a `backwardOverride`. Its gradient is fused under delayed scaling and MXFP8 unless the activation is gated. Under
+ * MXFP8 and block-scaled FP8 it is also fused if no bias gradient needs it, with the same bits as without fusion. The regions are
+ * those of fc1, whose recipe quantizes the gradient, and of fc2, whose recipe quantizes the activation.
  */
 function fusionsOf([first, second]: readonly (Region | undefined)[], gated: boolean): Fusions {
-  const rowOf = (region: Region | undefined) => (region?.enabled ? region.recipe.row : undefined);
+  const rowOf = (region: Region | undefined) =>
+    region?.enabled && fusesQuantization(region.recipe) ? region.recipe.row : undefined;
   const { ungated = false, alone = false } = rowOf(first)?.gradientSteps ?? {};
   const value = rowOf(second) !== undefined;
   return { value, gradient: !gated && ungated, gradientWithoutBias: alone };

@@ -96,13 +96,14 @@ export class Linear extends Module {
       const { dtype, backend } =
         value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
       const operand = { shape, dtype, backend, requiresGrad, createsValue: false, value: () => value };
-      const { out, backward, saved } = linearForward(this.#parts, operand, ownCall, grad);
+      const { out, backward, saved, gradQuantizer } = linearForward(this.#parts, operand, ownCall, grad);
       return {
         result: out,
         saved,
         quantized: {
           gradOutput: !this.#parts.parallel?.gathers("gradOutput"),
-          gradInput: ownCall.fp8Grad === true,
+          // a backward pass in high precision quantizes no gradient
+          gradInput: ownCall.fp8Grad === true && gradQuantizer !== undefined,
         },
         backward: (dy, pass) => {
           const grads = backward(dy, pass);

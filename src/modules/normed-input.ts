@@ -4,6 +4,7 @@ import { ArgumentError } from "../errors.js";
 import { add } from "../ops/elementwise/operators.gen.js";
 import type { NormResult, NormStatistics } from "../ops/rows/norm.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
+import type { Recipe } from "../recipes/recipe.js";
 import { type Gradient, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
@@ -37,8 +38,8 @@ export interface NormedInput {
 /**
  * Returns the norm of x as the input of a product. `region` is the region of that product. `isReturned` says whether the layer
  * returns the norm's result too. Under a standard recipe the norm is fused with its quantization, and the quantizer decides
- * whether it reads f32 or rounded values (numerics.md §7.3). With custom quantizers, or if `isReturned`, the norm's result is
- * first rounded to the dtype of x, as in TransformerEngine.
+ * whether it reads f32 or rounded values (numerics.md §7.3). With custom quantizers or a `backwardOverride`, or if
+ * `isReturned`, the norm's result is first rounded to the dtype of x, as in TransformerEngine.
  */
 export function normedInput(
   parts: NormParts,
@@ -52,7 +53,7 @@ export function normedInput(
   for (const { localValue } of parameters)
     if (localValue instanceof Tensor) requireTensor("norm", "its parameter", localValue);
   const inputs = [x, ...parameters];
-  const fuses = region?.enabled === true && region.recipe.kind !== "custom" && !isReturned;
+  const fuses = region?.enabled === true && fusesQuantization(region.recipe) && !isReturned;
   let norm: NormResult | undefined;
   let saved: NormStatistics | undefined;
   const value = (): Tensor<WideDType> => {
@@ -88,6 +89,14 @@ export function normedInput(
         : inputs.map(() => undefined);
     },
   };
+}
+
+/**
+ * Whether norms and activations are computed and quantized in one pass, if their result is not needed otherwise. With custom
+ * quantizers or a `backwardOverride` they are rounded to the activation type first, as in TransformerEngine.
+ */
+export function fusesQuantization({ kind, backwardOverride }: Recipe): boolean {
+  return kind !== "custom" && backwardOverride === "none";
 }
 
 /** Throws `ArgumentError` if a layer that begins with a norm is called with `fp8Grad`. */

@@ -2,17 +2,17 @@
 import { ArgumentError } from "../errors.js";
 import { callable, describe, needed, optionsOf } from "../options.js";
 import { Quantizer } from "../quantizers/quantizer.js";
-import { PRODUCT_OPTIONS, type ProductOptions, Recipe } from "./recipe.js";
+import { COMMON_OPTIONS, type CommonRecipeOptions, Recipe } from "./recipe.js";
 import { passOf, RECIPES, type Role } from "./table.js";
 
-/** Options of `CustomRecipe`: a function that creates the quantizer of each role, and the accumulation of each product. */
-export interface CustomRecipeOptions extends ProductOptions {
+/** Options of `CustomRecipe`: a function that creates the quantizer of each role, and the options of every recipe. */
+export interface CustomRecipeOptions extends CommonRecipeOptions {
   /** Creates the quantizer of a role. It is called once for each role of each layer, and by `checkRecipeSupport`. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 }
 
 const checkOptions = optionsOf<CustomRecipeOptions>({
-  ...PRODUCT_OPTIONS,
+  ...COMMON_OPTIONS,
   quantizerFactory: needed(callable),
 });
 

@@ -14,9 +14,13 @@ import {
   needed,
   nested,
   type OptionTable,
+  oneOf,
   optionsOf,
 } from "../options.js";
+import { environmentText } from "./environment.js";
 import {
+  BACKWARD_OVERRIDES,
+  type BackwardOverride,
   FORMATS,
   type Format,
   type MMParams,
@@ -33,8 +37,18 @@ import {
 /** How each product accumulates. Default: as in the recipe's row of the table. */
 export type ProductOptions = { readonly [P in Product]?: MMParams };
 
+/** Options of every recipe. All fields are optional. */
+export interface CommonRecipeOptions extends ProductOptions {
+  /**
+   * In which precision linear layers compute gradients: by the recipe, or in the dtype of the activations, from the original
+   * input and weight or from the dequantized ones (numerics.md §6.1). Default: the environment variable NVTE_BACKWARD_OVERRIDE,
+   * whose values are `high_precision` and `dequantized`, else `none`.
+   */
+  readonly backwardOverride?: BackwardOverride | undefined;
+}
+
 /** Options of every standard recipe: its element formats, and how its products accumulate. */
-export interface RecipeOptions extends ProductOptions {
+export interface RecipeOptions extends CommonRecipeOptions {
   /** The element formats of the forward and backward pass. Default: as in the recipe's row of the table. */
   readonly format?: Format | undefined;
 }
@@ -42,16 +56,29 @@ export interface RecipeOptions extends ProductOptions {
 const accumulation = nested(optionsOf<MMParams>({ useSplitAccumulator: needed(boolean) }));
 
 /** The checks of the options that all recipes have. */
-export const PRODUCT_OPTIONS: OptionTable<ProductOptions> = {
+export const COMMON_OPTIONS: OptionTable<CommonRecipeOptions> = {
   fprop: accumulation,
   dgrad: accumulation,
   wgrad: accumulation,
+  backwardOverride: oneOf(BACKWARD_OVERRIDES),
 };
 
 /** The checks of the options that all standard recipes have. */
-export const RECIPE_OPTIONS: OptionTable<RecipeOptions> = { ...PRODUCT_OPTIONS, format: anything };
+export const RECIPE_OPTIONS: OptionTable<RecipeOptions> = { ...COMMON_OPTIONS, format: anything };
 
-const checkProducts = optionsOf(PRODUCT_OPTIONS);
+const checkCommon = optionsOf(COMMON_OPTIONS);
+
+/** TransformerEngine's variable for `backwardOverride`, and its values. */
+const OVERRIDE_VARIABLE = "NVTE_BACKWARD_OVERRIDE";
+const OVERRIDE_VALUES = { high_precision: "highPrecision", dequantized: "dequantized" } as const;
+
+/** Returns the override that the environment selects. Throws `ArgumentError` for a value that TransformerEngine does not have. */
+function overrideOfEnvironment(user: string): BackwardOverride {
+  const value = environmentText(OVERRIDE_VARIABLE);
+  if (value === undefined) return "none";
+  oneOf(Object.keys(OVERRIDE_VALUES))(user, OVERRIDE_VARIABLE, value);
+  return OVERRIDE_VALUES[value as keyof typeof OVERRIDE_VALUES];
+}
 
 /** The base class of all recipes. */
 export abstract class Recipe {
@@ -65,6 +92,8 @@ export abstract class Recipe {
   readonly dgrad: MMParams;
   /** How the product that computes the gradient of the weight accumulates. */
   readonly wgrad: MMParams;
+  /** In which precision linear layers compute gradients. */
+  readonly backwardOverride: BackwardOverride;
   #key: string | undefined;
 
   /** @internal Whether `x` is a recipe, and not a proxy of one or another object with its prototype. */
@@ -76,12 +105,13 @@ export abstract class Recipe {
     /** The key of the recipe's row in `RECIPES`, or `custom`. */
     readonly kind: RecipeKind | "custom",
     split: RecipeRow["useSplitAccumulator"],
-    options: ProductOptions,
+    options: CommonRecipeOptions,
   ) {
-    const ownOptions = checkProducts(new.target.name, fieldsOf(new.target.name, options, PRODUCT_OPTIONS));
+    const ownOptions = checkCommon(new.target.name, fieldsOf(new.target.name, options, COMMON_OPTIONS));
     this.fprop = ownOptions.fprop ?? { useSplitAccumulator: split.fprop };
     this.dgrad = ownOptions.dgrad ?? { useSplitAccumulator: split.dgrad };
     this.wgrad = ownOptions.wgrad ?? { useSplitAccumulator: split.wgrad };
+    this.backwardOverride = ownOptions.backwardOverride ?? overrideOfEnvironment(new.target.name);
   }
 
   /** The recipe's row of the table, or undefined for custom quantizers. */

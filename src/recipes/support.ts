@@ -105,7 +105,8 @@ function ask(recipe: Recipe, backend: Backend): RecipeSupport {
   const operands = { input: operand("input"), weight: operand("weight"), gradOutput: operand("gradOutput") };
   const { datapath } = backend;
   let emulated = false;
-  for (const { name, a, b, along } of OPERANDS) {
+  const operandsOf = recipe.backwardOverride === "none" ? OPERANDS : OPERANDS.slice(0, 1);
+  for (const { name, a, b, along } of operandsOf) {
     const fault = transformFault(
       transformed(`the ${a}`, operands[a], along[0]),
       transformed(`the ${b}`, operands[b], along[1]),

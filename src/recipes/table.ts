@@ -39,6 +39,15 @@ export const PRODUCTS = ["fprop", "dgrad", "wgrad"] as const;
 /** One of the three matrix products of a linear layer. */
 export type Product = (typeof PRODUCTS)[number];
 
+/**
+ * In which precision linear layers compute the gradients of a forward pass under a recipe: `none`: by the recipe;
+ * `highPrecision`: in the dtype of the activations, from the original input and weight; `dequantized`: in that dtype, from the
+ * values of the quantized input and weight. TransformerEngine's `backward_override`.
+ */
+export const BACKWARD_OVERRIDES = ["none", "highPrecision", "dequantized"] as const;
+/** One of `BACKWARD_OVERRIDES`. */
+export type BackwardOverride = (typeof BACKWARD_OVERRIDES)[number];
+
 /** The element formats of the tensors of each pass. */
 export const FORMATS = {
   E4M3: { forward: "e4m3", backward: "e4m3" },

@@ -7,7 +7,7 @@ import { type Divided, dividedProduct, dividedSums, withBias } from "./divided.j
 import { cast, columnSums, type Matrix, ofRows } from "./matrix.js";
 import { type Operand, product, wideOperand } from "./products.js";
 import { type Quantizable, QuantizedModel } from "./quantized.js";
-import { type ProductModel, type RoleModel, type StepRecipe, specOf, splits } from "./recipes.js";
+import { overrideOf, type ProductModel, type RoleModel, type StepRecipe, specOf, splits } from "./recipes.js";
 import { type Passed, type Value, wideOf } from "./tape.js";
 
 /** The state that all calls of a program share. */
@@ -149,17 +149,19 @@ export class LinearModel {
   ): LinearResultModel {
     this.#enter(run, recipe);
     const { dtype } = input;
+    const override = overrideOf(recipe);
+    const overrides = override !== "none";
     const joined = (name: ProductModel) => ({ family: run.family, split: splits(recipe, name) });
     const quantize = (role: RoleModel, from: Quantizable) => this.#quantize(run, recipe, role, from);
     const x = input.from instanceof QuantizedModel ? input.from : quantize("input", input.from);
-    const w = this.#quantizedWeight(run, recipe, call, required.dgrad);
+    const w = this.#quantizedWeight(run, recipe, call, required.dgrad && !overrides);
     const bias = this.bias && cast(this.bias.wide, dtype === "f32" ? "bf16" : dtype);
     const [outFeatures, inFeatures] = this.weight.wide.shape;
     const { divided } = this;
     const fprop = (): number[][] =>
       product(w.operand("rowwise"), x.operand("rowwise"), { ...joined("fprop"), bias: bias?.data });
     // the copy for the backward pass is computed now, because its source may change later
-    const columns = required.wgrad ? x.operand("columnwise") : undefined;
+    const columns = required.wgrad && !overrides ? x.operand("columnwise") : undefined;
     const result = (
       rows: number[][],
       count: number,
@@ -179,6 +181,19 @@ export class LinearModel {
             this.bias?.wide,
           )
         : result(fprop(), outFeatures, "output", call.fp8Output);
+    if (overrides) {
+      // a quantized input has no values but those of its codes
+      const wideX =
+        override === "dequantized" || input.from instanceof QuantizedModel
+          ? x.wide(dtype)
+          : { ...input.wide(), data: input.wide().data.slice() };
+      const heldWeight = override === "dequantized" ? w.wide(dtype) : undefined;
+      const read = () => heldWeight ?? cast(this.weight.wide, dtype);
+      return {
+        out,
+        backward: (grad) => this.#wideGradients(run, { x: wideX, w: read }, grad, required, dtype),
+      };
+    }
     return {
       out,
       backward: (grad, computed) => {
@@ -205,6 +220,32 @@ export class LinearModel {
           bias: dbias,
         };
       },
+    };
+  }
+
+  /** The gradients of a call by products in high precision. `w` is read during the backward pass. */
+  #wideGradients(
+    run: Run,
+    { x, w }: { readonly x: Matrix; readonly w: () => Matrix },
+    grad: Passed,
+    required: Wanted,
+    dtype: WideName,
+  ): LinearGradientsModel {
+    const family = dtype === "f32" && run.family !== "exact" ? "fp32" : run.family;
+    const joined = { family, split: false };
+    const dy = cast(wideOf(grad), dtype);
+    const dx = (): Matrix => {
+      const [columns, rows] = [wideOperand(w(), "columnwise"), wideOperand(dy, "rowwise")];
+      return this.divided?.mode === "column"
+        ? dividedProduct(columns, rows, joined, this.divided, dtype)
+        : ofRows(product(columns, rows, joined), this.weight.wide.shape[1], dtype);
+    };
+    return {
+      x: required.dgrad ? dx() : undefined,
+      weight: required.wgrad
+        ? this.#weightGradient(wideOperand(x, "columnwise"), wideOperand(dy, "columnwise"), joined, dtype)
+        : undefined,
+      bias: this.#biasGradient(dy),
     };
   }
 

@@ -7,9 +7,15 @@ import type { DelayedModel } from "./delayed-slots.js";
 export type RoleModel = "input" | "weight" | "output" | "gradOutput" | "gradInput";
 export type ProductModel = "fprop" | "dgrad" | "wgrad";
 
-/** The option of every recipe that selects the products with a split accumulator. */
+/** In which precision gradients are computed, and from which values of the input and the weight. */
+export type OverrideModel = "none" | "highPrecision" | "dequantized";
+
+/** The options of every recipe. */
 interface Products {
+  /** The products with a split accumulator. */
   readonly split?: Readonly<Record<ProductModel, boolean>> | undefined;
+  /** Default `none`: gradients are computed by the recipe. */
+  readonly override?: OverrideModel;
 }
 
 interface TwoFormats extends Products {
@@ -116,10 +122,14 @@ export function splits(recipe: StepRecipe, product: ProductModel): boolean {
 
 /** Whether norms and activations are fused with the quantization of their result (a norm only if its result is not returned). */
 export function fuses(recipe: StepRecipe): boolean {
-  return recipe.kind !== "custom";
+  return recipe.kind !== "custom" && overrideOf(recipe) === "none";
+}
+
+export function overrideOf({ override = "none" }: StepRecipe): OverrideModel {
+  return override;
 }
 
 /** Whether the gradient of an activation is fused with its quantization. */
 export function fusesGradient(recipe: StepRecipe, gated: boolean): boolean {
-  return !gated && (recipe.kind === "delayed" || recipe.kind === "mxfp8");
+  return !gated && fuses(recipe) && (recipe.kind === "delayed" || recipe.kind === "mxfp8");
 }

@@ -40,7 +40,15 @@ describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
 });
 
 const PLAIN = {
-  ...{ recipe: "current", variant: 0, layer: "linear", wrap: "plain", around: "nothing", nested: false },
+  ...{
+    recipe: "current",
+    variant: 0,
+    override: "none",
+    layer: "linear",
+    wrap: "plain",
+    around: "nothing",
+    nested: false,
+  },
   ...{ normalization: "LayerNorm", zeroCenteredGamma: false, eps: 1e-5, bias: true, parameters: "bf16" },
   ...{ input: "bf16", start: "variable", frozen: "nothing", fuses: false, savesOriginal: false },
   ...{ microbatches: "alone", optimizer: "SGD", stepping: "plain", loss: "gradient", causal: true },

@@ -25,7 +25,7 @@ import {
 } from "../../../src/index.js";
 import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import { type RecipeOptions, StandardRecipe } from "../../../src/recipes/recipe.js";
-import { PRODUCTS, RECIPES, ROLES, type Role } from "../../../src/recipes/table.js";
+import { BACKWARD_OVERRIDES, PRODUCTS, RECIPES, ROLES, type Role } from "../../../src/recipes/table.js";
 import { draws } from "../harness/draws.js";
 import { type Refusal, refusals, wrong } from "../harness/refusals.js";
 import { scoped, useBackend } from "../harness/suite.js";
@@ -170,7 +170,10 @@ function optionsFor({ options, formats, split, valid = () => true }: Subject) {
     Object.entries(options).map(([name, values]) => [name, fc.constantFrom(...values)]),
   );
   const accumulation = fc.record({ useSplitAccumulator: split[0] ? fc.constant(true) : fc.boolean() });
-  const products = Object.fromEntries(PRODUCTS.map((product) => [product, accumulation]));
+  const products = {
+    ...Object.fromEntries(PRODUCTS.map((product) => [product, accumulation])),
+    backwardOverride: fc.constantFrom(...BACKWARD_OVERRIDES),
+  };
   return fc
     .record({ ...own, ...products, format: fc.constantFrom(...formats) }, { requiredKeys: [] })
     .map((given: Given) => ({
@@ -179,6 +182,7 @@ function optionsFor({ options, formats, split, valid = () => true }: Subject) {
         ...Object.fromEntries(Object.entries(options).map(([name, [first]]) => [name, first])),
         ...Object.fromEntries(PRODUCTS.map((product, i) => [product, { useSplitAccumulator: split[i] }])),
         format: formats[0],
+        backwardOverride: "none",
         ...given,
       } as Given,
     }))
@@ -205,7 +209,10 @@ describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
 
   it("has the key of recipes of its class with the same options, and of no others", () => {
     const key = (options: Given) => subject.make(options).key;
-    const steps = Object.entries({ ...subject.options, format: subject.formats });
+    const steps = Object.entries({
+      ...{ ...subject.options, format: subject.formats },
+      backwardOverride: BACKWARD_OVERRIDES,
+    });
     fc.assert(
       fc.property(drawn, fc.constantFrom(...steps), fc.nat(), ({ given, full }, [option, values], which) => {
         expect(key(given)).toBe(key(given));
@@ -262,6 +269,14 @@ describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
           [name, product],
         ],
       ),
+    ),
+    ...["high_precision", "wide", null, true].map(
+      (backwardOverride): Refusal => [
+        `backwardOverride ${backwardOverride}`,
+        () => subject.make({ backwardOverride }),
+        ArgumentError,
+        [name, "backwardOverride", ...BACKWARD_OVERRIDES],
+      ],
     ),
     ["qparams of no role", () => subject.make({}).qparams(wrong("bias")), ArgumentError, ["bias", ...EVERY]],
     [

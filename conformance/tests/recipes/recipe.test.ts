@@ -8,6 +8,7 @@ import {
   Float8BlockScaling,
   Float8CurrentScaling,
   type Linear,
+  MXFP8Quantizer,
   NVFP4BlockScaling,
   type Recipe,
   Scope,
@@ -120,6 +121,28 @@ describe("the environment", () => {
     vi.stubEnv("NVTE_NVFP4_4OVER6", "1");
     expect(() => new NVFP4BlockScaling()).toThrow(/NVTE_NVFP4_4OVER6 "1" is not one of none, weights/);
   });
+
+  it.each([
+    ["high_precision", "highPrecision"],
+    ["dequantized", "dequantized"],
+  ] as const)(
+    "NVTE_BACKWARD_OVERRIDE=%s sets the precision of gradients of every recipe",
+    (value, expected) => {
+      const quantizerFactory = () => new MXFP8Quantizer();
+      const make = [...Object.values(RECIPES), () => new CustomRecipe({ quantizerFactory })];
+      const before = make.map((each) => each());
+      vi.stubEnv("NVTE_BACKWARD_OVERRIDE", value);
+      expect(before.map(({ backwardOverride }) => backwardOverride)).toEqual(before.map(() => "none"));
+      for (const each of make) expect(each().backwardOverride).toBe(expected);
+      const none = { backwardOverride: "none" } as const;
+      expect(new CustomRecipe({ quantizerFactory, ...none }).backwardOverride).toBe("none");
+      expect(new DelayedScaling(none).key).not.toBe(new DelayedScaling().key);
+      vi.stubEnv("NVTE_BACKWARD_OVERRIDE", "bf16");
+      expect(() => new DelayedScaling()).toThrow(
+        /DelayedScaling: NVTE_BACKWARD_OVERRIDE "bf16" is not one of high_precision, dequantized/,
+      );
+    },
+  );
 
   it("is overridden by options", () => {
     for (const [name] of switches) vi.stubEnv(name, "1");

@@ -24,7 +24,7 @@ export function requireFit(
     throw new ArgumentError(
       "linear: sequenceParallel gathers codes, which need one scale on all ranks; leave reduceAmax of DelayedScaling on",
     );
-  if (saveOriginalInput && isDelayed(recipe))
+  if (saveOriginalInput && isDelayed(recipe) && recipe.backwardOverride === "none")
     throw new ArgumentError(
       "linear: saveOriginalInput under DelayedScaling would record the input's amax twice; leave out saveOriginalInput or use another recipe",
     );

@@ -1,13 +1,18 @@
 /** The input of one call of a linear layer under a recipe. */
 import type { Backend } from "../../backends/backend.js";
+import { dequantize } from "../../ops/quantize/dequantize.js";
 import { onSideStream } from "../../ops/side-stream.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import { type Value, wideOf } from "../../tape/value.js";
-import { COLUMNWISE, QuantizedTensor, type Usage } from "../../tensor/quantized.js";
+import { COLUMNWISE, QuantizedTensor, ROWWISE, type Usage } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { areWholeBlocks, RowOperand, withUsage } from "../tensor-parallel/row-operand.js";
+import { WideRows } from "../tensor-parallel/rows.js";
 import type { LinearInput, LinearParts } from "./parts.js";
+
+/** What wgrad reads of the input: its columnwise copy, the unquantized input, or the values of the rowwise copy. */
+export type WgradSource = "columnwise" | "original" | "rowwise";
 
 /** The columnwise copy of all rows of the input, which wgrad reads. */
 export interface ColumnwiseInput {
@@ -31,16 +36,20 @@ export class InputOperand {
   /** Whether wgrad reads the tensors of `rows`. */
   readonly #isKept: boolean;
   readonly #quantize: (usage: Usage) => RowOperand;
+  /** What wgrad reads. Undefined if the backward pass does not compute wgrad. */
+  readonly #source: WgradSource | undefined;
+  /** Returns the unquantized input: all rows, in the activation type. */
+  readonly #allWideRows: () => Tensor<WideDType>;
 
   /**
-   * Quantizes the input. `value` is the input; it is undefined if the input is computed and quantized in one pass. `wgrad` says
-   * whether the backward pass computes wgrad.
+   * Quantizes the input. `value` is the input; it is undefined if the input is computed and quantized in one pass. `source` is
+   * what wgrad reads, or undefined if the backward pass does not compute wgrad.
    */
   constructor(
     { quantization, parallel, saveOriginalInput }: LinearParts,
     input: LinearInput,
     value: Value | undefined,
-    wgrad: boolean,
+    source: WgradSource | undefined,
   ) {
     const { shape, createsValue } = input;
     const group = parallel?.gathers("input");
@@ -49,8 +58,11 @@ export class InputOperand {
     const gatheredQuantizer = group && quantization.quantizer("input", true);
     // an input whose rows are gathered before quantization is quantized only once, so its codes are kept
     const gathersWide = group !== undefined && !areWholeBlocks(localQuantizer.spec, shape);
-    this.#requantizes = wgrad && saveOriginalInput && !(value instanceof QuantizedTensor) && !gathersWide;
-    this.#isKept = wgrad && !this.#requantizes;
+    // a quantized input has no other values than its codes
+    const isQuantized = value instanceof QuantizedTensor;
+    this.#source = source === "original" && isQuantized ? "rowwise" : source;
+    this.#requantizes = source === "columnwise" && saveOriginalInput && !isQuantized && !gathersWide;
+    this.#isKept = source !== undefined && this.#source !== "original" && !this.#requantizes;
     const wide = (): Tensor<WideDType> => wideOf("linear: the input", value ?? input.value());
     const quantize = (quantizer: Quantizer): QuantizedTensor => {
       if (value instanceof QuantizedTensor) return withUsage(value, quantizer.usage);
@@ -59,24 +71,34 @@ export class InputOperand {
     const quantizerOf = (gathered: boolean): Quantizer => (gathered && gatheredQuantizer) || localQuantizer;
     this.#quantize = (usage) => new RowOperand(group, quantizerOf, usage, { shape, quantize, wide });
     this.shape = shape;
-    this.rows = this.#quantize({ rowwise: true, columnwise: this.#isKept });
+    this.rows = this.#quantize({ rowwise: true, columnwise: this.#isKept && source === "columnwise" });
     this.#isTemporary = this.rows.local !== value;
     this.#backend = input.backend;
-    this.#original = createsValue && this.#requantizes ? value : undefined;
-    if (createsValue && !this.#requantizes && this.#isTemporary) value?.dispose();
+    this.#allWideRows = () =>
+      this.#source === "original"
+        ? new WideRows(group, wide()).allRows()
+        : dequantize(this.rows.allRows(ROWWISE), input.dtype);
+    const keepsOriginal = this.#requantizes || this.#source === "original";
+    this.#original = createsValue && keepsOriginal ? value : undefined;
+    if (createsValue && !keepsOriginal && this.#isTemporary) value?.dispose();
   }
 
   /** Frees all tensors that wgrad does not read. Call it after the forward product. */
   keepForBackward(): void {
     if (!this.#isTemporary) return;
-    if (this.#isKept) this.rows.keepColumnwise();
-    else this.rows.local.dispose();
+    if (!this.#isKept) this.rows.local.dispose();
+    else if (this.#source === "columnwise") this.rows.keepColumnwise();
   }
 
   /** The tensors that were created for the backward pass only. */
   get saved(): readonly Value[] {
     if (this.#original) return [this.#original];
     return this.#isTemporary && this.#isKept ? [this.rows.local] : [];
+  }
+
+  /** Returns all rows in the activation type: the unquantized input, or the values of its rowwise copy. */
+  wide(): Tensor<WideDType> {
+    return this.#allWideRows();
   }
 
   /** Returns the columnwise copy. `onSide` gathers the rows of other ranks on the side stream. */

@@ -2,10 +2,13 @@
 import type { Region } from "../../autocast.js";
 import { ArgumentError } from "../../errors.js";
 import { hasGivenScale } from "../../formats/block.js";
+import { plainDatapath } from "../../functional/datapath.js";
 import { castTo } from "../../ops/cast/cast.js";
 import { gemm } from "../../ops/gemm/gemm.js";
 import type { GemmInput } from "../../ops/gemm/operand.js";
+import { dequantize } from "../../ops/quantize/dequantize.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
+import type { BackwardOverride } from "../../recipes/table.js";
 import { transientValue } from "../../tape/uses.js";
 import { type Gradient, wideOf } from "../../tape/value.js";
 import { COLUMNWISE, QuantizedTensor, ROWWISE } from "../../tensor/quantized.js";
@@ -16,11 +19,19 @@ import { isChunked, resultSpec } from "../tensor-parallel/rows.js";
 import { amaxGroup } from "../tensor-parallel/tensor-parallel.js";
 import { blockFitCheck, requireFit } from "./fit.js";
 import { GradientOperand } from "./gradient-operand.js";
-import { InputOperand } from "./input-operand.js";
-import type { LinearCall, LinearInput, LinearParts, LinearResult, RequiredGradients } from "./parts.js";
+import { InputOperand, type WgradSource } from "./input-operand.js";
+import type {
+  LinearCall,
+  LinearGradients,
+  LinearInput,
+  LinearParts,
+  LinearResult,
+  RequiredGradients,
+} from "./parts.js";
 import { biasGradOf, dgradOf, type Products, wgradOf, wideGrad } from "./products.js";
 import { isCached } from "./weight-cache.js";
 import { WeightOperand } from "./weight-operand.js";
+import { wideGradients } from "./wide.js";
 
 /** A call of a linear layer in an enabled autocast region. */
 interface QuantizedCall {
@@ -61,16 +72,31 @@ export function quantizedForward(
     throw new ArgumentError(
       "linear: the input is quantized with the scale of one rank; under sequenceParallel the layer quantizes it for all ranks, so give it in f32, bf16 or f16",
     );
-  const check = blockFitCheck(parts, { ...input, inputValue: value }, tracked);
+  const override = region.recipe.backwardOverride;
+  const quantizesGradients = override === "none";
+  const check = blockFitCheck(
+    parts,
+    { ...input, inputValue: value },
+    quantizesGradients ? tracked : { wgrad: false, dgrad: false },
+  );
   quantization.beginForward(region, weight, check);
-  const x = new InputOperand(parts, input, value, required.wgrad);
+  const x = new InputOperand(parts, input, value, required.wgrad ? WGRAD_SOURCES[override] : undefined);
   // the second run of a recomputed region quantizes a weight again, unless it was cached
-  const w = new WeightOperand(parts, call, (isCached(call) ? tracked : required).dgrad);
+  const columnwise = quantizesGradients && (isCached(call) ? tracked : required).dgrad;
+  const w = new WeightOperand(parts, call, columnwise);
   const prepared = { ...options, parts, dtype, x, w };
   const out = fprop(prepared);
-  if (required.dgrad) w.keepColumnwise();
-  const gradQuantization = required.dgrad || required.wgrad ? quantization.forBackward() : undefined;
+  if (required.dgrad && quantizesGradients) w.keepColumnwise();
   x.keepForBackward();
+  if (!quantizesGradients) {
+    const keepsRows = override === "dequantized" && required.dgrad && w.isTemporary;
+    return {
+      out,
+      saved: [...x.saved, ...(keepsRows ? [w.local] : [])],
+      backward: (grad) => overriddenBackward(prepared, grad),
+    };
+  }
+  const gradQuantization = required.dgrad || required.wgrad ? quantization.forBackward() : undefined;
   const keepsWeight = w.isTemporary && required.dgrad;
   const saved = [...x.saved, ...(keepsWeight ? [w.local] : []), ...(gradQuantization?.saved ?? [])];
   if (!gradQuantization) {
@@ -85,6 +111,29 @@ export function quantizedForward(
     gradQuantizer: () => gradQuantization.quantizer("gradOutput").setUsage(gradUsage(required)),
     backward: backwardOf(prepared, gradQuantization),
   };
+}
+
+/** What wgrad reads of the input. */
+const WGRAD_SOURCES: Readonly<Record<BackwardOverride, WgradSource>> = {
+  none: "columnwise",
+  highPrecision: "original",
+  dequantized: "rowwise",
+};
+
+/** Computes the gradients in high precision, as the recipe's `backwardOverride` says. */
+function overriddenBackward(
+  { parts, required, region, dtype, x, w }: PreparedCall,
+  grad: Gradient,
+): LinearGradients {
+  const weightOf = (): Tensor<WideDType> => {
+    if (region.recipe.backwardOverride === "dequantized") return dequantize(w.allRows(ROWWISE), dtype);
+    const value = transientValue(parts.weight);
+    return value instanceof QuantizedTensor
+      ? dequantize(value, dtype)
+      : castTo(wideOf("linear: the weight", value), dtype);
+  };
+  const call = { parts, required, dtype, datapath: plainDatapath(parts.weight.backend, dtype) };
+  return wideGradients(call, grad, { input: () => x.wide(), weight: weightOf, overlaps: x.rows.isChunked });
 }
 
 /** Computes the result of the layer. */

@@ -113,38 +113,58 @@ function fprop({ parts: { bias, parallel }, dtype, datapath, x, w, chunks }: Wid
 
 /** Computes the gradients of a call. */
 function backward(call: WideCall, grad: Gradient): LinearGradients {
-  const { parts, required, dtype, datapath, x, chunks } = call;
+  const { parts, required, chunks, x, w } = call;
+  const { weight, parallel } = parts;
+  const input = (): Wide => new WideRows(parallel?.gathers("input"), x).allRows();
+  // a sharded weight was freed after the forward pass, so it is read again
+  const weightOf = (): Wide => (weight.sharding ? wideWeight(weight) : w);
+  // if the forward pass overlapped products and gathers, the rows of the input are gathered while dgrad is computed
+  return wideGradients(call, grad, { input, weight: weightOf, overlaps: chunks > 1 && required.wgrad });
+}
+
+/** Where products in high precision read their operands. */
+export interface WideSources {
+  /** Returns all rows of the input. */
+  readonly input: () => Wide;
+  readonly weight: () => Wide;
+  /** Whether the input is read on the side stream while dgrad is computed. */
+  readonly overlaps: boolean;
+}
+
+/** Computes the gradients of a call by products in high precision. */
+export function wideGradients(
+  call: Pick<WideCall, "parts" | "required" | "dtype" | "datapath">,
+  grad: Gradient,
+  { input, weight: weightOf, overlaps }: WideSources,
+): LinearGradients {
+  const { parts, required, dtype, datapath } = call;
   const { weight, bias, fuseWgradAccumulation, parallel } = parts;
   const dy = wideGrad(grad, dtype);
   const products = { datapath, dtype, weight, fuseWgradAccumulation };
-  const gatherInput = (): Wide => new WideRows(parallel?.gathers("input"), x).allRows();
-  // if the forward pass overlapped products and gathers, the rows of the input are gathered while dgrad is computed
-  const overlaps = chunks > 1 && required.wgrad && required.dgrad;
-  const gathered = overlaps ? onSideStream(x.backend, gatherInput) : undefined;
+  const gathered = overlaps && required.dgrad ? onSideStream(dy.backend, input) : undefined;
   const gradRows = new WideRows(parallel?.gathers("gradOutput"), dy);
   const dx = required.dgrad
-    ? dgrad(call, gradRows, (w, rows, out) => dgradOf(w, rows, products, out))
+    ? dgrad(call, weightOf(), gradRows, (w, rows, out) => dgradOf(w, rows, products, out))
     : undefined;
   return {
     x: dx,
-    weight: required.wgrad ? wgradOf(gathered ?? gatherInput(), gradRows.allRows(), products) : undefined,
+    weight: required.wgrad ? wgradOf(gathered ?? input(), gradRows.allRows(), products) : undefined,
     bias: biasGradOf({ bias, parallel }, dy),
   };
 }
 
 /** Computes the gradient of the input by `product`. */
 function dgrad(
-  { parts: { weight, parallel }, dtype, w }: WideCall,
+  { parts: { parallel }, dtype }: Pick<WideCall, "parts" | "dtype">,
+  weight: Wide,
   gradRows: WideRows,
   product: (w: Wide, rows: Gradient, out?: Wide) => Wide,
 ): Wide {
   const dy = gradRows.local;
-  // a sharded weight was freed after the forward pass, so it is read again
-  const weightValue = weight.sharding ? wideWeight(weight) : w;
-  const multiply = (rows: Gradient, out?: Wide): Wide => product(weightValue, rows, out);
+  const multiply = (rows: Gradient, out?: Wide): Wide => product(weight, rows, out);
   if (!parallel) return multiply(dy);
   const shape = parallel.fullGradOutputShape(dy.shape);
-  const result = resultSpec(shape, weightValue.shape[1] as number, dtype);
+  const result = resultSpec(shape, weight.shape[1] as number, dtype);
   const rows = gradRows.gatherInChunks(parallel.chunksOf("gradOutput", dy, result));
   return parallel.gradInput(rows, multiply, result);
 }

@@ -626,7 +626,7 @@ export const MODULE_ROWS: Rows = {
 };
 
 const split = { useSplitAccumulator: true };
-const PRODUCTS = { fprop: split, dgrad: split, wgrad: split };
+const PRODUCTS = { fprop: split, dgrad: split, wgrad: split, backwardOverride: "dequantized" } as const;
 const RECIPES = {
   DelayedScaling,
   Float8CurrentScaling,

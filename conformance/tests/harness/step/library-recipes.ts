@@ -36,14 +36,11 @@ export function recipeNamed(name: RecipeName): Recipe {
 
 export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined {
   if (!model) return undefined;
-  const products = model.split
-    ? Object.fromEntries(
-        Object.entries(model.split).map(([product, useSplitAccumulator]) => [
-          product,
-          { useSplitAccumulator },
-        ]),
-      )
-    : {};
+  const split = Object.entries(model.split ?? {}).map(([product, useSplitAccumulator]) => [
+    product,
+    { useSplitAccumulator },
+  ]);
+  const products = { ...Object.fromEntries(split), backwardOverride: model.override };
   switch (model.kind) {
     case "delayed": {
       const { format, margin, length: amaxHistoryLen, algorithm } = model;

@@ -11,17 +11,31 @@ const BLOCK = { kind: "block", format: "E4M3", f32Scales: false, amaxEpsilon: 0,
 export const RECIPES = {
   none: undefined,
   delayed: { ...DELAYED, format: "HYBRID", margin: 0, length: 3 },
+  "delayed, wide gradients": {
+    ...DELAYED,
+    format: "HYBRID",
+    margin: 0,
+    length: 2,
+    override: "highPrecision",
+  },
   "delayed, most recent": { ...DELAYED, format: "E4M3", margin: 2, length: 1, algorithm: "mostRecent" },
   current: { kind: "current", format: "HYBRID", pow2: false, amaxEpsilon: 0 },
+  "current, dequantized": {
+    ...{ kind: "current", format: "HYBRID", pow2: false, amaxEpsilon: 0 },
+    override: "dequantized",
+  },
   "current, E4M3": { kind: "current", format: "E4M3", pow2: true, amaxEpsilon: 4 },
   block: BLOCK,
+  "block, wide gradients": { ...BLOCK, override: "highPrecision" },
   "block, f32 scales": { ...BLOCK, format: "HYBRID", f32Scales: true, amaxEpsilon: 1 },
   "block, square x": { ...BLOCK, square: "x" },
   "block, square gradients": { ...BLOCK, square: "grad" },
   "block, no squares": { ...BLOCK, square: "none" },
   mxfp8: { kind: "mxfp8", format: "E4M3", square: false },
   "mxfp8, square": { kind: "mxfp8", format: "HYBRID", square: true },
+  "mxfp8, dequantized": { kind: "mxfp8", format: "E4M3", square: false, override: "dequantized" },
   nvfp4: NVFP4,
+  "nvfp4, dequantized": { ...NVFP4, override: "dequantized" },
   "nvfp4, rht alone": { ...NVFP4, stochastic: false, square: false },
   "nvfp4, stochastic alone": { ...NVFP4, rht: false, square: false },
   "nvfp4, mse": { ...NVFP4, rht: false, stochastic: false, square: false, fourOverSix: "mse" },
@@ -120,7 +134,9 @@ const MLPS = Object.keys(ACTIVATIONS).map(
 export const OPTIONS = {
   recipe: ["none", "delayed", "current", "block", "mxfp8", "nvfp4", "custom"],
   /** The index of the recipe in its class. */
-  variant: [0, 1, 2, 3, 4],
+  variant: [0, 1, 2, 3, 4, 5, 6],
+  /** In which precision gradients are computed, unless the recipe says. */
+  override: ["none", "highPrecision", "dequantized"],
   layer: [
     ...(["linear", "norm", "normLinear", "returned", "attention", "between"] as const),
     ...(["activation of silu", "activation of srelu", "gate of glu", "gate of swiglu"] as const),

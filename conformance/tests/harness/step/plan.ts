@@ -79,7 +79,7 @@ function recipeOf({ recipe, variant }: StepOptions): RecipeName {
 export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan {
   const { wrap, around, start } = options;
   const name = recipeOf(options);
-  const recipe = RECIPES[name];
+  const recipe: StepRecipe | undefined = RECIPES[name];
   const [layer, , activation = "gelu"] = options.layer.split(" ") as [CellKind, string?, StepActivation?];
   // the Hadamard transform takes bf16 only; outside of a recipe, input and parameters have the same type
   const transformed = recipe?.kind === "nvfp4" && recipe.rht;
@@ -101,7 +101,7 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
   const plain = { layer: "linear", wrap: "plain", middle: 0 } as const;
   return {
     ...{ ...options, recipe: name, activation, parameters, input, savesOriginal },
-    quantization: recipe,
+    quantization: recipe && { ...recipe, override: recipe.override ?? options.override },
     seed,
     rows: rowUnit * times(0, 16 / Math.min(rowUnit, 16)),
     features,

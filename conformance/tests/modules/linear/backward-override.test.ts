@@ -1,0 +1,156 @@
+/** Under `backwardOverride` the gradients are those of the layer in high precision, of the values that the option names. */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../../src/autocast.js";
+import { GroupedLinear } from "../../../../src/modules/grouped-linear.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
+import { recompute } from "../../../../src/modules/recompute.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
+import { tensor } from "../../../../src/ops/create.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
+import { normal } from "../../../../src/random.js";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../../src/recipes/block-scaled.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
+import { quantizerFor } from "../../../../src/recipes/quantizer-for.js";
+import type { StandardRecipe } from "../../../../src/recipes/recipe.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { WideDType } from "../../../../src/tensor/shape.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { useBackend } from "../../harness/suite.js";
+
+const [ROWS, FROM, TO] = [32, 128, 256];
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+const RECIPES = {
+  DelayedScaling,
+  Float8CurrentScaling,
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} as const;
+type Name = keyof typeof RECIPES;
+const NAMES = Object.keys(RECIPES) as Name[];
+const OVERRIDES = ["highPrecision", "dequantized"] as const;
+const CASES = NAMES.flatMap((name) => OVERRIDES.map((override) => [name, override] as const));
+
+function values(seed: bigint, shape: readonly [number, number]): Tensor<WideDType> {
+  const numbers = normal({ seed: 11n, offset: seed }, shape[0] * shape[1], 1);
+  return castTo(tensor(backend(), numbers, shape), "bf16");
+}
+
+const layer = (): Linear => new Linear(backend(), FROM, TO, { random: new RandomState(4n) });
+
+/** The gradients of x, the weight and the bias. `run` computes the result of a layer. */
+function gradients(module: Linear, x: Tensor, run: (h: Variable) => Variable): readonly unknown[] {
+  const h = new Variable(x, true);
+  run(h).backward(values(2n, [ROWS, TO]));
+  const grads = [h.grad, module.weight.grad, module.bias?.grad].map((grad) => {
+    if (!grad || grad instanceof QuantizedTensor) throw new Error("a gradient is missing or quantized");
+    return [grad.dtype, [...grad.dataSync()]];
+  });
+  for (const each of [h, ...module.parameters()]) each.zeroGrad();
+  return grads;
+}
+
+/** The values of a tensor after it was quantized as the recipe's first step quantizes it. */
+function dequantized(recipe: StandardRecipe, role: "input" | "weight", x: Tensor): Tensor<WideDType> {
+  const scale = tensor(backend(), [1]);
+  return quantizerFor(recipe, role, { scale, random: new RandomState(0n) })
+    .quantize(x)
+    .dequantize("bf16");
+}
+
+describe.each(CASES)("%s, %s", (name, backwardOverride) => {
+  const made = (): StandardRecipe => new RECIPES[name]({ backwardOverride });
+
+  it("has the gradients of high precision, from the original or the dequantized values", () => {
+    using _ = new Scope();
+    using quantized = layer();
+    using wide = layer();
+    const x = values(1n, [ROWS, FROM]);
+    const recipe = made();
+    const isDequantized = backwardOverride === "dequantized";
+    const seen = gradients(quantized, x, (h) =>
+      autocast({ recipe }, () => quantized.forward(h, { fp8Grad: true })),
+    );
+    if (isDequantized) wide.weight.tensor.paste(dequantized(recipe, "weight", wide.weight.tensor), 0);
+    const source = isDequantized ? dequantized(recipe, "input", x) : x;
+    expect(seen).toEqual(gradients(wide, source, (h) => wide.forward(h)));
+    const plain = new RECIPES[name]();
+    using other = layer();
+    expect(seen).not.toEqual(gradients(other, x, (h) => autocast({ recipe: plain }, () => other.forward(h))));
+  });
+
+  it("has the result of the recipe without the option, and the same bits if the layer is recomputed", () => {
+    using _ = new Scope();
+    using first = layer();
+    using second = layer();
+    const x = values(1n, [ROWS, FROM]);
+    const y = autocast({ recipe: made() }, () => first.forward(x)).tensor.dataSync();
+    const plain = autocast({ recipe: new RECIPES[name]() }, () => second.forward(x)).tensor.dataSync();
+    expect([...y]).toEqual([...plain]);
+    using third = layer();
+    const forward = (module: Linear) => (h: Variable) =>
+      autocast({ recipe: made() }, () => module.forward(h, { isFirstMicrobatch: true }));
+    const again = gradients(third, x, (h) => recompute(forward(third), h));
+    using fourth = layer();
+    expect(again).toEqual(gradients(fourth, x, forward(fourth)));
+  });
+
+  it("keeps one copy of the input and the weight for the backward pass, if any", () => {
+    using _ = new Scope();
+    using module = layer();
+    const x = new Variable(values(1n, [ROWS, FROM]), true);
+    const live = (recipe?: StandardRecipe): number => {
+      const before = backend().memoryUse().live;
+      const y = recipe ? autocast({ recipe }, () => module.forward(x)) : module.forward(x);
+      const bytes = backend().memoryUse().live - before - y.tensor.byteLength;
+      y.backward(values(2n, [ROWS, TO]));
+      for (const each of [x, ...module.parameters()]) each.zeroGrad();
+      return bytes;
+    };
+    // the first call also makes what the layer keeps between calls
+    const [recipe, plain] = [made(), new RECIPES[name]()];
+    const seen = [live(recipe), live(recipe)][1] as number;
+    const most = [live(plain), live(plain)][1] as number;
+    if (backwardOverride === "highPrecision") expect(seen).toBe(live());
+    else expect(seen).toBeLessThanOrEqual(most);
+  });
+
+  it("reads the values of a weight that stays quantized, and needs no columnwise copy of it", () => {
+    using _ = new Scope();
+    const recipe = made();
+    using quantized = quantizedModelInit({ recipe }, layer);
+    using wide = layer();
+    const weight = quantized.weight.value as QuantizedTensor;
+    wide.weight.tensor.paste(weight.dequantize("bf16"), 0);
+    weight.updateUsage({ columnwise: false });
+    const x = values(1n, [ROWS, FROM]);
+    const source = backwardOverride === "dequantized" ? dequantized(recipe, "input", x) : x;
+    const seen = gradients(quantized, x, (h) => autocast({ recipe }, () => quantized.forward(h)));
+    expect(seen).toEqual(gradients(wide, source, (h) => wide.forward(h)));
+  });
+
+  it("gives each expert of GroupedLinear the gradients of a Linear", () => {
+    using _ = new Scope();
+    const recipe = made();
+    const options = { random: new RandomState(4n) };
+    using grouped = new GroupedLinear(backend(), 1, FROM, TO, options);
+    using single = layer();
+    const x = values(1n, [ROWS, FROM]);
+    const h = new Variable(x, true);
+    autocast({ recipe }, () => grouped.forward(h, [ROWS])).backward(values(2n, [ROWS, TO]));
+    const seen = [h.grad, grouped.weights[0]?.grad, grouped.biases[0]?.grad].map((grad) => {
+      const wide = grad as Tensor<WideDType>;
+      return [wide.dtype, [...wide.dataSync()]];
+    });
+    for (const each of [h, ...grouped.parameters()]) each.zeroGrad();
+    expect(seen).toEqual(gradients(single, x, (each) => autocast({ recipe }, () => single.forward(each))));
+  });
+});
