@@ -291,7 +291,7 @@ export {
   type NVFP4BlockScalingOptions,
   type NVFP4Scope,
 } from "./recipes/block-scaled.js";
-export { CustomRecipe, type CustomRecipeOptions } from "./recipes/custom.js";
+export { CustomRecipe, type CustomRecipeOptions, type QuantizerFactory } from "./recipes/custom.js";
 export {
   type AmaxAlgorithm,
   DelayedScaling,
@@ -307,6 +307,7 @@ export {
   type RecipeOptions,
   StandardRecipe,
 } from "./recipes/recipe.js";
+export type { QuantizerRole, RoleQuantizer } from "./recipes/role.js";
 export { checkRecipeSupport, getDefaultRecipe, type RecipeSupport } from "./recipes/support.js";
 export {
   BACKWARD_OVERRIDES,

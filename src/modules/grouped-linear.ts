@@ -15,6 +15,7 @@ import { type Shape, storageBits, type WideDType } from "../tensor/shape.js";
 import { Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
 import { linearForward, prepareForward } from "./linear/forward.js";
 import {
+  type Division,
   LINEAR_OPTIONS,
   type LinearInput,
   type LinearOptions,
@@ -91,10 +92,13 @@ export class GroupedLinear extends Module {
     super(backend, ownOptions);
     requireSizes("GroupedLinear", { numGemms, inFeatures, outFeatures });
     const linearOptions = { ...ownOptions, dtype: this.dtype, random: this.random };
-    const division = { user: "GroupedLinear", parallel: undefined };
+    const division = (i: number): Division => ({
+      ...{ user: "GroupedLinear", parallel: undefined },
+      position: () => ({ moduleType: "groupedLinear", name: this.pathOf(`linear${i}`) }),
+    });
     this.#experts = orDispose((created) =>
-      Array.from({ length: numGemms }, () =>
-        linearParts(backend, [outFeatures, inFeatures], linearOptions, division, created),
+      Array.from({ length: numGemms }, (_, i) =>
+        linearParts(backend, [outFeatures, inFeatures], linearOptions, division(i), created),
       ),
     );
     this.weights = this.#experts.map(({ weight }, i) => this.addParameter(`weight${i}`, weight));

@@ -97,7 +97,8 @@ export class LayerNormLinear extends Module {
     const overlap = overlapOf("LayerNormLinear", ownOptions);
     const parallel = group && new TensorParallel(group, "column", sequenceParallel, pieces, overlap);
     const linearOptions = { ...ownOptions, dtype, random };
-    const division = { user: "LayerNormLinear", parallel };
+    const position = () => ({ moduleType: "linear", name: this.pathOf("linear") }) as const;
+    const division = { user: "LayerNormLinear", parallel, position };
     const norm = { ...form, group: sequenceParallel ? group : undefined };
     [this.#linear, this.#norm] = orDispose((created) => [
       linearParts(backend, [outFeatures, inFeatures], linearOptions, division, created),

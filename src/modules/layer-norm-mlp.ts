@@ -171,17 +171,24 @@ export class LayerNormMLP extends Module {
     const { sequenceParallel = false } = ownOptions;
     const overlap = overlapOf("LayerNormMLP", ownOptions);
     const group = groupOf("LayerNormMLP", backend, ownOptions);
-    const division = (mode: ParallelMode, pieces = 1): Division => ({
+    const division = (name: "fc1" | "fc2", mode: ParallelMode, pieces = 1): Division => ({
       user: "LayerNormMLP",
       parallel: group && new TensorParallel(group, mode, sequenceParallel, pieces, overlap),
       size: "ffnHidden",
+      position: () => ({ moduleType: "linear", name: this.pathOf(name) }),
     });
     const halves = this.#form.gated ? 2 : 1;
     this.#width = ffnHidden / (group?.size ?? 1);
     const norm = { ...form, group: sequenceParallel ? group : undefined };
     [this.#fc1, this.#fc2, this.#norm] = orDispose((created) => [
-      linearParts(backend, [halves * ffnHidden, hidden], firstOptions, division("column", halves), created),
-      linearParts(backend, [hidden, ffnHidden], secondOptions, division("row"), created),
+      linearParts(
+        backend,
+        [halves * ffnHidden, hidden],
+        firstOptions,
+        division("fc1", "column", halves),
+        created,
+      ),
+      linearParts(backend, [hidden, ffnHidden], secondOptions, division("fc2", "row"), created),
       normParts(norm, (part, init) => this.parameter(NORM_NAMES[part], [hidden], init), created),
     ]);
     this.layerNormWeight = this.#norm.gamma;

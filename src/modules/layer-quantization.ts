@@ -3,7 +3,7 @@ import { isFirstFp8Module } from "../autocast.js";
 import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError, DisposedError } from "../errors.js";
 import { hasGivenScale } from "../formats/block.js";
-import { boolean, instance, oneOf, optionsOf } from "../options.js";
+import { boolean, instance, oneOf, optionsOf, text } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import { type RandomState, randomState } from "../quantizers/random-state.js";
 import type { AmaxReductionGroup } from "../quantizers/shard.js";
@@ -25,9 +25,11 @@ import { currentPhase } from "./recompute-phase.js";
 export interface LayerQuantizationOptions {
   /** The source of random bits for stochastic rounding. Default: `defaultRandom` of the weight's backend. */
   readonly random?: RandomState | undefined;
+  /** The name of the layer, which the quantizers of a `CustomRecipe` get. Default: empty. */
+  readonly name?: string | undefined;
 }
 
-const checkOptions = optionsOf<LayerQuantizationOptions>({ random: randomState });
+const checkOptions = optionsOf<LayerQuantizationOptions>({ random: randomState, name: text });
 const requireParameter = instance(Parameter, "a parameter");
 const forwardRole = oneOf(ROLES.forward);
 const backwardRole = oneOf(ROLES.backward);
@@ -58,7 +60,8 @@ export interface LayerCall {
    * Returns the quantizer of a tensor of the forward pass. It makes the copies that its last `setUsage` has named. Under delayed
    * scaling it records amaxes.
    *
-   * @throws `ArgumentError` for an unknown role, or if another call of the layer has begun.
+   * @throws `ArgumentError` for an unknown role, if another call of the layer has begun, or if a `CustomRecipe` does not make
+   * both copies of the tensor by one quantizer.
    */
   quantizer(role: ForwardRole): Quantizer;
   /**
@@ -81,7 +84,8 @@ export interface LayerBackward {
   /**
    * Returns the quantizer of a gradient.
    *
-   * @throws `ArgumentError` for an unknown role.
+   * @throws `ArgumentError` for an unknown role, or if a `CustomRecipe` does not make both copies of the gradient by one
+   * quantizer.
    */
   quantizer(role: BackwardRole): Quantizer;
 }
@@ -110,9 +114,13 @@ export class LayerQuantization implements QuantizationState {
 
   constructor(weight: Parameter, options: LayerQuantizationOptions = {}) {
     requireParameter("LayerQuantization", "weight", weight);
-    const { random = defaultRandom(weight.backend) } = checkOptions("LayerQuantization", options);
+    const ownOptions = checkOptions("LayerQuantization", options);
+    const { random = defaultRandom(weight.backend), name = "" } = ownOptions;
     this.#weight = weight;
-    this.#quantization = new LinearQuantization(weight.backend, random);
+    this.#quantization = new LinearQuantization(weight.backend, random, undefined, () => ({
+      moduleType: "linear",
+      name,
+    }));
   }
 
   /**
@@ -190,8 +198,8 @@ export class LayerQuantization implements QuantizationState {
     const quantization = this.#quantization;
     quantization.beginForward(region, weight, checksNothing);
     this.#lastCall = undefined;
-    const inputs = quantization.quantizer("input");
-    if (!hasGivenScale(inputs.spec)) return;
+    const { rowwise: inputs } = quantization.copies("input");
+    if (!inputs || !hasGivenScale(inputs.spec)) return;
     inputs.setUsage(ROWWISE).quantize(input).dispose();
     if (!(weight.value instanceof QuantizedTensor))
       quantization.weight(weight, { columnwise: false }).dispose();

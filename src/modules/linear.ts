@@ -63,7 +63,8 @@ export class Linear extends Module {
     const { parallelMode: mode, sequenceParallel = false, pieces } = ownOptions;
     const overlap = overlapOf("Linear", ownOptions);
     const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel, pieces, overlap);
-    const division = { user: "Linear", parallel };
+    const position = () => ({ moduleType: "linear", name: this.pathOf("linear") }) as const;
+    const division = { user: "Linear", parallel, position };
     const linearOptions = { ...ownOptions, dtype, random };
     this.#parts = orDispose((created) =>
       linearParts(backend, [outFeatures, inFeatures], linearOptions, division, created),
@@ -96,14 +97,13 @@ export class Linear extends Module {
       const { dtype, backend } =
         value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
       const operand = { shape, dtype, backend, requiresGrad, createsValue: false, value: () => value };
-      const { out, backward, saved, gradQuantizer } = linearForward(this.#parts, operand, ownCall, grad);
+      const { out, backward, saved, quantizesGradInput } = linearForward(this.#parts, operand, ownCall, grad);
       return {
         result: out,
         saved,
         quantized: {
           gradOutput: !this.#parts.parallel?.gathers("gradOutput"),
-          // a backward pass in high precision quantizes no gradient
-          gradInput: ownCall.fp8Grad === true && gradQuantizer !== undefined,
+          gradInput: quantizesGradInput === true,
         },
         backward: (dy, pass) => {
           const grads = backward(dy, pass);

@@ -65,6 +65,8 @@ export abstract class Module {
 
   readonly #parameters = new Map<string, Parameter>();
   readonly #modules = new Map<string, Module>();
+  /** The first module that has registered this one, and the name it has there. */
+  #parent: { readonly module: Module; readonly name: string } | undefined;
   /** The dtype of the parameters. */
   readonly dtype: WideDType;
   /** The source of random bits for initial parameters and for stochastic rounding. */
@@ -120,6 +122,7 @@ export abstract class Module {
         `${this.constructor.name}: ${name} is ${describe(module)}; it must be a Module`,
       );
     this.#modules.set(name, module);
+    (module as Module).#parent ??= { module: this, name };
     return module;
   }
 
@@ -174,6 +177,12 @@ export abstract class Module {
     };
     visit(this, "");
     return named;
+  }
+
+  /** @internal The path of `name`, in this module, from the outermost module that contains this one. */
+  pathOf(name: string): string {
+    const parent = this.#parent;
+    return parent ? parent.module.pathOf(`${parent.name}.${name}`) : name;
   }
 
   /**

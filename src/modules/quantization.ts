@@ -1,9 +1,11 @@
 /** The quantization of one linear layer: its recipe, the state of its scales, and its quantized weight. */
 import { beginModule, type Region } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { RandomState } from "../quantizers/random-state.js";
 import type { Recipe } from "../recipes/recipe.js";
+import { type LayerPosition, type RoleCopies, UNNAMED } from "../recipes/role.js";
 import { requireRecipeSupport } from "../recipes/support.js";
 import type { ForwardRole } from "../recipes/table.js";
 import { wideOf } from "../tape/value.js";
@@ -46,6 +48,8 @@ export class LinearQuantization implements QuantizationState {
   #prepared: RecipeState | undefined;
   #pass: ForwardPass | undefined;
   readonly #cache = new WeightCache();
+  /** The columnwise copy of the cached weight, if it has a quantizer of its own. */
+  readonly #columnwiseCache = new WeightCache();
   /** The recipe of this layer in place of the region's: null for high precision, undefined for the region's. */
   [LAYER_RECIPE]: Recipe | null | undefined;
 
@@ -54,7 +58,14 @@ export class LinearQuantization implements QuantizationState {
     readonly random: RandomState,
     /** How the layer is divided among ranks. Undefined if it is not divided. */
     readonly parallel?: TensorParallel | undefined,
+    /** Returns which layer it is, for the quantizers of custom recipes. */
+    private readonly positionOf: () => LayerPosition = () => UNNAMED,
   ) {}
+
+  /** Which layer it is. */
+  get position(): LayerPosition {
+    return this.positionOf();
+  }
 
   /**
    * Begins a forward pass of the layer in a region.
@@ -72,7 +83,7 @@ export class LinearQuantization implements QuantizationState {
     if (phase?.pass === "again") {
       const quantization = this.#firstRunCall(phase, recipe);
       this.#pass = { run: "second", quantization };
-      check((role) => quantization.quantizer(role), undefined);
+      check((role) => quantization.copies(role), undefined);
       return;
     }
     const quantization = this.#stateFor(recipe, weight, check);
@@ -107,6 +118,16 @@ export class LinearQuantization implements QuantizationState {
     return this.#quantization.quantizer(role, gathered);
   }
 
+  /** Returns how the copies of a role's tensor are made. */
+  copies(role: ForwardRole, gathered = false): RoleCopies {
+    return this.#quantization.copies(role, gathered);
+  }
+
+  /** Whether one quantizer makes both copies of each operand of the current forward pass. */
+  get isPlain(): boolean {
+    return this.#quantization.isPlain;
+  }
+
   /** Returns the quantization of the backward pass that belongs to the current forward pass. */
   forBackward(): BackwardQuantization {
     return this.#quantization.forBackward();
@@ -126,7 +147,8 @@ export class LinearQuantization implements QuantizationState {
     const { localValue, sharding } = weight;
     if (localValue instanceof QuantizedTensor) return true;
     const { recipe } = this.#quantization;
-    return sharding !== undefined && canQuantizeRows(recipe, this.quantizer("weight").spec, sharding);
+    const { rowwise } = this.copies("weight");
+    return sharding !== undefined && rowwise !== undefined && canQuantizeRows(recipe, rowwise.spec, sharding);
   }
 
   /**
@@ -148,8 +170,8 @@ export class LinearQuantization implements QuantizationState {
     if (this.#state.kind !== "active" || !sharding || localValue instanceof QuantizedTensor) return undefined;
     const { recipeState } = this.#state;
     // the recipe may have changed since the call that registered the weight for prefetch
-    if (!canQuantizeRows(recipeState.recipe, recipeState.quantizer("weight").spec, sharding))
-      return undefined;
+    const { rowwise: quantizer } = recipeState.copies("weight");
+    if (!quantizer || !canQuantizeRows(recipeState.recipe, quantizer.spec, sharding)) return undefined;
     const rows = recipeState.rowsQuantization(sharding, columnwise);
     return new PendingQuantizedWeight(this, localValue, rows, sharding);
   }
@@ -169,6 +191,23 @@ export class LinearQuantization implements QuantizationState {
   /** Records the amax of a weight that was quantized before the call, as the call would have recorded it. */
   recordAmax({ rows }: PendingQuantizedWeight): void {
     this.#recipeState?.recordAmax(rows);
+  }
+
+  /**
+   * Returns the columnwise copy of the weight, if `quantizer` makes only this copy. `source` returns the values to quantize. The
+   * caller disposes of it.
+   */
+  columnwiseWeight(use: WeightUse, quantizer: Quantizer, source: () => Tensor): QuantizedTensor {
+    const pass = requirePass(this.#pass);
+    if (pass.run === "second" && pass.quantization.columnwiseWeight)
+      return pass.quantization.columnwiseWeight.share();
+    const quantize = <R>(run: (quantizer: Quantizer, values: Tensor) => R): R => run(quantizer, source());
+    const request = { ...use, columnwise: true, onlyColumnwise: true };
+    if (!isCached(use)) return quantizedWeight(request, quantize);
+    if (pass.run === "second") throw differs("takes a weight from the cache");
+    const cached = this.#columnwiseCache.update(request, quantize);
+    if (pass.run === "first") pass.recompute.keepColumnwiseWeight(cached);
+    return cached.share();
   }
 
   /** Returns the quantized weight, or this rank's rows of it with `gathersCodes`. The caller disposes of it. */
@@ -192,16 +231,21 @@ export class LinearQuantization implements QuantizationState {
   restore(snapshot: QuantizationSnapshot | undefined): void {
     const checked = snapshot === undefined ? undefined : checkSnapshot("restore", snapshot, "the snapshot");
     this.#state = { kind: "restored", snapshot: checked, recipeState: this.#recipeState };
-    this.#cache.clear();
+    this.#clearCache();
   }
 
   dispose(): void {
     this.release();
-    this.#cache.clear();
+    this.#clearCache();
     this.#recipeState?.dispose();
     this.#state =
       this.#state.kind === "restored" ? { ...this.#state, recipeState: undefined } : { kind: "initial" };
     this.#pass = undefined;
+  }
+
+  #clearCache(): void {
+    this.#cache.clear();
+    this.#columnwiseCache.clear();
   }
 
   get #quantization(): CallQuantization {
@@ -232,14 +276,16 @@ export class LinearQuantization implements QuantizationState {
     this.#prepared = undefined;
     const { localValue, sharding } = weight;
     if (localValue instanceof QuantizedTensor)
-      localValue.updateQuantizer(sharding ? rowsQuantizer(next, sharding) : next.quantizer("weight"));
+      localValue.updateQuantizer(
+        sharding ? rowsQuantizer(next, sharding) : (next.copies("weight").rowwise as Quantizer),
+      );
     const previous = this.#state.kind === "active" ? this.#state.recipeState.recipe : undefined;
     if (previous && previous.kind !== recipe.kind) {
       console.warn(
         `lockstep: a layer's recipe changes from ${previous.constructor.name} to ${recipe.constructor.name}; its cached weight is dropped, and scales and histories begin anew`,
       );
     }
-    this.#cache.clear();
+    this.#clearCache();
     this.#recipeState?.dispose();
     this.#state = { kind: "active", recipeState: next };
     return next;
@@ -274,7 +320,9 @@ export class LinearQuantization implements QuantizationState {
   ): R {
     if (!sharding || !gathersCodes) {
       const values = sharding?.transientValue() ?? localValue;
-      return run(this.quantizer("weight"), wideOf("linear: the weight", values));
+      const { rowwise } = this.copies("weight");
+      if (!rowwise) throw new ArgumentError("linear: the recipe keeps the weight in high precision");
+      return run(rowwise, wideOf("linear: the weight", values));
     }
     const quantizer = this.#quantization.weightQuantizer(sharding);
     const result = run(quantizer, wideOf("linear: the weight", localValue));

@@ -4,9 +4,11 @@ import { requireBody } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { tensor } from "../ops/create.js";
 import { boolean, optionsOf } from "../options.js";
+import { IdentityQuantizer } from "../quantizers/hybrid.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { RandomState } from "../quantizers/random-state.js";
 import { rowShard, type Shard } from "../quantizers/shard.js";
+import { CustomRecipe } from "../recipes/custom.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { quantizerFor } from "../recipes/quantizer-for.js";
@@ -52,6 +54,11 @@ export function withFp8Parameters(): boolean {
   return setting !== undefined && setting.enabled !== false;
 }
 
+/** Whether a custom recipe keeps weights in high precision. */
+function keepsWeights(recipe: Recipe): boolean {
+  return recipe instanceof CustomRecipe && recipe.quantizer("weight") instanceof IdentityQuantizer;
+}
+
 /**
  * Creates a weight with these values. Inside `quantizedModelInit` it is quantized. `shard` is set if the values are a part of a
  * larger weight.
@@ -71,6 +78,7 @@ export function makeWeight(
   const wide = wideTensor(backend, values, shape, dtype);
   if (!setting || !withFp8Parameters()) return new Parameter(scope.keep(wide));
   const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
+  if (keepsWeights(recipe)) return new Parameter(scope.keep(wide));
   const scale = isDelayed(recipe) ? tensor(backend, [1]) : undefined;
   const quantizerOf = (part: Shard | undefined): Quantizer =>
     quantizerFor(recipe, "weight", { scale, random, shard: part }).setUsage({

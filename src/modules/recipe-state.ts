@@ -6,8 +6,20 @@ import type { Quantizer } from "../quantizers/quantizer.js";
 import type { RandomState } from "../quantizers/random-state.js";
 import { type AmaxReductionGroup, rowShard } from "../quantizers/shard.js";
 import { isDelayed } from "../recipes/is-delayed.js";
-import { type QuantizerState, quantizerFor } from "../recipes/quantizer-for.js";
+import {
+  plainQuantizer,
+  type QuantizerState,
+  quantizerFor,
+  roleQuantizerFor,
+} from "../recipes/quantizer-for.js";
 import type { Recipe } from "../recipes/recipe.js";
+import {
+  copiesOf,
+  isPlain,
+  type LayerPosition,
+  type RoleCopies,
+  type RoleQuantizer,
+} from "../recipes/role.js";
 import {
   type BackwardRole,
   type ForwardRole,
@@ -31,8 +43,13 @@ import type { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
  * between the two.
  */
 export interface BackwardQuantization {
-  /** Returns the quantizer of a role. `gathered` says that the tensor consists of the rows of all ranks. */
+  /**
+   * Returns the quantizer of a role. `gathered` says that the tensor consists of the rows of all ranks. Throws `ArgumentError`
+   * unless one quantizer makes both copies.
+   */
   quantizer(role: BackwardRole, gathered?: boolean): Quantizer;
+  /** Returns how the copies of a role's tensor are made. */
+  copies(role: BackwardRole, gathered?: boolean): RoleCopies;
   /**
    * Registers the pending scale updates. Call it before gradients are quantized. `group` is the amax reduction group of the
    * forward pass.
@@ -45,8 +62,15 @@ export interface BackwardQuantization {
 /** The quantization of one call of a layer. */
 export interface CallQuantization {
   readonly recipe: Recipe;
-  /** Returns the quantizer of a role. `gathered` says that the tensor consists of the rows of all ranks. */
+  /** Whether one quantizer makes both copies of each operand. */
+  readonly isPlain: boolean;
+  /**
+   * Returns the quantizer of a role. `gathered` says that the tensor consists of the rows of all ranks. Throws `ArgumentError`
+   * unless one quantizer makes both copies.
+   */
   quantizer(role: ForwardRole, gathered?: boolean): Quantizer;
+  /** Returns how the copies of a role's tensor are made. */
+  copies(role: ForwardRole, gathered?: boolean): RoleCopies;
   /** Returns the quantization of the backward pass of this call. */
   forBackward(): BackwardQuantization;
   /** Returns the quantizer of the weight, or of this rank's rows of it if it is sharded. */
@@ -55,6 +79,8 @@ export interface CallQuantization {
   reduceWeightAmax(sharding: Sharding): void;
   /** The cached weight of the first run, if this call repeats a first run that used the cache. */
   readonly weight?: QuantizedTensor | undefined;
+  /** The cached columnwise copy of the weight, if it has a quantizer of its own. */
+  readonly columnwiseWeight?: QuantizedTensor | undefined;
 }
 
 /** How this rank's rows of a sharded weight are quantized before the call that uses them. */
@@ -73,9 +99,11 @@ type Scales = Pick<QuantizerState, "scale" | "amax">;
 export class RecipeState implements CallQuantization {
   readonly #random: RandomState;
   readonly #parallel: TensorParallel | undefined;
-  readonly #quantizers: ReadonlyMap<Role, Quantizer>;
+  readonly #position: LayerPosition;
+  readonly #quantizers: ReadonlyMap<Role, RoleQuantizer>;
   /** The quantizers of tensors whose rows are gathered before they are quantized. Each is created at its first use. */
-  readonly #gatheredQuantizers = new Map<Role, Quantizer>();
+  readonly #gatheredQuantizers = new Map<Role, RoleQuantizer>();
+  readonly isPlain: boolean;
   /** The quantizer of this rank's rows of a sharded weight. It is created at its first use. */
   #rowsQuantizer: Quantizer | undefined;
   /** The scales and amax histories of each pass. Undefined unless the recipe is delayed scaling. */
@@ -87,15 +115,18 @@ export class RecipeState implements CallQuantization {
       backend,
       random,
       parallel,
+      position,
     }: {
       readonly backend: Backend;
       readonly random: RandomState;
       readonly parallel?: TensorParallel | undefined;
+      readonly position: LayerPosition;
     },
     snapshot?: QuantizationSnapshot,
   ) {
     this.#random = random;
     this.#parallel = parallel;
+    this.#position = position;
     if (isDelayed(recipe)) {
       const stateOf = (pass: Pass): DelayedState => new DelayedState(backend, recipe, pass, snapshot?.[pass]);
       this.#states = orDispose((created) => {
@@ -105,7 +136,10 @@ export class RecipeState implements CallQuantization {
       });
     }
     const roles = [...ROLES.forward, ...ROLES.backward];
-    this.#quantizers = new Map(roles.map((role) => [role, this.#makeQuantizer(role)]));
+    this.#quantizers = new Map(roles.map((role) => [role, this.#makeRoleQuantizer(role)]));
+    this.isPlain = OPERANDS.every((role) =>
+      isPlain(copiesOf(this.#roleQuantizer(role, false), role, "none")),
+    );
   }
 
   /** The scales of the forward tensors. Undefined unless the recipe is delayed scaling. */
@@ -114,8 +148,16 @@ export class RecipeState implements CallQuantization {
   }
 
   quantizer(role: Role, gathered = false): Quantizer {
-    if (!gathered) return this.#quantizers.get(role) as Quantizer;
-    const quantizer = this.#gatheredQuantizers.get(role) ?? this.#makeQuantizer(role, true);
+    return plainQuantizer(role, this.#roleQuantizer(role, gathered));
+  }
+
+  copies(role: Role, gathered = false): RoleCopies {
+    return copiesOf(this.#roleQuantizer(role, gathered), role, this.recipe.backwardOverride);
+  }
+
+  #roleQuantizer(role: Role, gathered: boolean): RoleQuantizer {
+    if (!gathered) return this.#quantizers.get(role) as RoleQuantizer;
+    const quantizer = this.#gatheredQuantizers.get(role) ?? this.#makeRoleQuantizer(role, true);
     this.#gatheredQuantizers.set(role, quantizer);
     return quantizer;
   }
@@ -180,6 +222,7 @@ export class RecipeState implements CallQuantization {
     if (!state)
       return {
         quantizer: (role, gathered) => this.quantizer(role, gathered),
+        copies: (role, gathered) => this.copies(role, gathered),
         registerUpdates() {},
         saved: [],
       };
@@ -187,12 +230,14 @@ export class RecipeState implements CallQuantization {
     const handlesOf = (views: readonly Tensor<"f32">[]): readonly Tensor<"f32">[] =>
       views.map((view) => view.reshape(view.shape));
     const [scales, amaxes] = [handlesOf(state.scales), handlesOf(state.amaxes)];
+    const quantizer = (role: BackwardRole, gathered = false): Quantizer => {
+      if (!state.isDisposed) return this.quantizer(role, gathered);
+      const slot = slotOf(role);
+      return this.#makeWith(role, gathered, { scale: scales[slot], amax: amaxes[slot] });
+    };
     return {
-      quantizer: (role, gathered = false) => {
-        if (!state.isDisposed) return this.quantizer(role, gathered);
-        const slot = slotOf(role);
-        return this.#makeWith(role, gathered, { scale: scales[slot], amax: amaxes[slot] });
-      },
+      quantizer,
+      copies: (role, gathered) => copiesOf(quantizer(role, gathered), role, this.recipe.backwardOverride),
       registerUpdates: (pass, group) => pass.updates.add(state, group),
       saved: [...scales, ...amaxes],
     };
@@ -219,17 +264,25 @@ export class RecipeState implements CallQuantization {
     return quantizerFor(this.recipe, "weight", { random: this.#random, ...scales, shard });
   }
 
-  #makeQuantizer(role: Role, gathered = false): Quantizer {
-    return this.#makeWith(role, gathered, this.#scalesOf(role));
+  #makeRoleQuantizer(role: Role, gathered = false): RoleQuantizer {
+    const state = this.#stateOf(role, gathered, this.#scalesOf(role));
+    return roleQuantizerFor(this.recipe, role, state, this.#position);
   }
 
   #makeWith(role: Role, gathered: boolean, scales: Scales): Quantizer {
+    return quantizerFor(this.recipe, role, this.#stateOf(role, gathered, scales));
+  }
+
+  #stateOf(role: Role, gathered: boolean, scales: Scales): QuantizerState {
     const parallel = gathered ? undefined : this.#parallel;
     const gathersCodes = (role === "input" || role === "gradOutput") && parallel?.gathers(role) !== undefined;
     const division = parallel ? { shard: parallel.shard(role), gathered: gathersCodes } : {};
-    return quantizerFor(this.recipe, role, { random: this.#random, ...scales, ...division });
+    return { random: this.#random, ...scales, ...division };
   }
 }
+
+/** The roles of the operands of products. */
+const OPERANDS = ["input", "weight", "gradOutput"] as const;
 
 /** Returns the index of a role's scale among the scales of its pass. */
 function slotOf(role: Role): number {

@@ -4,6 +4,7 @@
 import { ArgumentError } from "../errors.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
+import { copiesOf, type RoleCopies } from "../recipes/role.js";
 import type { ForwardRole } from "../recipes/table.js";
 import type { Sharding } from "../tape/sharding.js";
 import type { Value } from "../tape/value.js";
@@ -22,6 +23,7 @@ export class RecomputeCall implements CallQuantization {
   readonly #scales: Tensor<"f32"> | undefined;
   readonly #backward: BackwardQuantization;
   #weight: QuantizedTensor | undefined;
+  #columnwiseWeight: QuantizedTensor | undefined;
 
   constructor(state: RecipeState) {
     this.#state = state;
@@ -32,6 +34,15 @@ export class RecomputeCall implements CallQuantization {
 
   get recipe(): Recipe {
     return this.#state.recipe;
+  }
+
+  get isPlain(): boolean {
+    return this.#state.isPlain;
+  }
+
+  copies(role: ForwardRole, gathered = false): RoleCopies {
+    if (!this.#scales) return this.#state.copies(role, gathered);
+    return copiesOf(this.quantizer(role, gathered), role, this.recipe.backwardOverride);
   }
 
   quantizer(role: ForwardRole, gathered = false): Quantizer {
@@ -61,11 +72,21 @@ export class RecomputeCall implements CallQuantization {
     this.#weight = persistent(cached.share());
   }
 
+  get columnwiseWeight(): QuantizedTensor | undefined {
+    return this.#columnwiseWeight;
+  }
+
+  keepColumnwiseWeight(cached: QuantizedTensor): void {
+    this.#columnwiseWeight = persistent(cached.share());
+  }
+
   /**
    * The tensors kept for the second run. No scope owns them; the region's graph node disposes of them after its backward pass.
    */
   get values(): readonly Value[] {
-    return [this.#scales, this.#weight, ...this.#backward.saved].filter((each) => each !== undefined);
+    return [this.#scales, this.#weight, this.#columnwiseWeight, ...this.#backward.saved].filter(
+      (each) => each !== undefined,
+    );
   }
 }
 

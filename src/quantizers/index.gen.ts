@@ -3,6 +3,7 @@ export { type Float8BlockQuantizerOptions, Float8BlockQuantizer } from "./float8
 export { type Float8RowQuantizerOptions, Float8RowQuantizer } from "./float8-row.js";
 export { type Float8QuantizerOptions, Float8Quantizer, type Float8CurrentScalingQuantizerOptions, Float8CurrentScalingQuantizer } from "./float8.js";
 export { type FP4UE5M3QuantizerOptions, FP4UE5M3Quantizer } from "./fp4-ue5m3.js";
+export { IdentityQuantizer, type CopyQuantizer, type ColumnwiseSource, type HybridQuantizerOptions, type HybridQuantizedTensor, HybridQuantizer } from "./hybrid.js";
 export { type Int4GroupQuantizerOptions, Int4GroupQuantizer } from "./int4-group.js";
 export { type Int8RowQuantizerOptions, Int8RowQuantizer } from "./int8-row.js";
 export { type MXQuantizerOptions, type MXINT8QuantizerOptions, MXFP8Quantizer, MXFP6Quantizer, MXFP4Quantizer, MXINT8Quantizer } from "./mx.js";

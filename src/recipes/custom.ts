@@ -1,14 +1,22 @@
 /** The recipe with custom quantizers. */
 import { ArgumentError } from "../errors.js";
 import { callable, describe, needed, optionsOf } from "../options.js";
+import { HybridQuantizer, IdentityQuantizer } from "../quantizers/hybrid.js";
 import { Quantizer } from "../quantizers/quantizer.js";
 import { COMMON_OPTIONS, type CommonRecipeOptions, Recipe } from "./recipe.js";
+import { type LayerPosition, type QuantizerRole, type RoleQuantizer, UNNAMED } from "./role.js";
 import { passOf, RECIPES, type Role } from "./table.js";
+
+/**
+ * Creates the quantizer of a role. `where` says which layer asks. null keeps the tensor in high precision, as an
+ * `IdentityQuantizer` does.
+ */
+export type QuantizerFactory = (role: Role, where: QuantizerRole) => RoleQuantizer | null;
 
 /** Options of `CustomRecipe`: a function that creates the quantizer of each role, and the options of every recipe. */
 export interface CustomRecipeOptions extends CommonRecipeOptions {
   /** Creates the quantizer of a role. It is called once for each role of each layer, and by `checkRecipeSupport`. */
-  readonly quantizerFactory: (role: Role) => Quantizer;
+  readonly quantizerFactory: QuantizerFactory;
 }
 
 const checkOptions = optionsOf<CustomRecipeOptions>({
@@ -23,7 +31,7 @@ const checkOptions = optionsOf<CustomRecipeOptions>({
  */
 export class CustomRecipe extends Recipe {
   /** Creates the quantizer of a role. It is called once for each role of each layer, and by `checkRecipeSupport`. */
-  readonly quantizerFactory: (role: Role) => Quantizer;
+  readonly quantizerFactory: QuantizerFactory;
 
   constructor(options: CustomRecipeOptions) {
     const ownOptions = checkOptions("CustomRecipe", options);
@@ -32,15 +40,26 @@ export class CustomRecipe extends Recipe {
   }
 
   /**
-   * Calls the function for a role and returns its quantizer. Throws `ArgumentError` for an unknown role, or if the function
-   * returns anything but a quantizer.
+   * Calls the function for a role of a linear layer without a name, and returns its quantizer: an `IdentityQuantizer` for null.
+   * Throws `ArgumentError` for an unknown role, or if the function returns anything else.
    */
-  quantizer(role: Role): Quantizer {
+  quantizer(role: Role): RoleQuantizer {
+    return this.quantizerOf(role, UNNAMED);
+  }
+
+  /** @internal As `quantizer`, for a layer with a name. */
+  quantizerOf(role: Role, { moduleType, name }: LayerPosition): RoleQuantizer {
     passOf(role);
-    const quantizer = this.quantizerFactory(role);
-    if (quantizer instanceof Quantizer) return quantizer;
+    const quantizer = this.quantizerFactory(role, Object.freeze({ moduleType, tensorType: role, name }));
+    if (quantizer === null) return new IdentityQuantizer();
+    if (
+      quantizer instanceof Quantizer ||
+      quantizer instanceof HybridQuantizer ||
+      quantizer instanceof IdentityQuantizer
+    )
+      return quantizer;
     throw new ArgumentError(
-      `CustomRecipe: quantizerFactory returned ${describe(quantizer)} for ${role}; it must return a quantizer`,
+      `CustomRecipe: quantizerFactory returned ${describe(quantizer)} for ${role}; it must return a quantizer, or null for high precision`,
     );
   }
 }

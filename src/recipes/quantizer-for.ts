@@ -1,12 +1,13 @@
 /** Construction of the quantizer of a tensor role under a recipe. */
 import { ArgumentError } from "../errors.js";
 import { quantizerNamed } from "../quantizers/named.js";
-import type { Quantizer } from "../quantizers/quantizer.js";
+import { Quantizer } from "../quantizers/quantizer.js";
 import type { RandomState } from "../quantizers/random-state.js";
 import type { Shard } from "../quantizers/shard.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { CustomRecipe } from "./custom.js";
 import { type Recipe, StandardRecipe } from "./recipe.js";
+import type { LayerPosition, RoleQuantizer } from "./role.js";
 import type { Role } from "./table.js";
 
 /** Tensors and random state that a quantizer uses but does not own. */
@@ -23,14 +24,38 @@ export interface QuantizerState {
 }
 
 /**
+ * Returns what quantizes the tensor of `role` in the layer `position` under `recipe`. Delayed scaling requires `state.scale`.
+ * Throws as `quantizerFor`.
+ */
+export function roleQuantizerFor(
+  recipe: Recipe,
+  role: Role,
+  state: QuantizerState,
+  position: LayerPosition,
+): RoleQuantizer {
+  return recipe instanceof CustomRecipe
+    ? recipe.quantizerOf(role, position)
+    : quantizerFor(recipe, role, state);
+}
+
+/**
  * Returns the quantizer of `role` under `recipe`. Delayed scaling requires `state.scale`. Throws `ArgumentError` for a recipe
- * that is neither a `StandardRecipe` nor a `CustomRecipe`, an unknown role, or settings that the quantizer does not have.
+ * that is neither a `StandardRecipe` nor a `CustomRecipe`, an unknown role, settings that the quantizer does not have, or a
+ * custom recipe that quantizes the copies of the tensor differently or not at all.
  */
 export function quantizerFor(recipe: Recipe, role: Role, state: QuantizerState): Quantizer {
-  if (recipe instanceof CustomRecipe) return recipe.quantizer(role);
+  if (recipe instanceof CustomRecipe) return plainQuantizer(role, recipe.quantizer(role));
   if (recipe instanceof StandardRecipe) return standardQuantizer(recipe, role, state);
   throw new ArgumentError(
     `${recipe.constructor.name} does not say how to quantize; extend StandardRecipe, or give CustomRecipe a quantizerFactory`,
+  );
+}
+
+/** Returns `quantizer` if it makes both copies. Throws `ArgumentError` otherwise. */
+export function plainQuantizer(role: Role, quantizer: RoleQuantizer): Quantizer {
+  if (quantizer instanceof Quantizer) return quantizer;
+  throw new ArgumentError(
+    `CustomRecipe: quantizerFactory returned a ${quantizer.constructor.name} for ${role}, where one quantizer has to make both copies; return a quantizer such as new MXFP8Quantizer()`,
   );
 }
 

@@ -5,14 +5,16 @@ import { datapathFor, hasBlockScaling, isEmulated } from "../formats/datapath.js
 import { linesOf } from "../ops/gemm/operand.js";
 import { transformed, transformFault } from "../ops/gemm/transform.js";
 import { emptyQuantized } from "../ops/quantize/target.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
 import { RandomState } from "../quantizers/random-state.js";
 import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { Tensor } from "../tensor/tensor.js";
 import { MXFP8BlockScaling } from "./block-scaled.js";
 import { DelayedScaling } from "./per-tensor.js";
-import { quantizerFor } from "./quantizer-for.js";
+import { roleQuantizerFor } from "./quantizer-for.js";
 import { type Recipe, requireRecipe, StandardRecipe } from "./recipe.js";
+import { copiesOf, type RoleCopies, UNNAMED } from "./role.js";
 import type { Product, Role } from "./table.js";
 
 /** The answer of `checkRecipeSupport`. */
@@ -96,24 +98,41 @@ function answerOf(recipe: Recipe, backend: Backend): RecipeSupport {
 function ask(recipe: Recipe, backend: Backend): RecipeSupport {
   using _ = new Scope();
   const scale = new Tensor(backend, "f32", [1]);
-  const usage = { rowwise: true, columnwise: true };
-  const operand = (role: Role): QuantizedTensor => {
-    const ops = quantizerFor(recipe, role, { scale, random: new RandomState(0n) });
+  const copiesOfRole = (role: Role): RoleCopies => {
+    const state = { scale, random: new RandomState(0n) };
+    return copiesOf(roleQuantizerFor(recipe, role, state, UNNAMED), role, recipe.backwardOverride);
+  };
+  const copies = {
+    input: copiesOfRole("input"),
+    weight: copiesOfRole("weight"),
+    gradOutput: copiesOfRole("gradOutput"),
+  };
+  const operand = (ops: Quantizer): QuantizedTensor => {
+    const usage = { rowwise: true, columnwise: true };
     const layout = { spec: ops.spec, usage, scaleLayout: "logical", ops } as const;
     return emptyQuantized(backend, [SIZE, SIZE], "bf16", layout);
   };
-  const operands = { input: operand("input"), weight: operand("weight"), gradOutput: operand("gradOutput") };
   const { datapath } = backend;
   let emulated = false;
-  const operandsOf = recipe.backwardOverride === "none" ? OPERANDS : OPERANDS.slice(0, 1);
-  for (const { name, a, b, along } of operandsOf) {
+  for (const { name, a, b, along } of OPERANDS) {
+    const [left, right] = [copies[a][along[0]], copies[b][along[1]]];
+    // every backend multiplies in high precision
+    if (!left && !right) continue;
+    if (!left || !right) {
+      const [quantized, wide] = left ? [a, b] : [b, a];
+      return {
+        ok: false,
+        reason: `${name}: the ${quantized} is quantized and the ${wide} is in high precision; give quantizers for both or for neither`,
+      };
+    }
+    const operands = [operand(left), operand(right)] as const;
     const fault = transformFault(
-      transformed(`the ${a}`, operands[a], along[0]),
-      transformed(`the ${b}`, operands[b], along[1]),
+      transformed(`the ${a}`, operands[0], along[0]),
+      transformed(`the ${b}`, operands[1], along[1]),
     );
     if (fault) return { ok: false, reason: `${name}: ${fault}` };
-    const w = linesOf("gemm", "a", operands[a], { direction: along[0], readsScales: false });
-    const x = linesOf("gemm", "b", operands[b], { direction: along[1], readsScales: false });
+    const w = linesOf("gemm", "a", operands[0], { direction: along[0], readsScales: false });
+    const x = linesOf("gemm", "b", operands[1], { direction: along[1], readsScales: false });
     const splitAccumulator = recipe[name].useSplitAccumulator;
     const numbers = { alpha: 1, beta: 0, outScale: 1, splitK: 1, splitAccumulator };
     const out = new Tensor(backend, "bf16", [SIZE, SIZE]);

@@ -6,8 +6,15 @@ import { type DelayedModel, Slots, type SlotsSnapshot } from "./delayed-slots.js
 import { type Divided, dividedProduct, dividedSums, withBias } from "./divided.js";
 import { cast, columnSums, type Matrix, ofRows } from "./matrix.js";
 import { type Operand, product, wideOperand } from "./products.js";
-import { type Quantizable, QuantizedModel } from "./quantized.js";
-import { overrideOf, type ProductModel, type RoleModel, type StepRecipe, specOf, splits } from "./recipes.js";
+import { CopiesModel, type Quantizable, QuantizedModel } from "./quantized.js";
+import {
+  copiesSpecOf,
+  type ProductModel,
+  type RoleModel,
+  type StepRecipe,
+  specOf,
+  splits,
+} from "./recipes.js";
 import { type Passed, type Value, wideOf } from "./tape.js";
 
 /** The state that all calls of a program share. */
@@ -62,6 +69,12 @@ export interface LinearResultModel {
   readonly backward: (grad: Passed, computed?: Quantizable) => LinearGradientsModel;
 }
 
+/** The quantized copies of a weight. A copy in high precision is undefined. */
+interface CachedWeight {
+  readonly rowwise: QuantizedModel | undefined;
+  readonly columnwise: QuantizedModel | undefined;
+}
+
 const SLOTS: Readonly<Record<RoleModel, readonly ["forward" | "backward", number]>> = {
   input: ["forward", 0],
   weight: ["forward", 1],
@@ -73,7 +86,7 @@ const SLOTS: Readonly<Record<RoleModel, readonly ["forward" | "backward", number
 export class LinearModel {
   #recipe: StepRecipe | undefined;
   slots: { readonly forward: Slots; readonly backward: Slots } | undefined;
-  #cached: { readonly weight: QuantizedModel; readonly columnwise: boolean } | undefined;
+  #cached: (CachedWeight & { readonly servesBackward: boolean }) | undefined;
   /** True if the next weight gradient overwrites the main gradient instead of being added to it. */
   #fresh = false;
 
@@ -149,26 +162,31 @@ export class LinearModel {
   ): LinearResultModel {
     this.#enter(run, recipe);
     const { dtype } = input;
-    const override = overrideOf(recipe);
-    const overrides = override !== "none";
-    const joined = (name: ProductModel) => ({ family: run.family, split: splits(recipe, name) });
+    const plainFamily = dtype === "f32" && run.family !== "exact" ? "fp32" : run.family;
+    const joined = (name: ProductModel, isQuantized: boolean) =>
+      isQuantized
+        ? { family: run.family, split: splits(recipe, name) }
+        : { family: plainFamily, split: false };
     const quantize = (role: RoleModel, from: Quantizable) => this.#quantize(run, recipe, role, from);
-    const x = input.from instanceof QuantizedModel ? input.from : quantize("input", input.from);
-    const w = this.#quantizedWeight(run, recipe, call, required.dgrad && !overrides);
-    const bias = this.bias && cast(this.bias.wide, dtype === "f32" ? "bf16" : dtype);
+    const x = this.#copies(run, recipe, "input", input.from, dtype, required.wgrad);
+    const w = this.#weightCopies(run, recipe, call, dtype, required.dgrad);
+    const isQuantized = x.isQuantized("rowwise");
+    const bias = this.bias && cast(this.bias.wide, dtype === "f32" && isQuantized ? "bf16" : dtype);
     const [outFeatures, inFeatures] = this.weight.wide.shape;
     const { divided } = this;
+    const form = joined("fprop", isQuantized);
     const fprop = (): number[][] =>
-      product(w.operand("rowwise"), x.operand("rowwise"), { ...joined("fprop"), bias: bias?.data });
-    // the copy for the backward pass is computed now, because its source may change later
-    const columns = required.wgrad && !overrides ? x.operand("columnwise") : undefined;
+      product(w.operand("rowwise"), x.operand("rowwise"), { ...form, bias: bias?.data });
+    // the copies for the backward pass are computed now, because their sources may change later
+    const columns = required.wgrad ? x.operand("columnwise") : undefined;
+    const weightColumns = required.dgrad ? w.operand("columnwise") : undefined;
     const result = (
       rows: number[][],
       count: number,
       role: RoleModel,
       narrow: boolean | undefined,
     ): Passed => {
-      if (!narrow) return ofRows(rows, count, dtype);
+      if (!narrow || copiesSpecOf(recipe, role).rowwise === "identity") return ofRows(rows, count, dtype);
       // delayed scaling quantizes the f32 sums; other recipes quantize the rounded result (numerics.md §6.3)
       if (recipe.kind !== "delayed")
         return quantize(role, { x: ofRows(rows, count, dtype), computed: false });
@@ -177,76 +195,62 @@ export class LinearModel {
     const out =
       divided?.mode === "row"
         ? withBias(
-            dividedProduct(w.operand("rowwise"), x.operand("rowwise"), joined("fprop"), divided, dtype),
+            dividedProduct(w.operand("rowwise"), x.operand("rowwise"), form, divided, dtype),
             this.bias?.wide,
           )
         : result(fprop(), outFeatures, "output", call.fp8Output);
-    if (overrides) {
-      // a quantized input has no values but those of its codes
-      const wideX =
-        override === "dequantized" || input.from instanceof QuantizedModel
-          ? x.wide(dtype)
-          : { ...input.wide(), data: input.wide().data.slice() };
-      const heldWeight = override === "dequantized" ? w.wide(dtype) : undefined;
-      const read = () => heldWeight ?? cast(this.weight.wide, dtype);
-      return {
-        out,
-        backward: (grad) => this.#wideGradients(run, { x: wideX, w: read }, grad, required, dtype),
-      };
-    }
     return {
       out,
       backward: (grad, computed) => {
         const dbias = this.#biasGradient(computed?.x ?? grad);
         if (!required.dgrad && !required.wgrad) return { bias: dbias };
-        if (this.slots) run.used.backward.add(this.slots.backward);
-        const dy =
-          grad instanceof QuantizedModel
-            ? grad
-            : quantize("gradOutput", computed ?? { x: grad, computed: false });
-        const rows = dy.operand("rowwise");
-        const dx = (): Passed =>
-          divided?.mode === "column"
-            ? dividedProduct(w.operand("columnwise"), rows, joined("dgrad"), divided, dtype)
-            : result(
-                product(w.operand("columnwise"), rows, joined("dgrad")),
-                inFeatures,
-                "gradInput",
-                call.fp8Grad,
-              );
+        const { rowwise } = copiesSpecOf(recipe, "gradOutput");
+        if (this.slots && rowwise !== "identity") run.used.backward.add(this.slots.backward);
+        const from = grad instanceof QuantizedModel ? grad : (computed ?? { x: grad, computed: false });
+        const dy = this.#copies(run, recipe, "gradOutput", from, dtype, required.wgrad);
+        const dx = (weight: Operand): Passed => {
+          const ofDgrad = joined("dgrad", dy.isQuantized("rowwise"));
+          const rows = dy.operand("rowwise");
+          return divided?.mode === "column"
+            ? dividedProduct(weight, rows, ofDgrad, divided, dtype)
+            : result(product(weight, rows, ofDgrad), inFeatures, "gradInput", call.fp8Grad);
+        };
+        const ofWgrad = joined("wgrad", dy.isQuantized("columnwise"));
         return {
-          x: required.dgrad ? dx() : undefined,
-          weight: columns && this.#weightGradient(columns, dy.operand("columnwise"), joined("wgrad"), dtype),
+          x: weightColumns && dx(weightColumns),
+          weight: columns && this.#weightGradient(columns, dy.operand("columnwise"), ofWgrad, dtype),
           bias: dbias,
         };
       },
     };
   }
 
-  /** The gradients of a call by products in high precision. `w` is read during the backward pass. */
-  #wideGradients(
+  /** The copies of a tensor. The columnwise one is made only if it is read. */
+  #copies(
     run: Run,
-    { x, w }: { readonly x: Matrix; readonly w: () => Matrix },
-    grad: Passed,
-    required: Wanted,
+    recipe: StepRecipe,
+    role: RoleModel,
+    from: Quantizable | QuantizedModel,
     dtype: WideName,
-  ): LinearGradientsModel {
-    const family = dtype === "f32" && run.family !== "exact" ? "fp32" : run.family;
-    const joined = { family, split: false };
-    const dy = cast(wideOf(grad), dtype);
-    const dx = (): Matrix => {
-      const [columns, rows] = [wideOperand(w(), "columnwise"), wideOperand(dy, "rowwise")];
-      return this.divided?.mode === "column"
-        ? dividedProduct(columns, rows, joined, this.divided, dtype)
-        : ofRows(product(columns, rows, joined), this.weight.wide.shape[1], dtype);
+    readsColumnwise: boolean,
+  ): CopiesModel {
+    const { rowwise, columnwise, source } = copiesSpecOf(recipe, role);
+    const wide = (): Matrix => {
+      if (from instanceof QuantizedModel) return from.wide(dtype);
+      return { ...cast(from.x, dtype), data: from.x.data.slice() };
     };
-    return {
-      x: required.dgrad ? dx() : undefined,
-      weight: required.wgrad
-        ? this.#weightGradient(wideOperand(x, "columnwise"), wideOperand(dy, "columnwise"), joined, dtype)
-        : undefined,
-      bias: this.#biasGradient(dy),
-    };
+    const quantized =
+      rowwise === "identity"
+        ? undefined
+        : from instanceof QuantizedModel
+          ? from
+          : this.#quantize(run, recipe, role, from);
+    if (quantized && rowwise === columnwise) return new CopiesModel(quantized, quantized);
+    const first = quantized ?? wide();
+    if (!readsColumnwise) return new CopiesModel(first, first);
+    const values = quantized && source === "rowwiseDequantized" ? quantized.wide(dtype) : wide();
+    if (columnwise === "identity") return new CopiesModel(first, values);
+    return new CopiesModel(first, new QuantizedModel({ x: values, computed: false }, columnwise));
   }
 
   #biasGradient(grad: Passed): Matrix | undefined {
@@ -315,16 +319,45 @@ export class LinearModel {
     return new QuantizedModel(from, { ...spec, scale });
   }
 
-  #quantizedWeight(run: Run, recipe: StepRecipe, call: CallModel, columnwise: boolean): QuantizedModel {
-    const anew = (): QuantizedModel =>
-      this.#quantize(run, recipe, "weight", { x: snapshot(this.weight.wide), computed: false });
+  #weightCopies(
+    run: Run,
+    recipe: StepRecipe,
+    call: CallModel,
+    dtype: WideName,
+    readsColumnwise: boolean,
+  ): CopiesModel {
+    const { rowwise, columnwise, source } = copiesSpecOf(recipe, "weight");
+    const wide = (): Matrix => snapshot(cast(this.weight.wide, dtype));
+    const quantizesColumnwise = columnwise !== "identity";
+    const cached = this.#quantizedWeight(run, recipe, call, readsColumnwise && quantizesColumnwise);
+    const first = rowwise === "identity" ? wide() : (cached.rowwise as QuantizedModel);
+    if (!readsColumnwise) return new CopiesModel(first, first);
+    if (quantizesColumnwise) return new CopiesModel(first, cached.columnwise as QuantizedModel);
+    const isDequantized = first instanceof QuantizedModel && source === "rowwiseDequantized";
+    return new CopiesModel(first, isDequantized ? first.wide(dtype) : wide());
+  }
+
+  #quantizedWeight(run: Run, recipe: StepRecipe, call: CallModel, columnwise: boolean): CachedWeight {
+    const anew = (): CachedWeight => this.#newWeight(run, recipe, columnwise);
     const { isFirstMicrobatch, skip } = call;
     if (isFirstMicrobatch === undefined && skip === undefined) return anew();
     const cached = this.#cached;
     const keeps = !isFirstMicrobatch && skip !== 0;
-    if (cached && keeps && (cached.columnwise || !columnwise)) return cached.weight;
-    this.#cached = { weight: anew(), columnwise: columnwise || cached?.columnwise === true };
-    return this.#cached.weight;
+    if (cached && keeps && (cached.servesBackward || !columnwise)) return cached;
+    const servesBackward = columnwise || cached?.servesBackward === true;
+    this.#cached = { ...this.#newWeight(run, recipe, servesBackward), servesBackward };
+    return this.#cached;
+  }
+
+  #newWeight(run: Run, recipe: StepRecipe, readsColumnwise: boolean): CachedWeight {
+    const { rowwise, columnwise, source } = copiesSpecOf(recipe, "weight");
+    const x = snapshot(this.weight.wide);
+    const first =
+      rowwise === "identity" ? undefined : this.#quantize(run, recipe, "weight", { x, computed: false });
+    if (rowwise === columnwise) return { rowwise: first, columnwise: first };
+    if (columnwise === "identity" || !readsColumnwise) return { rowwise: first, columnwise: undefined };
+    const values = first && source === "rowwiseDequantized" ? first.wide(x.dtype) : x;
+    return { rowwise: first, columnwise: new QuantizedModel({ x: values, computed: false }, columnwise) };
   }
 }
 

@@ -14,7 +14,7 @@ import {
   type WideName,
 } from "../quantize/quantize.js";
 import type { Matrix } from "./matrix.js";
-import type { Operand } from "./products.js";
+import { type Operand, wideOperand } from "./products.js";
 
 /**
  * The values to quantize: a tensor, or f32 values whose computation (a norm or an activation) is fused with the
@@ -102,6 +102,23 @@ export class QuantizedModel {
     const bits = dequantize(this.copy("rowwise"), "rowwise", this.spec, dtype);
     const value = dtype === "f32" ? fromBits : (code: number) => decode(code, SCALAR_FORMATS[dtype]);
     return { shape: this.from.x.shape, dtype, data: Float32Array.from(bits, value) };
+  }
+}
+
+/** The two copies of an operand, each quantized or in high precision. They have the values that the tensor has now. */
+export class CopiesModel {
+  constructor(
+    private readonly rowwise: QuantizedModel | Matrix,
+    private readonly columnwise: QuantizedModel | Matrix,
+  ) {}
+
+  isQuantized(usage: Usage): boolean {
+    return this[usage] instanceof QuantizedModel;
+  }
+
+  operand(usage: Usage): Operand {
+    const copy = this[usage];
+    return copy instanceof QuantizedModel ? copy.operand(usage) : wideOperand(copy, usage);
   }
 }
 

@@ -53,10 +53,20 @@ export interface NVFP4Recipe extends Products {
   readonly rowScaled?: boolean;
 }
 
-/** A custom recipe: one quantizer for each role. */
+/** How one copy is made: quantized by a spec, or kept in high precision. */
+export type CopySpec = QuantizeSpec | "identity";
+
+/** How both copies are made. The columnwise one is made of the tensor, or of the values of the rowwise one. */
+export interface CopiesSpec {
+  readonly rowwise: CopySpec;
+  readonly columnwise: CopySpec;
+  readonly source: "original" | "rowwiseDequantized";
+}
+
+/** A custom recipe: one quantizer for each role, or one for each copy. */
 export interface CustomRecipeModel extends Products {
   readonly kind: "custom";
-  readonly specs: Readonly<Record<RoleModel, QuantizeSpec>>;
+  readonly specs: Readonly<Record<RoleModel, CopySpec | CopiesSpec>>;
 }
 
 export type StepRecipe =
@@ -109,9 +119,29 @@ export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
         ...rowScaled,
       };
     }
-    case "custom":
-      return recipe.specs[role];
+    case "custom": {
+      const spec = recipe.specs[role];
+      const rowwise = typeof spec === "object" && "rowwise" in spec ? spec.rowwise : spec;
+      if (rowwise === "identity") throw new RangeError(`the ${role} is not quantized`);
+      return rowwise;
+    }
   }
+}
+
+/** How the copies of a role's tensor are made, after the override of the backward pass. */
+export function copiesSpecOf(recipe: StepRecipe, role: RoleModel): CopiesSpec {
+  const override = overrideOf(recipe);
+  const own = ownCopiesSpec(recipe, role);
+  if (override === "none") return own;
+  if (isBackward(role)) return { rowwise: "identity", columnwise: "identity", source: "original" };
+  const source = override === "dequantized" ? "rowwiseDequantized" : "original";
+  return { rowwise: own.rowwise, columnwise: "identity", source };
+}
+
+function ownCopiesSpec(recipe: StepRecipe, role: RoleModel): CopiesSpec {
+  const spec = recipe.kind === "custom" ? recipe.specs[role] : specOf(recipe, role);
+  if (typeof spec === "object" && "rowwise" in spec) return spec;
+  return { rowwise: spec, columnwise: spec, source: "original" };
 }
 
 /** Whether a product uses a split accumulator (the last column of the tables). */
@@ -125,7 +155,7 @@ export function fuses(recipe: StepRecipe): boolean {
   return recipe.kind !== "custom" && overrideOf(recipe) === "none";
 }
 
-export function overrideOf({ override = "none" }: StepRecipe): OverrideModel {
+function overrideOf({ override = "none" }: StepRecipe): OverrideModel {
   return override;
 }
 

@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { draws, sampled } from "../harness/draws.js";
-import { DIVIDED_NAMES, ROW_SCALED } from "../harness/step/library-recipes.js";
+import { CUSTOM_NAMES, DIVIDED_NAMES, ROW_SCALED } from "../harness/step/library-recipes.js";
 import { parallelCase, ranked } from "./tensor-parallel/case.js";
 import { assertShared } from "./tensor-parallel/law.js";
 import { useRanks } from "./tensor-parallel/ranks.js";
@@ -16,7 +16,7 @@ const DATAPATHS = [
 describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns }) => {
   const groups = useRanks(most, datapath);
 
-  it.each(sampled(["none", ...DIVIDED_NAMES, "custom"] as const, datapath === "exact" ? 3 : 2, most))(
+  it.each(sampled(["none", ...DIVIDED_NAMES, ...CUSTOM_NAMES] as const, datapath === "exact" ? 3 : 2, most))(
     "%s: any layer, size and number of ranks",
     async (name) => {
       await fc.assert(

@@ -23,7 +23,7 @@ import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { download } from "../../values/plain.js";
 import { drawnTensor } from "../harness/drawn-tensor.js";
 import { seeded } from "../harness/draws.js";
-import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import { GRADIENT_NAMES, recipeNamed } from "../harness/step/library-recipes.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -121,7 +121,7 @@ describe.each(MODULES)("%s", (_, biases, make) => {
     return [count("biasGradQuantize"), count("columnSum")];
   }
 
-  it.each(STANDARD_NAMES)("%s quantizes a gradient with the sums of its columns", (name) => {
+  it.each(GRADIENT_NAMES)("%s quantizes a gradient with the sums of its columns", (name) => {
     const [fused] = summed(recipeNamed(name));
     expect(fused).toBeGreaterThan(0);
     expect(summed(recipeNamed(name), false)).toEqual([0, 0]);

@@ -5,10 +5,11 @@ import { requireTransformable } from "../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import { isDelayed } from "../../recipes/is-delayed.js";
 import type { Recipe } from "../../recipes/recipe.js";
-import type { ForwardRole } from "../../recipes/table.js";
+import type { RoleCopies } from "../../recipes/role.js";
+import type { Product } from "../../recipes/table.js";
 import type { Value } from "../../tape/value.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
-import { type Direction, QuantizedTensor, type QuantizeSpec } from "../../tensor/quantized.js";
+import { type Direction, QuantizedTensor } from "../../tensor/quantized.js";
 import { asMatrix, type Shape } from "../../tensor/shape.js";
 import { transformOf } from "../../tensor/spec.js";
 import type { LinearInput, LinearParts, RequiredGradients } from "./parts.js";
@@ -51,6 +52,7 @@ interface CheckedInput extends Pick<LinearInput, "shape" | "dtype"> {
  * * the quantization blocks divide the columns of the input and of the weight. Quantized tensors are not checked.
  * * for dgrad or wgrad, the blocks divide the columns of the result's gradient, which are the rows of the weight.
  * * for wgrad, the Hadamard transform accepts the dtype of the input.
+ * * the two operands of each product are quantized, or neither is.
  * * the two operands of dgrad pass through the same Hadamard transform or none, and so do the two operands of wgrad.
  */
 export function blockFitCheck(
@@ -58,38 +60,56 @@ export function blockFitCheck(
   { shape, dtype, inputValue }: CheckedInput,
   { wgrad, dgrad }: RequiredGradients,
 ): FitCheck {
-  return (quantizerOf, gradient) => {
+  return (copiesOf, gradient) => {
+    const copies = { input: copiesOf("input"), weight: copiesOf("weight") };
+    const values = { input: inputValue, weight: weight.localValue };
     if (!(inputValue instanceof QuantizedTensor)) {
-      const quantizer = quantizerOf("input");
-      requireBlocks("input", parallel?.fullInputShape(shape) ?? shape, quantizer);
-      if (wgrad) requireTransformable("linear", quantizer.spec, dtype);
+      const fullShape = parallel?.fullInputShape(shape) ?? shape;
+      for (const each of quantizersOf(copies.input, wgrad)) requireBlocks("input", fullShape, each);
+      const { columnwise } = copies.input;
+      if (wgrad && columnwise) requireTransformable("linear", columnwise.spec, dtype);
     }
     if (!(weight.localValue instanceof QuantizedTensor))
-      requireBlocks("weight", weight.shape, quantizerOf("weight"));
+      for (const each of quantizersOf(copies.weight, dgrad)) requireBlocks("weight", weight.shape, each);
+    requirePair("fprop", ["the input", copies.input.rowwise], ["the weight", copies.weight.rowwise]);
     if (!gradient || !(wgrad || dgrad)) return;
     const user = `linear: the weight is [${weight.shape}], and its rows are the columns of the gradient of the result`;
-    requireQuantizable(user, gradient.spec, weight.shape[0] as number);
-    const operands = { weight: weight.localValue, input: inputValue };
-    const requireTransform = (role: "weight" | "input", direction: Direction): void => {
-      const spec = specOf(operands[role], role, quantizerOf);
+    for (const { spec } of new Set(
+      [dgrad && gradient.rowwise, wgrad && gradient.columnwise].filter((each) => !!each),
+    ))
+      requireQuantizable(user, spec, weight.shape[0] as number);
+    const requireOperands = (product: Product, role: "weight" | "input", direction: Direction): void => {
+      const [quantizer, ofGradient] = [copies[role].columnwise, gradient[direction]];
+      requirePair(product, [`the ${role}`, quantizer], ["the gradient of the result", ofGradient]);
+      if (!quantizer || !ofGradient) return;
+      const value = values[role];
+      const spec = value instanceof QuantizedTensor ? value.spec : quantizer.spec;
       requireSameTransform(
         "linear",
         [`the ${role}`, transformOf(spec, "columnwise")],
-        ["the gradient of the result", transformOf(gradient.spec, direction)],
+        ["the gradient of the result", transformOf(ofGradient.spec, direction)],
       );
     };
-    if (dgrad) requireTransform("weight", "rowwise");
-    if (wgrad) requireTransform("input", "columnwise");
+    if (dgrad) requireOperands("dgrad", "weight", "rowwise");
+    if (wgrad) requireOperands("wgrad", "input", "columnwise");
   };
 }
 
-/** Returns the spec of an operand: its own if it is quantized, else the spec of the recipe's quantizer. */
-function specOf(
-  value: Value | undefined,
-  role: ForwardRole,
-  quantizerOf: (role: ForwardRole) => Quantizer,
-): QuantizeSpec {
-  return value instanceof QuantizedTensor ? value.spec : quantizerOf(role).spec;
+/** The quantizers of the copies that a call makes. */
+function quantizersOf({ rowwise, columnwise }: RoleCopies, readsColumnwise: boolean): ReadonlySet<Quantizer> {
+  return new Set([rowwise, readsColumnwise ? columnwise : undefined].filter((each) => each !== undefined));
+}
+
+type NamedQuantizer = readonly [name: string, quantizer: Quantizer | undefined];
+
+/** Throws `ArgumentError` if one operand of a product is quantized and the other one is in high precision. */
+function requirePair(product: Product, ...operands: readonly [NamedQuantizer, NamedQuantizer]): void {
+  const wide = operands.filter(([, quantizer]) => !quantizer);
+  if (wide.length !== 1) return;
+  const quantized = operands.find(([, quantizer]) => quantizer)?.[0];
+  throw new ArgumentError(
+    `linear: ${product} multiplies ${quantized}, which is quantized, by ${wide[0]?.[0]}, which is in high precision; give quantizers for both or for neither`,
+  );
 }
 
 /** Throws what `quantize` would throw, with a message that names the tensor of the layer. */

@@ -120,13 +120,16 @@ function calibrate(parts: LinearParts, input: LinearInput, value: Value, region:
   const { weight, quantization } = parts;
   const check = blockFitCheck(parts, { ...input, inputValue: value }, { wgrad: false, dgrad: false });
   quantization.beginForward(region, weight, check);
-  const [inputQuantizer, weightQuantizer] = [
-    quantization.quantizer("input"),
-    quantization.quantizer("weight"),
-  ];
-  if (hasGivenScale(inputQuantizer.spec) && !(value instanceof QuantizedTensor))
+  const { rowwise: inputQuantizer } = quantization.copies("input");
+  const { rowwise: weightQuantizer } = quantization.copies("weight");
+  if (inputQuantizer && hasGivenScale(inputQuantizer.spec) && !(value instanceof QuantizedTensor))
     inputQuantizer.setUsage(ROWWISE).quantize(value).dispose();
-  if (!hasGivenScale(weightQuantizer.spec) || weight.localValue instanceof QuantizedTensor) return;
+  if (
+    !weightQuantizer ||
+    !hasGivenScale(weightQuantizer.spec) ||
+    weight.localValue instanceof QuantizedTensor
+  )
+    return;
   const gathersCodes = quantization.quantizesRows(weight);
   quantization.weight(weight, { columnwise: false, gathersCodes }).dispose();
 }

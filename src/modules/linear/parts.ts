@@ -1,7 +1,9 @@
 /** The parameters, options, inputs and results of linear layers. */
+import type { Region } from "../../autocast.js";
 import type { Backend } from "../../backends/backend.js";
 import { boolean, type Complete, callable, type OptionTable, optionsOf } from "../../options.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
+import type { LayerPosition } from "../../recipes/role.js";
 import type { BackwardPass } from "../../tape/node.js";
 import type { Gradient, Value } from "../../tape/value.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
@@ -126,6 +128,8 @@ export interface LinearResult {
   readonly backward: (grad: Gradient, pass: BackwardPass, traits?: GradientTraits) => LinearGradients;
   /** Returns the quantizer of the output gradient. Absent if the backward pass does not quantize it. */
   readonly gradQuantizer?: () => Quantizer;
+  /** Whether the backward pass quantizes the gradient of the input (`fp8Grad`). Default false. */
+  readonly quantizesGradInput?: boolean;
   /** The tensors that were created for the backward pass only. */
   readonly saved: readonly Value[];
 }
@@ -134,6 +138,18 @@ export interface LinearResult {
 export interface RequiredGradients {
   readonly dgrad: boolean;
   readonly wgrad: boolean;
+}
+
+/** A call of a linear layer in an enabled autocast region. */
+export interface QuantizedCall {
+  readonly call: LinearCall;
+  readonly region: Region;
+  readonly required: RequiredGradients;
+  /**
+   * Equal to `required`, except in the first run of a recomputed region. That run keeps nothing (`required` is false), but its
+   * second run will need these gradients.
+   */
+  readonly tracked: RequiredGradients;
 }
 
 /** The standard deviation of initial weights, as in TransformerEngine. */
@@ -145,6 +161,8 @@ export interface Division {
   readonly user: string;
   /** Undefined if one rank has the full layer. */
   readonly parallel: TensorParallel | undefined;
+  /** Returns the name of the product in its model, and the kind of layer, for the quantizers of custom recipes. */
+  readonly position: () => LayerPosition;
   /** The name of the argument whose value is divided, for messages. Default: its name in `Linear`. */
   readonly size?: string;
 }
@@ -158,7 +176,7 @@ export function linearParts(
   backend: Backend,
   fullShape: readonly [out: number, inward: number],
   options: LinearOptions & Complete<ModuleOptions>,
-  { user, parallel, size }: Division,
+  { user, parallel, size, position }: Division,
   created: Owned[],
 ): LinearParts {
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
@@ -184,7 +202,7 @@ export function linearParts(
     parallel,
     weight,
     bias,
-    quantization: new LinearQuantization(backend, random, parallel),
+    quantization: new LinearQuantization(backend, random, parallel, position),
     saveOriginalInput: options.saveOriginalInput ?? false,
     fuseWgradAccumulation: weight.fusesAccumulation,
   };

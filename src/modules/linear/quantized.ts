@@ -1,13 +1,10 @@
 /** The forward and backward pass of a linear layer under a recipe (numerics.md §6.1). */
-import type { Region } from "../../autocast.js";
 import { ArgumentError } from "../../errors.js";
-import { hasGivenScale } from "../../formats/block.js";
 import { plainDatapath } from "../../functional/datapath.js";
 import { castTo } from "../../ops/cast/cast.js";
 import { gemm } from "../../ops/gemm/gemm.js";
 import type { GemmInput } from "../../ops/gemm/operand.js";
 import { dequantize } from "../../ops/quantize/dequantize.js";
-import type { Quantizer } from "../../quantizers/quantizer.js";
 import type { BackwardOverride } from "../../recipes/table.js";
 import { transientValue } from "../../tape/uses.js";
 import { type Gradient, wideOf } from "../../tape/value.js";
@@ -20,30 +17,20 @@ import { amaxGroup } from "../tensor-parallel/tensor-parallel.js";
 import { blockFitCheck, requireFit } from "./fit.js";
 import { GradientOperand } from "./gradient-operand.js";
 import { InputOperand, type WgradSource } from "./input-operand.js";
+import { mixedForward } from "./mixed.js";
 import type {
-  LinearCall,
   LinearGradients,
   LinearInput,
   LinearParts,
   LinearResult,
+  QuantizedCall,
   RequiredGradients,
 } from "./parts.js";
 import { biasGradOf, dgradOf, type Products, wgradOf, wideGrad } from "./products.js";
+import { quantizedProduct } from "./quantized-product.js";
 import { isCached } from "./weight-cache.js";
 import { WeightOperand } from "./weight-operand.js";
 import { wideGradients } from "./wide.js";
-
-/** A call of a linear layer in an enabled autocast region. */
-interface QuantizedCall {
-  readonly call: LinearCall;
-  readonly region: Region;
-  readonly required: RequiredGradients;
-  /**
-   * Equal to `required`, except in the first run of a recomputed region. That run keeps nothing (`required` is false), but its
-   * second run will need these gradients.
-   */
-  readonly tracked: RequiredGradients;
-}
 
 /** A call whose operands are quantized. */
 interface PreparedCall extends QuantizedCall {
@@ -74,19 +61,15 @@ export function quantizedForward(
     );
   const override = region.recipe.backwardOverride;
   const quantizesGradients = override === "none";
-  const check = blockFitCheck(
-    parts,
-    { ...input, inputValue: value },
-    quantizesGradients ? tracked : { wgrad: false, dgrad: false },
-  );
-  quantization.beginForward(region, weight, check);
+  quantization.beginForward(region, weight, blockFitCheck(parts, { ...input, inputValue: value }, tracked));
+  if (!quantization.isPlain && value) return mixedForward(parts, input, value, options);
   const x = new InputOperand(parts, input, value, required.wgrad ? WGRAD_SOURCES[override] : undefined);
   // the second run of a recomputed region quantizes a weight again, unless it was cached
   const columnwise = quantizesGradients && (isCached(call) ? tracked : required).dgrad;
   const w = new WeightOperand(parts, call, columnwise);
   const prepared = { ...options, parts, dtype, x, w };
   const out = fprop(prepared);
-  if (required.dgrad && quantizesGradients) w.keepColumnwise();
+  if (required.dgrad) w.keepColumnwise();
   x.keepForBackward();
   if (!quantizesGradients) {
     const keepsRows = override === "dequantized" && required.dgrad && w.isTemporary;
@@ -108,6 +91,7 @@ export function quantizedForward(
   return {
     out,
     saved,
+    quantizesGradInput: call.fp8Grad === true,
     gradQuantizer: () => gradQuantization.quantizer("gradOutput").setUsage(gradUsage(required)),
     backward: backwardOf(prepared, gradQuantization),
   };
@@ -147,7 +131,7 @@ function fprop({ parts, call, region: { recipe }, dtype, x, w }: PreparedCall): 
   const result = resultSpec(parallel?.fullInputShape(x.shape) ?? x.shape, weight.shape[0] as number, dtype);
   const chunks = parallel?.chunksOf("input", x.rows.local, result) ?? 1;
   const rows = x.rows.gatherInChunks(chunks, ROWWISE);
-  const outputQuantizer = call.fp8Output ? quantization.quantizer("output") : undefined;
+  const outputQuantizer = call.fp8Output ? quantization.copies("output").rowwise : undefined;
   const out = quantizedProduct(outputQuantizer, dtype, (outDtype) => {
     const product = (xRows: GemmInput, target?: Tensor<WideDType>): Tensor<WideDType> => {
       const destination = target ? { out: target } : { outDtype };
@@ -202,7 +186,7 @@ function dgrad(
   const shape = parallel?.fullGradOutputShape(dy.shape) ?? dy.shape;
   const result = resultSpec(shape, weight.shape[1] as number, dtype);
   const rows = dy.gatherInChunks(parallel?.chunksOf("gradOutput", dy.local, result) ?? 1);
-  const inputGradQuantizer = call.fp8Grad ? quantization.quantizer("gradInput") : undefined;
+  const inputGradQuantizer = call.fp8Grad ? quantization.copies("gradInput").rowwise : undefined;
   const dx = quantizedProduct(inputGradQuantizer, dtype, (outDtype) => {
     const product = (dyRows: Gradient, target?: Tensor<WideDType>): Tensor<WideDType> =>
       dgradOf(columnwiseWeight, dyRows, { ...products, dtype: outDtype }, target);
@@ -218,22 +202,4 @@ const gradUsage = ({ dgrad, wgrad }: RequiredGradients) => ({ rowwise: dgrad, co
 /** Returns the gradient of the bias, the sums of the columns of `grad`. Returns undefined if the bias needs none. */
 function biasGrad(parts: LinearParts, grad: Gradient, dtype: WideDType): Tensor<WideDType> | undefined {
   return parts.bias?.requiresGrad ? biasGradOf(parts, wideGrad(grad, dtype)) : undefined;
-}
-
-/**
- * Returns a product, quantized if there is a quantizer. Delayed scaling quantizes the f32 product, as a GEMM with FP8 output
- * does; other recipes quantize the product rounded to `dtype` (numerics.md §6.3).
- */
-function quantizedProduct(
-  quantizer: Quantizer | undefined,
-  dtype: WideDType,
-  product: (dtype: WideDType) => Tensor<WideDType>,
-): Gradient {
-  if (!quantizer) return product(dtype);
-  quantizer.setUsage(ROWWISE);
-  const wide = product(hasGivenScale(quantizer.spec) ? "f32" : dtype);
-  const target = quantizer.makeEmpty(wide.backend, wide.shape, dtype);
-  quantizer.updateQuantized(wide, target);
-  wide.dispose();
-  return target;
 }

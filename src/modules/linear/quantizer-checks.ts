@@ -1,24 +1,30 @@
 /** Checks of a recipe's quantizers before a forward pass. */
 import { ArgumentError } from "../../errors.js";
-import type { Quantizer } from "../../quantizers/quantizer.js";
+import type { RoleCopies } from "../../recipes/role.js";
 import type { ForwardRole } from "../../recipes/table.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
 import type { RecipeState } from "../recipe-state.js";
 
 /**
- * A check that throws if a call does not fit a recipe's quantizers. `gradient` is the quantizer of the result's gradient. It is
- * undefined in the second run of a recomputed region, because the first run was checked.
+ * A check that throws if a call does not fit a recipe's quantizers. `copies` says how a tensor's copies are made, and
+ * `gradient` how those of the result's gradient are. It is undefined in the second run of a recomputed region, because the
+ * first run was checked.
  */
-export type FitCheck = (quantizer: (role: ForwardRole) => Quantizer, gradient: Quantizer | undefined) => void;
+export type FitCheck = (copies: (role: ForwardRole) => RoleCopies, gradient: RoleCopies | undefined) => void;
 
 /** Runs `check` on the quantizers of a state. */
 export function checkQuantizers(state: RecipeState, check: FitCheck): void {
-  check((role) => state.quantizer(role), state.quantizer("gradOutput"));
+  check((role) => state.copies(role), state.copies("gradOutput"));
 }
 
 /** Throws `ArgumentError` if the weight was quantized with another spec than the recipe's. */
 export function requireSameSpec(spec: QuantizeSpec, state: RecipeState): void {
-  const required = state.quantizer("weight").spec;
+  const { rowwise, columnwise } = state.copies("weight");
+  if (!rowwise || (columnwise && columnwise !== rowwise))
+    throw new ArgumentError(
+      "linear: the weight is quantized in another way than the recipe's, which makes its copies by other quantizers or keeps it in high precision; create the layer outside of quantizedModelInit",
+    );
+  const required = rowwise.spec;
   const field = differingField(spec, required);
   if (field)
     throw new ArgumentError(

@@ -26,6 +26,8 @@ export interface WeightRequest extends WeightUse {
   readonly columnwise: boolean;
   /** Whether the columnwise data is derived from the rowwise data, which then serves both. Default false. */
   readonly derivesColumnwise?: boolean | undefined;
+  /** Whether only the columnwise copy is made. Default false. */
+  readonly onlyColumnwise?: boolean | undefined;
   /** Whether this rank quantizes only its own rows, whose codes are gathered later. Default false. */
   readonly gathersCodes?: boolean | undefined;
 }
@@ -35,10 +37,10 @@ export type QuantizeWeight = <R>(run: (quantizer: Quantizer, values: Tensor) => 
 
 /** Quantizes a weight with the copies that a call needs. */
 export function quantizedWeight(
-  { columnwise, derivesColumnwise = false }: WeightRequest,
+  { columnwise, derivesColumnwise = false, onlyColumnwise = false }: WeightRequest,
   quantize: QuantizeWeight,
 ): QuantizedTensor {
-  const usage = { rowwise: true, columnwise: columnwise && !derivesColumnwise };
+  const usage = { rowwise: !onlyColumnwise, columnwise: columnwise && !derivesColumnwise };
   return quantize((quantizer, values) => quantizer.setUsage(usage).quantize(values));
 }
 

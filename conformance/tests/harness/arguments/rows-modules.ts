@@ -282,7 +282,7 @@ export const MODULE_ROWS: Rows = {
   setLayerRecipes: {
     calls: [(w) => [leafLayer(w), [{ layers: "linear", recipe: new MXFP8BlockScaling() }]]],
   },
-  LayerQuantization: { calls: [(w) => [leafLayer(w).weight, { random: w.random }]] },
+  LayerQuantization: { calls: [(w) => [leafLayer(w).weight, { random: w.random, name: "layer" }]] },
   "LayerQuantization.calibrate": {
     calls: [(w) => [w.tensor()]],
     self: (w) => w.own(new LayerQuantization(leafLayer(w).weight)),

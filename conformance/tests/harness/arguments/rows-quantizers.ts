@@ -5,6 +5,7 @@ import type { ScaleRuleName } from "../../../../src/formats/scale-rules.js";
 import { QUANTIZER_CLASSES } from "../../../../src/quantizers/classes.gen.js";
 import { Float8CurrentScalingQuantizer } from "../../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
+import { HybridQuantizer, IdentityQuantizer } from "../../../../src/quantizers/hybrid.js";
 import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
 import { quantizerNamed } from "../../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../../src/quantizers/nvfp4.js";
@@ -251,7 +252,41 @@ const METHODS: Rows = Object.fromEntries(
 const both = (w: World): QuantizedTensor =>
   w.quantized(new Float8CurrentScalingQuantizer({ rowwise: true, columnwise: true }));
 
+const hybrid = (): HybridQuantizer =>
+  new HybridQuantizer({
+    rowwiseQuantizer: new MXFP8Quantizer(),
+    columnwiseQuantizer: new IdentityQuantizer(),
+  });
+
 export const QUANTIZER_ROWS: DerivedRows = {
+  HybridQuantizer: {
+    calls: [
+      () => [
+        {
+          rowwiseQuantizer: new MXFP8Quantizer(),
+          columnwiseQuantizer: new IdentityQuantizer(),
+          columnwiseSource: "original",
+        },
+      ],
+    ],
+  },
+  "HybridQuantizer.setUsage": {
+    calls: [() => [{ rowwise: true, columnwise: true }]],
+    self: hybrid,
+    outlives: true,
+  },
+  "HybridQuantizer.quantize": {
+    calls: [(w) => [w.tensor("bf16")]],
+    self: hybrid,
+    outlives: true,
+    unbound: true,
+  },
+  "IdentityQuantizer.quantize": {
+    calls: [(w) => [w.tensor("bf16")]],
+    self: () => new IdentityQuantizer(),
+    outlives: true,
+    unbound: true,
+  },
   dequantizeAs: { calls: [(w) => [both(w), { dialect: "torchao-fp8-tensor", dtype: "f32" }]] },
   diffDialects: {
     calls: [

@@ -1,9 +1,12 @@
 /** The library's recipe for a recipe in plain data. */
 import {
+  type CopyQuantizer,
   CustomRecipe,
   DelayedScaling,
   Float8BlockScaling,
   Float8CurrentScaling,
+  HybridQuantizer,
+  IdentityQuantizer,
   MXFP4Quantizer,
   MXFP6Quantizer,
   MXFP8BlockScaling,
@@ -11,15 +14,27 @@ import {
   NVFP4BlockScaling,
   type Quantizer,
   type Recipe,
+  type Role,
+  type RoleQuantizer,
 } from "../../../../src/index.js";
 import type { QuantizeSpec } from "../../../oracle/quantize/quantize.js";
-import type { StepRecipe } from "../../../oracle/training/recipes.js";
+import type { CopySpec, CustomRecipeModel, StepRecipe } from "../../../oracle/training/recipes.js";
 import { RECIPES, type RecipeName } from "./options.js";
+
+type CustomName = Extract<RecipeName, `custom${string}`>;
 
 /** The standard recipes among the recipes of the cases, variants included. */
 export const STANDARD_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter(
-  (name) => name !== "none" && name !== "custom",
+  (name): name is Exclude<RecipeName, "none" | CustomName> => name !== "none" && !name.startsWith("custom"),
 );
+
+/** Recipes with custom quantizers. */
+export const CUSTOM_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name) =>
+  name.startsWith("custom"),
+);
+
+/** Those that quantize gradients. */
+export const GRADIENT_NAMES = STANDARD_NAMES.filter((name) => !("override" in RECIPES[name]));
 
 /** Layers divided among ranks refuse a recipe with row amaxes, because a rank has only a part of each row. */
 export const ROW_SCALED = "nvfp4, row-scaled" satisfies RecipeName;
@@ -77,8 +92,20 @@ export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined
       });
     }
     case "custom":
-      return new CustomRecipe({ ...products, quantizerFactory: (role) => quantizerOf(model.specs[role]) });
+      return new CustomRecipe({ ...products, quantizerFactory: (role) => roleQuantizer(model.specs[role]) });
   }
+}
+
+function roleQuantizer(spec: CustomRecipeModel["specs"][Role]): RoleQuantizer | null {
+  if (spec === "identity") return null;
+  if (!("rowwise" in spec)) return quantizerOf(spec);
+  const copy = (each: CopySpec): CopyQuantizer =>
+    each === "identity" ? new IdentityQuantizer() : quantizerOf(each);
+  return new HybridQuantizer({
+    rowwiseQuantizer: copy(spec.rowwise),
+    columnwiseQuantizer: copy(spec.columnwise),
+    columnwiseSource: spec.source,
+  });
 }
 
 function quantizerOf({ quantizer, format, tile }: QuantizeSpec): Quantizer {

@@ -51,6 +51,67 @@ export const RECIPES = {
       gradInput: { quantizer: "mxfp8", format: "e4m3" },
     },
   },
+  "custom, hybrid": {
+    kind: "custom",
+    specs: {
+      input: {
+        rowwise: { quantizer: "mxfp4" },
+        columnwise: { quantizer: "mxfp8", format: "e4m3" },
+        source: "rowwiseDequantized",
+      },
+      weight: {
+        rowwise: { quantizer: "mxfp6", format: "e3m2" },
+        columnwise: { quantizer: "mxfp8", format: "e5m2" },
+        source: "original",
+      },
+      output: "identity",
+      gradOutput: {
+        rowwise: { quantizer: "mxfp8", format: "e5m2" },
+        columnwise: { quantizer: "mxfp6", format: "e2m3" },
+        source: "original",
+      },
+      gradInput: "identity",
+    },
+  },
+  "custom, wide dgrad": {
+    kind: "custom",
+    specs: {
+      input: { quantizer: "mxfp8", format: "e4m3" },
+      weight: { rowwise: { quantizer: "mxfp8", format: "e4m3" }, columnwise: "identity", source: "original" },
+      output: { quantizer: "mxfp8", format: "e4m3" },
+      gradOutput: {
+        rowwise: "identity",
+        columnwise: { quantizer: "mxfp8", format: "e5m2" },
+        source: "rowwiseDequantized",
+      },
+      gradInput: "identity",
+    },
+  },
+  "custom, wide wgrad": {
+    kind: "custom",
+    specs: {
+      input: {
+        rowwise: { quantizer: "mxfp4" },
+        columnwise: "identity",
+        source: "rowwiseDequantized",
+      },
+      weight: {
+        rowwise: { quantizer: "mxfp4" },
+        columnwise: { quantizer: "mxfp8", format: "e4m3", tile: "32x32" },
+        source: "rowwiseDequantized",
+      },
+      output: "identity",
+      gradOutput: { rowwise: { quantizer: "mxfp4" }, columnwise: "identity", source: "original" },
+      gradInput: "identity",
+    },
+  },
+  "custom, wide": {
+    kind: "custom",
+    specs: {
+      ...{ input: "identity", weight: "identity", output: "identity" },
+      ...{ gradOutput: "identity", gradInput: "identity" },
+    },
+  },
 } as const satisfies Record<string, StepRecipe | undefined>;
 
 export type RecipeName = keyof typeof RECIPES;
