@@ -36,6 +36,9 @@ export const CUSTOM_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name)
 /** Those that quantize gradients. */
 export const GRADIENT_NAMES = STANDARD_NAMES.filter((name) => !("override" in RECIPES[name]));
 
+/** Those under which one quantizer makes both copies of every operand, also of the caller's own. */
+export const PLAIN_NAMES = [...GRADIENT_NAMES, "custom"] as const;
+
 /** Layers divided among ranks refuse a recipe with row amaxes, because a rank has only a part of each row. */
 export const ROW_SCALED = "nvfp4, row-scaled" satisfies RecipeName;
 

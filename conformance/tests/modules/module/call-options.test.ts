@@ -21,7 +21,7 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../../harness/drawn-tensor.js";
-import { libraryRecipe, recipeNamed } from "../../harness/step/library-recipes.js";
+import { libraryRecipe, recipeNamed, STANDARD_NAMES } from "../../harness/step/library-recipes.js";
 import { RECIPES, type RecipeName } from "../../harness/step/options.js";
 import { useBackend } from "../../harness/suite.js";
 
@@ -62,31 +62,34 @@ function quantized(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
 }
 
 describe.each(Object.entries(PRODUCTS))("fp8Output of %s", (name, [make]) => {
-  it.each(NAMES)("under %s gives the codes of the result computed without it", (recipe) => {
-    using _scope = new Scope();
-    const [coded, wide] = [true, false].map((fp8Output) => {
-      using layer = make();
-      return autocast({ recipe: recipeNamed(recipe) }, () =>
-        layer.forward(new Variable(input()), { fp8Output }),
-      ).value;
-    }) as [QuantizedTensor, Tensor];
-    expect(coded).toBeInstanceOf(QuantizedTensor);
-    expect([coded.dtype, coded.shape, coded.rowwise !== undefined, coded.columnwise]).toEqual([
-      ...["bf16", [SIZE, SIZE], true, undefined],
-    ]);
-    let expected = wide;
-    if (recipe.startsWith("delayed")) {
-      // the sums are not rounded to bf16 before they are quantized
-      if (name !== "Linear") return;
-      using layer = make() as Linear;
-      const w = quantized(recipe, "weight", layer.weight.tensor);
-      const x = quantized(recipe, "input", input());
-      expected = gemm({ x, w, bias: layer.bias?.tensor, outDtype: "f32", useSplitAccumulator: false }).out;
-    }
-    const codes = quantized(recipe, "output", expected);
-    expect(coded.members.length).toBe(codes.members.length);
-    for (const [i, member] of codes.members.entries()) expectSame(`member ${i}`, coded.members[i], member);
-  });
+  it.each([...STANDARD_NAMES, "custom"] as const)(
+    "under %s gives the codes of the result computed without it",
+    (recipe) => {
+      using _scope = new Scope();
+      const [coded, wide] = [true, false].map((fp8Output) => {
+        using layer = make();
+        return autocast({ recipe: recipeNamed(recipe) }, () =>
+          layer.forward(new Variable(input()), { fp8Output }),
+        ).value;
+      }) as [QuantizedTensor, Tensor];
+      expect(coded).toBeInstanceOf(QuantizedTensor);
+      expect([coded.dtype, coded.shape, coded.rowwise !== undefined, coded.columnwise]).toEqual([
+        ...["bf16", [SIZE, SIZE], true, undefined],
+      ]);
+      let expected = wide;
+      if (recipe.startsWith("delayed")) {
+        // the sums are not rounded to bf16 before they are quantized
+        if (name !== "Linear") return;
+        using layer = make() as Linear;
+        const w = quantized(recipe, "weight", layer.weight.tensor);
+        const x = quantized(recipe, "input", input());
+        expected = gemm({ x, w, bias: layer.bias?.tensor, outDtype: "f32", useSplitAccumulator: false }).out;
+      }
+      const codes = quantized(recipe, "output", expected);
+      expect(coded.members.length).toBe(codes.members.length);
+      for (const [i, member] of codes.members.entries()) expectSame(`member ${i}`, coded.members[i], member);
+    },
+  );
 });
 
 describe.each(Object.entries(PRODUCTS))("fp8Grad behind %s", (_, [make, bias]) => {
