@@ -4,15 +4,14 @@ import { requireBody } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { tensor } from "../ops/create.js";
 import { boolean, optionsOf } from "../options.js";
-import { IdentityQuantizer } from "../quantizers/hybrid.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { RandomState } from "../quantizers/random-state.js";
 import { rowShard, type Shard } from "../quantizers/shard.js";
-import { CustomRecipe } from "../recipes/custom.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
-import { quantizerFor } from "../recipes/quantizer-for.js";
+import { quantizerFor, roleQuantizerFor } from "../recipes/quantizer-for.js";
 import { type Recipe, recipeOption } from "../recipes/recipe.js";
+import { copiesOf, UNNAMED } from "../recipes/role.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Parameter, wideTensor } from "./parameter.js";
@@ -54,11 +53,6 @@ export function withFp8Parameters(): boolean {
   return setting !== undefined && setting.enabled !== false;
 }
 
-/** Whether a custom recipe keeps weights in high precision. */
-function keepsWeights(recipe: Recipe): boolean {
-  return recipe instanceof CustomRecipe && recipe.quantizer("weight") instanceof IdentityQuantizer;
-}
-
 /**
  * Creates a weight with these values. Inside `quantizedModelInit` it is quantized. `shard` is set if the values are a part of a
  * larger weight.
@@ -78,8 +72,11 @@ export function makeWeight(
   const wide = wideTensor(backend, values, shape, dtype);
   if (!setting || !withFp8Parameters()) return new Parameter(scope.keep(wide));
   const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
-  if (keepsWeights(recipe)) return new Parameter(scope.keep(wide));
   const scale = isDelayed(recipe) ? tensor(backend, [1]) : undefined;
+  const made = roleQuantizerFor(recipe, "weight", { scale, random }, UNNAMED);
+  const { rowwise, columnwise } = copiesOf(made, "weight", "none");
+  // a custom recipe may keep weights in high precision
+  if (!rowwise && !columnwise) return new Parameter(scope.keep(wide));
   const quantizerOf = (part: Shard | undefined): Quantizer =>
     quantizerFor(recipe, "weight", { scale, random, shard: part }).setUsage({
       rowwise: true,

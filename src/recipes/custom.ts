@@ -1,10 +1,15 @@
 /** The recipe with custom quantizers. */
 import { ArgumentError } from "../errors.js";
 import { callable, describe, needed, optionsOf } from "../options.js";
-import { HybridQuantizer, IdentityQuantizer } from "../quantizers/hybrid.js";
-import { Quantizer } from "../quantizers/quantizer.js";
+import { IdentityQuantizer } from "../quantizers/hybrid.js";
 import { COMMON_OPTIONS, type CommonRecipeOptions, Recipe } from "./recipe.js";
-import { type LayerPosition, type QuantizerRole, type RoleQuantizer, UNNAMED } from "./role.js";
+import {
+  isRoleQuantizer,
+  type LayerPosition,
+  type QuantizerRole,
+  type RoleQuantizer,
+  UNNAMED,
+} from "./role.js";
 import { passOf, RECIPES, type Role } from "./table.js";
 
 /**
@@ -52,12 +57,7 @@ export class CustomRecipe extends Recipe {
     passOf(role);
     const quantizer = this.quantizerFactory(role, Object.freeze({ moduleType, tensorType: role, name }));
     if (quantizer === null) return new IdentityQuantizer();
-    if (
-      quantizer instanceof Quantizer ||
-      quantizer instanceof HybridQuantizer ||
-      quantizer instanceof IdentityQuantizer
-    )
-      return quantizer;
+    if (isRoleQuantizer(quantizer)) return quantizer;
     throw new ArgumentError(
       `CustomRecipe: quantizerFactory returned ${describe(quantizer)} for ${role}; it must return a quantizer, or null for high precision`,
     );

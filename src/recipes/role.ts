@@ -1,5 +1,5 @@
 /** The place of a tensor in a model, and how its two copies are made. */
-import { type ColumnwiseSource, type HybridQuantizer, IdentityQuantizer } from "../quantizers/hybrid.js";
+import { type ColumnwiseSource, HybridQuantizer, IdentityQuantizer } from "../quantizers/hybrid.js";
 import { Quantizer } from "../quantizers/quantizer.js";
 import type { BackwardOverride, Role } from "./table.js";
 import { passOf } from "./table.js";
@@ -26,6 +26,11 @@ export const UNNAMED: LayerPosition = { moduleType: "linear", name: "" };
 
 /** What quantizes the tensor of a role: one quantizer of both copies, one for each copy, or none. */
 export type RoleQuantizer = Quantizer | HybridQuantizer | IdentityQuantizer;
+
+/** Whether `x` is one of these quantizers. */
+export function isRoleQuantizer(x: unknown): x is RoleQuantizer {
+  return x instanceof Quantizer || x instanceof HybridQuantizer || x instanceof IdentityQuantizer;
+}
 
 /** How the two copies of a tensor are made. A copy without a quantizer is in high precision. */
 export interface RoleCopies {
