@@ -8,7 +8,7 @@ export { decode } from "./cast/decode";
 export { sweep } from "./cast/sweep";
 export { compareRows } from "./checkpoints/compare";
 export { largestBits } from "./checkpoints/largest";
-export { nibbleBlocks, sumCounts } from "./checkpoints/nibble-blocks";
+export { nibbleBlocks } from "./checkpoints/nibble-blocks";
 export { countBlock, countGroups } from "./checkpoints/occurrences";
 export { byteStatistics, nibbleStatistics } from "./checkpoints/statistics";
 export { wideTable } from "./checkpoints/wide-table";

@@ -1,18 +1,7 @@
-// Statistics of blocks of 16 or 32 codes of four bits with one-byte scales. Each block is one count in a histogram over the scale
-// byte and the sum of the ranks of its codes; every sum over blocks follows from the histogram. The rank of a code is the square
-// of its value, in units that make it an integer.
+// Statistics of blocks of 16 or 32 codes of four bits with one-byte scales. Every sum over blocks is added to the entry of their
+// scale byte. The rank of a code is the square of its value, in units that make it an integer.
 
-import { Kind, Sum } from "./statistics-layout";
-
-/** Byte offsets in the table. */
-const enum Table {
-  /** For each scale byte, the largest rank: u8. */
-  Ranks = 0,
-  /** For each scale byte, the number of nonzero codes: u64. */
-  Nonzero = 256,
-  /** For each scale byte, the u32 number of blocks with each sum of ranks; `stride` bytes for each scale byte. */
-  Counts = 2304,
-}
+import { Entry, FIRST, Kind, Sum } from "./statistics-layout";
 
 /** The fields of a block in 32 bits: the sum of ranks, at most 32 * 255; above it the number of nonzero codes; then the rank. */
 const enum Block {
@@ -85,24 +74,49 @@ function wideBlocks(codes: usize, ranks: v128, mask: v128): v128 {
   return packBlocks(addNeighbours(ab, cd), maxNeighbours(abMaxima, cdMaxima));
 }
 
-/** Adds a block to the table. */
-function addBlock(block: u32, scale: usize, table: usize, stride: usize): void {
-  const count = table + scale * stride + ((<usize>(block & Block.SumMask)) << 2);
-  store<u32>(count, load<u32>(count, Table.Counts) + 1, Table.Counts);
-  const nonzero = table + (scale << 3);
-  const more = <u64>((block >> Block.Nonzero) & Block.NonzeroMask);
-  store<u64>(nonzero, load<u64>(nonzero, Table.Nonzero) + more, Table.Nonzero);
+/** The logarithm of the first of four blocks that has a nonzero code; NaN if there is none. */
+function firstLogarithm(four: v128, logarithms: usize): f64 {
+  for (let lane: u32 = 0; lane < 4; ++lane) {
+    const sum = <usize>(i32x4.extract_lane(four, 0) & Block.SumMask);
+    if (sum) return load<f64>(logarithms + (sum << 3));
+    four = i32x4.shuffle(four, four, 1, 2, 3, 0);
+  }
+  return NaN;
+}
+
+/** Adds a block to the entry of its scale. `countAndSum` has 1 and the sum of ranks in f64. Leaves out a block of zeros. */
+function addBlock(block: u32, countAndSum: v128, entry: usize, logarithms: usize, first: f64): void {
+  const sum = <usize>(block & Block.SumMask);
+  if (!sum) return;
+  const y = load<f64>(logarithms + (sum << 3)) - first;
+  const sumAndSquares = f64x2.replace_lane(f64x2.splat(y), 1, y * y);
+  v128.store(entry, f64x2.add(v128.load(entry), sumAndSquares), Entry.Y);
+  v128.store(entry, f64x2.add(v128.load(entry, Entry.Count), countAndSum), Entry.Count);
+  const nonzero = <u64>((block >> Block.Nonzero) & Block.NonzeroMask);
+  store<u64>(entry, load<u64>(entry, Entry.Nonzero) + nonzero, Entry.Nonzero);
   const rank = block >> Block.Rank;
-  if (rank > <u32>load<u8>(table + scale, Table.Ranks)) store<u8>(table + scale, <u8>rank, Table.Ranks);
+  if (rank > load<u32>(entry, Entry.Rank)) store<u32>(entry, rank, Entry.Rank);
+}
+
+/** The address of the entry of a scale byte. */
+function entryOf(table: usize, scale: usize): usize {
+  return table + ((<usize>load<u8>(scale)) << 6);
 }
 
 function add(at: usize, value: u32): void {
   store<f64>(at, load<f64>(at) + <f64>value);
 }
 
+/** The largest of four u32. */
+function largestLane(four: v128): u32 {
+  const two = i32x4.max_u(four, i64x2.shuffle(four, four, 1, 1));
+  return <u32>i32x4.extract_lane(i32x4.max_u(two, i32x4.shuffle(two, two, 1, 1, 1, 1)), 0);
+}
+
 /**
- * Adds rows of 4-bit codes to `table` and `sums`. A row has `blocks` blocks of `wide` codes, 16 or 32; `scales` has a byte for
- * each block. Reads up to 48 bytes after the codes, and ignores them.
+ * Adds rows of 4-bit codes to `sums` and to `table`, which has entries as that of `byteStatistics`. A row has `blocks` blocks of
+ * `wide` codes, 16 or 32; `scales` has a byte for each block. `logarithms` has the f64 log RMS of codes for each sum of ranks.
+ * Reads up to 56 bytes after the codes and 3 after the scales, and ignores them.
  */
 export function nibbleBlocks(
   codes: usize,
@@ -113,7 +127,7 @@ export function nibbleBlocks(
   kind: usize,
   sums: usize,
   table: usize,
-  stride: usize,
+  logarithms: usize,
 ): void {
   const ranks = v128.load(kind, Kind.Ranks);
   const mask = v128.load8_splat(kind, Kind.Mask);
@@ -121,79 +135,47 @@ export function nibbleBlocks(
   const fullLanes = i32x4.splat(largest);
   const isNarrow = wide === 16;
   const bytes = <usize>(wide >> 1);
+  const sumMask = i32x4.splat(Block.SumMask);
+  const ones = f64x2.splat(1);
+  const lanes = i32x4(0, 1, 2, 3);
+  let first = load<f64>(table + FIRST);
   let full = i32x4.splat(0);
-  let restFull: u32 = 0;
   let rowsNonzero: u32 = 0;
   let rowsFull: u32 = 0;
   for (; rows > 0; --rows) {
     let largestBlocks = i32x4.splat(0);
-    let most: u32 = 0;
-    let left = blocks;
-    for (; left >= 4; left -= 4) {
-      const four = isNarrow ? narrowBlocks(codes, ranks, mask) : wideBlocks(codes, ranks, mask);
-      const first = i64x2.extract_lane(four, 0);
-      const second = i64x2.extract_lane(four, 1);
-      addBlock(<u32>first, load<u8>(scales), table, stride);
-      addBlock(<u32>(first >>> 32), load<u8>(scales, 1), table, stride);
-      addBlock(<u32>second, load<u8>(scales, 2), table, stride);
-      addBlock(<u32>(second >>> 32), load<u8>(scales, 3), table, stride);
+    for (let left = <i32>blocks; left > 0; left -= 4) {
+      let four = isNarrow ? narrowBlocks(codes, ranks, mask) : wideBlocks(codes, ranks, mask);
+      // blocks after the last one of a row count as zeros
+      if (left < 4) four = v128.and(four, i32x4.lt_s(lanes, i32x4.splat(left)));
+      if (isNaN(first)) first = firstLogarithm(four, logarithms);
+      const ranksOfBlocks = v128.and(four, sumMask);
+      const low = f64x2.convert_low_i32x4_u(ranksOfBlocks);
+      const high = f64x2.convert_low_i32x4_u(i64x2.shuffle(ranksOfBlocks, ranksOfBlocks, 1, 1));
+      const pair = i64x2.extract_lane(four, 0);
+      const upper = i64x2.extract_lane(four, 1);
+      const a = i64x2.shuffle(ones, low, 0, 2);
+      const b = i64x2.shuffle(ones, low, 0, 3);
+      const c = i64x2.shuffle(ones, high, 0, 2);
+      const d = i64x2.shuffle(ones, high, 0, 3);
+      addBlock(<u32>pair, a, entryOf(table, scales), logarithms, first);
+      addBlock(<u32>(pair >>> 32), b, entryOf(table, scales + 1), logarithms, first);
+      addBlock(<u32>upper, c, entryOf(table, scales + 2), logarithms, first);
+      addBlock(<u32>(upper >>> 32), d, entryOf(table, scales + 3), logarithms, first);
       // a lane that is true is -1
       full = i32x4.sub(full, i32x4.ge_u(four, fullLanes));
       largestBlocks = i32x4.max_u(largestBlocks, four);
-      codes += bytes << 2;
-      scales += 4;
+      const count = <usize>min(left, 4);
+      codes += bytes * count;
+      scales += count;
     }
-    for (; left > 0; --left) {
-      const four = isNarrow ? narrowBlocks(codes, ranks, mask) : wideBlocks(codes, ranks, mask);
-      const block = <u32>i32x4.extract_lane(four, 0);
-      addBlock(block, load<u8>(scales), table, stride);
-      restFull += <u32>(block >= largest);
-      most = max(most, block);
-      codes += bytes;
-      ++scales;
-    }
-    most = max(
-      most,
-      max(<u32>i32x4.extract_lane(largestBlocks, 0), <u32>i32x4.extract_lane(largestBlocks, 1)),
-    );
-    most = max(
-      most,
-      max(<u32>i32x4.extract_lane(largestBlocks, 2), <u32>i32x4.extract_lane(largestBlocks, 3)),
-    );
+    const most = largestLane(largestBlocks);
     rowsNonzero += <u32>(most >> Block.Rank > 0);
     rowsFull += <u32>(most >= largest);
   }
-  for (let lane: usize = 0; lane < 4; ++lane) {
-    restFull += <u32>i32x4.extract_lane(full, 0);
-    full = i32x4.shuffle(full, full, 1, 2, 3, 0);
-  }
-  add(sums + Sum.Full, restFull);
+  store<f64>(table + FIRST, first);
+  const pairs = i32x4.add(full, i64x2.shuffle(full, full, 1, 1));
+  add(sums + Sum.Full, <u32>(i32x4.extract_lane(pairs, 0) + i32x4.extract_lane(pairs, 1)));
   add(sums + Sum.RowsNonzero, rowsNonzero);
   add(sums + Sum.RowsFull, rowsFull);
-}
-
-/**
- * Sums over `length` u32 counts of blocks, of which the first, of blocks of zeros, is left out. Writes f64 to `sums`: the number
- * of blocks; the sums of their logarithms minus `first`, and of the squares of these; the sum of their indices. `logarithms` has
- * an f64 for each count.
- */
-export function sumCounts(counts: usize, length: u32, logarithms: usize, first: f64, sums: usize): void {
-  let blocks: f64 = 0;
-  let y: f64 = 0;
-  let yy: f64 = 0;
-  let indices: f64 = 0;
-  for (let at: u32 = 1; at < length; ++at) {
-    const count = load<u32>(counts + ((<usize>at) << 2));
-    if (count === 0) continue;
-    const many = <f64>count;
-    const logarithm = load<f64>(logarithms + ((<usize>at) << 3)) - first;
-    blocks += many;
-    y += many * logarithm;
-    yy += many * logarithm * logarithm;
-    indices += many * <f64>at;
-  }
-  store<f64>(sums, blocks);
-  store<f64>(sums, y, 8);
-  store<f64>(sums, yy, 16);
-  store<f64>(sums, indices, 24);
 }

@@ -29,7 +29,7 @@ export function countGroups(codes: usize, groups: u32, width: u32, scales: usize
 }
 
 /**
- * Counts the bytes of a block of `rows` rows of `width` bytes. Rows are `pitch` bytes apart. Adds to four tables of 256 u32 at
+ * Counts the bytes of a block of `rows` rows of `width` bytes. Rows are `pitch` bytes apart. Adds to eight tables of 256 u32 at
  * `counts`, whose sum is the count. Consecutive bytes go to different tables, because updates of one counter would wait for each
  * other.
  */
@@ -43,10 +43,10 @@ export function countBlock(codes: usize, rows: u32, width: u32, pitch: u32, coun
       count(counts + 1024 + <usize>((eight >> 6) & 0x3fc));
       count(counts + 2048 + <usize>((eight >> 14) & 0x3fc));
       count(counts + 3072 + <usize>((eight >> 22) & 0x3fc));
-      count(counts + <usize>((eight >> 30) & 0x3fc));
-      count(counts + 1024 + <usize>((eight >> 38) & 0x3fc));
-      count(counts + 2048 + <usize>((eight >> 46) & 0x3fc));
-      count(counts + 3072 + <usize>((eight >> 54) & 0x3fc));
+      count(counts + 4096 + <usize>((eight >> 30) & 0x3fc));
+      count(counts + 5120 + <usize>((eight >> 38) & 0x3fc));
+      count(counts + 6144 + <usize>((eight >> 46) & 0x3fc));
+      count(counts + 7168 + <usize>((eight >> 54) & 0x3fc));
     }
     for (; at < end; ++at) count(counts + ((<usize>load<u8>(at)) << 2));
     codes += pitch;

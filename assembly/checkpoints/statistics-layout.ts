@@ -38,3 +38,22 @@ export const enum Sum {
   /** The correlation sums of log scale and log RMS of codes, over blocks. */
   Pairs = 80,
 }
+
+/**
+ * Byte offsets of the sums over all blocks with the same scale byte, in 64 bytes. Logarithms are the log RMS of codes minus the
+ * first one, which is stored after the entries and is NaN at the beginning.
+ */
+export const enum Entry {
+  /** The f64 sums of the logarithms and of their squares. */
+  Y = 0,
+  /** The f64 number of blocks with a finite logarithm; the f64 sum of the squares of codes, or of the ranks of 4-bit codes. */
+  Count = 16,
+  /** The u32 largest rank, and the u32 number of blocks whose sum of squares is infinite. */
+  Rank = 32,
+  Infinite = 36,
+  /** The u64 number of nonzero codes; only for codes of four bits. */
+  Nonzero = 40,
+}
+
+/** The address of the first logarithm, after the entries of 256 bytes. */
+export const FIRST: usize = 256 << 6;

@@ -3,7 +3,7 @@
 // The rank of a code orders magnitudes. For codes of eight or six bits it is the code without its sign, or the magnitude of an
 // integer. For codes of four bits it is the square of the value, in units that make it an integer. NaN has the rank 0.
 
-import { Kind, Sum } from "./statistics-layout";
+import { Entry, FIRST, Kind, Sum } from "./statistics-layout";
 
 /**
  * Byte offsets of the sums of pairs: f64. The first pair is subtracted from all pairs, so that equal pairs have a variance of
@@ -19,25 +19,6 @@ const enum Pairs {
   YY = 48,
   XY = 56,
 }
-
-/**
- * Byte offsets of the sums over all blocks with the same scale byte, in 64 bytes: all are f64 except the last two, which are u32.
- * Logarithms are the log RMS of codes minus the first one, which is stored after the entries and is NaN at the beginning.
- */
-const enum Entry {
-  /**
-   * The sums of the logarithms and of their squares, the number of blocks with a finite logarithm, the sum of the squares of
-   * codes.
-   */
-  Y = 0,
-  Count = 16,
-  /** The largest rank, and the number of blocks whose sum of squares is infinite. */
-  Rank = 32,
-  Infinite = 36,
-}
-
-/** The address of the first logarithm, after the entries of 256 bytes. */
-const FIRST: usize = 256 << 6;
 
 function add(at: usize, value: f64): void {
   store<f64>(at, load<f64>(at) + value);

@@ -5,6 +5,7 @@ import { packedAs } from "./gguf/file.js";
 import { judgeScaleFormat } from "./judge/config/schemes.js";
 import { type Finding, finding } from "./judge/findings.js";
 import { type Comparison, compareOriginal, type Original } from "./judge/original/compare.js";
+import type { OnCodes } from "./judge/statistics/code-sums.js";
 import { type Statistics, statisticsOf } from "./judge/statistics/statistics.js";
 import { judgeActivationScales } from "./judge/weights/activation-scales.js";
 import { judgeStatistics } from "./judge/weights/from-statistics.js";
@@ -35,8 +36,6 @@ export interface InspectOptions {
   readonly onlyErrors?: boolean;
   /** Called with the number of bytes that have just been read. */
   readonly onBytes?: (count: number) => void;
-  /** Called with the statistics of each weight. */
-  readonly onStatistics?: (name: string, statistics: Statistics) => void;
 }
 
 /** The number of bytes of codes that `inspectFiles` will read. */
@@ -76,8 +75,15 @@ export async function inspectFiles(
   return { ...checkpointSummary(checkpoint, survey), weights, findings };
 }
 
+/** What the codes and scales of a weight are and show. */
+interface Inspected {
+  readonly report: WeightReport;
+  readonly findings: readonly Finding[];
+  readonly statistics: Statistics;
+}
+
 /** Inspects weights one after the other with the same kernels. */
-class WeightInspector {
+export class WeightInspector {
   /** Compares the global scales of projections that loaders fuse. */
   readonly fused = new FusedScales();
   #kernels: Kernels | undefined;
@@ -90,13 +96,14 @@ class WeightInspector {
     this.#kernels = options.kernels;
   }
 
-  async inspect(weight: RecognizedWeight): Promise<{ report: WeightReport; findings: readonly Finding[] }> {
+  /** Reads the codes of a weight once, and its scales. `onCodes` is called with the stored bytes of the codes, in order. */
+  async inspect(weight: RecognizedWeight, onCodes?: OnCodes): Promise<Inspected> {
     this.#kernels ??= await Kernels.open();
     const kernels = this.#kernels;
     const scales = (await readByteScales(kernels, weight)) ?? (await readScales(weight));
-    const { onlyErrors = false, onBytes, onStatistics } = this.options;
-    const statistics = await statisticsOf(kernels, weight, scales, onBytes, { isUncounted: onlyErrors });
-    onStatistics?.(weight.name, statistics);
+    const { onlyErrors = false, onBytes } = this.options;
+    const onRead = onCodes ?? ((bytes: Uint8Array) => onBytes?.(bytes.length));
+    const statistics = await statisticsOf(kernels, weight, scales, onRead, { isUncounted: onlyErrors });
     this.fused.add(weight, scales);
     const stackFindings = await judgeStack(weight, scales);
     const comparison: Comparison = this.original
@@ -126,7 +133,7 @@ class WeightInspector {
       rms: statistics.rms,
       ...(comparison.error ? { error: comparison.error } : {}),
     };
-    return { report, findings: withoutRepetition(judged, comparison.findings) };
+    return { report, findings: withoutRepetition(judged, comparison.findings), statistics };
   }
 }
 

@@ -9,8 +9,8 @@ import { type ParsedHeader, parseHeader, type TensorEntry } from "./header/heade
 import { headerLengthOf, LENGTH_BYTES, requireLength } from "./header/header-length.js";
 import { endOf, rangeOf, TensorSource } from "./source.js";
 
-/** A small tensor is read together with the bytes that follow it. */
-const WINDOW_BYTES = 1 << 20;
+/** A small tensor is read together with the bytes that follow it: few enough that one that is read alone costs little. */
+const WINDOW_BYTES = 1 << 16;
 
 /** Some bytes of a file. */
 interface Window {

@@ -5,16 +5,17 @@ import { Changes } from "../../../src/checkpoints/convert/changes/changes.js";
 import { compareRows } from "../../../src/checkpoints/convert/changes/compare.js";
 import { WIDE_TARGETS, type WideTarget } from "../../../src/checkpoints/convert/dequantize/round.js";
 import { writeDequantized } from "../../../src/checkpoints/convert/dequantize/write.js";
-import { changesByTallies } from "../../../src/checkpoints/convert/repack/changes.js";
-import { type RepackedScales, repackScales } from "../../../src/checkpoints/convert/repack/scales.js";
+import { repackScales } from "../../../src/checkpoints/convert/repack/scales.js";
 import { writeRepacked } from "../../../src/checkpoints/convert/repack/write.js";
 import { parseTarget } from "../../../src/checkpoints/convert/targets/named.js";
 import { outputTensors } from "../../../src/checkpoints/convert/targets/tensors.js";
 import { TensorAppender } from "../../../src/checkpoints/convert/tensor-appender.js";
-import { statisticsOf } from "../../../src/checkpoints/judge/statistics/statistics.js";
+import type { OnCodes } from "../../../src/checkpoints/judge/statistics/code-sums.js";
+import { type Statistics, statisticsOf } from "../../../src/checkpoints/judge/statistics/statistics.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { readByteScales } from "../../../src/checkpoints/stored/byte-scales.js";
 import { CODE_TYPES, type CodeTypeName } from "../../../src/checkpoints/stored/code-types.js";
+import { readScales } from "../../../src/checkpoints/stored/scales.js";
 import type { QuantizedWeight } from "../../../src/checkpoints/stored/weight.js";
 import { amaxesOf, plainSource } from "../../../src/checkpoints/values/source.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
@@ -203,15 +204,14 @@ it("the largest magnitude of a tensor is that of its elements; NaN and infinity 
   );
 });
 
-/** The changes by the statistics of a weight; undefined if they do not follow from these. */
-async function judgedChanges(
+/** The statistics of a weight. */
+async function statisticsFor(
   kernels: Kernels,
   weight: QuantizedWeight,
-  { rescaling }: RepackedScales,
-): Promise<Changes | undefined> {
-  const scales = await readByteScales(kernels, weight);
-  const { tallies } = scales ? await statisticsOf(kernels, weight, scales) : {};
-  return rescaling && tallies ? changesByTallies(weight, rescaling, tallies) : undefined;
+  onCodes: OnCodes,
+): Promise<Statistics> {
+  const scales = (await readByteScales(kernels, weight)) ?? (await readScales(weight));
+  return statisticsOf(kernels, weight, scales, onCodes);
 }
 
 describe("scales under a global scale of another role, or where there was none", () => {
@@ -247,14 +247,24 @@ describe("scales under a global scale of another role, or where there was none",
         if (scales.some((scale) => !Number.isFinite(scale) || scale < 0)) expect(result).toBeUndefined();
         if (!result) return;
         carriedOver++;
-        const files = new Map<string, Uint8Array[]>();
-        const output = new TensorAppender(
-          async (name, bytes) => {
-            files.set(name, [...(files.get(name) ?? []), bytes.slice()]);
-          },
-          () => {},
-        );
-        const changes = await writeRepacked(kernels, weight, target, parts, output);
+        let files = new Map<string, Uint8Array[]>();
+        let hasTallies = false;
+        // without tallies, codes are decoded
+        const changesWith = async (keepsTallies: boolean): Promise<Changes> => {
+          files = new Map();
+          const output = new TensorAppender(
+            async (name, bytes) => {
+              files.set(name, [...(files.get(name) ?? []), bytes.slice()]);
+            },
+            () => {},
+          );
+          return writeRepacked(kernels, weight, target, parts, output, async (_, onCodes) => {
+            const { tallies, ...others } = await statisticsFor(kernels, weight, onCodes);
+            hasTallies = tallies !== undefined;
+            return tallies && keepsTallies ? { ...others, tallies } : others;
+          });
+        };
+        const changes = [await changesWith(true), await changesWith(false)];
         const bytesOf = (name: string): Buffer => Buffer.concat(files.get(name) ?? []);
         expect(bytesOf(parts.codes.name)).toEqual(
           Buffer.from(await weight.codes.shard.read(weight.codes.entry)),
@@ -277,9 +287,8 @@ describe("scales under a global scale of another role, or where there was none",
           (values[code] ?? 0) * (scaleAt[i] ?? 0),
         ]);
         const plain = counted(all, (before, after) => before === after);
-        const judged = await judgedChanges(kernels, weight, result);
-        if (judged) tallied++;
-        for (const each of judged ? [changes, judged] : [changes]) {
+        if (result.rescaling && hasTallies) tallied++;
+        for (const each of changes) {
           expect(asCounted(each)).toEqual(plain);
           expect(hasErrorOf(each, all)).toBe(true);
         }

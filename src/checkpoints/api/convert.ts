@@ -99,7 +99,10 @@ export async function convertCheckpoint(
       const plan = await planConversion(files, { target, tensors, as, backend: backend.open });
       if (files.shards.length === 0) throw new ArgumentError(`${path}: has no shard that can be read`);
       const report = reportOf(output, to, plan);
-      if (dryRun) return { ...report, written: false, changes: [] };
+      if (dryRun) {
+        await plan.requireSoundInput();
+        return { ...report, written: false, changes: [] };
+      }
       const onBytes = progressOf(plan.bytes, onProgress);
       const changes = await writeConversion(files, plan, output, onBytes);
       return { ...report, written: true, changes };

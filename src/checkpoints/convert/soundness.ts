@@ -1,8 +1,11 @@
 /** Stops a conversion whose input or output has errors by `lockstep verify`. */
 import { FileError } from "../../errors.js";
-import { type InspectOptions, inspectFiles } from "../inspect.js";
+import { type InspectOptions, inspectFiles, WeightInspector } from "../inspect.js";
 import type { Finding, FindingName } from "../judge/findings.js";
+import type { OnCodes } from "../judge/statistics/code-sums.js";
+import type { Statistics } from "../judge/statistics/statistics.js";
 import { CIRCUMSTANTIAL } from "../judge/weights/from-statistics.js";
+import type { Kernels } from "../kernels/kernels.js";
 import { type CheckpointFiles, openCheckpointFiles } from "../stored/open.js";
 import { type Survey, surveyFiles } from "../survey.js";
 
@@ -13,10 +16,11 @@ const LOADER_FINDINGS: ReadonlySet<FindingName> = new Set(["fused-scales-differ"
 function stopAt(path: string, [finding, ...others]: readonly Finding[]): void {
   if (!finding) return;
   const more = others.length > 0 ? ` (and ${others.length} more, which lockstep verify lists)` : "";
-  throw new FileError(
-    `${path}: ${finding.name}: ${finding.subject}: ${finding.what}; ${finding.remedy}${more}`,
-  );
+  throw new FileError(`${messageOf(path, finding)}${more}`);
 }
+
+const messageOf = (path: string, { name, subject, what, remedy }: Finding): string =>
+  `${path}: ${name}: ${subject}: ${what}; ${remedy}`;
 
 /**
  * Throws `FileError` if names, shapes or the configuration have an error, or if a selected weight has a zero point. Reads no
@@ -32,15 +36,46 @@ export function requireSound(
   stopAt(path, findings.filter(isStop));
 }
 
+/** Whether a finding about codes or scales of the input stops a conversion. */
+const isStopOfValues = ({ name, severity }: Finding): boolean =>
+  severity === "error" && !LOADER_FINDINGS.has(name);
+
 /** Throws `FileError` if the codes or scales of a selected weight, or the values of a selected packed tensor, have an error. */
 export async function requireSoundValues(
   checkpoint: CheckpointFiles,
   surveyed: Survey,
-  options: Pick<InspectOptions, "isSelected" | "kernels" | "onStatistics">,
+  options: Pick<InspectOptions, "isSelected" | "kernels">,
 ): Promise<void> {
   const { findings } = await inspectFiles(checkpoint, surveyed, { ...options, onlyErrors: true });
-  const isStop = ({ name, severity }: Finding): boolean => severity === "error" && !LOADER_FINDINGS.has(name);
-  stopAt(checkpoint.path, findings.filter(isStop));
+  stopAt(checkpoint.path, findings.filter(isStopOfValues));
+}
+
+/** A weight had an error when its codes were copied, after the output was begun. */
+export class UnsoundWeightError extends FileError {}
+
+/**
+ * Reads the codes of a quantized weight once, and returns their statistics. Calls `onCodes` with their stored bytes, in order.
+ * Throws `UnsoundWeightError` where `requireSoundValues` would throw.
+ */
+export type JudgeWeight = (name: string, onCodes: OnCodes) => Promise<Statistics>;
+
+/** Judges the weights of a checkpoint while they are copied. */
+export function judgingWeights(
+  { path }: CheckpointFiles,
+  surveyed: Survey,
+  kernels: () => Promise<Kernels>,
+): JudgeWeight {
+  const weights = new Map(surveyed.weights.map((weight) => [weight.name, weight]));
+  let inspector: WeightInspector | undefined;
+  return async (name, onCodes) => {
+    const weight = weights.get(name);
+    if (!weight) throw new FileError(`${path}: "${name}" is no quantized weight`);
+    inspector ??= new WeightInspector(surveyed, undefined, { kernels: await kernels(), onlyErrors: true });
+    const { findings, statistics } = await inspector.inspect(weight, onCodes);
+    const [first] = findings.filter(isStopOfValues);
+    if (first) throw new UnsoundWeightError(messageOf(path, first));
+    return statistics;
+  };
 }
 
 /**

@@ -1,5 +1,5 @@
 /** Writes the output of a planned conversion. */
-import { copyFile, readdir } from "node:fs/promises";
+import { copyFile, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { FileError } from "../../errors.js";
 import { fileError } from "../../io/files.js";
@@ -22,7 +22,7 @@ import {
   isGgufTarget,
   type ShardPlan,
 } from "./plan/steps.js";
-import { requireSoundOutput } from "./soundness.js";
+import { requireSoundOutput, UnsoundWeightError } from "./soundness.js";
 import type { NamedTarget } from "./targets/named.js";
 import { TensorAppender } from "./tensor-appender.js";
 
@@ -40,7 +40,7 @@ const NOT_COPIED =
  * Writes the output of a plan into the folder `output`, shard by shard, and returns the changes of each converted weight.
  * `onBytes` is called with the number of bytes that have just been written. An interrupted conversion leaves `output`.partial,
  * where the same conversion continues. Throws `FileError` for errors of files, for values that would become NaN or infinite, and
- * if the output has an error.
+ * if the input or the output has an error. An error of the input leaves nothing.
  */
 export async function writeConversion(
   checkpoint: CheckpointFiles,
@@ -54,7 +54,12 @@ export async function writeConversion(
   for (const shard of plan.shards) {
     if (shards[shard.name]) onBytes(bytesOfShard(shard));
     else {
-      shards[shard.name] = await writeShard(partial, plan, shard, checkpoint, onBytes);
+      shards[shard.name] = await writeShard(partial, plan, shard, checkpoint, onBytes).catch(
+        async (error: unknown) => {
+          if (error instanceof UnsoundWeightError) await refuseInput(partial, plan);
+          throw error;
+        },
+      );
       await writeProgress(partial, { conversion, shards });
     }
   }
@@ -63,6 +68,12 @@ export async function writeConversion(
     await requireSoundOutput(partial, (name) => plan.converted.get(name) === "quantized");
   await finishOutput(partial, output);
   return plan.shards.flatMap(({ name }) => shards[name] ?? []);
+}
+
+/** Removes what was written, and throws `FileError` that says what is wrong with the whole input. */
+async function refuseInput(partial: string, plan: ConversionPlan): Promise<void> {
+  await rm(partial, { recursive: true, force: true });
+  await plan.requireSoundInput();
 }
 
 async function writeShard(

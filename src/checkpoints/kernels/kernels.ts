@@ -66,6 +66,11 @@ export class Kernels {
     return new Float64Array(this.instance.memory.buffer, address, count);
   }
 
+  /** The u32 at an address. */
+  words(address: number, count: number): Uint32Array {
+    return new Uint32Array(this.instance.memory.buffer, address, count);
+  }
+
   /** The bytes at an address. */
   bytes(address: number, count: number): Uint8Array {
     return new Uint8Array(this.instance.memory.buffer, address, count);

@@ -1,6 +1,7 @@
 /** One-byte scales as they are stored: their bytes, layout and counts. */
 import { fileBytes } from "../../io/dtypes.js";
 import { SWIZZLE_TILE, swizzledIndex } from "../../tensor/places.js";
+import { countBytes } from "../kernels/count-bytes.js";
 import type { Kernels, Place } from "../kernels/kernels.js";
 import { conventionOf } from "./conventions.js";
 import { type GlobalScale, readGlobal, scaleOf, toFloats } from "./scales.js";
@@ -77,9 +78,17 @@ export async function readByteScales(
   };
 }
 
-async function readStored(kernels: Kernels, { scale: { shard, entry } }: QuantizedWeight): Promise<Place> {
+/** The tensor whose bytes are in the memory "stored scales". */
+const STORED = new WeakMap<Kernels, StoredTensor>();
+
+/** Reads the scales of a weight, unless they are those that were read last. */
+async function readStored(kernels: Kernels, { scale }: QuantizedWeight): Promise<Place> {
+  const { shard, entry } = scale;
   const stored = kernels.place("stored scales", entry.end - entry.begin);
+  if (STORED.get(kernels) === scale) return stored;
+  STORED.delete(kernels);
   await shard.readInto(entry, 0, stored.bytes);
+  STORED.set(kernels, scale);
   return stored;
 }
 
@@ -127,20 +136,6 @@ export function countScaleBytes(kernels: Kernels, { scale }: QuantizedWeight, sc
 }
 
 /** How often each byte occurs. */
-export function histogram(kernels: Kernels, { address, bytes }: Place): Float64Array {
-  // the kernel counts in four tables in turn
-  const tables = kernels.place("byte counts", 4 * 4 * BYTES.length);
-  tables.bytes.fill(0);
-  const { length } = bytes;
-  kernels.call("countBlock", {
-    codes: address,
-    rows: 1,
-    width: length,
-    pitch: length,
-    counts: tables.address,
-  });
-  const counts = new Uint32Array(tables.bytes.slice().buffer);
-  return Float64Array.from(BYTES, (byte) =>
-    [0, 256, 512, 768].reduce((sum, table) => sum + (counts[table + byte] as number), 0),
-  );
+export function histogram(kernels: Kernels, { address, bytes: { length } }: Place): Float64Array {
+  return countBytes(kernels, { address, rows: 1, width: length, pitch: length });
 }

@@ -21,16 +21,16 @@ export interface RowRange {
   readonly columns: number;
 }
 
-/** Rows with one code per element. */
-export interface CodeRows extends RowRange {
-  /** Valid until the next rows are requested. */
-  readonly codes: Codes;
-}
-
 /** Rows as the file stores them. */
 export interface StoredRows extends RowRange {
   /** Valid until the next rows are requested. */
   readonly bytes: Uint8Array;
+}
+
+/** Rows with one code per element. */
+export interface CodeRows extends StoredRows {
+  /** Valid until the next rows are requested. */
+  readonly codes: Codes;
 }
 
 /** Rows as the file stores them, in kernel memory. */
@@ -102,7 +102,7 @@ export async function* codeRows({
     if (codes.length === 0) codes = bits > 8 ? new Uint16Array(count) : new Uint8Array(count);
     if (unpacked) asBytes(codes).set(bytes);
     else if (codes instanceof Uint8Array) unpackCodes(CODE_TYPES[type], bytes, codes);
-    yield { ...range, codes: codes.subarray(0, count) };
+    yield { ...range, bytes, codes: codes.subarray(0, count) };
   }
 }
 
@@ -115,6 +115,7 @@ export interface Corner {
 
 /** Reads the codes of at most `maxRows` rows and `maxColumns` columns of the first matrix of a weight. */
 export async function firstCodes(
+  kernels: Kernels,
   { type, shape, codes: { shard, entry }, unpacked }: QuantizedWeight,
   maxRows: number,
   maxColumns: number,
@@ -123,7 +124,8 @@ export async function firstCodes(
   const bits = unpacked ? 8 * unpacked.width : CODE_TYPES[type].bits;
   const rows = Math.min(maxRows, matrices * height * width === 0 ? 0 : height);
   const columns = (maxColumns * bits) % 8 === 0 ? Math.min(maxColumns, width) : width;
-  const bytes = await shard.read(entry, 0, (rows * width * bits) / 8);
+  const { bytes } = kernels.place("packed codes", (rows * width * bits) / 8);
+  await shard.readInto(entry, 0, bytes);
   const codes = bits > 8 ? new Uint16Array(rows * columns) : new Uint8Array(rows * columns);
   for (let row = 0; row < rows; row++) {
     const first = (row * width * bits) / 8;

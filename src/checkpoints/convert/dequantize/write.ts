@@ -2,6 +2,7 @@
 import { WIDE } from "../../../formats/contract.gen.js";
 import { elementCount } from "../../../tensor/shape.js";
 import { CodeTables } from "../../kernels/code-tables.js";
+import { countBytes } from "../../kernels/count-bytes.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { byteValues, countScaleBytes, hasByteScales, readScaleBytes } from "../../stored/byte-scales.js";
 import { rowsAtATime } from "../../stored/code-rows.js";
@@ -125,15 +126,9 @@ async function widenBlocks(
   const rounded = roundTo(target);
   const worth = CODE_TYPES[type].values;
   const isExact = !scales.values.some((value) => tables.widen(0, scaleOf(scales, value), WIDE[target]));
-  const counts = kernels.place("counts", 4 * 4 * 256);
   /** Adds the changes of a part of a block under one scale. */
-  const count = (codes: number, rows: number, width: number, scale: number): void => {
-    counts.bytes.fill(0);
-    kernels.call("countBlock", { codes, rows, width, pitch: columns, counts: counts.address });
-    const each = new Uint32Array(counts.bytes.slice().buffer);
-    for (let code = 0; code < 256; code++) {
-      let occurs = 0;
-      for (let at = code; at < each.length; at += 256) occurs += each[at] as number;
+  const count = (address: number, rows: number, width: number, scale: number): void => {
+    for (const [code, occurs] of countBytes(kernels, { address, rows, width, pitch: columns }).entries()) {
       const value = (worth[code] as number) * scale;
       if (occurs > 0) changes.add(value, rounded(value), occurs);
     }

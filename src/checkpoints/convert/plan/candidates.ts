@@ -15,7 +15,7 @@ import {
   type Source,
   transposedSource,
 } from "../../values/source.js";
-import { type Rescaling, repackScales } from "../repack/scales.js";
+import { repackScales } from "../repack/scales.js";
 import type { Target } from "../targets/table.js";
 import { type OutputTensors, outputTensors } from "../targets/tensors.js";
 import type { QuantizationRequest, Selection } from "./selection.js";
@@ -32,8 +32,6 @@ export interface Candidate {
   readonly weight?: QuantizedWeight;
   /** The global scale, 1 if there is none; absent if codes and scales cannot be repacked without rounding. */
   readonly repackedGlobal?: number;
-  /** The change of the global scale, if values change by it alone. */
-  readonly rescaling?: Rescaling;
 }
 
 /** The candidates for a target. `spec`: the quantizer's, if the target has a quantizer. Reads scales, and no codes. */
@@ -60,12 +58,8 @@ export async function candidatesOf(
     const parts = partsFor(source, scaleType(weight));
     const twin = twinOf(weight);
     const scales = await repackScales(await kernels(), twin, target, parts);
-    const rescaling = scales?.rescaling ? { rescaling: scales.rescaling } : {};
     if (scales)
-      candidates.push({
-        ...{ source, place, weight: twin, parts, repackedGlobal: scales.globals[0] ?? 1 },
-        ...rescaling,
-      });
+      candidates.push({ source, place, weight: twin, parts, repackedGlobal: scales.globals[0] ?? 1 });
     else candidates.push({ source, place, weight, parts: partsFor(source, source.dtype) });
   }
   return candidates;

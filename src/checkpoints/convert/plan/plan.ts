@@ -7,7 +7,7 @@ import type { ConventionName } from "../../stored/conventions.js";
 import { type CheckpointFiles, readOptionalJson } from "../../stored/open.js";
 import { surveyFiles } from "../../survey.js";
 import { modelDType } from "../metadata/output-config.js";
-import { requireSound, requireSoundValues } from "../soundness.js";
+import { judgingWeights, requireSound, requireSoundValues } from "../soundness.js";
 import type { NamedTarget } from "../targets/named.js";
 import {
   assemblePlan,
@@ -30,8 +30,9 @@ export interface ConversionRequest {
 }
 
 /**
- * Plans a conversion. Reads and checks the codes and scales of the weights to convert. Throws `FileError` if loaders would
- * misread anything in the checkpoint or a weight cannot have the form, `ArgumentError` for patterns that match nothing.
+ * Plans a conversion. Reads and checks the codes and scales of the weights to convert, except the codes of repacked weights:
+ * these are checked while they are copied, and so are read once. Throws `FileError` if loaders would misread anything in the
+ * checkpoint or a weight cannot have the form, `ArgumentError` for patterns that match nothing.
  */
 export async function planConversion(
   checkpoint: CheckpointFiles,
@@ -44,13 +45,12 @@ export async function planConversion(
     return opened;
   };
   const judged = async (conversions: Conversions): Promise<ConversionPlan> => {
-    const steps = new Map([...conversions.steps.values()].map((step) => [step.name, step]));
-    await requireSoundValues(checkpoint, surveyed, {
-      isSelected: (name) => steps.has(name),
-      kernels: await kernels(),
-      onStatistics: (name, statistics) => steps.get(name)?.onStatistics?.(statistics),
-    });
-    return assemblePlan(checkpoint, target, conversions);
+    const methods = new Map([...conversions.steps.values()].map(({ name, method }) => [name, method]));
+    const requireSoundWeights = async (isSelected: (name: string) => boolean): Promise<void> =>
+      requireSoundValues(checkpoint, surveyed, { isSelected, kernels: await kernels() });
+    await requireSoundWeights((name) => methods.has(name) && methods.get(name) !== "repacked");
+    const requireSoundInput = (): Promise<void> => requireSoundWeights((name) => methods.has(name));
+    return { ...assemblePlan(checkpoint, target, conversions), requireSoundInput };
   };
   if (target.wide !== undefined) {
     const isSelected = selectNames(tensors, dequantizable(surveyed));
@@ -63,7 +63,8 @@ export async function planConversion(
     return judged(lockstepConversions(surveyed, { name, quantizer, tensors, backend, kernels }));
   const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
   const dtype = modelDType(config);
+  const judge = judgingWeights(checkpoint, surveyed, kernels);
   return judged(
-    await quantizedConversions(surveyed, { name, target: row, tensors, backend, kernels, dtype }),
+    await quantizedConversions(surveyed, { name, target: row, tensors, backend, kernels, judge, dtype }),
   );
 }

@@ -9,6 +9,7 @@ import type { LockstepWeight } from "../../stored/lockstep-weights.js";
 import type { StoredTensor } from "../../stored/tensors.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
 import type { Survey } from "../../survey.js";
+import type { JudgeWeight } from "../soundness.js";
 import type { Target } from "../targets/table.js";
 
 /** The requested conversion. */
@@ -23,6 +24,8 @@ export interface QuantizationRequest {
   readonly backend: () => Promise<Backend>;
   /** Opens the kernels that read and compare. */
   readonly kernels: () => Promise<Kernels>;
+  /** Judges the weights whose codes are copied. */
+  readonly judge: JudgeWeight;
 }
 
 /** What errors call the form that `lockstep quantize` writes. */

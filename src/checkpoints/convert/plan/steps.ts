@@ -6,7 +6,6 @@ import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
 import { packedAs } from "../../gguf/file.js";
 import { ggufTensors } from "../../gguf/writer.js";
-import type { Statistics } from "../../judge/statistics/statistics.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { conventionOf } from "../../stored/conventions.js";
 import type { LockstepWeight } from "../../stored/lockstep-weights.js";
@@ -33,9 +32,8 @@ export interface ConvertedWeight {
   readonly outputs: readonly TensorPlan[];
   /** The entries that it adds to the metadata of the file. */
   readonly metadata?: Metadata;
+  /** Writes the outputs. Throws `UnsoundWeightError` for codes that only this call reads. */
   readonly write: (output: TensorAppender) => Promise<Changes>;
-  /** Called before `write` with the statistics of the quantized weight that is converted. */
-  readonly onStatistics?: (statistics: Statistics) => void;
   /** Explains why values became NaN or infinite; undefined without an explanation. */
   readonly whyNotFinite?: () => Promise<string | undefined>;
 }
@@ -69,6 +67,8 @@ export interface ConversionPlan {
   readonly dropped: readonly string[];
   /** The bytes of all tensors of the output. */
   readonly bytes: number;
+  /** Reads and checks all weights to convert, also those that are checked while they are copied. Throws `FileError`. */
+  readonly requireSoundInput: () => Promise<void>;
 }
 
 /** The conversions of a plan. A step replaces the tensor by whose name it is stored in `steps`. */
@@ -155,7 +155,7 @@ export function assemblePlan(
   checkpoint: CheckpointFiles,
   target: NamedTarget,
   { steps, quantized, lockstepWeights, kept, skipped: left, ignored }: Conversions,
-): ConversionPlan {
+): Omit<ConversionPlan, "requireSoundInput"> {
   const parts = new Set([...quantized.flatMap(partsOf), ...lockstepWeights.flatMap(lockstepTensorNames)]);
   const isCompanion = companionsOf(quantized);
   const dropped: string[] = [];

@@ -4,7 +4,6 @@ import { FileError } from "../../../errors.js";
 import type { BlockFormatName } from "../../../formats/block.js";
 import { usesTensorAmax } from "../../../formats/block.js";
 import type { Quantizer } from "../../../quantizers/quantizer.js";
-import type { Statistics } from "../../judge/statistics/statistics.js";
 import { isEmbedding, isLayer } from "../../recognize/layer-roles.js";
 import { conventionOf } from "../../stored/conventions.js";
 import type { StoredTensor } from "../../stored/tensors.js";
@@ -17,7 +16,6 @@ import { weightMetadata } from "../metadata/quantization-config.js";
 import { quantizeWeight, whyNotFinite } from "../quantize/dialect.js";
 import { quantizeByGgml } from "../quantize/ggml.js";
 import { lockstepStep, whyNotLockstep } from "../quantize/lockstep.js";
-import { changesByTallies } from "../repack/changes.js";
 import { writeRepacked } from "../repack/write.js";
 import type { Target } from "../targets/table.js";
 import { whyUnfit } from "../targets/tensors.js";
@@ -61,7 +59,7 @@ export async function quantizedConversions(
 
 /** The step that repacks a weight, if all members of its group can be repacked with one global scale, or else quantizes it. */
 function stepOf(
-  { source, weight, parts, rescaling }: Candidate,
+  { source, weight, parts }: Candidate,
   group: readonly Candidate[],
   amaxes: GroupAmaxes,
   request: QuantizationRequest,
@@ -81,10 +79,6 @@ function stepOf(
     return quantizeWeight({ backend, kernels, quantizer, target }, source, parts, groupAmaxes, output);
   };
   const { codes, scale, global } = parts;
-  let changes: Changes | undefined;
-  const onStatistics = ({ tallies }: Statistics): void => {
-    if (weight && rescaling && tallies) changes = changesByTallies(weight, rescaling, tallies);
-  };
   return {
     kind: "convert",
     name: source.name,
@@ -94,9 +88,9 @@ function stepOf(
     ...(quantizer ? { whyNotFinite: async () => whyNotFinite(await request.backend(), quantizer) } : {}),
     write:
       weight && isRepacked
-        ? async (output) => writeRepacked(await request.kernels(), weight, target, parts, output, changes)
+        ? async (output) =>
+            writeRepacked(await request.kernels(), weight, target, parts, output, request.judge)
         : quantized,
-    ...(isRepacked && rescaling ? { onStatistics } : {}),
   };
 }
 
@@ -116,7 +110,7 @@ function ignoredModules(
 /** Plans conversions to the form that `lockstep quantize` writes. Selects and throws as `quantizedConversions`. */
 export function lockstepConversions(
   surveyed: Survey,
-  request: Omit<QuantizationRequest, "target" | "dtype"> & { readonly quantizer: BlockFormatName },
+  request: Omit<QuantizationRequest, "target" | "dtype" | "judge"> & { readonly quantizer: BlockFormatName },
 ): Conversions {
   const { quantizer, backend } = request;
   const { weights, lockstepWeights, plain, skipped } = selectWeights(surveyed, request, (_, shape) =>

@@ -1,7 +1,7 @@
 /** What a new global scale changes in the values of a weight. */
 
 import { elementCount } from "../../../tensor/shape.js";
-import type { ScaleTally } from "../../judge/statistics/nibble-blocks.js";
+import type { ScaleTally } from "../../judge/statistics/scale-entries.js";
 import { nibbleMagnitudes, ranksOf } from "../../kernels/magnitudes.js";
 import { byteValues } from "../../stored/byte-scales.js";
 import { scaleOf } from "../../stored/scales.js";

@@ -3,39 +3,38 @@ import { FileError } from "../../../errors.js";
 import { asBytes } from "../../../tensor/data.js";
 import { packFour } from "../../../tensor/packed.js";
 import { elementCount } from "../../../tensor/shape.js";
+import type { OnCodes } from "../../judge/statistics/code-sums.js";
 import type { Kernels, Place } from "../../kernels/kernels.js";
 import { codeRows } from "../../stored/code-rows.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
 import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
 import { Changes } from "../changes/changes.js";
 import { compareRows } from "../changes/compare.js";
+import type { JudgeWeight } from "../soundness.js";
 import type { Target } from "../targets/table.js";
 import { inFileLayout, type OutputTensors } from "../targets/tensors.js";
 import type { TensorAppender } from "../tensor-appender.js";
+import { changesByTallies } from "./changes.js";
 import { repackScales } from "./scales.js";
 
-const COPY_BYTES = 1 << 20;
-
-/** Reads codes from byte `begin` on as files have them, back to back. */
-async function readCodes(
-  { codes: { shard, entry }, unpacked, type }: QuantizedWeight,
-  begin: number,
-  into: Uint8Array,
-): Promise<void> {
-  const perByte = 8 / CODE_TYPES[type].bits;
-  if (!unpacked || perByte === 1) return shard.readInto(entry, begin, into);
-  const codes = await shard.read(entry, begin * perByte, (begin + into.length) * perByte);
-  packFour(codes, into);
-}
-
-/** The bytes of the codes of a weight as files have them. */
-function codeBytes({ shape, type }: QuantizedWeight): number {
-  return (elementCount(shape) * CODE_TYPES[type].bits) / 8;
+/** Appends codes as files have them, back to back. */
+function appendingCodes(
+  { unpacked, type }: QuantizedWeight,
+  { codes }: OutputTensors,
+  output: TensorAppender,
+): OnCodes {
+  if (!unpacked || CODE_TYPES[type].bits === 8) return (bytes) => output.append(codes, bytes);
+  return (bytes) => {
+    const packed = new Uint8Array(bytes.length / 2);
+    packFour(bytes, packed);
+    return output.append(codes, packed);
+  };
 }
 
 /**
- * Writes codes and scales. Decodes the codes only if scales change and `judged`, the changes that the statistics of the weight
- * gave, is absent. Computes the scales again instead of keeping those of every weight in the plan.
+ * Writes codes and scales. `judge` reads the codes, which are appended as they are read. Its statistics also give the changes, if
+ * only a global scale changes; else codes whose scales change are read again and decoded. Computes the scales again instead of
+ * keeping those of every weight in the plan.
  */
 export async function writeRepacked(
   kernels: Kernels,
@@ -43,12 +42,12 @@ export async function writeRepacked(
   target: Target,
   parts: OutputTensors,
   output: TensorAppender,
-  judged?: Changes,
+  judge: JudgeWeight,
 ): Promise<Changes> {
   const scales = await repackScales(kernels, weight, target, parts);
   if (!scales)
     throw new FileError(`tensor "${weight.name}": its scales have changed since they were read first`);
-  const { before, after, index, globals } = scales;
+  const { before, after, index, globals, rescaling } = scales;
   const changes = new Changes();
   const bytes = index ? expanded(kernels, scales.bytes, index.bytes) : scales.bytes;
   const [matrices] = matricesOf(weight.shape);
@@ -58,11 +57,15 @@ export async function writeRepacked(
       parts.scale,
       inFileLayout(kernels, target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
     );
-  await copyCodes(kernels, weight, parts, output);
+  const { tallies } = await judge(weight.name, appendingCodes(weight, parts, output));
   if (parts.global) await output.append(parts.global, asBytes(Float32Array.from(globals)));
-  if (before === after) changes.elements = elementCount(weight.shape);
-  else if (judged) return judged;
-  else await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);
+  if (before === after) {
+    changes.elements = elementCount(weight.shape);
+    return changes;
+  }
+  const known = rescaling && tallies && changesByTallies(weight, rescaling, tallies);
+  if (known) return known;
+  await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);
   return changes;
 }
 
@@ -87,20 +90,6 @@ function expanded(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8
     for (let byte = 0; byte < size; byte++) all[i * size + byte] = bytes[from + byte] as number;
   }
   return all;
-}
-
-async function copyCodes(
-  kernels: Kernels,
-  weight: QuantizedWeight,
-  parts: OutputTensors,
-  output: TensorAppender,
-): Promise<void> {
-  const size = codeBytes(weight);
-  for (let at = 0; at < size; at += COPY_BYTES) {
-    const { bytes } = kernels.place("codes", Math.min(COPY_BYTES, size - at));
-    await readCodes(weight, at, bytes);
-    await output.append(parts.codes, bytes);
-  }
 }
 
 async function compareCodes(

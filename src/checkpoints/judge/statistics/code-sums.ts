@@ -1,20 +1,30 @@
 /** One pass over the codes of a weight: sums over blocks, and counts of codes. */
 import { elementCount } from "../../../tensor/shape.js";
 import type { Kernels } from "../../kernels/kernels.js";
-import { byteMagnitudes, integerMagnitudes, nibbleMagnitudes, ranksOf } from "../../kernels/magnitudes.js";
+import {
+  byteMagnitudes,
+  integerMagnitudes,
+  nibbleLogarithms,
+  nibbleMagnitudes,
+} from "../../kernels/magnitudes.js";
 import type { ByteScales } from "../../stored/byte-scales.js";
 import { codeRows, packedRows } from "../../stored/code-rows.js";
 import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
 import type { Scales } from "../../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
-import { ByteBlocks } from "./byte-blocks.js";
 import { CodeCounts } from "./code-counts.js";
-import { areCounted, NibbleBlocks, type ScaleTally } from "./nibble-blocks.js";
+import { ScaleEntries, type ScaleTally } from "./scale-entries.js";
 import { addScaleSums } from "./scale-sums.js";
 import { SUM } from "./sum-indices.js";
 
+/** The groups of 4-bit codes with one-byte scales that a kernel sums. */
+const NIBBLES: readonly number[] = [16, 32];
+
 /** The largest group of 4-bit codes whose sum of squares fits the kernel's 16 bits. */
 const MAX_NIBBLES = 448;
+
+/** Called with the next bytes of codes, as they are stored; they are valid until its result. */
+export type OnCodes = (bytes: Uint8Array) => void | Promise<void>;
 
 /** What one pass over the codes of a weight gives. */
 export interface CodeSums {
@@ -30,14 +40,14 @@ export async function sumCodes(
   kernels: Kernels,
   weight: QuantizedWeight,
   scales: Scales | ByteScales,
-  options: Partial<Pick<Pass, "onBytes" | "isUncounted">> & Pick<Pass, "scaleBytes">,
+  options: Partial<Pick<Pass, "onCodes" | "isUncounted">>,
 ): Promise<CodeSums> {
   const { values } = CODE_TYPES[weight.type];
   if (elementCount(weight.shape) === 0)
     return { counts: new Float64Array(values.length), sums: new Float64Array(SUM.count) };
   const { address, bytes } = kernels.place("sums", 8 * SUM.count);
   bytes.fill(0);
-  const pass = { kernels, weight, scales, sums: address, onBytes: () => {}, isUncounted: false, ...options };
+  const pass = { kernels, weight, scales, sums: address, onCodes: () => {}, isUncounted: false, ...options };
   const found = isPaired(weight, scales) ? await sumPairs(pass) : await sumBytes(pass);
   return { ...found, sums: kernels.doubles(address, SUM.count).slice() };
 }
@@ -49,12 +59,9 @@ interface Pass {
   readonly scales: Scales | ByteScales;
   /** The address of the sums. */
   readonly sums: number;
-  /** Called with the number of bytes read. */
-  readonly onBytes: (count: number) => void;
+  readonly onCodes: OnCodes;
   /** Whether to leave the counts of codes at 0, if the type has no NaN. */
   readonly isUncounted: boolean;
-  /** The one-byte scales that occur. */
-  readonly scaleBytes: readonly number[];
 }
 
 /** Whether a byte holds two codes of one block, as the kernels for codes of four bits need. */
@@ -65,62 +72,67 @@ function isPaired(
   const [tall, wide] = geometry.block;
   const [, , columns] = matricesOf(shape);
   const isWhole = geometry.kind === "group" && tall === 1 && geometry.grid[1] * wide === columns;
-  const fits = "bytes" in scales ? areCounted(wide) : wide % 16 === 0 && wide <= MAX_NIBBLES;
+  const fits = "bytes" in scales ? NIBBLES.includes(wide) : wide % 16 === 0 && wide <= MAX_NIBBLES;
   return !unpacked && CODE_TYPES[type].bits === 4 && isWhole && fits;
 }
 
 /** Sums codes of four bits, two in a byte. */
 async function sumPairs(pass: Pass): Promise<Omit<CodeSums, "sums">> {
-  const { kernels, weight, scales, sums, onBytes, isUncounted, scaleBytes } = pass;
+  const { kernels, weight, scales, sums, onCodes, isUncounted } = pass;
   const { type, geometry } = weight;
   const { values } = CODE_TYPES[type];
   const [[, wide], [height, blocks]] = [geometry.block, geometry.grid];
   const counts = new CodeCounts(kernels, 256);
-  const counted = "bytes" in scales ? new NibbleBlocks(kernels, type, wide, scaleBytes) : undefined;
+  const magnitudes = nibbleMagnitudes(type);
+  const summed = "bytes" in scales ? new ScaleEntries(kernels, magnitudes) : undefined;
   const drain = (matrix: number): void => {
-    if (!counted || !("bytes" in scales)) return;
-    addScaleSums(kernels.doubles(sums, SUM.count), counted.drain(), scales, matrix);
+    if (!summed || !("bytes" in scales)) return;
+    addScaleSums(kernels.doubles(sums, SUM.count), summed.drain(), scales, matrix);
   };
   const placed = "bytes" in scales ? scales.bytes.address : kernels.put("block scales", scales.values);
+  const kind = kernels.put("magnitudes", magnitudes);
+  const logarithms = summed ? kernels.put("logarithms", nibbleLogarithms(type, wide)) : 0;
   let last = 0;
   for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
     // with a global scale for each matrix, the same byte means another scale in each
-    if (counted && ((scales.storedGlobals && matrix !== last) || !counted.fits(rows, blocks))) drain(last);
+    if (scales.storedGlobals && matrix !== last) drain(last);
     last = matrix;
     if (!isUncounted) counts.add(bytes.address, bytes.bytes.length);
     const first = (matrix * height + row) * blocks;
-    if (counted) counted.add(bytes.address, rows, blocks, placed + first, sums);
+    const shared = { codes: bytes.address, rows, wide, blocks, kind, sums };
+    if (summed)
+      kernels.call("nibbleBlocks", {
+        ...shared,
+        scales: placed + first,
+        table: summed.table,
+        logarithms,
+      });
     else
       kernels.call("nibbleStatistics", {
-        codes: bytes.address,
-        rows,
-        wide,
-        blocks,
+        ...shared,
         scales: placed + 4 * first,
         global: scales.global,
         divides: Number(scales.divides),
-        kind: kernels.put("magnitudes", nibbleMagnitudes(type)),
-        sums,
       });
-    onBytes(bytes.bytes.length);
+    await onCodes(bytes.bytes);
   }
   drain(last);
   return {
     counts: values.map((_, code) => ofHalf(counts.total, code)),
-    ...(counted && !scales.storedGlobals ? { tallies: counted.tallies } : {}),
+    ...(summed && !scales.storedGlobals ? { tallies: summed.tallies } : {}),
   };
 }
 
 /** Sums codes of one byte each, and others after they are unpacked. */
-async function sumBytes({ kernels, weight, scales, sums, onBytes }: Pass): Promise<Omit<CodeSums, "sums">> {
+async function sumBytes({ kernels, weight, scales, sums, onCodes }: Pass): Promise<Omit<CodeSums, "sums">> {
   const { type, geometry, shape } = weight;
   const { values, max } = CODE_TYPES[type];
   const [, height, columns] = matricesOf(shape);
   const { grid } = geometry;
   const [tall, wide] = geometry.block;
-  const kind = hasOffset(type) ? integerMagnitudes(max) : byteMagnitudes(type);
+  const magnitudes = hasOffset(type) ? integerMagnitudes(max) : byteMagnitudes(type);
   const counts = new CodeCounts(kernels, values.length);
-  const summed = "bytes" in scales ? new ByteBlocks(kernels, ranksOf(kind).magnitudes) : undefined;
+  const summed = "bytes" in scales ? new ScaleEntries(kernels, magnitudes) : undefined;
   const drain = (matrix: number): void => {
     if (!summed || !("bytes" in scales)) return;
     addScaleSums(kernels.doubles(sums, SUM.count), summed.drain(), scales, matrix);
@@ -131,8 +143,9 @@ async function sumBytes({ kernels, weight, scales, sums, onBytes }: Pass): Promi
   const ranks = kernels.place("block ranks", 2 * grid[1]);
   squares.bytes.fill(0);
   ranks.bytes.fill(0);
+  const kind = kernels.put("magnitudes", magnitudes);
   let last = 0;
-  for await (const { matrix, row, rows, codes, read } of codesInBytes(kernels, weight, counts)) {
+  for await (const { matrix, row, rows, codes, stored } of codesInBytes(kernels, weight, counts)) {
     if (scales.storedGlobals && matrix !== last) drain(last);
     last = matrix;
     const line = geometry.kind === "whole" ? 0 : matrix * grid[0] + Math.floor(row / tall);
@@ -149,13 +162,13 @@ async function sumBytes({ kernels, weight, scales, sums, onBytes }: Pass): Promi
       step: geometry.kind === "whole" ? 0 : grid[1],
       global: scales.global,
       divides: Number(scales.divides),
-      kind: kernels.put("magnitudes", kind),
+      kind,
       squares: squares.address,
       ranks: ranks.address,
       sums,
       table: summed?.table ?? 0,
     });
-    onBytes(read);
+    await onCodes(stored);
   }
   drain(last);
   return { counts: counts.total };
@@ -174,23 +187,17 @@ async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: 
   if (bits === 8 && !unpacked) {
     for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
       counts.add(bytes.address, bytes.bytes.length);
-      yield { matrix, row, rows, codes: bytes.address, read: bytes.bytes.length };
+      yield { matrix, row, rows, codes: bytes.address, stored: bytes.bytes };
     }
     return;
   }
-  for await (const { matrix, row, rows, codes } of codeRows(weight)) {
+  for await (const { matrix, row, rows, codes, bytes: stored } of codeRows(weight)) {
     const { address, bytes } = kernels.place("codes", codes.length);
     if (hasOffset(type))
       for (let i = 0; i < codes.length; i++) bytes[i] = Math.abs(values[codes[i] as number] as number);
     else bytes.set(codes);
     counts.addEach(codes);
-    yield {
-      matrix,
-      row,
-      rows,
-      codes: address,
-      read: (codes.length * (unpacked ? 8 * unpacked.width : bits)) / 8,
-    };
+    yield { matrix, row, rows, codes: address, stored };
   }
 }
 

@@ -1,3 +1,6 @@
+/** The count, the first pair, and the sums of the differences from it, of their squares and of their products. */
+type Sums = Record<0 | 1 | 2 | 3 | 4 | 5 | 6 | 7, number>;
+
 /** The correlation of two series, one pair at a time. */
 export class Correlation {
   /** Sums of differences from the first pair, so that equal numbers have no spread. */
@@ -11,12 +14,18 @@ export class Correlation {
   /** Adds a pair. Ignores pairs that are not finite. */
   add(x: number, y: number): void {
     if (!Number.isFinite(x) || !Number.isFinite(y)) return;
-    const [count = 0, firstX = 0, firstY = 0] = this.#sums;
-    if (count === 0) this.#sums.set([x, y], 1);
-    const [dx, dy] = count === 0 ? [0, 0] : [x - firstX, y - firstY];
-    [1, 0, 0, dx, dy, dx * dx, dy * dy, dx * dy].forEach((each, i) => {
-      this.#sums[i] = (this.#sums[i] as number) + each;
-    });
+    const sums = this.#sums as Float64Array & Sums;
+    if (sums[0] === 0) {
+      sums[1] = x;
+      sums[2] = y;
+    }
+    const [dx, dy] = [x - sums[1], y - sums[2]];
+    sums[0]++;
+    sums[3] += dx;
+    sums[4] += dy;
+    sums[5] += dx * dx;
+    sums[6] += dy * dy;
+    sums[7] += dx * dy;
   }
 
   /** The number of pairs. */

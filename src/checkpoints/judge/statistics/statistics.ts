@@ -5,10 +5,10 @@ import { type ByteScales, countScaleBytes, histogram } from "../../stored/byte-s
 import { CODE_TYPES } from "../../stored/code-types.js";
 import type { Scales } from "../../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
-import { sumCodes } from "./code-sums.js";
+import { type OnCodes, sumCodes } from "./code-sums.js";
 import { Correlation } from "./correlation.js";
-import type { ScaleTally } from "./nibble-blocks.js";
 import { ScaleCounter, type ScaleStatistics } from "./scale-counter.js";
+import type { ScaleTally } from "./scale-entries.js";
 import { SUM } from "./sum-indices.js";
 import { correlateWithinRows, type WithinRows } from "./within-rows.js";
 
@@ -45,7 +45,7 @@ export interface Statistics {
   readonly relaidCorrelation?: Correlation;
   /** Correlations within rows and columns, over the first blocks. Absent if the correlation over all blocks is clear. */
   readonly withinRows?: WithinRows;
-  /** The codes under each scale byte. Absent for weights whose blocks are not counted by `NibbleBlocks`, and for stacks. */
+  /** The codes under each scale byte. Absent for weights whose blocks are not summed by scale byte, and for stacks. */
   readonly tallies?: readonly ScaleTally[];
 }
 
@@ -61,20 +61,20 @@ interface StatisticsOptions {
   readonly isUncounted?: boolean;
 }
 
-/** Reads all codes of a weight and computes their statistics. `onBytes` is called with the number of bytes read. */
+/** Reads all codes of a weight once and computes their statistics. `onCodes` is called with their stored bytes, in order. */
 export async function statisticsOf(
   kernels: Kernels,
   weight: QuantizedWeight,
   scales: Scales | ByteScales,
-  onBytes: (count: number) => void = () => {},
+  onCodes: OnCodes = () => {},
   { isUncounted = false }: StatisticsOptions = {},
 ): Promise<Statistics> {
   const { values, max } = CODE_TYPES[weight.type];
   const elements = elementCount(weight.shape);
   const scaleCounter = new ScaleCounter();
-  const scaleBytes = "bytes" in scales ? countByteScales(kernels, weight, scales, scaleCounter) : [];
-  if ("values" in scales) for (const value of scales.values) scaleCounter.add(value);
-  const pass = await sumCodes(kernels, weight, scales, { onBytes, isUncounted, scaleBytes });
+  if ("bytes" in scales) countByteScales(kernels, weight, scales, scaleCounter);
+  else for (const value of scales.values) scaleCounter.add(value);
+  const pass = await sumCodes(kernels, weight, scales, { onCodes, isUncounted });
   const { counts, sums: doubles, tallies } = pass;
   const sum = (name: keyof typeof SUM): number => doubles[SUM[name]] as number;
   const rms = (squares: number): number => (elements === 0 ? 0 : Math.sqrt(squares / elements));
@@ -105,10 +105,12 @@ export async function statisticsOf(
     ...(tallies ? { tallies } : {}),
   };
   const withinRows =
-    correlation.coefficient > CLEAR && elements > 0 ? await correlateWithinRows(weight, scales) : undefined;
+    correlation.coefficient > CLEAR && elements > 0
+      ? await correlateWithinRows(kernels, weight, scales)
+      : undefined;
   const within = withinRows ? { withinRows } : {};
   if (!relaid) return { ...found, ...within };
-  const { sums: others } = await sumCodes(kernels, weight, relaid, { isUncounted: true, scaleBytes });
+  const { sums: others } = await sumCodes(kernels, weight, relaid, { isUncounted: true });
   return { ...found, ...within, relaidCorrelation: new Correlation(others.slice(SUM.pairs, SUM.count)) };
 }
 
@@ -118,25 +120,22 @@ function relaidScales(scales: Scales | ByteScales): Scales | ByteScales | undefi
   return scales.relaid && { ...scales, values: scales.relaid };
 }
 
-/** Adds one-byte scales to a counter, by the number of occurrences of each byte. Returns the bytes that occur. */
+/** Adds one-byte scales to a counter, by the number of occurrences of each byte. */
 function countByteScales(
   kernels: Kernels,
   weight: QuantizedWeight,
   { bytes: { address, bytes }, storedGlobals, valuesOf }: ByteScales,
   counter: ScaleCounter,
-): readonly number[] {
-  const occurring = new Set<number>();
+): void {
   const add = (counts: Float64Array, matrix: number): void => {
     const values = valuesOf(matrix);
     for (const [byte, count] of counts.entries()) {
-      if (count === 0) continue;
-      counter.add(values[byte] as number, count);
-      occurring.add(byte);
+      if (count > 0) counter.add(values[byte] as number, count);
     }
   };
   if (!storedGlobals) {
     add(countScaleBytes(kernels, weight, { address, bytes }), 0);
-    return [...occurring];
+    return;
   }
   const [matrices] = matricesOf(weight.shape);
   const step = bytes.length / matrices;
@@ -147,5 +146,4 @@ function countByteScales(
     };
     add(histogram(kernels, part), matrix);
   }
-  return [...occurring];
 }

@@ -1,4 +1,5 @@
 /** Correlations of scales and codes within rows and columns, which do not depend on the magnitudes of rows and columns. */
+import type { Kernels } from "../../kernels/kernels.js";
 import type { ByteScales } from "../../stored/byte-scales.js";
 import { firstCodes } from "../../stored/code-rows.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
@@ -26,13 +27,14 @@ const MAX_COLUMNS = 16;
  * blocks; differences within rows still show whether a scale belongs to its block. Undefined if scales have one layout only.
  */
 export async function correlateWithinRows(
+  kernels: Kernels,
   weight: QuantizedWeight,
   scales: Scales | ByteScales,
 ): Promise<WithinRows | undefined> {
   if (weight.geometry.kind !== "group" || !scales.relaid) return undefined;
   const [, columns] = weight.geometry.grid;
   const size = { rows: 0, columns: Math.min(columns, MAX_COLUMNS) };
-  const codes = await firstRootMeanSquares(weight, size);
+  const codes = await firstRootMeanSquares(kernels, weight, size);
   const { own: ownAt, relaid: relaidAt } = scalesAt(scales, columns);
   const against = (scaleAt: ScaleAt): Correlation => {
     const x = new Float64Array(codes.length);
@@ -78,12 +80,13 @@ function scalesAt(
 
 /** The logarithm of the root mean square of the codes of each block. Sets the number of rows. */
 async function firstRootMeanSquares(
+  kernels: Kernels,
   weight: QuantizedWeight,
   size: { rows: number; readonly columns: number },
 ): Promise<Float64Array> {
-  const { values } = CODE_TYPES[weight.type];
+  const squaresOf = Float64Array.from(CODE_TYPES[weight.type].values, (value) => value ** 2);
   const [, width] = weight.geometry.block;
-  const { rows, columns, codes } = await firstCodes(weight, MAX_ROWS, size.columns * width);
+  const { rows, columns, codes } = await firstCodes(kernels, weight, MAX_ROWS, size.columns * width);
   size.rows = rows;
   const logarithms = new Float64Array(rows * size.columns);
   for (let row = 0, i = 0; row < rows; row++)
@@ -91,7 +94,7 @@ async function firstRootMeanSquares(
       let squares = 0;
       const end = Math.min(columns, (block + 1) * width);
       for (let column = block * width; column < end; column++)
-        squares += (values[codes[row * columns + column] as number] as number) ** 2;
+        squares += squaresOf[codes[row * columns + column] as number] as number;
       logarithms[i] = Math.log2(squares / width) / 2;
     }
   return logarithms;

@@ -1,0 +1,28 @@
+/** Counts bytes in kernel memory. */
+import type { Kernels } from "./kernels.js";
+
+const BYTES = 256;
+/** The kernel counts in so many tables in turn. */
+const TABLES = 8;
+
+/** Rows of `width` bytes that are `pitch` bytes apart. */
+interface ByteBlock {
+  readonly address: number;
+  readonly rows: number;
+  readonly width: number;
+  readonly pitch: number;
+}
+
+/** How often each byte occurs. */
+export function countBytes(
+  kernels: Kernels,
+  { address: codes, rows, width, pitch }: ByteBlock,
+): Float64Array {
+  const { address: counts } = kernels.place("byte counts", 4 * TABLES * BYTES);
+  const words = kernels.words(counts, TABLES * BYTES);
+  words.fill(0);
+  kernels.call("countBlock", { codes, rows, width, pitch, counts });
+  const sums = new Float64Array(BYTES);
+  for (let i = 0; i < words.length; i++) sums[i % BYTES] = (sums[i % BYTES] as number) + (words[i] as number);
+  return sums;
+}
