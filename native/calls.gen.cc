@@ -955,21 +955,6 @@ void runQuantizeTensor(const Call<calls::QuantizeTensor>& call) {
   call.check("quantizeTensor", launchQuantizeTensor(p, call.stream()));
 }
 
-void runEmbedding(const Call<calls::Embedding>& call) {
-  EmbeddingParams p{};
-  p.count = static_cast<int64_t>(call.count("count"));
-  p.vocabulary = static_cast<int64_t>(call.count("vocabulary"));
-  p.first = static_cast<int64_t>(call.count("first"));
-  p.whole = static_cast<int64_t>(call.count("whole"));
-  p.columns = static_cast<int64_t>(call.count("columns"));
-  p.tableType = call.wide("tableType");
-  p.table = call.pointer<const void>("table", bytesOf(product({static_cast<uint64_t>(p.vocabulary), static_cast<uint64_t>(p.columns)}), bitsOf(p.tableType)));
-  p.ids = call.pointer<const int32_t>("ids", bytesOf(static_cast<uint64_t>(p.count), 32));
-  p.outType = call.wide("outType");
-  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.count), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
-  call.check("embedding", launchEmbedding(p, call.stream()));
-}
-
 void runEmbeddingBackward(const Call<calls::EmbeddingBackward>& call) {
   EmbeddingBackwardParams p{};
   p.count = static_cast<int64_t>(call.between("count", 0, 4294967295));
@@ -983,6 +968,21 @@ void runEmbeddingBackward(const Call<calls::EmbeddingBackward>& call) {
   p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.vocabulary), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
   p.workspace = call.workspace<uint32_t>(bytesOf(static_cast<uint64_t>(p.vocabulary + 1 + p.count), 32));
   call.check("embeddingBackward", launchEmbeddingBackward(p, call.stream()));
+}
+
+void runEmbedding(const Call<calls::Embedding>& call) {
+  EmbeddingParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.vocabulary = static_cast<int64_t>(call.count("vocabulary"));
+  p.first = static_cast<int64_t>(call.count("first"));
+  p.whole = static_cast<int64_t>(call.count("whole"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.tableType = call.wide("tableType");
+  p.table = call.pointer<const void>("table", bytesOf(product({static_cast<uint64_t>(p.vocabulary), static_cast<uint64_t>(p.columns)}), bitsOf(p.tableType)));
+  p.ids = call.pointer<const int32_t>("ids", bytesOf(static_cast<uint64_t>(p.count), 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.count), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  call.check("embedding", launchEmbedding(p, call.stream()));
 }
 
 void runRowIdMap(const Call<calls::RowIdMap>& call) {
@@ -1440,8 +1440,8 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runQuantizeNvfp4>(env, exports);
   expose<runQuantizeRow>(env, exports);
   expose<runQuantizeTensor>(env, exports);
-  expose<runEmbedding>(env, exports);
   expose<runEmbeddingBackward>(env, exports);
+  expose<runEmbedding>(env, exports);
   expose<runRowIdMap>(env, exports);
   expose<runTakeRows>(env, exports);
   expose<runCombineRows>(env, exports);

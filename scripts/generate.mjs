@@ -1,4 +1,5 @@
-// Writes the generated files: every layer of the elementwise operators, from their table; the lists of operations and quantizers,
+// Writes the generated files: every layer of the elementwise operators, from their table; lowerings
+// that operations declare; the lists of operations and quantizers,
 // from the exports of the families' files; copies of assembly/contract.ts and of the tables of formats and native arguments;
 // stand-ins of launchers; docs/conformance.md, from the committed vectors; and tables of other documents. Everything is read from
 // sources, so nothing has to be built first. Exits 1 if a source does not parse, or if the sources do not compile with the
@@ -11,6 +12,7 @@ import { contractFiles } from "./generate/contract.mjs";
 import { formatFiles } from "./generate/formats.mjs";
 import { kernelFiles } from "./generate/kernels.mjs";
 import { listFiles } from "./generate/lists.mjs";
+import { loweringFiles } from "./generate/lowerings.mjs";
 import { operatorFiles } from "./generate/operators.mjs";
 import { packingFiles } from "./generate/packing.mjs";
 import { standInFiles } from "./generate/stand-in.mjs";
@@ -37,6 +39,7 @@ async function update(files) {
 // The order matters: a generator reads files that the generators before it write.
 const GENERATORS = [
   operatorFiles,
+  loweringFiles,
   listFiles,
   contractFiles,
   formatFiles,

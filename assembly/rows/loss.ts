@@ -19,7 +19,7 @@ import { distanceOfRow, maximumOfRow, smoothed, totalOfRow } from "./loss-row";
 /** Writes the loss, the maximum and the total of rows [begin, end), one f32 each per row. `targets` are i32. */
 export function crossEntropy(
   logits: usize,
-  type: u32,
+  logitsType: u32,
   targets: usize,
   loss: usize,
   maximum: usize,
@@ -33,8 +33,8 @@ export function crossEntropy(
 ): void {
   for (let row = begin; row < end; row++) {
     const first = row * columns;
-    const top = maximumOfRow(logits, type, first, columns, scratch);
-    const sum = totalOfRow(logits, type, first, columns, top, scratch);
+    const top = maximumOfRow(logits, logitsType, first, columns, scratch);
+    const sum = totalOfRow(logits, logitsType, first, columns, top, scratch);
     store<f32>(maximum + (row << 2), top);
     store<f32>(total + (row << 2), sum);
     const target = load<i32>(targets + (row << 2));
@@ -42,8 +42,9 @@ export function crossEntropy(
     if (target === ignore) {
       value = 0;
     } else if (<usize>target < columns) {
-      const targetDistance = loadWide(logits, type, first + <usize>target) - top;
-      const distance: f32 = smoothing === 0 ? 0 : distanceOfRow(logits, type, first, columns, top, scratch);
+      const targetDistance = loadWide(logits, logitsType, first + <usize>target) - top;
+      const distance: f32 =
+        smoothing === 0 ? 0 : distanceOfRow(logits, logitsType, first, columns, top, scratch);
       value = smoothed(log(sum), targetDistance, distance, columns, smoothing);
     }
     store<f32>(loss + (row << 2), value);
@@ -57,7 +58,7 @@ export function crossEntropy(
 export function crossEntropyBackward(
   grad: usize,
   logits: usize,
-  type: u32,
+  logitsType: u32,
   targets: usize,
   maximum: usize,
   total: usize,
@@ -86,7 +87,7 @@ export function crossEntropyBackward(
       if (target === ignore) {
         fill(scratch, 0, count);
       } else {
-        widen(logits, type, start + i, count, scratch);
+        widen(logits, logitsType, start + i, count, scratch);
         exponentials(scratch, top, count);
         divideScalar(scratch, sum, count);
         const targetColumn = <usize>target - first - i;

@@ -9,21 +9,6 @@
 
 namespace lockstep {
 
-struct EmbeddingParams {
-  int64_t count = 0;
-  int64_t vocabulary = 0;
-  int64_t first = 0;
-  int64_t whole = 0;
-  int64_t columns = 0;
-  const void* table = nullptr;
-  Wide tableType = Wide::kF32;
-  const int32_t* ids = nullptr;
-  void* out = nullptr;
-  Wide outType = Wide::kF32;
-};
-
-cudaError_t launchEmbedding(const EmbeddingParams& p, cudaStream_t stream);
-
 struct EmbeddingBackwardParams {
   int64_t count = 0;
   int64_t vocabulary = 0;
@@ -40,5 +25,20 @@ struct EmbeddingBackwardParams {
 };
 
 cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream_t stream);
+
+struct EmbeddingParams {
+  int64_t count = 0;
+  int64_t vocabulary = 0;
+  int64_t first = 0;
+  int64_t whole = 0;
+  int64_t columns = 0;
+  const void* table = nullptr;
+  Wide tableType = Wide::kF32;
+  const int32_t* ids = nullptr;
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+};
+
+cudaError_t launchEmbedding(const EmbeddingParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

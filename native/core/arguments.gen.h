@@ -634,22 +634,6 @@ struct Dropout {
   };
 };
 
-struct Embedding {
-  static constexpr const char* kName = "embedding";
-  static constexpr Argument kArguments[] = {
-      {"count", Kind::kCount, false},
-      {"vocabulary", Kind::kCount, false},
-      {"first", Kind::kCount, false},
-      {"whole", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"table", Kind::kPointer, false},
-      {"tableType", Kind::kWide, false},
-      {"ids", Kind::kPointer, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-  };
-};
-
 struct EmbeddingBackward {
   static constexpr const char* kName = "embeddingBackward";
   static constexpr Argument kArguments[] = {
@@ -663,6 +647,22 @@ struct EmbeddingBackward {
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
       {"workspace", Kind::kPointer, false},
+  };
+};
+
+struct Embedding {
+  static constexpr const char* kName = "embedding";
+  static constexpr Argument kArguments[] = {
+      {"count", Kind::kCount, false},
+      {"vocabulary", Kind::kCount, false},
+      {"first", Kind::kCount, false},
+      {"whole", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"table", Kind::kPointer, false},
+      {"tableType", Kind::kWide, false},
+      {"ids", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
   };
 };
 

@@ -3,14 +3,18 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 
-/** Whether a file is written by hand, or generated from the table of elementwise operators, which other generators read. */
-const isSource = (name) => !name.includes(".gen.") || name.startsWith("operators.gen.");
+/** Whether other generators read a file: it is written by hand, or has generated operators or lowerings. */
+const isSource = (path) =>
+  !path.includes(".gen.") ||
+  /(^|\/)operators\.gen\./.test(path) ||
+  /^src\/backends\/(wasm|cuda)\/\w+\/[^/]+$/.test(path);
 
-/** The files below a folder in order, without generated ones other than those of elementwise operators. */
+/** The files below a folder in order, without generated ones other than those of elementwise operators and lowerings. */
 export function filesIn(folder, ending) {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith(ending) && isSource(entry.name))
+    .filter((entry) => entry.isFile() && entry.name.endsWith(ending))
     .map(({ parentPath, name }) => join(parentPath, name))
+    .filter(isSource)
     .sort();
 }
 

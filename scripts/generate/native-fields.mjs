@@ -42,7 +42,10 @@ function isComplete(call) {
   return hasMemory && all.every(({ form }) => form !== "other");
 }
 
-/** The calls whose C++ can be generated, by the file that declares them: { file, header, calls: [{ name, fields }] }. */
+const isGenerated = ({ file }) => file.includes(".gen.");
+const byHand = (a, b) => Number(isGenerated(a)) - Number(isGenerated(b));
+
+/** The calls whose C++ can be generated, by their header: { file, header, calls: [{ name, fields }] }. */
 export async function declaredCalls() {
   const kinds = await importSource(`${FOLDER}/native-slots.ts`);
   const files = filesIn(FOLDER, ".ts").filter(
@@ -59,5 +62,14 @@ export async function declaredCalls() {
       return { file, header: file.replace(FOLDER, "kernels").replace(/(\.gen)?\.ts$/, ".gen.h"), calls };
     }),
   );
-  return all.filter(({ calls }) => calls.length > 0);
+  // lowerings of an operation's file may be partly generated
+  const headers = [...new Set(all.map(({ header }) => header))];
+  return headers
+    .map((header) => [header, all.filter((each) => each.header === header).sort(byHand)])
+    .map(([header, files]) => ({
+      file: isGenerated(files[0]) ? "src/backends/ops" : files[0].file,
+      header,
+      calls: files.flatMap(({ calls }) => calls),
+    }))
+    .filter(({ calls }) => calls.length > 0);
 }

@@ -40,7 +40,34 @@ export interface Tensors<A> {
   readonly reads: Rules<A>;
   /** The inputs that `out` may be identical to. Each element is read before it is overwritten, and not read afterwards. */
   readonly inPlace?: readonly (keyof A & string)[];
+  /** What the calls of both backends take. From it, `npm run generate` writes both lowerings and the call of the addon. */
+  readonly lowering?: DeclaredLowering<A>;
 }
+
+/**
+ * The calls of an operation that is one function of its name in assembly/ and one launcher in kernels/. The function takes a range
+ * of `each` in place of that number.
+ */
+export interface DeclaredLowering<A> {
+  /** What both take, in the order of the fields of the kernel's parameters. */
+  readonly takes: { readonly [name: string]: Taken<A> };
+  /** The number that threads divide. */
+  readonly each: string;
+  /** The approximate cost of one of them, in units of copying an element. */
+  readonly weight: string;
+}
+
+/**
+ * One thing that a call takes: the rows, columns or size of a tensor; the kind of a number that is an argument of its name; or the
+ * element type of a tensor, and the number of its elements, a product of numbers. The name of an optional tensor ends with "?".
+ */
+type Taken<A> =
+  | `${keyof A & string}.${"rows" | "columns" | "size"}`
+  | "count"
+  | "float"
+  | "int"
+  | "flag"
+  | readonly [element: "wide" | "f32" | "i32" | "u32", elements: string];
 
 export const X = { x: "checked" } as const;
 export const GRAD = { grad: "checked" } as const;

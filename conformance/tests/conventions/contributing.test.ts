@@ -20,15 +20,36 @@ const GENERIC = "FAMILY/OPERATION";
 /** The test file of an operation, which is optional: it tests what the laws do not cover. */
 const OPTIONAL = `conformance/tests/${GENERIC}.test.ts`;
 
+const sectionOf = (title: string): string =>
+  PAGE.split(/^## /m).find((each) => each.startsWith(`${title}\n`)) ?? "";
+
 /** The paths in the list items of the section with that title. */
 function listed(title: string): string[] {
-  const section = PAGE.split(/^## /m).find((each) => each.startsWith(`${title}\n`)) ?? "";
-  return [...section.matchAll(/^- `([^`]+)`/gm)].map(([, path = ""]) => path);
+  return [...sectionOf(title).matchAll(/^- `([^`]+)`/gm)].map(([, path = ""]) => path);
 }
 
-const OPERATIONS = importsOf("src/backends/wasm/lowerings.gen.ts")
-  .map((path) => path.slice("src/backends/wasm/".length).replace(/(\.gen)?\.ts$/, ""))
-  .filter((path) => path.includes("/"));
+/** The paths of the files that an addition may also need: the first column of the section's table. */
+const further = (title: string): string[] =>
+  [...sectionOf(title).matchAll(/^\| `(.*?)` \|/gm)].map(([, path = ""]) => path);
+
+const OPERATIONS = [
+  ...new Set(
+    importsOf("src/backends/wasm/lowerings.gen.ts").map((path) =>
+      path.slice("src/backends/wasm/".length).replace(/(\.gen)?\.ts$/, ""),
+    ),
+  ),
+].filter((path) => path.includes("/"));
+
+/** The paths of an operation's own files, with FAMILY/OPERATION in place of its name. */
+function pathsOf(operation: string): string[] {
+  const [, stem = ""] = operation.split("/");
+  const paths = SOURCES.flatMap((file) =>
+    [`${operation}/${stem}`, operation]
+      .filter((path) => file.includes(`/${path}.`))
+      .map((path) => file.replace(path, GENERIC)),
+  );
+  return [...new Set(paths)];
+}
 
 /**
  * The paths that most operations have. (Some operations have a folder instead of a file, or are composed of other operations.)
@@ -67,25 +88,26 @@ function naming(names: readonly string[], folder: string): string[] {
 }
 
 describe("an operation", () => {
-  it("has the files of its own that are listed", () => {
-    const own = OPERATIONS.flatMap((operation) => {
-      const [, stem = ""] = operation.split("/");
-      const paths = SOURCES.flatMap((file) =>
-        [`${operation}/${stem}`, operation]
-          .filter((path) => file.includes(`/${path}.`))
-          .map((path) => file.replace(path, GENERIC)),
-      );
-      return [...new Set(paths)];
-    });
-    expect(
-      listed("Add an operation")
-        .filter((path) => path.includes(GENERIC))
-        .sort(),
-    ).toEqual(
-      most(own)
+  const ownFiles = listed("Add an operation").filter((path) => path.includes(GENERIC));
+
+  it("has the files of its own that are listed, and the lowerings that it may need", () => {
+    const lowerings = further("Add an operation").filter((path) => path.includes(GENERIC));
+    expect([...ownFiles, ...lowerings].sort()).toEqual(
+      most(OPERATIONS.flatMap(pathsOf))
         .filter((path) => path !== OPTIONAL)
         .sort(),
     );
+  });
+
+  it("has no other file of its own if its lowerings are declared", () => {
+    const generated = (operation: string) =>
+      ["wasm", "cuda"].every((backend) => !existsSync(join(ROOT, `src/backends/${backend}/${operation}.ts`)));
+    const declared = OPERATIONS.filter(
+      (operation) => existsSync(join(ROOT, `src/ops/${operation}.ts`)) && generated(operation),
+    );
+    expect(declared).toContain("rows/gather");
+    const files = pathsOf("rows/gather").filter((path) => path !== OPTIONAL);
+    expect(files.sort()).toEqual(ownFiles.sort());
   });
 
   it("is in the tables that are listed, and in no others of src, assembly and conformance/operations", () => {
@@ -229,8 +251,6 @@ describe("a chip", () => {
 });
 
 describe("files that are counted", () => {
-  const sectionOf = (title: string): string =>
-    PAGE.split(/^## /m).find((each) => each.startsWith(`${title}\n`)) ?? "";
   const ARCHITECTURE = textOf("docs/architecture.md");
 
   it.each([
@@ -250,7 +270,7 @@ describe("files that are counted", () => {
   });
 
   it.each(["Add an operation", "Add a module"])("%s: the further files that it may need exist", (title) => {
-    const rows = [...sectionOf(title).matchAll(/^\| `(.*?)` \|/gm)].map(([, path = ""]) => path);
+    const rows = further(title).filter((path) => !path.includes(GENERIC));
     expect(rows.length).toBeGreaterThan(2);
     expect(rows.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
   });

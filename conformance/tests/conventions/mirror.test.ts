@@ -107,8 +107,13 @@ const foldersIn = (folder: string): string[] =>
 
 /** The operations of a backend: the families' files that its table of lowerings imports. */
 const loweringsOf = (backend: string): string[] =>
-  importsOf(`src/backends/${backend}/lowerings.gen.ts`)
-    .map((path) => path.slice(`src/backends/${backend}/`.length).replace(/(\.gen)?\.ts$/, ""))
+  [
+    ...new Set(
+      importsOf(`src/backends/${backend}/lowerings.gen.ts`).map((path) =>
+        path.slice(`src/backends/${backend}/`.length).replace(/(\.gen)?\.ts$/, ""),
+      ),
+    ),
+  ]
     .filter((path) => path.includes("/"))
     .sort();
 

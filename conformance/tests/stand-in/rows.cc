@@ -3,9 +3,7 @@
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.gen.h"
 #include "kernels/rows/expert-rows.gen.h"
-#include "kernels/rows/gather.gen.h"
 #include "kernels/rows/loss-parts.gen.h"
-#include "kernels/rows/loss.gen.h"
 #include "kernels/rows/norm.gen.h"
 #include "kernels/rows/rotary-embedding.gen.h"
 #include "kernels/rows/softmax.gen.h"
@@ -64,23 +62,6 @@ cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream) {
-  on(stream);
-  readsWide(p.logits, p.logitsType, p.rows * p.columns);
-  readsF32(p.targets, p.rows);
-  for (float* each : {p.loss, p.maximum, p.total}) writesF32(each, p.rows);
-  return cudaSuccess;
-}
-
-cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t stream) {
-  on(stream);
-  readsWide(p.logits, p.logitsType, p.rows * p.columns);
-  readsF32(p.targets, p.rows);
-  for (const float* each : {p.grad, p.maximum, p.total}) readsF32(each, p.rows);
-  writesWide(p.dx, p.dxType, p.rows * p.columns);
-  return cudaSuccess;
-}
-
 template <typename Params>
 static void readPart(const Params& p) { readsWide(p.logits, p.logitsType, p.rows * p.columns); }
 
@@ -108,57 +89,12 @@ cudaError_t launchLossOfSums(const LossOfSumsParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-template <typename Params>
-static void readPair(const Params& p) {
-  readsWide(p.x, p.xType, p.rows * p.columns);
-  readsWide(p.target, p.targetType, p.rows * p.columns);
-}
-
-cudaError_t launchMse(const MseParams& p, cudaStream_t stream) {
-  on(stream);
-  readPair(p);
-  writesF32(p.loss, p.rows);
-  return cudaSuccess;
-}
-
-cudaError_t launchMseBackward(const MseBackwardParams& p, cudaStream_t stream) {
-  on(stream);
-  readPair(p);
-  readsF32(p.grad, p.rows);
-  writesWide(p.dx, p.dxType, p.rows * p.columns);
-  return cudaSuccess;
-}
-
-cudaError_t launchEmbedding(const EmbeddingParams& p, cudaStream_t stream) {
-  on(stream);
-  readsWide(p.table, p.tableType, p.vocabulary * p.columns);
-  readsF32(p.ids, p.count);
-  writesWide(p.out, p.outType, p.count * p.columns);
-  return cudaSuccess;
-}
-
 cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream_t stream) {
   on(stream);
   readsWide(p.grad, p.gradType, p.count * p.columns);
   readsF32(p.ids, p.count);
   writesF32(p.workspace, p.vocabulary + 1 + p.count);
   writesWide(p.out, p.outType, p.vocabulary * p.columns);
-  return cudaSuccess;
-}
-
-cudaError_t launchGather(const GatherParams& p, cudaStream_t stream) {
-  on(stream);
-  readsWide(p.x, p.xType, p.rows * p.columns);
-  readsF32(p.ids, p.rows * p.count);
-  writesWide(p.out, p.outType, p.rows * p.count);
-  return cudaSuccess;
-}
-
-cudaError_t launchGatherBackward(const GatherBackwardParams& p, cudaStream_t stream) {
-  on(stream);
-  readsWide(p.grad, p.gradType, p.rows * p.count);
-  readsF32(p.ids, p.rows * p.count);
-  writesWide(p.out, p.outType, p.rows * p.columns);
   return cudaSuccess;
 }
 
@@ -188,24 +124,6 @@ cudaError_t launchTakeRows(const TakeRowsParams& p, cudaStream_t stream) {
   readsF32(p.sources, p.count);
   if (p.weights != nullptr) readsWide(p.weights, p.weightsType, p.rows * p.period);
   writesWide(p.out, p.outType, p.count * p.columns);
-  return cudaSuccess;
-}
-
-cudaError_t launchCombineRows(const CombineRowsParams& p, cudaStream_t stream) {
-  on(stream);
-  readsWide(p.x, p.xType, p.limit * p.columns);
-  readsF32(p.rows, p.tokens * p.width);
-  if (p.weights != nullptr) readsWide(p.weights, p.weightsType, p.tokens * p.width);
-  writesWide(p.out, p.outType, p.tokens * p.columns);
-  return cudaSuccess;
-}
-
-cudaError_t launchRowDots(const RowDotsParams& p, cudaStream_t stream) {
-  on(stream);
-  readsWide(p.grad, p.gradType, p.tokens * p.columns);
-  readsWide(p.x, p.xType, p.limit * p.columns);
-  readsF32(p.rows, p.tokens * p.width);
-  writesWide(p.out, p.outType, p.tokens * p.width);
   return cudaSuccess;
 }
 

@@ -21,11 +21,13 @@ import { NORM_QUANTIZE_CALLS } from "./quantize/norm-quantize.js";
 import { NVFP4_CALLS } from "./quantize/nvfp4.js";
 import { ROW_CALLS } from "./quantize/row.js";
 import { TENSOR_CALLS } from "./quantize/tensor.js";
+import { EMBEDDING_DECLARED_CALLS } from "./rows/embedding.gen.js";
 import { EMBEDDING_CALLS } from "./rows/embedding.js";
+import { EXPERT_ROWS_DECLARED_CALLS } from "./rows/expert-rows.gen.js";
 import { EXPERT_ROWS_CALLS } from "./rows/expert-rows.js";
-import { GATHER_CALLS } from "./rows/gather.js";
+import { GATHER_DECLARED_CALLS } from "./rows/gather.gen.js";
 import { LOSS_PARTS_CALLS } from "./rows/loss-parts.js";
-import { LOSS_CALLS } from "./rows/loss.js";
+import { LOSS_DECLARED_CALLS } from "./rows/loss.gen.js";
 import { NORM_CALLS } from "./rows/norm.js";
 import { ROTARY_EMBEDDING_CALLS } from "./rows/rotary-embedding.js";
 import { SOFTMAX_CALLS } from "./rows/softmax.js";
@@ -48,14 +50,16 @@ export const CALLS = {
   ...DEQUANTIZE_CALLS,
   ...DROPOUT_CALLS,
   ...EMBEDDING_CALLS,
+  ...EMBEDDING_DECLARED_CALLS,
   ...EXPERT_ROWS_CALLS,
-  ...GATHER_CALLS,
+  ...EXPERT_ROWS_DECLARED_CALLS,
+  ...GATHER_DECLARED_CALLS,
   ...GEMM_CALLS,
   ...GRAD_NORM_CALLS,
   ...GROUP_CALLS,
   ...HADAMARD_CALLS,
   ...LAYOUT_CALLS,
-  ...LOSS_CALLS,
+  ...LOSS_DECLARED_CALLS,
   ...LOSS_PARTS_CALLS,
   ...MX_CALLS,
   ...NORM_CALLS,

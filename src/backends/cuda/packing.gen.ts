@@ -506,16 +506,6 @@ export const WRITERS: {
     slots.number(9, random.offsetHigh);
     slots.number(10, args.count);
   },
-  embedding(slots, args) {
-    slots.number(0, args.count);
-    slots.number(1, args.vocabulary);
-    slots.number(2, args.first);
-    slots.number(3, args.whole);
-    slots.number(4, args.columns);
-    slots.wide(5, args.table);
-    slots.memory(7, args.ids);
-    slots.wide(8, args.out);
-  },
   embeddingBackward(slots, args) {
     slots.number(0, args.count);
     slots.number(1, args.vocabulary);
@@ -525,6 +515,16 @@ export const WRITERS: {
     slots.memory(6, args.ids);
     slots.wide(7, args.out);
     slots.number(9, args.workspace);
+  },
+  embedding(slots, args) {
+    slots.number(0, args.count);
+    slots.number(1, args.vocabulary);
+    slots.number(2, args.first);
+    slots.number(3, args.whole);
+    slots.number(4, args.columns);
+    slots.wide(5, args.table);
+    slots.memory(7, args.ids);
+    slots.wide(8, args.out);
   },
   rowIdMap(slots, args) {
     slots.number(0, args.tokens);

@@ -65,6 +65,20 @@ export interface CombineRowsArgs {
 export const combineRows: Tensors<CombineRowsArgs> = {
   writes: { out: "wide" },
   reads: { ...X, rows: "checked", "weights?": "checked" },
+  lowering: {
+    takes: {
+      tokens: "rows.rows",
+      width: "rows.columns",
+      limit: "x.rows",
+      columns: "x.columns",
+      x: ["wide", "limit * columns"],
+      rows: ["i32", "tokens * width"],
+      "weights?": ["wide", "tokens * width"],
+      out: ["wide", "tokens * columns"],
+    },
+    each: "tokens",
+    weight: "columns * (width + 1)",
+  },
 };
 
 /** Arguments of `rowDots`: out[t, c] = the dot product of grad[t] and x[rows[t, c]]. */
@@ -83,6 +97,20 @@ export interface RowDotsArgs {
 export const rowDots: Tensors<RowDotsArgs> = {
   writes: { out: "wide" },
   reads: { ...GRAD, ...X, rows: "checked" },
+  lowering: {
+    takes: {
+      tokens: "rows.rows",
+      width: "rows.columns",
+      limit: "x.rows",
+      columns: "x.columns",
+      grad: ["wide", "tokens * columns"],
+      x: ["wide", "limit * columns"],
+      rows: ["i32", "tokens * width"],
+      out: ["wide", "tokens * width"],
+    },
+    each: "tokens",
+    weight: "columns * width * 2",
+  },
 };
 
 /** Arguments of `topk`: the k largest elements of each row of x. */

@@ -7,6 +7,24 @@ export const STATISTICS = { rstd: "f32", "mean?": "f32" } as const;
 export const NORM = { ...X, gamma: "checked", "beta?": "checked" } as const;
 const LOGITS = { logits: "checked", targets: "checked" } as const;
 
+/** What the kernels of cross-entropy and its gradient take. */
+const LOSS = {
+  rows: "logits.rows",
+  columns: "logits.columns",
+  logits: ["wide", "rows * columns"],
+  targets: ["i32", "rows"],
+  smoothing: "float",
+  ignore: "int",
+} as const;
+
+/** What the kernels of the mean squared error and its gradient take. */
+const PAIR = {
+  rows: "x.rows",
+  columns: "x.columns",
+  x: ["wide", "rows * columns"],
+  target: ["wide", "rows * columns"],
+} as const;
+
 /** Arguments of `norm`: LayerNorm of the rows of x or, without `beta` and `mean`, RMSNorm. */
 export interface NormArgs {
   /** The input, [..., K], seen as rows of K elements. */
@@ -97,6 +115,11 @@ export interface CrossEntropyArgs {
 export const crossEntropy: Tensors<CrossEntropyArgs> = {
   writes: { loss: "f32", maximum: "f32", total: "f32" },
   reads: LOGITS,
+  lowering: {
+    takes: { ...LOSS, loss: ["f32", "rows"], maximum: ["f32", "rows"], total: ["f32", "rows"] },
+    each: "rows",
+    weight: "columns * 8",
+  },
 };
 
 /**
@@ -118,6 +141,19 @@ export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss">
 export const crossEntropyBackward: Tensors<CrossEntropyBackwardArgs> = {
   writes: { dx: "wide" },
   reads: { grad: "f32", maximum: "f32", total: "f32", ...LOGITS },
+  lowering: {
+    takes: {
+      ...LOSS,
+      maximum: ["f32", "rows"],
+      total: ["f32", "rows"],
+      grad: ["f32", "rows"],
+      first: "count",
+      classes: "count",
+      dx: ["wide", "rows * columns"],
+    },
+    each: "rows",
+    weight: "columns * 8",
+  },
 };
 
 /** Arguments of `lossMaximum`: the maximum of each row of logits. */
@@ -178,7 +214,11 @@ export interface MseArgs {
 }
 
 /** Computes the mean squared error of rows. */
-export const mse: Tensors<MseArgs> = { writes: { loss: "f32" }, reads: { ...X, target: "checked" } };
+export const mse: Tensors<MseArgs> = {
+  writes: { loss: "f32" },
+  reads: { ...X, target: "checked" },
+  lowering: { takes: { ...PAIR, loss: ["f32", "rows"] }, each: "rows", weight: "columns" },
+};
 
 /** Arguments of `mseBackward`: dx = the gradient of x, given the gradient of each row's loss. */
 export interface MseBackwardArgs extends Omit<MseArgs, "loss"> {
@@ -192,6 +232,11 @@ export interface MseBackwardArgs extends Omit<MseArgs, "loss"> {
 export const mseBackward: Tensors<MseBackwardArgs> = {
   writes: { dx: "wide" },
   reads: { grad: "f32", ...X, target: "checked" },
+  lowering: {
+    takes: { ...PAIR, grad: ["f32", "rows"], dx: ["wide", "rows * columns"] },
+    each: "rows",
+    weight: "columns",
+  },
 };
 
 /**
@@ -215,6 +260,20 @@ export interface EmbeddingArgs {
 export const embedding: Tensors<EmbeddingArgs> = {
   writes: { out: "wide" },
   reads: { table: "checked", ids: "checked" },
+  lowering: {
+    takes: {
+      count: "ids.size",
+      vocabulary: "table.rows",
+      first: "count",
+      whole: "count",
+      columns: "table.columns",
+      table: ["wide", "vocabulary * columns"],
+      ids: ["i32", "count"],
+      out: ["wide", "count * columns"],
+    },
+    each: "count",
+    weight: "columns",
+  },
 };
 
 /**
@@ -249,7 +308,22 @@ export interface GatherArgs {
 }
 
 /** Takes elements of rows by index. */
-export const gather: Tensors<GatherArgs> = { writes: { out: "wide" }, reads: { ...X, ids: "checked" } };
+export const gather: Tensors<GatherArgs> = {
+  writes: { out: "wide" },
+  reads: { ...X, ids: "checked" },
+  lowering: {
+    takes: {
+      rows: "out.rows",
+      columns: "x.columns",
+      count: "out.columns",
+      x: ["wide", "rows * columns"],
+      ids: ["i32", "rows * count"],
+      out: ["wide", "rows * count"],
+    },
+    each: "rows",
+    weight: "4 * count",
+  },
+};
 
 /** Arguments of `gatherBackward`: out[r, c] is the sum of those grad[r, j] whose index ids[r, j] is c, ascending, in f32. */
 export interface GatherBackwardArgs {
@@ -265,6 +339,18 @@ export interface GatherBackwardArgs {
 export const gatherBackward: Tensors<GatherBackwardArgs> = {
   writes: { out: "wide" },
   reads: { ...GRAD, ids: "checked" },
+  lowering: {
+    takes: {
+      rows: "out.rows",
+      columns: "out.columns",
+      count: "ids.columns",
+      grad: ["wide", "rows * count"],
+      ids: ["i32", "rows * count"],
+      out: ["wide", "rows * columns"],
+    },
+    each: "rows",
+    weight: "columns * (count + 1)",
+  },
 };
 
 /** Arguments of `softmax`: out = the softmax of scale * x over the last dimension of x [..., R, C]. */

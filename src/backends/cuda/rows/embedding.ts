@@ -4,20 +4,6 @@ import type { Lowering } from "../lowering.js";
 import { bounded, type Declarations, reads, scratch, writes } from "../native-arguments.js";
 
 export const EMBEDDING_CALLS = {
-  /**
-   * The table may be a part of a larger one, with the ids from `first` on: an id of another part gives a row of -0. `whole` is
-   * the number of all ids.
-   */
-  embedding: {
-    count: "count",
-    vocabulary: "count",
-    first: "count",
-    whole: "count",
-    columns: "count",
-    table: reads.wide("vocabulary * columns"),
-    ids: reads.i32("count"),
-    out: writes.wide("count * columns"),
-  },
   embeddingBackward: {
     count: bounded({ to: 2 ** 32 - 1 }),
     vocabulary: "count",
@@ -32,13 +18,6 @@ export const EMBEDDING_CALLS = {
     ),
   },
 } as const satisfies Declarations;
-
-export const embedding: Lowering<"embedding"> = {
-  run({ addon, device }, { table, ids, first, whole, out }) {
-    const [vocabulary, columns] = asMatrix(table.shape);
-    addon.embedding(device, { count: ids.size, vocabulary, first, whole, columns, table, ids, out });
-  },
-};
 
 export const embeddingBackward: Lowering<"embeddingBackward"> = {
   run({ addon, device, withTemporary }, { grad, ids, first, out }) {

@@ -29,28 +29,6 @@ export const EXPERT_ROWS_CALLS = {
     "weights?": reads.wide("rows * period"),
     out: writes.wide("count * columns"),
   },
-  /** out[t] is the sum of x[rows[t, c]] * weights[t, c] in ascending order of c. */
-  combineRows: {
-    tokens: "count",
-    width: "count",
-    limit: "count",
-    columns: "count",
-    x: reads.wide("limit * columns"),
-    rows: reads.i32("tokens * width"),
-    "weights?": reads.wide("tokens * width"),
-    out: writes.wide("tokens * columns"),
-  },
-  /** out[t, c] = the dot product of grad[t] and x[rows[t, c]]. */
-  rowDots: {
-    tokens: "count",
-    width: "count",
-    limit: "count",
-    columns: "count",
-    grad: reads.wide("tokens * columns"),
-    x: reads.wide("limit * columns"),
-    rows: reads.i32("tokens * width"),
-    out: writes.wide("tokens * width"),
-  },
 } as const satisfies Declarations;
 
 /** The largest number of experts of a grid that has a block for each. */
@@ -78,21 +56,5 @@ export const takeRows: Lowering<"takeRows"> = {
   run({ addon, device }, { x, sources, period, weights, out }) {
     const [rows, columns] = asMatrix(x.shape);
     addon.takeRows(device, { count: sources.size, rows, columns, period, x, sources, weights, out });
-  },
-};
-
-export const combineRows: Lowering<"combineRows"> = {
-  run({ addon, device }, { x, rows, weights, out }) {
-    const [limit, columns] = asMatrix(x.shape);
-    const [tokens, width] = asMatrix(rows.shape);
-    addon.combineRows(device, { tokens, width, limit, columns, x, rows, weights, out });
-  },
-};
-
-export const rowDots: Lowering<"rowDots"> = {
-  run({ addon, device }, { grad, x, rows, out }) {
-    const [limit, columns] = asMatrix(x.shape);
-    const [tokens, width] = asMatrix(rows.shape);
-    addon.rowDots(device, { tokens, width, limit, columns, grad, x, rows, out });
   },
 };

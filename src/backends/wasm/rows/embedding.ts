@@ -2,27 +2,6 @@
 import { asMatrix } from "../../../tensor/shape.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-export const embedding: Lowering<"embedding"> = {
-  run({ pool }, { table, ids, first, whole, out }) {
-    const [vocabulary, columns] = asMatrix(table.shape);
-    pool.run(
-      "embedding",
-      { total: ids.size, weight: columns },
-      {
-        table: table.address,
-        tableType: wideOf(table),
-        ids: ids.address,
-        out: out.address,
-        outType: wideOf(out),
-        vocabulary,
-        first,
-        whole,
-        columns,
-      },
-    );
-  },
-};
-
 export const embeddingBackward: Lowering<"embeddingBackward"> = {
   run({ pool, withTemporary }, { grad, ids, first, out }) {
     const [vocabulary, columns] = asMatrix(out.shape);

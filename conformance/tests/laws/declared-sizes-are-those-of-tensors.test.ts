@@ -1,0 +1,92 @@
+/**
+ * The sizes that a declared lowering states are those of the tensors that the operation gets: the number of elements of each, for
+ * drawn inputs. Bindings of the addon check addresses by these sizes.
+ */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { OpArgs, OpName } from "../../../src/backends/ops.js";
+import { TENSORS } from "../../../src/backends/tensors.gen.js";
+import type { DeclaredLowering } from "../../../src/backends/tensors.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { asMatrix } from "../../../src/tensor/shape.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { OPERATIONS, type OperationName } from "../../operations/operations.js";
+import { PassingBackend } from "../../operations/passing.js";
+import { draws, seeded } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+
+type Values = Readonly<Record<string, unknown>>;
+type Takes = DeclaredLowering<object>["takes"];
+
+const LOWERINGS = Object.entries(TENSORS).flatMap(([name, { lowering }]) =>
+  lowering ? [[name as OpName & OperationName, lowering.takes as Takes] as const] : [],
+);
+
+/** The value of what a call takes that is not a tensor: a size of a tensor, or an argument. */
+function numberOf(args: Values, name: string, taken: string): number {
+  const [tensor = "", part] = taken.split(".");
+  if (part === undefined) return args[name] as number;
+  const { shape, size } = args[tensor] as Tensor;
+  const [rows, columns] = asMatrix(shape);
+  return { rows, columns, size }[part] as number;
+}
+
+/** The tensors whose number of elements is not the declared one, as text. */
+function wrongSizes(args: Values, takes: Takes): string[] {
+  const numbers = new Map(
+    Object.entries(takes).flatMap(([name, taken]) =>
+      typeof taken === "string" ? [[name, numberOf(args, name, taken)] as const] : [],
+    ),
+  );
+  return Object.entries(takes).flatMap(([key, taken]) => {
+    const tensor = args[key.replace(/\?$/, "")];
+    if (typeof taken === "string" || !(tensor instanceof Tensor)) return [];
+    const factors = taken[1].split(" * ").map((factor) => numbers.get(factor) ?? Number(factor));
+    const declared = factors.reduce((a, b) => a * b, 1);
+    return declared === tensor.size
+      ? []
+      : [`${key} has ${tensor.size} elements, not ${taken[1]} = ${declared}`];
+  });
+}
+
+/** The declaration with one size in place of another, in the size of one tensor. */
+function misstated(takes: Takes): Takes[] {
+  const sizes = Object.keys(takes).filter((name) => String(takes[name]).includes("."));
+  return Object.entries(takes).flatMap(([key, taken]) => {
+    if (typeof taken === "string") return [];
+    const [element, elements] = taken;
+    const [first = ""] = elements.split(" * ");
+    const others = sizes.filter((size) => size !== first);
+    return others.map((size) => ({ ...takes, [key]: [element, elements.replace(first, size)] as const }));
+  });
+}
+
+/** Notes the arguments of an operation. */
+class Noting extends PassingBackend {
+  readonly noted = new Map<OpName, Values[]>();
+
+  override run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    this.noted.set(op, [...(this.noted.get(op) ?? []), args as unknown as Values]);
+    expect(wrongSizes(args as unknown as Values, (TENSORS[op].lowering?.takes ?? {}) as Takes)).toEqual([]);
+    super.run(op, args);
+  }
+}
+
+describe("a declared lowering", () => {
+  const backend = useBackend();
+
+  it.each(LOWERINGS)("%s has the sizes of its tensors", (name, takes) => {
+    const noting = new Noting(backend());
+    const { arbitrary, run } = OPERATIONS[name];
+    for (const input of fc.sample(arbitrary as fc.Arbitrary<never>, {
+      numRuns: draws(80),
+      seed: seeded(5),
+    })) {
+      using _scope = new Scope();
+      run(noting, input);
+    }
+    const calls = noting.noted.get(name) ?? [];
+    for (const wrong of misstated(takes))
+      expect(calls.some((args) => wrongSizes(args, wrong).length > 0)).toBe(true);
+  });
+});
