@@ -15,6 +15,7 @@ import { listFiles } from "./generate/lists.mjs";
 import { loweringFiles } from "./generate/lowerings.mjs";
 import { operatorFiles } from "./generate/operators.mjs";
 import { packingFiles } from "./generate/packing.mjs";
+import { specialFunctionFiles } from "./generate/special-functions.mjs";
 import { standInFiles } from "./generate/stand-in.mjs";
 import { wgmmaFiles } from "./generate/wgmma.mjs";
 
@@ -43,6 +44,7 @@ const GENERATORS = [
   listFiles,
   contractFiles,
   formatFiles,
+  specialFunctionFiles,
   argumentFiles,
   packingFiles,
   kernelFiles,

@@ -1,6 +1,6 @@
 // The instructions ex2.approx.ftz.f32 and tanh.approx.f32 of an H100 and an H200, to the bit (numerics.md §7.11). The argument
 // of a function selects a row (c0, c1, c2), and its lower 17 bits y are the variable of a quadratic in integers.
-import { EX2_ROWS, TANH_ROWS } from "./special-rows";
+import { EX2_BIAS, EX2_ROWS, TANH_HIGHEST, TANH_LOWEST, TANH_ROWS, TANH_SETS } from "./special-rows.gen";
 
 /** Twice the square of y, four lanes: the sum of y >> (18 - i) over the set bits i of y. y has 17 bits. */
 function doubledSquares(y: v128): v128 {
@@ -11,8 +11,6 @@ function doubledSquares(y: v128): v128 {
   }
   return sum;
 }
-
-const EX2_BIAS: i32 = 30690;
 
 /**
  * 2^x in four f32 lanes. The significand is (2^13 c0 + c1 y + c2 sq(y) + bias) >> 15. To fit 32 bits, c1 (y >> 2) is computed
@@ -73,26 +71,13 @@ export function ex2(x: f32): f32 {
   return f32x4.extract_lane(ex2Four(f32x4.splat(x)), 0);
 }
 
-/**
- * The lowest exponent of tanh's rows. Then for each exponent: the first row, the dropped bits, the fraction bits, and the shift
- * of c1.
- */
-const TANH_LOWEST: i32 = 119;
-const TANH_SETS = memory.data<i32>(
-  [
-    0, 6, 45, 6, 1, 6, 44, 6, 2, 6, 43, 6, 3, 5, 42, 4, 5, 5, 41, 4, 7, 4, 40, 2, 11, 4, 39, 2, 15, 4, 38, 2,
-    19, 3, 37, 0, 27, 2, 39, 0, 43, 3, 37, 0,
-  ],
-  16,
-);
-
 /** The hyperbolic tangent of one f32. */
 export function tanh(x: f32): f32 {
   if (isNaN(x)) return reinterpret<f32>(0x7fffffff);
   const magnitude = reinterpret<u32>(x) & 0x7fffffff;
   const exponent = <i32>(magnitude >> 23);
   if (exponent < TANH_LOWEST) return x;
-  if (exponent > TANH_LOWEST + 10) return copysign<f32>(1, x);
+  if (exponent > TANH_HIGHEST) return copysign<f32>(1, x);
   const set = TANH_SETS + ((<usize>(exponent - TANH_LOWEST)) << 4);
   const argument = (magnitude & 0x7fffff) >> load<u32>(set, 4);
   const row = TANH_ROWS + ((<usize>(load<u32>(set) + (argument >> 17))) << 4);

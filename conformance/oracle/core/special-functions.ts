@@ -1,5 +1,5 @@
 /** ex2 and tanh of the special-function unit (numerics.md §7.11), on f32 values. All integers here are below 2^53. */
-import { EX2, type Quadratic, TANH } from "./special-function-tables.js";
+import { EX2, type Quadratic, TANH } from "./special-function-tables.gen.js";
 
 const word = new DataView(new ArrayBuffer(4));
 
