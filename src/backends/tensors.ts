@@ -45,8 +45,8 @@ export interface Tensors<A> {
 }
 
 /**
- * The calls of an operation that is one function of its name in assembly/ and one launcher in kernels/. The function takes a range
- * of `each` in place of that number.
+ * The calls of an operation that is one function of its name in assembly/ and one launcher in kernels/. The function takes a
+ * range of `each` in place of that number.
  */
 export interface DeclaredLowering<A> {
   /** What both take, in the order of the fields of the kernel's parameters. */
@@ -58,8 +58,9 @@ export interface DeclaredLowering<A> {
 }
 
 /**
- * One thing that a call takes: the rows, columns or size of a tensor; the kind of a number that is an argument of its name; or the
- * element type of a tensor, and the number of its elements, a product of numbers. The name of an optional tensor ends with "?".
+ * One thing that a call takes: the rows, columns or size of a tensor; the kind of a number that is an argument of its name; or
+ * the element type of a tensor, and the number of its elements, a product of numbers. The name of an optional tensor ends with
+ * "?".
  */
 type Taken<A> =
   | `${keyof A & string}.${"rows" | "columns" | "size"}`

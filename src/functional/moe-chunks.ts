@@ -86,7 +86,8 @@ function sortedRows(
   splitSizes: readonly number[],
   sortedIndices: readonly number[],
 ): Int32Array {
-  const sizes = requireSplits(user, "splitSizes", shape, splitSizes);
+  const sizes = splitsOf(user, "splitSizes", splitSizes);
+  requireRows(user, "splitSizes", shape, sizes);
   const order = ownList(
     user,
     "sortedIndices",
@@ -202,18 +203,6 @@ function inverseOf(rows: Int32Array, count: number): Int32Array {
 /** Returns the caller's list of numbers of rows. Throws `ArgumentError` for one that is not an integer from 0. */
 export function splitsOf(user: string, name: string, splits: readonly number[]): readonly number[] {
   return ownList(user, name, splits, (each, i) => rowCount(user, `${name}[${i}]`, each) as number);
-}
-
-/** Returns `splits` as `splitsOf` does, and checks their sum. */
-function requireSplits(
-  user: string,
-  name: string,
-  shape: Shape,
-  splits: readonly number[],
-): readonly number[] {
-  const sizes = splitsOf(user, name, splits);
-  requireRows(user, name, shape, sizes);
-  return sizes;
 }
 
 /** Throws `ShapeError` unless the first size of `shape` is the sum of `sizes`. */

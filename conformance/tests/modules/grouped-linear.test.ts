@@ -10,49 +10,21 @@ import { recompute } from "../../../src/modules/recompute.js";
 import { stateDictionary } from "../../../src/modules/state-dictionary.js";
 import { empty } from "../../../src/ops/create.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
-import {
-  Float8BlockScaling,
-  MXFP8BlockScaling,
-  NVFP4BlockScaling,
-} from "../../../src/recipes/block-scaled.js";
-import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../src/recipes/recipe.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { covering, product } from "../../arbitraries/covering.js";
-import { words } from "../../arbitraries/random.js";
 import { download, type PlainTensor, upload } from "../../values/plain.js";
-import { rounded } from "../../values/rounded.js";
+import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
-const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
-  bf16: () => undefined,
-  delayed: () => new DelayedScaling({ amaxHistoryLen: 4 }),
-  current: () => new Float8CurrentScaling(),
-  block: () => new Float8BlockScaling(),
-  mxfp8: () => new MXFP8BlockScaling(),
-  nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
-};
 /** Zero rows for the first, the last or all experts, all rows for one expert, one expert, and rows that no block divides. */
 const SPLITS = [[0, 32, 5], [48, 0, 0], [0, 0, 0], [16, 16, 16], [37], [0]] as const;
 const [IN, OUT] = [128, 128];
 const STEPS = 2;
-
-const values = (seed: number, shape: readonly number[]): PlainTensor<"bf16"> =>
-  rounded(
-    "bf16",
-    shape,
-    Array.from(
-      words(
-        seed,
-        shape.reduce((a, b) => a * b, 1),
-      ),
-      (word) => Math.fround(word / 2 ** 31 - 1),
-    ),
-  );
 
 const gradOf = ({ grad }: Variable): PlainTensor | undefined => grad && download(grad);
 
@@ -68,7 +40,7 @@ interface Row {
 
 const ROWS: readonly Row[] = covering(
   product({
-    recipe: Object.keys(RECIPES),
+    recipe: Object.keys(DETERMINISTIC_RECIPES),
     splits: SPLITS,
     bias: [true, false],
     microbatches: [false, true],
@@ -82,7 +54,7 @@ const ROWS: readonly Row[] = covering(
 function equalsLinears(row: Row): void {
   using _scope = new Scope();
   const { splits } = row;
-  const recipe = RECIPES[row.recipe]?.();
+  const recipe = DETERMINISTIC_RECIPES[row.recipe]?.();
   const options: GroupedLinearOptions = { bias: row.bias, saveOriginalInput: row.recipe === "current" };
   const create = <T>(body: () => T): T =>
     row.quantized ? quantizedModelInit({ recipe: recipe as Recipe }, body) : body();
@@ -95,8 +67,8 @@ function equalsLinears(row: Row): void {
   for (let step = 0; step < STEPS; step++) {
     using _step = new Scope();
     const call = row.microbatches ? { isFirstMicrobatch: step === 0 } : {};
-    const x = new Variable(upload(backend(), values(step, [total, IN])), row.inputGrad);
-    const dy = upload(backend(), values(100 + step, [total, OUT]));
+    const x = new Variable(upload(backend(), drawnValues(step, [total, IN])), row.inputGrad);
+    const dy = upload(backend(), drawnValues(100 + step, [total, OUT]));
     const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
     const again = (body: (x: Variable) => Variable, input: Variable): Variable =>
       row.recomputes ? recompute((each) => body(functional.reshape(each, each.shape)), input) : body(input);
@@ -133,12 +105,12 @@ describe("results, gradients and scales equal those of a Linear for each expert"
 });
 
 describe("the bits of an expert's rows do not depend on the rows of others", () => {
-  it.each(Object.keys(RECIPES))("under %s", (name) => {
+  it.each(Object.keys(DETERMINISTIC_RECIPES))("under %s", (name) => {
     using _scope = new Scope();
-    const recipe = RECIPES[name]?.();
+    const recipe = DETERMINISTIC_RECIPES[name]?.();
     using grouped = new GroupedLinear(backend(), 3, IN, OUT, { random: new RandomState(2n) });
-    const mine = values(7, [17, IN]);
-    const grad = values(8, [17, OUT]);
+    const mine = drawnValues(7, [17, IN]);
+    const grad = drawnValues(8, [17, OUT]);
     const seen = [
       [0, 17, 0],
       [3, 17, 40],
@@ -147,7 +119,7 @@ describe("the bits of an expert's rows do not depend on the rows of others", () 
       const [before = 0, , after = 0] = splits;
       const around = (part: PlainTensor<"bf16">, seed: number) =>
         functional.concatenate(
-          [values(seed, [before, IN]), part, values(seed + 1, [after, IN])].map((each) =>
+          [drawnValues(seed, [before, IN]), part, drawnValues(seed + 1, [after, IN])].map((each) =>
             upload(backend(), each),
           ),
         );

@@ -10,55 +10,26 @@ import { recompute } from "../../../src/modules/recompute.js";
 import { loadStateDictionary, stateDictionary } from "../../../src/modules/state-dictionary.js";
 import { empty, tensor } from "../../../src/ops/create.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
-import {
-  Float8BlockScaling,
-  MXFP8BlockScaling,
-  NVFP4BlockScaling,
-} from "../../../src/recipes/block-scaled.js";
-import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
-import type { Recipe } from "../../../src/recipes/recipe.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { covering, product } from "../../arbitraries/covering.js";
-import { words } from "../../arbitraries/random.js";
 import { download, type PlainTensor, upload } from "../../values/plain.js";
-import { rounded } from "../../values/rounded.js";
+import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
-const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
-  bf16: () => undefined,
-  delayed: () => new DelayedScaling({ amaxHistoryLen: 4 }),
-  current: () => new Float8CurrentScaling(),
-  block: () => new Float8BlockScaling(),
-  mxfp8: () => new MXFP8BlockScaling(),
-  nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
-};
 /** Recipes under which the scales of a row do not depend on other rows. */
 const ROWWISE: readonly string[] = ["bf16", "block", "mxfp8"];
 const [HIDDEN, FFN] = [128, 128];
-
-const values = (seed: number, shape: readonly number[]): PlainTensor<"bf16"> =>
-  rounded(
-    "bf16",
-    shape,
-    Array.from(
-      words(
-        seed,
-        shape.reduce((a, b) => a * b, 1),
-      ),
-      (word) => Math.fround(word / 2 ** 31 - 1),
-    ),
-  );
 
 /** A layer whose weights are larger than the default ones, so that tokens have different experts. */
 function layerOf(experts: number, options: MoELayerOptions): MoELayer {
   const layer = new MoELayer(backend(), HIDDEN, FFN, experts, { random: new RandomState(5n), ...options });
   for (const [i, parameter] of layer.parameters().entries())
-    (parameter.value as Tensor).write(values(1000 + i, parameter.shape).data);
+    (parameter.value as Tensor).write(drawnValues(1000 + i, parameter.shape).data);
   return layer;
 }
 
@@ -74,7 +45,7 @@ interface Row {
 
 const ROWS: readonly Row[] = covering(
   product({
-    recipe: Object.keys(RECIPES),
+    recipe: Object.keys(DETERMINISTIC_RECIPES),
     experts: [1, 4],
     tokens: [0, 1, 24],
     topk: [1, 2],
@@ -124,12 +95,12 @@ const takeGradients = (leaves: readonly Variable[]): readonly (PlainTensor | und
 
 function equalsComposition(row: Row): void {
   using _scope = new Scope();
-  const recipe = RECIPES[row.recipe]?.();
+  const recipe = DETERMINISTIC_RECIPES[row.recipe]?.();
   const layers = [layerOf(row.experts, optionsOf(row)), layerOf(row.experts, optionsOf(row))] as const;
   for (let step = 0; step < 2; step++) {
     using _step = new Scope();
-    const x = new Variable(upload(backend(), values(step, [row.tokens, HIDDEN])), true);
-    const dy = upload(backend(), values(50 + step, [row.tokens, HIDDEN]));
+    const x = new Variable(upload(backend(), drawnValues(step, [row.tokens, HIDDEN])), true);
+    const dy = upload(backend(), drawnValues(50 + step, [row.tokens, HIDDEN]));
     const region = (body: () => Variable): Variable => (recipe ? autocast({ recipe }, body) : body());
     const [first, second] = layers;
     const y = region(() =>
@@ -156,9 +127,9 @@ describe("the layer is its router, its experts and their weighted sum", () => {
 describe("a token's bits do not depend on other tokens", () => {
   it.each(ROWWISE)("under %s", (name) => {
     using _scope = new Scope();
-    const recipe = RECIPES[name]?.();
+    const recipe = DETERMINISTIC_RECIPES[name]?.();
     using layer = layerOf(4, { topk: 2 });
-    const all = values(9, [24, HIDDEN]);
+    const all = drawnValues(9, [24, HIDDEN]);
     const run = (x: Tensor) =>
       noGrad(() => (recipe ? autocast({ recipe }, () => layer.forward(x)) : layer.forward(x)));
     const together = run(upload(backend(), all));
@@ -171,7 +142,7 @@ describe("a token's bits do not depend on other tokens", () => {
 
 scoped("the loss is that of the scores of its logits", () => {
   using layer = layerOf(4, { topk: 2 });
-  const x = new Variable(upload(backend(), values(3, [2, 8, HIDDEN])), true);
+  const x = new Variable(upload(backend(), drawnValues(3, [2, 8, HIDDEN])), true);
   const { output, auxLoss, tokensPerExpert } = layer.forwardWithLoss(x, 0.25);
   expect(output.shape).toEqual([2, 8, HIDDEN]);
   const logits = layer.router.forward(functional.reshape(x, [16, HIDDEN]));
@@ -203,13 +174,13 @@ scoped("a state dictionary moves a layer's weights to another layer", () => {
     ]),
   ]);
   loadStateDictionary(second, state);
-  const x = upload(backend(), values(4, [5, HIDDEN]));
+  const x = upload(backend(), drawnValues(4, [5, HIDDEN]));
   expect(download(second.forward(x).tensor)).toEqual(download(first.forward(x).tensor));
 });
 
 scoped("a bias of experts moves tokens to them", () => {
   using layer = layerOf(3, { topk: 1, scoreFunction: "sigmoid" });
-  const x = upload(backend(), values(5, [6, HIDDEN]));
+  const x = upload(backend(), drawnValues(5, [6, HIDDEN]));
   const expertBias = tensor(backend(), [0, 9, 0], [3]);
   const { tokensPerExpert } = layer.forwardWithLoss(x, 1, { expertBias });
   expect([...tokensPerExpert.tensor.dataSync()]).toEqual([0, 6, 0]);
@@ -217,7 +188,7 @@ scoped("a bias of experts moves tokens to them", () => {
 
 it("without a graph, only the results stay", () => {
   const layer = layerOf(3, { topk: 2 });
-  const x = upload(backend(), values(6, [4, HIDDEN]));
+  const x = upload(backend(), drawnValues(6, [4, HIDDEN]));
   const before = backend().memoryUse().blocks;
   const { output, auxLoss, tokensPerExpert } = noGrad(() => layer.forwardWithLoss(x, 1));
   expect(backend().memoryUse().blocks).toBe(before + 3);

@@ -8,27 +8,11 @@ import { encode } from "../../../../src/ops/cast/cast.js";
 import { empty, tensor } from "../../../../src/ops/create.js";
 import { captureGraph } from "../../../../src/ops/graph.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
-import {
-  Float8BlockScaling,
-  MXFP8BlockScaling,
-  NVFP4BlockScaling,
-} from "../../../../src/recipes/block-scaled.js";
-import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { words } from "../../../arbitraries/random.js";
-
-/** Recipes without stochastic rounding, and bf16 (no recipe). */
-export const GRAPH_RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
-  bf16: () => undefined,
-  delayed: () => new DelayedScaling({ amaxHistoryLen: 3 }),
-  current: () => new Float8CurrentScaling(),
-  block: () => new Float8BlockScaling(),
-  mxfp8: () => new MXFP8BlockScaling(),
-  nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
-};
 
 const [TOKENS, FEATURES, HIDDEN] = [128, 128, 256] as const;
 

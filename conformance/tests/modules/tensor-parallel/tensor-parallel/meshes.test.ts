@@ -4,14 +4,8 @@
  */
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import {
-  Float8BlockScaling,
-  MXFP8BlockScaling,
-  NVFP4BlockScaling,
-} from "../../../../../src/recipes/block-scaled.js";
-import { Float8CurrentScaling } from "../../../../../src/recipes/per-tensor.js";
-import type { Recipe } from "../../../../../src/recipes/recipe.js";
 import { draws } from "../../../harness/draws.js";
+import { DETERMINISTIC_RECIPES } from "../../../harness/recipes.js";
 import { type ParallelForm, rankSteps, ranksOf } from "../../../harness/training/parallel.js";
 import { useRanks } from "../ranks.js";
 
@@ -23,19 +17,13 @@ const groups = useRanks(MOST, "exact");
  * Recipes without state between samples. Delayed scaling updates its scales after each sample, and stochastic rounding advances
  * its random state.
  */
-const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
-  bf16: () => undefined,
-  current: () => new Float8CurrentScaling(),
-  block: () => new Float8BlockScaling(),
-  mxfp8: () => new MXFP8BlockScaling(),
-  nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
-};
+const RECIPES = Object.keys(DETERMINISTIC_RECIPES).filter((name) => name !== "delayed");
 
 const cases = fc
   .record({
     task: fc.constantFrom("mlp", "transformer"),
     sharded: fc.boolean(),
-    recipe: fc.constantFrom(...Object.keys(RECIPES)),
+    recipe: fc.constantFrom(...RECIPES),
     mesh: fc.constantFrom(
       { tp: 2, dp: 2 },
       { tp: 2, dp: 2 },
@@ -61,7 +49,11 @@ it("TP x DP and TP x FSDP have the parameters of TP whose samples are summed in 
     fc.asyncProperty(cases, async ({ dtype, sharded, ...drawn }) => {
       const { recipe, mesh } = drawn;
       const { tp } = mesh;
-      const form = (): ParallelForm => ({ dtype, parametersAlone: true, recipe: RECIPES[recipe]?.() });
+      const form = (): ParallelForm => ({
+        dtype,
+        parametersAlone: true,
+        recipe: DETERMINISTIC_RECIPES[recipe]?.(),
+      });
       const plan = { ...drawn, recipe: "bf16" } as const;
       const together = await rankSteps(
         groups(ranksOf(mesh)),
