@@ -34,7 +34,8 @@ interface Case {
   readonly exchange: "all_gather" | "p2p" | "a2a";
   readonly causal: boolean;
   readonly window: readonly [left: number, right: number];
-  readonly drops: boolean;
+  /** The numbers of heads of other ranks before and after these, among which the bits of dropout are drawn. */
+  readonly drops: readonly [before: number, after: number] | undefined;
   readonly sinks: boolean;
   readonly slopes: "none" | "heads" | "batch";
   readonly softcap: number | undefined;
@@ -55,7 +56,7 @@ const cases: fc.Arbitrary<Case> = fc
     exchange: fc.constantFrom<Case["exchange"]>("all_gather", "p2p", "a2a"),
     causal: fc.boolean(),
     window: fc.constantFrom<readonly [number, number]>([-1, -1], [-1, -1], [0, 0], [5, 0], [20, 3]),
-    drops: fc.boolean(),
+    drops: fc.constantFrom<Case["drops"]>(undefined, undefined, [0, 0], [3, 2]),
     sinks: fc.boolean(),
     slopes: fc.constantFrom<Case["slopes"]>("none", "heads", "batch"),
     softcap: fc.constantFrom(undefined, 3),
@@ -66,7 +67,7 @@ const cases: fc.Arbitrary<Case> = fc
     // all ranks have heads
     const own = { ...of, groups: of.exchange === "a2a" ? groups * of.ranks : groups };
     if (own.causal || own.exchange === "a2a") return own;
-    return { ...own, window: [-1, -1], drops: false, slopes: "none" };
+    return { ...own, window: [-1, -1], drops: undefined, slopes: "none" };
   });
 
 const SHAPES = { q: 0, k: 1, v: 2, grad: 3 } as const;
@@ -97,11 +98,19 @@ function swapped(x: Tensor): Tensor {
 
 function optionsOf(b: Backend, of: Case): BlockwiseAttentionOptions {
   const heads = of.groups * of.share;
+  const { drops: [before, after] = [0, 0] } = of;
   const slope = Array.from({ length: of.batch * heads }, (_, i) => 2 ** -(i % 5));
   return {
     ...{ layout: of.layout, causal: of.causal, window: of.window, softcap: of.softcap },
     plan: { blockKeys: of.blockKeys, splitKeys: of.splitKeys },
-    ...(of.drops ? { dropout: { probability: 0.3, seed: 5n, offset: 6n } } : {}),
+    ...(of.drops
+      ? {
+          dropout: {
+            ...{ probability: 0.3, seed: 5n, offset: 6n },
+            ...(before + after > 0 ? { allHeads: before + heads + after, firstHead: before } : {}),
+          },
+        }
+      : {}),
     ...(of.slopes === "heads"
       ? { alibiSlopes: tensor(b, Float32Array.from(slope.slice(0, heads)), [heads]) }
       : {}),
