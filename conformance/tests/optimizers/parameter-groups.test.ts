@@ -203,4 +203,36 @@ describe("groups of parameters", () => {
     expect(groups({ learningRate: 1 })).toThrow(ArgumentError);
     expect(backend().memoryUse().live).toBe(live);
   });
+
+  it("are refused as well if they replace others, before the step has changed a parameter", () => {
+    const base = { learningRate: 0.5, groups: [{ parameters: "*.bias", learningRate: 0.25 }] };
+    const wrong: readonly (readonly [group: Grouped, message: RegExp])[] = [
+      [{ parameters: "third.*" }, /no parameter matches the group "third\.\*"/],
+      [{ parameters: "*.bias", learningRate: -1 }, /learningRate/],
+      [{ parameters: "*.bias", rate: 1 }, /rate/],
+    ];
+    const makers = [SGD, AdamW] as readonly (new (model: Module, options: typeof base) => SGD | AdamW)[];
+    for (const Each of makers)
+      for (const [group, message] of wrong) {
+        using _ = new Scope();
+        using model = new Pair(1);
+        using optimizer = new Each(model, base);
+        const step = (): void => {
+          model.train(1);
+          optimizer.step();
+          optimizer.zeroGrad();
+        };
+        step();
+        const state = stateOf([optimizer]);
+        // a second group: the parameters that a step updates before it have valid options
+        const groups = [...base.groups, group as (typeof base.groups)[number]];
+        optimizer.options = { ...optimizer.options, groups };
+        expect(step, `${Each.name} ${JSON.stringify(group)}`).toThrow(message);
+        expect(stateOf([optimizer])).toEqual(state);
+        optimizer.zeroGrad();
+        optimizer.options = { ...optimizer.options, groups: base.groups };
+        step();
+        expect(stateOf([optimizer])).not.toEqual(state);
+      }
+  });
 });
