@@ -1,0 +1,157 @@
+/** Two declarations of one fact give a finding exactly if they say different things, however each is written. */
+import { describe, expect, it } from "vitest";
+import { judgeDisagreements } from "../../../../../src/checkpoints/judge/config/disagreements.js";
+import type { JsonObject } from "../../../../../src/io/json/json-object.js";
+
+const PATHS = ["config.json", "hf_quant_config.json"] as const;
+
+/** The whole config.json, and the `quantization` of ModelOpt's file; either may be absent. */
+interface Files {
+  readonly model?: JsonObject;
+  readonly modelopt?: JsonObject;
+}
+
+const subjects = ({ model, modelopt }: Files): readonly (readonly [name: string, subject: string])[] =>
+  judgeDisagreements(PATHS, model, modelopt && { quantization: modelopt }).map(({ name, subject }) => [
+    name,
+    subject,
+  ]);
+
+const configOf = (quantization_config: JsonObject): Files["model"] => ({ quantization_config });
+const groups = (...sizes: readonly unknown[]): JsonObject => ({
+  config_groups: Object.fromEntries(
+    sizes.map((group_size, i) => [`group_${i}`, { weights: { num_bits: 4, group_size } }]),
+  ),
+});
+
+/**
+ * Facts in two places: what may be written in the first and in the second, by what it says. "anything" agrees with all, because it
+ * says nothing.
+ */
+interface Fact {
+  readonly what: string;
+  readonly first: Readonly<Record<string, readonly JsonObject[]>>;
+  readonly second: Readonly<Record<string, readonly JsonObject[]>>;
+  readonly files: (first: JsonObject, second: JsonObject) => Files;
+}
+
+const inBoth = (first: JsonObject, second: JsonObject): Files => ({
+  model: configOf({ quant_method: "modelopt", ...first }),
+  modelopt: second,
+});
+const CACHES = {
+  FP8: [
+    { kv_cache_scheme: { dynamic: false, num_bits: 8, type: "float" } },
+    { kv_cache_scheme: "fp8" },
+    { kv_cache_quant_algo: "FP8" },
+  ],
+  "4 bits": [{ kv_cache_scheme: { num_bits: 4, type: "float" } }],
+  NVFP4: [{ kv_cache_quant_algo: "NVFP4" }, { kv_cache_scheme: null, kv_cache_quant_algo: "nvfp4" }],
+  none: [{}, { kv_cache_quant_algo: null }, { kv_cache_scheme: null }],
+};
+const LAYERS = {
+  one: [{ quantized_layers: { a: { quant_algo: "FP8" } } }],
+  two: [
+    { quantized_layers: { a: { quant_algo: "FP8" }, b: { quant_algo: "NVFP4" } } },
+    { quantized_layers: { b: { quant_algo: "NVFP4", group_size: 16 }, a: { quant_algo: "FP8" } } },
+  ],
+  exchanged: [{ quantized_layers: { a: { quant_algo: "NVFP4" }, b: { quant_algo: "FP8" } } }],
+  anything: [{}],
+};
+const one = (key: string, ...values: readonly unknown[]) => ({
+  ...Object.fromEntries(values.map((value) => [JSON.stringify(value), [{ [key]: value }]])),
+  anything: [{}],
+});
+const asInner = (key: string): Fact => ({
+  what: `${key} of the language model`,
+  first: one(key, "a", "b"),
+  second: one(key, "a", "b"),
+  files: (first, second) => ({
+    model: { quantization_config: first, text_config: { quantization_config: second } },
+  }),
+});
+const asMlx = (key: string): Fact => ({
+  what: `${key} of MLX`,
+  first: one(key, 4, 8),
+  second: one(key, 4, 8),
+  files: (quantization_config, quantization) => ({ model: { quantization_config, quantization } }),
+});
+
+const FACTS: readonly Fact[] = [
+  {
+    what: "quant_algo",
+    first: one("quant_algo", "FP8", "NVFP4"),
+    second: one("quant_algo", "FP8", "NVFP4"),
+    files: inBoth,
+  },
+  {
+    what: "group_size",
+    first: {
+      16: [groups(16), groups(16, 16)],
+      32: [groups(32)],
+      anything: [{}, groups(16, 32), groups(null)],
+    },
+    second: { 16: [{ group_size: 16 }], 32: [{ group_size: 32 }], anything: [{}, { group_size: null }] },
+    files: inBoth,
+  },
+  {
+    what: "the unquantized modules",
+    first: {
+      head: [{ ignore: ["lm_head"] }, { ignore: ["lm_head", "lm_head"] }],
+      two: [{ ignore: ["a", "lm_head"] }],
+      none: [{}, { ignore: [] }],
+    },
+    second: {
+      head: [{ exclude_modules: ["lm_head"] }],
+      two: [{ exclude_modules: ["lm_head", "a"] }, { exclude_modules: ["a", "lm_head", "a"] }],
+      none: [{}, { exclude_modules: [] }],
+    },
+    files: inBoth,
+  },
+  { what: "the cache", first: CACHES, second: CACHES, files: inBoth },
+  { what: "quantized_layers", first: LAYERS, second: LAYERS, files: inBoth },
+  {
+    what: "the library",
+    first: {
+      modelopt: [{}, { quant_method: "modelopt" }, { quant_method: "modelopt_fp4" }],
+      other: [{ quant_method: "compressed-tensors" }],
+    },
+    second: { modelopt: [{}] },
+    files: (first, second) => ({ model: configOf(first), modelopt: second }),
+  },
+  {
+    what: "the format of a group",
+    first: {
+      ...one("format", "pack-quantized", "float-quantized"),
+      anything: [{}, { format: "mixed-precision" }],
+    },
+    second: one("format", "pack-quantized", "float-quantized"),
+    files: (first, second) => ({ model: configOf({ ...first, config_groups: { group_0: second } }) }),
+  },
+  ...["quant_method", "format", "quant_algo", "weight_block_size"].map(asInner),
+  ...["bits", "group_size", "mode"].map(asMlx),
+];
+
+describe("declarations of one fact in two places", () => {
+  it.each(FACTS)("$what", ({ first, second, files }) => {
+    for (const [says, spellings] of Object.entries(first))
+      for (const [otherSays, otherSpellings] of Object.entries(second))
+        for (const spelling of spellings)
+          for (const other of otherSpellings) {
+            const isSame = says === otherSays || [says, otherSays].includes("anything");
+            const found = subjects(files(spelling, other));
+            const which = JSON.stringify([spelling, other]);
+            expect(
+              found.map(([name]) => name),
+              which,
+            ).toEqual(isSame ? [] : ["config-disagree"]);
+            for (const [, subject] of found) expect(PATHS, which).toContain(subject);
+          }
+  });
+
+  it("agree if one of them is not there", () => {
+    const config = { quant_algo: "FP8", kv_cache_quant_algo: "FP8", bits: 4, ignore: ["lm_head"] };
+    for (const files of [{}, { model: configOf(config) }, { model: {}, modelopt: config }])
+      expect(subjects(files)).toEqual([]);
+  });
+});
