@@ -120,6 +120,38 @@ describe("explanations of roundings", () => {
     );
   });
 
+  it("have the code of encode at the limits of every format, in every mode", () => {
+    using _scope = new Scope();
+    for (const format of FORMATS) {
+      const { max, minPositive, maxCode } = factsOf(format);
+      const below = valueOfCode(format, maxCode - 1);
+      const step = max - below;
+      const large = [
+        max - step / 2,
+        max,
+        max + step / 4,
+        max + step / 2,
+        max + step,
+        max + 2 * step,
+        4 * max,
+      ];
+      const small = [minPositive / 4, minPositive / 2, (3 * minPositive) / 4, minPositive, 1.5 * minPositive];
+      const magnitudes = [0, ...small, ...large, Number.POSITIVE_INFINITY, Number.NaN];
+      const values = Float32Array.from(magnitudes.flatMap((value) => [value, -value]));
+      const x = tensor(backend(), values, [1, values.length]);
+      for (const rounding of ROUNDINGS)
+        for (const overflow of OVERFLOWS) {
+          const options = { format, rounding, overflow, seed: 1n, offset: 2n };
+          const explained = Array.from(
+            values,
+            (value, index) => explainEncode(value, { ...options, index }).code,
+          );
+          const { codes } = download(encode(x, options));
+          expect(explained, JSON.stringify({ format, rounding, overflow })).toEqual([...codes]);
+        }
+    }
+  });
+
   it("have an explanation of every code's value and of both of its ties, which decide as encode does", () => {
     for (const format of FORMATS) {
       const { bits } = factsOf(format);
