@@ -2,9 +2,10 @@
 import * as fc from "fast-check";
 import { topk } from "../../../src/ops/rows/topk.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
+import { narrowed } from "../../arbitraries/patterns.js";
 import { wideTensor } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/rows/topk.js";
-import { download, PlainTensor, upload } from "../../values/plain.js";
+import { download, fromCodes, PlainTensor, upload } from "../../values/plain.js";
 import { rounded, rowsOf } from "../../values/rounded.js";
 import type { Operation } from "../operation.js";
 
@@ -19,6 +20,31 @@ export interface TopkCase {
 /** Values of which many are equal. */
 const EDGES = [0, 0, 1, 1, 2 ** -149, 448];
 
+const MINUS_INFINITY = 0xff800000;
+const NAN = 0x7fc00000;
+/** A period beyond the sizes of tensors: a multiple of it leaves one number at most. */
+const NO_NUMBER = 2 ** 20;
+
+/** Which elements remain of a tensor whose others are minus infinity or NaN, as in rows with fewer numbers than are chosen. */
+interface Numbers {
+  readonly period: number;
+  readonly shift: number;
+}
+
+const numbers = fc.option(
+  fc.record({ period: fc.constantFrom(2, 5, NO_NUMBER, NO_NUMBER), shift: fc.nat(8) }),
+  {
+    nil: undefined,
+  },
+);
+
+function withFewNumbers(x: PlainTensor<WideDType>, { period, shift }: Numbers): PlainTensor<WideDType> {
+  const codes = Array.from(x.codes, (code, i) =>
+    (i + shift) % period === 0 ? code : narrowed(i % 3 === 0 ? NAN : MINUS_INFINITY, x.dtype),
+  );
+  return fromCodes(x.dtype, x.shape, codes);
+}
+
 /** Calls on rows of groups. */
 export function topkCase(rows: fc.Arbitrary<number>, sizes: fc.Arbitrary<number>): fc.Arbitrary<TopkCase> {
   return fc
@@ -27,12 +53,9 @@ export function topkCase(rows: fc.Arbitrary<number>, sizes: fc.Arbitrary<number>
       const groupTopk = 1 + (chosen % numGroups);
       const isLimited = groupTopk < numGroups;
       const k = isLimited ? groupTopk * (1 + (each % size)) : 1 + (each % (numGroups * size));
-      return wideTensor([count, numGroups * size], { edges: EDGES }).map((x) => ({
-        x,
-        k,
-        numGroups,
-        groupTopk,
-      }));
+      return fc
+        .tuple(wideTensor([count, numGroups * size], { edges: EDGES }), numbers)
+        .map(([x, few]) => ({ x: few ? withFewNumbers(x, few) : x, k, numGroups, groupTopk }));
     });
 }
 
