@@ -39,7 +39,7 @@ const TABLE = {
   format: ["sbhd", "bshd", "thd"],
   groups: [6, 2, 1],
   widths: [16, [16, 8], [8, 16]],
-  window: [undefined, [3, 0], [1, 2], [-1, 1]],
+  window: [undefined, [3, 0], [1, 2], [-1, 1], [2, -1]],
   diagonal: [undefined, true, false],
   softcap: [0, 2],
   scale: [undefined, 0.5],
