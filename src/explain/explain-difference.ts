@@ -116,8 +116,11 @@ function sameCode(a: QuantizeExplanation, b: QuantizeExplanation): boolean {
 function scaleWords(a: QuantizeExplanation, b: QuantizeExplanation): string {
   const [first, second] = [a, b].map(({ scale, block, tensorScale, tensorAmax, spec }) => {
     const amax = block ? `amax ${text(block.amax.value)} gives ` : "";
-    const wide = tensorScale ?? tensorAmax;
-    const under = wide && tensorScale ? ` under ${text(wide.value)} of the tensor` : "";
+    const under = tensorScale
+      ? ` under ${text(tensorScale.value)} of the tensor`
+      : tensorAmax
+        ? ` under the tensor's amax ${text(tensorAmax.value)}`
+        : "";
     return `${amax}${text(scale.value)}${under} (${SCALE_RULES[spec.scaleRule].formula})`;
   });
   const ratio = a.scale.value / b.scale.value;

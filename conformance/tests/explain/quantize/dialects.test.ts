@@ -152,6 +152,30 @@ describe("a difference between two dialects", () => {
     });
   });
 
+  it("is the scale if only that of the tensor differs, and is said in words", () => {
+    // amaxes of the tensor that are adjacent f32, in another block than the explained element
+    const ofAmax = (bits: number): PlainTensor<"f32"> => {
+      const codes = new Uint32Array(COUNT).fill(0x3f000000);
+      codes[COUNT - 1] = bits;
+      return fromCodes("f32", SIZE, codes);
+    };
+    const tensorScale = ({ tensorScale, tensorAmax }: QuantizeExplanation) =>
+      (tensorScale ?? tensorAmax)?.value;
+    const differing = FORMS.flatMap((form) => {
+      const [a, b] = [0x40400000, 0x40400001].map((bits) => madeBy(form, ofAmax(bits)).explain(0)) as [
+        QuantizeExplanation,
+        QuantizeExplanation,
+      ];
+      if (tensorScale(a) === tensorScale(b) || a.scale.value !== b.scale.value) return [];
+      const { stage, words: sentences } = explainDifference(a, b);
+      expect(stage, JSON.stringify(form)).toBe("scale");
+      const [inA, inB] = (sentences[0] as string).split("; in B ");
+      expect(inA, JSON.stringify(form)).not.toBe(`The scale of A: ${inB?.replace(/\.$/, "")}`);
+      return [form.dialect];
+    });
+    expect(differing.length).toBeGreaterThan(2);
+  });
+
   it("refuses explanations of two elements, and what is no explanation", () => {
     const { explain } = madeBy(FORMS[0] as Form, anything(1, "f32"));
     expect(() => explainDifference(explain(0), explain(1))).toThrow(ArgumentError);
