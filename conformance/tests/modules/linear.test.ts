@@ -138,6 +138,18 @@ describe("fp8Grad is refused, before the backward pass computes anything, where 
       const h = before.forward(x);
       return add(layer.forward(h, { fp8Grad: true }), h);
     },
+    // the region does not know whether it is used outside of it
+    "is captured by a recomputed region": (x, layer, before) => {
+      const h = before.forward(x);
+      return recompute(() => layer.forward(h, { fp8Grad: true }));
+    },
+    "is captured by a recomputed region and used outside of it": (x, layer, before) => {
+      const h = before.forward(x);
+      return add(
+        recompute(() => layer.forward(h, { fp8Grad: true })),
+        h,
+      );
+    },
   };
 
   it.each(Object.entries(uses))("%s", (_, run) => {
