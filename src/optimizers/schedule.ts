@@ -19,7 +19,7 @@ export type DecayStyle = keyof typeof DECAYS;
 export interface LearningRateScheduleOptions {
   /** The rate after the warmup. */
   readonly learningRate: number;
-  /** The rate from the last step on. Default 0, or `learningRate` for `constant`. */
+  /** The rate after the last step, toward which the decay falls. Default 0, or `learningRate` for `constant`. */
   readonly minLearningRate?: number | undefined;
   /** The number of steps over which the rate rises linearly; the first step has 1 / warmupSteps of it. Default 0. */
   readonly warmupSteps?: number | undefined;

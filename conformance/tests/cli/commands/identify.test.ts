@@ -18,6 +18,35 @@ describe("diff", () => {
     await w.succeed("diff", "ocp-mxfp8", "torchao-mxfp8-floor", "@in");
   });
 
+  it("has status 1 exactly if scales, codes or values of any tensor differ", async () => {
+    const zeros = new Float32Array(VALUES.length);
+    // on zeros the first pair differs in scales only; the second one has the same bits everywhere
+    const pairs = [
+      ["ocp-mxfp4", "deepseek-mxfp4"],
+      ["ocp-mxfp8", "torchao-mxfp8-floor"],
+      ["te", "torchao-mxfp8-floor"],
+    ] as const;
+    const seen = new Set<string>();
+    for (const pair of pairs)
+      for (const values of [[zeros], [zeros, VALUES], [VALUES, zeros]]) {
+        await w.write(
+          "in",
+          values.map((each, i) => f32(`x${i}`, SIZE, each)),
+        );
+        const { status, stdout } = await w.run("diff", ...pair, "@in", "--json");
+        const { tensors, equal } = JSON.parse(stdout) as {
+          readonly equal: boolean;
+          readonly tensors: readonly Record<"scales" | "codes" | "values", { readonly different: number }>[];
+        };
+        const differing = (["scales", "codes", "values"] as const).filter((name) =>
+          tensors.some((each) => each[name].different > 0),
+        );
+        seen.add(differing.join());
+        expect([status, equal], `${pair}`).toEqual(differing.length > 0 ? [1, false] : [0, true]);
+      }
+    expect([...seen]).toEqual(expect.arrayContaining(["scales", ""]));
+  });
+
   it.each([
     [["te", "nothing", "@in"], /"nothing" is not one of te/],
     [["te", "ct-mxfp4", "@in"], /do not both have a quantizer/],
