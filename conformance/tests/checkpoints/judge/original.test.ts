@@ -9,6 +9,7 @@ import { readScales } from "../../../../src/checkpoints/stored/scales.js";
 import type { QuantizedWeight } from "../../../../src/checkpoints/stored/weight.js";
 import { sourcesOf } from "../../../../src/checkpoints/values/source.js";
 import { MemorySource } from "../../../../src/io/source.js";
+import { words } from "../../../arbitraries/random.js";
 import { draws } from "../../harness/draws.js";
 import { heldAs } from "../files/plain.js";
 import { type Drawn, KINDS, weights } from "../files/weights.js";
@@ -67,9 +68,9 @@ type Read = (scales: Float32Array) => Float32Array;
 
 /**
  * A weight of two matrices whose grids of scales are square, with a scale of its own in each block: all are equal at `spread` 0.
- * `read` makes the right scales of those that are stored.
+ * `read` makes the right scales of those that are stored. With `negative` every second scale is negative.
  */
-function planted(convention: "ct-nvfp4" | "block-fp8", read: Read, spread = 1): Drawn {
+function planted(convention: "ct-nvfp4" | "block-fp8", read: Read, spread = 1, negative = false): Drawn {
   const isTile = convention === "block-fp8";
   const [size, block] = isTile ? [256, [128, 128] as const] : [4, [1, 16] as const];
   const [rows, columns] = isTile ? [size, size] : [size, 16 * size];
@@ -78,7 +79,8 @@ function planted(convention: "ct-nvfp4" | "block-fp8", read: Read, spread = 1): 
   const area = grid[0] * grid[1];
   const stored = Float32Array.from(
     { length: 2 * area },
-    (_, i) => 2 ** (spread * (((i * 5) % 7) - 3)) * (1 + (spread * i) / 64),
+    (_, i) =>
+      2 ** (spread * (((i * 5) % 7) - 3)) * (1 + (spread * i) / 64) * (negative && i % 2 === 1 ? -1 : 1),
   );
   const count = 2 * rows * columns;
   // positive codes from the middle of the range, so that each other reading is far off
@@ -209,6 +211,31 @@ describe("a bound for each element", () => {
       return value + (((i * 37) % 101) / 101) * step * (drawn.scales[i] as number);
     });
     expect(await findingsOf(drawn, directed)).toEqual(["codes-not-nearest"]);
+  });
+
+  it("is half the step to the neighbour on the side of the original, for codes and scales of either sign", async () => {
+    const signed = planted("block-fp8", (scales) => scales, 1, true);
+    const sorted = [...new Set([...values].filter(Number.isFinite).map((each) => each + 0))].toSorted(
+      (a, b) => a - b,
+    );
+    const count = signed.codes.length;
+    await fc.assert(
+      fc.asyncProperty(fc.nat(), fc.nat({ max: count - 1 }), async (seed, place) => {
+        // every finite code but the largest ones, which have one neighbour
+        const codes = words(seed, count).map((word) => (word % 126) + (word & 0x80));
+        const wanted = (far: number): number[] =>
+          Array.from(codes, (code, i) => {
+            const value = values[code] as number;
+            const neighbour = sorted[sorted.indexOf(value + 0) + ((i + seed) % 2 === 0 ? 1 : -1)] as number;
+            const share = i === place ? far : ((i * 37) % 99) / 200;
+            return (value + share * (neighbour - value)) * (signed.scales[i] as number);
+          });
+        const drawn = withCodes(signed, Array.from(codes));
+        expect(await findingsOf(drawn, wanted(0.49))).toEqual([]);
+        expect(await findingsOf(drawn, wanted(0.7))).not.toEqual([]);
+      }),
+      { numRuns: draws(8) },
+    );
   });
 
   it("finds any number of overwritten codes, wherever they are", async () => {
