@@ -6,10 +6,10 @@ import * as functional from "../../../src/functional/index.js";
 import { GroupedLinear } from "../../../src/modules/grouped-linear.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { MoELayer, type MoELayerOptions } from "../../../src/modules/moe-layer.js";
+import { constantInit } from "../../../src/modules/parameter.js";
 import { recompute } from "../../../src/modules/recompute.js";
 import { loadStateDictionary, stateDictionary } from "../../../src/modules/state-dictionary.js";
 import { empty, tensor } from "../../../src/ops/create.js";
-import { RandomState } from "../../../src/quantizers/random-state.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
@@ -27,7 +27,7 @@ const [HIDDEN, FFN] = [128, 128];
 
 /** A layer whose weights are larger than the default ones, so that tokens have different experts. */
 function layerOf(experts: number, options: MoELayerOptions): MoELayer {
-  const layer = new MoELayer(backend(), HIDDEN, FFN, experts, { random: new RandomState(5n), ...options });
+  const layer = new MoELayer(backend(), HIDDEN, FFN, experts, { initMethod: constantInit(0), ...options });
   for (const [i, parameter] of layer.parameters().entries())
     (parameter.value as Tensor).write(drawnValues(1000 + i, parameter.shape).data);
   return layer;
@@ -64,12 +64,13 @@ const optionsOf = ({ topk, scoreFunction, activation }: Row): MoELayerOptions =>
 /** Runs the layer's parts by hand, with its parameters. */
 function composition(
   layer: MoELayer,
-  row: Row,
+  row: Pick<Row, "topk" | "scoreFunction" | "activation" | "experts">,
   x: Variable,
+  routing: Omit<functional.RouterOptions, "topk"> = { scalingFactor: 1.5 },
 ): { readonly out: Variable; readonly logits: Variable } {
   const { topk, scoreFunction, activation } = row;
   const logits = autocast({ enabled: false }, () => layer.router.forward(x));
-  const options = { topk, scoreFunction, scalingFactor: 1.5 };
+  const options = { ...routing, topk, scoreFunction };
   const { probs, topkIndices } = functional.fusedTopkWithScoreFunction(logits, options);
   const indices = { mapType: "index", numExperts: row.experts } as const;
   const { output, rowIdMap } = functional.moePermute(x, topkIndices, indices);
@@ -140,24 +141,51 @@ describe("a token's bits do not depend on other tokens", () => {
   });
 });
 
-scoped("the loss is that of the scores of its logits", () => {
-  using layer = layerOf(4, { topk: 2 });
-  const x = new Variable(upload(backend(), drawnValues(3, [2, 8, HIDDEN])), true);
-  const { output, auxLoss, tokensPerExpert } = layer.forwardWithLoss(x, 0.25);
-  expect(output.shape).toEqual([2, 8, HIDDEN]);
-  const logits = layer.router.forward(functional.reshape(x, [16, HIDDEN]));
-  const scores = functional.fusedComputeScoreForMoeAuxLoss(logits, { topk: 2 });
-  expect(download(tokensPerExpert.tensor)).toEqual(download(scores.tokensPerExpert));
-  const options = { totalNumTokens: 16, numExperts: 4, topk: 2, coeff: 0.25 };
-  const expected = functional.fusedMoeAuxLoss(scores.scores, scores.tokensPerExpert, options);
-  expect(download(auxLoss.tensor)).toEqual(download(expected.tensor));
-  auxLoss.backward();
-  const gradients = takeGradients([x, layer.router.weight]);
-  expected.backward();
-  expect(gradients).toEqual(takeGradients([x, layer.router.weight]));
-  const plain = layer.forward(x);
-  expect(download(plain.tensor)).toEqual(download(output.tensor));
-  for (const parameter of layer.parameters()) parameter.zeroGrad();
+const ROUTINGS = covering(
+  product({
+    scoreFunction: ["softmax", "sigmoid", "sqrtsoftplus"],
+    topk: [1, 2],
+    usePreSoftmax: [false, true],
+    isGrouped: [false, true],
+    isBiased: [false, true],
+    scalingFactor: [1, 1.5],
+    shape: [[2, 8], [1], [0]],
+  } as const).filter(
+    ({ scoreFunction, usePreSoftmax, isBiased }) => !(scoreFunction === "softmax" ? isBiased : usePreSoftmax),
+  ),
+  2,
+);
+
+describe("the result and the loss are those of the router's functions with the same options", () => {
+  it.each(ROUTINGS.map((routing) => [JSON.stringify(routing), routing] as const))("%s", (_, routing) => {
+    using _scope = new Scope();
+    const { isGrouped, isBiased, shape, ...choices } = routing;
+    const options = { ...choices, ...(isGrouped ? { numGroups: 2, groupTopk: 1 } : {}) };
+    const bias = isBiased ? { expertBias: tensor(backend(), [0.5, 0, -0.25, 1], [4]) } : {};
+    using layer = layerOf(4, { ...options, activation: "relu" });
+    const tokens = shape.reduce((a, b) => a * b, 1);
+    const x = new Variable(upload(backend(), drawnValues(3, [...shape, HIDDEN])), true);
+    const { output, auxLoss, tokensPerExpert } = layer.forwardWithLoss(x, 0.25, bias);
+    expect(output.shape).toEqual([...shape, HIDDEN]);
+    const rows = functional.reshape(x, [tokens, HIDDEN]);
+    const row = { ...choices, experts: 4, activation: "relu" } as const;
+    const { out, logits } = composition(layer, row, rows, { ...options, ...bias });
+    const routed = functional.fusedTopkWithScoreFunction(logits, { ...options, ...bias });
+    expect(download(tokensPerExpert.tensor)).toEqual(download(routed.tokensPerExpert));
+    const { topk, scoreFunction } = options;
+    const { scores } = functional.fusedComputeScoreForMoeAuxLoss(logits, { topk, scoreFunction });
+    const counted = { totalNumTokens: Math.max(tokens, 1), numExperts: 4, topk, coeff: 0.25 };
+    const loss = functional.fusedMoeAuxLoss(scores, routed.tokensPerExpert, counted);
+    expect(download(auxLoss.tensor)).toEqual(download(loss.tensor));
+    expect(download(output.tensor)).toEqual(download(functional.reshape(out, output.shape).tensor));
+    const leaves = [x, ...layer.parameters()];
+    auxLoss.backward();
+    const ofLoss = takeGradients(leaves);
+    loss.backward();
+    expect(ofLoss).toEqual(takeGradients(leaves));
+    const plain = layer.forward(x, bias);
+    expect(download(plain.tensor)).toEqual(download(output.tensor));
+  });
 });
 
 scoped("a state dictionary moves a layer's weights to another layer", () => {
