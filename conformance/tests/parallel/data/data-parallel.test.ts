@@ -564,4 +564,49 @@ describe("data parallelism", () => {
     refused(() => new DataParallel(outer, other), /^DataParallel: 0\.weight .*fullyShard/);
     outer.dispose();
   });
+
+  it("refuses what is reduced already, whatever reductions over several groups were made and disposed of", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const groups = [group, group.split({ dp: 1 }).dp];
+    const inner = new Linear(group.backend, WIDTH, WIDTH);
+    const other = new Linear(group.backend, WIDTH, WIDTH);
+    const outer = new Sequential(group.backend, inner, other);
+    // the layers of each module
+    const modules = [
+      { module: inner, layers: [inner] },
+      { module: other, layers: [other] },
+      { module: outer, layers: [inner, other] },
+    ] as const;
+    const step = fc.oneof(
+      fc.record({ module: fc.nat(2), over: fc.nat(1) }),
+      fc.record({ dispose: fc.nat(7) }),
+    );
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 12 }), (steps) => {
+        const made: { readonly parallel: DataParallel; readonly keys: readonly string[]; live: boolean }[] =
+          [];
+        for (const each of steps) {
+          if ("dispose" in each) {
+            const one = made[each.dispose % Math.max(made.length, 1)];
+            one?.parallel.dispose();
+            if (one) one.live = false;
+            continue;
+          }
+          const { module, layers } = modules[each.module] as (typeof modules)[number];
+          const keys = layers.map((layer) => `${layer === inner ? 0 : 1} over ${each.over}`);
+          const taken = made.some((one) => one.live && one.keys.some((key) => keys.includes(key)));
+          const make = () => new DataParallel(module, groups[each.over] as ProcessGroup);
+          if (taken) expect(make).toThrow(/another DataParallel already reduces/);
+          else made.push({ parallel: make(), keys, live: true });
+        }
+        const isReduced = (layer: number) =>
+          made.some(({ live, keys }) => live && keys.some((key) => key.startsWith(`${layer} `)));
+        for (const [i, { module }] of modules.slice(0, 2).entries())
+          if (isReduced(i)) expect(() => fullyShard(module, group)).toThrow(/DataParallel/);
+        for (const { parallel } of made) parallel.dispose();
+      }),
+      { numRuns: draws(100, 40) },
+    );
+    outer.dispose();
+  });
 });
