@@ -257,9 +257,16 @@ describe("another recipe in the next iteration", () => {
 
   it("of delayed scaling keeps scales, and the first rows of the history, or adds empty ones", () => {
     using layer = linear(backend(), 1);
-    const lengths = [3, 5, 2, 3].map((amaxHistoryLen) => {
-      if (!stateOf(layer))
-        for (const number of [1, 2]) bitsOf(layer, new DelayedScaling({ amaxHistoryLen }), number);
+    const lengths = [3, 5, 2, 3].map((amaxHistoryLen, i) => {
+      // as many passes as the history of the state has rows, each with another amax of the input
+      const rowCount = stateOf(layer)?.forward.amaxHistory.length ?? 3 * amaxHistoryLen;
+      const earlier = new DelayedScaling({ amaxHistoryLen: rowCount / 3 });
+      for (let pass = 0; pass < rowCount / 3; pass++)
+        scopedRun(() =>
+          autocast({ recipe: earlier }, () =>
+            layer.forward(sample(backend(), 3, undefined, 1 + i + pass / 8)),
+          ),
+        );
       const before = stateOf(layer)?.forward;
       // after a change of recipe, the new state exists already in the first forward pass, before its first update
       const recipe = new DelayedScaling({ amaxHistoryLen });
@@ -271,6 +278,8 @@ describe("another recipe in the next iteration", () => {
         }),
       );
       const rows = [...(before?.amaxHistory ?? []), ...new Array<number>(15).fill(0)];
+      const ofInput = rows.filter((_, j) => j % 3 === 0).slice(1, rowCount / 3);
+      expect(new Set(ofInput).size).toBe(ofInput.length);
       expect(after?.scale).toEqual(before?.scale);
       expect(after?.amaxHistory.slice(3)).toEqual(rows.slice(3, 3 * amaxHistoryLen));
       return after?.amaxHistory.length;
