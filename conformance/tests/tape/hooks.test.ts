@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import {
   ArgumentError,
   autocast,
+  differentiable,
   encode,
   Float8CurrentScaling,
   functional,
@@ -155,6 +156,33 @@ describe("a hook of a leaf", () => {
     for (const { at, grads } of calls[0] ?? [])
       for (const [i, grad] of grads.entries())
         if (Math.floor(i / 2) < Math.floor(at / 2)) expect(grad).toBe("none / none");
+  });
+
+  it("changes no gradient of a leaf that shares its tensor with another one's", () => {
+    fc.assert(
+      fc.property(fc.array(fc.boolean(), { minLength: 1, maxLength: 4 }), fc.boolean(), (hooked, isRoot) => {
+        using _ = new Scope();
+        const leaves = hooked.map((_, i) => new Variable(tensor(backend(), [i]), true));
+        const seen: number[] = [];
+        for (const [i, leaf] of leaves.entries())
+          if (hooked[i]) leaf.registerPostAccumulateGradHook(() => void seen.push(i));
+        for (let pass = 1; pass <= 2; pass++) {
+          const [joined] = differentiable(leaves, () => ({
+            results: [tensor(backend(), [0])],
+            backward: ([grad]) => leaves.map(() => grad),
+          }));
+          // behind another operation the shared gradient is not the caller's tensor
+          const y = joined as Variable;
+          (isRoot ? y : functional.multiply(y, tensor(backend(), [2]))).backward(tensor(backend(), [3]));
+          expect(leaves.map(({ grad }) => [...(grad?.dataSync() ?? [])])).toEqual(
+            leaves.map(() => [pass * (isRoot ? 3 : 6)]),
+          );
+        }
+        expect(seen.length).toBe(2 * hooked.filter(Boolean).length);
+        for (const leaf of leaves) leaf.zeroGrad();
+      }),
+      { numRuns: draws(60, 30) },
+    );
   });
 
   it("does not run after it was removed, and is refused on a variable that is not a leaf", () => {
