@@ -24,12 +24,14 @@ const drawn = fc.record({
   form: fc.constantFrom(...FORMS),
   matrices: fc.integer({ min: 2, max: 5 }),
   dead: fc.nat(),
+  /** Whether the scales of the dead matrix are lost as well: all are 1 or 0. */
+  withScales: fc.boolean(),
   seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
 });
 
 it("a matrix of zeros in a stack is an error", async () => {
   await fc.assert(
-    fc.asyncProperty(drawn, async ({ form, matrices, dead, seed }) => {
+    fc.asyncProperty(drawn, async ({ form, matrices, dead, withScales, seed }) => {
       const [rows, columns] = [16, 64];
       const { codes, scale, type } = conventionOf(form.name);
       const tensors = new Map<string, Held>();
@@ -53,6 +55,10 @@ it("a matrix of zeros in a stack is an error", async () => {
       expect(size * matrices).toBe(fileBytes(held.dtype, held.shape));
       const at = dead % matrices;
       held.bytes.fill(0, at * size, (at + 1) * size);
+      const scales = tensors.get(`m.experts.w13${scale.suffix}`) as Held;
+      const each = scales.bytes.length / matrices;
+      const lost = ["U8", "F8_E8M0"].includes(scales.dtype) ? 127 : 0;
+      if (withScales) scales.bytes.fill(lost, at * each, (at + 1) * each);
       expect(await found()).toEqual(["matrix-dead"]);
     }),
     { numRuns: draws(30) },
