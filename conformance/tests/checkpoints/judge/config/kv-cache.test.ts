@@ -1,0 +1,74 @@
+/** Scales of the cache of keys and values: which of them are absent where other layers have them. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { draws } from "../../../harness/draws.js";
+import { type Held, reportOfContents } from "../../files/checkpoints.js";
+import { contentsOf } from "../../files/drawn-files.js";
+
+/** The scales that a layer has. "kv" is one for both. */
+const HELD = ["none", "k", "v", "k and v", "kv"] as const;
+type Scales = (typeof HELD)[number];
+/** Where libraries put the scale of keys or values of an attention. */
+const PLACES = {
+  projection: (which: string) => `${which}_proj.${which}_scale`,
+  attention: (which: string) => `attn.${which}_scale`,
+  module: (which: string) => `${which}_scale`,
+} as const;
+
+const layer = fc.record({
+  held: fc.constantFrom(...HELD),
+  place: fc.constantFrom(...(Object.keys(PLACES) as (keyof typeof PLACES)[])),
+});
+
+const scalar = (value: number): Held => ({
+  dtype: "F32",
+  shape: [],
+  bytes: new Uint8Array(Float32Array.of(value).buffer),
+});
+const absentOf: Readonly<Record<Scales, readonly string[]>> = {
+  none: ["k_scale", "v_scale"],
+  k: ["v_scale"],
+  v: ["k_scale"],
+  "k and v": [],
+  kv: [],
+};
+
+async function findingsOf(
+  tensors: ReadonlyMap<string, Held>,
+): Promise<readonly (readonly [string, string])[]> {
+  const { findings } = await reportOfContents(contentsOf(new Map(tensors), undefined));
+  return findings
+    .filter(({ name }) => name === "config-kv-cache")
+    .map(({ subject, what }) => [subject, what] as const);
+}
+
+describe("scales of the cache", () => {
+  it("are absent from exactly the layers that lack one, if any layer has some", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(layer, { minLength: 1, maxLength: 5 }), async (layers) => {
+        const tensors = new Map<string, Held>();
+        for (const [i, { held, place }] of layers.entries()) {
+          const module = `model.layers.${i}.self_attn`;
+          for (const which of ["q", "k", "v"])
+            tensors.set(`${module}.${which}_proj.weight`, {
+              dtype: "BF16",
+              shape: [4, 4],
+              bytes: new Uint8Array(32).fill(0x3f),
+            });
+          const names = { none: [], k: ["k"], v: ["v"], "k and v": ["k", "v"], kv: [] }[held];
+          for (const which of names) tensors.set(`${module}.${PLACES[place](which)}`, scalar(0.1));
+          if (held === "kv") tensors.set(`${module}.kv_scale`, scalar(0.1));
+        }
+        const isScaled = layers.some(({ held }) => held !== "none");
+        const expected = layers.flatMap(({ held }, i) => {
+          const absent = absentOf[held];
+          if (!isScaled || absent.length === 0) return [];
+          const end = `${absent.join(" and ")} ${absent.length === 1 ? "is" : "are"} absent`;
+          return [[`model.layers.${i}.self_attn`, expect.stringMatching(new RegExp(`; ${end}$`))]];
+        });
+        expect((await findingsOf(tensors)).toSorted()).toEqual(expected);
+      }),
+      { numRuns: draws(60, 30) },
+    );
+  });
+});
