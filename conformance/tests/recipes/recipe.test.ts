@@ -248,6 +248,41 @@ describe("another recipe in the next iteration", () => {
     }
   });
 
+  it("that differs in a function or a class of the same name only is another recipe", () => {
+    const amax = (factor: number) =>
+      new DelayedScaling({
+        amaxHistoryLen: 1,
+        amaxComputeAlgo: function algorithm(history) {
+          return factor * (history[0] as number);
+        },
+      });
+    const scale = (factor: number) =>
+      new DelayedScaling({
+        amaxHistoryLen: 1,
+        scalingFactorComputeAlgo: function algorithm() {
+          return factor;
+        },
+      });
+    const own = (factor: number) =>
+      new (class Own extends Float8CurrentScaling {
+        override qparams(role: Role) {
+          return { ...super.qparams(role), amaxEpsilon: factor };
+        }
+      })();
+    for (const make of [amax, scale, own]) {
+      const run = (recipes: readonly Recipe[]): string => {
+        using layer = linear(backend(), 1);
+        // the last pass has the scale that the pass before it computed
+        const bits = recipes.map((recipe) => bitsOf(layer, recipe, 1)).at(-1);
+        return JSON.stringify([bits, stateOf(layer)]);
+      };
+      const [one, other] = [make(1), make(64)];
+      const alone = run([other, other, other]);
+      expect(run([one, one, one]) === alone).toBe(false);
+      expect(run([one, other, other]) === alone).toBe(true);
+    }
+  });
+
   it("that is equal keeps the cached weight, even if it is another object", () => {
     using layer = linear(backend(), 1);
     const before = bitsOf(layer, new Float8CurrentScaling(), 1, true);
