@@ -163,7 +163,7 @@ describe("the result and the loss are those of the router's functions with the s
     const options = { ...choices, ...(isGrouped ? { numGroups: 2, groupTopk: 1 } : {}) };
     const bias = isBiased ? { expertBias: tensor(backend(), [0.5, 0, -0.25, 1], [4]) } : {};
     using layer = layerOf(4, { ...options, activation: "relu" });
-    const tokens = shape.reduce((a, b) => a * b, 1);
+    const tokens = shape.reduce<number>((a, b) => a * b, 1);
     const x = new Variable(upload(backend(), drawnValues(3, [...shape, HIDDEN])), true);
     const { output, auxLoss, tokensPerExpert } = layer.forwardWithLoss(x, 0.25, bias);
     expect(output.shape).toEqual([...shape, HIDDEN]);

@@ -7,8 +7,8 @@ const PATHS = ["config.json", "hf_quant_config.json"] as const;
 
 /** The whole config.json, and the `quantization` of ModelOpt's file; either may be absent. */
 interface Files {
-  readonly model?: JsonObject;
-  readonly modelopt?: JsonObject;
+  readonly model?: JsonObject | undefined;
+  readonly modelopt?: JsonObject | undefined;
 }
 
 const subjects = ({ model, modelopt }: Files): readonly (readonly [name: string, subject: string])[] =>
