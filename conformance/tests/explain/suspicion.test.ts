@@ -1,0 +1,51 @@
+/** What an explanation of a wrong code suspects: the rounding that would give this code, from its place between two neighbours. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { Suspicions } from "../../../src/explain/suspicion.js";
+import { makeSpec } from "../../../src/tensor/spec.js";
+import { draws } from "../harness/draws.js";
+
+const COLUMNS = 32;
+/** The code of 1 in e4m3, whose values from 1 to 2 are eighths apart, and the sign. */
+const [ONE, SIGN] = [0x38, 0x80];
+const spec = makeSpec("mxfp8", {});
+
+it("is the rounding that takes the other neighbour", () => {
+  fc.assert(
+    fc.property(
+      fc.nat(6),
+      fc.constantFrom(0.25, 0.375, 0.5, 0.625, 0.75),
+      fc.boolean(),
+      fc.integer({ min: 1, max: COLUMNS - 1 }),
+      fc.boolean(),
+      (eighths, fraction, isNegative, column, isFirst) => {
+        const magnitude = 1 + (eighths + fraction) / 8;
+        // 256 makes the scale 1
+        const data = new Float32Array(COLUMNS).fill(256);
+        data[column] = isNegative ? -magnitude : magnitude;
+        const values = { data, dtype: "f32", shape: [1, COLUMNS] } as const;
+        const suspicions = new Suspicions(values, { spec, context: { direction: "rowwise" } });
+        const lower = ONE + eighths;
+        const isUp = fraction === 0.5 ? lower % 2 === 1 : fraction > 0.5;
+        const [right, wrong] = (isUp ? [lower + 1, lower] : [lower, lower + 1]).map((code) => ({
+          code: code + (isNegative ? SIGN : 0),
+          scale: 127,
+        })) as [{ code: number; scale: number }, { code: number; scale: number }];
+        const suspected = isUp
+          ? fraction === 0.5
+            ? "ties toward zero"
+            : "truncation"
+          : fraction === 0.5
+            ? "half-away rounding"
+            : `rounding toward ${isNegative ? "negative" : "positive"}`;
+        const said = isFirst
+          ? suspicions.describe(0, column, right, wrong)
+          : suspicions.describe(0, column, wrong, right);
+        expect(said).toMatch(new RegExp(`; ${suspected}\\?$`));
+        expect(suspicions.difference(0, column, right, wrong)).not.toContain("?");
+        expect(suspicions.isTie(0, column, right.code, wrong.code)).toBe(fraction === 0.5);
+      },
+    ),
+    { numRuns: draws(200, 100) },
+  );
+});
