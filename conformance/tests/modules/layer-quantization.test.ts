@@ -214,6 +214,19 @@ describe("LayerQuantization", () => {
     },
   );
 
+  it.each(BOTH.flatMap((enabled) => BOTH.map((calibrating) => [enabled, calibrating] as const)))(
+    "records amaxes by calibrate in a calibrating region that is not enabled: enabled %s, calibrating %s",
+    (enabled, calibrating) => {
+      using _ = new Scope();
+      const { weight } = new Linear(backend(), SIZE, SIZE, { bias: false, random: new RandomState(1n) });
+      using layer = new OutsideLinear(backend(), weight, new RandomState(1n));
+      const recipe = recipeNamed("delayed");
+      autocast({ recipe, enabled, calibrating }, () => layer.quantization.calibrate(sample(1)));
+      const amaxes = layer.quantization.snapshotSync()?.forward.amaxHistory ?? [];
+      expect(amaxes.some((amax) => amax > 0)).toBe(!enabled && calibrating);
+    },
+  );
+
   it("resets to the state of a new layer", () => {
     using _ = new Scope();
     const run = (layer: Layer): unknown =>
