@@ -1,4 +1,4 @@
-/** What an explanation of a wrong code suspects: the rounding that would give this code, from its place between two neighbours. */
+/** What an explanation of a wrong code suspects: the rounding that would give this code, by its place between neighbours. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { Suspicions } from "../../../src/explain/suspicion.js";

@@ -25,8 +25,8 @@ const groups = (...sizes: readonly unknown[]): JsonObject => ({
 });
 
 /**
- * Facts in two places: what may be written in the first and in the second, by what it says. "anything" agrees with all, because it
- * says nothing.
+ * Facts in two places: what may be written in the first and in the second, by what it says. "anything" agrees with all, because
+ * it says nothing.
  */
 interface Fact {
   readonly what: string;
