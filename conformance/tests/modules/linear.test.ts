@@ -15,12 +15,13 @@ import { softmax, softmaxBackward } from "../../../src/ops/rows/softmax.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
-import { draws } from "../harness/draws.js";
+import { draws, sampled } from "../harness/draws.js";
 import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -128,6 +129,54 @@ it.each(RECORDLESS)(
     );
   },
 );
+
+describe.each(sampled(STANDARD_NAMES))("under %s", (name) => {
+  it("a cached weight gives the bits of one that is not, in passes with gradients and without", () => {
+    const pass = fc.record({ grad: fc.boolean(), inputGrad: fc.boolean(), isFirst: fc.boolean() });
+    fc.assert(
+      fc.property(fc.array(pass, { minLength: 2, maxLength: 5 }), (passes) => {
+        const bits = (isCached: boolean): readonly unknown[] => {
+          using _ = new Scope();
+          const recipe = recipeNamed(name);
+          using layer = new Linear(backend(), 128, 128, { random: new RandomState(1n), bias: false });
+          return passes.map(({ grad, inputGrad, isFirst }, i) => {
+            const x = new Variable(drawnTensor(backend(), i, [128, 128], "bf16"), inputGrad);
+            // the first pass has nothing to take from the cache
+            const call = isCached ? { isFirstMicrobatch: i === 0 || isFirst } : {};
+            const run = () => autocast({ recipe }, () => layer.forward(x, call));
+            const y = grad ? run() : noGrad(run);
+            if (grad) y.backward(drawnTensor(backend(), -1 - i, [128, 128], "bf16"));
+            const grads = [x.grad, layer.weight.grad].map((each) => each && String(each.dataSync()));
+            for (const leaf of [x, layer.weight]) leaf.zeroGrad();
+            return [String(y.tensor.dataSync()), ...grads];
+          });
+        };
+        // the scale of a cached weight is that of its first pass under delayed scaling
+        if (!name.startsWith("delayed")) expect(bits(true)).toEqual(bits(false));
+        else expect(() => bits(true)).not.toThrow();
+      }),
+      { numRuns: draws(8, 4) },
+    );
+  });
+
+  it("an f32 layer adds its bias rounded to bf16", () => {
+    using _ = new Scope();
+    const recipe = recipeNamed(name);
+    using layer = new Linear(backend(), 128, 128, { dtype: "f32", random: new RandomState(1n) });
+    const bias = layer.bias?.tensor as Tensor<"f32">;
+    const x = drawnTensor(backend(), 1, [128, 128], "f32");
+    const out = (values: Tensor): string => {
+      bias.paste(values as Tensor<"f32">, 0);
+      return String(noGrad(() => autocast({ recipe }, () => layer.forward(x))).tensor.dataSync());
+    };
+    const exact = drawnTensor(backend(), 2, [128], "f32");
+    const rounded = castTo(castTo(exact, "bf16"), "f32");
+    expect(String(exact.dataSync())).not.toBe(String(rounded.dataSync()));
+    out(exact);
+    out(exact);
+    expect(out(exact)).toBe(out(rounded));
+  });
+});
 
 describe("fp8Grad is refused, before the backward pass computes anything, where the input", () => {
   const recipe = new Float8CurrentScaling();
