@@ -6,6 +6,7 @@ import { mseLoss } from "../../../src/functional/loss.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { wideTensor } from "../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
@@ -13,6 +14,7 @@ import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
@@ -21,7 +23,7 @@ const SIZE = 32;
 const WEIGHT = 1;
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
-function input(offset: number): Tensor {
+function input(offset: number): Tensor<WideDType> {
   const values = normal({ seed: 1n, offset: BigInt(offset) }, SIZE * SIZE, 1);
   return wideTensor(backend(), values, [SIZE, SIZE], "bf16");
 }
@@ -50,6 +52,24 @@ it("under delayed scaling each step casts the master by the layer's scale and re
     }
   });
   fc.assert(property, { numRuns: draws(10) });
+});
+
+it("the gradient of a quantized weight has the type of the input, and its bits are those of a layer of that type", () => {
+  for (const dtype of WIDE_DTYPES)
+    for (const inputDtype of WIDE_DTYPES) {
+      using _scope = new Scope();
+      const recipe = new MXFP8BlockScaling();
+      const gradientOf = (layer: Linear): Tensor => {
+        const x = castTo(input(0), inputDtype);
+        autocast({ recipe }, () => layer.forward(x)).backward(castTo(input(1), inputDtype));
+        return layer.weight.grad as Tensor;
+      };
+      using quantized = quantizedModelInit({ recipe }, () => new Linear(backend(), SIZE, SIZE, { dtype }));
+      using plain = new Linear(backend(), SIZE, SIZE, { dtype: inputDtype });
+      const [grad, expected] = [gradientOf(quantized), gradientOf(plain)];
+      expect(grad.dtype, `${dtype} weight, ${inputDtype} input`).toBe(inputDtype);
+      expect(grad.dataSync()).toEqual(expected.dataSync());
+    }
 });
 
 it("a layer whose recipe changes within a region leaves nothing to update behind", () => {
