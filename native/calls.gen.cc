@@ -120,6 +120,7 @@ void runAttention(const Call<calls::Attention>& call) {
 void runAttentionBackward(const Call<calls::AttentionBackward>& call) {
   AttentionBackwardParams p{};
   p.random = readRandom(call);
+  p.sumsQueries = call.flag("sumsQueries");
   p.tiles = static_cast<int64_t>(call.count("tiles"));
   p.rule.batch = static_cast<int32_t>(call.between("rule.batch", 0, 2147483647));
   p.rule.heads = static_cast<int32_t>(call.between("rule.heads", 1, 2147483647));

@@ -9,23 +9,18 @@ namespace {
 
 cudaError_t openList(int32_t* list, cudaStream_t stream) { return cudaMemsetAsync(list, 0, sizeof(int32_t), stream); }
 
-// Computes dq, dk and dv. In the workspace, the lists of tiles follow the sums of gradient times result.
+// Computes dq, dk and dv.
 cudaError_t differentiate(const AttentionBackwardParams& p, cudaStream_t stream) {
-  const AttentionRule& rule = p.rule;
-  if (!isForHopper(rule)) {
+  if (!isForHopper(p.rule)) {
     if (const cudaError_t error = differentiateQueries(p, nullptr, stream); error != cudaSuccess) return error;
     return differentiateKeys(p, nullptr, stream);
   }
-  const int64_t sums = static_cast<int64_t>(rule.statisticBatches) * rule.heads * rule.queries;
-  const int64_t queryTiles = static_cast<int64_t>(rule.batch) * rule.heads * ceilDivide(rule.queries, kTileRows);
-  int32_t* const queries = p.workspace + sums;
-  int32_t* const keys = queries + 1 + queryTiles;
-  cudaError_t error = openList(queries, stream);
-  if (error == cudaSuccess) error = openList(keys, stream);
-  if (error == cudaSuccess) error = launchHopperQueryGrads(p, queries, stream);
-  if (error == cudaSuccess) error = differentiateQueries(p, queries, stream);
-  if (error == cudaSuccess) error = launchHopperKeyGrads(p, keys, stream);
-  if (error == cudaSuccess) error = differentiateKeys(p, keys, stream);
+  const TileLists lists = tileListsOf(p);
+  cudaError_t error = openList(lists.queries, stream);
+  if (error == cudaSuccess) error = openList(lists.keys, stream);
+  if (error == cudaSuccess) error = launchHopperBackward(p, lists, stream);
+  if (error == cudaSuccess) error = differentiateQueries(p, lists.queries, stream);
+  if (error == cudaSuccess) error = differentiateKeys(p, lists.keys, stream);
   return error;
 }
 

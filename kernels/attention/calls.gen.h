@@ -92,8 +92,9 @@ struct AttentionBackwardParams {
   void* dbias = nullptr;
   Wide dbiasType = Wide::kF32;
   float* dsinks = nullptr;
+  bool sumsQueries = false;
   int64_t tiles = 0;
-  // The sum of gradient times result of each row, and flags of tiles.
+  // The sum of gradient times result of each row, lists of tiles, and with `sumsQueries` a sum for each element of dq.
   int32_t* workspace = nullptr;
 };
 

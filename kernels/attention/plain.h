@@ -40,6 +40,23 @@ __host__ __device__ inline float* partialsOf(const AttentionParams& p) {
   return reinterpret_cast<float*>(p.workspace + (list + 3) / 4 * 4);
 }
 
+// The lists of tiles in the workspace of the backward pass, after the sums of gradient times result: of queries, and of keys.
+struct TileLists {
+  int32_t* queries;
+  int32_t* keys;
+  int32_t* end;
+};
+
+inline TileLists tileListsOf(const AttentionBackwardParams& p) {
+  const AttentionRule& rule = p.rule;
+  const auto tilesOf = [&](int32_t heads, int32_t rows) {
+    return static_cast<int64_t>(rule.batch) * heads * ((rows + kTileRows - 1) / kTileRows);
+  };
+  int32_t* const queries = p.workspace + static_cast<int64_t>(rule.statisticBatches) * rule.heads * rule.queries;
+  int32_t* const keys = queries + 1 + tilesOf(rule.heads, rule.queries);
+  return {queries, keys, keys + 1 + tilesOf(rule.keyHeads, rule.keys)};
+}
+
 // Merges the split records of all rows, and writes out, lse and the largest logits. Record `split` of a row is at (row * splits
 // + split) * (valueWidth + kSplitNumbers), where `row` is the index of the row in lse.
 cudaError_t mergeSplits(const AttentionParams& p, cudaStream_t stream);

@@ -82,6 +82,40 @@ __device__ inline void showInitialized() {
 #endif
 }
 
+// Starts an asynchronous copy of `bytes` bytes, a multiple of 16, to shared memory. They count at `barrier`.
+__device__ inline void copyBytes(uint64_t* barrier, void* to, const void* from, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   sharedAddress(to)),
+               "l"(from), "r"(bytes), "r"(sharedAddress(barrier))
+               : "memory");
+#endif
+}
+
+// Starts an asynchronous copy of `bytes` bytes, a multiple of 16, from shared memory: a group of one copy.
+__device__ inline void storeBytes(void* to, const void* from, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2; cp.async.bulk.commit_group;" ::"l"(to),
+               "r"(sharedAddress(from)), "r"(bytes)
+               : "memory");
+#endif
+}
+
+// Waits until at most `pending` of the copies that this thread started are incomplete.
+template <int pending>
+__device__ inline void awaitStores() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
+#endif
+}
+
+// Waits until the copies that this thread started have read the shared memory.
+__device__ inline void awaitStoreReads() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+#endif
+}
+
 // Starts the asynchronous copies of `count` rows (at most 32) of `width` elements, a multiple of 16 bytes. All lanes of
 // one warp call it and then arrive at the barrier (arriveFetched).
 template <typename Storage>
@@ -93,10 +127,7 @@ __device__ void fetchLines(uint64_t* barrier, Storage* to, int toPitch, const St
   const auto bytes = static_cast<uint32_t>(width * sizeof(Storage));
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes)
                : "memory");
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   sharedAddress(to + lane * toPitch)),
-               "l"(from + lane * fromPitch), "r"(bytes), "r"(sharedAddress(barrier))
-               : "memory");
+  copyBytes(barrier, to + lane * toPitch, from + lane * fromPitch, bytes);
 #else
   constexpr int kElements = sizeof(Bytes16) / sizeof(Storage);
   for (int line = 0; line < count; ++line) {

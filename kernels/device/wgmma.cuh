@@ -72,6 +72,18 @@ __device__ inline void startRegistersByTile(float (&d)[columns / 2], const uint3
   }
 }
 
+// Starts d = a^T * b for 64 columns of tile `a` and `columns` columns of tile `b`, which have `depth` rows. `bChunk` is the bytes
+// of a chunk of b.
+template <Wide type, int columns, int depth>
+__device__ inline void startColumnsByTile(float (&d)[columns / 2], uint32_t a, uint32_t b, uint32_t bChunk) {
+#pragma unroll
+  for (int k = 0; k < depth / kWgmmaDepth; ++k) {
+    const int rows = k * kWgmmaDepth * kChunkPitch;
+    Wgmma<type, columns, true>::template multiply<true>(d, matrixDescriptor(a + rows, 0),
+                                                        matrixDescriptor(b + rows, bChunk), k != 0);
+  }
+}
+
 // Two values rounded and packed, the first in the low half.
 template <Wide type>
 __device__ inline uint32_t packPair(float low, float high) {

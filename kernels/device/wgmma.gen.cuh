@@ -15,15 +15,16 @@ struct Wgmma;
 
 template <bool acrossB>
 struct Wgmma<Wide::kBf16, 32, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[16], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %18, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, p, 1, 1, 0, %19;}"
+        "%16, %17, p, 1, 1, %19, %20;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -39,18 +40,19 @@ struct Wgmma<Wide::kBf16, 32, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kBf16, 64, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[32], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, p, 1, 1, 0, %35;}"
+        "%32, %33, p, 1, 1, %35, %36;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
             "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -69,19 +71,20 @@ struct Wgmma<Wide::kBf16, 64, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kBf16, 80, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[40], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %42, 0; wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
-        "%40, %41, p, 1, 1, 0, %43;}"
+        "%40, %41, p, 1, 1, %43, %44;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
             "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
             "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[40], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -101,21 +104,22 @@ struct Wgmma<Wide::kBf16, 80, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kBf16, 96, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[48], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %50, 0; wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
         "%44, %45, %46, %47}, "
-        "%48, %49, p, 1, 1, 0, %51;}"
+        "%48, %49, p, 1, 1, %51, %52;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
             "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
             "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
             "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[48], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -137,14 +141,15 @@ struct Wgmma<Wide::kBf16, 96, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kBf16, 128, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[64], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
         "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, p, 1, 1, 0, %67;}"
+        "%64, %65, p, 1, 1, %67, %68;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -153,7 +158,7 @@ struct Wgmma<Wide::kBf16, 128, acrossB> {
             "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
             "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
             "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -177,7 +182,8 @@ struct Wgmma<Wide::kBf16, 128, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kBf16, 192, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[96], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 "
@@ -186,7 +192,7 @@ struct Wgmma<Wide::kBf16, 192, acrossB> {
         "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, "
         "%65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, "
         "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-        "%96, %97, p, 1, 1, 0, %99;}"
+        "%96, %97, p, 1, 1, %99, %100;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -199,7 +205,7 @@ struct Wgmma<Wide::kBf16, 192, acrossB> {
             "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),
             "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]),
             "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[96], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -229,7 +235,8 @@ struct Wgmma<Wide::kBf16, 192, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kBf16, 256, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[128], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
@@ -240,7 +247,7 @@ struct Wgmma<Wide::kBf16, 256, acrossB> {
         "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, "
         "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "
         "%123, %124, %125, %126, %127}, "
-        "%128, %129, p, 1, 1, 0, %131;}"
+        "%128, %129, p, 1, 1, %131, %132;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -258,7 +265,7 @@ struct Wgmma<Wide::kBf16, 256, acrossB> {
             "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]),
             "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]),
             "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[128], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -295,15 +302,16 @@ struct Wgmma<Wide::kBf16, 256, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kF16, 32, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[16], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %18, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, p, 1, 1, 0, %19;}"
+        "%16, %17, p, 1, 1, %19, %20;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -319,18 +327,19 @@ struct Wgmma<Wide::kF16, 32, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kF16, 64, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[32], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, p, 1, 1, 0, %35;}"
+        "%32, %33, p, 1, 1, %35, %36;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
             "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -349,19 +358,20 @@ struct Wgmma<Wide::kF16, 64, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kF16, 80, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[40], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %42, 0; wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
-        "%40, %41, p, 1, 1, 0, %43;}"
+        "%40, %41, p, 1, 1, %43, %44;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
             "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
             "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[40], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -381,21 +391,22 @@ struct Wgmma<Wide::kF16, 80, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kF16, 96, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[48], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %50, 0; wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
         "%44, %45, %46, %47}, "
-        "%48, %49, p, 1, 1, 0, %51;}"
+        "%48, %49, p, 1, 1, %51, %52;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
             "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
             "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
             "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[48], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -417,14 +428,15 @@ struct Wgmma<Wide::kF16, 96, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kF16, 128, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[64], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
         "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, p, 1, 1, 0, %67;}"
+        "%64, %65, p, 1, 1, %67, %68;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -433,7 +445,7 @@ struct Wgmma<Wide::kF16, 128, acrossB> {
             "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
             "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
             "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -457,7 +469,8 @@ struct Wgmma<Wide::kF16, 128, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kF16, 192, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[96], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 "
@@ -466,7 +479,7 @@ struct Wgmma<Wide::kF16, 192, acrossB> {
         "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, "
         "%65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, "
         "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-        "%96, %97, p, 1, 1, 0, %99;}"
+        "%96, %97, p, 1, 1, %99, %100;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -479,7 +492,7 @@ struct Wgmma<Wide::kF16, 192, acrossB> {
             "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),
             "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]),
             "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[96], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -509,7 +522,8 @@ struct Wgmma<Wide::kF16, 192, acrossB> {
 
 template <bool acrossB>
 struct Wgmma<Wide::kF16, 256, acrossB> {
-  // a in shared memory
+  // a in shared memory; with `acrossA`, its rows are contiguous
+  template <bool acrossA = false>
   __device__ static void multiply(float (&d)[128], uint64_t a, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
@@ -520,7 +534,7 @@ struct Wgmma<Wide::kF16, 256, acrossB> {
         "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, "
         "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "
         "%123, %124, %125, %126, %127}, "
-        "%128, %129, p, 1, 1, 0, %131;}"
+        "%128, %129, p, 1, 1, %131, %132;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
             "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
             "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -538,7 +552,7 @@ struct Wgmma<Wide::kF16, 256, acrossB> {
             "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]),
             "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]),
             "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-        : "l"(a), "l"(b), "r"(adds), "n"(acrossB ? 1 : 0));
+        : "l"(a), "l"(b), "r"(adds), "n"(acrossA ? 1 : 0), "n"(acrossB ? 1 : 0));
   }
   // a in registers
   __device__ static void multiply(float (&d)[128], const uint32_t (&a)[4], uint64_t b, int adds) {

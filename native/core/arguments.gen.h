@@ -320,6 +320,7 @@ struct AttentionBackward {
       {"dbias", Kind::kPointer, true},
       {"dbiasType", Kind::kWide, true},
       {"dsinks", Kind::kPointer, true},
+      {"sumsQueries", Kind::kFlag, false},
       {"tiles", Kind::kCount, false},
       {"workspace", Kind::kPointer, false},
   };

@@ -14,16 +14,17 @@ function wrapper(wide, columns, fromRegisters) {
   const next = registers + (fromRegisters ? 4 : 1);
   const left = fromRegisters ? `{${list(4, (i) => `%${registers + i}`)}}` : `%${registers}`;
   const inputs = fromRegisters ? `${list(4, (i) => `"r"(a[${i}])`)}, "l"(b)` : '"l"(a), "l"(b)';
-  const transposed = fromRegisters ? `%${next + 2}` : `0, %${next + 2}`;
+  const transposed = fromRegisters ? `%${next + 2}` : `%${next + 2}, %${next + 3}`;
+  const orders = [...(fromRegisters ? [] : ["acrossA"]), "acrossB"];
   const parameter = fromRegisters ? "const uint32_t (&a)[4]" : "uint64_t a";
-  return `  // ${fromRegisters ? "a in registers" : "a in shared memory"}
-  __device__ static void multiply(float (&d)[${registers}], ${parameter}, uint64_t b, int adds) {
+  return `  // ${fromRegisters ? "a in registers" : "a in shared memory; with `acrossA`, its rows are contiguous"}
+${fromRegisters ? "" : "  template <bool acrossA = false>\n"}  __device__ static void multiply(float (&d)[${registers}], ${parameter}, uint64_t b, int adds) {
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %${next + 1}, 0; wgmma.mma_async.sync.aligned.${name} "
         "{${list(registers, (i) => `%${i}`)}}, "
         "${left}, %${next}, p, 1, 1, ${transposed};}"
         : ${list(registers, (i) => `"+f"(d[${i}])`)}
-        : ${inputs}, "r"(adds), "n"(acrossB ? 1 : 0));
+        : ${inputs}, "r"(adds), ${orders.map((order) => `"n"(${order} ? 1 : 0)`).join(", ")});
   }
 `;
 }

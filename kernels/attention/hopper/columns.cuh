@@ -13,7 +13,9 @@ struct QueryStatistics {
   float minusDelta[count];
   // not 0 if a query sees no key
   uint32_t anyBlind;
-  uint32_t padding[3];
+  // what becomes of the term of the step (query-sums.cuh)
+  uint32_t role;
+  uint32_t padding[2];
 
   // Writes the statistics of queries [first, first + count). Statistics after the last query are 0. All lanes of a warp call it.
   __device__ void fill(const AttentionBackwardParams& p, const Sequence& sequence, int head, int first, int lane) {

@@ -1,7 +1,6 @@
 #include "kernels/attention/hopper/hopper.h"
 
 #include "kernels/attention/hopper/launch.h"
-#include "kernels/attention/plain.h"
 
 namespace lockstep {
 
@@ -9,9 +8,7 @@ namespace lockstep {
 template <Wide type, bool packs>
 cudaError_t launchForwardOf(const AttentionParams& p, cudaStream_t stream);
 template <Wide type>
-cudaError_t launchQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
-template <Wide type>
-cudaError_t launchKeyGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+cudaError_t launchKeyGrads(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream);
 
 namespace {
 
@@ -69,14 +66,9 @@ cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream) {
   return launchForward<Wide::kBf16>(p, stream);
 }
 
-cudaError_t launchHopperQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream) {
-  if (p.rule.qType == Wide::kF16) return launchQueryGrads<Wide::kF16>(p, list, stream);
-  return launchQueryGrads<Wide::kBf16>(p, list, stream);
-}
-
-cudaError_t launchHopperKeyGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream) {
-  if (p.rule.qType == Wide::kF16) return launchKeyGrads<Wide::kF16>(p, list, stream);
-  return launchKeyGrads<Wide::kBf16>(p, list, stream);
+cudaError_t launchHopperBackward(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream) {
+  if (p.rule.qType == Wide::kF16) return launchKeyGrads<Wide::kF16>(p, lists, stream);
+  return launchKeyGrads<Wide::kBf16>(p, lists, stream);
 }
 
 }  // namespace lockstep

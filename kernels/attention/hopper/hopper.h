@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/attention/calls.gen.h"
+#include "kernels/attention/plain.h"
 
 namespace lockstep {
 
@@ -13,10 +14,7 @@ bool isForHopper(const AttentionRule& rule);
 // Computes out, lse and the largest logits. The list of tiles is the workspace.
 cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream);
 
-// Computes dq from the sums that sumDeltas (plain.h) writes.
-cudaError_t launchHopperQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
-
-// Computes dk and dv from the same sums.
-cudaError_t launchHopperKeyGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+// Computes dq, dk and dv from the sums that sumDeltas (plain.h) writes.
+cudaError_t launchHopperBackward(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 namespace lockstep {
 
-template cudaError_t launchKeyGrads<Wide::kBf16>(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+template cudaError_t launchKeyGrads<Wide::kBf16>(const AttentionBackwardParams& p, const TileLists& lists,
+                                                 cudaStream_t stream);
 
 }  // namespace lockstep

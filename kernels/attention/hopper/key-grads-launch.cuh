@@ -7,10 +7,26 @@
 
 namespace lockstep {
 
+// Defined by a source file for each type.
+template <Wide type>
+cudaError_t launchQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+
+// Prepares the sums of gradients of queries. A query that sees no key has no term, and its gradient is 0.
+inline cudaError_t openQuerySums(const AttentionBackwardParams& p, const QuerySums& sums, cudaStream_t stream) {
+  const AttentionRule& rule = p.rule;
+  const cudaError_t error =
+      cudaMemsetAsync(sums.ticket, 0, static_cast<size_t>(1 + sums.tiles) * sizeof(int32_t), stream);
+  const bool mayLackKeys = rule.queries > rule.keys || rule.queryLengths != nullptr || rule.keyLengths != nullptr;
+  if (error != cudaSuccess || !mayLackKeys) return error;
+  return cudaMemsetAsync(p.dq, 0, static_cast<size_t>(rule.queryRows) * rule.heads * rule.width * sizeof(uint16_t),
+                         stream);
+}
+
 template <typename Shape, bool kDetailed>
-cudaError_t launchKeyGradShape(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream) {
+cudaError_t launchKeyGradShape(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream) {
   KeyGradMaps maps;
   const AttentionRule& rule = p.rule;
+  const QuerySums sums = querySumsOf(p);
   cudaError_t error = describeBoxes(keysOf(rule, rule.k, Shape::kWidth), Shape::kRows, &maps.keys);
   if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), Shape::kRows, &maps.values);
   if (error == cudaSuccess)
@@ -18,32 +34,38 @@ cudaError_t launchKeyGradShape(const AttentionBackwardParams& p, int32_t* list, 
   if (error == cudaSuccess) {
     error = describeBoxes(queriesOf(rule, p.grad, Shape::kValueWidth), Shape::kQueries, &maps.grads);
   }
+  if constexpr (Shape::kAddsQueries) {
+    if (error == cudaSuccess) error = openQuerySums(p, sums, stream);
+  } else {
+    if (error == cudaSuccess) error = launchQueryGrads<Shape::kType>(p, lists.queries, stream);
+  }
   if (error != cudaSuccess) return error;
   const int64_t blocks = ceilDivide(rule.keys, Shape::kRows) * rule.batch * rule.keyHeads;
-  return launchBlocks<Shape>(keyGradKernel<Shape, kDetailed>, blocks, stream, p, list, maps);
+  return launchBlocks<Shape>(keyGradKernel<Shape, kDetailed>, blocks, stream, p, lists.keys, lists.queries, sums, maps);
 }
 
 // Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
 template <Wide type, typename Body>
-bool withKeyGradShape(const AttentionRule& rule, Body body) {
+bool withKeyGradShape(const AttentionRule& rule, bool sumsQueries, Body body) {
   const auto hasSizes = [&](int width, int valueWidth, int keys) {
     return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
   };
+  if (sumsQueries) return hasSizes(128, 128, 128) && (body(KeyGradShape<type, 128, 128, true>{}), true);
   if (hasSizes(64, 64, 128)) return body(KeyGradShape<type, 64, 64>{}), true;
-  if (hasSizes(96, 96, 128)) return body(KeyGradShape<type, 96, 96>{}), true;
   if (hasSizes(128, 128, 128)) return body(KeyGradShape<type, 128, 128>{}), true;
-  if (hasSizes(192, 128, 128)) return body(KeyGradShape<type, 192, 128>{}), true;
-  if (hasSizes(256, 256, 64)) return body(KeyGradShape<type, 256, 256>{}), true;
   return false;
 }
 
 template <Wide type>
-cudaError_t launchKeyGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream) {
+cudaError_t launchKeyGrads(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
-  withKeyGradShape<type>(p.rule, [&](auto shape) {
+  withKeyGradShape<type>(p.rule, p.sumsQueries, [&](auto shape) {
     using Shape = decltype(shape);
-    error = hasElementOptions(p.rule) ? launchKeyGradShape<Shape, true>(p, list, stream)
-                                      : launchKeyGradShape<Shape, false>(p, list, stream);
+    if (!hasElementOptions(p.rule)) {
+      error = launchKeyGradShape<Shape, false>(p, lists, stream);
+    } else if constexpr (!Shape::kAddsQueries) {
+      error = launchKeyGradShape<Shape, true>(p, lists, stream);
+    }
   });
   return error;
 }

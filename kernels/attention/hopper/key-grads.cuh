@@ -1,18 +1,22 @@
-// The gradients of keys and values on Hopper's tensor cores (docs/numerics.md §10.6). A block of threads has a tile of keys of
-// one sequence and head, and iterates over the queries of all heads that use these keys. One producer warp copies queries and
-// gradients, and another the statistics of queries. Each consumer warpgroup computes 64 keys. Products are transposed, so that
-// the rows of accumulators are keys.
+// The gradients of keys and values on Hopper's tensor cores (docs/numerics.md §10.6), and with kAddsQueries those of queries. A
+// block of threads has a tile of keys of one sequence and head, and iterates over the queries of all heads that use these keys.
+// One producer warp copies queries and gradients, and another the statistics of queries. With kAddsQueries, a third loads sums of
+// gradients of queries, and a fourth stores them. Each consumer warpgroup computes 64 keys. Products are transposed, so that the
+// rows of accumulators are keys.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/attention/hopper/columns.cuh"
+#include "kernels/attention/hopper/query-sums.cuh"
 #include "kernels/attention/hopper/tile.cuh"
 #include "kernels/device/tensor-map.cuh"
 #include "kernels/device/wgmma.cuh"
 
 namespace lockstep {
 
-// The sizes of a kernel of gradients of keys.
-template <Wide type_, int width_, int valueWidth_>
+// The sizes of a kernel of gradients of keys. With `adds_`, it computes the gradients of queries too.
+template <Wide type_, int width_, int valueWidth_, bool adds_ = false>
 struct KeyGradShape {
   static constexpr Wide kType = type_;
   static constexpr int kWidth = width_;
@@ -27,17 +31,23 @@ struct KeyGradShape {
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr int kChunks = (kWidth + kChunkColumns - 1) / kChunkColumns;
   static constexpr int kValueChunks = (kValueWidth + kChunkColumns - 1) / kChunkColumns;
-  static constexpr int kStages = kChunks + kValueChunks <= 4 ? 3 : 2;
+  static constexpr bool kAddsQueries = adds_;
+  static constexpr int kStages = kChunks + kValueChunks <= 4 && !kAddsQueries ? 3 : 2;
   static constexpr int kRowChunk = kRows * kChunkPitch;
   static constexpr int kQueryChunk = kQueries * kChunkPitch;
   static constexpr int kRowBytes = (kChunks + kValueChunks) * kRowChunk;
   static constexpr int kQueryBytes = kChunks * kQueryChunk;
   static constexpr int kGradBytes = kValueChunks * kQueryChunk;
   static constexpr int kStageBytes = kQueryBytes + kGradBytes;
-  static constexpr int kBarriers = 1 + 2 * kStages;
-  static constexpr int kBytes = kSwizzleBytes + kRowBytes +
+  // with kAddsQueries, the factors of two steps, and sums of tiles of queries
+  static constexpr int kFactorBytes = kRows * kChunkPitch;
+  static constexpr int kSumBytes = kQueries * kWidth * static_cast<int>(sizeof(float));
+  static constexpr int kTermBytes = kAddsQueries ? 2 * kFactorBytes + kSumStages * kSumBytes : 0;
+  static constexpr int kBarriers = 1 + 2 * kStages + (kAddsQueries ? 2 + kSumBarriers : 0);
+  static constexpr int kBytes = kSwizzleBytes + kRowBytes + kTermBytes +
                                 kStages * (kStageBytes + static_cast<int>(sizeof(QueryStatistics<kQueries>))) +
                                 8 * kBarriers;
+  static_assert(kBytes <= 227 * 1024);
 };
 
 struct KeyGradMaps {
@@ -63,8 +73,8 @@ __device__ inline QueryRange queriesOfKeys(const AttentionRule& rule, const Sequ
 
 template <typename Shape, bool kDetailed>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
-    keyGradKernel(const __grid_constant__ AttentionBackwardParams p, int32_t* list,
-                  const __grid_constant__ KeyGradMaps maps) {
+    keyGradKernel(const __grid_constant__ AttentionBackwardParams p, int32_t* list, int32_t* queryList,
+                  const QuerySums querySums, const __grid_constant__ KeyGradMaps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr Wide kType = Shape::kType;
   constexpr int kQueries = Shape::kQueries;
@@ -74,16 +84,46 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const uint32_t keyTile = base;
   const uint32_t valueTile = keyTile + Shape::kChunks * Shape::kRowChunk;
   const uint32_t stages = keyTile + Shape::kRowBytes;
-  auto* statistics = reinterpret_cast<Statistics*>(
-      reinterpret_cast<uint8_t*>(memory) + (stages - sharedAddress(memory)) + Shape::kStages * Shape::kStageBytes);
+  const uint32_t factorTiles = stages + Shape::kStages * Shape::kStageBytes;
+  uint8_t* const termMemory = reinterpret_cast<uint8_t*>(memory) + (factorTiles - sharedAddress(memory));
+  auto* statistics = reinterpret_cast<Statistics*>(termMemory + Shape::kTermBytes);
   auto* const rowsFull = reinterpret_cast<uint64_t*>(statistics + Shape::kStages);
   uint64_t* const full = rowsFull + 1;
   uint64_t* const free = full + Shape::kStages;
+  // with kAddsQueries: the factors of a step are complete, in each of their two tiles
+  uint64_t* const factorsFull = free + Shape::kStages;
+  uint64_t* const sumBarriers = factorsFull + 2;
+  const SumStages sumStages{reinterpret_cast<float4*>(termMemory + 2 * Shape::kFactorBytes), sumBarriers,
+                            sumBarriers + kSumStages, sumBarriers + 2 * kSumStages};
+
+  if (threadIdx.x == 0) {
+    __mbarrier_init(rowsFull, 1);
+#pragma unroll
+    for (int s = 0; s < Shape::kStages; ++s) {
+      // arrivals: one for the copies, and one from each lane that writes statistics
+      __mbarrier_init(full + s, 1 + kLanes);
+      __mbarrier_init(free + s, Shape::kConsumers);
+    }
+    if constexpr (Shape::kAddsQueries) {
+      // arrivals: one from each warp of the consumers
+      __mbarrier_init(factorsFull, Shape::kConsumers * kGroupThreads / kLanes);
+      __mbarrier_init(factorsFull + 1, Shape::kConsumers * kGroupThreads / kLanes);
+#pragma unroll
+      for (int s = 0; s < kSumStages; ++s) {
+        __mbarrier_init(sumStages.loaded + s, 1);
+        __mbarrier_init(sumStages.added + s, Shape::kConsumers * kGroupThreads / kLanes);
+        __mbarrier_init(sumStages.freed + s, 1);
+      }
+    }
+    showInitialized();
+  }
+  __syncthreads();
 
   const AttentionRule& rule = p.rule;
   const int tiles = (rule.keys + Shape::kRows - 1) / Shape::kRows;
-  const int item = static_cast<int>(blockIdx.x) / tiles;
-  const int tile = static_cast<int>(blockIdx.x) % tiles;
+  KeyTile keys{static_cast<int>(blockIdx.x) / tiles, static_cast<int>(blockIdx.x) % tiles};
+  if constexpr (Shape::kAddsQueries) keys = takeKeyTile(querySums, rule.batch * rule.keyHeads, tiles);
+  const auto [item, tile] = keys;
   const int batch = item / rule.keyHeads;
   const int keyHead = item % rule.keyHeads;
   const Sequence sequence = sequenceOf(rule, batch);
@@ -95,24 +135,32 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int firstStep = range.begin / kQueries;
   const int lastStep = range.end > range.begin ? (range.end + kQueries - 1) / kQueries : firstStep;
 
-  if (threadIdx.x == 0) {
-    __mbarrier_init(rowsFull, 1);
-#pragma unroll
-    for (int s = 0; s < Shape::kStages; ++s) {
-      // arrivals: one for the copies, and one from each lane that writes statistics
-      __mbarrier_init(full + s, 1 + kLanes);
-      __mbarrier_init(free + s, Shape::kConsumers);
-    }
-    showInitialized();
-  }
-  __syncthreads();
-
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   if (group == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     const int warp = static_cast<int>(threadIdx.x) / kLanes;
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     const int batchOfTensor = rule.cumulative ? 0 : batch;
+    if constexpr (Shape::kAddsQueries) {
+      if (warp > 1 && lane == 0) {
+        SumPosition position;
+        uint32_t* uncounted = nullptr;
+        for (int head = keyHead * heads; head < (keyHead + 1) * heads; ++head) {
+          for (int step = firstStep; step < lastStep; ++step) {
+            const QueryTile target = QueryTile::at<Shape>(rule, querySums, sequence, head, step);
+            if (warp == 2) {
+              loadSum<Shape>(target, tile, sumStages, position);
+            } else {
+              storeSum<Shape>(target, tile, sumStages, position, uncounted);
+            }
+          }
+        }
+        if (warp == 3) {
+          awaitStores<0>();
+          countTerm(uncounted);
+        }
+      }
+    }
     if (warp > 1 || (warp == 0 && lane != 0)) return;
     if (warp == 0) {
       arriveExpecting(rowsFull, Shape::kRowBytes);
@@ -134,6 +182,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
                                         Shape::kQueryChunk, head, row, batchOfTensor);
         } else {
           statistics[position.stage].fill(p, sequence, head, step * kQueries, lane);
+          if constexpr (Shape::kAddsQueries) {
+            if (lane == 0) {
+              statistics[position.stage].role =
+                  QueryTile::at<Shape>(rule, querySums, sequence, head, step).roleOf(tile);
+            }
+          }
           __mbarrier_arrive(full + position.stage);
         }
         position.next();
@@ -161,6 +215,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const uint32_t ownValues = valueTile + ownRow * kChunkPitch;
 
   awaitPhase(rowsFull, 0);
+  [[maybe_unused]] std::conditional_t<Shape::kAddsQueries, QueryTerms<Shape>, NoQueryTerms> terms(consumer, thread);
+  if constexpr (Shape::kAddsQueries) terms.guardKeys(keyTile, rows);
   StagePosition<Shape::kStages> position;
   for (int head = keyHead * heads; head < (keyHead + 1) * heads; ++head) {
     for (int step = firstStep; step < lastStep; ++step) {
@@ -217,9 +273,29 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         const int count = sequence.queries - start;
         isLeft |= guardRows<kType, Shape::kChunks, kQueries>(queryTile, count, thread, 1 + consumer);
         isLeft |= guardRows<kType, Shape::kValueChunks, kQueries>(gradTile, count, thread, 1 + consumer);
+        if constexpr (Shape::kAddsQueries) {
+          if (terms.hasNonFiniteKeys && thread == 0) {
+            leaveQueries(QueryTile::at<Shape>(rule, querySums, sequence, head, step), queryList,
+                         batch * rule.heads + head, rule.queries);
+          }
+        }
       }
       packAccumulators<kType, kQueries>(grads, factors);
-      if constexpr (Shape::kShares) {
+      if constexpr (Shape::kAddsQueries) {
+        terms.writeFactors(factors, factorTiles, factorsFull);
+        const uint32_t role = queryStatistics.role;
+        beginWgmma();
+        startRegistersByTile<kType, Shape::kValueWidth, kQueries>(valueSums, powers, gradTile, Shape::kQueryChunk);
+        startRegistersByTile<kType, Shape::kWidth, kQueries>(keySums, factors, queryTile, Shape::kQueryChunk);
+        commitWgmma();
+        terms.start(factorTiles, factorsFull, keyTile);
+        awaitWgmma<1>();
+        pinRegisters(valueSums);
+        pinRegisters(keySums);
+        if (thread == 0) __mbarrier_arrive(free + position.stage);
+        awaitWgmma<0>();
+        terms.finish(p, sequence, head, step, role, sumStages);
+      } else if constexpr (Shape::kShares) {
         static_assert(Shape::kWidth == Shape::kValueWidth);
 #pragma unroll
         for (int k = 0; k < kQueries / kWgmmaDepth; ++k) {
@@ -240,8 +316,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         awaitWgmma<0>();
         pinRegisters(valueSums);
       }
-      pinRegisters(keySums);
-      if (thread == 0) __mbarrier_arrive(free + position.stage);
+      if constexpr (!Shape::kAddsQueries) {
+        pinRegisters(keySums);
+        if (thread == 0) __mbarrier_arrive(free + position.stage);
+      }
       position.next();
     }
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention/calls.gen.h"
+#include "kernels/attention/plain.h"
 #include "kernels/device/device.cuh"
 #include "kernels/device/tensor-map.cuh"
 
@@ -35,6 +36,26 @@ inline HeadsOfRows keysOf(const AttentionRule& rule, const void* data, int64_t c
           isCumulative ? 1 : rule.batch,
           line * rule.keyStep,
           isCumulative ? line * rule.keys : line * rule.keyBatch};
+}
+
+// The memory of the sums that give the gradients of queries (query-sums.cuh). `ticket` and `counts` must be 0 at the start.
+struct QuerySums {
+  // the number of blocks of threads that have begun
+  int32_t* ticket;
+  // for each tile of a sequence and head, the number of terms that were added; and a flag
+  uint32_t* counts;
+  int64_t tiles;
+  // the sums of the tiles, in the order of a wgmma accumulator
+  float* sums;
+};
+
+// In the workspace, the sums follow the lists of tiles.
+inline QuerySums querySumsOf(const AttentionBackwardParams& p) {
+  const auto [queries, keys, end] = tileListsOf(p);
+  const int64_t tiles = keys - queries - 1;
+  const int64_t numbers = end + 1 + tiles - p.workspace;
+  return {end, reinterpret_cast<uint32_t*>(end + 1), tiles,
+          reinterpret_cast<float*>(p.workspace + (numbers + 3) / 4 * 4)};
 }
 
 // Launches `blocks` blocks of a kernel.

@@ -255,8 +255,9 @@ export const WRITERS: {
     slots.memory(63, args.dv);
     slots.wide(64, args.dbias);
     slots.memory(66, args.dsinks);
-    slots.number(67, args.tiles);
-    slots.number(68, args.workspace);
+    slots.flag(67, args.sumsQueries);
+    slots.number(68, args.tiles);
+    slots.number(69, args.workspace);
   },
   biasGradQuantizeBlock(slots, args) {
     const quantization = args.quantization;

@@ -63,7 +63,7 @@ export function attention(q: Tensor, k: Tensor, v: Tensor, options: AttentionOpt
   const rule = ruleOf("attention", projections, own);
   using scope = new Scope();
   const out = new Tensor(backend, projections.q.dtype, outShape(rule));
-  setZero(out);
+  clearUnused(rule, out);
   const lse = new Tensor(backend, "f32", statisticShape(rule));
   const maxLogits = own.maxLogits ? new Tensor(backend, "f32", [q.shape.at(-2) as number]) : undefined;
   execute(backend, "attention", { ...rule, out, lse, maxLogits });
@@ -111,11 +111,12 @@ export function attentionBackward(
       "attentionBackward: biasGrad is set, and there is no bias; give it or leave biasGrad out",
     );
   using scope = new Scope();
-  const [dq, dk, dv] = [q, k, v].map(({ shape }) => cleared(new Tensor(backend, dtype, shape))) as [
+  const [dq, dk, dv] = [q, k, v].map(({ shape }) => new Tensor(backend, dtype, shape)) as [
     Tensor<WideDType>,
     Tensor<WideDType>,
     Tensor<WideDType>,
   ];
+  clearUnused(rule, dq, dk, dv);
   const dbias = own.biasGrad && rule.bias ? new Tensor(backend, rule.bias.dtype, rule.bias.shape) : undefined;
   const dsinks = rule.sinks && new Tensor(backend, "f32", rule.sinks.shape);
   execute(backend, "attentionBackward", {
@@ -138,9 +139,13 @@ export function attentionBackward(
   };
 }
 
-function cleared<T extends Tensor>(tensor: T): T {
-  setZero(tensor);
-  return tensor;
+/** Writes +0 to results in which some rows belong to no sequence; the operation writes the other rows. */
+function clearUnused(
+  { layout, queryLengths, keyLengths }: AttentionRule,
+  ...results: readonly Tensor[]
+): void {
+  if (layout !== "thd" && !queryLengths && !keyLengths) return;
+  for (const each of results) setZero(each);
 }
 
 /** The tensors among the options. */

@@ -3,7 +3,8 @@ import { DATAPATHS, type DatapathRow } from "../../../formats/datapath.js";
 import { attentionDatapath } from "../../attention-datapath.js";
 import type { AttentionArgs, AttentionRule } from "../../ops/attention.js";
 import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
-import type { NativeArgs } from "../addon.js";
+import type { OpArgs } from "../../ops.js";
+import type { DeviceFacts, NativeArgs } from "../addon.js";
 import { type Lowering, randomWords } from "../lowering.js";
 
 /** Returns the arguments that both passes share. */
@@ -114,14 +115,43 @@ export const attention: Lowering<"attention"> = {
   },
 };
 
+/** The sizes for which one kernel computes all gradients: the width of heads, and the minimum number of keys. */
+const SUMS_WIDTH = 128;
+const SUMS_BLOCK = 128;
+const SUMS_MIN_KEYS = 4096;
+
+/**
+ * Returns whether one kernel computes dq, dk and dv. It computes five products where separate kernels compute seven, and adds f32
+ * sums of dq in memory, block of keys after block of keys. This was measured to be faster for long causal attention.
+ */
+function sumsQueries(args: OpArgs["attentionBackward"], { major, minor }: DeviceFacts): boolean {
+  const { q, v, left, right, layout, plan } = args;
+  const hasElementOptions =
+    [args.mask, args.bias, args.slopes, args.dropout].some((option) => option) || args.softcap !== 0;
+  const isCausal = left < 0 && right >= 0 && layout !== "thd";
+  const isHopper = major === 9 && minor === 0 && q.dtype !== "f32" && args.datapath === "hopper";
+  const hasSizes = [q, v].every(({ shape }) => shape.at(-1) === SUMS_WIDTH) && plan.blockKeys === SUMS_BLOCK;
+  return isHopper && isCausal && hasSizes && !hasElementOptions && attentionSizes(args).keys >= SUMS_MIN_KEYS;
+}
+
+/** The size of the workspace of the backward pass in 32-bit numbers: deltas of rows, two lists of tiles, and sums of dq. */
+function backwardNumbers(args: OpArgs["attentionBackward"], hasSums: boolean): number {
+  const { batch, lse, q } = args;
+  const { heads, keyHeads, queries, keys } = attentionSizes(args);
+  const queryTiles = batch * heads * Math.ceil(queries / TILE_ROWS);
+  const keyTiles = batch * keyHeads * Math.ceil(keys / TILE_ROWS);
+  const lists = lse.size + 1 + queryTiles + 1 + keyTiles;
+  if (!hasSums) return lists;
+  const counts = 1 + queryTiles;
+  return Math.ceil((lists + counts) / 4) * 4 + queryTiles * TILE_ROWS * (q.shape.at(-1) as number);
+}
+
 export const attentionBackward: Lowering<"attentionBackward"> = {
   supports: attentionDatapath,
-  run({ addon, device, withTemporary }, args) {
+  run({ addon, device, facts, withTemporary }, args) {
     const { grad, result, lse, dq, dk, dv, dbias, dsinks } = args;
-    const { heads, keyHeads, queries, keys } = attentionSizes(args);
-    const queryTiles = 1 + args.batch * heads * Math.ceil(queries / TILE_ROWS);
-    const keyTiles = 1 + args.batch * keyHeads * Math.ceil(keys / TILE_ROWS);
-    const tiles = lse.size + queryTiles + keyTiles;
+    const hasSums = sumsQueries(args, facts);
+    const tiles = backwardNumbers(args, hasSums);
     withTemporary(4 * tiles, (workspace) =>
       addon.attentionBackward(device, {
         grad,
@@ -133,6 +163,7 @@ export const attentionBackward: Lowering<"attentionBackward"> = {
         dv,
         dbias,
         dsinks,
+        sumsQueries: hasSums,
         tiles,
         workspace,
       }),

@@ -96,7 +96,12 @@ export const ATTENTION_CALLS = {
     dv: writes.wide("rule.keyRows * rule.keyHeads * rule.valueWidth", undefined, "rule.q"),
     "dbias?": writes.wide("rule.biasBatches * rule.biasHeads * rule.queries * rule.keys"),
     "dsinks?": writes.f32("rule.heads"),
+    /** One kernel computes dq, dk and dv, where Hopper's tensor cores compute them. */
+    sumsQueries: "flag",
     tiles: "count",
-    workspace: scratch.i32("tiles", "The sum of gradient times result of each row, and flags of tiles."),
+    workspace: scratch.i32(
+      "tiles",
+      "The sum of gradient times result of each row, lists of tiles, and with `sumsQueries` a sum for each element of dq.",
+    ),
   },
 } as const satisfies Declarations;
