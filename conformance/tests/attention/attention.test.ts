@@ -19,7 +19,7 @@ import { philox4x32 } from "../../oracle/core/philox.js";
 import { download } from "../../values/plain.js";
 import { drawsOr, SEED } from "../harness/draws.js";
 import { bitsIn, cast } from "../harness/noise.js";
-import { sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -202,6 +202,8 @@ const rules = fc.record({
     undefined,
   ),
 });
+
+describeLaws(backend, ["attention", "attentionBackward"], { runs: 300, seed: SEED });
 
 describe("a row has the same bits", () => {
   it("in its sequence alone, among others, beside padding, and as a query against a cache of pages", () => {
