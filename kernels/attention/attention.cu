@@ -39,6 +39,9 @@ cudaError_t launchAttention(const AttentionParams& p, cudaStream_t stream) {
 }
 
 cudaError_t launchAttentionBackward(const AttentionBackwardParams& p, cudaStream_t stream) {
+  const AttentionRule& rule = p.rule;
+  if (static_cast<double>(p.tiles) < backwardNumbers(p)) return cudaErrorInvalidValue;
+  if (p.sumsQueries && (rule.left >= 0 || rule.right < 0 || rule.cumulative)) return cudaErrorInvalidValue;
   if (const cudaError_t error = sumDeltas(p, stream); error != cudaSuccess) return error;
   if (const cudaError_t error = differentiate(p, stream); error != cudaSuccess) return error;
   if (const cudaError_t error = differentiateBias(p, stream); error != cudaSuccess) return error;

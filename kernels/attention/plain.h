@@ -57,6 +57,19 @@ inline TileLists tileListsOf(const AttentionBackwardParams& p) {
   return {queries, keys, keys + 1 + tilesOf(rule.keyHeads, rule.keys)};
 }
 
+// The numbers of the workspace that the backward pass uses, at most; in f64, because any sizes may be given. The sums of
+// gradients of queries and their counts follow the lists (hopper/launch.h).
+inline double backwardNumbers(const AttentionBackwardParams& p) {
+  const AttentionRule& rule = p.rule;
+  const auto tilesOf = [&](double heads, int32_t rows) {
+    return rule.batch * heads * static_cast<double>((int64_t{rows} + kTileRows - 1) / kTileRows);
+  };
+  const double queryTiles = tilesOf(rule.heads, rule.queries);
+  const double deltas = static_cast<double>(rule.statisticBatches) * rule.heads * rule.queries;
+  const double lists = deltas + 1 + queryTiles + 1 + tilesOf(rule.keyHeads, rule.keys);
+  return p.sumsQueries ? lists + 1 + queryTiles + 3 + queryTiles * kTileRows * rule.width : lists;
+}
+
 // Merges the split records of all rows, and writes out, lse and the largest logits. Record `split` of a row is at (row * splits
 // + split) * (valueWidth + kSplitNumbers), where `row` is the index of the row in lse.
 cudaError_t mergeSplits(const AttentionParams& p, cudaStream_t stream);

@@ -52,7 +52,10 @@ bool withKeyGradShape(const AttentionRule& rule, bool sumsQueries, Body body) {
   };
   if (sumsQueries) return hasSizes(128, 128, 128) && (body(KeyGradShape<type, 128, 128, true>{}), true);
   if (hasSizes(64, 64, 128)) return body(KeyGradShape<type, 64, 64>{}), true;
+  if (hasSizes(96, 96, 128)) return body(KeyGradShape<type, 96, 96>{}), true;
   if (hasSizes(128, 128, 128)) return body(KeyGradShape<type, 128, 128>{}), true;
+  if (hasSizes(192, 128, 128)) return body(KeyGradShape<type, 192, 128>{}), true;
+  if (hasSizes(256, 256, 64)) return body(KeyGradShape<type, 256, 256>{}), true;
   return false;
 }
 

@@ -142,8 +142,8 @@ function backwardNumbers(args: OpArgs["attentionBackward"], hasSums: boolean): n
   const keyTiles = batch * keyHeads * Math.ceil(keys / TILE_ROWS);
   const lists = lse.size + 1 + queryTiles + 1 + keyTiles;
   if (!hasSums) return lists;
-  const counts = 1 + queryTiles;
-  return Math.ceil((lists + counts) / 4) * 4 + queryTiles * TILE_ROWS * (q.shape.at(-1) as number);
+  // the sums begin at a multiple of 4
+  return lists + 1 + queryTiles + 3 + queryTiles * TILE_ROWS * (q.shape.at(-1) as number);
 }
 
 export const attentionBackward: Lowering<"attentionBackward"> = {
