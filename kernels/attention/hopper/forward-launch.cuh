@@ -26,25 +26,11 @@ cudaError_t launchForwardShape(const AttentionParams& p, cudaStream_t stream) {
   return launchBlocks<Shape>(forwardKernel<Shape, kOptions>, blocks, stream, p, maps);
 }
 
-// Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
-template <Wide type, bool packs, typename Body>
-bool withForwardShape(const AttentionRule& rule, Body body) {
-  const auto hasSizes = [&](int width, int valueWidth, int keys) {
-    return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
-  };
-  if (hasSizes(64, 64, 128)) return body(ForwardShape<type, 64, 64, 128, packs>{}), true;
-  if (hasSizes(96, 96, 128)) return body(ForwardShape<type, 96, 96, 128, packs>{}), true;
-  if (hasSizes(128, 128, 128)) return body(ForwardShape<type, 128, 128, 128, packs>{}), true;
-  if (hasSizes(192, 128, 128)) return body(ForwardShape<type, 192, 128, 128, packs>{}), true;
-  if (hasSizes(256, 256, 64)) return body(ForwardShape<type, 256, 256, 64, packs>{}), true;
-  return false;
-}
-
 template <Wide type, bool packs>
 cudaError_t launchForwardOf(const AttentionParams& p, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
-  withForwardShape<type, packs>(p.rule, [&](auto shape) {
-    using Shape = decltype(shape);
+  withHeadSizes(p.rule, [&](auto sizes) {
+    using Shape = ForwardShape<type, sizes.kWidth, sizes.kValueWidth, sizes.kKeys, packs>;
     if (hasElementOptions(p.rule)) {
       error = launchForwardShape<Shape, ForwardOptions::kAll>(p, stream);
     } else if (p.rule.splitKeys != 0) {

@@ -27,15 +27,6 @@ constexpr int kStep = 16;
 constexpr int kAlignBits = 25;
 constexpr int kZeroExponent = -133;
 
-// Whether there are kernels for the sizes of heads and blocks.
-bool hasShape(const AttentionRule& rule) {
-  const auto hasSizes = [&](int width, int valueWidth, int keys) {
-    return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
-  };
-  return hasSizes(64, 64, 128) || hasSizes(96, 96, 128) || hasSizes(128, 128, 128) || hasSizes(192, 128, 128) ||
-         hasSizes(256, 256, 64);
-}
-
 // Whether each page of keys consists of whole blocks, or each block of whole pages.
 bool hasPages(const AttentionRule& rule) {
   return rule.pages == nullptr || (rule.pageCount > 0 && rule.pagesOfSequence > 0 && rule.pageLength % 8 == 0 &&
@@ -58,7 +49,7 @@ cudaError_t launchForward(const AttentionParams& p, cudaStream_t stream) {
 bool isForHopper(const AttentionRule& rule) {
   const bool isItsDatapath = rule.step == kStep && rule.alignBits == kAlignBits && rule.zeroExponent == kZeroExponent;
   return isItsDatapath && rule.qType != Wide::kF32 && hasPages(rule) && rule.queries > 0 && rule.keys > 0 &&
-         hasShape(rule) && isHopper();
+         withHeadSizes(rule, [](auto) {}) && isHopper();
 }
 
 cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream) {

@@ -44,31 +44,18 @@ cudaError_t launchKeyGradShape(const AttentionBackwardParams& p, const TileLists
   return launchBlocks<Shape>(keyGradKernel<Shape, kDetailed>, blocks, stream, p, lists.keys, lists.queries, sums, maps);
 }
 
-// Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
-template <Wide type, typename Body>
-bool withKeyGradShape(const AttentionRule& rule, bool sumsQueries, Body body) {
-  const auto hasSizes = [&](int width, int valueWidth, int keys) {
-    return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
-  };
-  if (sumsQueries) return hasSizes(128, 128, 128) && (body(KeyGradShape<type, 128, 128, true>{}), true);
-  if (hasSizes(64, 64, 128)) return body(KeyGradShape<type, 64, 64>{}), true;
-  if (hasSizes(96, 96, 128)) return body(KeyGradShape<type, 96, 96>{}), true;
-  if (hasSizes(128, 128, 128)) return body(KeyGradShape<type, 128, 128>{}), true;
-  if (hasSizes(192, 128, 128)) return body(KeyGradShape<type, 192, 128>{}), true;
-  if (hasSizes(256, 256, 64)) return body(KeyGradShape<type, 256, 256>{}), true;
-  return false;
-}
-
 template <Wide type>
 cudaError_t launchKeyGrads(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream) {
+  const bool isDetailed = hasElementOptions(p.rule);
+  if (p.sumsQueries) {
+    if (isDetailed || !HeadSizes<128, 128, 128>::areThoseOf(p.rule)) return cudaErrorInvalidValue;
+    return launchKeyGradShape<KeyGradShape<type, 128, 128, true>, false>(p, lists, stream);
+  }
   cudaError_t error = cudaErrorInvalidValue;
-  withKeyGradShape<type>(p.rule, p.sumsQueries, [&](auto shape) {
-    using Shape = decltype(shape);
-    if (!hasElementOptions(p.rule)) {
-      error = launchKeyGradShape<Shape, false>(p, lists, stream);
-    } else if constexpr (!Shape::kAddsQueries) {
-      error = launchKeyGradShape<Shape, true>(p, lists, stream);
-    }
+  withHeadSizes(p.rule, [&](auto sizes) {
+    using Shape = KeyGradShape<type, sizes.kWidth, sizes.kValueWidth>;
+    error = isDetailed ? launchKeyGradShape<Shape, true>(p, lists, stream)
+                       : launchKeyGradShape<Shape, false>(p, lists, stream);
   });
   return error;
 }

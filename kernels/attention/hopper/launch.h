@@ -8,6 +8,33 @@
 
 namespace lockstep {
 
+// The widths of heads of queries and keys, and of values, and the keys of a block.
+template <int width, int valueWidth, int keys>
+struct HeadSizes {
+  static constexpr int kWidth = width;
+  static constexpr int kValueWidth = valueWidth;
+  static constexpr int kKeys = keys;
+
+  static bool areThoseOf(const AttentionRule& rule) {
+    return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
+  }
+};
+
+template <typename Sizes, typename Body>
+bool withSizes(const AttentionRule& rule, Body body) {
+  if (!Sizes::areThoseOf(rule)) return false;
+  body(Sizes{});
+  return true;
+}
+
+// Calls `body` with the sizes of an attention as constants. Returns whether the kernels have these sizes.
+template <typename Body>
+bool withHeadSizes(const AttentionRule& rule, Body body) {
+  return withSizes<HeadSizes<64, 64, 128>>(rule, body) || withSizes<HeadSizes<96, 96, 128>>(rule, body) ||
+         withSizes<HeadSizes<128, 128, 128>>(rule, body) || withSizes<HeadSizes<192, 128, 128>>(rule, body) ||
+         withSizes<HeadSizes<256, 256, 64>>(rule, body);
+}
+
 // The tensors as the copy engine sees them: [batch, row, head, column].
 inline HeadsOfRows queriesOf(const AttentionRule& rule, const void* data, int64_t columns) {
   const int64_t line = rule.heads * columns;

@@ -21,25 +21,11 @@ cudaError_t launchQueryGradShape(const AttentionBackwardParams& p, int32_t* list
   return launchBlocks<Shape>(queryGradKernel<Shape, kDetailed>, blocks, stream, p, list, maps);
 }
 
-// Calls `body` with the kernel's shape for the sizes of an attention. Returns whether there is one.
-template <Wide type, typename Body>
-bool withQueryGradShape(const AttentionRule& rule, Body body) {
-  const auto hasSizes = [&](int width, int valueWidth, int keys) {
-    return rule.width == width && rule.valueWidth == valueWidth && rule.blockKeys == keys;
-  };
-  if (hasSizes(64, 64, 128)) return body(QueryGradShape<type, 64, 64, 128>{}), true;
-  if (hasSizes(96, 96, 128)) return body(QueryGradShape<type, 96, 96, 128>{}), true;
-  if (hasSizes(128, 128, 128)) return body(QueryGradShape<type, 128, 128, 128>{}), true;
-  if (hasSizes(192, 128, 128)) return body(QueryGradShape<type, 192, 128, 128>{}), true;
-  if (hasSizes(256, 256, 64)) return body(QueryGradShape<type, 256, 256, 64>{}), true;
-  return false;
-}
-
 template <Wide type>
 cudaError_t launchQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
-  withQueryGradShape<type>(p.rule, [&](auto shape) {
-    using Shape = decltype(shape);
+  withHeadSizes(p.rule, [&](auto sizes) {
+    using Shape = QueryGradShape<type, sizes.kWidth, sizes.kValueWidth, sizes.kKeys>;
     error = hasElementOptions(p.rule) ? launchQueryGradShape<Shape, true>(p, list, stream)
                                       : launchQueryGradShape<Shape, false>(p, list, stream);
   });
