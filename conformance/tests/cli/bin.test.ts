@@ -42,10 +42,14 @@ const LONG: Readonly<Record<string, readonly string[]>> = {
   fuzz: ["--op", "gemm", "--cases", "100000", "-o", "@out"],
 };
 
+/** The commands without a backend. */
+const WITHOUT_THREADS = { compare: true };
+
 const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 const RUNS = Object.keys(LONG).flatMap((command, i) => {
   const names = Object.keys(SIGNALS) as (keyof typeof SIGNALS)[];
-  return [1, 2].map((threads) => [command, threads, names[(i + threads) % 3]!] as const);
+  const counts = command in WITHOUT_THREADS ? [1] : [1, 2];
+  return counts.map((threads) => [command, threads, names[(i + threads) % 3]!] as const);
 });
 
 /** Much longer than the signal takes on an idle machine. */
@@ -72,7 +76,8 @@ describe.skipIf(!built)(`the program, as ${where}`, () => {
       const words = (LONG[command] ?? []).map((word) =>
         word.startsWith("@") ? w.path(word.slice(1)) : word,
       );
-      const child = spawn(process.execPath, [program, command, ...words, "--threads", String(threads)], {
+      const options = command in WITHOUT_THREADS ? [] : ["--threads", String(threads)];
+      const child = spawn(process.execPath, [program, command, ...words, ...options], {
         stdio: ["ignore", "ignore", "pipe"],
       });
       let stderr = "";

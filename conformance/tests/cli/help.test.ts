@@ -88,6 +88,15 @@ describe("the help of a command", () => {
     },
   );
 
+  it.each(COMMANDS.map(({ name, options }) => [name, options] as const))(
+    "of %s offers a backend exactly if the command's file uses one",
+    (name, options) => {
+      const source = readFileSync(`${ROOT}src/cli/commands/${name}.ts`, "utf8");
+      const usesBackend = /session\.backend\(|= session\.general;/.test(source);
+      expect(Object.hasOwn(options, "backend")).toBe(usesBackend);
+    },
+  );
+
   it("of an unknown command names the known ones", async () => {
     const error = expect.stringMatching(/"quantise" is not a command.*quantize/s);
     expect(await helpOf("quantise")).toEqual({ status: 2, out: "", error });

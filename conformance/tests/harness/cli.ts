@@ -3,7 +3,7 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect } from "vitest";
-import { runCli } from "../../../src/cli/main.js";
+import { COMMANDS, runCli } from "../../../src/cli/main.js";
 import { NO_BINARY } from "../../../src/cli/session.js";
 import type { Metadata, TensorPlan } from "../../../src/io/header/header.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
@@ -61,7 +61,7 @@ class Workspace {
     return readdirSync(this.#folder).toSorted();
   }
 
-  /** Runs a command. Words that begin with "@" are files in this folder. Uses one thread by default. */
+  /** Runs a command. Words that begin with "@" are files in this folder. A command with threads uses one by default. */
   async run(...words: readonly string[]): Promise<CliRun> {
     const printed = { stdout: "", stderr: "" };
     const sink = (name: keyof typeof printed) => ({
@@ -71,7 +71,8 @@ class Workspace {
     });
     const args = words.map((word) => (word.startsWith("@") ? this.path(word.slice(1)) : word));
     const [command, ...rest] = args;
-    const threads = args.length > 1 && !args.includes("--threads") ? ["--threads", "1"] : [];
+    const hasThreads = COMMANDS.some(({ name, options }) => name === command && "threads" in options);
+    const threads = hasThreads && args.length > 1 && !args.includes("--threads") ? ["--threads", "1"] : [];
     const status = await runCli(command === undefined ? [] : [command, ...threads, ...rest], {
       stdout: sink("stdout"),
       stderr: sink("stderr"),

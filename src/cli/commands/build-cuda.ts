@@ -27,6 +27,7 @@ export const buildCuda = defineCommand({
   ],
   example: "--architectures 90a-real",
   inputs: [],
+  without: ["backend", "threads"],
   options: {
     architectures: optional({
       placeholder: "LIST",

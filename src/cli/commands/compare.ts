@@ -92,6 +92,7 @@ export const compare = defineCommand({
   ],
   example: "product.safetensors mine.safetensors --stats --ulp 1",
   inputs: ["A", "B"],
+  without: ["backend", "threads"],
   options: {
     prefix: optional({
       placeholder: "P",

@@ -7,6 +7,7 @@ export const dialects = defineCommand({
   summary: "lists the dialects of --dialect: whose scales, rounding and files they have, and by which source",
   example: "--json",
   inputs: [],
+  without: ["backend", "threads"],
   options: {},
   async run({ session }) {
     const rows: readonly (Dialect & { readonly name: string })[] = DIALECT_NAMES.map((name) => ({

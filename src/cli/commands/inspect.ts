@@ -21,6 +21,7 @@ export const inspect = defineCommand({
   ],
   example: "model.safetensors --json",
   inputs: ["PATH"],
+  without: ["backend", "threads"],
   options: READING,
   errorFields: readPath,
   async run({ session, values, inputs: [path = ""] }) {

@@ -47,13 +47,16 @@ function exactNumber(text: string): number {
 
 /** Adds the options of `defaults` that the arguments lack. */
 function withDefaults(
+  { options }: Command,
   args: readonly string[],
   defaults: Readonly<Record<string, string | undefined>>,
 ): string[] {
   const isGiven = (name: string): boolean =>
     args.some((arg) => arg === `--${name}` || arg.startsWith(`--${name}=`));
   const added = Object.entries(defaults).flatMap(([name, text]) =>
-    text === undefined || isGiven(name) ? [] : [text === "" ? `--${name}` : `--${name}=${text}`],
+    text === undefined || !(name in options) || isGiven(name)
+      ? []
+      : [text === "" ? `--${name}` : `--${name}=${text}`],
   );
   return [...args, ...added];
 }
@@ -99,7 +102,7 @@ export class Server {
       },
     };
     const io = { stdout, stderr: { write: () => {} }, binary: NO_BINARY, files, backends: this.#backends };
-    return command.run(io, withDefaults(rest, this.defaults));
+    return command.run(io, withDefaults(command, rest, this.defaults));
   }
 
   async dispose(): Promise<void> {

@@ -15,6 +15,7 @@ export const verify = defineCommand({
   ],
   example: "model.safetensors",
   inputs: ["PATH"],
+  without: ["backend", "threads"],
   options: READING,
   errorFields: readPath,
   async run({ session, values, inputs: [path = ""] }) {
