@@ -307,7 +307,7 @@ export {
   type RecipeOptions,
   StandardRecipe,
 } from "./recipes/recipe.js";
-export type { QuantizerRole, RoleQuantizer } from "./recipes/role.js";
+export type { OperandQuantizer, QuantizerRole } from "./recipes/role.js";
 export { checkRecipeSupport, getDefaultRecipe, type RecipeSupport } from "./recipes/support.js";
 export {
   BACKWARD_OVERRIDES,

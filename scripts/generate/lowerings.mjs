@@ -66,11 +66,18 @@ function tensorFields(key, element) {
   return [`${tensor}: ${address}`, ...(element === "wide" ? [`${tensor}Type: ${type}`] : [])];
 }
 
+/**
+ * The field by which a call of the reference takes a number. Rows that indices select are at most 2^31, because indices are
+ * i32. A tensor without columns may have more rows, which a u32 of the reference could not hold.
+ */
+const numberField = (key, taken) =>
+  isSize(taken) && taken.endsWith(".rows") ? `${key}: Math.min(${key}, 2 ** 31)` : key;
+
 function wasmLowering(operation) {
   const { name, takes, each, weight } = operation;
   const fields = Object.entries(takes)
     .filter(([key]) => key !== each)
-    .flatMap(([key, taken]) => (isTensor(taken) ? tensorFields(key, taken[0]) : [key]));
+    .flatMap(([key, taken]) => (isTensor(taken) ? tensorFields(key, taken[0]) : [numberField(key, taken)]));
   return `export const ${name}: Lowering<"${name}"> = {
   run({ pool }, { ${argumentsOf(operation)} }) {
 ${sizeLines(operation)}    const job = { total: ${each}, weight: ${weight} };

@@ -17,8 +17,8 @@ import {
   copiesOf,
   isPlain,
   type LayerPosition,
+  type OperandQuantizer,
   type RoleCopies,
-  type RoleQuantizer,
 } from "../recipes/role.js";
 import {
   type BackwardRole,
@@ -100,9 +100,9 @@ export class RecipeState implements CallQuantization {
   readonly #random: RandomState;
   readonly #parallel: TensorParallel | undefined;
   readonly #position: LayerPosition;
-  readonly #quantizers: ReadonlyMap<Role, RoleQuantizer>;
+  readonly #quantizers: ReadonlyMap<Role, OperandQuantizer>;
   /** The quantizers of tensors whose rows are gathered before they are quantized. Each is created at its first use. */
-  readonly #gatheredQuantizers = new Map<Role, RoleQuantizer>();
+  readonly #gatheredQuantizers = new Map<Role, OperandQuantizer>();
   readonly isPlain: boolean;
   /** The quantizer of this rank's rows of a sharded weight. It is created at its first use. */
   #rowsQuantizer: Quantizer | undefined;
@@ -136,7 +136,7 @@ export class RecipeState implements CallQuantization {
       });
     }
     const roles = [...ROLES.forward, ...ROLES.backward];
-    this.#quantizers = new Map(roles.map((role) => [role, this.#makeRoleQuantizer(role)]));
+    this.#quantizers = new Map(roles.map((role) => [role, this.#makeOperandQuantizer(role)]));
     this.isPlain = OPERANDS.every((role) =>
       isPlain(copiesOf(this.#roleQuantizer(role, false), role, "none")),
     );
@@ -155,9 +155,9 @@ export class RecipeState implements CallQuantization {
     return copiesOf(this.#roleQuantizer(role, gathered), role, this.recipe.backwardOverride);
   }
 
-  #roleQuantizer(role: Role, gathered: boolean): RoleQuantizer {
-    if (!gathered) return this.#quantizers.get(role) as RoleQuantizer;
-    const quantizer = this.#gatheredQuantizers.get(role) ?? this.#makeRoleQuantizer(role, true);
+  #roleQuantizer(role: Role, gathered: boolean): OperandQuantizer {
+    if (!gathered) return this.#quantizers.get(role) as OperandQuantizer;
+    const quantizer = this.#gatheredQuantizers.get(role) ?? this.#makeOperandQuantizer(role, true);
     this.#gatheredQuantizers.set(role, quantizer);
     return quantizer;
   }
@@ -264,7 +264,7 @@ export class RecipeState implements CallQuantization {
     return quantizerFor(this.recipe, "weight", { random: this.#random, ...scales, shard });
   }
 
-  #makeRoleQuantizer(role: Role, gathered = false): RoleQuantizer {
+  #makeOperandQuantizer(role: Role, gathered = false): OperandQuantizer {
     const state = this.#stateOf(role, gathered, this.#scalesOf(role));
     return roleQuantizerFor(this.recipe, role, state, this.#position);
   }

@@ -4,10 +4,10 @@ import { callable, describe, needed, optionsOf } from "../options.js";
 import { IdentityQuantizer } from "../quantizers/hybrid.js";
 import { COMMON_OPTIONS, type CommonRecipeOptions, Recipe } from "./recipe.js";
 import {
-  isRoleQuantizer,
+  isOperandQuantizer,
   type LayerPosition,
+  type OperandQuantizer,
   type QuantizerRole,
-  type RoleQuantizer,
   UNNAMED,
 } from "./role.js";
 import { passOf, RECIPES, type Role } from "./table.js";
@@ -16,7 +16,7 @@ import { passOf, RECIPES, type Role } from "./table.js";
  * Creates the quantizer of a role. `where` says which layer asks. null keeps the tensor in high precision, as an
  * `IdentityQuantizer` does.
  */
-export type QuantizerFactory = (role: Role, where: QuantizerRole) => RoleQuantizer | null;
+export type QuantizerFactory = (role: Role, where: QuantizerRole) => OperandQuantizer | null;
 
 /** Options of `CustomRecipe`: a function that creates the quantizer of each role, and the options of every recipe. */
 export interface CustomRecipeOptions extends CommonRecipeOptions {
@@ -48,16 +48,16 @@ export class CustomRecipe extends Recipe {
    * Calls the function for a role of a linear layer without a name, and returns its quantizer: an `IdentityQuantizer` for null.
    * Throws `ArgumentError` for an unknown role, or if the function returns anything else.
    */
-  quantizer(role: Role): RoleQuantizer {
+  quantizer(role: Role): OperandQuantizer {
     return this.quantizerOf(role, UNNAMED);
   }
 
   /** @internal As `quantizer`, for a layer with a name. */
-  quantizerOf(role: Role, { moduleType, name }: LayerPosition): RoleQuantizer {
+  quantizerOf(role: Role, { moduleType, name }: LayerPosition): OperandQuantizer {
     passOf(role);
     const quantizer = this.quantizerFactory(role, Object.freeze({ moduleType, tensorType: role, name }));
     if (quantizer === null) return new IdentityQuantizer();
-    if (isRoleQuantizer(quantizer)) return quantizer;
+    if (isOperandQuantizer(quantizer)) return quantizer;
     throw new ArgumentError(
       `CustomRecipe: quantizerFactory returned ${describe(quantizer)} for ${role}; it must return a quantizer, or null for high precision`,
     );

@@ -7,7 +7,7 @@ import type { Shard } from "../quantizers/shard.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { CustomRecipe } from "./custom.js";
 import { type Recipe, StandardRecipe } from "./recipe.js";
-import type { LayerPosition, RoleQuantizer } from "./role.js";
+import type { LayerPosition, OperandQuantizer } from "./role.js";
 import type { Role } from "./table.js";
 
 /** Tensors and random state that a quantizer uses but does not own. */
@@ -32,7 +32,7 @@ export function roleQuantizerFor(
   role: Role,
   state: QuantizerState,
   position: LayerPosition,
-): RoleQuantizer {
+): OperandQuantizer {
   return recipe instanceof CustomRecipe
     ? recipe.quantizerOf(role, position)
     : quantizerFor(recipe, role, state);
@@ -52,7 +52,7 @@ export function quantizerFor(recipe: Recipe, role: Role, state: QuantizerState):
 }
 
 /** Returns `quantizer` if it makes both copies. Throws `ArgumentError` otherwise. */
-export function plainQuantizer(role: Role, quantizer: RoleQuantizer): Quantizer {
+export function plainQuantizer(role: Role, quantizer: OperandQuantizer): Quantizer {
   if (quantizer instanceof Quantizer) return quantizer;
   throw new ArgumentError(
     `CustomRecipe: quantizerFactory returned a ${quantizer.constructor.name} for ${role}, where one quantizer has to make both copies; return a quantizer such as new MXFP8Quantizer()`,

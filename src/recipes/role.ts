@@ -25,10 +25,10 @@ export type LayerPosition = Omit<QuantizerRole, "tensorType">;
 export const UNNAMED: LayerPosition = { moduleType: "linear", name: "" };
 
 /** What quantizes the tensor of a role: one quantizer of both copies, one for each copy, or none. */
-export type RoleQuantizer = Quantizer | HybridQuantizer | IdentityQuantizer;
+export type OperandQuantizer = Quantizer | HybridQuantizer | IdentityQuantizer;
 
 /** Whether `x` is one of these quantizers. */
-export function isRoleQuantizer(x: unknown): x is RoleQuantizer {
+export function isOperandQuantizer(x: unknown): x is OperandQuantizer {
   return x instanceof Quantizer || x instanceof HybridQuantizer || x instanceof IdentityQuantizer;
 }
 
@@ -41,7 +41,7 @@ export interface RoleCopies {
 }
 
 /** Returns how a quantizer makes the copies of the tensor of a role, if `override` says how gradients are computed. */
-export function copiesOf(quantizer: RoleQuantizer, role: Role, override: BackwardOverride): RoleCopies {
+export function copiesOf(quantizer: OperandQuantizer, role: Role, override: BackwardOverride): RoleCopies {
   const copies = ownCopies(quantizer);
   if (override === "none") return copies;
   if (passOf(role) === "backward")
@@ -50,7 +50,7 @@ export function copiesOf(quantizer: RoleQuantizer, role: Role, override: Backwar
   return { rowwise: copies.rowwise, columnwise: undefined, columnwiseSource };
 }
 
-function ownCopies(quantizer: RoleQuantizer): RoleCopies {
+function ownCopies(quantizer: OperandQuantizer): RoleCopies {
   if (quantizer instanceof Quantizer)
     return { rowwise: quantizer, columnwise: quantizer, columnwiseSource: "original" };
   if (quantizer instanceof IdentityQuantizer)

@@ -12,10 +12,10 @@ import {
   MXFP8BlockScaling,
   MXFP8Quantizer,
   NVFP4BlockScaling,
+  type OperandQuantizer,
   type Quantizer,
   type Recipe,
   type Role,
-  type RoleQuantizer,
 } from "../../../../src/index.js";
 import type { QuantizeSpec } from "../../../oracle/quantize/quantize.js";
 import type { CopySpec, CustomRecipeModel, StepRecipe } from "../../../oracle/training/recipes.js";
@@ -99,7 +99,7 @@ export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined
   }
 }
 
-function roleQuantizer(spec: CustomRecipeModel["specs"][Role]): RoleQuantizer | null {
+function roleQuantizer(spec: CustomRecipeModel["specs"][Role]): OperandQuantizer | null {
   if (spec === "identity") return null;
   if (!("rowwise" in spec)) return quantizerOf(spec);
   const copy = (each: CopySpec): CopyQuantizer =>

@@ -17,11 +17,11 @@ import {
   MXFP8BlockScaling,
   MXFP8Quantizer,
   normal,
+  type OperandQuantizer,
   QuantizedTensor,
   quantizedModelInit,
   RandomState,
   type Role,
-  type RoleQuantizer,
   Scope,
   type Tensor,
   tensor,
@@ -37,7 +37,7 @@ const hybrid = (rowwiseQuantizer: CopyQuantizer, columnwiseQuantizer: CopyQuanti
   new HybridQuantizer({ rowwiseQuantizer, columnwiseQuantizer });
 
 /** A recipe with these quantizers, and MXFP8 for other roles. */
-const recipeOf = (makers: Partial<Record<Role, () => RoleQuantizer | null>>): CustomRecipe =>
+const recipeOf = (makers: Partial<Record<Role, () => OperandQuantizer | null>>): CustomRecipe =>
   new CustomRecipe({ quantizerFactory: (role) => (makers[role] ?? q)() });
 
 const sample = (offset: bigint): Tensor =>
@@ -96,7 +96,7 @@ it("null for every role computes the bits of high precision, forward and backwar
 it("a result is quantized by the rowwise quantizer of its role", () => {
   using _ = new Scope();
   using module = layer();
-  const y = (output: () => RoleQuantizer): unknown => {
+  const y = (output: () => OperandQuantizer): unknown => {
     const { value } = autocast({ recipe: recipeOf({ output }) }, () =>
       module.forward(sample(1n), { fp8Output: true }),
     );

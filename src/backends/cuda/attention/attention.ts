@@ -129,9 +129,11 @@ function sumsQueries(args: OpArgs["attentionBackward"], { major, minor }: Device
   const hasElementOptions =
     [args.mask, args.bias, args.slopes, args.dropout].some((option) => option) || args.softcap !== 0;
   const isCausal = left < 0 && right >= 0 && layout !== "thd";
-  const isHopper = major === 9 && minor === 0 && q.dtype !== "f32" && args.datapath === "hopper";
+  const hasKernel = major === 9 && minor === 0 && q.dtype !== "f32";
   const hasSizes = [q, v].every(({ shape }) => shape.at(-1) === SUMS_WIDTH) && plan.blockKeys === SUMS_BLOCK;
-  return isHopper && isCausal && hasSizes && !hasElementOptions && attentionSizes(args).keys >= SUMS_MIN_KEYS;
+  return (
+    hasKernel && isCausal && hasSizes && !hasElementOptions && attentionSizes(args).keys >= SUMS_MIN_KEYS
+  );
 }
 
 /** The size of the workspace of the backward pass in 32-bit numbers: deltas of rows, two lists of tiles, and sums of dq. */

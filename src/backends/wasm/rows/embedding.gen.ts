@@ -7,6 +7,6 @@ export const embedding: Lowering<"embedding"> = {
     const count = ids.size;
     const [vocabulary, columns] = asMatrix(table.shape);
     const job = { total: count, weight: columns };
-    pool.run("embedding", job, { vocabulary, first, whole, columns, table: table.address, tableType: wideOf(table), ids: ids.address, out: out.address, outType: wideOf(out) });
+    pool.run("embedding", job, { vocabulary: Math.min(vocabulary, 2 ** 31), first, whole, columns, table: table.address, tableType: wideOf(table), ids: ids.address, out: out.address, outType: wideOf(out) });
   },
 };

@@ -8,7 +8,7 @@ export const combineRows: Lowering<"combineRows"> = {
     const [tokens, width] = asMatrix(rows.shape);
     const [limit, columns] = asMatrix(x.shape);
     const job = { total: tokens, weight: columns * (width + 1) };
-    pool.run("combineRows", job, { width, limit, columns, x: x.address, xType: wideOf(x), rows: rows.address, weights: weights?.address ?? 0, weightsType: weights ? wideOf(weights) : WIDE.f32, out: out.address, outType: wideOf(out) });
+    pool.run("combineRows", job, { width, limit: Math.min(limit, 2 ** 31), columns, x: x.address, xType: wideOf(x), rows: rows.address, weights: weights?.address ?? 0, weightsType: weights ? wideOf(weights) : WIDE.f32, out: out.address, outType: wideOf(out) });
   },
 };
 
@@ -17,6 +17,6 @@ export const rowDots: Lowering<"rowDots"> = {
     const [tokens, width] = asMatrix(rows.shape);
     const [limit, columns] = asMatrix(x.shape);
     const job = { total: tokens, weight: columns * width * 2 };
-    pool.run("rowDots", job, { width, limit, columns, grad: grad.address, gradType: wideOf(grad), x: x.address, xType: wideOf(x), rows: rows.address, out: out.address, outType: wideOf(out) });
+    pool.run("rowDots", job, { width, limit: Math.min(limit, 2 ** 31), columns, grad: grad.address, gradType: wideOf(grad), x: x.address, xType: wideOf(x), rows: rows.address, out: out.address, outType: wideOf(out) });
   },
 };

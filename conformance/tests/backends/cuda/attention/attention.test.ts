@@ -80,7 +80,6 @@ describe("one kernel computes all gradients", () => {
     ["with a softcap", { ...argsOf({}), softcap: 30 }],
     ["with a mask", { ...argsOf({}), mask: tensorOf("u8", [1, 1, QUERIES, 5000]) }],
     ["with slopes", { ...argsOf({}), slopes: tensorOf("f32", [HEADS]) }],
-    ["of another datapath", { ...argsOf({}), datapath: "ada" }],
   ])("but not %s", (_, args) => {
     expect(callOf(args).sumsQueries).toBe(false);
   });
