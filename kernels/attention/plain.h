@@ -47,26 +47,26 @@ struct TileLists {
   int32_t* end;
 };
 
+// The number of tiles of all sequences and heads.
+template <typename Number>
+Number tilesOf(const AttentionRule& rule, int32_t heads, int32_t rows) {
+  return static_cast<Number>(rule.batch) * heads * static_cast<Number>((int64_t{rows} + kTileRows - 1) / kTileRows);
+}
+
 inline TileLists tileListsOf(const AttentionBackwardParams& p) {
   const AttentionRule& rule = p.rule;
-  const auto tilesOf = [&](int32_t heads, int32_t rows) {
-    return static_cast<int64_t>(rule.batch) * heads * ((rows + kTileRows - 1) / kTileRows);
-  };
   int32_t* const queries = p.workspace + static_cast<int64_t>(rule.statisticBatches) * rule.heads * rule.queries;
-  int32_t* const keys = queries + 1 + tilesOf(rule.heads, rule.queries);
-  return {queries, keys, keys + 1 + tilesOf(rule.keyHeads, rule.keys)};
+  int32_t* const keys = queries + 1 + tilesOf<int64_t>(rule, rule.heads, rule.queries);
+  return {queries, keys, keys + 1 + tilesOf<int64_t>(rule, rule.keyHeads, rule.keys)};
 }
 
 // The numbers of the workspace that the backward pass uses, at most; in f64, because any sizes may be given. The sums of
 // gradients of queries and their counts follow the lists (hopper/launch.h).
 inline double backwardNumbers(const AttentionBackwardParams& p) {
   const AttentionRule& rule = p.rule;
-  const auto tilesOf = [&](double heads, int32_t rows) {
-    return rule.batch * heads * static_cast<double>((int64_t{rows} + kTileRows - 1) / kTileRows);
-  };
-  const double queryTiles = tilesOf(rule.heads, rule.queries);
+  const auto queryTiles = tilesOf<double>(rule, rule.heads, rule.queries);
   const double deltas = static_cast<double>(rule.statisticBatches) * rule.heads * rule.queries;
-  const double lists = deltas + 1 + queryTiles + 1 + tilesOf(rule.keyHeads, rule.keys);
+  const double lists = deltas + 1 + queryTiles + 1 + tilesOf<double>(rule, rule.keyHeads, rule.keys);
   return p.sumsQueries ? lists + 1 + queryTiles + 3 + queryTiles * kTileRows * rule.width : lists;
 }
 

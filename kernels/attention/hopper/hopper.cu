@@ -8,6 +8,8 @@ namespace lockstep {
 template <Wide type, bool packs>
 cudaError_t launchForwardOf(const AttentionParams& p, cudaStream_t stream);
 template <Wide type>
+cudaError_t launchQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
+template <Wide type>
 cudaError_t launchKeyGrads(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream);
 
 namespace {
@@ -44,6 +46,14 @@ cudaError_t launchForward(const AttentionParams& p, cudaStream_t stream) {
   return error == cudaSuccess && rule.splitKeys != 0 ? mergeSplits(p, stream) : error;
 }
 
+template <Wide type>
+cudaError_t launchBackward(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream) {
+  if (!p.sumsQueries) {
+    if (const cudaError_t error = launchQueryGrads<type>(p, lists.queries, stream); error != cudaSuccess) return error;
+  }
+  return launchKeyGrads<type>(p, lists, stream);
+}
+
 }  // namespace
 
 bool isForHopper(const AttentionRule& rule) {
@@ -58,8 +68,8 @@ cudaError_t launchHopperForward(const AttentionParams& p, cudaStream_t stream) {
 }
 
 cudaError_t launchHopperBackward(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream) {
-  if (p.rule.qType == Wide::kF16) return launchKeyGrads<Wide::kF16>(p, lists, stream);
-  return launchKeyGrads<Wide::kBf16>(p, lists, stream);
+  if (p.rule.qType == Wide::kF16) return launchBackward<Wide::kF16>(p, lists, stream);
+  return launchBackward<Wide::kBf16>(p, lists, stream);
 }
 
 }  // namespace lockstep

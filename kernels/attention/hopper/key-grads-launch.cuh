@@ -7,10 +7,6 @@
 
 namespace lockstep {
 
-// Defined by a source file for each type.
-template <Wide type>
-cudaError_t launchQueryGrads(const AttentionBackwardParams& p, int32_t* list, cudaStream_t stream);
-
 // Prepares the sums of gradients of queries. A query that sees no key has no term, and its gradient is 0.
 inline cudaError_t openQuerySums(const AttentionBackwardParams& p, const QuerySums& sums, cudaStream_t stream) {
   const AttentionRule& rule = p.rule;
@@ -36,8 +32,6 @@ cudaError_t launchKeyGradShape(const AttentionBackwardParams& p, const TileLists
   }
   if constexpr (Shape::kAddsQueries) {
     if (error == cudaSuccess) error = openQuerySums(p, sums, stream);
-  } else {
-    if (error == cudaSuccess) error = launchQueryGrads<Shape::kType>(p, lists.queries, stream);
   }
   if (error != cudaSuccess) return error;
   const int64_t blocks = ceilDivide(rule.keys, Shape::kRows) * rule.batch * rule.keyHeads;
