@@ -198,14 +198,13 @@ function hybridTensor(
     ...{ shape, dtype, rowwise, columnwise, dispose },
     dequantize(target: WideDType = dtype): Tensor<WideDType> {
       wideDType("dequantize", "dtype", target);
-      const type = target;
       const copy = rowwise ?? columnwise;
       if (!copy)
         throw new ArgumentError(
           "dequantize: the tensor has no copy; quantize with rowwise or columnwise usage",
         );
-      if (copy instanceof QuantizedTensor) return dequantize(copy, type);
-      return copy.dtype === type ? copy.reshape(copy.shape) : castTo(copy, type);
+      if (copy instanceof QuantizedTensor) return dequantize(copy, target);
+      return copy.dtype === target ? copy.reshape(copy.shape) : castTo(copy, target);
     },
     [Symbol.dispose]: dispose,
   });

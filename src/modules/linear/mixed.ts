@@ -24,6 +24,7 @@ import type { LinearGradients, LinearInput, LinearParts, LinearResult, Quantized
 import { biasGradOf, dgradOf, wgradOf, wideGrad } from "./products.js";
 import { quantizedProduct } from "./quantized-product.js";
 import { isCached, type WeightUse } from "./weight-cache.js";
+import { wideWeightIn } from "./wide.js";
 
 type Wide = Tensor<WideDType>;
 
@@ -125,12 +126,7 @@ function weightCopies(
 ): MixedWeight {
   const copies = quantization.copies("weight");
   const value = transientValue(weight);
-  const wide = (): Wide => {
-    const own = transientValue(weight);
-    return own instanceof QuantizedTensor
-      ? dequantize(own, dtype)
-      : castTo(wideOf("linear: the weight", own), dtype);
-  };
+  const wide = (): Wide => wideWeightIn(weight, dtype);
   const isStored = value instanceof QuantizedTensor;
   const plain = isPlain(copies);
   const stored = isStored && copies.rowwise ? value : undefined;

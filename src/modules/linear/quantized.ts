@@ -30,7 +30,7 @@ import { biasGradOf, dgradOf, type Products, wgradOf, wideGrad } from "./product
 import { quantizedProduct } from "./quantized-product.js";
 import { isCached } from "./weight-cache.js";
 import { WeightOperand } from "./weight-operand.js";
-import { wideGradients } from "./wide.js";
+import { wideGradients, wideWeightIn } from "./wide.js";
 
 /** A call whose operands are quantized. */
 interface PreparedCall extends QuantizedCall {
@@ -109,13 +109,10 @@ function overriddenBackward(
   { parts, required, region, dtype, x, w }: PreparedCall,
   grad: Gradient,
 ): LinearGradients {
-  const weightOf = (): Tensor<WideDType> => {
-    if (region.recipe.backwardOverride === "dequantized") return dequantize(w.allRows(ROWWISE), dtype);
-    const value = transientValue(parts.weight);
-    return value instanceof QuantizedTensor
-      ? dequantize(value, dtype)
-      : castTo(wideOf("linear: the weight", value), dtype);
-  };
+  const weightOf = (): Tensor<WideDType> =>
+    region.recipe.backwardOverride === "dequantized"
+      ? dequantize(w.allRows(ROWWISE), dtype)
+      : wideWeightIn(parts.weight, dtype);
   const call = { parts, required, dtype, datapath: plainDatapath(parts.weight.backend, dtype) };
   return wideGradients(call, grad, { input: () => x.wide(), weight: weightOf, overlaps: x.rows.isChunked });
 }

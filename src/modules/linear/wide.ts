@@ -2,6 +2,7 @@
 import { ArgumentError, DTypeError } from "../../errors.js";
 import type { DatapathFamily } from "../../formats/datapath.js";
 import { plainDatapath } from "../../functional/datapath.js";
+import { castTo } from "../../ops/cast/cast.js";
 import { gemm } from "../../ops/gemm/gemm.js";
 import type { GemmInput } from "../../ops/gemm/operand.js";
 import { dequantize } from "../../ops/quantize/dequantize.js";
@@ -94,6 +95,14 @@ function wideInput(value: Value, { weight, bias }: LinearParts, dtype: WideDType
 function wideWeight(weight: Parameter): Wide {
   const value = transientValue(weight);
   return value instanceof QuantizedTensor ? dequantize(value) : wideOf("linear: the weight", value);
+}
+
+/** Returns the weight in `dtype`. A tensor that is created is freed when the running function returns. */
+export function wideWeightIn(weight: Parameter, dtype: WideDType): Wide {
+  const value = transientValue(weight);
+  return value instanceof QuantizedTensor
+    ? dequantize(value, dtype)
+    : castTo(wideOf("linear: the weight", value), dtype);
 }
 
 /** Computes the result of the layer. */
