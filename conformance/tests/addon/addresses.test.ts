@@ -7,25 +7,10 @@ import { expect, it } from "vitest";
 import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addon.js";
 import { namingArguments } from "../../../src/backends/cuda/addon.js";
 import { namedWords } from "../../../src/backends/cuda/gemm/plan.js";
-import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
-import { ABSENT, slotsOf } from "../../../src/backends/cuda/native-slots.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../src/formats/derive.js";
+import { inSlots } from "../harness/addon/slots.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
-
-/** Returns the slots of a call's arguments. All tensors are f32, and an argument that `values` lacks is absent. */
-function inSlots(
-  operation: keyof typeof NATIVE_CALLS,
-  values: Readonly<Record<string, number>>,
-): Float64Array {
-  const slots = slotsOf(NATIVE_CALLS[operation]);
-  const packed = new Float64Array(new BigUint64Array(slots.length).fill(ABSENT).buffer);
-  slots.forEach(({ name, kind }, i) => {
-    const value = kind === "wide" ? WIDE.f32 : values[name];
-    if (value !== undefined) packed[i] = value;
-  });
-  return packed;
-}
 
 describeOnStandIn("an address", (exports: AddonExports) => {
   const addon = namingArguments(exports);
@@ -124,7 +109,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
         const numbers = { ...sizes, word: factsOf("e4m3").word, ...scales, zeroCentered: 0 };
         const addresses = Object.fromEntries(names.map((name, i) => [name, at + 4096 * i]));
         const call = (workspace: number) =>
-          exports[operation](device, inSlots(operation, { ...numbers, ...addresses, workspace }));
+          exports[operation](device, inSlots(operation, { ...numbers, ...addresses, workspace }, WIDE.f32));
         call(at + 4096 * names.length);
         for (const name of names)
           expect(() => call(addresses[name] as number), `${operation} ${name}`).toThrow(/share memory/);

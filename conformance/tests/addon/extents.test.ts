@@ -5,10 +5,10 @@
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { type AddonExports, namingArguments } from "../../../src/backends/cuda/addon.js";
-import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
-import { ABSENT, slotsOf } from "../../../src/backends/cuda/native-slots.js";
+import type { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
 import { STAGING, WIDE } from "../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../src/formats/derive.js";
+import { inSlots } from "../harness/addon/slots.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
 /** The most memory that a test allocates. */
@@ -145,18 +145,6 @@ const CALLS: Readonly<Record<string, (drawn: Drawn) => Arrays>> = {
     };
   },
 };
-
-function inSlots(
-  operation: keyof typeof NATIVE_CALLS,
-  values: Readonly<Record<string, number>>,
-): Float64Array {
-  const slots = slotsOf(NATIVE_CALLS[operation]);
-  const packed = new Float64Array(new BigUint64Array(slots.length).fill(ABSENT).buffer);
-  slots.forEach(({ name }, i) => {
-    if (values[name] !== undefined) packed[i] = values[name];
-  });
-  return packed;
-}
 
 describeOnStandIn("an array with strides", (exports: AddonExports) => {
   const addon = namingArguments(exports);

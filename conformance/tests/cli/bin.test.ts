@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { existsSync, readdirSync, truncateSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
-import { f32, useWorkspace } from "../harness/cli.js";
+import { f32, takesThreads, useWorkspace } from "../harness/cli.js";
 import { sampled } from "../harness/draws.js";
 
 const w = useWorkspace();
@@ -42,13 +42,10 @@ const LONG: Readonly<Record<string, readonly string[]>> = {
   fuzz: ["--op", "gemm", "--cases", "100000", "-o", "@out"],
 };
 
-/** The commands without a backend. */
-const WITHOUT_THREADS = { compare: true };
-
 const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 const RUNS = Object.keys(LONG).flatMap((command, i) => {
   const names = Object.keys(SIGNALS) as (keyof typeof SIGNALS)[];
-  const counts = command in WITHOUT_THREADS ? [1] : [1, 2];
+  const counts = takesThreads(command) ? [1, 2] : [1];
   return counts.map((threads) => [command, threads, names[(i + threads) % 3]!] as const);
 });
 
@@ -76,7 +73,7 @@ describe.skipIf(!built)(`the program, as ${where}`, () => {
       const words = (LONG[command] ?? []).map((word) =>
         word.startsWith("@") ? w.path(word.slice(1)) : word,
       );
-      const options = command in WITHOUT_THREADS ? [] : ["--threads", String(threads)];
+      const options = takesThreads(command) ? ["--threads", String(threads)] : [];
       const child = spawn(process.execPath, [program, command, ...words, ...options], {
         stdio: ["ignore", "ignore", "pipe"],
       });

@@ -28,6 +28,11 @@ export interface FileContents {
   readonly metadata: Metadata;
 }
 
+/** Whether a command has the option --threads. */
+export function takesThreads(command: string | undefined): boolean {
+  return COMMANDS.some(({ name, options }) => name === command && "threads" in options);
+}
+
 /** A workspace for each test of a file. A command that leaves memory allocated fails its test. */
 export function useWorkspace(): Workspace {
   const workspace = new Workspace();
@@ -71,8 +76,8 @@ class Workspace {
     });
     const args = words.map((word) => (word.startsWith("@") ? this.path(word.slice(1)) : word));
     const [command, ...rest] = args;
-    const hasThreads = COMMANDS.some(({ name, options }) => name === command && "threads" in options);
-    const threads = hasThreads && args.length > 1 && !args.includes("--threads") ? ["--threads", "1"] : [];
+    const usesOne = takesThreads(command) && args.length > 1 && !args.includes("--threads");
+    const threads = usesOne ? ["--threads", "1"] : [];
     const status = await runCli(command === undefined ? [] : [command, ...threads, ...rest], {
       stdout: sink("stdout"),
       stderr: sink("stderr"),

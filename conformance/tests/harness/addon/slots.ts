@@ -1,0 +1,21 @@
+/** Arguments of the addon's calls by name, for tests that choose them freely. */
+import { NATIVE_CALLS } from "../../../../src/backends/cuda/native-calls.js";
+import { ABSENT, slotsOf } from "../../../../src/backends/cuda/native-slots.js";
+
+/**
+ * Returns the slots of a call's arguments. An argument that `values` lacks is absent. With `wide`, every dtype is this one,
+ * whatever `values` has.
+ */
+export function inSlots(
+  operation: keyof typeof NATIVE_CALLS,
+  values: Readonly<Record<string, number>>,
+  wide?: number,
+): Float64Array {
+  const slots = slotsOf(NATIVE_CALLS[operation]);
+  const packed = new Float64Array(new BigUint64Array(slots.length).fill(ABSENT).buffer);
+  slots.forEach(({ name, kind }, i) => {
+    const value = kind === "wide" && wide !== undefined ? wide : values[name];
+    if (value !== undefined) packed[i] = value;
+  });
+  return packed;
+}
