@@ -18,6 +18,7 @@ const ENTRIES = {
   "lockstep-io": "dist/src/io/index.d.ts",
   "lockstep-checkpoints": "dist/src/checkpoints/index.d.ts",
   "lockstep-checkpoints-portable": "dist/src/checkpoints/portable.d.ts",
+  "lockstep-models": "dist/src/models/index.d.ts",
   "lockstep-distributed": "dist/src/collectives/processes/index.d.ts",
   "lockstep-conformance": "dist/conformance/index.d.ts",
 };

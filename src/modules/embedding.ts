@@ -10,7 +10,7 @@ import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
-import { type InitMethod, normalInit, type Parameter, requireValues } from "./parameter.js";
+import { type InitMethod, normalInit, type Parameter, requireValues, uninitialized } from "./parameter.js";
 import { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
 import { divideWeight, partShape, partValues } from "./tensor-parallel/weights.js";
 
@@ -62,12 +62,13 @@ export class Embedding extends Module {
     const fullShape = [vocabulary, features] as const;
     const parallel = group && new TensorParallel(group, "column", sequenceParallel);
     const shape = parallel ? partShape("Embedding", parallel, fullShape, "vocabulary") : fullShape;
-    this.weight = this.parameter("weight", shape, (random) => {
+    const partInit: InitMethod = (random) => {
       const values = initMethod(random, fullShape);
       return parallel
         ? partValues(parallel, requireValues("initMethod", "its result", values, fullShape), fullShape)
         : values;
-    });
+    };
+    this.weight = this.parameter("weight", shape, initMethod === uninitialized ? initMethod : partInit);
     if (parallel) divideWeight(this.weight, parallel, fullShape);
   }
 

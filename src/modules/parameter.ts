@@ -213,6 +213,13 @@ export function constantInit(value: number): InitMethod {
   };
 }
 
+/**
+ * The initializer of parameters that a file fills: their memory stays uninitialized, and the host allocates no values.
+ *
+ * @shared
+ */
+export const uninitialized: InitMethod = (_, shape) => hostArray(Float32Array, elementCount(ownShape(shape)));
+
 /** Creates a parameter with the initial values that `init` computes. */
 export function newParameter(
   backend: Backend,
@@ -221,6 +228,7 @@ export function newParameter(
   { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
 ): Parameter {
   const checkedShape = ownShape(shape);
+  if (init === uninitialized) return new Parameter(new Tensor(backend, dtype, checkedShape));
   // throws for a size that is too large, before `init` computes values and allocates host memory for them
   new Tensor(backend, "f32", checkedShape).dispose();
   return new Parameter(wideTensor(backend, init(random, checkedShape), checkedShape, dtype));

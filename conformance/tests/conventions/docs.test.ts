@@ -33,6 +33,7 @@ const DOCUMENTS = [
   "docs/dialects.md",
   "docs/training.md",
   "docs/transformers.md",
+  "docs/models.md",
   "docs/experts.md",
   "docs/distributed.md",
   "docs/from-transformer-engine.md",

@@ -183,7 +183,11 @@ export class InferenceParams {
     return out;
   }
 
-  /** The numbers of new positions of this step. */
+  /** @internal The number of new positions of each sequence in this step. */
+  get newPositions(): readonly number[] {
+    return this.#counts();
+  }
+
   #counts(): readonly number[] {
     this.#stepTensors();
     return [...this.#table.sequences.values()].map(({ start, length }) => length - start);

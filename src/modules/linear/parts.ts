@@ -19,6 +19,7 @@ import {
   normalInit,
   type Parameter,
   requireValues,
+  uninitialized,
 } from "../parameter.js";
 import { LinearQuantization } from "../quantization.js";
 import { makeWeight } from "../quantized-init.js";
@@ -64,16 +65,16 @@ export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
   saveOriginalInput: boolean,
 };
 
-/** Checks the fields of `LinearCall`. */
-export const LINEAR_CALL: OptionTable<LinearCall> = {
-  isFirstMicrobatch: boolean,
-  skipFp8WeightUpdate: requireScalar,
-  fp8Output: boolean,
-  fp8Grad: boolean,
-};
-
 /** Checks the options of a call. Throws `ArgumentError` for an unknown option or an invalid value. */
-export const checkLinearCall = optionsOf<LinearCall>(LINEAR_CALL, "call");
+export const checkLinearCall = optionsOf<LinearCall>(
+  {
+    isFirstMicrobatch: boolean,
+    skipFp8WeightUpdate: requireScalar,
+    fp8Output: boolean,
+    fp8Grad: boolean,
+  },
+  "call",
+);
 
 /** The parts of a linear layer y = x·weightᵀ + bias. */
 export interface LinearParts {
@@ -181,11 +182,15 @@ export function linearParts(
 ): LinearParts {
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
   const shape = parallel ? partShape(user, parallel, fullShape, size) : fullShape;
-  const values = initMethod(random, fullShape);
-  const part = parallel
-    ? partValues(parallel, requireValues("initMethod", "its result", values, fullShape), fullShape)
-    : values;
-  const weight = makeWeight(backend, part, shape, { dtype, random, shard: parallel?.shard("weight") });
+  const makePart = (): Parameter => {
+    const values = initMethod(random, fullShape);
+    const part = parallel
+      ? partValues(parallel, requireValues("initMethod", "its result", values, fullShape), fullShape)
+      : values;
+    return makeWeight(backend, part, shape, { dtype, random, shard: parallel?.shard("weight") });
+  };
+  const weight =
+    initMethod === uninitialized ? newParameter(backend, shape, initMethod, { dtype, random }) : makePart();
   created.push(weight);
   weight.fusesAccumulation = options.fuseWgradAccumulation ?? false;
   const [outFeatures] = shape;

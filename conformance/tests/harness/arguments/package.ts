@@ -5,6 +5,7 @@ import * as portable from "../../../../src/checkpoints/portable.js";
 import * as processes from "../../../../src/collectives/processes/index.js";
 import * as lockstep from "../../../../src/index.js";
 import * as files from "../../../../src/io/index.js";
+import * as models from "../../../../src/models/index.js";
 import * as conformance from "../../../index.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
 import { type Callable, type Declarations, declared } from "./declared.js";
@@ -15,6 +16,7 @@ import { checkpointRows } from "./rows-checkpoints.js";
 import { CONFORMANCE_ROWS } from "./rows-conformance.js";
 import { DISTRIBUTED_ROWS } from "./rows-distributed.js";
 import { CheckpointFolder, fileRows } from "./rows-files.js";
+import { modelRows } from "./rows-models.js";
 import { MODULE_ROWS, RECIPE_ROWS } from "./rows-modules.js";
 import { OPERATION_ROWS } from "./rows-ops.js";
 import { OTHER_ROWS, TENSOR_ROWS } from "./rows-others.js";
@@ -29,6 +31,7 @@ export const ENTRIES = [
   ["dist/src/io/index.d.ts", files],
   ["dist/src/checkpoints/index.d.ts", checkpoints],
   ["dist/src/checkpoints/portable.d.ts", portable],
+  ["dist/src/models/index.d.ts", models],
   ["dist/src/collectives/processes/index.d.ts", processes],
   ["dist/conformance/index.d.ts", conformance],
 ] as const;
@@ -38,6 +41,7 @@ export const declarations: Declarations = declared(...ENTRIES.map(([path]) => pa
 export const ROWS: Rows = completed(declarations, {
   ...fileRows(folder),
   ...checkpointRows(folder),
+  ...modelRows(folder),
   ...OPERATION_ROWS,
   ...QUANTIZER_ROWS,
   ...MODULE_ROWS,

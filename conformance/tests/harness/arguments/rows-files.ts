@@ -13,6 +13,7 @@ import {
 import { Linear } from "../../../../src/modules/linear.js";
 import { constantInit } from "../../../../src/modules/parameter.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
+import { TINY, tinyModel, writeHub } from "../../models/tiny-model.js";
 import { inWorld } from "./law.js";
 import type { Row, Rows } from "./row.js";
 import { alone } from "./rows-distributed.js";
@@ -38,6 +39,8 @@ export class CheckpointFolder {
   readonly quantized = join(this.#path, "quantized.safetensors");
   /** The path of a folder that conversions write. */
   readonly converted = join(this.#path, "converted");
+  /** The path of a folder with a language model. */
+  readonly languageModel = join(this.#path, "model");
   #opened: SafetensorsFile | undefined;
   #checkpoints: { readonly library: Checkpoint; readonly lockstep: Checkpoint } | undefined;
 
@@ -47,6 +50,7 @@ export class CheckpointFolder {
     await inWorld(backends, (world) => saveCheckpoint(this.saved, run(world)));
     await this.#fillShards(backends);
     await inWorld(backends, (world) => saveTensors(this.tensors, { x: world.tensor("f32", [4]) }));
+    await writeHub(this.languageModel, tinyModel(TINY));
     this.#opened = await SafetensorsFile.open(this.tensors);
     await inWorld(backends, (world) => saveTensors(this.quantized, { w: world.quantized() }));
     this.#checkpoints = {

@@ -1,0 +1,64 @@
+/** Rows of language models. */
+import { CausalLM } from "../../../../src/models/causal-lm.js";
+import type { CausalLMConfig } from "../../../../src/models/index.js";
+import { normalInit } from "../../../../src/modules/parameter.js";
+import { MXFP8BlockScaling } from "../../../../src/recipes/block-scaled.js";
+import type { Rows } from "./row.js";
+import type { CheckpointFolder } from "./rows-files.js";
+import type { World } from "./world.js";
+
+const CONFIG: CausalLMConfig = {
+  ...{ modelType: "llama", vocabSize: 8, hiddenSize: 16, maxPositionEmbeddings: 8, rmsNormEps: 1e-5 },
+  ...{ tieWordEmbeddings: false, eosTokenIds: [] },
+  layers: [
+    {
+      attention: {
+        ...{ heads: 2, keyValueHeads: 1, headDim: 8, inputBias: false, outputBias: false },
+        ...{ headNorms: false, rotary: { dim: 8, base: 10000 } },
+      },
+      feedForward: { kind: "dense", intermediateSize: 16, activation: "silu", bias: false },
+    },
+  ],
+};
+
+/** A model that is not trained, so that it may have a cache outside of `noGrad`. */
+function model(w: World): CausalLM {
+  const parts = { config: CONFIG, dtype: "bf16", random: w.random, recipe: undefined } as const;
+  const created = w.own(CausalLM.of(w.backend, { ...parts, initMethod: normalInit(0.02) }));
+  for (const parameter of created.parameters()) parameter.requiresGrad = false;
+  return created;
+}
+
+export function modelRows(folder: CheckpointFolder): Rows {
+  return {
+    loadCausalLM: {
+      calls: [(w) => [w.backend, folder.languageModel, { dtype: "bf16", recipe: new MXFP8BlockScaling() }]],
+      costly: true,
+    },
+    "CausalLM.forward": {
+      self: model,
+      calls: [
+        (w) => {
+          const inferenceParams = w.own(model(w).createCache());
+          inferenceParams.preStep(new Map([["a", 2]]));
+          return [w.tensor("i32", [1, 2]), { inferenceParams, logitsToKeep: 1 }];
+        },
+      ],
+      numbers: { "call.logitsToKeep": "count" },
+    },
+    "CausalLM.createCache": {
+      self: model,
+      unbound: true,
+      outlives: true,
+      numbers: Object.fromEntries(
+        ["maxBatchSize", "maxSequenceLength", "pageSize", "totalNumPages"].map((name) => [
+          `options.${name}`,
+          "count" as const,
+        ]),
+      ),
+      calls: [
+        () => [{ maxBatchSize: 2, maxSequenceLength: 8, isPaged: true, pageSize: 4, totalNumPages: 3 }],
+      ],
+    },
+  };
+}

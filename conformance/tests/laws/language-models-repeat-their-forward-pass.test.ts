@@ -1,0 +1,110 @@
+/**
+ * A language model that generates has the bits of its full forward pass: prompts in any chunks and decoding with a cache, paged
+ * or not, in batches of ragged sequences, give each position the logits of one pass over its sequence, in every family.
+ */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { type CausalLM, loadCausalLM } from "../../../src/models/index.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Float8BlockScaling, MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+import { tinyChoices, tinyModel, VOCABULARY, writeHub } from "../models/tiny-model.js";
+import { LONGEST, type Rollout, rollouts } from "../modules/attention/rollout.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+let folder: string;
+let count = 0;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "lockstep-models-"));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+const tokenOf = (sequence: number, position: number): number =>
+  (sequence * 17 + position * 7 + 3) % VOCABULARY;
+const i32 = (values: readonly number[], rows: number): Tensor<"i32"> =>
+  tensor(backend(), Int32Array.from(values), [rows, values.length / rows], "i32");
+/** The bits of the logits of one position. */
+const rowOf = (logits: Float32Array, row: number): string =>
+  Buffer.from(logits.slice(row * VOCABULARY, (row + 1) * VOCABULARY).buffer).toString("hex");
+
+/** The logits of each position of each sequence, in one pass over it. */
+function fullRows(model: CausalLM, { lengths }: Rollout): string[][] {
+  return lengths.map((length, sequence) => {
+    using _scope = new Scope();
+    const ids = i32(
+      Array.from({ length }, (_, position) => tokenOf(sequence, position)),
+      1,
+    );
+    const logits = model.forward(ids).tensor.dataSync() as Float32Array;
+    return Array.from({ length }, (_, position) => rowOf(logits, position));
+  });
+}
+
+/** The same with a cache, in steps. With `last`, only the logits of the last position of each step are computed. */
+function steppedRows(
+  model: CausalLM,
+  { lengths, steps }: Rollout,
+  { pageSize, last }: { readonly pageSize: number | undefined; readonly last: boolean },
+): (string | undefined)[][] {
+  using cache = model.createCache({
+    ...{ maxBatchSize: 3, maxSequenceLength: LONGEST },
+    ...(pageSize === undefined ? {} : { isPaged: true, pageSize }),
+  });
+  const rows: (string | undefined)[][] = lengths.map(() => []);
+  for (const step of steps) {
+    using _scope = new Scope();
+    cache.preStep(step);
+    const longest = Math.max(...step.values());
+    const padded = [...step].flatMap(([sequence, count]) => {
+      const first = rows[sequence]?.length ?? 0;
+      return Array.from({ length: longest }, (_, i) => (i < count ? tokenOf(sequence, first + i) : 1));
+    });
+    const call = { inferenceParams: cache, ...(last ? { logitsToKeep: 1 } : {}) };
+    const logits = model.forward(i32(padded, step.size), call).tensor.dataSync() as Float32Array;
+    for (const [b, [sequence, count]] of [...step].entries())
+      for (let i = 0; i < count; i++) {
+        const kept = last ? (i === count - 1 ? b : undefined) : b * longest + i;
+        rows[sequence]?.push(kept === undefined ? undefined : rowOf(logits, kept));
+      }
+  }
+  return rows;
+}
+
+const RECIPES = {
+  none: undefined,
+  mxfp8: new MXFP8BlockScaling(),
+  block: new Float8BlockScaling(),
+} as const;
+
+it("steps with a cache have the bits of one pass", async () => {
+  const forms = fc.record({
+    pageSize: fc.constantFrom(undefined, 4, 8),
+    last: fc.boolean(),
+    recipe: fc.constantFrom("none", "none", "mxfp8", "block"),
+    dtype: fc.constantFrom("bf16", "f16", "f32"),
+  });
+  await fc.assert(
+    fc.asyncProperty(tinyChoices, rollouts, forms, async (choices, run, { recipe, dtype, ...form }) => {
+      const path = join(folder, `${count++}`);
+      await writeHub(path, tinyModel(choices));
+      using model = await loadCausalLM(backend(), path, { dtype, recipe: RECIPES[recipe] });
+      noGrad(() => {
+        const full = fullRows(model, run);
+        const stepped = steppedRows(model, run, form);
+        expect(full.flat()).not.toContain(undefined);
+        for (const [sequence, rows] of stepped.entries())
+          for (const [position, row] of rows.entries())
+            if (row !== undefined) expect(row, `${sequence}, ${position}`).toBe(full[sequence]?.[position]);
+      });
+    }),
+    { numRuns: draws(64, 8) },
+  );
+});

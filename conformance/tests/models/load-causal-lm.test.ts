@@ -1,0 +1,194 @@
+/** Models of tiny random weights, loaded from files that the tests write. */
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { convertCheckpoint } from "../../../src/checkpoints/index.js";
+import { FileError } from "../../../src/errors.js";
+import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/index.js";
+import { tensor } from "../../../src/ops/create.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { draws } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+import { plainLogits } from "./plain-decoder.js";
+import { TINY, type TinyModel, tinyChoices, tinyModel, writeGguf, writeHub } from "./tiny-model.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const TOKENS = [3, 14, 15, 9, 2, 6, 5, 35, 8, 9, 7, 9];
+
+let folder: string;
+let count = 0;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "lockstep-models-"));
+});
+afterAll(() => rm(folder, { recursive: true }));
+const fresh = (): string => join(folder, `${count++}`);
+
+/** The logits of all positions of `TOKENS`. */
+async function logitsOf(path: string, options: LoadCausalLMOptions = {}): Promise<Float32Array> {
+  using model = await loadCausalLM(backend(), path, options);
+  using _scope = new Scope();
+  const ids = tensor(backend(), Int32Array.from(TOKENS), [1, TOKENS.length], "i32");
+  return noGrad(() => model.forward(ids).tensor.dataSync().slice() as Float32Array);
+}
+
+async function hub(model: TinyModel, options: Parameters<typeof writeHub>[2] = {}): Promise<string> {
+  const path = fresh();
+  await writeHub(path, model, options);
+  return path;
+}
+
+const bits = (values: Float32Array): string => Buffer.from(values.buffer).toString("hex");
+
+describe("the model of a folder", () => {
+  it("computes what plain arithmetic does, in every family", async () => {
+    await fc.assert(
+      fc.asyncProperty(tinyChoices, async (choices) => {
+        const model = tinyModel(choices);
+        const actual = await logitsOf(await hub(model), { dtype: "f32" });
+        const expected = plainLogits(model, TOKENS).flat();
+        const scale = Math.max(...expected.map(Math.abs));
+        expect(scale).toBeGreaterThan(0.01);
+        const error = Math.max(...expected.map((each, i) => Math.abs(each - (actual[i] as number)))) / scale;
+        expect(error).toBeLessThan(2e-5);
+      }),
+      { numRuns: draws(60, 6) },
+    );
+  });
+
+  it("has the same bits in one file or several, in types that have the values", async () => {
+    const model = tinyModel({ ...TINY, bias: true });
+    const expected = bits(await logitsOf(await hub(model)));
+    for (const options of [{ type: "F32" }, { type: "F16", shards: 2 }, { shards: 3 }] as const)
+      expect(bits(await logitsOf(await hub(model, options)))).toBe(expected);
+  });
+
+  it("names its parameters as the file does", async () => {
+    const model = tinyModel({ ...TINY, family: "qwen3", bias: true });
+    using loaded = await loadCausalLM(backend(), await hub(model));
+    const shapes = (all: Iterable<readonly [string, { readonly shape: readonly number[] }]>) =>
+      [...all].map(([name, { shape }]) => `${name} ${shape}`).sort();
+    expect(shapes(loaded.namedParameters())).toEqual(shapes(model.tensors));
+    expect(loaded.config.layers[0]?.attention.headNorms).toBe(true);
+    expect(loaded.dtype).toBe("bf16");
+  });
+
+  it("multiplies by the table of embeddings if they are tied", async () => {
+    const tied = tinyModel({ ...TINY, tied: true });
+    const table = tied.tensors.get("model.embed_tokens.weight") as NonNullable<
+      ReturnType<typeof tied.tensors.get>
+    >;
+    const copied = new Map([...tied.tensors, ["lm_head.weight", table] as const]);
+    const expected = bits(await logitsOf(await hub(tied)));
+    const untied = { config: { ...tied.config, tie_word_embeddings: false }, tensors: copied };
+    expect(bits(await logitsOf(await hub(untied)))).toBe(expected);
+    expect(bits(await logitsOf(await hub({ ...tied, tensors: copied })))).toBe(expected);
+  });
+
+  it("has the bits of the converted file, for a quantized one", async () => {
+    const wide = await hub(tinyModel(TINY));
+    for (const to of ["ct-nvfp4", "deepseek-fp8-block", "lockstep-mxfp8"] as const) {
+      const [quantized, again] = [fresh(), fresh()];
+      await convertCheckpoint(wide, quantized, { to });
+      await convertCheckpoint(quantized, again, { to: "bf16" });
+      const actual = bits(await logitsOf(quantized));
+      expect(actual).toBe(bits(await logitsOf(again)));
+      expect(actual).not.toBe(bits(await logitsOf(wide)));
+    }
+  });
+});
+
+describe("the model of a GGUF file", () => {
+  it("has the bits of the folder with the same values", async () => {
+    const choices = tinyChoices.filter(({ rope }) => rope !== "llama3");
+    await fc.assert(
+      fc.asyncProperty(choices, fc.constantFrom("F32", "F16", "BF16"), async (drawn, type) => {
+        const model = tinyModel({ ...drawn, window: undefined });
+        const path = `${fresh()}.gguf`;
+        await writeGguf(path, model, type);
+        expect(bits(await logitsOf(path))).toBe(bits(await logitsOf(await hub(model))));
+      }),
+      { numRuns: draws(40, 5) },
+    );
+  });
+});
+
+describe("a checkpoint that is no such model is refused", () => {
+  const model = tinyModel(TINY);
+  const without = (name: string): TinyModel => ({
+    ...model,
+    tensors: new Map([...model.tensors].filter(([each]) => each !== name)),
+  });
+  const withTensor = (name: string, shape: readonly number[]): TinyModel => {
+    const values = new Float32Array(shape.reduce((product, size) => product * size, 1));
+    return { ...model, tensors: new Map([...model.tensors, [name, { shape, values }]]) };
+  };
+  const withConfig = (fields: object): TinyModel => ({ ...model, config: { ...model.config, ...fields } });
+  const down = "model.layers.1.mlp.down_proj.weight";
+  const cases: readonly (readonly [string, TinyModel, RegExp])[] = [
+    [
+      "a missing tensor",
+      without(down),
+      /tensors are missing \(1\): model\.layers\.1\.mlp\.down_proj\.weight;/,
+    ],
+    ["a missing output layer", without("lm_head.weight"), /missing \(1\): lm_head\.weight/],
+    [
+      "an unexpected tensor",
+      withTensor("model.extra.weight", [2, 32]),
+      /no parameter \(1\): model\.extra\.weight/,
+    ],
+    [
+      "another shape",
+      withTensor(down, [32, 40]),
+      /down_proj\.weight" is \[32,40\]; the configuration needs \[32,64\]/,
+    ],
+    ["fewer layers", withConfig({ num_hidden_layers: 1 }), /no parameter \(9\): model\.layers\.1\./],
+    [
+      "an unknown family",
+      withConfig({ model_type: "gpt2" }),
+      /model_type is "gpt2"; the models that can run are/,
+    ],
+    [
+      "a wrong field",
+      withConfig({ hidden_size: "32" }),
+      /hidden_size is "32"; it must be a whole number from 1/,
+    ],
+    ["a missing field", withConfig({ vocab_size: null }), /vocab_size is missing/],
+    [
+      "an unknown activation",
+      withConfig({ hidden_act: "mish" }),
+      /hidden_act is "mish"; it must be one of silu/,
+    ],
+    [
+      "heads that do not divide",
+      withConfig({ num_key_value_heads: 3 }),
+      /must be a divisor of num_attention_heads, 4/,
+    ],
+    [
+      "an unknown rule",
+      withConfig({ rope_scaling: { type: "longrope" } }),
+      /type is "longrope"; it must be one of default/,
+    ],
+  ];
+  it.each(cases)("%s", async (_title, wrong, message) => {
+    const path = await hub(wrong);
+    const error = await loadCausalLM(backend(), path).catch((each: unknown) => each);
+    expect(error).toBeInstanceOf(FileError);
+    expect(String(error)).toMatch(message);
+  });
+
+  it("a configuration that claims a quantization", async () => {
+    const path = await hub(withConfig({ quantization_config: { quant_method: "fp8" } }));
+    await expect(loadCausalLM(backend(), path)).rejects.toThrow(/config-empty/);
+  });
+
+  it("no configuration", async () => {
+    const path = await hub(model);
+    await rm(join(path, "config.json"));
+    await expect(loadCausalLM(backend(), path)).rejects.toThrow(/config\.json/);
+    await writeFile(join(path, "config.json"), "[]");
+    await expect(loadCausalLM(backend(), path)).rejects.toThrow(FileError);
+  });
+});

@@ -1,0 +1,263 @@
+/** Tiny language models of random weights, as the files of other libraries have them. */
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
+import { ggufBytes, type Piece, TYPE, u32 } from "../checkpoints/gguf/files.js";
+import { uniform } from "../harness/plain-attention.js";
+
+/** A tensor of values that f16 and bf16 have. */
+export interface TinyTensor {
+  readonly shape: readonly number[];
+  readonly values: Float32Array;
+}
+
+/** A model: the object in config.json, and its tensors by their names. */
+export interface TinyModel {
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly tensors: ReadonlyMap<string, TinyTensor>;
+}
+
+/** The drawn choices of a model. */
+export interface TinyChoices {
+  readonly family: "llama" | "mistral" | "qwen2" | "qwen3";
+  readonly heads: readonly [queries: number, keys: number];
+  readonly headDim: number;
+  readonly layers: number;
+  readonly tied: boolean;
+  readonly bias: boolean;
+  readonly window: number | undefined;
+  readonly rope: "plain" | "linear" | "llama3" | "yarn" | "parameters";
+  readonly seed: number;
+}
+
+export const VOCABULARY = 40;
+const [HIDDEN, INTERMEDIATE, POSITIONS] = [32, 64, 64];
+
+const ROPE: Readonly<Record<TinyChoices["rope"], object>> = {
+  plain: { rope_theta: 1000 },
+  linear: { rope_theta: 1000, rope_scaling: { type: "linear", factor: 2 } },
+  llama3: {
+    rope_theta: 500,
+    rope_scaling: {
+      ...{ rope_type: "llama3", factor: 8, low_freq_factor: 1, high_freq_factor: 4 },
+      original_max_position_embeddings: 16,
+    },
+  },
+  yarn: {
+    rope_theta: 1000,
+    rope_scaling: { rope_type: "yarn", factor: 4, original_max_position_embeddings: 16 },
+  },
+  parameters: { rope_parameters: { rope_type: "default", rope_theta: 300 } },
+};
+
+/** The choices of a small Llama. */
+export const TINY: TinyChoices = {
+  ...{ family: "llama", heads: [4, 2], headDim: 8, layers: 2, tied: false, bias: false },
+  ...{ window: undefined, rope: "plain", seed: 7 },
+};
+
+/** Draws a model of any family. */
+export const tinyChoices: fc.Arbitrary<TinyChoices> = fc.record({
+  family: fc.constantFrom("llama", "mistral", "qwen2", "qwen3"),
+  heads: fc.constantFrom([4, 2] as const, [4, 4] as const, [4, 1] as const),
+  headDim: fc.constantFrom(8, 16),
+  layers: fc.integer({ min: 1, max: 2 }),
+  tied: fc.boolean(),
+  bias: fc.boolean(),
+  window: fc.constantFrom(undefined, 3, 7),
+  rope: fc.constantFrom("plain", "linear", "llama3", "yarn", "parameters"),
+  seed: fc.integer({ min: 0, max: 2 ** 20 }),
+});
+
+/** The model of these choices. Its linear weights are large enough that attention depends on positions. */
+export function tinyModel(choices: TinyChoices): TinyModel {
+  const { family, heads, headDim, layers, tied, bias, window, rope, seed } = choices;
+  const [queries, keys] = heads;
+  const draw = uniform(seed);
+  const tensors = new Map<string, TinyTensor>();
+  const add = (name: string, shape: readonly number[], center = 0): void => {
+    const size = shape.reduce((product, each) => product * each, 1);
+    const scale = center === 0 ? 1 / 256 : 1 / 64;
+    const values = Float32Array.from({ length: size }, () => center + Math.round(draw() * 24) * scale);
+    tensors.set(name, { shape, values });
+  };
+  const linear = (name: string, rows: number, columns: number, hasBias: boolean): void => {
+    add(`${name}.weight`, [rows, columns]);
+    if (hasBias) add(`${name}.bias`, [rows]);
+  };
+  const takesBias = bias && (family === "llama" || family === "qwen3");
+  const inputBias = takesBias || family === "qwen2";
+  add("model.embed_tokens.weight", [VOCABULARY, HIDDEN]);
+  for (let i = 0; i < layers; i++) {
+    const at = `model.layers.${i}`;
+    add(`${at}.input_layernorm.weight`, [HIDDEN], 1);
+    linear(`${at}.self_attn.q_proj`, queries * headDim, HIDDEN, inputBias);
+    linear(`${at}.self_attn.k_proj`, keys * headDim, HIDDEN, inputBias);
+    linear(`${at}.self_attn.v_proj`, keys * headDim, HIDDEN, inputBias);
+    linear(`${at}.self_attn.o_proj`, HIDDEN, queries * headDim, takesBias);
+    if (family === "qwen3")
+      for (const norm of ["q_norm", "k_norm"]) add(`${at}.self_attn.${norm}.weight`, [headDim], 1);
+    add(`${at}.post_attention_layernorm.weight`, [HIDDEN], 1);
+    linear(`${at}.mlp.gate_proj`, INTERMEDIATE, HIDDEN, takesBias && family === "llama");
+    linear(`${at}.mlp.up_proj`, INTERMEDIATE, HIDDEN, takesBias && family === "llama");
+    linear(`${at}.mlp.down_proj`, HIDDEN, INTERMEDIATE, takesBias && family === "llama");
+  }
+  add("model.norm.weight", [HIDDEN], 1);
+  if (!tied) add("lm_head.weight", [VOCABULARY, HIDDEN]);
+  const config = {
+    ...{ model_type: family, vocab_size: VOCABULARY, hidden_size: HIDDEN, num_hidden_layers: layers },
+    ...{ intermediate_size: INTERMEDIATE, num_attention_heads: queries, num_key_value_heads: keys },
+    ...{ head_dim: headDim, max_position_embeddings: POSITIONS, rms_norm_eps: 1e-5, hidden_act: "silu" },
+    ...{ tie_word_embeddings: tied, eos_token_id: 2, torch_dtype: "bfloat16" },
+    ...(takesBias ? { attention_bias: true } : {}),
+    ...(takesBias && family === "llama" ? { mlp_bias: true } : {}),
+    ...(window !== undefined && family === "mistral" ? { sliding_window: window } : {}),
+    ...(window !== undefined && family.startsWith("qwen")
+      ? { use_sliding_window: true, sliding_window: window, max_window_layers: 1 }
+      : {}),
+    ...ROPE[rope],
+  };
+  return { config, tensors };
+}
+
+const TYPES = { F32: TYPE.f32, F16: TYPE.f16, BF16: TYPE.bf16 } as const;
+/** A type in which files store values. */
+export type FileType = keyof typeof TYPES;
+
+const WORD = new DataView(new ArrayBuffer(4));
+
+/** The bytes of values that the type has. */
+function encoded(type: FileType, values: Float32Array): Uint8Array {
+  if (type === "F32") return new Uint8Array(values.buffer.slice(0));
+  const codes = Uint16Array.from(values, (value) => {
+    WORD.setFloat32(0, value);
+    const bits = WORD.getUint32(0);
+    if (type === "BF16") return bits >>> 16;
+    const exponent = ((bits >>> 23) & 255) - 112;
+    // the values of tiny models are 0 or normal numbers of f16
+    return exponent <= 0 ? 0 : ((bits >>> 16) & 0x8000) | (exponent << 10) | ((bits >>> 13) & 0x3ff);
+  });
+  return new Uint8Array(codes.buffer);
+}
+
+/** Writes a folder as hubs have it: config.json and safetensors files, among which the tensors are dealt. */
+export async function writeHub(
+  folder: string,
+  { config, tensors }: TinyModel,
+  { type = "BF16", shards = 1 }: { readonly type?: FileType; readonly shards?: number } = {},
+): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  await writeFile(join(folder, "config.json"), JSON.stringify(config));
+  const names = [...tensors.keys()];
+  const fileOf = (index: number): string =>
+    shards === 1 ? "model.safetensors" : `model-0000${(index % shards) + 1}-of-0000${shards}.safetensors`;
+  for (let shard = 0; shard < shards; shard++) {
+    const some = names.filter((_, i) => i % shards === shard);
+    const plan = some.map((name) => ({ name, dtype: type, shape: tensors.get(name)?.shape ?? [] }));
+    await writeSafetensors(join(folder, fileOf(shard)), { tensors: plan }, async (put) => {
+      for (const name of some)
+        await put(name, encoded(type, tensors.get(name)?.values ?? new Float32Array()));
+    });
+  }
+  if (shards === 1) return;
+  const map = Object.fromEntries(names.map((name, i) => [name, fileOf(i)]));
+  await writeFile(join(folder, "model.safetensors.index.json"), JSON.stringify({ weight_map: map }));
+}
+
+/** What llama.cpp calls the parts of a name. */
+const GGUF_WORDS: readonly (readonly [RegExp, string])[] = [
+  [/^model\.embed_tokens/, "token_embd"],
+  [/^model\.norm/, "output_norm"],
+  [/^lm_head/, "output"],
+  [/^model\.layers\.(\d+)/, "blk.$1"],
+  [/input_layernorm/, "attn_norm"],
+  [/post_attention_layernorm/, "ffn_norm"],
+  [/self_attn\.([qkv])_proj/, "attn_$1"],
+  [/self_attn\.o_proj/, "attn_output"],
+  [/self_attn\.([qk])_norm/, "attn_$1_norm"],
+  [/mlp\.(gate|up|down)_proj/, "ffn_$1"],
+];
+
+/** Writes a GGUF file as llama.cpp's converter does. It has no windows, and llama3's rule is a tensor there. */
+export async function writeGguf(path: string, { config, tensors }: TinyModel, type: FileType): Promise<void> {
+  const family = String(config.model_type);
+  const architecture = family === "mistral" ? "llama" : family;
+  const heads: Readonly<Record<string, number>> = {
+    q_proj: Number(config.num_attention_heads),
+    k_proj: Number(config.num_key_value_heads),
+  };
+  const pieces: Uint8Array[] = [];
+  let offset = 0;
+  const described = [...tensors].map(([name, { shape, values }]) => {
+    const [, projection = ""] = /self_attn\.([qk]_proj)/.exec(name) ?? [];
+    const isPaired = architecture === "llama" && projection !== "";
+    const ordered = isPaired ? paired(values, heads[projection] as number, shape) : values;
+    const isNorm = shape.length === 1;
+    const stored = isNorm ? "F32" : type;
+    const bytes = encoded(stored, ordered);
+    const padded = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
+    padded.set(bytes);
+    pieces.push(padded);
+    const at = offset;
+    offset += padded.length;
+    const renamed = GGUF_WORDS.reduce((text, [from, to]) => text.replace(from, to), name);
+    return { name: renamed, dimensions: shape.toReversed(), type: TYPES[stored], offset: at };
+  });
+  const text = (key: string, value: string): Piece[] => [key, u32(8), value];
+  const whole = (key: string, field: string): Piece[] => [
+    `${architecture}.${key}`,
+    u32(4),
+    u32(Number(config[field])),
+  ];
+  const real = (key: string, value: number): Piece[] => [
+    `${architecture}.${key}`,
+    u32(6),
+    new Uint8Array(Float32Array.of(value).buffer),
+  ];
+  const scaling = config.rope_scaling as Readonly<Record<string, unknown>> | undefined;
+  const scalingType = scaling && String(scaling.rope_type ?? scaling.type);
+  const theta = config.rope_theta ?? (config.rope_parameters as { rope_theta: number }).rope_theta;
+  const metadata = [
+    text("general.architecture", architecture),
+    whole("block_count", "num_hidden_layers"),
+    whole("context_length", "max_position_embeddings"),
+    whole("embedding_length", "hidden_size"),
+    whole("feed_forward_length", "intermediate_size"),
+    whole("attention.head_count", "num_attention_heads"),
+    whole("attention.head_count_kv", "num_key_value_heads"),
+    whole("attention.key_length", "head_dim"),
+    real("attention.layer_norm_rms_epsilon", Number(config.rms_norm_eps)),
+    real("rope.freq_base", Number(theta)),
+    ...(scaling && scalingType
+      ? [
+          text(`${architecture}.rope.scaling.type`, scalingType),
+          real("rope.scaling.factor", Number(scaling.factor)),
+        ]
+      : []),
+    ...(scaling?.original_max_position_embeddings === undefined
+      ? []
+      : [
+          [
+            `${architecture}.rope.scaling.original_context_length`,
+            u32(4),
+            u32(Number(scaling.original_max_position_embeddings)),
+          ],
+        ]),
+  ];
+  await writeFile(path, ggufBytes({ metadata, tensors: described, data: Buffer.concat(pieces) }));
+}
+
+/** Rows whose heads alternate between the first and the second half of their rows. */
+function paired(values: Float32Array, heads: number, shape: readonly number[]): Float32Array {
+  const rows = shape[0] as number;
+  const columns = values.length / rows;
+  const width = rows / heads;
+  const out = new Float32Array(values.length);
+  for (let row = 0; row < rows; row++) {
+    const within = row % width;
+    const from = row - within + (within % 2) * (width / 2) + Math.floor(within / 2);
+    out.set(values.subarray(from * columns, (from + 1) * columns), row * columns);
+  }
+  return out;
+}

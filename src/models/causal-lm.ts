@@ -1,0 +1,240 @@
+/** A language model that predicts the next token. */
+import { autocast } from "../autocast.js";
+import type { Backend } from "../backends/backend.js";
+import { guardReceivers } from "../brand.js";
+import { ArgumentError, ShapeError } from "../errors.js";
+import { embedding as rowsOf } from "../functional/embedding.js";
+import { reshape } from "../functional/layout.js";
+import { InferenceParams, type InferenceParamsOptions } from "../modules/attention/inference-params.js";
+import { Embedding } from "../modules/embedding.js";
+import { Module } from "../modules/module.js";
+import { RMSNorm } from "../modules/norm.js";
+import { type InitMethod, newParameter } from "../modules/parameter.js";
+import { tensor } from "../ops/create.js";
+import { boolean, type Complete, instance, integer, optionsOf } from "../options.js";
+import type { RandomState } from "../quantizers/random-state.js";
+import type { Recipe } from "../recipes/recipe.js";
+import { composed } from "../tape/composed.js";
+import type { Variable } from "../tape/variable.js";
+import { requireI32 } from "../tensor/require.js";
+import { orDispose } from "../tensor/scope.js";
+import type { WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import type { CausalLMConfig } from "./config/config.js";
+import { DecoderLayer } from "./layers/decoder-layer.js";
+import type { LayerCall, LayerOptions } from "./layers/options.js";
+import { OutputHead } from "./layers/output-head.js";
+import { RotaryTables } from "./layers/rotary-tables.js";
+
+/** Options of one call of a model. All fields are optional. */
+export interface CausalLMCall {
+  /** The cache of keys and values, after `preStep`. The tokens are then the new positions of its sequences. */
+  readonly inferenceParams?: InferenceParams | undefined;
+  /**
+   * The number of positions at the end of each sequence whose logits are returned. With a cache, they are the last new positions
+   * of each sequence. Default: all.
+   */
+  readonly logitsToKeep?: number | undefined;
+}
+
+/** Options of `createCache`. All fields are optional. */
+export interface CacheOptions {
+  /** The largest number of sequences of a batch. Default 1. */
+  readonly maxBatchSize?: number | undefined;
+  /** The largest number of positions of a sequence. Default: the `maxPositionEmbeddings` of the model. */
+  readonly maxSequenceLength?: number | undefined;
+  /** Whether sequences take pages as they grow. Default false. */
+  readonly isPaged?: boolean | undefined;
+  /** The number of positions of a page. Required with `isPaged`. */
+  readonly pageSize?: number | undefined;
+  /** The number of all pages. Default: enough for all sequences. */
+  readonly totalNumPages?: number | undefined;
+}
+
+const checkCall = optionsOf<CausalLMCall>(
+  { inferenceParams: instance(InferenceParams, "an InferenceParams"), logitsToKeep: integer(1) },
+  "call",
+);
+const checkCache = optionsOf<CacheOptions>({
+  maxBatchSize: integer(1),
+  maxSequenceLength: integer(1),
+  isPaged: boolean,
+  pageSize: integer(1),
+  totalNumPages: integer(1),
+});
+
+/** What a model is made of. */
+export interface CausalLMParts {
+  readonly config: CausalLMConfig;
+  readonly dtype: WideDType;
+  readonly random: RandomState;
+  readonly recipe: Recipe | undefined;
+  readonly initMethod: InitMethod;
+}
+
+/** A list of modules, which are named by their indices. */
+class ModuleList<M extends Module> extends Module {
+  static {
+    guardReceivers(this);
+  }
+
+  constructor(
+    backend: Backend,
+    readonly list: readonly M[],
+  ) {
+    super(backend);
+    for (const [index, module] of list.entries()) this.addModule(`${index}`, module);
+  }
+}
+
+/** The part of a model below the output layer. */
+class DecoderStack extends Module {
+  static {
+    guardReceivers(this);
+  }
+
+  readonly embedding: Embedding;
+  readonly layers: readonly DecoderLayer[];
+  readonly norm: RMSNorm;
+
+  constructor(backend: Backend, config: CausalLMConfig, options: LayerOptions) {
+    const { dtype, random, initMethod, eps, hiddenSize } = options;
+    super(backend, { dtype, random });
+    this.embedding = this.addModule(
+      "embed_tokens",
+      new Embedding(backend, config.vocabSize, hiddenSize, { dtype, random, initMethod }),
+    );
+    this.layers = orDispose((created) =>
+      config.layers.map((each, index) => {
+        const layer = new DecoderLayer(backend, each, index + 1, options);
+        created.push(layer);
+        return layer;
+      }),
+    );
+    this.addModule("layers", new ModuleList(backend, this.layers));
+    this.norm = this.addModule("norm", new RMSNorm(backend, hiddenSize, { dtype, random, eps }));
+  }
+}
+
+/**
+ * A language model, which `loadCausalLM` makes. Its parameters have the names of Hugging Face's checkpoints, for example
+ * `model.layers.0.self_attn.q_proj.weight`. It is differentiable. The bits of a position's logits depend on the tokens of its
+ * sequence up to that position, and on nothing else: not on other sequences, chunks, batches, padding or pages (docs/models.md).
+ */
+export class CausalLM extends Module {
+  static {
+    guardReceivers(this);
+  }
+
+  /** The configuration. */
+  readonly config: CausalLMConfig;
+  /** The recipe of the linear layers in decoder layers; undefined if there is none. */
+  readonly recipe: Recipe | undefined;
+  readonly #stack: DecoderStack;
+  readonly #head: OutputHead;
+  readonly #tables: RotaryTables;
+
+  private constructor(backend: Backend, { config, dtype, random, recipe, initMethod }: CausalLMParts) {
+    super(backend, { dtype, random });
+    const { hiddenSize, vocabSize, rmsNormEps: eps } = config;
+    const options: Complete<LayerOptions> = { dtype, random, initMethod, eps, hiddenSize };
+    this.config = config;
+    this.recipe = recipe;
+    this.#tables = new RotaryTables(backend);
+    [this.#stack, this.#head] = orDispose((created) => {
+      const stack = this.addModule("model", new DecoderStack(backend, config, options));
+      created.push(stack);
+      const weight = config.tieWordEmbeddings
+        ? stack.embedding.weight
+        : newParameter(backend, [vocabSize, hiddenSize], initMethod, { dtype, random });
+      created.push(weight);
+      return [stack, this.addModule("lm_head", new OutputHead(backend, weight, { dtype, random }))] as const;
+    });
+  }
+
+  /** @internal */
+  static of(backend: Backend, parts: CausalLMParts): CausalLM {
+    return new CausalLM(backend, parts);
+  }
+
+  /**
+   * Returns the logits f32 [B, T, vocabulary] of tokens, i32 [B, T]; with `logitsToKeep`, of the last positions only. The logits
+   * of a position say which token follows it. A token outside of the vocabulary gives NaN. Shorter sequences are padded at the
+   * end by any tokens; logits of padding are arbitrary.
+   *
+   * @throws `DTypeError` or `ShapeError` for tokens that are not i32 [B, T], or a cache of another shape, `ArgumentError` for an
+   * argument that is not a tensor or is on another backend, an invalid option, fewer positions than `logitsToKeep`, and a cache
+   * that is used outside of `noGrad` or before `preStep`, `UnsupportedError` for a recipe that the backend does not support,
+   * `DisposedError` for a disposed tensor, cache or model.
+   */
+  forward(tokens: Tensor, call: CausalLMCall = {}): Variable {
+    const user = "CausalLM";
+    const ids = requireI32(user, "tokens", tokens);
+    const { inferenceParams, logitsToKeep } = checkCall(user, call);
+    if (ids.shape.length !== 2)
+      throw new ShapeError(`${user}: tokens are [${ids.shape}]; they must be [batch, positions]`);
+    if (ids.backend !== this.backend)
+      throw new ArgumentError(`${user}: tokens live on another backend than the model; move them there`);
+    if (inferenceParams && inferenceParams.backend !== this.backend)
+      throw new ArgumentError(`${user}: inferenceParams live on another backend than the model`);
+    const [batch, length] = ids.shape as readonly [number, number];
+    if (logitsToKeep !== undefined && logitsToKeep > length)
+      throw new ArgumentError(
+        `${user}: logitsToKeep is ${logitsToKeep} and tokens are [${ids.shape}]; keep at most ${length}`,
+      );
+    const counts = inferenceParams?.newPositions ?? new Array<number>(batch).fill(length);
+    return composed(() => {
+      const all = this.#decoded(ids, inferenceParams);
+      const kept = logitsToKeep === undefined ? all : lastRows(all, counts, logitsToKeep);
+      return [this.#head.forward(this.#stack.norm.forward(kept))];
+    })[0];
+  }
+
+  /** The result of the last layer, [B, T, hidden]. */
+  #decoded(ids: Tensor<"i32">, inferenceParams: InferenceParams | undefined): Variable {
+    const positions = inferenceParams
+      ? Math.max(...inferenceParams.sequences.values())
+      : (ids.shape[1] as number);
+    const call: LayerCall = {
+      angles: (rotary) => this.#tables.angles(rotary, positions),
+      inferenceParams,
+    };
+    const { embedding, layers } = this.#stack;
+    const run = (): Variable => layers.reduce((x, layer) => layer.forward(x, call), embedding.forward(ids));
+    return this.recipe ? autocast({ recipe: this.recipe }, run) : run();
+  }
+
+  /**
+   * Creates a cache of keys and values for the layers of this model. Call its `preStep` before each `forward`. The caller
+   * disposes of it.
+   *
+   * @throws `ArgumentError` for an invalid option, `DisposedError` for a disposed backend.
+   */
+  createCache(options: CacheOptions = {}): InferenceParams {
+    const own = checkCache("createCache", options);
+    const { maxBatchSize = 1, maxSequenceLength = this.config.maxPositionEmbeddings, ...pages } = own;
+    const { keyValueHeads, headDim } = (this.config.layers[0] as CausalLMConfig["layers"][number]).attention;
+    return new InferenceParams(this.backend, maxBatchSize, maxSequenceLength, {
+      ...(pages as Partial<InferenceParamsOptions>),
+      numHeadsKv: keyValueHeads,
+      headDimK: headDim,
+      dtype: this.dtype,
+    });
+  }
+
+  /** Frees the parameters, their gradients and the angles of positions. Caches are the caller's. */
+  override dispose(): void {
+    this.#tables.dispose();
+    super.dispose();
+  }
+}
+
+/** The last `count` rows of the first `counts[b]` rows of each sequence of x [B, T, hidden]; NaN for rows that it has not. */
+function lastRows(x: Variable, counts: readonly number[], count: number): Variable {
+  const [batch, length, hidden] = x.shape as readonly [number, number, number];
+  const indices = counts.flatMap((rows, b) =>
+    Array.from({ length: count }, (_, i) => (rows < count - i ? -1 : b * length + rows - count + i)),
+  );
+  const ids = tensor(x.backend, Int32Array.from(indices), [batch, count], "i32");
+  return rowsOf(reshape(x, [batch * length, hidden]), ids);
+}

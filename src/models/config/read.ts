@@ -1,0 +1,31 @@
+/** Reads the configuration of a model. */
+import type { WideDType } from "../../tensor/shape.js";
+import { familyOf } from "../families/table.js";
+import type { CausalLMConfig } from "./config.js";
+import type { ConfigFields } from "./fields.js";
+
+/** The dtypes by their names in configurations. */
+const DTYPES: Readonly<Record<string, WideDType>> = { bfloat16: "bf16", float16: "f16", float32: "f32" };
+
+/** Reads a configuration with the fields of config.json. Throws `FileError` for a field that is missing or has another value. */
+export function readConfig(fields: ConfigFields): CausalLMConfig {
+  const family = familyOf(fields.path, fields.value("model_type"));
+  const count = fields.integer("num_hidden_layers");
+  return {
+    modelType: family.modelType,
+    vocabSize: fields.integer("vocab_size"),
+    hiddenSize: fields.integer("hidden_size"),
+    maxPositionEmbeddings: fields.integer("max_position_embeddings"),
+    rmsNormEps: fields.positive("rms_norm_eps", 1e-6),
+    tieWordEmbeddings: fields.flag("tie_word_embeddings", false),
+    dtype: namedDtype(fields.value("dtype") ?? fields.value("torch_dtype")),
+    eosTokenIds: fields.integers("eos_token_id"),
+    layers: Array.from({ length: count }, (_, index) => family.layer(fields, index)),
+  };
+}
+
+/** The dtype of a configuration; undefined if it names none that a model computes in. */
+function namedDtype(name: unknown): WideDType | undefined {
+  const dtype = typeof name === "string" && Object.hasOwn(DTYPES, name) ? DTYPES[name] : undefined;
+  return dtype;
+}

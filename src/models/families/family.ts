@@ -1,0 +1,74 @@
+/** What a family of models is, and the parts that families share. */
+import type { ActivationName } from "../../backends/ops.js";
+import type { AttentionConfig, DecoderLayerConfig, DenseConfig } from "../config/config.js";
+import type { ConfigFields } from "../config/fields.js";
+import { rotaryConfig } from "../config/rotary.js";
+
+/** A family of models: how its configuration is read. Parameters have the names of Hugging Face's implementation. */
+export interface Family {
+  /** Its `model_type` in config.json. */
+  readonly modelType: string;
+  /** Reads layer `index`, counted from 0. */
+  readonly layer: (fields: ConfigFields, index: number) => DecoderLayerConfig;
+}
+
+/** The activations by their names in configurations. */
+const ACTIVATIONS: Readonly<Record<string, ActivationName>> = {
+  silu: "silu",
+  swish: "silu",
+  gelu_pytorch_tanh: "gelu",
+  gelu_new: "gelu",
+  relu: "relu",
+};
+
+/** Reads an activation. Throws `FileError` for one that is unknown. */
+function activationName(fields: ConfigFields, name: string, fallback?: string): ActivationName {
+  const text = fields.text(name, fallback);
+  const activation = Object.hasOwn(ACTIVATIONS, text) ? ACTIVATIONS[text] : undefined;
+  if (activation) return activation;
+  throw fields.refuse(name, `one of ${Object.keys(ACTIVATIONS).join(", ")}`);
+}
+
+/** The fields of an attention that a family decides. The others have the same names in all families. */
+type AttentionChoices = Pick<AttentionConfig, "inputBias" | "outputBias"> &
+  Partial<Pick<AttentionConfig, "headNorms" | "window">>;
+
+/** Reads an attention with heads of one width. Throws `FileError` for numbers of heads that do not divide each other. */
+export function attentionConfig(fields: ConfigFields, choices: AttentionChoices): AttentionConfig {
+  const heads = fields.integer("num_attention_heads");
+  const keyValueHeads = fields.integer("num_key_value_heads", heads);
+  if (heads % keyValueHeads !== 0)
+    throw fields.refuse("num_key_value_heads", `a divisor of num_attention_heads, ${heads}`);
+  const hidden = fields.integer("hidden_size");
+  if (fields.value("head_dim") === undefined && hidden % heads !== 0)
+    throw fields.refuse("num_attention_heads", `a divisor of hidden_size, ${hidden}, if head_dim is missing`);
+  const headDim = fields.integer("head_dim", hidden / heads);
+  if (headDim % 2 !== 0) throw fields.refuse("head_dim", "an even number, because pairs are rotated");
+  const rotary = rotaryConfig(fields, headDim);
+  return { heads, keyValueHeads, headDim, headNorms: false, rotary, ...choices };
+}
+
+/** Reads a feed-forward block. */
+export function denseConfig(fields: ConfigFields, bias: boolean): DenseConfig {
+  return {
+    kind: "dense",
+    intermediateSize: fields.integer("intermediate_size"),
+    activation: activationName(fields, "hidden_act", "silu"),
+    bias,
+  };
+}
+
+/**
+ * The window of layer `index` in a family whose configuration has `use_sliding_window`: `layer_types` names the layers with a
+ * window, or they are those from `max_window_layers` on.
+ */
+export function chosenWindow(fields: ConfigFields, index: number): number | undefined {
+  if (!fields.flag("use_sliding_window", false) || fields.value("sliding_window") === undefined)
+    return undefined;
+  const types = fields.value("layer_types");
+  if (types !== undefined && !Array.isArray(types)) throw fields.refuse("layer_types", "a list of strings");
+  const slides = types
+    ? types[index] === "sliding_attention"
+    : index >= fields.integer("max_window_layers", 28, 0);
+  return slides ? fields.integer("sliding_window") : undefined;
+}

@@ -1,0 +1,78 @@
+/** The TABLE of architectures of GGUF files, and their names of tensors. */
+import { FileError } from "../../errors.js";
+import { describe } from "../../options.js";
+import type { CausalLMConfig } from "../config/config.js";
+import type { WeightNames, WeightPlace } from "../weights/places.js";
+
+/** An architecture, as `general.architecture` names it. */
+export interface GgufArchitecture {
+  readonly name: string;
+  /** The `model_type` of the family that computes it. */
+  readonly modelType: string;
+  /** Whether rows of the projections of queries and keys lie in the order of neighbouring pairs. */
+  readonly pairedRows: boolean;
+  /** The names of modules, as `NAMES` has them, where they differ from it. */
+  readonly names?: Readonly<Record<string, string>>;
+}
+
+/** Mistral's files have the architecture llama, without a window. */
+const ARCHITECTURES: readonly GgufArchitecture[] = [
+  { name: "llama", modelType: "llama", pairedRows: true },
+  { name: "qwen2", modelType: "qwen2", pairedRows: false },
+  { name: "qwen3", modelType: "qwen3", pairedRows: false },
+];
+
+/** The names of the modules outside of layers. */
+const MODULE_NAMES: Readonly<Record<string, string>> = {
+  "model.embed_tokens": "token_embd",
+  "model.norm": "output_norm",
+  lm_head: "output",
+};
+
+/** The names of the modules in a layer. */
+const LAYER_NAMES: Readonly<Record<string, string>> = {
+  input_layernorm: "attn_norm",
+  "self_attn.q_proj": "attn_q",
+  "self_attn.k_proj": "attn_k",
+  "self_attn.v_proj": "attn_v",
+  "self_attn.o_proj": "attn_output",
+  "self_attn.q_norm": "attn_q_norm",
+  "self_attn.k_norm": "attn_k_norm",
+  post_attention_layernorm: "ffn_norm",
+  "mlp.gate_proj": "ffn_gate",
+  "mlp.up_proj": "ffn_up",
+  "mlp.down_proj": "ffn_down",
+};
+
+/** The architecture of a file. Throws `FileError` for an unknown one. */
+export function architectureOf(path: string, name: unknown): GgufArchitecture {
+  const architecture = ARCHITECTURES.find((each) => each.name === name);
+  if (architecture) return architecture;
+  const known = ARCHITECTURES.map((each) => each.name).join(", ");
+  throw new FileError(
+    `${path}: general.architecture is ${describe(name)}; the architectures that can run are ${known}`,
+  );
+}
+
+const LAYER = /^model\.layers\.(\d+)\.(.+)$/;
+
+/** The names of the tensors in a file of this architecture. */
+export function ggufNames(architecture: GgufArchitecture, { layers }: CausalLMConfig): WeightNames {
+  const names = { ...LAYER_NAMES, ...architecture.names };
+  const placeOf = (parameter: string): WeightPlace => {
+    const dot = parameter.lastIndexOf(".");
+    const [module, kind] = [parameter.slice(0, dot), parameter.slice(dot + 1)];
+    const [, index = "", inner = ""] = LAYER.exec(module) ?? [];
+    if (index === "") return { tensor: `${MODULE_NAMES[module] ?? module}.${kind}` };
+    const { attention } = layers[Number(index)] as CausalLMConfig["layers"][number];
+    const heads: Readonly<Record<string, number>> = {
+      "self_attn.q_proj": attention.heads,
+      "self_attn.k_proj": attention.keyValueHeads,
+    };
+    return {
+      tensor: `blk.${index}.${names[inner] ?? inner}.${kind}`,
+      pairedHeads: architecture.pairedRows ? heads[inner] : undefined,
+    };
+  };
+  return { placeOf, isIgnored: () => false };
+}

@@ -1,0 +1,11 @@
+/** The entry point `lockstep/models`: language models of other libraries' files, for hosts with a file system. */
+export { type CacheOptions, CausalLM, type CausalLMCall } from "./causal-lm.js";
+export type {
+  AttentionConfig,
+  CausalLMConfig,
+  DecoderLayerConfig,
+  DenseConfig,
+  FeedForwardConfig,
+  RotaryConfig,
+} from "./config/config.js";
+export { type LoadCausalLMOptions, loadCausalLM } from "./load-causal-lm.js";

@@ -1,0 +1,25 @@
+/** What the layers of a model are made with, and what they are called with. */
+import type { InferenceParams } from "../../modules/attention/inference-params.js";
+import type { ModuleOptions } from "../../modules/module.js";
+import type { InitMethod } from "../../modules/parameter.js";
+import type { RotaryAngles } from "../../modules/rotary-position-embedding.js";
+import type { Complete } from "../../options.js";
+import type { RotaryConfig } from "../config/config.js";
+
+/** The options of all modules of a model. */
+export interface LayerOptions extends Complete<ModuleOptions> {
+  /** Computes initial weights. */
+  readonly initMethod: InitMethod;
+  /** The constant that norms add to the mean square. */
+  readonly eps: number;
+  /** The last dimension of the input and of the result. */
+  readonly hiddenSize: number;
+}
+
+/** What a call of a layer needs besides its input. */
+export interface LayerCall {
+  /** Returns the angles of all positions of this call. */
+  readonly angles: (rotary: RotaryConfig) => RotaryAngles;
+  /** The cache of keys and values. */
+  readonly inferenceParams: InferenceParams | undefined;
+}

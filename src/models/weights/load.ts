@@ -1,0 +1,116 @@
+/** Fills the parameters of a model from a checkpoint, one tensor at a time. */
+import type { Recognized } from "../../checkpoints/recognize/recognize.js";
+import { FileError } from "../../errors.js";
+import { someNames } from "../../io/source.js";
+import type { Module } from "../../modules/module.js";
+import type { Parameter } from "../../modules/parameter.js";
+import { permute } from "../../ops/layout/permute.js";
+import { wideOf } from "../../tape/value.js";
+import { Scope } from "../../tensor/scope.js";
+import { elementCount, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import type { WeightNames, WeightPlace } from "./places.js";
+import { type StoredValues, storedValues } from "./stored.js";
+
+/** A parameter that a tensor fills. */
+interface Target {
+  readonly name: string;
+  readonly parameter: Parameter;
+  readonly place: WeightPlace;
+  /** The index of the parameter's first element in the tensor. */
+  readonly first: number;
+}
+
+/**
+ * Fills all parameters of `model`. Throws `FileError`, before anything is read, if tensors are missing, belong to no parameter or
+ * have other shapes than the parameters.
+ */
+export async function loadWeights(
+  path: string,
+  model: Module,
+  recognized: Recognized,
+  names: WeightNames,
+): Promise<void> {
+  const stored = storedValues(recognized);
+  const targets = targetsOf(model, names);
+  requireTensors(path, stored, targets, names);
+  for (const [tensor, parts] of targets) {
+    const values = stored.get(tensor) as StoredValues;
+    const { backend } = model;
+    await values.read(backend, model.dtype, (first, elements) => {
+      for (const part of parts) paste(part, first, elements);
+    });
+    for (const { parameter, place } of parts)
+      if (place.pairedHeads !== undefined) separatePairs(parameterValue(parameter), place.pairedHeads);
+  }
+}
+
+/** The parameters by the names of their tensors. */
+function targetsOf(model: Module, { placeOf }: WeightNames): ReadonlyMap<string, readonly Target[]> {
+  const targets = new Map<string, Target[]>();
+  for (const [name, parameter] of model.namedParameters()) {
+    const place = placeOf(name);
+    const first = (place.matrix?.index ?? 0) * elementCount(parameter.shape);
+    const others = targets.get(place.tensor) ?? [];
+    targets.set(place.tensor, [...others, { name, parameter, place, first }]);
+  }
+  return targets;
+}
+
+function requireTensors(
+  path: string,
+  stored: ReadonlyMap<string, StoredValues>,
+  targets: ReadonlyMap<string, readonly Target[]>,
+  { isIgnored }: WeightNames,
+): void {
+  const fail = (what: string): FileError => new FileError(`${path}: ${what}`);
+  const missing = [...targets.keys()].filter((name) => !stored.has(name));
+  if (missing.length > 0)
+    throw fail(
+      `tensors are missing (${missing.length}): ${someNames(missing)}; the configuration needs them, so get the files again or correct the configuration`,
+    );
+  const unexpected = [...stored.keys()].filter((name) => !targets.has(name) && !isIgnored(name));
+  if (unexpected.length > 0)
+    throw fail(
+      `tensors belong to no parameter (${unexpected.length}): ${someNames(unexpected)}; the configuration describes another model`,
+    );
+  for (const [name, parts] of targets) {
+    const { shape } = stored.get(name) as StoredValues;
+    const needed = neededShape(parts);
+    if (!sameShape(shape, needed))
+      throw fail(`tensor "${name}" is [${shape}]; the configuration needs [${needed}]`);
+  }
+}
+
+/** The shape of the tensor that has these parameters. */
+function neededShape([target]: readonly Target[]): Shape {
+  const { parameter, place } = target as Target;
+  return place.matrix ? [place.matrix.count, ...parameter.shape] : parameter.shape;
+}
+
+/** Copies to a parameter the elements of its tensor that it has, of those from `first` on. */
+function paste({ parameter, first: begin }: Target, first: number, elements: Tensor<WideDType>): void {
+  const value = parameterValue(parameter);
+  const from = Math.max(begin, first);
+  const to = Math.min(begin + value.size, first + elements.size);
+  if (from >= to) return;
+  const part = to - from === elements.size ? elements : elements.slice(from - first, [to - from]);
+  value.paste(part, from - begin);
+}
+
+/**
+ * Moves the rows of each head from the order of neighbouring pairs (first, second, first, second, …) to the order of halves (all
+ * first ones, then all second ones).
+ */
+function separatePairs(value: Tensor<WideDType>, heads: number): void {
+  using _scope = new Scope();
+  const { shape, size } = value;
+  const pairs = (shape[0] as number) / heads / 2;
+  const columns = size / (shape[0] as number);
+  const split = value.reshape([heads, pairs, 2, columns]);
+  value.paste(permute(split, [0, 2, 1, 3]).reshape([size]), 0);
+}
+
+function parameterValue(parameter: Parameter): Tensor<WideDType> {
+  return wideOf("loadCausalLM: a parameter", parameter.value);
+}
