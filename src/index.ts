@@ -208,6 +208,7 @@ export {
   type NormModuleOptions,
   RMSNorm,
 } from "./modules/norm.js";
+export type { NormedCall } from "./modules/normed-call.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
 export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
 export {

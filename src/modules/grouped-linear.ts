@@ -5,6 +5,7 @@ import { guardReceivers } from "../brand.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { splitsOf } from "../functional/moe-chunks.js";
 import { boolean, type OptionTable, optionsOf } from "../options.js";
+import { composed } from "../tape/composed.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { type Value, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -23,6 +24,7 @@ import {
   type LinearResult,
   linearParts,
 } from "./linear/parts.js";
+import { returnedBias, withoutBias } from "./linear/returned-bias.js";
 import type { WeightUse } from "./linear/weight-cache.js";
 import { Module, requireSizes } from "./module.js";
 import type { Parameter } from "./parameter.js";
@@ -121,6 +123,33 @@ export class GroupedLinear extends Module {
    * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, mSplits: readonly number[], call: WeightUse = {}): Variable {
+    return this.#forward(input, mSplits, call, this.#experts);
+  }
+
+  /**
+   * Runs `forward` without adding the biases and returns them too, as `Linear.forwardWithBias` does. The list is empty if the
+   * layer has none.
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
+   */
+  forwardWithBias(
+    input: VariableLike,
+    mSplits: readonly number[],
+    call: WeightUse = {},
+  ): readonly [out: Variable, biases: readonly Variable[]] {
+    const [out, ...biases] = composed(() => {
+      const result = this.#forward(input, mSplits, call, this.#experts.map(withoutBias));
+      return [result, ...this.#experts.flatMap((parts) => returnedBias(parts, result))];
+    });
+    return [out, biases];
+  }
+
+  #forward(
+    input: VariableLike,
+    mSplits: readonly number[],
+    call: WeightUse,
+    experts: readonly LinearParts[],
+  ): Variable {
     const x = variableOf("GroupedLinear", "input", input);
     const sizes = splitsOf("GroupedLinear", "mSplits", mSplits);
     const ownCall = checkCall("GroupedLinear", call);
@@ -136,14 +165,15 @@ export class GroupedLinear extends Module {
         `GroupedLinear: the input is [${shape}], which has ${rowCount} rows; mSplits adds up to ${total}`,
       );
     const rows = rowsOf(sizes);
-    return differentiableOne([x, ...this.weights, ...this.biases], (grad) => {
+    const biases = experts.flatMap(({ bias }) => bias ?? []);
+    return differentiableOne([x, ...this.weights, ...biases], (grad) => {
       if (x.value instanceof QuantizedTensor)
         throw new ArgumentError(
           "GroupedLinear: the input is quantized; each expert quantizes its own rows, so give it in f32, bf16 or f16",
         );
       const value = wideOf("GroupedLinear: the input", x.value);
       const inputs = rows.map((each) => inputOf(value, each, x.requiresGrad));
-      const results = this.#run(inputs, ownCall, grad);
+      const results = this.#run(experts, inputs, ownCall, grad);
       const out = joined(
         results.map(({ out: each }) => wideOf("GroupedLinear", each)),
         rows,
@@ -161,7 +191,7 @@ export class GroupedLinear extends Module {
           return [
             ofInput.every((each) => each !== undefined) ? joined(ofInput, rows, shape) : undefined,
             ...gradients.map(({ weight }) => weight),
-            ...(this.biases.length > 0 ? gradients.map(({ bias }) => bias) : []),
+            ...(biases.length > 0 ? gradients.map(({ bias }) => bias) : []),
           ];
         },
       };
@@ -169,8 +199,13 @@ export class GroupedLinear extends Module {
   }
 
   /** Runs the products of all experts. If one would throw, none has changed anything. */
-  #run(inputs: readonly LinearInput[], call: WeightUse, grad: boolean): readonly LinearResult[] {
-    const experts = this.#experts.map((parts, i) => ({ parts, input: inputs[i] as LinearInput }));
+  #run(
+    layers: readonly LinearParts[],
+    inputs: readonly LinearInput[],
+    call: WeightUse,
+    grad: boolean,
+  ): readonly LinearResult[] {
+    const experts = layers.map((parts, i) => ({ parts, input: inputs[i] as LinearInput }));
     using _ = {
       [Symbol.dispose]: () => {
         for (const { parts } of experts) parts.quantization.release();

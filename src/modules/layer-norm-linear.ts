@@ -4,6 +4,7 @@ import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { type OptionTable, optionsOf } from "../options.js";
+import { composed } from "../tape/composed.js";
 import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { orDispose } from "../tensor/scope.js";
@@ -17,6 +18,7 @@ import {
   type LinearParts,
   linearParts,
 } from "./linear/parts.js";
+import { returnedBias, withoutBias } from "./linear/returned-bias.js";
 import { Module, requireSizes } from "./module.js";
 import {
   NORM_OPTIONS,
@@ -28,6 +30,7 @@ import {
   normParameters,
   normParts,
 } from "./norm.js";
+import { type NormedCall, normedCallOf, type ReturnedResults } from "./normed-call.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
@@ -125,7 +128,7 @@ export class LayerNormLinear extends Module {
    * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
-    return this.#run(input, call, false)[0] as Variable;
+    return this.#run(input, checkLinearCall("LayerNormLinear", call), {})[0] as Variable;
   }
 
   /**
@@ -134,22 +137,64 @@ export class LayerNormLinear extends Module {
    *
    * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
    */
-  forwardWithNorm(input: VariableLike, call: LinearCall = {}): readonly [out: Variable, normed: Variable] {
-    const [out, normed] = this.#run(input, call, true);
-    return [out as Variable, normed as Variable];
+  forwardWithNorm(input: VariableLike, call: NormedCall = {}): readonly [out: Variable, normed: Variable] {
+    const { linearCall, returned } = normedCallOf("LayerNormLinear", call, this.#norm.group);
+    return composed(() => {
+      const [out, normed] = this.#run(input, linearCall, { returnsNorm: true }) as [Variable, Variable];
+      return [out, returned(normed)];
+    });
   }
 
-  #run(input: VariableLike, call: LinearCall, returned: boolean): readonly Variable[] {
+  /**
+   * Runs `forward` without adding the bias, and returns that bias too, as `Linear.forwardWithBias` does.
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
+   */
+  forwardWithBias(
+    input: VariableLike,
+    call: LinearCall = {},
+  ): readonly [out: Variable, bias: Variable | undefined] {
     const ownCall = checkLinearCall("LayerNormLinear", call);
-    requireWideGradient(this, ownCall);
+    const [out, bias] = composed(() => {
+      const [result] = this.#run(input, ownCall, { returnsBias: true }) as [Variable];
+      return [result, ...returnedBias(this.#linear, result)];
+    });
+    return [out, bias];
+  }
+
+  /**
+   * Runs `forwardWithBias` and also returns the norm's result, as `forwardWithNorm` does.
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
+   */
+  forwardWithBiasAndNorm(
+    input: VariableLike,
+    call: NormedCall = {},
+  ): readonly [out: Variable, bias: Variable | undefined, normed: Variable] {
+    const { linearCall, returned } = normedCallOf("LayerNormLinear", call, this.#norm.group);
+    const [out, normed, bias] = composed(() => {
+      const results = this.#run(input, linearCall, { returnsNorm: true, returnsBias: true });
+      const [result, norm] = results as [Variable, Variable];
+      return [result, returned(norm), ...returnedBias(this.#linear, result)];
+    });
+    return [out, bias, normed];
+  }
+
+  #run(
+    input: VariableLike,
+    call: LinearCall,
+    { returnsNorm = false, returnsBias = false }: ReturnedResults,
+  ): readonly Variable[] {
+    requireWideGradient(this, call);
+    const parts = returnsBias ? withoutBias(this.#linear) : this.#linear;
     const x = variableOf("LayerNormLinear", "input", input);
-    const { weight, bias } = this.#linear;
+    const { weight, bias } = parts;
     const inputs = [x, ...normParameters(this.#norm), weight, ...(bias ? [bias] : [])];
     return differentiable(inputs, (grad) => {
-      const norm = normedInput(this.#norm, x, returned, layerRegion(this.#linear.quantization));
-      const { out, backward, saved } = linearForward(this.#linear, norm.input, ownCall, grad);
+      const norm = normedInput(this.#norm, x, returnsNorm, layerRegion(parts.quantization));
+      const { out, backward, saved } = linearForward(parts, norm.input, call, grad);
       return {
-        results: returned ? [out, norm.out()] : [out],
+        results: returnsNorm ? [out, norm.out()] : [out],
         saved: [...saved, ...norm.saved()],
         quantized: { gradOutput: true },
         backward: ([dy, dnormed], pass) => {

@@ -8,6 +8,7 @@ import { groupOf } from "../functional/ranks.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
 import { callable, oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
+import { composed } from "../tape/composed.js";
 import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { BackwardPass } from "../tape/node.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
@@ -28,8 +29,10 @@ import {
   type LinearResult,
   linearParts,
 } from "./linear/parts.js";
+import { returnedBias, withoutBias } from "./linear/returned-bias.js";
 import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
+import { type NormedCall, normedCallOf, type ReturnedResults } from "./normed-call.js";
 import { fusesQuantization, NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
 import type { InitMethod, Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
@@ -217,7 +220,7 @@ export class LayerNormMLP extends Module {
    * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
-    return this.#run(input, call, false)[0] as Variable;
+    return this.#run(input, checkLinearCall("LayerNormMLP", call), {})[0] as Variable;
   }
 
   /**
@@ -226,28 +229,70 @@ export class LayerNormMLP extends Module {
    *
    * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
    */
-  forwardWithNorm(input: VariableLike, call: LinearCall = {}): readonly [out: Variable, normed: Variable] {
-    const [out, normed] = this.#run(input, call, true);
-    return [out as Variable, normed as Variable];
+  forwardWithNorm(input: VariableLike, call: NormedCall = {}): readonly [out: Variable, normed: Variable] {
+    const { linearCall, returned } = normedCallOf("LayerNormMLP", call, this.#norm.group);
+    return composed(() => {
+      const [out, normed] = this.#run(input, linearCall, { returnsNorm: true }) as [Variable, Variable];
+      return [out, returned(normed)];
+    });
   }
 
-  #run(input: VariableLike, call: LinearCall, returned: boolean): readonly Variable[] {
+  /**
+   * Runs `forward` without adding the bias of fc2, and returns that bias too, as `Linear.forwardWithBias` does.
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
+   */
+  forwardWithBias(
+    input: VariableLike,
+    call: LinearCall = {},
+  ): readonly [out: Variable, bias: Variable | undefined] {
     const ownCall = checkLinearCall("LayerNormMLP", call);
-    requireWideGradient(this, ownCall);
+    const [out, bias] = composed(() => {
+      const [result] = this.#run(input, ownCall, { returnsBias: true }) as [Variable];
+      return [result, ...returnedBias(this.#fc2, result)];
+    });
+    return [out, bias];
+  }
+
+  /**
+   * Runs `forwardWithBias` and also returns the norm's result, as `forwardWithNorm` does.
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
+   */
+  forwardWithBiasAndNorm(
+    input: VariableLike,
+    call: NormedCall = {},
+  ): readonly [out: Variable, bias: Variable | undefined, normed: Variable] {
+    const { linearCall, returned } = normedCallOf("LayerNormMLP", call, this.#norm.group);
+    const [out, normed, bias] = composed(() => {
+      const results = this.#run(input, linearCall, { returnsNorm: true, returnsBias: true });
+      const [result, norm] = results as [Variable, Variable];
+      return [result, returned(norm), ...returnedBias(this.#fc2, result)];
+    });
+    return [out, bias, normed];
+  }
+
+  #run(
+    input: VariableLike,
+    call: LinearCall,
+    { returnsNorm = false, returnsBias = false }: ReturnedResults,
+  ): readonly Variable[] {
+    requireWideGradient(this, call);
     const x = variableOf("LayerNormMLP", "input", input);
-    const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
+    const fc2 = returnsBias ? withoutBias(this.#fc2) : this.#fc2;
+    const layers = [this.#fc1, fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
     return differentiable([x, ...normParameters(this.#norm), ...layers], (grad) => {
       const regions = [this.#fc1, this.#fc2].map(({ quantization }) => layerRegion(quantization));
-      const norm = normedInput(this.#norm, x, returned, regions[0]);
+      const norm = normedInput(this.#norm, x, returnsNorm, regions[0]);
       const rows = this.#fc1.parallel?.fullInputShape(norm.input.shape) ?? norm.input.shape;
       prepareForward(this.#fc2, { ...norm.input, shape: this.#activationShape(rows) });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
-      const first = linearForward(this.#fc1, norm.input, { ...ownCall, fp8Output: false }, grad);
+      const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
       const fusions = fusionsOf(regions, this.#form.gated);
-      const second = this.#runFc2({ h, result: first, fusions }, ownCall, grad, norm.input.requiresGrad);
+      const second = this.#runFc2(fc2, { h, result: first, fusions }, call, grad, norm.input.requiresGrad);
       return {
-        results: returned ? [second.out, norm.out()] : [second.out],
+        results: returnsNorm ? [second.out, norm.out()] : [second.out],
         saved: [...first.saved, ...second.saved, h, ...norm.saved()],
         quantized: { gradOutput: !this.#fc2.parallel?.gathers("gradOutput") },
         backward: ([dy, dreturned], pass) => {
@@ -258,7 +303,7 @@ export class LayerNormMLP extends Module {
             bias: db1,
           } = this.#fc1Backward({ h, result: first, fusions }, dact, pass);
           const fc1Grads = this.#fc1.bias ? [dw1, db1] : [dw1];
-          const fc2Grads = this.#fc2.bias ? [dw2, db2] : [dw2];
+          const fc2Grads = fc2.bias ? [dw2, db2] : [dw2];
           return [...norm.backward(dnormed, dreturned), ...fc1Grads, ...fc2Grads];
         },
       };
@@ -274,6 +319,7 @@ export class LayerNormMLP extends Module {
    * Runs fc2 on the activation of h. `normRequiresGrad` says whether the input or a parameter of the norm requires a gradient.
    */
   #runFc2(
+    fc2: LinearParts,
     { h, fusions }: ActivationState,
     call: LinearCall,
     grad: boolean,
@@ -286,7 +332,7 @@ export class LayerNormMLP extends Module {
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
     const quantize = (quantizer: Quantizer): QuantizedTensor => quantizer.activationQuantize(h, this.#form);
     const input = { shape, dtype: h.dtype, backend: h.backend, requiresGrad, createsValue: true, value };
-    return linearForward(this.#fc2, fusions.value ? { ...input, quantize } : input, call, grad);
+    return linearForward(fc2, fusions.value ? { ...input, quantize } : input, call, grad);
   }
 
   /** Runs the backward pass of the activation and of fc1. Frees h and `grad`, the gradient of the activation's result. */

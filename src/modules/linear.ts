@@ -3,6 +3,7 @@
 import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
 import { optionsOf } from "../options.js";
+import { composed } from "../tape/composed.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -17,6 +18,7 @@ import {
   type LinearParts,
   linearParts,
 } from "./linear/parts.js";
+import { returnedBias, withoutBias } from "./linear/returned-bias.js";
 import { Module, requireSizes } from "./module.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
@@ -88,21 +90,42 @@ export class Linear extends Module {
    * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
+    return this.#run(input, call, this.#parts);
+  }
+
+  /**
+   * Runs `forward` without adding the bias and returns the bias too, in the dtype of the result, so that a later operation can
+   * add it. It is undefined if the layer has none. TransformerEngine's `return_bias`.
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
+   */
+  forwardWithBias(
+    input: VariableLike,
+    call: LinearCall = {},
+  ): readonly [out: Variable, bias: Variable | undefined] {
+    const [out, bias] = composed(() => {
+      const result = this.#run(input, call, withoutBias(this.#parts));
+      return [result, ...returnedBias(this.#parts, result)];
+    });
+    return [out as Variable, bias];
+  }
+
+  #run(input: VariableLike, call: LinearCall, parts: LinearParts): Variable {
     const x = variableOf("Linear", "input", input);
     const ownCall = checkLinearCall("Linear", call);
-    const { weight, bias } = this.#parts;
+    const { weight, bias } = parts;
     const inputs = bias ? [x, weight, bias] : [x, weight];
     return differentiableOne(inputs, (grad) => {
       const { value, shape, requiresGrad } = x;
       const { dtype, backend } =
         value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
       const operand = { shape, dtype, backend, requiresGrad, createsValue: false, value: () => value };
-      const { out, backward, saved, quantizesGradInput } = linearForward(this.#parts, operand, ownCall, grad);
+      const { out, backward, saved, quantizesGradInput } = linearForward(parts, operand, ownCall, grad);
       return {
         result: out,
         saved,
         quantized: {
-          gradOutput: !this.#parts.parallel?.gathers("gradOutput"),
+          gradOutput: !parts.parallel?.gathers("gradOutput"),
           gradInput: quantizesGradInput === true,
         },
         backward: (dy, pass) => {

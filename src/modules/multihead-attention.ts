@@ -117,7 +117,7 @@ export class MultiheadAttention extends Module {
    * not support, `DisposedError` for a disposed tensor.
    */
   forward(hiddenStates: VariableLike, call: MultiheadAttentionCall = {}): Variable {
-    return this.#run(hiddenStates, call, false)[0] as Variable;
+    return this.#run(hiddenStates, call, undefined)[0] as Variable;
   }
 
   /**
@@ -132,19 +132,33 @@ export class MultiheadAttention extends Module {
   ): readonly [out: Variable, normed: Variable] {
     if (!this.#options.inputLayernorm)
       throw new ArgumentError("MultiheadAttention: there is no norm to return; give inputLayernorm: true");
-    return this.#run(hiddenStates, call, true) as readonly [Variable, Variable];
+    return this.#run(hiddenStates, call, "norm") as readonly [Variable, Variable];
   }
 
-  #run(hiddenStates: VariableLike, call: MultiheadAttentionCall, returned: boolean): readonly Variable[] {
+  /**
+   * Runs `forward` without adding the bias of the last product, and returns that bias too, as `Linear.forwardWithBias` does.
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
+   */
+  forwardWithBias(
+    hiddenStates: VariableLike,
+    call: MultiheadAttentionCall = {},
+  ): readonly [out: Variable, bias: Variable | undefined] {
+    const [out, bias] = this.#run(hiddenStates, call, "bias");
+    return [out as Variable, bias];
+  }
+
+  /** Returns the result, and what is returned besides it. */
+  #run(hiddenStates: VariableLike, call: MultiheadAttentionCall, returned: Returned): readonly Variable[] {
     const ownCall = checkMultiheadCall("MultiheadAttention", call);
     const x = variableOf("MultiheadAttention", "hiddenStates", hiddenStates);
     return composed(() => this.#compose(x, ownCall, returned));
   }
 
-  #compose(x: Variable, call: MultiheadAttentionCall, returned: boolean): readonly Variable[] {
+  #compose(x: Variable, call: MultiheadAttentionCall, returned: Returned): readonly Variable[] {
     const { encoderOutput, rotaryPosEmb, isFirstMicrobatch, skipFp8WeightUpdate, ...attention } = call;
     const use = { isFirstMicrobatch, skipFp8WeightUpdate };
-    const [[query, key, value], normed] = this.#project(x, encoderOutput, use, returned);
+    const [[query, key, value], normed] = this.#project(x, encoderOutput, use, returned === "norm");
     const angles = rotaryPosEmb as readonly [RotaryAngles, RotaryAngles] | undefined;
     const turned = [query, key].map((each, i) => {
       const norm = i === 0 ? this.#qNorm : this.#kNorm;
@@ -154,6 +168,8 @@ export class MultiheadAttention extends Module {
       return norm && !isFirst ? norm.forward(rotated) : rotated;
     }) as [Variable, Variable];
     const context = this.#coreAttention.forward(...turned, value as Variable, attention);
+    if (returned === "bias")
+      return this.#proj.forwardWithBias(context, use).filter((each) => each !== undefined);
     const out = this.#proj.forward(context, use);
     return normed ? [out, normed] : [out];
   }
@@ -235,6 +251,9 @@ function firstPositions(
   const [rows, batch] = layout === "bshd" ? [b, a] : [a, b];
   return tensor(backend, new Int32Array(batch).fill(rank * rows), [batch], "i32");
 }
+
+/** What a call returns besides its result. */
+type Returned = "norm" | "bias" | undefined;
 
 /** The names of consecutive rows of a weight, and their numbers. */
 export type RowSplit = readonly (readonly [name: string, rows: number])[];

@@ -8,8 +8,9 @@ import { MAX_HEADER_BYTES } from "../../io/limits.js";
 import { rangeOf, TensorSource } from "../../io/source.js";
 import { asBytes } from "../../tensor/data.js";
 import { Cursor, MoreBytes } from "./cursor.js";
-import type { GgufFacts } from "./facts.js";
+import type { GgufFacts, MetadataContent } from "./facts.js";
 import { type GgufHeader, MAGIC, parseGgufHeader } from "./header.js";
+import { readEntry } from "./metadata.js";
 import type { PackedType } from "./types.js";
 import { type BlockPart, type View, viewsByName } from "./views.js";
 
@@ -93,6 +94,16 @@ export class GgufFile extends TensorSource {
     const span = this.#spans.get(key);
     if (!span) throw new ArgumentError(`${this.path}: the metadata have no "${key}"`);
     return readAt(this.path, this.#handle, span[0], span[1] - span[0]);
+  }
+
+  /**
+   * Reads the value of an entry of the metadata: all elements of an array, all of a string. `facts` only describes these. Returns
+   * undefined if there is no such key. Throws `FileError` for an array of more than 2^22 elements, or if the file cannot be read.
+   */
+  async readMetadataContent(key: string): Promise<MetadataContent | undefined> {
+    if (!this.#spans.has(key)) return undefined;
+    const bytes = await this.readMetadata(key);
+    return readEntry(new Cursor(this.path, bytes, bytes.length));
   }
 
   /** Reads bytes [begin, end) of one part of the blocks that begin at byte `start`. */

@@ -1,6 +1,6 @@
 /** The metadata of a GGUF file. */
 import type { Cursor } from "./cursor.js";
-import type { MetadataValue } from "./facts.js";
+import type { MetadataContent, MetadataValue } from "./facts.js";
 
 interface ScalarType {
   readonly size: number;
@@ -32,6 +32,8 @@ export const ALIGNMENT_KEY = "general.alignment";
 export const DEFAULT_ALIGNMENT = 32;
 /** Longer strings are not decoded. */
 const MAX_TEXT_BYTES = 1024;
+/** Longer arrays are not read. Vocabularies have less than a tenth of that. */
+export const MAX_ARRAY_ELEMENTS = 1 << 22;
 /** The minimum bytes of an entry: the length of its key, its type, and a byte. */
 const MIN_ENTRY_BYTES = 13;
 /** The minimum bytes of a string: its length. */
@@ -83,6 +85,10 @@ function readValue(cursor: Cursor, key: string, type: number): MetadataValue {
   if (type === ARRAY) return skipArray(cursor, what);
   const scalar = SCALARS[type];
   if (!scalar) throw cursor.fail(`${what} has the type ${type}; GGUF has 0 to 12`);
+  return readScalar(cursor, type, scalar, what);
+}
+
+function readScalar(cursor: Cursor, type: number, scalar: ScalarType, what: string): MetadataValue {
   const value = cursor.scalar(scalar.size, what, scalar.read);
   if (type === BOOL) {
     if (value === 0 || value === 1) return value === 1;
@@ -90,6 +96,27 @@ function readValue(cursor: Cursor, key: string, type: number): MetadataValue {
   }
   if (typeof value === "number") return value;
   return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
+}
+
+/**
+ * Reads an entry that `readMetadata` has accepted, with all elements of an array and all of a string. Throws `FileError` for an
+ * array of more than `MAX_ARRAY_ELEMENTS`, and for anything that the format forbids.
+ */
+export function readEntry(cursor: Cursor): MetadataContent {
+  const key = cursor.text("a key of the metadata");
+  const type = cursor.u32(`the type of "${key}"`);
+  const what = `the value of "${key}"`;
+  if (type === TEXT) return cursor.text(what);
+  if (type !== ARRAY) return readValue(cursor, key, type);
+  const elementType = cursor.u32(`the type of elements of ${what}`);
+  const scalar = SCALARS[elementType];
+  const count = cursor.count(`the length of ${what}`, scalar?.size ?? MIN_TEXT_BYTES);
+  if (count > MAX_ARRAY_ELEMENTS)
+    throw cursor.fail(`${what} has ${count} elements; arrays of at most ${MAX_ARRAY_ELEMENTS} are read`);
+  const element = `an element of ${what}`;
+  return Array.from({ length: count }, () =>
+    scalar ? readScalar(cursor, elementType, scalar, element) : cursor.text(element),
+  );
 }
 
 /** Skips an array; returns a description of it. */

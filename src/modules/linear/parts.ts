@@ -65,16 +65,16 @@ export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
   saveOriginalInput: boolean,
 };
 
+/** Checks the fields of `LinearCall`. */
+export const LINEAR_CALL: OptionTable<LinearCall> = {
+  isFirstMicrobatch: boolean,
+  skipFp8WeightUpdate: requireScalar,
+  fp8Output: boolean,
+  fp8Grad: boolean,
+};
+
 /** Checks the options of a call. Throws `ArgumentError` for an unknown option or an invalid value. */
-export const checkLinearCall = optionsOf<LinearCall>(
-  {
-    isFirstMicrobatch: boolean,
-    skipFp8WeightUpdate: requireScalar,
-    fp8Output: boolean,
-    fp8Grad: boolean,
-  },
-  "call",
-);
+export const checkLinearCall = optionsOf<LinearCall>(LINEAR_CALL, "call");
 
 /** The parts of a linear layer y = x·weightᵀ + bias. */
 export interface LinearParts {

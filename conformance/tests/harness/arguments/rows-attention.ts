@@ -215,6 +215,12 @@ export const ATTENTION_MODULE_ROWS: Rows = {
     numbers: CALL_NUMBERS,
     free: { ...PASSED, ...ANGLES },
   },
+  "MultiheadAttention.forwardWithBias": {
+    calls: [multiheadCall],
+    self: crossed,
+    numbers: CALL_NUMBERS,
+    free: { ...PASSED, ...ANGLES },
+  },
   "TransformerLayer.forward": {
     calls: [
       (w) => {

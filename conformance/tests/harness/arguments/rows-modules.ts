@@ -79,6 +79,25 @@ const onModule = (make: (w: World) => Module, call: Row["calls"][0]): Row => ({
 });
 
 const forwardCall = (w: World) => [w.tensor(), { ...CALL, skipFp8WeightUpdate: w.scalar(0) }];
+const normedCall = (w: World) => [
+  w.tensor(),
+  { ...CALL, skipFp8WeightUpdate: w.scalar(0), returnLayernormOutputGathered: true },
+];
+
+/** The rows of the methods that return more than `forward`. */
+const returning = (name: string, make: (w: World) => Module): Rows => ({
+  [`${name}.forwardWithBias`]: onModule(make, forwardCall),
+  [`${name}.forwardWithNorm`]: onModule(make, normedCall),
+  [`${name}.forwardWithBiasAndNorm`]: onModule(make, normedCall),
+});
+
+const groupedCall = (): Row => ({
+  ...onModule(
+    (w) => new GroupedLinear(w.backend, 3, COLUMNS, 32, grouped(w)),
+    (w) => [w.tensor(), [ROWS - 1, 0, 1], { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],
+  ),
+  numbers: { mSplits: "index" },
+});
 
 const leaf = (w: World): Variable => {
   const variable = new Variable(w.tensor("bf16"), true);
@@ -210,10 +229,7 @@ export const MODULE_ROWS: Rows = {
     "ffnHidden",
   ),
   ...ATTENTION_MODULE_ROWS,
-  "LayerNormMLP.forwardWithNorm": onModule(
-    (w) => new LayerNormMLP(w.backend, COLUMNS, 32, mlp(w)),
-    forwardCall,
-  ),
+  ...returning("LayerNormMLP", (w) => new LayerNormMLP(w.backend, COLUMNS, 32, mlp(w))),
   stateDictionary: { calls: [(w) => [leafLayer(w)]] },
   loadStateDictionary: {
     calls: [
@@ -232,13 +248,9 @@ export const MODULE_ROWS: Rows = {
     (w) => [w.tensor("i32", [4])],
   ),
   "Linear.forward": onModule((w) => new Linear(w.backend, COLUMNS, 32, linear(w)), forwardCall),
-  "GroupedLinear.forward": {
-    ...onModule(
-      (w) => new GroupedLinear(w.backend, 3, COLUMNS, 32, grouped(w)),
-      (w) => [w.tensor(), [ROWS - 1, 0, 1], { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],
-    ),
-    numbers: { mSplits: "index" },
-  },
+  "Linear.forwardWithBias": onModule((w) => new Linear(w.backend, COLUMNS, 32, linear(w)), forwardCall),
+  "GroupedLinear.forward": groupedCall(),
+  "GroupedLinear.forwardWithBias": groupedCall(),
   "MoELayer.forward": onModule(
     (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
     (w) => [w.tensor(), moeCall(w)],
@@ -270,10 +282,7 @@ export const MODULE_ROWS: Rows = {
     (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linear(w)),
     forwardCall,
   ),
-  "LayerNormLinear.forwardWithNorm": onModule(
-    (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linear(w)),
-    forwardCall,
-  ),
+  ...returning("LayerNormLinear", (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linear(w))),
   "LayerNormMLP.forward": onModule((w) => new LayerNormMLP(w.backend, COLUMNS, 32, mlp(w)), forwardCall),
   "Sequential.forward": onModule(
     (w) => new Sequential(w.backend, new Linear(w.backend, COLUMNS, 32, linear(w))),

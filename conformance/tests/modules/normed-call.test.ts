@@ -1,0 +1,218 @@
+/** What divided layers return besides their result: the bias, and the rows of the norm's result on this rank or on all. */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast.js";
+import type { ProcessGroup } from "../../../src/collectives/group.js";
+import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
+import { ArgumentError } from "../../../src/errors.js";
+import * as functional from "../../../src/functional/index.js";
+import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import type { LinearOptions } from "../../../src/modules/linear/parts.js";
+import { Linear } from "../../../src/modules/linear.js";
+import type { NormedCall } from "../../../src/modules/normed-call.js";
+import { tensor } from "../../../src/ops/create.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { words } from "../../arbitraries/random.js";
+import type { PlainTensor } from "../../values/plain.js";
+import { upload, wideValues } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
+import { useBackends } from "../harness/ranks/backends.js";
+import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
+
+const RANKS = 2;
+const [SIZE, ROWS] = [64, 64];
+const backends = useBackends(RANKS);
+
+/** Integers from -4 to 4, whose sums are exact in bf16. */
+const integers = (seed: number, shape: readonly number[]): PlainTensor<"bf16"> =>
+  rounded(
+    "bf16",
+    shape,
+    Array.from(
+      words(
+        seed,
+        shape.reduce((a, b) => a * b, 1),
+      ),
+      (word) => (word % 9) - 4,
+    ),
+  );
+
+const bits = async (x: Tensor): Promise<readonly number[]> => [...((await x.data()) as Uint16Array)];
+
+/** Runs `body` on all ranks, in a scope of each, and reads the tensors that it returns. */
+async function onRanks(
+  body: (group: ProcessGroup, own: <M extends { dispose(): void }>(each: M) => M) => readonly Tensor[],
+): Promise<readonly (readonly (readonly number[])[])[]> {
+  return Promise.all(
+    loopbackOver(backends).map(async (group) => {
+      const owned: { dispose(): void }[] = [];
+      const own = <M extends { dispose(): void }>(each: M): M => {
+        owned.push(each);
+        return each;
+      };
+      let tensors: readonly Tensor[];
+      {
+        using scope = new Scope();
+        tensors = body(group, own).map((each) => scope.keep(each));
+      }
+      const read: (readonly number[])[] = [];
+      for (const each of tensors) {
+        read.push(await bits(each));
+        each.dispose();
+      }
+      for (const each of owned) each.dispose();
+      return read;
+    }),
+  );
+}
+
+/** Rows of rank `rank`. */
+const rowsOf = (x: PlainTensor<"bf16">, rank: number): PlainTensor<"bf16"> => {
+  const [rows = 0, columns = 0] = x.shape;
+  const count = rows / RANKS;
+  const values = [...wideValues(x)].slice(rank * count * columns, (rank + 1) * count * columns);
+  return rounded("bf16", [count, columns], values);
+};
+
+const gradOf = (x: Variable): Tensor => {
+  const grad = x.grad as Tensor;
+  x.grad = undefined;
+  return grad;
+};
+
+describe("the gradient of a returned bias is the sum over the rows of all ranks", () => {
+  const FORMS = {
+    "Linear, parallel by rows": {
+      make: (group: ProcessGroup, options: LinearOptions) =>
+        new Linear(group.backend, SIZE, SIZE, {
+          ...options,
+          ...{ group, parallelMode: "row", sequenceParallel: true },
+        }),
+      width: SIZE / RANKS,
+      rowsOfRank: ROWS,
+    },
+    LayerNormMLP: {
+      make: (group: ProcessGroup, options: LinearOptions) =>
+        new LayerNormMLP(group.backend, SIZE, SIZE, { ...options, group, sequenceParallel: true }),
+      width: SIZE,
+      rowsOfRank: ROWS / RANKS,
+    },
+  } as const;
+
+  for (const [name, { make, width, rowsOfRank }] of Object.entries(FORMS))
+    it.each(["bf16", "current", "mxfp8"])(`${name}, under %s`, async (recipeName) => {
+      const recipe = DETERMINISTIC_RECIPES[recipeName]?.();
+      const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
+      const dy = integers(3, [ROWS, SIZE]);
+      const input = (group: ProcessGroup) =>
+        new Variable(upload(group.backend, drawnValues(10 + group.rank, [rowsOfRank, width])), true);
+      const returning = await onRanks((group, own) => {
+        const layer = own(make(group, { random: new RandomState(4n) }));
+        const x = input(group);
+        const [out, bias] = region(() => layer.forwardWithBias(x)) as [Variable, Variable];
+        functional.add(out, bias).backward(upload(group.backend, rowsOf(dy, group.rank)));
+        const parameter = "bias" in layer ? layer.bias : layer.fc2Bias;
+        return [out.tensor, gradOf(x), gradOf(parameter as Variable)];
+      });
+      const plain = await onRanks((group, own) => {
+        const layer = own(make(group, { random: new RandomState(4n), bias: true }));
+        const x = input(group);
+        const out = region(() => layer.forward(x));
+        out.backward(upload(group.backend, rowsOf(dy, group.rank)));
+        const parameter = "bias" in layer ? layer.bias : layer.fc2Bias;
+        return [out.tensor, gradOf(x), gradOf(parameter as Variable)];
+      });
+      const sums = Array.from({ length: SIZE }, (_, column) =>
+        wideValues(dy).reduce((sum, value, i) => (i % SIZE === column ? sum + value : sum), 0),
+      );
+      const expected = [...(rounded("bf16", [SIZE], sums).data as Uint16Array)];
+      for (const [rank, [, dx, dbias]] of returning.entries()) {
+        expect(dbias).toEqual(expected);
+        expect(dx).toEqual(plain[rank]?.[1]);
+        expect(dbias).toEqual(plain[rank]?.[2]);
+      }
+    });
+});
+
+describe("the norm's result has the rows of all ranks, and its gradient is summed over them", () => {
+  type Layer = LayerNormLinear | LayerNormMLP;
+  const FORMS: Readonly<Record<string, (group: ProcessGroup, sequenceParallel: boolean) => Layer>> = {
+    LayerNormLinear: (group, sequenceParallel) =>
+      new LayerNormLinear(group.backend, SIZE, SIZE, {
+        ...{ group, sequenceParallel, parallelMode: "column", random: new RandomState(4n) },
+      }),
+    LayerNormMLP: (group, sequenceParallel) =>
+      new LayerNormMLP(group.backend, SIZE, SIZE, { group, sequenceParallel, random: new RandomState(4n) }),
+  };
+  const METHODS = {
+    forwardWithNorm: (layer: Layer, x: Variable, call: NormedCall) => layer.forwardWithNorm(x, call),
+    forwardWithBiasAndNorm: (layer: Layer, x: Variable, call: NormedCall) => {
+      const [out, , normed] = layer.forwardWithBiasAndNorm(x, call);
+      return [out, normed] as const;
+    },
+  };
+
+  for (const [name, make] of Object.entries(FORMS))
+    for (const [method, forward] of Object.entries(METHODS))
+      it.each(["bf16", "mxfp8"])(`${name}.${method}, under %s`, async (recipeName) => {
+        const recipe = DETERMINISTIC_RECIPES[recipeName]?.();
+        const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
+        const x = drawnValues(1, [ROWS, SIZE]);
+        // what each rank does with all rows
+        const grads = [0, 1].map((rank) => integers(20 + rank, [ROWS, SIZE]));
+        const sum = rounded(
+          "bf16",
+          [ROWS, SIZE],
+          [...wideValues(grads[0] as PlainTensor<"bf16">)].map(
+            (value, i) => value + (wideValues(grads[1] as PlainTensor<"bf16">)[i] as number),
+          ),
+        );
+        const run = (gathered: boolean) =>
+          onRanks((group, own) => {
+            const layer = own(make(group, true));
+            const input = new Variable(upload(group.backend, rowsOf(x, group.rank)), true);
+            const [out, normed] = region(() =>
+              forward(layer, input, { returnLayernormOutputGathered: gathered }),
+            );
+            const dy = gathered ? (grads[group.rank] as PlainTensor<"bf16">) : rowsOf(sum, group.rank);
+            normed.backward(upload(group.backend, dy));
+            return [out.tensor, normed.tensor, gradOf(input), gradOf(layer.layerNormWeight)];
+          });
+        const [all, local] = [await run(true), await run(false)];
+        for (const [rank, [out, normed, dx, dgamma]] of all.entries()) {
+          expect(out).toEqual(local[rank]?.[0]);
+          expect(normed).toEqual(local.flatMap(([, each]) => each));
+          expect(dx).toEqual(local[rank]?.[2]);
+          expect(dgamma).toEqual(local[rank]?.[3]);
+        }
+      });
+
+  it("has no effect where every rank has all rows", async () => {
+    const shapes: (readonly number[])[] = [];
+    await onRanks((group, own) => {
+      const layer = own(FORMS.LayerNormLinear?.(group, false) as LayerNormLinear);
+      const x = upload(group.backend, drawnValues(1, [ROWS, SIZE]));
+      const [, normed] = layer.forwardWithNorm(x, { returnLayernormOutputGathered: true });
+      shapes.push(normed.shape);
+      return [];
+    });
+    expect(shapes).toEqual([
+      [ROWS, SIZE],
+      [ROWS, SIZE],
+    ]);
+  });
+});
+
+it("options of other calls are refused", async () => {
+  await onRanks((group, own) => {
+    const layer = own(new LayerNormLinear(group.backend, SIZE, SIZE));
+    const x = tensor(group.backend, new Uint16Array(SIZE), [1, SIZE], "bf16");
+    const call: object = { returnLayernormOutputGathered: true };
+    expect(() => layer.forward(x, call)).toThrow(ArgumentError);
+    expect(() => layer.forwardWithBias(x, call)).toThrow(ArgumentError);
+    return [];
+  });
+});

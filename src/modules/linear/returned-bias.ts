@@ -1,0 +1,37 @@
+/** The bias of a linear layer that returns it instead of adding it. */
+import { cast } from "../../functional/elementwise.js";
+import { castTo } from "../../ops/cast/cast.js";
+import { differentiableOne } from "../../tape/differentiable.js";
+import { wideOf } from "../../tape/value.js";
+import type { Variable } from "../../tape/variable.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { LinearParts } from "./parts.js";
+
+/** Returns the parts of the same layer, which adds no bias. */
+export function withoutBias(parts: LinearParts): LinearParts {
+  return { ...parts, bias: undefined };
+}
+
+/**
+ * Returns the bias in the dtype of `out`, the result of the layer, as a variable whose gradient flows to the parameter. If other
+ * ranks have other rows of the result, the gradient is summed over the ranks in f32, as it is where the layer adds the bias.
+ * The list is empty if the layer has no bias.
+ */
+export function returnedBias({ bias, parallel }: LinearParts, out: Variable): readonly Variable[] {
+  if (!bias) return [];
+  const dtype = out.value.dtype as WideDType;
+  if (!parallel?.gathers("gradOutput")) return [cast(bias, dtype)];
+  const returned = differentiableOne([bias], () => {
+    const value = wideOf("linear: the bias", bias.value);
+    return {
+      result: value.dtype === dtype ? value.reshape(value.shape) : castTo(value, dtype),
+      backward: (grad) => {
+        const sums = wideOf("linear: the gradient of the bias", grad);
+        // the sum over ranks is written to its operand, so it must not be the gradient of others
+        const own = sums.dtype === "f32" ? sums.clone() : castTo(sums, "f32");
+        return [parallel.gradBias(own, bias.dtype)];
+      },
+    };
+  });
+  return [returned];
+}
