@@ -30,6 +30,8 @@ export default defineConfig({
   test: {
     reporters: ["default", new Progress()],
     slowTestThreshold: 5000,
+    // a difference of two arrays of many elements takes minutes to print
+    diff: { truncateThreshold: 500 },
     testTimeout: 120_000,
     hookTimeout: 60_000,
     maxWorkers: availableParallelism(),

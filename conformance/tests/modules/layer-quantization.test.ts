@@ -5,6 +5,7 @@ import {
   autocast,
   type Backend,
   type BackwardPass,
+  dequantize,
   differentiable,
   encode,
   Float8CurrentScaling,
@@ -25,6 +26,7 @@ import {
   normal,
   type Parameter,
   type QuantizationState,
+  QuantizedTensor,
   quantizedModelInit,
   RandomState,
   recompute,
@@ -68,7 +70,8 @@ class OutsideLinear extends Module {
     const [out] = differentiable([x, weight], (grad) => {
       const call = quantization.begin();
       const needs = { x: grad && x.requiresGrad, weight: grad && weight.requiresGrad };
-      return call ? quantized(call, x.tensor, use, needs) : wide(x.tensor, weight.tensor, needs);
+      if (!call) return wide(x.tensor, weight.tensor, needs);
+      return quantized(call, { values: x.tensor, parameter: weight }, use, needs);
     });
     return out;
   }
@@ -80,11 +83,13 @@ interface Needs {
 }
 
 function quantized(
-  { recipe, backward, quantizer, weight }: LayerCall,
-  values: Tensor,
+  call: LayerCall,
+  { values, parameter }: { readonly values: Tensor; readonly parameter: Variable },
   use: LayerWeightRequest,
   needs: Needs,
 ) {
+  const { recipe, backward, quantizer, weight } = call;
+  if (recipe.backwardOverride !== "none") return overridden(call, { values, parameter }, use, needs);
   const x = quantizer("input").setUsage({ rowwise: true, columnwise: needs.weight }).quantize(values);
   const w = weight({ ...use, columnwise: needs.x });
   return {
@@ -105,14 +110,45 @@ function quantized(
   } as const;
 }
 
+/** As `quantized`, with gradients in bf16, as the recipe's `backwardOverride` says. */
+function overridden(
+  { recipe, quantizer, weight }: LayerCall,
+  { values, parameter }: { readonly values: Tensor; readonly parameter: Variable },
+  use: LayerWeightRequest,
+  needs: Needs,
+) {
+  const x = quantizer("input").setUsage({ rowwise: true, columnwise: false }).quantize(values);
+  const w = weight(use);
+  const dequantizes = recipe.backwardOverride === "dequantized";
+  return {
+    results: [product({ x, w, ...recipe.fprop })],
+    saved: dequantizes ? [x, w] : [values],
+    backward: ([grad]: readonly unknown[]) =>
+      wideGradients(
+        dequantizes ? dequantize(x, "bf16") : values,
+        dequantizes ? dequantize(w, "bf16") : wideValue(parameter),
+        grad as Tensor,
+        needs,
+      ),
+  } as const;
+}
+
 function wide(x: Tensor, w: Tensor, needs: Needs) {
   return {
     results: [product({ x, w })],
-    backward: ([grad]: readonly unknown[]) => [
-      needs.x ? product({ a: w, b: grad as Tensor, layout: "NN" }) : undefined,
-      needs.weight ? product({ a: x, b: grad as Tensor, layout: "NT" }) : undefined,
-    ],
+    backward: ([grad]: readonly unknown[]) => wideGradients(x, w, grad as Tensor, needs),
   } as const;
+}
+
+function wideValue({ value }: Variable): Tensor {
+  return value instanceof QuantizedTensor ? dequantize(value, "bf16") : value;
+}
+
+function wideGradients(x: Tensor, w: Tensor, grad: Tensor, needs: Needs) {
+  return [
+    needs.x ? product({ a: w, b: grad, layout: "NN" }) : undefined,
+    needs.weight ? product({ a: x, b: grad, layout: "NT" }) : undefined,
+  ] as const;
 }
 
 function product(options: GemmOptions): Tensor<WideDType> {
