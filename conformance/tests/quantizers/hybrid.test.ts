@@ -15,7 +15,7 @@ import {
 import { MXFP4Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import { normal } from "../../../src/random.js";
-import type { Value } from "../../../src/tape/value.js";
+import { type Value, wideOf } from "../../../src/tape/value.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
@@ -79,13 +79,28 @@ it("makes the rowwise copy by one quantizer, and the columnwise one by the other
       expect(bits(t.columnwise)).toEqual(
         usage[1] ? bits(copyOf(columnwise, values, "columnwise")) : undefined,
       );
-      const decoded = t.rowwise ?? t.columnwise;
+      const decoded = (t.rowwise ?? t.columnwise) as Value;
       expect(bits(t.dequantize("f32"))).toEqual(
-        bits(decoded instanceof QuantizedTensor ? decoded.dequantize("f32") : castTo(x, "f32")),
+        bits(
+          decoded instanceof QuantizedTensor
+            ? decoded.dequantize("f32")
+            : castTo(wideOf("t", decoded), "f32"),
+        ),
       );
       expect([t.shape, t.dtype]).toEqual([[...SHAPE], dtype]);
     }),
-    { numRuns: draws(40) },
+    {
+      numRuns: draws(40),
+      // the only copy is in high precision and has the values of the codes
+      examples: [
+        [
+          {
+            ...{ rowwise: "current", columnwise: "identity", seed: 0 },
+            ...{ columnwiseSource: "rowwiseDequantized", usage: [false, true] },
+          },
+        ],
+      ],
+    },
   );
 });
 
