@@ -5,7 +5,9 @@ import { guardReceivers, inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { describe, fieldsOf, integer, type OptionTable, optionsOf, u64 } from "../options.js";
 import { RandomState, randomState } from "../quantizers/random-state.js";
+import { accumulateAfterPass } from "../tape/variable.js";
 import { dtypeOf } from "../tensor/require.js";
+import { Scope } from "../tensor/scope.js";
 import { type Shape, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import { type InitMethod, newParameter, Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
@@ -202,6 +204,25 @@ export abstract class Module {
   /** Returns the quantization states of this module itself, by name. Subclasses with linear products override it. */
   protected quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map();
+  }
+
+  /**
+   * Computes the gradients of weights that layers with `delayWgradCompute` left out of a backward pass, and adds them to `grad` or
+   * `mainGrad`, with the same bits as if that pass had computed them. If several passes left out the gradient of a weight, this is
+   * done for the first of them. Hooks of these weights are called now. Does nothing in a module without such layers.
+   *
+   * @throws `ArgumentError` if there are such layers and no gradient is left to compute, and for a weight without the `mainGrad`
+   * that `fuseWgradAccumulation` needs, `DisposedError` for a `mainGrad` that was disposed of.
+   */
+  backwardDw(): void {
+    const delayed = this.parameters().filter(({ delayedGradients }) => delayedGradients);
+    const waiting = delayed.filter(({ delayedGradients }) => delayedGradients?.isWaiting);
+    if (waiting.length === 0 && delayed.some(({ requiresGrad }) => requiresGrad))
+      throw new ArgumentError(
+        `${this.constructor.name}: no gradient of a weight is left to compute; call backwardDw once after each backward pass`,
+      );
+    using _ = new Scope();
+    accumulateAfterPass(waiting, (parameter) => parameter.delayedGradients?.run());
   }
 
   /** Frees the parameters, gradients and quantization states of this module and its submodules. */

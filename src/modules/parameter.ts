@@ -21,6 +21,7 @@ import { optional, requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import { elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
+import type { DelayedGradients } from "./delayed-gradients.js";
 
 /** Creates the quantizer of a quantized parameter. `shard` is set if the tensor to quantize is a part of the full parameter. */
 export type WeightQuantizer = (shard: Shard | undefined) => Quantizer;
@@ -63,6 +64,8 @@ export class Parameter extends Variable {
   #sharding: Sharding | undefined;
   /** @internal Whether a layer with `fuseWgradAccumulation` uses the parameter as its weight. */
   fusesAccumulation = false;
+  /** @internal The gradients that `Module.backwardDw` computes. Undefined unless the layer has `delayWgradCompute`. */
+  delayedGradients: DelayedGradients | undefined;
   /** @internal Creates the quantizer of the value. Set if `quantizedModelInit` has quantized it. */
   quantizer: WeightQuantizer | undefined;
 
@@ -94,6 +97,11 @@ export class Parameter extends Variable {
     const sharding = this.#sharding;
     if (!sharding) return super.value;
     return sharding.inUse ? sharding.unshard() : sharding.localValue;
+  }
+
+  /** @internal `Module.backwardDw` calls the hooks if it computes the gradient. */
+  override get hooksAfterPass(): boolean {
+    return this.delayedGradients !== undefined;
   }
 
   /** The shape of `value`. */
@@ -173,6 +181,7 @@ export class Parameter extends Variable {
   dispose(): void {
     this.zeroGrad();
     this.mainGrad?.dispose();
+    this.delayedGradients?.dispose();
     this.scale?.dispose();
     if (this.#sharding) this.#sharding.dispose();
     else this.value.dispose();

@@ -39,8 +39,8 @@ export class GradHooks {
 export const HOOKS = Symbol("hooks");
 
 /** Whether a backward pass has to call hooks of this variable. */
-export function hasHooks({ [HOOKS]: hooks, requiresGrad }: Variable): boolean {
-  return hooks !== undefined && hooks.size > 0 && requiresGrad;
+export function hasHooks({ [HOOKS]: hooks, requiresGrad, hooksAfterPass }: Variable): boolean {
+  return hooks !== undefined && hooks.size > 0 && requiresGrad && !hooksAfterPass;
 }
 
 /** Counts, for each leaf with hooks, the uses whose nodes have not run yet. */

@@ -60,6 +60,11 @@ export class Variable {
     this.#value = value;
   }
 
+  /** @internal Whether hooks are called after the backward pass, by what computes the gradient then. */
+  get hooksAfterPass(): boolean {
+    return false;
+  }
+
   /** The tensor, quantized or not. */
   get value(): Value {
     return this.#value;
@@ -175,6 +180,24 @@ function runHooks(
   if (grad) accumulate(leaf, wideOf("a gradient", grad));
   if (grad && grad !== rootGrad && !gradients.has(grad)) grad.dispose();
   leaf[HOOKS]?.run(leaf, pass);
+}
+
+/**
+ * Computes gradients of leaves after the backward pass, adds each to its leaf and calls the leaf's hooks, unless the leaf requires
+ * no gradient any more. `gradOf` returns undefined for a gradient that it has added to a `mainGrad`.
+ */
+export function accumulateAfterPass<L extends Variable>(
+  leaves: readonly L[],
+  gradOf: (leaf: L) => Tensor<WideDType> | undefined,
+): void {
+  const ends: (() => void)[] = [];
+  for (const leaf of leaves) {
+    const grad = gradOf(leaf);
+    if (grad && leaf.requiresGrad) accumulate(leaf, grad);
+    grad?.dispose();
+    if (leaf.requiresGrad) leaf[HOOKS]?.run(leaf, { atEnd: (callback) => void ends.push(callback) });
+  }
+  for (const callback of ends) callback();
 }
 
 /** Adds `grad` to the leaf's gradient. No scope owns the result; it lives until the leaf disposes of it. */

@@ -78,7 +78,14 @@ function turnsFrom(i: number, recipe: (typeof CASES)["recipe"][number]): readonl
 
 const REST = {
   ...{ around: "nothing", nested: false, normalization: "LayerNorm", zeroCenteredGamma: false, eps: 1e-5 },
-  ...{ savesOriginal: false, microbatches: "alone", stepping: "plain", causal: true, values: "ordinary" },
+  ...{
+    savesOriginal: false,
+    delays: false,
+    microbatches: "alone",
+    stepping: "plain",
+    causal: true,
+    values: "ordinary",
+  },
 } as const;
 
 const rows = pairwise(CASES, draw).map((row, i) => {

@@ -50,7 +50,14 @@ const PLAIN = {
     nested: false,
   },
   ...{ normalization: "LayerNorm", zeroCenteredGamma: false, eps: 1e-5, bias: true, parameters: "bf16" },
-  ...{ input: "bf16", start: "variable", frozen: "nothing", fuses: false, savesOriginal: false },
+  ...{
+    input: "bf16",
+    start: "variable",
+    frozen: "nothing",
+    fuses: false,
+    savesOriginal: false,
+    delays: false,
+  },
   ...{ microbatches: "alone", optimizer: "SGD", stepping: "plain", loss: "gradient", causal: true },
   values: "ordinary",
 } as const satisfies StepOptions;

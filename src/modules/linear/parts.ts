@@ -11,6 +11,7 @@ import { requireScalar } from "../../tensor/require.js";
 import type { Owned } from "../../tensor/scope.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
+import { DelayedGradients } from "../delayed-gradients.js";
 import { MODULE_OPTIONS, type ModuleOptions } from "../module.js";
 import {
   constantInit,
@@ -45,6 +46,11 @@ export interface LinearOptions extends ModuleOptions, ParallelOptions {
    * false.
    */
   readonly saveOriginalInput?: boolean | undefined;
+  /**
+   * Whether `backwardDw` of the layer, or of a module that contains it, computes the gradient of the weight, which the backward
+   * pass then leaves out. Neither the input nor the gradient of the result may be overwritten before that. Default false.
+   */
+  readonly delayWgradCompute?: boolean | undefined;
 }
 
 /** Options of one call of a linear layer. */
@@ -63,6 +69,7 @@ export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
   initMethod: callable,
   fuseWgradAccumulation: boolean,
   saveOriginalInput: boolean,
+  delayWgradCompute: boolean,
 };
 
 /** Checks the fields of `LinearCall`. */
@@ -193,6 +200,7 @@ export function linearParts(
     initMethod === uninitialized ? newParameter(backend, shape, initMethod, { dtype, random }) : makePart();
   created.push(weight);
   weight.fusesAccumulation = options.fuseWgradAccumulation ?? false;
+  if (options.delayWgradCompute) weight.delayedGradients = new DelayedGradients();
   const [outFeatures] = shape;
   const bias =
     options.bias === false

@@ -7,11 +7,12 @@ import type { GemmInput } from "../../ops/gemm/operand.js";
 import { dequantize } from "../../ops/quantize/dequantize.js";
 import { columnSum } from "../../ops/rows/norm.js";
 import type { MMParams } from "../../recipes/table.js";
-import { type Gradient, wideOf } from "../../tape/value.js";
+import { type Gradient, type Value, wideOf } from "../../tape/value.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
 import { requireF32 } from "../../tensor/require.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
+import type { WgradProduct } from "../delayed-gradients.js";
 import type { Parameter } from "../parameter.js";
 import type { LinearParts } from "./parts.js";
 
@@ -47,24 +48,31 @@ export function dgradOf(
 
 /**
  * Computes dW = dYᵀ·X. If the layer fuses accumulation, dW is added to `mainGrad`, or overwrites it in a first microbatch, and
- * the function returns undefined.
+ * the function returns undefined. It also returns undefined if the layer delays the product: `Module.backwardDw` then computes it.
  */
-export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<WideDType> | undefined {
+export function wgradOf(x: Value, dy: Gradient, products: Products): Tensor<WideDType> | undefined {
   const { datapath, dtype, wgrad, weight, fuseWgradAccumulation } = products;
-  const options = { a: x, b: dy, layout: "NT", ...(datapath ? { datapath } : {}), ...wgrad } as const;
-  if (!fuseWgradAccumulation) {
-    const dw = wideOf("wgrad", gemm({ ...options, outDtype: dtype }).out);
-    return castTo(dw, weight.localValue instanceof QuantizedTensor ? dtype : weight.dtype);
-  }
-  const out = weight.mainGrad;
-  if (!out)
-    throw new ArgumentError(
-      "linear: with fuseWgradAccumulation the weight needs a mainGrad, an f32 tensor of its shape; set it before the backward pass",
-    );
-  requireF32("linear", "mainGrad", out);
-  gemm({ ...options, out, accumulate: !firstMicrobatchWeights.has(weight) });
-  firstMicrobatchWeights.delete(weight);
-  return undefined;
+  const options = { layout: "NT", ...(datapath ? { datapath } : {}), ...wgrad } as const;
+  const gradDtype = weight.localValue instanceof QuantizedTensor ? dtype : weight.dtype;
+  if (fuseWgradAccumulation) requireMainGrad(weight);
+  const accumulate = !firstMicrobatchWeights.has(weight);
+  const product: WgradProduct = (a, b) => {
+    if (!fuseWgradAccumulation)
+      return castTo(wideOf("wgrad", gemm({ a, b, ...options, outDtype: dtype }).out), gradDtype);
+    gemm({ a, b, ...options, out: requireMainGrad(weight), accumulate });
+    return undefined;
+  };
+  const dw = weight.delayedGradients ? weight.delayedGradients.put(x, dy, product) : product(x, dy);
+  if (fuseWgradAccumulation) firstMicrobatchWeights.delete(weight);
+  return dw;
+}
+
+/** Returns the `mainGrad` of a weight. Throws `ArgumentError` if it has none. */
+function requireMainGrad({ mainGrad }: Parameter): Tensor<"f32"> {
+  if (mainGrad) return requireF32("linear", "mainGrad", mainGrad);
+  throw new ArgumentError(
+    "linear: with fuseWgradAccumulation the weight needs a mainGrad, an f32 tensor of its shape; set it before the backward pass",
+  );
 }
 
 /** Returns the sums of the columns of dY. If other ranks have rows of dY, the sums are over the rows of all ranks. */

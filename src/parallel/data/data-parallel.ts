@@ -58,6 +58,8 @@ export function isReduced(parameter: Parameter): boolean {
 /** Returns why the gradient of a parameter cannot be reduced over a group, or undefined if it can. */
 function refusal(parameter: Parameter, group: ProcessGroup): string | undefined {
   if (parameter.sharding) return "is divided by fullyShard, which reduces its gradient";
+  if (parameter.delayedGradients)
+    return "has a gradient that backwardDw computes after the backward pass, in which gradients are reduced; create the layer without delayWgradCompute";
   if (groupsByParameter.get(parameter)?.has(group))
     return "has a gradient that another DataParallel already reduces over this group; dispose of the other one first";
   return undefined;
@@ -77,7 +79,7 @@ function refusal(parameter: Parameter, group: ProcessGroup): string | undefined 
  *
  * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a group on another
  * backend, and for a module with a parameter whose gradient `fullyShard`, or another `DataParallel` over the same group,
- * reduces.
+ * reduces, or with `delayWgradCompute`.
  */
 export class DataParallel {
   static {

@@ -41,10 +41,12 @@ const options = (w: World) => ({ dtype: "bf16", random: w.random, initMethod: co
 const linear = (w: World) =>
   ({
     ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
+    delayWgradCompute: false,
     ...{ ...sequence(w), parallelMode: "column" as const, pieces: 1, overlap: true },
   }) as const;
 const grouped = (w: World) => ({
   ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
+  delayWgradCompute: false,
 });
 const moe = (w: World) =>
   ({

@@ -52,6 +52,7 @@ export class Cell extends Module {
     const options = {
       ...{ ...plain, bias: plan.bias },
       ...{ fuseWgradAccumulation: plan.fuses, saveOriginalInput: plan.savesOriginal },
+      delayWgradCompute: plan.delays,
     };
     const act = (h: Variable): Variable =>
       gated ? functional.gated(h, kind) : functional.activation(h, kind);

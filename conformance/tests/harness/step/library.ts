@@ -198,6 +198,7 @@ export class StepLibrary {
           dtype as WideDType,
         );
       loss.backward(plan.loss === "gradient" ? grad() : undefined);
+      if (plan.delays) this.#layers.backwardDw();
     }
     const grads = [...this.#named].flatMap(([name, { grad, mainGrad }]) => [
       ...(grad ? [[`${name} grad`, seen(grad)] as const] : []),

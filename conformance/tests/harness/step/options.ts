@@ -226,6 +226,8 @@ export const OPTIONS = {
   ],
   fuses: [false, true],
   savesOriginal: [false, true],
+  /** Whether gradients of weights are computed after the backward pass. */
+  delays: [false, true],
   microbatches: Object.keys(MICROBATCHES) as readonly (keyof typeof MICROBATCHES)[],
   optimizer: Object.keys(OPTIMIZERS) as readonly (keyof typeof OPTIMIZERS)[],
   stepping: ["plain", "clipped", "noop", "scaled"],

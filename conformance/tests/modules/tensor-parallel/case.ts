@@ -47,6 +47,8 @@ export interface ParallelCase {
   readonly dtype: "bf16" | "f32";
   readonly fuses: boolean;
   readonly savesOriginal: boolean;
+  /** Whether gradients of weights are computed after the backward pass. */
+  readonly delays: boolean;
   /** How each step uses the weight: quantized for this call only, quantized and cached, or taken from the cache. */
   readonly calls: readonly ("alone" | "first" | "later" | "recomputed")[];
   /** Whether the weights change after the first step. */
@@ -87,6 +89,7 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       dtype: fc.constantFrom("bf16", "f32"),
       fuses: fc.boolean(),
       savesOriginal: fc.boolean(),
+      delays: fc.boolean(),
       calls: fc.array(fc.constantFrom("alone", "first", "later", "recomputed"), {
         minLength: STEPS,
         maxLength: STEPS,
@@ -332,6 +335,7 @@ function makeLayer(
     dtype,
     fuses,
     savesOriginal,
+    delays,
   } = drawn;
   const { parameters } = formOf(drawn);
   const weights = parameters.filter(([name]) => /^(weight|fc\dWeight)$/.test(name));
@@ -357,6 +361,7 @@ function makeLayer(
       random: new RandomState(BigInt(drawn.seed)),
     },
     ...{ fuseWgradAccumulation: fuses, saveOriginalInput: savesOriginal },
+    delayWgradCompute: delays,
   };
   if (layer === "mlp")
     return new LayerNormMLP(group.backend, inFeatures, outFeatures, {
@@ -436,6 +441,7 @@ function program(drawn: ParallelCase, group: ProcessGroup): Kept {
     y.backward(
       upload(part(values(drawn, 200 + step, [rows, form.outWidth], dtype), form.out, resultPieces(drawn))),
     );
+    if (drawn.delays) layer.backwardDw();
     const see = (name: string, tensor: Tensor | undefined): void => {
       if (tensor) keep(`${step} ${name}`, inner.keep(tensor.clone()));
     };

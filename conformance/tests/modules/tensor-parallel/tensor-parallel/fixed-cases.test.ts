@@ -31,11 +31,11 @@ const ROWS = [
 
 /** Options that vary from case to case, so that neighbouring cases have different combinations. */
 const OPTIONS = [
-  { bias: true, dtype: "f32", fuses: false, savesOriginal: false },
-  { bias: true, dtype: "bf16", fuses: true, savesOriginal: true },
-  { bias: false, dtype: "bf16", fuses: false, savesOriginal: false },
-  { bias: true, dtype: "bf16", fuses: false, savesOriginal: true },
-  { bias: true, dtype: "f32", fuses: true, savesOriginal: true },
+  { bias: true, dtype: "f32", fuses: false, savesOriginal: false, delays: false },
+  { bias: true, dtype: "bf16", fuses: true, savesOriginal: true, delays: true },
+  { bias: false, dtype: "bf16", fuses: false, savesOriginal: false, delays: false },
+  { bias: true, dtype: "bf16", fuses: false, savesOriginal: true, delays: true },
+  { bias: true, dtype: "f32", fuses: true, savesOriginal: true, delays: false },
 ] as const;
 
 /** How each step uses the weight. */

@@ -82,6 +82,7 @@ describe("a layer whose exchanges overlap its products", () => {
           dtype: "bf16",
           fuses: false,
           savesOriginal: false,
+          delays: false,
           outlier: 1,
           seed: 7,
           overlap: false,

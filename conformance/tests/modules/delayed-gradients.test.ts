@@ -1,0 +1,203 @@
+/** `backwardDw` computes the gradients of weights with the bits of a backward pass that computes them at once. */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast.js";
+import type { ProcessGroup } from "../../../src/collectives/group.js";
+import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
+import { ArgumentError } from "../../../src/errors.js";
+import { GroupedLinear } from "../../../src/modules/grouped-linear.js";
+import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import type { LinearOptions } from "../../../src/modules/linear/parts.js";
+import { Linear } from "../../../src/modules/linear.js";
+import type { Module } from "../../../src/modules/module.js";
+import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { recompute } from "../../../src/modules/recompute.js";
+import { zeros } from "../../../src/ops/create.js";
+import { DataParallel } from "../../../src/parallel/data/data-parallel.js";
+import { fullyShard } from "../../../src/parallel/fsdp/fully-shard.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { disown, Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { covering, product } from "../../arbitraries/covering.js";
+import { download, upload } from "../../values/plain.js";
+import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const [SIZE, ROWS] = [128, 24];
+/** Zero rows for one expert. */
+const SPLITS = [7, 0, 17];
+
+type Layer = Module & { forward(x: Variable, call: object): Variable };
+const LAYERS: Readonly<Record<string, (options: LinearOptions) => Layer>> = {
+  Linear: (options) => new Linear(backend(), SIZE, SIZE, options),
+  LayerNormLinear: (options) => new LayerNormLinear(backend(), SIZE, SIZE, options),
+  LayerNormMLP: (options) => new LayerNormMLP(backend(), SIZE, SIZE, options),
+  "gated LayerNormMLP": (options) =>
+    new LayerNormMLP(backend(), SIZE, SIZE, { ...options, activation: "swiglu" }),
+  GroupedLinear: (options) => {
+    const grouped = new GroupedLinear(backend(), SPLITS.length, SIZE, SIZE, options);
+    const run = grouped.forward.bind(grouped);
+    return Object.assign(grouped, { forward: (x: Variable, call: object) => run(x, SPLITS, call) }) as Layer;
+  },
+};
+
+/** The backward passes of a step: each microbatch calls the layer once, or twice in one pass. */
+const PASSES = [1, 2] as const;
+
+const CASES = covering(
+  product({
+    layer: Object.keys(LAYERS),
+    recipe: Object.keys(DETERMINISTIC_RECIPES),
+    fuses: [false, true],
+    savesOriginal: [false, true],
+    bias: [true, false],
+    calls: [1, 2],
+    recomputes: [false, true],
+    quantized: [false, true],
+    microbatches: [false, true],
+    atEnd: [false, true],
+  }).filter(
+    ({ recipe, quantized, savesOriginal }) =>
+      (recipe !== "bf16" || !quantized) && (recipe !== "delayed" || !savesOriginal),
+  ),
+  2,
+);
+
+type Case = (typeof CASES)[number];
+
+function layerOf(row: Case, delayWgradCompute: boolean): Layer {
+  const recipe = DETERMINISTIC_RECIPES[row.recipe]?.();
+  const make = () =>
+    (LAYERS[row.layer] as (options: LinearOptions) => Layer)({
+      ...{ bias: row.bias, fuseWgradAccumulation: row.fuses, saveOriginalInput: row.savesOriginal },
+      ...{ delayWgradCompute, random: new RandomState(1n) },
+    });
+  const layer = row.quantized ? quantizedModelInit({ recipe: recipe as Recipe }, make) : make();
+  if (row.fuses)
+    for (const [name, parameter] of layer.namedParameters()) {
+      if (!isWeight(name)) continue;
+      parameter.mainGrad = zeros(backend(), "f32", parameter.shape);
+      disown(parameter.mainGrad);
+    }
+  return layer;
+}
+
+const isWeight = (name: string): boolean => /^(weight\d*|fc\dWeight)$/.test(name);
+const bitsOf = (x: Tensor | undefined): unknown => x && download(x);
+const gradsOf = (layer: Module) =>
+  [...layer.namedParameters()].map(([name, { grad, mainGrad }]) => [name, bitsOf(grad), bitsOf(mainGrad)]);
+
+/** Runs one microbatch. All tensors of the pass are freed when it returns. */
+function pass(row: Case, layer: Layer, recipe: Recipe | undefined, index: number): unknown {
+  using _ = new Scope();
+  const call = row.microbatches ? { isFirstMicrobatch: index === 0 } : {};
+  const x = new Variable(upload(backend(), drawnValues(10 + index, [ROWS, SIZE])), true);
+  const forward = (input: Variable): Variable => {
+    let y = input;
+    for (let i = 0; i < row.calls; i++) y = layer.forward(y, call);
+    return y;
+  };
+  const body = () => (row.recomputes ? recompute(forward, x) : forward(x));
+  const y = recipe ? autocast({ recipe }, body) : body();
+  y.backward(upload(backend(), drawnValues(20 + index, [ROWS, SIZE])));
+  const bits = [bitsOf(y.tensor), bitsOf(x.grad)];
+  x.zeroGrad();
+  return bits;
+}
+
+describe("gradients equal those of a layer that computes them in the backward pass", () => {
+  it.each(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const))("%s", (_, row) => {
+    using _scope = new Scope();
+    const recipe = DETERMINISTIC_RECIPES[row.recipe]?.();
+    using delayed = layerOf(row, true);
+    using atOnce = layerOf(row, false);
+    for (const index of PASSES.keys()) {
+      const before = gradsOf(delayed).filter(([name]) => isWeight(name as string));
+      expect(pass(row, delayed, recipe, index)).toEqual(pass(row, atOnce, recipe, index));
+      const after = gradsOf(delayed);
+      expect(after.filter(([name]) => isWeight(name as string))).toEqual(before);
+      const others = ([name]: readonly unknown[]) => !isWeight(name as string);
+      expect(after.filter(others)).toEqual(gradsOf(atOnce).filter(others));
+      if (row.atEnd) continue;
+      delayed.backwardDw();
+      expect(gradsOf(delayed)).toEqual(gradsOf(atOnce));
+    }
+    if (row.atEnd) for (const _pass of PASSES) delayed.backwardDw();
+    expect(gradsOf(delayed)).toEqual(gradsOf(atOnce));
+    const states = (layer: Module) =>
+      [...layer.namedQuantizations().values()].map((each) => each.snapshotSync());
+    expect(states(delayed)).toEqual(states(atOnce));
+    expect(() => delayed.backwardDw()).toThrow(ArgumentError);
+  });
+});
+
+/** Runs a layer forward and backward. */
+function trained(layer: Linear): void {
+  using _ = new Scope();
+  const x = upload(backend(), drawnValues(1, [ROWS, SIZE]));
+  layer.forward(x).backward(upload(backend(), drawnValues(2, [ROWS, SIZE])));
+}
+
+const delayedLayer = (): Linear => new Linear(backend(), SIZE, SIZE, { delayWgradCompute: true });
+
+scoped("hooks of the weight are called by backwardDw, those of the bias by the backward pass", () => {
+  using layer = delayedLayer();
+  const seen: string[] = [];
+  for (const [name, parameter] of layer.namedParameters())
+    parameter.registerPostAccumulateGradHook((leaf, { atEnd }) => {
+      seen.push(`${name} ${leaf.grad !== undefined}`);
+      atEnd(() => void seen.push(`end of ${name}`));
+    });
+  trained(layer);
+  expect(seen).toEqual(["bias true", "end of bias"]);
+  layer.backwardDw();
+  expect(seen.slice(2)).toEqual(["weight true", "end of weight"]);
+});
+
+scoped("a weight that is frozen after the pass gets no gradient", () => {
+  using layer = delayedLayer();
+  trained(layer);
+  layer.weight.requiresGrad = false;
+  layer.backwardDw();
+  expect(layer.weight.grad).toBeUndefined();
+  // nothing is left, and a frozen weight needs nothing
+  layer.backwardDw();
+});
+
+scoped("a module without delayed gradients has nothing to compute", () => {
+  using layer = new Linear(backend(), SIZE, SIZE);
+  trained(layer);
+  const before = gradsOf(layer);
+  layer.backwardDw();
+  expect(gradsOf(layer)).toEqual(before);
+});
+
+scoped("gradients that are never computed are freed with the module", () => {
+  const layer = delayedLayer();
+  const before = backend().memoryUse().live;
+  trained(layer);
+  expect(backend().memoryUse().live).toBeGreaterThan(before);
+  layer.dispose();
+});
+
+scoped("a missing mainGrad is refused in the backward pass, and by backwardDw", () => {
+  using layer = new Linear(backend(), SIZE, SIZE, { delayWgradCompute: true, fuseWgradAccumulation: true });
+  expect(() => trained(layer)).toThrow(ArgumentError);
+  layer.weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]);
+  trained(layer);
+  layer.weight.mainGrad = undefined;
+  expect(() => layer.backwardDw()).toThrow(ArgumentError);
+  layer.weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]);
+  layer.backwardDw();
+  expect(layer.weight.mainGrad.dataSync().some((value) => value !== 0)).toBe(true);
+});
+
+scoped("classes that reduce gradients in the backward pass refuse such a layer", () => {
+  const [group] = loopbackOver([backend()]) as [ProcessGroup];
+  using layer = new Linear(group.backend, SIZE, SIZE, { delayWgradCompute: true });
+  expect(() => new DataParallel(layer, group)).toThrow(/backwardDw/);
+  expect(() => fullyShard(layer, group)).toThrow(/backwardDw/);
+});
