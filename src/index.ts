@@ -196,6 +196,7 @@ export {
 } from "./modules/layer-quantization.js";
 export { type LayerRecipe, setLayerRecipes } from "./modules/layer-recipes.js";
 export type { LinearCall, LinearOptions } from "./modules/linear/parts.js";
+export type { ParametersSplit } from "./modules/linear/split-parameter.js";
 export type { WeightUse } from "./modules/linear/weight-cache.js";
 export { Linear } from "./modules/linear.js";
 export { defaultRandom, Module, type ModuleOptions, manualSeed } from "./modules/module.js";

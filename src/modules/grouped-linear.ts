@@ -32,7 +32,8 @@ import type { QuantizationState } from "./quantization-state.js";
 import type { ParallelOptions } from "./tensor-parallel/options.js";
 
 /** Options of `GroupedLinear`. All fields are optional. */
-export interface GroupedLinearOptions extends Omit<LinearOptions, keyof ParallelOptions> {}
+export interface GroupedLinearOptions
+  extends Omit<LinearOptions, keyof ParallelOptions | "parametersSplit"> {}
 
 const {
   parallelMode: _,
@@ -40,6 +41,7 @@ const {
   overlap: ___,
   group: ____,
   sequenceParallel: _____,
+  parametersSplit: ______,
   ...OPTIONS
 } = LINEAR_OPTIONS;
 /** Checks the fields of `GroupedLinearOptions`. */

@@ -3,11 +3,12 @@
 import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
 import { ArgumentError } from "../errors.js";
-import { type OptionTable, optionsOf } from "../options.js";
+import { isArray, type OptionTable, optionsOf } from "../options.js";
 import { composed } from "../tape/composed.js";
 import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { orDispose } from "../tensor/scope.js";
+import { snakeCase } from "../text/snake-case.js";
 import { layerRegion } from "./layer-region.js";
 import { linearForward } from "./linear/forward.js";
 import {
@@ -19,6 +20,7 @@ import {
   linearParts,
 } from "./linear/parts.js";
 import { returnedBias, withoutBias } from "./linear/returned-bias.js";
+import { leafGradients, leavesOf, namedLeaves, updateSplit } from "./linear/split-parameter.js";
 import { Module, requireSizes } from "./module.js";
 import {
   NORM_OPTIONS,
@@ -52,13 +54,23 @@ export const LAYER_NORM_LINEAR_OPTIONS: OptionTable<LayerNormLinearOptions> = {
 
 const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
 
+/** Throws `ArgumentError` if a parameter of the linear layer would have the name of a parameter of the norm. */
+function requireOtherNames({ parametersSplit: split = [] }: LayerNormLinearOptions): void {
+  for (const name of isArray(split) ? split : Object.keys(split))
+    if (snakeCase(name) === "layer_norm")
+      throw new ArgumentError(
+        `LayerNormLinear: parametersSplit has the name ${name}, which is the name of the norm; give another one`,
+      );
+}
+
 /**
  * Computes linear(norm(x)) as one fused layer. Between the norm and the product, values are rounded only as the recipe says.
  * The parameters are `layerNormWeight`, `layerNormBias`, `weight` and `bias`. See `Linear` and `LayerNorm`.
  *
  * With `group`, each rank has a part of the weights (docs/distributed.md).
  *
- * @throws `ShapeError` for a size that is not divisible by the number of ranks.
+ * @throws `ShapeError` for a size that is not divisible by the number of ranks, and for `parametersSplit` with another number of
+ * rows.
  * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
  * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
@@ -71,7 +83,7 @@ export class LayerNormLinear extends Module {
   readonly layerNormWeight: Parameter;
   /** The norm's beta, [K]. Undefined for RMSNorm. */
   readonly layerNormBias: Parameter | undefined;
-  /** The weight of the linear layer, [N, K]. */
+  /** The weight of the linear layer, [N, K]. See `Linear.weight`. */
   readonly weight: Parameter;
   /** The bias of the linear layer, [N]. Undefined with the option `bias: false`. */
   readonly bias: Parameter | undefined;
@@ -95,6 +107,7 @@ export class LayerNormLinear extends Module {
       throw new ArgumentError(
         'LayerNormLinear: parallelMode is "row", which divides the columns that the norm needs; use "column", or a norm and a Linear',
       );
+    requireOtherNames(ownOptions);
     const group = dividedGroup("LayerNormLinear", backend, ownOptions);
     const { sequenceParallel = false, pieces } = ownOptions;
     const overlap = overlapOf("LayerNormLinear", ownOptions);
@@ -109,8 +122,15 @@ export class LayerNormLinear extends Module {
     ]);
     this.layerNormWeight = this.#norm.gamma;
     this.layerNormBias = this.#norm.beta;
-    this.weight = this.addParameter("weight", this.#linear.weight);
-    this.bias = this.#linear.bias && this.addParameter("bias", this.#linear.bias);
+    this.weight = this.#linear.weight;
+    this.bias = this.#linear.bias;
+    for (const [name, parameter] of namedLeaves(this.#linear)) this.addParameter(name, parameter);
+  }
+
+  /** Frees the parameters, gradients and the quantization state. */
+  override dispose(): void {
+    super.dispose();
+    for (const each of [this.weight, this.bias]) each?.dispose();
   }
 
   /** Returns the quantization state of the product, under the name `linear`. */
@@ -189,8 +209,9 @@ export class LayerNormLinear extends Module {
     const parts = returnsBias ? withoutBias(this.#linear) : this.#linear;
     const x = variableOf("LayerNormLinear", "input", input);
     const { weight, bias } = parts;
-    const inputs = [x, ...normParameters(this.#norm), weight, ...(bias ? [bias] : [])];
+    const inputs = [x, ...normParameters(this.#norm), ...leavesOf(weight), ...leavesOf(bias)];
     return differentiable(inputs, (grad) => {
+      updateSplit(weight, bias);
       const norm = normedInput(this.#norm, x, returnsNorm, layerRegion(parts.quantization));
       const { out, backward, saved } = linearForward(parts, norm.input, call, grad);
       return {
@@ -199,7 +220,11 @@ export class LayerNormLinear extends Module {
         quantized: { gradOutput: true },
         backward: ([dy, dnormed], pass) => {
           const grads = dy ? backward(dy, pass) : {};
-          return [...norm.backward(grads.x, dnormed), grads.weight, grads.bias];
+          return [
+            ...norm.backward(grads.x, dnormed),
+            ...leafGradients(weight, grads.weight),
+            ...leafGradients(bias, grads.bias),
+          ];
         },
       };
     });

@@ -61,7 +61,8 @@ export const MLP_ACTIVATIONS = {
 export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
 /** Options of `LayerNormMLP`: options of the norm, of the two linear layers, and of the activation. All fields are optional. */
-export interface LayerNormMLPOptions extends Omit<LayerNormLinearOptions, "parallelMode" | "pieces"> {
+export interface LayerNormMLPOptions
+  extends Omit<LayerNormLinearOptions, "parallelMode" | "pieces" | "parametersSplit"> {
   /** The activation between the two linear layers. Default gelu. */
   readonly activation?: MLPActivation | undefined;
   /** Computes the initial weight of fc1. Default: as `Linear`'s. */
@@ -70,7 +71,7 @@ export interface LayerNormMLPOptions extends Omit<LayerNormLinearOptions, "paral
   readonly outputLayerInitMethod?: InitMethod | undefined;
 }
 
-const { parallelMode: _, pieces: __, ...OPTIONS } = LAYER_NORM_LINEAR_OPTIONS;
+const { parallelMode: _, pieces: __, parametersSplit: ___, ...OPTIONS } = LAYER_NORM_LINEAR_OPTIONS;
 const checkOptions = optionsOf<LayerNormMLPOptions>({
   ...OPTIONS,
   activation: oneOf(Object.keys(MLP_ACTIVATIONS)),

@@ -19,6 +19,7 @@ import {
   linearParts,
 } from "./linear/parts.js";
 import { returnedBias, withoutBias } from "./linear/returned-bias.js";
+import { leafGradients, leavesOf, namedLeaves, updateSplit } from "./linear/split-parameter.js";
 import { Module, requireSizes } from "./module.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
@@ -34,18 +35,21 @@ const checkOptions = optionsOf(LINEAR_OPTIONS);
  * needs. The results have the dtype of x. Outside a region, x and the parameters must have the same dtype. With `group`, each
  * rank has a part of the weights (docs/distributed.md).
  *
- * @throws `ShapeError` for a size that is not divisible by the number of ranks, `ArgumentError` for an unknown option, an invalid
- * option value, or a size that is not a positive integer, `DTypeError` for a parameter dtype other than f32, bf16 and f16,
- * `DisposedError` for a disposed backend.
+ * @throws `ShapeError` for a size that is not divisible by the number of ranks, and for `parametersSplit` with another number of
+ * rows, `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer, `DTypeError`
+ * for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
 export class Linear extends Module {
   static {
     guardReceivers(this);
   }
 
-  /** The weight, [N, K]. */
+  /**
+   * The weight, [N, K]. With `parametersSplit` it has the rows of all parameters, whose gradients are not its own; it is not one
+   * of `parameters()`.
+   */
   readonly weight: Parameter;
-  /** The bias, [N]. Undefined with the option `bias: false`. */
+  /** The bias, [N], as `weight`. Undefined with the option `bias: false`. */
   readonly bias: Parameter | undefined;
   readonly #parts: LinearParts;
 
@@ -71,8 +75,15 @@ export class Linear extends Module {
     this.#parts = orDispose((created) =>
       linearParts(backend, [outFeatures, inFeatures], linearOptions, division, created),
     );
-    this.weight = this.addParameter("weight", this.#parts.weight);
-    this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
+    this.weight = this.#parts.weight;
+    this.bias = this.#parts.bias;
+    for (const [name, parameter] of namedLeaves(this.#parts)) this.addParameter(name, parameter);
+  }
+
+  /** Frees the parameters, gradients and the quantization state. */
+  override dispose(): void {
+    super.dispose();
+    for (const each of [this.weight, this.bias]) each?.dispose();
   }
 
   /** Returns the quantization state of the product, under the name `linear`. */
@@ -114,8 +125,9 @@ export class Linear extends Module {
     const x = variableOf("Linear", "input", input);
     const ownCall = checkLinearCall("Linear", call);
     const { weight, bias } = parts;
-    const inputs = bias ? [x, weight, bias] : [x, weight];
+    const inputs = [x, ...leavesOf(weight), ...leavesOf(bias)];
     return differentiableOne(inputs, (grad) => {
+      updateSplit(weight, bias);
       const { value, shape, requiresGrad } = x;
       const { dtype, backend } =
         value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
@@ -130,7 +142,7 @@ export class Linear extends Module {
         },
         backward: (dy, pass) => {
           const grads = backward(dy, pass);
-          return [grads.x, grads.weight, grads.bias];
+          return [grads.x, ...leafGradients(weight, grads.weight), ...leafGradients(bias, grads.bias)];
         },
       };
     });

@@ -207,9 +207,9 @@ export abstract class Module {
   }
 
   /**
-   * Computes the gradients of weights that layers with `delayWgradCompute` left out of a backward pass, and adds them to `grad` or
-   * `mainGrad`, with the same bits as if that pass had computed them. If several passes left out the gradient of a weight, this is
-   * done for the first of them. Hooks of these weights are called now. Does nothing in a module without such layers.
+   * Computes the gradients of weights that layers with `delayWgradCompute` left out of a backward pass, and adds them to `grad`
+   * or `mainGrad`, with the same bits as if that pass had computed them. If several passes left out the gradient of a weight,
+   * this is done for the first of them. Hooks of these weights are called now. Does nothing in a module without such layers.
    *
    * @throws `ArgumentError` if there are such layers and no gradient is left to compute, and for a weight without the `mainGrad`
    * that `fuseWgradAccumulation` needs, `DisposedError` for a `mainGrad` that was disposed of.

@@ -64,6 +64,8 @@ export class Parameter extends Variable {
   #sharding: Sharding | undefined;
   /** @internal Whether a layer with `fuseWgradAccumulation` uses the parameter as its weight. */
   fusesAccumulation = false;
+  /** @internal Whether the value is a part of a larger weight or bias (`parametersSplit`). */
+  isSplitPart = false;
   /** @internal The gradients that `Module.backwardDw` computes. Undefined unless the layer has `delayWgradCompute`. */
   delayedGradients: DelayedGradients | undefined;
   /** @internal Creates the quantizer of the value. Set if `quantizedModelInit` has quantized it. */

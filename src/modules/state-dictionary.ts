@@ -6,6 +6,7 @@ import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
+import { snakeCase } from "../text/snake-case.js";
 import { Module } from "./module.js";
 import { MultiheadAttention, type RowSplit } from "./multihead-attention.js";
 import type { Parameter } from "./parameter.js";
@@ -108,8 +109,4 @@ function tensorOf(user: string, name: string, parameter: Parameter): Tensor<Wide
   const { localValue } = parameter;
   if (localValue instanceof Tensor) return requireWide(user, name, localValue);
   throw new DTypeError(`${user}: ${name} is quantized; save it by saveCheckpoint of lockstep/io`);
-}
-
-function snakeCase(name: string): string {
-  return name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }

@@ -39,7 +39,8 @@ export class GradHooks {
 export const HOOKS = Symbol("hooks");
 
 /** Whether a backward pass has to call hooks of this variable. */
-export function hasHooks({ [HOOKS]: hooks, requiresGrad, hooksAfterPass }: Variable): boolean {
+export function hasHooks(variable: Variable): boolean {
+  const { [HOOKS]: hooks, requiresGrad, hooksAfterPass } = variable;
   return hooks !== undefined && hooks.size > 0 && requiresGrad && !hooksAfterPass;
 }
 

@@ -183,8 +183,8 @@ function runHooks(
 }
 
 /**
- * Computes gradients of leaves after the backward pass, adds each to its leaf and calls the leaf's hooks, unless the leaf requires
- * no gradient any more. `gradOf` returns undefined for a gradient that it has added to a `mainGrad`.
+ * Computes gradients of leaves after the backward pass, adds each to its leaf and calls the leaf's hooks, unless the leaf
+ * requires no gradient any more. `gradOf` returns undefined for a gradient that it has added to a `mainGrad`.
  */
 export function accumulateAfterPass<L extends Variable>(
   leaves: readonly L[],

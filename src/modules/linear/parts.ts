@@ -1,6 +1,7 @@
 /** The parameters, options, inputs and results of linear layers. */
 import type { Region } from "../../autocast.js";
 import type { Backend } from "../../backends/backend.js";
+import { ArgumentError } from "../../errors.js";
 import { boolean, type Complete, callable, type OptionTable, optionsOf } from "../../options.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import type { LayerPosition } from "../../recipes/role.js";
@@ -27,6 +28,14 @@ import { makeWeight } from "../quantized-init.js";
 import { PARALLEL_OPTIONS, type ParallelOptions } from "../tensor-parallel/options.js";
 import type { TensorParallel } from "../tensor-parallel/tensor-parallel.js";
 import { divideBias, divideWeight, partShape, partValues } from "../tensor-parallel/weights.js";
+import {
+  type ParametersSplit,
+  parametersSplit,
+  requirePieces,
+  type SplitRows,
+  splitLayer,
+  splitRows,
+} from "./split-parameter.js";
 import type { WeightUse } from "./weight-cache.js";
 
 /** Options of `Linear`. All fields are optional. */
@@ -46,6 +55,12 @@ export interface LinearOptions extends ModuleOptions, ParallelOptions {
    * false.
    */
   readonly saveOriginalInput?: boolean | undefined;
+  /**
+   * The names of the parameters that the rows of the weight are divided into, and of the bias: `["query", "key"]` gives
+   * `queryWeight`, `keyWeight`, `queryBias` and `keyBias`, with equal numbers of rows; an object from names to numbers of rows
+   * gives others. Default: one parameter, `weight`, and one `bias`.
+   */
+  readonly parametersSplit?: ParametersSplit | undefined;
   /**
    * Whether `backwardDw` of the layer, or of a module that contains it, computes the gradient of the weight, which the backward
    * pass then leaves out. Neither the input nor the gradient of the result may be overwritten before that. Default false.
@@ -70,6 +85,7 @@ export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
   fuseWgradAccumulation: boolean,
   saveOriginalInput: boolean,
   delayWgradCompute: boolean,
+  parametersSplit,
 };
 
 /** Checks the fields of `LinearCall`. */
@@ -87,6 +103,8 @@ export const checkLinearCall = optionsOf<LinearCall>(LINEAR_CALL, "call");
 export interface LinearParts {
   readonly weight: Parameter;
   readonly bias?: Parameter | undefined;
+  /** The names and rows of `parametersSplit`. `weight` and `bias` are then of the class `SplitParameter`. */
+  readonly rows?: SplitRows | undefined;
   readonly quantization: LinearQuantization;
   /** Whether the layer keeps the unquantized input and quantizes it columnwise in the backward pass. */
   readonly saveOriginalInput: boolean;
@@ -175,6 +193,21 @@ export interface Division {
   readonly size?: string;
 }
 
+/** Returns the parameters of the weight, if there are several. Throws for options that do not go with them. */
+function splitOf(
+  user: string,
+  { parametersSplit: split, fuseWgradAccumulation, delayWgradCompute }: LinearOptions,
+  outFeatures: number,
+): SplitRows | undefined {
+  if (!split) return undefined;
+  const excluded = fuseWgradAccumulation ? "fuseWgradAccumulation" : delayWgradCompute && "delayWgradCompute";
+  if (excluded)
+    throw new ArgumentError(
+      `${user}: ${excluded} computes the gradient of one weight, and parametersSplit has several parameters; leave one of them out`,
+    );
+  return splitRows(user, split, outFeatures);
+}
+
 /**
  * Creates the weight [out, in], the bias and the quantization state of a linear layer. If the layer is divided, it creates this
  * rank's part, which is a slice of the values that a single rank would create. The parameters are added to `created`. Throws
@@ -188,6 +221,8 @@ export function linearParts(
   created: Owned[],
 ): LinearParts {
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
+  const rows = splitOf(user, options, fullShape[0]);
+  if (rows) requirePieces({ user, rows, parallel });
   const shape = parallel ? partShape(user, parallel, fullShape, size) : fullShape;
   const makePart = (): Parameter => {
     const values = initMethod(random, fullShape);
@@ -211,10 +246,12 @@ export function linearParts(
     divideWeight(weight, parallel, fullShape);
     if (bias && parallel.mode === "column") divideBias(bias, weight);
   }
+  const split = rows && splitLayer({ weight, bias }, fullShape[1], { user, rows, parallel }, created);
   return {
     parallel,
-    weight,
-    bias,
+    weight: split?.weight ?? weight,
+    bias: split ? split.bias : bias,
+    rows,
     quantization: new LinearQuantization(backend, random, parallel, position),
     saveOriginalInput: options.saveOriginalInput ?? false,
     fuseWgradAccumulation: weight.fusesAccumulation,

@@ -48,7 +48,8 @@ export function dgradOf(
 
 /**
  * Computes dW = dYᵀ·X. If the layer fuses accumulation, dW is added to `mainGrad`, or overwrites it in a first microbatch, and
- * the function returns undefined. It also returns undefined if the layer delays the product: `Module.backwardDw` then computes it.
+ * the function returns undefined. It also returns undefined if the layer delays the product, which `Module.backwardDw` then
+ * computes.
  */
 export function wgradOf(x: Value, dy: Gradient, products: Products): Tensor<WideDType> | undefined {
   const { datapath, dtype, wgrad, weight, fuseWgradAccumulation } = products;

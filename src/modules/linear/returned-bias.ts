@@ -1,11 +1,13 @@
 /** The bias of a linear layer that returns it instead of adding it. */
 import { cast } from "../../functional/elementwise.js";
+import { concatenate } from "../../functional/layout.js";
 import { castTo } from "../../ops/cast/cast.js";
 import { differentiableOne } from "../../tape/differentiable.js";
 import { wideOf } from "../../tape/value.js";
 import type { Variable } from "../../tape/variable.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { LinearParts } from "./parts.js";
+import { leavesOf } from "./split-parameter.js";
 
 /** Returns the parts of the same layer, which adds no bias. */
 export function withoutBias(parts: LinearParts): LinearParts {
@@ -20,9 +22,11 @@ export function withoutBias(parts: LinearParts): LinearParts {
 export function returnedBias({ bias, parallel }: LinearParts, out: Variable): readonly Variable[] {
   if (!bias) return [];
   const dtype = out.value.dtype as WideDType;
-  if (!parallel?.gathers("gradOutput")) return [cast(bias, dtype)];
-  const returned = differentiableOne([bias], () => {
-    const value = wideOf("linear: the bias", bias.value);
+  const leaves = leavesOf(bias);
+  const source = leaves.length > 1 ? concatenate(leaves) : (leaves[0] as Variable);
+  if (!parallel?.gathers("gradOutput")) return [cast(source, dtype)];
+  const returned = differentiableOne([source], () => {
+    const value = wideOf("linear: the bias", source.value);
     return {
       result: value.dtype === dtype ? value.reshape(value.shape) : castTo(value, dtype),
       backward: (grad) => {

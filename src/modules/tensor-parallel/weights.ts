@@ -32,7 +32,7 @@ export function partShape(
 /** Records in a weight [N, K] which part of it each rank has. */
 export function divideWeight(
   weight: Parameter,
-  { group, mode, pieces }: TensorParallel,
+  { group, mode, pieces }: Pick<TensorParallel, "group" | "mode" | "pieces">,
   fullShape: readonly [out: number, inward: number],
 ): void {
   const [axis] = SIZES[mode];

@@ -139,12 +139,15 @@ export class FullySharded {
 
 /** Returns why a parameter cannot be divided, or undefined if it can. */
 function refusal(parameter: Parameter): string | undefined {
-  const { sharding, grad, mainGrad, value, quantizer, fusesAccumulation, delayedGradients } = parameter;
+  const { sharding, grad, mainGrad, value, quantizer, fusesAccumulation, delayedGradients, isSplitPart } =
+    parameter;
   if (isReduced(parameter))
     return "has a gradient that a DataParallel reduces, and fullyShard reduces it too; dispose of the DataParallel first";
   if (sharding) return "is sharded already; shard each module once";
   if (fusesAccumulation)
     return "is the weight of a layer with fuseWgradAccumulation, whose mainGrad would hold the gradient of all rows; create the layer without it";
+  if (isSplitPart)
+    return "is a part of a weight or a bias (parametersSplit), whose memory it shares; create the layer without parametersSplit";
   if (delayedGradients)
     return "has a gradient that backwardDw computes after the backward pass, in which gradients are reduced; create the layer without delayWgradCompute";
   if (grad || mainGrad)
@@ -171,8 +174,8 @@ function refusal(parameter: Parameter): string | undefined {
  *
  * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a group on another
  * backend, and for a module with a parameter that is already sharded, has a gradient or a `mainGrad`, is the weight of a layer
- * with `fuseWgradAccumulation` or `delayWgradCompute`, has a gradient that a `DataParallel` reduces, is quantized with `rowScaled`, or was quantized
- * outside of `quantizedModelInit`. In each case nothing has changed.
+ * with `fuseWgradAccumulation`, `delayWgradCompute` or `parametersSplit`, has a gradient that a `DataParallel` reduces, is
+ * quantized with `rowScaled`, or was quantized outside of `quantizedModelInit`. In each case nothing has changed.
  */
 export function fullyShard(
   module: Module,

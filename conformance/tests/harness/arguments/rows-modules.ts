@@ -43,6 +43,7 @@ const linear = (w: World) =>
     ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
     delayWgradCompute: false,
     ...{ ...sequence(w), parallelMode: "column" as const, pieces: 1, overlap: true },
+    parametersSplit: ["first", "second"],
   }) as const;
 const grouped = (w: World) => ({
   ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
@@ -59,7 +60,7 @@ const moeCall = (w: World) => ({
 });
 const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
 const mlp = (w: World) => {
-  const { parallelMode: _, pieces: __, ...rest } = linear(w);
+  const { parallelMode: _, pieces: __, parametersSplit: ___, ...rest } = linear(w);
   return { ...rest, outputLayerInitMethod: constantInit(0.25) };
 };
 const NORM = { eps: 1e-5, zeroCenteredGamma: true } as const;
