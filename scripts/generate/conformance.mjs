@@ -60,6 +60,7 @@ const KINDS = {
   functions: "results of norms and activations",
   modules: "programs of modules",
   layouts: "packed layouts",
+  texts: "texts as tokens",
 };
 
 async function witnessTable() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Regenerates conformance/vectors/{cuda,ml-dtypes,gfloat,torch}-*.json: scripts/witness/run.sh [--digests]
+# Regenerates conformance/vectors/{cuda,ml-dtypes,gfloat,torch}-*.json, mmasim.json and tokenizers.json: scripts/witness/run.sh [--digests]
 # Missing packages are installed in out/witness (torch is large). Reports on stderr what it could not do, and then exits with 1.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -44,4 +44,9 @@ witness ml_dtypes_vectors.py ml_dtypes==0.6.0
 witness gfloat_vectors.py gfloat==0.5.2
 witness torch_vectors.py torch==2.15.0
 witness mmasim_vectors.py mmasim==2.1.1
+if "$here/../fetch-model" >/dev/null; then
+  witness tokenizers_vectors.py tokenizers==0.23.3 gguf==0.19.0
+else
+  skip "tokenizers_vectors.py not run: it needs the model"
+fi
 exit $failed

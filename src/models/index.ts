@@ -9,3 +9,7 @@ export type {
   RotaryConfig,
 } from "./config/config.js";
 export { type LoadCausalLMOptions, loadCausalLM } from "./load-causal-lm.js";
+export type { ChatMessage, ChatTemplateOptions } from "./tokenizer/chat.js";
+export { DecodeStream } from "./tokenizer/decoder.js";
+export { loadTokenizer } from "./tokenizer/load.js";
+export { type DecodeOptions, type EncodeOptions, Tokenizer } from "./tokenizer/tokenizer.js";

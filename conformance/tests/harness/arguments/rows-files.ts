@@ -1,5 +1,5 @@
 /** Rows of checkpoints and of tensors in files. */
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Checkpoint, openCheckpoint } from "../../../../src/checkpoints/index.js";
@@ -10,6 +10,7 @@ import {
   saveShardedCheckpoint,
   saveTensors,
 } from "../../../../src/io/index.js";
+import { loadTokenizer, type Tokenizer } from "../../../../src/models/index.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { constantInit } from "../../../../src/modules/parameter.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
@@ -17,6 +18,7 @@ import { TINY, tinyModel, writeHub } from "../../models/tiny-model.js";
 import { inWorld } from "./law.js";
 import type { Row, Rows } from "./row.js";
 import { alone } from "./rows-distributed.js";
+import { TOKENIZER_CONFIG, TOKENIZER_JSON } from "./tokenizer.js";
 import { type Backends, World } from "./world.js";
 
 /** A checkpoint that compressed-tensors quantized. */
@@ -39,9 +41,10 @@ export class CheckpointFolder {
   readonly quantized = join(this.#path, "quantized.safetensors");
   /** The path of a folder that conversions write. */
   readonly converted = join(this.#path, "converted");
-  /** The path of a folder with a language model. */
+  /** The path of a folder with a language model and a tokenizer. */
   readonly languageModel = join(this.#path, "model");
   #opened: SafetensorsFile | undefined;
+  #tokenizer: Tokenizer | undefined;
   #checkpoints: { readonly library: Checkpoint; readonly lockstep: Checkpoint } | undefined;
 
   /** Fills the folder, also again after `end`: test files of one worker share it. */
@@ -53,6 +56,9 @@ export class CheckpointFolder {
     await writeHub(this.languageModel, tinyModel(TINY));
     this.#opened = await SafetensorsFile.open(this.tensors);
     await inWorld(backends, (world) => saveTensors(this.quantized, { w: world.quantized() }));
+    writeFileSync(join(this.languageModel, "tokenizer.json"), TOKENIZER_JSON);
+    writeFileSync(join(this.languageModel, "tokenizer_config.json"), TOKENIZER_CONFIG);
+    this.#tokenizer = await loadTokenizer(this.languageModel);
     this.#checkpoints = {
       library: await openCheckpoint(LIBRARY_CHECKPOINT),
       lockstep: await openCheckpoint(this.quantized),
@@ -78,6 +84,12 @@ export class CheckpointFolder {
   /** The open checkpoints `LIBRARY_CHECKPOINT` and `quantized`. */
   get checkpoints(): { readonly library: Checkpoint; readonly lockstep: Checkpoint } {
     if (this.#checkpoints) return this.#checkpoints;
+    throw new Error("the folder was not filled");
+  }
+
+  /** The tokenizer of `languageModel`. */
+  get tokenizer(): Tokenizer {
+    if (this.#tokenizer) return this.#tokenizer;
     throw new Error("the folder was not filled");
   }
 

@@ -1,4 +1,4 @@
-/** Rows of language models. */
+/** Rows of language models and their tokenizers. */
 import { CausalLM } from "../../../../src/models/causal-lm.js";
 import type { CausalLMConfig } from "../../../../src/models/index.js";
 import { normalInit } from "../../../../src/modules/parameter.js";
@@ -29,7 +29,10 @@ function model(w: World): CausalLM {
   return created;
 }
 
+const MESSAGES = [{ role: "user", content: "hi" }];
+
 export function modelRows(folder: CheckpointFolder): Rows {
+  const ofTokenizer = { self: () => folder.tokenizer, unbound: true, outlives: true } as const;
   return {
     loadCausalLM: {
       calls: [(w) => [w.backend, folder.languageModel, { dtype: "bf16", recipe: new MXFP8BlockScaling() }]],
@@ -59,6 +62,31 @@ export function modelRows(folder: CheckpointFolder): Rows {
       calls: [
         () => [{ maxBatchSize: 2, maxSequenceLength: 8, isPaged: true, pageSize: 4, totalNumPages: 3 }],
       ],
+    },
+    loadTokenizer: { calls: [() => [folder.languageModel]], costly: true },
+    "Tokenizer.encode": {
+      ...ofTokenizer,
+      calls: [() => ["text", { addSpecialTokens: false }]],
+      free: { text: "a character without a token is refused" },
+    },
+    "Tokenizer.decode": {
+      ...ofTokenizer,
+      calls: [() => [[1, 2], { skipSpecialTokens: true }]],
+      costly: true,
+    },
+    "Tokenizer.decodeStream": { ...ofTokenizer, calls: [() => [{ skipSpecialTokens: true }]] },
+    "Tokenizer.applyChatTemplate": {
+      ...ofTokenizer,
+      calls: [
+        () => [MESSAGES, { addGenerationPrompt: false, template: "default", variables: { tools: [] } }],
+      ],
+      free: { "options.variables": "a template may have any variables" },
+    },
+    "DecodeStream.step": {
+      ...ofTokenizer,
+      self: () => folder.tokenizer.decodeStream(),
+      calls: [() => [3]],
+      numbers: { id: "index" },
     },
   };
 }

@@ -9,6 +9,7 @@ export const ENTRIES = [
   "dist/src/index.d.ts",
   "dist/src/io/index.d.ts",
   "dist/src/checkpoints/index.d.ts",
+  "dist/src/models/index.d.ts",
   "dist/conformance/index.d.ts",
 ] as const;
 

@@ -1,0 +1,63 @@
+/**
+ * Under byte-level BPE the tokens of a text decode to that text, whatever the vocabulary, the merges and the pre-tokenizer. A
+ * stream returns, for any tokens, what decoding them all returns, and never a part of a character.
+ */
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import { draws } from "../harness/draws.js";
+import { metadataOf, TEXTS, TOKENIZERS, tokenizerOf } from "../models/tokenizer/drawn.js";
+
+it("decode(encode(text)) is text", async () => {
+  await fc.assert(
+    fc.asyncProperty(TOKENIZERS, fc.array(TEXTS, { minLength: 1, maxLength: 8 }), async (metadata, texts) => {
+      const tokenizer = await tokenizerOf(metadata);
+      for (const text of texts) {
+        const ids = tokenizer.encode(text, { addSpecialTokens: false });
+        expect(tokenizer.decode(ids)).toBe(text);
+        const all = tokenizer.encode(text);
+        expect(tokenizer.decode(all).endsWith(text)).toBe(true);
+      }
+    }),
+    { numRuns: draws(200) },
+  );
+});
+
+it("a stream returns, joined, what decode returns; each part is well-formed and completes characters", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      TOKENIZERS,
+      fc.array(fc.nat(), { maxLength: 60 }),
+      fc.boolean(),
+      TEXTS,
+      async (metadata, drawn, skipSpecialTokens, text) => {
+        const tokenizer = await tokenizerOf(metadata);
+        const any = drawn.map((id) => id % tokenizer.vocabularySize);
+        for (const ids of [any, [...tokenizer.encode(text), ...any], [...tokenizer.encode(text)]]) {
+          const stream = tokenizer.decodeStream({ skipSpecialTokens });
+          // the same stream decodes two texts, one after the other
+          for (let turn = 0; turn < 2; turn++) {
+            const parts = [...ids.map((id) => stream.step(id)), stream.end()];
+            expect(parts.join("")).toBe(tokenizer.decode(ids, { skipSpecialTokens }));
+            for (const part of parts) expect(/\p{Surrogate}/u.test(part)).toBe(false);
+          }
+        }
+      },
+    ),
+    { numRuns: draws(120) },
+  );
+});
+
+it("a stream returns a character with its last byte, and U+FFFD only for bytes that are no character", async () => {
+  const bytes = await tokenizerOf(metadataOf([], "gpt-2"));
+  await fc.assert(
+    fc.property(fc.string({ unit: "binary", maxLength: 20 }), (text) => {
+      const stream = bytes.decodeStream();
+      for (const character of text) {
+        const own = [...new TextEncoder().encode(character)];
+        const parts = own.map((byte) => stream.step(byte));
+        expect(parts).toEqual([...own.slice(1).map(() => ""), character]);
+      }
+      expect(stream.end()).toBe("");
+    }),
+  );
+});

@@ -1,0 +1,54 @@
+import { describe, expect, it } from "vitest";
+import { ArgumentError, FileError } from "../../../../src/errors.js";
+import type { ChatMessage } from "../../../../src/models/tokenizer/chat.js";
+import { type Metadata, metadataOf, tokenizerOf } from "./drawn.js";
+
+const opened = (template: string | undefined) => {
+  const metadata: Metadata = metadataOf([], "gpt-2");
+  return tokenizerOf(
+    template === undefined ? metadata : { ...metadata, "tokenizer.chat_template": template },
+  );
+};
+const MESSAGES: readonly ChatMessage[] = [
+  { role: "system", content: "Be brief." },
+  { role: "user", content: "Hi" },
+];
+const TEMPLATE =
+  "{% for m in messages %}<{{ m['role'] }}>{{ m.content | trim }}{% endfor %}" +
+  "{% if add_generation_prompt %}<assistant>{% endif %}{% if tools %}{{ tools | length }}{% endif %}";
+
+describe("applyChatTemplate", () => {
+  it("writes the messages, the introduction of an answer, and other variables", async () => {
+    const tokenizer = await opened(TEMPLATE);
+    const text = "<system>Be brief.<user>Hi";
+    expect(tokenizer.applyChatTemplate(MESSAGES)).toBe(`${text}<assistant>`);
+    expect(tokenizer.applyChatTemplate(MESSAGES, { addGenerationPrompt: false })).toBe(text);
+    expect(tokenizer.applyChatTemplate(MESSAGES, { variables: { tools: [1, 2] } })).toBe(
+      `${text}<assistant>2`,
+    );
+  });
+
+  it("says what a template says that refuses the messages", async () => {
+    const tokenizer = await opened("{{ raise_exception('roles must alternate') }}");
+    expect(() => tokenizer.applyChatTemplate(MESSAGES)).toThrow(ArgumentError);
+    expect(() => tokenizer.applyChatTemplate(MESSAGES)).toThrow(/refuses it: .*roles must alternate/);
+  });
+
+  it("refuses a model without a template, a template that cannot be parsed, and an unknown name", async () => {
+    const none = await opened(undefined);
+    expect(() => none.applyChatTemplate(MESSAGES)).toThrow(/drawn.gguf: the model has no chat template/);
+    const damaged = await opened("{% for %}");
+    expect(() => damaged.applyChatTemplate(MESSAGES)).toThrow(FileError);
+    const tokenizer = await opened(TEMPLATE);
+    expect(() => tokenizer.applyChatTemplate(MESSAGES, { template: "tool_use" })).toThrow(
+      /there are default/,
+    );
+  });
+
+  it("refuses messages without a role", async () => {
+    const tokenizer = await opened(TEMPLATE);
+    const wrong: readonly unknown[] = [[{ content: "Hi" }], ["Hi"], [null], "Hi", { role: "user" }];
+    for (const messages of wrong)
+      expect(() => tokenizer.applyChatTemplate(messages as readonly ChatMessage[])).toThrow(ArgumentError);
+  });
+});

@@ -1,0 +1,117 @@
+import { describe, expect, it } from "vitest";
+import { FileError, UnsupportedError } from "../../../../src/errors.js";
+import { type Metadata, metadataOf, tokenizerOf } from "./drawn.js";
+
+const METADATA = metadataOf([[97, 98]], "smollm");
+const key = (name: string): string => `tokenizer.ggml.${name}`;
+const changed = (changes: Readonly<Record<string, Metadata[string] | undefined>>): Metadata =>
+  Object.fromEntries(
+    Object.entries({ ...METADATA, ...changes }).flatMap(([name, value]) =>
+      value === undefined ? [] : [[name, value] as const],
+    ),
+  );
+
+describe("the tokenizer of a GGUF file", () => {
+  it("has merges, special tokens, and tokens that begin and end texts", async () => {
+    const tokenizer = await tokenizerOf(METADATA);
+    expect([...tokenizer.encode("abc<|end|>a")]).toEqual([256, 99, 258, 97]);
+    expect([tokenizer.bosTokenId, tokenizer.eosTokenIds]).toEqual([257, [258]]);
+    expect(tokenizer.chatTemplates).toEqual([]);
+  });
+
+  it("finds tokens that users defined in texts, which are not special", async () => {
+    const types = (METADATA[key("token_type")] as readonly number[]).map((type) => (type === 3 ? 4 : type));
+    const tokenizer = await tokenizerOf(changed({ [key("token_type")]: types }));
+    expect([...tokenizer.encode("a<|end|>")]).toEqual([97, 258]);
+    expect(tokenizer.decode([97, 258], { skipSpecialTokens: true })).toBe("a<|end|>");
+  });
+
+  it("adds the token of the beginning as the metadata say, else as the pre-tokenizer implies", async () => {
+    const encode = async (changes: Metadata) => [...(await tokenizerOf(changed(changes))).encode("c")];
+    expect(await encode({})).toEqual([99]);
+    expect(await encode({ [key("add_bos_token")]: true, [key("add_eos_token")]: true })).toEqual([
+      257, 99, 258,
+    ]);
+    expect(await encode({ [key("pre")]: "llama-bpe" })).toEqual([257, 99]);
+    expect(await encode({ [key("pre")]: "llama-bpe", [key("add_bos_token")]: false })).toEqual([99]);
+  });
+
+  it("ignores merges where its pre-tokenizer does", async () => {
+    const tokens = [...(METADATA[key("tokens")] as readonly string[]), "xyz"];
+    const types = [...(METADATA[key("token_type")] as readonly number[]), 1];
+    const lists = { [key("tokens")]: tokens, [key("token_type")]: types };
+    expect([...(await tokenizerOf(changed(lists))).encode("xyz")]).toEqual([120, 121, 122]);
+    const llama = changed({ ...lists, [key("pre")]: "llama-bpe", [key("add_bos_token")]: false });
+    expect([...(await tokenizerOf(llama)).encode("xyz")]).toEqual([259]);
+  });
+
+  it("ends a generation at every token that the metadata name", async () => {
+    const tokenizer = await tokenizerOf(changed({ [key("eot_token_id")]: 3, [key("eom_token_id")]: 258 }));
+    expect(tokenizer.eosTokenIds).toEqual([3, 258]);
+  });
+
+  it("has no pre-tokenizer in its metadata, and then the default one", async () => {
+    const tokenizer = await tokenizerOf(changed({ [key("pre")]: undefined }));
+    expect([...tokenizer.encode("ab")]).toEqual([256]);
+  });
+
+  it("has a chat template", async () => {
+    const template = "{{ bos_token }}{% for m in messages %}{{ m.role }}{% endfor %}{{ eos_token }}";
+    const tokenizer = await tokenizerOf(changed({ "tokenizer.chat_template": template }));
+    expect(tokenizer.applyChatTemplate([{ role: "user", content: "" }])).toBe("<|begin|>user<|end|>");
+  });
+});
+
+describe("it is refused", () => {
+  const WRONG: readonly (readonly [
+    string,
+    Parameters<typeof changed>[0],
+    RegExp,
+    typeof FileError | typeof UnsupportedError,
+  ])[] = [
+    [
+      "without a model",
+      { [key("model")]: undefined },
+      /the metadata have no tokenizer.ggml.model/,
+      FileError,
+    ],
+    [
+      "of sentencepiece",
+      { [key("model")]: "llama" },
+      /model is llama; gpt2, byte-level BPE/,
+      UnsupportedError,
+    ],
+    [
+      "with an unknown pre-tokenizer",
+      { [key("pre")]: "smolm" },
+      /pre-tokenizer smolm .*did you mean smollm\?/,
+      UnsupportedError,
+    ],
+    ["without tokens", { [key("tokens")]: undefined }, /no list of strings tokenizer.ggml.tokens/, FileError],
+    [
+      "with tokens that are numbers",
+      { [key("tokens")]: [1] },
+      /no list of strings tokenizer.ggml.tokens/,
+      FileError,
+    ],
+    ["without merges", { [key("merges")]: "a b" }, /no list of strings tokenizer.ggml.merges/, FileError],
+    ["with too few types", { [key("token_type")]: [1] }, /must be a list of 259 numbers/, FileError],
+    [
+      "with a beginning beyond the vocabulary",
+      { [key("bos_token_id")]: 999, [key("add_bos_token")]: true },
+      /bos_token_id is 999; there are 259/,
+      FileError,
+    ],
+    [
+      "with an end beyond the vocabulary",
+      { [key("eos_token_id")]: 999 },
+      /the token 999, which begins or ends/,
+      FileError,
+    ],
+  ];
+  it.each(WRONG)("%s", async (_, changes, says, kind) => {
+    const failure = await tokenizerOf(changed(changes)).catch((error: unknown) => error);
+    expect(failure).toBeInstanceOf(kind);
+    expect(String(failure)).toMatch(says);
+  });
+});

@@ -1,0 +1,67 @@
+/** Chat templates, which write a conversation as the text that a model was trained on. */
+import { Template } from "@huggingface/jinja";
+import { ArgumentError, FileError, messageOf } from "../../errors.js";
+import { boolean, describe, membersOfPlain, optionsOf, outside, ownList, text } from "../../options.js";
+
+/** A message of a conversation. Templates read `role` and `content`, and some read other fields. */
+export type ChatMessage = Readonly<Record<string, unknown>> & {
+  /** Who speaks: "system", "user" or "assistant", and other roles that the template has. */
+  readonly role: string;
+};
+
+/** Options of `Tokenizer.applyChatTemplate`. All fields are optional. */
+export interface ChatTemplateOptions {
+  /** Whether to end with what introduces the answer of the model. Default true. */
+  readonly addGenerationPrompt?: boolean | undefined;
+  /** The name of the template. Default "default". */
+  readonly template?: string | undefined;
+  /** Other variables of the template, such as `tools` or `enable_thinking`. Default: none. */
+  readonly variables?: Readonly<Record<string, unknown>> | undefined;
+}
+
+const variables = (user: string, name: string, value: unknown) => {
+  const members = membersOfPlain(user, name, value);
+  if (!members) throw outside(user, name, value, "an object with the variables of the template");
+  return Object.fromEntries(members);
+};
+
+export const checkChatTemplate = optionsOf<ChatTemplateOptions>({
+  addGenerationPrompt: boolean,
+  template: text,
+  variables,
+});
+
+/** Returns a copy of the messages. Throws `ArgumentError` for anything but objects with a role. */
+export function requireMessages(user: string, given: unknown): readonly Readonly<Record<string, unknown>>[] {
+  return ownList(user, "messages", given, (each, i) => {
+    const members = membersOfPlain(user, `messages[${i}]`, each);
+    const message = members && Object.fromEntries(members);
+    if (typeof message?.role === "string") return message;
+    throw new ArgumentError(
+      `${user}: messages[${i}] is ${describe(each)}; it must be an object with a role, as { role: "user", content: "Hi" }`,
+    );
+  });
+}
+
+/** Renders a template. Throws `FileError` for a template that cannot be parsed, `ArgumentError` if it refuses the messages. */
+export function render(path: string, source: string, values: Readonly<Record<string, unknown>>): string {
+  const template = parsed(path, source);
+  try {
+    return template.render({ ...values });
+  } catch (cause) {
+    throw new ArgumentError(
+      `applyChatTemplate: the chat template of ${path} refuses it: ${messageOf(cause)}`,
+      {
+        cause,
+      },
+    );
+  }
+}
+
+function parsed(path: string, source: string): Template {
+  try {
+    return new Template(source);
+  } catch (cause) {
+    throw new FileError(`${path}: the chat template cannot be parsed: ${messageOf(cause)}`, { cause });
+  }
+}

@@ -1,0 +1,25 @@
+/** What a tokenizer is made of, wherever it is read from. */
+import type { JsonObject } from "../../io/header/header.js";
+
+/** A tokenizer as plain data. */
+export interface TokenizerDefinition {
+  /** The file or folder that it was read from, for messages. */
+  readonly path: string;
+  /** The content of tokenizer.json, or what a GGUF file says in this form. */
+  readonly tokenizer: JsonObject;
+  /** The token of the beginning of a text. */
+  readonly bosTokenId?: number | undefined;
+  /** The tokens that end a generation, in ascending order. */
+  readonly eosTokenIds: readonly number[];
+  /** Chat templates by name; the usual one is "default". */
+  readonly chatTemplates: ReadonlyMap<string, string>;
+}
+
+/** The name of a chat template that is used if no other is asked for. */
+export const DEFAULT_TEMPLATE = "default";
+
+/** Returns the numbers that are ids of tokens, each once, in ascending order. */
+export function idsOf(...values: readonly unknown[]): readonly number[] {
+  const ids = values.flat().filter((value): value is number => Number.isSafeInteger(value));
+  return [...new Set(ids)].filter((id) => id >= 0).sort((a, b) => a - b);
+}

@@ -1,0 +1,117 @@
+/** The tokenizer in the metadata of a GGUF file, in the form of tokenizer.json. */
+import type { MetadataContent } from "../../checkpoints/gguf/facts.js";
+import { FileError, UnsupportedError } from "../../errors.js";
+import { nearest } from "../../text/nearest.js";
+import { DEFAULT_TEMPLATE, idsOf, type TokenizerDefinition } from "./definition.js";
+import { BYTES_ONLY, PATTERN_ROWS, type PatternRow, patternRow, splitBy } from "./patterns.js";
+
+const PREFIX = "tokenizer.ggml.";
+const CHAT_TEMPLATE = "tokenizer.chat_template";
+
+/** The types of tokens that texts are searched for before anything else is done with them. */
+const UNKNOWN_TYPE = 2;
+const CONTROL_TYPE = 3;
+const USER_DEFINED_TYPE = 4;
+
+/** Metadata by key; undefined for a key that is not there. */
+export type ReadMetadata = (key: string) => Promise<MetadataContent | undefined>;
+
+/**
+ * Returns the tokenizer of a GGUF file. Throws `FileError` if the metadata lack a part of it or contradict themselves,
+ * `UnsupportedError` for a kind of tokenizer or a pre-tokenizer that is not supported.
+ */
+export async function ggufDefinition(path: string, read: ReadMetadata): Promise<TokenizerDefinition> {
+  const at = (key: string): Promise<MetadataContent | undefined> => read(PREFIX + key);
+  const model = await at("model");
+  if (model === undefined)
+    throw new FileError(`${path}: the metadata have no ${PREFIX}model; it has no tokenizer`);
+  if (model !== "gpt2")
+    throw new UnsupportedError(
+      "loadTokenizer",
+      `${path}: ${PREFIX}model is ${String(model)}; gpt2, byte-level BPE, is supported: give a folder with tokenizer.json`,
+    );
+  const row = requireRow(path, (await at("pre")) ?? "default");
+  const tokens = requireList(path, "tokens", await at("tokens"), (each) => typeof each === "string");
+  const merges = requireList(path, "merges", await at("merges"), (each) => typeof each === "string");
+  const types = requireTypes(path, await at("token_type"), tokens.length);
+  const bosTokenId = idOf(await at("bos_token_id"));
+  const eosTokenId = idOf(await at("eos_token_id"));
+  const addsBos = (await at("add_bos_token")) ?? row.addsBos;
+  const addsEos = (await at("add_eos_token")) ?? false;
+  const template = await read(CHAT_TEMPLATE);
+  return {
+    path,
+    tokenizer: {
+      added_tokens: addedTokens(tokens, types),
+      normalizer: null,
+      pre_tokenizer: { type: "Sequence", pretokenizers: [...row.patterns.map(splitBy), BYTES_ONLY] },
+      post_processor: around(
+        addsBos === true ? requireToken(path, "bos", tokens, bosTokenId) : undefined,
+        addsEos === true ? requireToken(path, "eos", tokens, eosTokenId) : undefined,
+      ),
+      decoder: { type: "ByteLevel" },
+      model: {
+        type: "BPE",
+        vocab: Object.fromEntries(tokens.map((token, id) => [token, id])),
+        merges,
+        ignore_merges: row.ignoresMerges,
+      },
+    },
+    bosTokenId,
+    eosTokenIds: idsOf(eosTokenId, await at("eot_token_id"), await at("eom_token_id")),
+    chatTemplates: new Map(typeof template === "string" ? [[DEFAULT_TEMPLATE, template]] : []),
+  };
+}
+
+function requireRow(path: string, name: MetadataContent): PatternRow {
+  const row = patternRow(String(name));
+  if (row) return row;
+  const names = PATTERN_ROWS.flatMap((each) => each.names);
+  throw new UnsupportedError(
+    "loadTokenizer",
+    `${path}: the pre-tokenizer ${String(name)} (${PREFIX}pre) is not supported${nearest(String(name), names)}; there are ${names.join(", ")}; give a folder with tokenizer.json`,
+  );
+}
+
+function requireList(
+  path: string,
+  key: string,
+  value: MetadataContent | undefined,
+  belongs: (each: unknown) => boolean,
+): readonly string[] {
+  if (Array.isArray(value) && value.every(belongs)) return value as readonly string[];
+  throw new FileError(
+    `${path}: the metadata have no list of strings ${PREFIX}${key}; the tokenizer needs it`,
+  );
+}
+
+/** Returns the type of each token; all are normal if the metadata do not say it. */
+function requireTypes(path: string, value: MetadataContent | undefined, count: number): readonly unknown[] {
+  if (value === undefined) return [];
+  if (Array.isArray(value) && value.length === count) return value;
+  throw new FileError(`${path}: ${PREFIX}token_type must be a list of ${count} numbers, one for each token`);
+}
+
+const idOf = (value: MetadataContent | undefined): number | undefined => idsOf(value)[0];
+
+function requireToken(path: string, name: string, tokens: readonly string[], id: number | undefined): string {
+  const token = id === undefined ? undefined : tokens[id];
+  if (token !== undefined) return token;
+  throw new FileError(`${path}: ${PREFIX}${name}_token_id is ${id}; there are ${tokens.length} tokens`);
+}
+
+function addedTokens(tokens: readonly string[], types: readonly unknown[]) {
+  return tokens.flatMap((content, id) => {
+    const special = types[id] === CONTROL_TYPE || types[id] === UNKNOWN_TYPE;
+    return special || types[id] === USER_DEFINED_TYPE ? [{ id, content, special, normalized: false }] : [];
+  });
+}
+
+/** The post-processor that puts tokens before and after a text. */
+function around(first: string | undefined, last: string | undefined) {
+  const tokenOf = (id: string | undefined) =>
+    id === undefined ? [] : [{ SpecialToken: { id, type_id: 0 } }];
+  if (first === undefined && last === undefined) return null;
+  const single = [...tokenOf(first), { Sequence: { id: "A", type_id: 0 } }, ...tokenOf(last)];
+  return { type: "TemplateProcessing", single, pair: single };
+}

@@ -1,0 +1,83 @@
+/**
+ * Pre-tokenizers of tokenizer.json, as the library of tokenizers computes them right. The library follows the JavaScript meaning
+ * of `\d` and `\s` in two of them, so these are written as splits by patterns, which it translates from the syntax of Oniguruma.
+ * What it would compute otherwise than the Rust library is refused.
+ */
+import { UnsupportedError } from "../../errors.js";
+import { isObject, type JsonObject } from "../../io/header/header.js";
+import { GPT2, splitBy } from "./patterns.js";
+
+/** Returns an equivalent pre-tokenizer. Throws `UnsupportedError` for those that are not supported, by name. */
+export function exactPreTokenizer(given: unknown, normalizer: unknown): JsonObject | null {
+  if (given === null || given === undefined) return null;
+  const config = isObject(given) ? given : {};
+  switch (config.type) {
+    case "Sequence": {
+      const parts = Array.isArray(config.pretokenizers) ? config.pretokenizers : [];
+      return { ...config, pretokenizers: parts.map((part) => exactPreTokenizer(part, normalizer)) };
+    }
+    case "Digits":
+      return splitBy(config.individual_digits === true ? "\\p{N}" : "\\p{N}+");
+    case "ByteLevel":
+      // the space is put before the text as a whole, so the patterns cannot be a step before
+      return config.use_regex === false || config.add_prefix_space === true
+        ? config
+        : { type: "Sequence", pretokenizers: [splitBy(GPT2), { ...config, use_regex: false }] };
+    case "Split":
+      return exactSplit(config, normalizer);
+    case "Metaspace":
+      if (config.split === false) return config;
+      throw refusal("the pre-tokenizer Metaspace that splits at spaces");
+    default:
+      throw refusal(`the pre-tokenizer ${String(config.type)}`);
+  }
+}
+
+function exactSplit(config: JsonObject, normalizer: unknown): JsonObject {
+  const { behavior, pattern } = config;
+  // matches and what lies between them are pieces alike, so exchanging them changes nothing
+  if (behavior === "Isolated") return { ...config, invert: false };
+  if (behavior === "Removed") return config;
+  if (isObject(pattern) && typeof pattern.String === "string" && isReplaced(pattern.String, normalizer))
+    return { ...config, behavior: "Isolated", invert: false };
+  throw refusal(`the pre-tokenizer Split with the behavior ${String(behavior)}`);
+}
+
+/** Whether a normalizer replaces every occurrence of a string, so that a split by it never finds one. */
+function isReplaced(text: string, normalizer: unknown): boolean {
+  if (!isObject(normalizer)) return false;
+  const { type, normalizers, pattern, content } = normalizer;
+  if (type === "Sequence" && Array.isArray(normalizers)) return isReplaced(text, normalizers.at(-1));
+  const isOfText = isObject(pattern) && pattern.String === text;
+  return type === "Replace" && isOfText && typeof content === "string" && !content.includes(text);
+}
+
+const NORMALIZERS = ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "Replace", "Strip"];
+const POST_PROCESSORS = ["ByteLevel", "TemplateProcessing"];
+
+/** Throws `UnsupportedError` for a normalizer that is not supported, by name. */
+export function requireNormalizer(given: unknown): void {
+  requireKnown(given, "the normalizer", "normalizers", NORMALIZERS);
+}
+
+/** Throws `UnsupportedError` for a post-processor that is not supported, by name. */
+export function requirePostProcessor(given: unknown): void {
+  requireKnown(given, "the post-processor", "processors", POST_PROCESSORS);
+}
+
+function requireKnown(given: unknown, what: string, list: string, known: readonly string[]): void {
+  if (given === null || given === undefined) return;
+  const config = isObject(given) ? given : {};
+  const parts = config[list];
+  if (config.type === "Sequence" && Array.isArray(parts)) {
+    for (const part of parts) requireKnown(part, what, list, known);
+    return;
+  }
+  if (typeof config.type !== "string" || !known.includes(config.type))
+    throw refusal(`${what} ${String(config.type)}; there are ${known.join(", ")}, and sequences`);
+}
+
+/** The error for a part of tokenizer.json that is not supported. */
+export function refusal(what: string): UnsupportedError {
+  return new UnsupportedError("loadTokenizer", `${what} is not supported`);
+}
