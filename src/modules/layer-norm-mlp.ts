@@ -286,12 +286,13 @@ export class LayerNormMLP extends Module {
       const regions = [this.#fc1, this.#fc2].map(({ quantization }) => layerRegion(quantization));
       const norm = normedInput(this.#norm, x, returnsNorm, regions[0]);
       const rows = this.#fc1.parallel?.fullInputShape(norm.input.shape) ?? norm.input.shape;
-      prepareForward(this.#fc2, { ...norm.input, shape: this.#activationShape(rows) });
+      const requiresGrad = this.#activationRequiresGrad(norm.input.requiresGrad);
+      prepareForward(this.#fc2, { ...norm.input, shape: this.#activationShape(rows), requiresGrad });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
       const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
       const fusions = fusionsOf(regions, this.#form.gated);
-      const second = this.#runFc2(fc2, { h, result: first, fusions }, call, grad, norm.input.requiresGrad);
+      const second = this.#runFc2(fc2, { h, result: first, fusions }, call, grad, requiresGrad);
       return {
         results: returnsNorm ? [second.out, norm.out()] : [second.out],
         saved: [...first.saved, ...second.saved, h, ...norm.saved()],
@@ -316,20 +317,21 @@ export class LayerNormMLP extends Module {
     return [...shape.slice(0, -1), this.#width];
   }
 
-  /**
-   * Runs fc2 on the activation of h. `normRequiresGrad` says whether the input or a parameter of the norm requires a gradient.
-   */
+  /** Whether the activation requires a gradient. `normRequiresGrad`: whether the input or a parameter of the norm does. */
+  #activationRequiresGrad(normRequiresGrad: boolean): boolean {
+    return normRequiresGrad || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
+  }
+
+  /** Runs fc2 on the activation of h. */
   #runFc2(
     fc2: LinearParts,
     { h, fusions }: ActivationState,
     call: LinearCall,
     grad: boolean,
-    normRequiresGrad: boolean,
+    requiresGrad: boolean,
   ): LinearResult {
     const { kind, gated: isGated } = this.#form;
     const shape = this.#activationShape(h.shape);
-    const requiresGrad =
-      normRequiresGrad || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
     const quantize = (quantizer: Quantizer): QuantizedTensor => quantizer.activationQuantize(h, this.#form);
     const input = { shape, dtype: h.dtype, backend: h.backend, requiresGrad, createsValue: true, value };

@@ -12,6 +12,7 @@ import { DelayedScaling } from "../recipes/per-tensor.js";
 import { quantizerFor, roleQuantizerFor } from "../recipes/quantizer-for.js";
 import { type Recipe, recipeOption } from "../recipes/recipe.js";
 import { copiesOf, UNNAMED } from "../recipes/role.js";
+import { gradEnabled } from "../tape/grad-mode.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Parameter, wideTensor } from "./parameter.js";
@@ -36,8 +37,9 @@ const settings = platform.ambient<QuantizedModelInitOptions>();
 
 /**
  * Runs `body` and returns its result. Linear layers that `body` creates have quantized weights with rowwise and columnwise
- * data. The weights stay quantized: optimizers update f32 master weights and quantize them again after each step. Calls nest;
- * the innermost one applies, and with `enabled: false` weights are not quantized.
+ * data, and inside `noGrad` with rowwise data only, which takes half the memory. The weights stay quantized: optimizers update
+ * f32 master weights and quantize them again after each step. Calls nest; the innermost one applies, and with `enabled: false`
+ * weights are not quantized.
  *
  * @throws `ArgumentError` for an invalid option value or a body that is not a function. Errors of the body propagate.
  */
@@ -77,11 +79,9 @@ export function makeWeight(
   const { rowwise, columnwise } = copiesOf(made, "weight", "none");
   // a custom recipe may keep weights in high precision
   if (!rowwise && !columnwise) return new Parameter(scope.keep(wide));
+  const usage = { rowwise: true, columnwise: gradEnabled() };
   const quantizerOf = (part: Shard | undefined): Quantizer =>
-    quantizerFor(recipe, "weight", { scale, random, shard: part }).setUsage({
-      rowwise: true,
-      columnwise: true,
-    });
+    quantizerFor(recipe, "weight", { scale, random, shard: part }).setUsage(usage);
   const quantized = quantizerOf(shard).quantize(wide);
   const weight = new Parameter(
     scope.keep(quantized),

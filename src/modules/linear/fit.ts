@@ -1,5 +1,6 @@
 /** Checks that a linear layer and its input fit a recipe, before anything is quantized. */
 import { ArgumentError, ShapeError } from "../../errors.js";
+import { underivable } from "../../formats/block.js";
 import { requireSameTransform } from "../../ops/gemm/transform.js";
 import { requireTransformable } from "../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
@@ -52,6 +53,7 @@ interface CheckedInput extends Pick<LinearInput, "shape" | "dtype"> {
  * * the quantization blocks divide the columns of the input and of the weight. Quantized tensors are not checked.
  * * for dgrad or wgrad, the blocks divide the columns of the result's gradient, which are the rows of the weight.
  * * for wgrad, the Hadamard transform accepts the dtype of the input.
+ * * for dgrad, a stored weight has a columnwise copy, or one that follows from its rowwise copy.
  * * the two operands of each product are quantized, or neither is.
  * * the two operands of dgrad pass through the same Hadamard transform or none, and so do the two operands of wgrad.
  */
@@ -90,9 +92,20 @@ export function blockFitCheck(
         ["the gradient of the result", transformOf(ofGradient.spec, direction)],
       );
     };
+    if (dgrad && copies.weight.columnwise) requireColumnwise(weight.localValue);
     if (dgrad) requireOperands("dgrad", "weight", "rowwise");
     if (wgrad) requireOperands("wgrad", "input", "columnwise");
   };
+}
+
+/** Throws `ArgumentError` for a stored weight whose columnwise copy is missing and does not follow from the rowwise one. */
+function requireColumnwise(value: Value): void {
+  if (!(value instanceof QuantizedTensor) || value.columnwise) return;
+  const why = underivable(value.spec);
+  if (why === undefined) return;
+  throw new ArgumentError(
+    `linear: the weight has rowwise codes only, and the columnwise ones that dgrad reads do not follow from them, because ${why}; create the layer outside of noGrad, or call it inside noGrad`,
+  );
 }
 
 /** The quantizers of the copies that a call makes. */

@@ -60,15 +60,15 @@ function requiredGradients(
  */
 export function prepareForward(
   parts: LinearParts,
-  input: Pick<LinearInput, "shape" | "dtype" | "backend">,
+  input: Pick<LinearInput, "shape" | "dtype" | "backend" | "requiresGrad">,
 ): void {
   const { weight, quantization } = parts;
   const region = layerRegion(quantization);
   requireTensors(parts, input);
   if (region?.enabled) requireFit(parts, input, region.recipe);
   else if (!region?.calibrating) return;
-  const wgrad = region.enabled && gradTracked() && weight.requiresGrad;
-  quantization.prepare(region, weight, blockFitCheck(parts, input, { wgrad, dgrad: false }));
+  const required = requiredGradients(parts, input, region.enabled && gradTracked());
+  quantization.prepare(region, weight, blockFitCheck(parts, input, required));
 }
 
 /** Throws unless the tensors of a call have matching shapes and backends and are not disposed. */

@@ -24,6 +24,7 @@ import type { LinearGradients, LinearInput, LinearParts, LinearResult, Quantized
 import { biasGradOf, dgradOf, wgradOf, wideGrad } from "./products.js";
 import { quantizedProduct } from "./quantized-product.js";
 import { isCached, type WeightUse } from "./weight-cache.js";
+import { withColumnwise } from "./weight-operand.js";
 import { wideWeightIn } from "./wide.js";
 
 type Wide = Tensor<WideDType>;
@@ -129,14 +130,16 @@ function weightCopies(
   const wide = (): Wide => wideWeightIn(weight, dtype);
   const isStored = value instanceof QuantizedTensor;
   const plain = isPlain(copies);
-  const stored = isStored && copies.rowwise ? value : undefined;
+  const own = isStored && copies.rowwise ? value : undefined;
+  const stored = own && plain && readsColumnwise ? withColumnwise(own) : own;
   const made =
     copies.rowwise && !stored
       ? quantization.weight(weight, { ...use, columnwise: plain && readsColumnwise })
       : undefined;
   const quantized = stored ?? made;
   const rowwise = quantized ?? wide();
-  const kept = readsColumnwise && made ? [made] : [];
+  const created = stored === own ? made : stored;
+  const kept = readsColumnwise && created ? [created] : [];
   if (plain && quantized) return { rowwise, columnwise: () => quantized, saved: kept };
   const readsRowwise = copies.columnwiseSource === "rowwiseDequantized" && quantized !== undefined;
   const quantizer = copies.columnwise;

@@ -29,10 +29,10 @@ export class WeightOperand {
     const { weight, quantization } = parts;
     const { localValue, sharding } = weight;
     const gathersCodes = sharding !== undefined && quantization.quantizesRows(weight);
-    this.isTemporary = !(localValue instanceof QuantizedTensor);
+    const isStored = localValue instanceof QuantizedTensor;
     const prefetched =
-      gathersCodes && this.isTemporary ? takePrefetched(parts, sharding, use, columnwise) : undefined;
-    if (localValue instanceof QuantizedTensor) this.local = localValue;
+      gathersCodes && !isStored ? takePrefetched(parts, sharding, use, columnwise) : undefined;
+    if (isStored) this.local = columnwise && !gathersCodes ? withColumnwise(localValue) : localValue;
     else if (prefetched) {
       this.local = prefetched.local;
       this.#prefetched = prefetched.fullWeight;
@@ -46,6 +46,7 @@ export class WeightOperand {
         gathersCodes,
       });
     }
+    this.isTemporary = this.local !== localValue;
     if (!gathersCodes) return;
     const quantizer = quantization.weightQuantizer(weight);
     this.#sharded = { sharding, quantizer };
@@ -77,6 +78,14 @@ export class WeightOperand {
   keepColumnwise(): void {
     if (this.isTemporary && this.local.columnwise) this.local.updateUsage({ rowwise: false });
   }
+}
+
+/**
+ * Returns a stored weight with both copies. If it has only rowwise codes, the result is a new handle that shares them, and has a
+ * columnwise copy that is derived from them. The open scope owns that handle.
+ */
+export function withColumnwise(stored: QuantizedTensor): QuantizedTensor {
+  return stored.columnwise ? stored : stored.share().updateUsage({ columnwise: true });
 }
 
 /**
