@@ -86,6 +86,45 @@ export function quantizeCases(backend, { place, rows, columns }) {
   });
 }
 
+/** A tensor of pseudorandom bf16 values. */
+function bf16Tensor(backend, shape, seed) {
+  const count = shape.reduce((product, size) => product * size, 1);
+  const bits = new Uint32Array(values(count, seed).buffer);
+  return tensor(
+    backend,
+    Uint16Array.from(bits, (b) => b >>> 16),
+    shape,
+    "bf16",
+  );
+}
+
+/**
+ * Cases of products of few rows through the public API, as a language model of 576 channels computes them for each token. Their
+ * baseline is a product of 256 rows.
+ */
+export function fewRowsCases(backend) {
+  const shapes = [
+    [256, 1536, 576],
+    [1, 576, 576],
+    [1, 1536, 576],
+    [1, 576, 1536],
+    [1, 49152, 576],
+    [4, 1536, 576],
+    [8, 1536, 576],
+  ];
+  const cases = shapes.map(([m, n, k]) => {
+    const [x, w] = [bf16Tensor(backend, [m, k], 13), bf16Tensor(backend, [n, k], 14)];
+    const run = () => {
+      const scope = new Scope();
+      gemm({ x, w, outDtype: "bf16", datapath: "hopper" });
+      scope.dispose();
+    };
+    return { name: `gemm hopper bf16 ${m}x${n}x${k} 1 thread`, unit: "GMAC/s", work: m * n * k, run };
+  });
+  const [large] = cases;
+  return cases.map((each) => (each === large ? each : { ...each, baseline: large.name }));
+}
+
 /** Cases of GEMMs through the public API. The unit is multiply-adds per second. */
 export function gemmCases(backend, size, suffix) {
   const random = (seed, dtype) => tensor(backend, values(size * size, seed), [size, size], dtype);
@@ -97,15 +136,7 @@ export function gemmCases(backend, size, suffix) {
     });
     return tensor(backend, codes, [size, size], "e4m3");
   };
-  const bf16 = (seed) => {
-    const bits = new Uint32Array(values(size * size, seed).buffer);
-    return tensor(
-      backend,
-      Uint16Array.from(bits, (b) => b >>> 16),
-      [size, size],
-      "bf16",
-    );
-  };
+  const bf16 = (seed) => bf16Tensor(backend, [size, size], seed);
   const work = size ** 3;
   const product = (name, a, b, options, scale = 1, unit = "GMAC/s") => ({
     name: `${name} ${size}³ ${suffix}`,
@@ -132,16 +163,7 @@ export function gemmCases(backend, size, suffix) {
  * Cases of attention by the public API: causal and full, 2 heads of 128. The unit is multiply-adds per second of all products.
  */
 export function attentionCases(backend, length, suffix) {
-  const half = (seed) => {
-    const shape = [1, length, 2, 128];
-    const bits = new Uint32Array(values(length * 256, seed).buffer);
-    return tensor(
-      backend,
-      Uint16Array.from(bits, (b) => b >>> 16),
-      shape,
-      "bf16",
-    );
-  };
+  const half = (seed) => bf16Tensor(backend, [1, length, 2, 128], seed);
   const [q, k, v, grad] = [half(9), half(10), half(11), half(12)];
   const { out, lse } = attention(q, k, v);
   const pairs = 2 * length * length * 128;

@@ -5,7 +5,7 @@
 import { cpus } from "node:os";
 import { openBackend, Scope } from "lockstep";
 import { writeSection } from "../scripts/section.mjs";
-import { attentionCases, encodeCases, gemmCases, PLACES, quantizeCases } from "./cases.mjs";
+import { attentionCases, encodeCases, fewRowsCases, gemmCases, PLACES, quantizeCases } from "./cases.mjs";
 import { openKernels } from "./kernels.mjs";
 import { measure } from "./timing.mjs";
 
@@ -31,6 +31,9 @@ async function run() {
     { ...doubles[i], baseline: single.name },
   ]);
   rows.push(...withRatios(cases, measure(cases, Math.ceil(rounds / 3))));
+  say("gemm of few rows, one thread");
+  const few = fewRowsCases(one.backend);
+  rows.push(...withRatios(few, measure(few, rounds)));
   say("attention, one thread and two");
   const twice = attentionCases(two, 1024, "2 threads");
   const attentions = attentionCases(one.backend, 1024, "1 thread").flatMap((single, i) => [

@@ -2,8 +2,9 @@
 // a block: state[row][column] += sum over k of factor[row][k] * block[k][column], as a chain of the datapath.
 
 import { Kernel } from "../contract";
-import { scatter, stepFunction } from "../gemm/gemm";
+import { stepFunction } from "../gemm/gemm";
 import { alignedExponent, exponentBytes, lowestOf, packUnscaled, valueBytes, WIDE_SHIFT } from "../gemm/pack";
+import { scatter } from "../gemm/pack-lines";
 import { kernelOf, operandOf, wordOf, zeroOperandOf } from "../gemm/task";
 import { panelLength, ROWS, Slot, STATE_BYTES, slot, stepLength } from "./frame";
 

@@ -1,10 +1,11 @@
 // The epilogue of a matrix product. It applies scale, beta and bias to the sums of products in f32, with one rounding per
 // operation (one fused multiply-add for scale and beta), and then rounds to the output format.
 
-import { Rounding } from "../contract";
+import { Rounding, Wide } from "../contract";
 import { decode, encode, magnitudeBits } from "../core/minifloat";
-import { canonical, canonicalFour, loadWide } from "../core/wide";
+import { canonical, canonicalFour, loadWide, narrow } from "../core/wide";
 import { fma32 } from "./datapath";
+import { wideTypeOf } from "./pack";
 import {
   accumulatorScaleOf,
   addendOf,
@@ -125,12 +126,15 @@ export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   const bias = biasOf(task);
   const word = targetWordOf(task);
   const target = targetOf(task);
-  const plain = !hasScales && !amaxes && beta === 0 && bias === 0 && word === 0;
+  const type = wideTypeOf(word);
+  const plain = !hasScales && !amaxes && beta === 0 && bias === 0 && type >= 0;
   let amax: u32 = 0;
   for (let row: usize = begin; row < end; row++) {
     if (plain) {
-      const at = (row * columns) << 2;
-      amax = max(amax, scaleRow(outputOf(task) + at, s, columns, target + at, split));
+      const acc = outputOf(task) + ((row * columns) << 2);
+      const scaled = type === Wide.F32 ? target + ((row * columns) << 2) : acc;
+      amax = max(amax, scaleRow(acc, s, columns, scaled, split));
+      if (type !== Wide.F32) narrow(acc, target, type, row * columns, columns);
       continue;
     }
     for (let j: usize = 0; j < columns; j++) {

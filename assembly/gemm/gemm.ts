@@ -6,13 +6,15 @@
 // one step of the panel stays in L1 while the rows of the block stream past it.
 
 import { Kernel } from "../contract";
-import { clearSpan, coverSpan, SPAN_BYTES, stepExact } from "./exact";
+import { SPAN_BYTES, stepExact } from "./exact";
+import { fewRowsBytes, fewRowsGroups, isFewRows, multiplyFewRows, packFewRows } from "./few-rows";
 import { ALIGNED_BYTES, stepNarrow } from "./narrow";
-import { exponentBytes, fillTable, packLine, TABLE_BYTES, valueBytes } from "./pack";
+import { exponentBytes, fillTable, TABLE_BYTES, valueBytes } from "./pack";
+import { packLines } from "./pack-lines";
 import { stepPlain } from "./plain";
 import { finishChain, storeTotals } from "./reduce";
 import { stepScalar } from "./scalar";
-import { columnsOf, depthOf, intervalOf, kernelOf, rowsOf, splitsOf, splitTileOf, stepOf } from "./task";
+import { columnsOf, intervalOf, kernelOf, paddedDepth, rowsOf, splitsOf, splitTileOf, stepOf } from "./task";
 import { clearZeroSigns, stepWide } from "./wide";
 
 const STATE_BYTES: usize = 64;
@@ -36,12 +38,6 @@ function panelOf(task: usize): u32 {
 function panelsOf(task: usize): u32 {
   const width = panelOf(task);
   return (columnsOf(task) + width - 1) / width;
-}
-
-/** K, rounded up to whole steps. */
-function paddedDepth(task: usize): u32 {
-  const step = stepOf(task);
-  return ((depthOf(task) + step - 1) / step) * step;
 }
 
 /** Rows per block, a multiple of 4. Blocks are smaller if there are few panels, so that every thread gets a unit. */
@@ -94,104 +90,11 @@ export function gemmScratch(task: usize): f64 {
     packedExponentBytes(task, panel) +
     <u64>rows * (STATE_BYTES + 64) +
     tablesBytes() +
+    fewRowsBytes(task) +
     64 +
     PAGE +
     ALIGNED_BYTES;
   return <f64>bytes;
-}
-
-/**
- * Copies a packed line of `padded` values of `bytes` bytes to its positions in the packed operand. Consecutive values
- * of a step are `inner` values apart, and consecutive steps `stepPitch` values.
- */
-export function scatter(
-  source: usize,
-  target: usize,
-  bytes: usize,
-  padded: u32,
-  step: u32,
-  stepPitch: usize,
-  inner: usize,
-): void {
-  for (let k: u32 = 0; k < padded; k += step) {
-    const from = source + <usize>k * bytes;
-    if (inner === 1) memory.copy(target, from, <usize>step * bytes);
-    else spread(from, target, bytes, step, inner * bytes);
-    target += stepPitch * bytes;
-  }
-}
-
-function spread(source: usize, target: usize, bytes: usize, count: u32, pitch: usize): void {
-  if (bytes === 8) spreadAs<u64>(source, target, count, pitch);
-  else if (bytes === 4) spreadAs<u32>(source, target, count, pitch);
-  else if (bytes === 2) spreadAs<u16>(source, target, count, pitch);
-  else spreadAs<u8>(source, target, count, pitch);
-}
-
-function spreadAs<T>(source: usize, target: usize, count: u32, pitch: usize): void {
-  const end = source + count * sizeof<T>();
-  while (source < end) {
-    store<T>(target, load<T>(source));
-    source += sizeof<T>();
-    target += pitch;
-  }
-}
-
-/**
- * Packs `lines` rows of operand 0 (X) or 1 (W), starting at row `first` of `count`; beyond the end of the operand, the
- * last row is packed instead. In a step of X, one row follows another. In a step of W, the rows are interleaved:
- * [step][lines]. For kernels that align products two k's at a time, the exponents of W are interleaved in pairs: [step
- * / 2][lines][2].
- */
-function packLines(
-  task: usize,
-  operand: u32,
-  table: usize,
-  first: u32,
-  count: u32,
-  lines: u32,
-  line: usize,
-  values: usize,
-  exponents: usize,
-): void {
-  const kernel = kernelOf(task);
-  const step = stepOf(task);
-  const padded = paddedDepth(task);
-  const inner: usize = operand === 0 ? 1 : lines;
-  const pitch: usize = operand === 0 ? <usize>step : 1;
-  const stepPitch = <usize>step * lines;
-  const lineValues = line + <usize>padded * 4;
-  const lineExponents = lineValues + <usize>padded * 8;
-  if (kernel === Kernel.Exact && operand === 1) clearSpan(exponents);
-  for (let i: u32 = 0; i < lines; i++) {
-    packLine(task, operand, table, min(first + i, count - 1), padded, line, lineValues, lineExponents);
-    scatter(
-      lineValues,
-      values + <usize>i * pitch * valueBytes(kernel),
-      valueBytes(kernel),
-      padded,
-      step,
-      stepPitch,
-      inner,
-    );
-    if (kernel === Kernel.Exact) {
-      const span = exponents + (operand === 0 ? <usize>i * SPAN_BYTES : 0);
-      if (operand === 0) clearSpan(span);
-      coverSpan(span, lineValues, depthOf(task));
-    } else if (exponentBytes(kernel)) {
-      const interleave: u32 = operand === 1 && kernel !== Kernel.Scalar ? 2 : 1;
-      const bytes = exponentBytes(kernel) * interleave;
-      scatter(
-        lineExponents,
-        exponents + <usize>i * pitch * bytes,
-        bytes,
-        padded / interleave,
-        step / interleave,
-        stepPitch / interleave,
-        inner,
-      );
-    }
-  }
 }
 
 export type Step = (
@@ -223,7 +126,8 @@ export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
   const rows = blockRows(task);
   const panel = panelOf(task);
   const tables = scratch;
-  const line = tables + tablesBytes();
+  const few = tables + tablesBytes();
+  const line = few + <usize>fewRowsBytes(task);
   const x = line + <usize>lineBytes(task);
   const xe = x + <usize>packedValueBytes(task, rows);
   const w = xe + <usize>packedExponentBytes(task, rows);
@@ -232,10 +136,21 @@ export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
   fillTable(task, 0, tables);
   fillTable(task, 1, tables + TABLE_BYTES);
 
+  const hasFewRows = isFewRows(task);
+  if (hasFewRows) packFewRows(task, tables, line, few);
   let packed: u32 = -1;
+  let tried = begin;
   for (let unit = begin; unit < end; unit++) {
     const block = unit / panels;
     const column = (unit - block * panels) * panel;
+    if (hasFewRows && unit === tried) {
+      const groups = fewRowsGroups(task, end - unit);
+      tried += groups;
+      if (multiplyFewRows(task, few, column, groups)) {
+        unit = tried - 1;
+        continue;
+      }
+    }
     if (block !== packed) packLines(task, 0, tables, block * rows, rowsOf(task), rows, line, x, xe);
     packed = block;
     packLines(task, 1, tables + TABLE_BYTES, column, columnsOf(task), panel, line, w, we);

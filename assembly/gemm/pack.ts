@@ -29,8 +29,16 @@ import {
 export const TABLE_BYTES: usize = 1280;
 const TABLE_EXPONENTS: usize = 1024;
 
-const BF16_WORD: u32 = 0x007f0b78;
+export const BF16_WORD: u32 = 0x007f0b78;
 const F16_WORD: u32 = 0x000f0ba5;
+
+/** The Wide type of a format word, or -1 if it has none. */
+export function wideTypeOf(word: u32): i32 {
+  if (word === 0) return Wide.F32;
+  if (word === BF16_WORD) return Wide.Bf16;
+  return word === F16_WORD ? Wide.F16 : -1;
+}
+
 const F32_MIN_EXPONENT: i32 = -126;
 /**
  * The exponents that Kernel.Narrow and Kernel.Wide read. Narrow exponents are bytes. Wide exponents are i16, shifted by
@@ -101,9 +109,8 @@ function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usi
       store<u32>(line + (k << 2), load<u32>(table + (narrowCode(data, width, k) << 2)));
   } else if (word === 0) {
     memory.copy(line, data, (<usize>depth) << 2);
-  } else if (word === BF16_WORD || word === F16_WORD) {
-    const type = word === BF16_WORD ? Wide.Bf16 : Wide.F16;
-    widen(data, type, 0, depth, line);
+  } else if (wideTypeOf(word) >= 0) {
+    widen(data, wideTypeOf(word), 0, depth, line);
   } else {
     for (let k: u32 = 0; k < depth; k++) {
       const code: u32 = width === 16 ? load<u16>(data + (k << 1)) : load<u32>(data + (k << 2));

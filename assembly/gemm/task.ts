@@ -339,6 +339,12 @@ export function stepOf(task: usize): u32 {
   return kernel === Kernel.Plain ? 256 : <u32>get(task, Field.Step);
 }
 
+/** K, rounded up to whole steps. */
+export function paddedDepth(task: usize): u32 {
+  const step = stepOf(task);
+  return ((depthOf(task) + step - 1) / step) * step;
+}
+
 export function dataOf(record: usize): usize {
   return get(record, OperandField.Data);
 }

@@ -44,9 +44,10 @@ export function allDepths(step: number): readonly number[] {
   return [...allOf(depthsOf(step)), ...long.filter((depth) => depth % step === 0)];
 }
 
-/** Numbers of lines: few, or one past a tile. */
+/** Numbers of lines: the least, few, or one past a tile. */
 export function anyLines(step: number): fc.Arbitrary<number> {
-  return sizesOf(linesOf(step));
+  const sizes = { weight: 3, arbitrary: sizesOf(linesOf(step)) };
+  return fc.oneof(sizes, { weight: 1, arbitrary: fc.constant(step) });
 }
 
 function sizesOf(sizes: Sizes): fc.Arbitrary<number> {
