@@ -10,12 +10,14 @@ import { kernelOf } from "../gemm/task";
 import {
   innerLength,
   openFrame,
+  packedRows,
   padded,
   panelLength,
   ROW_STATE_BYTES,
   ROWS,
   Slot,
   STATE_BYTES,
+  setSlot,
   slot,
 } from "./frame";
 import { addBlock, multiplyRows, packFactors } from "./product";
@@ -61,7 +63,7 @@ export function loadRows(
   }
 }
 
-/** Packs `count` rows f32 [ROWS][width]. The other packed rows become 0. */
+/** Packs the rows of a tile, f32 [rows][width]. */
 export function packRows(
   task: usize,
   frame: usize,
@@ -70,8 +72,9 @@ export function packRows(
   values: usize,
   exponents: usize,
 ): void {
-  for (let row: u32 = 0; row < ROWS; row++)
-    packFactors(task, frame, rows + ((<usize>(row * width)) << 2), width, row, ROWS, values, exponents);
+  const count = packedRows(frame);
+  for (let row: u32 = 0; row < count; row++)
+    packFactors(task, frame, rows + ((<usize>(row * width)) << 2), width, row, count, values, exponents);
 }
 
 /** Computes units [begin, end). `scratch` has attentionScratch(task) bytes and belongs to the calling thread. */
@@ -93,10 +96,12 @@ function attendTile(task: usize, frame: usize, first: u32, rows: u32): void {
   const valueWidth = padded(task, <u32>valueOf(task, Field.ValueWidth));
   const depth = <u32>valueOf(task, Field.Width);
   const queries = slot(frame, Slot.QueryRows);
-  loadRows(task, frame, Operand.Q, slot(frame, Slot.Head), first, rows, ROWS, depth, width, queries);
+  const count = (rows + 3) & ~3;
+  setSlot(frame, Slot.PackedRows, count);
+  loadRows(task, frame, Operand.Q, slot(frame, Slot.Head), first, rows, count, depth, width, queries);
   packRows(task, frame, queries, width, slot(frame, Slot.Queries), slot(frame, Slot.QueryExponents));
-  for (let row: u32 = 0; row < ROWS; row++) openRow(rowState(frame, row));
-  memory.fill(slot(frame, Slot.Totals), 0, <usize>ROWS * valueWidth * 4);
+  for (let row: u32 = 0; row < rows; row++) openRow(rowState(frame, row));
+  memory.fill(slot(frame, Slot.Totals), 0, <usize>rows * valueWidth * 4);
   memory.fill(slot(frame, Slot.Sums), 0, sumBytes(task, valueWidth));
   attendBlocks(task, frame, first, rows, valueWidth);
   for (let row: u32 = 0; row < rows; row++) finishRow(task, frame, first + row, row, valueWidth);
@@ -166,7 +171,7 @@ function attendBlock(
   const type = <u32>valueOf(task, Field.Type);
   const drops = valueOf(task, Field.Threshold) !== 0;
   multiplyKeys(task, frame, Operand.K, key, count);
-  for (let row: u32 = 0; row < ROWS; row++) {
+  for (let row: u32 = 0; row < packedRows(frame); row++) {
     const visible = slot(frame, Slot.Visible) + <usize>(row * inner);
     const scores = slot(frame, Slot.Scores) + ((<usize>(row * inner)) << 2);
     memory.fill(visible, 0, length);
@@ -187,7 +192,7 @@ function attendBlock(
       scores,
       length,
       row,
-      ROWS,
+      packedRows(frame),
       slot(frame, Slot.Factors),
       slot(frame, Slot.FactorExponents),
     );

@@ -67,6 +67,8 @@ export const enum Slot {
   SingleStates,
   Scales,
   End,
+  /** The packed rows of the tile: a multiple of 4, up to ROWS. */
+  PackedRows,
   // numbers of the sequence and head (sequence.ts)
   Batch,
   Head,
@@ -166,7 +168,13 @@ export function attentionScratch(task: usize): f64 {
   return layOut(task, 0);
 }
 
-/** Writes the pointers of the frame at the beginning of the scratch memory. */
+/** Writes the pointers of the frame at the beginning of the scratch memory, for tiles of ROWS packed rows. */
 export function openFrame(task: usize, frame: usize): void {
   layOut(task, frame);
+  setSlot(frame, Slot.PackedRows, ROWS);
+}
+
+/** The rows of a tile that its products compute. */
+export function packedRows(frame: usize): u32 {
+  return <u32>slot(frame, Slot.PackedRows);
 }

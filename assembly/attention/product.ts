@@ -6,7 +6,7 @@ import { stepFunction } from "../gemm/gemm";
 import { alignedExponent, exponentBytes, lowestOf, packUnscaled, valueBytes, WIDE_SHIFT } from "../gemm/pack";
 import { scatter } from "../gemm/pack-lines";
 import { kernelOf, operandOf, wordOf, zeroOperandOf } from "../gemm/task";
-import { panelLength, ROWS, Slot, STATE_BYTES, slot, stepLength } from "./frame";
+import { packedRows, panelLength, ROWS, Slot, STATE_BYTES, slot, stepLength } from "./frame";
 
 /**
  * Packs a line of `depth` f32 factors, a multiple of the step, as row `row` of `rows` rows. The packed values are [step][rows]
@@ -185,13 +185,14 @@ export function multiplyRows(
   pitch: u32,
 ): void {
   const panel = panelLength(task);
+  const rows = packedRows(frame);
   const states = slot(frame, Slot.States);
   for (let first: u32 = 0; first < count; first += panel) {
     takeRows(frame, block, width, first, panel);
     packPanel(task, frame, width);
-    memory.fill(states, 0, <usize>ROWS * STATE_BYTES);
-    addPanel(task, frame, factors, factorExponents, width, ROWS, states);
-    storeStates(task, states, ROWS, out, pitch, first);
+    memory.fill(states, 0, <usize>rows * STATE_BYTES);
+    addPanel(task, frame, factors, factorExponents, width, rows, states);
+    storeStates(task, states, rows, out, pitch, first);
   }
 }
 
@@ -229,7 +230,7 @@ export function addBlock(
     takeColumns(frame, block, width, first, panel, depth);
     if (isFinite) {
       packPanel(task, frame, depth);
-      addPanel(task, frame, factors, exponents, depth, ROWS, sums);
+      addPanel(task, frame, factors, exponents, depth, packedRows(frame), sums);
     } else {
       for (let row: u32 = 0; row < rows; row++) {
         takeColumns(frame, block, width, first, panel, depth);
@@ -252,8 +253,8 @@ function addRow(task: usize, frame: usize, row: u32, depth: u32, visible: usize,
   const factors = slot(frame, Slot.SingleFactors);
   const exponents = slot(frame, Slot.SingleExponents);
   for (let k: u32 = 0; k < depth; k += step) {
-    copyStep(slot(frame, Slot.Factors), factors, k, step, row, valueBytes(kernel));
-    copyStep(slot(frame, Slot.FactorExponents), exponents, k, step, row, exponentBytes(kernel));
+    copyStep(frame, Slot.Factors, factors, k, step, row, valueBytes(kernel));
+    copyStep(frame, Slot.FactorExponents, exponents, k, step, row, exponentBytes(kernel));
   }
   const states = slot(frame, Slot.SingleStates);
   for (let copy: usize = 0; copy < 4; copy++) memory.copy(states + copy * STATE_BYTES, state, STATE_BYTES);
@@ -261,11 +262,11 @@ function addRow(task: usize, frame: usize, row: u32, depth: u32, visible: usize,
   memory.copy(state, states, STATE_BYTES);
 }
 
-/** Copies the step at k of row `row` of ROWS packed rows to each of 4 packed rows. */
-function copyStep(from: usize, to: usize, k: u32, step: u32, row: u32, bytes: usize): void {
+/** Copies the step at k of row `row` of the packed rows in a slot to each of 4 packed rows. */
+function copyStep(frame: usize, name: Slot, to: usize, k: u32, step: u32, row: u32, bytes: usize): void {
   if (bytes === 0) return;
   const size = <usize>step * bytes;
-  const source = from + (<usize>k * ROWS + <usize>row * step) * bytes;
+  const source = slot(frame, name) + (<usize>k * packedRows(frame) + <usize>row * step) * bytes;
   for (let copy: usize = 0; copy < 4; copy++)
     memory.copy(to + <usize>k * bytes * 4 + copy * size, source, size);
 }
