@@ -20,8 +20,9 @@ import { requireI32 } from "../tensor/require.js";
 import { orDispose } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import type { CausalLMConfig } from "./config/config.js";
+import type { CausalLMConfig, DecoderLayerConfig } from "./config/config.js";
 import { DecoderLayer } from "./layers/decoder-layer.js";
+import { ModuleList } from "./layers/module-list.js";
 import type { LayerCall, LayerOptions } from "./layers/options.js";
 import { OutputHead } from "./layers/output-head.js";
 import { RotaryTables } from "./layers/rotary-tables.js";
@@ -72,21 +73,6 @@ export interface CausalLMParts {
   readonly initMethod: InitMethod;
 }
 
-/** A list of modules, which are named by their indices. */
-class ModuleList<M extends Module> extends Module {
-  static {
-    guardReceivers(this);
-  }
-
-  constructor(
-    backend: Backend,
-    readonly list: readonly M[],
-  ) {
-    super(backend);
-    for (const [index, module] of list.entries()) this.addModule(`${index}`, module);
-  }
-}
-
 /** The part of a model below the output layer. */
 class DecoderStack extends Module {
   static {
@@ -104,14 +90,10 @@ class DecoderStack extends Module {
       "embed_tokens",
       new Embedding(backend, config.vocabSize, hiddenSize, { dtype, random, initMethod }),
     );
-    this.layers = orDispose((created) =>
-      config.layers.map((each, index) => {
-        const layer = new DecoderLayer(backend, each, index + 1, options);
-        created.push(layer);
-        return layer;
-      }),
-    );
-    this.addModule("layers", new ModuleList(backend, this.layers));
+    const make = (index: number): DecoderLayer =>
+      new DecoderLayer(backend, config.layers[index] as DecoderLayerConfig, index + 1, options);
+    const layers = new ModuleList(backend, config.layers.length, make, { dtype, random });
+    this.layers = this.addModule("layers", layers).list;
     this.norm = this.addModule("norm", new RMSNorm(backend, hiddenSize, { dtype, random, eps }));
   }
 }
@@ -213,7 +195,7 @@ export class CausalLM extends Module {
   createCache(options: CacheOptions = {}): InferenceParams {
     const own = checkCache("createCache", options);
     const { maxBatchSize = 1, maxSequenceLength = this.config.maxPositionEmbeddings, ...pages } = own;
-    const { keyValueHeads, headDim } = (this.config.layers[0] as CausalLMConfig["layers"][number]).attention;
+    const { keyValueHeads, headDim } = (this.config.layers[0] as DecoderLayerConfig).attention;
     return new InferenceParams(this.backend, maxBatchSize, maxSequenceLength, {
       ...(pages as Partial<InferenceParamsOptions>),
       numHeadsKv: keyValueHeads,

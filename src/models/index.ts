@@ -5,6 +5,7 @@ export type {
   CausalLMConfig,
   DecoderLayerConfig,
   DenseConfig,
+  ExpertsConfig,
   FeedForwardConfig,
   RotaryConfig,
 } from "./config/config.js";

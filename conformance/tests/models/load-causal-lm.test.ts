@@ -105,7 +105,9 @@ describe("the model of a GGUF file", () => {
     const choices = tinyChoices.filter(({ rope }) => rope !== "llama3");
     await fc.assert(
       fc.asyncProperty(choices, fc.constantFrom("F32", "F16", "BF16"), async (drawn, type) => {
-        const model = tinyModel({ ...drawn, window: undefined });
+        // files of experts do not say whether probabilities are normalized: they are
+        const tied = drawn.tied && drawn.family !== "qwen3_moe";
+        const model = tinyModel({ ...drawn, tied, window: undefined });
         const path = `${fresh()}.gguf`;
         await writeGguf(path, model, type);
         expect(bits(await logitsOf(path))).toBe(bits(await logitsOf(await hub(model))));

@@ -44,6 +44,29 @@ export function plainLogits({ config, tensors }: TinyModel, tokens: readonly num
     });
   const split = (x: Vector): readonly Vector[] =>
     Array.from({ length: x.length / width }, (_, i) => x.slice(i * width, (i + 1) * width));
+  const dense = (at: string, x: Vector): Vector => {
+    const gate = linear(`${at}.gate_proj`, x).map((each) => each / (1 + Math.exp(-each)));
+    const up = linear(`${at}.up_proj`, x);
+    return linear(
+      `${at}.down_proj`,
+      gate.map((each, i) => each * (up[i] as number)),
+    );
+  };
+  const feedForward = (at: string, x: Vector): Vector => {
+    if (!tensors.has(`${at}.gate.weight`)) return dense(at, x);
+    const scores = linear(`${at}.gate`, x).map(Math.exp);
+    const chosen = scores
+      .map((_, i) => i)
+      .sort((i, j) => (scores[j] as number) - (scores[i] as number))
+      .slice(0, number("num_experts_per_tok"));
+    const total = (config.norm_topk_prob ? chosen : scores.map((_, i) => i)).reduce(
+      (sum, i) => sum + (scores[i] as number),
+      0,
+    );
+    return chosen
+      .map((i) => dense(`${at}.experts.${i}`, x).map((each) => (each * (scores[i] as number)) / total))
+      .reduce(plus);
+  };
 
   let hidden = tokens.map((token) => rows("model.embed_tokens.weight")[token] as Vector);
   for (let layer = 0; layer < number("num_hidden_layers"); layer++) {
@@ -77,15 +100,7 @@ export function plainLogits({ config, tensors }: TinyModel, tokens: readonly num
       }).flat();
       const middle = plus(x, linear(`${at}.self_attn.o_proj`, attended));
       const y = norm(`${at}.post_attention_layernorm`, middle);
-      const gate = linear(`${at}.mlp.gate_proj`, y).map((each) => each / (1 + Math.exp(-each)));
-      const up = linear(`${at}.mlp.up_proj`, y);
-      return plus(
-        middle,
-        linear(
-          `${at}.mlp.down_proj`,
-          gate.map((each, i) => each * (up[i] as number)),
-        ),
-      );
+      return plus(middle, feedForward(`${at}.mlp`, y));
     });
   }
   const head = config.tie_word_embeddings ? "model.embed_tokens" : "lm_head";

@@ -20,7 +20,7 @@ export interface TinyModel {
 
 /** The drawn choices of a model. */
 export interface TinyChoices {
-  readonly family: "llama" | "mistral" | "qwen2" | "qwen3";
+  readonly family: "llama" | "mistral" | "qwen2" | "qwen3" | "qwen3_moe";
   readonly heads: readonly [queries: number, keys: number];
   readonly headDim: number;
   readonly layers: number;
@@ -32,7 +32,7 @@ export interface TinyChoices {
 }
 
 export const VOCABULARY = 40;
-const [HIDDEN, INTERMEDIATE, POSITIONS] = [32, 64, 64];
+const [HIDDEN, INTERMEDIATE, POSITIONS, EXPERTS] = [32, 64, 64, 4];
 
 const ROPE: Readonly<Record<TinyChoices["rope"], object>> = {
   plain: { rope_theta: 1000 },
@@ -59,7 +59,7 @@ export const TINY: TinyChoices = {
 
 /** Draws a model of any family. */
 export const tinyChoices: fc.Arbitrary<TinyChoices> = fc.record({
-  family: fc.constantFrom("llama", "mistral", "qwen2", "qwen3"),
+  family: fc.constantFrom("llama", "mistral", "qwen2", "qwen3", "qwen3_moe"),
   heads: fc.constantFrom([4, 2] as const, [4, 4] as const, [4, 1] as const),
   headDim: fc.constantFrom(8, 16),
   layers: fc.integer({ min: 1, max: 2 }),
@@ -86,7 +86,7 @@ export function tinyModel(choices: TinyChoices): TinyModel {
     add(`${name}.weight`, [rows, columns]);
     if (hasBias) add(`${name}.bias`, [rows]);
   };
-  const takesBias = bias && (family === "llama" || family === "qwen3");
+  const takesBias = bias && (family === "llama" || family.startsWith("qwen3"));
   const inputBias = takesBias || family === "qwen2";
   add("model.embed_tokens.weight", [VOCABULARY, HIDDEN]);
   for (let i = 0; i < layers; i++) {
@@ -96,12 +96,18 @@ export function tinyModel(choices: TinyChoices): TinyModel {
     linear(`${at}.self_attn.k_proj`, keys * headDim, HIDDEN, inputBias);
     linear(`${at}.self_attn.v_proj`, keys * headDim, HIDDEN, inputBias);
     linear(`${at}.self_attn.o_proj`, HIDDEN, queries * headDim, takesBias);
-    if (family === "qwen3")
+    if (family.startsWith("qwen3"))
       for (const norm of ["q_norm", "k_norm"]) add(`${at}.self_attn.${norm}.weight`, [headDim], 1);
     add(`${at}.post_attention_layernorm.weight`, [HIDDEN], 1);
-    linear(`${at}.mlp.gate_proj`, INTERMEDIATE, HIDDEN, takesBias && family === "llama");
-    linear(`${at}.mlp.up_proj`, INTERMEDIATE, HIDDEN, takesBias && family === "llama");
-    linear(`${at}.mlp.down_proj`, HIDDEN, INTERMEDIATE, takesBias && family === "llama");
+    // the first layer of two has no experts
+    const hasExperts = family === "qwen3_moe" && i === layers - 1;
+    if (hasExperts) linear(`${at}.mlp.gate`, EXPERTS, HIDDEN, false);
+    for (const mlp of hasExperts ? [0, 1, 2, 3].map((e) => `${at}.mlp.experts.${e}`) : [`${at}.mlp`]) {
+      const size = hasExperts ? INTERMEDIATE / 2 : INTERMEDIATE;
+      linear(`${mlp}.gate_proj`, size, HIDDEN, takesBias && family === "llama");
+      linear(`${mlp}.up_proj`, size, HIDDEN, takesBias && family === "llama");
+      linear(`${mlp}.down_proj`, HIDDEN, size, takesBias && family === "llama");
+    }
   }
   add("model.norm.weight", [HIDDEN], 1);
   if (!tied) add("lm_head.weight", [VOCABULARY, HIDDEN]);
@@ -115,6 +121,12 @@ export function tinyModel(choices: TinyChoices): TinyModel {
     ...(window !== undefined && family === "mistral" ? { sliding_window: window } : {}),
     ...(window !== undefined && family.startsWith("qwen")
       ? { use_sliding_window: true, sliding_window: window, max_window_layers: 1 }
+      : {}),
+    ...(family === "qwen3_moe"
+      ? {
+          ...{ num_experts: EXPERTS, num_experts_per_tok: 2, moe_intermediate_size: INTERMEDIATE / 2 },
+          ...{ norm_topk_prob: !tied, mlp_only_layers: layers === 2 ? [0] : [], decoder_sparse_step: 1 },
+        }
       : {}),
     ...ROPE[rope],
   };
@@ -177,19 +189,21 @@ const GGUF_WORDS: readonly (readonly [RegExp, string])[] = [
   [/self_attn\.o_proj/, "attn_output"],
   [/self_attn\.([qk])_norm/, "attn_$1_norm"],
   [/mlp\.(gate|up|down)_proj/, "ffn_$1"],
+  [/mlp\.gate/, "ffn_gate_inp"],
+  [/mlp\.experts\.(gate|up|down)_proj/, "ffn_$1_exps"],
 ];
 
 /** Writes a GGUF file as llama.cpp's converter does. It has no windows, and llama3's rule is a tensor there. */
 export async function writeGguf(path: string, { config, tensors }: TinyModel, type: FileType): Promise<void> {
   const family = String(config.model_type);
-  const architecture = family === "mistral" ? "llama" : family;
+  const architecture = family === "mistral" ? "llama" : family.replace("_", "");
   const heads: Readonly<Record<string, number>> = {
     q_proj: Number(config.num_attention_heads),
     k_proj: Number(config.num_key_value_heads),
   };
   const pieces: Uint8Array[] = [];
   let offset = 0;
-  const described = [...tensors].map(([name, { shape, values }]) => {
+  const described = [...stacked(tensors)].map(([name, { shape, values }]) => {
     const [, projection = ""] = /self_attn\.([qk]_proj)/.exec(name) ?? [];
     const isPaired = architecture === "llama" && projection !== "";
     const ordered = isPaired ? paired(values, heads[projection] as number, shape) : values;
@@ -227,6 +241,13 @@ export async function writeGguf(path: string, { config, tensors }: TinyModel, ty
     whole("attention.head_count", "num_attention_heads"),
     whole("attention.head_count_kv", "num_key_value_heads"),
     whole("attention.key_length", "head_dim"),
+    ...(config.num_experts === undefined
+      ? []
+      : [
+          whole("expert_count", "num_experts"),
+          whole("expert_used_count", "num_experts_per_tok"),
+          whole("expert_feed_forward_length", "moe_intermediate_size"),
+        ]),
     real("attention.layer_norm_rms_epsilon", Number(config.rms_norm_eps)),
     real("rope.freq_base", Number(theta)),
     ...(scaling && scalingType
@@ -246,6 +267,22 @@ export async function writeGguf(path: string, { config, tensors }: TinyModel, ty
         ]),
   ];
   await writeFile(path, ggufBytes({ metadata, tensors: described, data: Buffer.concat(pieces) }));
+}
+
+/** The tensors with the matrices of all experts of a projection in one. */
+function stacked(tensors: TinyModel["tensors"]): ReadonlyMap<string, TinyTensor> {
+  const all = new Map<string, TinyTensor>();
+  for (const [name, { shape, values }] of tensors) {
+    const stack = name.replace(/experts\.\d+/, "experts");
+    const others = all.get(stack);
+    if (stack === name) all.set(name, { shape, values });
+    else
+      all.set(stack, {
+        shape: [(others?.shape[0] ?? 0) + 1, ...shape],
+        values: Float32Array.of(...(others?.values ?? []), ...values),
+      });
+  }
+  return all;
 }
 
 /** Rows whose heads alternate between the first and the second half of their rows. */

@@ -45,8 +45,22 @@ export interface DenseConfig {
   readonly bias: boolean;
 }
 
+/** A mixture of experts: each token goes to some of them, and their results are added, each times its probability. */
+export interface ExpertsConfig {
+  /** The kind of block. */
+  readonly kind: "experts";
+  /** The number of experts. */
+  readonly count: number;
+  /** The number of experts of each token. */
+  readonly perToken: number;
+  /** The feed-forward block of an expert. */
+  readonly expert: DenseConfig;
+  /** Whether the probabilities of a token's experts are divided by their sum. */
+  readonly normalized: boolean;
+}
+
 /** The feed-forward block of a layer. */
-export type FeedForwardConfig = DenseConfig;
+export type FeedForwardConfig = DenseConfig | ExpertsConfig;
 
 /** One layer of a model. */
 export interface DecoderLayerConfig {

@@ -48,11 +48,11 @@ export function attentionConfig(fields: ConfigFields, choices: AttentionChoices)
   return { heads, keyValueHeads, headDim, headNorms: false, rotary, ...choices };
 }
 
-/** Reads a feed-forward block. */
-export function denseConfig(fields: ConfigFields, bias: boolean): DenseConfig {
+/** Reads a feed-forward block, whose size has the name `size`. */
+export function denseConfig(fields: ConfigFields, bias: boolean, size = "intermediate_size"): DenseConfig {
   return {
     kind: "dense",
-    intermediateSize: fields.integer("intermediate_size"),
+    intermediateSize: fields.integer(size),
     activation: activationName(fields, "hidden_act", "silu"),
     bias,
   };

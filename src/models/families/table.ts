@@ -58,8 +58,40 @@ const QWEN3: Family = {
   },
 };
 
+/** Qwen3 with experts in some layers or all. A window holds in every layer. */
+const QWEN3_MOE: Family = {
+  modelType: "qwen3_moe",
+  layer: (fields, index) => {
+    const bias = fields.flag("attention_bias", false);
+    const isDense =
+      fields.integers("mlp_only_layers").includes(index) ||
+      (index + 1) % fields.integer("decoder_sparse_step", 1) !== 0;
+    const count = fields.integer("num_experts");
+    const perToken = fields.integer("num_experts_per_tok");
+    if (perToken > count) throw fields.refuse("num_experts_per_tok", `at most num_experts, ${count}`);
+    const slides = fields.flag("use_sliding_window", false) && fields.value("sliding_window") !== undefined;
+    return {
+      attention: attentionConfig(fields, {
+        inputBias: bias,
+        outputBias: bias,
+        headNorms: true,
+        window: slides ? fields.integer("sliding_window") : undefined,
+      }),
+      feedForward: isDense
+        ? denseConfig(fields, false)
+        : {
+            kind: "experts",
+            count,
+            perToken,
+            expert: denseConfig(fields, false, "moe_intermediate_size"),
+            normalized: fields.flag("norm_topk_prob", false),
+          },
+    };
+  },
+};
+
 /** The families that `loadCausalLM` reads. */
-const FAMILIES: readonly Family[] = [LLAMA, MISTRAL, QWEN2, QWEN3];
+const FAMILIES: readonly Family[] = [LLAMA, MISTRAL, QWEN2, QWEN3, QWEN3_MOE];
 
 /** The family of a configuration. Throws `FileError` for an unknown one. */
 export function familyOf(path: string, modelType: unknown): Family {

@@ -1,5 +1,6 @@
 /** The TABLE of architectures of GGUF files, and their names of tensors. */
 import { FileError } from "../../errors.js";
+import type { JsonObject } from "../../io/json/json-object.js";
 import { describe } from "../../options.js";
 import type { CausalLMConfig } from "../config/config.js";
 import type { WeightNames, WeightPlace } from "../weights/places.js";
@@ -13,6 +14,8 @@ export interface GgufArchitecture {
   readonly pairedRows: boolean;
   /** The names of modules, as `NAMES` has them, where they differ from it. */
   readonly names?: Readonly<Record<string, string>>;
+  /** Fields of the configuration that its metadata do not have, because they hold for the architecture. */
+  readonly fields?: JsonObject;
 }
 
 /** Mistral's files have the architecture llama, without a window. */
@@ -20,6 +23,7 @@ const ARCHITECTURES: readonly GgufArchitecture[] = [
   { name: "llama", modelType: "llama", pairedRows: true },
   { name: "qwen2", modelType: "qwen2", pairedRows: false },
   { name: "qwen3", modelType: "qwen3", pairedRows: false },
+  { name: "qwen3moe", modelType: "qwen3_moe", pairedRows: false, fields: { norm_topk_prob: true } },
 ];
 
 /** The names of the modules outside of layers. */
@@ -42,6 +46,10 @@ const LAYER_NAMES: Readonly<Record<string, string>> = {
   "mlp.gate_proj": "ffn_gate",
   "mlp.up_proj": "ffn_up",
   "mlp.down_proj": "ffn_down",
+  "mlp.gate": "ffn_gate_inp",
+  "mlp.experts.gate_proj": "ffn_gate_exps",
+  "mlp.experts.up_proj": "ffn_up_exps",
+  "mlp.experts.down_proj": "ffn_down_exps",
 };
 
 /** The architecture of a file. Throws `FileError` for an unknown one. */
@@ -54,6 +62,8 @@ export function architectureOf(path: string, name: unknown): GgufArchitecture {
   );
 }
 
+/** A module of one expert. Files have the matrices of all experts in one tensor. */
+const EXPERT = /^mlp\.experts\.(\d+)\./;
 const LAYER = /^model\.layers\.(\d+)\.(.+)$/;
 
 /** The names of the tensors in a file of this architecture. */
@@ -64,11 +74,17 @@ export function ggufNames(architecture: GgufArchitecture, { layers }: CausalLMCo
     const [module, kind] = [parameter.slice(0, dot), parameter.slice(dot + 1)];
     const [, index = "", inner = ""] = LAYER.exec(module) ?? [];
     if (index === "") return { tensor: `${MODULE_NAMES[module] ?? module}.${kind}` };
-    const { attention } = layers[Number(index)] as CausalLMConfig["layers"][number];
+    const { attention, feedForward } = layers[Number(index)] as CausalLMConfig["layers"][number];
     const heads: Readonly<Record<string, number>> = {
       "self_attn.q_proj": attention.heads,
       "self_attn.k_proj": attention.keyValueHeads,
     };
+    const [, expert] = EXPERT.exec(inner) ?? [];
+    if (expert !== undefined && feedForward.kind === "experts") {
+      const stack = inner.replace(EXPERT, "mlp.experts.");
+      const matrix = { index: Number(expert), count: feedForward.count };
+      return { tensor: `blk.${index}.${names[stack] ?? stack}.${kind}`, matrix };
+    }
     return {
       tensor: `blk.${index}.${names[inner] ?? inner}.${kind}`,
       pairedHeads: architecture.pairedRows ? heads[inner] : undefined,

@@ -11,6 +11,9 @@ const FIELDS: Readonly<Record<string, string>> = {
   context_length: "max_position_embeddings",
   embedding_length: "hidden_size",
   feed_forward_length: "intermediate_size",
+  expert_count: "num_experts",
+  expert_used_count: "num_experts_per_tok",
+  expert_feed_forward_length: "moe_intermediate_size",
   "attention.head_count": "num_attention_heads",
   "attention.head_count_kv": "num_key_value_heads",
   "attention.key_length": "head_dim",
@@ -51,15 +54,20 @@ export function ggufFields({ path, metadata, shapeOf }: GgufModel): {
     );
   const scaling = translated(SCALING_FIELDS);
   const isScaled = scaling.rope_type !== undefined && scaling.rope_type !== "none";
+  const has = (tensor: string): boolean => shapeOf(tensor) !== undefined;
+  const own = translated(FIELDS);
+  const layers = Array.from({ length: Number(own.num_hidden_layers ?? 0) }, (_, index) => index);
   const json = {
-    ...translated(FIELDS),
+    ...own,
     ...(isScaled ? { rope_scaling: scaling } : {}),
+    ...architecture.fields,
     model_type: architecture.modelType,
     vocab_size: shapeOf("token_embd.weight")?.[0],
-    tie_word_embeddings: shapeOf("output.weight") === undefined,
-    // biases have no key in the metadata
-    attention_bias: shapeOf("blk.0.attn_q.bias") !== undefined,
-    mlp_bias: shapeOf("blk.0.ffn_gate.bias") !== undefined,
+    tie_word_embeddings: !has("output.weight"),
+    // biases, and layers without experts, have no key in the metadata
+    attention_bias: has("blk.0.attn_q.bias"),
+    mlp_bias: has("blk.0.ffn_gate.bias"),
+    mlp_only_layers: layers.filter((index) => !has(`blk.${index}.ffn_gate_inp.weight`)),
     eos_token_id: metadata["tokenizer.ggml.eos_token_id"],
   };
   return { architecture, fields: new ConfigFields(path, json) };

@@ -6,8 +6,9 @@ import { Module } from "../../modules/module.js";
 import { RMSNorm } from "../../modules/norm.js";
 import { composed } from "../../tape/composed.js";
 import type { Variable } from "../../tape/variable.js";
-import type { DecoderLayerConfig } from "../config/config.js";
+import type { DecoderLayerConfig, FeedForwardConfig } from "../config/config.js";
 import { DenseBlock } from "./dense.js";
+import { ExpertsBlock } from "./experts.js";
 import type { LayerCall, LayerOptions } from "./options.js";
 import { SelfAttention } from "./self-attention.js";
 
@@ -18,7 +19,7 @@ export class DecoderLayer extends Module {
   }
 
   readonly #attention: SelfAttention;
-  readonly #feedForward: DenseBlock;
+  readonly #feedForward: DenseBlock | ExpertsBlock;
   readonly #norms: readonly [attention: RMSNorm, feedForward: RMSNorm];
 
   /** `layerNumber` counts from 1. */
@@ -31,7 +32,7 @@ export class DecoderLayer extends Module {
       "self_attn",
       new SelfAttention(backend, config.attention, layerNumber, options),
     );
-    this.#feedForward = this.addModule("mlp", new DenseBlock(backend, config.feedForward, options));
+    this.#feedForward = this.addModule("mlp", feedForwardBlock(backend, config.feedForward, options));
     this.#norms = [norm("input_layernorm"), norm("post_attention_layernorm")];
   }
 
@@ -43,4 +44,10 @@ export class DecoderLayer extends Module {
       return [add(attended, this.#feedForward.forward(feedForwardNorm.forward(attended)))];
     })[0];
   }
+}
+
+function feedForwardBlock(backend: Backend, config: FeedForwardConfig, options: LayerOptions) {
+  return config.kind === "dense"
+    ? new DenseBlock(backend, config, options)
+    : new ExpertsBlock(backend, config, options);
 }
