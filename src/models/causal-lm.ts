@@ -21,6 +21,7 @@ import { orDispose } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { CausalLMConfig, DecoderLayerConfig } from "./config/config.js";
+import { type GenerateOptions, generateTokens } from "./generate.js";
 import { DecoderLayer } from "./layers/decoder-layer.js";
 import { ModuleList } from "./layers/module-list.js";
 import type { LayerCall, LayerOptions } from "./layers/options.js";
@@ -202,6 +203,24 @@ export class CausalLM extends Module {
       headDimK: headDim,
       dtype: this.dtype,
     });
+  }
+
+  /**
+   * Generates text after each of `prompts`, lists of tokens. Each step gives the next token of each prompt, and undefined for a
+   * prompt whose text has ended. The model computes with a cache, which ends with the iteration. The tokens of a prompt do not
+   * depend on the other prompts, unless the recipe's scales or `chooseTokens` do.
+   *
+   *     for await (const [token] of model.generate([prompt])) ...
+   *
+   * @throws `ArgumentError` for an invalid option, no prompt, an empty prompt, a token outside of the vocabulary, and what
+   * `chooseTokens` returns if it is not one token for each sequence. Later, the iteration throws what `forward` throws, and
+   * `ArgumentError` if all logits of a sequence are NaN.
+   */
+  generate(
+    prompts: readonly (readonly number[])[],
+    options: GenerateOptions = {},
+  ): AsyncGenerator<readonly (number | undefined)[], undefined> {
+    return generateTokens(this, prompts, options);
   }
 
   /** Frees the parameters, their gradients and the angles of positions. Caches are the caller's. */

@@ -1,4 +1,8 @@
 /** The entry point `lockstep/models`: language models of other libraries' files, for hosts with a file system. */
+export type { WideTarget } from "../checkpoints/convert/dequantize/round.js";
+export type { LockstepTarget } from "../checkpoints/convert/targets/lockstep.js";
+export type { ConversionTarget } from "../checkpoints/convert/targets/named.js";
+export type { DialectTarget } from "../checkpoints/convert/targets/table.js";
 export { type CacheOptions, CausalLM, type CausalLMCall } from "./causal-lm.js";
 export type {
   AttentionConfig,
@@ -9,6 +13,7 @@ export type {
   FeedForwardConfig,
   RotaryConfig,
 } from "./config/config.js";
+export type { ChooseTokens, GenerateOptions } from "./generate.js";
 export { type LoadCausalLMOptions, loadCausalLM } from "./load-causal-lm.js";
 export type { ChatMessage, ChatTemplateOptions } from "./tokenizer/chat.js";
 export { DecodeStream } from "./tokenizer/decoder.js";

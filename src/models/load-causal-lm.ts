@@ -2,12 +2,17 @@
 import { join } from "node:path";
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { requireCheckpointPath } from "../checkpoints/api/options.js";
+import {
+  CONVERSION_TARGETS,
+  type ConversionTarget,
+  parseTarget,
+} from "../checkpoints/convert/targets/named.js";
 import { type CheckpointFiles, openCheckpointFiles, readJsonFile } from "../checkpoints/stored/open.js";
 import { type Survey, surveyFiles } from "../checkpoints/survey.js";
 import { FileError } from "../errors.js";
 import { defaultRandom } from "../modules/module.js";
 import { uninitialized } from "../modules/parameter.js";
-import { optionsOf } from "../options.js";
+import { oneOf, optionsOf } from "../options.js";
 import { type Recipe, recipeOption } from "../recipes/recipe.js";
 import { dtypeOf } from "../tensor/require.js";
 import { WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
@@ -17,13 +22,21 @@ import { ConfigFields } from "./config/fields.js";
 import { readConfig } from "./config/read.js";
 import { ggufNames } from "./gguf/architectures.js";
 import { ggufFields } from "./gguf/config.js";
+import { valuesInForm } from "./weights/forms.js";
 import { loadWeights } from "./weights/load.js";
 import { hubNames, type WeightNames } from "./weights/places.js";
+import { storedValues } from "./weights/stored.js";
 
 /** Options of `loadCausalLM`. All fields are optional. */
 export interface LoadCausalLMOptions {
   /** The dtype of parameters and activations. Default: the dtype that config.json names, else bf16. */
   readonly dtype?: WideDType | undefined;
+  /**
+   * The form whose values the weights have. `"as stored"`: the values of the files. The name of a target of `convertCheckpoint`:
+   * the values after that conversion, which is done in memory, one weight at a time; it shows what the form costs. Default
+   * `"as stored"`.
+   */
+  readonly weights?: "as stored" | ConversionTarget | undefined;
   /**
    * The recipe under which the linear layers in decoder layers quantize their inputs and weights. The table of embeddings and the
    * output layer stay in high precision. Default: none.
@@ -31,7 +44,13 @@ export interface LoadCausalLMOptions {
   readonly recipe?: Recipe | undefined;
 }
 
-const checkOptions = optionsOf<LoadCausalLMOptions>({ dtype: dtypeOf(WIDE_DTYPES), recipe: recipeOption });
+const AS_STORED = "as stored";
+
+const checkOptions = optionsOf<LoadCausalLMOptions>({
+  dtype: dtypeOf(WIDE_DTYPES),
+  weights: oneOf([AS_STORED, ...CONVERSION_TARGETS]),
+  recipe: recipeOption,
+});
 
 /** The number of findings that an error lists. */
 const FINDINGS_SHOWN = 4;
@@ -54,7 +73,7 @@ export async function loadCausalLM(
 ): Promise<CausalLM> {
   requireBackend("loadCausalLM", backend);
   requireCheckpointPath("loadCausalLM", "path", path);
-  const { dtype, recipe } = checkOptions("loadCausalLM", options);
+  const { dtype, weights = AS_STORED, recipe } = checkOptions("loadCausalLM", options);
   const files = await openCheckpointFiles(path);
   try {
     const survey = await surveyFiles(files);
@@ -68,7 +87,10 @@ export async function loadCausalLM(
       initMethod: uninitialized,
     });
     try {
-      await loadWeights(path, model, survey, names);
+      const stored = storedValues(survey);
+      const values =
+        weights === AS_STORED ? stored : await valuesInForm(files, stored, parseTarget(weights), backend);
+      await loadWeights(path, model, values, names);
       return model;
     } catch (error) {
       model.dispose();

@@ -10,7 +10,7 @@ import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/inde
 import { tensor } from "../../../src/ops/create.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { draws } from "../harness/draws.js";
+import { draws, IS_FULL } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { plainLogits } from "./plain-decoder.js";
 import { TINY, type TinyModel, tinyChoices, tinyModel, writeGguf, writeHub } from "./tiny-model.js";
@@ -89,14 +89,26 @@ describe("the model of a folder", () => {
 
   it("has the bits of the converted file, for a quantized one", async () => {
     const wide = await hub(tinyModel(TINY));
-    for (const to of ["ct-nvfp4", "deepseek-fp8-block", "lockstep-mxfp8"] as const) {
+    const forms = [
+      "ct-nvfp4",
+      "deepseek-fp8-block",
+      "lockstep-mxfp8",
+      "gguf-mxfp4",
+      "ct-fp8-tensor",
+    ] as const;
+    for (const to of IS_FULL ? forms : forms.slice(0, 3)) {
       const [quantized, again] = [fresh(), fresh()];
       await convertCheckpoint(wide, quantized, { to });
       await convertCheckpoint(quantized, again, { to: "bf16" });
       const actual = bits(await logitsOf(quantized));
       expect(actual).toBe(bits(await logitsOf(again)));
       expect(actual).not.toBe(bits(await logitsOf(wide)));
+      // and without a file
+      expect(bits(await logitsOf(wide, { weights: to }))).toBe(actual);
     }
+    const expected = bits(await logitsOf(wide));
+    expect(bits(await logitsOf(wide, { weights: "bf16" }))).toBe(expected);
+    expect(bits(await logitsOf(wide, { weights: "as stored" }))).toBe(expected);
   });
 });
 
@@ -179,6 +191,14 @@ describe("a checkpoint that is no such model is refused", () => {
     const error = await loadCausalLM(backend(), path).catch((each: unknown) => each);
     expect(error).toBeInstanceOf(FileError);
     expect(String(error)).toMatch(message);
+  });
+
+  it("too many layers", async () => {
+    const path = `${fresh()}.gguf`;
+    await writeGguf(path, withConfig({ num_hidden_layers: 2 ** 31 }), "BF16");
+    await expect(loadCausalLM(backend(), path)).rejects.toThrow(
+      /num_hidden_layers is 2147483648; it must be at most 4096/,
+    );
   });
 
   it("a configuration that claims a quantization", async () => {

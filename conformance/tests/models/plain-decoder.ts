@@ -64,7 +64,9 @@ export function plainLogits({ config, tensors }: TinyModel, tokens: readonly num
       0,
     );
     return chosen
-      .map((i) => dense(`${at}.experts.${i}`, x).map((each) => (each * (scores[i] as number)) / total))
+      .map(
+        (i): Vector => dense(`${at}.experts.${i}`, x).map((each) => (each * (scores[i] as number)) / total),
+      )
       .reduce(plus);
   };
 

@@ -7,10 +7,14 @@ import type { ConfigFields } from "./fields.js";
 /** The dtypes by their names in configurations. */
 const DTYPES: Readonly<Record<string, WideDType>> = { bfloat16: "bf16", float16: "f16", float32: "f32" };
 
+/** The largest number of layers of a configuration. */
+export const MAX_LAYERS = 4096;
+
 /** Reads a configuration with the fields of config.json. Throws `FileError` for a field that is missing or has another value. */
 export function readConfig(fields: ConfigFields): CausalLMConfig {
   const family = familyOf(fields.path, fields.value("model_type"));
   const count = fields.integer("num_hidden_layers");
+  if (count > MAX_LAYERS) throw fields.refuse("num_hidden_layers", `at most ${MAX_LAYERS}`);
   return {
     modelType: family.modelType,
     vocabSize: fields.integer("vocab_size"),

@@ -3,6 +3,7 @@ import type { MetadataValue } from "../../checkpoints/gguf/facts.js";
 import type { JsonObject } from "../../io/json/json-object.js";
 import type { Shape } from "../../tensor/shape.js";
 import { ConfigFields } from "../config/fields.js";
+import { MAX_LAYERS } from "../config/read.js";
 import { architectureOf, type GgufArchitecture } from "./architectures.js";
 
 /** The fields of config.json by the keys of the metadata, without the name of the architecture in front. */
@@ -56,7 +57,10 @@ export function ggufFields({ path, metadata, shapeOf }: GgufModel): {
   const isScaled = scaling.rope_type !== undefined && scaling.rope_type !== "none";
   const has = (tensor: string): boolean => shapeOf(tensor) !== undefined;
   const own = translated(FIELDS);
-  const layers = Array.from({ length: Number(own.num_hidden_layers ?? 0) }, (_, index) => index);
+  const layers = Array.from(
+    { length: Math.min(MAX_LAYERS, Number(own.num_hidden_layers ?? 0)) },
+    (_, index) => index,
+  );
   const json = {
     ...own,
     ...(isScaled ? { rope_scaling: scaling } : {}),

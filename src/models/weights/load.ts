@@ -1,5 +1,4 @@
 /** Fills the parameters of a model from a checkpoint, one tensor at a time. */
-import type { Recognized } from "../../checkpoints/recognize/recognize.js";
 import { FileError } from "../../errors.js";
 import { someNames } from "../../io/source.js";
 import type { Module } from "../../modules/module.js";
@@ -10,7 +9,7 @@ import { Scope } from "../../tensor/scope.js";
 import { elementCount, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { WeightNames, WeightPlace } from "./places.js";
-import { type StoredValues, storedValues } from "./stored.js";
+import type { StoredValues } from "./stored.js";
 
 /** A parameter that a tensor fills. */
 interface Target {
@@ -28,10 +27,9 @@ interface Target {
 export async function loadWeights(
   path: string,
   model: Module,
-  recognized: Recognized,
+  stored: ReadonlyMap<string, StoredValues>,
   names: WeightNames,
 ): Promise<void> {
-  const stored = storedValues(recognized);
   const targets = targetsOf(model, names);
   requireTensors(path, stored, targets, names);
   for (const [tensor, parts] of targets) {

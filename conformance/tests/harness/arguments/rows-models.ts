@@ -35,7 +35,13 @@ export function modelRows(folder: CheckpointFolder): Rows {
   const ofTokenizer = { self: () => folder.tokenizer, unbound: true, outlives: true } as const;
   return {
     loadCausalLM: {
-      calls: [(w) => [w.backend, folder.languageModel, { dtype: "bf16", recipe: new MXFP8BlockScaling() }]],
+      calls: [
+        (w) => [
+          w.backend,
+          folder.languageModel,
+          { dtype: "bf16", weights: "as stored", recipe: new MXFP8BlockScaling() },
+        ],
+      ],
       costly: true,
     },
     "CausalLM.forward": {
@@ -48,6 +54,26 @@ export function modelRows(folder: CheckpointFolder): Rows {
         },
       ],
       numbers: { "call.logitsToKeep": "count" },
+    },
+    "CausalLM.generate": {
+      self: model,
+      unbound: true,
+      outlives: true,
+      costly: true,
+      calls: [
+        () => [
+          [[1, 2]],
+          { maxNewTokens: 2, eosTokenIds: [3], chunkSize: 4, pageSize: 4, chooseTokens: () => [1] },
+        ],
+      ],
+      numbers: {
+        ...Object.fromEntries(
+          ["maxNewTokens", "chunkSize", "pageSize"].map((name) => [`options.${name}`, "count" as const]),
+        ),
+        "options.eosTokenIds.0": "index",
+        "prompts.0.0": "index",
+        "prompts.0.1": "index",
+      },
     },
     "CausalLM.createCache": {
       self: model,

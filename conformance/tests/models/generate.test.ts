@@ -1,0 +1,115 @@
+/** Generation: each token follows from the logits of one pass over all tokens before it. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { ArgumentError } from "../../../src/errors.js";
+import { type CausalLM, type GenerateOptions, loadCausalLM } from "../../../src/models/index.js";
+import { tensor } from "../../../src/ops/create.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+import { TINY, tinyModel, VOCABULARY, writeHub } from "./tiny-model.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "lockstep-models-"));
+  await writeHub(folder, tinyModel(TINY));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+type Steps = readonly (readonly (number | undefined)[])[];
+
+async function generated(prompts: readonly (readonly number[])[], options: GenerateOptions): Promise<Steps> {
+  using model = await loadCausalLM(backend(), folder);
+  const steps: (readonly (number | undefined)[])[] = [];
+  for await (const step of model.generate(prompts, options)) steps.push(step);
+  return steps;
+}
+
+/** The first of the largest logits that follow a text, from one pass. */
+function following(model: CausalLM, text: readonly number[]): number {
+  using _scope = new Scope();
+  const ids = tensor(backend(), Int32Array.from(text), [1, text.length], "i32");
+  const logits = noGrad(() => model.forward(ids, { logitsToKeep: 1 })).tensor.dataSync();
+  return logits.indexOf(Math.max(...logits));
+}
+
+/** What generation of one sequence gives, by a pass over the whole text for each token. */
+function expectedTokens(model: CausalLM, prompt: readonly number[], count: number, ends: readonly number[]) {
+  const tokens: number[] = [];
+  while (tokens.length < count && !ends.includes(tokens.at(-1) ?? -1))
+    tokens.push(following(model, [...prompt, ...tokens]));
+  return tokens;
+}
+
+describe("generate", () => {
+  const token = fc.integer({ min: 0, max: VOCABULARY - 1 });
+  const prompts = fc.array(fc.array(token, { minLength: 1, maxLength: 9 }), { minLength: 1, maxLength: 3 });
+  const options = fc.record({
+    maxNewTokens: fc.integer({ min: 1, max: 5 }),
+    chunkSize: fc.constantFrom(1, 2, 4, 256),
+    pageSize: fc.constantFrom(undefined, 4),
+    eosTokenIds: fc.array(token, { maxLength: 12 }),
+  });
+
+  it("chooses what one pass over each text chooses, in any batch, chunks and pages", async () => {
+    using model = await loadCausalLM(backend(), folder);
+    await fc.assert(
+      fc.asyncProperty(prompts, options, async (texts, form) => {
+        const steps: (readonly (number | undefined)[])[] = [];
+        for await (const step of model.generate(texts, form)) steps.push(step);
+        const expected = texts.map((text) =>
+          expectedTokens(model, text, form.maxNewTokens, form.eosTokenIds),
+        );
+        expect(steps.length).toBe(Math.max(...expected.map(({ length }) => length)));
+        for (const [i, tokens] of expected.entries())
+          expect(steps.map((step) => step[i]).filter((each) => each !== undefined)).toEqual(tokens);
+      }),
+      { numRuns: draws(40, 5) },
+    );
+  });
+
+  it("gives the chooser the logits of each running sequence, and takes its tokens", async () => {
+    const seen: (readonly [readonly number[], readonly number[]])[] = [];
+    const chooseTokens = async (logits: Tensor, sequences: readonly number[]): Promise<number[]> => {
+      seen.push([logits.shape, sequences]);
+      return sequences.map((each) => 5 + each);
+    };
+    const steps = await generated([[1, 2, 3], [4]], { chooseTokens, maxNewTokens: 3, eosTokenIds: [6] });
+    expect(steps).toEqual([
+      [5, 6],
+      [5, undefined],
+      [5, undefined],
+    ]);
+    expect(seen).toEqual([
+      [
+        [2, VOCABULARY],
+        [0, 1],
+      ],
+      [[1, VOCABULARY], [0]],
+      [[1, VOCABULARY], [0]],
+    ]);
+  });
+
+  it("frees its cache when the caller stops early", async () => {
+    using model = await loadCausalLM(backend(), folder);
+    const before = backend().memoryUse().live;
+    for await (const _ of model.generate([[1, 2]], { eosTokenIds: [] })) break;
+    expect(backend().memoryUse().live - before).toBeLessThanOrEqual(2 * 256 * 8 * 4); // tables of angles
+  });
+
+  it.each([
+    ["too few", () => [1]],
+    ["one outside of the vocabulary", () => [1, VOCABULARY]],
+    ["no list", () => 3 as unknown],
+  ])("refuses %s of chosen tokens", async (_title, choose) => {
+    const chooseTokens = choose as NonNullable<GenerateOptions["chooseTokens"]>;
+    await expect(generated([[1], [2]], { chooseTokens })).rejects.toThrow(ArgumentError);
+  });
+});

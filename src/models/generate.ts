@@ -1,0 +1,169 @@
+/** Generates tokens, one for each sequence of a batch at a time. */
+import type { Backend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
+import type { InferenceParams } from "../modules/attention/inference-params.js";
+import { tensor } from "../ops/create.js";
+import { anyListOf, callable, type Domain, describe, integer, listOf, optionsOf } from "../options.js";
+import { noGrad } from "../tape/grad-mode.js";
+import { wideOf } from "../tape/value.js";
+import type { Variable } from "../tape/variable.js";
+import { Scope } from "../tensor/scope.js";
+import { Tensor } from "../tensor/tensor.js";
+import type { CausalLMConfig } from "./config/config.js";
+
+/**
+ * Chooses the next token of each sequence. `logits` is f32 [B, vocabulary]; row b belongs to the prompt of index `sequences[b]`.
+ * The tensor is freed when the call, or the promise that it returns, has ended.
+ */
+export type ChooseTokens = (
+  logits: Tensor<"f32">,
+  sequences: readonly number[],
+) => readonly number[] | Promise<readonly number[]>;
+
+/** Options of `CausalLM.generate`. All fields are optional. */
+export interface GenerateOptions {
+  /** The largest number of tokens of each sequence. Default 128. */
+  readonly maxNewTokens?: number | undefined;
+  /** The tokens that end a sequence; they are returned too. Default: those of the configuration. */
+  readonly eosTokenIds?: readonly number[] | undefined;
+  /** The largest number of positions of a prompt that are computed at a time. It changes no bits. Default 256. */
+  readonly chunkSize?: number | undefined;
+  /** The number of positions of a page of the cache. It changes no bits. Default: the cache has no pages. */
+  readonly pageSize?: number | undefined;
+  /** Chooses tokens. Default: the token with the largest logit; the first one, if several have it. */
+  readonly chooseTokens?: ChooseTokens | undefined;
+}
+
+/** The parts of a model that generation uses. */
+interface Model {
+  readonly backend: Backend;
+  readonly config: CausalLMConfig;
+  forward(
+    tokens: Tensor,
+    call: { readonly inferenceParams: InferenceParams; readonly logitsToKeep: number },
+  ): Variable;
+  createCache(options: {
+    readonly maxBatchSize: number;
+    readonly maxSequenceLength: number;
+    readonly isPaged?: boolean;
+    readonly pageSize?: number;
+  }): InferenceParams;
+}
+
+const checkOptions = optionsOf<GenerateOptions>({
+  maxNewTokens: integer(1),
+  eosTokenIds: anyListOf(integer(0)),
+  chunkSize: integer(1),
+  pageSize: integer(1),
+  chooseTokens: callable,
+});
+
+/** A sequence that is being generated. */
+interface Sequence {
+  readonly index: number;
+  /** The tokens that the cache does not have yet. */
+  pending: readonly number[];
+  count: number;
+}
+
+/** Returns an iterator over the next tokens of all sequences. Checks all arguments before it returns. */
+export function generateTokens(
+  model: Model,
+  prompts: readonly (readonly number[])[],
+  options: GenerateOptions,
+): AsyncGenerator<readonly (number | undefined)[], undefined> {
+  const user = "generate";
+  const token: Domain = integer(0, model.config.vocabSize - 1);
+  const checked: unknown = listOf(listOf(token))(user, "prompts", prompts);
+  return steps(model, checked as typeof prompts, checkOptions(user, options));
+}
+
+async function* steps(
+  model: Model,
+  prompts: readonly (readonly number[])[],
+  { maxNewTokens = 128, eosTokenIds, chunkSize = 256, pageSize, chooseTokens = greedy }: GenerateOptions,
+): AsyncGenerator<readonly (number | undefined)[], undefined> {
+  const ends = new Set(eosTokenIds ?? model.config.eosTokenIds);
+  const longest = Math.max(...prompts.map(({ length }) => length)) + maxNewTokens;
+  const pages = pageSize === undefined ? {} : { isPaged: true, pageSize };
+  const maxSequenceLength = pageSize === undefined ? longest : Math.ceil(longest / pageSize) * pageSize;
+  using cache = model.createCache({ maxBatchSize: prompts.length, maxSequenceLength, ...pages });
+  let running = prompts.map((pending, index): Sequence => ({ index, pending, count: 0 }));
+  while (running.length > 0) {
+    const logits = pendingLogits(model, cache, running, chunkSize);
+    let chosen: readonly number[];
+    try {
+      chosen = await chooseTokens(
+        logits,
+        running.map(({ index }) => index),
+      );
+    } finally {
+      logits.dispose();
+    }
+    const tokens = requireTokens(model, chosen, running.length);
+    const next = new Array<number | undefined>(prompts.length).fill(undefined);
+    for (const [i, sequence] of running.entries()) {
+      const token = tokens[i] as number;
+      next[sequence.index] = token;
+      sequence.pending = [token];
+      sequence.count++;
+    }
+    yield next;
+    running = running.filter(({ pending, count }) => count < maxNewTokens && !ends.has(pending[0] as number));
+  }
+}
+
+/** Computes the pending tokens of all sequences, chunk by chunk. Returns the logits of the last one of each, f32 [B, V]. */
+function pendingLogits(
+  model: Model,
+  cache: InferenceParams,
+  sequences: readonly Sequence[],
+  chunkSize: number,
+): Tensor<"f32"> {
+  using scope = new Scope();
+  const { backend, config } = model;
+  const { vocabSize } = config;
+  const last = new Tensor(backend, "f32", [sequences.length, vocabSize]);
+  const longest = Math.max(...sequences.map(({ pending }) => pending.length));
+  for (let begin = 0; begin < longest; begin += chunkSize) {
+    using _chunk = new Scope();
+    const parts = sequences.map(({ pending }) => pending.slice(begin, begin + chunkSize));
+    const width = Math.max(...parts.map(({ length }) => length));
+    cache.preStep(new Map(sequences.map(({ index }, i) => [index, (parts[i] as number[]).length])));
+    const padded = parts.flatMap((part) => [...part, ...new Array<number>(width - part.length).fill(0)]);
+    const ids = tensor(backend, Int32Array.from(padded), [sequences.length, width], "i32");
+    const { value } = noGrad(() => model.forward(ids, { inferenceParams: cache, logitsToKeep: 1 }));
+    const logits = wideOf("generate: the logits", value) as Tensor<"f32">;
+    for (const [i, { pending }] of sequences.entries())
+      if (pending.length > begin && pending.length <= begin + chunkSize)
+        last.paste(logits.slice(i * vocabSize, [vocabSize]), i * vocabSize);
+  }
+  return scope.keep(last);
+}
+
+/** Returns the chosen tokens. Throws `ArgumentError` unless there is one of the vocabulary for each sequence. */
+function requireTokens({ config }: Model, chosen: unknown, count: number): readonly number[] {
+  const token: Domain = integer(0, config.vocabSize - 1);
+  const tokens: unknown = listOf(token)("generate", "the result of chooseTokens", chosen);
+  const list = tokens as readonly number[];
+  if (list.length === count) return list;
+  throw new ArgumentError(
+    `generate: chooseTokens returned ${describe(chosen)}; it must return ${count} tokens, one for each sequence`,
+  );
+}
+
+/** The index of the largest element of each row, the first of equal ones. Throws `ArgumentError` for a row of NaN. */
+async function greedy(logits: Tensor<"f32">): Promise<readonly number[]> {
+  const [rows, columns] = logits.shape as readonly [number, number];
+  const values = await logits.data();
+  return Array.from({ length: rows }, (_, row) => {
+    let best = -1;
+    let largest = Number.NEGATIVE_INFINITY;
+    for (let column = 0; column < columns; column++) {
+      const value = values[row * columns + column] as number;
+      if (value > largest || (best < 0 && value === largest)) [best, largest] = [column, value];
+    }
+    if (best >= 0) return best;
+    throw new ArgumentError("generate: all logits are NaN; the weights of the model are damaged");
+  });
+}
