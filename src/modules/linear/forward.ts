@@ -27,10 +27,6 @@ export function linearForward(
   const required = requiredGradients(parts, input, grad);
   const tracked = requiredGradients(parts, input, gradTracked());
   requireTensors(parts, input);
-  if (parts.parallel && (call.fp8Output || call.fp8Grad))
-    throw new ArgumentError(
-      "linear: fp8Output and fp8Grad are for layers without a group; a layer with a group returns wide tensors, so leave them out",
-    );
   const flag = optional(requireScalar)("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
   if (flag && flag.backend !== parts.weight.backend)
     throw new ArgumentError(

@@ -156,18 +156,6 @@ describe("a divided layer refuses", () => {
       /^linear: the input is quantized/,
     ],
     [
-      "fp8Output",
-      (group) =>
-        autocast({ recipe: new Float8CurrentScaling() }, () =>
-          new Linear(group.backend, 16, 32, { ...COLUMN, group }).forward(
-            zeros(group.backend, "f32", [16, 16]),
-            { fp8Output: true },
-          ),
-        ),
-      ArgumentError,
-      /fp8Output/,
-    ],
-    [
       "gathered codes whose scales ranks do not share",
       (group) =>
         autocast({ recipe: new DelayedScaling({ reduceAmax: false }) }, () =>

@@ -1,0 +1,213 @@
+/** `fp8Output` and `fp8Grad` of divided layers: codes and gradients are those of one rank, or of the wide result. */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../../../src/autocast.js";
+import type { Backend } from "../../../../../src/backends/backend.js";
+import type { ProcessGroup } from "../../../../../src/collectives/group.js";
+import { loopbackOver } from "../../../../../src/collectives/loopback/loopback.js";
+import { DTypeError } from "../../../../../src/errors.js";
+import type { LinearOptions } from "../../../../../src/modules/linear/parts.js";
+import { Linear } from "../../../../../src/modules/linear.js";
+import { zeros } from "../../../../../src/ops/create.js";
+import { dequantize } from "../../../../../src/ops/quantize/dequantize.js";
+import { RandomState } from "../../../../../src/quantizers/random-state.js";
+import { quantizerFor } from "../../../../../src/recipes/quantizer-for.js";
+import type { Recipe } from "../../../../../src/recipes/recipe.js";
+import { Variable } from "../../../../../src/tape/variable.js";
+import { QuantizedTensor } from "../../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../../src/tensor/tensor.js";
+import { covering, product } from "../../../../arbitraries/covering.js";
+import { type PlainTensor, upload } from "../../../../values/plain.js";
+import { useBackends } from "../../../harness/ranks/backends.js";
+import { DETERMINISTIC_RECIPES, drawnValues } from "../../../harness/recipes.js";
+
+const RANKS = 2;
+const [SIZE, MIDDLE, ROWS] = [128, 256, 32];
+const backends = useBackends(RANKS + 1);
+const { bf16: _, ...QUANTIZED } = DETERMINISTIC_RECIPES;
+/** Recipes with one scale for a tensor, from which a columnwise copy of codes follows. */
+const PER_TENSOR = ["delayed", "current"];
+
+type Bits = readonly number[];
+/** A matrix of codes or numbers, by rows. */
+interface Seen {
+  readonly bits: Bits;
+  readonly columns: number;
+}
+
+/** Runs `body` in a scope of each rank, and reads the tensors that it returns. */
+async function read(tensors: readonly Tensor[]): Promise<readonly Seen[]> {
+  const seen: Seen[] = [];
+  for (const each of tensors) {
+    seen.push({ bits: Array.from((await each.data()) as Uint16Array), columns: each.shape.at(-1) ?? 1 });
+    each.dispose();
+  }
+  return seen;
+}
+
+type Own = <M extends { dispose(): void }>(each: M) => M;
+type Body = (b: Backend, group: ProcessGroup | undefined, own: Own) => readonly Tensor[];
+
+async function run(b: Backend, group: ProcessGroup | undefined, body: Body): Promise<readonly Seen[]> {
+  const owned: { dispose(): void }[] = [];
+  const own: Own = (each) => {
+    owned.push(each);
+    return each;
+  };
+  let tensors: readonly Tensor[];
+  {
+    using scope = new Scope();
+    tensors = body(b, group, own).map((each) => scope.keep(each));
+  }
+  const seen = await read(tensors);
+  for (const each of owned) each.dispose();
+  return seen;
+}
+
+const onRanks = (body: Body) =>
+  Promise.all(loopbackOver(backends.slice(0, RANKS)).map((group) => run(group.backend, group, body)));
+const onOne = (body: Body) => run(backends[RANKS] as Backend, undefined, body);
+
+/** Columns of rank `rank`, or rows if `by` is "rows". */
+function part({ bits, columns }: Seen, rank: number, by: "rows" | "columns"): Bits {
+  if (by === "rows") return bits.slice((rank * bits.length) / RANKS, ((rank + 1) * bits.length) / RANKS);
+  const width = columns / RANKS;
+  return bits.filter((_bit, i) => Math.floor((i % columns) / width) === rank);
+}
+
+const partOf = (x: PlainTensor<"bf16">, rank: number): PlainTensor<"bf16"> => {
+  const [rows = 0, columns = 0] = x.shape;
+  const all = { bits: Array.from(x.data as Uint16Array), columns };
+  const data = Uint16Array.from(part(all, rank, "columns"));
+  return Object.assign(Object.create(Object.getPrototypeOf(x)), {
+    ...x,
+    shape: [rows, columns / RANKS],
+    data,
+  });
+};
+
+const gradOf = (x: Variable): Tensor => {
+  const grad = x.grad as Tensor;
+  x.grad = undefined;
+  return grad;
+};
+const valuesOf = ({ value }: Variable): Tensor => {
+  expect(value).toBeInstanceOf(QuantizedTensor);
+  return dequantize(value as QuantizedTensor);
+};
+const regionOf = (name: string) => {
+  const recipe = DETERMINISTIC_RECIPES[name]?.() as Recipe;
+  return { recipe, region: <T>(body: () => T): T => autocast({ recipe }, body) };
+};
+const layerOf = (b: Backend, sizes: readonly [number, number], seed: bigint, options: LinearOptions) =>
+  new Linear(b, ...sizes, { random: new RandomState(seed), ...options });
+
+describe("codes of a layer that is divided by columns are those of one rank", () => {
+  for (const sequenceParallel of [false, true])
+    it.each(Object.keys(QUANTIZED))(`under %s, sequenceParallel ${sequenceParallel}`, async (name) => {
+      const body: Body = (b, group, own) => {
+        const { region } = regionOf(name);
+        const options: LinearOptions = group ? { group, parallelMode: "column", sequenceParallel } : {};
+        const layer = own(layerOf(b, [SIZE, MIDDLE], 1n, options));
+        const rows = drawnValues(1, [ROWS, SIZE]);
+        const all = upload(b, rows);
+        const isPart = group && sequenceParallel;
+        const count = ROWS / RANKS;
+        const x = isPart ? all.slice(group.rank * count * SIZE, [count, SIZE]) : all;
+        // the second step has other scales under delayed scaling
+        const results = [0, 1].map(() => region(() => layer.forward(x, { fp8Output: true })));
+        return results.map(valuesOf);
+      };
+      const [ranks, one] = [await onRanks(body), await onOne(body)];
+      for (const [rank, seen] of ranks.entries())
+        for (const [step, { bits }] of seen.entries())
+          expect(bits).toEqual(part(one[step] as Seen, rank, "columns"));
+    });
+});
+
+describe("codes of a layer that is divided by rows are those of its wide result", () => {
+  for (const sequenceParallel of [false, true])
+    it.each(Object.keys(QUANTIZED).filter((name) => name !== "delayed"))(
+      `under %s, sequenceParallel ${sequenceParallel}`,
+      async (name) => {
+        const x = drawnValues(1, [ROWS, MIDDLE]);
+        const result = (fp8Output: boolean) => (b: Backend, group: ProcessGroup | undefined, own: Own) => {
+          const { region } = regionOf(name);
+          const options = { group: group as ProcessGroup, parallelMode: "row", sequenceParallel } as const;
+          const layer = own(layerOf(b, [MIDDLE, SIZE], 1n, options));
+          const input = upload(b, partOf(x, options.group.rank));
+          const y = region(() => layer.forward(input, { fp8Output }));
+          return [fp8Output ? valuesOf(y) : y.tensor];
+        };
+        const [codes, wide] = [await onRanks(result(true)), await onRanks(result(false))];
+        const full = sequenceParallel ? wide.flatMap(([each]) => each?.bits ?? []) : wide[0]?.[0]?.bits;
+        const [expected] = await onOne((b) => {
+          const { recipe } = regionOf(name);
+          const quantizer = quantizerFor(recipe, "output", {
+            ...{ scale: undefined, random: new RandomState(0n), shard: undefined },
+          });
+          const y = upload(b, drawnValues(1, [ROWS, SIZE]));
+          y.write(Uint16Array.from(full as Bits) as never);
+          return [dequantize(quantizer.setUsage({ rowwise: true, columnwise: false }).quantize(y))];
+        });
+        for (const [rank, [seen]] of codes.entries())
+          expect(seen?.bits).toEqual(
+            sequenceParallel ? part(expected as Seen, rank, "rows") : (expected as Seen).bits,
+          );
+      },
+    );
+});
+
+const PAIRS = covering(
+  product({
+    recipe: Object.keys(QUANTIZED),
+    trains: [true, false],
+    fp8Output: [true, false],
+    fp8Grad: [true, false],
+  }).filter(({ recipe, trains }) => !trains || PER_TENSOR.includes(recipe)),
+  2,
+);
+
+describe("a layer divided by columns, then one divided by rows, pass codes as on one rank", () => {
+  it.each(PAIRS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const))("%s", async (_name, row) => {
+    const body: Body = (b, group, own) => {
+      const { region } = regionOf(row.recipe);
+      const first = own(layerOf(b, [SIZE, MIDDLE], 1n, group ? { group, parallelMode: "column" } : {}));
+      const second = own(layerOf(b, [MIDDLE, SIZE], 2n, group ? { group, parallelMode: "row" } : {}));
+      for (const each of [first, second]) each.weight.requiresGrad = row.trains;
+      const steps: Tensor[] = [];
+      for (let step = 0; step < 2; step++) {
+        const x = new Variable(upload(b, drawnValues(10 + step, [ROWS, SIZE])), true);
+        const y = region(() => {
+          const h = first.forward(x, { fp8Output: row.fp8Output });
+          return second.forward(h, { fp8Grad: row.fp8Grad });
+        });
+        y.backward(upload(b, drawnValues(20 + step, [ROWS, SIZE])));
+        x.zeroGrad();
+        second.bias?.zeroGrad();
+        steps.push(gradOf(first.bias as Variable));
+        if (row.trains) steps.push(gradOf(first.weight), gradOf(second.weight));
+      }
+      return steps;
+    };
+    const [ranks, one] = [await onRanks(body), await onOne(body)];
+    const divided = row.trains ? (["rows", "rows", "columns"] as const) : (["rows"] as const);
+    for (const [rank, seen] of ranks.entries())
+      for (const [i, { bits }] of seen.entries())
+        expect(bits).toEqual(part(one[i] as Seen, rank, divided[i % divided.length] as "rows"));
+  });
+});
+
+it("a layer that gathers the rows of its gradient takes it in high precision only", async () => {
+  const seen = await onRanks((b, group, own) => {
+    const { region } = regionOf("current");
+    const divided = { group: group as ProcessGroup, sequenceParallel: true };
+    const first = own(layerOf(b, [MIDDLE, SIZE], 1n, { ...divided, parallelMode: "row" }));
+    const second = own(layerOf(b, [SIZE, MIDDLE], 2n, { ...divided, parallelMode: "column" }));
+    const x = upload(b, partOf(drawnValues(1, [ROWS, MIDDLE]), divided.group.rank));
+    const y = region(() => second.forward(first.forward(x), { fp8Grad: true }));
+    expect(() => y.backward(zeros(b, "bf16", y.shape))).toThrow(DTypeError);
+    return [y.tensor];
+  });
+  expect(seen.length).toBe(RANKS);
+});
