@@ -1,6 +1,7 @@
 // The cases of the benchmark. A case has a name, a function that does the work of one call, and the baseline to compare
 // it with in the same run.
 import {
+  add,
   attention,
   attentionBackward,
   empty,
@@ -9,6 +10,7 @@ import {
   gemm,
   MXFP8Quantizer,
   NVFP4Quantizer,
+  rmsNorm,
   Scope,
   tensor,
 } from "lockstep";
@@ -99,12 +101,35 @@ function bf16Tensor(backend, shape, seed) {
 }
 
 /**
- * Cases of products of few rows through the public API, as a language model of 576 channels computes them for each token. Their
- * baseline is a product of 256 rows.
+ * Cases of a decode step through the public API, as a language model of 576 channels computes one for each token: products of
+ * few rows, whose baseline is a product of 256 rows, and calls of other operations, in thousands per second.
  */
-export function fewRowsCases(backend) {
+export function decodeCases(backend) {
+  const scoped = (name, unit, work, body) => ({
+    name,
+    unit,
+    work,
+    run: () => {
+      const scope = new Scope();
+      body();
+      scope.dispose();
+    },
+  });
+  const product = (m, n, k) => {
+    const [x, w] = [bf16Tensor(backend, [m, k], 13), bf16Tensor(backend, [n, k], 14)];
+    const options = { outDtype: "bf16", datapath: "hopper" };
+    return scoped(`gemm hopper bf16 ${m}x${n}x${k}`, "GMAC/s", m * n * k, () => gemm({ x, w, ...options }));
+  };
+  const quantized = (name, quantizer) => {
+    const [x, w] = [
+      [1, 576],
+      [1536, 576],
+    ].map((shape) => quantizer.quantize(bf16Tensor(backend, shape, 15)));
+    const options = { outDtype: "bf16", datapath: "hopper" };
+    return scoped(`gemm hopper ${name} 1x1536x576`, "GMAC/s", 1536 * 576, () => gemm({ x, w, ...options }));
+  };
+  const large = product(256, 1536, 576);
   const shapes = [
-    [256, 1536, 576],
     [1, 576, 576],
     [1, 1536, 576],
     [1, 576, 1536],
@@ -112,17 +137,26 @@ export function fewRowsCases(backend) {
     [4, 1536, 576],
     [8, 1536, 576],
   ];
-  const cases = shapes.map(([m, n, k]) => {
-    const [x, w] = [bf16Tensor(backend, [m, k], 13), bf16Tensor(backend, [n, k], 14)];
-    const run = () => {
-      const scope = new Scope();
-      gemm({ x, w, outDtype: "bf16", datapath: "hopper" });
-      scope.dispose();
-    };
-    return { name: `gemm hopper bf16 ${m}x${n}x${k} 1 thread`, unit: "GMAC/s", work: m * n * k, run };
-  });
-  const [large] = cases;
-  return cases.map((each) => (each === large ? each : { ...each, baseline: large.name }));
+  const row = bf16Tensor(backend, [1, 576], 16);
+  const gain = bf16Tensor(backend, [576], 17);
+  const query = bf16Tensor(backend, [1, 1, 9, 64], 18);
+  const call = (name, body) => scoped(name, "1000 calls/s", 1e6, body);
+  const attend = (count) => {
+    const [k, v] = [19, 20].map((seed) => bf16Tensor(backend, [1, count, 3, 64], seed));
+    return call(`attention of one query, ${count} keys`, () => attention(query, k, v));
+  };
+  const [x16, w16] = [bf16Tensor(backend, [1, 16], 21), bf16Tensor(backend, [16, 16], 22)];
+  return [
+    large,
+    ...shapes.map((shape) => ({ ...product(...shape), baseline: large.name })),
+    quantized("mxfp8", new MXFP8Quantizer()),
+    quantized("nvfp4", new NVFP4Quantizer()),
+    call("gemm 1x16x16", () => gemm({ x: x16, w: w16, outDtype: "bf16" })),
+    call("add 1x576", () => add(row, row)),
+    call("rmsNorm 1x576", () => rmsNorm(row, gain)),
+    attend(64),
+    attend(512),
+  ];
 }
 
 /** Cases of GEMMs through the public API. The unit is multiply-adds per second. */

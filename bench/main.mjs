@@ -1,13 +1,13 @@
 // `npm run bench` measures the speed of the reference: medians of interleaved runs, and upper bounds (ceilings) to compare
 // with, from the same run. Options: --json prints the rows as JSON; --write puts the table into docs/performance.md;
-// --quick runs few rounds.
+// --quick runs few rounds; --decode measures a decode step of a language model instead, in CPU time of one thread.
 
 import { cpus } from "node:os";
 import { openBackend, Scope } from "lockstep";
 import { writeSection } from "../scripts/section.mjs";
-import { attentionCases, encodeCases, fewRowsCases, gemmCases, PLACES, quantizeCases } from "./cases.mjs";
+import { attentionCases, decodeCases, encodeCases, gemmCases, PLACES, quantizeCases } from "./cases.mjs";
 import { openKernels } from "./kernels.mjs";
-import { measure } from "./timing.mjs";
+import { cpu, measure } from "./timing.mjs";
 
 const flags = new Set(process.argv.slice(2));
 const rounds = flags.has("--quick") ? 3 : 15;
@@ -31,9 +31,6 @@ async function run() {
     { ...doubles[i], baseline: single.name },
   ]);
   rows.push(...withRatios(cases, measure(cases, Math.ceil(rounds / 3))));
-  say("gemm of few rows, one thread");
-  const few = fewRowsCases(one.backend);
-  rows.push(...withRatios(few, measure(few, rounds)));
   say("attention, one thread and two");
   const twice = attentionCases(two, 1024, "2 threads");
   const attentions = attentionCases(one.backend, 1024, "1 thread").flatMap((single, i) => [
@@ -44,6 +41,16 @@ async function run() {
   scope.dispose();
   await one.backend.dispose();
   await two.dispose();
+  return rows;
+}
+
+async function runDecode() {
+  const { backend } = await openKernels();
+  const scope = new Scope();
+  const cases = decodeCases(backend);
+  const rows = withRatios(cases, measure(cases, rounds, cpu));
+  scope.dispose();
+  await backend.dispose();
   return rows;
 }
 
@@ -70,11 +77,13 @@ function table(rows) {
   return `${head}${rows.map(line).join("\n")}\n`;
 }
 
-const rows = await run();
+const isDecode = flags.has("--decode");
+const rows = await (isDecode ? runDecode() : run());
 const host = { cpu: cpus()[0]?.model.trim(), node: process.version, rounds };
 if (quiet) process.stdout.write(`${JSON.stringify({ host, rows }, null, 2)}\n`);
 else process.stdout.write(`${host.cpu}, Node ${host.node}\n\n${table(rows)}`);
 if (flags.has("--write")) {
-  const origin = `${host.cpu}, Node ${host.node}, ${rounds} rounds; \`npm run bench -- --write\`:`;
-  writeSection("docs/performance.md", "bench", `${origin}\n\n${table(rows)}`);
+  const [section, options] = isDecode ? ["decode", "--decode --write"] : ["bench", "--write"];
+  const origin = `${host.cpu}, Node ${host.node}, ${rounds} rounds; \`npm run bench -- ${options}\`:`;
+  writeSection("docs/performance.md", section, `${origin}\n\n${table(rows)}`);
 }

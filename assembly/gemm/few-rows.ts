@@ -1,6 +1,6 @@
-// Products of few rows of X by a W of bf16, under a datapath with F = 25 and steps of 16. For few rows, packing W
-// (gemm/pack.ts) takes longer than the products. This kernel therefore reads W as it is stored, with the k's of a step in the
-// lanes. The bits are those of gemm/wide.ts, which computes all products outside the following range.
+// Products of few rows of X by a W of bf16, or that is rounded to bf16, under a datapath with F = 25 and steps of 16. For few
+// rows, packing W (gemm/pack.ts) takes longer than the products. This kernel therefore reads W as it is stored, with the k's of
+// a step in the lanes. The bits are those of gemm/wide.ts, which computes all products outside the following range.
 //
 // A row of X is divided by a power of two that makes its largest exponent 0. All exponents here are those of the divided row.
 // Range:
@@ -16,12 +16,15 @@
 // emax is below LOWEST and X or W has elements so small that a product other than zero may be the reason, wide.ts computes the
 // product.
 
-import { Kernel, Promotion, Staging } from "../contract";
+import { Kernel, Promotion, Staging, Wide } from "../contract";
+import { narrow } from "../core/wide";
 import { pow2 } from "./datapath";
 import { ALIGN_BITS, LOWEST, largestProducts, Range, sumSteps, XStep } from "./few-rows-steps";
-import { BF16_WORD, packLine, WIDE_SHIFT } from "./pack";
+import { BF16_WORD, decodeLine, packLine, scaleAt, WIDE_SHIFT } from "./pack";
 import {
   alignBitsOf,
+  blockOf,
+  blockStrideOf,
   columnsOf,
   dataOf,
   depthOf,
@@ -31,9 +34,11 @@ import {
   promotionOf,
   rowsOf,
   scaleOf,
+  scaleRowOf,
   splitsOf,
   stagingOf,
   stepOf,
+  widthOf,
   wordOf,
   zeroAccumulatorOf,
 } from "./task";
@@ -82,9 +87,17 @@ export function isFewRows(task: usize): bool {
     zeroAccumulatorOf(task) < MIN_SHIFT + LOWEST &&
     promotionOf(task) === Promotion.None &&
     splitsOf(task) === 1 &&
-    isStoredBf16(operandOf(task, 1)) &&
-    isWithinMemory(task)
+    (isStaged(task) || (isStoredBf16(operandOf(task, 1)) && isWithinMemory(task)))
   );
+}
+
+/**
+ * Whether the elements of W are multiplied by block scales and rounded to bf16. Groups of rows are then first converted to
+ * bf16.
+ */
+function isStaged(task: usize): bool {
+  const record = operandOf(task, 1);
+  return stagingOf(record) === Staging.Bf16 && scaleOf(record) !== 0 && widthOf(record) <= 8;
 }
 
 function isStoredBf16(record: usize): bool {
@@ -108,12 +121,33 @@ function stepsOf(task: usize): usize {
 export function fewRowsBytes(task: usize): u64 {
   if (!isFewRows(task)) return 0;
   const steps = <u64>stepsOf(task);
-  return (
-    <u64>rowsOf(task) * (XRow.Bytes + steps * XStep.Bytes) +
-    steps * 16 * MAX_GROUPS +
-    STEP_BYTES +
-    STATE_BYTES
-  );
+  const packed = <u64>rowsOf(task) * (XRow.Bytes + steps * XStep.Bytes);
+  const staged: u64 = isStaged(task) ? steps * (STEP << 1) * MAX_GROUPS * GROUP : 0;
+  return packed + steps * 16 * MAX_GROUPS + STEP_BYTES + STATE_BYTES + staged;
+}
+
+/** Converts row `row` of W to bf16, padded with zeros to whole steps. `line` has room for a row of f32. */
+function stageRow(task: usize, table: usize, row: u32, line: usize, to: usize): void {
+  const record = operandOf(task, 1);
+  const depth = depthOf(task);
+  decodeLine(record, table, row, depth, line);
+  const block = blockOf(record);
+  let index = scaleRowOf(record, row);
+  for (let k: u32 = 0; k < depth; k += block) {
+    scaleValues(line + ((<usize>k) << 2), min(block, depth - k), scaleAt(record, index));
+    index += blockStrideOf(record);
+  }
+  narrow(line, to, Wide.Bf16, 0, depth);
+  memory.fill(to + ((<usize>depth) << 1), 0, ((stepsOf(task) * STEP) << 1) - ((<usize>depth) << 1));
+}
+
+function scaleValues(values: usize, count: u32, scale: f32): void {
+  const factor = f32x4.splat(scale);
+  let i: usize = 0;
+  for (const bytes = (<usize>count & ~3) << 2; i < bytes; i += 16)
+    v128.store(values + i, v128.mul<f32>(v128.load(values + i), factor));
+  for (const bytes = (<usize>count) << 2; i < bytes; i += 4)
+    store<f32>(values + i, load<f32>(values + i) * scale);
 }
 
 /** Packs the rows of X to `few`, fewRowsBytes(task) bytes. `line` is scratch for packLine. */
@@ -206,19 +240,31 @@ function hasTiny(w: usize, bytes: usize): bool {
  * Computes `groups` * 8 columns of D from column `column` on, or fewer at the end of D. Returns false if they are outside the
  * range; the caller then computes them by another kernel.
  */
-export function multiplyFewRows(task: usize, few: usize, column: u32, groups: u32): bool {
+export function multiplyFewRows(
+  task: usize,
+  table: usize,
+  line: usize,
+  few: usize,
+  column: u32,
+  groups: u32,
+): bool {
   const columns = columnsOf(task);
   const width = groups * GROUP;
   const first = min(column, columns - width); // at the end of D, columns before `column` are computed again, but not stored
-  const pitch = (<usize>depthOf(task)) << 1;
-  const w = dataOf(operandOf(task, 1)) + first * pitch;
-  if (!isBounded(w, pitch * width)) return false;
+  const staged = isStaged(task);
+  const pitch = (staged ? stepsOf(task) * STEP : <usize>depthOf(task)) << 1;
   const rows = rowsOf(task);
   const stepBytes = stepsOf(task) * XStep.Bytes;
   const steps = few + <usize>rows * XRow.Bytes;
   const largest = steps + <usize>rows * stepBytes;
   const shifts = largest + (stepsOf(task) << 4) * MAX_GROUPS;
   const state = shifts + STEP_BYTES;
+  let w = dataOf(operandOf(task, 1)) + first * pitch;
+  if (staged) {
+    w = state + STATE_BYTES;
+    for (let row: u32 = 0; row < width; row++) stageRow(task, table, first + row, line, w + row * pitch);
+  }
+  if (!isBounded(w, pitch * width)) return false;
   for (let m: u32 = 0; m < rows; m++) {
     const row = few + <usize>m * XRow.Bytes;
     if (!load<u32>(row, XRow.InRange)) return false;

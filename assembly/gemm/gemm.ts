@@ -146,7 +146,7 @@ export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
     if (hasFewRows && unit === tried) {
       const groups = fewRowsGroups(task, end - unit);
       tried += groups;
-      if (multiplyFewRows(task, few, column, groups)) {
+      if (multiplyFewRows(task, tables + TABLE_BYTES, line, few, column, groups)) {
         unit = tried - 1;
         continue;
       }

@@ -100,7 +100,7 @@ function rowAt(record: usize, row: u32, depth: u32): usize {
 }
 
 /** Decodes row `row` of `depth` elements to f32. */
-function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usize): void {
+export function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usize): void {
   const width = widthOf(record);
   const word = wordOf(record);
   const data = rowAt(record, row, depth);
