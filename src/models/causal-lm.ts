@@ -3,8 +3,10 @@ import { autocast } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
 import { ArgumentError, ShapeError } from "../errors.js";
+import { add, cast, multiply, sigmoid } from "../functional/elementwise.js";
 import { embedding as rowsOf } from "../functional/embedding.js";
 import { reshape } from "../functional/layout.js";
+import { expand } from "../functional/sum.js";
 import { InferenceParams, type InferenceParamsOptions } from "../modules/attention/inference-params.js";
 import { Embedding } from "../modules/embedding.js";
 import { Module } from "../modules/module.js";
@@ -85,7 +87,7 @@ class DecoderStack extends Module {
   readonly norm: RMSNorm;
 
   constructor(backend: Backend, config: CausalLMConfig, options: LayerOptions) {
-    const { dtype, random, initMethod, eps, hiddenSize } = options;
+    const { dtype, random, initMethod, eps, hiddenSize, zeroCenteredGamma } = options;
     super(backend, { dtype, random });
     this.embedding = this.addModule(
       "embed_tokens",
@@ -95,7 +97,10 @@ class DecoderStack extends Module {
       new DecoderLayer(backend, config.layers[index] as DecoderLayerConfig, index + 1, options);
     const layers = new ModuleList(backend, config.layers.length, make, { dtype, random });
     this.layers = this.addModule("layers", layers).list;
-    this.norm = this.addModule("norm", new RMSNorm(backend, hiddenSize, { dtype, random, eps }));
+    this.norm = this.addModule(
+      "norm",
+      new RMSNorm(backend, hiddenSize, { dtype, random, eps, zeroCenteredGamma }),
+    );
   }
 }
 
@@ -119,8 +124,8 @@ export class CausalLM extends Module {
 
   private constructor(backend: Backend, { config, dtype, random, recipe, initMethod }: CausalLMParts) {
     super(backend, { dtype, random });
-    const { hiddenSize, vocabSize, rmsNormEps: eps } = config;
-    const options: Complete<LayerOptions> = { dtype, random, initMethod, eps, hiddenSize };
+    const { hiddenSize, vocabSize, rmsNormEps: eps, zeroCenteredNorms: zeroCenteredGamma = false } = config;
+    const options: Complete<LayerOptions> = { dtype, random, initMethod, eps, hiddenSize, zeroCenteredGamma };
     this.config = config;
     this.recipe = recipe;
     this.#tables = new RotaryTables(backend);
@@ -169,7 +174,9 @@ export class CausalLM extends Module {
     return composed(() => {
       const all = this.#decoded(ids, inferenceParams);
       const kept = logitsToKeep === undefined ? all : lastRows(all, counts, logitsToKeep);
-      return [this.#head.forward(this.#stack.norm.forward(kept))];
+      const logits = this.#head.forward(this.#stack.norm.forward(kept));
+      const { logitSoftcap } = this.config;
+      return [logitSoftcap === undefined ? logits : softcapped(logits, logitSoftcap)];
     })[0];
   }
 
@@ -183,8 +190,17 @@ export class CausalLM extends Module {
       inferenceParams,
     };
     const { embedding, layers } = this.#stack;
-    const run = (): Variable => layers.reduce((x, layer) => layer.forward(x, call), embedding.forward(ids));
+    const run = (): Variable =>
+      layers.reduce((x, layer) => layer.forward(x, call), this.#scaled(embedding.forward(ids)));
     return this.recipe ? autocast({ recipe: this.recipe }, run) : run();
+  }
+
+  /** Embeddings times the factor of the configuration. */
+  #scaled(embeddings: Variable): Variable {
+    const { embeddingScale } = this.config;
+    if (embeddingScale === undefined) return embeddings;
+    const scale = cast(tensor(this.backend, [embeddingScale], []), this.dtype);
+    return multiply(embeddings, expand(scale, embeddings.shape));
   }
 
   /**
@@ -196,11 +212,12 @@ export class CausalLM extends Module {
   createCache(options: CacheOptions = {}): InferenceParams {
     const own = checkCache("createCache", options);
     const { maxBatchSize = 1, maxSequenceLength = this.config.maxPositionEmbeddings, ...pages } = own;
-    const { keyValueHeads, headDim } = (this.config.layers[0] as DecoderLayerConfig).attention;
+    const { keyValueHeads, headDim, valueDim } = (this.config.layers[0] as DecoderLayerConfig).attention;
     return new InferenceParams(this.backend, maxBatchSize, maxSequenceLength, {
       ...(pages as Partial<InferenceParamsOptions>),
       numHeadsKv: keyValueHeads,
       headDimK: headDim,
+      headDimV: valueDim,
       dtype: this.dtype,
     });
   }
@@ -228,6 +245,13 @@ export class CausalLM extends Module {
     this.#tables.dispose();
     super.dispose();
   }
+}
+
+/** Returns bound * tanh(x / bound), with tanh(x) = 2 sigmoid(2x) - 1. */
+function softcapped(x: Variable, bound: number): Variable {
+  const constant = (value: number): Variable => expand(tensor(x.backend, [value], []), x.shape);
+  const half = sigmoid(multiply(x, constant(2 / bound)));
+  return add(multiply(half, constant(2 * bound)), constant(-bound));
 }
 
 /** The last `count` rows of the first `counts[b]` rows of each sequence of x [B, T, hidden]; NaN for rows that it has not. */

@@ -3,6 +3,7 @@ export type { WideTarget } from "../checkpoints/convert/dequantize/round.js";
 export type { LockstepTarget } from "../checkpoints/convert/targets/lockstep.js";
 export type { ConversionTarget } from "../checkpoints/convert/targets/named.js";
 export type { DialectTarget } from "../checkpoints/convert/targets/table.js";
+export type { RouterScoreFunction } from "../functional/router.js";
 export { type CacheOptions, CausalLM, type CausalLMCall } from "./causal-lm.js";
 export type {
   AttentionConfig,
@@ -11,7 +12,10 @@ export type {
   DenseConfig,
   ExpertsConfig,
   FeedForwardConfig,
+  JoinedConfig,
+  LatentConfig,
   RotaryConfig,
+  RouterConfig,
 } from "./config/config.js";
 export type { ChooseTokens, GenerateOptions } from "./generate.js";
 export { type LoadCausalLMOptions, loadCausalLM } from "./load-causal-lm.js";

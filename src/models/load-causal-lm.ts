@@ -20,6 +20,7 @@ import { CausalLM } from "./causal-lm.js";
 import type { CausalLMConfig } from "./config/config.js";
 import { ConfigFields } from "./config/fields.js";
 import { readConfig } from "./config/read.js";
+import { familyOf } from "./families/table.js";
 import { ggufNames } from "./gguf/architectures.js";
 import { ggufFields } from "./gguf/config.js";
 import { valuesInForm } from "./weights/forms.js";
@@ -118,8 +119,10 @@ async function describe(
   { weights }: Survey,
 ): Promise<{ readonly config: CausalLMConfig; readonly names: WeightNames }> {
   if (!gguf) {
-    const config = readConfig(new ConfigFields(...(await readHubConfig(folder))));
-    return { config, names: hubNames(config.tieWordEmbeddings) };
+    const fields = new ConfigFields(...(await readHubConfig(folder)));
+    const config = readConfig(fields);
+    const hub = hubNames(config.tieWordEmbeddings);
+    return { config, names: familyOf(path, config.modelType).names?.(hub, config, fields) ?? hub };
   }
   const shapes = new Map([...tensors].map(([name, { entry }]) => [name, entry.shape]));
   for (const { name, shape } of weights) shapes.set(name, shape);

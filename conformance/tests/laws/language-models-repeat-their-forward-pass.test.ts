@@ -16,6 +16,7 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { tinyChoices, tinyModel, VOCABULARY, writeHub } from "../models/tiny-model.js";
+import { WITNESS_NAMES, witnessPath } from "../models/witnesses.js";
 import { LONGEST, type Rollout, rollouts } from "../modules/attention/rollout.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -32,8 +33,8 @@ const tokenOf = (sequence: number, position: number): number =>
 const i32 = (values: readonly number[], rows: number): Tensor<"i32"> =>
   tensor(backend(), Int32Array.from(values), [rows, values.length / rows], "i32");
 /** The bits of the logits of one position. */
-const rowOf = (logits: Float32Array, row: number): string =>
-  Buffer.from(logits.slice(row * VOCABULARY, (row + 1) * VOCABULARY).buffer).toString("hex");
+const rowOf = ({ config }: CausalLM, logits: Float32Array, row: number): string =>
+  Buffer.from(logits.slice(row * config.vocabSize, (row + 1) * config.vocabSize).buffer).toString("hex");
 
 /** The logits of each position of each sequence, in one pass over it. */
 function fullRows(model: CausalLM, { lengths }: Rollout): string[][] {
@@ -44,7 +45,7 @@ function fullRows(model: CausalLM, { lengths }: Rollout): string[][] {
       1,
     );
     const logits = model.forward(ids).tensor.dataSync() as Float32Array;
-    return Array.from({ length }, (_, position) => rowOf(logits, position));
+    return Array.from({ length }, (_, position) => rowOf(model, logits, position));
   });
 }
 
@@ -72,7 +73,7 @@ function steppedRows(
     for (const [b, [sequence, count]] of [...step].entries())
       for (let i = 0; i < count; i++) {
         const kept = last ? (i === count - 1 ? b : undefined) : b * longest + i;
-        rows[sequence]?.push(kept === undefined ? undefined : rowOf(logits, kept));
+        rows[sequence]?.push(kept === undefined ? undefined : rowOf(model, logits, kept));
       }
   }
   return rows;
@@ -84,27 +85,49 @@ const RECIPES = {
   block: new Float8BlockScaling(),
 } as const;
 
-it("steps with a cache have the bits of one pass", async () => {
-  const forms = fc.record({
-    pageSize: fc.constantFrom(undefined, 4, 8),
-    last: fc.boolean(),
-    recipe: fc.constantFrom("none", "none", "mxfp8", "block"),
-    dtype: fc.constantFrom("bf16", "f16", "f32"),
+/** The recorded models whose sizes fit the blocks of every recipe. */
+const QUANTIZABLE: readonly string[] = ["gpt-oss", "deepseek-v3"];
+
+const forms = fc.record({
+  pageSize: fc.constantFrom(undefined, 4, 8),
+  last: fc.boolean(),
+  recipe: fc.constantFrom("none", "none", "mxfp8", "block"),
+  dtype: fc.constantFrom("bf16", "f16", "f32"),
+});
+
+async function requireSameRows(
+  path: string,
+  run: Rollout,
+  { recipe, dtype, ...form }: typeof forms extends fc.Arbitrary<infer T> ? T : never,
+): Promise<void> {
+  using model = await loadCausalLM(backend(), path, { dtype, recipe: RECIPES[recipe] });
+  noGrad(() => {
+    const full = fullRows(model, run);
+    const stepped = steppedRows(model, run, form);
+    expect(full.flat()).not.toContain(undefined);
+    for (const [sequence, rows] of stepped.entries())
+      for (const [position, row] of rows.entries())
+        if (row !== undefined) expect(row, `${sequence}, ${position}`).toBe(full[sequence]?.[position]);
   });
+}
+
+it("steps with a cache have the bits of one pass", async () => {
   await fc.assert(
-    fc.asyncProperty(tinyChoices, rollouts, forms, async (choices, run, { recipe, dtype, ...form }) => {
+    fc.asyncProperty(tinyChoices, rollouts, forms, async (choices, run, form) => {
       const path = join(folder, `${count++}`);
       await writeHub(path, tinyModel(choices));
-      using model = await loadCausalLM(backend(), path, { dtype, recipe: RECIPES[recipe] });
-      noGrad(() => {
-        const full = fullRows(model, run);
-        const stepped = steppedRows(model, run, form);
-        expect(full.flat()).not.toContain(undefined);
-        for (const [sequence, rows] of stepped.entries())
-          for (const [position, row] of rows.entries())
-            if (row !== undefined) expect(row, `${sequence}, ${position}`).toBe(full[sequence]?.[position]);
-      });
+      await requireSameRows(path, run, form);
     }),
     { numRuns: draws(64, 8) },
+  );
+});
+
+it.each(WITNESS_NAMES)("so do those of the recorded model %s", async (name) => {
+  await fc.assert(
+    fc.asyncProperty(rollouts, forms, (run, form) => {
+      const recipe = QUANTIZABLE.includes(name) ? form.recipe : "none";
+      return requireSameRows(witnessPath(name), run, { ...form, recipe });
+    }),
+    { numRuns: draws(24, 3) },
   );
 });

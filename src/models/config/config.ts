@@ -1,5 +1,6 @@
 /** The configuration of a language model, with the meaning of every field spelled out for each layer. */
-import type { ActivationName } from "../../backends/ops.js";
+import type { ActivationName, SwigluClamp } from "../../backends/ops.js";
+import type { RouterScoreFunction } from "../../functional/router.js";
 import type { RotaryScaling } from "../../modules/rotary/inverse-frequencies.js";
 import type { WideDType } from "../../tensor/shape.js";
 
@@ -11,6 +12,16 @@ export interface RotaryConfig {
   readonly base: number;
   /** A rule that scales the frequencies; absent if there is none. */
   readonly scaling?: RotaryScaling | undefined;
+  /** Whether the two elements of a pair are neighbours. Default false: they are half of the elements apart. */
+  readonly interleaved?: boolean | undefined;
+}
+
+/** Projections through vectors that are narrower than the heads, whose keys and values all heads compute from one (MLA). */
+export interface LatentConfig {
+  /** The number of elements from which queries are computed; absent if they are computed from the input. */
+  readonly queryRank?: number | undefined;
+  /** The number of elements from which keys and values are computed. */
+  readonly keyValueRank: number;
 }
 
 /** The attention of a layer: projections of queries, keys and values, softmax attention, and a projection of its result. */
@@ -29,8 +40,18 @@ export interface AttentionConfig {
   readonly headNorms: boolean;
   /** The number of keys that a query attends to, its own among them; absent if it attends to all earlier ones. */
   readonly window?: number | undefined;
-  /** The rotary embedding of queries and keys. */
+  /** The rotary embedding of queries and keys. Of a latent attention: of the last `rotary.dim` elements of each head. */
   readonly rotary: RotaryConfig;
+  /** The number of elements of a head of values; absent if it is `headDim`. */
+  readonly valueDim?: number | undefined;
+  /** The factor of scores; absent if it is 1 / sqrt(headDim). */
+  readonly scale?: number | undefined;
+  /** The bound of scores: softcap * tanh(score / softcap); absent if there is none. */
+  readonly softcap?: number | undefined;
+  /** Whether a learned logit of each head takes a part of each row's probability. */
+  readonly sinks?: boolean | undefined;
+  /** The ranks of the projections; absent if queries, keys and values are projections of the input. */
+  readonly latent?: LatentConfig | undefined;
 }
 
 /** A feed-forward block: down(activation(gate(x)) * up(x)). */
@@ -45,18 +66,50 @@ export interface DenseConfig {
   readonly bias: boolean;
 }
 
-/** A mixture of experts: each token goes to some of them, and their results are added, each times its probability. */
+/** How a token's experts are chosen and weighted. */
+export interface RouterConfig {
+  /** The name of the module. */
+  readonly name: "gate" | "router";
+  /** The number of experts of each token. */
+  readonly topk: number;
+  /** The function that makes scores of logits. */
+  readonly scoreFunction: RouterScoreFunction;
+  /** Whether softmax is taken over all experts, not over the chosen ones. */
+  readonly usePreSoftmax?: boolean | undefined;
+  /** The factor of the weights; absent if it is 1. */
+  readonly scalingFactor?: number | undefined;
+  /** The number of groups of experts, and the number of these that a token's experts are chosen from. Absent: no groups. */
+  readonly groups?: { readonly count: number; readonly chosen: number } | undefined;
+  /** Whether the logits have a bias. */
+  readonly bias: boolean;
+  /** Whether a bias of each expert, f32, is added to the scores by which experts are chosen. */
+  readonly correction: boolean;
+  /** The dtype of the logits; absent if it is the dtype of the model. */
+  readonly dtype?: WideDType | undefined;
+}
+
+/** Experts, of which each token has some, and a block that all tokens have. */
 export interface ExpertsConfig {
   /** The kind of block. */
   readonly kind: "experts";
   /** The number of experts. */
   readonly count: number;
-  /** The number of experts of each token. */
-  readonly perToken: number;
-  /** The feed-forward block of an expert. */
-  readonly expert: DenseConfig;
-  /** Whether the probabilities of a token's experts are divided by their sum. */
-  readonly normalized: boolean;
+  /** The block of an expert. */
+  readonly expert: DenseConfig | JoinedConfig;
+  /** The router. */
+  readonly router: RouterConfig;
+  /** The block that all tokens have; absent if there is none. */
+  readonly shared?: DenseConfig | undefined;
+}
+
+/** A feed-forward block with one projection for gate and up, and the clamped swiglu. Both projections have biases. */
+export interface JoinedConfig {
+  /** The kind of block. */
+  readonly kind: "joined";
+  /** The number of elements between the two projections. */
+  readonly intermediateSize: number;
+  /** The constants of the clamped swiglu. */
+  readonly clamp: SwigluClamp;
 }
 
 /** The feed-forward block of a layer. */
@@ -68,6 +121,8 @@ export interface DecoderLayerConfig {
   readonly attention: AttentionConfig;
   /** The feed-forward block. */
   readonly feedForward: FeedForwardConfig;
+  /** Whether the results of the attention and of the feed-forward block are normalized before they are added. */
+  readonly postNorms?: boolean | undefined;
 }
 
 /** The configuration of a model. */
@@ -88,6 +143,12 @@ export interface CausalLMConfig {
   readonly dtype?: WideDType | undefined;
   /** The tokens that end a text. */
   readonly eosTokenIds: readonly number[];
+  /** Whether the weights of norms hold gamma - 1. */
+  readonly zeroCenteredNorms?: boolean | undefined;
+  /** The factor of embeddings, rounded to the dtype of the model; absent if it is 1. */
+  readonly embeddingScale?: number | undefined;
+  /** The bound of logits: softcap * tanh(logit / softcap); absent if there is none. */
+  readonly logitSoftcap?: number | undefined;
   /** The layers, the first one first. */
   readonly layers: readonly DecoderLayerConfig[];
 }

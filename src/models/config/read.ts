@@ -24,6 +24,7 @@ export function readConfig(fields: ConfigFields): CausalLMConfig {
     tieWordEmbeddings: fields.flag("tie_word_embeddings", false),
     dtype: namedDtype(fields.value("dtype") ?? fields.value("torch_dtype")),
     eosTokenIds: fields.integers("eos_token_id"),
+    ...family.model?.(fields),
     layers: Array.from({ length: count }, (_, index) => family.layer(fields, index)),
   };
 }

@@ -1,4 +1,5 @@
 /** Reads the rotary embedding of a configuration. */
+import { fixed, log, toNumber } from "../../modules/rotary/fixed-point.js";
 import type { RotaryScaling } from "../../modules/rotary/inverse-frequencies.js";
 import type { RotaryConfig } from "./config.js";
 import type { ConfigFields } from "./fields.js";
@@ -23,22 +24,50 @@ const RULES: Readonly<
     betaFast: rule.positive("beta_fast", 32),
     betaSlow: rule.positive("beta_slow", 1),
     truncate: rule.flag("truncate", true),
-    ...(rule.value("attention_factor") === undefined
-      ? {}
-      : { attentionFactor: rule.positive("attention_factor") }),
+    ...attentionFactor(rule),
   }),
 };
+
+/** The factor of cosines and sines of YaRN, if a rule has one. `mscale` and `mscale_all_dim` are DeepSeek's way to say it. */
+function attentionFactor(rule: ConfigFields): { readonly attentionFactor?: number } {
+  if (rule.value("attention_factor") !== undefined)
+    return { attentionFactor: rule.positive("attention_factor") };
+  if (!rule.value("mscale") || !rule.value("mscale_all_dim")) return {};
+  const scale = (name: string): number => yarnScale(rule.positive("factor"), rule.positive(name));
+  return { attentionFactor: scale("mscale") / scale("mscale_all_dim") };
+}
+
+/** Returns 0.1 mscale ln(factor) + 1, by which YaRN scales attention; 1 for a factor up to 1. */
+export function yarnScale(factor: number, mscale: number): number {
+  return factor <= 1 ? 1 : 0.1 * mscale * toNumber(log(fixed(factor))) + 1;
+}
+
+/** The rule of a configuration, which newer files have in `rope_parameters` and older ones in `rope_scaling`. */
+export function rotaryRule(fields: ConfigFields): ConfigFields | undefined {
+  return fields.within("rope_parameters") ?? fields.within("rope_scaling");
+}
+
+/** What a family decides about a rotary embedding. */
+interface RotaryChoices {
+  /** The fields of the rule. Default: `rotaryRule`. */
+  readonly rule?: ConfigFields | undefined;
+  /** The base of a configuration that has none. Default 10000. */
+  readonly defaultBase?: number;
+}
 
 /**
  * Reads the rotary embedding of heads of `dim` elements. Newer files have `rope_parameters` with the base in it, older ones
  * `rope_theta` and `rope_scaling`. Throws `FileError` for an unknown rule.
  */
-export function rotaryConfig(fields: ConfigFields, dim: number): RotaryConfig {
-  const rule = fields.within("rope_parameters") ?? fields.within("rope_scaling");
+export function rotaryConfig(
+  fields: ConfigFields,
+  dim: number,
+  { rule = rotaryRule(fields), defaultBase = 10000 }: RotaryChoices = {},
+): RotaryConfig {
   const base = rule?.value("rope_theta") === undefined ? fields : rule;
   return {
     dim,
-    base: base.positive("rope_theta", 10000),
+    base: base.positive("rope_theta", defaultBase),
     scaling: rule && scalingOf(rule, fields.integer("max_position_embeddings")),
   };
 }

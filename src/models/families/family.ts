@@ -1,8 +1,9 @@
 /** What a family of models is, and the parts that families share. */
 import type { ActivationName } from "../../backends/ops.js";
-import type { AttentionConfig, DecoderLayerConfig, DenseConfig } from "../config/config.js";
+import type { AttentionConfig, CausalLMConfig, DecoderLayerConfig, DenseConfig } from "../config/config.js";
 import type { ConfigFields } from "../config/fields.js";
 import { rotaryConfig } from "../config/rotary.js";
+import type { WeightNames } from "../weights/places.js";
 
 /** A family of models: how its configuration is read. Parameters have the names of Hugging Face's implementation. */
 export interface Family {
@@ -10,7 +11,16 @@ export interface Family {
   readonly modelType: string;
   /** Reads layer `index`, counted from 0. */
   readonly layer: (fields: ConfigFields, index: number) => DecoderLayerConfig;
+  /** Reads what differs in the whole model. Default: nothing. */
+  readonly model?: (fields: ConfigFields) => ModelChoices;
+  /** How the family's checkpoints name tensors. Default: `hubNames`. */
+  readonly names?: (hub: WeightNames, config: CausalLMConfig, fields: ConfigFields) => WeightNames;
 }
+
+/** The fields of a model that a family decides. */
+type ModelChoices = Partial<
+  Pick<CausalLMConfig, "tieWordEmbeddings" | "zeroCenteredNorms" | "embeddingScale" | "logitSoftcap">
+>;
 
 /** The activations by their names in configurations. */
 const ACTIVATIONS: Readonly<Record<string, ActivationName>> = {
@@ -22,7 +32,7 @@ const ACTIVATIONS: Readonly<Record<string, ActivationName>> = {
 };
 
 /** Reads an activation. Throws `FileError` for one that is unknown. */
-function activationName(fields: ConfigFields, name: string, fallback?: string): ActivationName {
+export function activationName(fields: ConfigFields, name: string, fallback?: string): ActivationName {
   const text = fields.text(name, fallback);
   const activation = Object.hasOwn(ACTIVATIONS, text) ? ACTIVATIONS[text] : undefined;
   if (activation) return activation;
@@ -31,7 +41,7 @@ function activationName(fields: ConfigFields, name: string, fallback?: string): 
 
 /** The fields of an attention that a family decides. The others have the same names in all families. */
 type AttentionChoices = Pick<AttentionConfig, "inputBias" | "outputBias"> &
-  Partial<Pick<AttentionConfig, "headNorms" | "window">>;
+  Partial<Pick<AttentionConfig, "headNorms" | "window" | "rotary" | "scale" | "softcap" | "sinks">>;
 
 /** Reads an attention with heads of one width. Throws `FileError` for numbers of heads that do not divide each other. */
 export function attentionConfig(fields: ConfigFields, choices: AttentionChoices): AttentionConfig {
@@ -44,8 +54,8 @@ export function attentionConfig(fields: ConfigFields, choices: AttentionChoices)
     throw fields.refuse("num_attention_heads", `a divisor of hidden_size, ${hidden}, if head_dim is missing`);
   const headDim = fields.integer("head_dim", hidden / heads);
   if (headDim % 2 !== 0) throw fields.refuse("head_dim", "an even number, because pairs are rotated");
-  const rotary = rotaryConfig(fields, headDim);
-  return { heads, keyValueHeads, headDim, headNorms: false, rotary, ...choices };
+  const { rotary = rotaryConfig(fields, headDim) } = choices;
+  return { heads, keyValueHeads, headDim, headNorms: false, ...choices, rotary };
 }
 
 /** Reads a feed-forward block, whose size has the name `size`. */
@@ -56,6 +66,15 @@ export function denseConfig(fields: ConfigFields, bias: boolean, size = "interme
     activation: activationName(fields, "hidden_act", "silu"),
     bias,
   };
+}
+
+/** Whether layer `index` has a window: `layer_types` names those that have one. */
+export function slides(fields: ConfigFields, index: number): boolean | undefined {
+  const types = fields.value("layer_types");
+  if (types === undefined) return undefined;
+  const type: unknown = Array.isArray(types) ? types[index] : undefined;
+  if (type === "sliding_attention" || type === "full_attention") return type === "sliding_attention";
+  throw fields.refuse("layer_types", '"sliding_attention" or "full_attention" for each layer');
 }
 
 /**

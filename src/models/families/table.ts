@@ -1,7 +1,10 @@
 /** The TABLE of families. */
 import { FileError } from "../../errors.js";
 import { describe } from "../../options.js";
+import { DEEPSEEK_V3 } from "./deepseek-v3.js";
 import { attentionConfig, chosenWindow, denseConfig, type Family } from "./family.js";
+import { GEMMA3 } from "./gemma3.js";
+import { GPT_OSS } from "./gpt-oss.js";
 
 /** Llama and the models that have its architecture, such as SmolLM2. */
 const LLAMA: Family = {
@@ -66,9 +69,12 @@ const QWEN3_MOE: Family = {
     const isDense =
       fields.integers("mlp_only_layers").includes(index) ||
       (index + 1) % fields.integer("decoder_sparse_step", 1) !== 0;
-    const count = fields.integer("num_experts");
-    const perToken = fields.integer("num_experts_per_tok");
-    if (perToken > count) throw fields.refuse("num_experts_per_tok", `at most num_experts, ${count}`);
+    // the second name is that of files which transformers 5 writes
+    const count = fields.integer(
+      fields.value("num_experts") === undefined ? "num_local_experts" : "num_experts",
+    );
+    const topk = fields.integer("num_experts_per_tok");
+    if (topk > count) throw fields.refuse("num_experts_per_tok", `at most num_experts, ${count}`);
     const slides = fields.flag("use_sliding_window", false) && fields.value("sliding_window") !== undefined;
     return {
       attention: attentionConfig(fields, {
@@ -82,16 +88,22 @@ const QWEN3_MOE: Family = {
         : {
             kind: "experts",
             count,
-            perToken,
             expert: denseConfig(fields, false, "moe_intermediate_size"),
-            normalized: fields.flag("norm_topk_prob", false),
+            router: {
+              ...{ name: "gate", topk, scoreFunction: "softmax", bias: false, correction: false },
+              // weights that are divided by their sum are the softmax over the chosen experts
+              usePreSoftmax: !fields.flag("norm_topk_prob", false),
+            },
           },
     };
   },
 };
 
 /** The families that `loadCausalLM` reads. */
-const FAMILIES: readonly Family[] = [LLAMA, MISTRAL, QWEN2, QWEN3, QWEN3_MOE];
+const FAMILIES: readonly Family[] = [
+  ...[LLAMA, MISTRAL, QWEN2, QWEN3, QWEN3_MOE],
+  ...[GEMMA3, GPT_OSS, DEEPSEEK_V3],
+];
 
 /** The family of a configuration. Throws `FileError` for an unknown one. */
 export function familyOf(path: string, modelType: unknown): Family {

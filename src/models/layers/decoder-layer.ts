@@ -9,39 +9,55 @@ import type { Variable } from "../../tape/variable.js";
 import type { DecoderLayerConfig, FeedForwardConfig } from "../config/config.js";
 import { DenseBlock } from "./dense.js";
 import { ExpertsBlock } from "./experts.js";
+import { LatentAttention } from "./latent-attention.js";
 import type { LayerCall, LayerOptions } from "./options.js";
 import { SelfAttention } from "./self-attention.js";
 
-/** Adds attention, and then a feed-forward block, to its input. Each has a norm in front of it. */
+/**
+ * Adds attention, and then a feed-forward block, to its input. Each has a norm in front of it, and may have one behind it. The
+ * norm in front of the block has the name `post_attention_layernorm`, or, if there are norms behind, `pre_feedforward_layernorm`.
+ */
 export class DecoderLayer extends Module {
   static {
     guardReceivers(this);
   }
 
-  readonly #attention: SelfAttention;
+  readonly #attention: SelfAttention | LatentAttention;
   readonly #feedForward: DenseBlock | ExpertsBlock;
   readonly #norms: readonly [attention: RMSNorm, feedForward: RMSNorm];
+  readonly #postNorms: readonly [attention: RMSNorm, feedForward: RMSNorm] | undefined;
 
   /** `layerNumber` counts from 1. */
   constructor(backend: Backend, config: DecoderLayerConfig, layerNumber: number, options: LayerOptions) {
-    const { dtype, random, eps, hiddenSize } = options;
+    const { dtype, random, eps, hiddenSize, zeroCenteredGamma } = options;
+    const { attention, feedForward, postNorms } = config;
     super(backend, { dtype, random });
     const norm = (name: string): RMSNorm =>
-      this.addModule(name, new RMSNorm(backend, hiddenSize, { dtype, random, eps }));
+      this.addModule(name, new RMSNorm(backend, hiddenSize, { dtype, random, eps, zeroCenteredGamma }));
+    const { latent } = attention;
     this.#attention = this.addModule(
       "self_attn",
-      new SelfAttention(backend, config.attention, layerNumber, options),
+      latent
+        ? new LatentAttention(backend, { ...attention, latent }, layerNumber, options)
+        : new SelfAttention(backend, attention, layerNumber, options),
     );
-    this.#feedForward = this.addModule("mlp", feedForwardBlock(backend, config.feedForward, options));
-    this.#norms = [norm("input_layernorm"), norm("post_attention_layernorm")];
+    this.#feedForward = this.addModule("mlp", feedForwardBlock(backend, feedForward, options));
+    if (postNorms) {
+      this.#norms = [norm("input_layernorm"), norm("pre_feedforward_layernorm")];
+      this.#postNorms = [norm("post_attention_layernorm"), norm("post_feedforward_layernorm")];
+    } else this.#norms = [norm("input_layernorm"), norm("post_attention_layernorm")];
   }
 
   /** Returns the result [B, T, hidden] for an input [B, T, hidden]. */
   forward(x: Variable, call: LayerCall): Variable {
     const [attentionNorm, feedForwardNorm] = this.#norms;
+    const [afterAttention, afterFeedForward] = this.#postNorms ?? [];
+    const normed = (y: Variable, norm: RMSNorm | undefined): Variable => (norm ? norm.forward(y) : y);
     return composed(() => {
-      const attended = add(x, this.#attention.forward(attentionNorm.forward(x), call));
-      return [add(attended, this.#feedForward.forward(feedForwardNorm.forward(attended)))];
+      const attention = this.#attention.forward(attentionNorm.forward(x), call);
+      const attended = add(x, normed(attention, afterAttention));
+      const block = this.#feedForward.forward(feedForwardNorm.forward(attended));
+      return [add(attended, normed(block, afterFeedForward))];
     })[0];
   }
 }

@@ -1,66 +1,68 @@
-/** A mixture of experts. */
-import { autocast } from "../../autocast.js";
+/** The feed-forward block of a layer with experts. */
 import type { Backend } from "../../backends/backend.js";
 import { guardReceivers } from "../../brand.js";
-import { cast } from "../../functional/elementwise.js";
+import { add, cast } from "../../functional/elementwise.js";
 import { concatenate, reshape, slice } from "../../functional/layout.js";
 import { moePermute, moeUnpermute } from "../../functional/moe-permute.js";
-import { fusedTopkWithScoreFunction } from "../../functional/router.js";
 import { gather } from "../../functional/rows.js";
-import { Linear } from "../../modules/linear.js";
 import { Module } from "../../modules/module.js";
+import { wideOf } from "../../tape/value.js";
 import type { Variable } from "../../tape/variable.js";
-import { elementCount } from "../../tensor/shape.js";
 import type { ExpertsConfig } from "../config/config.js";
 import { DenseBlock } from "./dense.js";
+import { JoinedBlock } from "./joined.js";
 import { ModuleList } from "./module-list.js";
 import type { LayerOptions } from "./options.js";
+import { Router } from "./router.js";
 
 /**
- * Sends each token to some experts, and adds their results, each times its probability. The numbers of tokens are read on the
- * host. The router computes in high precision under every recipe.
+ * Adds the results of each token's experts, each times its weight, and the result of a block that all tokens have. Experts
+ * without tokens are not run. The numbers of tokens are read on the host.
  */
 export class ExpertsBlock extends Module {
   static {
     guardReceivers(this);
   }
 
-  readonly #config: ExpertsConfig;
-  readonly #router: Linear;
-  readonly #experts: readonly DenseBlock[];
+  readonly #router: Router;
+  readonly #experts: readonly (DenseBlock | JoinedBlock)[];
+  readonly #shared: DenseBlock | undefined;
 
-  constructor(backend: Backend, config: ExpertsConfig, options: LayerOptions) {
-    const { dtype, random, initMethod, hiddenSize } = options;
+  constructor(backend: Backend, { count, expert, router, shared }: ExpertsConfig, options: LayerOptions) {
+    const { dtype, random } = options;
     super(backend, { dtype, random });
-    const { count, expert } = config;
-    this.#config = config;
-    this.#router = this.addModule(
-      "gate",
-      new Linear(backend, hiddenSize, count, { dtype, random, initMethod, bias: false }),
-    );
-    const make = (): DenseBlock => new DenseBlock(backend, expert, options);
-    const experts = new ModuleList(backend, count, make, { dtype, random });
-    this.#experts = this.addModule("experts", experts).list;
+    this.#router = this.addModule(router.name, new Router(backend, count, router, options));
+    const make = (): DenseBlock | JoinedBlock =>
+      expert.kind === "dense"
+        ? new DenseBlock(backend, expert, options)
+        : new JoinedBlock(backend, expert, options);
+    this.#experts = this.addModule("experts", new ModuleList(backend, count, make, { dtype, random })).list;
+    this.#shared = shared && this.addModule("shared_experts", new DenseBlock(backend, shared, options));
   }
 
   /** Returns the result [..., hidden] for an input [..., hidden]. */
   forward(x: Variable): Variable {
-    const { count, perToken: topk, normalized } = this.#config;
-    const hidden = x.shape.at(-1) as number;
-    const tokens = reshape(x, [elementCount(x.shape.slice(0, -1)), hidden]);
-    const logits = autocast({ enabled: false }, () => this.#router.forward(tokens));
-    // probabilities that are divided by their sum are the softmax over the chosen experts
-    const { probs, topkIndices } = fusedTopkWithScoreFunction(logits, { topk, usePreSoftmax: !normalized });
-    const { output, rowIdMap } = moePermute(tokens, topkIndices, { mapType: "index", numExperts: count });
-    let end = 0;
-    const results = Array.from(rowIdMap.tokensPerExpert.dataSync()).flatMap((rows, expert) => {
-      const first = end;
-      end += rows;
-      return rows === 0 ? [] : [this.#experts[expert]?.forward(slice(output, 0, first, end)) as Variable];
+    const { shape } = x;
+    const hidden = shape.at(-1) as number;
+    const tokens = reshape(x, [shape.slice(0, -1).reduce((product, size) => product * size, 1), hidden]);
+    const { probs, topkIndices } = this.#router.forward(tokens);
+    const numExperts = this.#experts.length;
+    const { output, rowIdMap } = moePermute(tokens, topkIndices, { mapType: "index", numExperts });
+    const results = this.#results(output, rowIdMap.tokensPerExpert.dataSync());
+    const { dtype } = wideOf("the experts: the input", x.value);
+    const mergingProbs = gather(cast(probs, dtype), 1, topkIndices);
+    const merged = reshape(moeUnpermute(results, rowIdMap, { mergingProbs }), shape);
+    return this.#shared ? add(merged, this.#shared.forward(x)) : merged;
+  }
+
+  /** The results of the experts for their rows, which follow each other. */
+  #results(rows: Variable, counts: Int32Array): Variable {
+    let first = 0;
+    const results = this.#experts.flatMap((expert, index) => {
+      const count = counts[index] as number;
+      first += count;
+      return count === 0 ? [] : [expert.forward(slice(rows, 0, first - count, first))];
     });
-    const merged = moeUnpermute(results.length === 0 ? output : concatenate(results), rowIdMap, {
-      mergingProbs: gather(cast(probs, this.dtype), 1, topkIndices),
-    });
-    return reshape(merged, x.shape);
+    return results.length === 0 ? rows : concatenate(results, 0);
   }
 }

@@ -12,6 +12,8 @@ export interface LayerOptions extends Complete<ModuleOptions> {
   readonly initMethod: InitMethod;
   /** The constant that norms add to the mean square. */
   readonly eps: number;
+  /** Whether the weights of norms hold gamma - 1. */
+  readonly zeroCenteredGamma: boolean;
   /** The last dimension of the input and of the result. */
   readonly hiddenSize: number;
 }

@@ -34,8 +34,9 @@ export class RotaryTables {
     const key = JSON.stringify(rotary);
     const existing = this.#tables.get(key);
     if (existing) return existing;
-    const { dim, base, scaling } = rotary;
-    const embedding = new RotaryPositionEmbedding(this.backend, dim, { rotaryBase: base, scaling });
+    const { dim, base, scaling, interleaved } = rotary;
+    const options = { rotaryBase: base, scaling, interleaved };
+    const embedding = new RotaryPositionEmbedding(this.backend, dim, options);
     const table: Table = { embedding, positions: 0, angles: undefined };
     this.#tables.set(key, table);
     return table;

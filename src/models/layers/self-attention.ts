@@ -3,12 +3,13 @@ import type { Backend } from "../../backends/backend.js";
 import { guardReceivers } from "../../brand.js";
 import { reshape } from "../../functional/layout.js";
 import { rotaryEmbedding } from "../../functional/rotary-embedding.js";
-import { DotProductAttention } from "../../modules/dot-product-attention.js";
+import type { DotProductAttention } from "../../modules/dot-product-attention.js";
 import { Linear } from "../../modules/linear.js";
 import { Module } from "../../modules/module.js";
 import { RMSNorm } from "../../modules/norm.js";
 import type { Variable } from "../../tape/variable.js";
 import type { AttentionConfig } from "../config/config.js";
+import { coreAttention } from "./core-attention.js";
 import type { LayerCall, LayerOptions } from "./options.js";
 
 /** Projects queries, keys and values, rotates queries and keys, attends, and projects the result. */
@@ -25,14 +26,14 @@ export class SelfAttention extends Module {
 
   /** `layerNumber` counts from 1; it is the number of the layer in a cache. */
   constructor(backend: Backend, config: AttentionConfig, layerNumber: number, options: LayerOptions) {
-    const { dtype, random, initMethod, eps, hiddenSize } = options;
+    const { dtype, random, initMethod, eps, hiddenSize, zeroCenteredGamma } = options;
     super(backend, { dtype, random });
-    const { heads, keyValueHeads, headDim, window } = config;
+    const { heads, keyValueHeads, headDim } = config;
     this.#config = config;
     const linear = (name: string, from: number, to: number, bias: boolean): Linear =>
       this.addModule(name, new Linear(backend, from, to, { dtype, random, initMethod, bias }));
     const norm = (name: string): RMSNorm =>
-      this.addModule(name, new RMSNorm(backend, headDim, { dtype, random, eps }));
+      this.addModule(name, new RMSNorm(backend, headDim, { dtype, random, eps, zeroCenteredGamma }));
     this.#projections = [
       linear("q_proj", hiddenSize, heads * headDim, config.inputBias),
       linear("k_proj", hiddenSize, keyValueHeads * headDim, config.inputBias),
@@ -40,10 +41,9 @@ export class SelfAttention extends Module {
     ];
     this.#output = linear("o_proj", heads * headDim, hiddenSize, config.outputBias);
     this.#norms = config.headNorms ? [norm("q_norm"), norm("k_norm")] : undefined;
-    this.#attention = new DotProductAttention(backend, heads, headDim, {
-      ...{ dtype, random, layerNumber, numGqaGroups: keyValueHeads, qkvFormat: "bshd" },
-      ...(window === undefined ? {} : { windowSize: [window - 1, 0] }),
-    });
+    this.#attention = coreAttention(backend, config, layerNumber, { dtype, random });
+    const { softmaxOffset } = this.#attention;
+    if (softmaxOffset) this.addParameter("sinks", softmaxOffset);
   }
 
   /** Returns the result [B, T, hidden] for an input [B, T, hidden]. */
@@ -52,10 +52,10 @@ export class SelfAttention extends Module {
     const [query, key, value] = this.#projections;
     const [batch, length] = x.shape as readonly [number, number, number];
     const split = (y: Variable, count: number): Variable => reshape(y, [batch, length, count, headDim]);
-    const { cos, sin } = call.angles(rotary);
+    const { cos, sin, interleaved } = call.angles(rotary);
     const startPositions = call.inferenceParams?.startPositions;
     const rotated = (y: Variable, norm: RMSNorm | undefined): Variable =>
-      rotaryEmbedding(norm ? norm.forward(y) : y, cos, sin, { layout: "bshd", startPositions });
+      rotaryEmbedding(norm ? norm.forward(y) : y, cos, sin, { layout: "bshd", startPositions, interleaved });
     const result = this.#attention.forward(
       rotated(split(query.forward(x), heads), this.#norms?.[0]),
       rotated(split(key.forward(x), keyValueHeads), this.#norms?.[1]),

@@ -7,6 +7,7 @@ import { TensorAppender } from "../../checkpoints/convert/tensor-appender.js";
 import { recognizeElementwise } from "../../checkpoints/recognize/elementwise-weights.js";
 import { conventionOf } from "../../checkpoints/stored/conventions.js";
 import type { CheckpointFiles } from "../../checkpoints/stored/open.js";
+import { transposedShape } from "../../checkpoints/stored/transpose.js";
 import { FileError } from "../../errors.js";
 import { fileBytes } from "../../io/dtypes.js";
 import { MemorySource } from "../../io/source.js";
@@ -28,11 +29,22 @@ export async function valuesInForm(
     const values = step.kind === "convert" ? stored.get(step.name) : undefined;
     if (step.kind !== "convert" || !values) continue;
     all.set(step.name, {
-      shape: values.shape,
+      ...orderAfter(values, form),
       read: async (...args) => (await converted(files.path, step, form)).read(...args),
     });
   }
   return all;
+}
+
+/** The shape and the order of elements after a conversion: codes keep their order, and plain values get the order of the form. */
+function orderAfter(
+  { shape, inWideOrder }: StoredValues,
+  { wide, dialectTarget }: NamedTarget,
+): Pick<StoredValues, "shape" | "inWideOrder"> {
+  const transposes =
+    dialectTarget !== undefined && conventionOf(dialectTarget.convention).transposedWide === true;
+  const after = wide !== undefined || (inWideOrder && !transposes);
+  return { shape: after === inWideOrder ? shape : transposedShape(shape), inWideOrder: after };
 }
 
 /** The values of a converted weight, whose tensors are in memory. */

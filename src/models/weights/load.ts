@@ -35,11 +35,14 @@ export async function loadWeights(
   for (const [tensor, parts] of targets) {
     const values = stored.get(tensor) as StoredValues;
     const { backend } = model;
-    await values.read(backend, model.dtype, (first, elements) => {
+    const [{ parameter: one }] = parts as readonly [Target];
+    await values.read(backend, parameterValue(one).dtype, (first, elements) => {
       for (const part of parts) paste(part, first, elements);
     });
-    for (const { parameter, place } of parts)
+    for (const { parameter, place } of parts) {
+      if (place.transposedWide && values.inWideOrder) transposeBack(parameterValue(parameter));
       if (place.pairedHeads !== undefined) separatePairs(parameterValue(parameter), place.pairedHeads);
+    }
   }
 }
 
@@ -73,17 +76,19 @@ function requireTensors(
       `tensors belong to no parameter (${unexpected.length}): ${someNames(unexpected)}; the configuration describes another model`,
     );
   for (const [name, parts] of targets) {
-    const { shape } = stored.get(name) as StoredValues;
-    const needed = neededShape(parts);
+    const { shape, inWideOrder } = stored.get(name) as StoredValues;
+    const needed = neededShape(parts, inWideOrder);
     if (!sameShape(shape, needed))
       throw fail(`tensor "${name}" is [${shape}]; the configuration needs [${needed}]`);
   }
 }
 
 /** The shape of the tensor that has these parameters. */
-function neededShape([target]: readonly Target[]): Shape {
+function neededShape([target]: readonly Target[], inWideOrder: boolean): Shape {
   const { parameter, place } = target as Target;
-  return place.matrix ? [place.matrix.count, ...parameter.shape] : parameter.shape;
+  const { shape = parameter.shape, matrix, transposedWide } = place;
+  const stored = transposedWide && inWideOrder ? shape.toReversed() : shape;
+  return matrix ? [matrix.count, ...stored] : stored;
 }
 
 /** Copies to a parameter the elements of its tensor that it has, of those from `first` on. */
@@ -94,6 +99,13 @@ function paste({ parameter, first: begin }: Target, first: number, elements: Ten
   if (from >= to) return;
   const part = to - from === elements.size ? elements : elements.slice(from - first, [to - from]);
   value.paste(part, from - begin);
+}
+
+/** Transposes a matrix [rows, columns] whose elements lie in the order of [columns, rows]. */
+function transposeBack(value: Tensor<WideDType>): void {
+  using _scope = new Scope();
+  const [rows, columns] = value.shape as readonly [number, number];
+  value.paste(permute(value.reshape([columns, rows]), [1, 0]).reshape([value.size]), 0);
 }
 
 /**

@@ -1,11 +1,20 @@
 /** Where the values of a parameter lie in a checkpoint. */
 
+import type { Shape } from "../../tensor/shape.js";
+
 /** The tensor that has the values of a parameter, or some of its matrices. */
 export interface WeightPlace {
   /** The name of the tensor. */
   readonly tensor: string;
   /** The index of the parameter's matrix in a stack of them; absent if the tensor has this parameter only. */
   readonly matrix?: { readonly index: number; readonly count: number };
+  /** The shape of the tensor, if it is not the parameter's. */
+  readonly shape?: Shape | undefined;
+  /**
+   * Whether an unquantized tensor has the parameter's matrix transposed. Quantized ones of a convention with `transposedWide`
+   * have the parameter's order. Default false.
+   */
+  readonly transposedWide?: boolean | undefined;
   /** The number of heads whose rows lie in the order of neighbouring pairs; absent if rows lie in the order of halves. */
   readonly pairedHeads?: number | undefined;
 }

@@ -4,6 +4,7 @@ import { WIDE_TARGETS } from "../../checkpoints/convert/dequantize/round.js";
 import { writeDequantized } from "../../checkpoints/convert/dequantize/write.js";
 import { Kernels } from "../../checkpoints/kernels/kernels.js";
 import type { Recognized } from "../../checkpoints/recognize/recognize.js";
+import { conventionOf } from "../../checkpoints/stored/conventions.js";
 import type { StoredTensor } from "../../checkpoints/stored/tensors.js";
 import { lockstepRows } from "../../checkpoints/values/lockstep.js";
 import { FileError } from "../../errors.js";
@@ -24,6 +25,8 @@ export type PutElements = (first: number, elements: Tensor<WideDType>) => void;
 /** A tensor of a checkpoint whose values are numbers: a plain one or a quantized weight. */
 export interface StoredValues {
   readonly shape: Shape;
+  /** Whether elements have the order of an unquantized tensor. Conventions with `transposedWide` have another one. */
+  readonly inWideOrder: boolean;
   /** Reads all elements in order, as numbers of `dtype`. */
   readonly read: (backend: Backend, dtype: WideDType, put: PutElements) => Promise<void>;
 }
@@ -36,6 +39,7 @@ export function storedValues(recognized: Recognized): ReadonlyMap<string, Stored
   for (const weight of recognized.weights)
     all.set(weight.name, {
       shape: weight.shape,
+      inWideOrder: conventionOf(weight.convention).transposedWide !== true,
       read: async (backend, dtype, put) => {
         const type = WIDE_TARGETS.find((each) => each === dtype) ?? "f32";
         const append = appending(backend, type, dtype, put);
@@ -46,6 +50,7 @@ export function storedValues(recognized: Recognized): ReadonlyMap<string, Stored
   for (const weight of recognized.lockstepWeights)
     all.set(weight.name, {
       shape: weight.recipe.shape,
+      inWideOrder: true,
       read: async (backend, dtype, put) => {
         const append = appending(backend, "f32", dtype, put);
         for await (const { values } of lockstepRows(weight)) append(asBytes(Float32Array.from(values)));
@@ -58,6 +63,7 @@ function plainValues({ shard, entry }: StoredTensor): StoredValues {
   const { name, shape, dtype: type } = entry;
   return {
     shape,
+    inWideOrder: true,
     read: async (backend, dtype, put) => {
       const stored = tensorDType(type);
       if (stored === undefined || !isWide(stored))

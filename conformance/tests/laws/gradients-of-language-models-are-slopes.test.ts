@@ -1,0 +1,79 @@
+/** Each parameter's gradient is the slope of the loss, in every recorded family. */
+import { expect, it } from "vitest";
+import { reshape } from "../../../src/functional/layout.js";
+import { crossEntropyLoss } from "../../../src/functional/loss.js";
+import { type CausalLM, loadCausalLM } from "../../../src/models/index.js";
+import type { Parameter } from "../../../src/modules/parameter.js";
+import { tensor } from "../../../src/ops/create.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import type { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { useBackend } from "../harness/suite.js";
+import { readWitness, WITNESS_NAMES } from "../models/witnesses.js";
+
+const backend = useBackend();
+/**
+ * The changes of the loss that are measured, the largest first; rounding errors are about 1e-6. A large step may send a token to
+ * another expert, where the loss jumps.
+ */
+const CHANGES = [4e-3, 1e-3, 2e-4];
+
+/** The loss of a model that predicts each token of a text from those before it. */
+function lossOf(model: CausalLM, text: Int32Array): Variable {
+  const count = text.length - 1;
+  const ids = tensor(backend(), text.slice(0, -1), [1, count], "i32");
+  const logits = reshape(model.forward(ids), [count, model.config.vocabSize]);
+  return crossEntropyLoss(logits, tensor(backend(), text.slice(1), [count], "i32"));
+}
+
+/** The loss after a step of this length along a direction. The parameter is as before afterwards. */
+function lossAfter(model: CausalLM, text: Int32Array, parameter: Parameter, step: Float32Array): number {
+  using _scope = new Scope();
+  const value = parameter.tensor;
+  const before = value.dataSync().slice() as Float32Array;
+  const put = (elements: Float32Array) =>
+    value.paste(tensor(backend(), elements, [elements.length], "f32"), 0);
+  put(before.map((each, i) => each + (step[i] as number)));
+  const loss = noGrad(() => lossOf(model, text).tensor.dataSync()[0] as number);
+  put(before);
+  return loss;
+}
+
+it.each(WITNESS_NAMES)("%s", async (name) => {
+  const { path, tokens } = await readWitness(name);
+  using model = await loadCausalLM(backend(), path, { dtype: "f32" });
+  const gradients = new Map<string, Float32Array>();
+  {
+    using _scope = new Scope();
+    lossOf(model, tokens).backward();
+    for (const [each, parameter] of model.namedParameters()) {
+      if (parameter.grad) gradients.set(each, parameter.grad.dataSync().slice() as Float32Array);
+      parameter.zeroGrad();
+    }
+  }
+  const parameters = [...model.namedParameters()];
+  const without = parameters.filter(([each]) => !gradients.has(each)).map(([each]) => each);
+  expect(without.filter((each) => !/e_score_correction_bias|experts\./.test(each))).toEqual([]);
+
+  const kinds = new Set<string>();
+  for (const [each, parameter] of parameters) {
+    const gradient = gradients.get(each);
+    const kind = each.replaceAll(/\.\d+\./g, ".");
+    if (!gradient || kinds.has(kind)) continue;
+    kinds.add(kind);
+    const slope = Math.hypot(...gradient);
+    const isSlope = (change: number): boolean => {
+      const step = gradient.map((element) => (element * change) / slope ** 2);
+      const after = lossAfter(model, tokens, parameter, step);
+      const before = lossAfter(
+        model,
+        tokens,
+        parameter,
+        step.map((element) => -element),
+      );
+      return Math.abs((after - before) / (2 * change) - 1) < 0.02;
+    };
+    expect(CHANGES.some(isSlope), each).toBe(true);
+  }
+  expect(kinds.size).toBeGreaterThan(10);
+});

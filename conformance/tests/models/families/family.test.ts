@@ -1,0 +1,144 @@
+/** Families read configurations of published models in every form that they have, and refuse what they cannot compute. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { FileError } from "../../../../src/errors.js";
+import type { JsonObject } from "../../../../src/io/json/json-object.js";
+import type { CausalLMConfig } from "../../../../src/models/config/config.js";
+import { ConfigFields } from "../../../../src/models/config/fields.js";
+import { readConfig } from "../../../../src/models/config/read.js";
+import { familyOf } from "../../../../src/models/families/table.js";
+import { hubNames } from "../../../../src/models/weights/places.js";
+import { witnessPath } from "../witnesses.js";
+
+/** The configuration of a recorded model with other fields; those that are undefined are removed. */
+const configOf = (name: string, fields: JsonObject = {}): CausalLMConfig =>
+  readConfig(fieldsOf(name, fields));
+
+function fieldsOf(name: string, fields: JsonObject): ConfigFields {
+  const json: JsonObject = JSON.parse(readFileSync(join(witnessPath(name), "config.json"), "utf8"));
+  const changed = Object.entries({ ...json, ...fields }).filter(([, value]) => value !== undefined);
+  return new ConfigFields("config.json", Object.fromEntries(changed));
+}
+
+describe("the forms of a configuration have one meaning", () => {
+  const rope = (name: string): JsonObject => {
+    const json: JsonObject = JSON.parse(readFileSync(join(witnessPath(name), "config.json"), "utf8"));
+    return { ...(json.rope_scaling as JsonObject), rope_theta: json.rope_theta };
+  };
+
+  it.each(["llama", "gpt-oss"])("angles of %s in rope_parameters", (name) => {
+    const newer = { rope_parameters: rope(name), rope_scaling: undefined, rope_theta: undefined };
+    expect(configOf(name, newer)).toEqual(configOf(name));
+  });
+
+  it("angles of DeepSeek with the rule as `type` or `rope_type`", () => {
+    const { type, ...rule } = rope("deepseek-v3");
+    const newer = { rope_parameters: { ...rule, rope_type: type }, rope_scaling: undefined };
+    expect(configOf("deepseek-v3", newer)).toEqual(configOf("deepseek-v3"));
+  });
+
+  it("angles and windows of Gemma 3 by kinds of layers", () => {
+    const newer = {
+      ...{ rope_theta: undefined, rope_scaling: undefined, rope_local_base_freq: undefined },
+      rope_parameters: {
+        sliding_attention: { rope_type: "default", rope_theta: 1000 },
+        full_attention: rope("gemma3"),
+      },
+      sliding_window_pattern: undefined,
+      layer_types: ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    };
+    expect(configOf("gemma3", newer)).toEqual(configOf("gemma3"));
+    const saved = { sliding_window_pattern: undefined, _sliding_window_pattern: 2 };
+    expect(configOf("gemma3", saved)).toEqual(configOf("gemma3"));
+  });
+
+  it("layers of gpt-oss without layer_types", () => {
+    expect(configOf("gpt-oss", { layer_types: undefined })).toEqual(configOf("gpt-oss"));
+  });
+
+  it("the number of experts of Qwen3 by either name", () => {
+    const published = { num_experts: 6, num_local_experts: undefined };
+    expect(configOf("qwen3-moe", published)).toEqual(configOf("qwen3-moe"));
+  });
+
+  it("YaRN's factors of DeepSeek-V3: attention is scaled by the square of 0.1 ln(40) + 1", () => {
+    const published = { ...rope("deepseek-v3"), factor: 40 };
+    const { attention } = configOf("deepseek-v3", { rope_scaling: published })
+      .layers[0] as CausalLMConfig["layers"][number];
+    const { qk_rope_head_dim: rotated, qk_nope_head_dim: plain } = {
+      qk_rope_head_dim: 32,
+      qk_nope_head_dim: 16,
+    };
+    expect(attention.scale).toBeCloseTo((0.1 * Math.log(40) + 1) ** 2 / Math.sqrt(rotated + plain), 12);
+    expect(attention.rotary.scaling).toMatchObject({ kind: "yarn", attentionFactor: 1 });
+    const unequal = { ...published, mscale: 0.75, mscale_all_dim: 0.5 };
+    const scaled = configOf("deepseek-v3", { rope_scaling: unequal }).layers[0]?.attention.rotary.scaling as {
+      readonly attentionFactor: number;
+    };
+    expect(scaled.attentionFactor).toBeCloseTo((0.075 * Math.log(40) + 1) / (0.05 * Math.log(40) + 1), 12);
+  });
+
+  it("layers are dense where the configuration says so", () => {
+    const kinds = (name: string, fields: JsonObject = {}) =>
+      configOf(name, fields).layers.map(({ feedForward }) => feedForward.kind);
+    expect(kinds("qwen3-moe")).toEqual(["experts", "dense", "experts"]);
+    expect(kinds("qwen3-moe", { mlp_only_layers: [], decoder_sparse_step: 2 })).toEqual([
+      "dense",
+      "experts",
+      "dense",
+    ]);
+    expect(kinds("deepseek-v3")).toEqual(["dense", "experts", "experts"]);
+    expect(kinds("deepseek-v3", { first_k_dense_replace: 0, moe_layer_freq: 2 })).toEqual([
+      "experts",
+      "dense",
+      "experts",
+    ]);
+  });
+});
+
+it("layers of DeepSeek-V3 that predict further tokens are not read, as many as there are", () => {
+  const names = (count: number | undefined) => {
+    const fields = fieldsOf("deepseek-v3", { num_nextn_predict_layers: count });
+    const config = readConfig(fields);
+    return familyOf("config.json", config.modelType).names?.(hubNames(false), config, fields);
+  };
+  const [further, inner] = ["model.layers.3.eh_proj.weight", "model.layers.2.mlp.gate.weight"];
+  expect(names(1)?.isIgnored(further)).toBe(true);
+  expect(names(1)?.isIgnored("model.layers.4.eh_proj.weight")).toBe(false);
+  expect(names(1)?.isIgnored(inner)).toBe(false);
+  expect(names(undefined)?.isIgnored(further)).toBe(false);
+  expect(names(1)?.placeOf(inner)).toEqual({ tensor: inner });
+});
+
+describe("what a family cannot compute is refused", () => {
+  const cases: readonly (readonly [string, JsonObject, RegExp])[] = [
+    [
+      "gemma3",
+      { use_bidirectional_attention: true },
+      /use_bidirectional_attention is true; it must be false/,
+    ],
+    ["gemma3", { layer_types: ["sliding_attention"] }, /layer_types .* for each layer/],
+    [
+      "gemma3",
+      { rope_parameters: { full_attention: {} } },
+      /sliding_attention is missing; it must be an object/,
+    ],
+    ["gemma3", { hidden_activation: "tanh" }, /hidden_activation is "tanh"; it must be one of/],
+    ["deepseek-v3", { scoring_func: "softmax" }, /scoring_func is "softmax"; it must be "sigmoid"/],
+    ["deepseek-v3", { topk_method: "greedy" }, /topk_method is "greedy"; it must be "noaux_tc"/],
+    ["deepseek-v3", { norm_topk_prob: false }, /norm_topk_prob is false; it must be true/],
+    ["deepseek-v3", { topk_group: 3 }, /topk_group is 3; it must be num_experts_per_tok \/ 2, 2/],
+    [
+      "deepseek-v3",
+      { num_key_value_heads: 2 },
+      /num_key_value_heads is 2; it must be num_attention_heads, 4/,
+    ],
+    ["deepseek-v3", { qk_rope_head_dim: 31 }, /qk_rope_head_dim is 31; it must be an even number/],
+    ["qwen3-moe", { num_local_experts: undefined }, /num_local_experts is missing|num_experts is missing/],
+  ];
+  it.each(cases)("%s: %j", (name, fields, message) => {
+    expect(() => configOf(name, fields)).toThrow(FileError);
+    expect(() => configOf(name, fields)).toThrow(message);
+  });
+});

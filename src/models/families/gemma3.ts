@@ -1,0 +1,67 @@
+/** Gemma 3 (text): norms before and after each part, windows and other angles in most layers, scaled embeddings. */
+import type { RotaryConfig } from "../config/config.js";
+import type { ConfigFields } from "../config/fields.js";
+import { rotaryConfig } from "../config/rotary.js";
+import { activationName, attentionConfig, type Family, slides } from "./family.js";
+
+/** The bases of a configuration that has none. */
+const BASES = { full: 1e6, sliding: 10000 } as const;
+
+export const GEMMA3: Family = {
+  modelType: "gemma3_text",
+  model: (fields) => ({
+    tieWordEmbeddings: fields.flag("tie_word_embeddings", true),
+    zeroCenteredNorms: true,
+    embeddingScale: Math.sqrt(fields.integer("hidden_size")),
+    logitSoftcap: optional(fields, "final_logit_softcapping"),
+  }),
+  layer: (fields, index) => {
+    if (fields.flag("use_bidirectional_attention", false))
+      throw fields.refuse("use_bidirectional_attention", "false, because generation is causal");
+    const bias = fields.flag("attention_bias", false);
+    const isSliding = slides(fields, index) ?? (index + 1) % pattern(fields) !== 0;
+    return {
+      attention: attentionConfig(fields, {
+        inputBias: bias,
+        outputBias: bias,
+        headNorms: true,
+        window: isSliding ? fields.integer("sliding_window", 4096) : undefined,
+        scale: 1 / Math.sqrt(fields.positive("query_pre_attn_scalar", 256)),
+        softcap: optional(fields, "attn_logit_softcapping"),
+        rotary: rotaryOf(fields, isSliding),
+      }),
+      feedForward: {
+        kind: "dense",
+        intermediateSize: fields.integer("intermediate_size"),
+        activation: activationName(fields, "hidden_activation", "gelu_pytorch_tanh"),
+        bias: false,
+      },
+      postNorms: true,
+    };
+  },
+};
+
+/** Every layer of this number has no window. */
+function pattern(fields: ConfigFields): number {
+  return fields.integer("sliding_window_pattern", fields.integer("_sliding_window_pattern", 6));
+}
+
+/** The angles of a layer. Newer files have rules by kinds of layers; older ones have no rule for layers with a window. */
+function rotaryOf(fields: ConfigFields, isSliding: boolean): RotaryConfig {
+  const dim = fields.integer("head_dim", 256);
+  const rules = fields.within("rope_parameters");
+  const defaultBase = isSliding ? BASES.sliding : BASES.full;
+  if (!rules)
+    return isSliding
+      ? { dim, base: fields.positive("rope_local_base_freq", defaultBase) }
+      : rotaryConfig(fields, dim, { defaultBase });
+  const kind = isSliding ? "sliding_attention" : "full_attention";
+  const rule = rules.within(kind);
+  if (!rule) throw rules.refuse(kind, "an object");
+  return rotaryConfig(fields, dim, { rule, defaultBase });
+}
+
+/** A number above 0; undefined if it is absent. */
+function optional(fields: ConfigFields, name: string): number | undefined {
+  return fields.value(name) === undefined ? undefined : fields.positive(name);
+}

@@ -1,0 +1,68 @@
+/** gpt-oss: windows in every other layer, sinks, and experts with the clamped swiglu, whose weights are stacked. */
+import { DEFAULT_CLAMP } from "../../ops/elementwise/activation.js";
+import type { CausalLMConfig } from "../config/config.js";
+import { rotaryConfig } from "../config/rotary.js";
+import type { WeightNames, WeightPlace } from "../weights/places.js";
+import { attentionConfig, type Family, slides } from "./family.js";
+
+const BASE = 150000;
+
+export const GPT_OSS: Family = {
+  modelType: "gpt_oss",
+  layer: (fields, index) => {
+    const bias = fields.flag("attention_bias", true);
+    const isSliding = slides(fields, index) ?? index % 2 === 0;
+    return {
+      attention: attentionConfig(fields, {
+        inputBias: bias,
+        outputBias: bias,
+        sinks: true,
+        window: isSliding ? fields.integer("sliding_window", 128) : undefined,
+        rotary: rotaryConfig(fields, fields.integer("head_dim", 64), { defaultBase: BASE }),
+      }),
+      feedForward: {
+        kind: "experts",
+        count: fields.integer("num_local_experts"),
+        expert: {
+          kind: "joined",
+          intermediateSize: fields.integer("intermediate_size"),
+          clamp: {
+            limit: fields.positive("swiglu_limit", DEFAULT_CLAMP.limit),
+            alpha: fields.positive("swiglu_alpha", DEFAULT_CLAMP.alpha),
+            offset: DEFAULT_CLAMP.offset,
+          },
+        },
+        router: {
+          name: "router",
+          topk: fields.integer("num_experts_per_tok"),
+          scoreFunction: "softmax",
+          bias: true,
+          correction: false,
+        },
+      },
+    };
+  },
+  names: (hub, config) => ({ ...hub, placeOf: (parameter) => placeOf(config, hub, parameter) }),
+};
+
+const LAYER =
+  /^model\.layers\.(\d+)\.(?:self_attn\.sinks|(mlp\.experts)\.(\d+)\.(gate_up_proj|down_proj)\.(weight|bias))$/;
+
+/**
+ * The experts of a layer are one tensor. Wide ones are [experts, in, out]. Rows of gate and up alternate, and so do rows of pairs
+ * in a head, so they are separated in the same way.
+ */
+function placeOf(config: CausalLMConfig, hub: WeightNames, parameter: string): WeightPlace {
+  const match = LAYER.exec(parameter);
+  if (!match) return hub.placeOf(parameter);
+  const [, layer, experts, expert, projection, kind] = match;
+  const { attention, feedForward } = config.layers[Number(layer)] as CausalLMConfig["layers"][number];
+  if (!experts) return { tensor: parameter, shape: [attention.heads] };
+  if (feedForward.kind !== "experts") return hub.placeOf(parameter);
+  return {
+    tensor: `model.layers.${layer}.${experts}.${projection}${kind === "bias" ? "_bias" : ""}`,
+    matrix: { index: Number(expert), count: feedForward.count },
+    transposedWide: kind === "weight",
+    pairedHeads: projection === "gate_up_proj" ? 1 : undefined,
+  };
+}
