@@ -1,6 +1,6 @@
-// Compares the logits of small models with those that transformers computed, and writes the table of docs/models.md. Needs the built
-// package.
-//   node scripts/model-witnesses.mjs
+// Compares the logits of models with recorded ones of other programs, and writes the tables of docs/models.md. Needs the built
+// package and SmolLM2-135M-Instruct.
+//   node scripts/model-witnesses.mjs "$(scripts/fetch-model)"
 import { readdir } from "node:fs/promises";
 import { noGrad, openBackend, Scope, tensor } from "lockstep";
 import { SafetensorsFile } from "lockstep/io";
@@ -8,6 +8,9 @@ import { loadCausalLM } from "lockstep/models";
 import { writeSection } from "./section.mjs";
 
 const FOLDER = new URL("../conformance/vectors/models/", import.meta.url).pathname;
+const [smollm2] = process.argv.slice(2);
+if (!smollm2)
+  throw new Error('give the folder of SmolLM2: node scripts/model-witnesses.mjs "$(scripts/fetch-model)"');
 const ARRAYS = { I32: Int32Array, F32: Float32Array, F64: Float64Array };
 
 /** The arrays of a safetensors file, by the names of its tensors. */
@@ -58,5 +61,62 @@ const families = table(
   rows,
 );
 
+/** The logarithm of the sum of exponentials. */
+function logSumExp(values) {
+  const most = values.reduce((a, b) => Math.max(a, b));
+  return most + Math.log(values.reduce((sum, each) => sum + Math.exp(each - most), 0));
+}
+
+const recorded = await arraysOf(`${FOLDER}smollm2.safetensors`);
+const { tokens, ids, f64 } = recorded;
+const kept = ids.length / tokens.length;
+
+/** The divergence of a position's distribution from the exact one, with all tokens that were not kept as one. */
+function divergence(row, logits, lse) {
+  const part = (all, total) =>
+    Array.from(all.subarray(row * kept, (row + 1) * kept), (each) => Math.exp(each - total));
+  const whole = (shares) => [...shares, Math.max(1 - shares.reduce((sum, each) => sum + each, 0), 1e-12)];
+  const [p, q] = [whole(part(f64, recorded["f64.lse"][row])), whole(part(logits, lse[row]))];
+  return p.reduce((sum, each, i) => sum + each * Math.log(each / q[i]), 0);
+}
+
+function cellsOf(program, { logits, lse, top }) {
+  const positions = Array.from(tokens.keys());
+  const kl = positions.reduce((sum, row) => sum + divergence(row, logits, lse), 0) / tokens.length;
+  const same = positions.filter((row) => top[row] === ids[row * kept]).length;
+  return [
+    program,
+    largest(errors(logits, f64)).toExponential(1),
+    kl.toExponential(1),
+    `${same} of ${tokens.length}`,
+  ];
+}
+
+const others = [
+  ["transformers, f32", "f32"],
+  ["llama.cpp, f32 values", "llama"],
+  ["llama.cpp, the file", "llama.q4_1"],
+].map(([program, name]) =>
+  cellsOf(
+    program,
+    Object.fromEntries(["logits", "lse", "top"].map((each) => [each, recorded[`${name}.${each}`]])),
+  ),
+);
+const own = [];
+for (const dtype of ["f32", "bf16"]) {
+  const all = await logitsOf(smollm2, tokens, dtype);
+  const vocabulary = all.length / tokens.length;
+  const rowOf = (row) => all.subarray(row * vocabulary, (row + 1) * vocabulary);
+  const each = Array.from(tokens.keys(), (row) => rowOf(row));
+  own.push(
+    cellsOf(`Lockstep, ${dtype}`, {
+      logits: Float32Array.from(ids, (id, i) => each[Math.floor(i / kept)][id]),
+      lse: each.map((logits) => logSumExp(logits)),
+      top: each.map((logits) => logits.indexOf(logits.reduce((a, b) => Math.max(a, b)))),
+    }),
+  );
+}
+const real = table(["program", "largest error of a kept logit", "mean KL", "top-1"], [...others, ...own]);
 await backend.dispose();
 writeSection("docs/models.md", "families", families);
+writeSection("docs/models.md", "smollm2", real);

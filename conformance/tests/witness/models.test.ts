@@ -125,21 +125,7 @@ describe("quantized forms of published models", () => {
     const options = { dtype: "bf16" } as const;
     const [logits] = await logitsOf(witnessPath(name), options, tokens);
     expect((await logitsOf(wide, options, tokens))[0]).toEqual(logits);
-  });
-
-  it("experts of gpt-oss have their order in any form and from any source", async () => {
-    const { tokens } = await readWitness("gpt-oss");
-    const wide = join(folder, "gpt-oss-again");
-    await convertCheckpoint(witnessPath("gpt-oss"), wide, { to: "bf16" });
-    const options = { dtype: "bf16" } as const;
-    const [logits] = await logitsOf(wide, options, tokens);
-    const forms = [
-      [witnessPath("gpt-oss"), "bf16"],
-      [wide, "bf16"],
-      // quantized once more, codes are the same
-      [wide, "gpt-oss"],
-    ] as const;
-    for (const [path, weights] of forms)
-      expect((await logitsOf(path, { ...options, weights }, tokens))[0], weights).toEqual(logits);
+    for (const path of [witnessPath(name), wide])
+      expect((await logitsOf(path, { ...options, weights: "bf16" }, tokens))[0]).toEqual(logits);
   });
 });

@@ -1,0 +1,89 @@
+/**
+ * SmolLM2-135M-Instruct computes the logits of transformers and of llama.cpp (scripts/witness/models/smollm2.py), within their
+ * rounding errors.
+ */
+import { beforeAll, describe, expect, it } from "vitest";
+import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/index.js";
+import { tensor } from "../../../src/ops/create.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { missingSmolLM2, SMOLLM2 } from "../harness/models.js";
+import { useBackend } from "../harness/suite.js";
+import { type RecordedTensors, readTensors, topOf, witnessPath } from "../models/witnesses.js";
+
+/** Lockstep's error may be this multiple of the one of transformers in f32; models.test.ts says why. */
+const FACTOR = 4;
+const backend = useBackend({ threads: 2, datapath: "hopper" });
+
+let recorded: RecordedTensors;
+beforeAll(async () => {
+  recorded = await readTensors(witnessPath("smollm2.safetensors"));
+});
+
+/** The logits of all positions. */
+async function logitsOf(tokens: Int32Array, options: LoadCausalLMOptions): Promise<Float32Array> {
+  using model = await loadCausalLM(backend(), SMOLLM2, options);
+  using _scope = new Scope();
+  const ids = tensor(backend(), tokens, [1, tokens.length], "i32");
+  return noGrad(() => model.forward(ids).tensor.dataSync().slice() as Float32Array);
+}
+
+/** What was recorded of each position: its best tokens, their logits, and the errors of other programs. */
+function positions() {
+  const [count, kept] = recorded.shapeOf("ids") as [number, number];
+  const [ids, f64] = [recorded.i32("ids"), recorded.f64("f64")];
+  const errors = new Map(["f32", "llama", "llama.q4_1"].map((name) => [name, recorded.f64(`${name}.error`)]));
+  return Array.from({ length: count }, (_, row) => ({
+    ids: ids.subarray(row * kept, (row + 1) * kept),
+    f64: f64.subarray(row * kept, (row + 1) * kept),
+    errorOf: (name: string): number => errors.get(name)?.[row] as number,
+  }));
+}
+
+it("the recorded programs agree with each other, and top-1 has gaps", () => {
+  const all = positions();
+  expect(all.length).toBe(64);
+  const largest = (name: string): number => Math.max(...all.map(({ errorOf }) => errorOf(name)));
+  expect(largest("f32")).toBeLessThan(1e-4);
+  expect(largest("llama")).toBeLessThan(1e-4);
+  for (const name of ["f32", "llama"]) {
+    const logits = recorded.f32(`${name}.logits`);
+    for (const [row, { f64, errorOf }] of all.entries())
+      for (const [i, each] of f64.entries())
+        expect(Math.abs((logits[row * f64.length + i] as number) - each)).toBeLessThanOrEqual(errorOf(name));
+  }
+  const gaps = all.map(({ f64 }) => (f64[0] as number) - (f64[1] as number));
+  expect(gaps.filter((gap, row) => gap > 2 * (all[row]?.errorOf("f32") as number)).length).toBe(64);
+});
+
+describe("the model", () => {
+  it("in f32 has the logits of f64 within the errors of transformers, and its top-1", async (context) => {
+    if (missingSmolLM2) return context.skip(missingSmolLM2);
+    const tokens = recorded.i32("tokens");
+    const logits = await logitsOf(tokens, { dtype: "f32" });
+    const vocabulary = logits.length / tokens.length;
+    const all = positions();
+    const spread = Math.max(...all.map(({ errorOf }) => errorOf("f32")));
+    const llama = Math.max(...all.map(({ errorOf }) => errorOf("llama")));
+    for (const [row, { ids, f64 }] of all.entries()) {
+      const own = logits.subarray(row * vocabulary, (row + 1) * vocabulary);
+      const errors = Array.from(ids, (id, i) => Math.abs((own[id] as number) - (f64[i] as number)));
+      expect(Math.max(...errors)).toBeLessThanOrEqual(FACTOR * spread);
+      const gap = (f64[0] as number) - (f64[1] as number);
+      expect(gap).toBeGreaterThan(spread + Math.max(llama, ...errors));
+      expect(topOf(own).index).toBe(ids[0]);
+    }
+  });
+
+  it("answers in bf16 as transformers does in f32", async (context) => {
+    if (missingSmolLM2) return context.skip(missingSmolLM2);
+    const [chat, greedy] = [recorded.i32("chat"), recorded.i32("greedy")];
+    const logits = await logitsOf(Int32Array.from([...chat, ...greedy.slice(0, -1)]), {});
+    const vocabulary = logits.length / (chat.length + greedy.length - 1);
+    const answer = Array.from(greedy, (_, i) => {
+      const row = chat.length - 1 + i;
+      return topOf(logits.subarray(row * vocabulary, (row + 1) * vocabulary)).index;
+    });
+    expect(answer).toEqual([...greedy]);
+  });
+});
