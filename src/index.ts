@@ -184,6 +184,7 @@ export type {
 export type { DelayedSnapshot } from "./modules/delayed-state.js";
 export { DotProductAttention } from "./modules/dot-product-attention.js";
 export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
+export type { TokenCounts } from "./modules/expert-ranks.js";
 export { GroupedLinear, type GroupedLinearOptions } from "./modules/grouped-linear.js";
 export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
 export { LayerNormMLP, type LayerNormMLPOptions, type MLPActivation } from "./modules/layer-norm-mlp.js";

@@ -4,10 +4,12 @@ import { autocast } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { SwigluClamp } from "../backends/ops.js";
 import { guardReceivers } from "../brand.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { activation, cast, gated } from "../functional/elementwise.js";
 import { reshape } from "../functional/layout.js";
 import { moePermute, moeUnpermute } from "../functional/moe-permute.js";
+import { groupOf, processGroup } from "../functional/ranks.js";
 import {
   fusedComputeScoreForMoeAuxLoss,
   fusedMoeAuxLoss,
@@ -18,14 +20,16 @@ import {
 import { gather } from "../functional/rows.js";
 import { GATED_OPTIONS } from "../ops/elementwise/activation.js";
 import { requireGroups } from "../ops/rows/topk.js";
-import { boolean, finite, oneOf, optionsOf } from "../options.js";
+import { boolean, finite, integer, listOf, needed, nested, oneOf, optionsOf } from "../options.js";
 import { composed } from "../tape/composed.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
+import { noGrad } from "../tape/grad-mode.js";
 import { wideOf } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import { requireScalar, requireWide } from "../tensor/require.js";
-import { orDispose } from "../tensor/scope.js";
+import { orDispose, Scope } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { ExpertRanks, type TokenCounts } from "./expert-ranks.js";
 import { GROUPED_LINEAR_OPTIONS, GroupedLinear, type GroupedLinearOptions } from "./grouped-linear.js";
 import { MLP_ACTIVATIONS, type MLPActivation } from "./layer-norm-mlp.js";
 import type { WeightUse } from "./linear/weight-cache.js";
@@ -41,12 +45,22 @@ export interface MoELayerOptions extends GroupedLinearOptions, Omit<RouterOption
    * `DEFAULT_CLAMP`. Default: not clamped.
    */
   readonly clamp?: Partial<SwigluClamp> | undefined;
+  /**
+   * The ranks among which the experts are divided: each has experts / n consecutive ones, and tokens of its own. All ranks must
+   * create the same layers, from equal random states, and make the same calls. Default: this rank has all experts.
+   */
+  readonly group?: ProcessGroup | undefined;
 }
 
 /** Options of one call of `MoELayer`. */
 export interface MoELayerCall extends WeightUse {
   /** A bias of each expert, [experts], which is added to the scores by which experts are chosen. Default: none. */
   readonly expertBias?: Tensor | undefined;
+  /**
+   * The result of `exchangeCounts` for the same input and `expertBias`. Required if `group` divides the experts. Default: the
+   * numbers of tokens are read on the host.
+   */
+  readonly tokenCounts?: TokenCounts | undefined;
 }
 
 /** The result of `MoELayer.forwardWithLoss`. */
@@ -65,9 +79,17 @@ const checkOptions = optionsOf<MoELayerOptions>({
   ...ROUTER,
   activation: oneOf(Object.keys(MLP_ACTIVATIONS)),
   clamp: GATED_OPTIONS.clamp,
+  group: processGroup,
 });
+const count = listOf(integer(0));
+const checkCounts = optionsOf<TokenCounts>({ sent: needed(count), received: needed(count) }, "tokenCounts");
 const checkCall = optionsOf<MoELayerCall>(
-  { isFirstMicrobatch: boolean, skipFp8WeightUpdate: requireScalar, expertBias: requireWide },
+  {
+    isFirstMicrobatch: boolean,
+    skipFp8WeightUpdate: requireScalar,
+    expertBias: requireWide,
+    tokenCounts: nested(checkCounts),
+  },
   "call",
 );
 
@@ -81,6 +103,12 @@ const checkCall = optionsOf<MoELayerCall>(
  * ffnHidden, hidden] for a gated activation), `fc2.weight0` [hidden, ffnHidden], and so on. The numbers of tokens are read on the
  * host. A token's bits do not depend on the experts of other tokens, unless an expert's rows share a scale.
  *
+ * With `group`, each rank has some of the experts: `fc1` and `fc2` have those, in order. `exchangeCounts` tells each rank how
+ * many tokens it will receive, and `forward` sends tokens to their experts and back. Results and gradients of tokens and experts
+ * have the bits of one rank with all experts and the tokens of all ranks in order, except for stochastic rounding. Each rank has
+ * the router's gradient from its own tokens.
+ *
+ * @throws `ShapeError` for a number of experts that is not divisible by the number of ranks.
  * @throws `ArgumentError` for a missing or unknown option, an invalid option value, numbers of groups that do not fit the
  * experts, or a size that is not a positive integer, `DTypeError` for a parameter dtype other than f32, bf16 and f16,
  * `DisposedError` for a disposed backend.
@@ -99,6 +127,7 @@ export class MoELayer extends Module {
   readonly #routing: Omit<RouterOptions, "expertBias">;
   readonly #form: (typeof MLP_ACTIVATIONS)[MLPActivation];
   readonly #clamp: Partial<SwigluClamp> | undefined;
+  readonly #ranks: ExpertRanks | undefined;
 
   constructor(
     backend: Backend,
@@ -113,7 +142,9 @@ export class MoELayer extends Module {
     const ownOptions = checkOptions("MoELayer", options);
     super(backend, ownOptions);
     requireSizes("MoELayer", { hidden, ffnHidden, numExperts });
-    const { activation: name = "swiglu", clamp, ...rest } = ownOptions;
+    const { activation: name = "swiglu", clamp, group, ...rest } = ownOptions;
+    const ranks = groupOf("MoELayer", backend, { group });
+    this.#ranks = ranks && new ExpertRanks(ranks, numExperts);
     const { topk, numGroups, groupTopk, scoreFunction, usePreSoftmax, scalingFactor, ...linear } = rest;
     if (clamp && name !== "swiglu")
       throw new ArgumentError(`MoELayer: only swiglu has a clamped form; activation is ${name}`);
@@ -121,7 +152,11 @@ export class MoELayer extends Module {
     requireGroups("MoELayer", { columns: numExperts, k: topk, numGroups, groupTopk });
     this.#form = MLP_ACTIVATIONS[name];
     this.#clamp = clamp;
-    const layerOptions = { ...linear, dtype: this.dtype, random: this.random };
+    const layerOptions = () => ({
+      ...{ ...linear, dtype: this.dtype, random: this.random },
+      ...(this.#ranks ? { initMethod: this.#ranks.initMethod(linear.initMethod) } : {}),
+    });
+    const count = this.#ranks?.localExperts ?? numExperts;
     const width = (this.#form.gated ? 2 : 1) * ffnHidden;
     [this.router, this.fc1, this.fc2] = orDispose((created) => {
       const owned = <M extends Module>(key: string, module: M): M => {
@@ -132,8 +167,8 @@ export class MoELayer extends Module {
       const router = { bias: false, dtype, random, initMethod: linear.initMethod };
       return [
         owned("router", new Linear(backend, hidden, numExperts, router)),
-        owned("fc1", new GroupedLinear(backend, numExperts, hidden, width, layerOptions)),
-        owned("fc2", new GroupedLinear(backend, numExperts, ffnHidden, hidden, layerOptions)),
+        owned("fc1", new GroupedLinear(backend, count, hidden, width, layerOptions())),
+        owned("fc2", new GroupedLinear(backend, count, ffnHidden, hidden, layerOptions())),
       ] as const;
     });
   }
@@ -143,8 +178,9 @@ export class MoELayer extends Module {
    * region, or else in high precision. An input without rows gives a result without rows.
    *
    * @throws `ShapeError` or `DTypeError` for an input that does not fit the layers or their recipe, or an `expertBias` without
-   * one element for each expert, `ArgumentError` for an `expertBias` with softmax, and for call options that the recipe does not
-   * allow, `UnsupportedError` for a recipe that the backend does not support, `DisposedError` for a disposed tensor.
+   * one element for each expert, `ArgumentError` for an `expertBias` with softmax, for `tokenCounts` that are missing or do not
+   * have a number for each expert, and for call options that the recipe does not allow, `UnsupportedError` for a recipe that the
+   * backend does not support, `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: MoELayerCall = {}): Variable {
     const [output] = composed(() => [this.#run(input, call).output]);
@@ -176,24 +212,74 @@ export class MoELayer extends Module {
     return { output, auxLoss, tokensPerExpert };
   }
 
-  #run(input: VariableLike, call: MoELayerCall) {
+  /**
+   * Returns the numbers of tokens for each expert, and those that this rank will receive if `group` divides the experts. Give
+   * them to the call of `forward` or `forwardWithLoss` that follows with the same input, as `tokenCounts`. All ranks must call
+   * it. `call` is that of `forward`.
+   *
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer, or an `expertBias` without one element for
+   * each expert, `ArgumentError` for an `expertBias` with softmax and for invalid options of the call, `DisposedError` for a
+   * disposed tensor or group, `DistributedError` for a group that has failed.
+   */
+  async exchangeCounts(input: VariableLike, call: MoELayerCall = {}): Promise<TokenCounts> {
     const x = variableOf("MoELayer", "input", input);
-    const { expertBias, ...weightUse } = checkCall("MoELayer", call);
+    const { expertBias } = checkCall("MoELayer", call);
+    const counts = noGrad(() => {
+      using scope = new Scope();
+      const { tokensPerExpert } = this.#route(x, expertBias).routed;
+      return [tokensPerExpert, this.#ranks?.exchange(tokensPerExpert)].map(
+        (each) => each && scope.keep(each),
+      );
+    });
+    try {
+      const [sent, received] = await Promise.all(
+        counts.map(async (each) => each && [...(await each.data())]),
+      );
+      return { sent: sent ?? [], received: received ?? sent ?? [] };
+    } finally {
+      for (const each of counts) each?.dispose();
+    }
+  }
+
+  /** Chooses experts for the tokens of x. */
+  #route(x: Variable, expertBias: Tensor | undefined) {
     const { shape } = x;
     if (shape.at(-1) !== this.hidden)
       throw new ShapeError(`MoELayer: the input is [${shape}]; its last size must be ${this.hidden}`);
-    const { dtype } = wideOf("MoELayer: the input", x.value);
+    wideOf("MoELayer: the input", x.value);
     const tokens = reshape(x, [shape.slice(0, -1).reduce((product, size) => product * size, 1), this.hidden]);
     const logits = autocast({ enabled: false }, () => this.router.forward(cast(tokens, this.router.dtype)));
-    const routed = fusedTopkWithScoreFunction(logits, { ...this.#routing, expertBias });
+    return { tokens, logits, routed: fusedTopkWithScoreFunction(logits, { ...this.#routing, expertBias }) };
+  }
+
+  #run(input: VariableLike, call: MoELayerCall) {
+    const x = variableOf("MoELayer", "input", input);
+    const { expertBias, tokenCounts, ...weightUse } = checkCall("MoELayer", call);
+    if (this.#ranks && !tokenCounts)
+      throw new ArgumentError(
+        "MoELayer: group divides the experts; give tokenCounts, the result of exchangeCounts for this input",
+      );
+    for (const [name, list] of Object.entries(tokenCounts ?? {}) as [string, readonly number[]][])
+      if (list.length !== this.numExperts)
+        throw new ArgumentError(
+          `MoELayer: tokenCounts.${name} has ${list.length} numbers; give the ${this.numExperts} of exchangeCounts`,
+        );
+    const { tokens, logits, routed } = this.#route(x, expertBias);
+    const { dtype } = wideOf("MoELayer: the input", x.value);
     const { probs, topkIndices, tokensPerExpert: counts } = routed;
     const permuted = moePermute(tokens, topkIndices, { mapType: "index", numExperts: this.numExperts });
-    const mSplits = Array.from(permuted.rowIdMap.tokensPerExpert.dataSync());
-    const h = this.fc1.forward(permuted.output, mSplits, weightUse);
-    const y = this.fc2.forward(this.#activated(h), mSplits, weightUse);
+    const sizes = tokenCounts?.sent ?? Array.from(permuted.rowIdMap.tokensPerExpert.dataSync());
+    const experts = (rows: Variable, mSplits: readonly number[]): Variable => {
+      const h = this.fc1.forward(rows, mSplits, weightUse);
+      return this.fc2.forward(this.#activated(h), mSplits, weightUse);
+    };
+    const y =
+      this.#ranks && tokenCounts
+        ? this.#ranks.run(permuted.output, tokenCounts, experts)
+        : experts(permuted.output, sizes);
     const mergingProbs = gather(cast(probs, dtype), 1, topkIndices);
     const merged = moeUnpermute(y, permuted.rowIdMap, { mergingProbs });
-    return { output: reshape(merged, shape), logits, counts };
+    return { output: reshape(merged, x.shape), logits, counts };
   }
 
   #activated(h: Variable): Variable {

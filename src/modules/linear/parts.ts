@@ -179,7 +179,7 @@ export interface QuantizedCall {
 }
 
 /** The standard deviation of initial weights, as in TransformerEngine. */
-const INITIAL_STD = 0.023;
+export const INITIAL_STD = 0.023;
 
 /** How a linear layer is divided among ranks. */
 export interface Division {

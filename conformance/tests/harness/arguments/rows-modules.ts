@@ -52,12 +52,14 @@ const grouped = (w: World) => ({
 const moe = (w: World) =>
   ({
     ...{ ...grouped(w), bias: false, topk: 2, numGroups: 2, groupTopk: 1, scoreFunction: "sigmoid" as const },
-    ...{ scalingFactor: 2, activation: "swiglu" as const },
+    ...{ scalingFactor: 2, activation: "swiglu" as const, group: alone(w) },
   }) as const;
 const moeCall = (w: World) => ({
   ...{ isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) },
   expertBias: w.tensor("f32", [4]),
+  tokenCounts: { sent: [ROWS, ROWS - 1, 0, 1], received: [ROWS, ROWS - 1, 0, 1] },
 });
+const COUNTS = { "call.tokenCounts.sent": "index", "call.tokenCounts.received": "index" } as const;
 const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
 const mlp = (w: World) => {
   const { parallelMode: _, pieces: __, parametersSplit: ___, ...rest } = linear(w);
@@ -254,16 +256,26 @@ export const MODULE_ROWS: Rows = {
   "Linear.forwardWithBias": onModule((w) => new Linear(w.backend, COLUMNS, 32, linear(w)), forwardCall),
   "GroupedLinear.forward": groupedCall(),
   "GroupedLinear.forwardWithBias": groupedCall(),
-  "MoELayer.forward": onModule(
-    (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
-    (w) => [w.tensor(), moeCall(w)],
-  ),
+  "MoELayer.forward": {
+    ...onModule(
+      (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
+      (w) => [w.tensor(), moeCall(w)],
+    ),
+    numbers: COUNTS,
+  },
+  "MoELayer.exchangeCounts": {
+    ...onModule(
+      (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
+      (w) => [w.tensor(), moeCall(w)],
+    ),
+    numbers: COUNTS,
+  },
   "MoELayer.forwardWithLoss": {
     ...onModule(
       (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
       (w) => [w.tensor(), 0.5, moeCall(w)],
     ),
-    numbers: { coeff: "finite" },
+    numbers: { coeff: "finite", ...COUNTS },
   },
   "functional.allToAll": {
     calls: [(w) => [w.tensor(), alone(w), { sent: [ROWS], received: [ROWS] }]],

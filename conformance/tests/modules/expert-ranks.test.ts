@@ -1,0 +1,164 @@
+/** A `MoELayer` whose experts are divided among ranks has the bits of one rank with all experts and all tokens. */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast.js";
+import type { Backend } from "../../../src/backends/backend.js";
+import type { ProcessGroup } from "../../../src/collectives/group.js";
+import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
+import { ArgumentError, ShapeError } from "../../../src/errors.js";
+import { MoELayer, type MoELayerCall, type MoELayerOptions } from "../../../src/modules/moe-layer.js";
+import { recompute } from "../../../src/modules/recompute.js";
+import { tensor } from "../../../src/ops/create.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { covering, product } from "../../arbitraries/covering.js";
+import { upload, wideValues } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
+import { useBackends } from "../harness/ranks/backends.js";
+import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
+
+const RANKS = 3;
+const EXPERTS = 6;
+const [HIDDEN, FFN] = [128, 128];
+const STEPS = 2;
+const backends = useBackends(RANKS + 1);
+
+/** Tokens of each rank, and biases by which all of them choose one expert, or none of one rank's experts. */
+const TOKENS = {
+  ragged: { tokens: [5, 7, 4], bias: [0, 0, 0, 0, 0, 0] },
+  "a rank without tokens": { tokens: [6, 0, 9], bias: [0, 0, 0, 0, 0, 0] },
+  "a rank whose experts have no tokens": { tokens: [3, 4, 2], bias: [0, 0, -9, -9, 0, 0] },
+  "one expert": { tokens: [3, 3, 2], bias: [0, 0, 0, 9, 0, 0] },
+  "no tokens": { tokens: [0, 0, 0], bias: [0, 0, 0, 0, 0, 0] },
+} as const;
+
+const CASES = covering(
+  product({
+    tokens: Object.keys(TOKENS) as (keyof typeof TOKENS)[],
+    recipe: Object.keys(DETERMINISTIC_RECIPES),
+    topk: [1, 2],
+    bias: [true, false],
+    recomputes: [false, true],
+    microbatches: [false, true],
+    withLoss: [false, true],
+  }),
+  2,
+);
+type Case = (typeof CASES)[number];
+
+/** Bits of the result, the gradients of the tokens, and gradients and scales of each expert. */
+interface Seen {
+  readonly tokens: readonly (readonly number[])[];
+  readonly experts: readonly (readonly (readonly number[])[])[];
+  readonly scales: readonly unknown[];
+}
+
+const recipeOf = (name: string): Recipe | undefined =>
+  // amaxes of an expert belong to its rank
+  name === "delayed"
+    ? new DelayedScaling({ amaxHistoryLen: 3, reduceAmax: false })
+    : DETERMINISTIC_RECIPES[name]?.();
+
+async function run(b: Backend, row: Case, group: ProcessGroup | undefined): Promise<Seen> {
+  const { tokens, bias: biases } = TOKENS[row.tokens];
+  const total = tokens.reduce((sum: number, count) => sum + count, 0);
+  const first = group ? tokens.slice(0, group.rank).reduce((sum: number, count) => sum + count, 0) : 0;
+  const count = group ? (tokens[group.rank] as number) : total;
+  const recipe = recipeOf(row.recipe);
+  const random = new RandomState(1n);
+  const options: MoELayerOptions = { topk: row.topk, scoreFunction: "sigmoid", bias: row.bias, random };
+  const layer = new MoELayer(b, HIDDEN, FFN, EXPERTS, { ...options, group });
+  const expertBias = tensor(b, Float32Array.from(biases), [EXPERTS]);
+  const part = (seed: number): Tensor => {
+    const values = [...wideValues(drawnValues(seed, [total, HIDDEN]))];
+    const rows = values.slice(first * HIDDEN, (first + count) * HIDDEN);
+    return upload(b, rounded("bf16", [count, HIDDEN], rows));
+  };
+  const seen: (readonly number[])[] = [];
+  for (let step = 0; step < STEPS; step++) {
+    const x = new Variable(part(10 + step), true);
+    const dy = part(20 + step);
+    const base: MoELayerCall = { expertBias, ...(row.microbatches ? { isFirstMicrobatch: step === 0 } : {}) };
+    const tokenCounts = await layer.exchangeCounts(x, base);
+    if (!group) expect(tokenCounts.received).toEqual(tokenCounts.sent);
+    let y: Tensor;
+    {
+      using scope = new Scope();
+      const call = { ...base, ...(group ? { tokenCounts } : {}) };
+      const forward = (input: Variable): Variable =>
+        row.withLoss ? layer.forwardWithLoss(input, 0.5, call).output : layer.forward(input, call);
+      const body = () => (row.recomputes ? recompute(forward, x) : forward(x));
+      const out = recipe ? autocast({ recipe }, body) : body();
+      out.backward(dy);
+      y = scope.keep(out.tensor);
+    }
+    const dx = x.grad as Tensor;
+    for (const each of [y, dx]) seen.push(Array.from((await each.data()) as Uint16Array));
+    for (const each of [y, dx, dy, x.tensor]) each.dispose();
+  }
+  const experts: (readonly (readonly number[])[])[] = [];
+  for (const i of layer.fc1.weights.keys()) {
+    const parameters = [layer.fc1, layer.fc2].flatMap((each) => [each.weights[i], each.biases[i]]);
+    const grads: (readonly number[])[] = [];
+    for (const each of parameters)
+      if (each) {
+        grads.push(Array.from((await each.tensor.data()) as Uint16Array));
+        grads.push(Array.from((await (each.grad as Tensor).data()) as Uint16Array));
+      }
+    experts.push(grads);
+  }
+  const snapshots = [...layer.namedQuantizations()].filter(([name]) => name !== "router.linear");
+  const scales = snapshots.map(([, each]) => each.snapshotSync());
+  layer.dispose();
+  expertBias.dispose();
+  // the states of fc1's experts, then those of fc2's
+  const half = scales.length / 2;
+  return { tokens: seen, experts, scales: scales.slice(0, half).map((each, i) => [each, scales[half + i]]) };
+}
+
+describe("results, gradients, initial weights and scales are those of one rank", () => {
+  it.each(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const))("%s", async (_, row) => {
+    const one = await run(backends[RANKS] as Backend, row, undefined);
+    const groups = loopbackOver(backends.slice(0, RANKS));
+    const ranks = await Promise.all(groups.map((group) => run(group.backend, row, group)));
+    for (const [i, bits] of one.tokens.entries())
+      expect(ranks.flatMap(({ tokens }) => tokens[i] ?? [])).toEqual(bits);
+    expect(ranks.flatMap(({ experts }) => experts)).toEqual(one.experts);
+    expect(ranks.flatMap(({ scales }) => scales)).toEqual(one.scales);
+  });
+});
+
+describe("refuses", () => {
+  it("experts that the ranks cannot divide", () => {
+    const [group] = loopbackOver(backends.slice(0, RANKS)) as [ProcessGroup];
+    expect(() => new MoELayer(group.backend, HIDDEN, FFN, 4, { topk: 1, group })).toThrow(ShapeError);
+  });
+
+  it("counts that are missing or too few", () => {
+    using _ = new Scope();
+    const [group] = loopbackOver(backends.slice(0, RANKS)) as [ProcessGroup];
+    const x = upload(group.backend, drawnValues(1, [4, HIDDEN]));
+    using divided = new MoELayer(group.backend, HIDDEN, FFN, EXPERTS, { topk: 1, group });
+    expect(() => divided.forward(x)).toThrow(/exchangeCounts/);
+    const few = { sent: [4, 0, 0, 0, 0, 0], received: [1, 2] };
+    expect(() => divided.forward(x, { tokenCounts: few })).toThrow(ArgumentError);
+  });
+});
+
+it("counts of one rank replace reading them on the host", async () => {
+  const b = backends[RANKS] as Backend;
+  const layer = new MoELayer(b, HIDDEN, FFN, EXPERTS, { topk: 2 });
+  const x = upload(b, drawnValues(1, [9, HIDDEN]));
+  const tokenCounts = await layer.exchangeCounts(x);
+  expect(tokenCounts.sent.reduce((sum, count) => sum + count, 0)).toBe(18);
+  {
+    using _ = new Scope();
+    const [given, read] = [layer.forward(x, { tokenCounts }), layer.forward(x)];
+    expect([...given.tensor.dataSync()]).toEqual([...read.tensor.dataSync()]);
+  }
+  x.dispose();
+  layer.dispose();
+});
