@@ -160,6 +160,29 @@ export const enum Activation {
   Sigmoid = 5,
 }
 
+/** The approximate instructions of a GPU's special-function unit (numerics.md §7.11). Ftz: subnormals count as zero. */
+export const enum SpecialFunction {
+  Ex2Ftz = 0,
+  Ex2 = 1,
+  Lg2Ftz = 2,
+  Lg2 = 3,
+  RcpFtz = 4,
+  Rcp = 5,
+  RsqrtFtz = 6,
+  Rsqrt = 7,
+  SqrtFtz = 8,
+  Sqrt = 9,
+  SinFtz = 10,
+  Sin = 11,
+  CosFtz = 12,
+  Cos = 13,
+  Tanh = 14,
+  Ex2F16 = 15,
+  TanhF16 = 16,
+  Ex2Bf16 = 17,
+  TanhBf16 = 18,
+}
+
 /**
  * The algorithm of a matrix product: the function that computes a step, and the packed form of its operands. A step of
  * a tensor core truncates its terms to a grid of F alignment bits and the sum to P fraction bits (docs/datapath.md §1).

@@ -16,6 +16,7 @@ export { widenBlock, widenGroups, widenNibbles } from "./checkpoints/widen";
 export { release, reserve } from "./core/memory";
 export { columnSum, rowSum } from "./core/reduce";
 export { quotientScale, scaleFromAmax, tensorScale } from "./core/scale";
+export { specialFunction } from "./core/special-instructions";
 export { activation, activationBackward } from "./elementwise/activation";
 export { dropout } from "./elementwise/dropout";
 export { clampedSwiglu, clampedSwigluBackward, gated, gatedBackward } from "./elementwise/gated";

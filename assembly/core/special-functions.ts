@@ -66,7 +66,7 @@ function finishEx2(x: v128, exponent: v128, negative: v128, n: v128, z: v128): v
   return v128.bitselect(result, i32x4.splat(0x7fffffff), f32x4.eq(x, x));
 }
 
-/** 2^x of one f32. @tested */
+/** 2^x of one f32. */
 export function ex2(x: f32): f32 {
   return f32x4.extract_lane(ex2Four(f32x4.splat(x)), 0);
 }

@@ -84,6 +84,28 @@ enum class Activation : int {
   kSigmoid = 5,
 };
 
+enum class SpecialFunction : int {
+  kEx2Ftz = 0,
+  kEx2 = 1,
+  kLg2Ftz = 2,
+  kLg2 = 3,
+  kRcpFtz = 4,
+  kRcp = 5,
+  kRsqrtFtz = 6,
+  kRsqrt = 7,
+  kSqrtFtz = 8,
+  kSqrt = 9,
+  kSinFtz = 10,
+  kSin = 11,
+  kCosFtz = 12,
+  kCos = 13,
+  kTanh = 14,
+  kEx2F16 = 15,
+  kTanhF16 = 16,
+  kEx2Bf16 = 17,
+  kTanhBf16 = 18,
+};
+
 enum class Kernel : int {
   kScalar = 0,
   kNarrow = 1,
@@ -141,6 +163,9 @@ inline constexpr ScaleRule kLastMember<ScaleRule> = ScaleRule::kUe5m3Quotient;
 
 template <>
 inline constexpr Activation kLastMember<Activation> = Activation::kSigmoid;
+
+template <>
+inline constexpr SpecialFunction kLastMember<SpecialFunction> = SpecialFunction::kTanhBf16;
 
 template <>
 inline constexpr Kernel kLastMember<Kernel> = Kernel::kExact;

@@ -81,6 +81,28 @@ export const ACTIVATION = {
   sigmoid: 5,
 } as const;
 
+export const SPECIAL_FUNCTION = {
+  ex2Ftz: 0,
+  ex2: 1,
+  lg2Ftz: 2,
+  lg2: 3,
+  rcpFtz: 4,
+  rcp: 5,
+  rsqrtFtz: 6,
+  rsqrt: 7,
+  sqrtFtz: 8,
+  sqrt: 9,
+  sinFtz: 10,
+  sin: 11,
+  cosFtz: 12,
+  cos: 13,
+  tanh: 14,
+  ex2F16: 15,
+  tanhF16: 16,
+  ex2Bf16: 17,
+  tanhBf16: 18,
+} as const;
+
 export const KERNEL = {
   scalar: 0,
   narrow: 1,

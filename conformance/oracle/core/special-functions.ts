@@ -1,5 +1,15 @@
-/** ex2 and tanh of the special-function unit (numerics.md §7.11), on f32 values. All integers here are below 2^53. */
-import { EX2, type Quadratic, TANH } from "./special-function-tables.gen.js";
+/** The special-function unit (numerics.md §7.11), on f32 values. All integers here are below 2^53. */
+import {
+  EX2,
+  LG2,
+  type Quadratic,
+  RCP,
+  RSQRT,
+  SINE,
+  SQRT_EVEN,
+  SQRT_ODD,
+  TANH,
+} from "./special-function-tables.gen.js";
 
 const word = new DataView(new ArrayBuffer(4));
 
@@ -35,6 +45,12 @@ function quadraticOf({ xBits, sqShift, rows, bias, ...shifts }: Quadratic): (a: 
 }
 
 const quadraticOfEx2 = quadraticOf(EX2);
+const quadraticOfLg2 = quadraticOf(LG2);
+const quadraticOfRcp = quadraticOf(RCP);
+const quadraticOfRsqrt = quadraticOf(RSQRT);
+const quadraticOfSqrtEven = quadraticOf(SQRT_EVEN);
+const quadraticOfSqrtOdd = quadraticOf(SQRT_ODD);
+const quadraticOfSine = quadraticOf(SINE);
 
 /** The binades of tanh by biased exponent, each with its function T. */
 const BINADES = new Map(
@@ -58,12 +74,16 @@ export function ex2(x: number): number {
     a = a === 0 ? 0 : 2 ** 23 - 1 - a;
   }
   const z = Math.floor(quadraticOfEx2(a) / 2 ** 15);
-  const result = z * 2 ** (n - 23);
+  return withLimits(z * 2 ** (n - 23));
+}
+
+/** A positive result: +0 below 2^-126, infinity from 2^128. */
+function withLimits(result: number): number {
   if (result < 2 ** -126) return 0;
   return result < 2 ** 128 ? result : Number.POSITIVE_INFINITY;
 }
 
-/** A number from 0 to 1, truncated to the significand of an f32. */
+/** A number from 0 to below 2^128, truncated to the significand of an f32. */
 function truncated(x: number): number {
   const nearest = Math.fround(x);
   if (nearest <= x) return nearest;
@@ -82,3 +102,79 @@ export function tanh(x: number): number {
   const { dropped, unit, quadratic } = BINADES.get(exponent)!;
   return sign * truncated(quadratic(fraction >> dropped) * unit);
 }
+
+/** 1 / x, as rcp.approx.ftz.f32 computes it. */
+export function rcp(x: number): number {
+  if (Number.isNaN(x)) return Number.NaN;
+  const [isNegative, exponent, fraction] = fieldsOf(x);
+  const sign = isNegative ? -1 : 1;
+  if (exponent === 0) return sign * Number.POSITIVE_INFINITY;
+  if (exponent === 255) return sign * 0;
+  const z = Math.floor(quadraticOfRcp(fraction) / 2 ** 15);
+  return sign * withLimits(z * 2 ** (126 - exponent - 23));
+}
+
+/** The results of lg2, rsqrt and sqrt for arguments that are not positive, normal and finite, and undefined for others. */
+function special(x: number, [ofZero, ofInfinity]: readonly [number, number]): number | undefined {
+  if (Math.abs(x) < 2 ** -126) return x < 0 || Object.is(x, -0) ? -ofZero : ofZero;
+  if (!(x > 0)) return Number.NaN;
+  return x === Number.POSITIVE_INFINITY ? ofInfinity : undefined;
+}
+
+/** 1 / sqrt x, as rsqrt.approx.ftz.f32 computes it. */
+export function rsqrt(x: number): number {
+  const known = special(x, [Number.POSITIVE_INFINITY, 0]);
+  if (known !== undefined) return known;
+  const [, exponent, fraction] = fieldsOf(x);
+  const half = Math.floor((exponent - 127) / 2);
+  const a = fraction + (exponent - 127 - 2 * half) * 2 ** 23;
+  const z = a === 0 ? 2 ** 24 : Math.floor(quadraticOfRsqrt(a) / 2 ** 16);
+  return z * 2 ** (-1 - half - 23);
+}
+
+/** The square root of x, as sqrt.approx.ftz.f32 computes it. */
+export function sqrt(x: number): number {
+  const known = special(x, [0, Number.POSITIVE_INFINITY]);
+  if (known !== undefined) return known;
+  const [, exponent, fraction] = fieldsOf(x);
+  const half = Math.floor((exponent - 127) / 2);
+  const z =
+    exponent - 127 === 2 * half
+      ? Math.floor(quadraticOfSqrtEven(fraction) / 2 ** 17)
+      : Math.floor(quadraticOfSqrtOdd(fraction) / 2 ** 16);
+  return z * 2 ** (half - 23);
+}
+
+/** The binary logarithm of x, as lg2.approx.ftz.f32 computes it. */
+export function lg2(x: number): number {
+  if (Math.abs(x) < 2 ** -126) return Number.NEGATIVE_INFINITY;
+  const known = special(x, [0, Number.POSITIVE_INFINITY]);
+  if (known !== undefined) return known;
+  const [, exponent, fraction] = fieldsOf(x);
+  const t = x === 1 ? 0 : Math.floor(quadraticOfLg2(fraction) / 4);
+  const r = t + (exponent - 127) * 2 ** 36;
+  return r < 0 ? -truncated((-r - 1) / 2 ** 36) : truncated(r / 2 ** 36);
+}
+
+/** 1 / 2π as an f32. */
+const TURNS = 0xa2f983 / 2 ** 26;
+
+/** sin x, or cos x with `quarter` 1. */
+function sine(x: number, quarter: number): number {
+  if (!Number.isFinite(x)) return Number.NaN;
+  const magnitude = Math.abs(x) < 2 ** -126 ? 0 : Math.abs(x);
+  const product = truncated(magnitude * TURNS);
+  const p = product < 2 ** -126 ? 0 : product;
+  const v = Math.floor(p * 2 ** 25) % 2 ** 25;
+  const q = Math.floor(v / 2 ** 23) + quarter;
+  const f = v % 2 ** 23;
+  const result = truncated(quadraticOfSine(q % 2 === 1 ? 2 ** 23 - 1 - f : f) / 2 ** 37);
+  const isNegative = (quarter === 0 && fieldsOf(x)[0]) !== q % 4 >= 2;
+  return isNegative ? -result : result;
+}
+
+/** sin x, as sin.approx.ftz.f32 computes it. */
+export const sin = (x: number): number => sine(x, 0);
+
+/** cos x, as cos.approx.ftz.f32 computes it. */
+export const cos = (x: number): number => sine(x, 1);

@@ -44,7 +44,7 @@ const STEMS = {
     "update/optimizer",
   ],
   operators: ["core/wide", "elementwise/operators.gen"],
-  special: ["core/wide", "core/special-functions"],
+  special: ["core/wide", "core/special-functions", "core/special-instructions"],
 } as const;
 
 type Group = keyof typeof STEMS;

@@ -1,0 +1,66 @@
+/** The approximate instructions of a GPU's special-function unit, one row each (numerics.md §7.11). */
+import type { WideDType } from "../tensor/shape.js";
+import { SPECIAL_FUNCTION } from "./contract.gen.js";
+
+/** One row of `SPECIAL_FUNCTIONS`. */
+export interface SpecialFunctionRow {
+  /** The number of the instruction in the reference and in kernels. */
+  readonly kind: number;
+  /** The type of its argument and result. */
+  readonly dtype: WideDType;
+  /** What was compared with chips, and on which. Absent if nothing was. */
+  readonly measured?: string;
+}
+
+const H200 = "all 2^32 inputs on an H200, 17 special ones on an H100";
+const HALF = "all 65,536 inputs on an H200";
+
+/** The instructions by their names in PTX. */
+export const SPECIAL_FUNCTIONS = {
+  "ex2.approx.ftz.f32": {
+    kind: SPECIAL_FUNCTION.ex2Ftz,
+    dtype: "f32",
+    measured: `${H200}, [0, 1) on an H100`,
+  },
+  "ex2.approx.f32": { kind: SPECIAL_FUNCTION.ex2, dtype: "f32", measured: "all 2^32 inputs on an H200" },
+  "lg2.approx.ftz.f32": {
+    kind: SPECIAL_FUNCTION.lg2Ftz,
+    dtype: "f32",
+    measured: `${H200}, [0.5, 2) on an H100`,
+  },
+  "lg2.approx.f32": { kind: SPECIAL_FUNCTION.lg2, dtype: "f32", measured: "all 2^32 inputs on an H200" },
+  "rcp.approx.ftz.f32": {
+    kind: SPECIAL_FUNCTION.rcpFtz,
+    dtype: "f32",
+    measured: `${H200}, [1, 2) on an H100`,
+  },
+  "rcp.approx.f32": { kind: SPECIAL_FUNCTION.rcp, dtype: "f32", measured: "all 2^32 inputs on an H200" },
+  "rsqrt.approx.ftz.f32": {
+    kind: SPECIAL_FUNCTION.rsqrtFtz,
+    dtype: "f32",
+    measured: `${H200}, [1, 4) on an H100`,
+  },
+  "rsqrt.approx.f32": { kind: SPECIAL_FUNCTION.rsqrt, dtype: "f32", measured: "all 2^32 inputs on an H200" },
+  "sqrt.approx.ftz.f32": {
+    kind: SPECIAL_FUNCTION.sqrtFtz,
+    dtype: "f32",
+    measured: "all positive normal inputs on an H200, 17 special ones on an H100",
+  },
+  "sqrt.approx.f32": { kind: SPECIAL_FUNCTION.sqrt, dtype: "f32" },
+  "sin.approx.ftz.f32": { kind: SPECIAL_FUNCTION.sinFtz, dtype: "f32", measured: H200 },
+  "sin.approx.f32": { kind: SPECIAL_FUNCTION.sin, dtype: "f32" },
+  "cos.approx.ftz.f32": { kind: SPECIAL_FUNCTION.cosFtz, dtype: "f32", measured: H200 },
+  "cos.approx.f32": { kind: SPECIAL_FUNCTION.cos, dtype: "f32" },
+  "tanh.approx.f32": {
+    kind: SPECIAL_FUNCTION.tanh,
+    dtype: "f32",
+    measured: "all finite inputs on an H200, [1, 2) and 17 special inputs on an H100",
+  },
+  "ex2.approx.f16": { kind: SPECIAL_FUNCTION.ex2F16, dtype: "f16", measured: HALF },
+  "tanh.approx.f16": { kind: SPECIAL_FUNCTION.tanhF16, dtype: "f16", measured: HALF },
+  "ex2.approx.ftz.bf16": { kind: SPECIAL_FUNCTION.ex2Bf16, dtype: "bf16", measured: HALF },
+  "tanh.approx.bf16": { kind: SPECIAL_FUNCTION.tanhBf16, dtype: "bf16", measured: HALF },
+} as const satisfies Readonly<Record<string, SpecialFunctionRow>>;
+
+/** The name of an approximate instruction in PTX, such as `rsqrt.approx.ftz.f32`. */
+export type SpecialFunctionName = keyof typeof SPECIAL_FUNCTIONS;
