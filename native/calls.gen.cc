@@ -8,6 +8,7 @@
 #include "kernels/elementwise/activation.h"
 #include "kernels/elementwise/dropout.gen.h"
 #include "kernels/elementwise/operators.gen.h"
+#include "kernels/elementwise/special-function.gen.h"
 #include "kernels/gemm/calls.gen.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/operand.h"
@@ -462,6 +463,17 @@ void runWhere(const Call<calls::Where>& call) {
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
   call.check("where", launchWhere(p, call.stream()));
+}
+
+void runSpecialFunction(const Call<calls::SpecialFunction>& call) {
+  SpecialFunctionParams p{};
+  p.kind = static_cast<uint32_t>(call.between("kind", 0, 18));
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("specialFunction", launchSpecialFunction(p, call.stream()));
 }
 
 void runGemmPlain(const Call<calls::GemmPlain>& call) {
@@ -1420,6 +1432,7 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runSqrtSoftplus>(env, exports);
   expose<runSqrtSoftplusDerivative>(env, exports);
   expose<runWhere>(env, exports);
+  expose<runSpecialFunction>(env, exports);
   expose<runGemmPlain>(env, exports);
   expose<runGemmOperand>(env, exports);
   expose<runGemmEpilogue>(env, exports);

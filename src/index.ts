@@ -161,6 +161,11 @@ export {
   type ScaleRuleName,
   type TensorScaleRole,
 } from "./formats/scale-rules.js";
+export {
+  SPECIAL_FUNCTIONS,
+  type SpecialFunctionName,
+  type SpecialFunctionRow,
+} from "./formats/special-functions.js";
 export * as functional from "./functional/index.js";
 export type { SequenceParallelOptions } from "./functional/ranks.js";
 export { InferenceParams, type InferenceParamsOptions } from "./modules/attention/inference-params.js";

@@ -141,7 +141,6 @@ function toF16(x: u32): u32 {
 
 /**
  * The result of a special function, as bits of its type, for an argument as f32 bits. A result of 16 bits is in the lower half.
- * @tested
  */
 export function specialFunction(kind: u32, x: u32): u32 {
   if ((x & ~SIGN) > INFINITE) return kind >= <u32>SpecialFunction.Ex2F16 ? 0x7fff : NAN;

@@ -6,6 +6,7 @@ import { encodeOperation } from "./cast/encode.js";
 import { activationBackwardOperation, activationOperation, gatedBackwardOperation, gatedOperation } from "./elementwise/activation.js";
 import { dropoutOperation } from "./elementwise/dropout.js";
 import { addOperation, divideOperation, expOperation, multiplyOperation, rsqrtOperation, scaledOperation, sigmoidOperation, sqrtSoftplusDerivativeOperation, sqrtSoftplusOperation, whereOperation } from "./elementwise/operators.gen.js";
+import { specialFunctionOperation } from "./elementwise/special-function.js";
 import { batchedGemmOperation } from "./gemm/batched.js";
 import { gemmOperation } from "./gemm/gemm.js";
 import { copySliceOperation } from "./layout/copy-slice.js";
@@ -50,6 +51,7 @@ export const ROWS = {
   sqrtSoftplusDerivative: sqrtSoftplusDerivativeOperation,
   sqrtSoftplus: sqrtSoftplusOperation,
   where: whereOperation,
+  specialFunction: specialFunctionOperation,
   batchedGemm: batchedGemmOperation,
   gemm: gemmOperation,
   copySlice: copySliceOperation,

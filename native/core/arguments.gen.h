@@ -1529,6 +1529,18 @@ struct SoftmaxBackward {
   };
 };
 
+struct SpecialFunction {
+  static constexpr const char* kName = "specialFunction";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"kind", Kind::kCount, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
 struct Sweep {
   static constexpr const char* kName = "sweep";
   static constexpr Argument kArguments[] = {

@@ -2,7 +2,7 @@
 import type {  } from "./ops/attention-sizes.js";
 import type { AttentionArgs, AttentionBackwardArgs } from "./ops/attention.js";
 import type { EncodeArgs, DecodeArgs, SweepArgs } from "./ops/cast.js";
-import type { ActivationArgs, ActivationBackwardArgs, DropoutArgs, GatedArgs, GatedBackwardArgs } from "./ops/elementwise.js";
+import type { ActivationArgs, ActivationBackwardArgs, DropoutArgs, SpecialFunctionArgs, GatedArgs, GatedBackwardArgs } from "./ops/elementwise.js";
 import type { RowIdMapArgs, TakeRowsArgs, CombineRowsArgs, RowDotsArgs, TopkArgs } from "./ops/experts.js";
 import type { GemmArgs } from "./ops/gemm.js";
 import type { TransposeArgs, SwapAxesArgs, CopySliceArgs, RelayoutArgs } from "./ops/layout.js";
@@ -15,7 +15,7 @@ import type { SquareSumArgs, PieceSumsArgs, SumPiecesArgs, ClipFactorArgs, Updat
 export type { AttentionSizes } from "./ops/attention-sizes.js";
 export type { AttentionArgs, AttentionBackwardArgs, AttentionDropout, AttentionLayout, AttentionPlan, AttentionRule } from "./ops/attention.js";
 export type { DecodeArgs, EncodeArgs, OverflowName, RoundingName, SweepArgs } from "./ops/cast.js";
-export type { ActivationArgs, ActivationBackwardArgs, ActivationName, DropoutArgs, GatedArgs, GatedBackwardArgs, SwigluClamp } from "./ops/elementwise.js";
+export type { ActivationArgs, ActivationBackwardArgs, ActivationName, DropoutArgs, GatedArgs, GatedBackwardArgs, SpecialFunctionArgs, SwigluClamp } from "./ops/elementwise.js";
 export type { CombineRowsArgs, RowDotsArgs, RowIdMapArgs, RowIdMapOutputs, TakeRowsArgs, TopkArgs } from "./ops/experts.js";
 export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./ops/gemm.js";
 export type { CopySliceArgs, RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
@@ -46,6 +46,8 @@ export interface OpArgs {
   readonly activationBackward: ActivationBackwardArgs;
   /** Drops elements at random, and scales the others. */
   readonly dropout: DropoutArgs;
+  /** Computes an instruction of the special-function unit. */
+  readonly specialFunction: SpecialFunctionArgs;
   /** Applies a gated activation. */
   readonly gated: GatedArgs;
   /** Computes the gradients of both halves of a gated activation's argument. */

@@ -3,7 +3,7 @@ import type { OpArgs, OpName } from "./ops.gen.js";
 import {  } from "./ops/attention-sizes.js";
 import { attention, attentionBackward } from "./ops/attention.js";
 import { encode, decode, sweep } from "./ops/cast.js";
-import { activation, activationBackward, dropout, gated, gatedBackward } from "./ops/elementwise.js";
+import { activation, activationBackward, dropout, specialFunction, gated, gatedBackward } from "./ops/elementwise.js";
 import { rowIdMap, takeRows, combineRows, rowDots, topk } from "./ops/experts.js";
 import { gemm } from "./ops/gemm.js";
 import { transpose, swapAxes, copySlice, relayout } from "./ops/layout.js";
@@ -23,6 +23,7 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   activation,
   activationBackward,
   dropout,
+  specialFunction,
   gated,
   gatedBackward,
   rowIdMap,

@@ -7,6 +7,7 @@ export { SWEEP_CHUNKS, type SweepOptions, sweepChunk } from "./cast/sweep.js";
 export { DEFAULT_CLAMP, type ActivationOptions, type GatedOptions, activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
 export { type DropoutDraws, type DropoutOptions, dropout } from "./elementwise/dropout.js";
 export { type AddOptions, add, type MultiplyOptions, multiply, type ScaledOptions, scaled, type SigmoidOptions, sigmoid, type DivideOptions, divide, type ExpOptions, exp, type RsqrtOptions, rsqrt, type SqrtSoftplusOptions, sqrtSoftplus, type SqrtSoftplusDerivativeOptions, sqrtSoftplusDerivative, type WhereOptions, where } from "./elementwise/operators.gen.js";
+export { type SpecialFunctionOptions, specialFunction } from "./elementwise/special-function.js";
 export { type BatchedGemmOptions, type BatchedGemmSettings, type BatchedGemmResult, batchedGemm } from "./gemm/batched.js";
 export { gemm } from "./gemm/gemm.js";
 export { type GemmLayout, type InputAndWeight, type GeneralOperands, type NamedOperands } from "./gemm/named-operands.js";

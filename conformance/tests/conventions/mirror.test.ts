@@ -93,6 +93,7 @@ const FLOORS: readonly Floor[] = [
     without: {
       "cast/cast": "every oracle rounds by it: core/scalar.ts",
       "cast/sweep": "every oracle rounds by it: core/scalar.ts",
+      "elementwise/special-function": "core/special-instructions.ts",
       "quantize/activation-quantize": "computed.ts",
       "quantize/bias-grad-quantize": "quantize.ts, and rows/norm.ts for the sums",
       "quantize/norm-quantize": "computed.ts",

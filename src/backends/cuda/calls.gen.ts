@@ -7,6 +7,7 @@ import { COLLECTIVE_CALLS } from "./collective/calls.js";
 import { ACTIVATION_CALLS } from "./elementwise/activation.js";
 import { DROPOUT_CALLS } from "./elementwise/dropout.js";
 import { OPERATOR_CALLS } from "./elementwise/operators.gen.js";
+import { SPECIAL_FUNCTION_CALLS } from "./elementwise/special-function.js";
 import { GEMM_CALLS, GEMM_QUERIES } from "./gemm/calls.js";
 import { COPY_SLICE_CALLS } from "./layout/copy-slice.js";
 import { LAYOUT_CALLS } from "./layout/layout.js";
@@ -70,6 +71,7 @@ export const CALLS = {
   ...ROTARY_EMBEDDING_CALLS,
   ...ROW_CALLS,
   ...SOFTMAX_CALLS,
+  ...SPECIAL_FUNCTION_CALLS,
   ...SWEEP_CALLS,
   ...TENSOR_CALLS,
   ...TOPK_CALLS,

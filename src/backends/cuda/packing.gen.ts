@@ -1179,6 +1179,12 @@ export const WRITERS: {
     slots.wide(6, args.y);
     slots.wide(8, args.dx);
   },
+  specialFunction(slots, args) {
+    slots.wide(0, args.x);
+    slots.wide(2, args.out);
+    slots.number(4, args.kind);
+    slots.number(5, args.count);
+  },
   sweep(slots, args) {
     slots.number(0, args.word);
     slots.number(1, args.rounding);

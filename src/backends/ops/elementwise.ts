@@ -1,9 +1,10 @@
-/** The arguments of activations and dropout, and their tensors. */
+/** The arguments of activations, dropout and the special-function unit, and their tensors. */
 import type { ACTIVATION } from "../../formats/contract.gen.js";
+import type { SpecialFunctionName } from "../../formats/special-functions.js";
 import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { OUT, OUT_OF_GRAD, type Tensors } from "../tensors.js";
+import { AS_X, OUT, OUT_OF_GRAD, type Tensors } from "../tensors.js";
 
 /** The name of an activation, as in TransformerEngine and PyTorch. numerics.md §7.2 has the formulas. */
 export type ActivationName = keyof typeof ACTIVATION;
@@ -44,6 +45,19 @@ export interface DropoutArgs {
 
 /** Drops elements at random, and scales the others. */
 export const dropout: Tensors<DropoutArgs> = OUT;
+
+/** Arguments of `specialFunction`: out = f(x) for each element. */
+export interface SpecialFunctionArgs {
+  /** The arguments, in the dtype of the instruction. */
+  readonly x: Tensor<WideDType>;
+  /** The instruction, by its name in PTX. */
+  readonly function: SpecialFunctionName;
+  /** Output: the results, in the shape and dtype of x. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Computes an instruction of the special-function unit. */
+export const specialFunction: Tensors<SpecialFunctionArgs> = AS_X;
 
 /**
  * The constants of the clamped swiglu. Its result is a' / (1 + e^(-alpha * a')) * g' with a' = min(a, limit) and g' = clamp(g,

@@ -6,6 +6,7 @@ import { sweep } from "./cast/sweep.js";
 import { activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
 import { dropout } from "./elementwise/dropout.js";
 import { add, divide, exp, multiply, rsqrt, scaled, sigmoid, sqrtSoftplus, sqrtSoftplusDerivative, where } from "./elementwise/operators.gen.js";
+import { specialFunction } from "./elementwise/special-function.js";
 import { gemm } from "./gemm/gemm.js";
 import { copySlice } from "./layout/copy-slice.js";
 import { relayout, swapAxes, transpose } from "./layout/layout.js";
@@ -82,6 +83,7 @@ export const LOWERINGS: Lowerings = {
   sigmoid,
   softmax,
   softmaxBackward,
+  specialFunction,
   sqrtSoftplus,
   sqrtSoftplusDerivative,
   squareSum,

@@ -229,6 +229,9 @@ export const OPERATION_ROWS: DerivedRows = {
     anyType: ["x"],
   },
   transpose: { anyType: ["x"] },
+  specialFunction: {
+    calls: [(w) => [w.tensor("f32"), { function: "lg2.approx.f32" }]],
+  },
   dropout: {
     calls: [(w) => [w.tensor(), { probability: 0.5, seed: 1n, offset: 2n, outDtype: "f32" }]],
     numbers: { "options.probability": "rate" },

@@ -1,0 +1,81 @@
+// The approximate instructions of the special-function unit (docs/numerics.md 7.11), each as PTX names it. A thread
+// computes one element.
+#include "kernels/device/device.cuh"
+#include "kernels/elementwise/special-function.gen.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ uint32_t special32(SpecialFunction kind, uint32_t x) {
+  uint32_t y = 0x7fffffffu;
+  switch (kind) {
+#define LOCKSTEP_SPECIAL(member, instruction)           \
+  case SpecialFunction::member:                         \
+    asm(instruction " %0, %1;" : "=r"(y) : "r"(x)); \
+    break;
+    LOCKSTEP_SPECIAL(kEx2Ftz, "ex2.approx.ftz.f32")
+    LOCKSTEP_SPECIAL(kEx2, "ex2.approx.f32")
+    LOCKSTEP_SPECIAL(kLg2Ftz, "lg2.approx.ftz.f32")
+    LOCKSTEP_SPECIAL(kLg2, "lg2.approx.f32")
+    LOCKSTEP_SPECIAL(kRcpFtz, "rcp.approx.ftz.f32")
+    LOCKSTEP_SPECIAL(kRcp, "rcp.approx.f32")
+    LOCKSTEP_SPECIAL(kRsqrtFtz, "rsqrt.approx.ftz.f32")
+    LOCKSTEP_SPECIAL(kRsqrt, "rsqrt.approx.f32")
+    LOCKSTEP_SPECIAL(kSqrtFtz, "sqrt.approx.ftz.f32")
+    LOCKSTEP_SPECIAL(kSqrt, "sqrt.approx.f32")
+    LOCKSTEP_SPECIAL(kSinFtz, "sin.approx.ftz.f32")
+    LOCKSTEP_SPECIAL(kSin, "sin.approx.f32")
+    LOCKSTEP_SPECIAL(kCosFtz, "cos.approx.ftz.f32")
+    LOCKSTEP_SPECIAL(kCos, "cos.approx.f32")
+    LOCKSTEP_SPECIAL(kTanh, "tanh.approx.f32")
+#undef LOCKSTEP_SPECIAL
+    default:
+      break;
+  }
+  return y;
+}
+
+__device__ uint16_t special16(SpecialFunction kind, uint16_t x) {
+  uint16_t y = 0x7fff;
+  switch (kind) {
+    case SpecialFunction::kEx2F16:
+      asm("ex2.approx.f16 %0, %1;" : "=h"(y) : "h"(x));
+      break;
+    case SpecialFunction::kTanhF16:
+      asm("tanh.approx.f16 %0, %1;" : "=h"(y) : "h"(x));
+      break;
+    case SpecialFunction::kEx2Bf16:
+      asm("ex2.approx.ftz.bf16 %0, %1;" : "=h"(y) : "h"(x));
+      break;
+    case SpecialFunction::kTanhBf16:
+      asm("tanh.approx.bf16 %0, %1;" : "=h"(y) : "h"(x));
+      break;
+    default:
+      break;
+  }
+  return y;
+}
+
+__global__ void __launch_bounds__(kThreads) specialFunctionKernel(const SpecialFunctionParams p) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= p.count) return;
+  const auto kind = static_cast<SpecialFunction>(p.kind);
+  if (p.xType == Wide::kF32) {
+    static_cast<uint32_t*>(p.out)[i] = special32(kind, static_cast<const uint32_t*>(p.x)[i]);
+  } else {
+    static_cast<uint16_t*>(p.out)[i] = special16(kind, static_cast<const uint16_t*>(p.x)[i]);
+  }
+}
+
+}  // namespace
+
+cudaError_t launchSpecialFunction(const SpecialFunctionParams& p, cudaStream_t stream) {
+  if (p.count == 0) return cudaSuccess;
+  specialFunctionKernel<<<static_cast<unsigned>(ceilDivide(p.count, kThreads)), kThreads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+/** The special-function unit of a GPU. */
+import { SPECIAL_FUNCTIONS, type SpecialFunctionRow } from "../../../formats/special-functions.js";
+import type { Lowering } from "../lowering.js";
+import { bounded, type Declarations, reads, writes } from "../native-arguments.js";
+
+export const SPECIAL_FUNCTION_CALLS = {
+  /** out[i] = f(x[i]), where `kind` is the instruction f (SpecialFunction of the contract). */
+  specialFunction: {
+    x: reads.wide("count"),
+    out: writes.wide("count"),
+    kind: bounded({ to: 18, type: "uint32_t" }),
+    count: "count",
+  },
+} as const satisfies Declarations;
+
+export const specialFunction: Lowering<"specialFunction"> = {
+  supports({ function: name }) {
+    const { measured }: SpecialFunctionRow = SPECIAL_FUNCTIONS[name];
+    const where = measured ?? "nothing";
+    return {
+      ok: true,
+      agrees: "bits",
+      unverified: `this kernel has not run on a GPU; of ${name}, ${where} was compared with the reference`,
+    };
+  },
+  run({ addon, device }, { x, function: name, out }) {
+    addon.specialFunction(device, { x, out, kind: SPECIAL_FUNCTIONS[name].kind, count: x.size });
+  },
+};
