@@ -114,6 +114,11 @@ export { type ExplainGemmOptions, explainGemm, type GemmExplanation } from "./ex
 export type { ExplainedFactor } from "./explain/operands.js";
 export type { QuantizeExplanation } from "./explain/quantize.js";
 export type { CodeValue, ExplainedRounding, RandomBits, RoundingExplanation } from "./explain/rounding.js";
+export {
+  type ExplainSpecialFunctionOptions,
+  explainSpecialFunction,
+  type SpecialFunctionExplanation,
+} from "./explain/special-function.js";
 export type { ExplainedStep } from "./explain/steps.js";
 export type {
   ExplainedChain,

@@ -4,7 +4,8 @@ import type { OverflowName, RoundingName } from "../backends/ops.js";
 import { OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
 import { resolveFormat, SCALAR_FORMAT_NAMES } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
-import { choice, flag, integer, type Option, optional, required, u64, value } from "./options.js";
+import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../formats/special-functions.js";
+import { choice, flag, integer, type Option, oneOf, optional, required, u64, value } from "./options.js";
 
 function keysOf<K extends string>(table: Readonly<Record<K, unknown>>): readonly K[] {
   return Object.keys(table) as K[];
@@ -52,6 +53,15 @@ export const FORMAT: Option<ScalarFormat> = {
   }),
   required: true,
 };
+
+const SPECIAL_FUNCTION_NAMES: readonly SpecialFunctionName[] = keysOf(SPECIAL_FUNCTIONS);
+
+/** The option for an instruction of the special-function unit. */
+export const SPECIAL_FUNCTION: Option<SpecialFunctionName | undefined> = optional({
+  placeholder: "NAME",
+  help: `approximate instruction of a GPU, by its name in PTX: ${SPECIAL_FUNCTION_NAMES.join(", ")}`,
+  parse: oneOf(SPECIAL_FUNCTION_NAMES),
+});
 
 /** The options of the conversion of values to codes. */
 export const ENCODING = {

@@ -1,13 +1,12 @@
 /** The approximate instructions of a GPU's special-function unit, one row each (numerics.md §7.11). */
-import type { WideDType } from "../tensor/shape.js";
-import { SPECIAL_FUNCTION } from "./contract.gen.js";
+import { SPECIAL_FUNCTION, type WIDE } from "./contract.gen.js";
 
 /** One row of `SPECIAL_FUNCTIONS`. */
 export interface SpecialFunctionRow {
   /** The number of the instruction in the reference and in kernels. */
   readonly kind: number;
   /** The type of its argument and result. */
-  readonly dtype: WideDType;
+  readonly dtype: keyof typeof WIDE;
   /** What was compared with chips, and on which. Absent if nothing was. */
   readonly measured?: string;
 }

@@ -1,7 +1,10 @@
-/** `lockstep explain`: how one element of a quantization or of a product becomes its bits. */
+/** `lockstep explain`: how one element of a quantization or of a product, or one value of a special function, becomes its bits. */
 import { ArgumentError, FileError } from "../../errors.js";
+import { f32OfBits } from "../../explain/binary.js";
 import { explainQuantize } from "../../explain/explain-quantize.js";
 import { explainGemm } from "../../explain/gemm.js";
+import { explainSpecialFunction } from "../../explain/special-function.js";
+import { specialFunctionText } from "../../explain/special-text.js";
 import { gemmText, quantizeText } from "../../explain/text.js";
 import { hasGivenScale } from "../../formats/block.js";
 import type { TensorEntry } from "../../io/header/header.js";
@@ -14,12 +17,13 @@ import { naming } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
 import { readRandomBits } from "../random-bits.js";
 import type { Session } from "../session.js";
+import { SPECIAL_FUNCTION } from "../shared-options.js";
 import { wideDType } from "./encode.js";
 import { Sources } from "./gemm-operands.js";
 import { readPlan, requireUnplanned } from "./gemm-plan.js";
 import { GEMM_OPTIONS, withProduct } from "./gemm-product.js";
 
-const OPS = ["quantize", "gemm"] as const;
+const OPS = ["quantize", "gemm", "function"] as const;
 type Op = (typeof OPS)[number];
 
 const index = integer(0);
@@ -59,30 +63,65 @@ const OWN = {
     help: withMeanings("operation to explain", {
       quantize: "a code and its scale",
       gemm: "an element of a product",
+      function:
+        "a value of --function, in place of a file: a decimal number, or the bits of an f32 as 0x and 8 digits",
     }),
     parse: oneOf(OPS),
     fallback: "quantize",
     shown: "quantize",
   }),
-  at: {
-    ...value({
-      placeholder: "I,J",
-      help: "the element: an index for each dimension of the tensor, or the row and the column of a product",
-      parse: indices,
-      fallback: [] as readonly number[],
-    }),
-    required: true,
-  },
 } as const;
 
-const OPTIONS = { ...OWN, ...GEMM, ...QUANTIZE } as const;
+const AT = {
+  at: value({
+    placeholder: "I,J",
+    help: "the element, which quantize and gemm need: an index for each dimension of the tensor, or the row and the column of a product",
+    parse: indices,
+    fallback: [] as readonly number[],
+  }),
+} as const;
+
+const FUNCTION = { function: SPECIAL_FUNCTION } as const;
+
+const OPTIONS = { ...OWN, ...AT, ...GEMM, ...QUANTIZE, ...FUNCTION } as const;
+
+/** The options that belong to each operation. */
+const OPTIONS_OF = {
+  quantize: { ...AT, ...QUANTIZE },
+  gemm: { ...AT, ...GEMM },
+  function: FUNCTION,
+} as const satisfies Readonly<Record<Op, object>>;
+
 type Given = Values<typeof OPTIONS>;
 
-/** Throws `ArgumentError` for an option that belongs to the other operation. */
+/** Throws `ArgumentError` for an option that belongs to another operation, and for a missing one. */
 function requireOptionsOf(op: Op, usedOptions: ReadonlySet<string>): void {
-  const [allowed, others] = op === "gemm" ? [GEMM, QUANTIZE] : [QUANTIZE, GEMM];
-  const other = Object.keys(others).find((option) => usedOptions.has(option) && !(option in allowed));
+  const owned = Object.values(OPTIONS_OF).flatMap((options) => Object.keys(options));
+  const other = [...usedOptions].find((option) => owned.includes(option) && !(option in OPTIONS_OF[op]));
   if (other !== undefined) throw new ArgumentError(`--${other} is no option of explain --op ${op}`);
+  if (op !== "function" && !usedOptions.has("at")) throw new ArgumentError("--at I,J is needed");
+  if (op === "function" && !usedOptions.has("function")) throw new ArgumentError("--function NAME is needed");
+}
+
+/** Parses the argument of a function. */
+function argumentOf(text: string): number {
+  const word = /^0x([\da-fA-F]{8})$/.exec(text);
+  if (word) return f32OfBits(Number.parseInt(word[1] as string, 16));
+  const special = {
+    NaN: Number.NaN,
+    Infinity: Number.POSITIVE_INFINITY,
+    "-Infinity": Number.NEGATIVE_INFINITY,
+  };
+  const number = text in special ? special[text as keyof typeof special] : Number(text.trim() || "none");
+  if (!Number.isNaN(number) || text === "NaN") return number;
+  throw new ArgumentError(`"${text}" is neither a number nor the bits of an f32 as 0x and 8 digits`);
+}
+
+function specialFunction(session: Session, text: string, { function: name }: Given): void {
+  if (name === undefined) throw new ArgumentError("--function NAME is needed");
+  const explanation = explainSpecialFunction(argumentOf(text), { function: name });
+  const lines = specialFunctionText(explanation);
+  session.result({ op: "function", explanation, text: lines }, lines);
 }
 
 /** The tensor to explain: the named one, or the only one that can be quantized. */
@@ -160,18 +199,25 @@ async function product(
 
 export const explain = defineCommand({
   name: "explain",
-  summary: "explains how one element of a quantization or of a product becomes its bits, step by step",
+  summary:
+    "explains how one element of a quantization or of a product, or one value of a special function, becomes its bits, step by step",
   details: [
-    "Of a quantization: the amax of the block, each step of the scale, the scaled value, its two neighbours in the format, whether it is an exact tie, the code, and the error. Of a product (--op gemm), from the files that gemm takes: each step of the datapath, what the alignment cuts, chains, splits, scales and the cast. Only the options of the operation are allowed.",
+    "Of a quantization: the amax of the block, each step of the scale, the scaled value, its two neighbours in the format, whether it is an exact tie, the code, and the error. Of a product (--op gemm), from the files that gemm takes: each step of the datapath, what the alignment cuts, chains, splits, scales and the cast. Of a function (--op function): the row of the table, the terms of the quadratic and the result. Only the options of the operation are allowed.",
   ],
   example: "model.safetensors --tensor x --at 3,17 --quantizer mxfp8",
   inputs: ["IN…"],
   options: OPTIONS,
   async run({ session, values, inputs, usedOptions }) {
     requireOptionsOf(values.op, usedOptions);
-    const [, second] = inputs;
-    if (values.op === "quantize" && second !== undefined)
-      throw new ArgumentError(`"${second}" is one argument too many; a quantization has one file`);
+    const [first = "", second] = inputs;
+    if (values.op !== "gemm" && second !== undefined)
+      throw new ArgumentError(
+        `"${second}" is one argument too many; ${values.op === "quantize" ? "a quantization has one file" : "a function has one value"}`,
+      );
+    if (values.op === "function") {
+      specialFunction(session, first, values);
+      return 0;
+    }
     const files: OpenFile[] = [];
     try {
       for (const input of inputs) files.push(await session.files.open(input));

@@ -92,6 +92,10 @@ export const OTHER_ROWS: Rows = {
     ],
     numbers: { x: "any", "options.index": "index", "options.randomBits": "index" },
   },
+  explainSpecialFunction: {
+    calls: [() => [1.5, { function: "rsqrt.approx.f32" }]],
+    numbers: { x: "any" },
+  },
   explainGemm: {
     calls: [
       (w) => [

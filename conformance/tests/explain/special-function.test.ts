@@ -1,0 +1,54 @@
+/** explainSpecialFunction: its result is that of the operation, and its terms add up. */
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import { explainSpecialFunction } from "../../../src/explain/special-function.js";
+import { specialFunctionText } from "../../../src/explain/special-text.js";
+import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
+import { fromBytes } from "../../../src/ops/create.js";
+import { specialFunction } from "../../../src/ops/elementwise/special-function.js";
+import { draws } from "../harness/draws.js";
+import { SPECIAL_INPUTS, SPECIAL_RESULTS, valueOfBits } from "../harness/special-functions.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+const NAMES = Object.keys(SPECIAL_FUNCTIONS) as SpecialFunctionName[];
+
+it("explains the recorded results of special inputs", () => {
+  for (const [name, results] of SPECIAL_RESULTS)
+    for (const [i, input] of SPECIAL_INPUTS.entries())
+      expect(explainSpecialFunction(valueOfBits("f32", input), { function: name }).bits, name).toBe(
+        results[i],
+      );
+});
+
+scoped("explains what the operation returns, for drawn inputs and those next to powers of two", () => {
+  for (const name of NAMES) {
+    const { dtype } = SPECIAL_FUNCTIONS[name];
+    const [unit, limit] = dtype === "f32" ? [2 ** 23, 2 ** 32] : [2 ** 7, 2 ** 16];
+    const edges = Array.from({ length: limit / unit }, (_, i) => [
+      i * unit,
+      i * unit + 1,
+      (i + 1) * unit - 1,
+    ]);
+    const drawn = fc.sample(fc.integer({ min: 0, max: limit - 1 }), draws(2000));
+    const inputs = [...edges.flat(), ...drawn];
+    const words = dtype === "f32" ? Uint32Array.from(inputs) : Uint16Array.from(inputs);
+    const x = fromBytes(backend(), new Uint8Array(words.buffer), [inputs.length], dtype);
+    const out = specialFunction(x, { function: name }).dataSync();
+    const codes = dtype === "f32" ? new Uint32Array(out.buffer, out.byteOffset, out.length) : out;
+    for (const [i, input] of inputs.entries()) {
+      const { bits, steps } = explainSpecialFunction(valueOfBits(dtype, input), { function: name });
+      if (bits !== codes[i]) expect({ name, input, bits }).toEqual({ name, input, bits: codes[i] });
+      const of = (step: string) => steps.find((each) => each.name === step)?.value ?? Number.NaN;
+      const bias = Number(/\d+$/.exec(steps.find((each) => each.name === "T")?.formula ?? "")?.[0]);
+      if (bias >= 0 && of("t0") + of("t1") + of("t2") + bias !== of("T")) expect.fail(`${name} of ${input}`);
+    }
+  }
+});
+
+it("has each step as a line, and the bits last", () => {
+  const explanation = explainSpecialFunction(1.5, { function: "rsqrt.approx.ftz.f32" });
+  const lines = specialFunctionText(explanation);
+  expect(lines).toHaveLength(explanation.steps.length + 3);
+  expect(lines.at(-1)).toContain(`bits 0x${explanation.bits.toString(16)}`);
+});

@@ -1,0 +1,113 @@
+/** `explainSpecialFunction`: how an approximate instruction of a GPU computes one result. */
+import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../formats/special-functions.js";
+import { anyNumber, needed, oneOf, optionsOf } from "../options.js";
+import type { WideDType } from "../tensor/shape.js";
+import { f32Bits, f32OfBits } from "./binary.js";
+import { roundTo } from "./rounding.js";
+import { UNIT } from "./special-unit.js";
+import { add, type ExplainedStep, mul, roundedTo, Steps } from "./steps.js";
+
+/** The computation of one result of an instruction of the special-function unit. */
+export interface SpecialFunctionExplanation {
+  /** The instruction, by its name in PTX. */
+  readonly function: SpecialFunctionName;
+  /** The argument, rounded to the dtype of the instruction. */
+  readonly x: number;
+  /** The fields of the argument as an f32: its sign bit, biased exponent and fraction. */
+  readonly fields: { readonly s: number; readonly E: number; readonly f: number };
+  /**
+   * The steps, with the names of numerics.md §7.11: the argument a of the quadratic, its row and coefficients, the terms t0, t1
+   * and t2, their sum T, and the result. A NaN has none.
+   */
+  readonly steps: readonly ExplainedStep[];
+  /** The result. */
+  readonly result: number;
+  /** The bits of the result in the dtype of the instruction. */
+  readonly bits: number;
+}
+
+/** Options of `explainSpecialFunction`. */
+export interface ExplainSpecialFunctionOptions {
+  /** The instruction, by its name in PTX: `rsqrt.approx.ftz.f32`. */
+  readonly function: SpecialFunctionName;
+}
+
+const checkOptions = optionsOf<ExplainSpecialFunctionOptions>({
+  function: needed(oneOf(Object.keys(SPECIAL_FUNCTIONS))),
+});
+
+/** The step before and after the unit, for subnormal arguments of instructions without ftz. */
+const AFTER_SCALING: Readonly<Record<string, readonly [formula: string, (y: number) => number]>> = {
+  lg2: ["result ⊖ 24", (y) => add(y, -24)],
+  rsqrt: ["result ⊗ 2^12", (y) => mul(y, 2 ** 12)],
+  sqrt: ["result ⊗ 2^-12", (y) => mul(y, 2 ** -12)],
+};
+
+/**
+ * Explains the result of an approximate instruction of a GPU's special-function unit for a number, which is first rounded to the
+ * dtype of the instruction. The steps are those of numerics.md §7.11, and the result is that of `specialFunction`. It is plain
+ * data and needs no backend.
+ *
+ * @throws `ArgumentError` for an argument that is not a number, and an unknown instruction.
+ */
+export function explainSpecialFunction(
+  x: number,
+  options: ExplainSpecialFunctionOptions,
+): SpecialFunctionExplanation {
+  anyNumber("explainSpecialFunction", "x", x);
+  const { function: name } = checkOptions("explainSpecialFunction", options);
+  const { dtype } = SPECIAL_FUNCTIONS[name];
+  const value = roundedTo(Math.fround(x), dtype);
+  const steps = new Steps();
+  const result = Number.isNaN(value) ? Number.NaN : resultOf(name, value, steps);
+  const word = f32Bits(value);
+  return {
+    function: name,
+    x: value,
+    fields: { s: word >>> 31, E: (word >>> 23) & 255, f: word & 0x7fffff },
+    steps: steps.list,
+    result,
+    bits: bitsOf(result, dtype),
+  };
+}
+
+function resultOf(name: SpecialFunctionName, x: number, steps: Steps): number {
+  const [first = "", ...suffixes] = name.split(".");
+  const unit = UNIT[first as keyof typeof UNIT];
+  const { dtype } = SPECIAL_FUNCTIONS[name];
+  if (dtype !== "f32") return truncated(unit(x, steps), dtype, steps);
+  if (suffixes.includes("ftz")) return unit(x, steps);
+  const isSubnormal = Math.abs(x) < 2 ** -126;
+  if (first === "ex2" && x < -126) {
+    const half = unit(steps.add("x", "x ⊗ ½", mul(x, 0.5)), steps);
+    return steps.add("result", "result ⊗ result", mul(half, half));
+  }
+  if (first === "rcp" && (isSubnormal || Math.abs(x) > 2 ** 126)) {
+    const [factor, shown] = isSubnormal ? ([2 ** 24, "2^24"] as const) : ([0.25, "¼"] as const);
+    const inverse = unit(steps.add("x", `x ⊗ ${shown}`, mul(x, factor)), steps);
+    return steps.add("result", `result ⊗ ${shown}`, mul(inverse, factor));
+  }
+  const after = AFTER_SCALING[first];
+  if (!after || !isSubnormal) return unit(x, steps);
+  const [formula, restore] = after;
+  const scaled = unit(steps.add("x", "x ⊗ 2^24", mul(x, 2 ** 24)), steps);
+  return steps.add("result", formula, restore(scaled));
+}
+
+/** Truncates an f32 to 16 bits. From 2^16 an f16 is infinite. */
+function truncated(value: number, dtype: WideDType, steps: Steps): number {
+  if (dtype === "f16" && Math.abs(value) >= 2 ** 16)
+    return steps.add("result", "infinite: 2^16 or more", Math.sign(value) / 0);
+  const short =
+    dtype === "bf16"
+      ? f32OfBits((f32Bits(value) & 0xffff0000) >>> 0)
+      : roundTo(value, { format: "f16", rounding: "towardZero", overflow: "nonfinite" }).result;
+  return steps.add("result", `truncated to ${dtype}`, short);
+}
+
+function bitsOf(result: number, dtype: WideDType): number {
+  if (Number.isNaN(result)) return dtype === "f32" ? 0x7fffffff : 0x7fff;
+  if (dtype === "f32") return f32Bits(result);
+  if (dtype === "bf16") return f32Bits(result) >>> 16;
+  return roundTo(result, { format: "f16", rounding: "tiesToEven", overflow: "nonfinite" }).code;
+}
