@@ -12,8 +12,8 @@ constexpr int kThreads = 256;
 __device__ uint32_t special32(SpecialFunction kind, uint32_t x) {
   uint32_t y = 0x7fffffffu;
   switch (kind) {
-#define LOCKSTEP_SPECIAL(member, instruction)           \
-  case SpecialFunction::member:                         \
+#define LOCKSTEP_SPECIAL(member, instruction)       \
+  case SpecialFunction::member:                     \
     asm(instruction " %0, %1;" : "=r"(y) : "r"(x)); \
     break;
     LOCKSTEP_SPECIAL(kEx2Ftz, "ex2.approx.ftz.f32")

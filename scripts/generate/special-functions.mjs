@@ -1,5 +1,5 @@
-// Generates the tables of the special-function unit (numerics.md §7.11) from what chips answered: rows of the reference, and a
-// table for the explanation and the oracle, which share these numbers with the reference and no code.
+// Generates the tables of the special-function unit (numerics.md §7.11) from what chips answered: rows of the reference, and
+// tables for explanations and for the oracle, which share these numbers with the reference and no code.
 import { readFile } from "node:fs/promises";
 
 const RECORDING = "conformance/vectors/special-functions.json";
@@ -140,5 +140,6 @@ export async function specialFunctionFiles(command) {
   return {
     "assembly/core/special-rows.gen.ts": reference(quadratics, tanh, command),
     "src/formats/special-function-tables.gen.ts": typescript(quadratics, tanh, command),
+    "conformance/oracle/core/special-function-tables.gen.ts": typescript(quadratics, tanh, command),
   };
 }

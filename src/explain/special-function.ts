@@ -1,8 +1,9 @@
 /** `explainSpecialFunction`: how an approximate instruction of a GPU computes one result. */
+import { factsOf } from "../formats/derive.js";
 import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../formats/special-functions.js";
 import { anyNumber, needed, oneOf, optionsOf } from "../options.js";
 import type { WideDType } from "../tensor/shape.js";
-import { f32Bits, f32OfBits } from "./binary.js";
+import { f32Bits } from "./binary.js";
 import { roundTo } from "./rounding.js";
 import { UNIT } from "./special-unit.js";
 import { add, type ExplainedStep, mul, roundedTo, Steps } from "./steps.js";
@@ -94,20 +95,17 @@ function resultOf(name: SpecialFunctionName, x: number, steps: Steps): number {
   return steps.add("result", formula, restore(scaled));
 }
 
-/** Truncates an f32 to 16 bits. From 2^16 an f16 is infinite. */
-function truncated(value: number, dtype: WideDType, steps: Steps): number {
-  if (dtype === "f16" && Math.abs(value) >= 2 ** 16)
-    return steps.add("result", "infinite: 2^16 or more", Math.sign(value) / 0);
-  const short =
-    dtype === "bf16"
-      ? f32OfBits((f32Bits(value) & 0xffff0000) >>> 0)
-      : roundTo(value, { format: "f16", rounding: "towardZero", overflow: "nonfinite" }).result;
-  return steps.add("result", `truncated to ${dtype}`, short);
+/** Truncates an f32 to 16 bits. A result beyond the largest one is infinite. */
+function truncated(value: number, dtype: "bf16" | "f16", steps: Steps): number {
+  const limit = 2 ** (factsOf(dtype).maxExponent + 1);
+  if (Math.abs(value) >= limit)
+    return steps.add("result", "infinite: beyond the largest exponent", Math.sign(value) / 0);
+  const { result } = roundTo(value, { format: dtype, rounding: "towardZero", overflow: "nonfinite" });
+  return steps.add("result", `truncated to ${dtype}`, result);
 }
 
 function bitsOf(result: number, dtype: WideDType): number {
   if (Number.isNaN(result)) return dtype === "f32" ? 0x7fffffff : 0x7fff;
   if (dtype === "f32") return f32Bits(result);
-  if (dtype === "bf16") return f32Bits(result) >>> 16;
-  return roundTo(result, { format: "f16", rounding: "tiesToEven", overflow: "nonfinite" }).code;
+  return roundTo(result, { format: dtype, rounding: "tiesToEven", overflow: "nonfinite" }).code;
 }

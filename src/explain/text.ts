@@ -4,6 +4,7 @@ import { hexFloat } from "./binary.js";
 import type { GemmExplanation } from "./gemm.js";
 import type { QuantizeExplanation } from "./quantize.js";
 import type { RoundingExplanation } from "./rounding.js";
+import type { SpecialFunctionExplanation } from "./special-function.js";
 import type { ExplainedStep } from "./steps.js";
 import type { ExplainedDotAdd, ExplainedSplit, ExplainedSum } from "./sums.js";
 
@@ -198,4 +199,23 @@ function termLines({
   );
   if (factors.length === 1) return [`${factors[0]}${end}`];
   return [...factors, `    sum of the group ${numberText(value)}${end}`];
+}
+
+/** Prints the explanation of a special function. Integers of the datapath are decimal. */
+export function specialFunctionText(explanation: SpecialFunctionExplanation): readonly string[] {
+  const { function: name, x, fields, steps, result, bits } = explanation;
+  const { s, E, f } = fields;
+  return [
+    `${name} of ${numberText(x)}`,
+    `  s = ${s}, E = ${E}, f = ${f}`,
+    ...steps.map((step) => `  ${step.name} = ${step.formula} = ${specialValueText(step.name, step.value)}`),
+    `result ${numberText(result)}, bits ${codeText(bits, name.endsWith("f32") ? 32 : 16)}`,
+  ];
+}
+
+/** Steps whose values are not integers of the datapath. */
+const REAL_STEPS = ["x", "p", "result"];
+
+function specialValueText(name: string, value: number): string {
+  return REAL_STEPS.includes(name) ? numberText(value) : String(value);
 }

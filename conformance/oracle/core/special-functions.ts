@@ -9,7 +9,7 @@ import {
   SQRT_EVEN,
   SQRT_ODD,
   TANH,
-} from "../../../src/formats/special-function-tables.gen.js";
+} from "./special-function-tables.gen.js";
 
 const word = new DataView(new ArrayBuffer(4));
 

@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import { explainSpecialFunction } from "../../../src/explain/special-function.js";
-import { specialFunctionText } from "../../../src/explain/special-text.js";
+import { specialFunctionText } from "../../../src/explain/text.js";
 import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
 import { fromBytes } from "../../../src/ops/create.js";
 import { specialFunction } from "../../../src/ops/elementwise/special-function.js";

@@ -1,11 +1,10 @@
-/** `lockstep explain`: how one element of a quantization or of a product, or one value of a special function, becomes its bits. */
+/** `lockstep explain`: how an element of a quantization or product, or a value of a special function, becomes its bits. */
 import { ArgumentError, FileError } from "../../errors.js";
 import { f32OfBits } from "../../explain/binary.js";
 import { explainQuantize } from "../../explain/explain-quantize.js";
 import { explainGemm } from "../../explain/gemm.js";
 import { explainSpecialFunction } from "../../explain/special-function.js";
-import { specialFunctionText } from "../../explain/special-text.js";
-import { gemmText, quantizeText } from "../../explain/text.js";
+import { gemmText, quantizeText, specialFunctionText } from "../../explain/text.js";
 import { hasGivenScale } from "../../formats/block.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import { someNames, type TensorSource } from "../../io/source.js";
@@ -68,7 +67,7 @@ const OWN = {
     }),
     parse: oneOf(OPS),
     fallback: "quantize",
-    shown: "quantize",
+    shown: "quantize, or function if --function is given",
   }),
 } as const;
 
@@ -96,11 +95,11 @@ type Given = Values<typeof OPTIONS>;
 
 /** Throws `ArgumentError` for an option that belongs to another operation, and for a missing one. */
 function requireOptionsOf(op: Op, usedOptions: ReadonlySet<string>): void {
+  if (op !== "function" && !usedOptions.has("at")) throw new ArgumentError("--at I,J is needed");
+  if (op === "function" && !usedOptions.has("function")) throw new ArgumentError("--function NAME is needed");
   const owned = Object.values(OPTIONS_OF).flatMap((options) => Object.keys(options));
   const other = [...usedOptions].find((option) => owned.includes(option) && !(option in OPTIONS_OF[op]));
   if (other !== undefined) throw new ArgumentError(`--${other} is no option of explain --op ${op}`);
-  if (op !== "function" && !usedOptions.has("at")) throw new ArgumentError("--at I,J is needed");
-  if (op === "function" && !usedOptions.has("function")) throw new ArgumentError("--function NAME is needed");
 }
 
 /** Parses the argument of a function. */
@@ -208,20 +207,21 @@ export const explain = defineCommand({
   inputs: ["IN…"],
   options: OPTIONS,
   async run({ session, values, inputs, usedOptions }) {
-    requireOptionsOf(values.op, usedOptions);
+    const op = usedOptions.has("function") && !usedOptions.has("op") ? "function" : values.op;
+    requireOptionsOf(op, usedOptions);
     const [first = "", second] = inputs;
-    if (values.op !== "gemm" && second !== undefined)
+    if (op !== "gemm" && second !== undefined)
       throw new ArgumentError(
-        `"${second}" is one argument too many; ${values.op === "quantize" ? "a quantization has one file" : "a function has one value"}`,
+        `"${second}" is one argument too many; ${op === "quantize" ? "a quantization has one file" : "a function has one value"}`,
       );
-    if (values.op === "function") {
+    if (op === "function") {
       specialFunction(session, first, values);
       return 0;
     }
     const files: OpenFile[] = [];
     try {
       for (const input of inputs) files.push(await session.files.open(input));
-      if (values.op === "gemm") await product(session, files, values, usedOptions);
+      if (op === "gemm") await product(session, files, values, usedOptions);
       else await quantization(session, files[0] as OpenFile, values, usedOptions);
     } finally {
       for (const file of files) await file.close();

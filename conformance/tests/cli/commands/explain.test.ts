@@ -64,4 +64,23 @@ describe("explain", () => {
     expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
     expect(stderr).toMatch(message);
   });
+
+  it("explains a value of a special function, given as a number or as bits", async () => {
+    const rsqrt = ["--function", "rsqrt.approx.ftz.f32"] as const;
+    const text = await w.succeed("explain", "1.5", ...rsqrt);
+    expect(text).toMatch(/^ {2}T = t0 \+ t1 \+ t2 \+ 32767 = 897747517439$/m);
+    expect(text.trimEnd().split("\n").at(-1)).toMatch(/, bits 0x3f5105eb$/);
+    expect(await w.succeed("explain", "0x3fc00000", ...rsqrt, "--op", "function")).toBe(text);
+  });
+
+  it.each([
+    [["one", "--function", "sin.approx.f32"], /"one" is neither a number nor the bits of an f32/],
+    [["1", "2", "--function", "sin.approx.f32"], /"2" is one argument too many; a function has one value/],
+    [["1", "--function", "sin"], /"sin" is not one of ex2.approx.ftz.f32, /],
+    [["1", "--op", "function"], /--function NAME is needed/],
+    [["1", "--function", "sin.approx.f32", "--at", "1"], /--at is no option of explain --op function/],
+  ] as const)("refuses %j of a function", async (words, message) => {
+    const { status, stderr } = await w.run("explain", ...words);
+    expect({ status, stderr }).toEqual({ status: 2, stderr: expect.stringMatching(message) });
+  });
 });
