@@ -13,6 +13,7 @@ from ._arrays import to_torch
 from ._errors import LockstepError
 from .answers import Difference, Explanation, Identification, diff, explain, explain_gemm, identify
 from .kernels import Agreement, KernelMismatch, assert_kernel
+from .models import Generation, generate
 from .operations import (
     Comparison,
     Copy,
@@ -33,6 +34,7 @@ __all__ = [
     "Copy",
     "Difference",
     "Explanation",
+    "Generation",
     "Identification",
     "KernelMismatch",
     "LockstepError",
@@ -47,6 +49,7 @@ __all__ = [
     "explain",
     "explain_gemm",
     "gemm",
+    "generate",
     "identify",
     "info",
     "quantize",

@@ -15,6 +15,7 @@ import { encode } from "./commands/encode.js";
 import { explain } from "./commands/explain.js";
 import { fuzz } from "./commands/fuzz.js";
 import { gemm } from "./commands/gemm.js";
+import { generate } from "./commands/generate.js";
 import { identify } from "./commands/identify.js";
 import { info } from "./commands/info.js";
 import { inspect } from "./commands/inspect.js";
@@ -43,6 +44,7 @@ export const ON_FILES: readonly Command[] = [
   dialects,
   diff,
   identify,
+  generate,
 ];
 
 export const COMMANDS: readonly Command[] = [

@@ -19,6 +19,7 @@ export type {
 } from "./config/config.js";
 export type { ChooseTokens, GenerateOptions } from "./generate.js";
 export { type LoadCausalLMOptions, loadCausalLM } from "./load-causal-lm.js";
+export { type SampleOptions, type SamplingOptions, sample } from "./sampling.js";
 export type { ChatMessage, ChatTemplateOptions } from "./tokenizer/chat.js";
 export { DecodeStream } from "./tokenizer/decoder.js";
 export { loadTokenizer } from "./tokenizer/load.js";

@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import { COMMANDS, runCli } from "../../../src/cli/main.js";
 import { NO_BINARY } from "../../../src/cli/session.js";
 import { type FileTensor, f32, ramp, useWorkspace } from "../harness/cli.js";
+import { writeLanguageModel } from "../models/tiny-tokenizer.js";
 
 const w = useWorkspace();
 const ROOT = new URL("../../../", import.meta.url).pathname;
@@ -38,7 +39,7 @@ async function helpOf(name: string): Promise<{ status: number; out: string; erro
   return { status, ...printed };
 }
 
-const isFile = (word: string): boolean => /\.(safetensors|mjs)$|^wide-model$/.test(word);
+const isFile = (word: string): boolean => /\.(safetensors|mjs)$|^wide-model$|^language-model$/.test(word);
 
 describe("the help of a command", () => {
   it.each(COMMANDS.map(({ name }) => name))(
@@ -104,6 +105,7 @@ describe("the help of a command", () => {
 
   it("shows examples that succeed one after another, each with the files that earlier ones wrote", async () => {
     await w.write("model.safetensors", MODEL);
+    await writeLanguageModel(w.path("language-model"));
     writeFileSync(w.path("train.mjs"), "if (process.argv[2] !== '--steps') process.exit(1);\n");
     for (const { name } of COMMANDS.filter((command) => command.name !== COMPILES)) {
       const words = await exampleOf(name);

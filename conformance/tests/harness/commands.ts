@@ -18,6 +18,7 @@ export const GOOD: Readonly<Record<string, readonly string[]>> = {
   inspect: ["@in"],
   verify: ["@in"],
   convert: ["@in", "--output", "@wide", "--to", "bf16"],
+  generate: ["@in", "--prompt", "hello", "--max-tokens", "2"],
   conform: ["--op", "amax", "--runs", "1"],
   fuzz: ["--op", "encode", "--format", "e4m3", "--cases", "1", "--output", "@out"],
   launch: ["@in"],
@@ -25,8 +26,8 @@ export const GOOD: Readonly<Record<string, readonly string[]>> = {
   "build-cuda": [],
 };
 
-/** Commands whose successful call takes minutes or runs another program. Only refused calls are tested for them. */
-export const SLOW = ["build-cuda", "launch"];
+/** Commands whose successful call takes minutes, runs a program or needs a model. Only refused calls are tested for them. */
+export const SLOW = ["build-cuda", "launch", "generate"];
 
 /** The tensors of the file that the calls read. */
 export const TENSORS: readonly FileTensor[] = [

@@ -27,6 +27,8 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
   ["gguf-nvfp4", "gguf:nvfp4"],
   // the first is a convention of checkpoints, the second a quantizer
   ["block-fp8", "fp8-block"],
+  // the first is the configuration of a language model, as Hugging Face names it
+  ["config", "options"],
 ];
 
 /**

@@ -9,6 +9,7 @@ import { encodeFrame, Frame, type FrameTensor } from "../../../../src/io/frames/
 import { FrameReader } from "../../../../src/io/frames/frame-reader.js";
 import { type FileContents, f32, ramp, useWorkspace } from "../../harness/cli.js";
 import { sampled } from "../../harness/draws.js";
+import { writeLanguageModel } from "../../models/tiny-tokenizer.js";
 
 const w = useWorkspace();
 const server = new Server(ON_FILES, { json: "", threads: "1" });
@@ -60,6 +61,17 @@ const LINES: readonly (readonly [line: string, input: readonly FrameTensor[]])[]
   ["quantize in -o out --quantizer fp8-delayed --scale 2", X],
   ["gemm in -o out --datapath fp32", PAIR],
 ];
+
+it("generate returns what the command prints with --json, for a model on the disk", async () => {
+  await writeLanguageModel(w.path("model"));
+  const args = ["generate", w.path("model"), "--prompt", "abc", "--max-tokens", "3"];
+  const { status, result } = saidBy(await ask(request(args)));
+  const printed = JSON.parse(await w.succeed(...args, "--json")) as object;
+  expect(status).toBe(0);
+  expect({ ...(result as object), tokensPerSecond: 0 }).toEqual({ ...printed, tokensPerSecond: 0 });
+  const { error } = saidBy(await ask(request(["generate", w.path("none"), "--prompt", "abc"])));
+  expect(error?.code).toBe("FILE");
+});
 
 describe("a served command", () => {
   it.each(sampled(LINES, 6))("%s writes what it writes on disk", async (line, input) => {

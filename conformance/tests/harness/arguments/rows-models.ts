@@ -29,6 +29,7 @@ function model(w: World): CausalLM {
   return created;
 }
 
+const DRAW = { seed: 1n, offset: 2n };
 const MESSAGES = [{ role: "user", content: "hi" }];
 
 export function modelRows(folder: CheckpointFolder): Rows {
@@ -88,6 +89,15 @@ export function modelRows(folder: CheckpointFolder): Rows {
       calls: [
         () => [{ maxBatchSize: 2, maxSequenceLength: 8, isPaged: true, pageSize: 4, totalNumPages: 3 }],
       ],
+    },
+    sample: {
+      calls: [
+        (w) => [
+          w.tensor("f32", [2, 8]),
+          { temperature: 1, topK: 3, topP: 0.5, draws: [DRAW, { seed: 3n, offset: 4n }] },
+        ],
+      ],
+      numbers: { "options.temperature": "atLeastZero", "options.topK": "count", "options.topP": "above" },
     },
     loadTokenizer: { calls: [() => [folder.languageModel]], costly: true },
     "Tokenizer.encode": {

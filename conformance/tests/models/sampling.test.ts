@@ -1,0 +1,164 @@
+/** `sample` chooses what numerics.md §7.18 says, computed here in integers and fractions, and a row never changes another. */
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import { ArgumentError, ShapeError } from "../../../src/errors.js";
+import { type SampleOptions, sample } from "../../../src/models/sampling.js";
+import { tensor } from "../../../src/ops/create.js";
+import { philox4x32 } from "../../oracle/core/philox.js";
+import { softmax } from "../../oracle/rows/softmax.js";
+import { draws } from "../harness/draws.js";
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openBackend("wasm", { threads: 1 });
+});
+afterAll(() => backend.dispose());
+
+interface Choice {
+  readonly temperature: number;
+  readonly topK?: number | undefined;
+  readonly topP?: number | undefined;
+  readonly seed: bigint;
+  readonly offset: bigint;
+}
+
+const f = Math.fround;
+
+/** The exact product of two non-negative f64, rounded to f64: their integers and exponents are multiplied, and Number rounds. */
+function product(x: number, y: bigint): number {
+  let exponent = 0;
+  let integer = x;
+  while (!Number.isInteger(integer)) {
+    integer *= 2;
+    exponent++;
+  }
+  return Number(BigInt(integer) * y) / 2 ** exponent;
+}
+
+/** The token by the definition; undefined for a row that is refused. */
+function oracle(
+  row: readonly number[],
+  { temperature, topK, topP, seed, offset }: Choice,
+): number | undefined {
+  const largest = Math.max(...row);
+  if (row.some(Number.isNaN) || !Number.isFinite(largest)) return undefined;
+  if (temperature === 0) return row.indexOf(largest);
+  const shares = softmax(row, row.length, f(1 / f(temperature)));
+  if (shares.some(Number.isNaN)) return undefined;
+  const integers = shares.map((share) => BigInt(Math.floor(share * 4294967296)));
+  const order = integers
+    .map((q, index) => ({ q, index }))
+    .sort((a, b) => (a.q === b.q ? a.index - b.index : a.q > b.q ? -1 : 1))
+    .slice(0, topK ?? row.length);
+  const sumOf = (tokens: readonly { readonly q: bigint }[]): bigint =>
+    tokens.reduce((sum, { q }) => sum + q, 0n);
+  const needed = product(topP ?? 1, sumOf(order));
+  let count = order.length;
+  if (topP !== undefined && topP < 1) while (Number(sumOf(order.slice(0, count - 1))) >= needed) count--;
+  const left = order.slice(0, count).sort((a, b) => a.index - b.index);
+  const mask = 0xffffffffn;
+  const counter = [0n, 0n, offset & mask, offset >> 32n] as const;
+  const [w0, w1] = philox4x32(counter, [seed & mask, seed >> 32n]);
+  const point = ((w0 * 2n ** 32n + w1) * sumOf(left)) / 2n ** 64n;
+  return left.find((_, i) => sumOf(left.slice(0, i + 1)) > point)?.index;
+}
+
+const logit = fc.oneof(
+  fc.float({ min: -20, max: 20, noNaN: true }),
+  fc.constantFrom(0, -0, 1, 2, 2, Number.NEGATIVE_INFINITY),
+  fc.float({ noNaN: true, noDefaultInfinity: true }),
+);
+const choice = fc.record({
+  temperature: fc.oneof(
+    fc.constant(0),
+    fc.constantFrom(1, 0.7, 2 ** -20, 2 ** 20),
+    fc.double({ min: 0.05, max: 4 }),
+  ),
+  topK: fc.option(fc.integer({ min: 1, max: 40 }), { nil: undefined }),
+  topP: fc.option(fc.double({ min: 1e-9, max: 1, noNaN: true }), { nil: undefined }),
+  seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
+  offset: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
+});
+const row = (columns: number) => fc.array(logit, { minLength: columns, maxLength: columns });
+
+/** The codes of numbers that bf16 has. */
+function bf16Codes(...values: readonly number[]): Uint16Array {
+  return Uint16Array.from(new Uint32Array(Float32Array.from(values).buffer), (bits) => bits >>> 16);
+}
+
+async function sampled(rows: readonly (readonly number[])[], choices: readonly Choice[]): Promise<number[]> {
+  const [{ temperature, topK, topP } = { temperature: 0 }] = choices;
+  const columns = rows[0]?.length ?? 0;
+  using logits = tensor(backend, Float32Array.from(rows.flat()), [rows.length, columns]);
+  const options: SampleOptions = {
+    temperature,
+    topK,
+    topP,
+    draws: choices.map(({ seed, offset }) => ({ seed, offset })),
+  };
+  return [...(await sample(logits, options))];
+}
+
+describe("sample", () => {
+  it("chooses the token of the definition, or refuses the row", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.integer({ min: 1, max: 60 }).chain(row), choice, async (logits, options) => {
+        const rounded = logits.map(f);
+        const expected = oracle(rounded, options);
+        if (expected === undefined)
+          await expect(sampled([rounded], [options])).rejects.toThrow(ArgumentError);
+        else expect(await sampled([rounded], [options])).toEqual([expected]);
+      }),
+      { numRuns: draws(2000) },
+    );
+  });
+
+  it("gives each row its token, whatever the other rows and their draws are", async () => {
+    const finite = fc.array(fc.float({ min: -9, max: 9, noNaN: true }), { minLength: 33, maxLength: 33 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.tuple(finite, choice), { minLength: 1, maxLength: 5 }),
+        choice,
+        async (batch, { temperature, topK, topP }) => {
+          const choices = batch.map(([, own]) => ({ ...own, temperature, topK, topP }));
+          const rows = batch.map(([logits]) => logits);
+          const tokens = await sampled(rows, choices);
+          for (const [i, logits] of rows.entries())
+            expect(await sampled([logits], [choices[i] as Choice])).toEqual([tokens[i]]);
+        },
+      ),
+      { numRuns: draws(200) },
+    );
+  });
+
+  it("draws tokens as often as their probabilities say", async () => {
+    const logits = [0, Math.log(2), Math.log(5), Number.NEGATIVE_INFINITY];
+    const rows = new Array(4000).fill(logits) as number[][];
+    const choices = rows.map((_, i) => ({ temperature: 1, seed: 7n, offset: BigInt(i) }));
+    const tokens = await sampled(rows, choices);
+    const counts = logits.map((_, token) => tokens.filter((each) => each === token).length);
+    // five standard deviations
+    for (const [token, share] of [1 / 8, 2 / 8, 5 / 8, 0].entries())
+      expect(Math.abs((counts[token] as number) - 4000 * share)).toBeLessThanOrEqual(
+        5 * Math.sqrt(4000 * share * (1 - share)),
+      );
+  });
+
+  it("chooses from bf16 logits of any rank by their values", async () => {
+    using logits = tensor(backend, bf16Codes(1, 3, 2, 5, 4, 5), [1, 2, 3], "bf16");
+    expect([...(await sample(logits))]).toEqual([1, 0]);
+    const once = { seed: 1n, offset: 0n };
+    expect([...(await sample(logits, { temperature: 1, topK: 1, draws: [once, once] }))]).toEqual([1, 0]);
+  });
+
+  it("refuses rows without logits, and another number of draws than rows", async () => {
+    using none = tensor(backend, new Float32Array(), [2, 0]);
+    await expect(sample(none)).rejects.toThrow(ShapeError);
+    using two = tensor(backend, new Float32Array(6), [2, 3]);
+    await expect(sample(two, { temperature: 1 })).rejects.toThrow(/there are 0 draws and 2 rows/);
+    await expect(sample(two, { temperature: 2 ** -21 })).rejects.toThrow(/temperature/);
+    await expect(sample(two, { topP: 1.5 })).rejects.toThrow(/topP/);
+  });
+});

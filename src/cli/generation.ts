@@ -1,0 +1,95 @@
+/** Generates text for `lockstep generate`, and repeats its logits on another backend. */
+import { createHash } from "node:crypto";
+import { ArgumentError } from "../errors.js";
+import { type CausalLM, type SamplingOptions, sample, type Tokenizer } from "../models/index.js";
+import { tensor } from "../ops/create.js";
+import { noGrad } from "../tape/grad-mode.js";
+import { asBytes } from "../tensor/data.js";
+import { Scope } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/** A generated text, and what it was made of. */
+export interface Generation {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  /** The logits of each token; empty if they are not kept. */
+  readonly logits: readonly Float32Array[];
+  /** The SHA-256 of all logits, little-endian f32, in order. */
+  readonly logitsSha256: string;
+  readonly tokensPerSecond: number;
+}
+
+/** Options of `generateText`. */
+interface TextOptions extends SamplingOptions {
+  readonly seed: bigint;
+  readonly maxNewTokens: number;
+  readonly keepsLogits: boolean;
+  /** Is given each piece of the text as soon as it is complete. */
+  readonly write: (text: string) => void;
+}
+
+/**
+ * Generates at most `maxNewTokens` tokens, or as many as the model has positions left, and decodes them as they come. The offset
+ * of a token's draw is the number of tokens before it. Throws `ArgumentError` for a prompt without tokens, or with too many.
+ */
+export async function generateText(
+  model: CausalLM,
+  tokenizer: Tokenizer,
+  prompt: Int32Array,
+  { seed, maxNewTokens, keepsLogits, write, ...choice }: TextOptions,
+): Promise<Generation> {
+  const left = requirePositions(model, prompt);
+  const stream = tokenizer.decodeStream({ skipSpecialTokens: true });
+  const hash = createHash("sha256");
+  const [tokens, kept]: [number[], Float32Array[]] = [[], []];
+  let text = "";
+  const print = (piece: string): void => {
+    text += piece;
+    write(piece);
+  };
+  const chooseTokens = async (logits: Tensor<"f32">): Promise<readonly number[]> => {
+    const values = (await logits.data()) as Float32Array;
+    hash.update(asBytes(values));
+    if (keepsLogits) kept.push(values);
+    const offset = BigInt(prompt.length + tokens.length);
+    return Array.from(await sample(logits, { ...choice, draws: [{ seed, offset }] }));
+  };
+  const eosTokenIds = [...new Set([...model.config.eosTokenIds, ...tokenizer.eosTokenIds])];
+  const options = { maxNewTokens: Math.min(maxNewTokens, left), eosTokenIds, chooseTokens };
+  const start = performance.now();
+  for await (const [id = 0] of model.generate([Array.from(prompt)], options)) {
+    tokens.push(id);
+    print(stream.step(id));
+  }
+  print(stream.end());
+  const tokensPerSecond = (1000 * tokens.length) / (performance.now() - start);
+  return { text, tokens, logits: kept, logitsSha256: hash.digest("hex"), tokensPerSecond };
+}
+
+/** The number of positions that are left after a prompt. */
+function requirePositions({ config }: CausalLM, { length }: Int32Array): number {
+  const { maxPositionEmbeddings: positions } = config;
+  if (length > 0 && length < positions) return positions - length;
+  throw new ArgumentError(
+    `the prompt has ${length} tokens and the model ${positions} positions; give a prompt of 1 to ${positions - 1} tokens`,
+  );
+}
+
+/** The number of generated tokens whose logits have other bits in one full forward pass of a model over the whole text. */
+export async function differingLogits(
+  model: CausalLM,
+  prompt: Int32Array,
+  { tokens, logits }: Generation,
+): Promise<number> {
+  const before = Int32Array.from([...prompt, ...tokens.slice(0, -1)]);
+  using repeated = noGrad(() => {
+    using scope = new Scope();
+    const ids = tensor(model.backend, before, [1, before.length], "i32");
+    return scope.keep(model.forward(ids, { logitsToKeep: tokens.length }).tensor);
+  });
+  const expected = asBytes((await repeated.data()) as Float32Array);
+  return logits.filter((row, i) => {
+    const bytes = asBytes(row);
+    return Buffer.compare(bytes, expected.subarray(i * bytes.length, (i + 1) * bytes.length)) !== 0;
+  }).length;
+}
