@@ -5,7 +5,7 @@ import { Rounding, Wide } from "../contract";
 import { decode, encode, magnitudeBits } from "../core/minifloat";
 import { canonical, canonicalFour, loadWide, narrow } from "../core/wide";
 import { fma32 } from "./datapath";
-import { wideTypeOf } from "./pack";
+import { wideTypeOf } from "./decode-line";
 import {
   accumulatorScaleOf,
   addendOf,

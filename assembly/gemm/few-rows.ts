@@ -16,15 +16,14 @@
 // emax is below LOWEST and X or W has elements so small that a product other than zero may be the reason, wide.ts computes the
 // product.
 
-import { Kernel, Promotion, Staging, Wide } from "../contract";
-import { narrow } from "../core/wide";
+import { Kernel, Promotion, Staging } from "../contract";
 import { pow2 } from "./datapath";
+import { BF16_WORD } from "./decode-line";
+import { fillScales, isStaged, SCALES_BYTES, stageRow } from "./few-rows-stage";
 import { ALIGN_BITS, LOWEST, largestProducts, Range, sumSteps, XStep } from "./few-rows-steps";
-import { BF16_WORD, decodeLine, packLine, scaleAt, WIDE_SHIFT } from "./pack";
+import { packLine, WIDE_SHIFT } from "./pack";
 import {
   alignBitsOf,
-  blockOf,
-  blockStrideOf,
   columnsOf,
   dataOf,
   depthOf,
@@ -34,11 +33,9 @@ import {
   promotionOf,
   rowsOf,
   scaleOf,
-  scaleRowOf,
   splitsOf,
   stagingOf,
   stepOf,
-  widthOf,
   wordOf,
   zeroAccumulatorOf,
 } from "./task";
@@ -91,15 +88,6 @@ export function isFewRows(task: usize): bool {
   );
 }
 
-/**
- * Whether the elements of W are multiplied by block scales and rounded to bf16. Groups of rows are then first converted to
- * bf16.
- */
-function isStaged(task: usize): bool {
-  const record = operandOf(task, 1);
-  return stagingOf(record) === Staging.Bf16 && scaleOf(record) !== 0 && widthOf(record) <= 8;
-}
-
 function isStoredBf16(record: usize): bool {
   return wordOf(record) === BF16_WORD && stagingOf(record) === Staging.Plain && scaleOf(record) === 0;
 }
@@ -122,32 +110,13 @@ export function fewRowsBytes(task: usize): u64 {
   if (!isFewRows(task)) return 0;
   const steps = <u64>stepsOf(task);
   const packed = <u64>rowsOf(task) * (XRow.Bytes + steps * XStep.Bytes);
-  const staged: u64 = isStaged(task) ? steps * (STEP << 1) * MAX_GROUPS * GROUP : 0;
+  const staged: u64 = isStaged(task) ? SCALES_BYTES + steps * (STEP << 1) * MAX_GROUPS * GROUP : 0;
   return packed + steps * 16 * MAX_GROUPS + STEP_BYTES + STATE_BYTES + staged;
 }
 
-/** Converts row `row` of W to bf16, padded with zeros to whole steps. `line` has room for a row of f32. */
-function stageRow(task: usize, table: usize, row: u32, line: usize, to: usize): void {
-  const record = operandOf(task, 1);
-  const depth = depthOf(task);
-  decodeLine(record, table, row, depth, line);
-  const block = blockOf(record);
-  let index = scaleRowOf(record, row);
-  for (let k: u32 = 0; k < depth; k += block) {
-    scaleValues(line + ((<usize>k) << 2), min(block, depth - k), scaleAt(record, index));
-    index += blockStrideOf(record);
-  }
-  narrow(line, to, Wide.Bf16, 0, depth);
-  memory.fill(to + ((<usize>depth) << 1), 0, ((stepsOf(task) * STEP) << 1) - ((<usize>depth) << 1));
-}
-
-function scaleValues(values: usize, count: u32, scale: f32): void {
-  const factor = f32x4.splat(scale);
-  let i: usize = 0;
-  for (const bytes = (<usize>count & ~3) << 2; i < bytes; i += 16)
-    v128.store(values + i, v128.mul<f32>(v128.load(values + i), factor));
-  for (const bytes = (<usize>count) << 2; i < bytes; i += 4)
-    store<f32>(values + i, load<f32>(values + i) * scale);
+/** The position of the scales in the memory at `few`; the converted rows follow. */
+function scalesAt(task: usize, few: usize): usize {
+  return few + <usize>fewRowsBytes(task) - SCALES_BYTES - ((stepsOf(task) * STEP) << 1) * MAX_GROUPS * GROUP;
 }
 
 /** Packs the rows of X to `few`, fewRowsBytes(task) bytes. `line` is scratch for packLine. */
@@ -156,6 +125,7 @@ export function packFewRows(task: usize, table: usize, line: usize, few: usize):
   const padded = <u32>stepsOf(task) * STEP;
   const values = line + <usize>padded * 4;
   const exponents = values + <usize>padded * 8;
+  if (isStaged(task)) fillScales(task, scalesAt(task, few));
   let steps = few + <usize>rows * XRow.Bytes;
   for (let m: u32 = 0; m < rows; m++) {
     packLine(task, 0, table, m, padded, line, values, exponents);
@@ -261,8 +231,10 @@ export function multiplyFewRows(
   const state = shifts + STEP_BYTES;
   let w = dataOf(operandOf(task, 1)) + first * pitch;
   if (staged) {
-    w = state + STATE_BYTES;
-    for (let row: u32 = 0; row < width; row++) stageRow(task, table, first + row, line, w + row * pitch);
+    const scales = scalesAt(task, few);
+    w = scales + SCALES_BYTES;
+    for (let row: u32 = 0; row < width; row++)
+      stageRow(task, table, first + row, line, scales, w + row * pitch);
   }
   if (!isBounded(w, pitch * width)) return false;
   for (let m: u32 = 0; m < rows; m++) {

@@ -2,13 +2,12 @@
 // if they belong to the operand, rounded if the datapath rounds operands, and padded with zeros to whole steps. The
 // exponents of its values are packed too.
 
-import { Kernel, Promotion, Staging, Wide } from "../contract";
+import { Kernel, Promotion, Staging } from "../contract";
 import { decode, minExponent } from "../core/minifloat";
-import { widen } from "../core/wide";
+import { decodeLine, narrowCode, rowAt } from "./decode-line";
 import {
   blockOf,
   blockStrideOf,
-  dataOf,
   depthOf,
   kernelOf,
   operandOf,
@@ -28,16 +27,6 @@ import {
  */
 export const TABLE_BYTES: usize = 1280;
 const TABLE_EXPONENTS: usize = 1024;
-
-export const BF16_WORD: u32 = 0x007f0b78;
-const F16_WORD: u32 = 0x000f0ba5;
-
-/** The Wide type of a format word, or -1 if it has none. */
-export function wideTypeOf(word: u32): i32 {
-  if (word === 0) return Wide.F32;
-  if (word === BF16_WORD) return Wide.Bf16;
-  return word === F16_WORD ? Wide.F16 : -1;
-}
 
 const F32_MIN_EXPONENT: i32 = -126;
 /**
@@ -87,36 +76,6 @@ export function fillTable(task: usize, operand: u32, table: usize): void {
 
 function narrowBias(operand: u32): i32 {
   return operand === 0 ? 0 : NARROW_BIAS;
-}
-
-/** The code of element k of a row of 4- or 8-bit codes. */
-function narrowCode(data: usize, width: u32, k: u32): u32 {
-  if (width === 8) return load<u8>(data + k);
-  return (<u32>load<u8>(data + (k >> 1)) >> ((k & 1) << 2)) & 15;
-}
-
-function rowAt(record: usize, row: u32, depth: u32): usize {
-  return dataOf(record) + <usize>row * ((<usize>depth * widthOf(record) + 7) >> 3);
-}
-
-/** Decodes row `row` of `depth` elements to f32. */
-export function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usize): void {
-  const width = widthOf(record);
-  const word = wordOf(record);
-  const data = rowAt(record, row, depth);
-  if (width <= 8) {
-    for (let k: u32 = 0; k < depth; k++)
-      store<u32>(line + (k << 2), load<u32>(table + (narrowCode(data, width, k) << 2)));
-  } else if (word === 0) {
-    memory.copy(line, data, (<usize>depth) << 2);
-  } else if (wideTypeOf(word) >= 0) {
-    widen(data, wideTypeOf(word), 0, depth, line);
-  } else {
-    for (let k: u32 = 0; k < depth; k++) {
-      const code: u32 = width === 16 ? load<u16>(data + (k << 1)) : load<u32>(data + (k << 2));
-      store<u32>(line + (k << 2), decode(code, word));
-    }
-  }
 }
 
 /** The block scale at `index`, as f32. */
