@@ -39,6 +39,11 @@ export interface CausalLMCall {
    * of each sequence. Default: all.
    */
   readonly logitsToKeep?: number | undefined;
+  /**
+   * Under a recipe: whether linear layers quantize their weights and keep the result (true), or use what they kept (false), as
+   * `isFirstMicrobatch` of `Linear`. Default: they quantize for this call.
+   */
+  readonly isFirstMicrobatch?: boolean | undefined;
 }
 
 /** Options of `createCache`. All fields are optional. */
@@ -56,7 +61,11 @@ export interface CacheOptions {
 }
 
 const checkCall = optionsOf<CausalLMCall>(
-  { inferenceParams: instance(InferenceParams, "an InferenceParams"), logitsToKeep: integer(1) },
+  {
+    inferenceParams: instance(InferenceParams, "an InferenceParams"),
+    logitsToKeep: integer(1),
+    isFirstMicrobatch: boolean,
+  },
   "call",
 );
 const checkCache = optionsOf<CacheOptions>({
@@ -158,7 +167,7 @@ export class CausalLM extends Module {
   forward(tokens: Tensor, call: CausalLMCall = {}): Variable {
     const user = "CausalLM";
     const ids = requireI32(user, "tokens", tokens);
-    const { inferenceParams, logitsToKeep } = checkCall(user, call);
+    const { inferenceParams, logitsToKeep, isFirstMicrobatch } = checkCall(user, call);
     if (ids.shape.length !== 2)
       throw new ShapeError(`${user}: tokens are [${ids.shape}]; they must be [batch, positions]`);
     if (ids.backend !== this.backend)
@@ -172,7 +181,7 @@ export class CausalLM extends Module {
       );
     const counts = inferenceParams?.newPositions ?? new Array<number>(batch).fill(length);
     return composed(() => {
-      const all = this.#decoded(ids, inferenceParams);
+      const all = this.#decoded(ids, inferenceParams, { isFirstMicrobatch });
       const kept = logitsToKeep === undefined ? all : lastRows(all, counts, logitsToKeep);
       const logits = this.#head.forward(this.#stack.norm.forward(kept));
       const { logitSoftcap } = this.config;
@@ -181,13 +190,18 @@ export class CausalLM extends Module {
   }
 
   /** The result of the last layer, [B, T, hidden]. */
-  #decoded(ids: Tensor<"i32">, inferenceParams: InferenceParams | undefined): Variable {
+  #decoded(
+    ids: Tensor<"i32">,
+    inferenceParams: InferenceParams | undefined,
+    weightUse: LayerCall["weightUse"],
+  ): Variable {
     const positions = inferenceParams
       ? Math.max(...inferenceParams.sequences.values())
       : (ids.shape[1] as number);
     const call: LayerCall = {
       angles: (rotary) => this.#tables.angles(rotary, positions),
       inferenceParams,
+      weightUse,
     };
     const { embedding, layers } = this.#stack;
     const run = (): Variable =>

@@ -40,7 +40,11 @@ interface Model {
   readonly config: CausalLMConfig;
   forward(
     tokens: Tensor,
-    call: { readonly inferenceParams: InferenceParams; readonly logitsToKeep: number },
+    call: {
+      readonly inferenceParams: InferenceParams;
+      readonly logitsToKeep: number;
+      readonly isFirstMicrobatch: boolean;
+    },
   ): Variable;
   createCache(options: {
     readonly maxBatchSize: number;
@@ -66,6 +70,12 @@ interface Sequence {
   count: number;
 }
 
+/** How far generation is. */
+interface Progress {
+  /** Whether layers have quantized their weights, which do not change during the generation. */
+  hasWeights: boolean;
+}
+
 /** Returns an iterator over the next tokens of all sequences. Checks all arguments before it returns. */
 export function generateTokens(
   model: Model,
@@ -88,9 +98,10 @@ async function* steps(
   const pages = pageSize === undefined ? {} : { isPaged: true, pageSize };
   const maxSequenceLength = pageSize === undefined ? longest : Math.ceil(longest / pageSize) * pageSize;
   using cache = model.createCache({ maxBatchSize: prompts.length, maxSequenceLength, ...pages });
+  const progress: Progress = { hasWeights: false };
   let running = prompts.map((pending, index): Sequence => ({ index, pending, count: 0 }));
   while (running.length > 0) {
-    const logits = pendingLogits(model, cache, running, chunkSize);
+    const logits = pendingLogits(model, cache, running, { chunkSize, progress });
     let chosen: readonly number[];
     try {
       chosen = await chooseTokens(
@@ -118,7 +129,7 @@ function pendingLogits(
   model: Model,
   cache: InferenceParams,
   sequences: readonly Sequence[],
-  chunkSize: number,
+  { chunkSize, progress }: { readonly chunkSize: number; readonly progress: Progress },
 ): Tensor<"f32"> {
   using scope = new Scope();
   const { backend, config } = model;
@@ -132,7 +143,10 @@ function pendingLogits(
     cache.preStep(new Map(sequences.map(({ index }, i) => [index, (parts[i] as number[]).length])));
     const padded = parts.flatMap((part) => [...part, ...new Array<number>(width - part.length).fill(0)]);
     const ids = tensor(backend, Int32Array.from(padded), [sequences.length, width], "i32");
-    const { value } = noGrad(() => model.forward(ids, { inferenceParams: cache, logitsToKeep: 1 }));
+    const isFirstMicrobatch = !progress.hasWeights;
+    const call = { inferenceParams: cache, logitsToKeep: 1, isFirstMicrobatch };
+    const { value } = noGrad(() => model.forward(ids, call));
+    progress.hasWeights = true;
     const logits = wideOf("generate: the logits", value) as Tensor<"f32">;
     for (const [i, { pending }] of sequences.entries())
       if (pending.length > begin && pending.length <= begin + chunkSize)

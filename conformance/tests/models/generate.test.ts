@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
 import { type CausalLM, type GenerateOptions, loadCausalLM } from "../../../src/models/index.js";
 import { tensor } from "../../../src/ops/create.js";
+import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
@@ -73,6 +74,25 @@ describe("generate", () => {
       }),
       { numRuns: draws(40, 5) },
     );
+  });
+
+  it("has the same tokens under a recipe, whose weights it quantizes once, also after they have changed", async () => {
+    const path = await mkdtemp(join(tmpdir(), "lockstep-models-"));
+    await writeHub(path, tinyModel({ ...TINY, family: "qwen3_moe" }));
+    using model = await loadCausalLM(backend(), path, { recipe: new MXFP8BlockScaling() });
+    await rm(path, { recursive: true });
+    const seen = new Set<string>();
+    for (let run = 0; run < 4; run++) {
+      const text = [run, 3, 11];
+      const tokens: (number | undefined)[] = [];
+      for await (const [token] of model.generate([text], { maxNewTokens: 6, eosTokenIds: [] }))
+        tokens.push(token);
+      expect(tokens).toEqual(expectedTokens(model, text, 6, []));
+      seen.add(tokens.join());
+      for (const { tensor: weight } of model.parameters())
+        weight.write((weight.dataSync() as Uint16Array).toReversed());
+    }
+    expect(seen.size).toBeGreaterThan(1);
   });
 
   it("gives the chooser the logits of each running sequence, and takes its tokens", async () => {

@@ -93,7 +93,7 @@ describe("the model of a folder", () => {
       "ct-nvfp4",
       "deepseek-fp8-block",
       "lockstep-mxfp8",
-      "gguf-mxfp4",
+      "torchao-mxfp4-floor",
       "ct-fp8-tensor",
     ] as const;
     for (const to of IS_FULL ? forms : forms.slice(0, 3)) {

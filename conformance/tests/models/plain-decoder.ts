@@ -111,7 +111,8 @@ export function plainLogits({ config, tensors }: TinyModel, tokens: readonly num
 
 function slides(config: TinyModel["config"], layer: number): boolean {
   if (config.sliding_window === undefined) return false;
-  return config.model_type === "mistral" || layer >= Number(config.max_window_layers);
+  const isEvery = ["mistral", "qwen3_moe"].includes(String(config.model_type));
+  return isEvery || layer >= Number(config.max_window_layers);
 }
 
 /** The frequencies of pairs, and the factor of cosines and sines. */

@@ -56,7 +56,7 @@ export class DecoderLayer extends Module {
     return composed(() => {
       const attention = this.#attention.forward(attentionNorm.forward(x), call);
       const attended = add(x, normed(attention, afterAttention));
-      const block = this.#feedForward.forward(feedForwardNorm.forward(attended));
+      const block = this.#feedForward.forward(feedForwardNorm.forward(attended), call);
       return [add(attended, normed(block, afterFeedForward))];
     })[0];
   }

@@ -6,7 +6,7 @@ import { Linear } from "../../modules/linear.js";
 import { Module } from "../../modules/module.js";
 import type { Variable } from "../../tape/variable.js";
 import type { DenseConfig } from "../config/config.js";
-import type { LayerOptions } from "./options.js";
+import type { LayerCall, LayerOptions } from "./options.js";
 
 /** Computes down(activation(gate(x)) * up(x)). */
 export class DenseBlock extends Module {
@@ -32,8 +32,8 @@ export class DenseBlock extends Module {
   }
 
   /** Returns the result [..., hidden] for an input [..., hidden]. */
-  forward(x: Variable): Variable {
-    const gate = activation(this.#gate.forward(x), this.#activation);
-    return this.#down.forward(multiply(gate, this.#up.forward(x)));
+  forward(x: Variable, { weightUse }: Pick<LayerCall, "weightUse">): Variable {
+    const gate = activation(this.#gate.forward(x, weightUse), this.#activation);
+    return this.#down.forward(multiply(gate, this.#up.forward(x, weightUse)), weightUse);
   }
 }

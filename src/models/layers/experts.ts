@@ -12,7 +12,7 @@ import type { ExpertsConfig } from "../config/config.js";
 import { DenseBlock } from "./dense.js";
 import { JoinedBlock } from "./joined.js";
 import { ModuleList } from "./module-list.js";
-import type { LayerOptions } from "./options.js";
+import type { LayerCall, LayerOptions } from "./options.js";
 import { Router } from "./router.js";
 
 /**
@@ -27,6 +27,8 @@ export class ExpertsBlock extends Module {
   readonly #router: Router;
   readonly #experts: readonly (DenseBlock | JoinedBlock)[];
   readonly #shared: DenseBlock | undefined;
+  /** The experts whose cached weights are those of the current weights: others had no tokens since these were cached. */
+  readonly #cached = new Set<number>();
 
   constructor(backend: Backend, { count, expert, router, shared }: ExpertsConfig, options: LayerOptions) {
     const { dtype, random } = options;
@@ -41,28 +43,39 @@ export class ExpertsBlock extends Module {
   }
 
   /** Returns the result [..., hidden] for an input [..., hidden]. */
-  forward(x: Variable): Variable {
+  forward(x: Variable, call: Pick<LayerCall, "weightUse">): Variable {
+    if (call.weightUse.isFirstMicrobatch) this.#cached.clear();
     const { shape } = x;
     const hidden = shape.at(-1) as number;
     const tokens = reshape(x, [shape.slice(0, -1).reduce((product, size) => product * size, 1), hidden]);
     const { probs, topkIndices } = this.#router.forward(tokens);
     const numExperts = this.#experts.length;
     const { output, rowIdMap } = moePermute(tokens, topkIndices, { mapType: "index", numExperts });
-    const results = this.#results(output, rowIdMap.tokensPerExpert.dataSync());
+    const results = this.#results(output, rowIdMap.tokensPerExpert.dataSync(), call);
     const { dtype } = wideOf("the experts: the input", x.value);
     const mergingProbs = gather(cast(probs, dtype), 1, topkIndices);
     const merged = reshape(moeUnpermute(results, rowIdMap, { mergingProbs }), shape);
-    return this.#shared ? add(merged, this.#shared.forward(x)) : merged;
+    return this.#shared ? add(merged, this.#shared.forward(x, call)) : merged;
   }
 
   /** The results of the experts for their rows, which follow each other. */
-  #results(rows: Variable, counts: Int32Array): Variable {
+  #results(rows: Variable, counts: Int32Array, call: Pick<LayerCall, "weightUse">): Variable {
     let first = 0;
     const results = this.#experts.flatMap((expert, index) => {
       const count = counts[index] as number;
       first += count;
-      return count === 0 ? [] : [expert.forward(slice(rows, 0, first - count, first))];
+      return count === 0
+        ? []
+        : [expert.forward(slice(rows, 0, first - count, first), this.#callOf(index, call))];
     });
     return results.length === 0 ? rows : concatenate(results, 0);
+  }
+
+  /** The call of an expert, which caches its weights when it has tokens for the first time after the others did. */
+  #callOf(index: number, call: Pick<LayerCall, "weightUse">): Pick<LayerCall, "weightUse"> {
+    if (call.weightUse.isFirstMicrobatch === undefined) return call;
+    const isFirstMicrobatch = !this.#cached.has(index);
+    this.#cached.add(index);
+    return { weightUse: { isFirstMicrobatch } };
   }
 }

@@ -6,7 +6,7 @@ import { Linear } from "../../modules/linear.js";
 import { Module } from "../../modules/module.js";
 import type { Variable } from "../../tape/variable.js";
 import type { JoinedConfig } from "../config/config.js";
-import type { LayerOptions } from "./options.js";
+import type { LayerCall, LayerOptions } from "./options.js";
 
 /** Computes down(swiglu(gateUp(x))) with the clamped swiglu, whose gate is the first half of gateUp. */
 export class JoinedBlock extends Module {
@@ -30,7 +30,8 @@ export class JoinedBlock extends Module {
   }
 
   /** Returns the result [..., hidden] for an input [..., hidden]. */
-  forward(x: Variable): Variable {
-    return this.#down.forward(gated(this.#gateUp.forward(x), "silu", { clamp: this.#clamp }));
+  forward(x: Variable, { weightUse }: Pick<LayerCall, "weightUse">): Variable {
+    const hidden = gated(this.#gateUp.forward(x, weightUse), "silu", { clamp: this.#clamp });
+    return this.#down.forward(hidden, weightUse);
   }
 }

@@ -28,7 +28,7 @@ export class LatentAttention extends Module {
 
   readonly #config: AttentionConfig;
   readonly #rank: number;
-  readonly #query: (x: Variable) => Variable;
+  readonly #query: (x: Variable, use: LayerCall["weightUse"]) => Variable;
   readonly #compress: Linear;
   readonly #norm: RMSNorm;
   readonly #keysAndValues: Linear;
@@ -53,12 +53,12 @@ export class LatentAttention extends Module {
       this.addModule(name, new RMSNorm(backend, width, { dtype, random, eps: EPS }));
     if (latent.queryRank === undefined) {
       const query = linear("q_proj", hiddenSize, heads * headDim, false);
-      this.#query = (x) => query.forward(x);
+      this.#query = (x, use) => query.forward(x, use);
     } else {
       const compress = linear("q_a_proj", hiddenSize, latent.queryRank, inputBias);
       const normed = norm("q_a_layernorm", latent.queryRank);
       const query = linear("q_b_proj", latent.queryRank, heads * headDim, false);
-      this.#query = (x) => query.forward(normed.forward(compress.forward(x)));
+      this.#query = (x, use) => query.forward(normed.forward(compress.forward(x, use)), use);
     }
     this.#compress = linear("kv_a_proj_with_mqa", hiddenSize, this.#rank + rotary.dim, inputBias);
     this.#norm = norm("kv_a_layernorm", this.#rank);
@@ -72,15 +72,21 @@ export class LatentAttention extends Module {
     const { heads, headDim, valueDim = headDim, rotary } = this.#config;
     const [batch, length] = x.shape as readonly [number, number, number];
     const plain = headDim - rotary.dim;
+    const { weightUse } = call;
     const { cos, sin, interleaved } = call.angles(rotary);
     const startPositions = call.inferenceParams?.startPositions;
     const rotated = (y: Variable): Variable =>
       rotaryEmbedding(y, cos, sin, { layout: "bshd", startPositions, interleaved });
-    const query = reshape(this.#query(x), [batch, length, heads, headDim]);
-    const compressed = this.#compress.forward(x);
+    const query = reshape(this.#query(x, weightUse), [batch, length, heads, headDim]);
+    const compressed = this.#compress.forward(x, weightUse);
     const latent = this.#norm.forward(slice(compressed, -1, 0, this.#rank));
     const shared = reshape(slice(compressed, -1, this.#rank), [batch, length, 1, rotary.dim]);
-    const both = reshape(this.#keysAndValues.forward(latent), [batch, length, heads, plain + valueDim]);
+    const both = reshape(this.#keysAndValues.forward(latent, weightUse), [
+      batch,
+      length,
+      heads,
+      plain + valueDim,
+    ]);
     const result = this.#attention.forward(
       concatenate([slice(query, -1, 0, plain), rotated(slice(query, -1, plain))], -1),
       concatenate(
@@ -90,6 +96,6 @@ export class LatentAttention extends Module {
       slice(both, -1, plain),
       call.inferenceParams ? { inferenceParams: call.inferenceParams } : {},
     );
-    return this.#output.forward(result);
+    return this.#output.forward(result, weightUse);
   }
 }

@@ -1,5 +1,6 @@
 /** What the layers of a model are made with, and what they are called with. */
 import type { InferenceParams } from "../../modules/attention/inference-params.js";
+import type { WeightUse } from "../../modules/linear/weight-cache.js";
 import type { ModuleOptions } from "../../modules/module.js";
 import type { InitMethod } from "../../modules/parameter.js";
 import type { RotaryAngles } from "../../modules/rotary-position-embedding.js";
@@ -24,4 +25,6 @@ export interface LayerCall {
   readonly angles: (rotary: RotaryConfig) => RotaryAngles;
   /** The cache of keys and values. */
   readonly inferenceParams: InferenceParams | undefined;
+  /** Whether linear layers cache their quantized weights or use the cached ones. */
+  readonly weightUse: Pick<WeightUse, "isFirstMicrobatch">;
 }

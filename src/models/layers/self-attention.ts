@@ -52,16 +52,17 @@ export class SelfAttention extends Module {
     const [query, key, value] = this.#projections;
     const [batch, length] = x.shape as readonly [number, number, number];
     const split = (y: Variable, count: number): Variable => reshape(y, [batch, length, count, headDim]);
+    const project = (layer: Linear, y: Variable): Variable => layer.forward(y, call.weightUse);
     const { cos, sin, interleaved } = call.angles(rotary);
     const startPositions = call.inferenceParams?.startPositions;
     const rotated = (y: Variable, norm: RMSNorm | undefined): Variable =>
       rotaryEmbedding(norm ? norm.forward(y) : y, cos, sin, { layout: "bshd", startPositions, interleaved });
     const result = this.#attention.forward(
-      rotated(split(query.forward(x), heads), this.#norms?.[0]),
-      rotated(split(key.forward(x), keyValueHeads), this.#norms?.[1]),
-      split(value.forward(x), keyValueHeads),
+      rotated(split(project(query, x), heads), this.#norms?.[0]),
+      rotated(split(project(key, x), keyValueHeads), this.#norms?.[1]),
+      split(project(value, x), keyValueHeads),
       call.inferenceParams ? { inferenceParams: call.inferenceParams } : {},
     );
-    return this.#output.forward(result);
+    return project(this.#output, result);
   }
 }

@@ -51,7 +51,7 @@ export function modelRows(folder: CheckpointFolder): Rows {
         (w) => {
           const inferenceParams = w.own(model(w).createCache());
           inferenceParams.preStep(new Map([["a", 2]]));
-          return [w.tensor("i32", [1, 2]), { inferenceParams, logitsToKeep: 1 }];
+          return [w.tensor("i32", [1, 2]), { inferenceParams, logitsToKeep: 1, isFirstMicrobatch: true }];
         },
       ],
       numbers: { "call.logitsToKeep": "count" },
