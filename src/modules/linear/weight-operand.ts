@@ -32,8 +32,11 @@ export class WeightOperand {
     const isStored = localValue instanceof QuantizedTensor;
     const prefetched =
       gathersCodes && !isStored ? takePrefetched(parts, sharding, use, columnwise) : undefined;
-    if (isStored) this.local = columnwise && !gathersCodes ? withColumnwise(localValue) : localValue;
-    else if (prefetched) {
+    // the copy is derived after the all-gather, if rowwise and columnwise codes are the same
+    if (isStored) {
+      const derivesLater = gathersCodes && isDirectionless(localValue.spec);
+      this.local = columnwise && !derivesLater ? withColumnwise(localValue) : localValue;
+    } else if (prefetched) {
       this.local = prefetched.local;
       this.#prefetched = prefetched.fullWeight;
     } else {
