@@ -47,12 +47,15 @@ __device__ uint16_t special16(SpecialFunction kind, uint16_t x) {
     case SpecialFunction::kTanhF16:
       asm("tanh.approx.f16 %0, %1;" : "=h"(y) : "h"(x));
       break;
+// compute capability 8.9 has no bf16 forms; the lowering refuses them there
+#if __CUDA_ARCH__ >= 900
     case SpecialFunction::kEx2Bf16:
       asm("ex2.approx.ftz.bf16 %0, %1;" : "=h"(y) : "h"(x));
       break;
     case SpecialFunction::kTanhBf16:
       asm("tanh.approx.bf16 %0, %1;" : "=h"(y) : "h"(x));
       break;
+#endif
     default:
       break;
   }

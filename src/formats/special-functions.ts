@@ -7,6 +7,8 @@ export interface SpecialFunctionRow {
   readonly kind: number;
   /** The type of its argument and result. */
   readonly dtype: keyof typeof WIDE;
+  /** The major compute capability from which on GPUs have the instruction. Absent if all that the library supports have it. */
+  readonly leastCapability?: number;
   /** What was compared with chips, and on which. Absent if nothing was. */
   readonly measured?: string;
 }
@@ -57,8 +59,13 @@ export const SPECIAL_FUNCTIONS = {
   },
   "ex2.approx.f16": { kind: SPECIAL_FUNCTION.ex2F16, dtype: "f16", measured: HALF },
   "tanh.approx.f16": { kind: SPECIAL_FUNCTION.tanhF16, dtype: "f16", measured: HALF },
-  "ex2.approx.ftz.bf16": { kind: SPECIAL_FUNCTION.ex2Bf16, dtype: "bf16", measured: HALF },
-  "tanh.approx.bf16": { kind: SPECIAL_FUNCTION.tanhBf16, dtype: "bf16", measured: HALF },
+  "ex2.approx.ftz.bf16": {
+    kind: SPECIAL_FUNCTION.ex2Bf16,
+    dtype: "bf16",
+    leastCapability: 9,
+    measured: HALF,
+  },
+  "tanh.approx.bf16": { kind: SPECIAL_FUNCTION.tanhBf16, dtype: "bf16", leastCapability: 9, measured: HALF },
 } as const satisfies Readonly<Record<string, SpecialFunctionRow>>;
 
 /** The name of an approximate instruction in PTX, such as `rsqrt.approx.ftz.f32`. */

@@ -14,7 +14,14 @@ export const SPECIAL_FUNCTION_CALLS = {
 } as const satisfies Declarations;
 
 export const specialFunction: Lowering<"specialFunction"> = {
-  supports({ function: name }) {
+  supports({ function: name }, { facts }) {
+    const { leastCapability = 0 }: SpecialFunctionRow = SPECIAL_FUNCTIONS[name];
+    const { major, minor } = facts;
+    if (major < leastCapability)
+      return {
+        ok: false,
+        reason: `${name} needs compute capability ${leastCapability}.0; this GPU has ${major}.${minor}`,
+      };
     const { measured }: SpecialFunctionRow = SPECIAL_FUNCTIONS[name];
     const where = measured ?? "nothing";
     return {
