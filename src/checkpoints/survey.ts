@@ -22,6 +22,15 @@ export async function surveyFiles(checkpoint: CheckpointFiles, as?: ConventionNa
   const configuration: Configuration = checkpoint.gguf
     ? { present: false, findings: [] }
     : await readConfiguration(checkpoint.folder);
+  return surveyTensors(checkpoint, configuration, as);
+}
+
+/** As `surveyFiles`, for a configuration that was read. */
+export async function surveyTensors(
+  checkpoint: CheckpointFiles,
+  configuration: Configuration,
+  as?: ConventionName,
+): Promise<Survey> {
   const { claim } = configuration;
   const { recognized, storedWeights, findings } = await recognizeElementwise(checkpoint, claim, as);
   const unforced = as === undefined ? [] : await recognizeUnforced(checkpoint, claim);

@@ -18,6 +18,7 @@ export type {
   RouterConfig,
 } from "./config/config.js";
 export type { ChooseTokens, GenerateOptions } from "./generate.js";
+export type { WeightForm } from "./load-causal-lm.js";
 export { type LoadCausalLMOptions, loadCausalLM } from "./load-causal-lm.js";
 export { type SampleOptions, type SamplingOptions, sample } from "./sampling.js";
 export type { ChatMessage, ChatTemplateOptions } from "./tokenizer/chat.js";

@@ -1,18 +1,16 @@
 /** Loads language models. */
 import { join } from "node:path";
 import { type Backend, requireBackend } from "../backends/backend.js";
-import { requireCheckpointPath } from "../checkpoints/api/options.js";
-import {
-  CONVERSION_TARGETS,
-  type ConversionTarget,
-  parseTarget,
-} from "../checkpoints/convert/targets/named.js";
+import { parsedBy, requireCheckpointPath } from "../checkpoints/api/options.js";
+import type { WeightChanges } from "../checkpoints/convert/changes/weight-changes.js";
+import { convertInMemory } from "../checkpoints/convert/in-memory.js";
+import { type ConversionTarget, parseTarget } from "../checkpoints/convert/targets/named.js";
 import { type CheckpointFiles, openCheckpointFiles, readJsonFile } from "../checkpoints/stored/open.js";
 import { type Survey, surveyFiles } from "../checkpoints/survey.js";
 import { FileError } from "../errors.js";
 import { defaultRandom } from "../modules/module.js";
 import { uninitialized } from "../modules/parameter.js";
-import { oneOf, optionsOf } from "../options.js";
+import { optionsOf } from "../options.js";
 import { type Recipe, recipeOption } from "../recipes/recipe.js";
 import { dtypeOf } from "../tensor/require.js";
 import { WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
@@ -23,21 +21,26 @@ import { readConfig } from "./config/read.js";
 import { familyOf } from "./families/table.js";
 import { ggufNames } from "./gguf/architectures.js";
 import { ggufFields } from "./gguf/config.js";
-import { valuesInForm } from "./weights/forms.js";
 import { loadWeights } from "./weights/load.js";
 import { hubNames, type WeightNames } from "./weights/places.js";
+import { type StoredSize, sizesOf } from "./weights/sizes.js";
 import { storedValues } from "./weights/stored.js";
+
+/** The form of a model's weights: `as stored`, or what `convertCheckpoint` converts them to. */
+export type WeightForm = "as stored" | ConversionTarget;
+
+/** Checks a form. */
+export const weightForm = parsedBy((name) => name === "as stored" || parseTarget(name));
 
 /** Options of `loadCausalLM`. All fields are optional. */
 export interface LoadCausalLMOptions {
   /** The dtype of parameters and activations. Default: the dtype that config.json names, else bf16. */
   readonly dtype?: WideDType | undefined;
   /**
-   * The form whose values the weights have. `"as stored"`: the values of the files. The name of a target of `convertCheckpoint`:
-   * the values after that conversion, which is done in memory, one weight at a time; it shows what the form costs. Default
-   * `"as stored"`.
+   * The form whose values the weights have: those of the checkpoint that `convertCheckpoint` writes with this name as `to`, bit
+   * for bit. Nothing is written, and one weight at a time is in that form. Default: "as stored".
    */
-  readonly weights?: "as stored" | ConversionTarget | undefined;
+  readonly weights?: WeightForm | undefined;
   /**
    * The recipe under which the linear layers in decoder layers quantize their inputs and weights. The table of embeddings and the
    * output layer stay in high precision. Default: none.
@@ -45,11 +48,9 @@ export interface LoadCausalLMOptions {
   readonly recipe?: Recipe | undefined;
 }
 
-const AS_STORED = "as stored";
-
 const checkOptions = optionsOf<LoadCausalLMOptions>({
   dtype: dtypeOf(WIDE_DTYPES),
-  weights: oneOf([AS_STORED, ...CONVERSION_TARGETS]),
+  weights: weightForm,
   recipe: recipeOption,
 });
 
@@ -58,14 +59,14 @@ const FINDINGS_SHOWN = 4;
 
 /**
  * Loads a language model from a folder with config.json and safetensors files, or from a GGUF file or a folder of them. Weights
- * in any form that `openCheckpoint` reads are dequantized to f32 and rounded to `dtype`, one tensor at a time. The caller
- * disposes of the model.
+ * in any form that `openCheckpoint` reads are dequantized to f32 and rounded to `dtype`, one tensor at a time; with `weights`,
+ * they are converted to another form before. The caller disposes of the model.
  *
  * @throws `FileError` for a path that leads to no checkpoint, a checkpoint with errors that need no codes (see
- * `verifyCheckpoint`), a configuration that is missing, damaged or of an unknown family, and tensors that are missing, have
- * another shape than the configuration says, or belong to no parameter; `ArgumentError` for an invalid argument, `DTypeError` for
- * a `dtype` other than f32, bf16 and f16, `DisposedError` for a disposed backend, `OutOfMemoryError` if the weights do not fit
- * into memory.
+ * `verifyCheckpoint`), weights that cannot have the form `weights`, a configuration that is missing, damaged or of an unknown
+ * family, and tensors that are missing, have another shape than the configuration says, or belong to no parameter;
+ * `ArgumentError` for an invalid argument, `DTypeError` for a `dtype` other than f32, bf16 and f16, `DisposedError` for a
+ * disposed backend, `OutOfMemoryError` if the weights do not fit into memory.
  */
 export async function loadCausalLM(
   backend: Backend,
@@ -74,12 +75,34 @@ export async function loadCausalLM(
 ): Promise<CausalLM> {
   requireBackend("loadCausalLM", backend);
   requireCheckpointPath("loadCausalLM", "path", path);
-  const { dtype, weights = AS_STORED, recipe } = checkOptions("loadCausalLM", options);
+  return (await loadMeasured(backend, path, checkOptions("loadCausalLM", options))).model;
+}
+
+/** A model, and what is known of the tensors that its parameters were read from. */
+export interface MeasuredModel {
+  readonly model: CausalLM;
+  /** The sizes of tensors in the form of the weights. */
+  readonly sizes: readonly StoredSize[];
+  /** What the form changed in each weight, by the name of its tensor. */
+  readonly changes: ReadonlyMap<string, WeightChanges>;
+}
+
+/** As `loadCausalLM`, with checked arguments. */
+export async function loadMeasured(
+  backend: Backend,
+  path: string,
+  { dtype, weights = "as stored", recipe }: LoadCausalLMOptions,
+): Promise<MeasuredModel> {
   const files = await openCheckpointFiles(path);
   try {
-    const survey = await surveyFiles(files);
-    requireSound(path, survey);
-    const { config, names } = await describe(files, survey);
+    const stored = await surveyFiles(files);
+    requireSound(path, stored);
+    const { config, names } = await describe(files, stored);
+    const { survey, changes } =
+      weights === "as stored"
+        ? { survey: stored, changes: new Map() }
+        : await convertInMemory(files, parseTarget(weights), async () => backend);
+    requireSound(`${path} as ${weights}`, survey);
     const model = CausalLM.of(backend, {
       config,
       dtype: dtype ?? config.dtype ?? "bf16",
@@ -88,11 +111,9 @@ export async function loadCausalLM(
       initMethod: uninitialized,
     });
     try {
-      const stored = storedValues(survey);
-      const values =
-        weights === AS_STORED ? stored : await valuesInForm(files, stored, parseTarget(weights), backend);
+      const values = storedValues(survey);
       await loadWeights(path, model, values, names);
-      return model;
+      return { model, sizes: sizesOf(survey, values, model, names), changes };
     } catch (error) {
       model.dispose();
       throw error;

@@ -27,7 +27,8 @@ import type { NamedTarget } from "./targets/named.js";
 import { TensorAppender } from "./tensor-appender.js";
 
 const COPY_BYTES = 8 << 20;
-const MODELOPT_FILE = "hf_quant_config.json";
+/** The configuration of ModelOpt. */
+export const MODELOPT_FILE = "hf_quant_config.json";
 /**
  * A weight is refused if noise is at least this share of the signal: then all its values became 0 or the largest code, or worse.
  */
@@ -100,7 +101,7 @@ async function writeShard(
 }
 
 /** The metadata of a safetensors file: entries that the target's library reads, or the format and Lockstep's recipes. */
-function shardMetadata(
+export function shardMetadata(
   { metadata }: CheckpointFiles,
   { target, kept }: ConversionPlan,
   { steps }: ShardPlan,
@@ -123,7 +124,7 @@ function shardMetadata(
 }
 
 /** The changes of a weight. Throws `FileError` if values became NaN or infinite, or if noise is as large as the signal. */
-async function checkedChanges(
+export async function checkedChanges(
   { name, method, whyNotFinite }: ConvertedWeight,
   target: NamedTarget,
   changes: Changes,

@@ -40,7 +40,7 @@ export function modelRows(folder: CheckpointFolder): Rows {
         (w) => [
           w.backend,
           folder.languageModel,
-          { dtype: "bf16", weights: "as stored", recipe: new MXFP8BlockScaling() },
+          { dtype: "bf16", weights: "ct-nvfp4", recipe: new MXFP8BlockScaling() },
         ],
       ],
       costly: true,

@@ -1,0 +1,137 @@
+/**
+ * A model that is loaded with its weights in a form has the parameters of the checkpoint that is converted to this form and
+ * loaded, bit for bit: for every form, from files of wide types, quantized ones and GGUF files. What conversion refuses, loading
+ * refuses in the same words.
+ */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import {
+  CONVERSION_TARGETS,
+  type ConversionTarget,
+  convertCheckpoint,
+} from "../../../src/checkpoints/index.js";
+import { FileError } from "../../../src/errors.js";
+import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/index.js";
+import { asBytes } from "../../../src/tensor/data.js";
+import { draws } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+import { TINY, tinyChoices, tinyModel, writeGguf, writeHub } from "../models/tiny-model.js";
+
+const backend = useBackend({ threads: 1 });
+
+let folder: string;
+let count = 0;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "lockstep-forms-"));
+});
+afterAll(() => rm(folder, { recursive: true }));
+const fresh = (): string => join(folder, `${count++}`);
+
+type Outcome = { readonly parameters: ReadonlyMap<string, string> } | { readonly error: string };
+
+/** The bits of all parameters, or the error without the path that it begins with. */
+async function outcomeOf(path: string, options: LoadCausalLMOptions): Promise<Outcome> {
+  try {
+    using model = await loadCausalLM(backend(), path, options);
+    const bits = [...model.namedParameters()].map(([name, { tensor }]) => {
+      return [name, Buffer.from(asBytes(tensor.dataSync())).toString("base64")] as const;
+    });
+    return { parameters: new Map(bits) };
+  } catch (error) {
+    return errorOf(error);
+  }
+}
+
+function errorOf(error: unknown): { readonly error: string } {
+  if (!(error instanceof FileError)) throw error;
+  return { error: error.message };
+}
+
+/** The same of the files that conversion writes. */
+async function outcomeOfFiles(
+  path: string,
+  { weights, ...options }: LoadCausalLMOptions & { readonly weights: ConversionTarget },
+): Promise<Outcome> {
+  const openBackend = async () => backend();
+  const [converted, wide] = [fresh(), fresh()];
+  try {
+    await convertCheckpoint(path, converted, { to: weights, openBackend });
+    // a GGUF file of a hub's folder has the hub's names, by which no GGUF file is loaded
+    const isGguf = weights.startsWith("gguf-") && !path.endsWith(".gguf");
+    if (isGguf) await convertCheckpoint(converted, wide, { to: "f32", openBackend });
+    return await outcomeOf(isGguf ? wide : converted, { dtype: "bf16", ...options });
+  } catch (error) {
+    return errorOf(error);
+  }
+}
+
+async function requireEqual(
+  path: string,
+  options: LoadCausalLMOptions & { readonly weights: ConversionTarget },
+): Promise<Outcome> {
+  const actual = await outcomeOf(path, options);
+  expect(actual, options.weights).toEqual(await outcomeOfFiles(path, options));
+  return actual;
+}
+
+const parametersOf = (outcome: Outcome): ReadonlyMap<string, string> | undefined =>
+  "parameters" in outcome ? outcome.parameters : undefined;
+
+/** The forms that have the values of the tiny model, which have few digits. */
+const HAVE_ALL_VALUES: ReadonlySet<string> = new Set(["bf16", "f32", "lockstep-mxint8"]);
+
+it("in every form, of a file of bf16", async () => {
+  const path = fresh();
+  await writeHub(path, tinyModel(TINY));
+  const stored = parametersOf(await outcomeOf(path, { dtype: "f32" }));
+  const names = [...(stored?.keys() ?? [])];
+  const refused: string[] = [];
+  for (const weights of CONVERSION_TARGETS) {
+    const parameters = parametersOf(await requireEqual(path, { weights, dtype: "f32" }));
+    if (!parameters) refused.push(weights);
+    else {
+      const changed = names.filter((name) => parameters.get(name) !== stored?.get(name));
+      expect(changed.length > 0, weights).toBe(!HAVE_ALL_VALUES.has(weights));
+      for (const name of changed) expect(name).toMatch(/layers\.\d+\.(self_attn|mlp)\.\w+_proj\.weight$/);
+    }
+  }
+  // two are forms of matrices of whole 128x128 blocks, one of stacks of experts
+  expect(refused).toEqual(["modelopt-fp8-block", "transformers-fp8-block", "gpt-oss"]);
+});
+
+it("of drawn models, from files in every form", async () => {
+  const forms = fc.record({
+    weights: fc.constantFrom(...CONVERSION_TARGETS),
+    source: fc.constantFrom("F32", "F16", "BF16", "ct-mxfp4", "modelopt-fp8", "lockstep-mxfp8", "ct-nvfp4"),
+    dtype: fc.constantFrom("bf16", "f16", "f32"),
+    shards: fc.constantFrom(1, 2),
+  });
+  await fc.assert(
+    fc.asyncProperty(tinyChoices, forms, async (choices, { weights, source, dtype, shards }) => {
+      const path = fresh();
+      const type = source === "F32" || source === "F16" ? source : "BF16";
+      await writeHub(path, tinyModel(choices), { type, shards });
+      const isWide = source === type;
+      const quantized = isWide ? path : fresh();
+      if (!isWide) await convertCheckpoint(path, quantized, { to: source as ConversionTarget });
+      await requireEqual(quantized, { weights, dtype });
+    }),
+    { numRuns: draws(200, 12) },
+  );
+});
+
+it("of GGUF files, in the forms of GGUF", async () => {
+  const choices = tinyChoices.filter(({ rope }) => rope !== "llama3");
+  const forms = fc.constantFrom("gguf-mxfp4", "gguf-nvfp4");
+  await fc.assert(
+    fc.asyncProperty(choices, forms, fc.constantFrom("F32", "F16", "BF16"), async (drawn, weights, type) => {
+      const path = `${fresh()}.gguf`;
+      await writeGguf(path, tinyModel({ ...drawn, window: undefined }), type);
+      await requireEqual(path, { weights });
+    }),
+    { numRuns: draws(40, 4) },
+  );
+});

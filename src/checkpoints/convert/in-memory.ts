@@ -1,0 +1,122 @@
+/** A converted checkpoint that has no files: a weight is converted when its tensors are read, and one is in memory at a time. */
+import { join } from "node:path";
+import type { Backend } from "../../backends/backend.js";
+import { fileBytes } from "../../io/dtypes.js";
+import type { Metadata, TensorEntry } from "../../io/header/header.js";
+import { planEntries } from "../../io/header/header-write.js";
+import type { PutTensor } from "../../io/safetensors-writer.js";
+import { rangeOf, TensorSource } from "../../io/source.js";
+import { claimIn } from "../stored/config/claim.js";
+import type { Configuration } from "../stored/config/config.js";
+import { type CheckpointFiles, readOptionalJson } from "../stored/open.js";
+import { type Survey, surveyTensors } from "../survey.js";
+import type { WeightChanges } from "./changes/weight-changes.js";
+import { convertedConfig, convertedModelopt } from "./metadata/output-config.js";
+import { planConversion } from "./plan/plan.js";
+import {
+  type ConversionPlan,
+  type ConvertedWeight,
+  isGgufTarget,
+  outputsOf,
+  type ShardPlan,
+  type Step,
+} from "./plan/steps.js";
+import type { NamedTarget } from "./targets/named.js";
+import { TensorAppender } from "./tensor-appender.js";
+import { checkedChanges, MODELOPT_FILE, shardMetadata } from "./write.js";
+
+/** A converted checkpoint in memory. */
+export interface ConvertedInMemory {
+  /** What recognition says of the converted tensors. The input must be open while they are read. */
+  readonly survey: Survey;
+  /** What the conversion changed in each weight that was read so far, by name. */
+  readonly changes: ReadonlyMap<string, WeightChanges>;
+}
+
+/**
+ * Converts as `convertCheckpoint` does by default, without writing files. Throws `FileError` as `planConversion`, and while
+ * tensors are read, if values would become NaN or infinite.
+ */
+export async function convertInMemory(
+  files: CheckpointFiles,
+  target: NamedTarget,
+  backend: () => Promise<Backend>,
+): Promise<ConvertedInMemory> {
+  const plan = await planConversion(files, { target, backend });
+  const changes = new Map<string, WeightChanges>();
+  const isGguf = isGgufTarget(target);
+  const shards = plan.shards.map((shard) => {
+    const metadata = isGguf ? {} : shardMetadata(files, plan, shard);
+    return new ConvertedShard(`${files.path} as ${target.name}`, shard, plan, metadata, changes);
+  });
+  const tensors = new Map(
+    shards.flatMap((shard) => [...shard.tensors].map(([name, entry]) => [name, { entry, shard }] as const)),
+  );
+  const { path, folder, isFolder } = files;
+  const checkpoint: CheckpointFiles = {
+    ...{ path, folder, isFolder, shards, tensors, findings: [] },
+    metadata: Object.assign({}, ...shards.map(({ metadata }) => metadata)) as Metadata,
+    ...(isGguf ? { container: "gguf" } : {}),
+    close: async () => {},
+  };
+  const configuration = isGguf ? { present: false, findings: [] } : await configurationOf(files, plan);
+  return { survey: await surveyTensors(checkpoint, configuration), changes };
+}
+
+/** The configuration that the conversion would write. */
+async function configurationOf({ folder }: CheckpointFiles, plan: ConversionPlan): Promise<Configuration> {
+  const paths = [join(folder, "config.json"), join(folder, MODELOPT_FILE)] as const;
+  const config = await readOptionalJson(paths[0]);
+  const model = config && convertedConfig(config, plan);
+  const claim = claimIn(paths, model, convertedModelopt(await readOptionalJson(paths[1]), plan));
+  return {
+    present: model !== undefined,
+    findings: [],
+    ...(claim ? { claim } : {}),
+    ...(model ? { model } : {}),
+  };
+}
+
+/** The tensors of a file that a conversion would write. */
+class ConvertedShard extends TensorSource {
+  readonly #steps: ReadonlyMap<string, Step>;
+  readonly #plan: ConversionPlan;
+  readonly #changes: Map<string, WeightChanges>;
+  /** The weight that was converted last, and the bytes of its tensors. */
+  #last:
+    | { readonly step: ConvertedWeight; readonly bytes: Promise<ReadonlyMap<string, Uint8Array>> }
+    | undefined;
+
+  constructor(
+    path: string,
+    { steps }: ShardPlan,
+    plan: ConversionPlan,
+    metadata: Metadata,
+    changes: Map<string, WeightChanges>,
+  ) {
+    super(path, { tensors: planEntries(path, outputsOf(steps)), metadata });
+    this.#steps = new Map(steps.flatMap((step) => step.outputs.map(({ name }) => [name, step] as const)));
+    this.#plan = plan;
+    this.#changes = changes;
+  }
+
+  override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
+    const [from, to] = rangeOf(this.path, entry, begin, end);
+    const step = this.#steps.get(this.entry(entry.name).name) as Step;
+    if (step.kind === "copy") return step.from.shard.read(step.from.entry, from, to);
+    if (this.#last?.step !== step) this.#last = { step, bytes: this.#convert(step) };
+    return ((await this.#last.bytes).get(entry.name) as Uint8Array).slice(from, to);
+  }
+
+  async #convert(step: ConvertedWeight): Promise<ReadonlyMap<string, Uint8Array>> {
+    const all = new Map(
+      step.outputs.map(({ name, dtype, shape }) => [name, new Uint8Array(fileBytes(dtype, shape))]),
+    );
+    const put: PutTensor = async (name, bytes, at) => {
+      all.get(name)?.set(bytes, at);
+    };
+    const changes = await step.write(new TensorAppender(put, () => {}));
+    this.#changes.set(step.name, await checkedChanges(step, this.#plan.target, changes));
+    return all;
+  }
+}

@@ -1,0 +1,60 @@
+/** The sizes of stored matrices of decoder layers. */
+import { packedAs } from "../../checkpoints/gguf/file.js";
+import type { StoredTensor } from "../../checkpoints/stored/tensors.js";
+import type { Survey } from "../../checkpoints/survey.js";
+import { fileBytes } from "../../io/dtypes.js";
+import { quantizedPlans } from "../../io/quantized/quantized-file.js";
+import type { Module } from "../../modules/module.js";
+import { elementCount } from "../../tensor/shape.js";
+import type { WeightNames } from "./places.js";
+import type { StoredValues } from "./stored.js";
+
+/** A matrix, or a stack of them, of a decoder layer. */
+export interface StoredSize {
+  /** The name of its tensor. */
+  readonly tensor: string;
+  /** The index of the layer. */
+  readonly layer: number;
+  readonly elements: number;
+  /** The bytes of its codes, scales and global scales, or of its values. */
+  readonly bytes: number;
+}
+
+const LAYER = /^model\.layers\.(\d+)\./;
+
+/** The sizes of the matrices of decoder layers, each tensor once. `stored`: the values of the survey's tensors. */
+export function sizesOf(
+  survey: Survey,
+  stored: ReadonlyMap<string, StoredValues>,
+  model: Module,
+  { placeOf }: WeightNames,
+): readonly StoredSize[] {
+  const bytesOf = storedBytes(survey);
+  const sizes = new Map<string, StoredSize>();
+  for (const [name, { shape }] of model.namedParameters()) {
+    const layer = LAYER.exec(name)?.[1];
+    if (layer === undefined || shape.length < 2) continue;
+    const { tensor } = placeOf(name);
+    const elements = elementCount(stored.get(tensor)?.shape ?? []);
+    sizes.set(tensor, { tensor, layer: Number(layer), elements, bytes: bytesOf.get(tensor) ?? 0 });
+  }
+  return [...sizes.values()];
+}
+
+/** The bytes of each weight and plain tensor, by name. */
+function storedBytes({ plain, storedWeights, lockstepWeights }: Survey): ReadonlyMap<string, number> {
+  const sizeOf = ({ entry, shard }: StoredTensor): number =>
+    packedAs(shard, entry.name)?.bytes ?? entry.end - entry.begin;
+  const sum = (sizes: readonly number[]): number => sizes.reduce((total, each) => total + each, 0);
+  return new Map([
+    ...plain.map((stored) => [stored.entry.name, sizeOf(stored)] as const),
+    ...storedWeights.map(({ name, codes, scale, global, zeros, order, factors }) => {
+      const parts = [codes, scale, global, zeros, order, factors];
+      return [name, sum(parts.flatMap((part) => (part ? [sizeOf(part)] : [])))] as const;
+    }),
+    ...lockstepWeights.map(({ name, recipe }) => {
+      const plans = quantizedPlans(name, recipe);
+      return [name, sum(plans.map(({ dtype, shape }) => fileBytes(dtype, shape)))] as const;
+    }),
+  ]);
+}
