@@ -20,6 +20,7 @@ import { identify } from "./commands/identify.js";
 import { info } from "./commands/info.js";
 import { inspect } from "./commands/inspect.js";
 import { launch } from "./commands/launch.js";
+import { perplexity } from "./commands/perplexity.js";
 import { quantize } from "./commands/quantize.js";
 import { serveCommand } from "./commands/serve.js";
 import { sweep } from "./commands/sweep.js";
@@ -52,6 +53,7 @@ export const COMMANDS: readonly Command[] = [
   inspect,
   verify,
   convert,
+  perplexity,
   serveCommand(ON_FILES),
   conform,
   launch,

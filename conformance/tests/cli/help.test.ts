@@ -39,7 +39,7 @@ async function helpOf(name: string): Promise<{ status: number; out: string; erro
   return { status, ...printed };
 }
 
-const isFile = (word: string): boolean => /\.(safetensors|mjs)$|^wide-model$|^language-model$/.test(word);
+const isFile = (word: string): boolean => /\.(safetensors|mjs|txt)$|^(wide|language)-model$/.test(word);
 
 describe("the help of a command", () => {
   it.each(COMMANDS.map(({ name }) => name))(
@@ -106,6 +106,7 @@ describe("the help of a command", () => {
   it("shows examples that succeed one after another, each with the files that earlier ones wrote", async () => {
     await w.write("model.safetensors", MODEL);
     await writeLanguageModel(w.path("language-model"));
+    writeFileSync(w.path("text.txt"), "hello hello");
     writeFileSync(w.path("train.mjs"), "if (process.argv[2] !== '--steps') process.exit(1);\n");
     for (const { name } of COMMANDS.filter((command) => command.name !== COMPILES)) {
       const words = await exampleOf(name);

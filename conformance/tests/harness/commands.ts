@@ -19,6 +19,7 @@ export const GOOD: Readonly<Record<string, readonly string[]>> = {
   verify: ["@in"],
   convert: ["@in", "--output", "@wide", "--to", "bf16"],
   generate: ["@in", "--prompt", "hello", "--max-tokens", "2"],
+  perplexity: ["@in", "--text", "@in"],
   conform: ["--op", "amax", "--runs", "1"],
   fuzz: ["--op", "encode", "--format", "e4m3", "--cases", "1", "--output", "@out"],
   launch: ["@in"],
@@ -27,7 +28,7 @@ export const GOOD: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** Commands whose successful call takes minutes, runs a program or needs a model. Only refused calls are tested for them. */
-export const SLOW = ["build-cuda", "launch", "generate"];
+export const SLOW = ["build-cuda", "launch", "generate", "perplexity"];
 
 /** The tensors of the file that the calls read. */
 export const TENSORS: readonly FileTensor[] = [

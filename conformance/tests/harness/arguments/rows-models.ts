@@ -45,6 +45,24 @@ export function modelRows(folder: CheckpointFolder): Rows {
       ],
       costly: true,
     },
+    perplexity: {
+      calls: [
+        (w) => [
+          w.backend,
+          folder.languageModel,
+          [1, 2, 3],
+          {
+            ...{ context: 2, stride: 1, dtype: "bf16", onProgress: () => {} },
+            variants: [{ weights: "ct-nvfp4", recipe: new MXFP8BlockScaling() }],
+          },
+        ],
+      ],
+      numbers: {
+        ...{ "tokens.0": "index", "tokens.1": "index", "tokens.2": "index" },
+        ...{ "options.context": "count", "options.stride": "count" },
+      },
+      costly: true,
+    },
     "CausalLM.forward": {
       self: model,
       calls: [

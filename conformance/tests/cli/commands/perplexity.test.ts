@@ -1,0 +1,90 @@
+import { writeFileSync } from "node:fs";
+import { beforeEach, expect, it } from "vitest";
+import { openBackend } from "../../../../src/index.js";
+import { perplexity } from "../../../../src/models/index.js";
+import { Float8BlockScaling } from "../../../../src/recipes/block-scaled.js";
+import { useWorkspace } from "../../harness/cli.js";
+import { tinyTokens, writeTinyTextModel } from "../../models/tiny-text-model.js";
+
+const w = useWorkspace();
+const TEXT = "a river begins as very little water. ";
+
+beforeEach(async () => {
+  await writeTinyTextModel(w.path("model"));
+  writeFileSync(w.path("text"), TEXT);
+});
+
+it("prints what the function returns, for every form under every recipe", async () => {
+  const words = [
+    "perplexity",
+    "@model",
+    "--text",
+    "@text",
+    "--context",
+    "16",
+    "--stride",
+    "8",
+    "--tokens",
+    "30",
+  ];
+  const lists = ["--forms", "as-stored,ct-nvfp4", "--recipes", "none,fp8-block"];
+  const printed = JSON.parse(await w.succeed(...words, ...lists, "--json"));
+  const backend = await openBackend("wasm", { threads: 1 });
+  try {
+    const block = new Float8BlockScaling();
+    const { variants, ...report } = await perplexity(
+      backend,
+      w.path("model"),
+      tinyTokens(TEXT).slice(0, 30),
+      {
+        ...{ context: 16, stride: 8 },
+        variants: [{ recipe: block }, { weights: "ct-nvfp4" }, { weights: "ct-nvfp4", recipe: block }],
+      },
+    );
+    const names = [
+      { form: "as-stored", recipe: "fp8-block" },
+      { form: "ct-nvfp4", recipe: "none" },
+      { form: "ct-nvfp4", recipe: "fp8-block" },
+    ];
+    expect(printed).toEqual({
+      ...{ path: w.path("model"), text: w.path("text"), tokens: 30, ...report },
+      variants: variants.map((variant, i) => ({ ...names[i], ...variant })),
+    });
+  } finally {
+    await backend.dispose();
+  }
+});
+
+it("prints a table, and the errors of layers as bars", async () => {
+  const out = await w.succeed("perplexity", "@model", "--text", "@text", "--forms", "ct-mxfp4,bf16");
+  const lines = out.split("\n");
+  expect(lines[0]).toMatch(/model: 36 tokens scored in windows of 64$/);
+  expect(lines[1]).toMatch(/^weights +recipe +perplexity +mean KL +top-1 +bits$/);
+  expect(lines[2]).toMatch(/^as-stored +none +\d+\.\d+ +16\.00$/);
+  expect(lines[3]).toMatch(/^bf16 +none +\d+\.\d+ +0 +100\.0 % +16\.00$/);
+  expect(lines[4]).toMatch(/^ct-mxfp4 +none +\d+\.\d+ +[\d.e-]+ +[\d.]+ % +4\.25$/);
+  expect(lines.slice(5)).toEqual([
+    "relative RMS error of the weights as ct-mxfp4, by layer:",
+    expect.stringMatching(/^ {3}0 █+ +0\.\d+$/),
+    expect.stringMatching(/^ {3}1 █+ +0\.\d+$/),
+    "",
+  ]);
+});
+
+it("refuses in one line what is no list of forms, no text and no model", async () => {
+  const refused = async (...words: string[]): Promise<string> => {
+    const { status, stdout, stderr } = await w.run("perplexity", ...words);
+    expect([status, stdout]).toEqual([2, ""]);
+    return stderr;
+  };
+  expect(await refused("@model", "--text", "@text", "--forms", "int3")).toMatch(
+    /"int3" is not one of as-stored/,
+  );
+  expect(await refused("@model", "--text", "@text", "--recipes", "te")).toMatch(/"te" is not one of none/);
+  expect(await refused("@model")).toMatch(/--text FILE is needed/);
+  expect(await refused("@model", "--text", "@missing")).toMatch(/missing: /);
+  expect(await refused("@missing", "--text", "@text")).toMatch(/missing: /);
+  expect(await refused("@model", "--text", "@text", "--context", "65")).toMatch(/the model has 64 positions/);
+  writeFileSync(w.path("text"), "Ü");
+  expect(await refused("@model", "--text", "@text")).toMatch(/has no token for U\+00DC/);
+});

@@ -1,0 +1,57 @@
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { klDivergence, logSumExp, top1 } from "../../../../src/models/perplexity/distributions.js";
+import { draws } from "../../harness/draws.js";
+
+const logits = (length: number): fc.Arbitrary<Float32Array> =>
+  fc
+    .array(fc.float({ min: -30, max: 30, noNaN: true }), { minLength: length, maxLength: length })
+    .map((values) => Float32Array.from(values));
+const of = (values: Float32Array) => ({ logits: values, logSum: logSumExp(values) });
+/** Probabilities by their definition. */
+const softmax = (values: Float32Array): readonly number[] => {
+  const powers = Array.from(values, (value) => Math.E ** value);
+  const sum = powers.reduce((total, each) => total + each, 0);
+  return powers.map((each) => each / sum);
+};
+
+describe("logSumExp", () => {
+  it("is the logarithm of the sum, also where exponentials overflow", () => {
+    expect(logSumExp(Float32Array.of(0, 0))).toBe(Math.LN2);
+    expect(logSumExp(Float32Array.of(5000, 5000))).toBe(5000 + Math.LN2);
+    expect(logSumExp(Float32Array.of(-5000))).toBe(-5000);
+    expect(logSumExp(Float32Array.of(0, Number.NaN))).toBeNaN();
+  });
+
+  it("normalizes probabilities", () => {
+    fc.assert(
+      fc.property(logits(9), fc.nat(8), (values, i) => {
+        const { logSum } = of(values);
+        expect(Math.exp((values[i] as number) - logSum)).toBeCloseTo(softmax(values)[i] as number, 12);
+      }),
+      { numRuns: draws(1000, 100) },
+    );
+  });
+});
+
+describe("klDivergence", () => {
+  it("is the sum of p log(p / q), and 0 exactly for equal logits", () => {
+    fc.assert(
+      fc.property(logits(7), logits(7), (a, b) => {
+        expect(klDivergence(of(a), of(a))).toBe(0);
+        const [p, q] = [softmax(a), softmax(b)];
+        const expected = p.reduce((sum, each, i) => sum + each * Math.log(each / (q[i] as number)), 0);
+        expect(klDivergence(of(a), of(b))).toBeCloseTo(expected, 9);
+      }),
+      { numRuns: draws(1000, 100) },
+    );
+  });
+});
+
+describe("top1", () => {
+  it("is the lowest index of the largest logits", () => {
+    expect(top1(Float32Array.of(1, 3, 3, 2))).toBe(1);
+    expect(top1(Float32Array.of(-0, 0))).toBe(0);
+    expect(top1(Float32Array.of(2))).toBe(0);
+  });
+});

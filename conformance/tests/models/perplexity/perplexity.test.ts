@@ -1,0 +1,140 @@
+/** The perplexity of tiny models against plain arithmetic, and of forms against the files that they stand for. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { convertCheckpoint } from "../../../../src/checkpoints/index.js";
+import { ArgumentError } from "../../../../src/errors.js";
+import { type PerplexityOptions, type PerplexityProgress, perplexity } from "../../../../src/models/index.js";
+import { Float8BlockScaling, MXFP8BlockScaling } from "../../../../src/recipes/block-scaled.js";
+import { draws } from "../../harness/draws.js";
+import { useBackend } from "../../harness/suite.js";
+import { plainLogits } from "../plain-decoder.js";
+import { TINY, type TinyModel, tinyChoices, tinyModel, VOCABULARY, writeHub } from "../tiny-model.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const tokensOf = (count: number): number[] =>
+  Array.from({ length: count }, (_, i) => (i * 17 + 3 * (i % 5)) % VOCABULARY);
+
+let folder: string;
+let count = 0;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "lockstep-perplexity-"));
+});
+afterAll(() => rm(folder, { recursive: true }));
+async function hub(model: TinyModel): Promise<string> {
+  const path = join(folder, `${count++}`);
+  await writeHub(path, model);
+  return path;
+}
+
+/** The perplexity of a text, window by window, from the definition of the softmax. */
+function plainPerplexity(
+  model: TinyModel,
+  tokens: readonly number[],
+  context: number,
+  stride: number,
+): number {
+  const losses: number[] = [];
+  for (let begin = 0, scored = 0; scored < tokens.length; begin += stride) {
+    const window = tokens.slice(begin, begin + context);
+    const logits = plainLogits(model, window);
+    for (let i = Math.max(1, scored - begin); i < window.length; i++) {
+      const powers = (logits[i - 1] as readonly number[]).map(Math.exp);
+      const sum = powers.reduce((total, each) => total + each, 0);
+      losses.push(-Math.log((powers[window[i] as number] as number) / sum));
+    }
+    scored = begin + window.length;
+  }
+  return Math.exp(losses.reduce((sum, each) => sum + each, 0) / losses.length);
+}
+
+describe("perplexity", () => {
+  it("is that of plain arithmetic, with any windows", async () => {
+    const windows = fc.record({
+      context: fc.integer({ min: 4, max: 16 }),
+      overlap: fc.integer({ min: 0, max: 3 }),
+    });
+    await fc.assert(
+      fc.asyncProperty(tinyChoices, windows, async (choices, { context, overlap }) => {
+        const model = tinyModel(choices);
+        const options = { context, stride: context - overlap, dtype: "f32" } as const;
+        const { original } = await perplexity(backend(), await hub(model), tokensOf(20), options);
+        const expected = plainPerplexity(model, tokensOf(20), context, context - overlap);
+        expect(Math.abs(original.perplexity / expected - 1)).toBeLessThan(1e-5);
+        expect(original.bitsPerWeight).toBe(16);
+      }),
+      { numRuns: draws(30, 4) },
+    );
+  });
+
+  it("of a form is that of the converted file, with its bits a weight and the errors of its layers", async () => {
+    const path = await hub(tinyModel(TINY));
+    for (const to of ["ct-nvfp4", "modelopt-fp8", "lockstep-mxfp4"] as const) {
+      const converted = join(folder, `${count++}`);
+      const { changes } = await convertCheckpoint(path, converted, { to });
+      const report = await perplexity(backend(), path, tokensOf(30), { variants: [{ weights: to }] });
+      const [form] = report.variants;
+      const file = await perplexity(backend(), converted, tokensOf(30));
+      expect({ perplexity: form?.perplexity, bitsPerWeight: form?.bitsPerWeight }).toEqual(file.original);
+      const errors = [0, 1].map((layer) => {
+        const own = changes.filter(({ name }) => name.startsWith(`model.layers.${layer}.`));
+        const sum = (field: "noise" | "signal") => own.reduce((total, each) => total + each[field], 0);
+        return Math.sqrt(sum("noise") / sum("signal"));
+      });
+      for (const [layer, error] of errors.entries()) expect(form?.layerErrors[layer]).toBeCloseTo(error, 14);
+      expect(Math.min(...errors)).toBeGreaterThan(0);
+      expect(form?.meanKl).toBeGreaterThan(0);
+    }
+  });
+
+  it("counts codes, scales and global scales as bits of weights", async () => {
+    const variants = (["ct-mxfp4", "ct-nvfp4", "bf16"] as const).map((weights) => ({ weights }));
+    const report = await perplexity(backend(), await hub(tinyModel(TINY)), tokensOf(4), { variants });
+    // 2 layers of 7 matrices
+    const [mxfp4, nvfp4, bf16] = report.variants.map(({ bitsPerWeight }) => bitsPerWeight);
+    const elements = 2 * (32 * 32 * 2 + 16 * 32 * 2 + 3 * 64 * 32);
+    expect(mxfp4).toBe(4 + 8 / 32);
+    expect(nvfp4).toBeCloseTo(4 + 8 / 16 + (14 * 32) / elements, 12);
+    expect(bf16).toBe(16);
+  });
+
+  it("of the model itself differs in nothing, and recipes change it", async () => {
+    const variants = [{}, { recipe: new MXFP8BlockScaling() }, { recipe: new Float8BlockScaling() }];
+    const progress: PerplexityProgress[] = [];
+    const options = {
+      variants,
+      context: 8,
+      onProgress: (each: PerplexityProgress) => void progress.push(each),
+    };
+    const report = await perplexity(backend(), await hub(tinyModel(TINY)), tokensOf(20), options);
+    const [same, ...others] = report.variants;
+    expect(same).toEqual({ ...report.original, meanKl: 0, top1Agreement: 1, layerErrors: [0, 0] });
+    for (const { meanKl, layerErrors } of others) {
+      expect(meanKl).toBeGreaterThan(0);
+      expect(layerErrors).toEqual([0, 0]);
+    }
+    expect(report).toMatchObject({ scoredTokens: 17, context: 8, stride: 8 });
+    expect(progress[0]).toEqual({ tokens: 0, totalTokens: 80 });
+    expect(progress.at(-1)).toEqual({ tokens: 80, totalTokens: 80 });
+    expect(progress.length).toBe(1 + 4 * 3);
+  });
+});
+
+describe("perplexity refuses", () => {
+  const cases: readonly (readonly [string, readonly number[], PerplexityOptions, RegExp])[] = [
+    ["one token", [1], {}, /there are 1 tokens; 2 to 1048576 are needed/],
+    ["tokens outside of the vocabulary", [1, VOCABULARY], {}, /token 40 is not in the vocabulary of 40/],
+    ["a context beyond the positions", [1, 2], { context: 65 }, /context is 65; the model has 64 positions/],
+    ["a stride beyond the context", [1, 2], { context: 4, stride: 5 }, /stride is 5; it must be at most/],
+    ["an unknown form", [1, 2], { variants: [{ weights: "int3" as "bf16" }] }, /"int3" is not one of/],
+  ];
+  it.each(cases)("%s", async (_title, tokens, options, message) => {
+    const error = await perplexity(backend(), await hub(tinyModel(TINY)), tokens, options).catch(
+      (each: unknown) => each,
+    );
+    expect(error).toBeInstanceOf(ArgumentError);
+    expect(String(error)).toMatch(message);
+  });
+});

@@ -1,0 +1,28 @@
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { windowsOf } from "../../../../src/models/perplexity/windows.js";
+import { draws } from "../../harness/draws.js";
+
+it("windows score each token once, from tokens of the window before it", () => {
+  const sizes = fc.record({
+    tokens: fc.integer({ min: 2, max: 60 }),
+    context: fc.integer({ min: 2, max: 20 }),
+    overlap: fc.integer({ min: 0, max: 19 }),
+  });
+  fc.assert(
+    fc.property(sizes, ({ tokens, context, overlap }) => {
+      const stride = Math.max(1, context - overlap);
+      const scored: number[] = [];
+      for (const { begin, first, end } of windowsOf(tokens, context, stride)) {
+        expect(begin % stride).toBe(0);
+        expect(end).toBe(Math.min(tokens, begin + context));
+        expect(first).toBeGreaterThan(begin);
+        for (let token = first; token < end; token++) scored.push(token);
+      }
+      const all = Array.from({ length: tokens }, (_, token) => token);
+      const isScored = (token: number): boolean => token > 0 && (stride < context || token % stride !== 0);
+      expect(scored).toEqual(all.filter(isScored));
+    }),
+    { numRuns: draws(2000, 300) },
+  );
+});

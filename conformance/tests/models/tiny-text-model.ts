@@ -1,0 +1,28 @@
+/** A tiny language model with a tokenizer, for commands that take a text. */
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { TINY, tinyModel, writeHub } from "./tiny-model.js";
+
+/** The characters of the vocabulary. In byte-level BPE, "Ġ" is a space. */
+const CHARACTERS = "abcdefghijklmnopqrstuvwxyzĠ.";
+
+/** Writes a folder with the model `TINY`, and a tokenizer that has a token for each small letter, space and full stop. */
+export async function writeTinyTextModel(folder: string): Promise<void> {
+  await writeHub(folder, tinyModel(TINY));
+  const tokenizer = {
+    model: {
+      type: "BPE",
+      vocab: Object.fromEntries([...CHARACTERS].map((each, id) => [each, id])),
+      merges: [],
+    },
+    pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true },
+    decoder: { type: "ByteLevel" },
+    added_tokens: [],
+  };
+  await writeFile(join(folder, "tokenizer.json"), JSON.stringify(tokenizer));
+}
+
+/** The tokens of a text under this tokenizer. */
+export function tinyTokens(text: string): readonly number[] {
+  return Array.from(text, (each) => CHARACTERS.indexOf(each === " " ? "Ġ" : each));
+}

@@ -1,0 +1,24 @@
+/** The windows of a text that is longer than a model's context. */
+
+/** Tokens [begin, end) that one forward pass sees. It scores the tokens [first, end), each from those before it. */
+export interface TextWindow {
+  readonly begin: number;
+  readonly first: number;
+  readonly end: number;
+}
+
+/**
+ * The windows of `tokens` tokens: of `context` tokens, or fewer at the end, and each begins `stride` tokens after the one before.
+ * A token is scored once, by the first window that has it after its first token. With `stride` less than `context`, all tokens
+ * but the first of the text are scored; with equal ones, the first token of each window is not.
+ */
+export function windowsOf(tokens: number, context: number, stride: number): readonly TextWindow[] {
+  const windows: TextWindow[] = [];
+  for (let begin = 0, scored = 0; scored < tokens; begin += stride) {
+    const end = Math.min(tokens, begin + context);
+    const first = Math.max(scored, begin + 1);
+    if (first < end) windows.push({ begin, first, end });
+    scored = end;
+  }
+  return windows;
+}
