@@ -1,0 +1,21 @@
+/** The tables of forms in docs/models.md are those of the recorded measurement. */
+import { readFileSync } from "node:fs";
+import { expect, it } from "vitest";
+import { ORDER, section } from "../../../examples/forms/table.mjs";
+
+const read = (path: string): string => readFileSync(new URL(`../../../${path}`, import.meta.url), "utf8");
+
+it("docs/models.md has what `node examples/forms/main.mjs --write` measured", () => {
+  const measured = JSON.parse(read("examples/forms/measured.json"));
+  expect(Object.keys(measured)).toEqual(expect.arrayContaining([...ORDER, "damage", "original"]));
+  const [, shown] = /<!-- forms -->\n(.*?)<!-- \/forms -->/s.exec(read("docs/models.md")) ?? [];
+  expect(shown).toBe(section(measured));
+});
+
+it("verify names the damaged scale as an error, and the damaged model is worse", () => {
+  const { damage } = JSON.parse(read("examples/forms/measured.json"));
+  expect(damage.finding).toMatchObject({ name: "scale-inverted", severity: "error" });
+  expect(damage.scale.startsWith(damage.finding.subject)).toBe(true);
+  expect(damage.damaged.perplexity).toBeGreaterThan(100 * damage.sound.perplexity);
+  expect(damage.damaged.text).not.toBe(damage.sound.text);
+});
