@@ -30,9 +30,9 @@ const TEXT = join(ROOT, "examples/forms/rivers.txt");
 const MEASURED = join(ROOT, "examples/forms/measured.json");
 const FORMS = ["bf16", "modelopt-fp8", "deepseek-fp8-block", "ct-nvfp4", "ct-mxfp4", "gguf-mxfp4"];
 const RECIPES = {
-  "fp8-block": new Float8BlockScaling(),
+  block: new Float8BlockScaling(),
   mxfp8: new MXFP8BlockScaling(),
-  "nvfp4-row": new NVFP4BlockScaling({ rowScaledActivation: true, disableRht: true }),
+  nvfp4: new NVFP4BlockScaling({ rowScaledActivation: true, disableRht: true }),
 };
 /** The form of the folder with a wrong scale, and the weight whose scale is wrong. */
 const DAMAGED = { form: "ct-nvfp4", scale: "model.layers.1.mlp.down_proj.weight_global_scale" };

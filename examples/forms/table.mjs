@@ -3,7 +3,7 @@
 /** The names of the rows, in the order of the table. */
 export const ORDER = [
   ...["bf16", "modelopt-fp8", "deepseek-fp8-block", "ct-nvfp4", "ct-mxfp4", "gguf-mxfp4"],
-  ...["fp8-block", "mxfp8", "nvfp4-row"],
+  ...["block", "mxfp8", "nvfp4"],
 ];
 
 const digits = (value, count) => Number(value.toPrecision(count)).toString();

@@ -23,12 +23,12 @@ export { type LoadCausalLMOptions, loadCausalLM } from "./load-causal-lm.js";
 export {
   type ModelPerplexity,
   type PerplexityOptions,
-  type PerplexityProgress,
   type PerplexityReport,
   type PerplexityVariant,
   perplexity,
   type VariantPerplexity,
 } from "./perplexity/perplexity.js";
+export type { PerplexityProgress } from "./perplexity/windows.js";
 export { type SampleOptions, type SamplingOptions, sample } from "./sampling.js";
 export type { ChatMessage, ChatTemplateOptions } from "./tokenizer/chat.js";
 export { DecodeStream } from "./tokenizer/decoder.js";

@@ -4,25 +4,13 @@ import { openBackend } from "../../backends/open.js";
 import { type ConversionTarget, parseTarget } from "../../checkpoints/convert/targets/named.js";
 import { ArgumentError } from "../../errors.js";
 import { type CausalLM, loadCausalLM, loadTokenizer, type Tokenizer } from "../../models/index.js";
-import { Float8BlockScaling, MXFP8BlockScaling, NVFP4BlockScaling } from "../../recipes/block-scaled.js";
-import type { Recipe } from "../../recipes/recipe.js";
 import { printable } from "../../text/printable.js";
 import { defineCommand } from "../command.js";
 import { differingLogits, generateText } from "../generation.js";
+import { MODEL_RECIPES } from "../model-recipes.js";
 import { flag, integer, oneOf, optional, required, u64, value, withMeanings } from "../options.js";
 
-/** Recipes under which a position's bits depend on its own sequence only (docs/rollout.md). */
-const CHOICES: readonly { readonly name: string; readonly meaning: string; readonly create: () => Recipe }[] =
-  [
-    { name: "block", meaning: "FP8 with scales of blocks", create: () => new Float8BlockScaling() },
-    { name: "mxfp8", meaning: "MXFP8", create: () => new MXFP8BlockScaling() },
-    {
-      name: "nvfp4",
-      meaning: "NVFP4 with an amax of each row of activations",
-      create: () => new NVFP4BlockScaling({ rowScaledActivation: true, disableRht: true }),
-    },
-  ];
-const RECIPE_NAMES = CHOICES.map(({ name }) => name);
+const RECIPE_NAMES = MODEL_RECIPES.map(({ name }) => name);
 
 const LARGEST = 2 ** 20;
 
@@ -54,7 +42,7 @@ export const generate = defineCommand({
       placeholder: RECIPE_NAMES.join("|"),
       help: withMeanings(
         "quantize weights and activations of linear layers (default: not)",
-        Object.fromEntries(CHOICES.map(({ name, meaning }) => [name, meaning])),
+        Object.fromEntries(MODEL_RECIPES.map(({ name, meaning }) => [name, meaning])),
       ),
       parse: oneOf(RECIPE_NAMES),
     }),
@@ -98,7 +86,7 @@ export const generate = defineCommand({
     const { json, threads } = session.general;
     const tokenizer = await loadTokenizer(path);
     const prompt = promptTokens(tokenizer, values.prompt, values.chat);
-    const recipe = CHOICES.find(({ name }) => name === values.recipe);
+    const recipe = MODEL_RECIPES.find(({ name }) => name === values.recipe);
     const load = (on: Backend): Promise<CausalLM> =>
       loadCausalLM(on, path, { weights: values.weights, ...(recipe ? { recipe: recipe.create() } : {}) });
     const backend = await session.backend();

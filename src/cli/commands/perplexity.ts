@@ -4,18 +4,19 @@ import { WIDE_TARGETS } from "../../checkpoints/convert/dequantize/round.js";
 import { CONVERSION_TARGETS, type ConversionTarget } from "../../checkpoints/convert/targets/named.js";
 import { perplexity as measure, type VariantPerplexity } from "../../models/perplexity/perplexity.js";
 import { loadTokenizer } from "../../models/tokenizer/load.js";
-import { NAMED_RECIPES, type RecipeName } from "../../recipes/named.js";
 import { readPath } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
+import { MODEL_RECIPES } from "../model-recipes.js";
 import { integer, optional, required, someOf, value, withMeanings } from "../options.js";
 
 const AS_STORED = "as-stored";
 const NONE = "none";
 const FORMS = [AS_STORED, ...CONVERSION_TARGETS] as const;
-const RECIPES = [NONE, ...(Object.keys(NAMED_RECIPES) as RecipeName[])] as const;
-const MEANINGS = Object.fromEntries(
-  RECIPES.map((name) => [name, name === NONE ? "no recipe" : NAMED_RECIPES[name].meaning]),
-);
+const RECIPES = [NONE, ...MODEL_RECIPES.map(({ name }) => name)];
+const MEANINGS = {
+  [NONE]: "no recipe",
+  ...Object.fromEntries(MODEL_RECIPES.map(({ name, meaning }) => [name, meaning])),
+};
 /** The largest text file. */
 const MAX_TEXT_BYTES = 2 ** 26;
 const DEFAULT_TOKENS = 1024;
@@ -24,7 +25,7 @@ const CELLS = 30;
 
 interface Line {
   readonly form: typeof AS_STORED | ConversionTarget;
-  readonly recipe: (typeof RECIPES)[number];
+  readonly recipe: string;
 }
 
 const digits = (value: number, count = 4): string => Number(value.toPrecision(count)).toString();
@@ -107,7 +108,7 @@ export const perplexity = defineCommand({
       .filter(({ form, recipe }) => form !== AS_STORED || recipe !== NONE);
     const variants = lines.map(({ form, recipe }) => ({
       weights: form === AS_STORED ? ("as stored" as const) : form,
-      recipe: recipe === NONE ? undefined : NAMED_RECIPES[recipe].create(),
+      recipe: MODEL_RECIPES.find(({ name }) => name === recipe)?.create(),
     }));
     let bar: ReturnType<typeof session.progress> | undefined;
     try {

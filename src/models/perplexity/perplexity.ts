@@ -11,9 +11,10 @@ import { Scope } from "../../tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
 import type { CausalLM } from "../causal-lm.js";
 import { type LoadCausalLMOptions, loadMeasured, type WeightForm, weightForm } from "../load-causal-lm.js";
+import { layerErrorsOf } from "../weights/sizes.js";
 import { type Distribution, klDivergence, logSumExp, top1 } from "./distributions.js";
-import { layerErrorsOf } from "./layer-errors.js";
-import { type TextWindow, windowsOf } from "./windows.js";
+
+import { type PerplexityProgress, progressOf, type TextWindow, windowsOf } from "./windows.js";
 
 /** A form of the weights and a recipe, whose logits are compared with those of the original model. */
 export interface PerplexityVariant {
@@ -35,14 +36,6 @@ export interface PerplexityOptions {
   readonly dtype?: WideDType | undefined;
   /** Called before the first forward pass and after each one. */
   readonly onProgress?: ((progress: PerplexityProgress) => void) | undefined;
-}
-
-/** The progress of `perplexity`. */
-export interface PerplexityProgress {
-  /** The tokens that forward passes have seen so far, over all models. */
-  readonly tokens: number;
-  /** The tokens at the end. */
-  readonly totalTokens: number;
 }
 
 /** The perplexity of a model. */
@@ -244,20 +237,4 @@ function compared(
   };
   const perplexity = perplexityOf(counted());
   return { perplexity, meanKl: kl / index, top1Agreement: equal / index };
-}
-
-/** Returns a function that adds tokens to the progress. Reports 0 tokens at once. */
-function progressOf(
-  windows: readonly TextWindow[],
-  models: number,
-  onProgress: ((progress: PerplexityProgress) => void) | undefined,
-): (tokens: number) => void {
-  const totalTokens = models * windows.reduce((sum, { begin, end }) => sum + end - begin, 0);
-  let tokens = 0;
-  const report = (count: number): void => {
-    tokens += count;
-    onProgress?.({ tokens, totalTokens });
-  };
-  report(0);
-  return report;
 }

@@ -1,4 +1,4 @@
-/** The windows of a text that is longer than a model's context. */
+/** The windows of a text that is longer than a model's context, and the progress over them. */
 
 /** Tokens [begin, end) that one forward pass sees. It scores the tokens [first, end), each from those before it. */
 export interface TextWindow {
@@ -21,4 +21,28 @@ export function windowsOf(tokens: number, context: number, stride: number): read
     scored = end;
   }
   return windows;
+}
+
+/** The progress of `perplexity`. */
+export interface PerplexityProgress {
+  /** The tokens that forward passes have seen so far, over all models. */
+  readonly tokens: number;
+  /** The tokens at the end. */
+  readonly totalTokens: number;
+}
+
+/** Returns a function that adds tokens to the progress. Reports 0 tokens at once. */
+export function progressOf(
+  windows: readonly TextWindow[],
+  models: number,
+  onProgress: ((progress: PerplexityProgress) => void) | undefined,
+): (tokens: number) => void {
+  const totalTokens = models * windows.reduce((sum, { begin, end }) => sum + end - begin, 0);
+  let tokens = 0;
+  const report = (count: number): void => {
+    tokens += count;
+    onProgress?.({ tokens, totalTokens });
+  };
+  report(0);
+  return report;
 }

@@ -1,4 +1,5 @@
-/** The sizes of stored matrices of decoder layers. */
+/** The sizes of stored matrices of decoder layers, and the errors of their forms. */
+import type { WeightChanges } from "../../checkpoints/convert/changes/weight-changes.js";
 import { packedAs } from "../../checkpoints/gguf/file.js";
 import type { StoredTensor } from "../../checkpoints/stored/tensors.js";
 import type { Survey } from "../../checkpoints/survey.js";
@@ -57,4 +58,20 @@ function storedBytes({ plain, storedWeights, lockstepWeights }: Survey): Readonl
       return [name, sum(plans.map(({ dtype, shape }) => fileBytes(dtype, shape)))] as const;
     }),
   ]);
+}
+
+/** The relative root mean square error of the changed weights of each layer; 0 for a layer without any. */
+export function layerErrorsOf(
+  layers: number,
+  sizes: readonly StoredSize[],
+  changes: ReadonlyMap<string, WeightChanges>,
+): readonly number[] {
+  const sums = Array.from({ length: layers }, () => ({ noise: 0, signal: 0 }));
+  for (const { tensor, layer } of sizes) {
+    const [sum, change] = [sums[layer], changes.get(tensor)];
+    if (!sum || !change) continue;
+    sum.noise += change.noise;
+    sum.signal += change.signal;
+  }
+  return sums.map(({ noise, signal }) => (noise === 0 ? 0 : Math.sqrt(noise / signal)));
 }

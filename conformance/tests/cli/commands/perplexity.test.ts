@@ -27,7 +27,7 @@ it("prints what the function returns, for every form under every recipe", async 
     "--tokens",
     "30",
   ];
-  const lists = ["--forms", "as-stored,ct-nvfp4", "--recipes", "none,fp8-block"];
+  const lists = ["--forms", "as-stored,ct-nvfp4", "--recipes", "none,block"];
   const printed = JSON.parse(await w.succeed(...words, ...lists, "--json"));
   const backend = await openBackend("wasm", { threads: 1 });
   try {
@@ -42,9 +42,9 @@ it("prints what the function returns, for every form under every recipe", async 
       },
     );
     const names = [
-      { form: "as-stored", recipe: "fp8-block" },
+      { form: "as-stored", recipe: "block" },
       { form: "ct-nvfp4", recipe: "none" },
-      { form: "ct-nvfp4", recipe: "fp8-block" },
+      { form: "ct-nvfp4", recipe: "block" },
     ];
     expect(printed).toEqual({
       ...{ path: w.path("model"), text: w.path("text"), tokens: 30, ...report },
