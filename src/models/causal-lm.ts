@@ -180,6 +180,10 @@ export class CausalLM extends Module {
         `${user}: logitsToKeep is ${logitsToKeep} and tokens are [${ids.shape}]; keep at most ${length}`,
       );
     const counts = inferenceParams?.newPositions ?? new Array<number>(batch).fill(length);
+    if (counts.length !== batch || counts.some((count) => count > length))
+      throw new ShapeError(
+        `${user}: tokens are [${ids.shape}], and the step of inferenceParams has ${counts.length} sequences of up to ${Math.max(0, ...counts)} new positions; give a row for each sequence`,
+      );
     return composed(() => {
       const all = this.#decoded(ids, inferenceParams, { isFirstMicrobatch });
       const kept = logitsToKeep === undefined ? all : lastRows(all, counts, logitsToKeep);

@@ -93,6 +93,8 @@ const checkCall = optionsOf<MoELayerCall>(
   "call",
 );
 
+const checkCountsCall = optionsOf<Pick<MoELayerCall, "expertBias">>({ expertBias: requireWide }, "call");
+
 /**
  * Sends each token to `topk` of several experts and adds their results, each times its probability:
  *
@@ -215,15 +217,18 @@ export class MoELayer extends Module {
   /**
    * Returns the numbers of tokens for each expert, and those that this rank will receive if `group` divides the experts. Give
    * them to the call of `forward` or `forwardWithLoss` that follows with the same input, as `tokenCounts`. All ranks must call
-   * it. `call` is that of `forward`.
+   * it.
    *
    * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer, or an `expertBias` without one element for
    * each expert, `ArgumentError` for an `expertBias` with softmax and for invalid options of the call, `DisposedError` for a
    * disposed tensor or group, `DistributedError` for a group that has failed.
    */
-  async exchangeCounts(input: VariableLike, call: MoELayerCall = {}): Promise<TokenCounts> {
+  async exchangeCounts(
+    input: VariableLike,
+    call: Pick<MoELayerCall, "expertBias"> = {},
+  ): Promise<TokenCounts> {
     const x = variableOf("MoELayer", "input", input);
-    const { expertBias } = checkCall("MoELayer", call);
+    const { expertBias } = checkCountsCall("MoELayer", call);
     const counts = noGrad(() => {
       using scope = new Scope();
       const { tokensPerExpert } = this.#route(x, expertBias).routed;

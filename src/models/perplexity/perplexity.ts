@@ -13,7 +13,6 @@ import type { CausalLM } from "../causal-lm.js";
 import { type LoadCausalLMOptions, loadMeasured, type WeightForm, weightForm } from "../load-causal-lm.js";
 import { layerErrorsOf } from "../weights/sizes.js";
 import { type Distribution, klDivergence, logSumExp, top1 } from "./distributions.js";
-
 import { type PerplexityProgress, progressOf, type TextWindow, windowsOf } from "./windows.js";
 
 /** A form of the weights and a recipe, whose logits are compared with those of the original model. */
@@ -96,7 +95,7 @@ const tokenId = integer(0, 2 ** 31 - 1);
  *
  * @throws the errors of `loadCausalLM`, and `ArgumentError` for fewer than two tokens, tokens outside of the vocabulary, a
  * `context` beyond the model's positions, and a `stride` that is larger than `context`; `DTypeError` for a `dtype` other than
- * f32, bf16 and f16; `UnsupportedError` for a recipe that the backend does not support.
+ * f32, bf16 and f16; `UnsupportedError` for a recipe that the backend does not support; `DisposedError` for a disposed backend.
  */
 export async function perplexity(
   backend: Backend,
