@@ -9,7 +9,7 @@ const NAN: u32 = 0x7fffffff;
 const INFINITE: u32 = 0x7f800000;
 const SIGN: u32 = 0x80000000;
 const HIDDEN: u32 = 0x800000;
-/** fl(1 / 2π): its significand. Its biased exponent is 124. */
+/** The significand of fl(1 / 2π), whose biased exponent is 124. */
 const TURNS: u64 = 0xa2f983;
 
 /** The square of y, which has 17 bits, from truncated partial products. */
@@ -84,7 +84,7 @@ function lg2Ftz(x: u32): u32 {
   return sum < 0 ? SIGN | normalize(~sum, 36) : normalize(sum, 36);
 }
 
-/** sin, or cos with `quarter` 1. The product with 1 / 2π is truncated, and a subnormal product has no bit that counts. */
+/** sin for `quarter` 0, cos for 1. The product with 1 / 2π is truncated; a subnormal product counts as 0, as all below 2^-25. */
 function sine(x: u32, quarter: u32): u32 {
   const exponent = (x >> 23) & 0xff;
   if (exponent === 255) return NAN;

@@ -97,8 +97,8 @@ export function largestProducts(w: usize, pitch: usize, x: usize, steps: u32, la
 }
 
 /**
- * Writes the sums of the terms of a step to `sums`: four i32 for each row of W, whose sum is the sum of the row. The shifts of
- * the rows, [shifts, end), are i16.
+ * Adds the terms of a step. Writes four partial sums, i32, for each row of W to `sums`; they add up to the sum of the row.
+ * [shifts, end) has the shift of each row, i16.
  */
 function sumRows(row: usize, pitch: usize, x: usize, shifts: usize, end: usize, sums: usize): void {
   const odd = v128.load(CONSTANTS, 16);

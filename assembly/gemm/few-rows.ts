@@ -167,7 +167,7 @@ function packSteps(values: usize, exponents: usize, padded: u32, shift: i32, ste
       const value = load<f64>(values + ((k + i) << 3));
       const exponent = value === 0 ? ZERO_EXPONENT : (exponentAt(exponents, k + i) - shift) << 7;
       store<i16>(step + (i << 1), <i16>exponent, XStep.Exponents);
-      // of each eight, the odd ones come first
+      // of each eight values, those with odd k come first
       const lane = (i & 8) + (i & 1 ? 0 : 4) + ((i & 7) >> 1);
       store<f32>(step + (lane << 2), <f32>(value * scale), XStep.Values);
       if (value !== 0) isZero = false;

@@ -33,8 +33,8 @@ export class ExpertRanks {
   }
 
   /**
-   * Returns an initializer for this rank's experts, one call for each. It draws the values of all experts, so that every rank
-   * keeps those that one rank would have, and leaves the random state as one rank would.
+   * Returns an initializer to call once for each of this rank's experts. It also draws the values of the other ranks' experts,
+   * and discards them. Initial weights and the random state are therefore those of one rank with all experts.
    */
   initMethod(init: InitMethod = normalInit(INITIAL_STD)): InitMethod {
     const { localExperts, experts } = this;
@@ -68,9 +68,9 @@ export class ExpertRanks {
     const { group, localExperts } = this;
     const ranks = Array.from({ length: group.size }, (_, rank) => rank);
     const locals = Array.from({ length: localExperts }, (_, expert) => expert);
-    const ofRank = (counts: readonly number[]): readonly number[] =>
+    const sumByRank = (counts: readonly number[]): readonly number[] =>
       ranks.map((rank) => sumOf(counts.slice(rank * localExperts, (rank + 1) * localExperts)));
-    const [toRanks, fromRanks] = [ofRank(sent), ofRank(received)];
+    const [toRanks, fromRanks] = [sumByRank(sent), sumByRank(received)];
     // chunks arrive by rank, then expert; experts take them by expert, then rank
     const byExpert = locals.flatMap((expert) => ranks.map((rank) => rank * localExperts + expert));
     const byRank = ranks.flatMap((rank) => locals.map((expert) => expert * group.size + rank));

@@ -33,7 +33,7 @@ async function generated(prompts: readonly (readonly number[])[], options: Gener
   return steps;
 }
 
-/** The first of the largest logits that follow a text, from one pass. */
+/** The token with the largest logit after a text, the lowest one of equal logits, from one forward pass. */
 function following(model: CausalLM, text: readonly number[]): number {
   using _scope = new Scope();
   const ids = tensor(backend(), Int32Array.from(text), [1, text.length], "i32");

@@ -57,7 +57,7 @@ export const TINY: TinyChoices = {
   ...{ window: undefined, rope: "plain", seed: 7 },
 };
 
-/** Draws a model of any family. */
+/** Draws the choices of a model. */
 export const tinyChoices: fc.Arbitrary<TinyChoices> = fc.record({
   family: fc.constantFrom("llama", "mistral", "qwen2", "qwen3", "qwen3_moe"),
   heads: fc.constantFrom([4, 2] as const, [4, 4] as const, [4, 1] as const),
@@ -139,7 +139,7 @@ export type FileType = keyof typeof TYPES;
 
 const WORD = new DataView(new ArrayBuffer(4));
 
-/** The bytes of values that the type has. */
+/** Encodes values as a type that represents them exactly. */
 function encoded(type: FileType, values: Float32Array): Uint8Array {
   if (type === "F32") return new Uint8Array(values.buffer.slice(0));
   const codes = Uint16Array.from(values, (value) => {
@@ -203,7 +203,7 @@ export async function writeGguf(path: string, { config, tensors }: TinyModel, ty
   };
   const pieces: Uint8Array[] = [];
   let offset = 0;
-  const described = [...stacked(tensors)].map(([name, { shape, values }]) => {
+  const described = [...stackExperts(tensors)].map(([name, { shape, values }]) => {
     const [, projection = ""] = /self_attn\.([qk]_proj)/.exec(name) ?? [];
     const isPaired = architecture === "llama" && projection !== "";
     const ordered = isPaired ? paired(values, heads[projection] as number, shape) : values;
@@ -218,13 +218,13 @@ export async function writeGguf(path: string, { config, tensors }: TinyModel, ty
     const renamed = GGUF_WORDS.reduce((text, [from, to]) => text.replace(from, to), name);
     return { name: renamed, dimensions: shape.toReversed(), type: TYPES[stored], offset: at };
   });
-  const text = (key: string, value: string): Piece[] => [key, u32(8), value];
-  const whole = (key: string, field: string): Piece[] => [
+  const textEntry = (key: string, value: string): Piece[] => [key, u32(8), value];
+  const integerEntry = (key: string, field: string): Piece[] => [
     `${architecture}.${key}`,
     u32(4),
     u32(Number(config[field])),
   ];
-  const real = (key: string, value: number): Piece[] => [
+  const floatEntry = (key: string, value: number): Piece[] => [
     `${architecture}.${key}`,
     u32(6),
     new Uint8Array(Float32Array.of(value).buffer),
@@ -233,27 +233,27 @@ export async function writeGguf(path: string, { config, tensors }: TinyModel, ty
   const scalingType = scaling && String(scaling.rope_type ?? scaling.type);
   const theta = config.rope_theta ?? (config.rope_parameters as { rope_theta: number }).rope_theta;
   const metadata = [
-    text("general.architecture", architecture),
-    whole("block_count", "num_hidden_layers"),
-    whole("context_length", "max_position_embeddings"),
-    whole("embedding_length", "hidden_size"),
-    whole("feed_forward_length", "intermediate_size"),
-    whole("attention.head_count", "num_attention_heads"),
-    whole("attention.head_count_kv", "num_key_value_heads"),
-    whole("attention.key_length", "head_dim"),
+    textEntry("general.architecture", architecture),
+    integerEntry("block_count", "num_hidden_layers"),
+    integerEntry("context_length", "max_position_embeddings"),
+    integerEntry("embedding_length", "hidden_size"),
+    integerEntry("feed_forward_length", "intermediate_size"),
+    integerEntry("attention.head_count", "num_attention_heads"),
+    integerEntry("attention.head_count_kv", "num_key_value_heads"),
+    integerEntry("attention.key_length", "head_dim"),
     ...(config.num_experts === undefined
       ? []
       : [
-          whole("expert_count", "num_experts"),
-          whole("expert_used_count", "num_experts_per_tok"),
-          whole("expert_feed_forward_length", "moe_intermediate_size"),
+          integerEntry("expert_count", "num_experts"),
+          integerEntry("expert_used_count", "num_experts_per_tok"),
+          integerEntry("expert_feed_forward_length", "moe_intermediate_size"),
         ]),
-    real("attention.layer_norm_rms_epsilon", Number(config.rms_norm_eps)),
-    real("rope.freq_base", Number(theta)),
+    floatEntry("attention.layer_norm_rms_epsilon", Number(config.rms_norm_eps)),
+    floatEntry("rope.freq_base", Number(theta)),
     ...(scaling && scalingType
       ? [
-          text(`${architecture}.rope.scaling.type`, scalingType),
-          real("rope.scaling.factor", Number(scaling.factor)),
+          textEntry(`${architecture}.rope.scaling.type`, scalingType),
+          floatEntry("rope.scaling.factor", Number(scaling.factor)),
         ]
       : []),
     ...(scaling?.original_max_position_embeddings === undefined
@@ -269,8 +269,8 @@ export async function writeGguf(path: string, { config, tensors }: TinyModel, ty
   await writeFile(path, ggufBytes({ metadata, tensors: described, data: Buffer.concat(pieces) }));
 }
 
-/** The tensors with the matrices of all experts of a projection in one. */
-function stacked(tensors: TinyModel["tensors"]): ReadonlyMap<string, TinyTensor> {
+/** Stacks the matrices of all experts of a projection into one tensor. Other tensors stay as they are. */
+function stackExperts(tensors: TinyModel["tensors"]): ReadonlyMap<string, TinyTensor> {
   const all = new Map<string, TinyTensor>();
   for (const [name, { shape, values }] of tensors) {
     const stack = name.replace(/experts\.\d+/, "experts");
@@ -285,7 +285,7 @@ function stacked(tensors: TinyModel["tensors"]): ReadonlyMap<string, TinyTensor>
   return all;
 }
 
-/** Rows whose heads alternate between the first and the second half of their rows. */
+/** Reorders the rows of each head, so that rows of its first and its second half alternate. */
 function paired(values: Float32Array, heads: number, shape: readonly number[]): Float32Array {
   const rows = shape[0] as number;
   const columns = values.length / rows;

@@ -50,7 +50,7 @@ def fp8_blocks(path):
 
 
 def exact_fp8_blocks(made, path):
-    """Gives a model the weights of `fp8_blocks` rounded to f32. transformers rounds them to bf16, with which these are compared first."""
+    """Sets the weights of a model to those of `fp8_blocks` in f32. transformers rounded them to bf16; they are first compared in bf16."""
     tensors = load_file(path / "model.safetensors")
     weights = {}
     for name in [each for each in tensors if f"{each}_scale_inv" in tensors]:

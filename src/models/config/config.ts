@@ -16,7 +16,7 @@ export interface RotaryConfig {
   readonly interleaved?: boolean | undefined;
 }
 
-/** Projections through vectors that are narrower than the heads, whose keys and values all heads compute from one (MLA). */
+/** Multi-head latent attention (MLA): queries, and keys and values, are computed from low-rank projections of the input. */
 export interface LatentConfig {
   /** The number of elements from which queries are computed; absent if they are computed from the input. */
   readonly queryRank?: number | undefined;
@@ -88,7 +88,7 @@ export interface RouterConfig {
   readonly dtype?: WideDType | undefined;
 }
 
-/** Experts, of which each token has some, and a block that all tokens have. */
+/** A mixture of experts: each token has some of the experts, and all tokens have the shared block. */
 export interface ExpertsConfig {
   /** The kind of block. */
   readonly kind: "experts";

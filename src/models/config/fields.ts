@@ -47,8 +47,8 @@ export class ConfigFields {
     throw this.refuse(name, "a whole number from 0, or a list of them");
   }
 
-  /** An object within the configuration; undefined if it is absent. */
-  within(name: string): ConfigFields | undefined {
+  /** The fields of an object; undefined if it is absent. */
+  object(name: string): ConfigFields | undefined {
     const value = this.value(name);
     if (value === undefined) return undefined;
     if (!isObject(value)) throw this.refuse(name, "an object");

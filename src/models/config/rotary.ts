@@ -44,7 +44,7 @@ export function yarnScale(factor: number, mscale: number): number {
 
 /** The rule of a configuration, which newer files have in `rope_parameters` and older ones in `rope_scaling`. */
 export function rotaryRule(fields: ConfigFields): ConfigFields | undefined {
-  return fields.within("rope_parameters") ?? fields.within("rope_scaling");
+  return fields.object("rope_parameters") ?? fields.object("rope_scaling");
 }
 
 /** What a family decides about a rotary embedding. */

@@ -81,7 +81,7 @@ function expertsConfig(fields: ConfigFields): ExpertsConfig {
   };
 }
 
-/** Reads the router. Throws `FileError` for rules of choice that the package does not have. */
+/** Reads the router. Throws `FileError` for rules of selection that are not supported. */
 function routerConfig(fields: ConfigFields): RouterConfig {
   if (fields.text("scoring_func", "sigmoid") !== "sigmoid") throw fields.refuse("scoring_func", '"sigmoid"');
   if (fields.text("topk_method", "noaux_tc") !== "noaux_tc") throw fields.refuse("topk_method", '"noaux_tc"');

@@ -69,7 +69,7 @@ export function denseConfig(fields: ConfigFields, bias: boolean, size = "interme
 }
 
 /** Whether layer `index` has a window: `layer_types` names those that have one. */
-export function slides(fields: ConfigFields, index: number): boolean | undefined {
+export function isSlidingLayer(fields: ConfigFields, index: number): boolean | undefined {
   const types = fields.value("layer_types");
   if (types === undefined) return undefined;
   const type: unknown = Array.isArray(types) ? types[index] : undefined;

@@ -2,7 +2,7 @@
 import type { RotaryConfig } from "../config/config.js";
 import type { ConfigFields } from "../config/fields.js";
 import { rotaryConfig } from "../config/rotary.js";
-import { activationName, attentionConfig, type Family, slides } from "./family.js";
+import { activationName, attentionConfig, type Family, isSlidingLayer } from "./family.js";
 
 /** The bases of a configuration that has none. */
 const BASES = { full: 1e6, sliding: 10000 } as const;
@@ -19,7 +19,7 @@ export const GEMMA3: Family = {
     if (fields.flag("use_bidirectional_attention", false))
       throw fields.refuse("use_bidirectional_attention", "false, because generation is causal");
     const bias = fields.flag("attention_bias", false);
-    const isSliding = slides(fields, index) ?? (index + 1) % pattern(fields) !== 0;
+    const isSliding = isSlidingLayer(fields, index) ?? (index + 1) % pattern(fields) !== 0;
     return {
       attention: attentionConfig(fields, {
         inputBias: bias,
@@ -41,7 +41,7 @@ export const GEMMA3: Family = {
   },
 };
 
-/** Every layer of this number has no window. */
+/** Returns n, where every n-th layer has no window. */
 function pattern(fields: ConfigFields): number {
   return fields.integer("sliding_window_pattern", fields.integer("_sliding_window_pattern", 6));
 }
@@ -49,14 +49,14 @@ function pattern(fields: ConfigFields): number {
 /** The angles of a layer. Newer files have rules by kinds of layers; older ones have no rule for layers with a window. */
 function rotaryOf(fields: ConfigFields, isSliding: boolean): RotaryConfig {
   const dim = fields.integer("head_dim", 256);
-  const rules = fields.within("rope_parameters");
+  const rules = fields.object("rope_parameters");
   const defaultBase = isSliding ? BASES.sliding : BASES.full;
   if (!rules)
     return isSliding
       ? { dim, base: fields.positive("rope_local_base_freq", defaultBase) }
       : rotaryConfig(fields, dim, { defaultBase });
   const kind = isSliding ? "sliding_attention" : "full_attention";
-  const rule = rules.within(kind);
+  const rule = rules.object(kind);
   if (!rule) throw rules.refuse(kind, "an object");
   return rotaryConfig(fields, dim, { rule, defaultBase });
 }

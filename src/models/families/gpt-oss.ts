@@ -3,7 +3,7 @@ import { DEFAULT_CLAMP } from "../../ops/elementwise/activation.js";
 import type { CausalLMConfig } from "../config/config.js";
 import { rotaryConfig } from "../config/rotary.js";
 import type { WeightNames, WeightPlace } from "../weights/places.js";
-import { attentionConfig, type Family, slides } from "./family.js";
+import { attentionConfig, type Family, isSlidingLayer } from "./family.js";
 
 const BASE = 150000;
 
@@ -11,7 +11,7 @@ export const GPT_OSS: Family = {
   modelType: "gpt_oss",
   layer: (fields, index) => {
     const bias = fields.flag("attention_bias", true);
-    const isSliding = slides(fields, index) ?? index % 2 === 0;
+    const isSliding = isSlidingLayer(fields, index) ?? index % 2 === 0;
     return {
       attention: attentionConfig(fields, {
         inputBias: bias,

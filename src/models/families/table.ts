@@ -91,7 +91,7 @@ const QWEN3_MOE: Family = {
             expert: denseConfig(fields, false, "moe_intermediate_size"),
             router: {
               ...{ name: "gate", topk, scoreFunction: "softmax", bias: false, correction: false },
-              // weights that are divided by their sum are the softmax over the chosen experts
+              // probabilities of the chosen experts, divided by their sum, are the softmax over the chosen experts only
               usePreSoftmax: !fields.flag("norm_topk_prob", false),
             },
           },

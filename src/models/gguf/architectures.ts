@@ -26,14 +26,14 @@ const ARCHITECTURES: readonly GgufArchitecture[] = [
   { name: "qwen3moe", modelType: "qwen3_moe", pairedRows: false, fields: { norm_topk_prob: true } },
 ];
 
-/** The names of the modules outside of layers. */
+/** The names of modules outside of layers in GGUF files, by those of Hugging Face. */
 const MODULE_NAMES: Readonly<Record<string, string>> = {
   "model.embed_tokens": "token_embd",
   "model.norm": "output_norm",
   lm_head: "output",
 };
 
-/** The names of the modules in a layer. */
+/** The names of the modules of a layer in GGUF files, by those of Hugging Face. */
 const LAYER_NAMES: Readonly<Record<string, string>> = {
   input_layernorm: "attn_norm",
   "self_attn.q_proj": "attn_q",

@@ -46,17 +46,17 @@ export function ggufFields({ path, metadata, shapeOf }: GgufModel): {
   readonly fields: ConfigFields;
 } {
   const architecture = architectureOf(path, metadata["general.architecture"]);
-  const translated = (names: Readonly<Record<string, string>>): JsonObject =>
+  const translate = (names: Readonly<Record<string, string>>): JsonObject =>
     Object.fromEntries(
       Object.entries(names).flatMap(([key, field]) => {
         const value = metadata[`${architecture.name}.${key}`];
         return value === undefined ? [] : [[field, value]];
       }),
     );
-  const scaling = translated(SCALING_FIELDS);
+  const scaling = translate(SCALING_FIELDS);
   const isScaled = scaling.rope_type !== undefined && scaling.rope_type !== "none";
   const has = (tensor: string): boolean => shapeOf(tensor) !== undefined;
-  const own = translated(FIELDS);
+  const own = translate(FIELDS);
   const layers = Array.from(
     { length: Math.min(MAX_LAYERS, Number(own.num_hidden_layers ?? 0)) },
     (_, index) => index,

@@ -16,8 +16,8 @@ import type { LayerCall, LayerOptions } from "./options.js";
 import { Router } from "./router.js";
 
 /**
- * Adds the results of each token's experts, each times its weight, and the result of a block that all tokens have. Experts
- * without tokens are not run. The numbers of tokens are read on the host.
+ * A mixture of experts: adds the results of each token's experts, each times its weight, and the result of the shared block, if
+ * there is one. Experts without tokens are not run. The host reads the number of tokens of each expert.
  */
 export class ExpertsBlock extends Module {
   static {
@@ -27,7 +27,10 @@ export class ExpertsBlock extends Module {
   readonly #router: Router;
   readonly #experts: readonly (DenseBlock | JoinedBlock)[];
   readonly #shared: DenseBlock | undefined;
-  /** The experts whose cached weights are those of the current weights: others had no tokens since these were cached. */
+  /**
+   * The experts that have cached their current quantized weights. The others had no tokens since the last call with
+   * `isFirstMicrobatch`.
+   */
   readonly #cached = new Set<number>();
 
   constructor(backend: Backend, { count, expert, router, shared }: ExpertsConfig, options: LayerOptions) {
@@ -71,7 +74,7 @@ export class ExpertsBlock extends Module {
     return results.length === 0 ? rows : concatenate(results, 0);
   }
 
-  /** The call of an expert, which caches its weights when it has tokens for the first time after the others did. */
+  /** The call of an expert, which caches its weights in the first call that has tokens for it. */
   #callOf(index: number, call: Pick<LayerCall, "weightUse">): Pick<LayerCall, "weightUse"> {
     if (call.weightUse.isFirstMicrobatch === undefined) return call;
     const isFirstMicrobatch = !this.#cached.has(index);

@@ -17,9 +17,9 @@ import type { LayerCall, LayerOptions } from "./options.js";
 const EPS = 1e-6;
 
 /**
- * Projects the input to narrow vectors, normalizes them, and projects these to queries, keys and values. The last elements of
- * each query are rotated, as are elements of the input's projection that all heads share as the last elements of their keys. The
- * cache holds the keys and values of all heads.
+ * Projects the input to narrow vectors, normalizes them, and projects these to queries, keys and values. Only the last
+ * `rotary.dim` elements of each query and key are rotated. Those of the keys are a projection of the input that all heads share.
+ * The cache holds the keys and values of all heads.
  */
 export class LatentAttention extends Module {
   static {

@@ -88,8 +88,8 @@ const checkOptions = optionsOf<PerplexityOptions>({
 const tokenId = integer(0, 2 ** 31 - 1);
 
 /**
- * Computes the perplexity of a model on tokens, and compares variants of it with the model as stored. One model is in memory at a
- * time, and the original's logits, 4 bytes for each scored token and entry of the vocabulary. Statistics are f64 sums in
+ * Computes the perplexity of a model on tokens, and compares variants of it with the model as stored. Memory holds one model at a
+ * time, and the original's logits: 4 bytes for each scored token and entry of the vocabulary. Statistics are f64 sums in
  * ascending order (docs/models.md); their exponentials and logarithms are those of the host, so their last digits may
  * differ between hosts. Logits do not.
  *

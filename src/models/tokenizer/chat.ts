@@ -45,7 +45,7 @@ export function requireMessages(user: string, given: unknown): readonly Readonly
 
 /** Renders a template. Throws `FileError` for a template that cannot be parsed, `ArgumentError` if it refuses the messages. */
 export function render(path: string, source: string, values: Readonly<Record<string, unknown>>): string {
-  const template = parsed(path, source);
+  const template = parseTemplate(path, source);
   try {
     return template.render({ ...values });
   } catch (cause) {
@@ -58,7 +58,7 @@ export function render(path: string, source: string, values: Readonly<Record<str
   }
 }
 
-function parsed(path: string, source: string): Template {
+function parseTemplate(path: string, source: string): Template {
   try {
     return new Template(source);
   } catch (cause) {

@@ -7,7 +7,7 @@ import { refusal } from "./pre-tokenizer.js";
 export interface DecodingRule {
   /** The bytes of a token that was not added to the vocabulary. */
   readonly bytes: (token: string) => Uint8Array;
-  /** The number of spaces that are taken from the beginning of a text. */
+  /** The largest number of leading spaces that are removed from a text. */
   readonly strippedSpaces: number;
 }
 
@@ -93,7 +93,7 @@ export class DecodeStream {
   readonly #bytesOf: StreamParts["bytesOf"];
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   readonly #spaces: number;
-  /** The number of spaces that can still be taken from the beginning. */
+  /** The largest number of leading spaces that are still to be removed. */
   #strippedSpaces: number;
 
   static {

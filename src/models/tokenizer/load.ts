@@ -29,32 +29,32 @@ const pathDomain = domain(
  */
 export async function loadTokenizer(path: string): Promise<Tokenizer> {
   pathDomain("loadTokenizer", "path", path);
-  return Tokenizer.of(await definitionOf(path));
+  return Tokenizer.of(await readDefinition(path));
 }
 
-async function definitionOf(path: string): Promise<TokenizerDefinition> {
+async function readDefinition(path: string): Promise<TokenizerDefinition> {
   if (path.includes("\0")) throw new FileError(`${path}: cannot be read: a path has no zero bytes`);
   const status = await stat(path).catch((cause: unknown) => {
     throw fileError(path, "cannot be read", cause);
   });
   if (!status.isDirectory()) {
-    if (await isGguf(path)) return ofGguf(path);
-    return ofFolder(dirname(path));
+    if (await isGguf(path)) return readGguf(path);
+    return readFolder(dirname(path));
   }
-  return ofFolder(path);
+  return readFolder(path);
 }
 
-async function ofFolder(folder: string): Promise<TokenizerDefinition> {
+async function readFolder(folder: string): Promise<TokenizerDefinition> {
   const names = (await readdir(folder)).toSorted();
-  if (names.includes(TOKENIZER)) return ofHub(folder);
+  if (names.includes(TOKENIZER)) return readHub(folder);
   const gguf = names.find((name) => name.endsWith(".gguf") && !name.startsWith("."));
-  if (gguf !== undefined) return ofGguf(join(folder, gguf));
+  if (gguf !== undefined) return readGguf(join(folder, gguf));
   throw new FileError(
     `${folder}: has neither ${TOKENIZER} nor a .gguf file; give the folder of a model with its tokenizer`,
   );
 }
 
-async function ofHub(folder: string): Promise<TokenizerDefinition> {
+async function readHub(folder: string): Promise<TokenizerDefinition> {
   return hubDefinition(folder, {
     tokenizer: await readJsonFile(join(folder, TOKENIZER)),
     tokenizerConfig: await readOptionalJson(join(folder, "tokenizer_config.json")),
@@ -64,7 +64,7 @@ async function ofHub(folder: string): Promise<TokenizerDefinition> {
   });
 }
 
-async function ofGguf(path: string): Promise<TokenizerDefinition> {
+async function readGguf(path: string): Promise<TokenizerDefinition> {
   const file = await GgufFile.open(path);
   try {
     return await ggufDefinition(path, (key) => file.readMetadataContent(key));

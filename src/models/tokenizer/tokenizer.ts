@@ -32,7 +32,7 @@ const checkDecode = optionsOf<DecodeOptions>({ skipSpecialTokens: boolean });
 
 /** The largest number of tokens that `decode` takes. */
 const MAX_TOKENS = 2 ** 28;
-/** A token that no vocabulary has, which the library puts where it has no token. */
+/** A token that no vocabulary has. The library returns it where the vocabulary has no token. */
 const ABSENT = "\uffff absent";
 const LONE_SURROGATE = /\p{Surrogate}/u;
 

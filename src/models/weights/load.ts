@@ -91,7 +91,7 @@ function neededShape([target]: readonly Target[], inWideOrder: boolean): Shape {
   return matrix ? [matrix.count, ...stored] : stored;
 }
 
-/** Copies to a parameter the elements of its tensor that it has, of those from `first` on. */
+/** Copies the elements that belong to a parameter. `elements` are those of its tensor from index `first` on. */
 function paste({ parameter, first: begin }: Target, first: number, elements: Tensor<WideDType>): void {
   const value = parameterValue(parameter);
   const from = Math.max(begin, first);

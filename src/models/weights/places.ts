@@ -2,7 +2,7 @@
 
 import type { Shape } from "../../tensor/shape.js";
 
-/** The tensor that has the values of a parameter, or some of its matrices. */
+/** The tensor, or the matrix in a stack of them, that has the values of a parameter. */
 export interface WeightPlace {
   /** The name of the tensor. */
   readonly tensor: string;
@@ -23,7 +23,7 @@ export interface WeightPlace {
 export interface WeightNames {
   /** Returns the place of a parameter. */
   readonly placeOf: (parameter: string) => WeightPlace;
-  /** Whether a tensor that belongs to no parameter is left out. */
+  /** Whether the loader ignores a tensor that belongs to no parameter. */
   readonly isIgnored: (tensor: string) => boolean;
 }
 

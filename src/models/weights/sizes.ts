@@ -10,7 +10,7 @@ import { elementCount } from "../../tensor/shape.js";
 import type { WeightNames } from "./places.js";
 import type { StoredValues } from "./stored.js";
 
-/** A matrix, or a stack of them, of a decoder layer. */
+/** The size of a tensor of a decoder layer that has a matrix, or a stack of matrices. */
 export interface StoredSize {
   /** The name of its tensor. */
   readonly tensor: string;

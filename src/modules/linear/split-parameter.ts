@@ -165,14 +165,14 @@ export function splitLayer(
   if (parallel)
     for (const [i, part] of weights.parts.entries()) {
       const [, count] = rows[i] as SplitRows[number];
-      divideWeight(part, { ...pick(parallel), pieces: 1 }, [count, inFeatures]);
+      divideWeight(part, { ...groupAndMode(parallel), pieces: 1 }, [count, inFeatures]);
       const ofBias = biases?.parts[i];
       if (ofBias && parallel.mode === "column") divideBias(ofBias, part);
     }
   return { weight: weights, bias: biases };
 }
 
-const pick = ({ group, mode }: TensorParallel) => ({ group, mode });
+const groupAndMode = ({ group, mode }: TensorParallel) => ({ group, mode });
 
 /** The parameters that a layer registers, with their names. */
 export function namedLeaves({

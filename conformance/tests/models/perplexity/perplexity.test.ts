@@ -1,4 +1,4 @@
-/** The perplexity of tiny models against plain arithmetic, and of forms against the files that they stand for. */
+/** The perplexity of tiny models against plain arithmetic, and of forms of weights against converted files. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -23,7 +23,7 @@ function alphabet(): readonly string[] {
 
 export type Metadata = Readonly<Record<string, MetadataContent>>;
 
-/** The metadata of a tokenizer with all bytes, then what merges make, then special tokens. */
+/** GGUF metadata of a tokenizer. The vocabulary has all bytes, then the results of the merges, then two special tokens. */
 export function metadataOf(merges: readonly (readonly [number, number])[], pre: string): Metadata {
   const tokens = [...ALPHABET];
   const written = new Set(tokens);
