@@ -1,7 +1,7 @@
 /** From tokens to text: which bytes a token stands for, and their decoding while tokens come one by one. */
 import { guardReceivers } from "../../brand.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
-import { refusal } from "./pre-tokenizer.js";
+import { refusal, requireBoundedGrowth } from "./pre-tokenizer.js";
 
 /** How a tokenizer decodes. */
 export interface DecodingRule {
@@ -49,7 +49,10 @@ export function decodingRule(given: unknown): DecodingRule {
     const bytes = (token: string): Uint8Array => encoder.encode(token.replaceAll(space, " "));
     return { bytes, strippedSpaces: config.prepend_scheme === "never" ? 0 : 1 };
   }
-  if (config.type === "Sequence" && Array.isArray(config.decoders)) return sequenceRule(config.decoders);
+  if (config.type === "Sequence" && Array.isArray(config.decoders)) {
+    requireBoundedGrowth("the decoder", config, "decoders");
+    return sequenceRule(config.decoders);
+  }
   throw refusal(`the decoder ${String(config.type)}`);
 }
 

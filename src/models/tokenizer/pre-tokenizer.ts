@@ -55,14 +55,57 @@ function isReplaced(text: string, normalizer: unknown): boolean {
 const NORMALIZERS = ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "Replace", "Strip"];
 const POST_PROCESSORS = ["ByteLevel", "TemplateProcessing"];
 
-/** Throws `UnsupportedError` for a normalizer that is not supported, by name. */
+/** The largest factor by which replacements may lengthen a text. A space that becomes another character has the factor 1. */
+const MAX_GROWTH = 1024;
+
+/** Throws `UnsupportedError` for a normalizer that is not supported, by name, or that could lengthen a text without bound. */
 export function requireNormalizer(given: unknown): void {
   requireKnown(given, "the normalizer", "normalizers", NORMALIZERS);
+  requireBoundedGrowth("the normalizer", given, "normalizers");
 }
 
-/** Throws `UnsupportedError` for a post-processor that is not supported, by name. */
+/** Throws `UnsupportedError` if the replacements of a sequence, whose parts are in its field `list`, could exhaust memory. */
+export function requireBoundedGrowth(what: string, given: unknown, list: string): void {
+  if (growthOf(given, list) > MAX_GROWTH)
+    throw refusal(`${what} whose replacements can lengthen a text more than ${MAX_GROWTH} times`);
+}
+
+/** The largest factor by which replacements lengthen a text. */
+function growthOf(given: unknown, list: string): number {
+  if (!isObject(given)) return 1;
+  const { type, pattern, content, [list]: parts } = given;
+  if (type === "Sequence" && Array.isArray(parts))
+    return parts.reduce((product: number, part) => product * growthOf(part, list), 1);
+  if (type !== "Replace" || typeof content !== "string") return 1;
+  const text = isObject(pattern) && typeof pattern.String === "string" ? pattern.String : "";
+  // an expression can match the empty string between any two characters
+  return text === "" ? content.length + 1 : Math.max(1, content.length / text.length);
+}
+
+/**
+ * Throws `UnsupportedError` for a post-processor that is not supported, by name, or a template with other parts than tokens and
+ * the text.
+ */
 export function requirePostProcessor(given: unknown): void {
   requireKnown(given, "the post-processor", "processors", POST_PROCESSORS);
+  requireTemplates(given);
+}
+
+function requireTemplates(given: unknown): void {
+  if (!isObject(given)) return;
+  const { type, processors, single } = given;
+  if (type === "Sequence" && Array.isArray(processors)) processors.forEach(requireTemplates);
+  if (type !== "TemplateProcessing") return;
+  if (!Array.isArray(single) || !single.every(isTemplatePart))
+    throw refusal("the post-processor TemplateProcessing without a list of tokens and sequences, single,");
+}
+
+/** Whether a part of a template is a token, or the text. Only pairs of texts have another sequence. */
+function isTemplatePart(part: unknown): boolean {
+  if (!isObject(part)) return false;
+  const { SpecialToken: token, Sequence: sequence } = part;
+  if (token !== undefined) return isObject(token) && typeof token.id === "string";
+  return isObject(sequence) && sequence.id === "A";
 }
 
 function requireKnown(given: unknown, what: string, list: string, known: readonly string[]): void {

@@ -32,6 +32,8 @@ const checkDecode = optionsOf<DecodeOptions>({ skipSpecialTokens: boolean });
 
 /** The largest number of tokens that `decode` takes. */
 const MAX_TOKENS = 2 ** 28;
+/** Ids of tokens are below it. The time to open a tokenizer grows with its largest id, and no model has so many tokens. */
+const MAX_VOCABULARY = 2 ** 24;
 /** A token that no vocabulary has. The library returns it where the vocabulary has no token. */
 const ABSENT = "\uffff absent";
 const LONE_SURROGATE = /\p{Surrogate}/u;
@@ -207,6 +209,7 @@ function opened(path: string, tokenizer: JsonObject): LibraryTokenizer {
   requireNormalizer(normalizer);
   requirePostProcessor(postProcessor);
   requireVocabulary(path, model.vocab);
+  requireAddedTokens(path, added);
   if (!Array.isArray(model.merges)) throw new FileError(`${path}: the tokenizer has no list of merges`);
   const exact = {
     ...tokenizer,
@@ -224,10 +227,25 @@ function opened(path: string, tokenizer: JsonObject): LibraryTokenizer {
   }
 }
 
+const isId = (id: unknown): boolean =>
+  Number.isSafeInteger(id) && Number(id) >= 0 && Number(id) < MAX_VOCABULARY;
+
 function requireVocabulary(path: string, vocabulary: unknown): void {
-  const isId = (id: unknown): boolean => Number.isSafeInteger(id) && Number(id) >= 0 && Number(id) < 2 ** 31;
   if (!isObject(vocabulary) || !Object.values(vocabulary).every(isId))
-    throw new FileError(`${path}: the vocabulary of the tokenizer must have a whole number for each token`);
+    throw new FileError(
+      `${path}: the vocabulary of the tokenizer must have a whole number below ${MAX_VOCABULARY} for each token`,
+    );
+}
+
+function requireAddedTokens(path: string, added: unknown): void {
+  if (!Array.isArray(added)) return;
+  const wrong = added.findIndex(
+    (each) => !isObject(each) || typeof each.content !== "string" || !isId(each.id),
+  );
+  if (wrong >= 0)
+    throw new FileError(
+      `${path}: added_tokens[${wrong}] must have a content, a string, and an id, a whole number below ${MAX_VOCABULARY}`,
+    );
 }
 
 function tokensOf(library: LibraryTokenizer, { bytes }: DecodingRule): ReadonlyMap<number, Token> {

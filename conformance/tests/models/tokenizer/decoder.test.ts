@@ -62,3 +62,10 @@ it("each byte has the character that GPT-2 gives it, and the character the byte"
 it("a token with other characters stands for its own bytes", () => {
   expect(new TextDecoder().decode(bytes("<｜begin▁of▁sentence｜>"))).toBe("<｜begin▁of▁sentence｜>");
 });
+
+it("replacements that could exhaust memory are refused", () => {
+  const double = { type: "Replace", pattern: { String: "a" }, content: "aa" };
+  expect(() => decodingRule({ type: "Sequence", decoders: new Array(60).fill(double) })).toThrow(
+    /the decoder whose replacements can lengthen a text/,
+  );
+});

@@ -54,3 +54,36 @@ it("normalizers and post-processors of other kinds are refused by name, also in 
   expect(() => requirePostProcessor({ type: "Sequence", processors: [{ type: "ByteLevel" }] })).not.toThrow();
   expect(() => requirePostProcessor({ type: "BertProcessing" })).toThrow(/post-processor BertProcessing/);
 });
+
+it("normalizers whose replacements could exhaust memory are refused", () => {
+  const double = { type: "Replace", pattern: { String: "a" }, content: "aa" };
+  const sequence = (parts: readonly object[]) => ({ type: "Sequence", normalizers: parts });
+  expect(() => requireNormalizer(sequence(new Array(10).fill(double)))).not.toThrow();
+  for (const given of [
+    sequence(new Array(11).fill(double)),
+    sequence(new Array(2).fill(sequence(new Array(6).fill(double)))),
+    { type: "Replace", pattern: { String: "" }, content: "x".repeat(1024) },
+    { type: "Replace", pattern: { Regex: "" }, content: "x".repeat(1024) },
+  ])
+    expect(() => requireNormalizer(given)).toThrow(
+      /can lengthen a text more than 1024 times is not supported/,
+    );
+});
+
+it("a template of a post-processor has tokens and the text, also in a sequence", () => {
+  const template = (single: unknown) => ({ type: "TemplateProcessing", single });
+  const text = { Sequence: { id: "A", type_id: 0 } };
+  const valid = template([{ SpecialToken: { id: "<s>", type_id: 0 } }, text]);
+  expect(() => requirePostProcessor({ type: "Sequence", processors: [valid] })).not.toThrow();
+  const parts = [
+    null,
+    {},
+    "A",
+    { SpecialToken: null },
+    { SpecialToken: { id: 1 } },
+    { Sequence: { id: "B" } },
+  ];
+  for (const single of [undefined, 5, ...parts.map((part) => [text, part])])
+    for (const given of [template(single), { type: "Sequence", processors: [template(single)] }])
+      expect(() => requirePostProcessor(given)).toThrow(/TemplateProcessing without a list of tokens/);
+});

@@ -69,12 +69,24 @@ it("a vocabulary that is none, and an end that is no token, are refused", () => 
     () =>
       Tokenizer.of(hubDefinition("x", { tokenizer: { ...tokenizer, ...change }, config }));
   expect(open({})).not.toThrow();
-  expect(open({ model: { ...model, vocab: { a: -1 } } })).toThrow(/whole number for each token/);
+  expect(open({ model: { ...model, vocab: { a: -1 } } })).toThrow(
+    /whole number below 16777216 for each token/,
+  );
   expect(open({ model: { ...model, vocab: { a: "1" } } })).toThrow(FileError);
   expect(open({ model: { ...model, merges: "a b" } })).toThrow(/no list of merges/);
   expect(open({ model: { ...model, type: "Unigram" } })).toThrow(
     /model of the type Unigram is not supported/,
   );
+  expect(open({ model: { ...model, vocab: { a: 2 ** 31 - 1 } } })).toThrow(/whole number below 16777216/);
+  for (const wrong of [
+    null,
+    {},
+    { id: 1 },
+    { content: "b" },
+    { id: "1", content: "b" },
+    { id: 2 ** 24, content: "b" },
+  ])
+    expect(open({ added_tokens: [{ id: 1, content: "b" }, wrong] })).toThrow(/added_tokens\[1\] must have/);
   expect(open({}, { eos_token_id: 7 })).toThrow(/the token 7, which begins or ends texts/);
 });
 
