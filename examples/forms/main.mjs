@@ -4,7 +4,7 @@
  *     node examples/forms/main.mjs [--threads N] [--only ROW,…] [--write]
  *
  * It needs the model of scripts/fetch-model. `--only` measures some rows: forms, recipes, and `damage`. `--write` records the
- * results in measured.json, with the rows that it has already, and writes the tables into docs/models.md. Temporary files take
+ * results in measured.json, with the rows that it has already, and writes the tables into docs/models.md and README.md. Temporary files take
  * about 500 MB.
  */
 import { mkdir, mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises";
@@ -22,7 +22,7 @@ import {
 import { SafetensorsFile, saveTensors } from "../../dist/src/io/index.js";
 import { loadCausalLM, loadTokenizer, perplexity } from "../../dist/src/models/index.js";
 import { writeSection } from "../../scripts/section.mjs";
-import { section } from "./table.mjs";
+import { section, summary } from "./table.mjs";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const MODEL = join(process.env.LOCKSTEP_MODELS ?? join(ROOT, ".models"), "SmolLM2-135M-Instruct");
@@ -84,7 +84,10 @@ if (flags.write) {
   const host = `${cpus()[0]?.model.trim()}, Node ${process.version}`;
   const measured = { ...recorded, host, ...results };
   await writeFile(MEASURED, `${JSON.stringify(measured, null, 2)}\n`);
-  if (names.every((name) => measured[name])) writeSection("docs/models.md", "forms", section(measured));
+  if (names.every((name) => measured[name])) {
+    writeSection("docs/models.md", "forms", section(measured));
+    writeSection("README.md", "forms", summary(measured));
+  }
 } else process.stdout.write(`${JSON.stringify(results, null, 2)}\n`);
 
 /** Writes the model as a hub has it, converts it, inverts one scale, and measures both folders. */

@@ -1,4 +1,4 @@
-/** The tables of docs/models.md, from what was measured. */
+/** The tables of docs/models.md and README.md, from what was measured. */
 
 /** The names of the rows, in the order of the table. */
 export const ORDER = [
@@ -71,6 +71,25 @@ export function section({ host, scoredTokens, original, damage, ...rows }) {
     ),
     "",
     damageTable(damage),
+    "",
+  ].join("\n");
+}
+
+/** The rows of README's table. */
+const SUMMARY = ["modelopt-fp8", "deepseek-fp8-block", "ct-nvfp4", "ct-mxfp4", "mxfp8", "nvfp4"];
+
+/** The section between the marks of README.md: what some forms and recipes cost. */
+export function summary({ original, ...rows }) {
+  const costs = ({ bitsPerWeight, perplexity, top1Agreement }) =>
+    `${bitsPerWeight.toFixed(2)} | ${perplexity.toFixed(2)} | ${(100 * top1Agreement).toFixed(1)} %`;
+  return [
+    "| weights, recipe | bits a weight | perplexity | same likeliest token |",
+    "| --- | ---: | ---: | ---: |",
+    `| as stored (Q4_1) | ${costs({ ...original, top1Agreement: 1 })} |`,
+    ...SUMMARY.map((name) => {
+      const { form, recipe } = rows[name];
+      return `| ${form === "as-stored" ? `as stored, \`${recipe}\`` : `\`${form}\``} | ${costs(rows[name])} |`;
+    }),
     "",
   ].join("\n");
 }

@@ -1,15 +1,18 @@
-/** The tables of forms in docs/models.md are those of the recorded measurement. */
+/** The tables of forms in docs/models.md and README.md are those of the recorded measurement. */
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
-import { ORDER, section } from "../../../examples/forms/table.mjs";
+import { ORDER, section, summary } from "../../../examples/forms/table.mjs";
 
 const read = (path: string): string => readFileSync(new URL(`../../../${path}`, import.meta.url), "utf8");
 
-it("docs/models.md has what `node examples/forms/main.mjs --write` measured", () => {
+it.each([
+  ["docs/models.md", section],
+  ["README.md", summary],
+])("%s has what `node examples/forms/main.mjs --write` measured", (page, table) => {
   const measured = JSON.parse(read("examples/forms/measured.json"));
   expect(Object.keys(measured)).toEqual(expect.arrayContaining([...ORDER, "damage", "original"]));
-  const [, shown] = /<!-- forms -->\n(.*?)<!-- \/forms -->/s.exec(read("docs/models.md")) ?? [];
-  expect(shown).toBe(section(measured));
+  const [, shown] = /<!-- forms -->\n(.*?)<!-- \/forms -->/s.exec(read(page)) ?? [];
+  expect(shown).toBe(table(measured));
 });
 
 it("verify names the damaged scale as an error, and the damaged model is worse", () => {

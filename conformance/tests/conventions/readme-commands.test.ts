@@ -1,8 +1,9 @@
-/** The commands of README's first table: the lockstep commands succeed, the npm scripts exist. */
+/** The commands of README: those of the first table succeed, and the language model prints what README shows. */
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { useWorkspace } from "../harness/cli.js";
+import { missingSmolLM2, SMOLLM2 } from "../harness/models.js";
 
 const ROOT = new URL("../../../", import.meta.url).pathname;
 const w = useWorkspace();
@@ -38,4 +39,14 @@ describe("README's first table", () => {
       await w.succeed(...words, ...(words[0] === "conform" ? ["--runs", "10"] : []));
     });
   }
+});
+
+it("README shows what the language model prints", async ({ skip }) => {
+  if (missingSmolLM2) return skip(missingSmolLM2);
+  const example = /```console\n\$ npx lockstep generate "\$\(scripts\/fetch-model\)" (.*)\n([\s\S]*?)```/;
+  const [, options = "", shown = ""] = example.exec(readFileSync(`${ROOT}README.md`, "utf8")) ?? [];
+  const words = wordsOf(`npx lockstep ${options}`);
+  const withoutSpeed = (output: string): string => output.replace(/[\d.]+ tokens\/s/, "");
+  const printed = await w.succeed("generate", SMOLLM2, ...words);
+  expect(withoutSpeed(printed)).toBe(withoutSpeed(shown));
 });

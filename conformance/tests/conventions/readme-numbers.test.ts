@@ -10,8 +10,9 @@ const ROOT = new URL("../../../", import.meta.url);
 const text = (path: string): string => readFileSync(new URL(path, ROOT), "utf8");
 const vectors = (name: string) => JSON.parse(text(`conformance/vectors/${name}.json`));
 
-/** README without code, addresses and names: what is left has only numbers that say something. */
+/** README without code, generated tables, addresses and names: what is left has only numbers that say something. */
 const PROSE = text("README.md")
+  .replace(/<!-- forms -->[\s\S]*?<!-- \/forms -->/, "")
   .replace(/```[\s\S]*?```/g, "")
   .replace(/`[^`]*`/g, "")
   .replace(/\]\([^)]*\)/g, "]");
@@ -33,6 +34,13 @@ const STATEMENTS: readonly (readonly [says: RegExp, source: () => readonly strin
   [
     /(\d+) handwritten digits/,
     () => [/HELD_BACK = (\d+)/.exec(text("examples/shared/digits.mjs"))?.[1] ?? ""],
+  ],
+  [
+    /from PyPI \((\d+) MB/,
+    () => [
+      /has (\d+) bytes/.exec(text("conformance/tests/conventions/fetch-model.test.ts"))?.[1]?.slice(0, -6) ??
+        "",
+    ],
   ],
   // https://www.typescriptlang.org/docs/handbook/release-notes/typescript-5-2.html
   [/TypeScript ([\d.]+) or later/, () => ["5.2"]],
