@@ -236,7 +236,7 @@ describe("every option matters", () => {
    */
   const repeated: Partial<Record<keyof StepOptions, number>> = { wrap: 1, microbatches: 2 };
   /** Options that do not change bits. */
-  const invisible = new Set(["nested", "savesOriginal"]);
+  const invisible = new Set(["nested", "savesOriginal", "delays"]);
 
   const digest = (plan: StepPlan): string => {
     const { seed: _, ...rest } = plan;
