@@ -74,7 +74,7 @@ const choice = fc.record({
   temperature: fc.oneof(
     fc.constant(0),
     fc.constantFrom(1, 0.7, 2 ** -20, 2 ** 20),
-    fc.double({ min: 0.05, max: 4 }),
+    fc.double({ min: 0.05, max: 4, noNaN: true }),
   ),
   topK: fc.option(fc.integer({ min: 1, max: 40 }), { nil: undefined }),
   topP: fc.option(fc.double({ min: 1e-9, max: 1, noNaN: true }), { nil: undefined }),
