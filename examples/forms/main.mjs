@@ -4,8 +4,8 @@
  *     node examples/forms/main.mjs [--threads N] [--only ROW,…] [--write]
  *
  * It needs the model of scripts/fetch-model. `--only` measures some rows: forms, recipes, and `damage`. `--write` records the
- * results in measured.json, with the rows that it has already, and writes the tables into docs/models.md and README.md. Temporary files take
- * about 500 MB.
+ * results in measured.json, with the rows that it has already, and writes the tables into docs/models.md and README.md. Temporary
+ * files take about 500 MB.
  */
 import { mkdir, mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";

@@ -22,11 +22,11 @@ export type { WeightForm } from "./load-causal-lm.js";
 export { type LoadCausalLMOptions, loadCausalLM } from "./load-causal-lm.js";
 export {
   type ModelPerplexity,
+  type PerplexityComparison,
   type PerplexityOptions,
   type PerplexityReport,
   type PerplexityVariant,
   perplexity,
-  type VariantPerplexity,
 } from "./perplexity/perplexity.js";
 export type { PerplexityProgress } from "./perplexity/windows.js";
 export { type SampleOptions, type SamplingOptions, sample } from "./sampling.js";

@@ -36,7 +36,7 @@ const STATEMENTS: readonly (readonly [says: RegExp, source: () => readonly strin
     () => [/HELD_BACK = (\d+)/.exec(text("examples/shared/digits.mjs"))?.[1] ?? ""],
   ],
   [
-    /from PyPI \((\d+) MB/,
+    /a file of (\d+) MB/,
     () => [
       /has (\d+) bytes/.exec(text("conformance/tests/conventions/fetch-model.test.ts"))?.[1]?.slice(0, -6) ??
         "",

@@ -2,7 +2,7 @@
 
 import { WIDE_TARGETS } from "../../checkpoints/convert/dequantize/round.js";
 import { CONVERSION_TARGETS, type ConversionTarget } from "../../checkpoints/convert/targets/named.js";
-import { perplexity as measure, type VariantPerplexity } from "../../models/perplexity/perplexity.js";
+import { perplexity as measure, type PerplexityComparison } from "../../models/perplexity/perplexity.js";
 import { loadTokenizer } from "../../models/tokenizer/load.js";
 import { readPath } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
@@ -42,7 +42,7 @@ function table(rows: readonly (readonly string[])[]): readonly string[] {
 }
 
 /** The errors of the layers of a form as bars, the longest for the largest error. */
-function bars(form: string, { layerErrors }: VariantPerplexity): readonly string[] {
+function bars(form: string, { layerErrors }: PerplexityComparison): readonly string[] {
   const largest = Math.max(...layerErrors);
   if (largest === 0) return [];
   return [

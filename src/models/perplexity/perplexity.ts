@@ -46,7 +46,7 @@ export interface ModelPerplexity {
 }
 
 /** A variant compared with the original model. */
-export interface VariantPerplexity extends ModelPerplexity {
+export interface PerplexityComparison extends ModelPerplexity {
   /** The mean over scored tokens of the KL divergence of the variant's distribution from the original's, in nats. */
   readonly meanKl: number;
   /** The share of scored tokens for which both models have the same likeliest token. */
@@ -70,7 +70,7 @@ export interface PerplexityReport {
   /** The model with its weights as stored, without a recipe. */
   readonly original: ModelPerplexity;
   /** One result for each of `variants`, in their order. */
-  readonly variants: readonly VariantPerplexity[];
+  readonly variants: readonly PerplexityComparison[];
 }
 
 const DEFAULT_CONTEXT = 512;
@@ -120,7 +120,7 @@ export async function perplexity(
     return { ids, windows, context, stride, report, rows, bitsPerWeight: bits };
   });
   const { rows, context, stride } = expected;
-  const results: VariantPerplexity[] = [];
+  const results: PerplexityComparison[] = [];
   for (const variant of variants)
     results.push(
       await withModel(backend, path, { ...variant, dtype }, (model, { bits, layerErrors }) => {
@@ -224,7 +224,7 @@ interface Expected {
 function compared(
   model: CausalLM,
   { ids, windows, rows, report }: Expected,
-): Pick<VariantPerplexity, "perplexity" | "meanKl" | "top1Agreement"> {
+): Pick<PerplexityComparison, "perplexity" | "meanKl" | "top1Agreement"> {
   let [kl, equal, index] = [0, 0, 0];
   const counted = function* (): Generator<Row, undefined> {
     for (const row of rowsOf(model, ids, windows, report)) {
