@@ -2,6 +2,7 @@
 import { Template } from "@huggingface/jinja";
 import { ArgumentError, FileError, messageOf } from "../../errors.js";
 import { boolean, describe, membersOfPlain, optionsOf, outside, ownList, text } from "../../options.js";
+import { renderBounded } from "./template.js";
 
 /** A message of a conversation. Templates read `role` and `content`, and some read other fields. */
 export type ChatMessage = Readonly<Record<string, unknown>> & {
@@ -47,7 +48,7 @@ export function requireMessages(user: string, given: unknown): readonly Readonly
 export function render(path: string, source: string, values: Readonly<Record<string, unknown>>): string {
   const template = parseTemplate(path, source);
   try {
-    return template.render({ ...values });
+    return renderBounded(template, values);
   } catch (cause) {
     throw new ArgumentError(
       `applyChatTemplate: the chat template of ${path} refuses it: ${messageOf(cause)}`,
