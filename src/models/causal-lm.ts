@@ -96,11 +96,11 @@ class DecoderStack extends Module {
   readonly norm: RMSNorm;
 
   constructor(backend: Backend, config: CausalLMConfig, options: LayerOptions) {
-    const { dtype, random, initMethod, eps, hiddenSize, zeroCenteredGamma } = options;
+    const { dtype, random, initMethod, eps, hiddenSize, zeroCenteredGamma, own } = options;
     super(backend, { dtype, random });
     this.embedding = this.addModule(
       "embed_tokens",
-      new Embedding(backend, config.vocabSize, hiddenSize, { dtype, random, initMethod }),
+      own(new Embedding(backend, config.vocabSize, hiddenSize, { dtype, random, initMethod })),
     );
     const make = (index: number): DecoderLayer =>
       new DecoderLayer(backend, config.layers[index] as DecoderLayerConfig, index + 1, options);
@@ -108,7 +108,7 @@ class DecoderStack extends Module {
     this.layers = this.addModule("layers", layers).list;
     this.norm = this.addModule(
       "norm",
-      new RMSNorm(backend, hiddenSize, { dtype, random, eps, zeroCenteredGamma }),
+      own(new RMSNorm(backend, hiddenSize, { dtype, random, eps, zeroCenteredGamma })),
     );
   }
 }
@@ -134,11 +134,16 @@ export class CausalLM extends Module {
   private constructor(backend: Backend, { config, dtype, random, recipe, initMethod }: CausalLMParts) {
     super(backend, { dtype, random });
     const { hiddenSize, vocabSize, rmsNormEps: eps, zeroCenteredNorms: zeroCenteredGamma = false } = config;
-    const options: Complete<LayerOptions> = { dtype, random, initMethod, eps, hiddenSize, zeroCenteredGamma };
     this.config = config;
     this.recipe = recipe;
     this.#tables = new RotaryTables(backend);
     [this.#stack, this.#head] = orDispose((created) => {
+      const own = <M extends Module>(module: M): M => {
+        created.push(module);
+        return module;
+      };
+      const sizes = { eps, hiddenSize, zeroCenteredGamma };
+      const options: Complete<LayerOptions> = { dtype, random, initMethod, ...sizes, own };
       const stack = this.addModule("model", new DecoderStack(backend, config, options));
       created.push(stack);
       const weight = config.tieWordEmbeddings

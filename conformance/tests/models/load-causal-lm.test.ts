@@ -5,7 +5,7 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { convertCheckpoint } from "../../../src/checkpoints/index.js";
-import { FileError } from "../../../src/errors.js";
+import { FileError, OutOfMemoryError } from "../../../src/errors.js";
 import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/index.js";
 import { tensor } from "../../../src/ops/create.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
@@ -213,4 +213,24 @@ describe("a checkpoint that is no such model is refused", () => {
     await writeFile(join(path, "config.json"), "[]");
     await expect(loadCausalLM(backend(), path)).rejects.toThrow(FileError);
   });
+});
+
+it("a model that does not fit into memory leaves none taken", async () => {
+  for (const [field, family] of [
+    ["vocab_size", "llama"],
+    ["intermediate_size", "llama"],
+    ["moe_intermediate_size", "qwen3_moe"],
+  ] as const) {
+    const { config, tensors } = tinyModel({ ...TINY, family });
+    const path = await hub({ config: { ...config, [field]: 2 ** 31 }, tensors });
+    const { live } = backend().memoryUse();
+    await expect(loadCausalLM(backend(), path)).rejects.toThrow(OutOfMemoryError);
+    expect(backend().memoryUse().live).toBe(live);
+  }
+});
+
+it("a configuration with more experts than any model is refused before they are created", async () => {
+  const { config, tensors } = tinyModel({ ...TINY, family: "qwen3_moe" });
+  const path = await hub({ config: { ...config, num_experts: 2 ** 40 }, tensors });
+  await expect(loadCausalLM(backend(), path)).rejects.toThrow(/experts; 65536 are the most/);
 });

@@ -1,7 +1,9 @@
 /** Reads the configuration of a model. */
+import { FileError } from "../../errors.js";
 import type { WideDType } from "../../tensor/shape.js";
+import type { Family } from "../families/family.js";
 import { familyOf } from "../families/table.js";
-import type { CausalLMConfig } from "./config.js";
+import type { CausalLMConfig, DecoderLayerConfig } from "./config.js";
 import type { ConfigFields } from "./fields.js";
 
 /** The dtypes by their names in configurations. */
@@ -9,6 +11,9 @@ const DTYPES: Readonly<Record<string, WideDType>> = { bfloat16: "bf16", float16:
 
 /** The largest number of layers of a configuration. */
 export const MAX_LAYERS = 4096;
+
+/** The largest number of experts of all layers. */
+const MAX_EXPERTS = 2 ** 16;
 
 /** Reads a configuration with the fields of config.json. Throws `FileError` for a field that is missing or has another value. */
 export function readConfig(fields: ConfigFields): CausalLMConfig {
@@ -25,8 +30,18 @@ export function readConfig(fields: ConfigFields): CausalLMConfig {
     dtype: namedDtype(fields.value("dtype") ?? fields.value("torch_dtype")),
     eosTokenIds: fields.integers("eos_token_id"),
     ...family.model?.(fields),
-    layers: Array.from({ length: count }, (_, index) => family.layer(fields, index)),
+    layers: layersOf(family, fields, count),
   };
+}
+
+function layersOf(family: Family, fields: ConfigFields, count: number): readonly DecoderLayerConfig[] {
+  const layers = Array.from({ length: count }, (_, index) => family.layer(fields, index));
+  const experts = layers.reduce(
+    (sum, { feedForward: block }) => sum + ("count" in block ? block.count : 0),
+    0,
+  );
+  if (experts <= MAX_EXPERTS) return layers;
+  throw new FileError(`${fields.path}: the layers have ${experts} experts; ${MAX_EXPERTS} are the most`);
 }
 
 /** The dtype of a configuration; undefined if it names none that a model computes in. */

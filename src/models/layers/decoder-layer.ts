@@ -29,11 +29,11 @@ export class DecoderLayer extends Module {
 
   /** `layerNumber` counts from 1. */
   constructor(backend: Backend, config: DecoderLayerConfig, layerNumber: number, options: LayerOptions) {
-    const { dtype, random, eps, hiddenSize, zeroCenteredGamma } = options;
+    const { dtype, random, eps, hiddenSize, zeroCenteredGamma, own } = options;
     const { attention, feedForward, postNorms } = config;
     super(backend, { dtype, random });
     const norm = (name: string): RMSNorm =>
-      this.addModule(name, new RMSNorm(backend, hiddenSize, { dtype, random, eps, zeroCenteredGamma }));
+      this.addModule(name, own(new RMSNorm(backend, hiddenSize, { dtype, random, eps, zeroCenteredGamma })));
     const { latent } = attention;
     this.#attention = this.addModule(
       "self_attn",

@@ -20,11 +20,11 @@ export class DenseBlock extends Module {
   readonly #activation: DenseConfig["activation"];
 
   constructor(backend: Backend, config: DenseConfig, options: LayerOptions) {
-    const { dtype, random, initMethod, hiddenSize } = options;
+    const { dtype, random, initMethod, hiddenSize, own } = options;
     super(backend, { dtype, random });
     const { intermediateSize, bias } = config;
     const linear = (name: string, from: number, to: number): Linear =>
-      this.addModule(name, new Linear(backend, from, to, { dtype, random, initMethod, bias }));
+      this.addModule(name, own(new Linear(backend, from, to, { dtype, random, initMethod, bias })));
     this.#gate = linear("gate_proj", hiddenSize, intermediateSize);
     this.#up = linear("up_proj", hiddenSize, intermediateSize);
     this.#down = linear("down_proj", intermediateSize, hiddenSize);

@@ -19,11 +19,11 @@ export class JoinedBlock extends Module {
   readonly #clamp: JoinedConfig["clamp"];
 
   constructor(backend: Backend, config: JoinedConfig, options: LayerOptions) {
-    const { dtype, random, initMethod, hiddenSize } = options;
+    const { dtype, random, initMethod, hiddenSize, own } = options;
     super(backend, { dtype, random });
     const { intermediateSize, clamp } = config;
     const linear = (name: string, from: number, to: number): Linear =>
-      this.addModule(name, new Linear(backend, from, to, { dtype, random, initMethod, bias: true }));
+      this.addModule(name, own(new Linear(backend, from, to, { dtype, random, initMethod, bias: true })));
     this.#gateUp = linear("gate_up_proj", hiddenSize, 2 * intermediateSize);
     this.#down = linear("down_proj", intermediateSize, hiddenSize);
     this.#clamp = clamp;

@@ -42,15 +42,15 @@ export class LatentAttention extends Module {
     layerNumber: number,
     options: LayerOptions,
   ) {
-    const { dtype, random, initMethod, hiddenSize } = options;
+    const { dtype, random, initMethod, hiddenSize, own } = options;
     super(backend, { dtype, random });
     const { heads, headDim, valueDim = headDim, rotary, latent, inputBias, outputBias } = config;
     this.#config = config;
     this.#rank = latent.keyValueRank;
     const linear = (name: string, from: number, to: number, bias: boolean): Linear =>
-      this.addModule(name, new Linear(backend, from, to, { dtype, random, initMethod, bias }));
+      this.addModule(name, own(new Linear(backend, from, to, { dtype, random, initMethod, bias })));
     const norm = (name: string, width: number): RMSNorm =>
-      this.addModule(name, new RMSNorm(backend, width, { dtype, random, eps: EPS }));
+      this.addModule(name, own(new RMSNorm(backend, width, { dtype, random, eps: EPS })));
     if (latent.queryRank === undefined) {
       const query = linear("q_proj", hiddenSize, heads * headDim, false);
       this.#query = (x, use) => query.forward(x, use);
@@ -64,7 +64,7 @@ export class LatentAttention extends Module {
     this.#norm = norm("kv_a_layernorm", this.#rank);
     this.#keysAndValues = linear("kv_b_proj", this.#rank, heads * (headDim - rotary.dim + valueDim), false);
     this.#output = linear("o_proj", heads * valueDim, hiddenSize, outputBias);
-    this.#attention = coreAttention(backend, config, layerNumber, { dtype, random });
+    this.#attention = own(coreAttention(backend, config, layerNumber, { dtype, random }));
   }
 
   /** Returns the result [B, T, hidden] for an input [B, T, hidden]. */

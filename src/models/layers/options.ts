@@ -1,7 +1,7 @@
 /** What the layers of a model are made with, and what they are called with. */
 import type { InferenceParams } from "../../modules/attention/inference-params.js";
 import type { WeightUse } from "../../modules/linear/weight-cache.js";
-import type { ModuleOptions } from "../../modules/module.js";
+import type { Module, ModuleOptions } from "../../modules/module.js";
 import type { InitMethod } from "../../modules/parameter.js";
 import type { RotaryAngles } from "../../modules/rotary-position-embedding.js";
 import type { Complete } from "../../options.js";
@@ -17,6 +17,8 @@ export interface LayerOptions extends Complete<ModuleOptions> {
   readonly zeroCenteredGamma: boolean;
   /** The last dimension of the input and of the result. */
   readonly hiddenSize: number;
+  /** Registers a module that has parameters of its own, and returns it. It is disposed of if the model cannot be created. */
+  readonly own: <M extends Module>(module: M) => M;
 }
 
 /** What a call of a layer needs besides its input. */

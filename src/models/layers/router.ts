@@ -23,11 +23,11 @@ export class Router extends Module {
   readonly #correction: Parameter | undefined;
 
   constructor(backend: Backend, experts: number, config: RouterConfig, options: LayerOptions) {
-    const { random, initMethod, hiddenSize } = options;
+    const { random, initMethod, hiddenSize, own } = options;
     const { dtype = options.dtype, bias, correction } = config;
     super(backend, { dtype, random });
     this.#config = config;
-    this.#linear = new Linear(backend, hiddenSize, experts, { dtype, random, initMethod, bias });
+    this.#linear = own(new Linear(backend, hiddenSize, experts, { dtype, random, initMethod, bias }));
     this.addParameter("weight", this.#linear.weight);
     if (this.#linear.bias) this.addParameter("bias", this.#linear.bias);
     if (correction)

@@ -26,14 +26,14 @@ export class SelfAttention extends Module {
 
   /** `layerNumber` counts from 1; it is the number of the layer in a cache. */
   constructor(backend: Backend, config: AttentionConfig, layerNumber: number, options: LayerOptions) {
-    const { dtype, random, initMethod, eps, hiddenSize, zeroCenteredGamma } = options;
+    const { dtype, random, initMethod, eps, hiddenSize, zeroCenteredGamma, own } = options;
     super(backend, { dtype, random });
     const { heads, keyValueHeads, headDim } = config;
     this.#config = config;
     const linear = (name: string, from: number, to: number, bias: boolean): Linear =>
-      this.addModule(name, new Linear(backend, from, to, { dtype, random, initMethod, bias }));
+      this.addModule(name, own(new Linear(backend, from, to, { dtype, random, initMethod, bias })));
     const norm = (name: string): RMSNorm =>
-      this.addModule(name, new RMSNorm(backend, headDim, { dtype, random, eps, zeroCenteredGamma }));
+      this.addModule(name, own(new RMSNorm(backend, headDim, { dtype, random, eps, zeroCenteredGamma })));
     this.#projections = [
       linear("q_proj", hiddenSize, heads * headDim, config.inputBias),
       linear("k_proj", hiddenSize, keyValueHeads * headDim, config.inputBias),
@@ -41,7 +41,7 @@ export class SelfAttention extends Module {
     ];
     this.#output = linear("o_proj", heads * headDim, hiddenSize, config.outputBias);
     this.#norms = config.headNorms ? [norm("q_norm"), norm("k_norm")] : undefined;
-    this.#attention = coreAttention(backend, config, layerNumber, { dtype, random });
+    this.#attention = own(coreAttention(backend, config, layerNumber, { dtype, random }));
     const { softmaxOffset } = this.#attention;
     if (softmaxOffset) this.addParameter("sinks", softmaxOffset);
   }

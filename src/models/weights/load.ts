@@ -52,8 +52,9 @@ function targetsOf(model: Module, { placeOf }: WeightNames): ReadonlyMap<string,
   for (const [name, parameter] of model.namedParameters()) {
     const place = placeOf(name);
     const first = (place.matrix?.index ?? 0) * elementCount(parameter.shape);
-    const others = targets.get(place.tensor) ?? [];
-    targets.set(place.tensor, [...others, { name, parameter, place, first }]);
+    const parts = targets.get(place.tensor) ?? [];
+    parts.push({ name, parameter, place, first });
+    targets.set(place.tensor, parts);
   }
   return targets;
 }
