@@ -87,8 +87,12 @@ function routerConfig(fields: ConfigFields): RouterConfig {
   if (fields.text("topk_method", "noaux_tc") !== "noaux_tc") throw fields.refuse("topk_method", '"noaux_tc"');
   const topk = fields.integer("num_experts_per_tok", undefined, 2);
   if (!fields.flag("norm_topk_prob", true)) throw fields.refuse("norm_topk_prob", "true");
+  const experts = fields.integer("n_routed_experts");
+  if (topk > experts) throw fields.refuse("num_experts_per_tok", `at most n_routed_experts, ${experts}`);
   const count = fields.integer("n_group", 1);
+  if (experts % count !== 0) throw fields.refuse("n_group", `a divisor of n_routed_experts, ${experts}`);
   const chosen = fields.integer("topk_group", count);
+  if (chosen > count) throw fields.refuse("topk_group", `at most n_group, ${count}`);
   if (chosen < count && topk !== SCORES_OF_GROUP * chosen)
     throw fields.refuse("topk_group", `num_experts_per_tok / ${SCORES_OF_GROUP}, ${topk / SCORES_OF_GROUP}`);
   return {

@@ -10,6 +10,9 @@ const BASE = 150000;
 export const GPT_OSS: Family = {
   modelType: "gpt_oss",
   layer: (fields, index) => {
+    const count = fields.integer("num_local_experts");
+    const topk = fields.integer("num_experts_per_tok");
+    if (topk > count) throw fields.refuse("num_experts_per_tok", `at most num_local_experts, ${count}`);
     const bias = fields.flag("attention_bias", true);
     const isSliding = isSlidingLayer(fields, index) ?? index % 2 === 0;
     return {
@@ -22,7 +25,7 @@ export const GPT_OSS: Family = {
       }),
       feedForward: {
         kind: "experts",
-        count: fields.integer("num_local_experts"),
+        count,
         expert: {
           kind: "joined",
           intermediateSize: fields.integer("intermediate_size"),
@@ -34,7 +37,7 @@ export const GPT_OSS: Family = {
         },
         router: {
           name: "router",
-          topk: fields.integer("num_experts_per_tok"),
+          topk,
           scoreFunction: "softmax",
           bias: true,
           correction: false,

@@ -135,6 +135,14 @@ describe("what a family cannot compute is refused", () => {
       /num_key_value_heads is 2; it must be num_attention_heads, 4/,
     ],
     ["deepseek-v3", { qk_rope_head_dim: 31 }, /qk_rope_head_dim is 31; it must be an even number/],
+    [
+      "deepseek-v3",
+      { num_experts_per_tok: 13 },
+      /num_experts_per_tok is 13; .* at most n_routed_experts, 12/,
+    ],
+    ["deepseek-v3", { n_group: 5 }, /n_group is 5; it must be a divisor of n_routed_experts, 12/],
+    ["deepseek-v3", { topk_group: 5 }, /topk_group is 5; it must be at most n_group, 4/],
+    ["gpt-oss", { num_experts_per_tok: 6 }, /num_experts_per_tok is 6; .* at most num_local_experts, 5/],
     ["qwen3-moe", { num_local_experts: undefined }, /num_local_experts is missing|num_experts is missing/],
   ];
   it.each(cases)("%s: %j", (name, fields, message) => {
