@@ -46,7 +46,7 @@ const AFTER_SCALING: Readonly<Record<string, readonly [formula: string, (y: numb
 
 /**
  * Explains the result of an approximate instruction of a GPU's special-function unit for a number, which is first rounded to the
- * dtype of the instruction. The steps are those of numerics.md §7.11, and the result is that of `specialFunction`. It is plain
+ * dtype of the instruction. The explanation has the steps of numerics.md §7.11 and the result of `specialFunction`. It is plain
  * data and needs no backend.
  *
  * @throws `ArgumentError` for an argument that is not a number, and an unknown instruction.

@@ -37,8 +37,8 @@ export interface LoadCausalLMOptions {
   /** The dtype of parameters and activations. Default: the dtype that config.json names, else bf16. */
   readonly dtype?: WideDType | undefined;
   /**
-   * Loads the values of another form. The parameters are, bit for bit, those of the checkpoint that `convertCheckpoint` writes
-   * with this name as `to`. Weights are converted in memory one at a time, and no file is written. Default: "as stored".
+   * Loads the values of another form. The parameters have the bits of the checkpoint that `convertCheckpoint` writes with this
+   * name as `to`. Weights are converted in memory one at a time, and no file is written. Default: "as stored".
    */
   readonly weights?: WeightForm | undefined;
   /**

@@ -53,8 +53,8 @@ export interface PerplexityComparison extends ModelPerplexity {
   readonly top1Agreement: number;
   /**
    * The relative root mean square error of the weights that the form changed, for each decoder layer; 0 without such weights. It
-   * compares the weights of the form with those of the original before either is rounded to `dtype`; what a recipe quantizes is
-   * not in it.
+   * compares the form's weights with the original weights before either is rounded to `dtype`. It leaves out the errors of a
+   * recipe.
    */
   readonly layerErrors: readonly number[];
 }

@@ -35,7 +35,7 @@ export function exactPreTokenizer(given: unknown, normalizer: unknown): JsonObje
 
 function exactSplit(config: JsonObject, normalizer: unknown): JsonObject {
   const { behavior, pattern } = config;
-  // matches and what lies between them are pieces alike, so exchanging them changes nothing
+  // matches and the text between matches both become pieces, so inverting the pattern changes nothing
   if (behavior === "Isolated") return { ...config, invert: false };
   if (behavior === "Removed") return config;
   if (isObject(pattern) && typeof pattern.String === "string" && isReplaced(pattern.String, normalizer))

@@ -1,6 +1,6 @@
 /**
- * A layer that returns its bias has the bits of a layer without a bias, and the gradient of the bias is that of what the caller
- * does with it.
+ * A layer that returns its bias has the bits of a layer without a bias. The bias gets its gradient from the operations that the
+ * caller applies to it.
  */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
