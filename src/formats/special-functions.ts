@@ -9,11 +9,12 @@ export interface SpecialFunctionRow {
   readonly dtype: keyof typeof WIDE;
   /** The major compute capability from which on GPUs have the instruction. Absent if all that the library supports have it. */
   readonly leastCapability?: number;
-  /** What was compared with chips, and on which. Absent if nothing was. */
-  readonly measured?: string;
+  /** The inputs whose results were compared with chips, and the chips. All inputs were compared with an H200. */
+  readonly measured: string;
 }
 
-const H200 = "all 2^32 inputs on an H200, 17 special ones on an H100";
+const H200 = "all 2^32 inputs on an H200";
+const BOTH = `${H200}, 17 special ones on an H100`;
 const HALF = "all 65,536 inputs on an H200";
 
 /** The instructions by their names in PTX. */
@@ -21,41 +22,41 @@ export const SPECIAL_FUNCTIONS = {
   "ex2.approx.ftz.f32": {
     kind: SPECIAL_FUNCTION.ex2Ftz,
     dtype: "f32",
-    measured: `${H200}, [0, 1) on an H100`,
+    measured: `${BOTH}, [0, 1) on an H100`,
   },
-  "ex2.approx.f32": { kind: SPECIAL_FUNCTION.ex2, dtype: "f32", measured: "all 2^32 inputs on an H200" },
+  "ex2.approx.f32": { kind: SPECIAL_FUNCTION.ex2, dtype: "f32", measured: H200 },
   "lg2.approx.ftz.f32": {
     kind: SPECIAL_FUNCTION.lg2Ftz,
     dtype: "f32",
-    measured: `${H200}, [0.5, 2) on an H100`,
+    measured: `${BOTH}, [0.5, 2) on an H100`,
   },
-  "lg2.approx.f32": { kind: SPECIAL_FUNCTION.lg2, dtype: "f32", measured: "all 2^32 inputs on an H200" },
+  "lg2.approx.f32": { kind: SPECIAL_FUNCTION.lg2, dtype: "f32", measured: H200 },
   "rcp.approx.ftz.f32": {
     kind: SPECIAL_FUNCTION.rcpFtz,
     dtype: "f32",
-    measured: `${H200}, [1, 2) on an H100`,
+    measured: `${BOTH}, [1, 2) on an H100`,
   },
-  "rcp.approx.f32": { kind: SPECIAL_FUNCTION.rcp, dtype: "f32", measured: "all 2^32 inputs on an H200" },
+  "rcp.approx.f32": { kind: SPECIAL_FUNCTION.rcp, dtype: "f32", measured: H200 },
   "rsqrt.approx.ftz.f32": {
     kind: SPECIAL_FUNCTION.rsqrtFtz,
     dtype: "f32",
-    measured: `${H200}, [1, 4) on an H100`,
+    measured: `${BOTH}, [1, 4) on an H100`,
   },
-  "rsqrt.approx.f32": { kind: SPECIAL_FUNCTION.rsqrt, dtype: "f32", measured: "all 2^32 inputs on an H200" },
+  "rsqrt.approx.f32": { kind: SPECIAL_FUNCTION.rsqrt, dtype: "f32", measured: H200 },
   "sqrt.approx.ftz.f32": {
     kind: SPECIAL_FUNCTION.sqrtFtz,
     dtype: "f32",
-    measured: "all positive normal inputs on an H200, 17 special ones on an H100",
+    measured: BOTH,
   },
-  "sqrt.approx.f32": { kind: SPECIAL_FUNCTION.sqrt, dtype: "f32" },
-  "sin.approx.ftz.f32": { kind: SPECIAL_FUNCTION.sinFtz, dtype: "f32", measured: H200 },
-  "sin.approx.f32": { kind: SPECIAL_FUNCTION.sin, dtype: "f32" },
-  "cos.approx.ftz.f32": { kind: SPECIAL_FUNCTION.cosFtz, dtype: "f32", measured: H200 },
-  "cos.approx.f32": { kind: SPECIAL_FUNCTION.cos, dtype: "f32" },
+  "sqrt.approx.f32": { kind: SPECIAL_FUNCTION.sqrt, dtype: "f32", measured: H200 },
+  "sin.approx.ftz.f32": { kind: SPECIAL_FUNCTION.sinFtz, dtype: "f32", measured: BOTH },
+  "sin.approx.f32": { kind: SPECIAL_FUNCTION.sin, dtype: "f32", measured: H200 },
+  "cos.approx.ftz.f32": { kind: SPECIAL_FUNCTION.cosFtz, dtype: "f32", measured: BOTH },
+  "cos.approx.f32": { kind: SPECIAL_FUNCTION.cos, dtype: "f32", measured: H200 },
   "tanh.approx.f32": {
     kind: SPECIAL_FUNCTION.tanh,
     dtype: "f32",
-    measured: "all finite inputs on an H200, [1, 2) and 17 special inputs on an H100",
+    measured: `${H200}, [1, 2) and 17 special inputs on an H100`,
   },
   "ex2.approx.f16": { kind: SPECIAL_FUNCTION.ex2F16, dtype: "f16", measured: HALF },
   "tanh.approx.f16": { kind: SPECIAL_FUNCTION.tanhF16, dtype: "f16", measured: HALF },

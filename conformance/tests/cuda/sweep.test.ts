@@ -1,7 +1,9 @@
-/** A GPU gives the committed digests of all 2^32 inputs for every format, rounding and overflow policy. */
+/** A GPU gives the committed digests of all 2^32 inputs for every format, rounding and overflow policy, and special function. */
 import { expect, it } from "vitest";
+import { chunksOf, digestFunctionChunk } from "../../../src/cli/commands/function-digests.js";
+import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
 import { sweepChunk } from "../../../src/ops/cast/sweep.js";
-import { committedDigest, ENCODINGS, SWEEP_RANDOM } from "../harness/digests.js";
+import { committedDigest, committedFunctionDigest, ENCODINGS, SWEEP_RANDOM } from "../harness/digests.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 import { record } from "../harness/gpu/record.js";
 
@@ -19,5 +21,16 @@ describeOnGpu("all f32 inputs on a GPU", () => {
     }
     const { format, rounding, overflow } = encoding;
     record(gpu(), { group: "sweep", name: `${format} ${rounding} ${overflow}`, runs: CHUNKS * 2 ** 24 });
+  });
+
+  it.each(Object.keys(SPECIAL_FUNCTIONS) as SpecialFunctionName[])("%s", async (name) => {
+    const { chunks, patterns } = chunksOf(name);
+    const count = Math.min(CHUNKS, chunks);
+    for (let i = 0; i < count; i++) {
+      const chunk = Math.floor((i + 0.5) * (chunks / count));
+      const digest = await digestFunctionChunk(gpu(), name, chunk);
+      expect(digest, `chunk ${chunk}`).toEqual(committedFunctionDigest(name, chunk));
+    }
+    record(gpu(), { group: "sweep", name, runs: count * patterns });
   });
 });

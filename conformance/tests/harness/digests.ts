@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { isIntegral, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
+import type { SpecialFunctionName } from "../../../src/formats/special-functions.js";
 import { ROUNDINGS } from "../../../src/ops/cast/cast.js";
 import type { Encoding } from "./exhaustive.js";
 
@@ -39,8 +40,25 @@ export function committedDigest({ format, rounding, overflow }: Encoding, chunk:
   const run = file.runs.find(
     (each) => each.format === format && each.rounding === rounding && each.overflow === overflow,
   );
-  const pair = run?.digests.slice(chunk * 16, chunk * 16 + 16);
-  if (pair?.length !== 16)
-    throw new RangeError(`no digest of ${format} ${rounding} ${overflow}, chunk ${chunk}`);
+  return pairOf(run?.digests, chunk, `${format} ${rounding} ${overflow}`);
+}
+
+interface FunctionFile {
+  /** For each instruction, a pair of u32 in hexadecimal for each chunk. */
+  readonly runs: readonly { readonly function: SpecialFunctionName; readonly digests: string }[];
+}
+
+const functions = JSON.parse(
+  readFileSync(new URL("../../vectors/special-function-digests.json", import.meta.url), "utf8"),
+) as FunctionFile;
+
+/** The committed digest of one chunk of a special function. Throws `RangeError` if there is none. */
+export function committedFunctionDigest(name: SpecialFunctionName, chunk: number): [number, number] {
+  return pairOf(functions.runs.find((each) => each.function === name)?.digests, chunk, name);
+}
+
+function pairOf(digests: string | undefined, chunk: number, what: string): [number, number] {
+  const pair = digests?.slice(chunk * 16, chunk * 16 + 16);
+  if (pair?.length !== 16) throw new RangeError(`no digest of ${what}, chunk ${chunk}`);
   return [Number.parseInt(pair.slice(0, 8), 16), Number.parseInt(pair.slice(8), 16)];
 }
