@@ -2,10 +2,9 @@
 // has none.
 import { platform } from "../../dist/src/backends/platform/node.js";
 
-const { exports: addon } = platform.loadAddon();
-
 /** Copies between buffers of a separate context; `wait` returns after they have completed. */
 export function openCopies() {
+  const { exports: addon } = platform.loadAddon();
   const device = new addon.Device(0);
   return {
     /** A copy as large as a bf16 matrix of that size; bytes read and bytes written both count. */

@@ -1,6 +1,9 @@
 // `npm run bench:cuda` measures the speed of the CUDA backend on device 0. Upper bounds to compare with, such as a
 // device-to-device copy, are measured in the same run. Options: --write puts the tables into the documents; --json FILE
-// writes all rows; --quick runs few rounds; --only kernels|gemm|attention|enqueue|training|engine runs one part.
+// writes all rows; --from FILE takes the rows of such a file instead of measuring; --quick runs few rounds; --only
+// kernels|gemm|attention|enqueue|training|engine|layers|experts|optimizers runs one part; of layers, experts and optimizers,
+// --no-graphs captures no step, and --alone compares with no other library.
+import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "lockstep";
@@ -9,8 +12,11 @@ import { attentionRows } from "./attention.mjs";
 import { openCopies } from "./copy.mjs";
 import { openDevice } from "./device.mjs";
 import { enqueueRows } from "./enqueue.mjs";
+import { expertRows } from "./experts.mjs";
 import { gemmRows } from "./gemm.mjs";
 import { kernelCases, SIZES } from "./kernels.mjs";
+import { layerRows } from "./layers.mjs";
+import { optimizerRows } from "./optimizers.mjs";
 import { engineRows } from "./te.mjs";
 import { measureDevice } from "./timing.mjs";
 import { trainingRows } from "./training.mjs";
@@ -21,19 +27,15 @@ const { values: flags } = parseArgs({
     quick: { type: "boolean" },
     json: { type: "string" },
     only: { type: "string" },
+    from: { type: "string" },
+    "no-graphs": { type: "boolean" },
+    alone: { type: "boolean" },
   },
 });
-const rounds = flags.quick ? 3 : 11;
 const asked = (part) => !flags.only || flags.only === part;
-const { backend, wait: waitForBackend } = await openDevice();
-const copies = openCopies();
-const wait = () => {
-  waitForBackend();
-  copies.wait();
-};
 
 /** The bytes per second of each kernel, and their share of a device-to-device copy in the same rounds. */
-function kernelRows() {
+function kernelRows(backend, copies, wait, rounds) {
   return SIZES.flatMap((size) => {
     const scope = new Scope();
     const cases = [copies.copyCase(size), ...kernelCases(backend, size)];
@@ -49,17 +51,49 @@ function kernelRows() {
   });
 }
 
-const engine = asked("engine") ? await engineRows(backend, wait, rounds) : undefined;
-const training = asked("training") ? trainingRows(backend, wait, rounds) : undefined;
-const attention = asked("attention") ? await attentionRows(backend, copies, wait, rounds) : {};
-const tables = {
-  ...(asked("kernels") ? { kernels: kernelRows() } : {}),
-  ...(asked("gemm") ? { gemm: gemmRows(backend, wait, rounds) } : {}),
-  ...attention,
-  ...(training ? { training: training.steps, "training by operation": training.operations } : {}),
-  ...(engine ? { engine } : {}),
-  ...(asked("enqueue") ? { enqueue: enqueueRows(backend, wait) } : {}),
-};
+/** Measures the parts that were asked for. Returns the rows of each table, and where and how they were measured. */
+async function measured() {
+  const rounds = flags.quick ? 3 : 11;
+  const { backend, wait: waitForBackend } = await openDevice();
+  const copies = openCopies();
+  const wait = () => {
+    waitForBackend();
+    copies.wait();
+  };
+  const options = { graphs: !flags["no-graphs"], alone: flags.alone };
+  const engine = asked("engine") ? await engineRows(backend, wait, rounds) : undefined;
+  const layers = asked("layers") ? await layerRows(backend, wait, rounds, options) : undefined;
+  const experts = asked("experts") ? await expertRows(backend, copies, wait, rounds, options) : {};
+  const optimizers = asked("optimizers")
+    ? await optimizerRows(backend, copies, wait, rounds, options)
+    : undefined;
+  const training = asked("training") ? trainingRows(backend, wait, rounds) : undefined;
+  const attention = asked("attention") ? await attentionRows(backend, copies, wait, rounds) : {};
+  const tables = {
+    ...(asked("kernels") ? { kernels: kernelRows(backend, copies, wait, rounds) } : {}),
+    ...(asked("gemm") ? { gemm: gemmRows(backend, wait, rounds) } : {}),
+    ...attention,
+    ...(training ? { training: training.steps, "training by operation": training.operations } : {}),
+    ...(engine ? { engine } : {}),
+    ...(layers ? { layers } : {}),
+    ...experts,
+    ...(optimizers ? { optimizers } : {}),
+    ...(asked("enqueue") ? { enqueue: enqueueRows(backend, wait) } : {}),
+  };
+  copies.close();
+  await backend.dispose();
+  return { device: backend.description, rounds, command: commandOf(flags), tables };
+}
+
+/** The command that measures again and writes the documents. */
+function commandOf({ only, ...others }) {
+  const given = ["quick", "no-graphs", "alone"].filter((name) => others[name]).map((name) => `--${name}`);
+  const options = [only && `--only ${only}`, ...given, "--write"];
+  return `npm run bench:cuda -- ${options.filter(Boolean).join(" ")}`;
+}
+
+const results = flags.from ? JSON.parse(readFileSync(flags.from, "utf8")) : await measured();
+const { device, rounds, command, tables } = results;
 
 function cell(value) {
   if (typeof value !== "number") return value ?? "";
@@ -82,28 +116,25 @@ const SECTIONS = [
     titles: ["attention", "attention with one query"],
   },
   { name: "docs/performance.md", section: "bench:engine", titles: ["engine"] },
+  { name: "docs/performance.md", section: "bench:layers", titles: ["layers"] },
+  { name: "docs/performance.md", section: "bench:experts", titles: ["experts", "permutations"] },
+  { name: "docs/performance.md", section: "bench:optimizers", titles: ["optimizers"] },
   { name: "docs/training.md", section: "bench:cuda", titles: ["training", "training by operation"] },
 ];
 
 function textOf(titles) {
-  const options = `${flags.only ? `--only ${flags.only} ` : ""}${flags.quick ? "--quick " : ""}`;
-  const command = `npm run bench:cuda -- ${options}--write`;
-  const origin = `${backend.description}; medians of ${rounds} rounds; \`${command}\`:`;
+  const origin = `${device}; medians of ${rounds} rounds; \`${command}\`:`;
   return `${origin}\n\n${titles.map((title) => markdown(tables[title])).join("\n")}`;
 }
 
 process.stdout.write(`${textOf(Object.keys(tables))}\n`);
-if (flags.json)
-  await writeFile(
-    flags.json,
-    `${JSON.stringify({ device: backend.description, rounds, tables }, null, 2)}\n`,
-  );
+// null keeps a column whose first cell is empty
+const withNulls = (_, value) => value ?? null;
+if (flags.json) await writeFile(flags.json, `${JSON.stringify(results, withNulls, 2)}\n`);
 if (flags.write) {
-  const measured = SECTIONS.filter(({ titles }) => titles.every((title) => title in tables));
-  for (const { name, section, titles } of measured) writeSection(name, section, textOf(titles));
+  const complete = SECTIONS.filter(({ titles }) => titles.every((title) => title in tables));
+  for (const { name, section, titles } of complete) writeSection(name, section, textOf(titles));
   process.stderr.write(
-    `written: ${measured.map(({ name, section }) => `${section} of ${name}`).join(", ") || "none; --only left tables out"}\n`,
+    `written: ${complete.map(({ name, section }) => `${section} of ${name}`).join(", ") || "none; --only left tables out"}\n`,
   );
 }
-copies.close();
-await backend.dispose();

@@ -5,7 +5,8 @@ import { fileURLToPath } from "node:url";
 
 /**
  * Starts a Python program of this folder. The program prints its version and the names of its cases as one line of JSON. It then
- * answers each line "NAME<TAB>CALLS" with the seconds per call. If it does not start, prints the reason and returns undefined.
+ * answers each line "NAME<TAB>CALLS" with the seconds per call, and a line with the name of a clock as a third field with the
+ * seconds of that clock. If it does not start, prints the reason and returns undefined.
  */
 export async function openServer(script, args, library) {
   const path = fileURLToPath(new URL(script, import.meta.url));
@@ -18,18 +19,24 @@ export async function openServer(script, args, library) {
   const next = async () => {
     const { value, done } = await lines.next();
     if (!done) return JSON.parse(value);
-    throw new Error(reason.trim().split("\n").at(-1) || "python3 could not be started");
+    throw new Error(reason.trim() || "python3 could not be started");
   };
   child.on("error", () => {});
+  // a write to a process that has ended; the next answer says why it did
+  child.stdin.on("error", () => {});
   try {
     const { version, cases } = await next();
-    const seconds = (name, calls) => {
-      child.stdin.write(`${name}\t${calls}\n`);
+    // what it could not prepare, and warnings
+    process.stderr.write(reason);
+    const seconds = (name, calls, clock) => {
+      child.stdin.write(`${name}\t${calls}${clock ? `\t${clock}` : ""}\n`);
       return next();
     };
     return { version, cases, seconds, close: () => child.stdin.end() };
   } catch (error) {
-    process.stderr.write(`bench: not beside ${library}: ${error.message}\n`);
+    // the last line of a traceback says what is missing
+    const lastLine = error.message.split("\n").at(-1);
+    process.stderr.write(`${error.message}\nbench: not beside ${library}: ${lastLine}\n`);
     return undefined;
   }
 }

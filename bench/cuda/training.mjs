@@ -16,7 +16,7 @@ import {
 } from "lockstep";
 import { interceptRun } from "../../dist/src/backends/run.js";
 import { median } from "../timing.mjs";
-import { randomBf16 } from "./device.mjs";
+import { initMethod, randomBf16 } from "./device.mjs";
 import { measureDevice } from "./timing.mjs";
 
 export const TOKENS = 8192;
@@ -33,12 +33,25 @@ const RECIPES = [
   { name: "nvfp4 (emulated)", recipe: new NVFP4BlockScaling() },
 ];
 
-/** Weights of ordinary magnitude. They need not be random here, and this is faster. */
-function initMethod(_, [rows, columns]) {
-  return Float32Array.from({ length: rows * columns }, (_, i) => ((i * 40503) % 65536) / 2 ** 20 - 2 ** -5);
+/**
+ * A training step: the forward pass under a recipe and the backward pass, with cached quantized weights, as in all microbatches
+ * but the first. `forward(input, call)` returns the result.
+ */
+export function trainingStep({ forward, parameters, x, dy, recipe }) {
+  return (isFirstMicrobatch = false) => {
+    const scope = new Scope();
+    const input = new Variable(x, true);
+    const y = autocast({ recipe, enabled: recipe !== undefined }, () =>
+      forward(input, { isFirstMicrobatch }),
+    );
+    y.backward(dy);
+    input.zeroGrad();
+    for (const parameter of parameters) parameter.zeroGrad();
+    scope.dispose();
+  };
 }
 
-/** The layers with a cached weight, as in all microbatches but the first; `step()` runs one microbatch. */
+/** The layers with a cached weight; `step()` runs one microbatch. */
 function layersUnder(backend, recipe) {
   const layers = [
     new LayerNormLinear(backend, FEATURES, FEATURES, { initMethod }),
@@ -46,17 +59,8 @@ function layersUnder(backend, recipe) {
   ];
   const parameters = layers.flatMap((layer) => layer.parameters());
   const [x, dy] = [1, 2].map((seed) => randomBf16(backend, [TOKENS, FEATURES], seed));
-  const step = (isFirstMicrobatch = false) => {
-    const scope = new Scope();
-    const input = new Variable(x, true);
-    const y = autocast({ recipe, enabled: recipe !== undefined }, () =>
-      layers.reduce((value, layer) => layer.forward(value, { isFirstMicrobatch }), input),
-    );
-    y.backward(dy);
-    input.zeroGrad();
-    for (const parameter of parameters) parameter.zeroGrad();
-    scope.dispose();
-  };
+  const forward = (input, call) => layers.reduce((value, layer) => layer.forward(value, call), input);
+  const step = trainingStep({ forward, parameters, x, dy, recipe });
   const dispose = () => {
     for (const each of [...layers, x, dy]) each.dispose();
   };
@@ -64,13 +68,14 @@ function layersUnder(backend, recipe) {
   return { step, dispose };
 }
 
-/** The step as one CUDA graph; undefined if its operations cannot be captured. */
-function captured(backend, step) {
+/** The step as one CUDA graph; undefined, and the reason on stderr, if its operations cannot be captured. */
+export function captured(backend, step) {
   try {
     return captureGraph(backend, () => step());
   } catch (error) {
-    if (error instanceof UnsupportedError) return undefined;
-    throw error;
+    if (!(error instanceof UnsupportedError)) throw error;
+    process.stderr.write(`bench: a step is not captured: ${error.message}\n`);
+    return undefined;
   }
 }
 

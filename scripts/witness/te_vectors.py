@@ -15,18 +15,19 @@ import re
 import subprocess
 import sys
 
-LOG = "/tmp/lockstep-te-cublaslt.log"
-os.environ.update(CUBLASLT_LOG_LEVEL="5", CUBLASLT_LOG_FILE=LOG)
+# isort: off
+from te_environment import LOG
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import transformer_engine  # noqa: E402
-import transformer_engine.pytorch as te  # noqa: E402
-import transformer_engine_torch as tex  # noqa: E402
-from te_draws import draw  # noqa: E402
-from transformer_engine.common import recipe as recipes  # noqa: E402
-from transformer_engine.pytorch.tensor.float8_blockwise_tensor import Float8BlockQuantizer  # noqa: E402
-from transformer_engine.pytorch.tensor.float8_tensor import Float8CurrentScalingQuantizer, Float8Quantizer  # noqa: E402
+# isort: on
+import numpy as np
+import torch
+import transformer_engine
+import transformer_engine.pytorch as te
+import transformer_engine_torch as tex
+from te_draws import draw
+from transformer_engine.common import recipe as recipes
+from transformer_engine.pytorch.tensor.float8_blockwise_tensor import Float8BlockQuantizer
+from transformer_engine.pytorch.tensor.float8_tensor import Float8CurrentScalingQuantizer, Float8Quantizer
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 NAMES = {kind: name for name, kind in TYPES.items()}
@@ -414,4 +415,5 @@ def main():
         write(folder, name, list(RECORDED[name]()))
 
 
-main()
+if __name__ == "__main__":
+    main()
