@@ -15,6 +15,7 @@ import {
 import { ABSENT, type Slot, slotsOf } from "../../../../src/backends/cuda/native-slots.js";
 import { SCALE_RULE } from "../../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../../src/formats/derive.js";
+import { CallWatch } from "./watch.js";
 
 /** The sizes in bytes of the blocks that arguments point to. */
 const BLOCKS = [1, 8, 64, 100, 4096, 2 ** 20];
@@ -281,8 +282,8 @@ interface ArgumentRuns {
 
 /**
  * Calls functions with arbitrary arguments. Each call has to return or throw an Error, and later calls have to work.
- * Waits for each accepted call, so that a kernel fault is attributed to it. Returns the names of functions that only
- * threw.
+ * Waits for each accepted call, so that a kernel fault is attributed to it, and names a call that does not return. Returns the
+ * names of functions that only threw.
  */
 export async function survivesArguments(
   addon: AddonExports,
@@ -312,38 +313,44 @@ export async function survivesArguments(
     );
   const handles = fc.constantFrom<unknown>(...new Array(12).fill(device), {}, undefined, 7);
   const direct = fc.array(anything(addresses), { minLength: 3, maxLength: 3 });
-  fc.assert(
-    fc.property(
-      drawnName.chain((name) => fc.tuple(fc.constant(name), slotsFor(name))),
-      handles,
-      fc.integer({ min: 0, max: 199 }),
-      direct,
-      ([name, subset], handle, kind, drawn) => {
-        // the blocks and plans that other calls use are not freed
-        if (name === "free" && typeof drawn[0] === "number")
-          drawn[0] = addon.allocate(device, drawn[0] & 0xfff);
-        if (name === "gemmForget" && plans.includes(subset[0] ?? 0))
-          subset[0] = preparedPlan(addon, device, false);
-        const isDirect = (DIRECT as readonly string[]).includes(name);
-        const args = isDirect ? drawn : [wrongArguments(subset, kind)];
-        try {
-          const answer = Reflect.apply(addon[name] as (...args: unknown[]) => unknown, addon, [
-            handle,
-            ...args,
-          ]);
-          if (answer instanceof Promise)
-            pending.push(answer.catch((error) => expect(error).toBeInstanceOf(Error)));
-          worked.add(name);
-        } catch (error) {
-          expect(error).toBeInstanceOf(Error);
-          threw++;
-          return;
-        }
-        addon.synchronize(device);
-      },
-    ),
-    { endOnFailure: true, ...runs },
-  );
+  const watch = new CallWatch();
+  try {
+    fc.assert(
+      fc.property(
+        drawnName.chain((name) => fc.tuple(fc.constant(name), slotsFor(name))),
+        handles,
+        fc.integer({ min: 0, max: 199 }),
+        direct,
+        ([name, subset], handle, kind, drawn) => {
+          // the blocks and plans that other calls use are not freed
+          if (name === "free" && typeof drawn[0] === "number")
+            drawn[0] = addon.allocate(device, drawn[0] & 0xfff);
+          if (name === "gemmForget" && plans.includes(subset[0] ?? 0))
+            subset[0] = preparedPlan(addon, device, false);
+          const isDirect = (DIRECT as readonly string[]).includes(name);
+          const args = isDirect ? drawn : [wrongArguments(subset, kind)];
+          watch.begin(`${name}(${(isDirect ? drawn : [...subset]).map(String).join(", ")}), kind ${kind}`);
+          try {
+            const answer = Reflect.apply(addon[name] as (...args: unknown[]) => unknown, addon, [
+              handle,
+              ...args,
+            ]);
+            if (answer instanceof Promise)
+              pending.push(answer.catch((error) => expect(error).toBeInstanceOf(Error)));
+            worked.add(name);
+          } catch (error) {
+            expect(error).toBeInstanceOf(Error);
+            threw++;
+            return;
+          }
+          addon.synchronize(device);
+        },
+      ),
+      { endOnFailure: true, ...runs },
+    );
+  } finally {
+    await watch.end();
+  }
   await Promise.all(pending);
   expect(threw).toBeGreaterThan(runs.numRuns / 20);
   addon.close(device);
