@@ -247,14 +247,15 @@ export class CausalLM extends Module {
 
   /**
    * Generates text after each of `prompts`, lists of tokens. Each step gives the next token of each prompt, and undefined for a
-   * prompt whose text has ended. The model computes with a cache, which ends with the iteration. The tokens of a prompt do not
-   * depend on the other prompts, unless the recipe's scales or `chooseTokens` do.
+   * prompt whose text has ended: after a token that ends texts, `maxNewTokens`, or the last position of the model. The model
+   * computes with a cache, which ends with the iteration. The tokens of a prompt do not depend on the other prompts, unless the
+   * recipe's scales or `chooseTokens` do.
    *
    *     for await (const [token] of model.generate([prompt])) ...
    *
-   * @throws `ArgumentError` for an invalid option, no prompt, an empty prompt, a token outside of the vocabulary, and what
-   * `chooseTokens` returns if it is not one token for each sequence. Later, the iteration throws what `forward` throws, and
-   * `ArgumentError` if all logits of a sequence are NaN.
+   * @throws `ArgumentError` for an invalid option, no prompt, an empty prompt, one that leaves no position for a token, a token
+   * outside of the vocabulary, and what `chooseTokens` returns if it is not one token for each sequence. Later, the iteration
+   * throws what `forward` throws, and `ArgumentError` for logits that `sample` refuses, such as NaN.
    */
   generate(
     prompts: readonly (readonly number[])[],

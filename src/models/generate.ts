@@ -10,6 +10,7 @@ import type { Variable } from "../tape/variable.js";
 import { Scope } from "../tensor/scope.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { CausalLMConfig } from "./config/config.js";
+import { sample } from "./sampling.js";
 
 /**
  * Chooses the next token of each sequence. `logits` is f32 [B, vocabulary]; row b belongs to the prompt of index `sequences[b]`.
@@ -22,7 +23,10 @@ export type ChooseTokens = (
 
 /** Options of `CausalLM.generate`. All fields are optional. */
 export interface GenerateOptions {
-  /** The largest number of tokens of each sequence. Default 128. */
+  /**
+   * The largest number of tokens of each sequence. A sequence also ends when it has the `maxPositionEmbeddings` of the model,
+   * prompt included. Default 128.
+   */
   readonly maxNewTokens?: number | undefined;
   /** The tokens that end a sequence; they are returned too. Default: those of the configuration. */
   readonly eosTokenIds?: readonly number[] | undefined;
@@ -30,7 +34,7 @@ export interface GenerateOptions {
   readonly chunkSize?: number | undefined;
   /** The number of positions of a page of the cache. It changes no bits. Default: the cache has no pages. */
   readonly pageSize?: number | undefined;
-  /** Chooses tokens. Default: the token with the largest logit; the first one, if several have it. */
+  /** Chooses tokens. Default: `sample` with temperature 0, the first token with the largest logit. */
   readonly chooseTokens?: ChooseTokens | undefined;
 }
 
@@ -67,7 +71,8 @@ interface Sequence {
   readonly index: number;
   /** The tokens that the cache does not have yet. */
   pending: readonly number[];
-  count: number;
+  /** The number of tokens that may still be chosen. */
+  left: number;
 }
 
 /** How far generation is. */
@@ -84,8 +89,18 @@ export function generateTokens(
 ): AsyncGenerator<readonly (number | undefined)[], undefined> {
   const user = "generate";
   const token: Domain = integer(0, model.config.vocabSize - 1);
-  const checked: unknown = listOf(listOf(token))(user, "prompts", prompts);
-  return steps(model, checked as typeof prompts, checkOptions(user, options));
+  const checked = listOf(listOf(token))(user, "prompts", prompts) as typeof prompts;
+  requirePositions(model, checked);
+  return steps(model, checked, checkOptions(user, options));
+}
+
+function requirePositions({ config }: Model, prompts: readonly (readonly number[])[]): void {
+  const { maxPositionEmbeddings: positions } = config;
+  for (const [i, { length }] of prompts.entries())
+    if (length >= positions)
+      throw new ArgumentError(
+        `generate: prompts[${i}] has ${length} tokens and the model ${positions} positions; give at most ${positions - 1} tokens`,
+      );
 }
 
 async function* steps(
@@ -94,12 +109,16 @@ async function* steps(
   { maxNewTokens = 128, eosTokenIds, chunkSize = 256, pageSize, chooseTokens = greedy }: GenerateOptions,
 ): AsyncGenerator<readonly (number | undefined)[], undefined> {
   const ends = new Set(eosTokenIds ?? model.config.eosTokenIds);
-  const longest = Math.max(...prompts.map(({ length }) => length)) + maxNewTokens;
+  const { maxPositionEmbeddings } = model.config;
+  const longestPrompt = Math.max(...prompts.map(({ length }) => length));
+  const longest = Math.min(longestPrompt + maxNewTokens, maxPositionEmbeddings);
   const pages = pageSize === undefined ? {} : { isPaged: true, pageSize };
   const maxSequenceLength = pageSize === undefined ? longest : Math.ceil(longest / pageSize) * pageSize;
   using cache = model.createCache({ maxBatchSize: prompts.length, maxSequenceLength, ...pages });
   const progress: Progress = { hasWeights: false };
-  let running = prompts.map((pending, index): Sequence => ({ index, pending, count: 0 }));
+  let running = prompts.map((pending, index): Sequence => {
+    return { index, pending, left: Math.min(maxNewTokens, maxPositionEmbeddings - pending.length) };
+  });
   while (running.length > 0) {
     const logits = pendingLogits(model, cache, running, { chunkSize, progress });
     let chosen: readonly number[];
@@ -117,10 +136,10 @@ async function* steps(
       const token = tokens[i] as number;
       next[sequence.index] = token;
       sequence.pending = [token];
-      sequence.count++;
+      sequence.left--;
     }
     yield next;
-    running = running.filter(({ pending, count }) => count < maxNewTokens && !ends.has(pending[0] as number));
+    running = running.filter(({ pending, left }) => left > 0 && !ends.has(pending[0] as number));
   }
 }
 
@@ -166,18 +185,7 @@ function requireTokens({ config }: Model, chosen: unknown, count: number): reado
   );
 }
 
-/** The index of the largest element of each row, the first of equal ones. Throws `ArgumentError` for a row of NaN. */
+/** The first token with the largest logit of each row. Throws `ArgumentError` for a row that `sample` refuses. */
 async function greedy(logits: Tensor<"f32">): Promise<readonly number[]> {
-  const [rows, columns] = logits.shape as readonly [number, number];
-  const values = await logits.data();
-  return Array.from({ length: rows }, (_, row) => {
-    let best = -1;
-    let largest = Number.NEGATIVE_INFINITY;
-    for (let column = 0; column < columns; column++) {
-      const value = values[row * columns + column] as number;
-      if (value > largest || (best < 0 && value === largest)) [best, largest] = [column, value];
-    }
-    if (best >= 0) return best;
-    throw new ArgumentError("generate: all logits are NaN; the weights of the model are damaged");
-  });
+  return Array.from(await sample(logits));
 }

@@ -6,6 +6,7 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
 import { type CausalLM, type GenerateOptions, loadCausalLM } from "../../../src/models/index.js";
+import { sample } from "../../../src/models/sampling.js";
 import { tensor } from "../../../src/ops/create.js";
 import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
@@ -31,6 +32,17 @@ async function generated(prompts: readonly (readonly number[])[], options: Gener
   const steps: (readonly (number | undefined)[])[] = [];
   for await (const step of model.generate(prompts, options)) steps.push(step);
   return steps;
+}
+
+async function generateOne(model: CausalLM): Promise<number | undefined> {
+  for await (const [token] of model.generate([[1, 2]], { maxNewTokens: 1 })) return token;
+  return undefined;
+}
+
+function logitsAfter(model: CausalLM, text: readonly number[]): Tensor {
+  using scope = new Scope();
+  const ids = tensor(backend(), Int32Array.from(text), [1, text.length], "i32");
+  return scope.keep(noGrad(() => model.forward(ids, { logitsToKeep: 1 })).tensor);
 }
 
 /** The token with the largest logit after a text, the lowest one of equal logits, from one forward pass. */
@@ -115,6 +127,48 @@ describe("generate", () => {
       [[1, VOCABULARY], [0]],
       [[1, VOCABULARY], [0]],
     ]);
+  });
+
+  it("ends each sequence at the last position of the model, whatever is asked for", async () => {
+    using model = await loadCausalLM(backend(), folder);
+    const { maxPositionEmbeddings: positions } = model.config;
+    const prompt = (length: number): number[] => new Array<number>(length).fill(3);
+    const lengths = [positions - 1, positions - 3, positions - 9];
+    for (const pageSize of [undefined, 5]) {
+      const steps: (readonly (number | undefined)[])[] = [];
+      const form = { maxNewTokens: 6, eosTokenIds: [], pageSize };
+      for await (const step of model.generate(lengths.map(prompt), form)) steps.push(step);
+      const counts = lengths.map((_, i) => steps.filter((step) => step[i] !== undefined).length);
+      expect(counts).toEqual([1, 3, 6]);
+    }
+    expect(() => model.generate([[1], prompt(positions)])).toThrow(
+      "prompts[1] has 64 tokens and the model 64 positions; give at most 63 tokens",
+    );
+  });
+
+  it("refuses the logits that sample refuses", async () => {
+    using model = await loadCausalLM(backend(), folder);
+    const weight = model.namedParameters().get("lm_head.weight")?.tensor as Tensor;
+    const codes = weight.dataSync() as Uint16Array;
+    const tokenOrRefusal = async (choose: () => Promise<unknown>): Promise<unknown> => {
+      try {
+        return await choose();
+      } catch (error) {
+        expect(error).toBeInstanceOf(ArgumentError);
+        return "refused";
+      }
+    };
+    const outcomes: unknown[] = [];
+    // NaN, the infinities, of which one is the largest logit, and a number
+    for (const code of [0x7fc0, 0x7f80, 0xff80, 0x4000]) {
+      weight.write(codes.map((each, i) => (i === 35 ? code : each)));
+      using logits = logitsAfter(model, [1, 2]);
+      const sampled = await tokenOrRefusal(async () => (await sample(logits))[0]);
+      expect(await tokenOrRefusal(() => generateOne(model))).toBe(sampled);
+      outcomes.push(sampled);
+    }
+    expect(outcomes.map((each) => each === "refused").sort()).toEqual([false, false, true, true]);
+    expect(outcomes[0]).toBe("refused");
   });
 
   it("frees its cache when the caller stops early", async () => {

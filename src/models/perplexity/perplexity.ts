@@ -94,8 +94,9 @@ const tokenId = integer(0, 2 ** 31 - 1);
  * differ between hosts. Logits do not.
  *
  * @throws the errors of `loadCausalLM`, and `ArgumentError` for fewer than two tokens, tokens outside of the vocabulary, a
- * `context` beyond the model's positions, and a `stride` that is larger than `context`; `DTypeError` for a `dtype` other than
- * f32, bf16 and f16; `UnsupportedError` for a recipe that the backend does not support; `DisposedError` for a disposed backend.
+ * `context` beyond the model's positions, a `stride` that is larger than `context`, and a model or a variant that computes NaN
+ * or an infinity as a logit; `DTypeError` for a `dtype` other than f32, bf16 and f16; `UnsupportedError` for a recipe that the
+ * backend does not support; `DisposedError` for a disposed backend.
  */
 export async function perplexity(
   backend: Backend,
@@ -116,15 +117,15 @@ export async function perplexity(
     requireFit(model, ids, context, stride);
     const windows = windowsOf(ids.length, context, stride);
     const report = progressOf(windows, 1 + variants.length, onProgress);
-    const rows = [...rowsOf(model, ids, windows, report)];
+    const rows = [...rowsOf("the original model", model, { ids, windows, report })];
     return { ids, windows, context, stride, report, rows, bitsPerWeight: bits };
   });
   const { rows, context, stride } = expected;
   const results: PerplexityComparison[] = [];
-  for (const variant of variants)
+  for (const [i, variant] of variants.entries())
     results.push(
       await withModel(backend, path, { ...variant, dtype }, (model, { bits, layerErrors }) => {
-        return { ...compared(model, expected), bitsPerWeight: bits, layerErrors };
+        return { ...compared(`variants[${i}]`, model, expected), bitsPerWeight: bits, layerErrors };
       }),
     );
   return {
@@ -176,22 +177,37 @@ async function withModel<T>(
   }
 }
 
-/** The distributions of the scored tokens in order. */
+/** The tokens of a text, their windows, and the progress over them. */
+interface Text {
+  readonly ids: readonly number[];
+  readonly windows: readonly TextWindow[];
+  readonly report: (tokens: number) => void;
+}
+
+/** The distributions of the scored tokens in order. Throws `ArgumentError` for a logit that is not finite. */
 function* rowsOf(
+  subject: string,
   model: CausalLM,
-  ids: readonly number[],
-  windows: readonly TextWindow[],
-  report: (tokens: number) => void,
+  { ids, windows, report }: Text,
 ): Generator<Row, undefined> {
   const { vocabSize } = model.config;
   for (const { begin, first, end } of windows) {
     const logits = logitsOf(model, ids.slice(begin, end), end - first + 1);
     for (let at = first; at < end; at++) {
       const row = logits.subarray((at - first) * vocabSize, (at - first + 1) * vocabSize);
+      requireFinite(subject, at, row);
       yield { logits: row, logSum: logSumExp(row), token: ids[at] as number };
     }
     report(end - begin);
   }
+}
+
+function requireFinite(subject: string, at: number, logits: Float32Array): void {
+  const index = logits.findIndex((logit) => !Number.isFinite(logit));
+  if (index < 0) return;
+  throw new ArgumentError(
+    `perplexity: ${subject} computes ${logits[index]} as a logit of tokens[${at}]; look for what made it, such as NaN in the weights (lockstep verify) or an overflow of the dtype or the recipe`,
+  );
 }
 
 /** The logits of the last `count` positions. */
@@ -214,20 +230,18 @@ function perplexityOf(rows: Iterable<Row>): number {
 }
 
 /** What all variants are compared with. */
-interface Expected {
-  readonly ids: readonly number[];
-  readonly windows: readonly TextWindow[];
+interface Expected extends Text {
   readonly rows: readonly Row[];
-  readonly report: (tokens: number) => void;
 }
 
 function compared(
+  subject: string,
   model: CausalLM,
-  { ids, windows, rows, report }: Expected,
+  { rows, ...text }: Expected,
 ): Pick<PerplexityComparison, "perplexity" | "meanKl" | "top1Agreement"> {
   let [kl, equal, index] = [0, 0, 0];
   const counted = function* (): Generator<Row, undefined> {
-    for (const row of rowsOf(model, ids, windows, report)) {
+    for (const row of rowsOf(subject, model, text)) {
       const original = rows[index++] as Row;
       kl += klDivergence(original, row);
       if (top1(original.logits) === top1(row.logits)) equal++;

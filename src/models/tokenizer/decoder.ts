@@ -83,7 +83,7 @@ function sequenceRule(decoders: readonly unknown[]): DecodingRule {
 
 /** What a stream needs to know of its tokenizer. */
 export interface StreamParts {
-  /** The bytes of a token. Throws `ArgumentError` for an id without a token. */
+  /** The bytes of a token; none for an id without a token. Throws `ArgumentError` for what is no id. */
   readonly bytesOf: (id: number) => Uint8Array;
   readonly strippedSpaces: number;
 }
@@ -115,9 +115,9 @@ export class DecodeStream {
   }
 
   /**
-   * Returns the characters that the token completes; "" if there are none.
+   * Returns the characters that the token completes; "" if there are none, and for an id without a token.
    *
-   * @throws `ArgumentError` for a number that is not the id of a token.
+   * @throws `ArgumentError` for anything but a whole number from 0 to 2^31 - 1.
    */
   step(id: number): string {
     return this.#stripped(this.#decoder.decode(this.#bytesOf(id), { stream: true }));

@@ -13,6 +13,8 @@ export interface TokenizerDefinition {
   readonly eosTokenIds: readonly number[];
   /** Chat templates by name; the usual one is "default". */
   readonly chatTemplates: ReadonlyMap<string, string>;
+  /** Ids whose tokens pad the vocabulary and have no text. Default: none. */
+  readonly unusedTokenIds?: ReadonlySet<number> | undefined;
 }
 
 /** The name of a chat template that is used if no other is asked for. */

@@ -12,6 +12,8 @@ const CHAT_TEMPLATE = "tokenizer.chat_template";
 const UNKNOWN_TYPE = 2;
 const CONTROL_TYPE = 3;
 const USER_DEFINED_TYPE = 4;
+/** The type of tokens that pad the vocabulary. */
+const UNUSED_TYPE = 5;
 
 /** Metadata by key; undefined for a key that is not there. */
 export type ReadMetadata = (key: string) => Promise<MetadataContent | undefined>;
@@ -60,6 +62,7 @@ export async function ggufDefinition(path: string, read: ReadMetadata): Promise<
     bosTokenId,
     eosTokenIds: idsOf(eosTokenId, await at("eot_token_id"), await at("eom_token_id")),
     chatTemplates: new Map(typeof template === "string" ? [[DEFAULT_TEMPLATE, template]] : []),
+    unusedTokenIds: new Set(types.flatMap((type, id) => (type === UNUSED_TYPE ? [id] : []))),
   };
 }
 

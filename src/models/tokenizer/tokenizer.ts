@@ -3,7 +3,7 @@ import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { guardReceivers } from "../../brand.js";
 import { ArgumentError, FileError, LockstepError, messageOf } from "../../errors.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
-import { boolean, describe, optionsOf, ownList, text as textDomain } from "../../options.js";
+import { boolean, describe, integer, optionsOf, ownList, text as textDomain } from "../../options.js";
 import {
   type ChatMessage,
   type ChatTemplateOptions,
@@ -36,6 +36,8 @@ const MAX_TOKENS = 2 ** 28;
 const MAX_VOCABULARY = 2 ** 24;
 /** A token that no vocabulary has. The library returns it where the vocabulary has no token. */
 const ABSENT = "\uffff absent";
+const anyId = integer(0, 2 ** 31 - 1);
+const NO_BYTES = new Uint8Array();
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /** The parts of the library's tokenizer that are used. Its own declarations do not resolve under `nodenext`. */
@@ -77,13 +79,13 @@ export class Tokenizer {
   }
 
   private constructor(definition: TokenizerDefinition) {
-    const { path, tokenizer, bosTokenId, eosTokenIds, chatTemplates } = definition;
+    const { path, tokenizer, bosTokenId, eosTokenIds, chatTemplates, unusedTokenIds } = definition;
     this.path = path;
     this.bosTokenId = bosTokenId;
     this.eosTokenIds = Object.freeze([...eosTokenIds]);
     this.#rule = decodingRule(tokenizer.decoder);
     this.#library = opened(path, tokenizer);
-    this.#tokens = tokensOf(this.#library, this.#rule);
+    this.#tokens = tokensOf(this.#library, this.#rule, unusedTokenIds);
     this.vocabularySize = [...this.#tokens.keys()].reduce((size, id) => Math.max(size, id + 1), 0);
     this.#templates = chatTemplates;
     for (const id of [...eosTokenIds, ...(bosTokenId === undefined ? [] : [bosTokenId])])
@@ -131,9 +133,11 @@ export class Tokenizer {
   }
 
   /**
-   * Returns the text of tokens. Bytes that are no UTF-8 become U+FFFD. Spaces stay as they are, also before punctuation.
+   * Returns the text of tokens. Bytes that are no UTF-8 become U+FFFD. Spaces stay as they are, also before punctuation. An id
+   * without a token has no text: a model may have more logits than its tokenizer has tokens, and may choose such an id.
    *
-   * @throws `ArgumentError` for anything but a list or an `Int32Array` of ids of tokens, and for an invalid option.
+   * @throws `ArgumentError` for anything but a list or an `Int32Array` of whole numbers from 0 to 2^31 - 1, and for an invalid
+   * option.
    */
   decode(ids: ArrayLike<number>, options: DecodeOptions = {}): string {
     const stream = DecodeStream.of(this.#streamParts("decode", options));
@@ -157,12 +161,9 @@ export class Tokenizer {
   #streamParts(user: string, options: DecodeOptions): StreamParts {
     const { skipSpecialTokens = false } = checkDecode(user, options);
     const bytesOf = (id: number): Uint8Array => {
+      anyId(user, "an id", id);
       const token = this.#tokens.get(id);
-      if (!token)
-        throw new ArgumentError(
-          `${user}: ${describe(id)} is no id of a token; ids are whole numbers below ${this.vocabularySize}`,
-        );
-      return skipSpecialTokens && token.isSpecial ? new Uint8Array() : token.bytes;
+      return !token || (skipSpecialTokens && token.isSpecial) ? NO_BYTES : token.bytes;
     };
     return { bytesOf, strippedSpaces: this.#rule.strippedSpaces };
   }
@@ -248,12 +249,17 @@ function requireAddedTokens(path: string, added: unknown): void {
     );
 }
 
-function tokensOf(library: LibraryTokenizer, { bytes }: DecodingRule): ReadonlyMap<number, Token> {
+function tokensOf(
+  library: LibraryTokenizer,
+  { bytes }: DecodingRule,
+  unused: ReadonlySet<number> = new Set(),
+): ReadonlyMap<number, Token> {
   const encoder = new TextEncoder();
   const added = library.get_added_tokens_decoder();
   const tokens = new Map<number, Token>();
   for (const [token, id] of library.get_vocab())
-    if (token !== undefined) tokens.set(id, { bytes: bytes(token), isSpecial: false });
+    if (token !== undefined)
+      tokens.set(id, { bytes: unused.has(id) ? NO_BYTES : bytes(token), isSpecial: false });
   for (const [id, { content, special }] of added)
     tokens.set(id, { bytes: encoder.encode(content), isSpecial: special });
   return tokens;

@@ -1,6 +1,6 @@
 /** `lockstep generate` prints the text and the hash of the logits that `generate` yields, and verifies them on the reference. */
 import { createHash } from "node:crypto";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
 import { openBackend } from "../../../../src/backends/open.js";
@@ -131,6 +131,22 @@ describe("generate", () => {
       2,
       expect.stringMatching(/the prompt has 64 tokens and the model 64 positions/),
     ]);
+  });
+
+  it("counts ids without a token, which have no text", async () => {
+    const words = ["--prompt", "abc", "--max-tokens", "6"];
+    const { text, tokens, logitsSha256 } = await reported(...words);
+    const path = join(w.path("model"), "tokenizer.json");
+    const json = JSON.parse(readFileSync(path, "utf8"));
+    const { vocab } = json.model as { readonly vocab: Readonly<Record<string, number>> };
+    const [absent] = tokens.filter((id) => id > 4);
+    json.model.vocab = Object.fromEntries(Object.entries(vocab).filter(([, id]) => id !== absent));
+    writeFileSync(path, JSON.stringify(json));
+    const padded = await reported(...words);
+    expect([padded.tokens, padded.logitsSha256]).toEqual([tokens, logitsSha256]);
+    const [token] = Object.entries(vocab).flatMap(([each, id]) => (id === absent ? [each] : []));
+    expect(text).toContain(token);
+    expect(padded.text).toBe(text.replaceAll(token as string, ""));
   });
 
   it("refuses a folder without a tokenizer, and a prompt that has no tokens", async () => {

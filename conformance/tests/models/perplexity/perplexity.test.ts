@@ -11,7 +11,15 @@ import { Float8BlockScaling, MXFP8BlockScaling } from "../../../../src/recipes/b
 import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { plainLogits } from "../plain-decoder.js";
-import { TINY, type TinyModel, tinyChoices, tinyModel, VOCABULARY, writeHub } from "../tiny-model.js";
+import {
+  TINY,
+  type TinyModel,
+  type TinyTensor,
+  tinyChoices,
+  tinyModel,
+  VOCABULARY,
+  writeHub,
+} from "../tiny-model.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const tokensOf = (count: number): number[] =>
@@ -123,6 +131,29 @@ describe("perplexity", () => {
 });
 
 describe("perplexity refuses", () => {
+  it("logits that are not finite, of the model and of a variant, with the token", async () => {
+    const tiny = tinyModel({ ...TINY, tied: true });
+    const changed = (value: number): TinyModel => {
+      const tensors = new Map(tiny.tensors);
+      const { shape, values } = tensors.get("model.embed_tokens.weight") as TinyTensor;
+      // the embedding of the token 6
+      const first = 6 * (shape[1] as number);
+      tensors.set("model.embed_tokens.weight", { shape, values: values.with(first, value) });
+      return { ...tiny, tensors };
+    };
+    const refusal = (model: TinyModel, options: PerplexityOptions) =>
+      hub(model).then((path) => perplexity(backend(), path, [1, 2, 6, 3, 4], options));
+    // its logit is NaN everywhere, because the table is also the output layer
+    for (const value of [Number.NaN, Number.POSITIVE_INFINITY])
+      await expect(refusal(changed(value), {})).rejects.toThrow(
+        /^perplexity: the original model computes (NaN|-?Infinity) as a logit of tokens\[1\]; look for/,
+      );
+    const overflow = { variants: [{}, { weights: "modelopt-fp8" as const }] };
+    const norm = new Map(tiny.tensors);
+    norm.set("model.norm.weight", { shape: [32], values: new Float32Array(32).fill(2 ** 127) });
+    await expect(refusal({ ...tiny, tensors: norm }, overflow)).rejects.toThrow(ArgumentError);
+  });
+
   const cases: readonly (readonly [string, readonly number[], PerplexityOptions, RegExp])[] = [
     ["one token", [1], {}, /there are 1 tokens; 2 to 1048576 are needed/],
     ["tokens outside of the vocabulary", [1, VOCABULARY], {}, /token 40 is not in the vocabulary of 40/],

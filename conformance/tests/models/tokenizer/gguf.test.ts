@@ -26,6 +26,14 @@ describe("the tokenizer of a GGUF file", () => {
     expect(tokenizer.decode([97, 258], { skipSpecialTokens: true })).toBe("a<|end|>");
   });
 
+  it("gives tokens that pad the vocabulary no text", async () => {
+    const tokens = [...(METADATA[key("tokens")] as readonly string[]), "[PAD259]", "[PAD260]"];
+    const types = [...(METADATA[key("token_type")] as readonly number[]), 5, 1];
+    const tokenizer = await tokenizerOf(changed({ [key("tokens")]: tokens, [key("token_type")]: types }));
+    expect(tokenizer.decode([97, 259, 98, 260])).toBe("ab[PAD260]");
+    expect(tokenizer.vocabularySize).toBe(261);
+  });
+
   it("adds the token of the beginning as the metadata say, else as the pre-tokenizer implies", async () => {
     const encode = async (changes: Metadata) => [...(await tokenizerOf(changed(changes))).encode("c")];
     expect(await encode({})).toEqual([99]);

@@ -1,9 +1,11 @@
 /** Tokenizers of tokenizer.json return the tokens and texts that the Rust library returned, and refuse what they cannot do. */
 import { build } from "esbuild";
+import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, FileError } from "../../../../src/errors.js";
 import { hubDefinition } from "../../../../src/models/tokenizer/hub.js";
 import { Tokenizer } from "../../../../src/models/tokenizer/tokenizer.js";
+import { draws } from "../../harness/draws.js";
 import { ALPHABET, metadataOf, tokenizerOf } from "./drawn.js";
 import { RECORDED } from "./recorded.js";
 
@@ -48,16 +50,32 @@ describe("encode", () => {
 });
 
 describe("decode", () => {
-  it("takes lists and Int32Arrays, leaves out special tokens if asked to, and refuses other ids", async () => {
+  it("takes lists and Int32Arrays, leaves out special tokens if asked to, and refuses what is no id", async () => {
     const tokenizer = await tokenizerOf(metadataOf([], "gpt-2"));
     expect(tokenizer.decode([256, 97, 257])).toBe("<|begin|>a<|end|>");
     expect(tokenizer.decode(Int32Array.of(256, 97, 257), { skipSpecialTokens: true })).toBe("a");
     expect(tokenizer.decode([])).toBe("");
     expect(tokenizer.vocabularySize).toBe(258);
-    for (const id of [258, -1, 0.5, Number.NaN])
+    for (const id of [2 ** 31, -1, 0.5, Number.NaN])
       expect(() => tokenizer.decode([97, id])).toThrow(
-        /is no id of a token; ids are whole numbers below 258/,
+        /an id is .*; it must be a whole number from 0 to 2147483647/,
       );
+  });
+
+  it("gives no text for ids without a token, anywhere in a text", async () => {
+    const tokenizer = await tokenizerOf(metadataOf([], "gpt-2"));
+    const ids = fc.array(
+      fc.oneof(fc.integer({ min: 0, max: 257 }), fc.integer({ min: 258, max: 2 ** 31 - 1 })),
+    );
+    fc.assert(
+      fc.property(ids, (all) => {
+        const stream = tokenizer.decodeStream();
+        const text = tokenizer.decode(all.filter((id) => id < 258));
+        expect(tokenizer.decode(all)).toBe(text);
+        expect(all.map((id) => stream.step(id)).join("") + stream.end()).toBe(text);
+      }),
+      { numRuns: draws(1000, 100) },
+    );
   });
 });
 
