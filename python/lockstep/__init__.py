@@ -13,7 +13,7 @@ from ._arrays import to_torch
 from ._errors import LockstepError
 from .answers import Difference, Explanation, Identification, diff, explain, explain_gemm, identify
 from .kernels import Agreement, KernelMismatch, assert_kernel
-from .models import Generation, generate
+from .models import ComparedModel, Generation, Perplexity, generate, perplexity
 from .operations import (
     Comparison,
     Copy,
@@ -30,6 +30,7 @@ from .operations import (
 
 __all__ = [
     "Agreement",
+    "ComparedModel",
     "Comparison",
     "Copy",
     "Difference",
@@ -38,6 +39,7 @@ __all__ = [
     "Identification",
     "KernelMismatch",
     "LockstepError",
+    "Perplexity",
     "Product",
     "QuantizedTensor",
     "assert_kernel",
@@ -52,6 +54,7 @@ __all__ = [
     "generate",
     "identify",
     "info",
+    "perplexity",
     "quantize",
     "to_torch",
 ]

@@ -1,13 +1,15 @@
-"""Generated text: Python returns what the command line returns, and its tokens follow from logits."""
+"""Language models: Python returns what the command line returns, and tokens follow from logits."""
 
 import io
 import json
+import subprocess
 
 import numpy as np
 import pytest
 
 import lockstep
 from lockstep._frames import write_frame
+from lockstep._process import node, program
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 HIDDEN = 32
@@ -67,3 +69,27 @@ def test_a_model_that_is_missing_and_a_prompt_without_tokens_are_errors(model, t
         with pytest.raises(lockstep.LockstepError) as caught:
             lockstep.generate(path, prompt)
         assert caught.value.code == code
+
+
+def test_perplexity_is_that_of_the_command_line_with_every_form_under_every_recipe(model, tmp_path):
+    text = "abcabdacbzzyxw" * 2
+    (tmp_path / "text").write_text(text)
+    words = ["perplexity", str(model), "--text", str(tmp_path / "text"), "--forms", "as-stored,ct-mxfp4", "--recipes", "none,mxfp8"]
+    printed = json.loads(subprocess.run([node(), str(program()), *words, "--context", "16", "--json"], check=True, capture_output=True).stdout)
+    got = lockstep.perplexity(model, text, forms=["as-stored", "ct-mxfp4"], recipes=("none", "mxfp8"), context=16)
+    assert float(got) == got.perplexity == printed["original"]["perplexity"] > 1
+    assert (got.scored_tokens, got.context, got.stride) == (26, 16, 16)
+    assert [(each.form, each.recipe) for each in got.variants] == [("as-stored", "mxfp8"), ("ct-mxfp4", "none"), ("ct-mxfp4", "mxfp8")]
+    for each, expected in zip(got.variants, printed["variants"], strict=True):
+        assert [each.perplexity, each.mean_kl, each.top1_agreement, each.bits_per_weight, each.layer_errors] == [
+            expected[key] for key in ("perplexity", "meanKl", "top1Agreement", "bitsPerWeight", "layerErrors")
+        ]
+    one = lockstep.perplexity(model, text, forms="ct-mxfp4", context=16)
+    assert (one.perplexity, one.variants) == (got.perplexity, [got.variants[1]])
+
+
+def test_perplexity_refuses_what_it_cannot_measure(model):
+    for text, options in [("a", {}), ("abc", {"forms": "int3"}), ("abc", {"context": 33}), ("A", {})]:
+        with pytest.raises(lockstep.LockstepError) as caught:
+            lockstep.perplexity(model, text, **options)
+        assert caught.value.code == "ARGUMENT"

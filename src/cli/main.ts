@@ -46,6 +46,7 @@ export const ON_FILES: readonly Command[] = [
   diff,
   identify,
   generate,
+  perplexity,
 ];
 
 export const COMMANDS: readonly Command[] = [
@@ -53,7 +54,6 @@ export const COMMANDS: readonly Command[] = [
   inspect,
   verify,
   convert,
-  perplexity,
   serveCommand(ON_FILES),
   conform,
   launch,

@@ -1,6 +1,6 @@
 /** `serve`: a command on frames returns the files that it would write to disk, and the same errors. */
 import { spawn } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
 import { Server } from "../../../../src/cli/commands/serve.js";
@@ -71,6 +71,22 @@ it("generate returns what the command prints with --json, for a model on the dis
   expect({ ...(result as object), tokensPerSecond: 0 }).toEqual({ ...printed, tokensPerSecond: 0 });
   const { error } = saidBy(await ask(request(["generate", w.path("none"), "--prompt", "abc"])));
   expect(error?.code).toBe("FILE");
+});
+
+it("perplexity reads the text from the metadata, and returns what the command prints with --json", async () => {
+  await writeLanguageModel(w.path("model"));
+  const text = "abcabdacbzzyxw";
+  writeFileSync(w.path("text"), text);
+  const args = ["perplexity", w.path("model"), "--forms", "ct-mxfp4", "--context", "8", "--text"];
+  const { status, result } = saidBy(await ask(request([...args, "text"], [], { text })));
+  const printed = JSON.parse(await w.succeed(...args, "@text", "--json")) as object;
+  expect(status).toBe(0);
+  expect(result).toEqual({ ...printed, text: "text" });
+  const { error } = saidBy(await ask(request([...args, "text"])));
+  expect([error?.code, error?.message]).toEqual([
+    "FILE",
+    expect.stringMatching(/^text: the frame has no metadata/),
+  ]);
 });
 
 describe("a served command", () => {
