@@ -11,22 +11,37 @@ constexpr float kInfinity = __builtin_huge_valf();
 // The number of products of a lane that are loaded before they are added.
 constexpr int kLoadsPerLane = 4;
 
+// The most blocks of a grid in its second dimension.
+constexpr int64_t kMaxGridHeads = 65535;
+
+// The number of rows that a warp computes if no other head waits for it.
+constexpr int kRowsPerWarp = 4;
+
+// A warp computes some rows of one head, then of a further head.
+template <Wide type>
 __global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackwardParams p) {
+  using Element = WideOf<type>;
   const AttentionRule& rule = p.rule;
+  const auto* grads = static_cast<const typename Element::Storage*>(p.grad);
+  const auto* results = static_cast<const typename Element::Storage*>(p.result);
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  forEachRow(static_cast<int64_t>(rule.batch) * rule.heads, rule.queries, nullptr, [&](int64_t head, int32_t i) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / kLanes;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRowWarps;
+  const int64_t heads = static_cast<int64_t>(rule.batch) * rule.heads;
+  for (int64_t head = blockIdx.y; head < heads; head += gridDim.y) {
     const Sequence s = sequenceOf(rule, static_cast<int32_t>(head / rule.heads));
-    if (i >= s.queries) return;
     const auto headOfSequence = static_cast<int32_t>(head % rule.heads);
-    const int64_t row = queryRow(rule, p.grad, rule.valueWidth, s, headOfSequence, i).first;
-    float sum = 0;
-    const auto load = [&](int32_t d) {
-      return loadElement(p.grad, rule.qType, row + d) * loadElement(p.result, rule.qType, row + d);
-    };
-    walkLanes<kLoadsPerLane>(rule.valueWidth, load, [&](float product) { sum += product; });
-    sum = foldLanes(sum);
-    if (lane == 0) reinterpret_cast<float*>(p.workspace)[statisticOf(rule, s, headOfSequence, i)] = sum;
-  });
+    float* deltas = reinterpret_cast<float*>(p.workspace) + statisticOf(rule, s, headOfSequence, 0);
+    for (int64_t i = first; i < s.queries; i += step) {
+      const int64_t row =
+          (queryRowOf(rule, s, static_cast<int32_t>(i)) * rule.heads + headOfSequence) * rule.valueWidth;
+      float sum = 0;
+      const auto load = [&](int32_t d) { return Element::load(grads[row + d]) * Element::load(results[row + d]); };
+      walkLanes<kLoadsPerLane>(rule.valueWidth, load, [&](float product) { sum += product; });
+      sum = foldLanes(sum);
+      if (lane == 0) deltas[i] = sum;
+    }
+  }
 }
 
 // A thread computes one element of the gradient of the bias: the sum over the sequences and heads that share it.
@@ -77,14 +92,18 @@ __global__ void __launch_bounds__(kLanes) sinkKernel(const AttentionBackwardPara
 cudaError_t sumDeltas(const AttentionBackwardParams& p, cudaStream_t stream) {
   const AttentionRule& rule = p.rule;
   const int64_t statistics = static_cast<int64_t>(rule.statisticBatches) * rule.heads * rule.queries;
-  const int64_t rows = static_cast<int64_t>(rule.batch) * rule.heads * rule.queries;
+  const int64_t heads = static_cast<int64_t>(rule.batch) * rule.heads;
   if (statistics > 0) {
     const cudaError_t error = cudaMemsetAsync(p.workspace, 0, static_cast<size_t>(statistics) * sizeof(float), stream);
     if (error != cudaSuccess) return error;
   }
-  if (rows == 0) return cudaSuccess;
-  deltaKernel<<<rowBlocks(rows, nullptr), kRowBlock, 0, stream>>>(p);
-  return cudaGetLastError();
+  if (heads == 0 || rule.queries == 0) return cudaSuccess;
+  const auto rows = static_cast<unsigned>(ceilDivide(rule.queries, kRowWarps * kRowsPerWarp));
+  const dim3 blocks(rows, static_cast<unsigned>(std::min(heads, kMaxGridHeads)));
+  return withWide(rule.qType, [&](auto type) {
+    deltaKernel<type.value><<<blocks, kRowBlock, 0, stream>>>(p);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t differentiateBias(const AttentionBackwardParams& p, cudaStream_t stream) {

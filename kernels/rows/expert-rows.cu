@@ -9,6 +9,11 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
+// The threads of a block that writes the rows of an expert: few blocks run, one for each expert.
+constexpr int kPlaceThreads = 1024;
+// The number of rows, and of entries of a token, that a thread loads before it uses them.
+constexpr int kRowsAhead = 4;
+constexpr int kEntriesAhead = 4;
 
 // Entry i of the entries that can name the expert of this block: all of an index map, a column of a mask map.
 __device__ int64_t entryAt(const RowIdMapParams& p, int64_t i) {
@@ -37,10 +42,12 @@ __global__ void __launch_bounds__(kThreads) countKernel(const RowIdMapParams p) 
   if (threadIdx.x == 0) p.workspace[blockIdx.x] = total;
 }
 
-// A block writes the rows of one expert's entries, in ascending order.
-__global__ void __launch_bounds__(kThreads) placeKernel(const RowIdMapParams p) {
+// A block writes the rows of one expert's entries, in ascending order. Each warp has consecutive entries, which it reads twice:
+// it counts the named ones, waits for the counts of the warps before it, and then writes the rows.
+__global__ void __launch_bounds__(kPlaceThreads) placeKernel(const RowIdMapParams p) {
+  constexpr int kPlaceWarps = kPlaceThreads / kLanes;
   __shared__ int64_t start;
-  __shared__ int warpCounts[kWarps];
+  __shared__ int64_t warpCounts[kPlaceWarps];
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   if (threadIdx.x == 0) {
@@ -52,26 +59,30 @@ __global__ void __launch_bounds__(kThreads) placeKernel(const RowIdMapParams p) 
     p.tokensPerExpert[blockIdx.x] = static_cast<int32_t>(min(end, p.total) - min(first, p.total));
     start = first;
   }
+  const int64_t count = entriesOf(p);
+  const int64_t share = ceilDivide(count, kPlaceThreads) * kLanes;
+  const int64_t begin = warp * share;
+  const int64_t end = min(begin + share, count);
+  uint32_t named = 0;
+#pragma unroll 8
+  for (int64_t i = begin + lane; i < end; i += kLanes) named += isNamed(p, i, count) ? 1 : 0;
+  named = __reduce_add_sync(kFullMask, named);
+  if (lane == 0) warpCounts[warp] = named;
   __syncthreads();
   int64_t next = start;
-  const int64_t count = entriesOf(p);
-  for (int64_t tile = 0; tile < count; tile += kThreads) {
-    const int64_t i = tile + threadIdx.x;
-    const bool named = isNamed(p, i, count);
-    const uint32_t ballot = __ballot_sync(kFullMask, named);
-    if (lane == 0) warpCounts[warp] = __popc(ballot);
-    __syncthreads();
-    int64_t row = next + __popc(ballot & ((1u << lane) - 1));
-    for (int w = 0; w < kWarps; ++w) {
-      if (w < warp) row += warpCounts[w];
-      next += warpCounts[w];
-    }
-    if (named && row < p.total) {
+  for (int w = 0; w < warp; ++w) next += warpCounts[w];
+#pragma unroll 8
+  for (int64_t tile = begin; tile < end; tile += kLanes) {
+    const int64_t i = tile + lane;
+    const bool isMine = isNamed(p, i, end);
+    const uint32_t ballot = __ballot_sync(kFullMask, isMine);
+    const int64_t row = next + __popc(ballot & ((1u << lane) - 1));
+    next += __popc(ballot);
+    if (isMine && row < p.total) {
       const int64_t entry = entryAt(p, i);
       p.rows[entry] = static_cast<int32_t>(row);
       p.sources[row] = static_cast<int32_t>(entry);
     }
-    __syncthreads();
   }
 }
 
@@ -82,18 +93,29 @@ __global__ void __launch_bounds__(kRowThreads) takeRowsKernel(const TakeRowsPara
   if (column >= p.columns) return;
   const int64_t limit = p.rows * p.period;
   const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
-  for (int64_t i = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; i < p.count; i += step) {
-    const int64_t source = p.sources[i];
-    float values[width] = {};
-    if (source >= 0 && source < limit) {
-      loadElements(p.x, p.xType, source / p.period * p.columns + column, values);
-      if (p.weights != nullptr) {
-        const float weight = loadElement(p.weights, p.weightsType, source);
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
+  for (int64_t i = first; i < p.count; i += kRowsAhead * step) {
+    int64_t sources[kRowsAhead];
+    float values[kRowsAhead][width] = {};
 #pragma unroll
-        for (float& value : values) value *= weight;
-      }
+    for (int k = 0; k < kRowsAhead; ++k) {
+      const int64_t source = i + k * step < p.count ? p.sources[i + k * step] : -1;
+      sources[k] = source < limit ? source : -1;
     }
-    storeElements(p.out, p.outType, i * p.columns + column, values);
+#pragma unroll
+    for (int k = 0; k < kRowsAhead; ++k) {
+      if (sources[k] >= 0) loadElements(p.x, p.xType, sources[k] / p.period * p.columns + column, values[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kRowsAhead; ++k) {
+      if (i + k * step >= p.count) break;
+      if (p.weights != nullptr && sources[k] >= 0) {
+        const float weight = loadElement(p.weights, p.weightsType, sources[k]);
+#pragma unroll
+        for (float& value : values[k]) value *= weight;
+      }
+      storeElements(p.out, p.outType, (i + k * step) * p.columns + column, values[k]);
+    }
   }
 }
 
@@ -104,14 +126,28 @@ __global__ void __launch_bounds__(kRowThreads) combineRowsKernel(const CombineRo
   const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
   for (int64_t t = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; t < p.tokens; t += step) {
     float sums[width] = {};
-    for (int64_t entry = t * p.width; entry < (t + 1) * p.width; ++entry) {
-      const int64_t row = p.rows[entry];
-      if (row < 0 || row >= p.limit) continue;
-      float values[width];
-      loadElements(p.x, p.xType, row * p.columns + column, values);
-      const float weight = p.weights == nullptr ? 1.0f : loadElement(p.weights, p.weightsType, entry);
+    const int64_t end = (t + 1) * p.width;
+    for (int64_t from = t * p.width; from < end; from += kEntriesAhead) {
+      int64_t rows[kEntriesAhead];
+      float weights[kEntriesAhead];
+      float values[kEntriesAhead][width];
 #pragma unroll
-      for (int k = 0; k < width; ++k) sums[k] = __fadd_rn(sums[k], __fmul_rn(values[k], weight));
+      for (int k = 0; k < kEntriesAhead; ++k) {
+        const int64_t entry = from + k;
+        rows[k] = entry < end ? p.rows[entry] : -1;
+        weights[k] = p.weights == nullptr || entry >= end ? 1.0f : loadElement(p.weights, p.weightsType, entry);
+      }
+#pragma unroll
+      for (int k = 0; k < kEntriesAhead; ++k) {
+        if (rows[k] >= p.limit) rows[k] = -1;
+        if (rows[k] >= 0) loadElements(p.x, p.xType, rows[k] * p.columns + column, values[k]);
+      }
+#pragma unroll
+      for (int k = 0; k < kEntriesAhead; ++k) {
+        if (rows[k] < 0) continue;
+#pragma unroll
+        for (int c = 0; c < width; ++c) sums[c] = __fadd_rn(sums[c], __fmul_rn(values[k][c], weights[k]));
+      }
     }
     storeElements(p.out, p.outType, t * p.columns + column, sums);
   }
@@ -156,12 +192,12 @@ cudaError_t launchRowIdMap(const RowIdMapParams& p, cudaStream_t stream) {
   if (error != cudaSuccess || p.experts == 0) return error;
   const auto blocks = static_cast<unsigned>(p.experts);
   countKernel<<<blocks, kThreads, 0, stream>>>(p);
-  placeKernel<<<blocks, kThreads, 0, stream>>>(p);
+  placeKernel<<<blocks, kPlaceThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
 cudaError_t launchTakeRows(const TakeRowsParams& p, cudaStream_t stream) {
-  return withRows(p.count, p.columns, [&](const RowGrid& grid, auto width) {
+  return withRows(ceilDivide(p.count, kRowsAhead), p.columns, [&](const RowGrid& grid, auto width) {
     takeRowsKernel<width.value><<<grid.blocks, grid.threads, 0, stream>>>(p);
   });
 }

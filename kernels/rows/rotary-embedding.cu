@@ -1,5 +1,5 @@
-// Rotary embeddings of queries and keys (docs/numerics.md 10.7). A thread rotates `width` pairs of one head, or copies `width`
-// elements that are not rotated.
+// Rotary embeddings of queries and keys (docs/numerics.md 10.7). A thread rotates the same `width` pairs of several heads of a
+// row, whose angles it loads once, or copies `width` elements of these heads that are not rotated.
 #include "kernels/device/elements.cuh"
 #include "kernels/rows/rotary-embedding.gen.h"
 
@@ -10,6 +10,8 @@ namespace {
 constexpr float kInfinity = __builtin_huge_valf();
 // The position of a row that belongs to no sequence.
 constexpr int64_t kNone = INT64_MIN;
+// The largest number of heads of a thread.
+constexpr int kHeadsPerThread = 4;
 
 __device__ int64_t startOf(const RotaryEmbeddingParams& p, int64_t sequence) {
   return p.starts ? p.starts[sequence] : 0;
@@ -50,14 +52,12 @@ __device__ void loadAngles(const RotaryEmbeddingParams& p, int64_t position, int
   for (int i = 0; i < width; ++i) s[i] = -s[i];
 }
 
-// Rotates the pairs [pair, pair + width) of the head that begins at element `head`.
+// Rotates the pairs [pair, pair + width) of the head that begins at element `head` by angles with these cosines and sines.
 template <int width>
-__device__ void rotatePairs(const RotaryEmbeddingParams& p, int64_t position, int64_t head, int64_t pair) {
-  float c[width];
-  float s[width];
+__device__ void rotatePairs(const RotaryEmbeddingParams& p, const float (&c)[width], const float (&s)[width],
+                            int64_t head, int64_t pair) {
   float a[width];
   float b[width];
-  loadAngles(p, position, pair, c, s);
   if (!p.interleaved) {
     loadElements(p.x, p.xType, head + pair, a);
     loadElements(p.x, p.xType, head + p.pairs + pair, b);
@@ -86,38 +86,52 @@ __device__ void rotatePairs(const RotaryEmbeddingParams& p, int64_t position, in
   storeElements(p.out, p.outType, first + width, high);
 }
 
+// Heads h, h + groups, ... belong to one thread.
+__host__ __device__ int64_t headGroups(const RotaryEmbeddingParams& p) { return ceilDivide(p.heads, kHeadsPerThread); }
+
 // If `width` is kPack, both halves of the rotated elements and the rest must be whole packs.
 template <int width>
 __global__ void __launch_bounds__(kRowThreads) rotaryEmbeddingKernel(const RotaryEmbeddingParams p) {
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t rotations = p.pairs / width;
   const int64_t units = rotations + (p.width - 2 * p.pairs) / width;
-  if (unit >= units * p.heads) return;
+  const int64_t groups = headGroups(p);
+  if (unit >= units * groups) return;
   const int64_t index = unit % units;
+  const int64_t firstHead = unit / units;
+  const float zeros[width] = {};
   const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
   for (int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; row < p.rows; row += step) {
-    const int64_t head = (row * p.heads + unit / units) * p.width;
     const int64_t position = positionOf(p, row);
-    const float zeros[width] = {};
-    if (index < rotations) {
-      if (position != kNone) {
-        rotatePairs<width>(p, position, head, index * width);
-      } else {
-        storeElements(p.out, p.outType, head + index * width, zeros);
-        storeElements(p.out, p.outType, head + p.pairs + index * width, zeros);
+    if (index >= rotations) {
+      const int64_t element = 2 * p.pairs + (index - rotations) * width;
+      for (int64_t head = firstHead; head < p.heads; head += groups) {
+        const int64_t at = (row * p.heads + head) * p.width + element;
+        float values[width] = {};
+        if (position != kNone) loadElements(p.x, p.xType, at, values);
+        storeElements(p.out, p.outType, at, values);
       }
-    } else {
-      const int64_t element = head + 2 * p.pairs + (index - rotations) * width;
-      float values[width] = {};
-      if (position != kNone) loadElements(p.x, p.xType, element, values);
-      storeElements(p.out, p.outType, element, values);
+      continue;
+    }
+    float c[width];
+    float s[width];
+    if (position != kNone) loadAngles(p, position, index * width, c, s);
+#pragma unroll 2
+    for (int64_t head = firstHead; head < p.heads; head += groups) {
+      const int64_t first = (row * p.heads + head) * p.width;
+      if (position != kNone) {
+        rotatePairs(p, c, s, first, index * width);
+      } else {
+        storeElements(p.out, p.outType, first + index * width, zeros);
+        storeElements(p.out, p.outType, first + p.pairs + index * width, zeros);
+      }
     }
   }
 }
 
 template <int width>
 void launch(const RotaryEmbeddingParams& p, cudaStream_t stream) {
-  const RowGrid grid = rowGrid(p.rows, p.heads * (p.width - p.pairs) / width);
+  const RowGrid grid = rowGrid(p.rows, headGroups(p) * (p.width - p.pairs) / width);
   rotaryEmbeddingKernel<width><<<grid.blocks, grid.threads, 0, stream>>>(p);
 }
 

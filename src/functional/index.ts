@@ -20,7 +20,7 @@ export {
 } from "./elementwise.js";
 
 export { embedding } from "./embedding.js";
-export { concatenate, permute, reshape, slice, transpose } from "./layout.js";
+export { concatenate, permute, reshape, slice, split, transpose } from "./layout.js";
 export { type CrossEntropyLossOptions, crossEntropyLoss, mseLoss } from "./loss.js";
 export {
   moeSortChunksByIndex,

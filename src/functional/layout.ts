@@ -1,12 +1,14 @@
 /** Differentiable functions that move elements without changing them. */
+import { ShapeError } from "../errors.js";
+import { zeros } from "../ops/create.js";
 import { concatenate as joined, placeSlice, slice as sliced } from "../ops/layout/copy-slice.js";
 import { swapAxes } from "../ops/layout/layout.js";
 import { dimensionsOf, permute as permuted } from "../ops/layout/permute.js";
-import { ownList } from "../options.js";
-import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
+import { integer, listOf, ownList } from "../options.js";
+import { differentiable, differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
-import { dimensionOf, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
+import { dimensionOf, ownShape, type Shape, type WideDType, withSize } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /**
@@ -41,6 +43,43 @@ export function slice(x: VariableLike, dim: number, start: number, end?: number 
       return [placeSlice(wideOf("slice: the gradient", grad), source.shape, axis, first)];
     },
   }));
+}
+
+const sizesOfParts = listOf(integer(0, Number.MAX_SAFE_INTEGER));
+
+/**
+ * Divides x along dimension `dim` into tensors with the sizes `splitSizes`, as `split` of PyTorch does with a list. A negative
+ * `dim` counts from the end. The gradient has the gradients of the parts one after the other, and +0 for a part without one.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` unless the sizes add up to that of the dimension,
+ * `ArgumentError` for an empty list, a size that is not an integer from 0, a dimension that x does not have, or an argument that
+ * is not a tensor, `DisposedError` for a disposed tensor.
+ */
+export function split(x: VariableLike, splitSizes: readonly number[], dim = 0): readonly Variable[] {
+  const source = variableOf("split", "x", x);
+  const axis = dimensionOf("split", "dim", source.shape, dim);
+  const sizes = sizesOfParts("split", "splitSizes", splitSizes) as readonly number[];
+  const ends = sizes.map((_, i) => sizes.slice(0, i + 1).reduce((sum, size) => sum + size, 0));
+  const total = ends.at(-1) ?? 0;
+  if (total !== source.shape[axis])
+    throw new ShapeError(
+      `split: splitSizes add up to ${total}; dimension ${axis} of x, [${source.shape}], has size ${source.shape[axis]}`,
+    );
+  return differentiable([source], () => {
+    const value = wideOf("split: x", source.value);
+    return {
+      results: sizes.map((size, i) => sliced(value, axis, (ends[i] as number) - size, ends[i])),
+      backward: (grads) => {
+        const { backend, dtype, shape } = value;
+        const parts = sizes.map((size, i) => {
+          const grad = grads[i];
+          if (grad) return wideOf("split: the gradient", grad);
+          return zeros(backend, dtype, withSize(shape, axis, size));
+        });
+        return [joined(parts, axis)];
+      },
+    };
+  });
 }
 
 /**

@@ -1,7 +1,7 @@
 /** Gradients of functions that move elements have the bits of their definition, in every type. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { concatenate, permute, slice, transpose } from "../../../src/functional/index.js";
+import { concatenate, permute, slice, split, transpose } from "../../../src/functional/index.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { elementCount, type Shape } from "../../../src/tensor/shape.js";
@@ -60,6 +60,64 @@ it("slice: the gradient is that of the slices, and +0 elsewhere", () => {
     }),
     PARAMETERS,
   );
+});
+
+it("split: the parts are slices; the gradient has those of the parts in order, and +0 for a part without one", () => {
+  const cases = fc
+    .tuple(
+      fc.nat({ max: 2 }),
+      fc.nat({ max: 5 }),
+      fc.nat({ max: 5 }),
+      fc.subarray([0, 1, 2], { minLength: 1 }),
+    )
+    .chain(([dim, one, other, used]) => {
+      const size = SHAPE[dim] as number;
+      const cuts = [Math.min(one, other, size), Math.min(Math.max(one, other), size)] as const;
+      const sizes = [cuts[0], cuts[1] - cuts[0], size - cuts[1]];
+      const shapes = sizes.map((each) => SHAPE.map((extent, axis) => (axis === dim ? each : extent)));
+      return wideType().chain((dtype) =>
+        fc.tuple(
+          fc.constant({ dim, sizes, used }),
+          wideTensor(SHAPE, { dtype }),
+          fc.tuple(...shapes.map((shape) => wideTensor(shape, { dtype }))),
+        ),
+      );
+    });
+  fc.assert(
+    fc.property(cases, ([{ dim, sizes, used }, x, upstream]) => {
+      using _scope = new Scope();
+      const source = leaf(x);
+      const parts = split(source, sizes, dim - 3);
+      let start = 0;
+      for (const [i, size] of sizes.entries()) {
+        const expected = plain(x.dtype, oracle.slice(elementsOf(x), dim, start, start + size));
+        expect(download((parts[i] as Variable).tensor)).toEqual(expected);
+        start += size;
+      }
+      const zeroed = upstream.map((each, i) =>
+        used.includes(i) ? each : plain(x.dtype, { ...elementsOf(each), elements: each.codes.map(() => 0) }),
+      );
+      const seen = oracle.concatenate(
+        used.map((i) => elementsOf(upstream[i] as PlainTensor)),
+        dim,
+      );
+      concatenate(
+        used.map((i) => parts[i] as Variable),
+        dim,
+      ).backward(upload(backend(), plain(x.dtype, seen)));
+      expect(gradOf(source)).toEqual(plain(x.dtype, oracle.concatenate(zeroed.map(elementsOf), dim)));
+      source.zeroGrad();
+    }),
+    PARAMETERS,
+  );
+});
+
+it("split refuses sizes that do not add up", () => {
+  using _scope = new Scope();
+  const x = upload(backend(), fromCodes("f32", [4], [0, 0, 0, 0]));
+  expect(() => split(x, [1, 2])).toThrow("split: splitSizes add up to 3; dimension 0 of x, [4], has size 4");
+  expect(() => split(x, [5, -1])).toThrow("splitSizes[1]");
+  expect(() => split(x, [])).toThrow("split");
 });
 
 it("concatenate: the gradient of each tensor is its slice of the gradient; a constant has none", () => {

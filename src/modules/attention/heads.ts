@@ -1,5 +1,5 @@
 /** How the result of a projection is divided into the heads of queries, keys and values. */
-import { reshape, slice } from "../../functional/layout.js";
+import { reshape, split } from "../../functional/layout.js";
 import type { Variable } from "../../tape/variable.js";
 import type { HeadCounts } from "./options.js";
 
@@ -24,11 +24,8 @@ export function unpack(
   const total = shares.reduce((sum, share) => sum + share, 0);
   const parts = interleaved ? reshape(x, [...outer, groups, total * width]) : x;
   const size = interleaved ? width : groups * width;
-  let first = 0;
-  return shares.map((share) => {
-    const begin = first;
-    first += share;
-    const part = slice(parts, -1, begin * size, first * size);
-    return reshape(part, [...outer, share * groups, width]);
-  });
+  const sizes = shares.map((share) => share * size);
+  return split(parts, sizes, -1).map((part, i) =>
+    reshape(part, [...outer, (shares[i] as number) * groups, width]),
+  );
 }

@@ -461,6 +461,10 @@ export const MODULE_ROWS: Rows = {
     numbers: { dim: "integer", start: "integer", end: "integer" },
   },
   "functional.concatenate": { calls: [(w) => [[w.tensor(), w.tensor()], 1]], numbers: { dim: "integer" } },
+  "functional.split": {
+    calls: [(w) => [w.tensor(), [ROWS - 1, 1], 0]],
+    numbers: { splitSizes: "integer", dim: "integer" },
+  },
   "functional.transpose": {
     calls: [(w) => [w.tensor(), 0, -1]],
     numbers: { dim0: "integer", dim1: "integer" },
