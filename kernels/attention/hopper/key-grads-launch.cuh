@@ -4,6 +4,7 @@
 
 #include "kernels/attention/hopper/key-grads.cuh"
 #include "kernels/attention/hopper/launch.h"
+#include "kernels/device/occupancy.cuh"
 
 namespace lockstep {
 
@@ -22,7 +23,7 @@ template <typename Shape, bool kDetailed>
 cudaError_t launchKeyGradShape(const AttentionBackwardParams& p, const TileLists& lists, cudaStream_t stream) {
   KeyGradMaps maps;
   const AttentionRule& rule = p.rule;
-  const QuerySums sums = querySumsOf(p);
+  QuerySums sums = querySumsOf(p);
   cudaError_t error = describeBoxes(keysOf(rule, rule.k, Shape::kWidth), Shape::kRows, &maps.keys);
   if (error == cudaSuccess) error = describeBoxes(keysOf(rule, rule.v, Shape::kValueWidth), Shape::kRows, &maps.values);
   if (error == cudaSuccess)
@@ -30,11 +31,14 @@ cudaError_t launchKeyGradShape(const AttentionBackwardParams& p, const TileLists
   if (error == cudaSuccess) {
     error = describeBoxes(queriesOf(rule, p.grad, Shape::kValueWidth), Shape::kQueries, &maps.grads);
   }
+  const int64_t items = int64_t{rule.batch} * rule.keyHeads;
+  const int64_t tiles = ceilDivide(rule.keys, Shape::kRows);
   if constexpr (Shape::kAddsQueries) {
+    sums.lead = leadOf(rule, items, tiles, multiprocessors());
     if (error == cudaSuccess) error = openQuerySums(p, sums, stream);
   }
   if (error != cudaSuccess) return error;
-  const int64_t blocks = ceilDivide(rule.keys, Shape::kRows) * rule.batch * rule.keyHeads;
+  const int64_t blocks = tiles * items;
   return launchBlocks<Shape>(keyGradKernel<Shape, kDetailed>, blocks, stream, p, lists.keys, lists.queries, sums, maps);
 }
 

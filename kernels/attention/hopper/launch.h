@@ -74,6 +74,8 @@ struct QuerySums {
   int64_t tiles;
   // the sums of the tiles, in the order of a wgmma accumulator
   float* sums;
+  // by how many blocks of keys the heads with even numbers are ahead of the others (query-sums.cuh)
+  int lead;
 };
 
 // In the workspace, the sums follow the lists of tiles.
@@ -82,7 +84,7 @@ inline QuerySums querySumsOf(const AttentionBackwardParams& p) {
   const int64_t tiles = keys - queries - 1;
   const int64_t numbers = end + 1 + tiles - p.workspace;
   return {end, reinterpret_cast<uint32_t*>(end + 1), tiles,
-          reinterpret_cast<float*>(p.workspace + (numbers + 3) / 4 * 4)};
+          reinterpret_cast<float*>(p.workspace + (numbers + 3) / 4 * 4), 0};
 }
 
 // Launches `blocks` blocks of a kernel.

@@ -22,16 +22,42 @@ struct KeyTile {
   int tile;
 };
 
+// Under a causal mask, later blocks of keys have fewer queries. The blocks of a head that run at the same time end at the same
+// time, because each waits for the one before, and the next ones begin at the same time and wait. So half of the heads are ahead by
+// about half of the blocks of a head that run at the same time: while the blocks of one half wait, the others compute.
+inline int leadOf(const AttentionRule& rule, int64_t items, int64_t tiles, int multiprocessors) {
+  // fewer blocks of keys than this for each one of the lead gain nothing
+  constexpr int64_t kTilesOfLead = 5;
+  const int64_t together = std::min<int64_t>(kHeadsTogether, items);
+  if (rule.right < 0 || rule.left >= 0 || together < 2) return 0;
+  const int64_t lead = ceilDivide(6 * multiprocessors, 10 * together);
+  return kTilesOfLead * lead <= tiles ? static_cast<int>(lead) : 0;
+}
+
 // Blocks of threads take their keys in the order in which they begin, and a term waits only for terms of earlier ones. The blocks
-// of keys of a head begin in ascending order.
+// of keys of a head begin in ascending order. In phase n, the even heads take block n and the odd ones block n - lead.
 __device__ inline KeyTile takeKeyTile(const QuerySums& sums, int items, int tiles) {
   __shared__ int taken;
   if (threadIdx.x == 0) taken = atomicAdd(sums.ticket, 1);
   __syncthreads();
   const int first = taken / (kHeadsTogether * tiles) * kHeadsTogether;
-  const int number = taken - first * tiles;
   const int together = min(kHeadsTogether, items - first);
-  return {first + number % together, number / together};
+  const int even = (together + 1) / 2;
+  int number = taken - first * tiles;
+  // only even heads
+  if (number < even * sums.lead) return {first + 2 * (number % even), number / even};
+  number -= even * sums.lead;
+  // all heads
+  const int common = tiles - sums.lead;
+  if (number < together * common) {
+    const int place = number % together;
+    const int tile = number / together;
+    return place < even ? KeyTile{first + 2 * place, tile + sums.lead} : KeyTile{first + 2 * (place - even) + 1, tile};
+  }
+  // only odd heads
+  number -= together * common;
+  const int odd = together - even;
+  return {first + 2 * (number % odd) + 1, common + number / odd};
 }
 
 // What becomes of a term: it is added to a sum, and the result is stored for the next block of keys. A result that is not stored
