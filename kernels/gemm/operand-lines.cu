@@ -63,6 +63,18 @@ struct RoundedFloats {
   }
 };
 
+// One 16-byte unit of an operand whose codes are only padded.
+template <int bits>
+struct PaddedCodes {
+  static constexpr int kCount = 128 / bits;
+  static constexpr int kBytes = 16;
+  Bytes16 codes;
+
+  __device__ void load(const uint8_t* from, const uint8_t*) { codes = *reinterpret_cast<const Bytes16*>(from); }
+
+  __device__ void store(void* to) const { store16(to, codes.words[0], codes.words[1], codes.words[2], codes.words[3]); }
+};
+
 // Units outside the source keep their initial zero bits, which convert to zeros.
 template <typename Unit>
 __global__ void __launch_bounds__(kStagingThreads)
@@ -110,10 +122,22 @@ cudaError_t launchMx(const GemmOperandParams& p, cudaStream_t stream) {
   return launch<ScaledCodes<word, format::kE8m0>>(p, stream);
 }
 
+template <int bits>
+std::optional<cudaError_t> launchPadded(const GemmOperandParams& p, cudaStream_t stream) {
+  using Codes = PaddedCodes<bits>;
+  if (p.depth % Codes::kCount != 0 || reinterpret_cast<uintptr_t>(p.data) % 16 != 0) return std::nullopt;
+  return launch<Codes>(p, stream);
+}
+
 }  // namespace
 
 std::optional<cudaError_t> launchGemmOperandLines(const GemmOperandParams& p, cudaStream_t stream) {
   if (p.transposed) return std::nullopt;
+  if (p.staging == Staging::kPlain) {
+    const uint32_t width = operandWidth(p.word);
+    if (width == 8) return launchPadded<8>(p, stream);
+    return width == 16 ? launchPadded<16>(p, stream) : std::nullopt;
+  }
   if (p.staging == Staging::kTf32 && p.word == 0 && !p.scales.data && p.depth % RoundedFloats::kCount == 0) {
     return launch<RoundedFloats>(p, stream);
   }
