@@ -23,8 +23,8 @@ struct KeyTile {
 };
 
 // Under a causal mask, later blocks of keys have fewer queries. The blocks of a head that run at the same time end at the same
-// time, because each waits for the one before, and the next ones begin at the same time and wait. So half of the heads are ahead by
-// about half of the blocks of a head that run at the same time: while the blocks of one half wait, the others compute.
+// time, because each waits for the one before, and the next ones begin at the same time and wait. So half of the heads are ahead
+// by about half of the blocks of a head that run at the same time: while the blocks of one half wait, the others compute.
 inline int leadOf(const AttentionRule& rule, int64_t items, int64_t tiles, int multiprocessors) {
   // fewer blocks of keys than this for each one of the lead gain nothing
   constexpr int64_t kTilesOfLead = 5;
