@@ -5,6 +5,7 @@ import { parsedBy, requireCheckpointPath } from "../checkpoints/api/options.js";
 import type { WeightChanges } from "../checkpoints/convert/changes/weight-changes.js";
 import { convertInMemory } from "../checkpoints/convert/in-memory.js";
 import { type ConversionTarget, parseTarget } from "../checkpoints/convert/targets/named.js";
+import { GGUF_EMBEDDINGS, ggufConfig } from "../checkpoints/gguf/model-config.js";
 import { type CheckpointFiles, openCheckpointFiles, readJsonFile } from "../checkpoints/stored/open.js";
 import { type Survey, surveyFiles } from "../checkpoints/survey.js";
 import { FileError } from "../errors.js";
@@ -19,8 +20,7 @@ import type { CausalLMConfig } from "./config/config.js";
 import { ConfigFields } from "./config/fields.js";
 import { readConfig } from "./config/read.js";
 import { familyOf } from "./families/table.js";
-import { ggufNames } from "./gguf/architectures.js";
-import { ggufFields } from "./gguf/config.js";
+import { architectureOf, architectureOfType, ggufNames } from "./gguf/architectures.js";
 import { loadWeights } from "./weights/load.js";
 import { hubNames, type WeightNames } from "./weights/places.js";
 import { type StoredSize, sizesOf } from "./weights/sizes.js";
@@ -142,14 +142,18 @@ async function describe(
   if (!gguf) {
     const fields = new ConfigFields(...(await readHubConfig(folder)));
     const config = readConfig(fields);
+    // a conversion keeps the names of a GGUF file
+    const isOfGguf = tensors.has(GGUF_EMBEDDINGS) || weights.some(({ name }) => name === GGUF_EMBEDDINGS);
+    if (isOfGguf) return { config, names: ggufNames(architectureOfType(path, config.modelType), config) };
     const hub = hubNames(config.tieWordEmbeddings);
     return { config, names: familyOf(path, config.modelType).names?.(hub, config, fields) ?? hub };
   }
   const shapes = new Map([...tensors].map(([name, { entry }]) => [name, entry.shape]));
   for (const { name, shape } of weights) shapes.set(name, shape);
   const { metadata } = gguf;
-  const { architecture, fields } = ggufFields({ path, metadata, shapeOf: (name) => shapes.get(name) });
-  const config = readConfig(fields);
+  const architecture = architectureOf(path, metadata["general.architecture"]);
+  const json = ggufConfig(architecture, metadata, (name) => shapes.get(name));
+  const config = readConfig(new ConfigFields(path, json));
   return { config, names: ggufNames(architecture, config) };
 }
 

@@ -1,5 +1,5 @@
 /** Models of tiny random weights, loaded from files that the tests write. */
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -41,6 +41,43 @@ async function hub(model: TinyModel, options: Parameters<typeof writeHub>[2] = {
 }
 
 const bits = (values: Float32Array): string => Buffer.from(values.buffer).toString("hex");
+
+describe("the folder that a conversion of a GGUF file writes", () => {
+  it("has the configuration and the logits of the file", async () => {
+    const choices = tinyChoices.filter(({ rope }) => rope !== "llama3");
+    const types = fc.constantFrom("F32", "F16", "BF16");
+    await fc.assert(
+      fc.asyncProperty(choices, types, fc.constantFrom("bf16", "f32"), async (drawn, type, to) => {
+        const path = `${fresh()}.gguf`;
+        await writeGguf(path, tinyModel({ ...drawn, window: undefined }), type);
+        const wide = fresh();
+        await convertCheckpoint(path, wide, { to });
+        for (const dtype of ["bf16", "f32"] as const)
+          expect(bits(await logitsOf(wide, { dtype }))).toBe(bits(await logitsOf(path, { dtype })));
+        const configs: object[] = [];
+        for (const each of [path, wide]) {
+          using model = await loadCausalLM(backend(), each);
+          configs.push({ ...model.config, dtype: undefined });
+        }
+        expect(configs[1]).toEqual(configs[0]);
+      }),
+      { numRuns: draws(60, 6) },
+    );
+  });
+
+  it("is refused if no architecture has its names", async () => {
+    const path = `${fresh()}.gguf`;
+    await writeGguf(path, tinyModel(TINY), "BF16");
+    const wide = fresh();
+    await convertCheckpoint(path, wide, { to: "bf16" });
+    const file = join(wide, "config.json");
+    const config = JSON.parse(await readFile(file, "utf8")) as object;
+    await writeFile(file, JSON.stringify({ ...config, model_type: "mistral" }));
+    await expect(loadCausalLM(backend(), wide)).rejects.toThrow(
+      /the tensors have names of GGUF files, which are not known for mistral/,
+    );
+  });
+});
 
 describe("the model of a folder", () => {
   it("computes what plain arithmetic does, in every family", async () => {

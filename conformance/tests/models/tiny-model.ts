@@ -194,7 +194,12 @@ const GGUF_WORDS: readonly (readonly [RegExp, string])[] = [
 ];
 
 /** Writes a GGUF file as llama.cpp's converter does. It has no windows, and llama3's rule is a tensor there. */
-export async function writeGguf(path: string, { config, tensors }: TinyModel, type: FileType): Promise<void> {
+export async function writeGguf(
+  path: string,
+  { config, tensors }: TinyModel,
+  type: FileType,
+  extra: readonly (readonly Piece[])[] = [],
+): Promise<void> {
   const family = String(config.model_type);
   const architecture = family === "mistral" ? "llama" : family.replace("_", "");
   const heads: Readonly<Record<string, number>> = {
@@ -265,6 +270,7 @@ export async function writeGguf(path: string, { config, tensors }: TinyModel, ty
             u32(Number(scaling.original_max_position_embeddings)),
           ],
         ]),
+    ...extra,
   ];
   await writeFile(path, ggufBytes({ metadata, tensors: described, data: Buffer.concat(pieces) }));
 }

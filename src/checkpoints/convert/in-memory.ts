@@ -11,7 +11,7 @@ import type { Configuration } from "../stored/config/config.js";
 import { type CheckpointFiles, readOptionalJson } from "../stored/open.js";
 import { type Survey, surveyTensors } from "../survey.js";
 import type { WeightChanges } from "./changes/weight-changes.js";
-import { convertedConfig, convertedModelopt } from "./metadata/output-config.js";
+import { convertedConfig, convertedModelopt, inputConfig } from "./metadata/output-config.js";
 import { planConversion } from "./plan/plan.js";
 import {
   type ConversionPlan,
@@ -64,9 +64,10 @@ export async function convertInMemory(
 }
 
 /** The configuration that the conversion would write. */
-async function configurationOf({ folder }: CheckpointFiles, plan: ConversionPlan): Promise<Configuration> {
+async function configurationOf(files: CheckpointFiles, plan: ConversionPlan): Promise<Configuration> {
+  const { folder } = files;
   const paths = [join(folder, "config.json"), join(folder, MODELOPT_FILE)] as const;
-  const config = await readOptionalJson(paths[0]);
+  const config = await inputConfig(files, plan);
   const model = config && convertedConfig(config, plan);
   const claim = claimIn(paths, model, convertedModelopt(await readOptionalJson(paths[1]), plan));
   return {

@@ -12,7 +12,7 @@ import type { StoredTensor } from "../stored/tensors.js";
 import type { Changes } from "./changes/changes.js";
 import type { WeightChanges } from "./changes/weight-changes.js";
 import { ggufMetadata } from "./metadata/gguf.js";
-import { convertedConfig, convertedModelopt } from "./metadata/output-config.js";
+import { convertedConfig, convertedModelopt, inputConfig } from "./metadata/output-config.js";
 import { fileMetadata } from "./metadata/quantization-config.js";
 import { beginOutput, conversionKey, finishOutput, writeJson, writeProgress } from "./output-folder.js";
 import {
@@ -166,7 +166,7 @@ async function writeOtherFiles(
     const index = { metadata: { total_size: plan.bytes }, weight_map: Object.fromEntries(map) };
     await writeJson(join(partial, checkpoint.index ?? "model.safetensors.index.json"), index);
   }
-  const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
+  const config = await inputConfig(checkpoint, plan);
   if (config) await writeJson(join(partial, "config.json"), convertedConfig(config, plan));
   const modelopt = convertedModelopt(await readOptionalJson(join(checkpoint.folder, MODELOPT_FILE)), plan);
   if (modelopt) await writeJson(join(partial, MODELOPT_FILE), modelopt);

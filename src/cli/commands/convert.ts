@@ -13,6 +13,7 @@ import {
 import { waitForFiles } from "../../io/files.js";
 import { READING, readPath } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
+import { writeTokenizerOf } from "../gguf-outputs.js";
 import { flag, type Option, required, value } from "../options.js";
 import { tensorsOption } from "../tensor-globs.js";
 
@@ -107,6 +108,7 @@ export const convert = defineCommand({
     "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. DIR gets the same shards, or GGUF files, the index, a config.json that says what is quantized, and the other files of the folder. Anything that verify calls an error stops the conversion before it begins; what is written is judged in the same way.",
     "To BF16 and F32: a value is code times scale, rounded to F32 and, for bf16, that to BF16. To a dialect: the weights of linear layers are quantized as its library does; embeddings, the output layer, routers and norms stay as they are, unless --tensors names them. Codes and scales of a quantized checkpoint are repacked without rounding where the other form can hold them (the output calls these carried); other weights are quantized anew from their exact values.",
     "For each weight it says whether the conversion was exact, and if not, the relative RMS error, the SQNR and the largest difference. Values that would become NaN or infinite are an error. The output appears when it is complete; an interrupted run is continued by the same command.",
+    "From a GGUF file, tensors keep their names. config.json and the files of the tokenizer follow from the metadata; the output says which of them cannot be written.",
   ],
   example: "model.safetensors -o converted --to ct-nvfp4",
   inputs: ["PATH"],
@@ -127,8 +129,14 @@ export const convert = defineCommand({
     try {
       const openBackend = () => session.backend();
       const report = await convertCheckpoint(path, output, { ...options, openBackend });
-      if (report.written) session.summary(reportJson(report), reportLines(report));
-      else session.result(reportJson(report), reportLines(report));
+      if (report.written) {
+        const missing = await writeTokenizerOf(path, output, to.startsWith("gguf-"));
+        const lines = Object.entries(missing ?? {}).map(([name, why]) => `${name}: is not written: ${why}`);
+        session.summary({ ...reportJson(report), ...(missing ? { missing } : {}) }, [
+          ...lines,
+          ...reportLines(report),
+        ]);
+      } else session.result(reportJson(report), reportLines(report));
     } finally {
       bar.finish();
     }

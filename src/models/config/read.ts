@@ -10,7 +10,7 @@ import type { ConfigFields } from "./fields.js";
 const DTYPES: Readonly<Record<string, WideDType>> = { bfloat16: "bf16", float16: "f16", float32: "f32" };
 
 /** The largest number of layers of a configuration. */
-export const MAX_LAYERS = 4096;
+const MAX_LAYERS = 4096;
 
 /** The largest number of experts of all layers. */
 const MAX_EXPERTS = 2 ** 16;

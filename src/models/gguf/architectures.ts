@@ -1,30 +1,12 @@
-/** The TABLE of architectures of GGUF files, and their names of tensors. */
+/** The names of tensors in GGUF files. */
+import { GGUF_ARCHITECTURES, type GgufArchitecture } from "../../checkpoints/gguf/model-config.js";
 import { FileError } from "../../errors.js";
-import type { JsonObject } from "../../io/json/json-object.js";
 import { describe } from "../../options.js";
 import type { CausalLMConfig } from "../config/config.js";
 import type { WeightNames, WeightPlace } from "../weights/places.js";
 
-/** An architecture, as `general.architecture` names it. */
-export interface GgufArchitecture {
-  readonly name: string;
-  /** The `model_type` of the family that computes it. */
-  readonly modelType: string;
-  /** Whether rows of the projections of queries and keys lie in the order of neighbouring pairs. */
-  readonly pairedRows: boolean;
-  /** The names of modules, as `NAMES` has them, where they differ from it. */
-  readonly names?: Readonly<Record<string, string>>;
-  /** Fields of the configuration that its metadata do not have, because they hold for the architecture. */
-  readonly fields?: JsonObject;
-}
-
-/** Mistral's files have the architecture llama, without a window. */
-const ARCHITECTURES: readonly GgufArchitecture[] = [
-  { name: "llama", modelType: "llama", pairedRows: true },
-  { name: "qwen2", modelType: "qwen2", pairedRows: false },
-  { name: "qwen3", modelType: "qwen3", pairedRows: false },
-  { name: "qwen3moe", modelType: "qwen3_moe", pairedRows: false, fields: { norm_topk_prob: true } },
-];
+/** The architectures whose rows of the projections of queries and keys lie in the order of neighbouring pairs. */
+const PAIRED: ReadonlySet<string> = new Set(["llama"]);
 
 /** The names of modules outside of layers in GGUF files, by those of Hugging Face. */
 const MODULE_NAMES: Readonly<Record<string, string>> = {
@@ -54,12 +36,19 @@ const LAYER_NAMES: Readonly<Record<string, string>> = {
 
 /** The architecture of a file. Throws `FileError` for an unknown one. */
 export function architectureOf(path: string, name: unknown): GgufArchitecture {
-  const architecture = ARCHITECTURES.find((each) => each.name === name);
+  const architecture = GGUF_ARCHITECTURES.find((each) => each.name === name);
   if (architecture) return architecture;
-  const known = ARCHITECTURES.map((each) => each.name).join(", ");
+  const known = GGUF_ARCHITECTURES.map((each) => each.name).join(", ");
   throw new FileError(
     `${path}: general.architecture is ${describe(name)}; the architectures that can run are ${known}`,
   );
+}
+
+/** The architecture of a model of this type, whose folder has the names of GGUF files. Throws `FileError` for others. */
+export function architectureOfType(path: string, modelType: string): GgufArchitecture {
+  const architecture = GGUF_ARCHITECTURES.find((each) => each.modelType === modelType);
+  if (architecture) return architecture;
+  throw new FileError(`${path}: the tensors have names of GGUF files, which are not known for ${modelType}`);
 }
 
 /** A module of one expert. Files have the matrices of all experts in one tensor. */
@@ -68,7 +57,6 @@ const LAYER = /^model\.layers\.(\d+)\.(.+)$/;
 
 /** The names of the tensors in a file of this architecture. */
 export function ggufNames(architecture: GgufArchitecture, { layers }: CausalLMConfig): WeightNames {
-  const names = { ...LAYER_NAMES, ...architecture.names };
   const placeOf = (parameter: string): WeightPlace => {
     const dot = parameter.lastIndexOf(".");
     const [module, kind] = [parameter.slice(0, dot), parameter.slice(dot + 1)];
@@ -83,11 +71,11 @@ export function ggufNames(architecture: GgufArchitecture, { layers }: CausalLMCo
     if (expert !== undefined && feedForward.kind === "experts") {
       const stack = inner.replace(EXPERT, "mlp.experts.");
       const matrix = { index: Number(expert), count: feedForward.count };
-      return { tensor: `blk.${index}.${names[stack] ?? stack}.${kind}`, matrix };
+      return { tensor: `blk.${index}.${LAYER_NAMES[stack] ?? stack}.${kind}`, matrix };
     }
     return {
-      tensor: `blk.${index}.${names[inner] ?? inner}.${kind}`,
-      pairedHeads: architecture.pairedRows ? heads[inner] : undefined,
+      tensor: `blk.${index}.${LAYER_NAMES[inner] ?? inner}.${kind}`,
+      pairedHeads: PAIRED.has(architecture.name) ? heads[inner] : undefined,
     };
   };
   return { placeOf, isIgnored: () => false };

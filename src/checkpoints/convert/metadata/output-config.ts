@@ -1,8 +1,11 @@
 /** The configuration of a converted checkpoint. */
+import { join } from "node:path";
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { WIDE_DTYPES, type WideDType } from "../../../tensor/shape.js";
+import { GGUF_ARCHITECTURES, ggufConfig } from "../../gguf/model-config.js";
 import { withoutClaim } from "../../stored/config/claim.js";
-import type { ConversionPlan } from "../plan/steps.js";
+import { type CheckpointFiles, readOptionalJson } from "../../stored/open.js";
+import { type ConversionPlan, isGgufTarget } from "../plan/steps.js";
 import { modeloptConfig, quantizationConfig, TORCH_DTYPES } from "./quantization-config.js";
 
 /** The key under which each method lists unquantized modules. */
@@ -16,6 +19,21 @@ const DEFAULT_KEY: Readonly<Record<string, (typeof IGNORED)[number]>> = {
 export function modelDType(config: JsonObject | undefined): WideDType {
   const name = config?.torch_dtype ?? config?.dtype;
   return WIDE_DTYPES.find((dtype) => TORCH_DTYPES[dtype] === name) ?? "bf16";
+}
+
+/**
+ * The config.json of the input: the file in its folder, or what a GGUF file says in its metadata. Undefined if there is none, if
+ * the output is a GGUF file itself, and for an architecture whose configuration is not known.
+ */
+export async function inputConfig(
+  { folder, gguf, tensors }: CheckpointFiles,
+  { target }: ConversionPlan,
+): Promise<JsonObject | undefined> {
+  const config = await readOptionalJson(join(folder, "config.json"));
+  if (config || !gguf || isGgufTarget(target)) return config;
+  const { metadata } = gguf;
+  const architecture = GGUF_ARCHITECTURES.find(({ name }) => name === metadata["general.architecture"]);
+  return architecture && ggufConfig(architecture, metadata, (name) => tensors.get(name)?.entry.shape);
 }
 
 /**

@@ -1,10 +1,30 @@
 /** Translates the metadata of a GGUF file to the fields of config.json. */
-import type { MetadataValue } from "../../checkpoints/gguf/facts.js";
-import type { JsonObject } from "../../io/json/json-object.js";
+import type { JsonObject } from "../../io/header/header.js";
 import type { Shape } from "../../tensor/shape.js";
-import { ConfigFields } from "../config/fields.js";
-import { MAX_LAYERS } from "../config/read.js";
-import { architectureOf, type GgufArchitecture } from "./architectures.js";
+import type { MetadataValue } from "./facts.js";
+
+/** An architecture, as `general.architecture` names it. */
+export interface GgufArchitecture {
+  readonly name: string;
+  /** The `model_type` of config.json. */
+  readonly modelType: string;
+  /** Fields of the configuration that the metadata do not have, because they hold for the architecture. */
+  readonly fields?: JsonObject;
+}
+
+/** The TABLE of architectures whose configuration is known. Mistral's files have the architecture llama, without a window. */
+export const GGUF_ARCHITECTURES: readonly GgufArchitecture[] = [
+  { name: "llama", modelType: "llama" },
+  { name: "qwen2", modelType: "qwen2" },
+  { name: "qwen3", modelType: "qwen3" },
+  { name: "qwen3moe", modelType: "qwen3_moe", fields: { norm_topk_prob: true } },
+];
+
+/** The name of the table of embeddings, which only GGUF files have. */
+export const GGUF_EMBEDDINGS = "token_embd.weight";
+
+/** The largest number of layers of which tensors are looked for. */
+const MAX_LAYERS = 4096;
 
 /** The fields of config.json by the keys of the metadata, without the name of the architecture in front. */
 const FIELDS: Readonly<Record<string, string>> = {
@@ -32,20 +52,12 @@ const SCALING_FIELDS: Readonly<Record<string, string>> = {
   "rope.scaling.yarn_beta_slow": "beta_slow",
 };
 
-/** A GGUF file, as far as it says what the model is. */
-export interface GgufModel {
-  readonly path: string;
-  readonly metadata: Readonly<Record<string, MetadataValue>>;
-  /** The shapes of the tensors, by their names. */
-  readonly shapeOf: (tensor: string) => Shape | undefined;
-}
-
-/** The architecture of a GGUF file, and its configuration with the fields of config.json. */
-export function ggufFields({ path, metadata, shapeOf }: GgufModel): {
-  readonly architecture: GgufArchitecture;
-  readonly fields: ConfigFields;
-} {
-  const architecture = architectureOf(path, metadata["general.architecture"]);
+/** The content of config.json for a GGUF file. `shapeOf` has the shapes of its tensors by name. */
+export function ggufConfig(
+  architecture: GgufArchitecture,
+  metadata: Readonly<Record<string, MetadataValue>>,
+  shapeOf: (tensor: string) => Shape | undefined,
+): JsonObject {
   const translate = (names: Readonly<Record<string, string>>): JsonObject =>
     Object.fromEntries(
       Object.entries(names).flatMap(([key, field]) => {
@@ -61,18 +73,18 @@ export function ggufFields({ path, metadata, shapeOf }: GgufModel): {
     { length: Math.min(MAX_LAYERS, Number(own.num_hidden_layers ?? 0)) },
     (_, index) => index,
   );
-  const json = {
+  const eos = metadata["tokenizer.ggml.eos_token_id"];
+  return {
     ...own,
     ...(isScaled ? { rope_scaling: scaling } : {}),
     ...architecture.fields,
     model_type: architecture.modelType,
-    vocab_size: shapeOf("token_embd.weight")?.[0],
+    vocab_size: shapeOf(GGUF_EMBEDDINGS)?.[0],
     tie_word_embeddings: !has("output.weight"),
     // biases, and layers without experts, have no key in the metadata
     attention_bias: has("blk.0.attn_q.bias"),
     mlp_bias: has("blk.0.ffn_gate.bias"),
     mlp_only_layers: layers.filter((index) => !has(`blk.${index}.ffn_gate_inp.weight`)),
-    eos_token_id: metadata["tokenizer.ggml.eos_token_id"],
+    ...(eos === undefined ? {} : { eos_token_id: eos }),
   };
-  return { architecture, fields: new ConfigFields(path, json) };
 }

@@ -1,0 +1,76 @@
+/** `lockstep convert` of a GGUF file writes what `generate` needs besides weights, or says what it cannot write. */
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { type Piece, u32, u64 } from "../checkpoints/gguf/files.js";
+import { useWorkspace } from "../harness/cli.js";
+import { TINY, tinyModel, writeGguf } from "../models/tiny-model.js";
+
+const w = useWorkspace();
+
+const entry = (key: string, text: string): readonly Piece[] => [`tokenizer.ggml.${key}`, u32(8), text];
+const number = (key: string, value: number): readonly Piece[] => [
+  `tokenizer.ggml.${key}`,
+  u32(4),
+  u32(value),
+];
+const list = (key: string, texts: readonly string[]): readonly Piece[] => [
+  ...[`tokenizer.ggml.${key}`, u32(9), u32(8), u64(texts.length)],
+  ...texts,
+];
+/** A tokenizer with a token for each of 40 characters; the last one ends texts. */
+const TOKENS = [..."abcdefghijklmnopqrstuvwxyz0123456789.,!?"];
+const TOKENIZER = [
+  ...[entry("model", "gpt2"), entry("pre", "gpt-2"), list("tokens", TOKENS), list("merges", [])],
+  ...[number("bos_token_id", 1), number("eos_token_id", 39)],
+];
+
+async function convert(to: string): Promise<{ readonly missing?: Readonly<Record<string, string>> }> {
+  return JSON.parse(await w.succeed("convert", "@model.gguf", "-o", "@out", "--to", to, "--json"));
+}
+
+async function generated(path: string): Promise<object> {
+  const words = ["--prompt", "abc", "--max-tokens", "5", "--json"];
+  return { ...JSON.parse(await w.succeed("generate", path, ...words)), tokensPerSecond: 0 };
+}
+
+describe("the folder of a converted GGUF file", () => {
+  it.each(["llama", "qwen3_moe"] as const)("generates the text of the file, %s", async (family) => {
+    await writeGguf(w.path("model.gguf"), tinyModel({ ...TINY, family }), "BF16", TOKENIZER);
+    expect(await convert("bf16")).toMatchObject({ missing: {} });
+    expect(await generated("@out")).toEqual(await generated("@model.gguf"));
+  });
+
+  it("has the quantization in its configuration", async () => {
+    await writeGguf(w.path("model.gguf"), tinyModel(TINY), "BF16", TOKENIZER);
+    await convert("ct-mxfp4");
+    const config = JSON.parse(readFileSync(w.path("out/config.json"), "utf8"));
+    expect(config).toMatchObject({
+      model_type: "llama",
+      quantization_config: { quant_method: "compressed-tensors" },
+    });
+    const report = { ...(await generated("@out")) };
+    const words = ["--prompt", "abc", "--max-tokens", "5", "--weights", "ct-mxfp4", "--json"];
+    const formed = JSON.parse(await w.succeed("generate", "@model.gguf", ...words));
+    expect(report).toEqual({ ...formed, tokensPerSecond: 0 });
+  });
+
+  it("lacks what the file does not say, with the reason", async () => {
+    await writeGguf(w.path("model.gguf"), tinyModel(TINY), "BF16");
+    expect((await convert("bf16")).missing).toEqual({
+      "tokenizer.json": expect.stringMatching(/the metadata have no tokenizer.ggml.model/),
+    });
+    expect(existsSync(w.path("out/config.json"))).toBe(true);
+    const bytes = readFileSync(w.path("model.gguf"), "latin1").replace("llama", "lemma");
+    writeFileSync(w.path("other.gguf"), bytes, "latin1");
+    const printed = await w.succeed("convert", "@other.gguf", "-o", "@other", "--to", "f32");
+    expect(printed).toContain(
+      "config.json: is not written: the configuration of the architecture lemma is not known\n",
+    );
+    expect(existsSync(w.path("other/config.json"))).toBe(false);
+  });
+
+  it("says nothing of files where the output is a GGUF file", async () => {
+    await writeGguf(w.path("model.gguf"), tinyModel(TINY), "BF16", TOKENIZER);
+    expect(await convert("gguf-mxfp4")).not.toHaveProperty("missing");
+  });
+});
