@@ -232,12 +232,6 @@ export const enum Staging {
   Grouped = 4,
 }
 
-/** The size of a quantization's task block (quantize/task.ts). */
-export const enum QuantizeTask {
-  /** Bytes of the block. */
-  Bytes = 288,
-}
-
 /** A task block of an attention (attention/task.ts), which begins with a GemmTask. */
 export const enum AttentionTask {
   /** Bytes of the block. */

@@ -35,17 +35,18 @@ function values(count, seed = 1) {
 }
 
 /** Cases of `encode`: the reference's exports on one thread, compared with its scalar loop and with a plain copy. */
-export function encodeCases(backend, exports, { place, rows, columns }) {
+export function encodeCases(backend, pool, { place, rows, columns }) {
   const count = rows * columns;
   const source = tensor(backend, values(count), [count]);
   const codes = empty(backend, "bf16", [count]);
-  const scratch = empty(backend, "u8", [1 << 20]);
   const [from, to] = [new Uint8Array(count * 4), new Uint8Array(count * 4)];
   const call = (name, format, times) => {
     const { word } = factsOf(format);
     const part = count / times;
-    const args = [source.address, 0, codes.address, word, 0, 0, 1, 0, 0, 0, 0, 0, scratch.address];
-    return () => exports[name](...args, 0, part);
+    const draws = { seedLo: 0, seedHi: 0, offsetLo: 0, offsetHi: 0, copy: 0 };
+    const policy = { word, rounding: 0, overflow: 0, scale: 1, draws };
+    const args = { src: source.address, srcType: 0, dst: codes.address, ...policy };
+    return () => pool.run(name, { total: part }, args);
   };
   const row = (name, run, more = {}) => ({
     name: `${name} ${place}`,

@@ -20,7 +20,7 @@ async function run() {
   const rows = [];
   for (const place of PLACES) {
     say(`encode and quantize, ${place.place}, one thread`);
-    const cases = [...encodeCases(one.backend, one.exports, place), ...quantizeCases(one.backend, place)];
+    const cases = [...encodeCases(one.backend, one.pool, place), ...quantizeCases(one.backend, place)];
     rows.push(...withRatios(cases, measure(cases, rounds)));
   }
   const two = await openBackend("wasm", { threads: 2 });

@@ -132,7 +132,7 @@ function differentiateRow(
   const tanhs = slot(frame, Slot.Line);
   const keptBytes = slot(frame, Slot.Kept);
   applyScores(task, frame, i, key, count, visible, scores, isBounded ? tanhs : 0);
-  if (drops) fillKept(task, frame, i, key, count, keptBytes, slot(frame, Slot.LineValues));
+  if (drops) fillKept(task, frame, i, key, count);
   const length = padded(task, count);
   const isBefore = valueOf(task, Field.BiasBeforeScale) !== 0;
   const scale = f32x4.splat(floatOf(task, Field.Scale));

@@ -216,7 +216,7 @@ function attendBlock(
 /** Replaces the probabilities of dropped keys by 0. */
 function dropRow(task: usize, frame: usize, i: i32, key: i32, count: i32, scores: usize): void {
   const keptBytes = slot(frame, Slot.Kept);
-  fillKept(task, frame, i, key, count, keptBytes, slot(frame, Slot.LineValues));
+  fillKept(task, frame, i, key, count);
   for (let j: usize = 0; j < <usize>count; j++)
     if (load<u8>(keptBytes + j) === 0) store<f32>(scores + (j << 2), 0);
 }

@@ -1,6 +1,6 @@
 // The scores of a row (numerics.md §10.2), from the products of its query with keys, and the random bits of dropout (§10.5).
 
-import { philox4 } from "../core/random";
+import { Draws, philox4 } from "../core/random";
 import { tanh } from "../core/special-functions";
 import { loadWide } from "../core/wide";
 import { fma32 } from "../gemm/datapath";
@@ -90,20 +90,18 @@ export function applyScores(
 }
 
 /**
- * Writes one byte for each key of [first, first + count): 1 if dropout keeps it for query i, else 0. `first` is a multiple of
+ * Writes one byte for each key of [first, first + count): 1 if dropout keeps it for query i, else 0. The bytes are the frame's Kept. `first` is a multiple of
  * 16.
  */
-export function fillKept(
-  task: usize,
-  frame: usize,
-  i: i32,
-  first: i32,
-  count: i32,
-  kept: usize,
-  draws: usize,
-): void {
+export function fillKept(task: usize, frame: usize, i: i32, first: i32, count: i32): void {
+  const kept = slot(frame, Slot.Kept);
+  const bits = slot(frame, Slot.LineValues);
+  const draws = changetype<Draws>(bits + 64);
+  draws.seedLo = <u32>valueOf(task, Field.SeedLow);
+  draws.seedHi = <u32>valueOf(task, Field.SeedHigh);
+  draws.offsetHi = <u32>valueOf(task, Field.Offset);
   const threshold = <u32>valueOf(task, Field.Threshold);
-  const head =
+  draws.offsetLo =
     <u32>(slot(frame, Slot.Batch) * valueOf(task, Field.AllHeads) + valueOf(task, Field.FirstHead)) +
     <u32>slot(frame, Slot.Head);
   const t = positionOf(task, frame, i);
@@ -111,18 +109,10 @@ export function fillKept(
   for (let j = first; j < first + count; j++) {
     if (j >> 5 !== group) {
       group = j >> 5;
-      philox4(
-        (<u32>group) << 2,
-        t,
-        head,
-        <u32>valueOf(task, Field.Offset),
-        <u32>valueOf(task, Field.SeedLow),
-        <u32>valueOf(task, Field.SeedHigh),
-        draws,
-      );
+      philox4(draws, ((<u64>t) << 32) | <u64>((<u32>group) << 2), bits);
     }
     const half = (((j >> 3) & 3) << 1) + (j & 1);
-    const bits: u32 = load<u16>(draws + ((<usize>((j >> 1) & 3)) << 4) + ((<usize>half) << 1));
-    store<u8>(kept + (j - first), bits < threshold ? 0 : 1);
+    const drawn: u32 = load<u16>(bits + ((<usize>((j >> 1) & 3)) << 4) + ((<usize>half) << 1));
+    store<u8>(kept + (j - first), drawn < threshold ? 0 : 1);
   }
 }

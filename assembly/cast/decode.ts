@@ -37,10 +37,18 @@ function scaledValue(code: u32, word: u32, scale: f32): f32 {
   return isNaN(value) ? value : value * scale;
 }
 
+/** Codes of the format `word`. */
+@unmanaged
+export class Codes {
+  src: usize;
+  word: u32;
+}
+
 /** Decodes codes [first, first + count) to f32. `table` is read for formats of up to 8 bits. */
-export function decodeRun(src: usize, word: u32, table: usize, first: usize, count: i32, dst: usize): void {
+export function decodeRun(codes: Codes, table: usize, first: usize, count: i32, dst: usize): void {
+  const word = codes.word;
   const storage = storageOf(word);
-  const from = src + ((first << storage) >> 3);
+  const from = codes.src + ((first << storage) >> 3);
   if (storage === 2) decodeNibbles(from, table, count, dst);
   else if (storage === 3) {
     for (let i: usize = 0; i < <usize>count; ++i) {
@@ -102,28 +110,29 @@ function canonicalize(values: usize, count: i32): void {
   for (; i < <usize>count; ++i) store<f32>(values + (i << 2), canonical(load<f32>(values + (i << 2))));
 }
 
+/** The arguments of `decode`. */
+@unmanaged
+class DecodeTask extends Codes {
+  dst: usize;
+  dstType: u32;
+  scale: f32;
+}
+
 /**
  * dst[i] = f32(code i) ⊗ scale, rounded to `dstType` (a Wide), for i in [begin, end). Codes are stored as `encode`
  * stores them. For 4-bit codes `begin` must be even.
  */
-export function decode(
-  src: usize,
-  word: u32,
-  dst: usize,
-  dstType: u32,
-  scale: f32,
-  scratch: usize,
-  begin: u32,
-  end: u32,
-): void {
+export function decode(task: DecodeTask, scratch: usize, begin: u32, end: u32): void {
+  const word = task.word;
+  const scale = task.scale;
   const values = scratch + TABLE_BYTES;
   const hasTable = storageOf(word) <= 3;
   fillTable(scratch, word, scale);
   for (let i = begin; i < end; i += RUN) {
     const count = <i32>min<u32>(end - i, RUN);
-    decodeRun(src, word, scratch, i, count, values);
+    decodeRun(task, scratch, i, count, values);
     if (!hasTable && scale !== 1.0) scaleRun(values, count, scale);
-    narrow(values, dst, dstType, i, count);
+    narrow(values, task.dst, task.dstType, i, count);
   }
 }
 

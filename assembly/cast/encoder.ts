@@ -113,10 +113,25 @@ export const enum At {
   RandomShift = 464,
   /** Mask of the bits of an f32 that bf16 has. */
   UpperHalf = 480,
+  // The fields from here on describe a run of elements. Callers of loops may set them after `prepare`.
+  /** The address of CODES_BYTES bytes for codes that are not packed yet. */
+  Codes = 496,
+  /** log2 of the number of elements that share a multiplier; 31 if all do. */
+  MultiplierShift = 500,
+  /** The address of the random bits of the run. */
+  Random = 504,
+  /** The bits of ElementScaling, and the Wide type of the input, by which elements are scaled. */
+  Scaling = 508,
+  SourceType = 512,
+  /** The address of a buffer for scaled elements. */
+  Result = 516,
 }
 
 /** The size in bytes of an encoder. */
-export const ENCODER_BYTES: usize = 496;
+export const ENCODER_BYTES: usize = 528;
+
+/** The At.MultiplierShift of a multiplier that all elements share. */
+export const SHARED: i32 = 31;
 
 function put(encoder: usize, at: usize, value: u32): void {
   v128.store(encoder + at, i32x4.splat(value));
@@ -182,6 +197,8 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   store<u32>(encoder, storage, At.Storage);
   store<u32>(encoder, 23 - m, At.Shift);
   store<u32>(encoder, 1, At.RandomShift);
+  store<i32>(encoder, SHARED, At.MultiplierShift);
+  store<u32>(encoder, 0, At.Scaling);
 
   put(encoder, At.Magnitude, 0x7fffffff);
   put(encoder, At.Floor, hasSubnormals(word) !== 0 ? 0 : 0x00800000);

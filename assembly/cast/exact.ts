@@ -40,36 +40,40 @@ function finish(code: v128, negative: v128, encoder: usize): v128 {
 }
 
 /**
- * Converts codes rounded to nearest even to the encoder's rounding mode. `below`, `above`, `tie` and `negative` are
- * lane masks. `below`: |x| is less than the rounded magnitude. `above`: |x| is greater. `tie`: |x| is greater by
- * exactly half an ulp. `negative`: x is negative.
+ * Returns -1 in the lanes whose code, rounded to nearest even, decreases by 1 under the encoder's rounding mode. `below` and
+ * `negative` are lane masks. `below`: |x| is less than the rounded magnitude. `negative`: x is negative.
  */
-function correct(code: v128, below: v128, above: v128, tie: v128, negative: v128, encoder: usize): v128 {
+function downOf(encoder: usize, below: v128, negative: v128): v128 {
   const downs = v128.bitselect(
     v128.load(encoder, At.NegativeDown),
     v128.load(encoder, At.PositiveDown),
     negative,
   );
-  const ups = v128.bitselect(v128.load(encoder, At.NegativeUp), v128.load(encoder, At.PositiveUp), negative);
-  const down = v128.and(below, downs);
-  const up = v128.or(v128.and(above, ups), v128.and(tie, v128.load(encoder, At.TieUp)));
-  const moved = i32x4.sub(i32x4.add(code, down), up);
-  return v128.or(moved, v128.and(v128.or(below, above), v128.load(encoder, At.Odd)));
+  return v128.and(below, downs);
 }
 
 /**
- * Encodes four elements per iteration in formats with `Loop.Magic`. The codes of infinities and NaNs are wrong;
+ * Returns -1 in the lanes whose code increases by 1. `above` and `tie` are lane masks. `above`: |x| is greater than the rounded
+ * magnitude. `tie`: |x| is greater by exactly half an ulp.
+ */
+function upOf(encoder: usize, above: v128, tie: v128, negative: v128): v128 {
+  const ups = v128.bitselect(v128.load(encoder, At.NegativeUp), v128.load(encoder, At.PositiveUp), negative);
+  return v128.or(v128.and(above, ups), v128.and(tie, v128.load(encoder, At.TieUp)));
+}
+
+/** Sets the last bit of inexact codes if the encoder rounds to odd. */
+function roundToOdd(encoder: usize, code: v128, inexact: v128): v128 {
+  return v128.or(code, v128.and(inexact, v128.load(encoder, At.Odd)));
+}
+
+/**
+ * Writes 32-bit codes to At.Codes, four elements per iteration, in formats with `Loop.Magic`. The codes of infinities and NaNs are wrong;
  * lastSeen(encoder) tells whether there were any.
  */
-export function encodeMagic<M>(
-  x: usize,
-  codes: usize,
-  count: i32,
-  encoder: usize,
-  multipliers: usize,
-  shift: i32,
-  random: usize,
-): void {
+export function encodeMagic<M>(encoder: usize, x: usize, count: i32, multipliers: usize): void {
+  const codes = load<usize>(encoder, At.Codes);
+  const shift = load<i32>(encoder, At.MultiplierShift);
+  const random = load<usize>(encoder, At.Random);
   const stochastic = load<i32>(encoder, At.Rounding) === Rounding.Stochastic;
   const mantissa = load<i32>(encoder, At.Shift);
   const magnitude = v128.load(encoder, At.Magnitude);
@@ -90,7 +94,8 @@ export function encodeMagic<M>(
     const tie = f32x4.eq(error, i32x4.sub(c, i32x4.splat(24 << 23))); // c * 2^-24 is half an ulp
     let code = i32x4.add(i32x4.sub(y, c), i32x4.shr_u(e, mantissa));
     code = i32x4.sub(code, v128.load(encoder, At.Bias));
-    code = correct(code, below, above, tie, negative, encoder);
+    code = i32x4.sub(i32x4.add(code, downOf(encoder, below, negative)), upOf(encoder, above, tie, negative));
+    code = roundToOdd(encoder, code, v128.or(below, above));
     if (stochastic) {
       // fraction = dropped * 2^16 / ulp, where ulp = c * 2^-23 and c is a power of two. The factor of dropped
       // is therefore 2^39 / c, whose exponent field is 39 + 254 - field(c) = 293 - field(c).
@@ -109,15 +114,10 @@ export function encodeMagic<M>(
  * As encodeMagic, in formats with `Loop.Aligned`. At.Floor is subtracted from the magnitudes that are recorded in
  * At.Seen.
  */
-export function encodeAligned<M>(
-  x: usize,
-  codes: usize,
-  count: i32,
-  encoder: usize,
-  multipliers: usize,
-  shift: i32,
-  random: usize,
-): void {
+export function encodeAligned<M>(encoder: usize, x: usize, count: i32, multipliers: usize): void {
+  const codes = load<usize>(encoder, At.Codes);
+  const shift = load<i32>(encoder, At.MultiplierShift);
+  const random = load<usize>(encoder, At.Random);
   const stochastic = load<i32>(encoder, At.Rounding) === Rounding.Stochastic;
   const drop = load<i32>(encoder, At.Shift);
   const half = i32x4.splat(1 << (drop - 1));
@@ -135,7 +135,9 @@ export function encodeAligned<M>(
     const error = i32x4.sub(a, i32x4.shl(code, drop));
     const below = i32x4.lt_s(error, i32x4.splat(0));
     const above = i32x4.gt_s(error, i32x4.splat(0));
-    code = correct(code, below, above, i32x4.eq(error, half), negative, encoder);
+    const up = upOf(encoder, above, i32x4.eq(error, half), negative);
+    code = i32x4.sub(i32x4.add(code, downOf(encoder, below, negative)), up);
+    code = roundToOdd(encoder, code, v128.or(below, above));
     if (stochastic) {
       const dropped = i32x4.add(error, v128.and(below, i32x4.add(half, half)));
       const fraction = drop > 16 ? i32x4.shr_u(dropped, drop - 16) : i32x4.shl(dropped, 16 - drop);
@@ -157,15 +159,10 @@ function randomAt(random: usize, i: i32, shift: u32): u32 {
 }
 
 /** Encodes one element at a time, in any format. Every value is encoded correctly. */
-export function encodeEach<M>(
-  x: usize,
-  codes: usize,
-  count: i32,
-  encoder: usize,
-  multipliers: usize,
-  shift: i32,
-  random: usize,
-): void {
+export function encodeEach<M>(encoder: usize, x: usize, count: i32, multipliers: usize): void {
+  const codes = load<usize>(encoder, At.Codes);
+  const shift = load<i32>(encoder, At.MultiplierShift);
+  const random = load<usize>(encoder, At.Random);
   const word = load<u32>(encoder, At.Word);
   const rounding = load<i32>(encoder, At.Rounding);
   const overflow = load<i32>(encoder, At.Overflow);

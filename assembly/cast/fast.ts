@@ -4,12 +4,12 @@
 // - S, how 16 codes are stored: v128, one byte each; u64, four bits each.
 // - B, the number of mantissa bits: u8, three, so that the shift by them is a constant, which saves V8 three instructions per
 //   use; u32, the number in the encoder.
-// - D, how encodeGroups computes elements: u8, by the multipliers of M; u32, by a `scaling`, with M = u32.
+// - D, how encodeGroups computes elements: u8, by the multipliers of M; u32, by the scaling of the encoder, with M = u32.
 //
 // A loop records in the encoder whether it met values that it encodes incorrectly. The caller checks this record and
 // encodes such a run again by another loop.
 
-import { ElementScaling } from "../contract";
+import { ElementScaling, Wide } from "../contract";
 import { At } from "./encoder";
 
 /** The bits of the largest |x| that encodeBf16 encodes correctly. Larger magnitudes round to infinity or are NaN. */
@@ -17,6 +17,12 @@ export const BF16_LIMIT: u32 = 0x7f7f7fff;
 
 /** The bits of 2^-125. For factors of at least this, 1.5 * 2^127 times the factor is at least 6, the largest number of FP4. */
 const BOUNDED_BELOW: u32 = 0x01000000;
+
+/** The encoder's ElementScaling bits, without Typed if the input is f32: its elements need no rounding to its type. */
+export function fusedScaling(encoder: usize): u32 {
+  const scaling = load<u32>(encoder, At.Scaling);
+  return load<u32>(encoder, At.SourceType) === Wide.F32 ? scaling & ~ElementScaling.Typed : scaling;
+}
 
 /** Returns four elements, each times its own multiplier. */
 function scaled<M>(x: usize, multiplier: usize): v128 {
@@ -88,7 +94,7 @@ function belowTie(a: v128, shrink: v128, one: v128): v128 {
 
 /**
  * Encodes to codes of up to 8 bits, saturating. NaN is encoded incorrectly; `metNaN` detects it. With D = u32, elements are
- * computed by the ElementScaling bits in `scaling`, where Typed means bf16.
+ * computed by the encoder's ElementScaling bits, where Typed means bf16.
  *
  * A code that is too large stays too large while it is narrowed to a byte. A large i32 narrows to the i16 32767, which minus the
  * bias (128 to 16384) still exceeds 255. For the largest magnitudes and for NaN, C overflows to a negative number, which narrows
@@ -96,14 +102,14 @@ function belowTie(a: v128, shrink: v128, one: v128): v128 {
  * 255 before the clamp may come from a NaN.
  */
 export function encodeGroups<M, S, B, D>(
+  encoder: usize,
   x: usize,
   dst: usize,
   groups: i32,
-  encoder: usize,
   multipliers: usize,
-  shift: i32,
-  scaling: u32,
 ): void {
+  const shift = load<i32>(encoder, At.MultiplierShift) - 4;
+  const scaling = sizeof<D>() === 4 ? fusedScaling(encoder) : 0;
   const one = v128.load(encoder, At.One);
   const splitter = f32x4.splat(65537);
   const shrink = f32x4.splat(reinterpret<f32>(0x3f7fffff));
@@ -238,15 +244,9 @@ export function encodeGroups<M, S, B, D>(
 /**
  * Whether x ⊗ multiplier, or with `divides` x / multiplier, is NaN for an element of the run that encodeGroups has just encoded.
  */
-export function metNaN<M>(
-  x: usize,
-  groups: i32,
-  encoder: usize,
-  multipliers: usize,
-  shift: i32,
-  divides: bool,
-): bool {
+export function metNaN<M>(encoder: usize, x: usize, groups: i32, multipliers: usize, divides: bool): bool {
   if (!v128.any_true(i8x16.eq(v128.load(encoder, At.Seen), i8x16.splat(-1)))) return false;
+  const shift = load<i32>(encoder, At.MultiplierShift) - 4;
   let unordered = i32x4.splat(0);
   for (let g = 0; g < groups; ++g) {
     const m = multiplierOf<M>(multipliers, g, shift);
@@ -265,14 +265,8 @@ function roundBf16(x: v128, half: v128, one: v128): v128 {
 }
 
 /** Encodes to bf16. The codes are incorrect if lastSeen(encoder) exceeds BF16_LIMIT. */
-export function encodeBf16<M>(
-  x: usize,
-  dst: usize,
-  groups: i32,
-  encoder: usize,
-  multipliers: usize,
-  shift: i32,
-): void {
+export function encodeBf16<M>(encoder: usize, x: usize, dst: usize, groups: i32, multipliers: usize): void {
+  const shift = load<i32>(encoder, At.MultiplierShift) - 4;
   const magnitude = v128.load(encoder, At.Magnitude);
   const half = v128.load(encoder, At.HalfBf16);
   const one = v128.load(encoder, At.One);

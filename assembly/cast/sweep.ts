@@ -2,9 +2,9 @@
 // (`lockstep sweep`).
 
 import { Rounding } from "../contract";
-import { fillRandom16 } from "../core/random";
+import { Draws, fillRandom16 } from "../core/random";
 import { CODES_BYTES, encodeRun } from "./cast";
-import { ENCODER_BYTES, prepare, storageOf } from "./encoder";
+import { At, ENCODER_BYTES, prepare, storageOf } from "./encoder";
 
 const MIX0: u32 = 0x7feb352d;
 const MIX1: u32 = 0x846ca68b;
@@ -63,41 +63,42 @@ function sumLanes(p: usize): u32 {
   return load<u32>(p) + load<u32>(p, 4) + load<u32>(p, 8) + load<u32>(p, 12);
 }
 
+/** The arguments of `sweep`. */
+@unmanaged
+class SweepTask {
+  draws: Draws;
+  word: u32;
+  rounding: i32;
+  overflow: i32;
+  out: usize;
+}
+
 /**
  * Encodes the bit patterns of blocks [begin, end), 2^16 patterns each. For k = MIX0 and k = MIX1, it sums (code(i) + 1)
  * * (mix(i, k) | 1) modulo 2^32 over these patterns i, where mix is x ^= x >>> 16, x *= k, x ^= x >>> 15. It adds the
  * two sums atomically to the u32 pair at `out`. In formats stored in 16 bits NaN counts as code 0xFFFF. Stochastic
  * rounding takes the random bits of element i for pattern i.
  */
-export function sweep(
-  word: u32,
-  rounding: i32,
-  overflow: i32,
-  seedLo: u32,
-  seedHi: u32,
-  offsetLo: u32,
-  offsetHi: u32,
-  out: usize,
-  scratch: usize,
-  begin: u32,
-  end: u32,
-): void {
+export function sweep(task: SweepTask, scratch: usize, begin: u32, end: u32): void {
+  const word = task.word;
+  const isStochastic = task.rounding === Rounding.Stochastic;
+  const out = task.out;
   const sums = scratch + ENCODER_BYTES;
   const buffer = sums + 32;
   const patterns = buffer + CODES_BYTES;
   const codes = patterns + RUN * 4;
   const random = codes + RUN * 4;
   const storage = max<u32>(storageOf(word), 3);
-  prepare(scratch, word, rounding, overflow, storage);
+  prepare(scratch, word, task.rounding, task.overflow, storage);
+  store<usize>(scratch, buffer, At.Codes);
   memory.fill(sums, 0, 32);
   for (let block = begin; block < end; ++block) {
     for (let run = 0; run < BLOCK; run += RUN) {
       const first = (block << 16) + run;
       fillPatterns(patterns, first, RUN);
-      if (rounding === Rounding.Stochastic) {
-        fillRandom16(random, first, RUN, seedLo, seedHi, offsetLo, offsetHi, 0);
-      }
-      encodeRun<u8>(patterns, codes, RUN, scratch, 0, 31, random, buffer);
+      if (isStochastic) fillRandom16(task.draws, random, first, RUN);
+      store<usize>(scratch, random, At.Random);
+      encodeRun<u8>(scratch, patterns, codes, RUN, 0);
       if (storage === 3) addTerms<u8>(codes, first, RUN, sums);
       else if (storage === 4) {
         if ((first & 0x7fffffff) >= 0x7f800000) markNaNs(codes, first, RUN);

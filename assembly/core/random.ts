@@ -4,23 +4,36 @@
 // counter of draw d has four words: d; the copy (0 rowwise, 1 columnwise) in the top bit; the low and the high word of
 // the offset.
 
+/** What the random bits of all elements depend on. */
+@unmanaged
+export class Draws {
+  seedLo: u32;
+  seedHi: u32;
+  offsetLo: u32;
+  offsetHi: u32;
+  /** 0 rowwise, 1 columnwise. */
+  copy: u32;
+}
+
 const M0: u32 = 0xd2511f53;
 const M1: u32 = 0xcd9e8d57;
 const WEYL0: u32 = 0x9e3779b9;
 const WEYL1: u32 = 0xbb67ae85;
 const ROUNDS: i32 = 10;
 
-/**
- * Computes the four draws from the 64-bit draw (c1, c0) on, with (c2, c3), and stores them at `dst`, 64 bytes.
- */
-export function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
+/** Computes the four draws from `draw` on, whose top bit is the copy, and stores them at `dst`, 64 bytes. */
+export function philox4(draws: Draws, draw: u64, dst: usize): void {
   const m0 = i32x4.splat(M0);
   const m1 = i32x4.splat(M1);
+  const c0 = <u32>draw;
+  const c1 = <u32>(draw >> 32);
+  let key0 = draws.seedLo;
+  let key1 = draws.seedHi;
   let x = i32x4.add(i32x4.splat(c0), i32x4(0, 1, 2, 3));
   // a true comparison is -1, so subtracting it adds the carry of the low word
   let y = i32x4.sub(i32x4.splat(c1), i32x4.lt_u(x, i32x4.splat(c0)));
-  let z = i32x4.splat(c2);
-  let w = i32x4.splat(c3);
+  let z = i32x4.splat(draws.offsetLo);
+  let w = i32x4.splat(draws.offsetHi);
   for (let r = 0; r < ROUNDS; ++r) {
     const x01 = i64x2.extmul_low_i32x4_u(x, m0);
     const x23 = i64x2.extmul_high_i32x4_u(x, m0);
@@ -44,22 +57,13 @@ export function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32
 }
 
 /**
- * Writes the 16 random bits of each of the elements [first, first + count) of copy 0 or 1 to `dst`, as u16. Eight
+ * Writes the 16 random bits of each of the elements [first, first + count) to `dst`, as u16. Eight
  * elements share a draw, so `first` is a multiple of 8. The function may write up to 31 values more.
  */
-export function fillRandom16(
-  dst: usize,
-  first: u32,
-  count: i32,
-  seedLo: u32,
-  seedHi: u32,
-  offsetLo: u32,
-  offsetHi: u32,
-  copy: u32,
-): void {
+export function fillRandom16(draws: Draws, dst: usize, first: u32, count: i32): void {
+  const copy = (<u64>draws.copy) << 63;
   for (let i = 0; i < count; i += 32) {
-    const draw = (first + i) >> 3;
-    philox4(draw, copy << 31, offsetLo, offsetHi, seedLo, seedHi, dst + ((<usize>i) << 1));
+    philox4(draws, <u64>((first + i) >> 3) | copy, dst + ((<usize>i) << 1));
   }
 }
 
@@ -75,41 +79,23 @@ function spread8(draw: v128, dst: usize): void {
 }
 
 /**
- * Writes a u16 for each of the elements [first, first + count) of copy 0 or 1. The encoding loops round up if the u16
+ * Writes a u16 for each of the elements [first, first + count). The encoding loops round up if the u16
  * is below a 16-bit fraction. It is below the fraction exactly if the element's 8 random bits plus the upper 8 bits of
  * the fraction are at least 2^8, which is the rule for 8 random bits. Sixteen elements share a draw, so `first` is a
  * multiple of 16. The function may write up to 63 values more.
  */
-export function fillRandom8(
-  dst: usize,
-  first: u32,
-  count: i32,
-  seedLo: u32,
-  seedHi: u32,
-  offsetLo: u32,
-  offsetHi: u32,
-  copy: u32,
-): void {
-  fillRandom8From(dst, <u64>first >> 4, count, seedLo, seedHi, offsetLo, offsetHi, copy);
+export function fillRandom8(draws: Draws, dst: usize, first: u32, count: i32): void {
+  fillRandom8From(draws, dst, <u64>first >> 4, count);
 }
 
 /** As `fillRandom8`, but starts at draw `draw`. The elements belong to a larger matrix, so `draw` may exceed 32 bits. */
-export function fillRandom8From(
-  dst: usize,
-  draw: u64,
-  count: i32,
-  seedLo: u32,
-  seedHi: u32,
-  offsetLo: u32,
-  offsetHi: u32,
-  copy: u32,
-): void {
+export function fillRandom8From(draws: Draws, dst: usize, draw: u64, count: i32): void {
+  const copy = (<u64>draws.copy) << 63;
   for (let i = 0; i < count; i += 64) {
     const to = dst + ((<usize>i) << 1);
     // The draws are stored in the upper half of the output. Each is read before it is overwritten.
-    const draws = to + 64;
-    const d = draw + (<u64>i >> 4);
-    philox4(<u32>d, <u32>(d >> 32) | (copy << 31), offsetLo, offsetHi, seedLo, seedHi, draws);
-    for (let k: usize = 0; k < 4; ++k) spread8(v128.load(draws + (k << 4)), to + (k << 5));
+    const source = to + 64;
+    philox4(draws, (draw + (<u64>i >> 4)) | copy, source);
+    for (let k: usize = 0; k < 4; ++k) spread8(v128.load(source + (k << 4)), to + (k << 5));
   }
 }

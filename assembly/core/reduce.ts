@@ -68,40 +68,45 @@ export function maximumOf(values: usize, count: usize, start: f32): f32 {
   return f32x4.extract_lane(f32x4.pmax(lanes, v128.shuffle<i32>(lanes, lanes, 1, 1, 1, 1)), 0);
 }
 
+/** The arguments of `rowSum`. */
+@unmanaged
+class RowSumTask {
+  src: usize;
+  srcType: u32;
+  dst: usize;
+  columns: usize;
+}
+
 /** dst[row] = the sum of src[row, 0..columns), f32, for rows [begin, end). */
-export function rowSum(
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function rowSum(task: RowSumTask, scratch: usize, begin: usize, end: usize): void {
+  const columns = task.columns;
   const lanes = scratch + BUFFER;
   for (let row = begin; row < end; row++) {
     fill(lanes, 0, 32);
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
-      widen(src, srcType, row * columns + i, count, scratch);
+      widen(task.src, task.srcType, row * columns + i, count, scratch);
       addTerms(lanes, scratch, count);
     }
-    store<f32>(dst + (row << 2), foldLanes(lanes));
+    store<f32>(task.dst + (row << 2), foldLanes(lanes));
   }
 }
 
+/** The arguments of `columnSum`. */
+@unmanaged
+class ColumnSumTask {
+  src: usize;
+  srcType: u32;
+  dst: usize;
+  dstType: u32;
+  rows: usize;
+  columns: usize;
+}
+
 /** dst[column] = the sum of src[0..rows, column], rounded to `dstType`, for columns [begin, end). */
-export function columnSum(
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  dstType: u32,
-  rows: usize,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function columnSum(task: ColumnSumTask, scratch: usize, begin: usize, end: usize): void {
+  const rows = task.rows;
+  const columns = task.columns;
   const terms = scratch;
   const partial = terms + BUFFER;
   const total = partial + BUFFER;
@@ -111,11 +116,11 @@ export function columnSum(
     for (let first: usize = 0; first < rows; first += ROWS) {
       fill(partial, 0, count);
       for (let row = first, last = min(rows, first + ROWS); row < last; row++) {
-        widen(src, srcType, row * columns + i, count, terms);
+        widen(task.src, task.srcType, row * columns + i, count, terms);
         addEach(partial, terms, count);
       }
       addEach(total, partial, count);
     }
-    narrow(total, dst, dstType, i, count);
+    narrow(total, task.dst, task.dstType, i, count);
   }
 }

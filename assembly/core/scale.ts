@@ -4,7 +4,7 @@
 
 import { ElementScaling, ScaleRule, Wide } from "../contract";
 import { decode, exponentBias, magnitudeBits, mantissaBits, maxCode, maxNegative } from "./minifloat";
-import { roundFour, roundWide } from "./wide";
+import { largestWide, roundFour, roundWide } from "./wide";
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)
@@ -147,33 +147,42 @@ function largestOf(kind: i32, word: u32): f32 {
   return <f32>(maxCode(word) + maxNegative(word)) * 0.5 * step;
 }
 
-/**
- * Fills `rule` for elements of format `word`. `overflow` is the largest finite value of the source's type. Only NVFP4
- * uses `g` (the amax of the tensor, or its `tensorScale`), `e4m3Max` (448 or 256) and `squared`.
- */
-export function prepareRule(
-  rule: usize,
-  kind: i32,
-  word: u32,
-  pow2: u32,
-  epsilon: f32,
-  overflow: f32,
-  g: f32,
-  e4m3Max: f32,
-  squared: u32,
-): void {
+/** What determines the scales of blocks, and how elements are scaled by them. */
+@unmanaged
+export class ScaleParameters {
+  /** A ScaleRule. */
+  rule: i32;
+  /** The format of the codes. */
+  word: u32;
+  /** Whether f32 scales are powers of two, and the least amax of f32 scales. */
+  pow2: bool;
+  epsilon: f32;
+  /** NVFP4's amax of the tensor, or its per-tensor scale (`tensorScale`); 448 or 256; whether 4over6 compares squared errors. */
+  globalAmax: f32;
+  e4m3Max: f32;
+  squared: bool;
+  /** The bits of ElementScaling. */
+  scaling: u32;
+}
+
+/** Prepares the rule at `rule`, RULE_BYTES bytes, for inputs of a Wide type. */
+export function prepareRule(rule: usize, parameters: ScaleParameters, type: u32): void {
+  const kind = parameters.rule;
+  const word = parameters.word;
   const largest = largestOf(kind, word);
   store<i32>(rule, kind, RuleAt.Rule);
   store<f32>(rule, largest, RuleAt.Max);
   store<f32>(rule, 1 / largest, RuleAt.Reciprocal);
   store<i32>(rule, <i32>(maxCode(word) >> mantissaBits(word)) - exponentBias(word), RuleAt.MaxExponent);
-  store<u32>(rule, pow2, RuleAt.Pow2);
-  store<f32>(rule, epsilon, RuleAt.Epsilon);
-  store<f32>(rule, overflow, RuleAt.Overflow);
-  store<f32>(rule, 6 * e4m3Max, RuleAt.Full);
-  replaceAmax(rule, g);
-  store<u32>(rule, squared, RuleAt.Squared);
+  store<u32>(rule, <u32>parameters.pow2, RuleAt.Pow2);
+  store<f32>(rule, parameters.epsilon, RuleAt.Epsilon);
+  store<f32>(rule, largestWide(type), RuleAt.Overflow);
+  store<f32>(rule, 6 * parameters.e4m3Max, RuleAt.Full);
+  replaceAmax(rule, parameters.globalAmax);
+  store<u32>(rule, <u32>parameters.squared, RuleAt.Squared);
   store<u32>(rule, carryOf(kind, word), RuleAt.Carry);
+  store<u32>(rule, parameters.scaling, RuleAt.Scaling);
+  store<u32>(rule, type, RuleAt.Type);
 }
 
 /** Sets the fields that depend on the tensor's amax in a rule that is otherwise prepared. */
@@ -182,12 +191,6 @@ export function replaceAmax(rule: usize, g: f32): void {
   store<f32>(rule, encodeScale, RuleAt.Encode);
   store<f32>(rule, 1 / encodeScale, RuleAt.Decode);
   store<f32>(rule, g, RuleAt.Global);
-}
-
-/** Sets the element scaling and the input type of a prepared rule; both are 0 without this call. */
-export function prepareScaling(rule: usize, scaling: u32, type: u32): void {
-  store<u32>(rule, scaling, RuleAt.Scaling);
-  store<u32>(rule, type, RuleAt.Type);
 }
 
 function isF32(kind: i32): bool {

@@ -7,6 +7,11 @@ export function wideBytes(type: u32): usize {
   return type === Wide.F32 ? 4 : 2;
 }
 
+/** The largest finite value of a Wide type. */
+export function largestWide(type: u32): f32 {
+  return reinterpret<f32>(type === Wide.F32 ? 0x7f7fffff : type === Wide.Bf16 ? 0x7f7f0000 : 0x477fe000);
+}
+
 /** Element `index` of an array of a Wide type, as f32. */
 export function loadWide(pointer: usize, type: u32, index: usize): f32 {
   if (type === Wide.F32) return load<f32>(pointer + (index << 2));

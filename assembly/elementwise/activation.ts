@@ -17,34 +17,41 @@ import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
 import { activate, differentiate } from "./curve";
 
+/** The arguments of `activation`. */
+@unmanaged
+class ActivationTask {
+  src: usize;
+  srcType: u32;
+  dst: usize;
+  dstType: u32;
+  kind: u32;
+}
+
 /** dst[i] = act(src[i]) for i in [begin, end). */
-export function activation(
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  dstType: u32,
-  kind: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function activation(task: ActivationTask, scratch: usize, begin: usize, end: usize): void {
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    widen(src, srcType, i, count, scratch);
-    activate(kind, alphaOf(kind), scratch, count);
-    narrow(scratch, dst, dstType, i, count);
+    widen(task.src, task.srcType, i, count, scratch);
+    activate(task.kind, alphaOf(task.kind), scratch, count);
+    narrow(scratch, task.dst, task.dstType, i, count);
   }
+}
+
+/** The arguments of `activationBackward`. */
+@unmanaged
+class ActivationBackwardTask {
+  grad: usize;
+  gradType: u32;
+  src: usize;
+  srcType: u32;
+  dst: usize;
+  dstType: u32;
+  kind: u32;
 }
 
 /** dst[i] = grad[i] * act'(src[i]) for i in [begin, end). */
 export function activationBackward(
-  grad: usize,
-  gradType: u32,
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  dstType: u32,
-  kind: u32,
+  task: ActivationBackwardTask,
   scratch: usize,
   begin: usize,
   end: usize,
@@ -52,11 +59,11 @@ export function activationBackward(
   const factor = scratch + BUFFER;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    widen(src, srcType, i, count, scratch);
-    widen(grad, gradType, i, count, factor);
-    differentiate(kind, alphaOf(kind), scratch, count);
+    widen(task.src, task.srcType, i, count, scratch);
+    widen(task.grad, task.gradType, i, count, factor);
+    differentiate(task.kind, alphaOf(task.kind), scratch, count);
     multiply(scratch, factor, count);
-    narrow(scratch, dst, dstType, i, count);
+    narrow(scratch, task.dst, task.dstType, i, count);
   }
 }
 

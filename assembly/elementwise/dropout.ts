@@ -1,44 +1,46 @@
 // Dropout of elements (docs/numerics.md 7.14).
 import { Wide } from "../contract";
-import { fillRandom16 } from "../core/random";
+import { Draws, fillRandom16 } from "../core/random";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
+
+/** The arguments of `dropout`. */
+@unmanaged
+class DropoutTask {
+  draws: Draws;
+  x: usize;
+  xType: u32;
+  out: usize;
+  outType: u32;
+  threshold: u32;
+  keep: f32;
+}
 
 /**
  * out[i] = x[i] * keep for i in [begin, end), or 0 if the 16 random bits of element i are below `threshold`. `begin` is a
  * multiple of 8. `scratch` has two buffers of the calling thread (core/scratch.ts).
  */
-export function dropout(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  threshold: u32,
-  keep: f32,
-  seedLo: u32,
-  seedHi: u32,
-  offsetLo: u32,
-  offsetHi: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function dropout(task: DropoutTask, scratch: usize, begin: usize, end: usize): void {
   const bits = scratch + BUFFER;
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const values = asF32(x, xType, i, count, scratch);
-    fillRandom16(bits, <u32>i, <i32>count, seedLo, seedHi, offsetLo, offsetHi, 0);
+    const values = asF32(task.x, task.xType, i, count, scratch);
+    fillRandom16(task.draws, bits, <u32>i, <i32>count);
     if (outType === Wide.F32) {
-      dropoutChunk(out + (i << 2), values, bits, threshold, keep, count);
+      dropoutChunk(task, out + (i << 2), values, bits, count);
     } else {
-      dropoutChunk(scratch, values, bits, threshold, keep, count);
+      dropoutChunk(task, scratch, values, bits, count);
       narrow(scratch, out, outType, i, count);
     }
   }
 }
 
 /** Computes exactly `count` elements from their values and random bits (u16). out may be `values`. */
-function dropoutChunk(out: usize, values: usize, bits: usize, threshold: u32, keep: f32, count: usize): void {
+function dropoutChunk(task: DropoutTask, out: usize, values: usize, bits: usize, count: usize): void {
+  const keep = task.keep;
+  const threshold = task.threshold;
   const keepFactors = f32x4.splat(keep);
   const thresholds = i32x4.splat(threshold);
   for (const end = out + ((count & ~3) << 2); out < end; out += 16, values += 16, bits += 8) {

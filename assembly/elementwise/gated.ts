@@ -8,178 +8,84 @@
 //
 // Every export takes `scratch`, eight buffers of the calling thread (core/scratch.ts), and processes rows [begin, end).
 
-import { Activation } from "../contract";
 import { addScalar, clamp, clearBeyond, multiply } from "../core/chunk";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
 import { alphaOf } from "./activation";
 import { activate, differentiate } from "./curve";
 
-/** dst[rows, n] = act(a) * g for src[rows, 2n] and n = `columns`. */
-export function gated(
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  dstType: u32,
-  kind: u32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
-  const alpha = alphaOf(kind);
-  forward(src, srcType, dst, dstType, kind, alpha, Infinity, -0.0, columns, scratch, begin, end);
+/** The arguments of `gated`. Unless `clamps`, the limit is infinity, the offset -0, and alpha that of the activation. */
+@unmanaged
+class GatedTask {
+  src: usize;
+  srcType: u32;
+  dst: usize;
+  dstType: u32;
+  kind: u32;
+  clamps: bool;
+  alpha: f32;
+  limit: f32;
+  offset: f32;
+  columns: usize;
+}
+
+/** The arguments of `gatedBackward`. */
+@unmanaged
+class GatedBackwardTask extends GatedTask {
+  grad: usize;
+  gradType: u32;
+}
+
+/**
+ * dst[rows, n] = act(a) * g for src[rows, 2n] and n = `columns`. With `clamps`, a and g are clamped as above; the activation silu
+ * is then a / (1 + e^(-alpha a)).
+ */
+export function gated(task: GatedTask, scratch: usize, begin: usize, end: usize): void {
+  const gate = scratch + BUFFER;
+  const kind = task.kind;
+  const alpha = gateAlpha(task);
+  const limit = gateLimit(task);
+  const offset = gateOffset(task);
+  const columns = task.columns;
+  for (let row = begin; row < end; row++) {
+    for (let i: usize = 0; i < columns; i += CHUNK) {
+      const count = min(CHUNK, columns - i);
+      const first: usize = (row + row) * columns + i;
+      widen(task.src, task.srcType, first, count, scratch);
+      widen(task.src, task.srcType, first + columns, count, gate);
+      clamp(scratch, -Infinity, limit, count);
+      clamp(gate, -limit, limit, count);
+      addScalar(gate, offset, count);
+      activate(kind, alpha, scratch, count);
+      multiply(scratch, gate, count);
+      narrow(scratch, task.dst, task.dstType, row * columns + i, count);
+    }
+  }
 }
 
 /**
  * Writes the gradients of a and of g to dst[rows, 2n], side by side, for grad[rows, n]: dA = (act'(a) * grad) * g and
  * dG = grad * act(a).
  */
-export function gatedBackward(
-  grad: usize,
-  gradType: u32,
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  dstType: u32,
-  kind: u32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
-  const alpha = alphaOf(kind);
-  backward(
-    grad,
-    gradType,
-    src,
-    srcType,
-    dst,
-    dstType,
-    kind,
-    alpha,
-    Infinity,
-    -0.0,
-    columns,
-    scratch,
-    begin,
-    end,
-  );
-}
-
-/** As `gated`, with act(a) = a / (1 + e^(-alpha a)) and with a and g clamped as above. */
-export function clampedSwiglu(
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  dstType: u32,
-  alpha: f32,
-  limit: f32,
-  offset: f32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
-  const kind = Activation.Silu;
-  forward(src, srcType, dst, dstType, kind, alpha, limit, offset, columns, scratch, begin, end);
-}
-
-/** As `gatedBackward`, for `clampedSwiglu`. */
-export function clampedSwigluBackward(
-  grad: usize,
-  gradType: u32,
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  dstType: u32,
-  alpha: f32,
-  limit: f32,
-  offset: f32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
-  const kind = Activation.Silu;
-  backward(
-    grad,
-    gradType,
-    src,
-    srcType,
-    dst,
-    dstType,
-    kind,
-    alpha,
-    limit,
-    offset,
-    columns,
-    scratch,
-    begin,
-    end,
-  );
-}
-
-function forward(
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  dstType: u32,
-  kind: u32,
-  alpha: f32,
-  limit: f32,
-  offset: f32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
-  const gate = scratch + BUFFER;
-  for (let row = begin; row < end; row++) {
-    for (let i: usize = 0; i < columns; i += CHUNK) {
-      const count = min(CHUNK, columns - i);
-      const first: usize = (row + row) * columns + i;
-      widen(src, srcType, first, count, scratch);
-      widen(src, srcType, first + columns, count, gate);
-      clamp(scratch, -Infinity, limit, count);
-      clamp(gate, -limit, limit, count);
-      addScalar(gate, offset, count);
-      activate(kind, alpha, scratch, count);
-      multiply(scratch, gate, count);
-      narrow(scratch, dst, dstType, row * columns + i, count);
-    }
-  }
-}
-
-function backward(
-  grad: usize,
-  gradType: u32,
-  src: usize,
-  srcType: u32,
-  dst: usize,
-  dstType: u32,
-  kind: u32,
-  alpha: f32,
-  limit: f32,
-  offset: f32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function gatedBackward(task: GatedBackwardTask, scratch: usize, begin: usize, end: usize): void {
   const a = scratch;
   const g = a + BUFFER;
   const gate = g + BUFFER;
   const upstream = gate + BUFFER;
   const dA = upstream + BUFFER;
   const dG = dA + BUFFER;
+  const kind = task.kind;
+  const alpha = gateAlpha(task);
+  const limit = gateLimit(task);
+  const offset = gateOffset(task);
+  const columns = task.columns;
   for (let row = begin; row < end; row++) {
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
       const first: usize = (row + row) * columns + i;
-      widen(src, srcType, first, count, a);
-      widen(src, srcType, first + columns, count, g);
-      widen(grad, gradType, row * columns + i, count, upstream);
+      widen(task.src, task.srcType, first, count, a);
+      widen(task.src, task.srcType, first + columns, count, g);
+      widen(task.grad, task.gradType, row * columns + i, count, upstream);
       memory.copy(gate, g, count << 2);
       clamp(gate, -limit, limit, count);
       addScalar(gate, offset, count);
@@ -193,8 +99,20 @@ function backward(
       activate(kind, alpha, dG, count);
       multiply(dG, upstream, count);
       clearBeyond(dG, g, -limit, limit, count);
-      narrow(dA, dst, dstType, first, count);
-      narrow(dG, dst, dstType, first + columns, count);
+      narrow(dA, task.dst, task.dstType, first, count);
+      narrow(dG, task.dst, task.dstType, first + columns, count);
     }
   }
+}
+
+function gateAlpha(task: GatedTask): f32 {
+  return task.clamps ? task.alpha : alphaOf(task.kind);
+}
+
+function gateLimit(task: GatedTask): f32 {
+  return task.clamps ? task.limit : Infinity;
+}
+
+function gateOffset(task: GatedTask): f32 {
+  return task.clamps ? task.offset : -0.0;
 }

@@ -4,22 +4,25 @@ import { BUFFER, CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
 import { add as addOf, multiply as multiplyOf, scaled as scaledOf, sigmoid as sigmoidOf, divide as divideOf, exp as expOf, rsqrt as rsqrtOf, sqrtSoftplus as sqrtSoftplusOf, sqrtSoftplusDerivative as sqrtSoftplusDerivativeOf, where as whereOf } from "./operators";
 
+/** The arguments of `add`. */
+@unmanaged
+class AddTask {
+  x: usize;
+  xType: u32;
+  y: usize;
+  yType: u32;
+  out: usize;
+  outType: u32;
+}
+
 /** out[i] = x + y for i in [begin, end); out may be x or y. `scratch` has two buffers of the calling thread (core/scratch.ts). */
-export function add(
-  x: usize,
-  xType: u32,
-  y: usize,
-  yType: u32,
-  out: usize,
-  outType: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function add(task: AddTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const xValues = asF32(x, xType, i, count, scratch);
-    const yValues = asF32(y, yType, i, count, scratch + BUFFER);
+    const xValues = asF32(task.x, task.xType, i, count, scratch);
+    const yValues = asF32(task.y, task.yType, i, count, scratch + BUFFER);
     if (outType === Wide.F32) {
       addChunk(out + (i << 2), xValues, yValues, count);
     } else {
@@ -39,22 +42,25 @@ function addChunk(out: usize, x: usize, y: usize, count: usize): void {
   }
 }
 
+/** The arguments of `multiply`. */
+@unmanaged
+class MultiplyTask {
+  x: usize;
+  xType: u32;
+  y: usize;
+  yType: u32;
+  out: usize;
+  outType: u32;
+}
+
 /** out[i] = x * y for i in [begin, end); out may be x or y. `scratch` has two buffers of the calling thread (core/scratch.ts). */
-export function multiply(
-  x: usize,
-  xType: u32,
-  y: usize,
-  yType: u32,
-  out: usize,
-  outType: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function multiply(task: MultiplyTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const xValues = asF32(x, xType, i, count, scratch);
-    const yValues = asF32(y, yType, i, count, scratch + BUFFER);
+    const xValues = asF32(task.x, task.xType, i, count, scratch);
+    const yValues = asF32(task.y, task.yType, i, count, scratch + BUFFER);
     if (outType === Wide.F32) {
       multiplyChunk(out + (i << 2), xValues, yValues, count);
     } else {
@@ -74,24 +80,27 @@ function multiplyChunk(out: usize, x: usize, y: usize, count: usize): void {
   }
 }
 
+/** The arguments of `scaled`. */
+@unmanaged
+class ScaledTask {
+  x: usize;
+  xType: u32;
+  out: usize;
+  outType: u32;
+  factor: f32;
+}
+
 /** out[i] = x * factor for i in [begin, end); out may be x. `scratch` has one buffer of the calling thread (core/scratch.ts). */
-export function scaled(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  factor: f32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function scaled(task: ScaledTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const xValues = asF32(x, xType, i, count, scratch);
+    const xValues = asF32(task.x, task.xType, i, count, scratch);
     if (outType === Wide.F32) {
-      scaledChunk(out + (i << 2), xValues, factor, count);
+      scaledChunk(out + (i << 2), xValues, task.factor, count);
     } else {
-      scaledChunk(scratch, xValues, factor, count);
+      scaledChunk(scratch, xValues, task.factor, count);
       narrow(scratch, out, outType, i, count);
     }
   }
@@ -108,21 +117,24 @@ function scaledChunk(out: usize, x: usize, factor: f32, count: usize): void {
   }
 }
 
+/** The arguments of `sigmoid`. */
+@unmanaged
+class SigmoidTask {
+  x: usize;
+  xType: u32;
+  out: usize;
+  outType: u32;
+}
+
 /**
  * out[i] = 1 / (1 + e^-x) for i in [begin, end); out may be x. `scratch` has one buffer of the calling thread (core/scratch.ts).
  */
-export function sigmoid(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function sigmoid(task: SigmoidTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const xValues = asF32(x, xType, i, count, scratch);
+    const xValues = asF32(task.x, task.xType, i, count, scratch);
     if (outType === Wide.F32) {
       sigmoidChunk(out + (i << 2), xValues, count);
     } else {
@@ -142,22 +154,25 @@ function sigmoidChunk(out: usize, x: usize, count: usize): void {
   }
 }
 
+/** The arguments of `divide`. */
+@unmanaged
+class DivideTask {
+  x: usize;
+  xType: u32;
+  y: usize;
+  yType: u32;
+  out: usize;
+  outType: u32;
+}
+
 /** out[i] = x / y for i in [begin, end); out may be x or y. `scratch` has two buffers of the calling thread (core/scratch.ts). */
-export function divide(
-  x: usize,
-  xType: u32,
-  y: usize,
-  yType: u32,
-  out: usize,
-  outType: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function divide(task: DivideTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const xValues = asF32(x, xType, i, count, scratch);
-    const yValues = asF32(y, yType, i, count, scratch + BUFFER);
+    const xValues = asF32(task.x, task.xType, i, count, scratch);
+    const yValues = asF32(task.y, task.yType, i, count, scratch + BUFFER);
     if (outType === Wide.F32) {
       divideChunk(out + (i << 2), xValues, yValues, count);
     } else {
@@ -177,19 +192,22 @@ function divideChunk(out: usize, x: usize, y: usize, count: usize): void {
   }
 }
 
+/** The arguments of `exp`. */
+@unmanaged
+class ExpTask {
+  x: usize;
+  xType: u32;
+  out: usize;
+  outType: u32;
+}
+
 /** out[i] = e^x for i in [begin, end); out may be x. `scratch` has one buffer of the calling thread (core/scratch.ts). */
-export function exp(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function exp(task: ExpTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const xValues = asF32(x, xType, i, count, scratch);
+    const xValues = asF32(task.x, task.xType, i, count, scratch);
     if (outType === Wide.F32) {
       expChunk(out + (i << 2), xValues, count);
     } else {
@@ -209,19 +227,22 @@ function expChunk(out: usize, x: usize, count: usize): void {
   }
 }
 
+/** The arguments of `rsqrt`. */
+@unmanaged
+class RsqrtTask {
+  x: usize;
+  xType: u32;
+  out: usize;
+  outType: u32;
+}
+
 /** out[i] = 1 / sqrt(x) for i in [begin, end); out may be x. `scratch` has one buffer of the calling thread (core/scratch.ts). */
-export function rsqrt(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function rsqrt(task: RsqrtTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const xValues = asF32(x, xType, i, count, scratch);
+    const xValues = asF32(task.x, task.xType, i, count, scratch);
     if (outType === Wide.F32) {
       rsqrtChunk(out + (i << 2), xValues, count);
     } else {
@@ -241,22 +262,25 @@ function rsqrtChunk(out: usize, x: usize, count: usize): void {
   }
 }
 
+/** The arguments of `sqrtSoftplus`. */
+@unmanaged
+class SqrtSoftplusTask {
+  x: usize;
+  xType: u32;
+  out: usize;
+  outType: u32;
+}
+
 /**
  * out[i] = sqrt(log(1 + e^x)) for i in [begin, end); out may be x. `scratch` has one buffer of the calling thread
  * (core/scratch.ts).
  */
-export function sqrtSoftplus(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function sqrtSoftplus(task: SqrtSoftplusTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const xValues = asF32(x, xType, i, count, scratch);
+    const xValues = asF32(task.x, task.xType, i, count, scratch);
     if (outType === Wide.F32) {
       sqrtSoftplusChunk(out + (i << 2), xValues, count);
     } else {
@@ -276,22 +300,25 @@ function sqrtSoftplusChunk(out: usize, x: usize, count: usize): void {
   }
 }
 
+/** The arguments of `sqrtSoftplusDerivative`. */
+@unmanaged
+class SqrtSoftplusDerivativeTask {
+  x: usize;
+  xType: u32;
+  out: usize;
+  outType: u32;
+}
+
 /**
  * out[i] = 1 / ((1 + e^-x) * 2 * sqrt(log(1 + e^x))) for i in [begin, end); out may be x. `scratch` has one buffer of the calling
  * thread (core/scratch.ts).
  */
-export function sqrtSoftplusDerivative(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function sqrtSoftplusDerivative(task: SqrtSoftplusDerivativeTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const xValues = asF32(x, xType, i, count, scratch);
+    const xValues = asF32(task.x, task.xType, i, count, scratch);
     if (outType === Wide.F32) {
       sqrtSoftplusDerivativeChunk(out + (i << 2), xValues, count);
     } else {
@@ -311,28 +338,31 @@ function sqrtSoftplusDerivativeChunk(out: usize, x: usize, count: usize): void {
   }
 }
 
+/** The arguments of `where`. */
+@unmanaged
+class WhereTask {
+  condition: usize;
+  conditionType: u32;
+  x: usize;
+  xType: u32;
+  y: usize;
+  yType: u32;
+  out: usize;
+  outType: u32;
+}
+
 /**
  * out[i] = condition ? x : y for i in [begin, end); out may be condition, x or y. `scratch` has three buffers of the calling
  * thread (core/scratch.ts).
  */
-export function where(
-  condition: usize,
-  conditionType: u32,
-  x: usize,
-  xType: u32,
-  y: usize,
-  yType: u32,
-  out: usize,
-  outType: u32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function where(task: WhereTask, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
-    const conditionValues = asF32(condition, conditionType, i, count, scratch);
-    const xValues = asF32(x, xType, i, count, scratch + BUFFER);
-    const yValues = asF32(y, yType, i, count, scratch + 2 * BUFFER);
+    const conditionValues = asF32(task.condition, task.conditionType, i, count, scratch);
+    const xValues = asF32(task.x, task.xType, i, count, scratch + BUFFER);
+    const yValues = asF32(task.y, task.yType, i, count, scratch + 2 * BUFFER);
     if (outType === Wide.F32) {
       whereChunk(out + (i << 2), conditionValues, xValues, yValues, count);
     } else {

@@ -12,7 +12,9 @@ function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): 
   const r2 = v128.load(src + 2 * pitch);
   const r3 = v128.load(src + 3 * pitch);
   if (sizeof<T>() === 4) {
-    storeWords(r0, r1, r2, r3, dst, stride);
+    storeHalves(i32x4.shuffle(r0, r1, 0, 4, 1, 5), i32x4.shuffle(r2, r3, 0, 4, 1, 5), dst, stride);
+    const upper = dst + 2 * stride;
+    storeHalves(i32x4.shuffle(r0, r1, 2, 6, 3, 7), i32x4.shuffle(r2, r3, 2, 6, 3, 7), upper, stride);
   } else if (sizeof<T>() === 2) {
     const a = i16x8.shuffle(r0, r1, 0, 8, 1, 9, 2, 10, 3, 11);
     const b = i16x8.shuffle(r2, r3, 0, 8, 1, 9, 2, 10, 3, 11);
@@ -34,15 +36,10 @@ function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): 
   }
 }
 
-function storeWords(r0: v128, r1: v128, r2: v128, r3: v128, dst: usize, stride: usize): void {
-  const a = i32x4.shuffle(r0, r1, 0, 4, 1, 5);
-  const b = i32x4.shuffle(r2, r3, 0, 4, 1, 5);
-  const c = i32x4.shuffle(r0, r1, 2, 6, 3, 7);
-  const d = i32x4.shuffle(r2, r3, 2, 6, 3, 7);
+/** Stores the lower halves of two vectors, and then the upper halves. */
+function storeHalves(a: v128, b: v128, dst: usize, stride: usize): void {
   v128.store(dst, i64x2.shuffle(a, b, 0, 2));
   v128.store(dst + stride, i64x2.shuffle(a, b, 1, 3));
-  v128.store(dst + 2 * stride, i64x2.shuffle(c, d, 0, 2));
-  v128.store(dst + 3 * stride, i64x2.shuffle(c, d, 1, 3));
 }
 
 function storePairs(columns: v128, dst: usize, stride: usize): void {
@@ -57,8 +54,21 @@ function storeQuads(columns: v128, dst: usize, stride: usize): void {
   v128.store32_lane(dst + 3 * stride, columns, 3);
 }
 
+/** The arguments of `transpose` and `transposePacked`, without the size of elements. */
+@unmanaged
+class TransposeTask {
+  src: usize;
+  rows: u32;
+  columns: u32;
+  dst: usize;
+}
+
 /** Writes columns [first, first + count) of src as rows of dst. `count` elements are at most 64 bytes. */
-function transposeStrip<T>(src: usize, rows: u32, columns: u32, dst: usize, first: u32, count: u32): void {
+function transposeStrip<T>(task: TransposeTask, first: u32, count: u32): void {
+  const src = task.src;
+  const rows = task.rows;
+  const columns = task.columns;
+  const dst = task.dst;
   const size: usize = sizeof<T>();
   const pitch = <usize>columns * size;
   const stride = <usize>rows * size;
@@ -84,26 +94,22 @@ function transposeStrip<T>(src: usize, rows: u32, columns: u32, dst: usize, firs
  * Computes rows [begin, end) of dst [columns, rows], the transpose of src [rows, columns], for elements of 1, 2 or 4
  * bytes.
  */
-export function transpose(
-  src: usize,
-  bytes: u32,
-  rows: u32,
-  columns: u32,
-  dst: usize,
-  begin: u32,
-  end: u32,
-): void {
+export function transpose(task: TransposeTask, bytes: u32, begin: u32, end: u32): void {
   const width = 64 / bytes;
   for (let c = begin; c < end; c += width) {
     const count = min(width, end - c);
-    if (bytes === 1) transposeStrip<u8>(src, rows, columns, dst, c, count);
-    else if (bytes === 2) transposeStrip<u16>(src, rows, columns, dst, c, count);
-    else transposeStrip<u32>(src, rows, columns, dst, c, count);
+    if (bytes === 1) transposeStrip<u8>(task, c, count);
+    else if (bytes === 2) transposeStrip<u16>(task, c, count);
+    else transposeStrip<u32>(task, c, count);
   }
 }
 
 /** As `transpose`, for 4-bit codes packed two per byte. `rows`, `columns`, `begin` and `end` are even. */
-export function transposePacked(src: usize, rows: u32, columns: u32, dst: usize, begin: u32, end: u32): void {
+export function transposePacked(task: TransposeTask, begin: u32, end: u32): void {
+  const src = task.src;
+  const rows = task.rows;
+  const columns = task.columns;
+  const dst = task.dst;
   const pitch = <usize>columns >> 1;
   const stride = <usize>rows >> 1;
   for (let r: usize = 0; r < stride; ++r) {
@@ -117,21 +123,29 @@ export function transposePacked(src: usize, rows: u32, columns: u32, dst: usize,
   }
 }
 
+/** The arguments of `swapAxes`. */
+@unmanaged
+class SwapAxesTask {
+  src: usize;
+  unit: usize;
+  p: usize;
+  middle: usize;
+  q: usize;
+  dst: usize;
+}
+
 /**
  * Swaps two axes of an array whose elements are runs of `unit` bytes: dst[o, j, m, i] = src[o, i, m, j], where src is
  * [outer, p, middle, q] and dst [outer, q, middle, p]. Writes the lines (o, j, m) of dst from `begin` to `end`, counted
  * row-major; a line has p elements.
  */
-export function swapAxes(
-  src: usize,
-  unit: usize,
-  p: usize,
-  middle: usize,
-  q: usize,
-  dst: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function swapAxes(task: SwapAxesTask, begin: usize, end: usize): void {
+  const src = task.src;
+  const unit = task.unit;
+  const p = task.p;
+  const middle = task.middle;
+  const q = task.q;
+  const dst = task.dst;
   for (let line = begin; line < end; ++line) {
     const m = line % middle;
     const outerIndex = line / middle;
@@ -141,23 +155,33 @@ export function swapAxes(
   }
 }
 
+/** The arguments of `place`. */
+@unmanaged
+class PlaceTask {
+  src: usize;
+  bytes: u32;
+  rows: u32;
+  columns: u32;
+  rowStride: u32;
+  columnStride: u32;
+  dst: usize;
+  dstColumns: u32;
+}
+
 /**
  * Computes rows [begin, end) of dst, a matrix with `dstColumns` columns. Element (i, j) is copied from the [rows, columns] matrix
  * at `src`, or is zero outside that matrix. The rows of src are `rowStride` elements apart, its columns `columnStride`. Elements
  * have 1 or 4 bytes. Used to pad, transpose and crop scales.
  */
-export function place(
-  src: usize,
-  bytes: u32,
-  rows: u32,
-  columns: u32,
-  rowStride: u32,
-  columnStride: u32,
-  dst: usize,
-  dstColumns: u32,
-  begin: u32,
-  end: u32,
-): void {
+export function place(task: PlaceTask, begin: u32, end: u32): void {
+  const src = task.src;
+  const bytes = task.bytes;
+  const rows = task.rows;
+  const columns = task.columns;
+  const rowStride = task.rowStride;
+  const columnStride = task.columnStride;
+  const dst = task.dst;
+  const dstColumns = task.dstColumns;
   for (let i = begin; i < end; ++i) {
     for (let j: u32 = 0; j < dstColumns; ++j) {
       const inside = i < rows && j < columns;
@@ -177,20 +201,28 @@ function swizzled(i: u32, j: u32, tiles: u32): usize {
   return (<usize>(i >> 7) * tiles + (j >> 2)) * 512 + ((i & 31) << 4) + (((i >> 5) & 3) << 2) + (j & 3);
 }
 
+/** The arguments of `swizzle` and `unswizzle`. */
+@unmanaged
+class SwizzleTask {
+  src: usize;
+  rows: u32;
+  columns: u32;
+  rowStride: u32;
+  columnStride: u32;
+  dst: usize;
+}
+
 /**
  * Writes tile rows [begin, end), of 128 rows each, of the swizzled layout of a [rows, columns] matrix of byte scales.
  * Element (i, j) is at src[i * rowStride + j * columnStride]. The padding to whole tiles of 128 x 4 is zero.
  */
-export function swizzle(
-  src: usize,
-  rows: u32,
-  columns: u32,
-  rowStride: u32,
-  columnStride: u32,
-  dst: usize,
-  begin: u32,
-  end: u32,
-): void {
+export function swizzle(task: SwizzleTask, begin: u32, end: u32): void {
+  const src = task.src;
+  const rows = task.rows;
+  const columns = task.columns;
+  const rowStride = task.rowStride;
+  const columnStride = task.columnStride;
+  const dst = task.dst;
   const tiles = (columns + 3) >> 2;
   for (let i = begin << 7; i < end << 7; ++i) {
     for (let j: u32 = 0; j < tiles << 2; ++j) {
@@ -204,16 +236,13 @@ export function swizzle(
 /**
  * The inverse of `swizzle`: copies tile rows [begin, end), of 128 rows each, to dst[i * rowStride + j * columnStride].
  */
-export function unswizzle(
-  src: usize,
-  rows: u32,
-  columns: u32,
-  rowStride: u32,
-  columnStride: u32,
-  dst: usize,
-  begin: u32,
-  end: u32,
-): void {
+export function unswizzle(task: SwizzleTask, begin: u32, end: u32): void {
+  const src = task.src;
+  const rows = task.rows;
+  const columns = task.columns;
+  const rowStride = task.rowStride;
+  const columnStride = task.columnStride;
+  const dst = task.dst;
   const tiles = (columns + 3) >> 2;
   for (let i = begin << 7; i < min(end << 7, rows); ++i) {
     for (let j: u32 = 0; j < columns; ++j) {

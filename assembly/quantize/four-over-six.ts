@@ -3,6 +3,17 @@
 
 import { RuleAt } from "../core/scale";
 
+/** `height` rows (1 to 16) of 16 f32 each, which are `pitch` elements apart. */
+@unmanaged
+export class Tile {
+  values: usize;
+  pitch: u32;
+  height: u32;
+}
+
+/** The size of a Tile in bytes. */
+export const TILE_BYTES: usize = 16;
+
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 
 /** Rounds `value`, which is not negative, to e4m3. Larger values than 448 become 448. */
@@ -25,10 +36,9 @@ function multiplierOf(scale: f32, decodeScale: f32): f32 {
 }
 
 /**
- * The errors of four elements x: |d| or, if `squared`, d ⊗ d, where d = (((q ⊗ scale) ⊗ g) ⊘ full) ⊖ x and q is x ⊗
- * multiplier rounded to e2m1. g is the amax of the tensor, and full the largest element times the largest block scale.
+ * The differences d = (((q ⊗ scale) ⊗ g) ⊘ full) ⊖ x of four elements x, where q is x ⊗ multiplier rounded to e2m1. g is the amax of the tensor, and full the largest element times the largest block scale.
  */
-function errors(x: v128, multiplier: v128, scale: v128, g: v128, full: v128, squared: u32): v128 {
+function differences(x: v128, multiplier: v128, scale: v128, g: v128, full: v128): v128 {
   const v = f32x4.mul(x, multiplier);
   const a = i32x4.min_s(v128.and(v, i32x4.splat(0x7fffffff)), i32x4.splat(0x40c00000)); // 6
   const c = i32x4.add(
@@ -36,11 +46,10 @@ function errors(x: v128, multiplier: v128, scale: v128, g: v128, full: v128, squ
     i32x4.splat(22 << 23),
   );
   const q = v128.or(f32x4.sub(f32x4.add(a, c), c), v128.and(v, i32x4.splat(0x80000000)));
-  const d = f32x4.sub(f32x4.div(f32x4.mul(f32x4.mul(q, scale), g), full), x);
-  return squared ? f32x4.mul(d, d) : f32x4.abs(d);
+  return f32x4.sub(f32x4.div(f32x4.mul(f32x4.mul(q, scale), g), full), x);
 }
 
-/** The sum of the errors of 16 elements for a block scale, added in element order. */
+/** The sum of the errors of 16 elements for a block scale, |d| or the squares d ⊗ d, added in element order. */
 function rowError(x: usize, multiplier: f32, scale: f32, rule: usize, buffer: usize): f32 {
   const m = f32x4.splat(multiplier);
   const s = f32x4.splat(scale);
@@ -48,7 +57,8 @@ function rowError(x: usize, multiplier: f32, scale: f32, rule: usize, buffer: us
   const full = v128.load32_splat(rule, RuleAt.Full);
   const squared = load<u32>(rule, RuleAt.Squared);
   for (let i: usize = 0; i < 64; i += 16) {
-    v128.store(buffer + i, errors(v128.load(x + i), m, s, g, full, squared));
+    const d = differences(v128.load(x + i), m, s, g, full);
+    v128.store(buffer + i, squared ? f32x4.mul(d, d) : f32x4.abs(d));
   }
   let sum: f32 = 0;
   for (let i: usize = 0; i < 64; i += 4) sum += load<f32>(buffer + i);
@@ -59,18 +69,14 @@ function rowError(x: usize, multiplier: f32, scale: f32, rule: usize, buffer: us
  * The error of a tile of up to 16 rows. If it has more than one row, the errors of 16 rows are added as a tree, with 0 for
  * missing rows: row i adds row i + 8, then i + 4, i + 2, i + 1.
  */
-function tileError(
-  x: usize,
-  pitch: u32,
-  height: u32,
-  multiplier: f32,
-  scale: f32,
-  rule: usize,
-  buffer: usize,
-): f32 {
+function tileError(rule: usize, tile: Tile, multiplier: f32, scale: f32, buffer: usize): f32 {
+  const height = tile.height;
   const sums = buffer + 64;
   for (let i: u32 = 0; i < height; ++i) {
-    store<f32>(sums + (i << 2), rowError(x + ((<usize>i * pitch) << 2), multiplier, scale, rule, buffer));
+    store<f32>(
+      sums + (i << 2),
+      rowError(tile.values + ((<usize>i * tile.pitch) << 2), multiplier, scale, rule, buffer),
+    );
   }
   if (height === 1) return load<f32>(sums);
   for (let i = height; i < 16; ++i) store<f32>(sums + (i << 2), 0);
@@ -83,27 +89,18 @@ function tileError(
 }
 
 /**
- * Returns the e4m3 code of a tile's scale, and writes the multiplier of its elements. The tile has `height` (1 to 16)
- * rows of 16 f32, which are `pitch` elements apart, and `amax` is its largest magnitude. `rule` is a prepared rule;
- * `buffer` has 128 bytes.
+ * Returns the e4m3 code of a tile's scale, and writes the multiplier of its elements. `amax` is the largest magnitude of the tile.
+ * `rule` is a prepared rule; `buffer` has 128 bytes.
  */
-export function chooseScale(
-  rule: usize,
-  x: usize,
-  pitch: u32,
-  height: u32,
-  amax: f32,
-  buffer: usize,
-  multiplier: usize,
-): u32 {
+export function chooseScale(rule: usize, tile: Tile, amax: f32, buffer: usize, multiplier: usize): u32 {
   const decodeScale = load<f32>(rule, RuleAt.Decode);
   const base = (amax / 6) * load<f32>(rule, RuleAt.Encode);
   const six = roundE4m3(base);
   const four = roundE4m3(base * 1.5);
   const multiplierSix = multiplierOf(six, decodeScale);
   const multiplierFour = multiplierOf(four, decodeScale);
-  const errorSix = tileError(x, pitch, height, multiplierSix, six, rule, buffer);
-  const errorFour = tileError(x, pitch, height, multiplierFour, four, rule, buffer);
+  const errorSix = tileError(rule, tile, multiplierSix, six, buffer);
+  const errorFour = tileError(rule, tile, multiplierFour, four, buffer);
   const takesFour = errorFour < errorSix;
   store<f32>(multiplier, takesFour ? multiplierFour : multiplierSix);
   return codeOfE4m3(takesFour ? four : six);

@@ -8,7 +8,7 @@
 import { Wide } from "../contract";
 import { narrow } from "../core/wide";
 import { amaxRun } from "./amax";
-import { loadPanel, PANEL } from "./panel";
+import { openPanel, PANEL, PANEL_BYTES, Panel } from "./panel";
 
 /** The number of rows of a panel. */
 const HEIGHT: i32 = 16;
@@ -132,53 +132,71 @@ export function transformRun(x: usize, count: i32, signMask: u32): void {
   }
 }
 
+/** The arguments of `hadamardAmax`. */
+@unmanaged
+class HadamardAmaxTask {
+  src: usize;
+  rows: u32;
+  columns: u32;
+  transposed: bool;
+  signMask: u32;
+}
+
+/** The arguments of `hadamard`. */
+@unmanaged
+class HadamardTask extends HadamardAmaxTask {
+  dst: usize;
+}
+
+/** Prepares a panel, which is at the beginning of the scratch memory and is followed by its buffer. */
+function panelOf(task: HadamardAmaxTask, scratch: usize): Panel {
+  const panel = changetype<Panel>(scratch);
+  panel.src = task.src;
+  panel.srcType = Wide.Bf16;
+  panel.rows = task.rows;
+  panel.columns = task.columns;
+  panel.transposed = task.transposed;
+  panel.buffer = scratch + PANEL_BYTES;
+  return panel;
+}
+
 /**
  * Computes rows [begin, end) of the transform of a [rows, columns] bf16 matrix, as bf16; `columns` is a multiple of 16.
  * The matrix is `src` or, if `transposed`, the transpose of `src`, which is then [columns, rows].
  */
-export function hadamard(
-  src: usize,
-  dst: usize,
-  rows: u32,
-  columns: u32,
-  transposed: u32,
-  signMask: u32,
-  scratch: usize,
-  begin: u32,
-  end: u32,
-): void {
+export function hadamard(task: HadamardTask, scratch: usize, begin: u32, end: u32): void {
+  const panel = panelOf(task, scratch);
+  const columns = task.columns;
   for (let r = begin; r < end; r += HEIGHT) {
     const height = <i32>min<u32>(HEIGHT, end - r);
+    panel.row = r;
+    panel.height = height;
     for (let c: u32 = 0; c < columns; c += WIDTH) {
       const width = <i32>min<u32>(WIDTH, columns - c);
-      loadPanel(src, Wide.Bf16, rows, columns, transposed, r, height, c, width, scratch);
-      transformRun(scratch, height * width, signMask);
+      openPanel(panel, c, width);
+      transformRun(panel.values, height * width, task.signMask);
       for (let i = 0; i < height; ++i) {
-        narrow(scratch + ((<usize>(i * width)) << 2), dst, Wide.Bf16, <usize>(r + i) * columns + c, width);
+        const row = panel.values + ((<usize>(i * width)) << 2);
+        narrow(row, task.dst, Wide.Bf16, <usize>(r + i) * columns + c, width);
       }
     }
   }
 }
 
 /** max |y| over rows [begin, end) of the output of `hadamard`, NaN ignored. */
-export function hadamardAmax(
-  src: usize,
-  rows: u32,
-  columns: u32,
-  transposed: u32,
-  signMask: u32,
-  scratch: usize,
-  begin: u32,
-  end: u32,
-): f32 {
+export function hadamardAmax(task: HadamardAmaxTask, scratch: usize, begin: u32, end: u32): f32 {
+  const panel = panelOf(task, scratch);
+  const columns = task.columns;
   let largest: f32 = 0;
   for (let r = begin; r < end; r += HEIGHT) {
     const height = <i32>min<u32>(HEIGHT, end - r);
+    panel.row = r;
+    panel.height = height;
     for (let c: u32 = 0; c < columns; c += WIDTH) {
       const width = <i32>min<u32>(WIDTH, columns - c);
-      loadPanel(src, Wide.Bf16, rows, columns, transposed, r, height, c, width, scratch);
-      transformRun(scratch, height * width, signMask);
-      largest = max(largest, amaxRun(scratch, height * width));
+      openPanel(panel, c, width);
+      transformRun(panel.values, height * width, task.signMask);
+      largest = max(largest, amaxRun(panel.values, height * width));
     }
   }
   return largest;

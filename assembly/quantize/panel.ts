@@ -41,27 +41,63 @@ function transposeStrip<T>(src: usize, pitch: usize, count: i32, dst: usize, str
   }
 }
 
-/**
- * Writes rows [row, row + height) and columns [column, column + width) of a matrix to `buffer` as f32; a row starts
- * `width` elements after the one before. The matrix is `src`, with `columns` columns, or if `transposed` the transpose
- * of `src`, whose rows have `rows` elements.
- */
-export function loadPanel(
-  src: usize,
-  type: u32,
-  rows: u32,
-  columns: u32,
-  transposed: u32,
-  row: u32,
-  height: i32,
-  column: u32,
-  width: i32,
-  buffer: usize,
-): void {
+/** A part of a matrix, and its values. */
+@unmanaged
+export class Panel {
+  /** The matrix: `src`, with `columns` columns, or if `transposed` the transpose of `src`, whose rows have `rows` elements. */
+  src: usize;
+  srcType: u32;
+  rows: u32;
+  columns: u32;
+  transposed: bool;
+  /** Rows [row, row + height) and columns [column, column + width) of the matrix. */
+  row: u32;
+  height: i32;
+  column: u32;
+  width: i32;
+  /** Memory for `height` rows of `width` f32. */
+  buffer: usize;
+  /** The values as f32, after `openPanel`. A row starts `pitch` elements after the one before. */
+  values: usize;
+  pitch: u32;
+}
+
+/** The size of a Panel in bytes. */
+export const PANEL_BYTES: usize = 48;
+
+/** Whether the values of panels are read in place, because the matrix is f32 and not transposed. */
+export function isInPlace(panel: Panel): bool {
+  return panel.srcType === Wide.F32 && !panel.transposed;
+}
+
+/** Sets the columns of a panel, and the address of its values, which it writes to the buffer unless they are read in place. */
+export function openPanel(panel: Panel, column: u32, width: u32): void {
+  panel.column = column;
+  panel.width = width;
+  if (isInPlace(panel)) {
+    panel.values = panel.src + ((<usize>panel.row * panel.columns + column) << 2);
+    panel.pitch = panel.columns;
+    return;
+  }
+  loadPanel(panel);
+  panel.values = panel.buffer;
+  panel.pitch = width;
+}
+
+/** Writes the values of a panel to its buffer. */
+export function loadPanel(panel: Panel): void {
+  const src = panel.src;
+  const type = panel.srcType;
+  const rows = panel.rows;
+  const row = panel.row;
+  const height = panel.height;
+  const column = panel.column;
+  const width = panel.width;
+  const buffer = panel.buffer;
   const stride = (<usize>width) << 2;
-  if (!transposed) {
+  if (!panel.transposed) {
     for (let r = 0; r < height; ++r) {
-      widen(src, type, <usize>(row + r) * columns + column, width, buffer + <usize>r * stride);
+      widen(src, type, <usize>(row + r) * panel.columns + column, width, buffer + <usize>r * stride);
     }
     return;
   }

@@ -3,13 +3,10 @@
 
 import { encodeComputed, encodeRun, RUN } from "../cast/cast";
 import { At } from "../cast/encoder";
-import { bounded, toBf16 } from "../cast/fast";
+import { bounded, fusedScaling, toBf16 } from "../cast/fast";
 import { ElementScaling, Wide } from "../contract";
 import { decode } from "../core/minifloat";
 import { roundFour } from "../core/wide";
-
-/** The shift for a single factor, whatever the length of a run. */
-export const SINGLE_FACTOR_SHIFT: i32 = 31;
 
 /** Whether elements are computed before they are encoded. */
 function isComputed(scaling: u32): bool {
@@ -67,20 +64,24 @@ function boundRun(x: usize, dst: usize, count: i32): void {
     v128.store32_lane(dst, bounded(v128.load32_splat(x)), 0);
 }
 
+/** What is added to scaled elements: 0, or -0, which changes nothing. */
+function addendOf(encoder: usize): v128 {
+  return f32x4.splat(load<u32>(encoder, At.Scaling) & ElementScaling.AddsZero ? <f32>0 : <f32>-0.0);
+}
+
+/** The Wide type to which scaled elements are rounded; f32 if they are not rounded. */
+function roundedType(encoder: usize): u32 {
+  return load<u32>(encoder, At.Scaling) & ElementScaling.Typed ? load<u32>(encoder, At.SourceType) : Wide.F32;
+}
+
 /**
  * Writes x[i] times its factor, or divided by it, to dst[i], for `count` elements, a multiple of 4. M = u32: the factor is at
- * index i >> shift, with shift at least 2; M = v128: at index i. D is u32 for a division, else u8. T is the type that results are
- * rounded to: u8 none, u16 bf16, u32 f16. `zero` is added to all results: 0, or -0, which changes nothing.
+ * index i >> s, where s is At.MultiplierShift, at least 2; M = v128: at index i. D is u32 for a division, else u8. T is the type
+ * that results are rounded to: u8 none, u16 bf16, u32 f16.
  */
-function scaleSpans<M, D, T>(
-  x: usize,
-  dst: usize,
-  count: i32,
-  factors: usize,
-  shift: i32,
-  zero: v128,
-  encoder: usize,
-): void {
+function scaleSpans<M, D, T>(encoder: usize, x: usize, dst: usize, count: i32, factors: usize): void {
+  const shift = load<i32>(encoder, At.MultiplierShift);
+  const zero = addendOf(encoder);
   const half = v128.load(encoder, At.HalfBf16);
   const one = v128.load(encoder, At.One);
   const kept = v128.load(encoder, At.UpperHalf);
@@ -104,89 +105,59 @@ function scaleSpans<M, D, T>(
   }
 }
 
-function scaleTyped<M, D>(
-  x: usize,
-  dst: usize,
-  count: i32,
-  factors: usize,
-  shift: i32,
-  zero: v128,
-  type: u32,
-  encoder: usize,
-): void {
-  if (type === Wide.F32) scaleSpans<M, D, u8>(x, dst, count, factors, shift, zero, encoder);
-  else if (type === Wide.Bf16) scaleSpans<M, D, u16>(x, dst, count, factors, shift, zero, encoder);
-  else scaleSpans<M, D, u32>(x, dst, count, factors, shift, zero, encoder);
+function scaleTyped<M, D>(encoder: usize, x: usize, dst: usize, count: i32, factors: usize): void {
+  const type = roundedType(encoder);
+  if (type === Wide.F32) scaleSpans<M, D, u8>(encoder, x, dst, count, factors);
+  else if (type === Wide.Bf16) scaleSpans<M, D, u16>(encoder, x, dst, count, factors);
+  else scaleSpans<M, D, u32>(encoder, x, dst, count, factors);
 }
 
 /** Scales one element of scaleRun, in the first lane. */
-function scaleOne(x: usize, factor: usize, zero: v128, divides: bool, rounded: u32): v128 {
+function scaleOne(encoder: usize, x: usize, factor: usize): v128 {
   const v = v128.load32_splat(x);
   const factorLanes = v128.load32_splat(factor);
-  return f32x4.add(roundFour(rounded, divides ? f32x4.div(v, factorLanes) : f32x4.mul(v, factorLanes)), zero);
+  const divides = (load<u32>(encoder, At.Scaling) & ElementScaling.Divides) !== 0;
+  const scaled = divides ? f32x4.div(v, factorLanes) : f32x4.mul(v, factorLanes);
+  return f32x4.add(roundFour(roundedType(encoder), scaled), addendOf(encoder));
 }
 
 /**
- * Writes `count` elements x[i], multiplied or divided by their factors, to `dst`, which may be x. M is as in encodeRun: with u32
- * the factor is at index i >> shift, with shift at least 4; with v128 at index i. `count` is a multiple of 16 or below 16; in the
- * latter case with u32 all elements have the first factor. `type` is the Wide type of the input, `word` the format of the codes,
- * `encoder` any prepared encoder.
+ * Writes `count` elements x[i], multiplied or divided by their factors, to `dst`, which may be x. Factors are as in encodeRun<M>.
+ * `count` is a multiple of 16 or below 16; in the latter case with M = u32 all elements have the first factor.
  */
-function scaleRun<M>(
-  x: usize,
-  dst: usize,
-  count: i32,
-  factors: usize,
-  shift: i32,
-  scaling: u32,
-  type: u32,
-  word: u32,
-  encoder: usize,
-): void {
-  const zero = f32x4.splat(scaling & ElementScaling.AddsZero ? <f32>0 : <f32>-0.0);
-  const divides = (scaling & ElementScaling.Divides) !== 0;
-  const rounded = scaling & ElementScaling.Typed ? type : Wide.F32;
+function scaleRun<M>(encoder: usize, x: usize, dst: usize, count: i32, factors: usize): void {
+  const scaling = load<u32>(encoder, At.Scaling);
   if (scaling & ElementScaling.Bounded) {
     boundRun(x, dst, count);
     x = dst;
   }
   const vectorCount = count & -4;
-  if (divides) scaleTyped<M, u32>(x, dst, vectorCount, factors, shift, zero, rounded, encoder);
-  else scaleTyped<M, u8>(x, dst, vectorCount, factors, shift, zero, rounded, encoder);
+  if (scaling & ElementScaling.Divides) scaleTyped<M, u32>(encoder, x, dst, vectorCount, factors);
+  else scaleTyped<M, u8>(encoder, x, dst, vectorCount, factors);
   for (let i = vectorCount; i < count; ++i) {
     const at = (<usize>i) << 2;
     const factor = factors + (sizeof<M>() === 16 ? at : 0);
-    v128.store32_lane(dst + at, scaleOne(x + at, factor, zero, divides, rounded), 0);
+    v128.store32_lane(dst + at, scaleOne(encoder, x + at, factor), 0);
   }
-  if (scaling & SETTLES) settleRun(dst, count, scaling, word);
+  if (scaling & SETTLES) settleRun(dst, count, scaling, load<u32>(encoder, At.Word));
 }
 
 /**
- * Encodes `count` f32 values at `x` to `dst`. Elements are multiplied as in `encodeRun<M>`, or computed as in `scaleRun<M>` in
- * the buffer `result`, which may be `x` itself if that may change.
+ * Encodes `count` f32 values at `x` to `dst`. Elements are multiplied as in `encodeRun<M>`, or by the encoder's scaling computed
+ * as in `scaleRun<M>` in the buffer At.Result, which may be `x` itself if that may change.
  */
-export function encodeScaled<M>(
-  x: usize,
-  result: usize,
-  dst: usize,
-  count: i32,
-  factors: usize,
-  shift: i32,
-  scaling: u32,
-  type: u32,
-  word: u32,
-  encoder: usize,
-  random: usize,
-  codes: usize,
-): void {
-  if (!isComputed(scaling)) {
-    encodeRun<M>(x, dst, count, encoder, factors, shift, random, codes);
+export function encodeScaled<M>(encoder: usize, x: usize, dst: usize, count: i32, factors: usize): void {
+  if (!isComputed(load<u32>(encoder, At.Scaling))) {
+    encodeRun<M>(encoder, x, dst, count, factors);
     return;
   }
-  // f32 results need no rounding to the input type
-  const fused = type === Wide.F32 ? scaling & ~ElementScaling.Typed : scaling;
-  const fuses = sizeof<M>() === 4 && !(fused & ElementScaling.Typed && type === Wide.F16);
+  const isRounded = (fusedScaling(encoder) & ElementScaling.Typed) !== 0;
+  const fuses = sizeof<M>() === 4 && !(isRounded && load<u32>(encoder, At.SourceType) === Wide.F16);
   const storage = load<u32>(encoder, At.Storage);
+  const shift = load<i32>(encoder, At.MultiplierShift);
+  const random = load<usize>(encoder, At.Random);
+  const randomShift = load<u32>(encoder, At.RandomShift);
+  const result = load<usize>(encoder, At.Result);
   for (let i = 0; i < count; ) {
     const remaining = min(count - i, RUN);
     const vectorCount = remaining & -16;
@@ -194,12 +165,10 @@ export function encodeScaled<M>(
     const at = (<usize>i) << 2;
     const elementFactors = factors + (sizeof<M>() === 16 ? at : (<usize>i >> shift) << 2);
     const to = dst + (((<usize>i) << storage) >> 3);
-    if (
-      !(fuses && vectorCount > 0 && encodeComputed(x + at, to, run, encoder, elementFactors, shift, fused))
-    ) {
-      scaleRun<M>(x + at, result + at, run, elementFactors, shift, scaling, type, word, encoder);
-      const draws = random + ((<usize>i) << load<u32>(encoder, At.RandomShift));
-      encodeRun<u8>(result + at, to, run, encoder, 0, SINGLE_FACTOR_SHIFT, draws, codes);
+    if (!(fuses && vectorCount > 0 && encodeComputed(encoder, x + at, to, run, elementFactors))) {
+      scaleRun<M>(encoder, x + at, result + at, run, elementFactors);
+      store<usize>(encoder, random + ((<usize>i) << randomShift), At.Random);
+      encodeRun<u8>(encoder, result + at, to, run, 0);
     }
     i += run;
   }

@@ -11,50 +11,64 @@ import { narrow, widen } from "../core/wide";
 /** Marks the end of a linked list of positions. */
 const NONE: u32 = 0xffffffff;
 
+/** The arguments of `embedding`. */
+@unmanaged
+class EmbeddingTask {
+  table: usize;
+  tableType: u32;
+  ids: usize;
+  out: usize;
+  outType: u32;
+  vocabulary: usize;
+  first: usize;
+  whole: usize;
+  columns: usize;
+}
+
 /**
  * Writes the embeddings of positions [begin, end). `ids` are i32; `scratch` is one buffer of the calling thread
  * (core/scratch.ts).
  */
-export function embedding(
-  table: usize,
-  tableType: u32,
-  ids: usize,
-  out: usize,
-  outType: u32,
-  vocabulary: usize,
-  first: usize,
-  whole: usize,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function embedding(task: EmbeddingTask, scratch: usize, begin: usize, end: usize): void {
+  const vocabulary = task.vocabulary;
+  const whole = task.whole;
+  const columns = task.columns;
   for (let position = begin; position < end; position++) {
-    const id = load<i32>(ids + (position << 2));
-    const row = <usize>id - first;
+    const id = load<i32>(task.ids + (position << 2));
+    const row = <usize>id - task.first;
     const isId = id >= 0 && <usize>id < whole;
     const other: f32 = isId ? -0.0 : NaN;
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
-      if (isId && row < vocabulary) widen(table, tableType, row * columns + i, count, scratch);
+      if (isId && row < vocabulary) widen(task.table, task.tableType, row * columns + i, count, scratch);
       else fill(scratch, other, count);
-      narrow(scratch, out, outType, position * columns + i, count);
+      narrow(scratch, task.out, task.outType, position * columns + i, count);
     }
   }
+}
+
+/** The arguments of `embeddingChains`. */
+@unmanaged
+class EmbeddingChainsTask {
+  ids: usize;
+  count: usize;
+  vocabulary: usize;
+  first: usize;
+  heads: usize;
+  next: usize;
 }
 
 /**
  * Builds a linked list of the positions of each row's id, in ascending order. The first position of a row is heads[row] (u32
  * [V]). The position after `position` is next[position] (u32 [count]).
  */
-export function embeddingChains(
-  ids: usize,
-  count: usize,
-  vocabulary: usize,
-  first: usize,
-  heads: usize,
-  next: usize,
-): void {
+export function embeddingChains(task: EmbeddingChainsTask): void {
+  const ids = task.ids;
+  const count = task.count;
+  const vocabulary = task.vocabulary;
+  const first = task.first;
+  const heads = task.heads;
+  const next = task.next;
   memory.fill(heads, 0xff, vocabulary << 2);
   for (let position = count; position > 0; ) {
     position--;
@@ -66,31 +80,38 @@ export function embeddingChains(
   }
 }
 
+/** The arguments of `embeddingBackward`. */
+@unmanaged
+class EmbeddingBackwardTask {
+  grad: usize;
+  gradType: u32;
+  heads: usize;
+  next: usize;
+  out: usize;
+  outType: u32;
+  columns: usize;
+}
+
 /** Writes rows [begin, end) of the table's gradient. `scratch` is two buffers of the calling thread. */
 export function embeddingBackward(
-  grad: usize,
-  gradType: u32,
-  heads: usize,
-  next: usize,
-  out: usize,
-  outType: u32,
-  columns: usize,
+  task: EmbeddingBackwardTask,
   scratch: usize,
   begin: usize,
   end: usize,
 ): void {
+  const columns = task.columns;
   const total = scratch + BUFFER;
   for (let row = begin; row < end; row++) {
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
       fill(total, 0, count);
-      let position = load<u32>(heads + (row << 2));
+      let position = load<u32>(task.heads + (row << 2));
       while (position !== NONE) {
-        widen(grad, gradType, <usize>position * columns + i, count, scratch);
+        widen(task.grad, task.gradType, <usize>position * columns + i, count, scratch);
         addEach(total, scratch, count);
-        position = load<u32>(next + ((<usize>position) << 2));
+        position = load<u32>(task.next + ((<usize>position) << 2));
       }
-      narrow(total, out, outType, row * columns + i, count);
+      narrow(total, task.out, task.outType, row * columns + i, count);
     }
   }
 }

@@ -6,23 +6,38 @@ import { loadWide, narrow, storeWide, widen } from "../core/wide";
 
 const NONE: u32 = 0xffffffff;
 
+/** The arguments of `rowIdMap`. */
+@unmanaged
+class RowIdMapTask {
+  routingMap: usize;
+  count: usize;
+  width: usize;
+  indices: bool;
+  experts: usize;
+  align: usize;
+  rows: usize;
+  sources: usize;
+  total: usize;
+  tokensPerExpert: usize;
+  next: usize;
+}
+
 /**
  * Writes the row of each of `count` entries of a routing map, whose rows have `width` entries, the entry of each of `total` rows,
  * and the number of rows of each expert. `next` is scratch memory for a count (u64) of each expert.
  */
-export function rowIdMap(
-  routingMap: usize,
-  count: usize,
-  width: usize,
-  indices: bool,
-  experts: usize,
-  align: usize,
-  rows: usize,
-  sources: usize,
-  total: usize,
-  tokensPerExpert: usize,
-  next: usize,
-): void {
+export function rowIdMap(task: RowIdMapTask): void {
+  const routingMap = task.routingMap;
+  const count = task.count;
+  const width = task.width;
+  const indices = task.indices;
+  const experts = task.experts;
+  const align = task.align;
+  const rows = task.rows;
+  const sources = task.sources;
+  const total = task.total;
+  const tokensPerExpert = task.tokensPerExpert;
+  const next = task.next;
   memory.fill(sources, 0xff, total << 2);
   memory.fill(next, 0, experts << 3);
   for (let i: usize = 0; i < count; i++) {
@@ -57,53 +72,62 @@ function expertOf(routingMap: usize, i: usize, width: usize, indices: bool, expe
   return indices ? <usize>value : value === 0 ? experts : i % width;
 }
 
+/** The arguments of `takeRows`. */
+@unmanaged
+class TakeRowsTask {
+  x: usize;
+  xType: u32;
+  limit: usize;
+  sources: usize;
+  period: usize;
+  weights: usize;
+  weightsType: u32;
+  out: usize;
+  outType: u32;
+  columns: usize;
+}
+
 /** Writes the rows [begin, end) of out. `scratch` is one buffer of the calling thread (core/scratch.ts). */
-export function takeRows(
-  x: usize,
-  xType: u32,
-  limit: usize,
-  sources: usize,
-  period: usize,
-  weights: usize,
-  weightsType: u32,
-  out: usize,
-  outType: u32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function takeRows(task: TakeRowsTask, scratch: usize, begin: usize, end: usize): void {
+  const weights = task.weights;
+  const columns = task.columns;
   for (let row = begin; row < end; row++) {
-    const source = <usize>load<u32>(sources + (row << 2));
-    const isRow = source < limit;
-    const first = isRow ? (source / period) * columns : 0;
-    const weight: f32 = isRow && weights !== 0 ? loadWide(weights, weightsType, source) : 1;
+    const source = <usize>load<u32>(task.sources + (row << 2));
+    const isRow = source < task.limit;
+    const first = isRow ? (source / task.period) * columns : 0;
+    const weight: f32 = isRow && weights !== 0 ? loadWide(weights, task.weightsType, source) : 1;
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
-      if (isRow) widen(x, xType, first + i, count, scratch);
+      if (isRow) widen(task.x, task.xType, first + i, count, scratch);
       else fill(scratch, 0, count);
       if (isRow && weights !== 0) multiplyScalar(scratch, weight, count);
-      narrow(scratch, out, outType, row * columns + i, count);
+      narrow(scratch, task.out, task.outType, row * columns + i, count);
     }
   }
 }
 
+/** The arguments of `combineRows`. */
+@unmanaged
+class CombineRowsTask {
+  x: usize;
+  xType: u32;
+  limit: usize;
+  rows: usize;
+  width: usize;
+  weights: usize;
+  weightsType: u32;
+  out: usize;
+  outType: u32;
+  columns: usize;
+}
+
 /** Writes the rows [begin, end) of out. `scratch` is two buffers of the calling thread. */
-export function combineRows(
-  x: usize,
-  xType: u32,
-  limit: usize,
-  rows: usize,
-  width: usize,
-  weights: usize,
-  weightsType: u32,
-  out: usize,
-  outType: u32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function combineRows(task: CombineRowsTask, scratch: usize, begin: usize, end: usize): void {
+  const limit = task.limit;
+  const rows = task.rows;
+  const width = task.width;
+  const weights = task.weights;
+  const columns = task.columns;
   const total = scratch + BUFFER;
   for (let token = begin; token < end; token++) {
     for (let i: usize = 0; i < columns; i += CHUNK) {
@@ -112,31 +136,36 @@ export function combineRows(
       for (let entry = token * width; entry < (token + 1) * width; entry++) {
         const row = <usize>load<u32>(rows + (entry << 2));
         if (row >= limit) continue;
-        widen(x, xType, row * columns + i, count, scratch);
-        if (weights !== 0) multiplyScalar(scratch, loadWide(weights, weightsType, entry), count);
+        widen(task.x, task.xType, row * columns + i, count, scratch);
+        if (weights !== 0) multiplyScalar(scratch, loadWide(weights, task.weightsType, entry), count);
         addEach(total, scratch, count);
       }
-      narrow(total, out, outType, token * columns + i, count);
+      narrow(total, task.out, task.outType, token * columns + i, count);
     }
   }
 }
 
+/** The arguments of `rowDots`. */
+@unmanaged
+class RowDotsTask {
+  grad: usize;
+  gradType: u32;
+  x: usize;
+  xType: u32;
+  limit: usize;
+  rows: usize;
+  width: usize;
+  out: usize;
+  outType: u32;
+  columns: usize;
+}
+
 /** Writes the entries of the tokens [begin, end). `scratch` is three buffers of the calling thread. */
-export function rowDots(
-  grad: usize,
-  gradType: u32,
-  x: usize,
-  xType: u32,
-  limit: usize,
-  rows: usize,
-  width: usize,
-  out: usize,
-  outType: u32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function rowDots(task: RowDotsTask, scratch: usize, begin: usize, end: usize): void {
+  const limit = task.limit;
+  const rows = task.rows;
+  const width = task.width;
+  const columns = task.columns;
   const factors = scratch + BUFFER;
   const lanes = factors + BUFFER;
   for (let token = begin; token < end; token++) {
@@ -145,12 +174,12 @@ export function rowDots(
       fill(lanes, 0, 32);
       for (let i: usize = 0; row < limit && i < columns; i += CHUNK) {
         const count = min(CHUNK, columns - i);
-        widen(grad, gradType, token * columns + i, count, scratch);
-        widen(x, xType, row * columns + i, count, factors);
+        widen(task.grad, task.gradType, token * columns + i, count, scratch);
+        widen(task.x, task.xType, row * columns + i, count, factors);
         multiply(scratch, factors, count);
         addTerms(lanes, scratch, count);
       }
-      storeWide(out, outType, entry, foldLanes(lanes));
+      storeWide(task.out, task.outType, entry, foldLanes(lanes));
     }
   }
 }

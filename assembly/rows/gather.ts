@@ -1,18 +1,27 @@
 // Elements of rows by index, and the gradient (docs/numerics.md 7.15).
 import { loadWide, storeWide } from "../core/wide";
 
+/** The arguments of `gather`. */
+@unmanaged
+class GatherTask {
+  x: usize;
+  xType: u32;
+  ids: usize;
+  out: usize;
+  outType: u32;
+  columns: usize;
+  count: usize;
+}
+
 /** out[r, j] = x[r, ids[r, j]] for the rows [begin, end), or NaN if x [rows, columns] has no such column. */
-export function gather(
-  x: usize,
-  xType: u32,
-  ids: usize,
-  out: usize,
-  outType: u32,
-  columns: usize,
-  count: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function gather(task: GatherTask, begin: usize, end: usize): void {
+  const x = task.x;
+  const xType = task.xType;
+  const ids = task.ids;
+  const out = task.out;
+  const outType = task.outType;
+  const columns = task.columns;
+  const count = task.count;
   for (let row = begin; row < end; row++) {
     for (let i = row * count; i < (row + 1) * count; i++) {
       const id = load<u32>(ids + (i << 2));
@@ -22,18 +31,27 @@ export function gather(
   }
 }
 
+/** The arguments of `gatherBackward`. */
+@unmanaged
+class GatherBackwardTask {
+  grad: usize;
+  gradType: u32;
+  ids: usize;
+  out: usize;
+  outType: u32;
+  columns: usize;
+  count: usize;
+}
+
 /** out[r, c] is the sum of those grad[r, j] whose ids[r, j] is c, for the rows [begin, end). grad and ids are [rows, count]. */
-export function gatherBackward(
-  grad: usize,
-  gradType: u32,
-  ids: usize,
-  out: usize,
-  outType: u32,
-  columns: usize,
-  count: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function gatherBackward(task: GatherBackwardTask, begin: usize, end: usize): void {
+  const grad = task.grad;
+  const gradType = task.gradType;
+  const ids = task.ids;
+  const out = task.out;
+  const outType = task.outType;
+  const columns = task.columns;
+  const count = task.count;
   for (let row = begin; row < end; row++) {
     const first = row * count;
     for (let column: usize = 0; column < columns; column++) {

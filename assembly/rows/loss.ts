@@ -14,41 +14,55 @@ import { addScalar, divideScalar, exponentials, fill, multiplyScalar } from "../
 import { log } from "../core/math";
 import { CHUNK } from "../core/scratch";
 import { loadWide, narrow, widen } from "../core/wide";
-import { distanceOfRow, maximumOfRow, smoothed, totalOfRow } from "./loss-row";
+import { distanceOfRow, Logits, maximumOfRow, smoothed, totalOfRow } from "./loss-row";
+
+/** The arguments of `crossEntropy`. */
+@unmanaged
+class CrossEntropyTask extends Logits {
+  targets: usize;
+  loss: usize;
+  maximum: usize;
+  total: usize;
+  smoothing: f32;
+  ignore: i32;
+}
 
 /** Writes the loss, the maximum and the total of rows [begin, end), one f32 each per row. `targets` are i32. */
-export function crossEntropy(
-  logits: usize,
-  logitsType: u32,
-  targets: usize,
-  loss: usize,
-  maximum: usize,
-  total: usize,
-  columns: usize,
-  smoothing: f32,
-  ignore: i32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function crossEntropy(task: CrossEntropyTask, scratch: usize, begin: usize, end: usize): void {
+  const columns = task.columns;
+  const ignore = task.ignore;
   for (let row = begin; row < end; row++) {
     const first = row * columns;
-    const top = maximumOfRow(logits, logitsType, first, columns, scratch);
-    const sum = totalOfRow(logits, logitsType, first, columns, top, scratch);
-    store<f32>(maximum + (row << 2), top);
-    store<f32>(total + (row << 2), sum);
-    const target = load<i32>(targets + (row << 2));
+    const top = maximumOfRow(task, first, scratch);
+    const sum = totalOfRow(task, first, top, scratch);
+    store<f32>(task.maximum + (row << 2), top);
+    store<f32>(task.total + (row << 2), sum);
+    const target = load<i32>(task.targets + (row << 2));
     let value: f32 = NaN;
     if (target === ignore) {
       value = 0;
     } else if (<usize>target < columns) {
-      const targetDistance = loadWide(logits, logitsType, first + <usize>target) - top;
-      const distance: f32 =
-        smoothing === 0 ? 0 : distanceOfRow(logits, logitsType, first, columns, top, scratch);
-      value = smoothed(log(sum), targetDistance, distance, columns, smoothing);
+      const targetDistance = loadWide(task.logits, task.logitsType, first + <usize>target) - top;
+      const distance: f32 = task.smoothing === 0 ? 0 : distanceOfRow(task, first, top, scratch);
+      value = smoothed(log(sum), targetDistance, distance, columns, task.smoothing);
     }
-    store<f32>(loss + (row << 2), value);
+    store<f32>(task.loss + (row << 2), value);
   }
+}
+
+/** The arguments of `crossEntropyBackward`. */
+@unmanaged
+class CrossEntropyBackwardTask extends Logits {
+  grad: usize;
+  targets: usize;
+  maximum: usize;
+  total: usize;
+  dx: usize;
+  dxType: u32;
+  first: usize;
+  classes: usize;
+  smoothing: f32;
+  ignore: i32;
 }
 
 /**
@@ -56,38 +70,29 @@ export function crossEntropy(
  * `crossEntropy`. The columns are the classes from `first` on; `classes` is V.
  */
 export function crossEntropyBackward(
-  grad: usize,
-  logits: usize,
-  logitsType: u32,
-  targets: usize,
-  maximum: usize,
-  total: usize,
-  dx: usize,
-  dxType: u32,
-  columns: usize,
-  first: usize,
-  classes: usize,
-  smoothing: f32,
-  ignore: i32,
+  task: CrossEntropyBackwardTask,
   scratch: usize,
   begin: usize,
   end: usize,
 ): void {
-  const off: f32 = smoothing / <f32>classes;
-  const on: f32 = <f32>1 - smoothing + off;
+  const columns = task.columns;
+  const first = task.first;
+  const ignore = task.ignore;
+  const off: f32 = task.smoothing / <f32>task.classes;
+  const on: f32 = <f32>1 - task.smoothing + off;
   for (let row = begin; row < end; row++) {
     const start = row * columns;
-    const target = load<i32>(targets + (row << 2));
-    const isClass = target >= 0 && <usize>target < classes;
-    const upstream: f32 = isClass ? load<f32>(grad + (row << 2)) : NaN;
-    const top = load<f32>(maximum + (row << 2));
-    const sum = load<f32>(total + (row << 2));
+    const target = load<i32>(task.targets + (row << 2));
+    const isClass = target >= 0 && <usize>target < task.classes;
+    const upstream: f32 = isClass ? load<f32>(task.grad + (row << 2)) : NaN;
+    const top = load<f32>(task.maximum + (row << 2));
+    const sum = load<f32>(task.total + (row << 2));
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
       if (target === ignore) {
         fill(scratch, 0, count);
       } else {
-        widen(logits, logitsType, start + i, count, scratch);
+        widen(task.logits, task.logitsType, start + i, count, scratch);
         exponentials(scratch, top, count);
         divideScalar(scratch, sum, count);
         const targetColumn = <usize>target - first - i;
@@ -96,7 +101,7 @@ export function crossEntropyBackward(
         if (targetColumn < count) store<f32>(scratch + (targetColumn << 2), targetValue);
         multiplyScalar(scratch, upstream, count);
       }
-      narrow(scratch, dx, dxType, start + i, count);
+      narrow(scratch, task.dx, task.dxType, start + i, count);
     }
   }
 }

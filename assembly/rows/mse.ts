@@ -10,71 +10,67 @@ import { addTerms, foldLanes } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
 
+/** x and target, and the number of their columns. */
+@unmanaged
+class Difference {
+  x: usize;
+  xType: u32;
+  target: usize;
+  targetType: u32;
+  columns: usize;
+}
+
+/** The arguments of `mse`. */
+@unmanaged
+class MseTask extends Difference {
+  loss: usize;
+}
+
 /** Writes the loss (f32) of rows [begin, end). */
-export function mse(
-  x: usize,
-  xType: u32,
-  target: usize,
-  targetType: u32,
-  loss: usize,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function mse(task: MseTask, scratch: usize, begin: usize, end: usize): void {
+  const columns = task.columns;
   const lanes = scratch + 2 * BUFFER;
   for (let row = begin; row < end; row++) {
     fill(lanes, 0, 32);
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
-      differences(x, xType, target, targetType, row * columns + i, count, scratch);
+      differences(task, row * columns + i, count, scratch);
       multiply(scratch, scratch, count);
       addTerms(lanes, scratch, count);
     }
-    store<f32>(loss + (row << 2), foldLanes(lanes) / <f32>columns);
+    store<f32>(task.loss + (row << 2), foldLanes(lanes) / <f32>columns);
   }
 }
 
+/** The arguments of `mseBackward`. */
+@unmanaged
+class MseBackwardTask extends Difference {
+  grad: usize;
+  dx: usize;
+  dxType: u32;
+}
+
 /** Writes rows [begin, end) of dx. `grad` is the f32 gradient of each row's loss. */
-export function mseBackward(
-  grad: usize,
-  x: usize,
-  xType: u32,
-  target: usize,
-  targetType: u32,
-  dx: usize,
-  dxType: u32,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function mseBackward(task: MseBackwardTask, scratch: usize, begin: usize, end: usize): void {
+  const columns = task.columns;
   const share: f32 = <f32>2 / <f32>columns;
   for (let row = begin; row < end; row++) {
-    const upstream = load<f32>(grad + (row << 2));
+    const upstream = load<f32>(task.grad + (row << 2));
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
       const first = row * columns + i;
-      differences(x, xType, target, targetType, first, count, scratch);
+      differences(task, first, count, scratch);
       multiplyScalar(scratch, share, count);
       multiplyScalar(scratch, upstream, count);
-      narrow(scratch, dx, dxType, first, count);
+      narrow(scratch, task.dx, task.dxType, first, count);
     }
   }
 }
 
 /** Writes x - target to `scratch`, for `count` elements starting at `index`. */
-function differences(
-  x: usize,
-  xType: u32,
-  target: usize,
-  targetType: u32,
-  index: usize,
-  count: usize,
-  scratch: usize,
-): void {
-  widen(x, xType, index, count, scratch);
-  widen(target, targetType, index, count, scratch + BUFFER);
+function differences(task: Difference, index: usize, count: usize, scratch: usize): void {
+  widen(task.x, task.xType, index, count, scratch);
+  widen(task.target, task.targetType, index, count, scratch + BUFFER);
   subtract(scratch, scratch + BUFFER, count);
 }
 

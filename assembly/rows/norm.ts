@@ -15,87 +15,91 @@ import { addTerms, foldLanes, ROWS } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
 
+/** The arguments of `norm`. */
+@unmanaged
+class NormTask {
+  x: usize;
+  xType: u32;
+  gamma: usize;
+  beta: usize;
+  parameterType: u32;
+  out: usize;
+  outType: u32;
+  mean: usize;
+  rstd: usize;
+  columns: usize;
+  epsilon: f32;
+  zeroCentered: bool;
+}
+
 /** Normalises rows [begin, end) of x[rows, columns] into `out`, and writes `mean` and `rstd`, one f32 each per row. */
-export function norm(
-  x: usize,
-  xType: u32,
-  gamma: usize,
-  beta: usize,
-  parameterType: u32,
-  out: usize,
-  outType: u32,
-  mean: usize,
-  rstd: usize,
-  columns: usize,
-  epsilon: f32,
-  zeroCentered: bool,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function norm(task: NormTask, scratch: usize, begin: usize, end: usize): void {
+  const columns = task.columns;
   const g = scratch + BUFFER;
   const lanes = g + BUFFER;
   const length = <f32>columns;
   for (let row = begin; row < end; row++) {
     const first = row * columns;
     let center: f32 = 0;
-    if (mean) {
+    if (task.mean) {
       fill(lanes, 0, 32);
       for (let i: usize = 0; i < columns; i += CHUNK) {
         const count = min(CHUNK, columns - i);
-        widen(x, xType, first + i, count, scratch);
+        widen(task.x, task.xType, first + i, count, scratch);
         addTerms(lanes, scratch, count);
       }
       center = foldLanes(lanes) / length;
-      store<f32>(mean + (row << 2), center);
+      store<f32>(task.mean + (row << 2), center);
     }
     fill(lanes, 0, 32);
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
-      widen(x, xType, first + i, count, scratch);
+      widen(task.x, task.xType, first + i, count, scratch);
       addScalar(scratch, -center, count);
       multiply(scratch, scratch, count);
       addTerms(lanes, scratch, count);
     }
-    const scale: f32 = <f32>1 / sqrt<f32>(foldLanes(lanes) / length + epsilon);
-    store<f32>(rstd + (row << 2), scale);
+    const scale: f32 = <f32>1 / sqrt<f32>(foldLanes(lanes) / length + task.epsilon);
+    store<f32>(task.rstd + (row << 2), scale);
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
-      widen(x, xType, first + i, count, scratch);
-      widen(gamma, parameterType, i, count, g);
+      widen(task.x, task.xType, first + i, count, scratch);
+      widen(task.gamma, task.parameterType, i, count, g);
       standardize(scratch, center, scale, count);
-      if (zeroCentered) addScalar(g, 1, count);
+      if (task.zeroCentered) addScalar(g, 1, count);
       multiply(scratch, g, count);
-      if (beta) {
-        widen(beta, parameterType, i, count, g);
+      if (task.beta) {
+        widen(task.beta, task.parameterType, i, count, g);
         addEach(scratch, g, count);
       }
-      narrow(scratch, out, outType, first + i, count);
+      narrow(scratch, task.out, task.outType, first + i, count);
     }
   }
+}
+
+/** The arguments of `normBackward`. */
+@unmanaged
+class NormBackwardTask {
+  grad: usize;
+  gradType: u32;
+  x: usize;
+  xType: u32;
+  gamma: usize;
+  parameterType: u32;
+  mean: usize;
+  rstd: usize;
+  dx: usize;
+  dxType: u32;
+  columns: usize;
+  zeroCentered: bool;
 }
 
 /**
  * Writes rows [begin, end) of dx. `grad` is the gradient of `out`; the other arguments are those that `norm` read or
  * wrote.
  */
-export function normBackward(
-  grad: usize,
-  gradType: u32,
-  x: usize,
-  xType: u32,
-  gamma: usize,
-  parameterType: u32,
-  mean: usize,
-  rstd: usize,
-  dx: usize,
-  dxType: u32,
-  columns: usize,
-  zeroCentered: bool,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function normBackward(task: NormBackwardTask, scratch: usize, begin: usize, end: usize): void {
+  const columns = task.columns;
   const y = scratch;
   const d = y + BUFFER;
   const g = d + BUFFER;
@@ -103,20 +107,20 @@ export function normBackward(
   const length = <f32>columns;
   for (let row = begin; row < end; row++) {
     const first = row * columns;
-    const center: f32 = mean ? load<f32>(mean + (row << 2)) : 0;
-    const scale = load<f32>(rstd + (row << 2));
+    const center: f32 = task.mean ? load<f32>(task.mean + (row << 2)) : 0;
+    const scale = load<f32>(task.rstd + (row << 2));
     let a: f32 = 0;
     let b: f32 = 0;
     // pass 0 computes a, pass 1 computes b, pass 2 writes dx
-    for (let pass = mean ? 0 : 1; pass < 3; pass++) {
+    for (let pass = task.mean ? 0 : 1; pass < 3; pass++) {
       fill(lanes, 0, 32);
       for (let i: usize = 0; i < columns; i += CHUNK) {
         const count = min(CHUNK, columns - i);
-        widen(x, xType, first + i, count, y);
-        widen(grad, gradType, first + i, count, d);
-        widen(gamma, parameterType, i, count, g);
+        widen(task.x, task.xType, first + i, count, y);
+        widen(task.grad, task.gradType, first + i, count, d);
+        widen(task.gamma, task.parameterType, i, count, g);
         standardize(y, center, scale, count);
-        if (zeroCentered) addScalar(g, 1, count);
+        if (task.zeroCentered) addScalar(g, 1, count);
         multiply(d, g, count);
         if (pass === 1) multiply(d, y, count);
         if (pass < 2) {
@@ -126,7 +130,7 @@ export function normBackward(
           addScalar(y, -a, count);
           addEach(d, y, count);
           multiplyScalar(d, scale, count);
-          narrow(d, dx, dxType, first + i, count);
+          narrow(d, task.dx, task.dxType, first + i, count);
         }
       }
       if (pass === 0) a = foldLanes(lanes) / length;
@@ -135,23 +139,25 @@ export function normBackward(
   }
 }
 
+/** The arguments of `normParameters`. */
+@unmanaged
+class NormParametersTask {
+  grad: usize;
+  gradType: u32;
+  x: usize;
+  xType: u32;
+  mean: usize;
+  rstd: usize;
+  dgamma: usize;
+  dbeta: usize;
+  parameterType: u32;
+  rows: usize;
+  columns: usize;
+}
+
 /** Writes columns [begin, end) of dgamma and, if it is not null, of dbeta, rounded to `parameterType`. */
-export function normParameters(
-  grad: usize,
-  gradType: u32,
-  x: usize,
-  xType: u32,
-  mean: usize,
-  rstd: usize,
-  dgamma: usize,
-  dbeta: usize,
-  parameterType: u32,
-  rows: usize,
-  columns: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function normParameters(task: NormParametersTask, scratch: usize, begin: usize, end: usize): void {
+  const columns = task.columns;
   const y = scratch;
   const dz = y + BUFFER;
   const partial = dz + BUFFER;
@@ -159,20 +165,25 @@ export function normParameters(
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
     fill(total, 0, 2 * CHUNK);
-    for (let first: usize = 0; first < rows; first += ROWS) {
+    for (let first: usize = 0; first < task.rows; first += ROWS) {
       fill(partial, 0, 2 * CHUNK);
-      for (let row = first, last = min(rows, first + ROWS); row < last; row++) {
-        widen(x, xType, row * columns + i, count, y);
-        widen(grad, gradType, row * columns + i, count, dz);
-        standardize(y, mean ? load<f32>(mean + (row << 2)) : 0, load<f32>(rstd + (row << 2)), count);
+      for (let row = first, last = min(task.rows, first + ROWS); row < last; row++) {
+        widen(task.x, task.xType, row * columns + i, count, y);
+        widen(task.grad, task.gradType, row * columns + i, count, dz);
+        standardize(
+          y,
+          task.mean ? load<f32>(task.mean + (row << 2)) : 0,
+          load<f32>(task.rstd + (row << 2)),
+          count,
+        );
         multiply(y, dz, count);
         addEach(partial, y, count);
         addEach(partial + BUFFER, dz, count);
       }
       addEach(total, partial, 2 * CHUNK);
     }
-    narrow(total, dgamma, parameterType, i, count);
-    if (dbeta) narrow(total + BUFFER, dbeta, parameterType, i, count);
+    narrow(total, task.dgamma, task.parameterType, i, count);
+    if (task.dbeta) narrow(total + BUFFER, task.dbeta, task.parameterType, i, count);
   }
 }
 

@@ -11,63 +11,61 @@ import { narrow, wideBytes, widen } from "../core/wide";
 /** The position of a row that belongs to no sequence. */
 const NONE: i64 = i64.MIN_VALUE;
 
+/** The arguments of `rotaryEmbedding`. */
+@unmanaged
+class RotaryEmbeddingTask {
+  x: usize;
+  xType: u32;
+  out: usize;
+  outType: u32;
+  cos: usize;
+  sin: usize;
+  starts: usize;
+  cumulative: usize;
+  heads: usize;
+  width: usize;
+  pairs: usize;
+  positions: usize;
+  batch: usize;
+  length: usize;
+  positionStride: usize;
+  sequenceStride: usize;
+  interleaved: bool;
+  inverse: bool;
+}
+
 /**
  * Rotates rows [begin, end). `starts` (i32 [batch]) and `cumulative` (i32 [batch + 1]) may be null; with the latter, sequence b
  * has the rows from cumulative[b] to cumulative[b + 1]. Otherwise rows of one sequence are `positionStride` apart, and rows of
  * one position `sequenceStride`. `scratch` is four buffers of the calling thread (core/scratch.ts).
  */
-export function rotaryEmbedding(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  cos: usize,
-  sin: usize,
-  starts: usize,
-  cumulative: usize,
-  heads: usize,
-  width: usize,
-  pairs: usize,
-  positions: usize,
-  batch: usize,
-  length: usize,
-  positionStride: usize,
-  sequenceStride: usize,
-  interleaved: bool,
-  inverse: bool,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
-  const columns = heads * width;
+export function rotaryEmbedding(task: RotaryEmbeddingTask, scratch: usize, begin: usize, end: usize): void {
+  const cumulative = task.cumulative;
+  const width = task.width;
+  const pairs = task.pairs;
+  const columns = task.heads * width;
   for (let row = begin; row < end; row++) {
     const position = cumulative
-      ? positionOfToken(row, cumulative, starts, batch)
-      : <i64>((row / positionStride) % length) + startOf(starts, (row / sequenceStride) % batch);
+      ? positionOfToken(row, cumulative, task.starts, task.batch)
+      : <i64>((row / task.positionStride) % task.length) +
+        startOf(task.starts, (row / task.sequenceStride) % task.batch);
     if (position === NONE) {
-      memory.fill(out + row * columns * wideBytes(outType), 0, columns * wideBytes(outType));
+      memory.fill(task.out + row * columns * wideBytes(task.outType), 0, columns * wideBytes(task.outType));
       continue;
     }
-    const isInTable = position >= 0 && position < <i64>positions;
-    for (let head: usize = 0; head < heads; head++) {
+    const isInTable = position >= 0 && position < <i64>task.positions;
+    for (let head: usize = 0; head < task.heads; head++) {
       const first = row * columns + head * width;
       for (let i: usize = 0; i < pairs; i += CHUNK / 2) {
         const count = min(CHUNK / 2, pairs - i);
-        loadAngles(
-          cos,
-          sin,
-          isInTable ? <usize>position * pairs + i : usize.MAX_VALUE,
-          inverse,
-          count,
-          scratch,
-        );
-        if (interleaved) rotateNeighbours(x, xType, out, outType, first + 2 * i, count, scratch);
-        else rotateHalves(x, xType, out, outType, first + i, pairs, count, scratch);
+        loadAngles(task, isInTable ? <usize>position * pairs + i : usize.MAX_VALUE, count, scratch);
+        if (task.interleaved) rotateNeighbours(task, first + 2 * i, count, scratch);
+        else rotateHalves(task, first + i, count, scratch);
       }
       for (let i: usize = 2 * pairs; i < width; i += CHUNK) {
         const count = min(CHUNK, width - i);
-        widen(x, xType, first + i, count, scratch);
-        narrow(scratch, out, outType, first + i, count);
+        widen(task.x, task.xType, first + i, count, scratch);
+        narrow(scratch, task.out, task.outType, first + i, count);
       }
     }
   }
@@ -90,7 +88,7 @@ function startOf(starts: usize, b: usize): i64 {
 /**
  * Writes the cosines and sines from `index` on to the third and fourth buffer. Writes NaN if `index` is the maximum of its type.
  */
-function loadAngles(cos: usize, sin: usize, index: usize, inverse: bool, count: usize, scratch: usize): void {
+function loadAngles(task: RotaryEmbeddingTask, index: usize, count: usize, scratch: usize): void {
   const c = scratch + 2 * BUFFER;
   const s = scratch + 3 * BUFFER;
   if (index === usize.MAX_VALUE) {
@@ -98,27 +96,19 @@ function loadAngles(cos: usize, sin: usize, index: usize, inverse: bool, count: 
     fill(s, NaN, count);
     return;
   }
-  widen(cos, Wide.F32, index, count, c);
-  widen(sin, Wide.F32, index, count, s);
-  if (!inverse) return;
+  widen(task.cos, Wide.F32, index, count, c);
+  widen(task.sin, Wide.F32, index, count, s);
+  if (!task.inverse) return;
   for (let i: usize = 0; i < count; i += 4) v128.store(s + (i << 2), f32x4.neg(v128.load(s + (i << 2))));
 }
 
 /** Rotates elements [index, index + count) with the elements `pairs` later. */
-function rotateHalves(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  index: usize,
-  pairs: usize,
-  count: usize,
-  scratch: usize,
-): void {
+function rotateHalves(task: RotaryEmbeddingTask, index: usize, count: usize, scratch: usize): void {
   const a = scratch;
   const b = scratch + BUFFER;
-  widen(x, xType, index, count, a);
-  widen(x, xType, index + pairs, count, b);
+  const pairs = task.pairs;
+  widen(task.x, task.xType, index, count, a);
+  widen(task.x, task.xType, index + pairs, count, b);
   for (let i: usize = 0; i < count; i += 4) {
     const at = i << 2;
     const c = v128.load(scratch + 2 * BUFFER + at);
@@ -128,21 +118,13 @@ function rotateHalves(
     v128.store(a + at, f32x4.sub(f32x4.mul(first, c), f32x4.mul(second, s)));
     v128.store(b + at, f32x4.add(f32x4.mul(second, c), f32x4.mul(first, s)));
   }
-  narrow(a, out, outType, index, count);
-  narrow(b, out, outType, index + pairs, count);
+  narrow(a, task.out, task.outType, index, count);
+  narrow(b, task.out, task.outType, index + pairs, count);
 }
 
 /** Rotates `count` pairs of neighbours from element `index` on. */
-function rotateNeighbours(
-  x: usize,
-  xType: u32,
-  out: usize,
-  outType: u32,
-  index: usize,
-  count: usize,
-  scratch: usize,
-): void {
-  widen(x, xType, index, 2 * count, scratch);
+function rotateNeighbours(task: RotaryEmbeddingTask, index: usize, count: usize, scratch: usize): void {
+  widen(task.x, task.xType, index, 2 * count, scratch);
   for (let i: usize = 0; i < count; i += 4) {
     const at = i << 3;
     const c = v128.load(scratch + 2 * BUFFER + (i << 2));
@@ -156,5 +138,5 @@ function rotateNeighbours(
     v128.store(scratch + at, v128.shuffle<f32>(a, b, 0, 4, 1, 5));
     v128.store(scratch + at, v128.shuffle<f32>(a, b, 2, 6, 3, 7), 16);
   }
-  narrow(scratch, out, outType, index, 2 * count);
+  narrow(scratch, task.out, task.outType, index, 2 * count);
 }

@@ -17,28 +17,30 @@ import { narrow, wideBytes, widen } from "../core/wide";
  */
 const MAX_CACHED: usize = 1 << 16;
 
+/** The arguments of `softmax`. */
+@unmanaged
+class SoftmaxTask {
+  x: usize;
+  type: u32;
+  out: usize;
+  outType: u32;
+  columns: usize;
+  period: usize;
+  scale: f32;
+}
+
 /** Computes rows [begin, end) of out. `scratch` is two buffers of the calling thread (core/scratch.ts) followed by 2^18 bytes. */
-export function softmax(
-  x: usize,
-  type: u32,
-  out: usize,
-  outType: u32,
-  columns: usize,
-  period: usize,
-  scale: f32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function softmax(task: SoftmaxTask, scratch: usize, begin: usize, end: usize): void {
+  const columns = task.columns;
   const lanes = scratch + BUFFER;
   const cached = lanes + BUFFER;
   for (let row = begin; row < end; row++) {
     const first = row * columns;
-    const length = lengthOf(row, columns, period);
+    const length = lengthOf(row, columns, task.period);
     let top: f32 = -Infinity;
     for (let i: usize = 0; i < length; i += CHUNK) {
       const count = min(CHUNK, length - i);
-      widenScaled(x, type, first + i, scale, count, scratch);
+      widenScaled(task, first + i, count, scratch);
       top = maximumOf(scratch, count, top);
     }
     top += 0;
@@ -46,7 +48,7 @@ export function softmax(
     for (let i: usize = 0; i < length; i += CHUNK) {
       const count = min(CHUNK, length - i);
       const powers = i < MAX_CACHED ? cached + (i << 2) : scratch;
-      widenScaled(x, type, first + i, scale, count, powers);
+      widenScaled(task, first + i, count, powers);
       exponentials(powers, top, count);
       addTerms(lanes, powers, count);
     }
@@ -55,65 +57,67 @@ export function softmax(
       const count = min(CHUNK, length - i);
       const powers = i < MAX_CACHED ? cached + (i << 2) : scratch;
       if (i >= MAX_CACHED) {
-        widenScaled(x, type, first + i, scale, count, powers);
+        widenScaled(task, first + i, count, powers);
         exponentials(powers, top, count);
       }
       divideScalar(powers, sum, count);
-      narrow(powers, out, outType, first + i, count);
+      narrow(powers, task.out, task.outType, first + i, count);
     }
-    clearRest(out, outType, first, length, columns);
+    clearRest(task.out, task.outType, first, length, columns);
   }
+}
+
+/** The arguments of `softmaxBackward`. */
+@unmanaged
+class SoftmaxBackwardTask {
+  grad: usize;
+  gradType: u32;
+  y: usize;
+  yType: u32;
+  dx: usize;
+  dxType: u32;
+  columns: usize;
+  period: usize;
+  scale: f32;
 }
 
 /**
  * Computes rows [begin, end) of dx. `y` is the output of `softmax` and `grad` its gradient. `scratch` is three buffers
  * of the calling thread.
  */
-export function softmaxBackward(
-  grad: usize,
-  gradType: u32,
-  y: usize,
-  yType: u32,
-  dx: usize,
-  dxType: u32,
-  columns: usize,
-  period: usize,
-  scale: f32,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function softmaxBackward(task: SoftmaxBackwardTask, scratch: usize, begin: usize, end: usize): void {
+  const columns = task.columns;
   const shares = scratch + BUFFER;
   const lanes = shares + BUFFER;
   for (let row = begin; row < end; row++) {
     const first = row * columns;
-    const length = lengthOf(row, columns, period);
+    const length = lengthOf(row, columns, task.period);
     fill(lanes, 0, 32);
     for (let i: usize = 0; i < length; i += CHUNK) {
       const count = min(CHUNK, length - i);
-      widen(grad, gradType, first + i, count, scratch);
-      widen(y, yType, first + i, count, shares);
+      widen(task.grad, task.gradType, first + i, count, scratch);
+      widen(task.y, task.yType, first + i, count, shares);
       multiply(scratch, shares, count);
       addTerms(lanes, scratch, count);
     }
     const sum = foldLanes(lanes);
     for (let i: usize = 0; i < length; i += CHUNK) {
       const count = min(CHUNK, length - i);
-      widen(grad, gradType, first + i, count, scratch);
-      widen(y, yType, first + i, count, shares);
+      widen(task.grad, task.gradType, first + i, count, scratch);
+      widen(task.y, task.yType, first + i, count, shares);
       addScalar(scratch, -sum, count);
       multiply(scratch, shares, count);
-      multiplyScalar(scratch, scale, count);
-      narrow(scratch, dx, dxType, first + i, count);
+      multiplyScalar(scratch, task.scale, count);
+      narrow(scratch, task.dx, task.dxType, first + i, count);
     }
-    clearRest(dx, dxType, first, length, columns);
+    clearRest(task.dx, task.dxType, first, length, columns);
   }
 }
 
 /** Writes z = scale x of elements [first, first + count). */
-function widenScaled(x: usize, type: u32, first: usize, scale: f32, count: usize, z: usize): void {
-  widen(x, type, first, count, z);
-  multiplyScalar(z, scale, count);
+function widenScaled(task: SoftmaxTask, first: usize, count: usize, z: usize): void {
+  widen(task.x, task.type, first, count, z);
+  multiplyScalar(z, task.scale, count);
 }
 
 /** The number of elements of a row that are not masked. */

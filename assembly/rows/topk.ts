@@ -7,25 +7,35 @@ const OUTSIDE: f32 = 0;
 const CANDIDATE: f32 = 2;
 const CHOSEN: f32 = 1;
 
+/** The arguments of `topk`. */
+@unmanaged
+class TopkTask {
+  x: usize;
+  xType: u32;
+  columns: usize;
+  k: usize;
+  groups: usize;
+  groupTopk: usize;
+  indices: usize;
+  routingMap: usize;
+  mask: usize;
+}
+
 /**
  * Computes the rows [begin, end). An element is chosen if it is one of the k largest of its row, or of `groupTopk` of `groups`
  * groups of neighbours. `mask` [rows, columns] has f32. The first bytes of `scratch`, of the calling thread, are an f32 for each
  * group.
  */
-export function topk(
-  x: usize,
-  xType: u32,
-  columns: usize,
-  k: usize,
-  groups: usize,
-  groupTopk: usize,
-  indices: usize,
-  routingMap: usize,
-  mask: usize,
-  scratch: usize,
-  begin: usize,
-  end: usize,
-): void {
+export function topk(task: TopkTask, scratch: usize, begin: usize, end: usize): void {
+  const x = task.x;
+  const xType = task.xType;
+  const columns = task.columns;
+  const k = task.k;
+  const groups = task.groups;
+  const groupTopk = task.groupTopk;
+  const indices = task.indices;
+  const routingMap = task.routingMap;
+  const mask = task.mask;
   const size = columns / groups;
   for (let row = begin; row < end; row++) {
     const first = row * columns;

@@ -3,17 +3,25 @@
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 
+/** The arguments of `updateScales`. */
+@unmanaged
+class UpdateScalesTask {
+  history: usize;
+  scale: usize;
+  length: usize;
+  slots: usize;
+  scaledMax: f32;
+  mostRecent: bool;
+}
+
 /** Updates slots [begin, end) of history[length, slots] and scale[slots], both f32, in place. */
-export function updateScales(
-  history: usize,
-  scale: usize,
-  length: usize,
-  slots: usize,
-  scaledMax: f32,
-  mostRecent: bool,
-  begin: usize,
-  end: usize,
-): void {
+export function updateScales(task: UpdateScalesTask, begin: usize, end: usize): void {
+  const history = task.history;
+  const scale = task.scale;
+  const length = task.length;
+  const slots = task.slots;
+  const scaledMax = task.scaledMax;
+  const mostRecent = task.mostRecent;
   const pitch = slots << 2;
   for (let slot = begin; slot < end; slot++) {
     const first = history + (slot << 2);

@@ -129,10 +129,6 @@ enum class Staging : int {
   kGrouped = 4,
 };
 
-enum class QuantizeTask : int {
-  kBytes = 288,
-};
-
 enum class AttentionTask : int {
   kBytes = 1120,
 };

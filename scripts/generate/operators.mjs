@@ -161,17 +161,17 @@ ${table.map((each) => cudaLowering(...each)).join("\n")}`;
 
 function loop(name, row) {
   const [inputs, numbers] = [inputsOf(row), numbersOf(row)];
-  const parameters = [
+  const fields = [
     ...[...inputs, "out"].flatMap((key) => [`${key}: usize`, `${key}Type: u32`]),
     ...numbers.map((key) => `${key}: f32`),
-    ...["scratch", "begin", "end"].map((key) => `${key}: usize`),
   ];
   const pointers = inputs.map((key) => `${key}Values`);
   const buffer = (i) => (i === 0 ? "scratch" : i === 1 ? "scratch + BUFFER" : `scratch + ${i} * BUFFER`);
   const widened = inputs.map(
-    (key, i) => `    const ${key}Values = asF32(${key}, ${key}Type, i, count, ${buffer(i)});\n`,
+    (key, i) => `    const ${key}Values = asF32(task.${key}, task.${key}Type, i, count, ${buffer(i)});\n`,
   );
-  const call = (target) => `${name}Chunk(${[target, ...pointers, ...numbers, "count"].join(", ")});`;
+  const call = (target) =>
+    `${name}Chunk(${[target, ...pointers, ...numbers.map((key) => `task.${key}`), "count"].join(", ")});`;
   const chunk = [
     ...["out", ...inputs].map((key) => `${key}: usize`),
     ...numbers.map((key) => `${key}: f32`),
@@ -183,8 +183,14 @@ function loop(name, row) {
   const doc = docstring([
     `out[i] = ${row.formula} for i in [begin, end); out may be ${anyInput(row)}. \`scratch\` has ${["one buffer", "two buffers", "three buffers"][inputs.length - 1]} of the calling thread (core/scratch.ts).`,
   ]);
-  return `${doc}export function ${name}(
-${parameters.map((each) => `  ${each},\n`).join("")}): void {
+  return `/** The arguments of \`${name}\`. */
+@unmanaged
+class ${pascal(name)}Task {
+${fields.map((each) => `  ${each};\n`).join("")}}
+
+${doc}export function ${name}(task: ${pascal(name)}Task, scratch: usize, begin: usize, end: usize): void {
+  const out = task.out;
+  const outType = task.outType;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
 ${widened.join("")}    if (outType === Wide.F32) {

@@ -126,10 +126,6 @@ export const STAGING = {
   grouped: 4,
 } as const;
 
-export const QUANTIZE_TASK = {
-  bytes: 288,
-} as const;
-
 export const ATTENTION_TASK = {
   bytes: 1120,
 } as const;

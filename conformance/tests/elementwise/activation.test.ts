@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
+import { ACTIVATION } from "../../../src/formats/contract.gen.js";
 import * as wide from "../../oracle/core/wide.js";
 import { type ActivationName, gatedElement, RULES, swish } from "../../oracle/elementwise/activation.js";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
@@ -40,8 +41,10 @@ describe.each(NAMES.map((name, kind) => ({ name, kind, rule: RULES[name] })))(
         inputs.map(() => 1),
       );
       const [value, derivative] = [stems.room(4 * n), stems.room(4 * n)];
-      stems.call.activation!(src, 0, value, 0, kind, scratch, 0, n);
-      stems.call.activationBackward!(ones, 0, src, 0, derivative, 0, kind, scratch, 0, n);
+      const source = { src, srcType: 0, dstType: 0, kind };
+      const part = { scratch, begin: 0, end: n };
+      stems.run("activation", { ...source, dst: value }, part);
+      stems.run("activationBackward", { ...source, grad: ones, gradType: 0, dst: derivative }, part);
       return { values: stems.getWide(0, value, n), derivatives: stems.getWide(0, derivative, n) };
     }
 
@@ -85,7 +88,8 @@ test.each(WIDE_TYPES)(
         [514, 515],
         [515, n],
       ] as const) {
-        stems.call.activation!(src, type, dst, out.type, 0, scratch, begin, end);
+        const args = { src, srcType: type, dst, dstType: out.type, kind: 0 };
+        stems.run("activation", args, { scratch, begin, end });
       }
       const expected = values.map((x) => out.round(Math.fround(RULES.gelu.value(x))));
       expect(stems.getWide(out.type, dst, n)).toEqual(expected);
@@ -113,16 +117,17 @@ describe("gated", () => {
         const upstream = evenF32(rows * columns, 3, 77);
         const [src, grad] = [stems.putWide(0, x), stems.putWide(0, upstream)];
         const [out, dx] = [stems.room(4 * rows * columns), stems.room(8 * rows * columns)];
-        const [forward, backward] = clamp
-          ? [stems.call.clampedSwiglu!, stems.call.clampedSwigluBackward!]
-          : [stems.call.gated!, stems.call.gatedBackward!];
-        const shape = clamp ? [clamp.alpha, clamp.limit, clamp.offset, columns] : [kind, columns];
+        const activation = clamp
+          ? { kind: ACTIVATION.silu, clamps: true, ...clamp }
+          : { kind, clamps: false, alpha: 0, limit: 0, offset: 0 };
+        const source = { src, srcType: 0, dstType: 0, columns, ...activation };
         for (const [begin, end] of [
           [0, 1],
           [1, rows],
         ] as const) {
-          forward(src, 0, out, 0, ...shape, scratch, begin, end);
-          backward(grad, 0, src, 0, dx, 0, ...shape, scratch, begin, end);
+          const part = { scratch, begin, end };
+          stems.run("gated", { ...source, dst: out }, part);
+          stems.run("gatedBackward", { ...source, grad, gradType: 0, dst: dx }, part);
         }
         const expected = zip(rows * columns).map((i) => {
           const [row, column] = [Math.floor(i / columns), i % columns];

@@ -7,6 +7,7 @@ import {
   type OperatorName,
 } from "../../../src/backends/elementwise.js";
 import { openBackend } from "../../../src/backends/open.js";
+import type { ExportArgs } from "../../../src/backends/wasm/call.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { empty, tensor } from "../../../src/ops/create.js";
 import { activation } from "../../../src/ops/elementwise/activation.js";
@@ -56,6 +57,7 @@ function operator(name: OperatorName) {
   return {
     name,
     inputNames,
+    numberNames: Object.keys(numbers),
     arity: inputNames.length,
     isScaled: Object.keys(numbers).length > 0,
     value,
@@ -71,7 +73,7 @@ const typesOf = (arity: number): readonly { readonly types: readonly (typeof WID
     ? [{ types: [] }]
     : WIDE_TYPES.flatMap((first) => typesOf(arity - 1).map(({ types }) => ({ types: [first, ...types] })));
 
-describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }) => {
+describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberNames, apply }) => {
   test.each(sampled(typesOf(arity)))(
     "of $types.0.name, $types.1.name, $types.2.name has the rounded result in each output type and in place, however the range is divided",
     ({ types }) => {
@@ -87,8 +89,16 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }
           const scratch = stems.room(1 << 14);
           const sources = columns.map((each, i) => stems.putWide(types[i]!.type, each));
           const out = target === undefined ? stems.room(4 * LENGTH) : sources[target]!;
-          const args = [...sources.flatMap((each, i) => [each, types[i]!.type]), out, into.type, ...numbers];
-          for (const [begin, end] of CUTS) stems.call[name]!(...args, scratch, begin, end);
+          const inputs = inputNames.flatMap((each, i) => [
+            [each, sources[i]!],
+            [`${each}Type`, types[i]!.type],
+          ]);
+          const values = Object.fromEntries([
+            ...inputs,
+            ...numberNames.map((each, i) => [each, numbers[i]!]),
+          ]);
+          const args = { ...values, out, outType: into.type } as ExportArgs<typeof name>;
+          for (const [begin, end] of CUTS) stems.run(name, args, { scratch, begin, end });
           expect(stems.getWide(into.type, out, LENGTH)).toEqual(results.map(into.round));
         }
       }

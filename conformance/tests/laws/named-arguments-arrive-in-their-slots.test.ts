@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { ORDERED } from "#reference";
+import { CALLS, type NamedArguments } from "#reference";
 import type { Declaration, Memory } from "../../../src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS, type NativeCall } from "../../../src/backends/cuda/native-calls.js";
 import {
@@ -20,10 +20,28 @@ import {
 } from "../../../src/backends/cuda/native-slots.js";
 import { WRITERS } from "../../../src/backends/cuda/packing.gen.js";
 import { Slots } from "../../../src/backends/cuda/slots.js";
+import { taskMemory } from "../../../src/backends/wasm/call.js";
 import type { ExportName } from "../../../src/backends/wasm/instance.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
 import { draws } from "../harness/draws.js";
+import { type Field, referenceExports } from "../harness/sources/assembly.js";
 import { filesIn, ROOT } from "../harness/sources/sources.js";
+
+const EXPORTS = referenceExports();
+
+/** Reads a field of a task, by the type that its class gives it. */
+const READ: Readonly<Record<string, (view: DataView, at: number) => number | boolean>> = {
+  bool: (view, at) => view.getUint8(at) !== 0,
+  f32: (view, at) => view.getFloat32(at, true),
+  f64: (view, at) => view.getFloat64(at, true),
+  i32: (view, at) => view.getInt32(at, true),
+  u32: (view, at) => view.getUint32(at, true),
+  usize: (view, at) => view.getUint32(at, true),
+};
+
+/** The arguments that are fields. */
+const pick = (args: NamedArguments, fields: readonly Field[]): NamedArguments =>
+  Object.fromEntries(fields.map(({ name }) => [name, args[name] as NamedArguments]));
 
 const bitsOf = (slots: Float64Array): BigUint64Array => new BigUint64Array(slots.slice().buffer);
 
@@ -93,26 +111,43 @@ describe("a call of the addon", () => {
   );
 });
 
-/** [name, parameters] of each export, from the declarations that assembly/'s compiler writes. */
-function signatures(): readonly (readonly [name: ExportName, parameters: readonly string[]])[] {
-  const bindings = readFileSync(join(ROOT, "build/reference.d.ts"), "utf8");
-  return [...bindings.matchAll(/export function (\w+)\((.*)\): \w+;/g)].map(([, name = "", list = ""]) => [
-    name as ExportName,
-    [...list.matchAll(/(\w+): /g)].map(([, parameter = ""]) => parameter),
-  ]);
-}
-
 describe("a call of an export", () => {
   it("has a test for every export", () => {
-    expect(Object.keys(ORDERED)).toEqual(signatures().map(([name]) => name));
+    expect(Object.keys(CALLS).sort()).toEqual(EXPORTS.map(({ name }) => name).sort());
   });
 
-  it.each(signatures())(
-    "%s passes each argument at its position, in whatever order the caller names them",
-    (name, names) => {
-      const given = Object.fromEntries(names.map((each, i) => [each, 100 + i] as const).reverse());
+  it.each(EXPORTS)(
+    "$name passes each argument at its position, and each field of its task at the offset that its class gives it",
+    ({ name, task, parameters }) => {
+      const buffer = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
+      const memory = taskMemory(buffer, 64);
+      const call = CALLS[name as ExportName];
+      let next = 100;
+      const valuesOf = (fields: readonly Field[]): NamedArguments =>
+        Object.fromEntries(
+          fields
+            .map(({ name: field, type, record }): readonly [string, NamedArguments[string]] => {
+              if (record) return [field, valuesOf(record)];
+              return [field, type === "bool" ? next++ % 2 === 0 : next++];
+            })
+            .reverse(),
+        );
+      const args = { ...valuesOf(parameters), ...valuesOf(task ?? []) };
+      call.write(memory, args);
+      const view = new DataView(buffer.buffer);
+      const readAt = (address: number, fields: readonly Field[]): NamedArguments =>
+        Object.fromEntries(
+          fields.map(({ name: field, type, offset, record }) => {
+            const at = address + offset;
+            return [field, record ? readAt(view.getUint32(at, true), record) : READ[type]!(view, at)];
+          }),
+        );
+      if (task) expect(readAt(memory.address, task)).toEqual(pick(args, task));
       const ofThePart: Readonly<Record<string, number>> = { scratch: 1, begin: 2, end: 3 };
-      expect(ORDERED[name](given, 1, 2, 3)).toEqual(names.map((each, i) => ofThePart[each] ?? 100 + i));
+      expect(call.order(memory, args, 1, 2, 3)).toEqual([
+        ...(task ? [memory.address] : []),
+        ...parameters.map((each) => ofThePart[each.name] ?? args[each.name]),
+      ]);
     },
   );
 });

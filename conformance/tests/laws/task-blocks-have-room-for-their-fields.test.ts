@@ -1,7 +1,7 @@
 /** A task block has room for every field that its setters write: a field more must not reach into the memory behind it. */
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
-import { GEMM_TASK, QUANTIZE_TASK } from "../../../src/formats/contract.gen.js";
+import { GEMM_TASK } from "../../../src/formats/contract.gen.js";
 
 /** Bytes of a field (assembly/core/record.ts). */
 const FIELD = 8;
@@ -21,12 +21,12 @@ function fieldsOf(source: string): number {
   return next;
 }
 
-it.each([
-  ["quantize", QUANTIZE_TASK.bytes],
-  ["gemm", GEMM_TASK.bytes],
-] as const)("the fields of assembly/%s/task.ts lie in its block", (folder, bytes) => {
-  const source = readFileSync(new URL(`../../../assembly/${folder}/task.ts`, import.meta.url), "utf8");
-  const fields = fieldsOf(source);
-  expect(fields).toBeGreaterThan(30);
-  expect(fields * FIELD).toBeLessThanOrEqual(bytes);
-});
+it.each([["gemm", GEMM_TASK.bytes]] as const)(
+  "the fields of assembly/%s/task.ts lie in its block",
+  (folder, bytes) => {
+    const source = readFileSync(new URL(`../../../assembly/${folder}/task.ts`, import.meta.url), "utf8");
+    const fields = fieldsOf(source);
+    expect(fields).toBeGreaterThan(30);
+    expect(fields * FIELD).toBeLessThanOrEqual(bytes);
+  },
+);

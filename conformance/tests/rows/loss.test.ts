@@ -46,14 +46,16 @@ function run(
     stems.room(4 * rows.length),
   ];
   const dx = stems.room(4 * rows.length * columns);
-  for (const part of [
+  for (const [begin, end] of [
     [1, rows.length],
     [0, 1],
-  ]) {
-    const plan = [smoothing, IGNORE, scratch, ...part];
-    stems.call.crossEntropy!(logits, type, classes, loss, maximum, total, columns, ...plan);
-    const all = [columns, 0, columns, ...plan];
-    stems.call.crossEntropyBackward!(upstream, logits, type, classes, maximum, total, dx, type, ...all);
+  ] as const) {
+    const part = { scratch, begin, end };
+    const source = { logits, logitsType: type, columns, targets: classes };
+    const rule = { maximum, total, smoothing, ignore: IGNORE };
+    stems.run("crossEntropy", { ...source, ...rule, loss }, part);
+    const gradient = { grad: upstream, dx, dxType: type, first: 0, classes: columns };
+    stems.run("crossEntropyBackward", { ...source, ...rule, ...gradient }, part);
   }
   return {
     loss: stems.getWide(0, loss, rows.length),

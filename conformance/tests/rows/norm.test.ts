@@ -48,9 +48,10 @@ describe("sums", () => {
         const src = stems.putWide(type, x);
         const [byRow, byColumn] = [stems.room(4 * rows), stems.room(4 * columns)];
         for (const [begin, end] of parts(rows))
-          stems.call.rowSum!(src, type, byRow, columns, scratch, begin, end);
+          stems.run("rowSum", { src, srcType: type, dst: byRow, columns }, { scratch, begin, end });
         for (const [begin, end] of parts(columns)) {
-          stems.call.columnSum!(src, type, byColumn, type, rows, columns, scratch, begin, end);
+          const sum = { src, srcType: type, dst: byColumn, dstType: type, rows, columns };
+          stems.run("columnSum", sum, { scratch, begin, end });
         }
         const m = matrix(x, rows, columns);
         const columnsOf = Array.from({ length: columns }, (_, j) =>
@@ -67,7 +68,8 @@ describe("sums", () => {
       const x = [...evenF32(64, 3e38), ...tail];
       const scratch = fresh();
       const out = stems.room(4);
-      stems.call.rowSum!(stems.putWide(0, x), 0, out, x.length, scratch, 0, 1);
+      const sum = { src: stems.putWide(0, x), srcType: 0, dst: out, columns: x.length };
+      stems.run("rowSum", sum, { scratch, begin: 0, end: 1 });
       expect(stems.getWide(0, out, 1)).toEqual([laneSum(x)]);
     }
   });
@@ -120,35 +122,28 @@ describe.each([
     const mean = centered ? stems.room(4 * rows) : 0;
     const [rstd, out, dx] = [stems.room(4 * rows), stems.room(4 * size), stems.room(4 * size)];
     const [dgamma, dbeta] = [stems.room(4 * columns), withBeta ? stems.room(4 * columns) : 0];
-    const zero = Number(zeroCenteredGamma);
-    for (const rowsOf of parts(rows)) {
-      stems.call.norm!(src, xT, g, b, pT, out, oT, mean, rstd, columns, 1e-5, zero, scratch, ...rowsOf);
+    const [source, upstreamSource] = [
+      { x: src, xType: xT },
+      { grad, gradType: xT },
+    ];
+    const parameters = { gamma: g, parameterType: pT, zeroCentered: zeroCenteredGamma };
+    const statistics = { mean, rstd, columns };
+    for (const [begin, end] of parts(rows)) {
+      const results = { beta: b, out, outType: oT, epsilon: 1e-5 };
+      stems.run("norm", { ...source, ...parameters, ...statistics, ...results }, { scratch, begin, end });
     }
     expect(stems.getWide(0, rstd, rows)).toEqual(saved.rstd);
     if (mean) expect(stems.getWide(0, mean, rows)).toEqual(saved.mean);
     expect(stems.getWide(oT, out, size)).toEqual(saved.out.flat().map(roundO!));
-    for (const rowsOf of parts(rows)) {
-      stems.call.normBackward!(
-        grad,
-        xT,
-        src,
-        xT,
-        g,
-        pT,
-        mean,
-        rstd,
-        dx,
-        oT,
-        columns,
-        zero,
-        scratch,
-        ...rowsOf,
-      );
+    for (const [begin, end] of parts(rows)) {
+      const args = { ...upstreamSource, ...source, ...parameters, ...statistics, dx, dxType: oT };
+      stems.run("normBackward", args, { scratch, begin, end });
     }
     expect(stems.getWide(oT, dx, size)).toEqual(gradients.dx.flat().map(roundO!));
-    for (const some of parts(columns)) {
-      const outputs = [dgamma, dbeta, pT, rows, columns, scratch] as const;
-      stems.call.normParameters!(grad, xT, src, xT, mean, rstd, ...outputs, ...some);
+    for (const [begin, end] of parts(columns)) {
+      const results = { dgamma, dbeta, parameterType: pT, rows };
+      const args = { ...upstreamSource, ...source, ...statistics, ...results };
+      stems.run("normParameters", args, { scratch, begin, end });
     }
     expect(stems.getWide(pT, dgamma, columns)).toEqual(gradients.dgamma.map(roundP!));
     if (dbeta) expect(stems.getWide(pT, dbeta, columns)).toEqual(gradients.dbeta.map(roundP!));

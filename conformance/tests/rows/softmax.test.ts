@@ -27,13 +27,15 @@ function run(type: number, x: readonly number[], grad: readonly number[], period
   const scratch = stems.room(1 << 19);
   const [at, gradient] = [stems.putWide(type, x), stems.putWide(type, grad)];
   const [out, dx] = [stems.room(4 * x.length), stems.room(4 * x.length)];
-  for (const part of [
+  for (const [begin, end] of [
     [1, ROWS],
     [0, 1],
-  ]) {
-    const rule = [columns, period, scale, scratch, ...part];
-    stems.call.softmax!(at, type, out, type, ...rule);
-    stems.call.softmaxBackward!(gradient, type, out, type, dx, type, ...rule);
+  ] as const) {
+    const rule = { columns, period, scale };
+    const part = { scratch, begin, end };
+    stems.run("softmax", { x: at, type, out, outType: type, ...rule }, part);
+    const tensors = { grad: gradient, gradType: type, y: out, yType: type, dx, dxType: type };
+    stems.run("softmaxBackward", { ...tensors, ...rule }, part);
   }
   return { out: stems.getWide(type, out, x.length), dx: stems.getWide(type, dx, x.length) };
 }

@@ -47,8 +47,10 @@ describe.each(WIDE_TYPES)("$name gradients", ({ type, round }) => {
       const [at, parameter, state] = [stems.putWide(type, grad), stems.putWide(0, p), stems.putWide(0, m)];
       const copy = stems.room(2 * LENGTH);
       for (const [begin, end] of CUTS) {
-        const rule = [f(0.01), f(0.9), f(0.8), f(0.1), 0, 0, scratch];
-        stems.call.sgd!(at, type, parameter, state, copy, copied.type, 0.5, ...rule, begin, end);
+        const tensors = { grad: at, gradType: type, p: parameter, m: state, copy, copyType: copied.type };
+        const rates = { gradScale: 0.5, learningRate: f(0.01), weightDecay: f(0.1) };
+        const rule = { momentum: f(0.9), undamped: f(0.8), nesterov: false, first: false };
+        stems.run("sgd", { ...tensors, ...rates, ...rule }, { scratch, begin, end });
       }
       const options = { ...numbers, momentum: 0.9, dampening: 0.2, nesterov: false, first: false };
       const wanted = p.map((x, i) => oracle.sgd({ ...options, g: grad[i]! / 2, p: x, m: m[i]! }));
@@ -67,10 +69,20 @@ describe.each(WIDE_TYPES)("$name gradients", ({ type, round }) => {
       const scratch = stems.room(1 << 14);
       const [at, parameter] = [stems.putWide(type, grad), stems.putWide(0, p)];
       const [first, second] = [stems.putWide(0, m), stems.putWide(0, v)];
-      const corrections = [0.9, 0.999].map((beta) => oracle.correction(f(beta), 3));
+      const correction1 = oracle.correction(f(0.9), 3);
+      const correction2 = oracle.correction(f(0.999), 3);
       for (const [begin, end] of CUTS) {
-        const rule = [f(0.01), f(0.9), f(0.999), ...corrections, f(1e-8), f(0.1), Number(decoupled), scratch];
-        stems.call.adamw!(at, type, parameter, first, second, 0, 0, 1, ...rule, begin, end);
+        const tensors = { grad: at, gradType: type, p: parameter, m: first, v: second, copy: 0, copyType: 0 };
+        const rates = { gradScale: 1, learningRate: f(0.01), weightDecay: f(0.1) };
+        const rule = {
+          beta1: f(0.9),
+          beta2: f(0.999),
+          correction1,
+          correction2,
+          epsilon: f(1e-8),
+          decoupled,
+        };
+        stems.run("adamw", { ...tensors, ...rates, ...rule }, { scratch, begin, end });
       }
       const options = { ...numbers, beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled, step: 3 };
       const wanted = p.map((x, i) => oracle.adamw({ ...options, g: grad[i]!, p: x, m: m[i]!, v: v[i]! }));

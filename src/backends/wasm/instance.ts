@@ -1,11 +1,7 @@
 /** The compiled reference: one WebAssembly module and one shared memory. Each thread has its own instance. */
 
-import type { instantiate } from "#kernels";
-import { type Arguments, WASM_BASE64 } from "#reference";
+import { type Arguments, type Exports, WASM_BASE64 } from "#reference";
 import { BackendError, messageOf } from "../../errors.js";
-
-/** The exports of assembly/index.gen.ts. The AssemblyScript compiler generates their types. */
-export type Exports = Awaited<ReturnType<typeof instantiate>>;
 
 /** The names of the exports that are functions. */
 export type ExportName = keyof Arguments;

@@ -26,9 +26,18 @@ export interface Lowering<K extends OpName> {
 
 export type Lowerings = { readonly [K in OpName]: Lowering<K> };
 
-/** Returns a random source as four 32-bit words, as kernels take it. */
-export function randomWords({ seed, offset }: RandomSource) {
-  return { seedLo: low(seed), seedHi: low(seed >> 32n), offsetLo: low(offset), offsetHi: low(offset >> 32n) };
+/** The random source of kernels that do not use random bits. */
+const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
+
+/** Returns what determines random bits, as kernels take it. `copy` is 0 rowwise, 1 columnwise. */
+export function drawsOf({ seed, offset }: RandomSource = NO_RANDOM, copy = 0) {
+  return {
+    seedLo: low(seed),
+    seedHi: low(seed >> 32n),
+    offsetLo: low(offset),
+    offsetHi: low(offset >> 32n),
+    copy,
+  };
 }
 
 function low(value: bigint): number {

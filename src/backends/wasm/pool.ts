@@ -2,11 +2,11 @@
  * A pool of threads that share one memory. A job is an export with arguments and a range of work; the range is divided among
  * threads.
  */
-import { ORDERED } from "#reference";
+import { CALLS, type Exports, type NamedArguments, TASK_BYTES, type TaskMemory } from "#reference";
 import { BackendError, messageOf, OutOfMemoryError } from "../../errors.js";
-import type { Exactly, ExportArgs, Immediate, Positional } from "./call.js";
+import { type Exactly, type ExportArgs, type Immediate, type Positional, taskMemory } from "./call.js";
 import type { Heap } from "./heap.js";
-import type { ExportName, Exports, Instance } from "./instance.js";
+import type { ExportName, Instance } from "./instance.js";
 import { give, join, leave, ready, startThread, type Thread } from "./thread.js";
 import { CONTROL } from "./worker.js";
 
@@ -39,13 +39,19 @@ export class Pool {
   readonly #heap: Heap;
   /** The scratch memory of each thread. Index 0 is the calling thread. */
   readonly #scratch: number[] = [];
+  /** The addresses of the task and of the control blocks of threads. */
   readonly #controls: number[] = [];
+  /** The memory of the current call's task, which all threads read. */
+  readonly #task: TaskMemory;
   #broken: BackendError | undefined;
 
   private constructor(instance: Instance, heap: Heap) {
     this.#exports = instance.exports;
     this.#names = Object.keys(instance.exports);
     this.#heap = heap;
+    const address = heap.reserve(TASK_BYTES);
+    this.#controls.push(address);
+    this.#task = taskMemory(instance.memory, address);
   }
 
   /**
@@ -96,8 +102,8 @@ export class Pool {
 
   /**
    * Calls an export over the range [first, first + total) and returns the result of each part. If the work is large enough, the
-   * range is divided into parts, one per thread. Each part receives the arguments, the scratch memory of its thread and its
-   * range. Throws `OutOfMemoryError` if there is no scratch memory for even one part, `BackendError` if a part traps. When it
+   * range is divided into parts, one per thread. The fields of the export's task are written to memory once. Each part receives
+   * the address of the task, the other arguments, the scratch memory of its thread and its range. Throws `OutOfMemoryError` if there is no scratch memory for even one part, `BackendError` if a part traps. When it
    * throws, no part is still running. If a worker ends during the job, this and all later calls throw the same `BackendError`.
    */
   run<K extends ExportName, A extends ExportArgs<K>>(
@@ -111,10 +117,12 @@ export class Pool {
   /** Calls an export once, on the calling thread. Throws `BackendError` as `run` does. */
   call<K extends Immediate, A extends ExportArgs<K>>(name: K, args: A & Exactly<A, ExportArgs<K>>): number {
     this.check();
-    return this.#call(name, ORDERED[name](args, 0, 0, 0));
+    const { write, order } = CALLS[name];
+    write(this.#task, args);
+    return this.#call(name, order(this.#task, args, 0, 0, 0));
   }
 
-  #run(name: ExportName, job: Job, args: Readonly<Record<string, number | boolean>>): number[] {
+  #run(name: ExportName, job: Job, args: NamedArguments): number[] {
     this.check();
     const { first = 0, total, grain = 1, weight = 1, scratch = SCRATCH_BYTES } = job;
     if (total <= 0) return [];
@@ -127,10 +135,11 @@ export class Pool {
     try {
       const edge = (part: number): number =>
         first + Math.min(total, Math.floor((units * part) / scratchAddresses.length) * grain);
-      const ordered = ORDERED[name];
+      const { write, order } = CALLS[name];
+      write(this.#task, args);
       return this.#share(
         name,
-        scratchAddresses.map((address, part) => ordered(args, address, edge(part), edge(part + 1))),
+        scratchAddresses.map((address, part) => order(this.#task, args, address, edge(part), edge(part + 1))),
       );
     } finally {
       if (scratch > SCRATCH_BYTES) for (const address of scratchAddresses) this.#heap.release(address);

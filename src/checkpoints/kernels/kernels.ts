@@ -82,11 +82,11 @@ export class Kernels {
     total: number,
     args: A & Exactly<A, ExportArgs<K>>,
   ): void {
-    this.pool.run(name, { total }, args);
+    this.pool.run<K, A>(name, { total }, args);
   }
 
   /** Calls an export. */
   call<K extends Immediate, A extends ExportArgs<K>>(name: K, args: A & Exactly<A, ExportArgs<K>>): number {
-    return this.pool.call(name, args);
+    return this.pool.call<K, A>(name, args);
   }
 }

@@ -1,7 +1,9 @@
 /** A pool thread does each job once, however often it wakes: a notification may arrive after its job is done. */
 import { afterEach, expect, it } from "vitest";
 import { platform } from "#platform";
+import { CALLS, TASK_BYTES } from "#reference";
 import type { WorkerHandle } from "../../../../src/backends/platform/platform.js";
+import { taskMemory } from "../../../../src/backends/wasm/call.js";
 import { Heap } from "../../../../src/backends/wasm/heap.js";
 import { openInstance } from "../../../../src/backends/wasm/instance.js";
 import { CONTROL, serve } from "../../../../src/backends/wasm/worker.js";
@@ -19,11 +21,12 @@ it("a worker runs a job once, even if it is woken again after the job", { timeou
   const instance = await openInstance();
   const { module, memory, exports } = instance;
   const heap = new Heap(instance);
-  const [control, total, one] = [CONTROL.bytes, 4, 4].map((bytes) => heap.allocate(bytes)) as [
-    number,
-    number,
-    number,
-  ];
+  const [control, total, one, address] = [CONTROL.bytes, 4, 4, TASK_BYTES].map((bytes) =>
+    heap.allocate(bytes),
+  ) as [number, number, number, number];
+  const task = taskMemory(memory, address);
+  const sum = { x: total, xType: WIDE.f32, y: one, yType: WIDE.f32, out: total, outType: WIDE.f32 };
+  CALLS.add.write(task, sum);
   new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
   const names = Object.keys(exports);
   const header = new Int32Array(memory.buffer, control, 4);
@@ -45,7 +48,7 @@ it("a worker runs a job once, even if it is woken again after the job", { timeou
   while (done() < 1) await pause();
   for (let job = 1; job <= JOBS; job++) {
     await wakeLate(job - 1);
-    const call = [total, WIDE.f32, one, WIDE.f32, total, WIDE.f32, 0, 0, 1];
+    const call = CALLS.add.order(task, sum, 0, 0, 1).map(Number);
     args.set(call);
     header[2] = names.indexOf("add");
     header[3] = call.length;

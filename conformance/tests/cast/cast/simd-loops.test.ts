@@ -1,7 +1,9 @@
 /** The SIMD loops of the casts equal the scalar loop. */
 import * as fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
+import { Heap } from "../../../../src/backends/wasm/heap.js";
 import { type Instance, openInstance } from "../../../../src/backends/wasm/instance.js";
+import { Pool } from "../../../../src/backends/wasm/pool.js";
 import { OVERFLOW, ROUNDING, WIDE } from "../../../../src/formats/contract.gen.js";
 import { factsOf, formatWord, SCALAR_FORMAT_NAMES } from "../../../../src/formats/derive.js";
 import { SCALAR_FORMATS } from "../../../../src/formats/scalar.js";
@@ -10,20 +12,17 @@ import { patternFor } from "../../../arbitraries/patterns.js";
 import { draws } from "../../harness/draws.js";
 
 const COUNT = 1 << 16;
-const RANDOM = [0x89abcdef, 0x01234567, 11, 7, 1];
+const DRAWS = { seedLo: 0x89abcdef, seedHi: 0x01234567, offsetLo: 11, offsetHi: 7, copy: 1 };
 
 let kernel: Instance;
-let [source, fast, slow, scratch] = [0, 0, 0, 0];
+let pool: Pool;
+let [source, fast, slow] = [0, 0, 0];
 
 beforeAll(async () => {
   kernel = await openInstance();
   const reserve = (bytes: number): number => kernel.exports.reserve(bytes) >>> 0;
-  [source, fast, slow, scratch] = [
-    reserve(4 * COUNT),
-    reserve(4 * COUNT),
-    reserve(4 * COUNT),
-    reserve(1 << 20),
-  ];
+  [source, fast, slow] = [reserve(4 * COUNT), reserve(4 * COUNT), reserve(4 * COUNT)];
+  pool = await Pool.open(kernel, new Heap(kernel), 1);
 });
 
 function put(patterns: ArrayLike<number>): void {
@@ -34,18 +33,19 @@ function put(patterns: ArrayLike<number>): void {
 function codesOf(
   loop: "encode" | "encodeScalar",
   word: number,
-  policy: readonly [rounding: number, overflow: number, scale: number],
+  [rounding, overflow, scale]: readonly [rounding: number, overflow: number, scale: number],
   count: number,
   cut = 0,
 ): Uint8Array {
   const to = loop === "encode" ? fast : slow;
   new Uint8Array(kernel.memory.buffer, to, 4 * count).fill(0xa5);
-  const call = kernel.exports[loop] as (...args: number[]) => void;
+  const policy = { rounding, overflow, scale };
   for (const [begin, end] of [
     [0, cut],
     [cut, count],
   ] as const) {
-    call(source, WIDE.f32, to, word, ...policy, ...RANDOM, scratch, begin, end);
+    const job = { first: begin, total: end - begin };
+    pool.run(loop, job, { src: source, srcType: WIDE.f32, dst: to, word, ...policy, draws: DRAWS });
   }
   return new Uint8Array(kernel.memory.buffer, to, 4 * count).slice();
 }

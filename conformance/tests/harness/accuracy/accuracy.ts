@@ -118,9 +118,11 @@ function activation(kind: Kind, derivative: boolean): Measured {
   const number = KINDS.indexOf(kind);
   const crosses = derivative && ["gelu", "silu", "qgelu"].includes(kind);
   return {
-    reference: ({ call }, { src, dst, ones, scratch }, count) => {
-      if (derivative) call.activationBackward?.(ones, 0, src, 0, dst, 0, number, scratch, 0, count);
-      else call.activation?.(src, 0, dst, 0, number, scratch, 0, count);
+    reference: ({ run }, { src, dst, ones, scratch }, count) => {
+      const source = { src, srcType: 0, dst, dstType: 0, kind: number };
+      const part = { scratch, begin: 0, end: count };
+      if (derivative) run("activationBackward", { ...source, grad: ones, gradType: 0 }, part);
+      else run("activation", source, part);
     },
     page: derivative ? rule.derivative : rule.value,
     truth: TRUTHS[kind][derivative ? 1 : 0],

@@ -5,11 +5,27 @@
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { CALLS } from "#reference";
 import { sourceHash } from "../../../../scripts/source-hash.mjs";
+import { type Exactly, type ExportArgs, taskMemory } from "../../../../src/backends/wasm/call.js";
+import type { ExportName } from "../../../../src/backends/wasm/instance.js";
 
 type Call = (...args: number[]) => number;
 
+/** The arguments that a job adds to each part. */
+interface Part {
+  readonly scratch?: number;
+  readonly begin?: number;
+  readonly end?: number;
+}
+
 export interface Stems {
+  /** Calls an export of the reference by named arguments, for a part of its range. */
+  readonly run: <K extends ExportName, A extends ExportArgs<K>>(
+    name: K,
+    args: A & Exactly<A, ExportArgs<K>>,
+    part: Part,
+  ) => void;
   readonly call: Readonly<Record<string, Call>>;
   /** The exports without the wrapper, for functions without 64-bit integers. */
   readonly direct: Readonly<Record<string, Call>>;
@@ -81,6 +97,10 @@ async function compiled(group: Group): Promise<Uint8Array<ArrayBuffer>> {
   return binary;
 }
 
+/** The address of the task of `run`. Memory from FREE on is allocated. */
+const TASK = 1 << 19;
+const FREE = 1 << 20;
+
 /** Opens the stems of a group with memory of their own. */
 export async function openStems(group: Group = "functions"): Promise<Stems> {
   const binary = await compiled(group);
@@ -94,7 +114,8 @@ export async function openStems(group: Group = "functions"): Promise<Stems> {
     direct[name] = value as Call;
     call[name] = (...args) => Number(value(...args));
   }
-  let top = 1 << 20;
+  const task = taskMemory(memory, TASK);
+  let top = FREE;
   const room = (bytes: number) => {
     const address = top;
     top += (bytes + 31) & ~15;
@@ -108,6 +129,10 @@ export async function openStems(group: Group = "functions"): Promise<Stems> {
     return address;
   };
   return {
+    run(name, args, { scratch = 0, begin = 0, end = 0 }) {
+      CALLS[name].write(task, args);
+      direct[name]!(...CALLS[name].order(task, args, scratch, begin, end).map(Number));
+    },
     call,
     direct,
     room,
@@ -125,7 +150,7 @@ export async function openStems(group: Group = "functions"): Promise<Stems> {
     f32: (address, length) => new Float32Array(memory.buffer, address, length),
     u16: (address, length) => new Uint16Array(memory.buffer, address, length),
     reset: () => {
-      top = 1 << 20;
+      top = FREE;
     },
   };
 }

@@ -1,8 +1,10 @@
 /** Laws of the quantization kernels on matrices wider and taller than any panel that the kernels process. */
 import * as fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
+import { Heap } from "../../../../src/backends/wasm/heap.js";
 import { type Instance, openInstance } from "../../../../src/backends/wasm/instance.js";
-import { QUANTIZE_TASK, ROUNDING, SCALE_RULE, WIDE } from "../../../../src/formats/contract.gen.js";
+import { Pool } from "../../../../src/backends/wasm/pool.js";
+import { ROUNDING, SCALE_RULE, WIDE } from "../../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 import type { ScalarFormat } from "../../../../src/formats/scalar.js";
 import { draws } from "../../harness/draws.js";
@@ -30,18 +32,14 @@ interface Quantized {
 }
 
 let kernel: Instance;
-let [source, codes, scales, scratch, task] = [0, 0, 0, 0, 0];
+let pool: Pool;
+let [source, codes, scales] = [0, 0, 0];
 
 beforeAll(async () => {
   kernel = await openInstance();
   const reserve = (bytes: number): number => kernel.exports.reserve(bytes) >>> 0;
-  [source, codes, scales, scratch] = [4, 1, 4, 1].map((size) => reserve(size * ELEMENTS)) as [
-    number,
-    number,
-    number,
-    number,
-  ];
-  task = reserve(QUANTIZE_TASK.bytes);
+  [source, codes, scales] = [4, 1, 4].map((size) => reserve(size * ELEMENTS)) as [number, number, number];
+  pool = await Pool.open(kernel, new Heap(kernel), 1);
 });
 
 function put(values: Float32Array): void {
@@ -81,31 +79,43 @@ interface Shape {
   readonly cut?: number;
 }
 
+const NO_PART = { pitch: 0, firstLine: 0, lineWidth: 0, lineStride: 0, firstElement: 0, width: 0, stride: 0 };
+
+/** The fields of a quantization that its shape does not determine. */
+function taskOf({ rule, format }: Rule, copy: number) {
+  const { word } = factsOf(format);
+  const nvfp4 = { globalAmax: 2048, e4m3Max: 448, squared: false };
+  return {
+    scale: { rule: SCALE_RULE[rule], word, pow2: true, epsilon: 0, scaling: 0, ...nvfp4 },
+    draws: { seedLo: 1, seedHi: 2, offsetLo: 3, offsetHi: 4, copy },
+    part: NO_PART,
+    src: source,
+    srcType: WIDE.f32,
+    sharedScales: false,
+    limit: 0,
+    transforms: false,
+    signMask: 0,
+    lineAmaxes: 0,
+    words: 0,
+    dst: codes,
+    scales,
+  };
+}
+
 function quantizeRows(rule: Rule, shape: Shape): Quantized {
   const { rows, columns, transposed = false, tileRows = 1, stochastic = false, cut = 0 } = shape;
-  const { word } = factsOf(rule.format);
   const rounding = ROUNDING[stochastic ? "stochastic" : "tiesToEven"];
-  const { exports } = kernel;
-  exports.quantizeSource(task, source, WIDE.f32, rows, columns, transposed);
-  exports.quantizeTile(task, tileRows, rule.block, false);
-  exports.quantizeRule(task, SCALE_RULE[rule.rule], word, true, 0);
-  exports.quantizeLevels(task, 2048, 448, false, false, 0);
-  exports.quantizeDraws(task, rounding, 1, 2, 3, 4, 0);
-  exports.quantizeTarget(task, codes, scales);
-  exports.quantizeRows(task, scratch, 0, cut);
-  exports.quantizeRows(task, scratch, cut, rows);
+  const matrix = { rows, columns, transposed, tileRows, tileColumns: rule.block };
+  const task = { rounding, ...matrix, ...taskOf(rule, 0) };
+  pool.run("quantizeRows", { total: cut }, task);
+  pool.run("quantizeRows", { first: cut, total: rows - cut }, task);
   return read(rule, rows * columns, rows * Math.ceil(columns / rule.block));
 }
 
 function quantizeColumns(rule: Rule, rows: number, columns: number, tileColumns = 1): Quantized {
-  const { word } = factsOf(rule.format);
-  const { exports } = kernel;
-  exports.quantizeSource(task, source, WIDE.f32, rows, columns, false);
-  exports.quantizeTile(task, rule.block, tileColumns, false);
-  exports.quantizeRule(task, SCALE_RULE[rule.rule], word, true, 0);
-  exports.quantizeDraws(task, ROUNDING.tiesToEven, 1, 2, 3, 4, 1);
-  exports.quantizeTarget(task, codes, scales);
-  exports.quantizeColumns(task, scratch, 0, rows);
+  const matrix = { rows, columns, transposed: false, tileRows: rule.block, tileColumns };
+  const task = { rounding: ROUNDING.tiesToEven, ...matrix, ...taskOf(rule, 1) };
+  pool.run("quantizeColumns", { total: rows }, task);
   return read(rule, rows * columns, Math.ceil(rows / rule.block) * columns);
 }
 

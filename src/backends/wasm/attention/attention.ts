@@ -7,7 +7,7 @@ import type { Tensor } from "../../../tensor/tensor.js";
 import { attentionDatapath } from "../../attention-datapath.js";
 import type { AttentionArgs, AttentionBackwardArgs, AttentionRule } from "../../ops/attention.js";
 import { attentionSizes, dropoutOf } from "../../ops/attention-sizes.js";
-import { type Lowering, type LoweringContext, randomWords, wideOf } from "../lowering.js";
+import { drawsOf, type Lowering, type LoweringContext, wideOf } from "../lowering.js";
 
 const NULL = 0;
 /** The statistics of a row without visible keys. */
@@ -234,7 +234,7 @@ function describeScores({ pool }: LoweringContext, task: number, args: Attention
     sinks: sinks?.address ?? NULL,
   });
   const { threshold, keep } = dropoutOf(dropout);
-  const { seedLo, seedHi, offsetLo } = randomWords(dropout ?? { seed: 0n, offset: 0n });
+  const { seedLo, seedHi, offsetLo } = drawsOf(dropout);
   pool.call("attentionDropout", {
     task,
     threshold,

@@ -3,7 +3,7 @@ import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
 import type { WideDType } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { AmaxArgs, DecodeArgs, EncodeArgs } from "../../ops.js";
-import { type Lowering, type LoweringContext, randomWords, sourceOf, targetOf } from "../lowering.js";
+import { drawsOf, type Lowering, type LoweringContext, sourceOf, targetOf } from "../lowering.js";
 
 /**
  * Threads share a job in multiples of this many elements, so that none shares a byte of packed codes or a draw of random bits.
@@ -27,8 +27,7 @@ export const encode: Lowering<"encode"> = {
         rounding: ROUNDING[rounding],
         overflow: OVERFLOW[overflow],
         scale,
-        ...randomWords(random),
-        copy: 0,
+        draws: drawsOf(random),
         ...sourceOf(x),
       },
     );

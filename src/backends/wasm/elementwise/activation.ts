@@ -2,6 +2,7 @@
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
+import type { GatedArgs } from "../../ops.js";
 import { type Lowering, sourceOf, targetOf, wideOf } from "../lowering.js";
 
 /** The approximate cost of an activation function, in units of copying an element. */
@@ -28,18 +29,17 @@ function halvesOf(x: Tensor): { readonly total: number; readonly weight: number;
   return { total: rows, weight: columns * WEIGHT, columns: columns / 2 };
 }
 
+/** Returns the activation and the clamp of a gated activation. The clamp is that of swiglu. */
+function ruleOf(kind: GatedArgs["kind"], clamp: GatedArgs["clamp"]) {
+  if (!clamp) return { kind: ACTIVATION[kind], clamps: false, alpha: 0, limit: 0, offset: 0 };
+  const { alpha, limit, offset } = clamp;
+  return { kind: ACTIVATION.silu, clamps: true, alpha, limit, offset };
+}
+
 export const gated: Lowering<"gated"> = {
   run({ pool }, { x, kind, clamp, out }) {
     const { columns, ...job } = halvesOf(x);
-    const tensors = { columns, ...sourceOf(x), ...targetOf(out) };
-    if (clamp)
-      pool.run("clampedSwiglu", job, {
-        alpha: clamp.alpha,
-        limit: clamp.limit,
-        offset: clamp.offset,
-        ...tensors,
-      });
-    else pool.run("gated", job, { kind: ACTIVATION[kind], ...tensors });
+    pool.run("gated", job, { columns, ...ruleOf(kind, clamp), ...sourceOf(x), ...targetOf(out) });
   },
 };
 
@@ -47,14 +47,7 @@ export const gatedBackward: Lowering<"gatedBackward"> = {
   run({ pool }, { grad, x, kind, clamp, out }) {
     const { columns, ...job } = halvesOf(x);
     const gradient = { grad: grad.address, gradType: wideOf(grad) };
-    const tensors = { columns, ...gradient, ...sourceOf(x), ...targetOf(out) };
-    if (clamp)
-      pool.run("clampedSwigluBackward", job, {
-        alpha: clamp.alpha,
-        limit: clamp.limit,
-        offset: clamp.offset,
-        ...tensors,
-      });
-    else pool.run("gatedBackward", job, { kind: ACTIVATION[kind], ...tensors });
+    const tensors = { ...sourceOf(x), ...targetOf(out) };
+    pool.run("gatedBackward", job, { columns, ...gradient, ...ruleOf(kind, clamp), ...tensors });
   },
 };

@@ -1,6 +1,6 @@
 /** Dropout on the reference. */
 import { dropoutOf } from "../../ops/attention-sizes.js";
-import { type Lowering, randomWords, wideOf } from "../lowering.js";
+import { drawsOf, type Lowering, wideOf } from "../lowering.js";
 
 export const dropout: Lowering<"dropout"> = {
   run({ pool }, { x, probability, random, out }) {
@@ -11,7 +11,7 @@ export const dropout: Lowering<"dropout"> = {
       x: x.address,
       ...tensors,
       ...dropoutOf({ probability }),
-      ...randomWords(random),
+      draws: drawsOf(random),
     });
   },
 };

@@ -10,7 +10,7 @@ export const hadamard: Lowering<"hadamard"> = {
     const [columns, rows] = asMatrix(out.shape);
     const { address } = withRows(context, x, rows);
     const job = { total: columns, grain: 16, weight: rows };
-    const transposedSource = { rows: columns, columns: rows, transposed: 1 };
+    const transposedSource = { rows: columns, columns: rows, transposed: true };
     context.pool.run("hadamard", job, {
       src: address,
       dst: out.address,

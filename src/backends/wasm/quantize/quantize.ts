@@ -1,12 +1,6 @@
 /** Quantization on the reference. Each copy takes one pass over the source. */
 import { blockedRows, isLineWide, isTensorWide, scaleSpan, tileSize } from "../../../formats/block.js";
-import {
-  ELEMENT_SCALING,
-  OVERFLOW,
-  QUANTIZE_TASK,
-  ROUNDING,
-  SCALE_RULE,
-} from "../../../formats/contract.gen.js";
+import { ELEMENT_SCALING, OVERFLOW, ROUNDING, SCALE_RULE } from "../../../formats/contract.gen.js";
 import { FLT_MAX, factsOf } from "../../../formats/derive.js";
 import { scalingBits } from "../../../formats/element-scalings.js";
 import { tensorScaleRole } from "../../../formats/scale-rules.js";
@@ -17,7 +11,7 @@ import { Tensor } from "../../../tensor/tensor.js";
 import type { MatrixPart, QuantizeArgs } from "../../ops.js";
 import { amaxOf } from "../cast/cast.js";
 import { layOutScales, transposeCodes } from "../layout/layout.js";
-import { type Lowering, type LoweringContext, randomWords, sourceOf, wideOf } from "../lowering.js";
+import { drawsOf, type Lowering, type LoweringContext, sourceOf, wideOf } from "../lowering.js";
 
 /**
  * Returns the rows and columns of x, or [0, 0] if x is empty: the other size of an empty matrix may exceed what kernels can
@@ -30,8 +24,16 @@ function sizeOf(x: Tensor): readonly [rows: number, columns: number] {
 /** The number of rows that a transposing pass reads at a time. */
 const STRIP = 16;
 
-/** The arguments of a random source for kernels that do not use random bits. */
-const NO_DRAWS = { seedLo: 0, seedHi: 0, offsetLo: 0, offsetHi: 0, copy: 0 } as const;
+/** The part that a matrix is of a larger one, if it is none. */
+const NO_PART = {
+  pitch: 0,
+  firstLine: 0,
+  lineWidth: 0,
+  lineStride: 0,
+  firstElement: 0,
+  width: 0,
+  stride: 0,
+} as const;
 
 export const quantize: Lowering<"quantize"> = {
   run(context, args) {
@@ -83,7 +85,7 @@ function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
     const from = { dst: address, word: factsOf(spec.format).word, ...sourceOf(x) };
     if (scaling === 0) {
       const policy = { rounding: ROUNDING.tiesToEven, overflow: OVERFLOW.saturate };
-      context.pool.run("encode", job, { scale: factor, ...policy, ...NO_DRAWS, ...from });
+      context.pool.run("encode", job, { scale: factor, ...policy, draws: drawsOf(), ...from });
     } else context.pool.run("encodeComputed", job, { scaling, factor, ...from });
   };
   if (rowwise) codes(rowwise.data.address);
@@ -168,51 +170,40 @@ function quantizeBlocks(
   const [rows, columns] = sizeOf(args.x);
   const { data, scale } = copy.geometry;
   const [tileRows, block] = tileSize(spec.tile);
-  context.withTemporary(QUANTIZE_TASK.bytes, (task) => {
-    if (direction === "columnwise" && data === "inPlace") {
-      const tile = { tileRows: block, tileColumns: tileRows, sharedScales: false };
-      const tiledSource = { rows, columns, transposed: false, ...tile };
-      describeCopy(context, task, args, direction, tiledSource);
-      pool.call("quantizeTarget", { task, dst: copy.data.address, scales });
-      pool.run("quantizeColumns", { total: rows, grain: block, weight: columns }, { task });
-      return;
-    }
-    const transposed = data === "transposed";
-    const [lines, length] = transposed ? [columns, rows] : [rows, columns];
-    const sharedScales = scaleSpan(spec)[0] > 1;
-    const matrix = { rows: lines, columns: length, transposed };
-    const isLine = isLineWide(spec.tile);
-    const tile = { tileRows, tileColumns: isLine ? 0 : block, sharedScales };
-    describeCopy(context, task, args, direction, { ...tile, ...matrix });
-    if (spec.amaxLimit > 0) pool.call("quantizeLimit", { task, limit: spec.amaxLimit });
-    if (copy.amax && spec.rowScaled) {
-      // without elements nothing runs, and all amaxes are 0
-      if (args.x.size === 0) copy.amax.write(new Float32Array(copy.amax.size));
-      pool.call("quantizeLineAmaxes", { task, amaxes: copy.amax.address });
-    }
-    if (copy.amax)
-      pool.call("quantizeLevels", {
-        task,
-        globalAmax: spec.rowScaled ? 0 : globalAmax(context, args, direction, copy),
-        e4m3Max: spec.e4m3Max,
-        squared: spec.fourOverSix === "mse",
-        transforms: spec.rht && direction === "columnwise",
-        signMask: spec.rhtSigns,
-      });
-    const run = (to: number): void => {
-      const grain = Math.max(tileRows, transposed ? STRIP : 1);
-      pool.call("quantizeTarget", { task, dst: copy.data.address, scales: to });
-      pool.run(isLine ? "quantizeLines" : "quantizeRows", { total: lines, grain, weight: length }, { task });
-    };
-    if (!transposed || scale === "transposed") run(scales);
-    else {
-      const blocks = length / block;
-      context.withTemporary(lines * blocks, (placed) => {
-        run(placed);
-        transposeCodes(context, placed, lines, blocks, 8, scales);
-      });
-    }
-  });
+  if (direction === "columnwise" && data === "inPlace") {
+    const tile = { tileRows: block, tileColumns: tileRows, sharedScales: false };
+    const source = { rows, columns, transposed: false, ...tile };
+    const task = { dst: copy.data.address, scales, ...taskOf(args, direction, source, NO_AMAX) };
+    pool.run("quantizeColumns", { total: rows, grain: block, weight: columns }, task);
+    return;
+  }
+  const transposed = data === "transposed";
+  const [lines, length] = transposed ? [columns, rows] : [rows, columns];
+  const isLine = isLineWide(spec.tile);
+  // without elements nothing runs, and all amaxes are 0
+  if (copy.amax && spec.rowScaled && args.x.size === 0) copy.amax.write(new Float32Array(copy.amax.size));
+  const source = {
+    rows: lines,
+    columns: length,
+    transposed,
+    tileRows,
+    tileColumns: isLine ? 0 : block,
+    sharedScales: scaleSpan(spec)[0] > 1,
+  };
+  const task = taskOf(args, direction, source, amaxOfCopy(context, args, direction, copy));
+  const run = (to: number): void => {
+    const grain = Math.max(tileRows, transposed ? STRIP : 1);
+    const job = { total: lines, grain, weight: length };
+    pool.run(isLine ? "quantizeLines" : "quantizeRows", job, { dst: copy.data.address, scales: to, ...task });
+  };
+  if (!transposed || scale === "transposed") run(scales);
+  else {
+    const blocks = length / block;
+    context.withTemporary(lines * blocks, (placed) => {
+      run(placed);
+      transposeCodes(context, placed, lines, blocks, 8, scales);
+    });
+  }
 }
 
 interface TileShape {
@@ -228,46 +219,68 @@ interface TiledSource extends TileShape {
   readonly transposed: boolean;
 }
 
-/** Writes all fields of a quantization task except the parameters of NVFP4 and the addresses of the results. */
-function describeCopy(
-  { pool }: LoweringContext,
-  task: number,
+/** The amax of a copy: that of the tensor (`globalAmax`), or the address of those of its lines. */
+interface CopyAmax {
+  readonly globalAmax: number;
+  readonly lineAmaxes: number;
+  /** Whether the copy has the options of NVFP4. */
+  readonly hasLevels: boolean;
+}
+
+const NO_AMAX: CopyAmax = { globalAmax: 0, lineAmaxes: 0, hasLevels: false };
+
+function amaxOfCopy(
+  context: LoweringContext,
+  args: QuantizeArgs,
+  direction: Direction,
+  copy: QuantizedCopy,
+): CopyAmax {
+  if (!copy.amax) return NO_AMAX;
+  if (args.spec.rowScaled) return { globalAmax: 0, lineAmaxes: copy.amax.address, hasLevels: true };
+  return { globalAmax: globalAmax(context, args, direction, copy), lineAmaxes: 0, hasLevels: true };
+}
+
+/** Returns all fields of a quantization task except the addresses of the results. */
+function taskOf(
   { x, spec, random, part, randomBits, randomBitsColumnwise }: QuantizeArgs,
   direction: Direction,
-  { rows, columns, transposed, tileRows, tileColumns, sharedScales }: TiledSource,
-): void {
-  pool.call("quantizeSource", { task, src: x.address, srcType: wideOf(x), rows, columns, transposed });
-  pool.call("quantizeTile", { task, tileRows, tileColumns, sharedScales });
-  pool.call("quantizeRule", {
-    task,
+  source: TiledSource,
+  { globalAmax, lineAmaxes, hasLevels }: CopyAmax,
+) {
+  const words = direction === "rowwise" ? randomBits : randomBitsColumnwise;
+  const isStochastic = words !== undefined || spec.stochastic;
+  const draws = spec.stochastic ? drawsOf(random, direction === "rowwise" ? 0 : 1) : drawsOf();
+  const scale = {
     rule: SCALE_RULE[spec.fourOverSix === "none" ? spec.scaleRule : "fourOverSix"],
     word: factsOf(spec.format).word,
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
-  });
-  const scaling = scalingBits(spec.elementScaling);
-  if (scaling !== 0) pool.call("quantizeScaling", { task, scaling });
-  const words = direction === "rowwise" ? randomBits : randomBitsColumnwise;
-  if (words) {
-    pool.call("quantizeWords", { task, words: words.address });
-    return;
-  }
-  if (spec.stochastic)
-    pool.call("quantizeDraws", {
-      task,
-      rounding: ROUNDING.stochastic,
-      ...randomWords(random),
-      copy: direction === "rowwise" ? 0 : 1,
-    });
-  if (spec.stochastic && part)
-    pool.call("quantizePart", { task, ...drawsOf(part, { rows, columns, transposed }) });
+    globalAmax,
+    e4m3Max: hasLevels ? spec.e4m3Max : 0,
+    squared: hasLevels && spec.fourOverSix === "mse",
+    scaling: scalingBits(spec.elementScaling),
+  };
+  return {
+    src: x.address,
+    srcType: wideOf(x),
+    ...source,
+    scale,
+    draws,
+    part: spec.stochastic && part && !words ? partOf(part, source) : NO_PART,
+    limit: spec.amaxLimit,
+    lineAmaxes,
+    transforms: hasLevels && spec.rht && direction === "columnwise",
+    signMask: spec.rhtSigns,
+    rounding: isStochastic ? ROUNDING.stochastic : ROUNDING.tiesToEven,
+    words: words?.address ?? 0,
+  };
 }
 
 /**
  * Describes to the kernel which line and elements of the larger matrix each line of a copy corresponds to. Lines are those of the
  * copy as it is stored.
  */
-function drawsOf(part: MatrixPart, { rows, columns, transposed }: Omit<TiledSource, keyof TileShape>) {
+function partOf(part: MatrixPart, { rows, columns, transposed }: Omit<TiledSource, keyof TileShape>) {
   const { row, column, width, stride } = part;
   if (transposed)
     return {
@@ -311,7 +324,7 @@ function globalAmax(
 function transformedAmax({ pool }: LoweringContext, x: QuantizeArgs["x"], signs: number): number {
   const [rows, columns] = sizeOf(x);
   const job = { total: columns, grain: STRIP, weight: rows };
-  const transposedSource = { src: x.address, rows: columns, columns: rows, transposed: 1 };
+  const transposedSource = { src: x.address, rows: columns, columns: rows, transposed: true };
   const parts = pool.run("hadamardAmax", job, { signMask: signs, ...transposedSource });
   return Math.max(0, ...parts);
 }

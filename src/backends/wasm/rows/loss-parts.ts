@@ -5,7 +5,7 @@ import { type Lowering, wideOf } from "../lowering.js";
 export const lossMaximum: Lowering<"lossMaximum"> = {
   run({ pool }, { logits, maximum }) {
     const [total, columns] = asMatrix(logits.shape);
-    const source = { logits: logits.address, type: wideOf(logits), columns };
+    const source = { logits: logits.address, logitsType: wideOf(logits), columns };
     pool.run("lossMaximum", { total, weight: columns }, { maximum: maximum.address, ...source });
   },
 };
@@ -13,7 +13,7 @@ export const lossMaximum: Lowering<"lossMaximum"> = {
 export const lossSums: Lowering<"lossSums"> = {
   run({ pool }, { logits, targets, first, maximum, sums }) {
     const [total, columns] = asMatrix(logits.shape);
-    const source = { logits: logits.address, type: wideOf(logits), rows: total, columns, first };
+    const source = { logits: logits.address, logitsType: wideOf(logits), rows: total, columns, first };
     const rows = { targets: targets.address, maximum: maximum.address, sums: sums.address };
     const smooths = sums.shape[0] === 3;
     pool.run("lossSums", { total, weight: columns * 8 }, { smooths, ...source, ...rows });
