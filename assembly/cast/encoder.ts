@@ -131,7 +131,7 @@ export const enum At {
 export const ENCODER_BYTES: usize = 528;
 
 /** The At.MultiplierShift of a multiplier that all elements share. */
-export const SHARED: i32 = 31;
+const SHARED: i32 = 31;
 
 function put(encoder: usize, at: usize, value: u32): void {
   v128.store(encoder + at, i32x4.splat(value));
