@@ -1,5 +1,5 @@
-// Opens a single-threaded backend with a pool that calls its exports. Benchmarks call the exports by the pool, to exclude the overhead of
-// the public interface and to time the scalar loop, which the public interface does not offer.
+// Opens a single-threaded backend with a pool that calls its exports. Benchmarks call the exports by the pool, to exclude the
+// overhead of the public interface and to time the scalar loop, which the public interface does not offer.
 
 import { openWasmOver } from "../dist/src/backends/wasm/backend.js";
 import { Heap } from "../dist/src/backends/wasm/heap.js";

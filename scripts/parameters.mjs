@@ -59,7 +59,10 @@ function recordOf(type, start) {
   return { fields, end };
 }
 
-/** The exports of a compiled program: [{ name, task, parameters, returns }], where `task` has the fields and the size of the task, if there is one. */
+/**
+ * The exports of a compiled program: [{ name, task, parameters, returns }], where `task` has the fields and the size of the task,
+ * if there is one.
+ */
 export function exportsOf(program, entry) {
   const { exports } = program.filesByName.get(entry) ?? {};
   return [...exports].map(([name, { instances }]) => {

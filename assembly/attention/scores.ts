@@ -90,8 +90,8 @@ export function applyScores(
 }
 
 /**
- * Writes one byte for each key of [first, first + count): 1 if dropout keeps it for query i, else 0. The bytes are the frame's Kept. `first` is a multiple of
- * 16.
+ * Writes one byte for each key of [first, first + count): 1 if dropout keeps it for query i, else 0. The bytes are the frame's
+ * Kept. `first` is a multiple of 16.
  */
 export function fillKept(task: usize, frame: usize, i: i32, first: i32, count: i32): void {
   const kept = slot(frame, Slot.Kept);

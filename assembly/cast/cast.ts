@@ -31,9 +31,9 @@ function encodeFast<M, D>(encoder: usize, x: usize, dst: usize, count: i32, mult
 }
 
 /**
- * Encodes up to RUN elements, a multiple of 16, scaled by the encoder's ElementScaling bits (Typed means bf16 here) and by factors
- * as in encodeRun<u32>. Returns false if the encoder has no loop for this scaling, or if the loop met NaN; the caller then uses
- * the general path.
+ * Encodes up to RUN elements, a multiple of 16, scaled by the encoder's ElementScaling bits (Typed means bf16 here) and by
+ * factors as in encodeRun<u32>. Returns false if the encoder has no loop for this scaling, or if the loop met NaN; the caller
+ * then uses the general path.
  */
 export function encodeComputed(encoder: usize, x: usize, dst: usize, count: i32, factors: usize): bool {
   if (load<u32>(encoder, At.Loop) !== Loop.Fast) return false;
@@ -67,9 +67,9 @@ function encodeBySimd<M>(encoder: usize, x: usize, dst: usize, count: i32, multi
 
 /**
  * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, which starts at a whole byte. M selects the multiplier at compile time.
- * M = u32: x[i] has the multiplier at index i >> s, where s is At.MultiplierShift, from 4 to 31. M = v128: x[i] has the multiplier
- * at index i. M = u8: there is no multiplier. If the rounding mode is Stochastic, At.Random has 16 bits per element, or 32 after
- * `takeWords`; it moves to the last part of the run.
+ * M = u32: x[i] has the multiplier at index i >> s, where s is At.MultiplierShift, from 4 to 31. M = v128: x[i] has the
+ * multiplier at index i. M = u8: there is no multiplier. If the rounding mode is Stochastic, At.Random has 16 bits per element,
+ * or 32 after `takeWords`; it moves to the last part of the run.
  */
 export function encodeRun<M>(encoder: usize, x: usize, dst: usize, count: i32, multipliers: usize): void {
   const storage = load<u32>(encoder, At.Storage);

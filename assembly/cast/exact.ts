@@ -67,8 +67,8 @@ function roundToOdd(encoder: usize, code: v128, inexact: v128): v128 {
 }
 
 /**
- * Writes 32-bit codes to At.Codes, four elements per iteration, in formats with `Loop.Magic`. The codes of infinities and NaNs are wrong;
- * lastSeen(encoder) tells whether there were any.
+ * Writes 32-bit codes to At.Codes, four elements per iteration, in formats with `Loop.Magic`. The codes of infinities and NaNs
+ * are wrong; lastSeen(encoder) tells whether there were any.
  */
 export function encodeMagic<M>(encoder: usize, x: usize, count: i32, multipliers: usize): void {
   const codes = load<usize>(encoder, At.Codes);

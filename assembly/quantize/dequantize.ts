@@ -16,8 +16,8 @@ const VALUES: usize = SCALES + 1024;
 const FACTORS: usize = VALUES + RUN * 4;
 
 /**
- * The arguments of `dequantizeColumns`: codes of up to 8 bits, and their scales, [ceil(rows / tileRows), columns], which are f32 if
- * `scaleWord` is 0, else bytes of that format. The result `dst` [rows, columns] has the Wide type `dstType`.
+ * The arguments of `dequantizeColumns`: codes of up to 8 bits, and their scales, [ceil(rows / tileRows), columns], which are f32
+ * if `scaleWord` is 0, else bytes of that format. The result `dst` [rows, columns] has the Wide type `dstType`.
  */
 @unmanaged
 class DequantizeColumnsTask extends Codes {
@@ -33,8 +33,8 @@ class DequantizeColumnsTask extends Codes {
 }
 
 /**
- * The arguments of `dequantizeRows`. Scales are [ceil(rows / tileRows), ceil(columns / 2^blockShift)]. If `amaxes` is not null, row
- * r has the f32 amaxes[r] for g, and `divisor` is 1.
+ * The arguments of `dequantizeRows`. Scales are [ceil(rows / tileRows), ceil(columns / 2^blockShift)]. If `amaxes` is not null,
+ * row r has the f32 amaxes[r] for g, and `divisor` is 1.
  */
 @unmanaged
 class DequantizeRowsTask extends DequantizeColumnsTask {

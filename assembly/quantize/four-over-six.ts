@@ -36,7 +36,8 @@ function multiplierOf(scale: f32, decodeScale: f32): f32 {
 }
 
 /**
- * The differences d = (((q ⊗ scale) ⊗ g) ⊘ full) ⊖ x of four elements x, where q is x ⊗ multiplier rounded to e2m1. g is the amax of the tensor, and full the largest element times the largest block scale.
+ * The differences d = (((q ⊗ scale) ⊗ g) ⊘ full) ⊖ x of four elements x, where q is x ⊗ multiplier rounded to e2m1. g is the
+ * amax of the tensor, and full the largest element times the largest block scale.
  */
 function differences(x: v128, multiplier: v128, scale: v128, g: v128, full: v128): v128 {
   const v = f32x4.mul(x, multiplier);
@@ -89,8 +90,8 @@ function tileError(rule: usize, tile: Tile, multiplier: f32, scale: f32, buffer:
 }
 
 /**
- * Returns the e4m3 code of a tile's scale, and writes the multiplier of its elements. `amax` is the largest magnitude of the tile.
- * `rule` is a prepared rule; `buffer` has 128 bytes.
+ * Returns the e4m3 code of a tile's scale, and writes the multiplier of its elements. `amax` is the largest magnitude of the
+ * tile. `rule` is a prepared rule; `buffer` has 128 bytes.
  */
 export function chooseScale(rule: usize, tile: Tile, amax: f32, buffer: usize, multiplier: usize): u32 {
   const decodeScale = load<f32>(rule, RuleAt.Decode);

@@ -54,13 +54,13 @@ export class QuantizeTask {
   transforms: bool;
   signMask: u32;
   /**
-   * If not null, each row of the matrix has its own amax instead of that of the scale parameters (numerics.md §5.9). The amaxes are
-   * computed and written there, one f32 per row. Tiles then have one row, and there is no transform.
+   * If not null, each row of the matrix has its own amax instead of that of the scale parameters (numerics.md §5.9). The amaxes
+   * are computed and written there, one f32 per row. Tiles then have one row, and there is no transform.
    */
   lineAmaxes: usize;
   /**
-   * The rounding of the codes: TiesToEven or Stochastic. Stochastic rounding takes the random bits of `draws` and the index of the
-   * code or, if `words` is not null, the caller's random bits: one u32 per code, in the order of the codes (cast/cast.ts,
+   * The rounding of the codes: TiesToEven or Stochastic. Stochastic rounding takes the random bits of `draws` and the index of
+   * the code or, if `words` is not null, the caller's random bits: one u32 per code, in the order of the codes (cast/cast.ts,
    * encodeByWords).
    */
   rounding: i32;
@@ -131,8 +131,8 @@ export function randomOf(task: QuantizeTask, buffer: usize, index: u64, count: u
 }
 
 /**
- * Writes the random bits of `count` codes of a line from code `index` on to `buffer`, for a part of a larger matrix; the code is a
- * multiple of 16 from the beginning of its line.
+ * Writes the random bits of `count` codes of a line from code `index` on to `buffer`, for a part of a larger matrix; the code is
+ * a multiple of 16 from the beginning of its line.
  */
 function drawForPart(task: QuantizeTask, buffer: usize, index: u64, count: u32): void {
   const part = task.part;

@@ -103,8 +103,9 @@ export class Pool {
   /**
    * Calls an export over the range [first, first + total) and returns the result of each part. If the work is large enough, the
    * range is divided into parts, one per thread. The fields of the export's task are written to memory once. Each part receives
-   * the address of the task, the other arguments, the scratch memory of its thread and its range. Throws `OutOfMemoryError` if there is no scratch memory for even one part, `BackendError` if a part traps. When it
-   * throws, no part is still running. If a worker ends during the job, this and all later calls throw the same `BackendError`.
+   * the address of the task, the other arguments, the scratch memory of its thread and its range. Throws `OutOfMemoryError` if
+   * there is no scratch memory for even one part, `BackendError` if a part traps. When it throws, no part is still running. If a
+   * worker ends during the job, this and all later calls throw the same `BackendError`.
    */
   run<K extends ExportName, A extends ExportArgs<K>>(
     name: K,
