@@ -272,6 +272,8 @@ it.each(sampled(BLOCKS))(`names none for codes of which one was changed, and the
   const { dialects, readings, excluded, nearest } = identifyDialect(x, { ...stored, codes });
   expect({ dialects, readings }).toEqual({ dialects: [], readings: [] });
   expect(nearest?.scales.different).toBe(0);
+  // under the closest element scaling, which need not be the first one of the rule
+  expect(nearest?.codes).toEqual({ different: 1, of: x.size });
   expect(excluded.find(({ dialect }) => dialect === row.dialect)?.because).toMatch(/code at \[80, /);
 });
 

@@ -49,3 +49,19 @@ it("is the rounding that takes the other neighbour", () => {
     { numRuns: draws(200, 100) },
   );
 });
+
+it("is a lost subnormal only below the smallest normal number", () => {
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 15 }), fc.boolean(), (steps, isNegative) => {
+      // 256 makes the scale 1; a step is the smallest subnormal of e4m3, and the code of up to 15 steps is their number
+      const data = new Float32Array(COLUMNS).fill(256);
+      data[1] = (isNegative ? -steps : steps) * 2 ** -9;
+      const values = { data, dtype: "f32", shape: [1, COLUMNS] } as const;
+      const suspicions = new Suspicions(values, { spec, context: { direction: "rowwise" } });
+      const right = steps + (isNegative ? SIGN : 0);
+      const said = suspicions.describe(0, 1, { code: right, scale: 127 }, { code: 0, scale: 127 });
+      expect(said.includes("subnormals flushed to zero"), `${steps} steps: ${said}`).toBe(steps < 8);
+    }),
+    { numRuns: draws(100, 80) },
+  );
+});

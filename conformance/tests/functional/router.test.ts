@@ -102,7 +102,12 @@ function scores(
   const values = expected.map((each) => each.scores);
   expect(download(result.scores.tensor)).toEqual(rounded("f32", shape, values.flat()));
   const counts = drawn(4, [shape[1] as number], "f32");
-  const numbers = { totalNumTokens: 7, numExperts: shape[1] as number, topk: options.topk, coeff: 0.01 };
+  const [tokens = 0, share = 0] = words(5 + (shape[1] as number) + options.topk, 2);
+  // numbers whose quotients are rounded after each operation
+  const numbers = {
+    ...{ totalNumTokens: 1 + (tokens % 100_000), numExperts: shape[1] as number },
+    ...{ topk: options.topk, coeff: share / 2 ** 36 },
+  };
   const loss = functional.fusedMoeAuxLoss(result.scores, upload(backend(), counts), numbers);
   const oracleLoss = oracle.auxLoss(values, [...wideValues(counts)], numbers);
   expect(download(loss.tensor)).toEqual(rounded("f32", [], [oracleLoss.loss]));

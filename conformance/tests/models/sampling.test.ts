@@ -81,7 +81,11 @@ const choice = fc.record({
   seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
   offset: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
 });
-const row = (columns: number) => fc.array(logit, { minLength: columns, maxLength: columns });
+/** Rows of any logits, and rows whose logits are near each other, so that many tokens have a share of the probability. */
+const row = (columns: number) =>
+  fc
+    .constantFrom(logit, fc.float({ min: -1, max: 1, noNaN: true }))
+    .chain((each) => fc.array(each, { minLength: columns, maxLength: columns }));
 
 /** The codes of numbers that bf16 has. */
 function bf16Codes(...values: readonly number[]): Uint16Array {

@@ -145,6 +145,38 @@ describe("clipGradNorm of distributed gradients", () => {
     );
   });
 
+  it("counts each piece once, wherever the rows of ranks end", async () => {
+    const groups = loopbackOver(backends.slice(0, 4), 20_000);
+    // the pieces of 4096 elements begin where a rank's rows end, within its rows, or both
+    const grid = [
+      { columns: 1024, rows: 12, rowMultiple: 4 },
+      { columns: 512, rows: 24, rowMultiple: 8 },
+      { columns: 2048, rows: 6, rowMultiple: 2 },
+      { columns: 1024, rows: 10, rowMultiple: 1 },
+      { columns: 4096, rows: 4, rowMultiple: 1 },
+      { columns: 1000, rows: 14, rowMultiple: 4 },
+    ];
+    for (const { columns, rows, rowMultiple } of grid) {
+      const whole = normal({ seed: 6n, offset: BigInt(rows * columns) }, rows * columns, 1);
+      const norms = groups.map((group) => {
+        const { tp, dp } = group.split({ tp: 2, dp: 2 });
+        const options = { dtype: "f32", bias: false, group: tp, parallelMode: "column" } as const;
+        const layer = new Linear(group.backend, columns, rows, options);
+        fullyShard(layer, dp, { rowMultiple });
+        const { weight } = layer;
+        const values = Float32Array.from(valuesOf(whole, weight.part as TensorPart));
+        weight.grad = persistent(tensor(group.backend, values, weight.shape));
+        const { norm, factor } = clipGradNorm(layer, 1);
+        factor.dispose();
+        return { norm, layer };
+      });
+      const expected = Math.fround(Math.sqrt(sumPieces([sumPieces(pieceSums([...whole]))])));
+      for (const { norm } of norms)
+        expect([...(await norm.data())], `${rows} x ${columns}`).toEqual([expected]);
+      for (const owned of norms.flatMap(({ norm, layer }) => [norm, layer])) owned.dispose();
+    }
+  });
+
   it("of a pipeline's stages adds the squares of each stage, then those of the stages", async () => {
     const groups = loopbackOver(backends.slice(0, 3), 20_000);
     const stages = groups.map(({ backend }, rank) => {

@@ -17,7 +17,7 @@ import { gradNorm } from "../../../src/ops/update/grad-norm.js";
 import { adamw, sgd } from "../../../src/ops/update/optimizer.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { clipGradNorm } from "../../../src/optimizers/clip-grad-norm.js";
-import type { Optimized, Optimizer } from "../../../src/optimizers/optimizer.js";
+import type { Optimized, Optimizer, OptimizerSlot } from "../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
@@ -288,6 +288,30 @@ it("a frozen parameter gets no gradient and no update, and the other parameters'
   expect([...trained.weight.tensor.dataSync()]).not.toEqual(before);
   expect([...(frozen.bias?.tensor.dataSync() ?? [])]).toEqual([...(trained.bias?.tensor.dataSync() ?? [])]);
   for (const layer of [trained, frozen]) for (const parameter of layer.parameters()) parameter.zeroGrad();
+});
+
+/** The value of a parameter, and the state that an optimizer has of it. */
+function stateOf(optimizer: Optimizer, name: string): unknown {
+  const { parameter, master, buffers, steps } = optimizer.slots.get(name) as OptimizerSlot;
+  return [steps, ...[parameter.tensor, master, ...buffers.values()].map((each) => [...each.dataSync()])];
+}
+
+it.each<[string, (layer: Linear) => Optimizer]>([
+  ["SGD", (layer) => new SGD(layer, { learningRate: 0.5, momentum: 0.5 })],
+  ["AdamW", (layer) => new AdamW(layer, { learningRate: 0.5 })],
+])("a parameter that is frozen after the backward pass keeps its value and its state under %s", (_, make) => {
+  using _scope = new Scope();
+  using layer = new Linear(backend(), 32, 32, { random: new RandomState(1n) });
+  using optimizer = make(layer);
+  trainOnce(layer, 1, 1);
+  optimizer.step();
+  const before = ["weight", "bias"].map((name) => stateOf(optimizer, name));
+  trainOnce(layer, 1, 2);
+  layer.weight.requiresGrad = false;
+  optimizer.step();
+  expect(stateOf(optimizer, "weight")).toEqual(before[0]);
+  expect(stateOf(optimizer, "bias")).not.toEqual(before[1]);
+  optimizer.zeroGrad();
 });
 
 it("zeroGrad makes every byte of a main gradient zero, however large", () => {

@@ -161,6 +161,12 @@ describe("groups of parameters", () => {
     expect(changed()).toEqual([]);
     optimizer.options = { ...optimizer.options, groups: [{ parameters: "first.*", learningRate: 0.5 }] };
     expect(changed()).toEqual(["first.weight", "first.bias"]);
+    const undefinedRate = { parameters: "*.weight", learningRate: undefined };
+    optimizer.options = {
+      ...optimizer.options,
+      groups: [...(optimizer.options.groups ?? []), undefinedRate],
+    };
+    expect(changed()).toEqual(["first.weight", "first.bias"]);
     optimizer.options = { ...optimizer.options, groups: undefined };
     expect(changed()).toEqual([]);
   });

@@ -14,6 +14,7 @@ import {
 } from "../../../src/quantizers/hybrid.js";
 import { MXFP4Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { normal } from "../../../src/random.js";
 import { type Value, wideOf } from "../../../src/tape/value.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
@@ -101,6 +102,31 @@ it("makes the rowwise copy by one quantizer, and the columnwise one by the other
         ],
       ],
     },
+  );
+});
+
+it.each<[string, () => Quantizer | HybridQuantizer]>([
+  ["a quantizer", () => new MXFP8Quantizer()],
+  [
+    "a hybrid quantizer",
+    () =>
+      new HybridQuantizer({
+        rowwiseQuantizer: new MXFP8Quantizer(),
+        columnwiseQuantizer: new IdentityQuantizer(),
+      }),
+  ],
+])("setUsage of %s changes only the copies that it names", (_, make) => {
+  const choice = fc.boolean();
+  const calls = fc.array(fc.record({ rowwise: choice, columnwise: choice }, { requiredKeys: [] }));
+  fc.assert(
+    fc.property(calls, (usages) => {
+      const quantizer = make();
+      let expected = quantizer.usage;
+      for (const usage of usages) {
+        expected = { ...expected, ...usage };
+        expect(quantizer.setUsage(usage).usage).toEqual(expected);
+      }
+    }),
   );
 });
 

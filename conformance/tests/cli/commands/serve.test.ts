@@ -98,6 +98,25 @@ describe("a served command", () => {
     expect(await contentsOf(served, "out")).toEqual(await w.read("out"));
   });
 
+  it.each([
+    ["--threads", "1"],
+    ["--threads=1"],
+    ["--backend", "wasm"],
+    ["--backend=wasm"],
+    ["--json"],
+    ["--threads=1", "--backend", "wasm", "--json"],
+  ])("takes %s %s %s in place of the server's", async (...options) => {
+    const args = ["encode", "in", "-o", "out", "--format", "e4m3"];
+    const plain = await ask(request(args, below("in", X)));
+    const others = new Server(ON_FILES, { json: "", threads: "1", backend: "wasm" });
+    const [, ...payload] = request([...args, ...options], below("in", X));
+    const [, ...answer] = await others.respond("request 1", new Uint8Array(Buffer.concat(payload)));
+    await others.dispose();
+    const frame = Frame.decode("answer", new Uint8Array(Buffer.concat(answer)));
+    expect(saidBy(frame)).toEqual(saidBy(plain));
+    expect(await contentsOf(frame, "out")).toEqual(await contentsOf(plain, "out"));
+  });
+
   it("reads what another one wrote", async () => {
     const line = "quantize in -o out --quantizer nvfp4 --tensors x";
     const quantized = await ask(request(line.split(" "), below("in", X)));
