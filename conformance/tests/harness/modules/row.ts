@@ -1,0 +1,141 @@
+/** What a row of the table of modules says about a module. */
+import type { Backend } from "../../../../src/backends/backend.js";
+import type { LayerNormMLPOptions } from "../../../../src/modules/layer-norm-mlp.js";
+import type { LinearCall, LinearOptions } from "../../../../src/modules/linear/parts.js";
+import type { Module } from "../../../../src/modules/module.js";
+import type { Variable } from "../../../../src/tape/variable.js";
+import type { Shape } from "../../../../src/tensor/shape.js";
+
+/** The sizes of a module and its input. A module of one width has the width `from`. */
+export interface ModuleSizes {
+  /** The number of rows of the input, with all leading dimensions flattened. */
+  readonly rows: number;
+  /** The last dimension of the input. */
+  readonly from: number;
+  /** The last dimension of the result, or the size of a vocabulary. */
+  readonly to: number;
+  /** The last dimension between two products. */
+  readonly middle: number;
+}
+
+/** Options that several modules have. */
+export type ModuleSettings = LinearOptions & LayerNormMLPOptions;
+export type SettingName = keyof ModuleSettings;
+
+export const SETTING_NAMES = [
+  ...["dtype", "random", "initMethod", "outputLayerInitMethod", "bias", "fuseWgradAccumulation"],
+  ...["saveOriginalInput", "delayWgradCompute", "parametersSplit", "group", "sequenceParallel", "overlap"],
+  ...["parallelMode", "pieces", "normalization", "zeroCenteredGamma", "eps", "activation"],
+] as readonly SettingName[];
+
+/** An input: a tensor in the dtype of the parameters, or i32 numbers below `ids`. */
+export interface ModuleInput {
+  readonly shape: Shape;
+  readonly ids?: number;
+}
+
+/** One product of a module that has few of them. The input of the module has the name "". */
+export interface Product {
+  readonly weight: string;
+  readonly bias: string;
+  /** All parameters before the product in the graph, and the input. */
+  readonly before: readonly string[];
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The results of a method that returns the bias of the last product, of each expert if there are several, and the norm. */
+export interface WithBias {
+  readonly out: Variable;
+  readonly biases: readonly Variable[];
+  readonly norm?: Variable | undefined;
+}
+
+/** A class of modules, whose constructor may be private. */
+interface Class<M extends Module> {
+  readonly name: string;
+  readonly prototype: M;
+}
+
+/** The traits of a module. */
+interface Traits {
+  /** The settings that the constructor takes. `build` leaves out the others. */
+  readonly takes: readonly SettingName[];
+  /** The options of a call that have an effect. `run` leaves out the others. A module refuses the others. */
+  readonly call: readonly (keyof LinearCall)[];
+  /** Whether a recipe quantizes its products. */
+  readonly quantizes: boolean;
+  /** Whether all leading dimensions of the input are rows, which are independent if scales do not join them. */
+  readonly rowwise: boolean;
+  /** The arguments of the constructor that are sizes, by the size that they are. */
+  readonly sizes: Readonly<Record<string, "from" | "to" | "middle">>;
+  /** Why a call may change the state of an inner layer before a later one refuses. Absent if it changes nothing. */
+  readonly composed?: string;
+  /** Why a call reads results on the host, as a captured graph cannot do. */
+  readonly readsHost?: string;
+  /** Whether the result has kinks, or jumps between them. */
+  readonly edges?: boolean;
+  /** The standard deviation of initial weights. Default 0.023. */
+  readonly std?: number;
+  /** The name of the bias that the last product adds, if that is the only one. */
+  readonly lastBias?: string;
+  /** Its products, if it has few. */
+  readonly products?: (sizes: ModuleSizes) => readonly Product[];
+}
+
+interface Described<M extends Module> extends Traits {
+  /** Creates a module. */
+  readonly make: (backend: Backend, sizes: ModuleSizes, settings: ModuleSettings) => M;
+  /** The inputs of a module, with `rows` rows. */
+  readonly inputs: (module: M, rows: number) => readonly ModuleInput[];
+  /** Runs it forward. The last result is that of all layers before it. */
+  readonly run: (module: M, inputs: readonly Variable[], call: LinearCall) => readonly Variable[];
+  /** Runs it forward without the bias of its last product. */
+  readonly withBias?: (module: M, inputs: readonly Variable[], call: LinearCall) => WithBias;
+}
+
+/** A module with its inputs. `dispose` is that of the module. */
+export interface Built extends Disposable {
+  readonly module: Module;
+  readonly inputs: (rows: number) => readonly ModuleInput[];
+  readonly run: (inputs: readonly Variable[], call?: LinearCall) => readonly Variable[];
+  /** Runs it with all options of the call. */
+  readonly runUnfiltered: (inputs: readonly Variable[], call: LinearCall) => readonly Variable[];
+  readonly withBias: ((inputs: readonly Variable[], call?: LinearCall) => WithBias) | undefined;
+}
+
+export interface ModuleRow extends Traits {
+  readonly type: Class<Module>;
+  readonly hasBiasMethod: boolean;
+  /** Creates a module with those of the settings that its constructor takes, or with `unfiltered` ones. */
+  readonly build: (backend: Backend, sizes: ModuleSizes, settings?: ModuleSettings) => Built;
+  readonly unfiltered: (backend: Backend, sizes: ModuleSizes, settings: ModuleSettings) => Module;
+  /** A module of this class that was created elsewhere. */
+  readonly of: (module: Module) => Built | undefined;
+}
+
+function chosen<T extends object>(from: T, names: readonly (keyof T)[]): T {
+  return Object.fromEntries(Object.entries(from).filter(([name]) => names.includes(name as keyof T))) as T;
+}
+
+/** A row: the class and what is known about it. */
+export function row<M extends Module>(type: Class<M>, described: Described<M>): ModuleRow {
+  const { make, inputs, run, withBias, ...traits } = described;
+  const built = (module: M): Built => ({
+    module,
+    [Symbol.dispose]: () => module.dispose(),
+    inputs: (rows) => inputs(module, rows),
+    run: (given, call = {}) => run(module, given, chosen(call, traits.call)),
+    runUnfiltered: (given, call) => run(module, given, call),
+    withBias: withBias && ((given, call = {}) => withBias(module, given, chosen(call, traits.call))),
+  });
+  return {
+    ...traits,
+    type,
+    hasBiasMethod: withBias !== undefined,
+    build: (backend, sizes, settings = {}) => built(make(backend, sizes, chosen(settings, traits.takes))),
+    unfiltered: make,
+    of: (module) =>
+      Object.prototype.isPrototypeOf.call(type.prototype, module) ? built(module as M) : undefined,
+  };
+}

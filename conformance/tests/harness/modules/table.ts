@@ -1,0 +1,340 @@
+/**
+ * All public modules, with a row for each form that has operations of its own. Laws that hold for every module test every row, or
+ * every row with a trait, so a new module is under them by its row. `conformance/tests/laws/every-module-has-a-row.test.ts`
+ * fails on a public module without a row and on a trait that is wrong.
+ */
+import type { Backend } from "../../../../src/backends/backend.js";
+import { activation } from "../../../../src/functional/elementwise.js";
+import { CausalLM } from "../../../../src/models/causal-lm.js";
+import type { CausalLMConfig } from "../../../../src/models/config/config.js";
+import { DotProductAttention } from "../../../../src/modules/dot-product-attention.js";
+import { Embedding } from "../../../../src/modules/embedding.js";
+import { GroupedLinear } from "../../../../src/modules/grouped-linear.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
+import { MoELayer } from "../../../../src/modules/moe-layer.js";
+import { MultiheadAttention } from "../../../../src/modules/multihead-attention.js";
+import { LayerNorm, type NormModule, RMSNorm } from "../../../../src/modules/norm.js";
+import { normalInit } from "../../../../src/modules/parameter.js";
+import { Sequential } from "../../../../src/modules/sequential.js";
+import { TransformerLayer } from "../../../../src/modules/transformer-layer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
+import type { Variable } from "../../../../src/tape/variable.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { type ModuleInput, type ModuleRow, type ModuleSettings, type ModuleSizes, row } from "./row.js";
+
+const BASE = ["dtype", "random"] as const;
+const GROUP = ["group", "sequenceParallel"] as const;
+const GROUPED = [
+  ...BASE,
+  ...(["bias", "initMethod", "fuseWgradAccumulation", "saveOriginalInput", "delayWgradCompute"] as const),
+];
+const PARALLEL = [...GROUP, "overlap"] as const;
+const LINEAR = [...GROUPED, ...PARALLEL, "parallelMode", "pieces", "parametersSplit"] as const;
+const NORM = ["eps", "zeroCenteredGamma"] as const;
+const MLP = [
+  ...GROUPED,
+  ...PARALLEL,
+  ...NORM,
+  ...(["normalization", "activation", "outputLayerInitMethod"] as const),
+];
+const ATTENTION = [
+  ...(["initMethod", "outputLayerInitMethod", "bias", "fuseWgradAccumulation"] as const),
+  ...(["normalization", "zeroCenteredGamma"] as const),
+];
+const WEIGHT_USE = ["isFirstMicrobatch", "skipFp8WeightUpdate"] as const;
+
+const COMPOSED = "its layers run one after the other, and each has its state when a later one refuses";
+const COUNTS = "the host reads how many tokens each expert has";
+
+const matrix = (rows: number, columns: number): readonly ModuleInput[] => [{ shape: [rows, columns] }];
+/** Positions of two sequences, [S, B, ...], if there is an even number of rows. */
+const positions = (rows: number): readonly [length: number, batch: number] =>
+  rows % 2 === 0 ? [rows / 2, 2] : [rows, 1];
+const heads = (features: number): number => (features % 16 === 0 ? features / 16 : 1);
+/** The rows of three experts, the second of which has none. */
+const splits = (rows: number): readonly number[] => [rows - (rows >> 2), 0, rows >> 2];
+const rowsOf = (x: Variable): number => x.shape.slice(0, -1).reduce((a, b) => a * b, 1);
+const first = ([x]: readonly Variable[]): Variable => x as Variable;
+
+const numbersOf = (x: readonly Variable[]): Tensor => first(x).value as Tensor;
+
+const LINEAR_PRODUCT = { weight: "weight", bias: "bias" } as const;
+const NORM_NAMES = ["", "layerNormWeight", "layerNormBias"] as const;
+
+const linear = {
+  takes: LINEAR,
+  call: [...WEIGHT_USE, "fp8Output", "fp8Grad"],
+  ...{ quantizes: true, rowwise: true, lastBias: "bias" },
+  sizes: { inFeatures: "from", outFeatures: "to" },
+} as const;
+const normLinear = {
+  ...linear,
+  takes: [...LINEAR, ...NORM, "normalization"],
+  // the norm needs an unquantized gradient
+  call: [...WEIGHT_USE, "fp8Output"],
+  inputs: (module: LayerNormLinear, rows: number) => matrix(rows, module.inFeatures),
+} as const;
+const makeNormLinear = (b: Backend, { from, to }: ModuleSizes, settings: ModuleSettings) =>
+  new LayerNormLinear(b, from, to, settings);
+
+const mlp = {
+  takes: MLP,
+  call: [...WEIGHT_USE, "fp8Output"],
+  ...{ quantizes: true, rowwise: true, lastBias: "fc2Bias" },
+  sizes: { hidden: "from", ffnHidden: "middle" },
+  inputs: (module: LayerNormMLP, rows: number) => matrix(rows, module.hidden),
+} as const;
+const makeMLP = (b: Backend, { from, middle }: ModuleSizes, settings: ModuleSettings) =>
+  new LayerNormMLP(b, from, middle, settings);
+const makeGated = (b: Backend, sizes: ModuleSizes, settings: ModuleSettings) =>
+  makeMLP(b, sizes, { ...settings, activation: "swiglu" });
+const mlpProducts =
+  (halves: number) =>
+  ({ from, middle }: ModuleSizes) => [
+    { weight: "fc1Weight", bias: "fc1Bias", before: NORM_NAMES, from, to: halves * middle },
+    {
+      ...{ weight: "fc2Weight", bias: "fc2Bias", from: middle, to: from },
+      before: [...NORM_NAMES, "fc1Weight", "fc1Bias"],
+    },
+  ];
+const runMLP = {
+  run: (module: LayerNormMLP, x: readonly Variable[], call: object) => [module.forward(first(x), call)],
+  withBias: (module: LayerNormMLP, x: readonly Variable[], call: object) => {
+    const [out, bias] = module.forwardWithBias(first(x), call);
+    return { out, biases: bias ? [bias] : [] };
+  },
+};
+const runWithNorm = {
+  run: (module: LayerNormLinear | LayerNormMLP, x: readonly Variable[], call: object) =>
+    module.forwardWithNorm(first(x), call),
+  withBias: (module: LayerNormLinear | LayerNormMLP, x: readonly Variable[], call: object) => {
+    const [out, bias, norm] = module.forwardWithBiasAndNorm(first(x), call);
+    return { out, biases: bias ? [bias] : [], norm };
+  },
+};
+
+const norm = {
+  takes: [...BASE, ...NORM, ...GROUP],
+  ...{ call: [], quantizes: false, rowwise: true },
+  sizes: { features: "from" },
+  inputs: (module: NormModule, rows: number) => matrix(rows, module.features),
+  run: (module: NormModule, x: readonly Variable[]) => [module.forward(first(x))],
+} as const;
+
+const core = {
+  ...{ takes: [...BASE, ...GROUP], call: [], quantizes: false, rowwise: false, sizes: {} },
+  inputs: (
+    { numAttentionHeads, numGqaGroups, widths: [keys, values] }: DotProductAttention,
+    rows: number,
+  ) => [
+    { shape: [...positions(rows), numAttentionHeads, keys] },
+    { shape: [...positions(rows), numGqaGroups, keys] },
+    { shape: [...positions(rows), numGqaGroups, values] },
+  ],
+  run: (module: DotProductAttention, [q, k, v]: readonly Variable[]) => [
+    module.forward(q as Variable, k as Variable, v as Variable),
+  ],
+} as const;
+
+const multihead = {
+  ...{ takes: [...BASE, ...GROUP, ...ATTENTION], call: WEIGHT_USE, quantizes: true, rowwise: false },
+  ...{ composed: COMPOSED, lastBias: "proj.bias" },
+  sizes: { hiddenSize: "from" },
+  inputs: ({ hiddenSize, attentionType }: MultiheadAttention, rows: number) =>
+    Array.from({ length: attentionType === "cross" ? 2 : 1 }, () => ({
+      shape: [...positions(rows), hiddenSize],
+    })),
+  run: (module: MultiheadAttention, [x, encoderOutput]: readonly Variable[], call: object) => [
+    module.forward(x as Variable, encoderOutput ? { ...call, encoderOutput } : call),
+  ],
+  withBias: (module: MultiheadAttention, [x, encoderOutput]: readonly Variable[], call: object) => {
+    const own = encoderOutput ? { ...call, encoderOutput } : call;
+    const [out, bias] = module.forwardWithBias(x as Variable, own);
+    return { out, biases: bias ? [bias] : [] };
+  },
+} as const;
+
+const transformer = {
+  takes: [...BASE, ...GROUP, ...ATTENTION, "activation"],
+  ...{ call: WEIGHT_USE, quantizes: true, rowwise: false, composed: COMPOSED },
+  sizes: { hiddenSize: "from", ffnHiddenSize: "middle" },
+  inputs: ({ hiddenSize, layerType }: TransformerLayer, rows: number) =>
+    Array.from({ length: layerType === "decoder" ? 2 : 1 }, () => ({
+      shape: [...positions(rows), hiddenSize],
+    })),
+  run: (module: TransformerLayer, [x, encoderOutput]: readonly Variable[], call: object) => [
+    module.forward(x as Variable, encoderOutput ? { ...call, encoderOutput } : call),
+  ],
+} as const;
+const NO_DROPOUT = { attentionDropout: 0, hiddenDropout: 0 } as const;
+
+/** A language model of one layer. */
+const config = ({ from, to, middle }: ModuleSizes): CausalLMConfig => {
+  const headDim = from / heads(from);
+  const rotary = { dim: headDim - (headDim % 2), base: 100 };
+  const attention = {
+    ...{ heads: heads(from), keyValueHeads: 1, headDim, inputBias: true, outputBias: false },
+    ...{ headNorms: true, rotary },
+  };
+  const feedForward = {
+    ...{ kind: "dense" as const, intermediateSize: middle, activation: "silu" as const, bias: false },
+  };
+  return {
+    ...{ modelType: "llama", vocabSize: to, hiddenSize: from, maxPositionEmbeddings: 64, rmsNormEps: 0.01 },
+    ...{ tieWordEmbeddings: false, eosTokenIds: [], layers: [{ attention, feedForward }] },
+  };
+};
+
+export const MODULES: Readonly<Record<string, ModuleRow>> = {
+  Linear: row(Linear, {
+    ...linear,
+    make: (b, { from, to }, settings) => new Linear(b, from, to, settings),
+    inputs: (module, rows) => matrix(rows, module.inFeatures),
+    run: (module, x, call) => [module.forward(first(x), call)],
+    withBias: (module, x, call) => {
+      const [out, bias] = module.forwardWithBias(first(x), call);
+      return { out, biases: bias ? [bias] : [] };
+    },
+    products: ({ from, to }) => [{ ...LINEAR_PRODUCT, from, to, before: [""] }],
+  }),
+  LayerNormLinear: row(LayerNormLinear, {
+    ...normLinear,
+    make: makeNormLinear,
+    run: (module, x, call) => [module.forward(first(x), call)],
+    withBias: (module, x, call) => {
+      const [out, bias] = module.forwardWithBias(first(x), call);
+      return { out, biases: bias ? [bias] : [] };
+    },
+    products: ({ from, to }) => [{ ...LINEAR_PRODUCT, from, to, before: NORM_NAMES }],
+  }),
+  "LayerNormLinear, with the norm": row(LayerNormLinear, {
+    ...{ ...normLinear, ...runWithNorm },
+    make: makeNormLinear,
+  }),
+  LayerNormMLP: row(LayerNormMLP, { ...mlp, ...runMLP, make: makeMLP, products: mlpProducts(1) }),
+  "LayerNormMLP, gated": row(LayerNormMLP, {
+    ...{ ...mlp, ...runMLP },
+    make: makeGated,
+    products: mlpProducts(2),
+  }),
+  "LayerNormMLP, with the norm": row(LayerNormMLP, { ...mlp, ...runWithNorm, make: makeMLP }),
+  GroupedLinear: row(GroupedLinear, {
+    ...{ takes: GROUPED, call: WEIGHT_USE, quantizes: true, rowwise: true },
+    sizes: { inFeatures: "from", outFeatures: "to" },
+    make: (b, { from, to }, settings) => new GroupedLinear(b, 3, from, to, settings),
+    inputs: (module, rows) => matrix(rows, module.inFeatures),
+    run: (module, x, call) => [module.forward(first(x), splits(rowsOf(first(x))), call)],
+    withBias: (module, x, call) => {
+      const [out, biases] = module.forwardWithBias(first(x), splits(rowsOf(first(x))), call);
+      return { out, biases };
+    },
+  }),
+  MoELayer: row(MoELayer, {
+    ...{ takes: [...GROUPED, "activation", "group"], call: WEIGHT_USE, quantizes: true, rowwise: true },
+    sizes: { hidden: "from", ffnHidden: "middle" },
+    ...{ composed: COMPOSED, readsHost: COUNTS, edges: true },
+    make: (b, { from, middle }, settings) => new MoELayer(b, from, middle, 3, { ...settings, topk: 2 }),
+    inputs: (module, rows) => matrix(rows, module.hidden),
+    run: (module, x, call) => [module.forward(first(x), call)],
+  }),
+  LayerNorm: row(LayerNorm, { ...norm, make: (b, { from }, settings) => new LayerNorm(b, from, settings) }),
+  RMSNorm: row(RMSNorm, { ...norm, make: (b, { from }, settings) => new RMSNorm(b, from, settings) }),
+  Embedding: row(Embedding, {
+    takes: [...BASE, ...GROUP, "initMethod"],
+    ...{ call: [], quantizes: false, rowwise: true, std: 0.02 },
+    sizes: { vocabulary: "to", features: "from" },
+    make: (b, { from, to }, settings) => new Embedding(b, to, from, settings),
+    inputs: (module, rows) => [{ shape: [rows], ids: module.vocabulary }],
+    run: (module, x) => [module.forward(numbersOf(x))],
+  }),
+  DotProductAttention: row(DotProductAttention, {
+    ...core,
+    make: (b, { from }, settings) => new DotProductAttention(b, heads(from), from / heads(from), settings),
+  }),
+  "DotProductAttention, with a learnable sink": row(DotProductAttention, {
+    ...core,
+    make: (b, { from }, settings) =>
+      new DotProductAttention(b, heads(from), from / heads(from), { ...settings, softmaxType: "learnable" }),
+  }),
+  MultiheadAttention: row(MultiheadAttention, {
+    ...multihead,
+    make: (b, { from }, settings) =>
+      new MultiheadAttention(b, from, heads(from), { ...settings, attentionDropout: 0 }),
+  }),
+  "MultiheadAttention of another sequence, with a norm": row(MultiheadAttention, {
+    ...multihead,
+    make: (b, { from }, settings) =>
+      new MultiheadAttention(b, from, heads(from), {
+        ...{ ...settings, attentionDropout: 0, attentionType: "cross", inputLayernorm: true },
+      }),
+  }),
+  TransformerLayer: row(TransformerLayer, {
+    ...transformer,
+    make: (b, { from, middle }, settings) =>
+      new TransformerLayer(b, from, middle, heads(from), { ...settings, ...NO_DROPOUT }),
+  }),
+  "TransformerLayer, a decoder": row(TransformerLayer, {
+    ...transformer,
+    make: (b, { from, middle }, settings) =>
+      new TransformerLayer(b, from, middle, heads(from), {
+        ...settings,
+        ...NO_DROPOUT,
+        layerType: "decoder",
+      }),
+  }),
+  Sequential: row(Sequential, {
+    ...{
+      takes: LINEAR,
+      call: [...WEIGHT_USE, "fp8Grad"],
+      quantizes: true,
+      rowwise: true,
+      sizes: {},
+      composed: COMPOSED,
+    },
+    make: (b, { from, to }, settings) =>
+      new Sequential(
+        b,
+        new Linear(b, from, to, settings),
+        (x) => activation(x, "gelu"),
+        normOf(b, to, settings),
+      ),
+    inputs: (module, rows) => matrix(rows, module.parameters()[0]?.shape[1] ?? 0),
+    run: (module, x, call) => [module.forward(first(x), call)],
+  }),
+  CausalLM: row(CausalLM, {
+    ...{ takes: [...BASE, "initMethod"], call: ["isFirstMicrobatch"], quantizes: true, rowwise: false },
+    ...{ sizes: {}, composed: COMPOSED },
+    make: (b, sizes, { dtype = "bf16", random = new RandomState(0n), initMethod = normalInit(0.02) }) =>
+      CausalLM.of(b, { config: config(sizes), dtype, random, recipe: undefined, initMethod }),
+    inputs: (module, rows) => [{ shape: positions(rows).toReversed(), ids: module.config.vocabSize }],
+    run: (module, x, call) => [module.forward(numbersOf(x), call)],
+  }),
+};
+
+/** The norm behind a layer, with the same dtype. */
+function normOf(b: Backend, features: number, { dtype, random }: ModuleSettings): LayerNorm {
+  return new LayerNorm(b, features, { dtype, random });
+}
+
+/** The names of the rows for which `holds`. */
+export function modulesWhere(holds: (row: ModuleRow) => boolean): readonly string[] {
+  return Object.keys(MODULES).filter((name) => holds(moduleRow(name)));
+}
+
+export function moduleRow(name: string): ModuleRow {
+  const found = MODULES[name];
+  if (!found) throw new RangeError(`no row has the name ${name}`);
+  return found;
+}
+
+/** A module that was created elsewhere, with its inputs; undefined for a class without a row. */
+export function builtFrom(module: Module) {
+  for (const each of Object.values(MODULES)) {
+    const built = each.of(module);
+    if (built) return built;
+  }
+  return undefined;
+}

@@ -1,0 +1,135 @@
+/**
+ * Each public module has a row in the table of modules, by which all laws of modules test it, and what the row says of the
+ * module is true.
+ */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast.js";
+import { LockstepError } from "../../../src/errors.js";
+import { zeros } from "../../../src/ops/create.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
+import { Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import type { Variable } from "../../../src/tape/variable.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { inputsOf, regionOf, rowsWhere } from "../harness/modules/calls.js";
+import { type Built, SETTING_NAMES } from "../harness/modules/row.js";
+import { builtFrom, MODULES } from "../harness/modules/table.js";
+import { filesIn, ROOT } from "../harness/sources/sources.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const SIZES = { rows: 32, from: 32, to: 64, middle: 96 };
+const seeded = () => ({ random: new RandomState(7n) });
+
+/** The classes of `src` that extend `Module`, those whose base is another of them included. */
+function moduleClasses(): readonly { readonly name: string; readonly isAbstract: boolean }[] {
+  const classes = filesIn("src").flatMap((file) =>
+    [...textOf(file).matchAll(/^export (abstract )?class (\w+)\b.*? extends (\w+) \{$/gm)].map(
+      ([, abstract, name = "", base = ""]) => ({ name, base, isAbstract: abstract !== undefined }),
+    ),
+  );
+  const heirsOf = (base: string): typeof classes =>
+    classes.filter((each) => each.base === base).flatMap((each) => [each, ...heirsOf(each.name)]);
+  return heirsOf("Module");
+}
+
+const textOf = (file: string): string => readFileSync(join(ROOT, file), "utf8");
+
+/** The sources of the entry points that package.json lists. */
+function entryPoints(): readonly string[] {
+  const files = textOf("package.json").match(/dist\/src\/(?!backends)[\w/-]+\.js/g) ?? [];
+  return [...new Set(files)].map((file) => file.replace("dist/", "").replace(/js$/, "ts"));
+}
+
+describe("the table of modules", () => {
+  const exported = entryPoints().map(textOf).join("\n");
+  const isPublic = (name: string): boolean => new RegExp(`\\b${name}\\b`).test(exported);
+  const types = Object.values(MODULES).map(({ type }) => type.name);
+
+  it("has a row for each public class that can be created, and no other", () => {
+    expect(entryPoints()).toContain("src/models/index.ts");
+    const classes = moduleClasses().filter(({ name, isAbstract }) => isPublic(name) && !isAbstract);
+    expect([...new Set(types)].sort()).toEqual(classes.map(({ name }) => name).sort());
+  });
+});
+
+describe.each(rowsWhere())("the row of %s", (_, row) => {
+  /** The results of a module in a region, without gradients. */
+  const run = (built: Built, recipe: Recipe | undefined): readonly Variable[] => {
+    const inputs = inputsOf(backend(), built, SIZES);
+    return noGrad(() => autocast(regionOf(recipe), () => built.run(inputs)));
+  };
+
+  it("lists the settings of its constructor", () => {
+    const isTaken = (name: string): boolean => {
+      try {
+        row.unfiltered(backend(), SIZES, { ...seeded(), [name]: undefined }).dispose();
+        return true;
+      } catch (error) {
+        expect(String(error)).toContain(name);
+        return false;
+      }
+    };
+    if (isTaken("noOption")) return expect(row.sizes, "its constructor is private").toEqual({});
+    expect(SETTING_NAMES.filter(isTaken).sort()).toEqual([...row.takes].sort());
+  });
+
+  it("lists the sizes of its constructor", () => {
+    for (const [name, size] of Object.entries(row.sizes))
+      for (const wrong of [0, -1, 1.5, Number.NaN])
+        expect(() => row.build(backend(), { ...SIZES, [size]: wrong }), `${name} ${wrong}`).toThrow(name);
+  });
+
+  it("lists the options of a call", () => {
+    using _scope = new Scope();
+    for (const [name, value] of [
+      ["isFirstMicrobatch", () => true],
+      ["skipFp8WeightUpdate", () => zeros(backend(), "f32", [1])],
+      ["fp8Output", () => true],
+      ["fp8Grad", () => true],
+    ] as const) {
+      using built = row.build(backend(), SIZES, seeded());
+      const inputs = inputsOf(backend(), built, SIZES);
+      const call = { [name]: value() };
+      const called = () =>
+        autocast({ recipe: new Float8CurrentScaling() }, () => built.runUnfiltered(inputs, call));
+      if (row.call.includes(name))
+        expect(called()[0]?.value instanceof QuantizedTensor).toBe(name === "fp8Output");
+      else if (row.call.length > 0) expect(called, name).toThrow(LockstepError);
+    }
+  });
+
+  it("says whether a recipe quantizes its products", () => {
+    using _scope = new Scope();
+    const [plain, quantized] = [undefined, new MXFP8BlockScaling()].map((recipe) => {
+      using built = row.build(backend(), SIZES, seeded());
+      return run(built, recipe).map(({ tensor }) => [...tensor.dataSync()].join());
+    });
+    expect(plain?.[0] !== quantized?.[0]).toBe(row.quantizes);
+  });
+
+  it("says what its products and its last bias are, and whether it consists of modules", () => {
+    using _scope = new Scope();
+    using built = row.build(backend(), SIZES, seeded());
+    const { module } = built;
+    const [out] = run(built, undefined);
+    const shapes = new Map([...module.namedParameters()].map(([name, { shape }]) => [name, shape]));
+    for (const { weight, bias, from, to } of row.products?.(SIZES) ?? []) {
+      expect(shapes.get(weight)).toEqual([to, from]);
+      expect(shapes.get(bias)).toEqual([to]);
+    }
+    if (row.products) expect(module.namedQuantizations().size).toBe(row.products(SIZES).length);
+    if (row.lastBias) expect(shapes.get(row.lastBias)).toEqual([out?.shape.at(-1)]);
+    expect(module.namedModules().size > 1).toBe(row.composed !== undefined);
+  });
+
+  it("finds the inputs of a module that was created elsewhere", () => {
+    using built = row.build(backend(), SIZES, seeded());
+    expect(builtFrom(built.module)?.inputs(8)).toEqual(built.inputs(8));
+  });
+});
