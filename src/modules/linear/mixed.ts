@@ -33,6 +33,8 @@ type Wide = Tensor<WideDType>;
 interface RowsSource {
   /** This rank's rows. */
   readonly value: Value;
+  /** Whether this call created `value`. Otherwise it belongs to the caller. */
+  readonly createsValue: boolean;
   readonly dtype: WideDType;
   /** The ranks that have the other rows. Undefined if `value` has all rows. */
   readonly group: ProcessGroup | undefined;
@@ -85,7 +87,7 @@ class MixedRows {
       this.saved = rows.local === value ? [] : [rows.local];
     } else {
       this.#columnwise = () => new WideRows(group, wide).allRows();
-      this.saved = [wide];
+      this.saved = wide === value && !source.createsValue ? [] : [wide];
     }
   }
 
@@ -179,7 +181,8 @@ export function mixedForward(
   const { dtype } = input;
   const x = new MixedRows(
     {
-      ...{ value, dtype, group: parallel?.gathers("input"), copies: quantization.copies("input") },
+      ...{ value, dtype, createsValue: input.createsValue, group: parallel?.gathers("input") },
+      copies: quantization.copies("input"),
       gatheredCopies: quantization.copies("input", true),
     },
     { rowwise: true, columnwise: required.wgrad },
@@ -247,7 +250,7 @@ function mixedBackward(
   const { weight, fuseWgradAccumulation, parallel } = parts;
   const dy = new MixedRows(
     {
-      ...{ value: grad, dtype, group: parallel?.gathers("gradOutput") },
+      ...{ value: grad, createsValue: false, dtype, group: parallel?.gathers("gradOutput") },
       ...{
         copies: quantization.copies("gradOutput"),
         gatheredCopies: quantization.copies("gradOutput", true),
