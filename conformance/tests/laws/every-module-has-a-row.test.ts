@@ -125,6 +125,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
     }
     if (row.products) expect(module.namedQuantizations().size).toBe(row.products(SIZES).length);
     if (row.lastBias) expect(shapes.get(row.lastBias)).toEqual([out?.shape.at(-1)]);
+    expect(shapes.size === 0).toBe(row.hasNoParameters === true);
     expect(module.namedModules().size > 1).toBe(row.composed !== undefined);
   });
 

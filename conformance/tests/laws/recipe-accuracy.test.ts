@@ -2,8 +2,6 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
-import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
-import { Linear } from "../../../src/modules/linear.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
@@ -13,14 +11,19 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { draws } from "../harness/draws.js";
+import { combined, rowsWhere } from "../harness/modules/calls.js";
+import type { ModuleRow } from "../harness/modules/row.js";
 import { GRADIENT_NAMES, recipeNamed } from "../harness/step/library-recipes.js";
 import type { RecipeName } from "../harness/step/options.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
-const KINDS = { Linear, LayerNormLinear } as const;
-type Kind = keyof typeof KINDS;
+/** Layers of one product, whose result and bias are those of the module. */
+const LAYERS = rowsWhere(
+  ({ products, operationsOf }) =>
+    !operationsOf && products?.({ rows: 1, from: 1, to: 1, middle: 1 }).length === 1,
+);
 
 const sizes = fc.constantFrom(64, 128, 256);
 const drawn = fc.record({ rows: sizes, inward: sizes, out: sizes, seed: fc.bigInt(0n, 2n ** 32n) });
@@ -32,16 +35,16 @@ function noise(seed: bigint, offset: bigint, shape: Shape): Tensor<WideDType> {
 }
 
 /** The result and gradients of a layer's second step; its scales come from the first step. */
-function results(kind: Kind, name: RecipeName, { rows, inward, out, seed }: Drawn) {
+function results(row: ModuleRow, name: RecipeName, { rows, inward, out, seed }: Drawn) {
   const random = new RandomState(seed);
-  using layer = new KINDS[kind](backend(), inward, out, { random });
+  using built = row.build(backend(), { rows, from: inward, to: out, middle: out }, { random });
   const region = name === "none" ? { enabled: false } : { recipe: recipeNamed(name) };
   const x = new Variable(noise(seed, 100n, [rows, inward]), true);
   const dy = noise(seed, 101n, [rows, out]);
   const step = (): Variable => {
     x.zeroGrad();
-    for (const parameter of layer.parameters()) parameter.zeroGrad();
-    const y = autocast(region, () => layer.forward(x));
+    for (const parameter of built.module.parameters()) parameter.zeroGrad();
+    const y = autocast(region, () => combined(built.run([x])));
     y.backward(dy);
     return y;
   };
@@ -50,8 +53,8 @@ function results(kind: Kind, name: RecipeName, { rows, inward, out, seed }: Draw
   const values = {
     y: valuesOf(y.tensor),
     dgrad: valuesOf(x.grad),
-    wgrad: valuesOf(layer.weight.grad),
-    bgrad: valuesOf(layer.bias?.grad),
+    wgrad: valuesOf(built.module.namedParameters().get("weight")?.grad),
+    bgrad: valuesOf(built.module.namedParameters().get("bias")?.grad),
   };
   x.zeroGrad();
   return values;
@@ -81,13 +84,13 @@ const BOUNDS = {
   4: { y: [0.1, 0.2], dgrad: [0.1, 0.25], wgrad: [0.1, 0.25], bgrad: [0, 0] },
 } as const;
 
-describe.each(["Linear", "LayerNormLinear"] as const)("%s", (kind) => {
+describe.each(LAYERS)("%s", (_, row) => {
   it.each(GRADIENT_NAMES)("%s: errors against bf16 have the size that its number of bits allows", (name) => {
     const bounds = BOUNDS[name.startsWith("nvfp4") ? 4 : 8];
     fc.assert(
       fc.property(drawn, (each) => {
         using _scope = new Scope();
-        const [ours, exact] = [results(kind, name, each), results(kind, "none", each)];
+        const [ours, exact] = [results(row, name, each), results(row, "none", each)];
         for (const key of ["y", "dgrad", "wgrad", "bgrad"] as const) {
           const error = relativeError(ours[key], exact[key]);
           const [least, most] = bounds[key];

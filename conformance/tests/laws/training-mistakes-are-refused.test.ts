@@ -2,7 +2,6 @@ import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import * as functional from "../../../src/functional/index.js";
-import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { Module } from "../../../src/modules/module.js";
@@ -22,6 +21,7 @@ import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Variable } from "../../../src/tape/variable.js";
 import type { DType, Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { rowsWhere } from "../harness/modules/calls.js";
 import { type Refusal, refusals, wrong } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -45,13 +45,17 @@ class Dotted extends Module {
   }
 }
 
+const SIZES = { rows: 32, from: 64, to: 32, middle: 64 };
+
 refusals("norms and the modules behind them", [
-  [
-    "an unknown norm",
-    () => new LayerNormLinear(backend(), 64, 32, { normalization: wrong("BatchNorm") }),
-    ArgumentError,
-    ["BatchNorm", "LayerNorm", "RMSNorm"],
-  ],
+  ...rowsWhere(({ takes }) => takes.includes("normalization")).map(
+    ([name, row]): Refusal => [
+      `an unknown norm of ${name}`,
+      () => row.build(backend(), SIZES, { normalization: wrong("BatchNorm") }),
+      ArgumentError,
+      ["BatchNorm", "LayerNorm", "RMSNorm"],
+    ],
+  ),
   [
     "a second weight that cannot be quantized",
     () => {

@@ -2,9 +2,6 @@ import { describe, expect, it, vi } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import type { OpName } from "../../../src/backends/ops.js";
 import { DTypeError } from "../../../src/errors.js";
-import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
-import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
-import { Linear } from "../../../src/modules/linear.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { columnSum } from "../../../src/ops/rows/norm.js";
@@ -15,7 +12,6 @@ import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { CustomRecipe } from "../../../src/recipes/custom.js";
-import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import { assertSameAnswer } from "../../laws/laws.js";
@@ -23,6 +19,7 @@ import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { download } from "../../values/plain.js";
 import { drawnTensor } from "../harness/drawn-tensor.js";
 import { seeded } from "../harness/draws.js";
+import { combined, gradientOf, inputsOf, rowsWhere } from "../harness/modules/calls.js";
 import { GRADIENT_NAMES, recipeNamed } from "../harness/step/library-recipes.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
@@ -97,26 +94,21 @@ function operationsOf(body: () => void): readonly OpName[] {
   }
 }
 
-/** Modules, each with the number of biases of its products. */
-const MODULES = [
-  ["Linear", 1, () => new Linear(backend(), 32, 64)],
-  ["LayerNormLinear", 1, () => new LayerNormLinear(backend(), 32, 64)],
-  ["LayerNormMLP", 2, () => new LayerNormMLP(backend(), 32, 64)],
-] as const;
+const SIZES = { rows: 32, from: 32, to: 64, middle: 64 };
 
-describe.each(MODULES)("%s", (_, biases, make) => {
+describe.each(rowsWhere(({ products }) => products !== undefined))("%s", (_, row) => {
   /** The number of fused gradient quantizations in a step, and the number of separate column sums. */
   function summed(recipe: Parameters<typeof autocast>[0]["recipe"], biased = true) {
     using _scope = new Scope();
-    using layer = make();
-    for (const [name, parameter] of layer.namedParameters()) {
+    using built = row.build(backend(), SIZES);
+    for (const [name, parameter] of built.module.namedParameters()) {
       if (!biased && /bias$/i.test(name)) parameter.requiresGrad = false;
     }
-    const x = new Variable(drawnTensor(backend(), 2, [32, 32], "bf16"), true);
-    const y = autocast({ recipe }, () => layer.forward(x));
-    const dy = drawnTensor(backend(), 4, y.value.shape, "bf16");
+    const inputs = inputsOf(backend(), built, SIZES);
+    const y = autocast({ recipe }, () => combined(built.run(inputs)));
+    const dy = gradientOf(y, 4);
     const operations = operationsOf(() => y.backward(dy));
-    x.zeroGrad();
+    for (const x of inputs) x.zeroGrad();
     const count = (wanted: OpName): number => operations.filter((op) => op === wanted).length;
     return [count("biasGradQuantize"), count("columnSum")];
   }
@@ -130,7 +122,7 @@ describe.each(MODULES)("%s", (_, biases, make) => {
   it("the caller's own quantizers get only the gradient", () => {
     const recipe = new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() });
     const [fused, alone] = summed(recipe);
-    expect([fused, alone]).toEqual([0, biases]);
+    expect([fused, alone]).toEqual([0, row.products?.(SIZES).length]);
   });
 });
 

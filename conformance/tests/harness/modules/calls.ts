@@ -1,15 +1,17 @@
 /** Inputs and steps of modules of the table. */
 import { type AutocastOptions, autocast } from "../../../../src/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
+import { add } from "../../../../src/functional/elementwise.js";
 import type { LinearCall } from "../../../../src/modules/linear/parts.js";
 import { recompute } from "../../../../src/modules/recompute.js";
 import { tensor, zeros } from "../../../../src/ops/create.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Variable } from "../../../../src/tape/variable.js";
-import type { WideDType } from "../../../../src/tensor/shape.js";
+import { sameShape, type WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { words } from "../../../arbitraries/random.js";
 import { drawnTensor } from "../drawn-tensor.js";
+import { sampled } from "../draws.js";
 import type { Built, ModuleInput, ModuleRow } from "./row.js";
 import { MODULES, modulesWhere } from "./table.js";
 
@@ -50,31 +52,25 @@ export const leavesOf = (inputs: readonly Variable[]): readonly Variable[] =>
 export const regionOf = (recipe: Recipe | undefined): AutocastOptions =>
   recipe ? { recipe } : { enabled: false };
 
-/** The last result of a module, which depends on all of its layers. */
-export function lastOf(results: readonly Variable[]): Variable {
-  return results.at(-1) as Variable;
+/** The sum of a module's results, if they have one shape, or else the last one. */
+export function combined(results: readonly Variable[]): Variable {
+  const [first, last] = [results[0], results.at(-1)] as [Variable, Variable];
+  return first !== last && sameShape(first.shape, last.shape) ? add(first, last) : last;
 }
 
-/** Runs a module forward. If `recomputes`, its first input that has a gradient is that of a recomputed function. */
-export function forward(
-  built: Built,
-  inputs: readonly Variable[],
-  { call, recomputes = false }: { readonly call?: LinearCall; readonly recomputes?: boolean } = {},
-): Variable {
-  const at = inputs.findIndex(({ value }) => value.dtype !== "i32");
-  const x = inputs[at];
-  if (!recomputes || !x) return lastOf(built.run(inputs, call));
-  return recompute((h) => lastOf(built.run(inputs.with(at, h), call)), x);
+/** Runs a module forward as a recomputed function, and returns its combined result. */
+export function recomputed(built: Built, inputs: readonly Variable[], call?: LinearCall): Variable {
+  return recompute((...again) => combined(built.run(again, call)), ...inputs);
 }
 
-/** Runs a module forward and backward, and returns its result. `seed` is that of the gradient. */
+/** Runs a module forward and backward, and returns its combined result. `seed` is that of the gradient. */
 export function step(
   built: Built,
   inputs: readonly Variable[],
   recipe: Recipe | undefined,
-  { seed = 2, ...options }: Parameters<typeof forward>[2] & { readonly seed?: number } = {},
+  { call, seed = 2 }: { readonly call?: LinearCall; readonly seed?: number } = {},
 ): Variable {
-  const y = autocast(regionOf(recipe), () => forward(built, inputs, options));
+  const y = autocast(regionOf(recipe), () => combined(built.run(inputs, call)));
   if (y.requiresGrad) y.backward(gradientOf(y, seed));
   return y;
 }
@@ -89,4 +85,18 @@ export function rowsWhere(
   holds: (row: ModuleRow) => boolean = () => true,
 ): readonly (readonly [name: string, row: ModuleRow])[] {
   return modulesWhere(holds).map((name) => [name, MODULES[name] as ModuleRow] as const);
+}
+
+/**
+ * The cases that this run tests: all cases of a module with operations of its own, and a sample of the cases of modules that
+ * consist of other modules, and of those for which `isSampled`.
+ */
+export function casesOf<T extends readonly unknown[]>(
+  cases: readonly T[],
+  rowOf: (each: T) => ModuleRow,
+  isSampled = ({ operationsOf }: ModuleRow) => operationsOf !== undefined,
+): readonly T[] {
+  const isDrawn = (each: T): boolean => rowOf(each).composed !== undefined || isSampled(rowOf(each));
+  const chosen = new Set(sampled(cases.filter(isDrawn)));
+  return cases.filter((each) => !isDrawn(each) || chosen.has(each));
 }

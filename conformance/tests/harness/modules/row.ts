@@ -65,12 +65,22 @@ interface Traits {
   readonly call: readonly (keyof LinearCall)[];
   /** Whether a recipe quantizes its products. */
   readonly quantizes: boolean;
+  /** Whether it has no parameters. Default false. */
+  readonly hasNoParameters?: boolean;
+  /** Whether its input is numbers. Default false. */
+  readonly takesNumbers?: boolean;
   /** Whether all leading dimensions of the input are rows, which are independent if scales do not join them. */
   readonly rowwise: boolean;
   /** The arguments of the constructor that are sizes, by the size that they are. */
   readonly sizes: Readonly<Record<string, "from" | "to" | "middle">>;
   /** Why a call may change the state of an inner layer before a later one refuses. Absent if it changes nothing. */
   readonly composed?: string;
+  /** Whose operations the module runs. Short runs of long laws draw a sample of its cases. Absent if it has its own. */
+  readonly operationsOf?: string;
+  /** Why inner products may draw random bits in another order. Absent if each product waits for the next one's gradient. */
+  readonly branches?: string;
+  /** Whether results of inner layers belong to the scope of the caller. */
+  readonly leavesResults?: boolean;
   /** Why a call reads results on the host, as a captured graph cannot do. */
   readonly readsHost?: string;
   /** Whether the result has kinks, or jumps between them. */
@@ -79,6 +89,8 @@ interface Traits {
   readonly std?: number;
   /** The name of the bias that the last product adds, if that is the only one. */
   readonly lastBias?: string;
+  /** The shapes of its parameters by their names, if it has no inner modules. */
+  readonly parameters?: (sizes: ModuleSizes, settings: ModuleSettings) => Readonly<Record<string, Shape>>;
   /** Its products, if it has few. */
   readonly products?: (sizes: ModuleSizes) => readonly Product[];
 }

@@ -22,6 +22,7 @@ import { Sequential } from "../../../../src/modules/sequential.js";
 import { TransformerLayer } from "../../../../src/modules/transformer-layer.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import type { Variable } from "../../../../src/tape/variable.js";
+import type { Shape } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { type ModuleInput, type ModuleRow, type ModuleSettings, type ModuleSizes, row } from "./row.js";
 
@@ -47,15 +48,20 @@ const ATTENTION = [
 const WEIGHT_USE = ["isFirstMicrobatch", "skipFp8WeightUpdate"] as const;
 
 const COMPOSED = "its layers run one after the other, and each has its state when a later one refuses";
+const BRANCHES = "a product quantizes its gradient only if it is required, and others draw after it";
 const COUNTS = "the host reads how many tokens each expert has";
 
 const matrix = (rows: number, columns: number): readonly ModuleInput[] => [{ shape: [rows, columns] }];
 /** Positions of two sequences, [S, B, ...], if there is an even number of rows. */
 const positions = (rows: number): readonly [length: number, batch: number] =>
   rows % 2 === 0 ? [rows / 2, 2] : [rows, 1];
-const heads = (features: number): number => (features % 16 === 0 ? features / 16 : 1);
-/** The rows of three experts, the second of which has none. */
-const splits = (rows: number): readonly number[] => [rows - (rows >> 2), 0, rows >> 2];
+const heads = (features: number): number => (features % 32 === 0 ? features / 32 : 1);
+/** The rows of each expert: most of them, some, and none. */
+const splits = (rows: number, experts: number): readonly number[] =>
+  Array.from({ length: experts }, (_, i) => {
+    const last = experts === 1 ? 0 : rows >> 2;
+    return i === 0 ? rows - last : i === experts - 1 ? last : 0;
+  });
 const rowsOf = (x: Variable): number => x.shape.slice(0, -1).reduce((a, b) => a * b, 1);
 const first = ([x]: readonly Variable[]): Variable => x as Variable;
 
@@ -64,14 +70,53 @@ const numbersOf = (x: readonly Variable[]): Tensor => first(x).value as Tensor;
 const LINEAR_PRODUCT = { weight: "weight", bias: "bias" } as const;
 const NORM_NAMES = ["", "layerNormWeight", "layerNormBias"] as const;
 
+type Shapes = Readonly<Record<string, Shape>>;
+type Documented = (sizes: ModuleSizes, settings: ModuleSettings) => Shapes;
+const product = (
+  weight: string,
+  bias: string,
+  [to, from]: readonly [number, number],
+  hasBias = true,
+): Shapes => ({
+  [weight]: [to, from],
+  ...(hasBias ? { [bias]: [to] } : {}),
+});
+const normShapes = (
+  names: readonly [string, string],
+  features: number,
+  normalization = "LayerNorm",
+): Shapes => ({
+  [names[0]]: [features],
+  ...(normalization === "LayerNorm" ? { [names[1]]: [features] } : {}),
+});
+const layerNorm: Documented = ({ from }, { normalization }) =>
+  normShapes(["layerNormWeight", "layerNormBias"], from, normalization);
+const mlpShapes =
+  (ownActivation?: string): Documented =>
+  (sizes, settings) => {
+    const { from, middle } = sizes;
+    const isGated = (ownActivation ?? settings.activation) === "swiglu";
+    return {
+      ...layerNorm(sizes, settings),
+      ...product("fc1Weight", "fc1Bias", [isGated ? 2 * middle : middle, from], settings.bias),
+      ...product("fc2Weight", "fc2Bias", [from, middle], settings.bias),
+    };
+  };
+
 const linear = {
   takes: LINEAR,
   call: [...WEIGHT_USE, "fp8Output", "fp8Grad"],
   ...{ quantizes: true, rowwise: true, lastBias: "bias" },
   sizes: { inFeatures: "from", outFeatures: "to" },
+  parameters: ({ from, to }: ModuleSizes, { bias }: ModuleSettings) =>
+    product("weight", "bias", [to, from], bias),
 } as const;
 const normLinear = {
   ...linear,
+  parameters: (sizes: ModuleSizes, settings: ModuleSettings) => ({
+    ...layerNorm(sizes, settings),
+    ...linear.parameters(sizes, settings),
+  }),
   takes: [...LINEAR, ...NORM, "normalization"],
   // the norm needs an unquantized gradient
   call: [...WEIGHT_USE, "fp8Output"],
@@ -126,6 +171,7 @@ const norm = {
 
 const core = {
   ...{ takes: [...BASE, ...GROUP], call: [], quantizes: false, rowwise: false, sizes: {} },
+  leavesResults: true,
   inputs: (
     { numAttentionHeads, numGqaGroups, widths: [keys, values] }: DotProductAttention,
     rows: number,
@@ -141,7 +187,7 @@ const core = {
 
 const multihead = {
   ...{ takes: [...BASE, ...GROUP, ...ATTENTION], call: WEIGHT_USE, quantizes: true, rowwise: false },
-  ...{ composed: COMPOSED, lastBias: "proj.bias" },
+  ...{ composed: COMPOSED, leavesResults: true, lastBias: "proj.bias" },
   sizes: { hiddenSize: "from" },
   inputs: ({ hiddenSize, attentionType }: MultiheadAttention, rows: number) =>
     Array.from({ length: attentionType === "cross" ? 2 : 1 }, () => ({
@@ -159,7 +205,7 @@ const multihead = {
 
 const transformer = {
   takes: [...BASE, ...GROUP, ...ATTENTION, "activation"],
-  ...{ call: WEIGHT_USE, quantizes: true, rowwise: false, composed: COMPOSED },
+  ...{ call: WEIGHT_USE, quantizes: true, rowwise: false, composed: COMPOSED, leavesResults: true },
   sizes: { hiddenSize: "from", ffnHiddenSize: "middle" },
   inputs: ({ hiddenSize, layerType }: TransformerLayer, rows: number) =>
     Array.from({ length: layerType === "decoder" ? 2 : 1 }, () => ({
@@ -211,47 +257,68 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
     products: ({ from, to }) => [{ ...LINEAR_PRODUCT, from, to, before: NORM_NAMES }],
   }),
   "LayerNormLinear, with the norm": row(LayerNormLinear, {
-    ...{ ...normLinear, ...runWithNorm },
+    ...{ ...normLinear, ...runWithNorm, operationsOf: "LayerNormLinear" },
     make: makeNormLinear,
   }),
-  LayerNormMLP: row(LayerNormMLP, { ...mlp, ...runMLP, make: makeMLP, products: mlpProducts(1) }),
+  LayerNormMLP: row(LayerNormMLP, {
+    ...{ ...mlp, ...runMLP, make: makeMLP },
+    ...{ products: mlpProducts(1), parameters: mlpShapes() },
+  }),
   "LayerNormMLP, gated": row(LayerNormMLP, {
     ...{ ...mlp, ...runMLP },
     make: makeGated,
-    products: mlpProducts(2),
+    ...{ products: mlpProducts(2), parameters: mlpShapes("swiglu") },
   }),
-  "LayerNormMLP, with the norm": row(LayerNormMLP, { ...mlp, ...runWithNorm, make: makeMLP }),
+  "LayerNormMLP, with the norm": row(LayerNormMLP, {
+    ...mlp,
+    ...runWithNorm,
+    make: makeMLP,
+    operationsOf: "LayerNormMLP",
+  }),
   GroupedLinear: row(GroupedLinear, {
     ...{ takes: GROUPED, call: WEIGHT_USE, quantizes: true, rowwise: true },
+    ...{ operationsOf: "Linear", branches: BRANCHES },
     sizes: { inFeatures: "from", outFeatures: "to" },
     make: (b, { from, to }, settings) => new GroupedLinear(b, 3, from, to, settings),
+    parameters: ({ from, to }, { bias }) =>
+      Object.assign({}, ...[0, 1, 2].map((i) => product(`weight${i}`, `bias${i}`, [to, from], bias))),
     inputs: (module, rows) => matrix(rows, module.inFeatures),
-    run: (module, x, call) => [module.forward(first(x), splits(rowsOf(first(x))), call)],
+    run: (module, x, call) => [module.forward(first(x), splits(rowsOf(first(x)), module.numGemms), call)],
     withBias: (module, x, call) => {
-      const [out, biases] = module.forwardWithBias(first(x), splits(rowsOf(first(x))), call);
+      const [out, biases] = module.forwardWithBias(first(x), splits(rowsOf(first(x)), module.numGemms), call);
       return { out, biases };
     },
   }),
   MoELayer: row(MoELayer, {
     ...{ takes: [...GROUPED, "activation", "group"], call: WEIGHT_USE, quantizes: true, rowwise: true },
     sizes: { hidden: "from", ffnHidden: "middle" },
-    ...{ composed: COMPOSED, readsHost: COUNTS, edges: true },
+    ...{ composed: COMPOSED, leavesResults: true },
+    ...{ readsHost: COUNTS, edges: true, branches: BRANCHES },
     make: (b, { from, middle }, settings) => new MoELayer(b, from, middle, 3, { ...settings, topk: 2 }),
     inputs: (module, rows) => matrix(rows, module.hidden),
     run: (module, x, call) => [module.forward(first(x), call)],
   }),
-  LayerNorm: row(LayerNorm, { ...norm, make: (b, { from }, settings) => new LayerNorm(b, from, settings) }),
-  RMSNorm: row(RMSNorm, { ...norm, make: (b, { from }, settings) => new RMSNorm(b, from, settings) }),
+  LayerNorm: row(LayerNorm, {
+    ...norm,
+    make: (b, { from }, settings) => new LayerNorm(b, from, settings),
+    parameters: ({ from }) => normShapes(["weight", "bias"], from),
+  }),
+  RMSNorm: row(RMSNorm, {
+    ...norm,
+    make: (b, { from }, settings) => new RMSNorm(b, from, settings),
+    parameters: ({ from }) => normShapes(["weight", ""], from, "RMSNorm"),
+  }),
   Embedding: row(Embedding, {
     takes: [...BASE, ...GROUP, "initMethod"],
-    ...{ call: [], quantizes: false, rowwise: true, std: 0.02 },
+    ...{ call: [], quantizes: false, rowwise: true, takesNumbers: true, std: 0.02 },
     sizes: { vocabulary: "to", features: "from" },
     make: (b, { from, to }, settings) => new Embedding(b, to, from, settings),
+    parameters: ({ from, to }) => ({ weight: [to, from] }),
     inputs: (module, rows) => [{ shape: [rows], ids: module.vocabulary }],
     run: (module, x) => [module.forward(numbersOf(x))],
   }),
   DotProductAttention: row(DotProductAttention, {
-    ...core,
+    ...{ ...core, hasNoParameters: true },
     make: (b, { from }, settings) => new DotProductAttention(b, heads(from), from / heads(from), settings),
   }),
   "DotProductAttention, with a learnable sink": row(DotProductAttention, {
@@ -270,6 +337,7 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
       new MultiheadAttention(b, from, heads(from), {
         ...{ ...settings, attentionDropout: 0, attentionType: "cross", inputLayernorm: true },
       }),
+    branches: BRANCHES,
   }),
   TransformerLayer: row(TransformerLayer, {
     ...transformer,
@@ -293,6 +361,7 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
       rowwise: true,
       sizes: {},
       composed: COMPOSED,
+      leavesResults: true,
     },
     make: (b, { from, to }, settings) =>
       new Sequential(
@@ -305,8 +374,15 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
     run: (module, x, call) => [module.forward(first(x), call)],
   }),
   CausalLM: row(CausalLM, {
-    ...{ takes: [...BASE, "initMethod"], call: ["isFirstMicrobatch"], quantizes: true, rowwise: false },
-    ...{ sizes: {}, composed: COMPOSED },
+    ...{
+      takes: [...BASE, "initMethod"],
+      call: ["isFirstMicrobatch"],
+      quantizes: true,
+      rowwise: false,
+      takesNumbers: true,
+      std: 0.02,
+    },
+    ...{ sizes: {}, composed: COMPOSED, branches: BRANCHES, leavesResults: true },
     make: (b, sizes, { dtype = "bf16", random = new RandomState(0n), initMethod = normalInit(0.02) }) =>
       CausalLM.of(b, { config: config(sizes), dtype, random, recipe: undefined, initMethod }),
     inputs: (module, rows) => [{ shape: positions(rows).toReversed(), ids: module.config.vocabSize }],

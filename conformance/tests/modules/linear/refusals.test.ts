@@ -1,11 +1,8 @@
 import { autocast } from "../../../../src/autocast.js";
 import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../../../../src/errors.js";
-import { Embedding } from "../../../../src/modules/embedding.js";
-import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
-import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import type { LinearCall, LinearOptions } from "../../../../src/modules/linear/parts.js";
 import { Linear } from "../../../../src/modules/linear.js";
-import { LayerNorm, RMSNorm } from "../../../../src/modules/norm.js";
+import { RMSNorm } from "../../../../src/modules/norm.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { zeros } from "../../../../src/ops/create.js";
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
@@ -25,9 +22,11 @@ import { noGrad } from "../../../../src/tape/grad-mode.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import type { DType, Shape } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { rowsWhere } from "../../harness/modules/calls.js";
 import { type Refusal, refusals, wrong } from "../../harness/refusals.js";
 import { useBackend } from "../../harness/suite.js";
 
+const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const other = useBackend({ threads: 1, datapath: "hopper" });
 
@@ -354,42 +353,16 @@ refusals("linear layers", [
     ["fp8Grad", "autocast"],
   ],
   ...[0, -8, 1.5, Number.NaN].flatMap((features): Refusal[] => [
-    [
-      `${features} features in`,
-      () => new Linear(backend(), features, 32),
-      ArgumentError,
-      ["inFeatures", String(features)],
-    ],
-    [
-      `${features} features out`,
-      () => new Linear(backend(), 32, features),
-      ArgumentError,
-      ["outFeatures", String(features)],
-    ],
-    [
-      `a norm of ${features} features`,
-      () => new LayerNorm(backend(), features),
-      ArgumentError,
-      ["features", String(features)],
-    ],
-    [
-      `a norm and ${features} features`,
-      () => new LayerNormLinear(backend(), 32, features),
-      ArgumentError,
-      ["outFeatures", String(features)],
-    ],
-    [
-      `a hidden layer of ${features}`,
-      () => new LayerNormMLP(backend(), 32, features),
-      ArgumentError,
-      ["ffnHidden", String(features)],
-    ],
-    [
-      `a vocabulary of ${features}`,
-      () => new Embedding(backend(), features, 32),
-      ArgumentError,
-      ["vocabulary", String(features)],
-    ],
+    ...rowsWhere().flatMap(([name, row]) =>
+      Object.entries(row.sizes).map(
+        ([argument, size]): Refusal => [
+          `${argument} of ${name}: ${features}`,
+          () => row.build(backend(), { ...SIZES, [size]: features }),
+          ArgumentError,
+          [argument, String(features)],
+        ],
+      ),
+    ),
   ]),
   [
     "parameters of codes",

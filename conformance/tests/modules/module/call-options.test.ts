@@ -1,11 +1,7 @@
 /** The options of a call, and the shapes of inputs, have the same effect in every layer as in a single product. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
-import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
-import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
-import type { Module } from "../../../../src/modules/module.js";
-import { LayerNorm, RMSNorm } from "../../../../src/modules/norm.js";
 import { recompute } from "../../../../src/modules/recompute.js";
 import { Sequential } from "../../../../src/modules/sequential.js";
 import { zeros } from "../../../../src/ops/create.js";
@@ -21,34 +17,21 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../../harness/drawn-tensor.js";
+import { casesOf, inputsOf, leavesOf, rowsWhere, step } from "../../harness/modules/calls.js";
+import type { Built, ModuleRow } from "../../harness/modules/row.js";
 import { libraryRecipe, recipeNamed, STANDARD_NAMES } from "../../harness/step/library-recipes.js";
 import { RECIPES, type RecipeName } from "../../harness/step/options.js";
 import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const SIZE = 32;
+const SIZES = { rows: SIZE, from: SIZE, to: SIZE, middle: SIZE };
 const NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name) => name !== "none");
 
-type Layer = Module & {
-  forward(x: Variable, call?: { readonly fp8Output?: boolean; readonly fp8Grad?: boolean }): Variable;
-};
 const seeded = (options: object = {}) => ({ random: new RandomState(7n), ...options });
-/** Layers that end with a product, and the name of that product's bias. */
-const PRODUCTS: Readonly<Record<string, readonly [(options?: object) => Layer, string]>> = {
-  Linear: [(options) => new Linear(backend(), SIZE, SIZE, seeded(options)), "bias"],
-  LayerNormLinear: [(options) => new LayerNormLinear(backend(), SIZE, SIZE, seeded(options)), "bias"],
-  LayerNormMLP: [(options) => new LayerNormMLP(backend(), SIZE, SIZE, seeded(options)), "fc2Bias"],
-  "gated LayerNormMLP": [
-    (options) => new LayerNormMLP(backend(), SIZE, SIZE, { ...seeded(options), activation: "swiglu" }),
-    "fc2Bias",
-  ],
-};
-const LAYERS: Readonly<Record<string, () => Layer>> = {
-  ...Object.fromEntries(Object.entries(PRODUCTS).map(([name, [make]]) => [name, make])),
-  LayerNorm: () => new LayerNorm(backend(), SIZE),
-  RMSNorm: () => new RMSNorm(backend(), SIZE),
-};
-
+/** Modules whose result is quantized by the option `fp8Output`. */
+const PRODUCTS = rowsWhere(({ call }) => call.includes("fp8Output"));
+const make = (row: ModuleRow, options?: object) => row.build(backend(), SIZES, seeded(options));
 const input = (seed = 1): Tensor<WideDType> => drawnTensor(backend(), seed, [SIZE, SIZE], "bf16");
 
 /** Quantizes a tensor as a recipe does for a role, with a scale of 1 if the quantizer needs one. */
@@ -61,16 +44,17 @@ function quantized(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
   return quantizer.setUsage({ rowwise: true, columnwise: false }).quantize(x);
 }
 
-describe.each(Object.entries(PRODUCTS))("fp8Output of %s", (name, [make]) => {
+describe.each(PRODUCTS)("fp8Output of %s", (name, row) => {
   it.each([...STANDARD_NAMES, "custom"] as const)(
     "under %s gives the codes of the result computed without it",
     (recipe) => {
       using _scope = new Scope();
       const [coded, wide] = [true, false].map((fp8Output) => {
-        using layer = make();
-        return autocast({ recipe: recipeNamed(recipe) }, () =>
-          layer.forward(new Variable(input()), { fp8Output }),
-        ).value;
+        using built = make(row);
+        const [out] = autocast({ recipe: recipeNamed(recipe) }, () =>
+          built.run([new Variable(input())], { fp8Output }),
+        );
+        return out?.value;
       }) as [QuantizedTensor, Tensor];
       expect(coded).toBeInstanceOf(QuantizedTensor);
       expect([coded.dtype, coded.shape, coded.rowwise !== undefined, coded.columnwise]).toEqual([
@@ -80,7 +64,7 @@ describe.each(Object.entries(PRODUCTS))("fp8Output of %s", (name, [make]) => {
       if (recipe.startsWith("delayed")) {
         // the sums are not rounded to bf16 before they are quantized
         if (name !== "Linear") return;
-        using layer = make() as Linear;
+        using layer = new Linear(backend(), SIZE, SIZE, seeded());
         const w = quantized(recipe, "weight", layer.weight.tensor);
         const x = quantized(recipe, "input", input());
         expected = gemm({ x, w, bias: layer.bias?.tensor, outDtype: "f32", useSplitAccumulator: false }).out;
@@ -92,11 +76,12 @@ describe.each(Object.entries(PRODUCTS))("fp8Output of %s", (name, [make]) => {
   );
 });
 
-describe.each(Object.entries(PRODUCTS))("fp8Grad behind %s", (_, [make, bias]) => {
-  const WAYS: Readonly<Record<string, (layer: Layer, x: Variable) => Variable>> = {
-    itself: (layer, x) => layer.forward(x),
-    "it in a Sequential": (layer, x) => new Sequential(backend(), layer).forward(x),
-    "it computed again": (layer, x) => recompute((h) => layer.forward(h), x),
+describe.each(PRODUCTS)("fp8Grad behind %s", (_, row) => {
+  const resultOf = (built: Built, x: Variable): Variable => built.run([x])[0] as Variable;
+  const WAYS: Readonly<Record<string, (built: Built, x: Variable) => Variable>> = {
+    itself: resultOf,
+    "it in a Sequential": (built, x) => new Sequential(backend(), (h) => resultOf(built, h)).forward(x),
+    "it computed again": (built, x) => recompute((h) => resultOf(built, h), x),
   };
   it.each(
     Object.entries(WAYS).flatMap(([way, run]) =>
@@ -104,16 +89,16 @@ describe.each(Object.entries(PRODUCTS))("fp8Grad behind %s", (_, [make, bias]) =
     ),
   )("%s under %s gives it the gradient's codes", (_way, name, run) => {
     using _scope = new Scope();
-    using layer = make();
+    using built = make(row);
     using behind = new Linear(backend(), SIZE, SIZE, { random: new RandomState(8n) });
     const dy = input(3);
     let between: Tensor | undefined;
     autocast({ recipe: recipeNamed(name) }, () => {
-      const y = run(layer, new Variable(input()));
+      const y = run(built, new Variable(input()));
       between = y.tensor;
       return behind.forward(y, { fp8Grad: true });
     }).backward(dy);
-    const sums = layer.namedParameters().get(bias)?.grad;
+    const sums = built.module.namedParameters().get(row.lastBias ?? "")?.grad;
     behind.weight.zeroGrad();
     const h = new Variable(input(), true);
     h.tensor.write((between as Tensor).dataSync());
@@ -124,23 +109,25 @@ describe.each(Object.entries(PRODUCTS))("fp8Grad behind %s", (_, [make, bias]) =
   });
 });
 
-describe.each(Object.entries(LAYERS))("leading dimensions of an input of %s", (_, make) => {
-  it.each(["none", ...NAMES] as const)("under %s are rows", (name) => {
+const ROWWISE = rowsWhere(({ rowwise }) => rowwise).flatMap(([name, row]) =>
+  (["none", ...NAMES] as const).map((recipe) => [name, recipe, row] as const),
+);
+
+describe("leading dimensions of an input are rows", () => {
+  it.each(casesOf(ROWWISE, ([, , row]) => row))("of %s, under %s", (_, recipe, row) => {
     using _scope = new Scope();
-    const recipe = libraryRecipe(RECIPES[name]);
-    const seen = [
-      [SIZE, SIZE],
-      [2, 16, SIZE],
-      [4, 1, 8, SIZE],
-    ].map((shape) => {
-      using layer = make();
-      const x = new Variable(input().reshape(shape), true);
-      const y = recipe ? autocast({ recipe }, () => layer.forward(x)) : layer.forward(x);
-      expect(y.shape).toEqual(shape);
-      y.backward(input(2).reshape(shape));
-      const grads = [x, ...layer.parameters()].map(({ grad }) => grad?.dataSync().slice());
-      expect(x.grad?.shape).toEqual(shape);
-      x.zeroGrad();
+    const seen = [[SIZE], [2, 16], [4, 1, 8]].map((leading) => {
+      using built = make(row);
+      const inputs = inputsOf(backend(), built, SIZES).map((x) => {
+        const shape = [...leading, ...x.shape.slice(1)];
+        return new Variable(x.value.reshape(shape), x.requiresGrad);
+      });
+      const y = step(built, inputs, libraryRecipe(RECIPES[recipe]));
+      expect(y.shape).toEqual([...leading, y.shape.at(-1)]);
+      const leaves = leavesOf(inputs);
+      for (const x of leaves) expect(x.grad?.shape).toEqual(x.shape);
+      const grads = [...leaves, ...built.module.parameters()].map(({ grad }) => grad?.dataSync().slice());
+      for (const x of leaves) x.zeroGrad();
       return [y.tensor.dataSync().slice(), ...grads];
     });
     for (const each of seen) expect(each).toEqual(seen[0]);
@@ -148,17 +135,24 @@ describe.each(Object.entries(LAYERS))("leading dimensions of an input of %s", (_
   });
 });
 
-describe.each(Object.entries(PRODUCTS))("calibrating %s", (_, [make]) => {
-  it.each(NAMES)("under %s changes no bit of the results, in any type", (name) => {
+const CALIBRATED = rowsWhere(({ quantizes }) => quantizes).flatMap(([name, row]) =>
+  NAMES.map((recipe) => [name, recipe, row] as const),
+);
+
+describe("calibrating changes no bit of the results, in any type", () => {
+  it.each(casesOf(CALIBRATED, ([, , row]) => row))("of %s, under %s", (_, name, row) => {
     using _scope = new Scope();
     for (const dtype of WIDE_DTYPES) {
       const [calibrated, plain] = [true, false].map((calibrating) => {
-        using layer = make({ dtype });
-        const x = new Variable(drawnTensor(backend(), 1, [SIZE, SIZE], dtype));
+        using built = make(row, { dtype });
+        const inputs = inputsOf(backend(), built, { ...SIZES, dtype, requiresGrad: false });
         const recipe = recipeNamed(name);
-        return autocast({ recipe, enabled: false, calibrating }, () => layer.forward(x)).value;
+        return autocast({ recipe, enabled: false, calibrating }, () => built.run(inputs)).map(
+          ({ value }) => value,
+        );
       });
-      expectSame(dtype, calibrated, plain);
+      for (const [i, each] of (plain ?? []).entries()) expectSame(`${dtype} ${i}`, calibrated?.[i], each);
+      expect(calibrated?.length).toBe(plain?.length);
     }
   });
 });

@@ -24,9 +24,22 @@ import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
+import {
+  casesOf,
+  combined,
+  gradientOf,
+  inputsOf,
+  leavesOf,
+  regionOf,
+  rowsWhere,
+} from "../../harness/modules/calls.js";
+import { libraryRecipe } from "../../harness/step/library-recipes.js";
+import { RECIPES, type RecipeName } from "../../harness/step/options.js";
 import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "exact" });
+const hopper = useBackend({ threads: 1, datapath: "hopper" });
+const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
 const [ROWS, FROM, TO] = [32, 64, 32];
 
 const drawn = (
@@ -86,6 +99,32 @@ describe("a quantized input", () => {
   });
 });
 
+const CALLS = rowsWhere().flatMap(([name, row]) =>
+  (Object.keys(RECIPES) as RecipeName[])
+    .filter((recipe) => recipe === "none" || row.quantizes)
+    .map((recipe) => [name, recipe, row] as const),
+);
+
+describe("inputs, results and parameters are the caller's after both passes, and have the same elements", () => {
+  it.each(casesOf(CALLS, ([, , row]) => row))("of %s, under %s", (_, name, row) => {
+    using _scope = new Scope();
+    const recipe = libraryRecipe(RECIPES[name]);
+    for (const saveOriginalInput of name.startsWith("delayed") ? [false] : [false, true]) {
+      using built = row.build(hopper(), SIZES, { random: new RandomState(7n), saveOriginalInput });
+      const inputs = inputsOf(hopper(), built, SIZES);
+      const results = autocast(regionOf(recipe), () => built.run(inputs));
+      const kept = [...inputs, ...results, ...built.module.parameters()];
+      const elements = () => kept.map(({ value }) => [...(value as Tensor).dataSync()]);
+      const before = elements();
+      const y = combined(results);
+      y.backward(gradientOf(y));
+      expect(elements()).toEqual(before);
+      for (const each of leavesOf(inputs)) each.zeroGrad();
+      if (!row.takes.includes("saveOriginalInput")) return;
+    }
+  });
+});
+
 describe("the quantizers of a custom recipe", () => {
   it.each([
     { rowwise: true, columnwise: true },
@@ -115,7 +154,7 @@ describe("the quantizers of a custom recipe", () => {
     expect([...amax.dataSync()]).toEqual([3]);
   });
 
-  const RECIPES: Readonly<Record<string, () => Recipe>> = {
+  const NORMED: Readonly<Record<string, () => Recipe>> = {
     custom: () => {
       const scale = tensor(backend(), new Float32Array([1]));
       return custom(() => new Float8Quantizer({ scale }));
@@ -125,7 +164,7 @@ describe("the quantizers of a custom recipe", () => {
     mxfp8: () => new MXFP8BlockScaling(),
     nvfp4: () => new NVFP4BlockScaling(),
   };
-  it.each(Object.entries(RECIPES))(
+  it.each(Object.entries(NORMED))(
     "%s: read the norm's rounded result, as those of a layer of its own, where the norm is not fused",
     (name, recipe) => {
       using _ = new Scope();

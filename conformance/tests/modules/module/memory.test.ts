@@ -5,12 +5,7 @@
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import { Embedding } from "../../../../src/modules/embedding.js";
-import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
-import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
-import type { Module } from "../../../../src/modules/module.js";
-import { LayerNorm, RMSNorm } from "../../../../src/modules/norm.js";
-import { recompute } from "../../../../src/modules/recompute.js";
 import { zeros } from "../../../../src/ops/create.js";
 import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
@@ -25,11 +20,22 @@ import { quantizerFor } from "../../../../src/recipes/quantizer-for.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { noGrad } from "../../../../src/tape/grad-mode.js";
 import { Variable } from "../../../../src/tape/variable.js";
-import type { Shape } from "../../../../src/tensor/shape.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { Shape, WideDType } from "../../../../src/tensor/shape.js";
 import { covering, product } from "../../../arbitraries/covering.js";
+import {
+  casesOf,
+  combined,
+  inputsOf,
+  leavesOf,
+  recomputed,
+  regionOf,
+  rowsWhere,
+} from "../../harness/modules/calls.js";
+import type { SettingName } from "../../harness/modules/row.js";
 import { useBackend } from "../../harness/suite.js";
 
-const backend = useBackend({ threads: 1, datapath: "exact" });
+const backend = useBackend({ threads: 1, datapath: "hopper" });
 const live = (): number => backend().memoryUse().live;
 
 const RECIPES: Readonly<Record<string, Recipe | undefined>> = {
@@ -43,21 +49,7 @@ const RECIPES: Readonly<Record<string, Recipe | undefined>> = {
   custom: new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() }),
 };
 
-type Made = Module & { forward(input: Variable): Variable | readonly [Variable, Variable] };
-const SIZES = { rows: 32, from: 64, to: 32, ffn: 96 };
-const LAYERS: Readonly<Record<string, (options: object) => Made>> = {
-  Linear: (options) => new Linear(backend(), SIZES.from, SIZES.to, options),
-  LayerNormLinear: (options) => new LayerNormLinear(backend(), SIZES.from, SIZES.to, options),
-  "LayerNormLinear, with the norm": (options) => {
-    const layer = new LayerNormLinear(backend(), SIZES.from, SIZES.to, options);
-    return Object.assign(layer, { forward: (x: Variable) => layer.forwardWithNorm(x) });
-  },
-  LayerNormMLP: (options) => new LayerNormMLP(backend(), SIZES.from, SIZES.ffn, options),
-  "LayerNormMLP, gated": (options) =>
-    new LayerNormMLP(backend(), SIZES.from, SIZES.ffn, { ...options, activation: "swiglu" }),
-  LayerNorm: () => new LayerNorm(backend(), SIZES.from),
-  RMSNorm: () => new RMSNorm(backend(), SIZES.from),
-};
+const SIZES = { rows: 32, from: 64, to: 32, middle: 96 };
 
 /** Conditions on a parameter's name. Parameters for which one holds get no gradient. */
 const FROZEN: Readonly<Record<string, (name: string) => boolean>> = {
@@ -66,9 +58,6 @@ const FROZEN: Readonly<Record<string, (name: string) => boolean>> = {
   biases: (name) => /bias$/i.test(name),
   everything: () => true,
 };
-
-const resultsOf = (out: Variable | readonly [Variable, Variable]): readonly Variable[] =>
-  out instanceof Variable ? [out] : out;
 
 /** The memory, fences included, that a new object occupies. */
 function grownBy(make: () => { dispose(): void }): number {
@@ -82,55 +71,62 @@ function grownBy(make: () => { dispose(): void }): number {
 const leaf = (shape: Shape, requiresGrad: boolean): Variable =>
   new Variable(zeros(backend(), "bf16", shape), requiresGrad);
 
-describe.each(Object.entries(LAYERS))("%s", (name, make) => {
-  const linear = name.startsWith("Linear") || name.includes("NormLinear") || name.includes("MLP");
-  const recipes: [string, Recipe | undefined][] = linear ? Object.entries(RECIPES) : [["none", undefined]];
-  it.each(recipes)(
-    "under %s holds no additional memory after each pass, whichever gradients are required",
-    (kind, recipe) => {
-      const run = <R>(body: () => R): R => (recipe ? autocast({ recipe }, body) : body());
-      const rows = product({
-        option: linear
-          ? [{}, { bias: false }, ...(kind === "delayed" ? [] : [{ saveOriginalInput: true }])]
-          : [{}],
-        frozen: Object.keys(FROZEN),
-        wanted: [true, false],
-        again: [false, true],
-      });
-      for (const { option, frozen, wanted, again } of covering(rows, 2)) {
-        const layer = make(option);
-        for (const [each, parameter] of layer.namedParameters())
-          parameter.requiresGrad = !FROZEN[frozen]?.(each);
-        const x = leaf([SIZES.rows, SIZES.from], wanted);
-        const forward = (): readonly Variable[] =>
-          run(() =>
-            again
-              ? [recompute((h) => resultsOf(layer.forward(h)).at(-1) as Variable, x)]
-              : resultsOf(layer.forward(x)),
-          );
-        const step = (): void => {
-          const results = forward();
-          const [last] = results.slice(-1) as [Variable];
-          const grad = zeros(backend(), "bf16", last.shape);
-          if (last.requiresGrad) last.backward(grad);
-          for (const { value } of results) value.dispose();
-          for (const each of [x, ...layer.parameters()]) each.zeroGrad();
-          grad.dispose();
-        };
-        // the first step allocates persistent state
-        step();
-        const before = live();
-        const what = JSON.stringify({ option, frozen, wanted, again });
-        step();
-        expect(live(), `after both passes, ${what}`).toBe(before);
-        const results = noGrad(forward);
-        for (const { value } of results) value.dispose();
-        expect(live(), `after evaluation, ${what}`).toBe(before);
-        layer.dispose();
-        x.value.dispose();
-      }
-    },
-  );
+const CASES = rowsWhere().flatMap(([name, row]) =>
+  Object.entries(RECIPES).flatMap(([kind, recipe]) =>
+    recipe && !row.quantizes ? [] : [[name, kind, row, recipe] as const],
+  ),
+);
+
+describe("a module holds no additional memory after each pass, whichever gradients are required", () => {
+  it.each(
+    casesOf(
+      CASES,
+      ([, , row]) => row,
+      () => false,
+    ),
+  )("%s under %s", (_, kind, row, recipe) => {
+    const takes = (setting: SettingName): boolean => row.takes.includes(setting);
+    const rows = product({
+      option: [
+        {},
+        ...(takes("bias") ? [{ bias: false }] : []),
+        ...(takes("saveOriginalInput") && kind !== "delayed" ? [{ saveOriginalInput: true }] : []),
+      ],
+      frozen: Object.keys(FROZEN),
+      wanted: [true, false],
+      again: [false, true],
+    });
+    for (const { option, frozen, wanted, again } of covering(rows, 2)) {
+      const built = row.build(backend(), SIZES, option);
+      for (const [each, parameter] of built.module.namedParameters())
+        parameter.requiresGrad = !FROZEN[frozen]?.(each);
+      const inputs = inputsOf(backend(), built, { ...SIZES, requiresGrad: wanted, isZero: true });
+      const forward = (): readonly Variable[] =>
+        autocast(regionOf(recipe), () => (again ? [recomputed(built, inputs)] : built.run(inputs)));
+      const scope = (): Scope | undefined => (row.leavesResults ? new Scope() : undefined);
+      const step = (): void => {
+        using _scope = scope();
+        const results = forward();
+        const last = combined(results);
+        const grad = zeros(backend(), last.value.dtype as WideDType, last.shape);
+        if (last.requiresGrad) last.backward(grad);
+        for (const { value } of [...results, last]) value.dispose();
+        for (const each of [...leavesOf(inputs), ...built.module.parameters()]) each.zeroGrad();
+        grad.dispose();
+      };
+      // the first step allocates persistent state
+      step();
+      const before = live();
+      const what = JSON.stringify({ option, frozen, wanted, again });
+      step();
+      expect(live(), `after both passes, ${what}`).toBe(before);
+      using _scope = scope();
+      const results = noGrad(forward);
+      for (const { value } of results) value.dispose();
+      expect(live(), `after evaluation, ${what}`).toBe(before);
+      for (const each of [built.module, ...inputs.map(({ value }) => value)]) each.dispose();
+    }
+  });
 });
 
 const CHOSEN = Object.entries(RECIPES).filter(([kind]) => kind !== "none" && kind !== "custom");

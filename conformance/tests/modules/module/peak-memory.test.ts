@@ -7,22 +7,17 @@ import { autocast } from "../../../../src/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { openBackend } from "../../../../src/backends/open.js";
 import { interceptRun } from "../../../../src/backends/run.js";
-import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
-import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
-import { Linear } from "../../../../src/modules/linear.js";
-import type { Module } from "../../../../src/modules/module.js";
 import { zeros } from "../../../../src/ops/create.js";
-import { Variable } from "../../../../src/tape/variable.js";
+import type { Variable } from "../../../../src/tape/variable.js";
 import { memoryOf } from "../../../../src/tensor/memory.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
+import { combined, inputsOf, leavesOf, rowsWhere } from "../../harness/modules/calls.js";
 import { PLAIN_NAMES, recipeNamed } from "../../harness/step/library-recipes.js";
 
 // products in high precision leave their operands to the end of the operation, in a region and outside
 const NAMES = PLAIN_NAMES;
-const ROWS = 32;
-const FROM = 64;
-const TO = 32;
+const SIZES = { rows: 32, from: 64, to: 32, middle: 96 };
 
 interface Block {
   readonly address: number;
@@ -83,31 +78,27 @@ class Watched {
   }
 }
 
-type Layer = Module & { forward(x: Variable): Variable };
-const LAYERS: Readonly<Record<string, (backend: Backend, options: object) => Layer>> = {
-  Linear: (backend, options) => new Linear(backend, FROM, TO, options),
-  LayerNormLinear: (backend, options) => new LayerNormLinear(backend, FROM, TO, options),
-  LayerNormMLP: (backend, options) => new LayerNormMLP(backend, FROM, 96, options),
-  "gated LayerNormMLP": (backend, options) =>
-    new LayerNormMLP(backend, FROM, 96, { ...options, activation: "swiglu" }),
-};
+// modules that consist of others leave results to the scope of the caller until the backward pass ends
+const FREEING = rowsWhere(({ products }) => products !== undefined);
 
-describe.each(Object.entries(LAYERS))("%s", (name, make) => {
+describe.each(FREEING)("%s", (_, row) => {
   it.each(NAMES)("under %s", async (recipe) => {
     const backend = await openBackend("wasm", { threads: 1, datapath: "exact" });
     const watched = new Watched(backend);
     for (const saveOriginalInput of recipe.startsWith("delayed") ? [false] : [false, true]) {
-      const layer = make(backend, { saveOriginalInput });
-      const x = new Variable(zeros(backend, "bf16", [ROWS, FROM]), true);
-      const grad = zeros(backend, "bf16", [ROWS, name.endsWith("MLP") ? FROM : TO]);
+      const built = row.build(backend, SIZES, { saveOriginalInput });
+      const inputs = inputsOf(backend, built, { ...SIZES, isZero: true });
+      let grad: Tensor | undefined;
       const step = () => {
         let y: Variable | undefined;
         const forward = watched.during(() => {
-          y = autocast({ recipe: recipeNamed(recipe) }, () => layer.forward(x));
+          y = autocast({ recipe: recipeNamed(recipe) }, () => combined(built.run(inputs)));
         });
-        const backward = watched.during(() => y?.backward(grad));
+        grad ??= zeros(backend, "bf16", y?.shape ?? []);
+        const dy = grad;
+        const backward = watched.during(() => y?.backward(dy));
         y?.value.dispose();
-        for (const each of [x, ...layer.parameters()]) each.zeroGrad();
+        for (const each of [...leavesOf(inputs), ...built.module.parameters()]) each.zeroGrad();
         return { forward, backward };
       };
       step();
@@ -117,8 +108,7 @@ describe.each(Object.entries(LAYERS))("%s", (name, make) => {
       expect(backward.ops, what).toContain("gemm");
       expect(forward.late, `${what}, forward: ${forward.ops}`).toEqual([]);
       expect(backward.late, `${what}, backward: ${backward.ops}`).toEqual([]);
-      layer.dispose();
-      for (const each of [x.value, grad]) each.dispose();
+      for (const each of [built.module, grad, ...inputs.map(({ value }) => value)]) each?.dispose();
     }
     await backend.dispose();
   });

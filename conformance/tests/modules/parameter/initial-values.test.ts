@@ -1,101 +1,34 @@
-/** Parameters have the initial values that the module's documentation describes, drawn in a fixed order, in every dtype. */
+/** Parameters have the initial values that the documentation of each module describes, drawn in a fixed order, in every dtype. */
 import fc from "fast-check";
 import { expect } from "vitest";
-import type { Backend } from "../../../../src/backends/backend.js";
-import {
-  Embedding,
-  type InitMethod,
-  LayerNorm,
-  LayerNormLinear,
-  LayerNormMLP,
-  Linear,
-  type Module,
-  normal,
-  RandomState,
-  RMSNorm,
-  type Shape,
-  tensor,
-} from "../../../../src/index.js";
+import { type InitMethod, normal, RandomState, type Shape, tensor } from "../../../../src/index.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { elementCount, WIDE_DTYPES } from "../../../../src/tensor/shape.js";
 import { expectSame } from "../../harness/drawn-tensor.js";
 import { draws } from "../../harness/draws.js";
+import { rowsWhere } from "../../harness/modules/calls.js";
+import type { ModuleRow, ModuleSettings } from "../../harness/modules/row.js";
 import { scoped, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
-const [K, N] = [16, 24];
+const SIZES = { rows: 8, from: 16, to: 24, middle: 40 };
+const STD = 0.023;
 
-/** A constant, or the standard deviation of the next draw, which the option `method` replaces if it is set. */
-type Begin =
-  | { readonly constant: number }
-  | { readonly std: number; readonly method: "initMethod" | "outputLayerInitMethod" };
-type Begins = Readonly<Record<string, readonly [Shape, Begin]>>;
+type Drawn = ModuleSettings & { readonly random: RandomState };
 
-interface Drawn {
-  readonly dtype: (typeof WIDE_DTYPES)[number];
-  readonly zeroCenteredGamma: boolean | undefined;
-  readonly normalization: "LayerNorm" | "RMSNorm" | undefined;
-  readonly bias: boolean | undefined;
-  readonly activation: "gelu" | "swiglu" | undefined;
-  readonly initMethod: InitMethod | undefined;
-  readonly outputLayerInitMethod: InitMethod | undefined;
-  readonly random: RandomState;
+/** Weights whose values the option `outputLayerInitMethod` gives. */
+const OUTPUT = /^(.*\.)?(fc2Weight|proj\.weight)$/;
+
+/** The initial value of all elements of a parameter, or the method that draws them. */
+function initial(row: ModuleRow, name: string, shape: Shape, drawn: Drawn): number | InitMethod {
+  if (/bias\d*$|softmaxOffset$/i.test(name)) return 0;
+  // gamma of a norm; all other weights have two dimensions
+  if (shape.length === 1) return drawn.zeroCenteredGamma && row.takes.includes("zeroCenteredGamma") ? 0 : 1;
+  const setting = OUTPUT.test(name) ? "outputLayerInitMethod" : "initMethod";
+  const standard: InitMethod = ({ seed, offset }) =>
+    normal({ seed, offset }, elementCount(shape), row.std ?? STD);
+  return (row.takes.includes(setting) && drawn[setting]) || standard;
 }
-
-const ZERO: Begin = { constant: 0 };
-const WEIGHT: Begin = { std: 0.023, method: "initMethod" };
-const OUTPUT_WEIGHT: Begin = { std: 0.023, method: "outputLayerInitMethod" };
-const gamma = ({ zeroCenteredGamma }: Drawn): Begin => ({ constant: zeroCenteredGamma ? 0 : 1 });
-
-/** The norm at the beginning of a module. */
-function normed(drawn: Drawn): Begins {
-  const beta: Begins = drawn.normalization === "RMSNorm" ? {} : { layerNormBias: [[K], ZERO] };
-  return { layerNormWeight: [[K], gamma(drawn)], ...beta };
-}
-
-function linear(
-  name: string,
-  bias: string,
-  [out, inward]: readonly [number, number],
-  drawn: Drawn,
-  weight = WEIGHT,
-): Begins {
-  return { [name]: [[out, inward], weight], ...(drawn.bias === false ? {} : { [bias]: [[out], ZERO] }) };
-}
-
-/** Each module, and its parameters in the order in which they are drawn. */
-const MODULES: Readonly<
-  Record<string, readonly [make: (on: Backend, drawn: Drawn) => Module, begins: (drawn: Drawn) => Begins]>
-> = {
-  Linear: [
-    (on, { dtype, bias, initMethod, random }) => new Linear(on, K, N, { dtype, bias, initMethod, random }),
-    (drawn) => linear("weight", "bias", [N, K], drawn),
-  ],
-  Embedding: [
-    (on, { dtype, initMethod, random }) => new Embedding(on, N, K, { dtype, initMethod, random }),
-    () => ({ weight: [[N, K], { std: 0.02, method: "initMethod" }] }),
-  ],
-  LayerNorm: [
-    (on, { dtype, zeroCenteredGamma, random }) => new LayerNorm(on, K, { dtype, zeroCenteredGamma, random }),
-    (drawn) => ({ weight: [[K], gamma(drawn)], bias: [[K], ZERO] }),
-  ],
-  RMSNorm: [
-    (on, { dtype, zeroCenteredGamma, random }) => new RMSNorm(on, K, { dtype, zeroCenteredGamma, random }),
-    (drawn) => ({ weight: [[K], gamma(drawn)] }),
-  ],
-  LayerNormLinear: [
-    (on, { activation: _, outputLayerInitMethod: __, ...options }) => new LayerNormLinear(on, K, N, options),
-    (drawn) => ({ ...linear("weight", "bias", [N, K], drawn), ...normed(drawn) }),
-  ],
-  LayerNormMLP: [
-    (on, options) => new LayerNormMLP(on, K, N, options),
-    (drawn) => ({
-      ...linear("fc1Weight", "fc1Bias", [drawn.activation === "swiglu" ? 2 * N : N, K], drawn),
-      ...linear("fc2Weight", "fc2Bias", [K, N], drawn, OUTPUT_WEIGHT),
-      ...normed(drawn),
-    }),
-  ],
-};
 
 const maybe = <T>(each: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> => fc.option(each, { nil: undefined });
 const eighthsFrom =
@@ -117,31 +50,29 @@ const drawn = fc
   })
   .map(({ seed, ...rest }): Drawn => ({ ...rest, random: new RandomState(seed, 3n) }));
 
-for (const [name, [make, begins]] of Object.entries(MODULES)) {
+for (const [name, row] of rowsWhere())
   scoped(`the parameters of ${name} have the documented initial values`, () => {
     fc.assert(
       fc.property(drawn, (each) => {
         const { seed } = each.random;
-        using module = make(backend(), each);
-        const expected = begins(each);
-        expect([...module.namedParameters().keys()].sort()).toEqual(Object.keys(expected).sort());
+        using built = row.build(backend(), SIZES, each);
+        const parameters = [...built.module.namedParameters()];
+        const shapes = parameters.map(([parameter, { shape }]) => [parameter, shape]);
+        if (row.parameters) expect(Object.fromEntries(shapes)).toEqual(row.parameters(SIZES, each));
         let offset = 3n;
-        for (const [parameter, [shape, begin]] of Object.entries(expected)) {
+        for (const [parameter, { value, shape, dtype }] of parameters) {
+          const of = initial(row, parameter, shape, each);
           const count = elementCount(shape);
-          const method = "std" in begin ? each[begin.method] : undefined;
-          const values =
-            "constant" in begin
-              ? new Float32Array(count).fill(begin.constant)
-              : method
-                ? method(new RandomState(seed, offset), shape)
-                : normal({ seed, offset }, count, begin.std);
-          if ("std" in begin) offset++;
-          const wide = tensor(backend(), values, shape);
-          expectSame(parameter, module.namedParameters().get(parameter)?.value, castTo(wide, each.dtype));
+          const isDrawn = typeof of !== "number";
+          const values = isDrawn
+            ? of(new RandomState(seed, offset), shape)
+            : new Float32Array(count).fill(of);
+          if (isDrawn) offset++;
+          expect(dtype).toBe(parameter.endsWith("softmaxOffset") ? "f32" : each.dtype);
+          expectSame(parameter, value, castTo(tensor(backend(), values, shape), dtype));
         }
         expect(each.random.offset).toBe(offset);
       }),
-      { numRuns: draws(40) },
+      { numRuns: row.composed ? draws(8) : draws(40) },
     );
   });
-}

@@ -17,9 +17,8 @@ import {
   fullyShard,
   functional,
   LayerNorm,
-  LayerNormLinear,
-  LayerNormMLP,
   Linear,
+  type Module,
   NVFP4Quantizer,
   normal,
   type Parameter,
@@ -37,6 +36,7 @@ import { castTo } from "../../../../src/ops/cast/cast.js";
 import { gradNorm } from "../../../../src/ops/update/grad-norm.js";
 import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
 import { draws } from "../../harness/draws.js";
+import { rowsWhere } from "../../harness/modules/calls.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST } from "../../harness/training/run.js";
 
@@ -305,6 +305,7 @@ describe("an optimizer of sharded parameters", () => {
   });
 });
 
+const SQUARE = { rows: WIDTH, from: WIDTH, to: WIDTH, middle: WIDTH };
 const FUSED = { fuseWgradAccumulation: true } as const;
 
 describe("fullyShard refuses", () => {
@@ -342,10 +343,11 @@ describe("fullyShard refuses", () => {
     for (const each of [module, other]) each.dispose();
   });
 
-  it.each([
-    ["Linear", "weight", (b: Backend) => new Linear(b, WIDTH, WIDTH, FUSED)],
-    ["LayerNormLinear", "weight", (b: Backend) => new LayerNormLinear(b, WIDTH, WIDTH, FUSED)],
-    ["LayerNormMLP", "fc1Weight", (b: Backend) => new LayerNormMLP(b, WIDTH, WIDTH, FUSED)],
+  it.each<readonly [string, string, (b: Backend) => Module]>([
+    ...rowsWhere(({ takes }) => takes.includes("fuseWgradAccumulation")).map(
+      ([name, row]) =>
+        [name, "\\w*[wW]eight\\d*", (b: Backend) => row.build(b, SQUARE, FUSED).module] as const,
+    ),
     [
       "a quantized Linear",
       "weight",
@@ -354,7 +356,7 @@ describe("fullyShard refuses", () => {
     ],
   ])("%s whose weight gradients are added to mainGrad, before anything has changed", (_, name, make) => {
     const [zero] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup];
-    using module = new Sequential(zero.backend, make(zero.backend));
+    using module = make(zero.backend);
     const shapes = () => module.parameters().map(({ shape }) => [...shape]);
     const before = shapes();
     expect(() => fullyShard(module, zero)).toThrow(

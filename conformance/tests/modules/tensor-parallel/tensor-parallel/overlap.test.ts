@@ -2,8 +2,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { autocast } from "../../../../../src/autocast.js";
 import { ProcessGroup } from "../../../../../src/collectives/group.js";
-import { LayerNormLinear } from "../../../../../src/modules/layer-norm-linear.js";
-import { LayerNormMLP } from "../../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../../src/modules/linear.js";
 import { wideTensor } from "../../../../../src/modules/parameter.js";
 import { zeros } from "../../../../../src/ops/create.js";
@@ -19,6 +17,7 @@ import { Variable } from "../../../../../src/tape/variable.js";
 import { Scope } from "../../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../../src/tensor/tensor.js";
 import { sampled } from "../../../harness/draws.js";
+import { rowsWhere } from "../../../harness/modules/calls.js";
 import { libraryRecipe } from "../../../harness/step/library-recipes.js";
 import { RECIPES as RECIPE_OPTIONS, type RecipeName } from "../../../harness/step/options.js";
 import { difference } from "../../../harness/step/seen.js";
@@ -229,14 +228,12 @@ describe("a layer whose exchanges overlap its products", () => {
 
   it("needs a group", () => {
     const [group] = groups(1) as [ProcessGroup];
-    for (const make of [
-      () => new Linear(group.backend, 16, 16, { overlap: true }),
-      () => new LayerNormLinear(group.backend, 16, 16, { overlap: false }),
-      () => new LayerNormMLP(group.backend, 16, 16, { overlap: true }),
-    ])
-      expect(make).toThrow(
-        expect.objectContaining({ code: "ARGUMENT", message: expect.stringContaining("overlap") }),
-      );
+    const sizes = { rows: 16, from: 16, to: 16, middle: 16 };
+    for (const [name, row] of rowsWhere(({ takes }) => takes.includes("overlap")))
+      for (const overlap of [true, false])
+        expect(() => row.build(group.backend, sizes, { overlap }), name).toThrow(
+          expect.objectContaining({ code: "ARGUMENT", message: expect.stringContaining("overlap") }),
+        );
   });
 });
 

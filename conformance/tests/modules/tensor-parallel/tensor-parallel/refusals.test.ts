@@ -5,7 +5,6 @@ import type { ProcessGroup } from "../../../../../src/collectives/group.js";
 import { loopbackGroup } from "../../../../../src/collectives/loopback/loopback.js";
 import { ArgumentError, type LockstepError, ShapeError } from "../../../../../src/errors.js";
 import { Embedding } from "../../../../../src/modules/embedding.js";
-import { LayerNormLinear } from "../../../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../../src/modules/linear.js";
 import { LayerNorm } from "../../../../../src/modules/norm.js";
@@ -15,6 +14,9 @@ import { CustomRecipe } from "../../../../../src/recipes/custom.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../../../../src/recipes/per-tensor.js";
 import { Scope } from "../../../../../src/tensor/scope.js";
 
+import { rowsWhere } from "../../../harness/modules/calls.js";
+
+const SIZES = { rows: 4, from: 4, to: 4, middle: 4 };
 const COLUMN = { parallelMode: "column", dtype: "f32" } as const;
 
 describe("a divided layer refuses", () => {
@@ -72,12 +74,14 @@ describe("a divided layer refuses", () => {
       ArgumentError,
       /a ProcessGroup/,
     ],
-    [
-      "a norm before divided rows",
-      (group) => new LayerNormLinear(group.backend, 4, 4, { group, parallelMode: "row" }),
-      ArgumentError,
-      /columns that the norm needs/,
-    ],
+    ...rowsWhere(({ takes }) => takes.includes("normalization") && takes.includes("parallelMode")).map(
+      ([name, row]): Case => [
+        `a norm before divided rows: ${name}`,
+        (group) => row.build(group.backend, SIZES, { group, parallelMode: "row" }).module,
+        ArgumentError,
+        /columns that the norm needs/,
+      ],
+    ),
     [
       "outFeatures that do not divide",
       (group) => new Linear(group.backend, 4, 5, { ...COLUMN, group }),
