@@ -120,9 +120,11 @@ describe("a module holds no additional memory after each pass, whichever gradien
       const what = JSON.stringify({ option, frozen, wanted, again });
       step();
       expect(live(), `after both passes, ${what}`).toBe(before);
-      using _scope = scope();
-      const results = noGrad(forward);
-      for (const { value } of results) value.dispose();
+      const evaluate = (): void => {
+        using _scope = scope();
+        for (const { value } of noGrad(forward)) value.dispose();
+      };
+      evaluate();
       expect(live(), `after evaluation, ${what}`).toBe(before);
       for (const each of [built.module, ...inputs.map(({ value }) => value)]) each.dispose();
     }
