@@ -10,9 +10,15 @@ import type { Module } from "../../../src/modules/module.js";
 import { LayerNorm, type Normalization, RMSNorm } from "../../../src/modules/norm.js";
 import type { Parameter } from "../../../src/modules/parameter.js";
 import { Sequential } from "../../../src/modules/sequential.js";
-import { zeros } from "../../../src/ops/create.js";
+import { tensor, zeros } from "../../../src/ops/create.js";
 import { layerNorm, type NormResult, normBackward, rmsNorm } from "../../../src/ops/rows/norm.js";
-import { Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import { Float8Quantizer } from "../../../src/quantizers/float8.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import { MXFP8BlockScaling, NVFP4BlockScaling } from "../../../src/recipes/block-scaled.js";
+import { CustomRecipe } from "../../../src/recipes/custom.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
@@ -144,4 +150,39 @@ describe("outside of autocast", () => {
       { numRuns: draws(30) },
     );
   });
+});
+
+describe("the quantizers of a custom recipe", () => {
+  const [ROWS, FROM, TO] = [32, 64, 32];
+  const bits = (x: Tensor): unknown => [x.dtype, ...x.dataSync()];
+  const NORMED: Readonly<Record<string, () => Recipe>> = {
+    custom: () => {
+      const scale = tensor(backend(), new Float32Array([1]));
+      return new CustomRecipe({ quantizerFactory: () => new Float8Quantizer({ scale }) });
+    },
+    delayed: () => new DelayedScaling(),
+    current: () => new Float8CurrentScaling(),
+    mxfp8: () => new MXFP8BlockScaling(),
+    nvfp4: () => new NVFP4BlockScaling(),
+  };
+  it.each(Object.entries(NORMED))(
+    "%s: read the norm's rounded result, as those of a layer of its own, where the norm is not fused",
+    (name, recipe) => {
+      using _ = new Scope();
+      const options = { random: new RandomState(1n) };
+      using both = new LayerNormLinear(backend(), FROM, TO, options);
+      using norm = new LayerNorm(backend(), FROM);
+      using layer = new Linear(backend(), FROM, TO, { random: new RandomState(1n) });
+      const x = drawnTensor(backend(), 3, [ROWS, FROM], "bf16");
+      const gamma = drawnTensor(backend(), 4, [FROM], "bf16").dataSync();
+      for (const each of [both.layerNormWeight, norm.weight]) each.tensor.write(gamma);
+      const apart = noGrad(() => autocast({ recipe: recipe() }, () => layer.forward(norm.forward(x))));
+      const fused = noGrad(() =>
+        autocast({ recipe: recipe() }, () =>
+          name === "custom" ? both.forward(x) : both.forwardWithNorm(x)[0],
+        ),
+      );
+      expect(bits(fused.tensor)).toEqual(bits(apart.tensor));
+    },
+  );
 });

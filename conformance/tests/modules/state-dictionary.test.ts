@@ -5,9 +5,14 @@ import { Linear } from "../../../src/modules/linear.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { loadStateDictionary, stateDictionary } from "../../../src/modules/state-dictionary.js";
 import { TransformerLayer } from "../../../src/modules/transformer-layer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { elementCount, type Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { inputsOf, rowsWhere } from "../harness/modules/calls.js";
+import type { Built } from "../harness/modules/row.js";
 import { scoped, useBackend } from "../harness/suite.js";
 import { fill, waves } from "./attention/drawn.js";
 
@@ -128,4 +133,32 @@ describe("a state dictionary", () => {
     );
     expect(() => stateDictionary(layer)).toThrow("saveCheckpoint");
   });
+});
+
+const hopper = useBackend({ threads: 1, datapath: "hopper" });
+const SIZES = { rows: 16, from: 32, to: 32, middle: 64 };
+
+describe.each(rowsWhere(({ hasNoParameters }) => !hasNoParameters))("a state dictionary of %s", (_, row) => {
+  scoped(
+    "has all elements of the parameters, and loads into another module, which then has its results",
+    () => {
+      const [from, to] = [1n, 2n].map((seed) =>
+        row.build(hopper(), SIZES, { random: new RandomState(seed) }),
+      ) as [Built, Built];
+      fill(3, from.module);
+      const state = stateDictionary(from.module);
+      const sizeOf = (all: Iterable<{ readonly shape: Shape }>): number =>
+        [...all].reduce((sum, { shape }) => sum + elementCount(shape), 0);
+      expect(sizeOf(state.values())).toBe(sizeOf(from.module.parameters()));
+      for (const name of state.keys()) expect(name).toMatch(/^[a-z0-9_.]+$/);
+      loadStateDictionary(to.module, state);
+      const inputs = inputsOf(hopper(), from, SIZES);
+      const bitsOf = ({ module, run }: Built) => [
+        ...module.parameters().map(({ tensor }) => bytes(tensor)),
+        ...noGrad(() => run(inputs)).map(({ tensor }) => bytes(tensor)),
+      ];
+      expect(bitsOf(to)).toEqual(bitsOf(from));
+      for (const { module } of [from, to]) module.dispose();
+    },
+  );
 });

@@ -3,11 +3,8 @@ import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
-import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
-import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
-import type { LinearCall, LinearOptions } from "../../../../src/modules/linear/parts.js";
+import type { LinearCall } from "../../../../src/modules/linear/parts.js";
 import { Linear } from "../../../../src/modules/linear.js";
-import type { Module } from "../../../../src/modules/module.js";
 import { recompute } from "../../../../src/modules/recompute.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { empty, tensor, zeros } from "../../../../src/ops/create.js";
@@ -18,6 +15,9 @@ import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { draws } from "../../harness/draws.js";
+import { rowsWhere } from "../../harness/modules/calls.js";
+import type { Built } from "../../harness/modules/row.js";
+import { moduleRow } from "../../harness/modules/table.js";
 import { ROW_SCALED, recipeNamed, STANDARD_NAMES } from "../../harness/step/library-recipes.js";
 import { MICROBATCHES, type MicrobatchCall } from "../../harness/step/options.js";
 import { useBackend } from "../../harness/suite.js";
@@ -27,21 +27,11 @@ const reference = useBackend({ threads: 1, datapath: "hopper" });
 const others = [useBackend({ threads: 1 }), useBackend({ threads: 1 })];
 const [ROWS, FROM, MIDDLE, TO] = [64, 128, 256, 512];
 
-type Layer = Module & { forward(x: Variable, call?: LinearCall): Variable };
-type Make = (backend: Module["backend"], options: LinearOptions) => Layer;
-
-const LAYERS: Readonly<Record<string, Make>> = {
-  Linear: (b, options) => new Linear(b, FROM, TO, options),
-  LayerNormLinear: (b, options) => new LayerNormLinear(b, FROM, TO, options),
-  "LayerNormLinear, with the norm": (b, options) => {
-    const layer = new LayerNormLinear(b, FROM, TO, options);
-    const forward = (x: Variable, call: LinearCall) => layer.forwardWithNorm(x, call)[0] as Variable;
-    return Object.assign(layer, { forward });
-  },
-  LayerNormMLP: (b, options) => new LayerNormMLP(b, FROM, MIDDLE, options),
-  "gated LayerNormMLP": (b, options) =>
-    new LayerNormMLP(b, FROM, MIDDLE, { ...options, activation: "swiglu" }),
-};
+const SIZES = { rows: ROWS, from: FROM, to: TO, middle: MIDDLE };
+/** Modules whose result may be quantized, which have all forms of products. */
+const LAYERS = Object.fromEntries(rowsWhere(({ call }) => call.includes("fp8Output")));
+const resultOf = (built: Built, x: Variable, call?: LinearCall): Variable =>
+  built.run([x], call)[0] as Variable;
 
 type Forward = (x: Variable) => Variable;
 const WAYS = {
@@ -73,7 +63,7 @@ const step = fc
 type Step = typeof step extends fc.Arbitrary<infer S> ? S : never;
 
 /** Sets which parameters require a gradient. Weights also get a `mainGrad`. */
-function prepare(layer: Layer, wanted: Step["wanted"], name = ""): void {
+function prepare({ module: layer }: Built, wanted: Step["wanted"], name = ""): void {
   for (const [each, parameter] of layer.namedParameters()) {
     parameter.requiresGrad = wanted(name + each);
     const { shape } = parameter;
@@ -83,11 +73,12 @@ function prepare(layer: Layer, wanted: Step["wanted"], name = ""): void {
 
 /** Runs all microbatches of a step. `begin` is called before each run of the layer, also before a recomputation. */
 function run(
-  layer: Layer,
+  built: Built,
   { recipe: name, way, microbatches, fp8Output, wanted }: Step,
   [rows, columns]: readonly [number, number],
   begin: () => void,
 ): void {
+  const layer = built.module;
   const { backend } = layer;
   const recipe = recipeNamed(name);
   for (const { isFirstMicrobatch, skip, rewritten } of microbatches) {
@@ -96,7 +87,7 @@ function run(
     const x = new Variable(empty(backend, "bf16", [rows, columns]), wanted(""));
     const forward = (h: Variable): Variable => {
       begin();
-      const y = layer.forward(h, { isFirstMicrobatch, skipFp8WeightUpdate, fp8Output });
+      const y = resultOf(built, h, { isFirstMicrobatch, skipFp8WeightUpdate, fp8Output });
       // these codes are a result (fp8Output, fp8Grad)
       if (y.value instanceof QuantizedTensor && backend instanceof CopiesBackend)
         backend.asResult(y.value.members);
@@ -115,7 +106,7 @@ it("each copy of a quantized tensor is made once, and a product reads it", () =>
       const backend = new CopiesBackend(reference());
       const { layer: name, bias, fuseWgradAccumulation, saveOriginalInput, wanted } = drawn;
       const options = { bias, fuseWgradAccumulation, saveOriginalInput };
-      using layer = (LAYERS[name] as Make)(backend, options);
+      using layer = moduleRow(name).build(backend, SIZES, options);
       prepare(layer, wanted);
       run(layer, drawn, [ROWS, FROM], () => backend.begin());
       expect(backend.created).toBeGreaterThan(0);
@@ -127,20 +118,20 @@ it("each copy of a quantized tensor is made once, and a product reads it", () =>
 
 it.each(Object.entries(LAYERS))(
   "%s makes no copy in a region that is off, and to calibrate only to record amaxes",
-  (_, make) => {
+  (_, row) => {
     for (const name of NAMES) {
       using _scope = new Scope();
       const backend = new CopiesBackend(reference());
-      using layer = make(backend, {});
+      using layer = row.build(backend, SIZES);
       const x = empty(backend, "bf16", [ROWS, FROM]);
       const made = (calibrating: boolean): number => {
         const before = backend.created;
         autocast({ recipe: recipeNamed(name), enabled: false, calibrating }, () =>
-          layer.forward(new Variable(x)),
+          resultOf(layer, new Variable(x)),
         );
         return backend.created - before;
       };
-      const weights = [...layer.parameters()].filter(({ shape }) => shape.length === 2).length;
+      const weights = layer.module.parameters().filter(({ shape }) => shape.length === 2).length;
       expect([made(false), made(true)], name).toEqual([0, name.startsWith("delayed") ? 2 * weights : 0]);
     }
   },
@@ -151,30 +142,31 @@ it.each(Object.keys(LAYERS))(
   (name) => {
     using _scope = new Scope();
     const recipe = new DelayedScaling({ amaxHistoryLen: 3 });
-    using layer = (LAYERS[name] as Make)(reference(), {});
-    const states = (): unknown => [...layer.namedQuantizations()].map(([, each]) => each.snapshotSync());
+    using layer = moduleRow(name).build(reference(), SIZES);
+    const states = (): unknown =>
+      [...layer.module.namedQuantizations()].map(([, each]) => each.snapshotSync());
     const input = (value: number): Variable =>
       new Variable(
         castTo(tensor(reference(), new Float32Array(ROWS * FROM).fill(value), [ROWS, FROM]), "bf16"),
       );
-    autocast({ recipe }, () => layer.forward(input(0)));
+    autocast({ recipe }, () => resultOf(layer, input(0)));
     const before = states();
-    autocast({ recipe, enabled: false }, () => layer.forward(input(3)));
+    autocast({ recipe, enabled: false }, () => resultOf(layer, input(3)));
     expect(states()).toEqual(before);
     // the recorded amax identifies the tensor: the norm of equal elements is beta, which has another amax
-    for (const each of layer.parameters())
+    for (const each of layer.module.parameters())
       each.tensor.paste(
         castTo(tensor(reference(), new Float32Array(each.tensor.size).fill(5), each.shape), "bf16"),
         0,
       );
-    autocast({ recipe, enabled: false, calibrating: true }, () => layer.forward(input(3)));
+    autocast({ recipe, enabled: false, calibrating: true }, () => resultOf(layer, input(3)));
     expect(states()).not.toEqual(before);
   },
 );
 
 it("codes that a layer passes to the next one, or a gradient's codes, are read", () => {
   const drawn = fc.record({
-    layer: fc.constantFrom("Linear", "LayerNormLinear", "LayerNormMLP"),
+    layer: fc.constantFrom(...Object.keys(LAYERS)),
     recipe: fc.constantFrom(...PER_TENSOR),
     fp8Output: fc.boolean(),
     fp8Grad: fc.boolean(),
@@ -185,15 +177,15 @@ it("codes that a layer passes to the next one, or a gradient's codes, are read",
     fc.property(drawn, ({ layer: name, recipe: named, fp8Output, fp8Grad, bias, wanted }) => {
       using _scope = new Scope();
       const backend = new CopiesBackend(reference());
-      using layer = (LAYERS[name] as Make)(backend, { bias });
-      using next = new Linear(backend, name === "LayerNormMLP" ? FROM : TO, FROM, { bias });
+      using layer = moduleRow(name).build(backend, SIZES, { bias });
+      using next = new Linear(backend, "inFeatures" in moduleRow(name).sizes ? TO : FROM, FROM, { bias });
       prepare(layer, wanted);
-      prepare(next, wanted, "next");
+      for (const [each, parameter] of next.namedParameters()) parameter.requiresGrad = wanted(`next${each}`);
       const x = new Variable(empty(backend, "bf16", [ROWS, FROM]), wanted(""));
       const recipe = recipeNamed(named);
-      const y = autocast({ recipe }, () => next.forward(layer.forward(x, { fp8Output }), { fp8Grad }));
+      const y = autocast({ recipe }, () => next.forward(resultOf(layer, x, { fp8Output }), { fp8Grad }));
       if (y.requiresGrad) y.backward(empty(backend, "bf16", y.shape) as Tensor<"bf16">);
-      for (const each of [x, ...layer.parameters(), ...next.parameters()]) each.zeroGrad();
+      for (const each of [x, ...layer.module.parameters(), ...next.parameters()]) each.zeroGrad();
       expect(backend.finish()).toEqual([]);
     }),
     { numRuns: draws(150) },
@@ -214,12 +206,12 @@ it("so it is on each rank of a layer that is divided, with rows or columns of ea
       const groups = loopbackOver(backends, 20_000);
       const isRow = row && name === "Linear";
       const parallelMode = isRow ? ("row" as const) : ("column" as const);
-      const ofLayer = name.includes("MLP") ? {} : { parallelMode };
+      const ofLayer = { parallelMode };
       await Promise.all(
         groups.map(async (group) => {
           using _scope = new Scope();
           const options = { ...{ bias, fuseWgradAccumulation, saveOriginalInput }, ...ofLayer };
-          using layer = (LAYERS[name] as Make)(group.backend, { ...options, group, sequenceParallel });
+          using layer = moduleRow(name).build(group.backend, SIZES, { ...options, group, sequenceParallel });
           prepare(layer, wanted);
           const divided = sequenceParallel && !isRow;
           const size = [divided ? rows / 2 : rows, isRow ? FROM / 2 : FROM] as const;

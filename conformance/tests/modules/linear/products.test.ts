@@ -3,10 +3,6 @@ import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import type { GemmArgs } from "../../../../src/backends/ops/gemm.js";
-import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
-import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
-import { Linear } from "../../../../src/modules/linear.js";
-import type { Module } from "../../../../src/modules/module.js";
 import { empty } from "../../../../src/ops/create.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";
@@ -14,6 +10,8 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { draws } from "../../harness/draws.js";
+import { combined, regionOf, rowsWhere } from "../../harness/modules/calls.js";
+import { moduleRow } from "../../harness/modules/table.js";
 import { recipeNamed } from "../../harness/step/library-recipes.js";
 import { useBackend } from "../../harness/suite.js";
 import { AskedBackend } from "../../harness/surface/asked-backend.js";
@@ -21,49 +19,9 @@ import { AskedBackend } from "../../harness/surface/asked-backend.js";
 const reference = useBackend({ threads: 1, datapath: "hopper" });
 const [ROWS, FROM, MIDDLE, TO] = [32, 64, 96, 128];
 
-type Layer = Module & { forward(x: Variable, call?: { readonly isFirstMicrobatch?: boolean }): Variable };
-type Options = {
-  readonly bias: boolean;
-  readonly fuseWgradAccumulation: boolean;
-  readonly saveOriginalInput: boolean;
-};
-
-/** A product of a layer: its weight, and all parameters before it in the graph. The input has the name "". */
-interface Product {
-  readonly weight: string;
-  readonly bias: string;
-  readonly before: readonly string[];
-  readonly from: number;
-  readonly to: number;
-}
-
-const NORM = ["layerNormWeight", "layerNormBias"];
-const LAST = { weight: "weight", bias: "bias", from: FROM, to: TO };
-const mlp = (doubled: number): readonly Product[] => [
-  { weight: "fc1Weight", bias: "fc1Bias", before: ["", ...NORM], from: FROM, to: doubled * MIDDLE },
-  {
-    weight: "fc2Weight",
-    bias: "fc2Bias",
-    before: ["", ...NORM, "fc1Weight", "fc1Bias"],
-    from: MIDDLE,
-    to: FROM,
-  },
-];
-
-const LAYERS: Readonly<
-  Record<string, { make(b: AskedBackend, options: Options): Layer; readonly products: readonly Product[] }>
-> = {
-  Linear: { make: (b, options) => new Linear(b, FROM, TO, options), products: [{ ...LAST, before: [""] }] },
-  LayerNormLinear: {
-    make: (b, options) => new LayerNormLinear(b, FROM, TO, options),
-    products: [{ ...LAST, before: ["", ...NORM] }],
-  },
-  LayerNormMLP: { make: (b, options) => new LayerNormMLP(b, FROM, MIDDLE, options), products: mlp(1) },
-  "gated LayerNormMLP": {
-    make: (b, options) => new LayerNormMLP(b, FROM, MIDDLE, { ...options, activation: "swiglu" }),
-    products: mlp(2),
-  },
-};
+const SIZES = { rows: ROWS, from: FROM, to: TO, middle: MIDDLE };
+/** Modules whose products have weights of these names. */
+const LAYERS = Object.fromEntries(rowsWhere(({ products }) => products !== undefined));
 
 const splits = fc.option(fc.record({ fprop: fc.boolean(), dgrad: fc.boolean(), wgrad: fc.boolean() }), {
   nil: undefined,
@@ -102,11 +60,12 @@ it("modules compute a product only if its result is needed, with its own options
     fc.property(steps, ({ layer: name, recipe: kind, split, wanted, isFirstMicrobatch, ...drawn }) => {
       using _scope = new Scope();
       const backend = new AskedBackend(reference());
-      const { make, products } = LAYERS[name] as (typeof LAYERS)[string];
+      const row = moduleRow(name);
+      const products = row.products?.(SIZES) ?? [];
       const options = { ...drawn, saveOriginalInput: drawn.saveOriginalInput && kind !== "delayed" };
-      using layer = make(backend, options);
+      using built = row.build(backend, SIZES, options);
       const recipe = recipeOf(kind, split);
-      const parameters = layer.namedParameters();
+      const parameters = built.module.namedParameters();
       for (const [each, parameter] of parameters) {
         parameter.requiresGrad = wanted(each);
         const { shape } = parameter;
@@ -128,7 +87,7 @@ it("modules compute a product only if its result is needed, with its own options
       backend.asked.length = 0;
       const call = isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch };
       // the weight is cached in the first microbatch
-      const y = recipe ? autocast({ recipe }, () => layer.forward(x, call)) : layer.forward(x, call);
+      const y = autocast(regionOf(recipe), () => combined(built.run([x], call)));
       expect(gemms()).toEqual(products.map(({ to }) => `[${ROWS},${to}] bf16${part("fprop")}`).sort());
       const anyone = ["", ...parameters.keys()].some(isWanted);
       expect(y.requiresGrad).toBe(anyone);

@@ -1,9 +1,7 @@
 /** A layer does not change the caller's objects: quantized inputs, and the quantizers of a custom recipe. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
-import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
 import { Linear } from "../../../../src/modules/linear.js";
-import { LayerNorm } from "../../../../src/modules/norm.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { tensor, zeros } from "../../../../src/ops/create.js";
 import { gemm } from "../../../../src/ops/gemm/gemm.js";
@@ -153,37 +151,6 @@ describe("the quantizers of a custom recipe", () => {
     autocast({ recipe, enabled: false, calibrating: true }, () => layer.forward(x));
     expect([...amax.dataSync()]).toEqual([3]);
   });
-
-  const NORMED: Readonly<Record<string, () => Recipe>> = {
-    custom: () => {
-      const scale = tensor(backend(), new Float32Array([1]));
-      return custom(() => new Float8Quantizer({ scale }));
-    },
-    delayed: () => new DelayedScaling(),
-    current: () => new Float8CurrentScaling(),
-    mxfp8: () => new MXFP8BlockScaling(),
-    nvfp4: () => new NVFP4BlockScaling(),
-  };
-  it.each(Object.entries(NORMED))(
-    "%s: read the norm's rounded result, as those of a layer of its own, where the norm is not fused",
-    (name, recipe) => {
-      using _ = new Scope();
-      const options = { random: new RandomState(1n) };
-      using both = new LayerNormLinear(backend(), FROM, TO, options);
-      using norm = new LayerNorm(backend(), FROM);
-      using layer = new Linear(backend(), FROM, TO, { random: new RandomState(1n) });
-      const x = drawn(3, [ROWS, FROM]);
-      const gamma = drawn(4, [1, FROM]).reshape([FROM]).dataSync();
-      for (const each of [both.layerNormWeight, norm.weight]) each.tensor.write(gamma);
-      const apart = noGrad(() => autocast({ recipe: recipe() }, () => layer.forward(norm.forward(x))));
-      const of = noGrad(() =>
-        autocast({ recipe: recipe() }, () =>
-          name === "custom" ? both.forward(x) : both.forwardWithNorm(x)[0],
-        ),
-      );
-      expect(bits(of.tensor)).toEqual(bits(apart.tensor));
-    },
-  );
 
   it("quantize a gradient alone; those of a standard recipe sum the bias gradient in the same operation", () => {
     const operations = (recipe: Recipe): Set<string> => {
