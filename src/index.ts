@@ -230,6 +230,7 @@ export {
 } from "./modules/quantized-init.js";
 export { recompute } from "./modules/recompute.js";
 export type {
+  FactorsRotaryScaling,
   LinearRotaryScaling,
   Llama3RotaryScaling,
   RotaryScaling,

@@ -7,6 +7,7 @@ import { convertInMemory } from "../checkpoints/convert/in-memory.js";
 import { type ConversionTarget, parseTarget } from "../checkpoints/convert/targets/named.js";
 import { GGUF_EMBEDDINGS, ggufConfig } from "../checkpoints/gguf/model-config.js";
 import { type CheckpointFiles, openCheckpointFiles, readJsonFile } from "../checkpoints/stored/open.js";
+import type { StoredTensor } from "../checkpoints/stored/tensors.js";
 import { type Survey, surveyFiles } from "../checkpoints/survey.js";
 import { FileError } from "../errors.js";
 import { defaultRandom } from "../modules/module.js";
@@ -20,7 +21,7 @@ import type { CausalLMConfig } from "./config/config.js";
 import { ConfigFields } from "./config/fields.js";
 import { readConfig } from "./config/read.js";
 import { familyOf } from "./families/table.js";
-import { architectureOf, architectureOfType, ggufNames } from "./gguf/architectures.js";
+import { architectureOf, architectureOfType, ggufNames, ROPE_FACTORS } from "./gguf/architectures.js";
 import { loadWeights } from "./weights/load.js";
 import { hubNames, type WeightNames } from "./weights/places.js";
 import { type StoredSize, sizesOf } from "./weights/sizes.js";
@@ -139,12 +140,18 @@ async function describe(
   { path, folder, gguf, tensors }: CheckpointFiles,
   { weights }: Survey,
 ): Promise<{ readonly config: CausalLMConfig; readonly names: WeightNames }> {
+  const ropeFactors = tensors.get(ROPE_FACTORS);
+  const withFactors = async (config: CausalLMConfig): Promise<CausalLMConfig> =>
+    ropeFactors ? scaledBy(await readFactors(ropeFactors), config, ropeFactors) : config;
   if (!gguf) {
     const fields = new ConfigFields(...(await readHubConfig(folder)));
     const config = readConfig(fields);
     // a conversion keeps the names of a GGUF file
     const isOfGguf = tensors.has(GGUF_EMBEDDINGS) || weights.some(({ name }) => name === GGUF_EMBEDDINGS);
-    if (isOfGguf) return { config, names: ggufNames(architectureOfType(path, config.modelType), config) };
+    if (isOfGguf) {
+      const names = ggufNames(architectureOfType(path, config.modelType), config);
+      return { config: await withFactors(config), names };
+    }
     const hub = hubNames(config.tieWordEmbeddings);
     return { config, names: familyOf(path, config.modelType).names?.(hub, config, fields) ?? hub };
   }
@@ -153,8 +160,40 @@ async function describe(
   const { metadata } = gguf;
   const architecture = architectureOf(path, metadata["general.architecture"]);
   const json = ggufConfig(architecture, metadata, (name) => shapes.get(name));
-  const config = readConfig(new ConfigFields(path, json));
+  const config = await withFactors(readConfig(new ConfigFields(path, json)));
   return { config, names: ggufNames(architecture, config) };
+}
+
+/** The numbers by which a GGUF file divides the frequencies of rotary embeddings. */
+async function readFactors({ shard, entry }: StoredTensor): Promise<readonly number[]> {
+  if (entry.dtype !== "F32")
+    throw new FileError(`${shard.path}: tensor "${entry.name}" is ${entry.dtype}; it must be F32`);
+  return Array.from(new Float32Array((await shard.read(entry)).slice().buffer));
+}
+
+/** The configuration with these numbers for the frequencies of all layers. Throws `FileError` if there cannot be such a model. */
+function scaledBy(
+  factors: readonly number[],
+  config: CausalLMConfig,
+  { shard, entry: { name } }: StoredTensor,
+): CausalLMConfig {
+  const refuse = (what: string): FileError => new FileError(`${shard.path}: tensor "${name}" ${what}`);
+  if (!factors.every((each) => Number.isFinite(each) && each > 0))
+    throw refuse("has a number that is not above 0; it divides frequencies");
+  const layers = config.layers.map((layer) => {
+    const { rotary } = layer.attention;
+    if (rotary.scaling) throw refuse("and the metadata both scale frequencies; one of them is needed");
+    if (factors.length !== rotary.dim / 2)
+      throw refuse(`has ${factors.length} numbers; heads have ${rotary.dim / 2} pairs of elements`);
+    return {
+      ...layer,
+      attention: {
+        ...layer.attention,
+        rotary: { ...rotary, scaling: { kind: "factors", factors } as const },
+      },
+    };
+  });
+  return { ...config, layers };
 }
 
 async function readHubConfig(folder: string): Promise<ConstructorParameters<typeof ConfigFields>> {

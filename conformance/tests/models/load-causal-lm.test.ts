@@ -10,6 +10,7 @@ import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/inde
 import { tensor } from "../../../src/ops/create.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { u32 } from "../checkpoints/gguf/files.js";
 import { draws, IS_FULL } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { plainLogits } from "./plain-decoder.js";
@@ -42,12 +43,48 @@ async function hub(model: TinyModel, options: Parameters<typeof writeHub>[2] = {
 
 const bits = (values: Float32Array): string => Buffer.from(values.buffer).toString("hex");
 
+describe("factors of frequencies in a GGUF file", () => {
+  const model = tinyModel({ ...TINY, rope: "llama3" });
+
+  it("give the logits of the rule llama3", async () => {
+    const path = `${fresh()}.gguf`;
+    await writeGguf(path, model, "BF16");
+    const actual = await logitsOf(path, { dtype: "f32" });
+    const expected = plainLogits(model, TOKENS).flat();
+    const scale = Math.max(...expected.map(Math.abs));
+    const error = Math.max(...expected.map((each, i) => Math.abs(each - (actual[i] as number)))) / scale;
+    expect(error).toBeLessThan(2e-5);
+  });
+
+  it("are refused beside a rule in the metadata, for heads of another width, and if one is not above 0", async () => {
+    const path = `${fresh()}.gguf`;
+    const rule = [
+      ["llama.rope.scaling.type", u32(8), "linear"],
+      ["llama.rope.scaling.factor", u32(6), new Uint8Array(Float32Array.of(2).buffer)],
+    ];
+    await writeGguf(path, model, "BF16", rule);
+    await expect(loadCausalLM(backend(), path)).rejects.toThrow(
+      /"rope_freqs.weight" and the metadata both scale/,
+    );
+    const tensors = new Map(model.tensors).set("rope_freqs.weight", {
+      shape: [3],
+      values: Float32Array.of(1, 2, 3),
+    });
+    await writeGguf(path, { config: tinyModel(TINY).config, tensors }, "BF16");
+    await expect(loadCausalLM(backend(), path)).rejects.toThrow(
+      /has 3 numbers; heads have 4 pairs of elements/,
+    );
+    tensors.set("rope_freqs.weight", { shape: [4], values: Float32Array.of(1, 2, 0, 3) });
+    await writeGguf(path, { config: tinyModel(TINY).config, tensors }, "BF16");
+    await expect(loadCausalLM(backend(), path)).rejects.toThrow(/has a number that is not above 0/);
+  });
+});
+
 describe("the folder that a conversion of a GGUF file writes", () => {
   it("has the configuration and the logits of the file", async () => {
-    const choices = tinyChoices.filter(({ rope }) => rope !== "llama3");
     const types = fc.constantFrom("F32", "F16", "BF16");
     await fc.assert(
-      fc.asyncProperty(choices, types, fc.constantFrom("bf16", "f32"), async (drawn, type, to) => {
+      fc.asyncProperty(tinyChoices, types, fc.constantFrom("bf16", "f32"), async (drawn, type, to) => {
         const path = `${fresh()}.gguf`;
         await writeGguf(path, tinyModel({ ...drawn, window: undefined }), type);
         const wide = fresh();

@@ -208,7 +208,7 @@ export async function writeGguf(
   };
   const pieces: Uint8Array[] = [];
   let offset = 0;
-  const described = [...stackExperts(tensors)].map(([name, { shape, values }]) => {
+  const described = [...ropeFactors(config), ...stackExperts(tensors)].map(([name, { shape, values }]) => {
     const [, projection = ""] = /self_attn\.([qk]_proj)/.exec(name) ?? [];
     const isPaired = architecture === "llama" && projection !== "";
     const ordered = isPaired ? paired(values, heads[projection] as number, shape) : values;
@@ -234,7 +234,9 @@ export async function writeGguf(
     u32(6),
     new Uint8Array(Float32Array.of(value).buffer),
   ];
-  const scaling = config.rope_scaling as Readonly<Record<string, unknown>> | undefined;
+  const rule = config.rope_scaling as Readonly<Record<string, unknown>> | undefined;
+  // the rule llama3 is a tensor
+  const scaling = rule?.rope_type === "llama3" ? undefined : rule;
   const scalingType = scaling && String(scaling.rope_type ?? scaling.type);
   const theta = config.rope_theta ?? (config.rope_parameters as { rope_theta: number }).rope_theta;
   const metadata = [
@@ -273,6 +275,21 @@ export async function writeGguf(
     ...extra,
   ];
   await writeFile(path, ggufBytes({ metadata, tensors: described, data: Buffer.concat(pieces) }));
+}
+
+/** The tensor by which a file divides frequencies, for the rule llama3. */
+function ropeFactors(config: TinyModel["config"]): readonly (readonly [string, TinyTensor])[] {
+  const rule = config.rope_scaling as Readonly<Record<string, unknown>> | undefined;
+  if (rule?.rope_type !== "llama3") return [];
+  const width = Number(config.head_dim);
+  const [low, high] = [Number(rule.low_freq_factor), Number(rule.high_freq_factor)];
+  const values = Float32Array.from({ length: width / 2 }, (_, pair) => {
+    const frequency = Number(config.rope_theta) ** ((-2 * pair) / width);
+    const turns = (Number(rule.original_max_position_embeddings) * frequency) / (2 * Math.PI);
+    const kept = Math.min(1, Math.max(0, (turns - low) / (high - low)));
+    return 1 / (kept + (1 - kept) / Number(rule.factor));
+  });
+  return [["rope_freqs.weight", { shape: [width / 2], values }]];
 }
 
 /** Stacks the matrices of all experts of a projection into one tensor. Other tensors stay as they are. */

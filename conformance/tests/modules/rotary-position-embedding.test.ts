@@ -84,6 +84,16 @@ describe("frequencies", () => {
     ...new RotaryPositionEmbedding(backend(), 128, { rotaryBase: 500000 }).invFreq,
   ];
 
+  scoped("of the rule factors are divided, each by its own", () => {
+    const factors = plain().map((_, i) => 1 + i / 3);
+    const expected = factors.map((factor, i) => scaled({ kind: "linear", factor })[i]);
+    expect(scaled({ kind: "factors", factors })).toEqual(expected);
+    const ones = plain().map(() => 1);
+    expect(scaled({ kind: "factors", factors: ones })).toEqual(plain());
+    expect(() => scaled({ kind: "factors", factors: ones.slice(1) })).toThrow(/scaling.factors has/);
+    expect(() => scaled({ kind: "factors", factors: ones.map(() => 0) })).toThrow(/must be above 0/);
+  });
+
   scoped("of the rule linear are divided", () => {
     expect(scaled({ kind: "linear", factor: 4 })).toEqual(plain().map((each) => each / 4));
   });

@@ -77,6 +77,15 @@ describe.each(WITNESS_NAMES)("%s", (name) => {
   });
 });
 
+describe.each(["llama", "qwen2", "qwen3"])("the GGUF file of %s", (name) => {
+  it("has the logits of transformers", async () => {
+    const { tokens, f32: theirs, f64 } = await readWitness(name);
+    const [logits] = (await logitsOf(witnessPath(`${name}.gguf`), f32, tokens)) as [Float32Array];
+    expect(logits.length).toBe(f64.length);
+    expect(distance(logits, f64)).toBeLessThanOrEqual(FACTOR * distance(theirs, f64));
+  });
+});
+
 /** Other values of fields, each of which changes what a model computes. `null` is a field that is missing. */
 const FIELDS: Readonly<Record<string, readonly Readonly<Record<string, unknown>>[]>> = {
   llama: [{ rope_scaling: null }, { rope_theta: 20000 }, { rms_norm_eps: 0.01 }, { hidden_act: "relu" }],

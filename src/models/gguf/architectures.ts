@@ -5,6 +5,9 @@ import { describe } from "../../options.js";
 import type { CausalLMConfig } from "../config/config.js";
 import type { WeightNames, WeightPlace } from "../weights/places.js";
 
+/** The tensor that divides the frequencies of rotary embeddings. It is part of the configuration. */
+export const ROPE_FACTORS = "rope_freqs.weight";
+
 /** The architectures whose rows of the projections of queries and keys lie in the order of neighbouring pairs. */
 const PAIRED: ReadonlySet<string> = new Set(["llama"]);
 
@@ -78,5 +81,5 @@ export function ggufNames(architecture: GgufArchitecture, { layers }: CausalLMCo
       pairedHeads: PAIRED.has(architecture.name) ? heads[inner] : undefined,
     };
   };
-  return { placeOf, isIgnored: () => false };
+  return { placeOf, isIgnored: (tensor) => tensor === ROPE_FACTORS };
 }

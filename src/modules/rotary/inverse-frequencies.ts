@@ -7,6 +7,7 @@ import {
   describe,
   finite,
   integer,
+  listOf,
   membersOfPlain,
   needed,
   oneOf,
@@ -54,8 +55,20 @@ export interface YarnRotaryScaling {
   readonly truncate?: boolean | undefined;
 }
 
+/** Divides the frequency of each pair by a factor of its own. */
+export interface FactorsRotaryScaling {
+  /** The rule. */
+  readonly kind: "factors";
+  /** Numbers above 0, one for each pair of rotated elements. */
+  readonly factors: readonly number[];
+}
+
 /** A rule that scales the frequencies of a rotary embedding. */
-export type RotaryScaling = LinearRotaryScaling | Llama3RotaryScaling | YarnRotaryScaling;
+export type RotaryScaling =
+  | LinearRotaryScaling
+  | Llama3RotaryScaling
+  | YarnRotaryScaling
+  | FactorsRotaryScaling;
 
 const positive: Domain = (user, name, value) => {
   const number = finite(user, name, value) as number;
@@ -90,6 +103,10 @@ const CHECKS = {
     },
     "scaling",
   ),
+  factors: optionsOf<FactorsRotaryScaling>(
+    { kind: needed(oneOf(["factors"])), factors: needed(listOf(positive)) },
+    "scaling",
+  ),
 } as const;
 
 const kindName = oneOf(Object.keys(CHECKS));
@@ -119,7 +136,10 @@ export interface Frequencies {
   readonly factor: number;
 }
 
-/** Returns the frequencies of `width` rotated elements (numerics.md §10.7). */
+/**
+ * Returns the frequencies of `width` rotated elements (numerics.md §10.7). Throws `ArgumentError` if there are not as many
+ * factors as pairs.
+ */
 export function frequenciesOf(width: number, base: number, scaling: RotaryScaling | undefined): Frequencies {
   const logarithm = log(fixed(base));
   const unscaled = Array.from({ length: width / 2 }, (_, i) =>
@@ -130,7 +150,13 @@ export function frequenciesOf(width: number, base: number, scaling: RotaryScalin
     return { inverse: Float32Array.from(unscaled, (each) => each / scaling.factor), factor: 1 };
   if (scaling.kind === "llama3")
     return { inverse: Float32Array.from(unscaled, (each) => llama3(each, scaling)), factor: 1 };
-  return yarn(unscaled, { base, scaling });
+  if (scaling.kind === "yarn") return yarn(unscaled, { base, scaling });
+  const { factors } = scaling;
+  if (factors.length !== unscaled.length)
+    throw new ArgumentError(
+      `RotaryPositionEmbedding: scaling.factors has ${factors.length} numbers; ${width} rotated elements are ${width / 2} pairs`,
+    );
+  return { inverse: Float32Array.from(unscaled, (each, i) => each / (factors[i] as number)), factor: 1 };
 }
 
 function llama3(frequency: number, scaling: Llama3RotaryScaling): number {

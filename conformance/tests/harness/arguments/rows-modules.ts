@@ -501,6 +501,7 @@ export const MODULE_ROWS: Rows = {
         },
       ],
       (w) => [w.backend, 16, { scaling: { kind: "linear" as const, factor: 2 } }],
+      (w) => [w.backend, 4, { scaling: { kind: "factors" as const, factors: [1, 2] } }],
       (w) => [w.backend, 16, { scaling: yarn }],
     ],
     numbers: {
@@ -510,6 +511,8 @@ export const MODULE_ROWS: Rows = {
       "options.pretrainedMaxPositionEmbeddings": "count",
       "options.rotaryBase": "above",
       "options.scaling.factor": "above",
+      "options.scaling.factors.0": "above",
+      "options.scaling.factors.1": "above",
       "options.scaling.lowFreqFactor": "above",
       "options.scaling.highFreqFactor": "above",
       "options.scaling.originalMaxPositionEmbeddings": "count",
