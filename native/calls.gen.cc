@@ -269,6 +269,7 @@ void runActivation(const Call<calls::Activation>& call) {
   p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  p.amax = call.optional<float>("amax", bytesOf(1, 32));
   call.check("activation", launchActivation(p, call.stream()));
 }
 
@@ -280,6 +281,7 @@ void runActivationBackward(const Call<calls::ActivationBackward>& call) {
   p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  p.amax = call.optional<float>("amax", bytesOf(1, 32));
   p.gradType = call.wide("gradType");
   p.grad = call.pointer<const void>("grad", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.gradType)));
   call.check("activationBackward", launchActivationBackward(p, call.stream()));
@@ -294,6 +296,7 @@ void runGated(const Call<calls::Gated>& call) {
   p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.xType)));
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  p.amax = call.optional<float>("amax", bytesOf(1, 32));
   call.check("gated", launchGated(p, call.stream()));
 }
 
@@ -306,6 +309,7 @@ void runGatedBackward(const Call<calls::GatedBackward>& call) {
   p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.xType)));
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.outType)));
+  p.amax = call.optional<float>("amax", bytesOf(1, 32));
   p.gradType = call.wide("gradType");
   p.grad = call.pointer<const void>("grad", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.gradType)));
   call.check("gatedBackward", launchGatedBackward(p, call.stream()));
@@ -322,6 +326,7 @@ void runClampedSwiglu(const Call<calls::ClampedSwiglu>& call) {
   p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.xType)));
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  p.amax = call.optional<float>("amax", bytesOf(1, 32));
   call.check("clampedSwiglu", launchClampedSwiglu(p, call.stream()));
 }
 
@@ -336,6 +341,7 @@ void runClampedSwigluBackward(const Call<calls::ClampedSwigluBackward>& call) {
   p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.xType)));
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns), 2}), bitsOf(p.outType)));
+  p.amax = call.optional<float>("amax", bytesOf(1, 32));
   p.gradType = call.wide("gradType");
   p.grad = call.pointer<const void>("grad", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.gradType)));
   call.check("clampedSwigluBackward", launchClampedSwigluBackward(p, call.stream()));

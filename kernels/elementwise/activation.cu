@@ -8,6 +8,7 @@
 #include "kernels/core/math.cuh"
 #include "kernels/elementwise/activation.gen.h"
 #include "kernels/elementwise/curve-table.cuh"
+#include "kernels/quantize/amax-out.cuh"
 
 namespace lockstep {
 
@@ -18,9 +19,10 @@ constexpr int kThreads = 256;
 template <typename Params>
 constexpr bool kBackward = std::is_same_v<Params, ActivationBackwardParams>;
 
-// `kind` is a template parameter, so that the loop of a kernel contains only one activation.
-template <Activation kind, int width, typename Params>
-__device__ void work(const Params& p, int64_t index) {
+// `kind` is a template parameter, so that the loop of a kernel contains only one activation. If `measured`, the results
+// raise `largest` before they are rounded.
+template <Activation kind, bool measured, int width, typename Params>
+__device__ void work(const Params& p, int64_t index, float& largest) {
   constexpr float alpha = alphaOf(kind);
   float values[width];
   loadElements(p.x, p.xType, index, values);
@@ -34,20 +36,23 @@ __device__ void work(const Params& p, int64_t index) {
     for (int i = 0; i < width; ++i) values[i] = activate(kind, alpha, values[i]);
   }
   storeElements(p.out, p.outType, index, values);
+  if constexpr (measured) raiseTo(largest, values);
 }
 
-template <Activation kind, typename Params>
+template <Activation kind, bool measured, typename Params>
 __global__ void __launch_bounds__(kThreads) activationKernel(const Params p) {
   int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack;
+  float largest = 0;
   if (i + kPack <= p.count) {
-    work<kind, kPack>(p, i);
+    work<kind, measured, kPack>(p, i, largest);
   } else {
-    for (; i < p.count; ++i) work<kind, 1>(p, i);
+    for (; i < p.count; ++i) work<kind, measured, 1>(p, i, largest);
   }
+  if constexpr (measured) raiseAmax(p.amax, largest);
 }
 
 // For bf16 inputs: the activation or its derivative is read from a table.
-template <Activation kind, typename Params>
+template <Activation kind, bool measured, typename Params>
 __global__ void __launch_bounds__(kTableThreads) tableKernel(const Params p) {
   constexpr int kDepth = kBackward<Params> ? 2 : 4;
   __shared__ float table[kTableEntries];
@@ -56,6 +61,7 @@ __global__ void __launch_bounds__(kTableThreads) tableKernel(const Params p) {
   };
   fillTable(table, curve);
   __syncthreads();
+  float largest = 0;
   const int64_t packs = p.count / kPack;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kTableThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kTableThreads + threadIdx.x;
@@ -81,26 +87,35 @@ __global__ void __launch_bounds__(kTableThreads) tableKernel(const Params p) {
         for (int i = 0; i < kPack; ++i) values[i] *= grad[k][i];
       }
       storeElements(p.out, p.outType, pack * kPack, values);
+      if constexpr (measured) raiseTo(largest, values);
     }
   }
   const int64_t rest = packs * kPack + first;
-  if (rest < p.count) work<kind, 1>(p, rest);
+  if (rest < p.count) work<kind, measured, 1>(p, rest, largest);
+  if constexpr (measured) raiseAmaxByWarp(p.amax, largest);
 }
 
-template <typename Params>
-cudaError_t launch(const Params& p, cudaStream_t stream) {
+template <bool measured, typename Params>
+cudaError_t launchKernel(const Params& p, cudaStream_t stream) {
   if (p.count == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>(ceilDivide(p.count, kThreads * kPack));
   withActivation(p.kind, [&](auto kind) {
     if constexpr (inDouble(kind.value)) {
       if (p.xType == Wide::kBf16 && p.count >= kLeastForTable) {
-        tableKernel<kind.value><<<tableBlocks(), kTableThreads, 0, stream>>>(p);
+        tableKernel<kind.value, measured><<<tableBlocks(), kTableThreads, 0, stream>>>(p);
         return;
       }
     }
-    activationKernel<kind.value><<<blocks, kThreads, 0, stream>>>(p);
+    activationKernel<kind.value, measured><<<blocks, kThreads, 0, stream>>>(p);
   });
   return cudaGetLastError();
+}
+
+template <typename Params>
+cudaError_t launch(const Params& p, cudaStream_t stream) {
+  if (p.amax == nullptr) return launchKernel<false>(p, stream);
+  const cudaError_t error = cudaMemsetAsync(p.amax, 0, sizeof(float), stream);
+  return error == cudaSuccess ? launchKernel<true>(p, stream) : error;
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ struct ActivationParams {
   // May be x.
   void* out = nullptr;
   Wide outType = Wide::kF32;
+  // If not null, set to the largest magnitude of the results before they are rounded, NaN ignored.
+  float* amax = nullptr;
   Activation kind = Activation::kGelu;
   int64_t count = 0;
 };
@@ -27,6 +29,8 @@ struct ActivationBackwardParams {
   // May be x.
   void* out = nullptr;
   Wide outType = Wide::kF32;
+  // If not null, set to the largest magnitude of the results before they are rounded, NaN ignored.
+  float* amax = nullptr;
   Activation kind = Activation::kGelu;
   int64_t count = 0;
   // The gradient of act(x).
@@ -42,6 +46,8 @@ struct GatedParams {
   Wide xType = Wide::kF32;
   void* out = nullptr;
   Wide outType = Wide::kF32;
+  // If not null, set to the largest magnitude of the results before they are rounded, NaN ignored.
+  float* amax = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
   Activation kind = Activation::kGelu;
@@ -56,6 +62,8 @@ struct GatedBackwardParams {
   // A row gets the gradients of a, followed by the gradients of g.
   void* out = nullptr;
   Wide outType = Wide::kF32;
+  // If not null, set to the largest magnitude of the results before they are rounded, NaN ignored.
+  float* amax = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
   const void* grad = nullptr;
@@ -71,6 +79,8 @@ struct ClampedSwigluParams {
   Wide xType = Wide::kF32;
   void* out = nullptr;
   Wide outType = Wide::kF32;
+  // If not null, set to the largest magnitude of the results before they are rounded, NaN ignored.
+  float* amax = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
   float alpha = 0;
@@ -87,6 +97,8 @@ struct ClampedSwigluBackwardParams {
   // A row gets the gradients of a, followed by the gradients of g.
   void* out = nullptr;
   Wide outType = Wide::kF32;
+  // If not null, set to the largest magnitude of the results before they are rounded, NaN ignored.
+  float* amax = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
   const void* grad = nullptr;

@@ -35,14 +35,19 @@ __device__ inline uint32_t tableEntry(float x, bool& inside) {
   return magnitude + (bits >> 15) * kTableMagnitudes;
 }
 
+// Computes the table indices of bf16 values. Returns whether the table covers all of them.
+__device__ inline bool tableEntries(const float (&x)[kPack], uint32_t (&entries)[kPack]) {
+  bool inside = true;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) entries[i] = tableEntry(x[i], inside);
+  return inside;
+}
+
 // results[i] = curve(x[i]), for values x that bf16 represents.
 template <typename Curve>
 __device__ void lookUp(const float* table, const float (&x)[kPack], float (&results)[kPack], Curve curve) {
   uint32_t entries[kPack];
-  bool inside = true;
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) entries[i] = tableEntry(x[i], inside);
-  if (inside) {
+  if (tableEntries(x, entries)) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) results[i] = table[entries[i]];
   } else {

@@ -21,6 +21,8 @@ struct GatedForm {
   Wide gradType = Wide::kF32;
   void* out = nullptr;
   Wide outType = Wide::kF32;
+  // If not null, set to the largest magnitude of the results before they are rounded to outType; NaN is ignored.
+  float* amax = nullptr;
   Activation kind = Activation::kGelu;
   // The factor of a in the logistic function of silu and qgelu.
   float alpha = 1;

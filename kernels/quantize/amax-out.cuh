@@ -11,6 +11,13 @@
 
 namespace lockstep {
 
+// Sets *amaxOut to the maximum of *amaxOut and of a magnitude with the bits `largest`.
+__device__ inline void raiseBits(float* amaxOut, uint32_t largest) {
+  // Magnitudes have the same order as their bits. The value read here may be outdated, but then it is too small.
+  int* bits = reinterpret_cast<int*>(amaxOut);
+  if (static_cast<int>(largest) > __ldcg(bits)) atomicMax(bits, static_cast<int>(largest));
+}
+
 // Sets *amaxOut to the maximum of *amaxOut and of `largest` over all threads of the block. `largest` must not be
 // negative. NaN counts as larger than all other values.
 __device__ inline void raiseAmax(float* amaxOut, float largest) {
@@ -22,9 +29,14 @@ __device__ inline void raiseAmax(float* amaxOut, float largest) {
   if (thread != 0) return;
   uint32_t ofBlock = 0;
   for (int i = 0; i < blockDim.x * blockDim.y / 32; ++i) ofBlock = max(ofBlock, warps[i]);
-  // Magnitudes have the same order as their bits. The value read here may be outdated, but then it is too small.
-  int* bits = reinterpret_cast<int*>(amaxOut);
-  if (static_cast<int>(ofBlock) > __ldcg(bits)) atomicMax(bits, static_cast<int>(ofBlock));
+  raiseBits(amaxOut, ofBlock);
+}
+
+// As raiseAmax, over the threads of a warp and without shared memory. All 32 lanes of the warp must call it; blocks are
+// one-dimensional.
+__device__ inline void raiseAmaxByWarp(float* amaxOut, float largest) {
+  const uint32_t ofWarp = __reduce_max_sync(kFullMask, bitsOf(largest));
+  if (threadIdx.x % 32 == 0) raiseBits(amaxOut, ofWarp);
 }
 
 // Replaces `largest` by the magnitude of a value if that is larger; NaN is ignored.

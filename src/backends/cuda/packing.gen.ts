@@ -10,49 +10,55 @@ export const WRITERS: {
   activation(slots, args) {
     slots.wide(0, args.x);
     slots.wide(2, args.out);
-    slots.number(4, args.kind);
-    slots.number(5, args.count);
+    slots.memory(4, args.amax);
+    slots.number(5, args.kind);
+    slots.number(6, args.count);
   },
   activationBackward(slots, args) {
     slots.wide(0, args.x);
     slots.wide(2, args.out);
-    slots.number(4, args.kind);
-    slots.number(5, args.count);
-    slots.wide(6, args.grad);
+    slots.memory(4, args.amax);
+    slots.number(5, args.kind);
+    slots.number(6, args.count);
+    slots.wide(7, args.grad);
   },
   gated(slots, args) {
     slots.wide(0, args.x);
     slots.wide(2, args.out);
-    slots.number(4, args.rows);
-    slots.number(5, args.columns);
-    slots.number(6, args.kind);
+    slots.memory(4, args.amax);
+    slots.number(5, args.rows);
+    slots.number(6, args.columns);
+    slots.number(7, args.kind);
   },
   gatedBackward(slots, args) {
     slots.wide(0, args.x);
     slots.wide(2, args.out);
-    slots.number(4, args.rows);
-    slots.number(5, args.columns);
-    slots.wide(6, args.grad);
-    slots.number(8, args.kind);
+    slots.memory(4, args.amax);
+    slots.number(5, args.rows);
+    slots.number(6, args.columns);
+    slots.wide(7, args.grad);
+    slots.number(9, args.kind);
   },
   clampedSwiglu(slots, args) {
     slots.wide(0, args.x);
     slots.wide(2, args.out);
-    slots.number(4, args.rows);
-    slots.number(5, args.columns);
-    slots.number(6, args.alpha);
-    slots.number(7, args.limit);
-    slots.number(8, args.offset);
+    slots.memory(4, args.amax);
+    slots.number(5, args.rows);
+    slots.number(6, args.columns);
+    slots.number(7, args.alpha);
+    slots.number(8, args.limit);
+    slots.number(9, args.offset);
   },
   clampedSwigluBackward(slots, args) {
     slots.wide(0, args.x);
     slots.wide(2, args.out);
-    slots.number(4, args.rows);
-    slots.number(5, args.columns);
-    slots.wide(6, args.grad);
-    slots.number(8, args.alpha);
-    slots.number(9, args.limit);
-    slots.number(10, args.offset);
+    slots.memory(4, args.amax);
+    slots.number(5, args.rows);
+    slots.number(6, args.columns);
+    slots.wide(7, args.grad);
+    slots.number(9, args.alpha);
+    slots.number(10, args.limit);
+    slots.number(11, args.offset);
   },
   activationQuantizeTensor(slots, args) {
     const source = args.source;

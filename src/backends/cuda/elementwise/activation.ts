@@ -1,14 +1,29 @@
 /** Activations, gated activations and their gradients on a GPU. */
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
-import type { GatedArgs } from "../../ops.js";
-import type { Lowering } from "../lowering.js";
+import type { Tensor } from "../../../tensor/tensor.js";
+import type {
+  ActivationArgs,
+  ActivationBackwardArgs,
+  GatedArgs,
+  GatedBackwardArgs,
+  SwigluClamp,
+} from "../../ops.js";
+import type { Lowering, LoweringContext } from "../lowering.js";
 import { type Declarations, reads, writes } from "../native-arguments.js";
 import { CLAMP, SIZE } from "../shared-arguments.js";
+
+const AMAX = {
+  "amax?": writes.f32(
+    "1",
+    "If not null, set to the largest magnitude of the results before they are rounded, NaN ignored.",
+  ),
+} as const;
 
 const ELEMENTWISE = {
   x: reads.wide("count"),
   out: writes.wide("count", "May be x."),
+  ...AMAX,
   kind: "activation",
   count: "count",
 } as const;
@@ -16,6 +31,7 @@ const ELEMENTWISE = {
 const GATED = {
   x: reads.wide("rows * columns * 2", "A row holds the values of a, followed by the values of g."),
   out: writes.wide("rows * columns"),
+  ...AMAX,
   ...SIZE,
 } as const;
 
@@ -34,17 +50,45 @@ export const ACTIVATION_CALLS = {
   clampedSwigluBackward: { ...GATED_BACKWARD, ...CLAMP },
 } as const satisfies Declarations;
 
-export const activation: Lowering<"activation"> = {
-  run({ addon, device }, { x, kind, out }) {
-    addon.activation(device, { x, out, kind: ACTIVATION[kind], count: x.size });
-  },
-};
+type Context = Pick<LoweringContext, "addon" | "device">;
 
-export const activationBackward: Lowering<"activationBackward"> = {
-  run({ addon, device }, { grad, x, kind, out }) {
-    addon.activationBackward(device, { x, out, kind: ACTIVATION[kind], count: x.size, grad });
-  },
-};
+/** Computes an activation, and if `amax` is given, the amax of its f32 values. */
+export function launchActivation(
+  { addon, device }: Context,
+  { x, kind, out }: ActivationArgs,
+  amax?: Tensor,
+): void {
+  addon.activation(device, { x, out, amax, kind: ACTIVATION[kind], count: x.size });
+}
+
+/** As `launchActivation`, for the gradient of an activation. */
+export function launchActivationBackward(
+  { addon, device }: Context,
+  { grad, x, kind, out }: ActivationBackwardArgs,
+  amax?: Tensor,
+): void {
+  addon.activationBackward(device, { x, out, amax, kind: ACTIVATION[kind], count: x.size, grad });
+}
+
+/** As `launchActivation`, for a gated activation. */
+export function launchGated({ addon, device }: Context, args: GatedArgs, amax?: Tensor): void {
+  const { kind, clamp } = args;
+  const source = { ...halves(args), amax };
+  if (clamp) addon.clampedSwiglu(device, { ...clampOf(clamp), ...source });
+  else addon.gated(device, { kind: ACTIVATION[kind], ...source });
+}
+
+/** As `launchActivation`, for the gradient of a gated activation. */
+export function launchGatedBackward(
+  { addon, device }: Context,
+  args: GatedBackwardArgs,
+  amax?: Tensor,
+): void {
+  const { grad, kind, clamp } = args;
+  const source = { grad, ...halves(args), amax };
+  if (clamp) addon.clampedSwigluBackward(device, { ...clampOf(clamp), ...source });
+  else addon.gatedBackward(device, { kind: ACTIVATION[kind], ...source });
+}
 
 /** Returns the arguments of a gated activation, without its kind and clamp. */
 function halves({ x, out }: GatedArgs) {
@@ -52,23 +96,22 @@ function halves({ x, out }: GatedArgs) {
   return { x, out, rows, columns: columns / 2 };
 }
 
+function clampOf({ alpha, limit, offset }: SwigluClamp) {
+  return { alpha, limit, offset };
+}
+
+export const activation: Lowering<"activation"> = {
+  run: (context, args) => launchActivation(context, args),
+};
+
+export const activationBackward: Lowering<"activationBackward"> = {
+  run: (context, args) => launchActivationBackward(context, args),
+};
+
 export const gated: Lowering<"gated"> = {
-  run({ addon, device }, args) {
-    const { kind, clamp } = args;
-    if (clamp) {
-      const { alpha, limit, offset } = clamp;
-      addon.clampedSwiglu(device, { alpha, limit, offset, ...halves(args) });
-    } else addon.gated(device, { kind: ACTIVATION[kind], ...halves(args) });
-  },
+  run: (context, args) => launchGated(context, args),
 };
 
 export const gatedBackward: Lowering<"gatedBackward"> = {
-  run({ addon, device }, args) {
-    const { grad, kind, clamp } = args;
-    const source = { grad, ...halves(args) };
-    if (clamp) {
-      const { alpha, limit, offset } = clamp;
-      addon.clampedSwigluBackward(device, { alpha, limit, offset, ...source });
-    } else addon.gatedBackward(device, { kind: ACTIVATION[kind], ...source });
-  },
+  run: (context, args) => launchGatedBackward(context, args),
 };

@@ -1,17 +1,28 @@
 /**
  * The fused activation and quantization on a GPU. One kernel serves quantizers with a given scale, and another MXFP8 of bf16
- * input. In all other cases the activation and the quantization run one after the other.
+ * input. Quantizers that scale by the amax of the whole tensor use an activation kernel that also computes the amax. In all other
+ * cases the activation and the quantization run one after the other.
  */
 import { blockedRows, hasGivenScale, isSquare } from "../../../formats/block.js";
 import { ACTIVATION, SCALE_RULE } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
 import type { ElementScalingName } from "../../../formats/element-scalings.js";
 import type { ScaleRuleName } from "../../../formats/scale-rules.js";
+import { Scope } from "../../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../../tensor/shape.js";
+import { Tensor } from "../../../tensor/tensor.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
+import { runOn } from "../../run.js";
 import { runActivationSteps } from "../../steps/activation.js";
+import { wantsAmax } from "../../steps/quantize.js";
+import {
+  launchActivation,
+  launchActivationBackward,
+  launchGated,
+  launchGatedBackward,
+} from "../elementwise/activation.js";
 import { copyOf } from "../layout/copies.js";
-import type { Lowering } from "../lowering.js";
+import type { Lowering, LoweringContext } from "../lowering.js";
 import { type Declarations, defaulted, group, reads, writes } from "../native-arguments.js";
 import { quantizedCopy, SIZE } from "../shared-arguments.js";
 import { AMAX_OUT, hasFusedFormat, SCALE_INV } from "./tensor.js";
@@ -78,7 +89,8 @@ export const ACTIVATION_QUANTIZE_CALLS = {
 } as const satisfies Declarations;
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
-  run({ addon, device }, args) {
+  run(context, args) {
+    const { addon, device } = context;
     const { spec, scale, amaxRecord, rowwise, columnwise } = args;
     const { word } = factsOf(spec.format);
     const [rows, columns] = sizeOf(args);
@@ -109,11 +121,31 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
           columnwise: columnwise && copyOf(columnwise),
         },
       });
+    } else if (wantsAmax(args)) {
+      measureActivation(context, args);
     } else {
       runActivationSteps(args);
     }
   },
 };
+
+/**
+ * Computes the activation rounded to its dtype together with the amax of its f32 values, and quantizes the former with the latter
+ * (numerics.md §7.3).
+ */
+function measureActivation(context: LoweringContext, args: ActivationQuantizeArgs): void {
+  const { kind, gated, clamp, grad, ...quantization } = args;
+  const { x } = quantization;
+  const { backend } = x;
+  using _scope = new Scope();
+  const [out, amax] = [new Tensor(backend, (grad ?? x).dtype, sizeOf(args)), new Tensor(backend, "f32", [1])];
+  const form = { x, kind, clamp, out };
+  if (gated && grad) launchGatedBackward(context, { ...form, grad }, amax);
+  else if (gated) launchGated(context, form, amax);
+  else if (grad) launchActivationBackward(context, { x, kind, grad, out }, amax);
+  else launchActivation(context, { x, kind, out }, amax);
+  runOn(backend, "quantize", { ...quantization, x: out, amax });
+}
 
 /** The scale rule, the element scaling and the input dtype that the MX kernel supports. */
 const MX_KERNEL: {
