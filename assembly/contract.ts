@@ -232,16 +232,8 @@ export const enum Staging {
   Grouped = 4,
 }
 
-/** A task block of an attention (attention/task.ts), which begins with a GemmTask. */
-export const enum AttentionTask {
-  /** Bytes of the block. */
-  Bytes = 1120,
-}
-
-/** Sizes and sentinels of a matrix product's task block (gemm/task.ts). */
+/** Sentinels of a matrix product's task (gemm/task.ts). */
 export const enum GemmTask {
-  /** Bytes of the block. */
-  Bytes = 448,
   /** The exponent of a zero operand: smaller than that of any other operand. */
   NoExponent = -16384,
 }

@@ -2,7 +2,7 @@
 export { attentionBiasGrads, attentionDeltas, attentionKeyGrads, attentionKeyUnits, attentionQueryGrads, attentionSinkGrads } from "./attention/backward";
 export { attention, attentionFill, attentionMaxima, attentionUnits } from "./attention/forward";
 export { attentionScratch } from "./attention/frame";
-export { attentionBias, attentionDropout, attentionLengths, attentionMask, attentionPages, attentionPlan, attentionScoreGrads, attentionScores, attentionShape, attentionStatistics, attentionTensor } from "./attention/task";
+export { tensorOf } from "./attention/task";
 export { encode, encodeByWords, encodeScalar } from "./cast/cast";
 export { decode } from "./cast/decode";
 export { sweep } from "./cast/sweep";
@@ -23,7 +23,6 @@ export { add, divide, exp, multiply, rsqrt, scaled, sigmoid, sqrtSoftplus, sqrtS
 export { specialFunctions } from "./elementwise/special-function";
 export { gemmEpilogue } from "./gemm/epilogue";
 export { gemm, gemmScratch, gemmUnits } from "./gemm/gemm";
-export { gemmBias, gemmDatapath, gemmLineAmaxes, gemmLineScales, gemmOperand, gemmReduction, gemmScale, gemmScaling, gemmShape, gemmTarget } from "./gemm/task";
 export { copySlice } from "./layout/copy-slice";
 export { place, swapAxes, swizzle, transpose, transposePacked, unswizzle } from "./layout/layout";
 export { amax } from "./quantize/amax";

@@ -6,36 +6,56 @@ import { ex2Four } from "../core/special-functions";
 import { canonical, narrow, roundFour, widen } from "../core/wide";
 import { fmaFour } from "../gemm/datapath";
 import { loadRows, multiplyKeys, packRows, sumBytes, tilesOf } from "./forward";
-import { innerLength, openFrame, padded, panelLength, ROWS, Slot, STATE_BYTES, slot } from "./frame";
-import { addBlock, packFactors, storeStates } from "./product";
+import {
+  factorBlock,
+  innerLength,
+  openFrame,
+  padded,
+  panelLength,
+  ROWS,
+  Slot,
+  STATE_BYTES,
+  setSlot,
+  slot,
+} from "./frame";
+import { addBlock, openFactors, packFactors, storeStates } from "./product";
 import { applyScores, fillKept, log2e, scoreFactor } from "./scores";
-import { endKey, fillVisible, firstKey, positionOf, setHead, setSequence } from "./sequence";
+import {
+  endKey,
+  fillVisible,
+  firstKey,
+  positionOf,
+  scoreRow,
+  setHead,
+  setSequence,
+  visibleRow,
+} from "./sequence";
 import { powerOf, visibleFour } from "./softmax";
-import { dataOf, Field, floatOf, indexOf, Operand, valueOf } from "./task";
+import { AttentionTask, dataOf, indexOf, Operand } from "./task";
 
 /** The row index of query i in the tensors of statistics. */
-function statisticOf(task: usize, frame: usize, i: usize): usize {
+function statisticOf(task: AttentionTask, frame: usize, i: usize): usize {
   return (
-    slot(frame, Slot.Batch) * valueOf(task, Field.LseBatch) +
-    slot(frame, Slot.Head) * valueOf(task, Field.LseHead) +
+    slot(frame, Slot.Batch) * task.lseBatch +
+    slot(frame, Slot.Head) * task.lseHead +
     slot(frame, Slot.FirstQuery) +
     i
   );
 }
 
 /** Sets the sequence and head of query tile `unit`. Returns the first query of the tile. */
-function openQueries(task: usize, frame: usize, unit: u32): u32 {
+function openQueries(task: AttentionTask, frame: usize, unit: u32): u32 {
   const tiles = tilesOf(task);
-  const heads = <u32>valueOf(task, Field.Heads);
+  const heads = <u32>task.heads;
   setSequence(task, frame, unit / tiles / heads, (unit / tiles) % heads);
   return (unit % tiles) * ROWS;
 }
 
 /** Writes delta, the sum of gradient times output, of the rows of query tiles [begin, end). */
-export function attentionDeltas(task: usize, scratch: usize, begin: u32, end: u32): void {
+export function attentionDeltas(task: AttentionTask, scratch: usize, begin: u32, end: u32): void {
   openFrame(task, scratch);
-  const width = <u32>valueOf(task, Field.ValueWidth);
-  const type = <u32>valueOf(task, Field.Type);
+  const width = <u32>task.valueWidth;
+  const type = <u32>task.type;
   const outputs = slot(scratch, Slot.QueryRows);
   const grads = slot(scratch, Slot.GradRows);
   const lanes = slot(scratch, Slot.LineValues);
@@ -53,89 +73,65 @@ export function attentionDeltas(task: usize, scratch: usize, begin: u32, end: u3
       memory.fill(lanes, 0, 128);
       addTerms(lanes, grads, width);
       const index = statisticOf(task, scratch, i);
-      store<f32>(valueOf(task, Field.Deltas) + (index << 2), foldLanes(lanes));
+      store<f32>(task.deltas + (index << 2), foldLanes(lanes));
     }
   }
 }
 
-/** Loads and packs the queries [first, first + rows) of the head, and the gradients of their outputs. */
-function packQueries(task: usize, frame: usize, first: u32, rows: u32): void {
-  const head = slot(frame, Slot.Head);
-  const width = padded(task, <u32>valueOf(task, Field.Width));
-  const valueWidth = padded(task, <u32>valueOf(task, Field.ValueWidth));
-  const queries = slot(frame, Slot.QueryRows);
-  const grads = slot(frame, Slot.GradRows);
-  const depth = <u32>valueOf(task, Field.Width);
-  const valueDepth = <u32>valueOf(task, Field.ValueWidth);
-  loadRows(task, frame, Operand.Q, head, first, rows, ROWS, depth, width, queries);
-  loadRows(task, frame, Operand.Grad, head, first, rows, ROWS, valueDepth, valueWidth, grads);
-  packRows(task, frame, queries, width, slot(frame, Slot.Queries), slot(frame, Slot.QueryExponents));
-  packRows(task, frame, grads, valueWidth, slot(frame, Slot.Grads), slot(frame, Slot.GradExponents));
+/** Loads and packs the queries of the tile, and the gradients of their outputs. */
+function packQueries(task: AttentionTask, frame: usize): void {
+  loadRows(task, frame, Operand.Q);
+  loadRows(task, frame, Operand.Grad);
+  packRows(task, frame, Operand.Q, Slot.Queries);
+  packRows(task, frame, Operand.Grad, Slot.Grads);
 }
 
 /**
- * Computes the pairs of the packed queries with keys [key, key + count). Writes the rounded gradients of the products to the
- * slot `Scores`, the rounded probabilities to `ScoreGrads`, and which keys are visible to `Visible`. If `storesGrads`, also
- * writes the gradients before rounding.
+ * Computes the pairs of the packed queries with the keys of the block. Writes the rounded gradients of the products to the slot
+ * `Scores`, the rounded probabilities to `ScoreGrads`, and which keys are visible to `Visible`. If `storesGrads`, also writes the
+ * gradients before rounding.
  */
-function differentiate(
-  task: usize,
-  frame: usize,
-  first: u32,
-  rows: u32,
-  key: u32,
-  count: u32,
-  storesGrads: bool,
-): void {
-  const inner = innerLength(task);
-  const length = padded(task, count);
-  multiplyKeys(task, frame, Operand.K, key, count);
-  multiplyKeys(task, frame, Operand.V, key, count);
+function differentiate(task: AttentionTask, frame: usize, storesGrads: bool): void {
+  const first = <u32>slot(frame, Slot.TileFirst);
+  const rows = <u32>slot(frame, Slot.TileRows);
+  const length = padded(task, <u32>slot(frame, Slot.BlockCount));
+  multiplyKeys(task, frame, Operand.K);
+  multiplyKeys(task, frame, Operand.V);
   for (let row: u32 = 0; row < ROWS; row++) {
-    const visible = slot(frame, Slot.Visible) + <usize>(row * inner);
-    const scores = slot(frame, Slot.Scores) + ((<usize>(row * inner)) << 2);
-    const grads = slot(frame, Slot.ScoreGrads) + ((<usize>(row * inner)) << 2);
-    memory.fill(visible, 0, length);
+    memory.fill(visibleRow(task, frame, row), 0, length);
     let shown: i32 = 0;
     if (row < rows) {
-      const lse = load<f32>(valueOf(task, Field.Lse) + (statisticOf(task, frame, first + row) << 2));
-      if (lse !== -Infinity) shown = fillVisible(task, frame, first + row, key, count, visible);
+      const lse = load<f32>(task.lse + (statisticOf(task, frame, first + row) << 2));
+      if (lse !== -Infinity) shown = fillVisible(task, frame, row);
     }
     if (shown) {
-      differentiateRow(task, frame, first + row, key, count, visible, scores, grads, storesGrads);
+      differentiateRow(task, frame, row, storesGrads);
     } else {
-      memory.fill(scores, 0, (<usize>length) << 2);
-      memory.fill(grads, 0, (<usize>length) << 2);
+      memory.fill(scoreRow(task, frame, Slot.Scores, row), 0, (<usize>length) << 2);
+      memory.fill(scoreRow(task, frame, Slot.ScoreGrads, row), 0, (<usize>length) << 2);
     }
   }
 }
 
-function differentiateRow(
-  task: usize,
-  frame: usize,
-  i: u32,
-  key: u32,
-  count: u32,
-  visible: usize,
-  scores: usize,
-  grads: usize,
-  storesGrads: bool,
-): void {
-  const type = <u32>valueOf(task, Field.Type);
-  const index = statisticOf(task, frame, i) << 2;
-  const minusLse = f32x4.splat(-(load<f32>(valueOf(task, Field.Lse) + index) * log2e()));
-  const minusDelta = f32x4.splat(-load<f32>(valueOf(task, Field.Deltas) + index));
+function differentiateRow(task: AttentionTask, frame: usize, row: u32, storesGrads: bool): void {
+  const visible = visibleRow(task, frame, row);
+  const scores = scoreRow(task, frame, Slot.Scores, row);
+  const grads = scoreRow(task, frame, Slot.ScoreGrads, row);
+  const type = task.type;
+  const index = statisticOf(task, frame, slot(frame, Slot.TileFirst) + row) << 2;
+  const minusLse = f32x4.splat(-(load<f32>(task.lse + index) * log2e()));
+  const minusDelta = f32x4.splat(-load<f32>(task.deltas + index));
   const factor = f32x4.splat(scoreFactor(task));
-  const keep = f32x4.splat(floatOf(task, Field.Keep));
-  const drops = valueOf(task, Field.Threshold) !== 0;
-  const isBounded = floatOf(task, Field.Softcap) !== 0;
+  const keep = f32x4.splat(task.keep);
+  const drops = task.threshold !== 0;
+  const isBounded = task.softcap !== 0;
   const tanhs = slot(frame, Slot.Line);
   const keptBytes = slot(frame, Slot.Kept);
-  applyScores(task, frame, i, key, count, visible, scores, isBounded ? tanhs : 0);
-  if (drops) fillKept(task, frame, i, key, count);
-  const length = padded(task, count);
-  const isBefore = valueOf(task, Field.BiasBeforeScale) !== 0;
-  const scale = f32x4.splat(floatOf(task, Field.Scale));
+  applyScores(task, frame, row, isBounded ? tanhs : 0);
+  if (drops) fillKept(task, frame, row);
+  const length = padded(task, <u32>slot(frame, Slot.BlockCount));
+  const isBefore = task.biasBeforeScale;
+  const scale = f32x4.splat(task.scale);
   const biasGrads = slot(frame, Slot.LineValues);
   for (let j: usize = 0; j < <usize>length; j += 4) {
     const at = j << 2;
@@ -154,173 +150,171 @@ function differentiateRow(
     v128.store(scores + at, roundFour(type, y));
     v128.store(grads + at, roundFour(type, v128.and(p, isKept)));
   }
-  if (storesGrads) keepGrads(task, frame, i, key, count, biasGrads);
+  if (storesGrads) keepGrads(task, frame, row);
 }
 
-/** Writes the contributions of a row's pairs to the gradient of the bias. */
-function keepGrads(task: usize, frame: usize, i: u32, key: u32, count: u32, grads: usize): void {
-  const head = slot(frame, Slot.Batch) * valueOf(task, Field.Heads) + slot(frame, Slot.Head);
-  const row = head * valueOf(task, Field.Queries) + i;
-  const to = valueOf(task, Field.BiasGrads) + ((row * valueOf(task, Field.Keys) + key) << 2);
-  memory.copy(to, grads, (<usize>count) << 2);
+/** Writes the contributions of a row's pairs, in the slot LineValues, to the gradient of the bias. */
+function keepGrads(task: AttentionTask, frame: usize, row: u32): void {
+  const head = slot(frame, Slot.Batch) * task.heads + slot(frame, Slot.Head);
+  const query = head * task.queries + slot(frame, Slot.TileFirst) + row;
+  const to = task.biasGrads + ((query * task.keys + slot(frame, Slot.BlockKey)) << 2);
+  memory.copy(to, slot(frame, Slot.LineValues), slot(frame, Slot.BlockCount) << 2);
 }
 
 /** Computes the gradients of the queries of tiles [begin, end). */
-export function attentionQueryGrads(task: usize, scratch: usize, begin: u32, end: u32): void {
+export function attentionQueryGrads(task: AttentionTask, scratch: usize, begin: u32, end: u32): void {
   openFrame(task, scratch);
-  const block = <i32>valueOf(task, Field.BlockKeys);
+  const block = <i32>task.blockKeys;
   for (let unit = begin; unit < end; unit++) {
     const first = openQueries(task, scratch, unit);
     const queries = <u32>slot(scratch, Slot.QueryCount);
     if (first >= queries) continue;
     const rows = min(ROWS, queries - first);
-    const width = padded(task, <u32>valueOf(task, Field.Width));
-    packQueries(task, scratch, first, rows);
+    setSlot(scratch, Slot.TileFirst, first);
+    setSlot(scratch, Slot.TileRows, rows);
+    const width = padded(task, <u32>task.width);
+    packQueries(task, scratch);
     memory.fill(slot(scratch, Slot.Totals), 0, (<usize>(ROWS * width)) << 2);
     const keys = <i32>slot(scratch, Slot.KeyCount);
     const begins = firstKey(task, positionOf(task, scratch, first));
     const ends = endKey(task, scratch, positionOf(task, scratch, first + rows - 1));
-    for (let key = (begins / block) * block; key < ends; key += block)
-      addQueryGrads(task, scratch, first, rows, key, min(block, keys - key));
-    writeRows(
-      task,
-      scratch,
-      Operand.Dq,
-      slot(scratch, Slot.Head),
-      first,
-      rows,
-      width,
-      floatOf(task, Field.Scale),
-    );
+    for (let key = (begins / block) * block; key < ends; key += block) {
+      setSlot(scratch, Slot.BlockKey, key);
+      setSlot(scratch, Slot.BlockCount, min(block, keys - key));
+      addQueryGrads(task, scratch);
+    }
+    writeRows(task, scratch, Operand.Dq);
   }
 }
 
 /** Adds the sum over one block of keys to the totals of the queries. */
-function addQueryGrads(task: usize, frame: usize, first: u32, rows: u32, key: u32, count: u32): void {
-  const inner = innerLength(task);
-  const length = padded(task, count);
-  const width = padded(task, <u32>valueOf(task, Field.Width));
-  differentiate(task, frame, first, rows, key, count, valueOf(task, Field.BiasGrads) !== 0);
-  for (let row: u32 = 0; row < ROWS; row++) {
-    const line = slot(frame, Slot.Scores) + ((<usize>(row * inner)) << 2);
-    packFactors(
-      task,
-      frame,
-      line,
-      length,
-      row,
-      ROWS,
-      slot(frame, Slot.Factors),
-      slot(frame, Slot.FactorExponents),
-    );
-  }
+function addQueryGrads(task: AttentionTask, frame: usize): void {
+  const rows = <u32>slot(frame, Slot.TileRows);
+  const length = padded(task, <u32>slot(frame, Slot.BlockCount));
+  const width = padded(task, <u32>task.width);
+  differentiate(task, frame, task.biasGrads !== 0);
+  openFactors(task, frame, length);
+  for (let row: u32 = 0; row < ROWS; row++)
+    packFactors(task, frame, Slot.Factors, scoreRow(task, frame, Slot.Scores, row), row);
   const sums = slot(frame, Slot.Sums);
   memory.fill(sums, 0, sumBytes(task, width));
-  addBlock(
-    task,
-    frame,
-    slot(frame, Slot.KeyRows),
-    width,
-    length,
-    rows,
-    slot(frame, Slot.Visible),
-    inner,
-    sums,
-  );
+  const block = factorBlock(frame);
+  block.values = slot(frame, Slot.KeyRows);
+  block.width = width;
+  block.depth = length;
+  block.rows = rows;
+  block.visible = slot(frame, Slot.Visible);
+  block.pitch = innerLength(task);
+  block.sums = sums;
+  addBlock(task, frame, block);
   const part = slot(frame, Slot.ValueRows);
   const totals = slot(frame, Slot.Totals);
   const panel = panelLength(task);
-  for (let c: u32 = 0; c < width; c += panel)
-    storeStates(task, sums + <usize>(c / panel) * ROWS * STATE_BYTES, rows, part, width, c);
+  for (let c: u32 = 0; c < width; c += panel) {
+    const states = sums + <usize>(c / panel) * ROWS * STATE_BYTES;
+    storeStates(task, states, rows, part + ((<usize>c) << 2), width);
+  }
   for (let at: usize = 0; at < (<usize>(rows * width)) << 2; at += 16)
     v128.store(totals + at, f32x4.add(v128.load(totals + at), v128.load(part + at)));
 }
 
-/** Writes the totals [ROWS][width], multiplied by `factor`, to rows [first, first + rows) of a result. */
-function writeRows(
-  task: usize,
-  frame: usize,
-  operand: Operand,
-  head: usize,
-  first: usize,
-  rows: u32,
-  width: u32,
-  factor: f32,
-): void {
-  const isKey = operand === Operand.Dk || operand === Operand.Dv;
-  const start = slot(frame, isKey ? Slot.FirstKey : Slot.FirstQuery);
-  const length = valueOf(task, operand === Operand.Dv ? Field.ValueWidth : Field.Width);
+/**
+ * Writes the totals [ROWS][padded width], times the scale or for operand Dv the factor of kept keys, to the rows of a result: the
+ * tile of queries for operand Dq, else the tile of keys.
+ */
+function writeRows(task: AttentionTask, frame: usize, operand: Operand): void {
+  const isKey = operand !== Operand.Dq;
+  const first = isKey
+    ? slot(frame, Slot.FirstKey) + slot(frame, Slot.BlockKey)
+    : slot(frame, Slot.FirstQuery) + slot(frame, Slot.TileFirst);
+  const rows = <u32>slot(frame, isKey ? Slot.BlockCount : Slot.TileRows);
+  const head = slot(frame, isKey ? Slot.KeyHead : Slot.Head);
+  const length = operand === Operand.Dv ? task.valueWidth : task.width;
+  const width = padded(task, <u32>length);
+  const factor = operand === Operand.Dv ? task.keep : task.scale;
   for (let row: u32 = 0; row < rows; row++) {
     const line = slot(frame, Slot.Totals) + ((<usize>(row * width)) << 2);
     for (let at: usize = 0; at < length << 2; at += 4)
       store<f32>(line + at, canonical(load<f32>(line + at) * factor));
-    const to = indexOf(task, operand, slot(frame, Slot.Batch), start + first + row, head);
-    narrow(line, dataOf(task, operand), <u32>valueOf(task, Field.Type), to, length);
+    const to = indexOf(task, operand, slot(frame, Slot.Batch), first + row, head);
+    narrow(line, dataOf(task, operand), task.type, to, length);
   }
 }
 
-function keyTilesOf(task: usize): u32 {
-  return (<u32>valueOf(task, Field.Keys) + ROWS - 1) / ROWS;
+function keyTilesOf(task: AttentionTask): u32 {
+  return (<u32>task.keys + ROWS - 1) / ROWS;
 }
 
 /** The number of units of the gradients of keys and values. */
-export function attentionKeyUnits(task: usize): u32 {
-  return <u32>(valueOf(task, Field.Batch) * valueOf(task, Field.KeyHeads)) * keyTilesOf(task);
+export function attentionKeyUnits(task: AttentionTask): u32 {
+  return <u32>(task.batch * task.keyHeads) * keyTilesOf(task);
 }
 
 /** Computes the gradients of the keys and values of tiles [begin, end). */
-export function attentionKeyGrads(task: usize, scratch: usize, begin: u32, end: u32): void {
+export function attentionKeyGrads(task: AttentionTask, scratch: usize, begin: u32, end: u32): void {
   openFrame(task, scratch);
   const tiles = keyTilesOf(task);
-  const keyHeads = <u32>valueOf(task, Field.KeyHeads);
-  const group = <u32>valueOf(task, Field.Heads) / keyHeads;
-  const width = padded(task, <u32>valueOf(task, Field.Width));
-  const valueWidth = padded(task, <u32>valueOf(task, Field.ValueWidth));
+  const keyHeads = <u32>task.keyHeads;
+  const group = <u32>task.heads / keyHeads;
+  const width = padded(task, <u32>task.width);
+  const valueWidth = padded(task, <u32>task.valueWidth);
   for (let unit = begin; unit < end; unit++) {
     const keyHead = (unit / tiles) % keyHeads;
     setSequence(task, scratch, unit / tiles / keyHeads, keyHead * group);
     const key = (unit % tiles) * ROWS;
     const keys = <u32>slot(scratch, Slot.KeyCount);
     if (key >= keys) continue;
-    const count = min(ROWS, keys - key);
+    setSlot(scratch, Slot.BlockKey, key);
+    setSlot(scratch, Slot.BlockCount, min(ROWS, keys - key));
     memory.fill(slot(scratch, Slot.Sums), 0, sumBytes(task, width));
     memory.fill(slot(scratch, Slot.ValueSums), 0, sumBytes(task, valueWidth));
     for (let head = keyHead * group; head < (keyHead + 1) * group; head++) {
       setHead(task, scratch, head);
       const queries = <u32>slot(scratch, Slot.QueryCount);
-      for (let first: u32 = 0; first < queries; first += ROWS)
-        addKeyGrads(task, scratch, first, min(ROWS, queries - first), key, count);
+      for (let first: u32 = 0; first < queries; first += ROWS) {
+        setSlot(scratch, Slot.TileFirst, first);
+        setSlot(scratch, Slot.TileRows, min(ROWS, queries - first));
+        addKeyGrads(task, scratch);
+      }
     }
-    finishKeys(task, scratch, Operand.Dk, keyHead, key, count, width);
-    finishKeys(task, scratch, Operand.Dv, keyHead, key, count, valueWidth);
+    finishKeys(task, scratch, Operand.Dk);
+    finishKeys(task, scratch, Operand.Dv);
   }
 }
 
-/**
- * Adds the contributions of queries [first, first + rows) of the head to the gradients of keys [key, key + count) and of their
- * values.
- */
-function addKeyGrads(task: usize, frame: usize, first: u32, rows: u32, key: u32, count: u32): void {
-  const t = positionOf(task, frame, first + rows - 1);
-  if (endKey(task, frame, t) <= <i32>key) return;
-  if (firstKey(task, positionOf(task, frame, first)) >= <i32>(key + count)) return;
-  packQueries(task, frame, first, rows);
-  differentiate(task, frame, first, rows, key, count, false);
-  const width = padded(task, <u32>valueOf(task, Field.Width));
-  const valueWidth = padded(task, <u32>valueOf(task, Field.ValueWidth));
+/** Adds the contributions of the tile of queries to the gradients of the tile of keys and of their values. */
+function addKeyGrads(task: AttentionTask, frame: usize): void {
+  const first = <i32>slot(frame, Slot.TileFirst);
+  const rows = <u32>slot(frame, Slot.TileRows);
+  const key = <i32>slot(frame, Slot.BlockKey);
+  const count = <u32>slot(frame, Slot.BlockCount);
+  const t = positionOf(task, frame, first + <i32>rows - 1);
+  if (endKey(task, frame, t) <= key) return;
+  if (firstKey(task, positionOf(task, frame, first)) >= key + <i32>count) return;
+  packQueries(task, frame);
+  differentiate(task, frame, false);
   const depth = padded(task, rows);
-  const queries = slot(frame, Slot.QueryRows);
-  const grads = slot(frame, Slot.GradRows);
   const visible = slot(frame, Slot.Kept);
   transposeVisible(task, frame, count, visible);
+  const block = factorBlock(frame);
+  block.depth = depth;
+  block.rows = count;
+  block.visible = visible;
+  block.pitch = ROWS;
   packTransposed(task, frame, slot(frame, Slot.Scores), depth, count);
-  addBlock(task, frame, queries, width, depth, count, visible, ROWS, slot(frame, Slot.Sums));
+  block.values = slot(frame, Slot.QueryRows);
+  block.width = padded(task, <u32>task.width);
+  block.sums = slot(frame, Slot.Sums);
+  addBlock(task, frame, block);
   packTransposed(task, frame, slot(frame, Slot.ScoreGrads), depth, count);
-  addBlock(task, frame, grads, valueWidth, depth, count, visible, ROWS, slot(frame, Slot.ValueSums));
+  block.values = slot(frame, Slot.GradRows);
+  block.width = padded(task, <u32>task.valueWidth);
+  block.sums = slot(frame, Slot.ValueSums);
+  addBlock(task, frame, block);
 }
 
 /** Transposes the visible pairs [ROWS][inner] to [keys][ROWS]. */
-function transposeVisible(task: usize, frame: usize, count: u32, to: usize): void {
+function transposeVisible(task: AttentionTask, frame: usize, count: u32, to: usize): void {
   const inner = innerLength(task);
   const from = slot(frame, Slot.Visible);
   for (let key: u32 = 0; key < count; key++)
@@ -329,101 +323,67 @@ function transposeVisible(task: usize, frame: usize, count: u32, to: usize): voi
 }
 
 /** Packs the columns of f32 [ROWS][inner] as rows of `depth` factors; the rows from `count` on are 0. */
-function packTransposed(task: usize, frame: usize, scores: usize, depth: u32, count: u32): void {
+function packTransposed(task: AttentionTask, frame: usize, scores: usize, depth: u32, count: u32): void {
   const inner = innerLength(task);
   const line = slot(frame, Slot.Line);
-  const values = slot(frame, Slot.Factors);
-  const exponents = slot(frame, Slot.FactorExponents);
+  openFactors(task, frame, depth);
   for (let key: u32 = 0; key < ROWS; key++) {
     for (let row: u32 = 0; row < depth; row++) {
       const value: f32 = key < count ? load<f32>(scores + ((<usize>(row * inner + key)) << 2)) : 0;
       store<f32>(line + ((<usize>row) << 2), value);
     }
-    packFactors(task, frame, line, depth, key, ROWS, values, exponents);
+    packFactors(task, frame, Slot.Factors, line, key);
   }
 }
 
-/** Writes the gradients of keys, or of values, of a tile. */
-function finishKeys(
-  task: usize,
-  frame: usize,
-  operand: Operand,
-  keyHead: usize,
-  key: u32,
-  count: u32,
-  width: u32,
-): void {
+/** Writes the gradients of keys, or of values for operand Dv, of a tile. */
+function finishKeys(task: AttentionTask, frame: usize, operand: Operand): void {
   const isKey = operand === Operand.Dk;
+  const width = padded(task, <u32>(isKey ? task.width : task.valueWidth));
+  const count = <u32>slot(frame, Slot.BlockCount);
   const panel = panelLength(task);
   const totals = slot(frame, Slot.Totals);
   let states = slot(frame, isKey ? Slot.Sums : Slot.ValueSums);
   for (let c: u32 = 0; c < width; c += panel) {
-    storeStates(task, states, count, totals, width, c);
+    storeStates(task, states, count, totals + ((<usize>c) << 2), width);
     states += <usize>ROWS * STATE_BYTES;
   }
-  writeRows(
-    task,
-    frame,
-    operand,
-    keyHead,
-    key,
-    count,
-    width,
-    floatOf(task, isKey ? Field.Scale : Field.Keep),
-  );
+  writeRows(task, frame, operand);
 }
 
-/**
- * Writes the gradients of the sinks of heads [begin, end), f32: minus the sum of 2^(sink - lse) * delta over `rows` rows in
- * each of `batches` items of the tensor of statistics.
- */
-export function attentionSinkGrads(
-  task: usize,
-  grads: usize,
-  batches: u32,
-  rows: u32,
-  scratch: usize,
-  begin: u32,
-  end: u32,
-): void {
+/** Writes the gradients of the sinks of heads [begin, end), f32: minus the sum of 2^(sink - lse) * delta over all rows. */
+export function attentionSinkGrads(task: AttentionTask, scratch: usize, begin: u32, end: u32): void {
   for (let head = begin; head < end; head++) {
-    const sink = load<f32>(valueOf(task, Field.Sinks) + ((<usize>head) << 2)) * log2e();
+    const sink = load<f32>(task.sinks + ((<usize>head) << 2)) * log2e();
     memory.fill(scratch, 0, 128);
     let termIndex: usize = 0;
-    for (let b: u32 = 0; b < batches; b++) {
-      const index = <usize>b * valueOf(task, Field.LseBatch) + <usize>head * valueOf(task, Field.LseHead);
-      for (let i: usize = 0; i < <usize>rows; i++) {
-        const lse = load<f32>(valueOf(task, Field.Lse) + ((index + i) << 2));
+    for (let b: u32 = 0; b < task.statisticBatches; b++) {
+      const index = <usize>b * task.lseBatch + <usize>head * task.lseHead;
+      for (let i: usize = 0; i < task.queries; i++) {
+        const lse = load<f32>(task.lse + ((index + i) << 2));
         let term: f32 = 0;
         if (lse !== -Infinity)
-          term = powerOf(sink, lse * log2e()) * load<f32>(valueOf(task, Field.Deltas) + ((index + i) << 2));
+          term = powerOf(sink, lse * log2e()) * load<f32>(task.deltas + ((index + i) << 2));
         const lane = scratch + ((termIndex & 31) << 2);
         store<f32>(lane, load<f32>(lane) + term);
         termIndex++;
       }
     }
-    store<f32>(grads + ((<usize>head) << 2), -foldLanes(scratch));
+    store<f32>(task.dsinks + ((<usize>head) << 2), -foldLanes(scratch));
   }
 }
 
 /**
- * Sums the gradients of scores over the batches and heads that share a bias. The bias is [biasBatch, biasHeads, queries, keys];
- * its gradient has the Wide type `type`. Computes rows [begin, end) of the bias.
+ * Sums the gradients of scores over the batches and heads that share a bias. Computes rows [begin, end) of the gradient of the
+ * bias.
  */
-export function attentionBiasGrads(
-  task: usize,
-  to: usize,
-  type: u32,
-  biasBatch: u32,
-  biasHeads: u32,
-  scratch: usize,
-  begin: u32,
-  end: u32,
-): void {
-  const queries = <u32>valueOf(task, Field.Queries);
-  const keys = <u32>valueOf(task, Field.Keys);
-  const batch = <u32>valueOf(task, Field.Batch);
-  const heads = <u32>valueOf(task, Field.Heads);
+export function attentionBiasGrads(task: AttentionTask, scratch: usize, begin: u32, end: u32): void {
+  const biasBatch = task.dbiasBatches;
+  const biasHeads = task.dbiasHeads;
+  const queries = <u32>task.queries;
+  const keys = <u32>task.keys;
+  const batch = <u32>task.batch;
+  const heads = <u32>task.heads;
   const chunk: u32 = 512;
   for (let row = begin; row < end; row++) {
     const i = row % queries;
@@ -435,11 +395,11 @@ export function attentionBiasGrads(
       for (let b: u32 = biasBatch > 1 ? item : 0; b < (biasBatch > 1 ? item + 1 : batch); b++)
         for (let h: u32 = biasHeads > 1 ? head : 0; h < (biasHeads > 1 ? head + 1 : heads); h++) {
           const from = <usize>((b * heads + h) * queries + i) * keys + first;
-          const terms = valueOf(task, Field.BiasGrads) + (from << 2);
+          const terms = task.biasGrads + (from << 2);
           for (let at: usize = 0; at < (<usize>count) << 2; at += 4)
             store<f32>(scratch + at, load<f32>(scratch + at) + load<f32>(terms + at));
         }
-      narrow(scratch, to, type, <usize>row * keys + first, count);
+      narrow(scratch, task.dbias, task.dbiasType, <usize>row * keys + first, count);
     }
   }
 }

@@ -6,8 +6,8 @@ import { log } from "../core/math";
 import { maximumOf } from "../core/reduce";
 import { canonical, narrow, roundFour, widen } from "../core/wide";
 import { fma32 } from "../gemm/datapath";
-import { kernelOf } from "../gemm/task";
 import {
+  factorBlock,
   innerLength,
   openFrame,
   packedRows,
@@ -20,70 +20,72 @@ import {
   setSlot,
   slot,
 } from "./frame";
-import { addBlock, multiplyRows, packFactors } from "./product";
+import { addBlock, multiplyRows, openFactors, packFactors } from "./product";
 import { applyScores, fillKept, log2e, logitFactor, scoreFactor } from "./scores";
-import { endKey, fillVisible, firstKey, positionOf, setSequence } from "./sequence";
+import { endKey, fillVisible, firstKey, positionOf, scoreRow, setSequence, visibleRow } from "./sequence";
 import { addScores, baseOf, openRow, openSplit, powerOf, RowField, sumOf } from "./softmax";
-import { dataOf, Field, floatOf, indexOf, keyIndex, Operand, valueOf } from "./task";
+import { AttentionTask, dataOf, indexOf, keyIndex, Operand } from "./task";
 
 const LN2: f32 = <f32>reinterpret<f64>(0x3fe62e42fefa39ef);
 
-export function tilesOf(task: usize): u32 {
-  return (<u32>valueOf(task, Field.Queries) + ROWS - 1) / ROWS;
+export function tilesOf(task: AttentionTask): u32 {
+  return (<u32>task.queries + ROWS - 1) / ROWS;
 }
 
 /** The number of units of the forward pass. */
-export function attentionUnits(task: usize): u32 {
-  return <u32>(valueOf(task, Field.Batch) * valueOf(task, Field.Heads)) * tilesOf(task);
+export function attentionUnits(task: AttentionTask): u32 {
+  return <u32>(task.batch * task.heads) * tilesOf(task);
 }
 
-/** Writes rows [first, first + count) of one head of a tensor as f32 [capacity][width]. The other rows and columns become 0. */
-export function loadRows(
-  task: usize,
-  frame: usize,
-  operand: Operand,
-  head: usize,
-  first: usize,
-  count: u32,
-  capacity: u32,
-  length: u32,
-  width: u32,
-  to: usize,
-): void {
-  const type = <u32>valueOf(task, Field.Type);
+/**
+ * Writes the rows of the tile of queries (operands Q and Grad), or of the block of keys (K and V), of one head of a tensor to
+ * the slot of its rows, as f32 [rows][padded width]. Other rows, up to the packed ones or up to whole steps, and other columns
+ * become 0.
+ */
+export function loadRows(task: AttentionTask, frame: usize, operand: Operand): void {
   const isKey = operand === Operand.K || operand === Operand.V;
-  const start = slot(frame, isKey ? Slot.FirstKey : Slot.FirstQuery);
-  const pitch = (<usize>width) << 2;
+  const length = <u32>(operand === Operand.Q || operand === Operand.K ? task.width : task.valueWidth);
+  const first = isKey
+    ? slot(frame, Slot.FirstKey) + slot(frame, Slot.BlockKey)
+    : slot(frame, Slot.FirstQuery) + slot(frame, Slot.TileFirst);
+  const count = <u32>slot(frame, isKey ? Slot.BlockCount : Slot.TileRows);
+  const capacity = isKey ? padded(task, count) : packedRows(frame);
+  const head = slot(frame, isKey ? Slot.KeyHead : Slot.Head);
+  const to = rowsSlot(frame, operand);
+  const pitch = (<usize>padded(task, length)) << 2;
   memory.fill(to, 0, <usize>capacity * pitch);
   for (let row: u32 = 0; row < count; row++) {
     const index = isKey
-      ? keyIndex(task, operand, slot(frame, Slot.Batch), start + first + row, head)
-      : indexOf(task, operand, slot(frame, Slot.Batch), start + first + row, head);
-    widen(dataOf(task, operand), type, index, length, to + <usize>row * pitch);
+      ? keyIndex(task, operand, slot(frame, Slot.Batch), first + row, head)
+      : indexOf(task, operand, slot(frame, Slot.Batch), first + row, head);
+    widen(dataOf(task, operand), task.type, index, length, to + <usize>row * pitch);
   }
 }
 
-/** Packs the rows of a tile, f32 [rows][width]. */
-export function packRows(
-  task: usize,
-  frame: usize,
-  rows: usize,
-  width: u32,
-  values: usize,
-  exponents: usize,
-): void {
+/** The memory for the rows of a tensor as f32. */
+function rowsSlot(frame: usize, operand: Operand): usize {
+  if (operand === Operand.Q) return slot(frame, Slot.QueryRows);
+  if (operand === Operand.K) return slot(frame, Slot.KeyRows);
+  return slot(frame, operand === Operand.V ? Slot.ValueRows : Slot.GradRows);
+}
+
+/** Packs the loaded rows of operand Q or Grad as factors in the slot `name`. */
+export function packRows(task: AttentionTask, frame: usize, operand: Operand, name: Slot): void {
   const count = packedRows(frame);
+  const width = padded(task, <u32>(operand === Operand.Q ? task.width : task.valueWidth));
+  const rows = rowsSlot(frame, operand);
+  openFactors(task, frame, width);
   for (let row: u32 = 0; row < count; row++)
-    packFactors(task, frame, rows + ((<usize>(row * width)) << 2), width, row, count, values, exponents);
+    packFactors(task, frame, name, rows + ((<usize>(row * width)) << 2), row);
 }
 
 /** Computes units [begin, end). `scratch` has attentionScratch(task) bytes and belongs to the calling thread. */
-export function attention(task: usize, scratch: usize, begin: u32, end: u32): void {
+export function attention(task: AttentionTask, scratch: usize, begin: u32, end: u32): void {
   openFrame(task, scratch);
   const tiles = tilesOf(task);
   for (let unit = begin; unit < end; unit++) {
     const sequence = unit / tiles;
-    const heads = <u32>valueOf(task, Field.Heads);
+    const heads = <u32>task.heads;
     setSequence(task, scratch, sequence / heads, sequence % heads);
     const first = (unit % tiles) * ROWS;
     const queries = <u32>slot(scratch, Slot.QueryCount);
@@ -91,140 +93,110 @@ export function attention(task: usize, scratch: usize, begin: u32, end: u32): vo
   }
 }
 
-function attendTile(task: usize, frame: usize, first: u32, rows: u32): void {
-  const width = padded(task, <u32>valueOf(task, Field.Width));
-  const valueWidth = padded(task, <u32>valueOf(task, Field.ValueWidth));
-  const depth = <u32>valueOf(task, Field.Width);
-  const queries = slot(frame, Slot.QueryRows);
-  const count = (rows + 3) & ~3;
-  setSlot(frame, Slot.PackedRows, count);
-  loadRows(task, frame, Operand.Q, slot(frame, Slot.Head), first, rows, count, depth, width, queries);
-  packRows(task, frame, queries, width, slot(frame, Slot.Queries), slot(frame, Slot.QueryExponents));
+function attendTile(task: AttentionTask, frame: usize, first: u32, rows: u32): void {
+  const valueWidth = padded(task, <u32>task.valueWidth);
+  setSlot(frame, Slot.PackedRows, (rows + 3) & ~3);
+  setSlot(frame, Slot.TileFirst, first);
+  setSlot(frame, Slot.TileRows, rows);
+  loadRows(task, frame, Operand.Q);
+  packRows(task, frame, Operand.Q, Slot.Queries);
   for (let row: u32 = 0; row < rows; row++) openRow(rowState(frame, row));
   memory.fill(slot(frame, Slot.Totals), 0, <usize>rows * valueWidth * 4);
   memory.fill(slot(frame, Slot.Sums), 0, sumBytes(task, valueWidth));
-  attendBlocks(task, frame, first, rows, valueWidth);
-  for (let row: u32 = 0; row < rows; row++) finishRow(task, frame, first + row, row, valueWidth);
+  attendBlocks(task, frame);
+  for (let row: u32 = 0; row < rows; row++) finishRow(task, frame, row);
 }
 
 function rowState(frame: usize, row: u32): usize {
   return slot(frame, Slot.RowStates) + <usize>row * ROW_STATE_BYTES;
 }
 
-export function sumBytes(task: usize, width: u32): usize {
+export function sumBytes(task: AttentionTask, width: u32): usize {
   return <usize>(width / panelLength(task)) * ROWS * STATE_BYTES;
 }
 
 /** Adds all blocks of keys that a query of the tile sees, split by split. */
-function attendBlocks(task: usize, frame: usize, first: u32, rows: u32, valueWidth: u32): void {
-  const block = <i32>valueOf(task, Field.BlockKeys);
+function attendBlocks(task: AttentionTask, frame: usize): void {
+  const first = <i32>slot(frame, Slot.TileFirst);
+  const rows = <i32>slot(frame, Slot.TileRows);
+  const block = <i32>task.blockKeys;
   const keys = <i32>slot(frame, Slot.KeyCount);
-  const split = <i32>valueOf(task, Field.SplitKeys);
+  const split = <i32>task.splitKeys;
   const begin = firstKey(task, positionOf(task, frame, first));
   const end = endKey(task, frame, positionOf(task, frame, first + rows - 1));
   let current: i32 = -1;
   for (let key = (begin / block) * block; key < end; key += block) {
     const part: i32 = split ? key / split : 0;
-    if (current >= 0 && part !== current) closeSplit(task, frame, rows, valueWidth);
+    if (current >= 0 && part !== current) closeSplit(task, frame);
     current = part;
-    attendBlock(task, frame, first, rows, key, min(block, keys - key), valueWidth);
+    setSlot(frame, Slot.BlockKey, key);
+    setSlot(frame, Slot.BlockCount, min(block, keys - key));
+    attendBlock(task, frame);
   }
-  if (current >= 0) closeSplit(task, frame, rows, valueWidth);
+  if (current >= 0) closeSplit(task, frame);
 }
 
 /**
- * Computes the products of keys [key, key + count) with the packed queries to the slot `Scores`. For operand V, computes the
- * products of their values with the packed gradients to the slot `ScoreGrads`. The result is f32 [ROWS][inner].
+ * Loads the keys of the block, or their values for operand V, and multiplies them by the packed rows of the tile
+ * (`multiplyRows`).
  */
-export function multiplyKeys(task: usize, frame: usize, operand: Operand, key: u32, count: u32): void {
-  const isKey = operand === Operand.K;
-  const length = padded(task, count);
-  const depth = <u32>valueOf(task, isKey ? Field.Width : Field.ValueWidth);
-  const width = padded(task, depth);
-  const rows = slot(frame, isKey ? Slot.KeyRows : Slot.ValueRows);
-  loadRows(task, frame, operand, slot(frame, Slot.KeyHead), key, count, length, depth, width, rows);
-  multiplyRows(
-    task,
-    frame,
-    slot(frame, isKey ? Slot.Queries : Slot.Grads),
-    slot(frame, isKey ? Slot.QueryExponents : Slot.GradExponents),
-    rows,
-    width,
-    length,
-    slot(frame, isKey ? Slot.Scores : Slot.ScoreGrads),
-    innerLength(task),
-  );
+export function multiplyKeys(task: AttentionTask, frame: usize, operand: Operand): void {
+  loadRows(task, frame, operand);
+  multiplyRows(task, frame, operand);
 }
 
-function attendBlock(
-  task: usize,
-  frame: usize,
-  first: u32,
-  rows: u32,
-  key: u32,
-  count: u32,
-  valueWidth: u32,
-): void {
-  const inner = innerLength(task);
+function attendBlock(task: AttentionTask, frame: usize): void {
+  const rows = <u32>slot(frame, Slot.TileRows);
+  const count = <u32>slot(frame, Slot.BlockCount);
   const length = padded(task, count);
   const factor = scoreFactor(task);
-  const type = <u32>valueOf(task, Field.Type);
-  const drops = valueOf(task, Field.Threshold) !== 0;
-  multiplyKeys(task, frame, Operand.K, key, count);
+  const type = task.type;
+  const drops = task.threshold !== 0;
+  multiplyKeys(task, frame, Operand.K);
+  openFactors(task, frame, length);
   for (let row: u32 = 0; row < packedRows(frame); row++) {
-    const visible = slot(frame, Slot.Visible) + <usize>(row * inner);
-    const scores = slot(frame, Slot.Scores) + ((<usize>(row * inner)) << 2);
+    const visible = visibleRow(task, frame, row);
+    const scores = scoreRow(task, frame, Slot.Scores, row);
     memory.fill(visible, 0, length);
-    const shown = row < rows ? fillVisible(task, frame, first + row, key, count, visible) : 0;
+    const shown = row < rows ? fillVisible(task, frame, row) : 0;
     if (shown) {
-      applyScores(task, frame, first + row, key, count, visible, scores, 0);
+      applyScores(task, frame, row, 0);
       const decay = addScores(rowState(frame, row), scores, visible, length, factor);
-      scaleSums(task, frame, row, valueWidth, decay);
-      if (drops) dropRow(task, frame, first + row, key, count, scores);
+      scaleSums(task, frame, row, decay);
+      if (drops) dropRow(task, frame, row);
       for (let j: usize = 0; j < length; j += 4)
         v128.store(scores + (j << 2), roundFour(type, v128.load(scores + (j << 2))));
     } else {
       memory.fill(scores, 0, (<usize>length) << 2);
     }
-    packFactors(
-      task,
-      frame,
-      scores,
-      length,
-      row,
-      packedRows(frame),
-      slot(frame, Slot.Factors),
-      slot(frame, Slot.FactorExponents),
-    );
+    packFactors(task, frame, Slot.Factors, scores, row);
   }
-  const block = slot(frame, Slot.ValueRows);
-  const depth = <u32>valueOf(task, Field.ValueWidth);
-  loadRows(task, frame, Operand.V, slot(frame, Slot.KeyHead), key, count, length, depth, valueWidth, block);
-  addBlock(
-    task,
-    frame,
-    block,
-    valueWidth,
-    length,
-    rows,
-    slot(frame, Slot.Visible),
-    inner,
-    slot(frame, Slot.Sums),
-  );
+  loadRows(task, frame, Operand.V);
+  const block = factorBlock(frame);
+  block.values = slot(frame, Slot.ValueRows);
+  block.width = padded(task, <u32>task.valueWidth);
+  block.depth = length;
+  block.rows = rows;
+  block.visible = slot(frame, Slot.Visible);
+  block.pitch = innerLength(task);
+  block.sums = slot(frame, Slot.Sums);
+  addBlock(task, frame, block);
 }
 
 /** Replaces the probabilities of dropped keys by 0. */
-function dropRow(task: usize, frame: usize, i: i32, key: i32, count: i32, scores: usize): void {
+function dropRow(task: AttentionTask, frame: usize, row: u32): void {
   const keptBytes = slot(frame, Slot.Kept);
-  fillKept(task, frame, i, key, count);
-  for (let j: usize = 0; j < <usize>count; j++)
+  const scores = scoreRow(task, frame, Slot.Scores, row);
+  fillKept(task, frame, row);
+  for (let j: usize = 0; j < slot(frame, Slot.BlockCount); j++)
     if (load<u8>(keptBytes + j) === 0) store<f32>(scores + (j << 2), 0);
 }
 
 /** Multiplies the outputs of a row by `decay`, and replaces -0 by +0. */
-function scaleSums(task: usize, frame: usize, row: u32, width: u32, decay: f32): void {
+function scaleSums(task: AttentionTask, frame: usize, row: u32, decay: f32): void {
+  const width = padded(task, <u32>task.valueWidth);
   const panel = panelLength(task);
-  const wide = kernelOf(task) !== Kernel.Plain;
+  const wide = task.kernel !== Kernel.Plain;
   let state = slot(frame, Slot.Sums) + <usize>row * STATE_BYTES;
   const pair = f64x2.splat(decay);
   const four = f32x4.splat(decay);
@@ -243,7 +215,9 @@ function scaleSums(task: usize, frame: usize, row: u32, width: u32, decay: f32):
 }
 
 /** Merges the current split of every row into the row's totals, and begins the next split. */
-function closeSplit(task: usize, frame: usize, rows: u32, width: u32): void {
+function closeSplit(task: AttentionTask, frame: usize): void {
+  const rows = <u32>slot(frame, Slot.TileRows);
+  const width = padded(task, <u32>task.valueWidth);
   for (let row: u32 = 0; row < rows; row++) {
     const state = rowState(frame, row);
     if (load<u32>(state, RowField.IsSeen) === 0) continue;
@@ -252,16 +226,16 @@ function closeSplit(task: usize, frame: usize, rows: u32, width: u32): void {
     if (maximum > largest) store<f32>(state, maximum, RowField.Largest);
     const line = slot(frame, Slot.Line);
     readSums(task, frame, row, width, line);
-    merge(frame, row, width, load<f32>(state, RowField.Scaled), sumOf(state), line);
+    merge(task, frame, row, load<f32>(state, RowField.Scaled), sumOf(state));
     openSplit(state);
   }
   memory.fill(slot(frame, Slot.Sums), 0, sumBytes(task, width));
 }
 
 /** Writes the outputs of a row, f32 [width]. */
-function readSums(task: usize, frame: usize, row: u32, width: u32, line: usize): void {
+function readSums(task: AttentionTask, frame: usize, row: u32, width: u32, line: usize): void {
   const panel = panelLength(task);
-  const wide = kernelOf(task) !== Kernel.Plain;
+  const wide = task.kernel !== Kernel.Plain;
   let state = slot(frame, Slot.Sums) + <usize>row * STATE_BYTES;
   for (let first: u32 = 0; first < width; first += panel) {
     for (let c: u32 = 0; c < panel; c++) {
@@ -272,8 +246,10 @@ function readSums(task: usize, frame: usize, row: u32, width: u32, line: usize):
   }
 }
 
-/** Merges a split with scaled maximum r, sum e and outputs o into the totals of a row. A null `o` means outputs of 0. */
-function merge(frame: usize, row: u32, width: u32, r: f32, e: f32, o: usize): void {
+/** Merges a split with scaled maximum r, sum e and the outputs in the slot Line into the totals of a row. */
+function merge(task: AttentionTask, frame: usize, row: u32, r: f32, e: f32): void {
+  const width = padded(task, <u32>task.valueWidth);
+  const o = slot(frame, Slot.Line);
   const state = rowState(frame, row);
   const totalScaled = load<f32>(state, RowField.TotalScaled);
   const larger = r > totalScaled ? r : totalScaled;
@@ -284,42 +260,38 @@ function merge(frame: usize, row: u32, width: u32, r: f32, e: f32, o: usize): vo
   store<f32>(state, load<f32>(state, RowField.Total) * f + e * g, RowField.Total);
   const totals = slot(frame, Slot.Totals) + ((<usize>(row * width)) << 2);
   for (let d: usize = 0; d < (<usize>width) << 2; d += 4) {
-    const term: f32 = o ? load<f32>(o + d) : 0;
-    store<f32>(totals + d, load<f32>(totals + d) * f + term * g);
+    store<f32>(totals + d, load<f32>(totals + d) * f + load<f32>(o + d) * g);
   }
 }
 
 /** Writes the results of a row. */
-function finishRow(task: usize, frame: usize, i: u32, row: u32, width: u32): void {
+function finishRow(task: AttentionTask, frame: usize, row: u32): void {
   const state = rowState(frame, row);
   const head = slot(frame, Slot.Head);
-  const sinks = valueOf(task, Field.Sinks);
-  if (sinks) merge(frame, row, width, load<f32>(sinks + (head << 2)) * log2e(), 1, 0);
+  const width = padded(task, <u32>task.valueWidth);
+  const i = slot(frame, Slot.TileFirst) + row;
+  const sinks = task.sinks;
+  if (sinks) {
+    // a sink has no outputs
+    memory.fill(slot(frame, Slot.Line), 0, (<usize>width) << 2);
+    merge(task, frame, row, load<f32>(sinks + (head << 2)) * log2e(), 1);
+  }
   const total = load<f32>(state, RowField.Total);
   const isEmpty = total === 0;
   const index =
-    slot(frame, Slot.Batch) * valueOf(task, Field.LseBatch) +
-    head * valueOf(task, Field.LseHead) +
-    slot(frame, Slot.FirstQuery) +
-    i;
+    slot(frame, Slot.Batch) * task.lseBatch + head * task.lseHead + slot(frame, Slot.FirstQuery) + i;
   const lse: f32 = isEmpty ? -Infinity : fma32(load<f32>(state, RowField.TotalScaled), LN2, log(total));
-  store<f32>(valueOf(task, Field.Lse) + (index << 2), canonical(lse));
-  const maxima = valueOf(task, Field.Maxima);
+  store<f32>(task.lse + (index << 2), canonical(lse));
+  const maxima = task.maxima;
   if (maxima) store<f32>(maxima + (index << 2), load<f32>(state, RowField.Largest) * logitFactor(task) + 0);
   const outputs = slot(frame, Slot.Totals) + ((<usize>(row * width)) << 2);
-  const factor: f32 = floatOf(task, Field.Keep) / total;
+  const factor: f32 = task.keep / total;
   for (let d: usize = 0; d < (<usize>width) << 2; d += 4) {
     const value = load<f32>(outputs + d) * factor;
     store<f32>(outputs + d, isEmpty ? 0 : canonical(value));
   }
   const to = indexOf(task, Operand.Out, slot(frame, Slot.Batch), slot(frame, Slot.FirstQuery) + i, head);
-  narrow(
-    outputs,
-    dataOf(task, Operand.Out),
-    <u32>valueOf(task, Field.Type),
-    to,
-    valueOf(task, Field.ValueWidth),
-  );
+  narrow(outputs, dataOf(task, Operand.Out), <u32>task.type, to, task.valueWidth);
 }
 
 /** Sets f32 elements [begin, end) to `value`. */
@@ -327,18 +299,14 @@ export function attentionFill(to: usize, value: f32, begin: usize, end: usize): 
   for (let i = begin; i < end; i++) store<f32>(to + (i << 2), value);
 }
 
-/**
- * Writes the largest maximum of each of the heads [begin, end), NaN ignored. The maxima are `rows` rows in each of `batches`
- * items of the tensor of statistics.
- */
-export function attentionMaxima(task: usize, to: usize, batches: u32, rows: u32, begin: u32, end: u32): void {
+/** Writes the largest maximum of each of the heads [begin, end), NaN ignored. */
+export function attentionMaxima(task: AttentionTask, begin: u32, end: u32): void {
   for (let head = begin; head < end; head++) {
     let largest: f32 = -Infinity;
-    for (let b: u32 = 0; b < batches; b++) {
-      const index = <usize>b * valueOf(task, Field.LseBatch) + <usize>head * valueOf(task, Field.LseHead);
-      const maxima = valueOf(task, Field.Maxima) + (index << 2);
-      largest = maximumOf(maxima, rows, largest);
+    for (let b: u32 = 0; b < task.statisticBatches; b++) {
+      const index = <usize>b * task.lseBatch + <usize>head * task.lseHead;
+      largest = maximumOf(task.maxima + (index << 2), task.queries, largest);
     }
-    store<f32>(to + ((<usize>head) << 2), largest);
+    store<f32>(task.maxLogits + ((<usize>head) << 2), largest);
   }
 }

@@ -2,11 +2,12 @@
 // points. Sizes are rounded up to whole steps of the datapath and whole panels of a product.
 
 import { Kernel } from "../contract";
-import { get, put } from "../core/record";
 import { ALIGNED_BYTES } from "../gemm/narrow";
-import { exponentBytes, valueBytes } from "../gemm/pack";
-import { kernelOf, stepOf } from "../gemm/task";
-import { Field, valueOf } from "./task";
+import { exponentBytes, LINE_BYTES, Line, valueBytes } from "../gemm/pack";
+import { PLACEMENT_BYTES, Placement } from "../gemm/pack-lines";
+import { stepOf } from "../gemm/task";
+import { TILE_BYTES, Tile } from "../gemm/tile";
+import { AttentionTask } from "./task";
 
 /** The rows of a tile: queries, or keys in the kernels of the gradients of keys and values. */
 export const ROWS: u32 = 64;
@@ -66,6 +67,8 @@ export const enum Slot {
   SingleExponents,
   SingleStates,
   Scales,
+  /** The records of `factorLine`, `factorPlacement`, `stepTile` and `factorBlock`. */
+  Records,
   End,
   /** The packed rows of the tile: a multiple of 4, up to ROWS. */
   PackedRows,
@@ -77,40 +80,83 @@ export const enum Slot {
   QueryCount,
   FirstKey,
   KeyCount,
+  /** The rows of the tile of queries: the first one and their number. */
+  TileFirst,
+  TileRows,
+  /** The keys of the block, or of the tile of keys: the first one and their number. */
+  BlockKey,
+  BlockCount,
   Count,
 }
 
+/** Rows whose products with packed factors are added up (product.ts, addBlock). */
+@unmanaged
+export class Block {
+  /** f32 [depth][width]. */
+  values: usize;
+  width: u32;
+  depth: u32;
+  /** The number of rows of factors that are used. */
+  rows: u32;
+  /** A byte for each pair of a row and an element of the depth, [ROWS][pitch]. */
+  visible: usize;
+  pitch: u32;
+  /** [panels][ROWS] states. */
+  sums: usize;
+}
+
+const BLOCK_BYTES: usize = 32;
+
 export function slot(frame: usize, name: Slot): usize {
-  return get(frame, <usize>name);
+  return load<usize>(frame + ((<usize>name) << 3));
 }
 export function setSlot(frame: usize, name: Slot, value: usize): void {
-  put(frame, <usize>name, value);
+  store<usize>(frame + ((<usize>name) << 3), value);
+}
+
+/** A line of factors before and after it is packed. */
+export function factorLine(frame: usize): Line {
+  return changetype<Line>(slot(frame, Slot.Records));
+}
+
+/** Where packed lines of factors are placed. */
+export function factorPlacement(frame: usize): Placement {
+  return changetype<Placement>(slot(frame, Slot.Records) + LINE_BYTES);
+}
+
+/** The operands of a step. */
+export function stepTile(frame: usize): Tile {
+  return changetype<Tile>(slot(frame, Slot.Records) + LINE_BYTES + PLACEMENT_BYTES);
+}
+
+export function factorBlock(frame: usize): Block {
+  return changetype<Block>(slot(frame, Slot.Records) + LINE_BYTES + PLACEMENT_BYTES + TILE_BYTES);
 }
 
 /** The number of products of one step. */
-export function stepLength(task: usize): u32 {
-  return kernelOf(task) === Kernel.Plain ? PLAIN_STEP : stepOf(task);
+export function stepLength(task: AttentionTask): u32 {
+  return task.kernel === Kernel.Plain ? PLAIN_STEP : stepOf(task);
 }
 
 /** The columns of a panel. */
-export function panelLength(task: usize): u32 {
-  return <u32>(STATE_BYTES / valueBytes(kernelOf(task)));
+export function panelLength(task: AttentionTask): u32 {
+  return <u32>(STATE_BYTES / valueBytes(task.kernel));
 }
 
 /** `count`, rounded up to whole steps and panels. */
-export function padded(task: usize, count: u32): u32 {
+export function padded(task: AttentionTask, count: u32): u32 {
   const unit = max(stepLength(task), panelLength(task));
   return ((count + unit - 1) / unit) * unit;
 }
 
 /** The maximum number of keys or queries of a tile over which a product sums. */
-export function innerLength(task: usize): u32 {
-  return padded(task, max(ROWS, <u32>valueOf(task, Field.BlockKeys)));
+export function innerLength(task: AttentionTask): u32 {
+  return padded(task, max(ROWS, <u32>task.blockKeys));
 }
 
 /** The larger of the widths of heads. */
-function outerLength(task: usize): u32 {
-  return padded(task, max(<u32>valueOf(task, Field.Width), <u32>valueOf(task, Field.ValueWidth)));
+function outerLength(task: AttentionTask): u32 {
+  return padded(task, max(<u32>task.width, <u32>task.valueWidth));
 }
 
 /**
@@ -122,12 +168,12 @@ function reserveSlot(frame: usize, name: Slot, position: f64, bytes: f64): f64 {
 }
 
 /** Lays out the buffers after the frame. Returns the number of bytes. With a null `frame` it writes nothing. */
-function layOut(task: usize, frame: usize): f64 {
+function layOut(task: AttentionTask, frame: usize): f64 {
   const inner = <f64>innerLength(task);
   const outer = <f64>outerLength(task);
   const longest = max(inner, outer);
-  const value = <f64>valueBytes(kernelOf(task));
-  const exponent = <f64>exponentBytes(kernelOf(task));
+  const value = <f64>valueBytes(task.kernel);
+  const exponent = <f64>exponentBytes(task.kernel);
   const panel = <f64>panelLength(task);
   const rows = <f64>ROWS;
   const states = <f64>STATE_BYTES;
@@ -160,16 +206,18 @@ function layOut(task: usize, frame: usize): f64 {
   position = reserveSlot(frame, Slot.SingleExponents, position, 4 * inner * exponent);
   position = reserveSlot(frame, Slot.SingleStates, position, 4 * states);
   position = reserveSlot(frame, Slot.Scales, position, <f64>ALIGNED_BYTES + 4096);
+  const records = LINE_BYTES + PLACEMENT_BYTES + TILE_BYTES + BLOCK_BYTES;
+  position = reserveSlot(frame, Slot.Records, position, <f64>records);
   return reserveSlot(frame, Slot.End, position, 0);
 }
 
 /** The number of scratch bytes that each thread passes, 16-byte aligned. The number may exceed the address space. */
-export function attentionScratch(task: usize): f64 {
+export function attentionScratch(task: AttentionTask): f64 {
   return layOut(task, 0);
 }
 
 /** Writes the pointers of the frame at the beginning of the scratch memory, for tiles of ROWS packed rows. */
-export function openFrame(task: usize, frame: usize): void {
+export function openFrame(task: AttentionTask, frame: usize): void {
   layOut(task, frame);
   setSlot(frame, Slot.PackedRows, ROWS);
 }

@@ -5,35 +5,56 @@ import { Kernel } from "../contract";
 import { stepFunction } from "../gemm/gemm";
 import { alignedExponent, exponentBytes, lowestOf, packUnscaled, valueBytes, WIDE_SHIFT } from "../gemm/pack";
 import { scatter } from "../gemm/pack-lines";
-import { kernelOf, operandOf, wordOf, zeroOperandOf } from "../gemm/task";
-import { packedRows, panelLength, ROWS, Slot, STATE_BYTES, slot, stepLength } from "./frame";
+import {
+  Block,
+  factorLine,
+  factorPlacement,
+  innerLength,
+  packedRows,
+  padded,
+  panelLength,
+  ROWS,
+  Slot,
+  STATE_BYTES,
+  slot,
+  stepLength,
+  stepTile,
+} from "./frame";
+import { AttentionTask, Operand } from "./task";
+
+/** Prepares the packing of lines of `depth` factors, a multiple of the step, as packed rows of the tile. */
+export function openFactors(task: AttentionTask, frame: usize, depth: u32): void {
+  const step = stepLength(task);
+  const placement = factorPlacement(frame);
+  placement.padded = depth;
+  placement.step = step;
+  placement.stepPitch = <usize>(step * packedRows(frame));
+  placement.inner = 1;
+  const line = factorLine(frame);
+  line.operand = 0;
+  line.values = slot(frame, Slot.LineValues);
+  line.exponents = slot(frame, Slot.LineExponents);
+}
 
 /**
- * Packs a line of `depth` f32 factors, a multiple of the step, as row `row` of `rows` rows. The packed values are [step][rows]
- * [step].
+ * Packs a line of f32 factors as row `row` of the packed rows in the slot `name`, whose exponents are in the next slot. The
+ * packed values are [step][rows][step]. `openFactors` sets the number of factors.
  */
-export function packFactors(
-  task: usize,
-  frame: usize,
-  line: usize,
-  depth: u32,
-  row: u32,
-  rows: u32,
-  values: usize,
-  exponents: usize,
-): void {
-  const kernel = kernelOf(task);
-  const step = stepLength(task);
+export function packFactors(task: AttentionTask, frame: usize, name: Slot, line: usize, row: u32): void {
+  const kernel = task.kernel;
   const bytes = valueBytes(kernel);
+  const placement = factorPlacement(frame);
+  const first = <usize>(row * placement.step);
+  const values = slot(frame, name) + first * bytes;
   if (kernel === Kernel.Plain) {
-    scatter(line, values + <usize>(row * step) * bytes, bytes, depth, step, step * rows, 1);
+    scatter(placement, line, values, bytes);
     return;
   }
-  const lineValues = slot(frame, Slot.LineValues);
-  const lineExponents = slot(frame, Slot.LineExponents);
-  packUnscaled(task, 0, line, depth, lineValues, lineExponents);
-  scatter(lineValues, values + <usize>(row * step) * bytes, bytes, depth, step, step * rows, 1);
-  scatter(lineExponents, exponents + ((<usize>(row * step)) << 1), 2, depth, step, step * rows, 1);
+  const packed = factorLine(frame);
+  packed.line = line;
+  packUnscaled(task, packed, placement.padded);
+  scatter(placement, packed.values, values, bytes);
+  scatter(placement, packed.exponents, slot(frame, name + 1) + (first << 1), 2);
 }
 
 /** The exponents of four values of a panel, as the kernel reads them, in i32 lanes. */
@@ -44,17 +65,17 @@ function panelExponents(value: v128, bias: v128, lowest: v128, zero: v128): v128
 }
 
 /** Packs the f32 panel [depth][panel] in the slot `Natural` to the slots of packed panels. `depth` is a multiple of the step. */
-function packPanel(task: usize, frame: usize, depth: u32): void {
+function packPanel(task: AttentionTask, frame: usize, depth: u32): void {
   const natural = slot(frame, Slot.Natural);
   let values = slot(frame, Slot.Panel);
-  if (kernelOf(task) === Kernel.Plain) {
+  if (task.kernel === Kernel.Plain) {
     memory.copy(values, natural, <usize>depth * STATE_BYTES);
     return;
   }
-  const word = wordOf(operandOf(task, 1));
+  const word = task.w.word;
   const bias = i32x4.splat((alignedExponent(Kernel.Wide, 1, 0) >> WIDE_SHIFT) - 127);
   const lowest = i32x4.splat(alignedExponent(Kernel.Wide, 1, lowestOf(word)) >> WIDE_SHIFT);
-  const zero = i32x4.splat(alignedExponent(Kernel.Wide, 1, zeroOperandOf(task)) >> WIDE_SHIFT);
+  const zero = i32x4.splat(alignedExponent(Kernel.Wide, 1, task.zeroOperand) >> WIDE_SHIFT);
   const low = i32x4.splat(0xffff);
   let exponents = slot(frame, Slot.PanelExponents);
   // two rows of 8 columns in one iteration: the exponents of both follow each other column by column
@@ -76,51 +97,47 @@ function packPanel(task: usize, frame: usize, depth: u32): void {
   }
 }
 
-/** Adds the packed panel to the states of `rows` rows, a multiple of 4, step by step. */
-function addPanel(
-  task: usize,
-  frame: usize,
-  factors: usize,
-  factorExponents: usize,
-  depth: u32,
-  rows: u32,
-  states: usize,
-): void {
-  const kernel = kernelOf(task);
+/**
+ * Adds the products of packed rows with the packed panel to their states, step by step. The packed rows are in the slot `name`,
+ * and their exponents in the next slot; SingleFactors has 4 rows.
+ */
+function addPanel(task: AttentionTask, frame: usize, name: Slot, depth: u32, states: usize): void {
+  const kernel = task.kernel;
   const step = stepLength(task);
+  const rows: u32 = name === Slot.SingleFactors ? 4 : packedRows(frame);
+  const factors = slot(frame, name);
+  const factorExponents = slot(frame, name + 1);
   const panel = slot(frame, Slot.Panel);
   const panelExponents = slot(frame, Slot.PanelExponents);
   const columns = panelLength(task);
   // keeps scales and states apart modulo a page, as the product of matrices does
   const free = slot(frame, Slot.Scales);
-  const scales = free + ((states + 2048 - free) & 4095);
+  const tile = stepTile(frame);
+  tile.step = step;
+  tile.rows = rows;
+  tile.states = states;
+  tile.scales = free + ((states + 2048 - free) & 4095);
   const run = stepFunction(kernel);
   for (let k: u32 = 0; k < depth; k += step) {
     const values = <usize>k * valueBytes(kernel);
     const exponents = <usize>k * exponentBytes(kernel);
-    run(
-      task,
-      factors + values * rows,
-      factorExponents + exponents * rows,
-      panel + values * columns,
-      panelExponents + exponents * columns,
-      step,
-      rows,
-      states,
-      scales,
-    );
+    tile.x = factors + values * rows;
+    tile.xe = factorExponents + exponents * rows;
+    tile.w = panel + values * columns;
+    tile.we = panelExponents + exponents * columns;
+    run(task, tile);
   }
 }
 
-/** Copies columns [first, first + panel) of the rows of a block f32 [depth][width] to the slot `Natural`. */
-function takeColumns(frame: usize, block: usize, width: u32, first: u32, panel: u32, depth: u32): void {
+/** Copies columns [first, first + panel) of the rows of a block to the slot `Natural`. */
+function takeColumns(frame: usize, block: Block, first: u32, panel: u32): void {
   let to = slot(frame, Slot.Natural);
   const bytes = (<usize>panel) << 2;
-  let from = block + ((<usize>first) << 2);
-  for (let k: u32 = 0; k < depth; k++) {
+  let from = block.values + ((<usize>first) << 2);
+  for (let k: u32 = 0; k < block.depth; k++) {
     memory.copy(to, from, bytes);
     to += bytes;
-    from += (<usize>width) << 2;
+    from += (<usize>block.width) << 2;
   }
 }
 
@@ -151,10 +168,9 @@ function takeRows(frame: usize, block: usize, width: u32, first: u32, panel: u32
   }
 }
 
-/** Stores the states of a panel as columns [first, first + panel) of f32 [rows][width]; -0 becomes +0. */
-export function storeStates(task: usize, states: usize, rows: u32, out: usize, width: u32, first: u32): void {
-  const wide = kernelOf(task) !== Kernel.Plain;
-  let to = out + ((<usize>first) << 2);
+/** Stores the states of a panel as columns of f32 rows, which are `pitch` elements apart, from `to` on; -0 becomes +0. */
+export function storeStates(task: AttentionTask, states: usize, rows: u32, to: usize, pitch: u32): void {
+  const wide = task.kernel !== Kernel.Plain;
   for (const end = states + <usize>rows * STATE_BYTES; states < end; states += STATE_BYTES) {
     if (wide) {
       const zero = f64x2.splat(0);
@@ -165,25 +181,23 @@ export function storeStates(task: usize, states: usize, rows: u32, out: usize, w
     } else {
       memory.copy(to, states, STATE_BYTES);
     }
-    to += (<usize>width) << 2;
+    to += (<usize>pitch) << 2;
   }
 }
 
 /**
- * Computes out[row][n] = the product over the width of a head of packed rows with the rows of a block f32 [count][width], each
- * from an accumulator of zero. `out` is f32 [rows][pitch]. `count` and `width` are padded.
+ * Computes the products of keys, or of values for operand V, with the packed queries, or with the packed gradients, each from an
+ * accumulator of zero, to the slot Scores, or ScoreGrads: f32 [ROWS][inner]. The rows of the block are in the slot KeyRows, or
+ * ValueRows.
  */
-export function multiplyRows(
-  task: usize,
-  frame: usize,
-  factors: usize,
-  factorExponents: usize,
-  block: usize,
-  width: u32,
-  count: u32,
-  out: usize,
-  pitch: u32,
-): void {
+export function multiplyRows(task: AttentionTask, frame: usize, operand: Operand): void {
+  const isKey = operand === Operand.K;
+  const width = padded(task, <u32>(isKey ? task.width : task.valueWidth));
+  const count = padded(task, <u32>slot(frame, Slot.BlockCount));
+  const block = slot(frame, isKey ? Slot.KeyRows : Slot.ValueRows);
+  const factors = isKey ? Slot.Queries : Slot.Grads;
+  const out = slot(frame, isKey ? Slot.Scores : Slot.ScoreGrads);
+  const pitch = innerLength(task);
   const panel = panelLength(task);
   const rows = packedRows(frame);
   const states = slot(frame, Slot.States);
@@ -191,8 +205,8 @@ export function multiplyRows(
     takeRows(frame, block, width, first, panel);
     packPanel(task, frame, width);
     memory.fill(states, 0, <usize>rows * STATE_BYTES);
-    addPanel(task, frame, factors, factorExponents, width, rows, states);
-    storeStates(task, states, rows, out, pitch, first);
+    addPanel(task, frame, factors, width, states);
+    storeStates(task, states, rows, out + ((<usize>first) << 2), pitch);
   }
 }
 
@@ -206,35 +220,25 @@ function areFinite(values: usize, count: usize): bool {
 }
 
 /**
- * Adds to `sums`, [panels][ROWS] states, the products of the packed factors in the slot `Factors` with a block f32
- * [depth][width]. `rows` rows are used. `visible` has a byte for each pair, [ROWS][pitch]. A pair that is not visible has a
- * factor of zero and must add nothing, even if the block contains a NaN or an infinity. If the block contains one, each row is
- * computed separately, from a copy of the panel in which its hidden elements are zero.
+ * Adds to the sums of a block the products of the packed factors in the slot `Factors` with its values. A pair that is not
+ * visible has a factor of zero and must add nothing, even if the block contains a NaN or an infinity. If the block contains one,
+ * each row is computed separately, from a copy of the panel in which its hidden elements are zero.
  */
-export function addBlock(
-  task: usize,
-  frame: usize,
-  block: usize,
-  width: u32,
-  depth: u32,
-  rows: u32,
-  visible: usize,
-  pitch: u32,
-  sums: usize,
-): void {
+export function addBlock(task: AttentionTask, frame: usize, block: Block): void {
   const panel = panelLength(task);
-  const factors = slot(frame, Slot.Factors);
-  const exponents = slot(frame, Slot.FactorExponents);
-  const isFinite = areFinite(block, <usize>width * depth);
+  const width = block.width;
+  const depth = block.depth;
+  const isFinite = areFinite(block.values, <usize>width * depth);
+  let sums = block.sums;
   for (let first: u32 = 0; first < width; first += panel) {
-    takeColumns(frame, block, width, first, panel, depth);
+    takeColumns(frame, block, first, panel);
     if (isFinite) {
       packPanel(task, frame, depth);
-      addPanel(task, frame, factors, exponents, depth, packedRows(frame), sums);
+      addPanel(task, frame, Slot.Factors, depth, sums);
     } else {
-      for (let row: u32 = 0; row < rows; row++) {
-        takeColumns(frame, block, width, first, panel, depth);
-        addRow(task, frame, row, depth, visible + <usize>row * pitch, sums + <usize>row * STATE_BYTES);
+      for (let row: u32 = 0; row < block.rows; row++) {
+        takeColumns(frame, block, first, panel);
+        addRow(task, frame, block, row, sums + <usize>row * STATE_BYTES);
       }
     }
     sums += <usize>ROWS * STATE_BYTES;
@@ -242,31 +246,35 @@ export function addBlock(
 }
 
 /** As `addBlock`, for one row and the panel in the slot `Natural`. */
-function addRow(task: usize, frame: usize, row: u32, depth: u32, visible: usize, state: usize): void {
-  const kernel = kernelOf(task);
-  const step = stepLength(task);
+function addRow(task: AttentionTask, frame: usize, block: Block, row: u32, state: usize): void {
+  const depth = block.depth;
+  const visible = block.visible + <usize>row * block.pitch;
   const line = (<usize>panelLength(task)) << 2;
   const natural = slot(frame, Slot.Natural);
   for (let k: u32 = 0; k < depth; k++)
     if (load<u8>(visible + k) === 0) memory.fill(natural + <usize>k * line, 0, line);
   packPanel(task, frame, depth);
-  const factors = slot(frame, Slot.SingleFactors);
-  const exponents = slot(frame, Slot.SingleExponents);
-  for (let k: u32 = 0; k < depth; k += step) {
-    copyStep(frame, Slot.Factors, factors, k, step, row, valueBytes(kernel));
-    copyStep(frame, Slot.FactorExponents, exponents, k, step, row, exponentBytes(kernel));
-  }
+  const step = <usize>stepLength(task);
+  copySteps(frame, Slot.Factors, depth, row, step * valueBytes(task.kernel));
+  copySteps(frame, Slot.FactorExponents, depth, row, step * exponentBytes(task.kernel));
   const states = slot(frame, Slot.SingleStates);
   for (let copy: usize = 0; copy < 4; copy++) memory.copy(states + copy * STATE_BYTES, state, STATE_BYTES);
-  addPanel(task, frame, factors, exponents, depth, 4, states);
+  addPanel(task, frame, Slot.SingleFactors, depth, states);
   memory.copy(state, states, STATE_BYTES);
 }
 
-/** Copies the step at k of row `row` of the packed rows in a slot to each of 4 packed rows. */
-function copyStep(frame: usize, name: Slot, to: usize, k: u32, step: u32, row: u32, bytes: usize): void {
+/**
+ * Copies the steps of row `row` of the packed rows in a slot, Factors or FactorExponents, to each of the 4 rows in SingleFactors
+ * or SingleExponents. A step has `bytes` bytes.
+ */
+function copySteps(frame: usize, name: Slot, depth: u32, row: u32, bytes: usize): void {
   if (bytes === 0) return;
-  const size = <usize>step * bytes;
-  const source = slot(frame, name) + (<usize>k * packedRows(frame) + <usize>row * step) * bytes;
-  for (let copy: usize = 0; copy < 4; copy++)
-    memory.copy(to + <usize>k * bytes * 4 + copy * size, source, size);
+  const steps = <usize>(depth / factorPlacement(frame).step);
+  let to = slot(frame, name === Slot.Factors ? Slot.SingleFactors : Slot.SingleExponents);
+  let source = slot(frame, name) + <usize>row * bytes;
+  for (let i: usize = 0; i < steps; i++) {
+    for (let copy: usize = 0; copy < 4; copy++) memory.copy(to + copy * bytes, source, bytes);
+    to += 4 * bytes;
+    source += <usize>packedRows(frame) * bytes;
+  }
 }

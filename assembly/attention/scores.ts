@@ -5,8 +5,8 @@ import { tanh } from "../core/special-functions";
 import { loadWide } from "../core/wide";
 import { fma32 } from "../gemm/datapath";
 import { Slot, slot } from "./frame";
-import { positionOf } from "./sequence";
-import { Field, floatOf, valueOf } from "./task";
+import { positionOf, scoreRow, visibleRow } from "./sequence";
+import { AttentionTask } from "./task";
 
 const LOG2E = reinterpret<f64>(0x3ff71547652b82fe);
 
@@ -16,58 +16,52 @@ export function log2e(): f32 {
 }
 
 /** Whether scores are multiplied by the scale before other operations. Otherwise the scale is a part of `scoreFactor`. */
-function isScaledFirst(task: usize): bool {
-  const hasBiasAfter = valueOf(task, Field.Bias) !== 0 && valueOf(task, Field.BiasBeforeScale) === 0;
-  return hasBiasAfter || valueOf(task, Field.Slopes) !== 0 || floatOf(task, Field.Softcap) !== 0;
+function isScaledFirst(task: AttentionTask): bool {
+  const hasBiasAfter = task.bias !== 0 && !task.biasBeforeScale;
+  return hasBiasAfter || task.slopes !== 0 || task.softcap !== 0;
 }
 
 /** The factor c by which a score z becomes a power of two. */
-export function scoreFactor(task: usize): f32 {
-  return isScaledFirst(task) ? <f32>LOG2E : <f32>(<f64>floatOf(task, Field.Scale) * LOG2E);
+export function scoreFactor(task: AttentionTask): f32 {
+  return isScaledFirst(task) ? <f32>LOG2E : <f32>(<f64>task.scale * LOG2E);
 }
 
 /** The factor by which a score z becomes a logit: the scale, or 1 if z has been scaled. */
-export function logitFactor(task: usize): f32 {
-  return isScaledFirst(task) ? 1 : floatOf(task, Field.Scale);
+export function logitFactor(task: AttentionTask): f32 {
+  return isScaledFirst(task) ? 1 : task.scale;
 }
 
 /** The address of the bias of query i and key 0. */
-function biasRow(task: usize, frame: usize, i: i32): usize {
-  const bytes: usize = valueOf(task, Field.BiasType) === 0 ? 4 : 2;
+function biasRow(task: AttentionTask, frame: usize, i: i32): usize {
+  const bytes: usize = task.biasType === 0 ? 4 : 2;
   const index =
-    slot(frame, Slot.Batch) * valueOf(task, Field.BiasBatch) +
-    slot(frame, Slot.Head) * valueOf(task, Field.BiasHead) +
-    <usize>i * valueOf(task, Field.Keys);
-  return valueOf(task, Field.Bias) + index * bytes;
+    slot(frame, Slot.Batch) * task.biasBatch + slot(frame, Slot.Head) * task.biasHead + <usize>i * task.keys;
+  return task.bias + index * bytes;
 }
 
 /**
- * Replaces the products of query i with keys [first, first + count) by their scores z. `visible` has a byte for each key; hidden
- * keys are skipped. If `tanhs` is not null, it receives the values of tanh.
+ * Replaces the products of query `row` of the tile with the keys of the block by their scores z. Hidden keys are skipped. If
+ * `tanhs` is not null, it receives the values of tanh.
  */
-export function applyScores(
-  task: usize,
-  frame: usize,
-  i: i32,
-  first: i32,
-  count: i32,
-  visible: usize,
-  scores: usize,
-  tanhs: usize,
-): void {
-  const isBefore = valueOf(task, Field.BiasBeforeScale) !== 0;
-  const bias = valueOf(task, Field.Bias) ? biasRow(task, frame, i) : 0;
+export function applyScores(task: AttentionTask, frame: usize, row: u32, tanhs: usize): void {
+  const i = <i32>(<u32>slot(frame, Slot.TileFirst) + row);
+  const first = <i32>slot(frame, Slot.BlockKey);
+  const count = <i32>slot(frame, Slot.BlockCount);
+  const visible = visibleRow(task, frame, row);
+  const scores = scoreRow(task, frame, Slot.Scores, row);
+  const isBefore = task.biasBeforeScale;
+  const bias = task.bias ? biasRow(task, frame, i) : 0;
   if (!isScaledFirst(task) && !bias) return;
-  const type = <u32>valueOf(task, Field.BiasType);
+  const type = <u32>task.biasType;
   const scaledFirst = isScaledFirst(task);
-  const scale = floatOf(task, Field.Scale);
-  const softcap = floatOf(task, Field.Softcap);
-  const inverse = floatOf(task, Field.InverseSoftcap);
-  const slopes = valueOf(task, Field.Slopes);
+  const scale = task.scale;
+  const softcap = task.softcap;
+  const inverse = task.inverseSoftcap;
+  const slopes = task.slopes;
   const t = positionOf(task, frame, i);
   let slope: f32 = 0;
   if (slopes) {
-    const index = slot(frame, Slot.Batch) * valueOf(task, Field.SlopeBatch) + slot(frame, Slot.Head);
+    const index = slot(frame, Slot.Batch) * task.slopeBatch + slot(frame, Slot.Head);
     slope = load<f32>(slopes + (index << 2));
   }
   for (let j = 0; j < count; j++) {
@@ -90,20 +84,22 @@ export function applyScores(
 }
 
 /**
- * Writes one byte for each key of [first, first + count): 1 if dropout keeps it for query i, else 0. The bytes are the frame's
- * Kept. `first` is a multiple of 16.
+ * Writes one byte for each key of the block to Kept: 1 if dropout keeps it for query `row` of the tile, else 0. The first key is
+ * a multiple of 16.
  */
-export function fillKept(task: usize, frame: usize, i: i32, first: i32, count: i32): void {
+export function fillKept(task: AttentionTask, frame: usize, row: u32): void {
+  const i = <i32>(<u32>slot(frame, Slot.TileFirst) + row);
+  const first = <i32>slot(frame, Slot.BlockKey);
+  const count = <i32>slot(frame, Slot.BlockCount);
   const kept = slot(frame, Slot.Kept);
   const bits = slot(frame, Slot.LineValues);
   const draws = changetype<Draws>(bits + 64);
-  draws.seedLo = <u32>valueOf(task, Field.SeedLow);
-  draws.seedHi = <u32>valueOf(task, Field.SeedHigh);
-  draws.offsetHi = <u32>valueOf(task, Field.Offset);
-  const threshold = <u32>valueOf(task, Field.Threshold);
+  draws.seedLo = <u32>task.seedLow;
+  draws.seedHi = <u32>task.seedHigh;
+  draws.offsetHi = <u32>task.offset;
+  const threshold = <u32>task.threshold;
   draws.offsetLo =
-    <u32>(slot(frame, Slot.Batch) * valueOf(task, Field.AllHeads) + valueOf(task, Field.FirstHead)) +
-    <u32>slot(frame, Slot.Head);
+    <u32>(slot(frame, Slot.Batch) * task.allHeads + task.firstHead) + <u32>slot(frame, Slot.Head);
   const t = positionOf(task, frame, i);
   let group: i32 = -1;
   for (let j = first; j < first + count; j++) {

@@ -3,7 +3,7 @@
 import { Wide } from "../contract";
 import { decode } from "../core/minifloat";
 import { widen } from "../core/wide";
-import { dataOf, widthOf, wordOf } from "./task";
+import { Operand } from "./task";
 
 export const BF16_WORD: u32 = 0x007f0b78;
 const F16_WORD: u32 = 0x000f0ba5;
@@ -21,8 +21,8 @@ export function narrowCode(data: usize, width: u32, k: u32): u32 {
   return (<u32>load<u8>(data + (k >> 1)) >> ((k & 1) << 2)) & 15;
 }
 
-export function rowAt(record: usize, row: u32, depth: u32): usize {
-  return dataOf(record) + <usize>row * ((<usize>depth * widthOf(record) + 7) >> 3);
+export function rowAt(record: Operand, row: u32, depth: u32): usize {
+  return record.data + <usize>row * ((<usize>depth * record.width + 7) >> 3);
 }
 
 /** The f32 value of the code in the low `width` bits of `codes`. */
@@ -48,9 +48,9 @@ function decodeNarrow(data: usize, width: u32, table: usize, depth: u32, line: u
 }
 
 /** Decodes row `row` of `depth` elements to f32. */
-export function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usize): void {
-  const width = widthOf(record);
-  const word = wordOf(record);
+export function decodeLine(record: Operand, table: usize, row: u32, depth: u32, line: usize): void {
+  const width = record.width;
+  const word = record.word;
   const data = rowAt(record, row, depth);
   if (width <= 8) {
     decodeNarrow(data, width, table, depth, line);

@@ -6,26 +6,7 @@ import { decode, encode, magnitudeBits } from "../core/minifloat";
 import { canonical, canonicalFour, loadWide, narrow } from "../core/wide";
 import { fma32 } from "./datapath";
 import { wideTypeOf } from "./decode-line";
-import {
-  accumulatorScaleOf,
-  addendOf,
-  addendTypeOf,
-  amaxOf,
-  betaOf,
-  biasOf,
-  biasTypeOf,
-  columnsOf,
-  hasLineAmaxes,
-  hasLineScales,
-  outputOf,
-  scaledByAmaxes,
-  scaledByLines,
-  splitsOf,
-  targetOf,
-  targetOverflowOf,
-  targetScaleOf,
-  targetWordOf,
-} from "./task";
+import { EpilogueTask, hasLineScales, scaledByAmaxes, scaledByLines } from "./task";
 
 /** Returns fma(s, acc, +0): the rounded product. If the exact product is zero, the result is +0. */
 function productOf(s: f32, acc: f32): f32 {
@@ -60,11 +41,12 @@ function roundedAs(x: f32, word: u32, overflow: i32): f32 {
  * Returns element [row, j] of a product with amaxes of lines: `p`, the sum with its scales and alpha, times both amaxes, plus
  * bias; then C is added to the rounded result (numerics.md §5.10).
  */
-function finishLines(task: usize, p: f32, row: usize, j: usize, c: f32, beta: f32): f32 {
-  const bias = biasOf(task);
+function finishLines(task: EpilogueTask, p: f32, row: usize, j: usize, c: f32): f32 {
+  const beta = task.beta;
+  const bias = task.bias;
   let x = scaledByAmaxes(task, p, row, j);
-  if (bias) x += loadWide(bias, biasTypeOf(task), j);
-  return beta === 0 ? x : beta * c + roundedAs(x, targetWordOf(task), targetOverflowOf(task));
+  if (bias) x += loadWide(bias, task.biasType, j);
+  return beta === 0 ? x : beta * c + roundedAs(x, task.targetWord, task.targetOverflow);
 }
 
 /**
@@ -113,25 +95,24 @@ function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool):
 }
 
 /**
- * Computes rows [begin, end) of D from the f32 sums that `gemm` wrote. gemmScaling or gemmLineScales, gemmBias and
- * gemmTarget (task.ts) set the parameters.
+ * Computes rows [begin, end) of D from the f32 sums that `gemm` wrote.
  */
-export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
-  const columns = <usize>columnsOf(task);
+export function gemmEpilogue(task: EpilogueTask, begin: u32, end: u32): void {
+  const columns = <usize>task.columns;
   const hasScales = hasLineScales(task);
-  const amaxes = hasLineAmaxes(task);
-  const s = accumulatorScaleOf(task);
-  const beta = betaOf(task);
-  const split = splitsOf(task) > 1;
-  const bias = biasOf(task);
-  const word = targetWordOf(task);
-  const target = targetOf(task);
+  const amaxes = task.hasLineAmaxes;
+  const s = task.alpha * task.scaleA * task.scaleB;
+  const beta = task.beta;
+  const split = task.splits > 1;
+  const bias = task.bias;
+  const word = task.targetWord;
+  const target = task.target;
   const type = wideTypeOf(word);
   const plain = !hasScales && !amaxes && beta === 0 && bias === 0 && type >= 0;
   let amax: u32 = 0;
   for (let row: usize = begin; row < end; row++) {
     if (plain) {
-      const acc = outputOf(task) + ((row * columns) << 2);
+      const acc = task.output + ((row * columns) << 2);
       const scaled = type === Wide.F32 ? target + ((row * columns) << 2) : acc;
       amax = max(amax, scaleRow(acc, s, columns, scaled, split));
       if (type !== Wide.F32) narrow(acc, target, type, row * columns, columns);
@@ -139,23 +120,23 @@ export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
     }
     for (let j: usize = 0; j < columns; j++) {
       const index = row * columns + j;
-      const c: f32 = beta === 0 ? 0 : loadWide(addendOf(task), addendTypeOf(task), index);
-      const acc = load<f32>(outputOf(task) + (index << 2));
+      const c: f32 = beta === 0 ? 0 : loadWide(task.addend, task.addendType, index);
+      const acc = load<f32>(task.output + (index << 2));
       const betaBefore: f32 = amaxes ? 0 : beta;
       let x: f32 = hasScales
         ? combineLined(scaledByLines(task, acc, row, j), s, c, betaBefore)
         : combine(acc, s, c, betaBefore, split);
-      if (amaxes) x = finishLines(task, x, row, j, c, beta);
-      else if (bias) x += loadWide(bias, biasTypeOf(task), j);
+      if (amaxes) x = finishLines(task, x, row, j, c);
+      else if (bias) x += loadWide(bias, task.biasType, j);
       if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);
       if (word === 0) store<f32>(target + (index << 2), canonical(x));
       else {
-        const scaled = reinterpret<u32>(x * targetScaleOf(task));
-        const code = encode(scaled, word, Rounding.TiesToEven, targetOverflowOf(task), 0);
+        const scaled = reinterpret<u32>(x * task.targetScale);
+        const code = encode(scaled, word, Rounding.TiesToEven, task.targetOverflow, 0);
         if (magnitudeBits(word) < 8) store<u8>(target + index, code);
         else store<u16>(target + (index << 1), code);
       }
     }
   }
-  if (amaxOf(task)) raise(amaxOf(task), amax);
+  if (task.amax) raise(task.amax, amax);
 }

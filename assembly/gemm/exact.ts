@@ -3,6 +3,8 @@
 
 import { addProduct, clearSum, sumToOdd } from "./accumulator";
 import { exponentOf, pow2, roundToOdd, sumError } from "./datapath";
+import { ProductTask } from "./task";
+import { Tile } from "./tile";
 
 /**
  * A span describes the nonzero values of a row of X, or of 8 columns of W. It is three i32: the exponent of the lowest
@@ -123,17 +125,15 @@ function addFixed(x: usize, w: usize, terms: u32, limbs: usize): f64 {
  * Writes the sums of `terms` products, rounded to f32, for `rows` rows by 8 columns. X is f64 [rows][terms] with a span
  * per row, at `xe`. W is f64 [terms][8] with one span, at `we`.
  */
-export function stepExact(
-  _task: usize,
-  x: usize,
-  xe: usize,
-  w: usize,
-  we: usize,
-  terms: u32,
-  rows: u32,
-  state: usize,
-  scratch: usize,
-): void {
+export function stepExact(_task: ProductTask, tile: Tile): void {
+  let x = tile.x;
+  let xe = tile.xe;
+  const w = tile.w;
+  const we = tile.we;
+  const terms = tile.step;
+  const rows = tile.rows;
+  let state = tile.states;
+  const scratch = tile.scales;
   const doublings = 32 - <i32>clz(terms);
   for (let row: u32 = 0; row < rows; row++) {
     const span = spanOf(xe, we, doublings);

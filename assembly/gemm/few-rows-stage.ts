@@ -4,18 +4,8 @@ import { Staging, Wide } from "../contract";
 import { decode } from "../core/minifloat";
 import { narrow } from "../core/wide";
 import { decodeLine } from "./decode-line";
-import {
-  blockOf,
-  blockStrideOf,
-  depthOf,
-  operandOf,
-  paddedDepth,
-  scaleOf,
-  scaleRowOf,
-  scaleWordOf,
-  stagingOf,
-  widthOf,
-} from "./task";
+import { Line } from "./pack";
+import { ProductTask, paddedDepth, scaleRowOf } from "./task";
 
 /** The bytes of the table of the 256 block scales, as f32. */
 export const SCALES_BYTES: usize = 1024;
@@ -24,28 +14,29 @@ export const SCALES_BYTES: usize = 1024;
  * Whether the elements of W are multiplied by block scales and rounded to bf16. Groups of rows are then first converted to
  * bf16.
  */
-export function isStaged(task: usize): bool {
-  const record = operandOf(task, 1);
-  return stagingOf(record) === Staging.Bf16 && scaleWordOf(record) !== 0 && widthOf(record) <= 8;
+export function isStaged(task: ProductTask): bool {
+  const record = task.w;
+  return record.staging === Staging.Bf16 && record.scaleWord !== 0 && record.width <= 8;
 }
 
-/** Converts row `row` of W to bf16, padded with zeros to whole steps. `line` has room for a row of f32. */
-export function stageRow(task: usize, table: usize, row: u32, line: usize, scales: usize, to: usize): void {
-  const record = operandOf(task, 1);
-  const depth = depthOf(task);
-  decodeLine(record, table, row, depth, line);
-  const block = blockOf(record);
+/** Converts row `row` of W to bf16, padded with zeros to whole steps. The line of `to` has room for a row of f32. */
+export function stageRow(task: ProductTask, to: Line, row: u32, scales: usize, target: usize): void {
+  const line = to.line;
+  const record = task.w;
+  const depth = task.depth;
+  decodeLine(record, to.table, row, depth, line);
+  const block = record.block;
   let index = scaleRowOf(record, row);
   for (let k: u32 = 0; k < depth; k += block) {
     scaleValues(
       line + ((<usize>k) << 2),
       min(block, depth - k),
-      load<f32>(scales + ((<usize>load<u8>(scaleOf(record) + index)) << 2)),
+      load<f32>(scales + ((<usize>load<u8>(record.scale + index)) << 2)),
     );
-    index += blockStrideOf(record);
+    index += record.blockStride;
   }
-  narrow(line, to, Wide.Bf16, 0, depth);
-  memory.fill(to + ((<usize>depth) << 1), 0, (<usize>(paddedDepth(task) - depth)) << 1);
+  narrow(line, target, Wide.Bf16, 0, depth);
+  memory.fill(target + ((<usize>depth) << 1), 0, (<usize>(paddedDepth(task) - depth)) << 1);
 }
 
 function scaleValues(values: usize, count: u32, scale: f32): void {
@@ -58,7 +49,7 @@ function scaleValues(values: usize, count: u32, scale: f32): void {
 }
 
 /** Writes the values of all codes of W's block scales. */
-export function fillScales(task: usize, scales: usize): void {
-  const word = scaleWordOf(operandOf(task, 1));
+export function fillScales(task: ProductTask, scales: usize): void {
+  const word = task.w.scaleWord;
   for (let code: u32 = 0; code < 256; code++) store<u32>(scales + (code << 2), decode(code, word));
 }

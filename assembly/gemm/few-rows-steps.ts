@@ -62,6 +62,21 @@ function pairs32(a: v128, b: v128): v128 {
   return v128.max<i16>(v128.shuffle<i32>(a, b, 0, 4, 1, 5), v128.shuffle<i32>(a, b, 2, 6, 3, 7));
 }
 
+/** Groups of eight consecutive rows of W, which are `pitch` bytes apart, and what is computed of them. */
+@unmanaged
+export class RowsOfW {
+  data: usize;
+  pitch: usize;
+  groups: u32;
+  /** What largestProducts wrote, group after group. */
+  largest: usize;
+  /** Scratch: 16 bytes for the shifts of each of four groups, then 128 for the sums of each. */
+  shifts: usize;
+}
+
+/** The size of a RowsOfW in bytes, rounded up to a multiple of 16. */
+export const ROWS_OF_W_BYTES: usize = 32;
+
 /** Writes the largest exponents of the products of each step to `largest`, as eight i16: one for each row of W. */
 export function largestProducts(w: usize, pitch: usize, x: usize, steps: u32, largest: usize): void {
   const magnitude = v128.load(CONSTANTS);
@@ -97,10 +112,14 @@ export function largestProducts(w: usize, pitch: usize, x: usize, steps: u32, la
 }
 
 /**
- * Adds the terms of a step. Writes four partial sums, i32, for each row of W to `sums`; they add up to the sum of the row.
+ * Adds the terms of a step. Writes four partial sums, i32, for each row of W after the shifts; they add up to the sum of the row.
  * [shifts, end) has the shift of each row, i16.
  */
-function sumRows(row: usize, pitch: usize, x: usize, shifts: usize, end: usize, sums: usize): void {
+function sumRows(w: RowsOfW, x: usize, end: usize): void {
+  const pitch = w.pitch;
+  let row = w.data + ((<usize>load<u32>(x, XStep.K)) << 1);
+  let shifts = w.shifts;
+  let sums = shifts + SHIFTS_BYTES;
   const odd = v128.load(CONSTANTS, 16);
   for (; shifts < end; shifts += 2) {
     const shift = v128.load_splat<i16>(shifts);
@@ -138,25 +157,17 @@ function addSums(c: v128, sum: v128, shift: v128): v128 {
 }
 
 /**
- * Adds the steps to the accumulators at `state`, eight f32 for each of `groups` groups of consecutive rows of W. `largest` is
- * what largestProducts wrote, group after group. `shifts` is scratch: 16 bytes for the shifts of each of four groups, then 128
- * for the sums of each. If the result is Range.Above, the accumulators are wrong. The shifts of a group depend on its
- * accumulators; while the processor waits for them, it computes other groups.
+ * Adds the steps to the accumulators at `state`, eight f32 for each group of rows of W. If the result is Range.Above, the
+ * accumulators are wrong. The shifts of a group depend on its accumulators; while the processor waits for them, it computes other
+ * groups.
  */
-export function sumSteps(
-  w: usize,
-  pitch: usize,
-  x: usize,
-  steps: u32,
-  groups: u32,
-  largest: usize,
-  state: usize,
-  shifts: usize,
-): Range {
+export function sumSteps(w: RowsOfW, x: usize, steps: u32, state: usize): Range {
+  let largest = w.largest;
+  const shifts = w.shifts;
   let low = i16x8.splat(0x7fff);
   let high = i16x8.splat(-0x8000);
   let widest = i32x4.splat(0);
-  const lastGroup = state + (groups << 5);
+  const lastGroup = state + (w.groups << 5);
   const groupPitch = (<usize>steps) << 4;
   for (const end = x + <usize>steps * XStep.Bytes; x < end; x += XStep.Bytes) {
     let products = largest;
@@ -179,7 +190,7 @@ export function sumSteps(
       products += groupPitch;
     }
     const sums = shifts + SHIFTS_BYTES;
-    sumRows(w + ((<usize>load<u32>(x, XStep.K)) << 1), pitch, x, shifts, by, sums);
+    sumRows(w, x, by);
     by = shifts;
     let sum = sums;
     for (let c = state; c < lastGroup; c += 16) {

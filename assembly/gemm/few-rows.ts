@@ -20,25 +20,18 @@ import { Kernel, Promotion, Staging } from "../contract";
 import { pow2 } from "./datapath";
 import { BF16_WORD } from "./decode-line";
 import { fillScales, isStaged, SCALES_BYTES, stageRow } from "./few-rows-stage";
-import { ALIGN_BITS, LOWEST, largestProducts, Range, sumSteps, XStep } from "./few-rows-steps";
-import { packLine, WIDE_SHIFT } from "./pack";
 import {
-  alignBitsOf,
-  columnsOf,
-  dataOf,
-  depthOf,
-  kernelOf,
-  operandOf,
-  outputOf,
-  promotionOf,
-  rowsOf,
-  scaleOf,
-  splitsOf,
-  stagingOf,
-  stepOf,
-  wordOf,
-  zeroAccumulatorOf,
-} from "./task";
+  ALIGN_BITS,
+  LOWEST,
+  largestProducts,
+  Range,
+  ROWS_OF_W_BYTES,
+  RowsOfW,
+  sumSteps,
+  XStep,
+} from "./few-rows-steps";
+import { Line, packLine, WIDE_SHIFT } from "./pack";
+import { GemmTask, Operand, stepOf } from "./task";
 
 const MAX_ROWS: u32 = 16;
 /** The rows of W in a group, and the largest number of groups that are computed at a time. */
@@ -73,63 +66,61 @@ const enum XRow {
 }
 
 /** Whether a product has few rows, and operands and a datapath that this kernel supports. */
-export function isFewRows(task: usize): bool {
+export function isFewRows(task: GemmTask): bool {
   return (
-    rowsOf(task) - 1 < MAX_ROWS &&
-    columnsOf(task) >= GROUP &&
-    depthOf(task) > 0 &&
-    kernelOf(task) === Kernel.Wide &&
+    task.rows - 1 < MAX_ROWS &&
+    task.columns >= GROUP &&
+    task.depth > 0 &&
+    task.kernel === Kernel.Wide &&
     stepOf(task) === STEP &&
-    alignBitsOf(task) === ALIGN_BITS &&
-    zeroAccumulatorOf(task) < MIN_SHIFT + LOWEST &&
-    promotionOf(task) === Promotion.None &&
-    splitsOf(task) === 1 &&
-    (isStaged(task) || (isStoredBf16(operandOf(task, 1)) && isWithinMemory(task)))
+    task.alignBits === ALIGN_BITS &&
+    task.zeroAccumulator < MIN_SHIFT + LOWEST &&
+    task.promotion === Promotion.None &&
+    task.splits === 1 &&
+    (isStaged(task) || (isStoredBf16(task.w) && isWithinMemory(task)))
   );
 }
 
-function isStoredBf16(record: usize): bool {
-  return wordOf(record) === BF16_WORD && stagingOf(record) === Staging.Plain && scaleOf(record) === 0;
+function isStoredBf16(record: Operand): bool {
+  return record.word === BF16_WORD && record.staging === Staging.Plain && record.scale === 0;
 }
 
 /**
  * Whether the last step of the last row of W ends within the memory. Steps are read in full. What follows a row in its last step
  * has no effect, because X is zero there: the conversion to integers gives 0 for NaN.
  */
-function isWithinMemory(task: usize): bool {
-  const end = <u64>dataOf(operandOf(task, 1)) + (<u64>columnsOf(task) * depthOf(task) + STEP) * 2;
+function isWithinMemory(task: GemmTask): bool {
+  const end = <u64>task.w.data + (<u64>task.columns * task.depth + STEP) * 2;
   return end <= (<u64>memory.size()) << 16;
 }
 
-function stepsOf(task: usize): usize {
-  return (<usize>depthOf(task) + STEP - 1) / STEP;
+function stepsOf(task: GemmTask): usize {
+  return (<usize>task.depth + STEP - 1) / STEP;
 }
 
 /** The bytes of scratch memory for packed rows of X and for a step; a multiple of 16. 0 if this kernel does not apply. */
-export function fewRowsBytes(task: usize): u64 {
+export function fewRowsBytes(task: GemmTask): u64 {
   if (!isFewRows(task)) return 0;
   const steps = <u64>stepsOf(task);
-  const packed = <u64>rowsOf(task) * (XRow.Bytes + steps * XStep.Bytes);
+  const packed = <u64>task.rows * (XRow.Bytes + steps * XStep.Bytes);
   const staged: u64 = isStaged(task) ? SCALES_BYTES + steps * (STEP << 1) * MAX_GROUPS * GROUP : 0;
-  return packed + steps * 16 * MAX_GROUPS + STEP_BYTES + STATE_BYTES + staged;
+  return packed + steps * 16 * MAX_GROUPS + STEP_BYTES + STATE_BYTES + ROWS_OF_W_BYTES + staged;
 }
 
 /** The position of the scales in the memory at `few`; the converted rows follow. */
-function scalesAt(task: usize, few: usize): usize {
+function scalesAt(task: GemmTask, few: usize): usize {
   return few + <usize>fewRowsBytes(task) - SCALES_BYTES - ((stepsOf(task) * STEP) << 1) * MAX_GROUPS * GROUP;
 }
 
-/** Packs the rows of X to `few`, fewRowsBytes(task) bytes. `line` is scratch for packLine. */
-export function packFewRows(task: usize, table: usize, line: usize, few: usize): void {
-  const rows = rowsOf(task);
+/** Packs the rows of X to `few`, fewRowsBytes(task) bytes; `x` is scratch for packLine. */
+export function packFewRows(task: GemmTask, x: Line, few: usize): void {
+  const rows = task.rows;
   const padded = <u32>stepsOf(task) * STEP;
-  const values = line + <usize>padded * 4;
-  const exponents = values + <usize>padded * 8;
   if (isStaged(task)) fillScales(task, scalesAt(task, few));
   let steps = few + <usize>rows * XRow.Bytes;
   for (let m: u32 = 0; m < rows; m++) {
-    packLine(task, 0, table, m, padded, line, values, exponents);
-    packRow(values, exponents, padded, few + <usize>m * XRow.Bytes, steps);
+    packLine(task, task.promotion, x, m);
+    packRow(x.values, x.exponents, padded, few + <usize>m * XRow.Bytes, steps);
     steps += stepsOf(task) * XStep.Bytes;
   }
 }
@@ -207,36 +198,34 @@ function hasTiny(w: usize, bytes: usize): bool {
 }
 
 /**
- * Computes `groups` * 8 columns of D from column `column` on, or fewer at the end of D. Returns false if they are outside the
- * range; the caller then computes them by another kernel.
+ * Computes `groups` * 8 columns of D from column `column` on, or fewer at the end of D. `line` is scratch for a row of W.
+ * Returns false if they are outside the range; the caller then computes them by another kernel.
  */
-export function multiplyFewRows(
-  task: usize,
-  table: usize,
-  line: usize,
-  few: usize,
-  column: u32,
-  groups: u32,
-): bool {
-  const columns = columnsOf(task);
+export function multiplyFewRows(task: GemmTask, line: Line, few: usize, column: u32, groups: u32): bool {
+  const columns = task.columns;
   const width = groups * GROUP;
   const first = min(column, columns - width); // at the end of D, columns before `column` are computed again, but not stored
   const staged = isStaged(task);
-  const pitch = (staged ? stepsOf(task) * STEP : <usize>depthOf(task)) << 1;
-  const rows = rowsOf(task);
+  const pitch = (staged ? stepsOf(task) * STEP : <usize>task.depth) << 1;
+  const rows = task.rows;
   const stepBytes = stepsOf(task) * XStep.Bytes;
   const steps = few + <usize>rows * XRow.Bytes;
   const largest = steps + <usize>rows * stepBytes;
   const shifts = largest + (stepsOf(task) << 4) * MAX_GROUPS;
   const state = shifts + STEP_BYTES;
-  let w = dataOf(operandOf(task, 1)) + first * pitch;
+  const rowsOfW = changetype<RowsOfW>(state + STATE_BYTES);
+  let w = task.w.data + first * pitch;
   if (staged) {
     const scales = scalesAt(task, few);
     w = scales + SCALES_BYTES;
-    for (let row: u32 = 0; row < width; row++)
-      stageRow(task, table, first + row, line, scales, w + row * pitch);
+    for (let row: u32 = 0; row < width; row++) stageRow(task, line, first + row, scales, w + row * pitch);
   }
   if (!isBounded(w, pitch * width)) return false;
+  rowsOfW.data = w;
+  rowsOfW.pitch = pitch;
+  rowsOfW.groups = groups;
+  rowsOfW.largest = largest;
+  rowsOfW.shifts = shifts;
   for (let m: u32 = 0; m < rows; m++) {
     const row = few + <usize>m * XRow.Bytes;
     if (!load<u32>(row, XRow.InRange)) return false;
@@ -245,11 +234,11 @@ export function multiplyFewRows(
     for (let group: usize = 0; group < groups; group++)
       largestProducts(w + group * GROUP * pitch, pitch, x, count, largest + ((group * count) << 4));
     memory.fill(state, 0, width << 2);
-    const range = sumSteps(w, pitch, x, count, groups, largest, state, shifts);
+    const range = sumSteps(rowsOfW, x, count, state);
     if (range === Range.Above) return false;
     if (range === Range.Below && (load<u32>(row, XRow.HasTiny) || hasTiny(w, pitch * width))) return false;
     const scale = <f32>pow2(load<i32>(row, XRow.Shift));
-    const target = outputOf(task) + ((<usize>m * columns + first) << 2);
+    const target = task.output + ((<usize>m * columns + first) << 2);
     for (let j = column - first; j < width; j++)
       store<f32>(target + (j << 2), load<f32>(state + (j << 2)) * scale);
   }
@@ -257,6 +246,6 @@ export function multiplyFewRows(
 }
 
 /** The number of groups to pass to multiplyFewRows if `units` units are left. */
-export function fewRowsGroups(task: usize, units: u32): u32 {
-  return min(min(units, MAX_GROUPS), columnsOf(task) / GROUP);
+export function fewRowsGroups(task: GemmTask, units: u32): u32 {
+  return min(min(units, MAX_GROUPS), task.columns / GROUP);
 }

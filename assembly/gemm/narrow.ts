@@ -4,8 +4,8 @@
 //
 // The alignment scale 2^(13 - emax) converts a term to units. The scales of ALIGNED_ROWS rows are computed before the
 // sums of these rows, so that the sums do not wait for them.
-
-import { alignBitsOf, fractionBitsOf } from "./task";
+import { ProductTask } from "./task";
+import { Tile } from "./tile";
 
 /** The number of rows whose alignment scales are computed before their sums. */
 export const ALIGNED_ROWS: u32 = 16;
@@ -95,15 +95,10 @@ function scaleRows(pairs: usize, state: usize, end: usize, scales: usize, top: i
  * Adds the step's products, aligned by their scales, to the 16 accumulators of each row. `keptBits` masks the bits of a
  * result that are not truncated.
  */
-function addRows(
-  x: usize,
-  panel: usize,
-  step: usize,
-  rows: u32,
-  state: usize,
-  scales: usize,
-  keptBits: i32,
-): void {
+function addRows(tile: Tile, x: usize, rows: u32, state: usize, keptBits: i32): void {
+  const panel = tile.w;
+  const step = <usize>tile.step;
+  let scales = tile.scales;
   const mask = i32x4.splat(keptBits);
   for (const last = state + ((<usize>rows) << 6); state < last; state += 64) {
     const s0 = v128.load(scales);
@@ -148,25 +143,22 @@ function addRows(
  * exponents. W is f32 [step][16] with u8 exponents [step / 2][16][2], biased by 127. `state` is f32 [rows][16].
  * `scales` is ALIGNED_BYTES of scratch.
  */
-export function stepNarrow(
-  task: usize,
-  x: usize,
-  xe: usize,
-  w: usize,
-  we: usize,
-  step: u32,
-  rows: u32,
-  state: usize,
-  scales: usize,
-): void {
-  const top = (254 + alignBitsOf(task)) << 23;
-  const keptBits = -1 << (23 - fractionBitsOf(task));
+export function stepNarrow(task: ProductTask, tile: Tile): void {
+  let x = tile.x;
+  let xe = tile.xe;
+  const we = tile.we;
+  const step = tile.step;
+  const rows = tile.rows;
+  let state = tile.states;
+  const scales = tile.scales;
+  const top = (254 + task.alignBits) << 23;
+  const keptBits = -1 << (23 - task.fractionBits);
   const pairs = scales + SCALES_BYTES;
   for (let row: u32 = 0; row < rows; row += ALIGNED_ROWS) {
     const blockRows = min(ALIGNED_ROWS, rows - row);
     for (let i: u32 = 0; i < blockRows; i += 4) largestOfFour(xe + i * step, we, step, pairs + (i << 5));
     scaleRows(pairs, state, state + (blockRows << 6), scales, top);
-    addRows(x, w, step, blockRows, state, scales, keptBits);
+    addRows(tile, x, blockRows, state, keptBits);
     x += step * (ALIGNED_ROWS << 2);
     xe += step * ALIGNED_ROWS;
     state += ALIGNED_ROWS << 6;

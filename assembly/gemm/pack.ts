@@ -5,21 +5,7 @@
 import { Kernel, Promotion, Staging } from "../contract";
 import { decode, minExponent } from "../core/minifloat";
 import { decodeLine, narrowCode, rowAt } from "./decode-line";
-import {
-  blockOf,
-  blockStrideOf,
-  depthOf,
-  kernelOf,
-  operandOf,
-  promotionOf,
-  scaleOf,
-  scaleRowOf,
-  scaleWordOf,
-  stagingOf,
-  widthOf,
-  wordOf,
-  zeroOperandOf,
-} from "./task";
+import { Operand, operandOf, ProductTask, scaleRowOf } from "./task";
 
 /**
  * Bytes of the table of an operand of up to 8 bits: for each of 256 codes the f32 value, and then for each the i8
@@ -60,11 +46,28 @@ function lowestScaleOf(word: u32): i32 {
   return word === 0 ? E8M0_MIN_EXPONENT : minExponent(word);
 }
 
+/** A line of an operand, and where it is packed. */
+@unmanaged
+export class Line {
+  /** Operand 0 (X) or 1 (W), and its table (`fillTable`). */
+  operand: u32;
+  table: usize;
+  /** The number of values: K, rounded up to whole steps. */
+  padded: u32;
+  /** Memory for the line as f32, for its packed values, and for its packed exponents. */
+  line: usize;
+  values: usize;
+  exponents: usize;
+}
+
+/** The size of a Line in bytes. */
+export const LINE_BYTES: usize = 32;
+
 /** Fills the table of operand 0 or 1 if its format has at most 8 bits. */
-export function fillTable(task: usize, operand: u32, table: usize): void {
+export function fillTable(task: ProductTask, operand: u32, table: usize): void {
   const record = operandOf(task, operand);
-  if (widthOf(record) > 8) return;
-  const word = wordOf(record);
+  if (record.width > 8) return;
+  const word = record.word;
   const lowest = lowestOf(word);
   for (let code: u32 = 0; code < 256; code++) {
     const value = reinterpret<f32>(decode(code, word));
@@ -79,9 +82,9 @@ function narrowBias(operand: u32): i32 {
 }
 
 /** The block scale at `index`, as f32. */
-export function scaleAt(record: usize, index: usize): f32 {
-  const word = scaleWordOf(record);
-  const scale = scaleOf(record);
+export function scaleAt(record: Operand, index: usize): f32 {
+  const word = record.scaleWord;
+  const scale = record.scale;
   return word === 0
     ? load<f32>(scale + (index << 2))
     : reinterpret<f32>(decode(load<u8>(scale + index), word));
@@ -97,15 +100,11 @@ export function exponentBytes(kernel: i32): usize {
   return kernel === Kernel.Wide || kernel === Kernel.Scalar ? 2 : 0;
 }
 
-function packNarrow(
-  record: usize,
-  table: usize,
-  row: u32,
-  depth: u32,
-  values: usize,
-  exponents: usize,
-): void {
-  const width = widthOf(record);
+function packNarrow(record: Operand, to: Line, row: u32, depth: u32): void {
+  const table = to.table;
+  const values = to.values;
+  const exponents = to.exponents;
+  const width = record.width;
   const data = rowAt(record, row, depth);
   if (width === 8) {
     for (let k: u32 = 0; k < depth; k++) {
@@ -137,23 +136,18 @@ export function alignedExponent(kernel: i32, operand: u32, e: i32): i32 {
 }
 
 /** Packs elements [start, end) of a decoded line, which share a scale, as f64 values and i16 exponents. */
-function packAligned(
-  task: usize,
-  operand: u32,
-  line: usize,
-  start: u32,
-  end: u32,
-  scale: f32,
-  values: usize,
-  exponents: usize,
-): void {
+function packAligned(task: ProductTask, to: Line, start: u32, end: u32, scale: f32): void {
+  const operand = to.operand;
+  const line = to.line;
+  const values = to.values;
+  const exponents = to.exponents;
   const record = operandOf(task, operand);
-  const kernel = kernelOf(task);
-  const staging = stagingOf(record);
-  const zero = zeroOperandOf(task);
+  const kernel = task.kernel;
+  const staging = record.staging;
+  const zero = task.zeroOperand;
   const rounded = staging === Staging.Bf16 || staging === Staging.Tf32;
-  const lowest = rounded ? F32_MIN_EXPONENT : lowestOf(wordOf(record));
-  const shift = staging >= Staging.Scaled ? pinnedExponent(scale, lowestScaleOf(scaleWordOf(record))) : 0;
+  const lowest = rounded ? F32_MIN_EXPONENT : lowestOf(record.word);
+  const shift = staging >= Staging.Scaled ? pinnedExponent(scale, lowestScaleOf(record.scaleWord)) : 0;
   for (let k = start; k < end; k++) {
     const element = load<f32>(line + (k << 2));
     let value = <f64>element * <f64>scale;
@@ -169,22 +163,19 @@ function packAligned(
   }
 }
 
-/** As `packAligned`, for operands without scale or rounding; `count` is a multiple of 4. */
-export function packUnscaled(
-  task: usize,
-  operand: u32,
-  line: usize,
-  count: u32,
-  values: usize,
-  exponents: usize,
-): void {
-  const kernel = kernelOf(task);
+/** Packs `count` elements of a line, as `packAligned` does for operands without scale or rounding; `count` is a multiple of 4. */
+export function packUnscaled(task: ProductTask, to: Line, count: u32): void {
+  const operand = to.operand;
+  let line = to.line;
+  let values = to.values;
+  let exponents = to.exponents;
+  const kernel = task.kernel;
   const shift = kernel === Kernel.Wide ? WIDE_SHIFT : 0;
   const bias = i32x4.splat((alignedExponent(kernel, operand, 0) >> shift) - 127);
   const lowest = i32x4.splat(
-    alignedExponent(kernel, operand, lowestOf(wordOf(operandOf(task, operand)))) >> shift,
+    alignedExponent(kernel, operand, lowestOf(operandOf(task, operand).word)) >> shift,
   );
-  const zero = i32x4.splat(alignedExponent(kernel, operand, zeroOperandOf(task)) >> shift);
+  const zero = i32x4.splat(alignedExponent(kernel, operand, task.zeroOperand) >> shift);
   const magnitude = i32x4.splat(0x7fffffff);
   for (const end = line + (count << 2); line < end; line += 16) {
     const value = v128.load(line);
@@ -201,7 +192,9 @@ export function packUnscaled(
 }
 
 /** As `packAligned`, for kernels that do not align products. */
-function packValues(kernel: i32, line: usize, start: u32, end: u32, scale: f32, values: usize): void {
+function packValues(kernel: i32, to: Line, start: u32, end: u32, scale: f32): void {
+  const line = to.line;
+  const values = to.values;
   for (let k = start; k < end; k++) {
     const value = <f64>load<f32>(line + (k << 2)) * <f64>scale;
     if (kernel === Kernel.Plain) store<f32>(values + (k << 2), <f32>value);
@@ -209,50 +202,47 @@ function packValues(kernel: i32, line: usize, start: u32, end: u32, scale: f32, 
   }
 }
 
-/** Packs row `row` of operand 0 or 1 into `values` and `exponents`; `line` has room for `padded` f32. */
-export function packLine(
-  task: usize,
-  operand: u32,
-  table: usize,
-  row: u32,
-  padded: u32,
-  line: usize,
-  values: usize,
-  exponents: usize,
-): void {
+/** Packs row `row` of the operand of `to`. */
+export function packLine(task: ProductTask, promotion: i32, to: Line, row: u32): void {
+  const operand = to.operand;
+  const table = to.table;
+  const padded = to.padded;
+  const line = to.line;
+  const values = to.values;
+  const exponents = to.exponents;
   const record = operandOf(task, operand);
-  const kernel = kernelOf(task);
-  const depth = depthOf(task);
+  const kernel = task.kernel;
+  const depth = task.depth;
   const narrow = kernel === Kernel.Narrow;
   const bytes = valueBytes(kernel);
   memory.fill(values + <usize>depth * bytes, 0, <usize>(padded - depth) * bytes);
   const zero = narrow
     ? NARROW_ZERO + narrowBias(operand)
-    : alignedExponent(kernel, operand, zeroOperandOf(task));
+    : alignedExponent(kernel, operand, task.zeroOperand);
   for (let k = depth; k < padded; k++) {
     if (narrow) store<u8>(exponents + k, zero);
     else if (exponentBytes(kernel)) store<i16>(exponents + (k << 1), zero);
   }
   if (narrow) {
-    packNarrow(record, table, row, depth, values, exponents);
+    packNarrow(record, to, row, depth);
     return;
   }
-  const scaled = scaleOf(record) !== 0 && promotionOf(task) < Promotion.ScaleProduct;
+  const scaled = record.scale !== 0 && promotion < Promotion.ScaleProduct;
   const needsNoScaling = kernel === Kernel.Plain && !scaled;
   decodeLine(record, table, row, depth, needsNoScaling ? values : line);
   if (needsNoScaling) return;
-  if (!scaled && exponentBytes(kernel) && stagingOf(record) === Staging.Plain && (padded & 3) === 0) {
+  if (!scaled && exponentBytes(kernel) && record.staging === Staging.Plain && (padded & 3) === 0) {
     memory.fill(line + ((<usize>depth) << 2), 0, (<usize>(padded - depth)) << 2);
-    packUnscaled(task, operand, line, padded, values, exponents);
+    packUnscaled(task, to, padded);
     return;
   }
-  const block = scaled ? blockOf(record) : depth;
+  const block = scaled ? record.block : depth;
   let index = scaled ? scaleRowOf(record, row) : 0;
   for (let start: u32 = 0; start < depth; start += block) {
     const end = min(start + block, depth);
     const scale: f32 = scaled ? scaleAt(record, index) : 1;
-    if (exponentBytes(kernel)) packAligned(task, operand, line, start, end, scale, values, exponents);
-    else packValues(kernel, line, start, end, scale, values);
-    index += blockStrideOf(record);
+    if (exponentBytes(kernel)) packAligned(task, to, start, end, scale);
+    else packValues(kernel, to, start, end, scale);
+    index += record.blockStride;
   }
 }

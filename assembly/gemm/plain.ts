@@ -1,6 +1,9 @@
 // The datapath of plain f32 arithmetic: acc = fl(acc + fl(x * w)) in ascending order of k, where fl rounds to f32. Two
 // rows by 16 columns are computed at a time.
 
+import { ProductTask } from "./task";
+import { Tile } from "./tile";
+
 function addRows(x: usize, pitch: usize, w: usize, step: u32, state: usize): void {
   let a0 = v128.load(state);
   let a1 = v128.load(state, 16);
@@ -59,19 +62,14 @@ function addRows(x: usize, pitch: usize, w: usize, step: u32, state: usize): voi
 
 /**
  * Adds `step` products to each accumulator of `rows` rows (an even number) by 16 columns. X is f32 [rows][step], W f32
- * [step][16], `state` f32 [rows][16].
+ * [step][16], the states f32 [rows][16].
  */
-export function stepPlain(
-  _task: usize,
-  x: usize,
-  _xe: usize,
-  w: usize,
-  _we: usize,
-  step: u32,
-  rows: u32,
-  state: usize,
-  _scales: usize,
-): void {
+export function stepPlain(_task: ProductTask, tile: Tile): void {
+  let x = tile.x;
+  const w = tile.w;
+  const step = tile.step;
+  const rows = tile.rows;
+  let state = tile.states;
   for (let row: u32 = 0; row < rows; row += 2) {
     addRows(x, (<usize>step) << 2, w, step, state);
     x += step << 3;

@@ -9,26 +9,36 @@ import { Promotion } from "../contract";
 import { canonical, canonicalFour } from "../core/wide";
 import { addToOdd } from "./datapath";
 import { scaleAt, valueBytes } from "./pack";
-import {
-  blockOf,
-  blockStrideOf,
-  columnsOf,
-  kernelOf,
-  operandOf,
-  outputOf,
-  promotionOf,
-  rowsOf,
-  scaleRowOf,
-} from "./task";
+import { GemmTask, Operand, scaleRowOf } from "./task";
+import { Tile } from "./tile";
+
+/** A unit of a product: a block of rows of D by a panel of columns. */
+@unmanaged
+export class Unit extends Tile {
+  row: u32;
+  column: u32;
+  /** The number of columns. */
+  panel: u32;
+  /** The packed rows of X and columns of W, with their exponents, from k = 0 on. */
+  packedX: usize;
+  packedXe: usize;
+  packedW: usize;
+  packedWe: usize;
+  /** f32 [rows][panel], which memory for the scales of the columns follows. */
+  totals: usize;
+}
+
+/** The size of a Unit in bytes. */
+export const UNIT_BYTES: usize = 64;
 
 /**
  * The block scale of row `line` of an operand at element k. Beyond the end of the operand, the last row is used
  * instead.
  */
-function chainScale(record: usize, line: u32, count: u32, k: u32): f32 {
+function chainScale(record: Operand, line: u32, count: u32, k: u32): f32 {
   return scaleAt(
     record,
-    scaleRowOf(record, min(line, count - 1)) + <usize>(k / blockOf(record)) * blockStrideOf(record),
+    scaleRowOf(record, min(line, count - 1)) + <usize>(k / record.block) * record.blockStride,
   );
 }
 
@@ -47,45 +57,38 @@ function productPair(a: v128, b: v128): v128 {
 }
 
 /**
- * Adds the chains that start at `k`, whose sums are `states`, to `totals` (f32 [rows][panel]). The scales of W's columns are
- * gathered in memory after the totals.
+ * Adds the chains of a unit that start at `k`, whose sums are its states, to its totals. The scales of W's columns are gathered
+ * in memory after the totals.
  */
-export function finishChain(
-  task: usize,
-  row: u32,
-  column: u32,
-  k: u32,
-  rows: u32,
-  panel: u32,
-  states: usize,
-  totals: usize,
-): void {
-  const promotion = promotionOf(task);
+export function finishChain(task: GemmTask, unit: Unit, k: u32): void {
+  const row = unit.row;
+  const column = unit.column;
+  const rows = unit.rows;
+  const panel = unit.panel;
+  let states = unit.states;
+  let totals = unit.totals;
+  const promotion = task.promotion;
   const scaled = promotion >= Promotion.ScaleProduct;
   const columnScales = totals + ((<usize>rows) << 6);
-  const xRecord = operandOf(task, 0);
-  const wRecord = operandOf(task, 1);
+  const xRecord = task.x;
+  const wRecord = task.w;
   if (scaled) {
     for (let j: u32 = 0; j < panel; j++)
-      store<f32>(columnScales + (j << 2), chainScale(wRecord, column + j, columnsOf(task), k));
+      store<f32>(columnScales + (j << 2), chainScale(wRecord, column + j, task.columns, k));
   }
   for (let r: u32 = 0; r < rows; r++) {
-    const scale: f32 = scaled ? chainScale(xRecord, row + r, rowsOf(task), k) : 1;
-    finishRow(promotion, scale, columnScales, panel, states, valueBytes(kernelOf(task)), totals);
+    const scale: f32 = scaled ? chainScale(xRecord, row + r, task.rows, k) : 1;
+    finishRow(task, unit, scale, states, totals);
     states += 64;
     totals += panel << 2;
   }
 }
 
-function finishRow(
-  promotion: i32,
-  scale: f32,
-  columnScales: usize,
-  panel: u32,
-  state: usize,
-  bytes: usize,
-  total: usize,
-): void {
+function finishRow(task: GemmTask, unit: Unit, scale: f32, state: usize, total: usize): void {
+  const promotion = task.promotion;
+  const columnScales = unit.totals + ((<usize>unit.rows) << 6);
+  const panel = unit.panel;
+  const bytes = valueBytes(task.kernel);
   if (bytes === 4 && promotion === Promotion.None) {
     memory.copy(total, state, 64);
     return;
@@ -107,21 +110,17 @@ function finishRow(
   }
 }
 
-/** Writes the totals of the elements inside D to D or, if `adds`, adds them to D. A NaN becomes 0x7fffffff. */
-export function storeTotals(
-  task: usize,
-  row: u32,
-  column: u32,
-  rows: u32,
-  panel: u32,
-  totals: usize,
-  adds: bool,
-): void {
-  const columns = columnsOf(task);
+/** Writes the totals of a unit inside D to D or, if `adds`, adds them to D. A NaN becomes 0x7fffffff. */
+export function storeTotals(task: GemmTask, unit: Unit, adds: bool): void {
+  const row = unit.row;
+  const column = unit.column;
+  const panel = unit.panel;
+  let totals = unit.totals;
+  const columns = task.columns;
   const width = min(panel, columns - column);
-  const height = min(rows, rowsOf(task) - row);
+  const height = min(unit.rows, task.rows - row);
   for (let r: u32 = 0; r < height; r++) {
-    const target = outputOf(task) + ((<usize>(row + r) * columns + column) << 2);
+    const target = task.output + ((<usize>(row + r) * columns + column) << 2);
     let j: u32 = 0;
     for (; j + 4 <= width && !adds; j += 4)
       v128.store(target + (j << 2), canonicalFour(v128.load(totals + (j << 2))));

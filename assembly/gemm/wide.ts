@@ -5,7 +5,8 @@
 // The alignment scales of a few rows are computed before their sums, as in gemm/narrow.ts.
 
 import { ALIGNED_ROWS, SCALES_BYTES } from "./narrow";
-import { alignBitsOf, zeroAccumulatorOf } from "./task";
+import { ProductTask } from "./task";
+import { Tile } from "./tile";
 
 /**
  * Writes the largest exponents of the products of four rows and 8 columns in one step, separately for even and odd k's, to
@@ -64,17 +65,18 @@ const FIELD = memory.data<i32>(
 );
 
 /**
- * Writes the alignment scales 2^(F - emax) as f64, four columns per iteration; `bits` is F. emax is the largest
+ * Writes the alignment scales 2^(F - emax) as f64, four columns per iteration; F is the task's alignBits. emax is the largest
  * exponent of the products (`pairs`) and the accumulator (`state`). T = u32 handles subnormal and zero accumulators, T
  * = u8 does not.
  *
  * Returns whether some emax needs more care: below F - 149, the unit 2^(emax - F) is less than f32's smallest
  * subnormal; below -126, subnormal and zero accumulators matter; above 119, a sum of 33 terms may reach 2^128.
  */
-function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bits: i32, ofZero: i32): bool {
+function scaleRows<T>(task: ProductTask, pairs: usize, state: usize, end: usize, scales: usize): bool {
+  const bits = task.alignBits;
   const field = v128.load(FIELD);
   const smallest = v128.load(FIELD, 16); // 2^-126
-  const fromSmallest = i32x4.splat((ofZero + 126) << 20);
+  const fromSmallest = i32x4.splat((task.zeroAccumulator + 126) << 20);
   const tops = i32x4.splat((2046 + bits) << 20);
   const lowest = max(1023 - 149 + bits, 1023 - 126) << 20;
   const floor = i32x4.splat(lowest);
@@ -114,8 +116,10 @@ const FINISH = memory.data<u64>(
  * Adds the step's products, aligned by their scales, to the 8 accumulators of each row, and truncates the sums to 24
  * significant bits.
  */
-function addRows(x: usize, panel: usize, step: usize, rows: u32, state: usize, scales: usize): void {
-  const pitch = step << 3;
+function addRows(tile: Tile, x: usize, rows: u32, state: usize): void {
+  const panel = tile.w;
+  let scales = tile.scales;
+  const pitch = (<usize>tile.step) << 3;
   for (const last = state + ((<usize>rows) << 6); state < last; state += 64) {
     const s0 = v128.load(scales);
     const s1 = v128.load(scales, 16);
@@ -190,28 +194,23 @@ export function clearZeroSigns(state: usize, rows: u32): void {
  * exponents. W is f64 [step][8] with i16 exponents [step / 2][8][2], biased by 1023. All exponents are multiplied by
  * 16. `state` is f64 [rows][8]. `scales` is ALIGNED_BYTES of scratch.
  */
-export function stepWide(
-  task: usize,
-  x: usize,
-  xe: usize,
-  w: usize,
-  we: usize,
-  step: u32,
-  rows: u32,
-  state: usize,
-  scales: usize,
-): void {
-  const bits = alignBitsOf(task);
-  const zero = zeroAccumulatorOf(task);
+export function stepWide(task: ProductTask, tile: Tile): void {
+  let x = tile.x;
+  let xe = tile.xe;
+  const we = tile.we;
+  const step = tile.step;
+  const rows = tile.rows;
+  let state = tile.states;
+  const scales = tile.scales;
   const pitch = (<usize>step) << 1;
   const pairs = scales + SCALES_BYTES;
   for (let row: u32 = 0; row < rows; row += ALIGNED_ROWS) {
     const blockRows = min(ALIGNED_ROWS, rows - row);
     const end = state + (blockRows << 6);
     for (let i: u32 = 0; i < blockRows; i += 4) largestOfFour(xe + i * pitch, we, pitch, pairs + (i << 5));
-    const unbounded = scaleRows<u8>(pairs, state, end, scales, bits, zero);
-    if (unbounded) scaleRows<u32>(pairs, state, end, scales, bits, zero);
-    addRows(x, w, step, blockRows, state, scales);
+    const unbounded = scaleRows<u8>(task, pairs, state, end, scales);
+    if (unbounded) scaleRows<u32>(task, pairs, state, end, scales);
+    addRows(tile, x, blockRows, state);
     if (unbounded) boundRows(state, end);
     x += step * (ALIGNED_ROWS << 3);
     xe += pitch * ALIGNED_ROWS;

@@ -129,12 +129,7 @@ enum class Staging : int {
   kGrouped = 4,
 };
 
-enum class AttentionTask : int {
-  kBytes = 1120,
-};
-
 enum class GemmTask : int {
-  kBytes = 448,
   kNoExponent = -16384,
 };
 

@@ -126,11 +126,6 @@ export const STAGING = {
   grouped: 4,
 } as const;
 
-export const ATTENTION_TASK = {
-  bytes: 1120,
-} as const;
-
 export const GEMM_TASK = {
-  bytes: 448,
   noExponent: -16384,
 } as const;

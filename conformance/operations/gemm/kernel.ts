@@ -1,6 +1,8 @@
 /** Calls the WebAssembly exports of GEMM kernels directly, and computes the same product with the oracle. */
 
+import { Heap } from "../../../src/backends/wasm/heap.js";
 import { type Instance, openInstance } from "../../../src/backends/wasm/instance.js";
+import { Pool } from "../../../src/backends/wasm/pool.js";
 import { GEMM_TASK, KERNEL, PROMOTION, STAGING } from "../../../src/formats/contract.gen.js";
 import {
   DATAPATHS,
@@ -49,11 +51,36 @@ const UE4M3: ScalarLayout = { ...SCALAR_FORMATS.e4m3, signed: false };
 const UE4M3_WORD = (factsOf("e4m3").word & ~(1 << 8)) >>> 0;
 const UNSCALED = { promotion: "none", staging: "plain", splits: 1 } as const;
 
-let opened: Promise<Instance> | undefined;
+const NO_SCALES = { scale: 0, scaleWord: 0, block: 0, rowShift: 0, rowStride: 0, blockStride: 0 };
+
+/** The reference, with a pool of one thread that calls its exports. */
+export interface KernelInstance extends Instance {
+  readonly pool: Pool;
+}
+
+/** The fields of an epilogue without line scales and amaxes. */
+export const NO_LINES = {
+  lineScaleW: 0,
+  lineStrideW: 0,
+  lineScaleX: 0,
+  lineStrideX: 0,
+  hasLineAmaxes: false,
+  lineAmaxW: 0,
+  lineAmaxStrideW: 0,
+  lineAmaxX: 0,
+  lineAmaxStrideX: 0,
+} as const;
+
+let opened: Promise<KernelInstance> | undefined;
+
+async function open(): Promise<KernelInstance> {
+  const instance = await openInstance();
+  return { ...instance, pool: await Pool.open(instance, new Heap(instance), 1) };
+}
 
 /** The exports of the reference; each test file instantiates them once. */
-export function kernels(): Promise<Instance> {
-  opened ??= openInstance();
+export function kernels(): Promise<KernelInstance> {
+  opened ??= open();
   return opened;
 }
 
@@ -101,42 +128,51 @@ export function withMemory<T>(
 }
 
 /** Runs the kernel; returns D as f32 bit patterns, row by row. */
-export function runKernel(instance: Instance, task: KernelTask): Uint32Array {
-  const { exports, memory } = instance;
+export function runKernel(instance: KernelInstance, task: KernelTask): Uint32Array {
+  const { memory, pool } = instance;
   const { x, w, depth, kernel, cuts = [], promotion, staging, splits } = { ...UNSCALED, ...task };
   const row = DATAPATHS[task.datapath];
   const rule: DotAdd = { ...dotAddOf(task.datapath), ...task.broken };
   const [rows, columns] = [x.lines.length, w.lines.length];
   return withMemory(instance, (place) => {
-    const record = place(new Uint8Array(GEMM_TASK.bytes));
     const output = place(new Uint8Array(rows * columns * 4));
-    exports.gemmShape(record, rows, columns, depth, output);
-    const zero = rule.zeroOperand === "none" ? GEMM_TASK.noExponent : rule.zeroOperand;
-    const { step, alignBits, fractionBits, zeroAccumulator, group } = rule;
-    exports.gemmDatapath(record, KERNEL[kernel], step, alignBits, fractionBits, zero, zeroAccumulator, group);
-    const interval = promotion === "none" ? 0 : row.promotionInterval;
-    exports.gemmReduction(record, PROMOTION[promotion], interval, splits, row.splitTile);
-    for (const [i, codes] of [x, w].entries()) {
+    const operandOf = (codes: Codes) => {
       const word = codes.format === "f32" ? 0 : factsOf(codes.format).word;
-      exports.gemmOperand(
-        record,
-        i,
-        place(bytesOf(codes)),
-        storageBits(codes.format),
+      const operand = {
+        data: place(bytesOf(codes)),
+        width: storageBits(codes.format),
         word,
-        STAGING[staging],
-      );
-      if (!codes.scales) continue;
+        staging: STAGING[staging],
+      };
+      if (!codes.scales) return { ...operand, ...NO_SCALES };
       const { format, block, rowShift } = codes.scales;
       const scaleWord = { f32: 0, e8m0: factsOf("e8m0").word, ue4m3: UE4M3_WORD }[format];
-      const stride = Math.ceil(depth / block);
-      exports.gemmScale(record, i, place(scaleBytes(codes.scales)), scaleWord, block, rowShift, stride, 1);
-    }
-    const scratch = place(new Uint8Array(exports.gemmScratch(record)));
-    const units = exports.gemmUnits(record);
+      const rowStride = Math.ceil(depth / block);
+      const scale = place(scaleBytes(codes.scales));
+      return { ...operand, scale, scaleWord, block, rowShift, rowStride, blockStride: 1 };
+    };
+    const { zeroOperand, ...dotAdd } = rule;
+    const fields = {
+      x: operandOf(x),
+      w: operandOf(w),
+      rows,
+      columns,
+      depth,
+      output,
+      kernel: KERNEL[kernel],
+      ...dotAdd,
+      zeroOperand: zeroOperand === "none" ? GEMM_TASK.noExponent : zeroOperand,
+      promotion: PROMOTION[promotion],
+      interval: promotion === "none" ? 0 : row.promotionInterval,
+      splits,
+      splitTile: row.splitTile,
+    };
+    const scratch = pool.call("gemmScratch", fields);
+    const units = pool.call("gemmUnits", fields);
     const edges = [0, ...cuts.map((cut) => Math.floor(cut * units)).sort((a, b) => a - b), units];
     edges.slice(1).forEach((end, i) => {
-      exports.gemm(record, scratch, edges[i] as number, end);
+      const first = edges[i] as number;
+      pool.run("gemm", { first, total: end - first, scratch }, fields);
     });
     return new Uint32Array(memory.buffer.slice(output, output + rows * columns * 4));
   });

@@ -1,10 +1,9 @@
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import type { Instance } from "../../../src/backends/wasm/instance.js";
-import { GEMM_TASK, OVERFLOW, WIDE } from "../../../src/formats/contract.gen.js";
+import { OVERFLOW, WIDE } from "../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
-import { kernels, withMemory } from "../../operations/gemm/kernel.js";
+import { type KernelInstance, kernels, NO_LINES, withMemory } from "../../operations/gemm/kernel.js";
 import { bitsOf, fromBits, mul } from "../../oracle/core/rational.js";
 import { encode } from "../../oracle/core/scalar.js";
 import { epilogue } from "../../oracle/gemm/gemm.js";
@@ -49,22 +48,24 @@ function outputBytes(target: Scenario["target"]): number {
 }
 
 /** Runs the epilogue kernel in two calls on a matrix of one column. Returns D's codes and the amax's bits. */
-function run(instance: Instance, s: Scenario): readonly [codes: number[], amax: number] {
-  const { exports, memory } = instance;
+function run(instance: KernelInstance, s: Scenario): readonly [codes: number[], amax: number] {
+  const { memory, pool } = instance;
   return withMemory(instance, (place) => {
-    const task = place(new Uint8Array(GEMM_TASK.bytes));
     const rows = s.rows.length;
-    exports.gemmShape(task, rows, 1, 0, place(bytes(...s.rows.map(([acc]) => acc))));
-    exports.gemmReduction(task, 0, 0, s.split ? 2 : 1, 128);
-    const c = place(bytes(...s.rows.map(([, c]) => c)));
-    exports.gemmScaling(task, s.alpha, s.scaleA, s.scaleB, s.beta, c, WIDE.f32);
-    exports.gemmBias(task, s.bias === undefined ? 0 : place(bytes(s.bias)), WIDE.f32);
+    const output = place(bytes(...s.rows.map(([acc]) => acc)));
+    const addend = place(bytes(...s.rows.map(([, c]) => c)));
+    const bias = s.bias === undefined ? 0 : place(bytes(s.bias));
     const [target, amax] = [place(new Uint8Array(rows * 4)), place(bytes(0))];
     const word = s.target === "f32" ? 0 : factsOf(s.target).word;
     const overflow = isNarrow(s.target) ? OVERFLOW.saturate : OVERFLOW.nonfinite;
-    exports.gemmTarget(task, target, word, overflow, isNarrow(s.target) ? s.scale : 1, amax);
-    exports.gemmEpilogue(task, 0, rows >> 1);
-    exports.gemmEpilogue(task, rows >> 1, rows);
+    const sums = { output, rows, columns: 1, splits: s.split ? 2 : 1 };
+    const scaling = { alpha: s.alpha, scaleA: s.scaleA, scaleB: s.scaleB, beta: s.beta };
+    const addends = { addend, addendType: WIDE.f32, bias, biasType: WIDE.f32 };
+    const targetScale = isNarrow(s.target) ? s.scale : 1;
+    const result = { target, targetWord: word, targetOverflow: overflow, targetScale, amax };
+    const task = { ...sums, ...scaling, ...addends, ...result, ...NO_LINES };
+    pool.run("gemmEpilogue", { total: rows >> 1 }, task);
+    pool.run("gemmEpilogue", { first: rows >> 1, total: rows - (rows >> 1) }, task);
     const view = new DataView(memory.buffer);
     const read = { 1: "getUint8", 2: "getUint16", 4: "getUint32" } as const;
     const size = outputBytes(s.target) as 1 | 2 | 4;

@@ -2,13 +2,18 @@
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import type { RoundingName } from "../../../src/backends/ops.js";
-import type { Instance } from "../../../src/backends/wasm/instance.js";
 import type { DatapathName, DotAdd } from "../../../src/formats/datapath.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { lawNamed } from "../../laws/laws.js";
 import { stored } from "../../operations/cast/encode.js";
 import { operands } from "../../operations/gemm/arbitrary-codes.js";
-import { type Codes, kernels, runKernel, runOracle } from "../../operations/gemm/kernel.js";
+import {
+  type Codes,
+  type KernelInstance,
+  kernels,
+  runKernel,
+  runOracle,
+} from "../../operations/gemm/kernel.js";
 import type { Answer } from "../../operations/operation.js";
 import { type Cases, ORACLE, type Subject } from "../../operations/operations.js";
 import { random16 } from "../../oracle/core/philox.js";
@@ -158,7 +163,7 @@ describe("the Hadamard transform", () => {
 });
 
 describe("the datapath's alignment", () => {
-  let instance: Instance;
+  let instance: KernelInstance;
   beforeAll(async () => {
     instance = await kernels();
   });

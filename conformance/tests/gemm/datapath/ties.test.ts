@@ -4,9 +4,16 @@
  */
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
-import type { Instance } from "../../../../src/backends/wasm/instance.js";
-import { GEMM_TASK, WIDE } from "../../../../src/formats/contract.gen.js";
-import { type Codes, kernels, runKernel, runOracle, withMemory } from "../../../operations/gemm/kernel.js";
+import { WIDE } from "../../../../src/formats/contract.gen.js";
+import {
+  type Codes,
+  type KernelInstance,
+  kernels,
+  NO_LINES,
+  runKernel,
+  runOracle,
+  withMemory,
+} from "../../../operations/gemm/kernel.js";
 import { bitsOf, fma, fromBits } from "../../../oracle/core/rational.js";
 import { narrowTiedTriple, type Triple, tiedPair, tiedTerms, tiedTriple } from "../../arbitraries/ties.js";
 import { drawsOr } from "../../harness/draws.js";
@@ -14,7 +21,7 @@ import { drawsOr } from "../../harness/draws.js";
 const RUNS = drawsOr(500);
 const OPTIONS = { numRuns: RUNS };
 
-let instance: Instance;
+let instance: KernelInstance;
 beforeAll(async () => {
   instance = await kernels();
 });
@@ -24,16 +31,14 @@ const words = (...bits: number[]): Uint8Array => new Uint8Array(Uint32Array.from
 
 /** The epilogue of one sum, whose scale is `scale`, with beta * C. */
 function epilogue(acc: number, scale: number, c: number, beta: number, splits: 1 | 2): number {
-  const { exports, memory } = instance;
+  const { memory, pool } = instance;
   return withMemory(instance, (place) => {
-    const task = place(new Uint8Array(GEMM_TASK.bytes));
-    exports.gemmShape(task, 1, 1, 0, place(words(bitsOf(acc))));
-    exports.gemmReduction(task, 0, 0, splits, 128);
-    exports.gemmScaling(task, scale, 1, 1, beta, place(words(bitsOf(c))), WIDE.f32);
-    exports.gemmBias(task, 0, WIDE.f32);
+    const sums = { output: place(words(bitsOf(acc))), rows: 1, columns: 1, splits };
+    const scaling = { alpha: scale, scaleA: 1, scaleB: 1, beta };
+    const addends = { addend: place(words(bitsOf(c))), addendType: WIDE.f32, bias: 0, biasType: WIDE.f32 };
     const target = place(words(0));
-    exports.gemmTarget(task, target, 0, 0, 1, 0);
-    exports.gemmEpilogue(task, 0, 1);
+    const result = { target, targetWord: 0, targetOverflow: 0, targetScale: 1, amax: 0 };
+    pool.run("gemmEpilogue", { total: 1 }, { ...sums, ...scaling, ...addends, ...result, ...NO_LINES });
     return new DataView(memory.buffer).getFloat32(target, true);
   });
 }

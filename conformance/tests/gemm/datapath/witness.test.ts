@@ -1,8 +1,13 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import type { Instance } from "../../../../src/backends/wasm/instance.js";
 import type { DatapathName, StagingName } from "../../../../src/formats/datapath.js";
-import { type Codes, type KernelTask, kernels, runKernel } from "../../../operations/gemm/kernel.js";
+import {
+  type Codes,
+  type KernelInstance,
+  type KernelTask,
+  kernels,
+  runKernel,
+} from "../../../operations/gemm/kernel.js";
 
 interface Vector {
   readonly name: string;
@@ -32,7 +37,7 @@ const hex = (bits: number): string =>
 /** The results of a kernel, with some fields of the row overridden, and the recorded results. */
 function answers(
   vector: Vector,
-  instance: Instance,
+  instance: KernelInstance,
   kernel: KernelTask["kernel"],
   broken: KernelTask["broken"] = {},
 ): readonly [ours: string[], theirs: string[]] {

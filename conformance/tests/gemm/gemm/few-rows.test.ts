@@ -4,16 +4,21 @@
  */
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
-import type { Instance } from "../../../../src/backends/wasm/instance.js";
 import { tensor } from "../../../../src/ops/create.js";
 import { gemm } from "../../../../src/ops/gemm/gemm.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { operands, scalesOf } from "../../../operations/gemm/arbitrary-codes.js";
-import { type Codes, type KernelTask, kernels, runKernel } from "../../../operations/gemm/kernel.js";
+import {
+  type Codes,
+  type KernelInstance,
+  type KernelTask,
+  kernels,
+  runKernel,
+} from "../../../operations/gemm/kernel.js";
 import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 
-let instance: Instance;
+let instance: KernelInstance;
 beforeAll(async () => {
   instance = await kernels();
 });

@@ -1,9 +1,9 @@
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
-import type { Instance } from "../../../../src/backends/wasm/instance.js";
 import { codesOf, operands, scalesOf } from "../../../operations/gemm/arbitrary-codes.js";
 import {
   type Codes,
+  type KernelInstance,
   type KernelTask,
   kernels,
   runKernel,
@@ -11,7 +11,7 @@ import {
 } from "../../../operations/gemm/kernel.js";
 import { draws } from "../../harness/draws.js";
 
-let instance: Instance;
+let instance: KernelInstance;
 beforeAll(async () => {
   instance = await kernels();
 });

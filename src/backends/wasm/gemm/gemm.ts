@@ -13,6 +13,7 @@ import { byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { Agreement, Support } from "../../backend.js";
 import { extentOf, type GemmArgs, type GemmOperand, hasLineAmaxes } from "../../ops/gemm.js";
+import type { ExportArgs } from "../call.js";
 import { transposeCodes } from "../layout/layout.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 
@@ -43,25 +44,28 @@ function multiply(
   const [rows, depth] = extentOf(args.x);
   const [columns] = extentOf(args.w);
   const staging = STAGING[choice.staging];
-  context.withTemporary(GEMM_TASK.bytes, (task) =>
-    context.withTemporary(rows * columns * 4, (accumulators) => {
-      context.pool.call("gemmShape", { task, rows, columns, depth, output: accumulators });
-      describeDatapath(context, task, args, choice);
-      withLines(context, args, "x", item, (x) =>
-        withLines(context, args, "w", item, (w) => {
-          describeOperand(context, task, 0, { address: x, staging, ...args.x });
-          describeOperand(context, task, 1, { address: w, staging, ...args.w });
-          accumulate(
-            context,
-            task,
-            rows * columns * depth,
-            progress && ((done) => progress((item + done) / batch)),
-          );
-        }),
-      );
-      finish(context, task, args, item);
-    }),
-  );
+  context.withTemporary(rows * columns * 4, (output) => {
+    withLines(context, args, "x", item, (x) =>
+      withLines(context, args, "w", item, (w) => {
+        const task = {
+          x: operandOf({ address: x, staging, ...args.x }),
+          w: operandOf({ address: w, staging, ...args.w }),
+          rows,
+          columns,
+          depth,
+          output,
+          ...datapathOf(args, choice),
+        };
+        accumulate(
+          context,
+          task,
+          rows * columns * depth,
+          progress && ((done) => progress((item + done) / batch)),
+        );
+      }),
+    );
+    finish(context, output, args, item);
+  });
 }
 
 /** Returns the address of item `item` of a batch. */
@@ -123,17 +127,11 @@ function kernelFor(name: DatapathName, { x, w }: GemmArgs): number {
   return row.dotAdd.group === 1 && row.dotAdd.alignBits <= 25 ? KERNEL.wide : KERNEL.scalar;
 }
 
-function describeDatapath(
-  context: LoweringContext,
-  task: number,
-  args: GemmArgs,
-  choice: Choice & { readonly ok: true },
-): void {
+/** Returns the fields of a task that the datapath determines. */
+function datapathOf(args: GemmArgs, choice: Choice & { readonly ok: true }) {
   const row: DatapathRow = DATAPATHS[choice.name];
-  const { pool } = context;
   const { zeroOperand, ...dotAdd } = row.dotAdd ?? NO_STEP;
-  pool.call("gemmDatapath", {
-    task,
+  return {
     kernel: kernelFor(choice.name, args),
     step: dotAdd.step,
     alignBits: dotAdd.alignBits,
@@ -141,14 +139,11 @@ function describeDatapath(
     zeroOperand: zeroOperand === "none" ? GEMM_TASK.noExponent : zeroOperand,
     zeroAccumulator: dotAdd.zeroAccumulator,
     group: dotAdd.group,
-  });
-  pool.call("gemmReduction", {
-    task,
     promotion: PROMOTION[choice.promotion],
     interval: choice.promotion === "none" ? 0 : row.promotionInterval,
     splits: splitsOf(args),
     splitTile: choice.splitTile,
-  });
+  };
 }
 
 const NO_STEP = {
@@ -166,39 +161,50 @@ interface OperandInMemory extends GemmOperand {
   readonly staging: number;
 }
 
-function describeOperand({ pool }: LoweringContext, task: number, i: number, operand: OperandInMemory): void {
-  const { data, traits, blockScales, address, staging } = operand;
-  const word = wordOf(traits.format);
-  const width = storageBits(data.dtype);
-  pool.call("gemmOperand", { task, operand: i, data: address, width, word, staging });
-  if (!blockScales || !traits.scales) return;
+/** The block scales of an operand that has none. */
+export const NO_SCALES = {
+  scale: NULL,
+  scaleWord: 0,
+  block: 0,
+  rowShift: 0,
+  rowStride: 0,
+  blockStride: 0,
+} as const;
+
+function operandOf({ data, traits, blockScales, address, staging }: OperandInMemory) {
+  const codes = {
+    data: address,
+    width: storageBits(data.dtype),
+    word: wordOf(traits.format),
+    staging,
+  };
+  if (!blockScales || !traits.scales) return { ...codes, ...NO_SCALES };
   const { tensor, lines, length, lineStride, blockStride } = blockScales;
-  pool.call("gemmScale", {
-    task,
-    operand: i,
+  return {
+    ...codes,
     scale: tensor.address,
-    word: unsignedWordOf(traits.scales.format),
+    scaleWord: unsignedWordOf(traits.scales.format),
     block: length,
     rowShift: Math.log2(lines),
     rowStride: lineStride,
     blockStride,
-  });
+  };
 }
 
 /** Runs all work units of a product, as several jobs if there is a `progress` callback. */
 function accumulate(
   context: LoweringContext,
-  task: number,
+  task: ExportArgs<"gemm">,
   work: number,
   progress: GemmArgs["progress"],
 ): void {
   const { pool } = context;
-  const units = pool.call("gemmUnits", { task });
-  const scratch = pool.call("gemmScratch", { task });
+  const units = pool.call("gemmUnits", task);
+  const scratch = pool.call("gemmScratch", task);
   const stride = progress ? Math.max(pool.size, Math.ceil(units / PROGRESS_JOBS)) : units;
   for (let first = 0; first < units; first += stride) {
     const job = { first, total: Math.min(stride, units - first), weight: Math.ceil(work / units), scratch };
-    pool.run("gemm", job, { task });
+    pool.run("gemm", job, task);
     progress?.(Math.min(1, (first + stride) / units));
   }
 }
@@ -220,47 +226,48 @@ function fullAlpha({ alpha, w, x }: GemmArgs): number {
   return Math.fround(scaled * inverse);
 }
 
-function finish(context: LoweringContext, task: number, args: GemmArgs, item: number): void {
+function finish({ pool }: LoweringContext, output: number, args: GemmArgs, item: number): void {
   const { w, x, beta, c, bias, out, outScale, amax } = args;
   const [[rows], [columns]] = [extentOf(x), extentOf(w)];
-  const addend = c ? addressIn(c, args, item) : NULL;
-  const { pool } = context;
-  pool.call("gemmScaling", {
-    task,
-    alpha: fullAlpha(args),
-    scaleA: numberIn(w.tensorScale),
-    scaleB: numberIn(x.tensorScale),
-    beta,
-    c: addend,
-    type: c ? WIDE[c.dtype] : WIDE.f32,
-  });
-  if (w.lineScales || x.lineScales)
-    pool.call("gemmLineScales", {
-      task,
-      alpha: fullAlpha(args),
-      scaleW: (w.lineScales ?? w.tensorScale)?.address ?? NULL,
-      strideW: w.lineScales ? 1 : 0,
-      scaleX: (x.lineScales ?? x.tensorScale)?.address ?? NULL,
-      strideX: x.lineScales ? 1 : 0,
-    });
-  if (hasLineAmaxes(args))
-    pool.call("gemmLineAmaxes", {
-      task,
-      amaxW: (w.lineAmaxes ?? w.amax)?.address ?? NULL,
-      strideW: w.lineAmaxes ? 1 : 0,
-      amaxX: (x.lineAmaxes ?? x.amax)?.address ?? NULL,
-      strideX: x.lineAmaxes ? 1 : 0,
-    });
-  const biasType = bias ? WIDE[bias.dtype] : WIDE.f32;
-  pool.call("gemmBias", { task, bias: bias?.address ?? NULL, type: biasType });
+  const hasLineScales = w.lineScales !== undefined || x.lineScales !== undefined;
   const narrow = storageBits(out.dtype) === 8;
-  pool.call("gemmTarget", {
-    task,
+  const scales = {
+    alpha: fullAlpha(args),
+    scaleA: hasLineScales ? 1 : numberIn(w.tensorScale),
+    scaleB: hasLineScales ? 1 : numberIn(x.tensorScale),
+    lineScaleW: hasLineScales ? addressOf(w.lineScales ?? w.tensorScale) : NULL,
+    lineStrideW: w.lineScales ? 1 : 0,
+    lineScaleX: hasLineScales ? addressOf(x.lineScales ?? x.tensorScale) : NULL,
+    lineStrideX: x.lineScales ? 1 : 0,
+  };
+  const amaxes = {
+    hasLineAmaxes: hasLineAmaxes(args),
+    lineAmaxW: addressOf(w.lineAmaxes ?? w.amax),
+    lineAmaxStrideW: w.lineAmaxes ? 1 : 0,
+    lineAmaxX: addressOf(x.lineAmaxes ?? x.amax),
+    lineAmaxStrideX: x.lineAmaxes ? 1 : 0,
+  };
+  const job = { total: rows, weight: columns * 4 };
+  pool.run("gemmEpilogue", job, {
+    output,
+    rows,
+    columns,
+    splits: splitsOf(args),
+    ...scales,
+    ...amaxes,
+    beta,
+    addend: c ? addressIn(c, args, item) : NULL,
+    addendType: c ? WIDE[c.dtype] : WIDE.f32,
+    bias: addressOf(bias),
+    biasType: bias ? WIDE[bias.dtype] : WIDE.f32,
     target: addressIn(out, args, item),
-    word: wordOf(out.dtype),
-    overflow: narrow ? OVERFLOW.saturate : OVERFLOW.nonfinite,
-    scale: narrow ? outScale : 1,
-    amax: amax?.address ?? NULL,
+    targetWord: wordOf(out.dtype),
+    targetOverflow: narrow ? OVERFLOW.saturate : OVERFLOW.nonfinite,
+    targetScale: narrow ? outScale : 1,
+    amax: addressOf(amax),
   });
-  pool.run("gemmEpilogue", { total: rows, weight: columns * 4 }, { task });
+}
+
+function addressOf(tensor: Tensor | undefined): number {
+  return tensor?.address ?? NULL;
 }
