@@ -2,7 +2,15 @@
 
 import { Wide } from "../contract";
 import { asF32 } from "../core/wide";
-import { exempted, isFiltered, maxThreshold, relativeThreshold, settledChanges } from "./settled";
+import {
+  exempted,
+  isFiltered,
+  maxThreshold,
+  RUN_BYTES,
+  Run,
+  relativeThreshold,
+  settledChanges,
+} from "./settled";
 import { preparePairs, settledPairs, takeChanged } from "./settled-pairs";
 import { addTo, boundOf, largerQuotient, TallyAt } from "./tally";
 
@@ -48,22 +56,19 @@ function largerOfLanes(relative: f64, bound: f64, differences: v128, magnitudes:
 }
 
 /**
- * Compares `count` values with their codes. C is u8 for one code per byte, u16 for two; codes begin at a byte boundary. The
- * first `until` elements share the first scale, and each further `width` elements the next one. `pairContext` is the result of
- * `preparePairs` if codes are pairs in blocks of a multiple of 16 elements, else 0.
+ * Compares the values of a run with their codes. C is u8 for one code per byte, u16 for two; codes begin at a byte boundary.
  */
-function compareRun<V, C>(
-  x: usize,
-  codes: usize,
-  count: u32,
-  table: usize,
-  scales: usize,
-  until: u32,
-  width: u32,
-  pairContext: usize,
-  tally: usize,
-): void {
-  const first = scales;
+function compareRun<V, C>(run: Run): void {
+  const x = run.x;
+  const codes = run.codes;
+  const count = run.count;
+  const table = run.table;
+  const width = run.width;
+  const pairContext = run.pairContext;
+  const tally = run.tally;
+  const first = run.scales;
+  let scales = first;
+  let until = run.until;
   let changed = i64x2.splat(0);
   let tail: f64 = 0;
   let notFinite = i64x2.splat(0);
@@ -75,14 +80,14 @@ function compareRun<V, C>(
   let relative = load<f64>(tally + TallyAt.Relative);
   let bound = boundOf(relative);
   let bounds = f64x2.splat(bound);
-  let maxes = maxThreshold(maxOf(max));
-  let bounded = relativeThreshold(relative);
-  let exempt = exempted(relative);
+  run.max = maxThreshold(maxOf(max));
+  run.relative = relativeThreshold(relative);
+  run.exempt = exempted(relative);
   let settled: u32 = 0;
   let i: u32 = 0;
   while (i < count) {
     if (sizeof<V>() < 8 && sizeof<C>() === 2 && pairContext) {
-      i = settledPairs<V>(x, codes, i, count, first, width, pairContext, maxes, bounded, exempt, tally);
+      i = settledPairs<V>(run, i);
       if (i === count) break;
       scales = first + ((i / width) << 2);
       until = 16;
@@ -97,7 +102,7 @@ function compareRun<V, C>(
     while (i < end) {
       let stop = end;
       if (isQuick && i + 16 <= end) {
-        const groupChanges = settledChanges<V>(x, codes, i, table, <f32>scale, maxes, bounded, exempt, tally);
+        const groupChanges = settledChanges<V>(run, i, <f32>scale);
         if (groupChanges >= 0) {
           settled += groupChanges;
           i += 16;
@@ -173,9 +178,9 @@ function compareRun<V, C>(
         bounds = f64x2.splat(bound);
       }
       if (sizeof<V>() < 8) {
-        maxes = maxThreshold(maxOf(max));
-        bounded = relativeThreshold(relative);
-        exempt = exempted(relative);
+        run.max = maxThreshold(maxOf(max));
+        run.relative = relativeThreshold(relative);
+        run.exempt = exempted(relative);
       }
     }
   }
@@ -198,61 +203,83 @@ function spreadScales(bytes: usize, count: u32, table: usize, buffer: usize): us
   return buffer;
 }
 
-/**
- * Adds the changes of `rows` rows of `columns` values to `tally`. `type` is the type of the values: a Wide type, or 3 for f64.
- * Codes have one byte each; with `pairs` two codes share a byte, the low half first, and `columns` and `width` are even. `table`
- * has the f32 values of the code, or of both codes, of each byte, within the limits of settled.ts. `scales` has one multiplier
- * for each block of `height` rows and `width` columns, in rows of `pitch`: f32, or bytes that index `scaleTable` if that is not
- * 0. `buffer` has room for 4096 f32 and 48 more bytes.
- */
-export function compareRows(
-  values: usize,
-  type: u32,
-  codes: usize,
-  pairs: u32,
-  table: usize,
-  scales: usize,
-  scaleTable: usize,
-  rows: u32,
-  columns: u32,
-  height: u32,
-  width: u32,
-  pitch: u32,
-  buffer: usize,
-  tally: usize,
-): void {
-  const pairContext = buffer + 8 * RUN;
-  if (pairs) preparePairs(table, pairContext);
-  for (let row: u32 = 0; row < rows; ++row) {
-    const line = <usize>(row / height) * pitch;
+/** The arguments of `compareRows`. */
+@unmanaged
+class CompareRowsTask {
+  /** Rows of `columns` values. Their type is a Wide type, or 3 for f64. */
+  values: usize;
+  type: u32;
+  rows: u32;
+  columns: u32;
+  /**
+   * Codes have one byte each; with `pairs` two codes share a byte, the low half first, and `columns` and `width` are even.
+   * `table` has the f32 values of the code, or of both codes, of each byte, within the limits of settled.ts.
+   */
+  codes: usize;
+  pairs: u32;
+  table: usize;
+  /**
+   * One multiplier for each block of `height` rows and `width` columns, in rows of `pitch`: f32, or bytes that index
+   * `scaleTable` if that is not null.
+   */
+  scales: usize;
+  scaleTable: usize;
+  height: u32;
+  width: u32;
+  pitch: u32;
+  /** 16-byte aligned memory for 4096 f32 and 144 more bytes. */
+  buffer: usize;
+  tally: usize;
+}
+
+/** Adds the changes of rows of values to the tally. */
+export function compareRows(task: CompareRowsTask): void {
+  const buffer = task.buffer;
+  const run = changetype<Run>(buffer + 8 * RUN);
+  const pairContext = buffer + 8 * RUN + RUN_BYTES;
+  const pairs = task.pairs;
+  const columns = task.columns;
+  const width = task.width;
+  const scaleTable = task.scaleTable;
+  run.table = task.table;
+  run.width = width;
+  run.tally = task.tally;
+  if (pairs) preparePairs(task.table, pairContext);
+  for (let row: u32 = 0; row < task.rows; ++row) {
+    const line = <usize>(row / task.height) * task.pitch;
     for (let column: u32 = 0; column < columns; column += RUN) {
       const count = min(RUN, columns - column);
       const at = <usize>row * columns + column;
       const first = line + column / width;
-      const block = scaleTable
-        ? spreadScales(
-            scales + first,
-            (column + count - 1) / width - column / width + 1,
-            scaleTable,
-            buffer + 4 * RUN,
-          )
-        : scales + (first << 2);
+      const scaleCount = (column + count - 1) / width - column / width + 1;
       const until = width - (column % width);
-      const sixteens = until === width && width % 16 === 0 ? pairContext : 0;
-      const rowCodes = codes + (pairs ? at >> 1 : at);
-      if (type === F64) {
-        const x = values + (at << 3);
-        if (pairs) compareRun<f64, u16>(x, rowCodes, count, table, block, until, width, 0, tally);
-        else compareRun<f64, u8>(x, rowCodes, count, table, block, until, width, 0, tally);
-      } else if (type === Wide.Bf16) {
-        const x = values + (at << 1);
-        if (pairs) compareRun<u16, u16>(x, rowCodes, count, table, block, until, width, sixteens, tally);
-        else compareRun<u16, u8>(x, rowCodes, count, table, block, until, width, 0, tally);
-      } else {
-        const x = asF32(values, type, at, count, buffer);
-        if (pairs) compareRun<f32, u16>(x, rowCodes, count, table, block, until, width, sixteens, tally);
-        else compareRun<f32, u8>(x, rowCodes, count, table, block, until, width, 0, tally);
-      }
+      run.scales = scaleTable
+        ? spreadScales(task.scales + first, scaleCount, scaleTable, buffer + 4 * RUN)
+        : task.scales + (first << 2);
+      run.count = count;
+      run.until = until;
+      run.codes = task.codes + (pairs ? at >> 1 : at);
+      run.pairContext = pairs && until === width && width % 16 === 0 ? pairContext : 0;
+      compareTyped(task, run, at);
     }
+  }
+}
+
+/** Compares a run that begins at value `at`. */
+function compareTyped(task: CompareRowsTask, run: Run, at: usize): void {
+  const pairs = task.pairs;
+  if (task.type === F64) {
+    run.pairContext = 0;
+    run.x = task.values + (at << 3);
+    if (pairs) compareRun<f64, u16>(run);
+    else compareRun<f64, u8>(run);
+  } else if (task.type === Wide.Bf16) {
+    run.x = task.values + (at << 1);
+    if (pairs) compareRun<u16, u16>(run);
+    else compareRun<u16, u8>(run);
+  } else {
+    run.x = asF32(task.values, task.type, at, run.count, task.buffer);
+    if (pairs) compareRun<f32, u16>(run);
+    else compareRun<f32, u8>(run);
   }
 }

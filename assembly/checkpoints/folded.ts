@@ -3,6 +3,17 @@
 import { At } from "./octaves";
 import { TableAt, widenRun } from "./wide-table";
 
+/** `rows` rows of `width` one-byte codes, which are `pitch` elements apart, also in the results at `dst`, and their table. */
+@unmanaged
+export class CodeBlock {
+  codes: usize;
+  rows: u32;
+  width: u32;
+  pitch: u32;
+  table: usize;
+  dst: usize;
+}
+
 /** Whether the folded table covers all sixteen codes. */
 function coversAll(folded: usize, codes: v128): bool {
   const twice = i8x16.add(codes, codes);
@@ -37,10 +48,15 @@ function putFolded(codes: v128, folded: usize, dst: usize): void {
 }
 
 /**
- * Writes `rows` rows of `width` codes, a multiple of 16. Rows are `pitch` elements apart in source and destination. Groups of
+ * Writes the first `width` codes of the rows of a block, a multiple of 16. Groups of
  * sixteen with a magnitude below 8, or one that the table does not cover, are written by `putOther`.
  */
-function putRows(codes: usize, rows: u32, width: usize, pitch: usize, dst: usize, table: usize): void {
+function putRows(block: CodeBlock, width: usize): void {
+  let codes = block.codes;
+  let rows = block.rows;
+  let dst = block.dst;
+  const pitch = <usize>block.pitch;
+  const table = block.table;
   const folded = table + TableAt.Folded;
   const lows = v128.load(folded, At.Low);
   const highs = v128.load(folded, At.High);
@@ -75,13 +91,13 @@ function putOther(from: usize, table: usize, to: usize): void {
 }
 
 /** As `widenBlock`, for bf16 and a folded table. */
-export function foldedBlock(codes: usize, rows: u32, width: u32, pitch: u32, table: usize, dst: usize): void {
-  const vectorWidth = <usize>(width & -16);
-  putRows(codes, rows, vectorWidth, pitch, dst, table);
-  const tailWidth = <usize>width - vectorWidth;
+export function foldedBlock(block: CodeBlock): void {
+  const vectorWidth = <usize>(block.width & -16);
+  putRows(block, vectorWidth);
+  const tailWidth = <usize>block.width - vectorWidth;
   if (!tailWidth) return;
-  for (let row: u32 = 0; row < rows; ++row) {
-    const from = <usize>row * pitch + vectorWidth;
-    widenRun<u16>(codes + from, tailWidth, table, dst + (from << 1));
+  for (let row: u32 = 0; row < block.rows; ++row) {
+    const from = <usize>row * block.pitch + vectorWidth;
+    widenRun<u16>(block.codes + from, tailWidth, block.table, block.dst + (from << 1));
   }
 }

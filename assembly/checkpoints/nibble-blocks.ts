@@ -113,22 +113,35 @@ function largestLane(four: v128): u32 {
   return <u32>i32x4.extract_lane(i32x4.max_u(two, i32x4.shuffle(two, two, 1, 1, 1, 1)), 0);
 }
 
+/** The arguments of `nibbleBlocks`. */
+@unmanaged
+class NibbleBlocksTask {
+  codes: usize;
+  rows: u32;
+  wide: u32;
+  blocks: u32;
+  scales: usize;
+  kind: usize;
+  sums: usize;
+  table: usize;
+  logarithms: usize;
+}
+
 /**
  * Adds rows of 4-bit codes to `sums` and to `table`, which has entries as that of `byteStatistics`. A row has `blocks` blocks of
  * `wide` codes, 16 or 32; `scales` has a byte for each block. `logarithms` has the f64 log RMS of codes for each sum of ranks.
  * Reads up to 56 bytes after the codes and 3 after the scales, and ignores them.
  */
-export function nibbleBlocks(
-  codes: usize,
-  rows: u32,
-  wide: u32,
-  blocks: u32,
-  scales: usize,
-  kind: usize,
-  sums: usize,
-  table: usize,
-  logarithms: usize,
-): void {
+export function nibbleBlocks(task: NibbleBlocksTask): void {
+  let codes = task.codes;
+  let rows = task.rows;
+  let scales = task.scales;
+  const wide = task.wide;
+  const blocks = task.blocks;
+  const kind = task.kind;
+  const sums = task.sums;
+  const table = task.table;
+  const logarithms = task.logarithms;
   const ranks = v128.load(kind, Kind.Ranks);
   const mask = v128.load8_splat(kind, Kind.Mask);
   const largest = (<u32>load<u8>(kind, Kind.Largest)) << Block.Rank;

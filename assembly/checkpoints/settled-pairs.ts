@@ -1,7 +1,7 @@
 // As settled.ts, for packed 4-bit codes in blocks of a multiple of 16 elements. Their values have at most eight significant bits,
 // so two tables of 16 bytes hold all values.
 
-import { fourValues, isFiltered, isOpen, ROUNDED, roundedShare } from "./settled";
+import { fourValues, isFiltered, isOpen, ROUNDED, Run, roundedShare } from "./settled";
 import { addSquares, addTo, TallyAt } from "./tally";
 
 /** Byte offsets of the inputs and outputs of `settledPairs`. */
@@ -54,21 +54,19 @@ function highFloats(words: v128, zero: v128): v128 {
 /**
  * Compares values with their codes, sixteen at a time, from index `i` on, a multiple of 16. Each `width` elements, a multiple of
  * 16, share a scale. Returns the index of the first group of sixteen that is incomplete or not settled. Adds the squares of
- * settled values to `tally`. `max`, `relative` and `exempt` are the thresholds of settled.ts.
+ * settled values to the tally of the run.
  */
-export function settledPairs<V>(
-  x: usize,
-  codes: usize,
-  i: u32,
-  count: u32,
-  scales: usize,
-  width: u32,
-  pairContext: usize,
-  max: v128,
-  relative: v128,
-  exempt: v128,
-  tally: usize,
-): u32 {
+export function settledPairs<V>(run: Run, i: u32): u32 {
+  const x = run.x;
+  const codes = run.codes;
+  const count = run.count;
+  const scales = run.scales;
+  const width = run.width;
+  const pairContext = run.pairContext;
+  const max = run.max;
+  const relative = run.relative;
+  const exempt = run.exempt;
+  const tally = run.tally;
   const third = v128.load(pairContext, At.Third);
   const fourth = v128.load(pairContext, At.Fourth);
   const half = v128.load8_splat(pairContext, At.Half);

@@ -15,6 +15,30 @@ const MARGIN: f64 = 2 ** -19;
 /** The error of a rounded product, relative to the value. */
 export const ROUNDED: f32 = 2 ** -22;
 
+/** A run of values and their codes, which are compared. */
+@unmanaged
+export class Run {
+  x: usize;
+  codes: usize;
+  count: u32;
+  /** The values of codes. */
+  table: usize;
+  /** The first `until` elements share the first scale, and each further `width` elements the next one. */
+  scales: usize;
+  until: u32;
+  width: u32;
+  /** The result of `preparePairs` if codes are pairs in blocks of a multiple of 16 elements, else 0. */
+  pairContext: usize;
+  tally: usize;
+  /** The thresholds: `maxThreshold`, `relativeThreshold` and `exempted`. */
+  max: v128;
+  relative: v128;
+  exempt: v128;
+}
+
+/** The size of a Run in bytes. */
+export const RUN_BYTES: usize = 96;
+
 /** Whether the filter supports a scale. */
 export function isFiltered(scale: f32): bool {
   return abs(scale) >= MIN_SCALE && abs(scale) <= LARGEST;
@@ -70,17 +94,14 @@ export function isOpen(product: v128, difference: v128, magnitude: v128, relativ
  * Compares sixteen values with one-byte codes. Returns the number of changed values and adds their squares to `tally`, or
  * returns -1 if the values are not settled.
  */
-export function settledChanges<V>(
-  x: usize,
-  codes: usize,
-  i: u32,
-  table: usize,
-  scale: f32,
-  max: v128,
-  relative: v128,
-  exempt: v128,
-  tally: usize,
-): i32 {
+export function settledChanges<V>(run: Run, i: u32, scale: f32): i32 {
+  const x = run.x;
+  const codes = run.codes;
+  const table = run.table;
+  const max = run.max;
+  const relative = run.relative;
+  const exempt = run.exempt;
+  const tally = run.tally;
   const scales = f32x4.splat(scale);
   const rounded = roundedShare(scale);
   const x0 = fourValues<V>(x, i);

@@ -79,17 +79,46 @@ function addToExtremes(at: usize, amax: f64, squares: f64, scale: f32): void {
   add(at + 8, squares * magnitude * magnitude);
 }
 
+/** What all statistics of codes take. */
+@unmanaged
+class CodeStatisticsTask {
+  /** The codes, and the number of their rows and of the blocks of a row. */
+  codes: usize;
+  rows: u32;
+  blocks: u32;
+  /** The number of columns that share a scale. */
+  wide: u32;
+  scales: usize;
+  /** The factor of all scales, by which they are divided if `divides`. */
+  global: f64;
+  divides: u32;
+  /** The description of the kind of code (statistics-layout.ts), and the sums to which is added. */
+  kind: usize;
+  sums: usize;
+}
+
+/** The arguments of `byteStatistics`. */
+@unmanaged
+class ByteStatisticsTask extends CodeStatisticsTask {
+  columns: u32;
+  /** The first row, of a matrix with `height` rows; `tall` rows share a scale. */
+  row: u32;
+  height: u32;
+  tall: u32;
+  /** The number of scales from one row of blocks to the next. */
+  step: u32;
+  /** The state of blocks that continue in the next call: f64 sums of squares, and u16 ranks, with 256 for NaN. */
+  squares: usize;
+  ranks: usize;
+  table: usize;
+}
+
 /** Ends a block with a scale. */
-function endBlock(
-  rank: u32,
-  hasNaN: bool,
-  squares: f64,
-  stored: f32,
-  global: f64,
-  divides: u32,
-  kind: usize,
-  sums: usize,
-): void {
+function endBlock(task: CodeStatisticsTask, rank: u32, hasNaN: bool, squares: f64, stored: f32): void {
+  const kind = task.kind;
+  const sums = task.sums;
+  const global = task.global;
+  const divides = task.divides;
   if (hasNaN) add(sums + Sum.WithNaN, 1);
   if (rank === 0 && !hasNaN) return;
   add(sums + Sum.Nonzero, 1);
@@ -121,15 +150,10 @@ function addToEntry(rank: u32, logarithm: f64, squares: f64, scale: usize, table
 }
 
 /** As `endBlock`, for a one-byte scale. */
-function endByteBlock(
-  rank: u32,
-  hasNaN: bool,
-  squares: f64,
-  scale: usize,
-  table: usize,
-  kind: usize,
-  sums: usize,
-): void {
+function endByteBlock(task: ByteStatisticsTask, rank: u32, hasNaN: bool, squares: f64, scale: usize): void {
+  const table = task.table;
+  const kind = task.kind;
+  const sums = task.sums;
   if (hasNaN) add(sums + Sum.WithNaN, 1);
   if (rank === 0) {
     if (hasNaN) add(sums + Sum.Nonzero, 1);
@@ -225,33 +249,28 @@ function sumNibbles(codes: usize, bytes: usize, kind: usize): u32 {
 }
 
 /**
- * Adds rows of one-byte codes to `sums`. The rows begin at row `row` of a matrix with `height` rows; `tall` rows and `wide`
- * columns share a scale, so a row has `blocks` blocks. `scales` has the f32 scales of the first row of blocks; the next row's are
- * `step` scales further. The state of blocks that continue in the next call is kept in `squares` (f64 sums of squares) and
- * `ranks` (u16, with 256 for NaN). All of it is 0 at the beginning.
+ * Adds rows of one-byte codes to the sums. A row has `blocks` blocks. `scales` has the f32 scales of the first row of blocks. The
+ * state of blocks is 0 at the beginning.
  *
  * With a `table` of entries, scales are bytes. Sums that depend on them are added to the table, and `global` and `divides` are
  * not used.
  */
-export function byteStatistics(
-  codes: usize,
-  rows: u32,
-  columns: u32,
-  row: u32,
-  height: u32,
-  tall: u32,
-  wide: u32,
-  blocks: u32,
-  scales: usize,
-  step: u32,
-  global: f64,
-  divides: u32,
-  kind: usize,
-  squares: usize,
-  ranks: usize,
-  sums: usize,
-  table: usize,
-): void {
+export function byteStatistics(task: ByteStatisticsTask): void {
+  let codes = task.codes;
+  let row = task.row;
+  let scales = task.scales;
+  const rows = task.rows;
+  const columns = task.columns;
+  const height = task.height;
+  const tall = task.tall;
+  const wide = task.wide;
+  const blocks = task.blocks;
+  const step = task.step;
+  const kind = task.kind;
+  const squares = task.squares;
+  const ranks = task.ranks;
+  const sums = task.sums;
+  const table = task.table;
   const shift: usize = table ? 0 : 2;
   for (const end = row + rows; row < end; ) {
     let maxRank: u32 = 0;
@@ -272,11 +291,11 @@ export function byteStatistics(
       const rank = <u32>load<u16>(ranks + (block << 1));
       const sum = load<f64>(squares + (block << 3));
       if (table) {
-        endByteBlock(rank & 255, rank > 255, sum, load<u8>(scales + block), table, kind, sums);
+        endByteBlock(task, rank & 255, rank > 255, sum, load<u8>(scales + block));
         continue;
       }
       const stored = load<f32>(scales + (block << 2));
-      endBlock(rank & 255, rank > 255, sum, stored, global, divides, kind, sums);
+      endBlock(task, rank & 255, rank > 255, sum, stored);
     }
     memory.fill(squares, 0, (<usize>blocks) << 3);
     memory.fill(ranks, 0, (<usize>blocks) << 1);
@@ -292,17 +311,14 @@ function endRow(maxRank: u32, kind: usize, sums: usize): void {
 /**
  * As `byteStatistics`, for 4-bit codes in groups of `wide` elements of a row, a multiple of 16 up to 448, with f32 scales.
  */
-export function nibbleStatistics(
-  codes: usize,
-  rows: u32,
-  wide: u32,
-  blocks: u32,
-  scales: usize,
-  global: f64,
-  divides: u32,
-  kind: usize,
-  sums: usize,
-): void {
+export function nibbleStatistics(task: CodeStatisticsTask): void {
+  let codes = task.codes;
+  let rows = task.rows;
+  let scales = task.scales;
+  const wide = task.wide;
+  const blocks = task.blocks;
+  const kind = task.kind;
+  const sums = task.sums;
   const bytes = <usize>(wide >> 1);
   const unit = load<f64>(kind, Kind.Unit);
   for (; rows > 0; --rows) {
@@ -313,7 +329,7 @@ export function nibbleStatistics(
       const rank = sumAndMax >> 16;
       maxRank = max(maxRank, rank);
       const sum = <f64>(sumAndMax & 0xffff) * unit;
-      endBlock(rank, false, sum, load<f32>(scales), global, divides, kind, sums);
+      endBlock(task, rank, false, sum, load<f32>(scales));
       scales += 4;
     }
     endRow(maxRank, kind, sums);

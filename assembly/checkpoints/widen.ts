@@ -1,50 +1,53 @@
 // Multiplies codes by scales and rounds to f32 or bf16, by a table for each scale (wide-table.ts).
 
 import { Wide } from "../contract";
-import { foldedBlock } from "./folded";
+import { CodeBlock, foldedBlock } from "./folded";
 import { isFolded } from "./octaves";
 import { TableAt, widenRun } from "./wide-table";
 
-/**
- * Writes a block of one-byte codes: `rows` rows of `width` elements. Rows are `pitch` elements apart in source and destination.
- */
-export function widenBlock(
-  codes: usize,
-  rows: u32,
-  width: u32,
-  pitch: u32,
-  table: usize,
-  dst: usize,
-  type: u32,
-): void {
-  if (type === Wide.Bf16 && isFolded(table + TableAt.Folded)) {
-    foldedBlock(codes, rows, width, pitch, table, dst);
+/** The arguments of `widenBlock`. Results have the Wide type `type`, f32 or bf16. */
+@unmanaged
+class WidenBlockTask extends CodeBlock {
+  type: u32;
+}
+
+/** The arguments of `widenGroups` and `widenNibbles`: the first group as a block of one row, and the number of groups. */
+@unmanaged
+class WidenGroupsTask extends WidenBlockTask {
+  groups: u32;
+  /** One byte for each group. The table of scale s is at tables + s * stride. */
+  scales: usize;
+  tables: usize;
+  stride: u32;
+}
+
+/** Writes a block of one-byte codes. */
+export function widenBlock(task: WidenBlockTask): void {
+  const type = task.type;
+  if (type === Wide.Bf16 && isFolded(task.table + TableAt.Folded)) {
+    foldedBlock(task);
     return;
   }
-  for (let row: u32 = 0; row < rows; ++row) {
-    if (type === Wide.F32) widenRun<u32>(codes, width, table, dst);
-    else widenRun<u16>(codes, width, table, dst);
-    codes += pitch;
-    dst += (<usize>pitch) << (type === Wide.F32 ? 2 : 1);
+  let codes = task.codes;
+  let dst = task.dst;
+  for (let row: u32 = 0; row < task.rows; ++row) {
+    if (type === Wide.F32) widenRun<u32>(codes, task.width, task.table, dst);
+    else widenRun<u16>(codes, task.width, task.table, dst);
+    codes += task.pitch;
+    dst += (<usize>task.pitch) << (type === Wide.F32 ? 2 : 1);
   }
 }
 
-/** Writes groups of `width` one-byte codes. Each group has a one-byte scale; the table of scale s is at tables + s * stride. */
-export function widenGroups(
-  codes: usize,
-  groups: u32,
-  width: u32,
-  scales: usize,
-  tables: usize,
-  stride: u32,
-  dst: usize,
-  type: u32,
-): void {
-  const bytes: usize = type === Wide.F32 ? 4 : 2;
-  for (const end = scales + groups; scales < end; ++scales) {
-    widenBlock(codes, 1, width, width, tables + <usize>load<u8>(scales) * stride, dst, type);
-    codes += width;
-    dst += <usize>width * bytes;
+/** Writes groups of one-byte codes. Moves the block from group to group. */
+export function widenGroups(task: WidenGroupsTask): void {
+  const bytes: usize = task.type === Wide.F32 ? 4 : 2;
+  const width = <usize>task.width;
+  let scales = task.scales;
+  for (const end = scales + task.groups; scales < end; ++scales) {
+    task.table = task.tables + <usize>load<u8>(scales) * task.stride;
+    widenBlock(task);
+    task.codes += width;
+    task.dst += width * bytes;
   }
 }
 
@@ -86,20 +89,17 @@ function putSixteen(dst: usize, table: usize, codes: v128, type: u32): void {
 }
 
 /** As `widenGroups`, for 4-bit codes, the low half of a byte first; `width` is a multiple of 16. */
-export function widenNibbles(
-  codes: usize,
-  groups: u32,
-  width: u32,
-  scales: usize,
-  tables: usize,
-  stride: u32,
-  dst: usize,
-  type: u32,
-): void {
+export function widenNibbles(task: WidenGroupsTask): void {
+  let codes = task.codes;
+  let dst = task.dst;
+  let scales = task.scales;
+  const type = task.type;
+  const tables = task.tables;
+  const stride = task.stride;
   const low = i8x16.splat(15);
   const bytes: usize = type === Wide.F32 ? 64 : 32;
-  const step = width >> 4;
-  for (const end = scales + groups; scales < end; ++scales) {
+  const step = task.width >> 4;
+  for (const end = scales + task.groups; scales < end; ++scales) {
     const table = tables + <usize>load<u8>(scales) * stride;
     for (let i: u32 = 0; i < step; ++i) {
       putSixteen(dst, table, nibbles(codes, low), type);

@@ -89,12 +89,12 @@ export function minExponent(word: u32): i32 {
 }
 
 /**
- * Whether rounding increments the magnitude. `code` is the code at or below the magnitude, and rest / 2^shift the
- * discarded fraction. Stochastic rounding adds the 32 bits of `random` to the fraction in units of 2^-32, and rounds up if
- * the sum carries.
+ * Whether rounding increments the magnitude. `code` is the code at or below the magnitude, and `rest` the discarded fraction in
+ * units of 2^-64. Stochastic rounding adds the 32 bits of `random` to the fraction in units of 2^-32, and rounds up if the sum
+ * carries.
  */
-function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, shift: u64, random: u32): bool {
-  const half: u64 = 1 << (shift - 1);
+function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, random: u32): bool {
+  const half: u64 = 1 << 63;
   switch (rounding) {
     case Rounding.TiesToEven:
       return rest > half || (rest == half && (code & 1) != 0);
@@ -107,7 +107,7 @@ function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, shift: u6
     case Rounding.ToOdd:
       return rest != 0 && (code & 1) == 0;
     case Rounding.Stochastic:
-      return <u64>random + (shift > 32 ? rest >> (shift - 32) : rest << (32 - shift)) > 0xffffffff;
+      return <u64>random + (rest >> 32) > 0xffffffff;
     default:
       return false;
   }
@@ -151,9 +151,9 @@ export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, rando
   if (exponent < lowest && !hasSubnormals(word)) return sign;
   const binade = max(exponent, lowest);
   const shift = <u64>min(23 - m + binade - exponent, 63);
-  const rest = <u64>significand & ((1 << shift) - 1);
+  const rest: u64 = shift === 0 ? 0 : (<u64>significand) << (64 - shift);
   let code = ((binade + exponentBias(word) - 1) << m) + <i32>(<u64>significand >> shift);
-  if (roundsUp(rounding, negative, code, rest, shift, random)) code++;
+  if (roundsUp(rounding, negative, code, rest, random)) code++;
 
   if (code > <i32>last) {
     return saturates || staysFinite(rounding, negative) ? signed(word, sign, last) : beyondCode(word, sign);

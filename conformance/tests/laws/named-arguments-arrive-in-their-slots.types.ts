@@ -104,11 +104,22 @@ export function mistakesOfExports(pool: Pool): void {
   // @ts-expect-error a number for a boolean
   pool.run("updateScales", job, { ...scales, mostRecent: 1 });
 
-  pool.call("gemmUnits", { task: 0 });
+  const largest = { src: 0, type: 0, count: 1 };
+  pool.call("largestBits", largest);
   // @ts-expect-error too few arguments
-  pool.call("gemmUnits", {});
+  pool.call("largestBits", {});
   // @ts-expect-error an unknown argument
-  pool.call("gemmUnits", { task: 0, operand: 1 });
+  pool.call("largestBits", { ...largest, operand: 1 });
+
+  const draws = { seedLo: 0, seedHi: 0, offsetLo: 0, offsetHi: 0, copy: 0 };
+  const dropout = { x: 0, xType: 0, out: 0, outType: 0, threshold: 0, keep: 1 };
+  pool.run("dropout", job, { ...dropout, draws });
+  // @ts-expect-error too few arguments in a record
+  pool.run("dropout", job, { ...dropout, draws: { seedLo: 0 } });
+  // @ts-expect-error an unknown argument in a record
+  pool.run("dropout", job, { ...dropout, draws: { ...draws, step: 0 } });
+  // @ts-expect-error a number for a record
+  pool.run("dropout", job, { ...dropout, draws: 0 });
   // @ts-expect-error an export that needs scratch memory and a range
   pool.call("add", sum);
 }

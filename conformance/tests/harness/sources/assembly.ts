@@ -20,7 +20,7 @@ export interface ReferenceExport {
 }
 
 /** A function or method of assembly/. */
-interface AssemblyFunction {
+export interface AssemblyFunction {
   readonly file: string;
   readonly name: string;
   readonly parameters: readonly { readonly name: string; readonly type: string }[];
@@ -37,7 +37,7 @@ const parsed = (): readonly (readonly [file: string, ts.SourceFile])[] =>
     });
 
 /** Every function and method of assembly/, in the order of the sources. */
-function assemblyFunctions(): readonly AssemblyFunction[] {
+export function assemblyFunctions(): readonly AssemblyFunction[] {
   return parsed().flatMap(([file, source]) => {
     const functions: AssemblyFunction[] = [];
     const visit = (node: ts.Node): void => {

@@ -10,7 +10,7 @@ import type { OutputTensors } from "../targets/tensors.js";
 const F64 = 3;
 /** The fields of assembly/checkpoints/tally.ts. */
 const TALLY = { fields: 8, bytes: 64 } as const;
-const BUFFER_BYTES = 4 * 4096 + 48;
+const BUFFER_BYTES = 4 * 4096 + 144;
 
 /** The scale of each block, row by row, as a multiplier: f32 values, or bytes that index `table`. */
 export type BlockScales =

@@ -93,8 +93,11 @@ async function widenGroups(
     occurrences?.add(codes.address, groups, groupBytes, scales.address + group);
     kernels.call(bits === 4 ? "widenNibbles" : "widenGroups", {
       codes: codes.address,
-      groups,
+      rows: 1,
       width,
+      pitch: width,
+      table: tables.address,
+      groups,
       scales: scales.address + group,
       tables: tables.address,
       stride: tables.stride,
