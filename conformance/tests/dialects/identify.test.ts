@@ -108,7 +108,7 @@ const INPUTS = [
   ["ordinary numbers", () => ordinary(3)],
 ] as const;
 
-describe.each(sampled(ROWS, 24))("$dialect $quantizer $format $tile", (row) => {
+describe.each(sampled(ROWS, 12))("$dialect $quantizer $format $tile", (row) => {
   it.each(sampled(INPUTS, 1, ROWS.indexOf(row)))(
     "is named, and none that gives other bits is, for %s",
     (_, draw) => {

@@ -31,6 +31,7 @@ import { declared } from "../harness/arguments/declared.js";
 import { completed } from "../harness/arguments/derived.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { World } from "../harness/arguments/world.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
@@ -316,7 +317,7 @@ describe("of tensors without elements, however large their other sizes,", () => 
           const { live, blocks } = backend().memoryUse();
           expect({ live, blocks }).toEqual({ live: before.live, blocks: before.blocks });
         }),
-        { numRuns: 40, examples: EXAMPLES.map((shape) => [shape]) },
+        { numRuns: draws(40, EXAMPLES.length + 3), examples: EXAMPLES.map((shape) => [shape]) },
       );
     });
   }

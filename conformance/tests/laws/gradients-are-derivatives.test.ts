@@ -24,6 +24,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { elementCount, type Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
+import { draws } from "../harness/draws.js";
 import { type Differentiated, derivatives, gridLeaf, gridValues } from "../harness/gradients.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -58,7 +59,7 @@ const drawn: fc.Arbitrary<Drawn> = fc.record({
 type Make = (b: Backend, drawn: Drawn, using: (module: Module) => void) => Differentiated;
 
 /** Tests that all derivatives lie within their bounds. */
-function differentiates(name: string, make: Make, numRuns = 12): void {
+function differentiates(name: string, make: Make, numRuns = draws(12, 4)): void {
   it(name, () => {
     fc.assert(
       fc.property(drawn, (each) => {

@@ -257,7 +257,7 @@ const FORMS = DIALECT_NAMES.flatMap((dialect) =>
 );
 
 describe("an explanation under a dialect shows formulas with their values, and the dialect's values of edges", () => {
-  it.each(sampled(FORMS, 24))("$dialect, $quantizer, $format, $tile", ({ dialect, ...form }) => {
+  it.each(sampled(FORMS, 12))("$dialect, $quantizer, $format, $tile", ({ dialect, ...form }) => {
     const dtypes = fc.constantFrom("f32", "bf16", "f16");
     fc.assert(
       fc.property(fc.nat(), dtypes, picks, (seed, dtype, elements) => {
