@@ -237,6 +237,15 @@ function namesInput({ row, at }: Option, call: number): boolean {
   return inWorld(backends, (world) => "x" in ((row.calls[call] as Row["calls"][0])(world)[at] as object));
 }
 
+/** The effects of calls with an option set to its default, which the two laws share. */
+const defaults = new Map<string, unknown>();
+
+function withDefault(option: Option, call: number): unknown {
+  const key = `${option.callable.name} ${option.path} ${call}`;
+  if (!defaults.has(key)) defaults.set(key, outcome(option, call, option.value));
+  return defaults.get(key);
+}
+
 const callsOf = ({ row }: Option): readonly number[] => [...row.calls.keys()];
 const titled = options.map((each) => [`${each.callable.name} ${each.path} = ${each.value}`, each] as const);
 
@@ -244,7 +253,7 @@ describe("an option that is left out", () => {
   it.each(titled)("%s: is its default", (_, option) => {
     // operands named x and w have no layout
     const calls = callsOf(option).filter((call) => option.key !== "layout" || !namesInput(option, call));
-    const outcomes = calls.map((call) => outcome(option, call, option.value));
+    const outcomes = calls.map((call) => withDefault(option, call));
     expect(calls.map((call) => outcome(option, call, undefined))).toEqual(outcomes);
     expect(outcomes.some((each) => typeof each !== "string")).toBe(true);
   });
@@ -286,11 +295,11 @@ const UNSEEN: Readonly<Record<string, string>> = {
 describe("an option that is given", () => {
   it.each(titled)("%s: any other value does something else", (name, option) => {
     for (const other of option.others) {
-      const calls = callsOf(option).map((call) => [
-        outcome(option, call, other),
-        outcome(option, call, option.value),
-      ]);
-      const seen = calls.some(([one, two]) => JSON.stringify(one, big) !== JSON.stringify(two, big));
+      const seen = callsOf(option).some(
+        (call) =>
+          JSON.stringify(outcome(option, call, other), big) !==
+          JSON.stringify(withDefault(option, call), big),
+      );
       expect(seen, `${other}`).toBe(UNSEEN[name] === undefined);
     }
   });
