@@ -9,6 +9,7 @@ import { CALLS } from "#reference";
 import { sourceHash } from "../../../../scripts/source-hash.mjs";
 import { type Exactly, type ExportArgs, taskMemory } from "../../../../src/backends/wasm/call.js";
 import type { ExportName } from "../../../../src/backends/wasm/instance.js";
+import { IS_FULL } from "../draws.js";
 
 type Call = (...args: number[]) => number;
 
@@ -44,7 +45,9 @@ export interface Stems {
 }
 
 const FLAGS =
-  "--runtime minimal -O3 --noAssert --importMemory --sharedMemory --initialMemory 32 --maximumMemory 65536 --enable simd --enable threads";
+  "--runtime minimal --noAssert --importMemory --sharedMemory --initialMemory 32 --maximumMemory 65536 --enable simd --enable threads";
+/** Optimization takes three quarters of the time of the compiler, so that only a full run optimizes stems as the reference. */
+const LEVEL = IS_FULL ? "-O3" : "-O0";
 
 /** The stems of assembly/ that tests call. A group is one module; `operators` exports functions with names of `functions`. */
 const STEMS = {
@@ -67,14 +70,15 @@ type Group = keyof typeof STEMS;
 
 /** Returns the module of a group. It stays in build/ until a source of assembly/ or this file changes. */
 async function compiled(group: Group): Promise<Uint8Array<ArrayBuffer>> {
-  const name = `stems-${group}-${sourceHash([fileURLToPath(import.meta.url)]).slice(0, 16)}.wasm`;
+  const prefix = `stems${LEVEL}-${group}-`;
+  const name = `${prefix}${sourceHash([fileURLToPath(import.meta.url)]).slice(0, 16)}.wasm`;
   const cached = join("build", name);
   if (existsSync(cached)) return new Uint8Array(readFileSync(cached));
   const { default: asc } = await import("assemblyscript/asc");
   const source = STEMS[group].map((stem) => `export * from "./${stem}";\n`).join("");
   let binary = new Uint8Array();
   const { error, stderr } = await asc.main(
-    ["assembly/stems.ts", "--outFile", "stems.wasm", ...FLAGS.split(" ")],
+    ["assembly/stems.ts", "--outFile", "stems.wasm", LEVEL, ...FLAGS.split(" ")],
     {
       readFile: (file, directory) => {
         if (file.endsWith("stems.ts")) return source;
@@ -89,8 +93,7 @@ async function compiled(group: Group): Promise<Uint8Array<ArrayBuffer>> {
   if (error) throw new Error(`${stderr.toString()}${error.message}`);
   // another worker may read or write the module of the same sources at the same time
   for (const old of readdirSync("build"))
-    if (old.startsWith(`stems-${group}-`) && !old.startsWith(name))
-      rmSync(join("build", old), { force: true });
+    if (old.startsWith(prefix) && !old.startsWith(name)) rmSync(join("build", old), { force: true });
   const temporary = `${cached}.${process.pid}`;
   writeFileSync(temporary, binary);
   renameSync(temporary, cached);
