@@ -7,12 +7,13 @@ import { once } from "node:events";
 import { existsSync, readdirSync, truncateSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
+import { programOf } from "../harness/bundle.js";
 import { f32, takesThreads, useWorkspace } from "../harness/cli.js";
 import { sampled } from "../harness/draws.js";
 
 const w = useWorkspace();
-const program = new URL("../../../dist/src/cli/bin.js", import.meta.url).pathname;
-const built = existsSync(program);
+const built = existsSync(new URL("../../../dist/src/cli/bin.js", import.meta.url));
+const program = built ? programOf("bin") : "";
 const where = built ? "node dist/src/cli/bin.js" : "(not built: npm run build makes dist)";
 
 /** Writes a sparse file of zeros, which uses no disk space. */

@@ -8,6 +8,7 @@ import { COMMANDS, runCli } from "../../../src/cli/main.js";
 import { NO_BINARY } from "../../../src/cli/session.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
+import { programOf } from "../harness/bundle.js";
 import { f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
 
 const w = useWorkspace();
@@ -304,7 +305,7 @@ describe("the program", () => {
       const disk = openSync(full, "w");
       const run = (args: readonly string[], stdout: number | "pipe", stderr: number | "pipe") => {
         const stdio = ["ignore" as const, stdout, stderr];
-        return spawnSync(process.execPath, [program, ...args], { encoding: "utf8", stdio });
+        return spawnSync(process.execPath, [programOf("bin"), ...args], { encoding: "utf8", stdio });
       };
       for (const args of [
         ["compare", w.path("in"), w.path("in")],
@@ -320,7 +321,9 @@ describe("the program", () => {
   );
 
   it.skipIf(!built)(`ends without an error message if its reader has closed the pipe: ${where}`, async () => {
-    const child = spawn(process.execPath, [program, "--help"], { stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn(process.execPath, [programOf("bin"), "--help"], {
+      stdio: ["ignore", "pipe", "pipe"],
+    });
     child.stdout.destroy();
     let stderr = "";
     child.stderr.on("data", (text) => (stderr += text));

@@ -6,6 +6,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import type { Supported } from "../../arbitraries/supported.js";
 import { supportedInputs } from "../../laws/supported.js";
 import { OPERATION_NAMES } from "../../operations/operations.js";
+import { programOf } from "../harness/bundle.js";
 import { useWorkspace } from "../harness/cli.js";
 import { draws, sampled } from "../harness/draws.js";
 
@@ -110,15 +111,14 @@ describe("conform --subject", () => {
   });
 });
 
-const program = new URL("../../../dist/src/cli/bin.js", import.meta.url).pathname;
-const built = existsSync(program);
+const built = existsSync(new URL("../../../dist/src/cli/bin.js", import.meta.url));
 
 describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run build makes dist)"}`, () => {
   /** Connects the streams of both programs, and returns the subject's final output. */
   async function connected(
     fault: string,
   ): Promise<{ status: number | null; report: Record<string, unknown> }> {
-    const args = [program, "conform", "--subject", "-", "--runs", "5", "--threads", "1"];
+    const args = [programOf("bin"), "conform", "--subject", "-", "--runs", "5", "--threads", "1"];
     const harness = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "inherit"] });
     const subject = spawn(process.execPath, [script, fault]);
     for (const { stdin } of [harness, subject]) stdin.on("error", () => {});

@@ -26,7 +26,7 @@ import { draws, sampled } from "../harness/draws.js";
 import { distributedCase } from "../harness/ranks/case.js";
 import { FAULTS } from "../harness/ranks/faults.js";
 import {
-  AS_TEXT,
+  asText,
   type Environment,
   endAllRanks,
   freePort,
@@ -271,7 +271,7 @@ describe("a job", () => {
 
   it("runs a program that Node got as text", async () => {
     const port = await freePort();
-    const ranks = [0, 1].map((rank) => startRank(["fault", "none", "9"], jobOf(rank, 2, port), AS_TEXT));
+    const ranks = [0, 1].map((rank) => startRank(["fault", "none", "9"], jobOf(rank, 2, port), asText()));
     const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     expect(ends.map(({ report: said, stderr }) => said ?? stderr)).toEqual([{}, {}]);
   });

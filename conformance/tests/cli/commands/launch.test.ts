@@ -4,12 +4,13 @@ import { once } from "node:events";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { programOf } from "../../harness/bundle.js";
 import { sampled } from "../../harness/draws.js";
 
 const ROOT = new URL("../../../..", import.meta.url).pathname;
 // inside the package folder, so that programs can import the package by its name
 const PLACE = `${ROOT}out/launch-test/`;
-const PROGRAM = `${ROOT}dist/src/cli/bin.js`;
+const PROGRAM = programOf("bin");
 
 beforeAll(() => mkdirSync(PLACE, { recursive: true }));
 afterAll(() => rmSync(PLACE, { recursive: true, force: true }));

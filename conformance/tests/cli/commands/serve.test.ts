@@ -7,6 +7,7 @@ import { Server } from "../../../../src/cli/commands/serve.js";
 import { ON_FILES } from "../../../../src/cli/main.js";
 import { encodeFrame, Frame, type FrameTensor } from "../../../../src/io/frames/frame.js";
 import { FrameReader } from "../../../../src/io/frames/frame-reader.js";
+import { programOf } from "../../harness/bundle.js";
 import { type FileContents, f32, ramp, useWorkspace } from "../../harness/cli.js";
 import { sampled } from "../../harness/draws.js";
 import { writeLanguageModel } from "../../models/tiny-tokenizer.js";
@@ -185,8 +186,7 @@ describe("a served command", () => {
   });
 });
 
-const program = new URL("../../../../dist/src/cli/bin.js", import.meta.url).pathname;
-const built = existsSync(program);
+const built = existsSync(new URL("../../../../dist/src/cli/bin.js", import.meta.url));
 
 describe.skipIf(!built)(
   `the process ${built ? "serve --stdio" : "(not built: npm run build makes dist)"}`,
@@ -194,7 +194,7 @@ describe.skipIf(!built)(
     async function talk(
       bytes: Uint8Array,
     ): Promise<{ answers: Frame[]; status: number | null; stderr: string }> {
-      const child = spawn(process.execPath, [program, "serve", "--stdio", "--threads", "1"]);
+      const child = spawn(process.execPath, [programOf("bin"), "serve", "--stdio", "--threads", "1"]);
       let stderr = "";
       child.stderr.on("data", (text: Buffer) => {
         stderr += text.toString();

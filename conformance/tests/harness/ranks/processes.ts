@@ -3,14 +3,15 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { afterEach, expect } from "vitest";
+import { programOf } from "../bundle.js";
 
 const RANK = new URL("./rank.mjs", import.meta.url).pathname;
 
 /** The program of a rank as a string instead of a file, whose path would be its first argument. */
-export const AS_TEXT = [
+export const asText = (): readonly string[] => [
   "--input-type=module",
   "--eval",
-  `process.argv.splice(1, 0, "text"); await import(${JSON.stringify(RANK)})`,
+  `process.argv.splice(1, 0, "text"); await import(${JSON.stringify(programOf("rank"))})`,
 ];
 
 /** The exit of a rank, and its output. */
@@ -71,7 +72,8 @@ export function jobOf(rank: number, size: number, port: number): Environment {
 export function startRank(
   args: readonly string[],
   environment: Environment,
-  program: readonly string[] = [RANK],
+  // bundles do not find the addon of a GPU
+  program: readonly string[] = [environment.RANKS_ON === undefined ? programOf("rank") : RANK],
 ) {
   const child = spawn(process.execPath, [...program, ...args], {
     env: { ...process.env, ...environment },

@@ -1,0 +1,64 @@
+/**
+ * Programs that child processes of tests run. A full run takes the built package as it is. A short run takes few files that have all
+ * its modules: Node loads them in a quarter of the time of hundreds of modules.
+ */
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { buildSync } from "esbuild";
+import { IS_FULL } from "./draws.js";
+
+const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
+
+/** The programs, and the modules that their worker threads run, which lie in one folder. */
+const ENTRIES = {
+  bin: `${ROOT}dist/src/cli/bin.js`,
+  program: `${ROOT}dist/src/cli/program.js`,
+  rank: `${ROOT}conformance/tests/harness/ranks/rank.mjs`,
+  thread: `${ROOT}dist/src/collectives/processes/thread.js`,
+} as const;
+
+let folder: string | undefined;
+
+/** Returns the folder with the bundles of the current build. Its name has their hash, and build/ keeps it. */
+function bundles(): string {
+  if (folder) return folder;
+  const { outputFiles } = buildSync({
+    absWorkingDir: ROOT,
+    entryPoints: ENTRIES,
+    outdir: join(ROOT, "build"),
+    bundle: true,
+    splitting: true,
+    write: false,
+    platform: "node",
+    format: "esm",
+    target: "node20",
+    external: ["zeromq"],
+  });
+  const hash = createHash("sha256");
+  for (const { hash: each } of outputFiles) hash.update(each);
+  const place = join(ROOT, "build", `bundle-${hash.digest("hex").slice(0, 16)}`);
+  if (!existsSync(place)) {
+    for (const old of readdirSync(join(ROOT, "build")))
+      if (old.startsWith("bundle-") && !old.startsWith(basename(place)))
+        rmSync(join(ROOT, "build", old), { recursive: true, force: true });
+    // another worker may write the same bundles at the same time
+    const temporary = `${place}.${process.pid}`;
+    mkdirSync(temporary, { recursive: true });
+    for (const { path, contents } of outputFiles) writeFileSync(join(temporary, basename(path)), contents);
+    try {
+      renameSync(temporary, place);
+    } catch (error) {
+      if (!existsSync(place)) throw error;
+      rmSync(temporary, { recursive: true });
+    }
+  }
+  folder = place;
+  return place;
+}
+
+/** The path of a program that Node can run. The package has to be built. */
+export function programOf(name: "bin" | "rank"): string {
+  return IS_FULL ? ENTRIES[name] : join(bundles(), `${name}.js`);
+}
