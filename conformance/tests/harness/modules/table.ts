@@ -22,6 +22,7 @@ import { Sequential } from "../../../../src/modules/sequential.js";
 import { TransformerLayer } from "../../../../src/modules/transformer-layer.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import type { Variable } from "../../../../src/tape/variable.js";
+import { orDispose } from "../../../../src/tensor/scope.js";
 import type { Shape } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { type ModuleInput, type ModuleRow, type ModuleSettings, type ModuleSizes, row } from "./row.js";
@@ -364,12 +365,12 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
       leavesResults: true,
     },
     make: (b, { from, to }, settings) =>
-      new Sequential(
-        b,
-        new Linear(b, from, to, settings),
-        (x) => activation(x, "gelu"),
-        normOf(b, to, settings),
-      ),
+      orDispose((created) => {
+        const first = new Linear(b, from, to, settings);
+        created.push(first);
+        const last = normOf(b, to, settings);
+        return new Sequential(b, first, (x) => activation(x, "gelu"), last);
+      }),
     inputs: (module, rows) => matrix(rows, module.parameters()[0]?.shape[1] ?? 0),
     run: (module, x, call) => [module.forward(first(x), call)],
   }),
