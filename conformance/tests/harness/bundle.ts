@@ -1,6 +1,6 @@
 /**
- * Programs that child processes of tests run. A full run takes the built package as it is. A short run takes few files that have all
- * its modules: Node loads them in a quarter of the time of hundreds of modules.
+ * Programs that child processes of tests run. A full run takes the built package as it is. A short run takes few files that have
+ * all its modules: Node loads them in a quarter of the time of hundreds of modules.
  */
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
