@@ -98,7 +98,7 @@ function differentiate(task: AttentionTask, frame: usize, storesGrads: bool): vo
   multiplyKeys(task, frame, Operand.K);
   multiplyKeys(task, frame, Operand.V);
   for (let row: u32 = 0; row < ROWS; row++) {
-    memory.fill(visibleRow(task, frame, row), 0, length);
+    memory.fill(visibleRow(frame, row), 0, length);
     let shown: i32 = 0;
     if (row < rows) {
       const lse = load<f32>(task.lse + (statisticOf(task, frame, first + row) << 2));
@@ -107,16 +107,16 @@ function differentiate(task: AttentionTask, frame: usize, storesGrads: bool): vo
     if (shown) {
       differentiateRow(task, frame, row, storesGrads);
     } else {
-      memory.fill(scoreRow(task, frame, Slot.Scores, row), 0, (<usize>length) << 2);
-      memory.fill(scoreRow(task, frame, Slot.ScoreGrads, row), 0, (<usize>length) << 2);
+      memory.fill(scoreRow(frame, Slot.Scores, row), 0, (<usize>length) << 2);
+      memory.fill(scoreRow(frame, Slot.ScoreGrads, row), 0, (<usize>length) << 2);
     }
   }
 }
 
 function differentiateRow(task: AttentionTask, frame: usize, row: u32, storesGrads: bool): void {
-  const visible = visibleRow(task, frame, row);
-  const scores = scoreRow(task, frame, Slot.Scores, row);
-  const grads = scoreRow(task, frame, Slot.ScoreGrads, row);
+  const visible = visibleRow(frame, row);
+  const scores = scoreRow(frame, Slot.Scores, row);
+  const grads = scoreRow(frame, Slot.ScoreGrads, row);
   const type = task.type;
   const index = statisticOf(task, frame, slot(frame, Slot.TileFirst) + row) << 2;
   const minusLse = f32x4.splat(-(load<f32>(task.lse + index) * log2e()));
@@ -195,7 +195,7 @@ function addQueryGrads(task: AttentionTask, frame: usize): void {
   differentiate(task, frame, task.biasGrads !== 0);
   openFactors(task, frame, length);
   for (let row: u32 = 0; row < ROWS; row++)
-    packFactors(task, frame, Slot.Factors, scoreRow(task, frame, Slot.Scores, row), row);
+    packFactors(task, frame, Slot.Factors, scoreRow(frame, Slot.Scores, row), row);
   const sums = slot(frame, Slot.Sums);
   memory.fill(sums, 0, sumBytes(task, width));
   const block = factorBlock(frame);

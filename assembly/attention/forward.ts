@@ -24,7 +24,7 @@ import { addBlock, multiplyRows, openFactors, packFactors } from "./product";
 import { applyScores, fillKept, log2e, logitFactor, scoreFactor } from "./scores";
 import { endKey, fillVisible, firstKey, positionOf, scoreRow, setSequence, visibleRow } from "./sequence";
 import { addScores, baseOf, openRow, openSplit, powerOf, RowField, sumOf } from "./softmax";
-import { AttentionTask, dataOf, indexOf, keyIndex, Operand } from "./task";
+import { AttentionTask, dataOf, indexOf, keyIndex, Operand, tensorOf } from "./task";
 
 const LN2: f32 = <f32>reinterpret<f64>(0x3fe62e42fefa39ef);
 
@@ -54,11 +54,15 @@ export function loadRows(task: AttentionTask, frame: usize, operand: Operand): v
   const to = rowsSlot(frame, operand);
   const pitch = (<usize>padded(task, length)) << 2;
   memory.fill(to, 0, <usize>capacity * pitch);
+  const isPaged = isKey && task.pages !== 0;
+  const b = slot(frame, Slot.Batch);
+  const data = dataOf(task, operand);
+  const type = task.type;
+  const rowStride = tensorOf(task, operand).rowStride;
+  const start = indexOf(task, operand, b, first, head);
   for (let row: u32 = 0; row < count; row++) {
-    const index = isKey
-      ? keyIndex(task, operand, slot(frame, Slot.Batch), first + row, head)
-      : indexOf(task, operand, slot(frame, Slot.Batch), first + row, head);
-    widen(dataOf(task, operand), task.type, index, length, to + <usize>row * pitch);
+    const index = isPaged ? keyIndex(task, operand, b, first + row, head) : start + row * rowStride;
+    widen(data, type, index, length, to + <usize>row * pitch);
   }
 }
 
@@ -155,8 +159,8 @@ function attendBlock(task: AttentionTask, frame: usize): void {
   multiplyKeys(task, frame, Operand.K);
   openFactors(task, frame, length);
   for (let row: u32 = 0; row < packedRows(frame); row++) {
-    const visible = visibleRow(task, frame, row);
-    const scores = scoreRow(task, frame, Slot.Scores, row);
+    const visible = visibleRow(frame, row);
+    const scores = scoreRow(frame, Slot.Scores, row);
     memory.fill(visible, 0, length);
     const shown = row < rows ? fillVisible(task, frame, row) : 0;
     if (shown) {
@@ -186,7 +190,7 @@ function attendBlock(task: AttentionTask, frame: usize): void {
 /** Replaces the probabilities of dropped keys by 0. */
 function dropRow(task: AttentionTask, frame: usize, row: u32): void {
   const keptBytes = slot(frame, Slot.Kept);
-  const scores = scoreRow(task, frame, Slot.Scores, row);
+  const scores = scoreRow(frame, Slot.Scores, row);
   fillKept(task, frame, row);
   for (let j: usize = 0; j < slot(frame, Slot.BlockCount); j++)
     if (load<u8>(keptBytes + j) === 0) store<f32>(scores + (j << 2), 0);

@@ -80,6 +80,8 @@ export const enum Slot {
   QueryCount,
   FirstKey,
   KeyCount,
+  /** `innerLength` of the task. */
+  Inner,
   /** The rows of the tile of queries: the first one and their number. */
   TileFirst,
   TileRows,
@@ -220,6 +222,7 @@ export function attentionScratch(task: AttentionTask): f64 {
 export function openFrame(task: AttentionTask, frame: usize): void {
   layOut(task, frame);
   setSlot(frame, Slot.PackedRows, ROWS);
+  setSlot(frame, Slot.Inner, innerLength(task));
 }
 
 /** The rows of a tile that its products compute. */

@@ -47,8 +47,8 @@ export function applyScores(task: AttentionTask, frame: usize, row: u32, tanhs: 
   const i = <i32>(<u32>slot(frame, Slot.TileFirst) + row);
   const first = <i32>slot(frame, Slot.BlockKey);
   const count = <i32>slot(frame, Slot.BlockCount);
-  const visible = visibleRow(task, frame, row);
-  const scores = scoreRow(task, frame, Slot.Scores, row);
+  const visible = visibleRow(frame, row);
+  const scores = scoreRow(frame, Slot.Scores, row);
   const isBefore = task.biasBeforeScale;
   const bias = task.bias ? biasRow(task, frame, i) : 0;
   if (!isScaledFirst(task) && !bias) return;

@@ -1,6 +1,6 @@
 // The sequence and head of a tile, and which of its keys are visible (numerics.md §10.1).
 
-import { innerLength, Slot, setSlot, slot } from "./frame";
+import { Slot, setSlot, slot } from "./frame";
 import { AttentionTask } from "./task";
 
 function lengthAt(pointer: usize, b: usize): i32 {
@@ -39,13 +39,13 @@ export function setSequence(task: AttentionTask, frame: usize, b: usize, head: u
 }
 
 /** The bytes of a row of the tile in Visible. */
-export function visibleRow(task: AttentionTask, frame: usize, row: u32): usize {
-  return slot(frame, Slot.Visible) + <usize>(row * innerLength(task));
+export function visibleRow(frame: usize, row: u32): usize {
+  return slot(frame, Slot.Visible) + <usize>row * slot(frame, Slot.Inner);
 }
 
 /** The values of a row of the tile in Scores or ScoreGrads. */
-export function scoreRow(task: AttentionTask, frame: usize, name: Slot, row: u32): usize {
-  return slot(frame, name) + ((<usize>(row * innerLength(task))) << 2);
+export function scoreRow(frame: usize, name: Slot, row: u32): usize {
+  return slot(frame, name) + ((<usize>row * slot(frame, Slot.Inner)) << 2);
 }
 
 /** Sets the head of the queries, and the head of keys and values that it uses. */
@@ -80,7 +80,7 @@ export function fillVisible(task: AttentionTask, frame: usize, row: u32): i32 {
   const i = <i32>(<u32>slot(frame, Slot.TileFirst) + row);
   const first = <i32>slot(frame, Slot.BlockKey);
   const count = <i32>slot(frame, Slot.BlockCount);
-  const visible = visibleRow(task, frame, row);
+  const visible = visibleRow(frame, row);
   const t = positionOf(task, frame, i);
   const begin = max(firstKey(task, t) - first, 0);
   const end = min(endKey(task, frame, t) - first, count);

@@ -112,14 +112,11 @@ export function largestProducts(w: usize, pitch: usize, x: usize, steps: u32, la
 }
 
 /**
- * Adds the terms of a step. Writes four partial sums, i32, for each row of W after the shifts; they add up to the sum of the row.
- * [shifts, end) has the shift of each row, i16.
+ * Adds the terms of a step. Writes four partial sums, i32, for each row of W to `sums`; they add up to the sum of the row. The
+ * shifts of rows, i16, are in front of the sums and end at `end`.
  */
-function sumRows(w: RowsOfW, x: usize, end: usize): void {
-  const pitch = w.pitch;
-  let row = w.data + ((<usize>load<u32>(x, XStep.K)) << 1);
-  let shifts = w.shifts;
-  let sums = shifts + SHIFTS_BYTES;
+function sumRows(row: usize, pitch: usize, x: usize, end: usize, sums: usize): void {
+  let shifts = sums - SHIFTS_BYTES;
   const odd = v128.load(CONSTANTS, 16);
   for (; shifts < end; shifts += 2) {
     const shift = v128.load_splat<i16>(shifts);
@@ -164,6 +161,8 @@ function addSums(c: v128, sum: v128, shift: v128): v128 {
 export function sumSteps(w: RowsOfW, x: usize, steps: u32, state: usize): Range {
   let largest = w.largest;
   const shifts = w.shifts;
+  const data = w.data;
+  const pitch = w.pitch;
   let low = i16x8.splat(0x7fff);
   let high = i16x8.splat(-0x8000);
   let widest = i32x4.splat(0);
@@ -190,7 +189,7 @@ export function sumSteps(w: RowsOfW, x: usize, steps: u32, state: usize): Range 
       products += groupPitch;
     }
     const sums = shifts + SHIFTS_BYTES;
-    sumRows(w, x, by);
+    sumRows(data + ((<usize>load<u32>(x, XStep.K)) << 1), pitch, x, by, sums);
     by = shifts;
     let sum = sums;
     for (let c = state; c < lastGroup; c += 16) {

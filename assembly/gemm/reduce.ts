@@ -76,37 +76,30 @@ export function finishChain(task: GemmTask, unit: Unit, k: u32): void {
     for (let j: u32 = 0; j < panel; j++)
       store<f32>(columnScales + (j << 2), chainScale(wRecord, column + j, task.columns, k));
   }
+  const bytes = valueBytes(task.kernel);
+  const copies = bytes === 4 && promotion === Promotion.None;
   for (let r: u32 = 0; r < rows; r++) {
     const scale: f32 = scaled ? chainScale(xRecord, row + r, task.rows, k) : 1;
-    finishRow(task, unit, scale, states, totals);
+    if (copies) memory.copy(totals, states, 64);
+    else {
+      const rowScale = f64x2.splat(scale);
+      for (let j: u32 = 0; j < panel; j += 2) {
+        const chain = bytes === 8 ? v128.load(states + (j << 3)) : loadPair(states + (j << 2));
+        const cell = totals + (j << 2);
+        let sum = chain;
+        if (promotion === Promotion.Add) sum = v128.add<f64>(loadPair(cell), chain);
+        else if (promotion === Promotion.ScaleProduct) {
+          const factor = productPair(rowScale, loadPair(columnScales + (j << 2)));
+          sum = addToOdd(v128.mul<f64>(chain, factor), loadPair(cell));
+        } else if (promotion === Promotion.ScaleChain) {
+          const product = productPair(chain, rowScale);
+          sum = addToOdd(v128.mul<f64>(product, loadPair(columnScales + (j << 2))), loadPair(cell));
+        }
+        storePair(cell, sum);
+      }
+    }
     states += 64;
     totals += panel << 2;
-  }
-}
-
-function finishRow(task: GemmTask, unit: Unit, scale: f32, state: usize, total: usize): void {
-  const promotion = task.promotion;
-  const columnScales = unit.totals + ((<usize>unit.rows) << 6);
-  const panel = unit.panel;
-  const bytes = valueBytes(task.kernel);
-  if (bytes === 4 && promotion === Promotion.None) {
-    memory.copy(total, state, 64);
-    return;
-  }
-  const rowScale = f64x2.splat(scale);
-  for (let j: u32 = 0; j < panel; j += 2) {
-    const chain = bytes === 8 ? v128.load(state + (j << 3)) : loadPair(state + (j << 2));
-    const cell = total + (j << 2);
-    let sum = chain;
-    if (promotion === Promotion.Add) sum = v128.add<f64>(loadPair(cell), chain);
-    else if (promotion === Promotion.ScaleProduct) {
-      const factor = productPair(rowScale, loadPair(columnScales + (j << 2)));
-      sum = addToOdd(v128.mul<f64>(chain, factor), loadPair(cell));
-    } else if (promotion === Promotion.ScaleChain) {
-      const scaled = productPair(chain, rowScale);
-      sum = addToOdd(v128.mul<f64>(scaled, loadPair(columnScales + (j << 2))), loadPair(cell));
-    }
-    storePair(cell, sum);
   }
 }
 

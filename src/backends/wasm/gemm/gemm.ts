@@ -172,15 +172,11 @@ export const NO_SCALES = {
 } as const;
 
 function operandOf({ data, traits, blockScales, address, staging }: OperandInMemory) {
-  const codes = {
-    data: address,
-    width: storageBits(data.dtype),
-    word: wordOf(traits.format),
-    staging,
-  };
-  if (!blockScales || !traits.scales) return { ...codes, ...NO_SCALES };
+  const codes = { width: storageBits(data.dtype), word: wordOf(traits.format), staging };
+  if (!blockScales || !traits.scales) return { data: address, ...codes, ...NO_SCALES };
   const { tensor, lines, length, lineStride, blockStride } = blockScales;
   return {
+    data: address,
     ...codes,
     scale: tensor.address,
     scaleWord: unsignedWordOf(traits.scales.format),
