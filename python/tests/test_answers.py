@@ -74,6 +74,19 @@ def test_explained_elements_of_a_product_are_those_of_gemm(datapath, dtype):
     assert explained.steps["out"]["value"] == planned.d[2, 1]
 
 
+@pytest.mark.parametrize("beta", [1, 0.5, -2, 0])
+def test_a_product_adds_beta_times_c(beta):
+    x, w, c = np.round(random(3, 8) * 4), np.round(random(5, 8, seed=1) * 4), np.round(random(3, 5, seed=2) * 4)
+    np.testing.assert_array_equal(lockstep.gemm(x, w, c=c, beta=beta, datapath="exact").d, x @ w.T + beta * c)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_flag_of_numpy_is_one_of_python(on):
+    x = random(4, 64)
+    explained = [lockstep.quantize(x, "nvfp4", four_over_six=flag).rowwise.data for flag in (on, np.bool_(on))]
+    np.testing.assert_array_equal(*explained)
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [("te", "torchao-mxfp8-floor"), ("torchao-mxfp8-floor", "torchao-mxfp8-rceil"), ("ocp-mxfp8", "ocp-mxfp8")],
