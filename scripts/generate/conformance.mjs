@@ -59,6 +59,7 @@ const KINDS = {
   nvfp4: "quantizations",
   functions: "results of norms and activations",
   modules: "programs of modules",
+  layers: "layers, stage by stage",
   layouts: "packed layouts",
   texts: "texts as tokens",
 };
@@ -145,6 +146,70 @@ function distanceTable(distances) {
   );
 }
 
+const RECIPES = ["bf16", "delayed", "current", "block"];
+
+/** The results of stages of layers: [name, recipe, distances]. */
+function stagesOf(layers) {
+  return Object.entries(layers).map(([key, each]) => [...key.split(/, (?=\w+$)/), each]);
+}
+
+/** One row for each result that is equal in every bit: the elements compared under each recipe. */
+function equalStageTable(layers) {
+  const equal = stagesOf(layers).filter(([, , { differing }]) => differing === 0);
+  const rows = unique(equal.map(([name]) => name)).map((name) => [
+    name,
+    ...RECIPES.map((recipe) => {
+      const found = equal.find(([own, of]) => own === name && of === recipe);
+      return found ? grouped(found[2].elements) : "";
+    }),
+  ]);
+  return table(["result", ...RECIPES], rows);
+}
+
+/** One row for each result that differs: how far from ours, and how far both are from float64. */
+function stageTable(layers) {
+  const error = (of) => (of ? `${of.mean.toExponential(2)}, ${of.max.toExponential(2)}` : "");
+  const rows = stagesOf(layers)
+    .filter(([, , { differing }]) => differing > 0)
+    .map(([name, recipe, each]) => [
+      `${name}, ${recipe}`,
+      ...[each.elements, each.differing - each.zeros, each.zeros, each.further, each.most].map(grouped),
+      ...(each.nearer ? [`${grouped(each.nearer.ours)}, ${grouped(each.nearer.theirs)}`] : [""]),
+      ...[error(each.ours), error(each.theirs), each.farther ?? ""],
+    ]);
+  const head = ["elements", "differing", "zeros of the other sign", "by more than one ulp", "at most, ulp"];
+  const errors = ["nearer: ours, its", "our errors: mean, largest", "its errors: mean, largest"];
+  return table(["result", ...head, ...errors, "why ours is farther"], rows);
+}
+
+/** The numbers of stages' results that are equal, that differ, and where ours is farther, and of their elements. */
+function stageSummary(layers) {
+  const all = stagesOf(layers);
+  const row = (name, of) => {
+    const elements = of.reduce((sum, [, , each]) => sum + each.elements, 0);
+    const differing = of.reduce((sum, [, , each]) => sum + each.differing - each.zeros, 0);
+    return [name, of.length, grouped(elements), grouped(differing)];
+  };
+  const equal = all.filter(([, , { differing }]) => differing === 0);
+  const differing = all.filter(([, , each]) => each.differing > 0);
+  const isFused = ([name]) => name.startsWith("attention: ");
+  return table(
+    ["results of stages, by recipe", "number", "elements", "differing"],
+    [
+      row("equal in every bit", equal),
+      row(
+        "that differ, without attention",
+        differing.filter((each) => !isFused(each)),
+      ),
+      row("attention as one operation", differing.filter(isFused)),
+      row(
+        "of those that differ, ours farther from float64",
+        differing.filter(([, , each]) => each.farther),
+      ),
+    ],
+  );
+}
+
 /** A run of the GPU tests: a summary for the page, and the rows of a page of details. */
 function gpuSections(entries) {
   if (entries.length === 0) return { page: "No run of the suite on a GPU is recorded.", details: "" };
@@ -219,6 +284,7 @@ export async function conformanceFiles(command) {
   const { nvfp4 } = await load("te-nvfp4.json");
   const { modules } = await load("te-modules.json");
   const distances = await load("te-distances.json");
+  const { origin: layersOrigin, layers } = await load("te-layers.json");
   const gpu = await lastLines("gpu-conformance.jsonl");
   const cuda = [
     ...(await load("cuda-digests.json")).runs,
@@ -313,6 +379,18 @@ TransformerEngine's. On the same inputs
 ${distanceSummary(distances.functions)}. In whole modules whose gradient passes through a norm, ${distanceSummary(distances.modules)}.
 Large distances occur at results near zero, where a formula cancels. [conformance-te.md](conformance-te.md#distances) lists all.
 
+\`scripts/witness/te_layers.py\` recorded ${layers.length} whole layers on an ${layersOrigin.gpu}, kernel by kernel, on random inputs: a transformer layer as
+in Llama and one as in GPT, \`LayerNormLinear\`, and \`LayerNormMLP\` under gelu, silu, swiglu and geglu, each under bf16, delayed, current
+and block scaling. \`conformance/tests/te/layers.test.ts\` computes each stage of the forward and the backward pass from its recorded
+inputs:
+
+${stageSummary(distances.layers)}
+
+Quantizers, products, rotary embeddings, the softmax, residual sums and bias gradients of quantized layers are equal in every bit. Rotary
+embeddings are so with the cosines and sines of CUDA's \`sincosf\`, which the test computes as its PTX does. With the tables of this
+project, which are the nearest f32 numbers, a few elements differ by one rounding. [conformance-te.md](conformance-te.md#whole-layers) has
+a row for each result, with the distances of both from float64 and the reason where ours is farther.
+
 ## Witnesses
 
 \`npm test\` compares the reference with recorded results of other projects, and does not need these projects. \`scripts/witness\` has the
@@ -374,6 +452,28 @@ ${distanceTable(distances.functions)}
 Modules whose gradient passes through a norm:
 
 ${distanceTable(distances.modules)}
+
+## Whole layers
+
+${layersOrigin.version}, ${layersOrigin.gpu}. \`conformance/tests/te/layers.test.ts\` computes each stage from its recorded inputs;
+\`RECORD_DISTANCES=1 LOCKSTEP_TESTS=full npx vitest run --project reference conformance/tests/te/layers.test.ts\` records its counts.
+
+### Results that are equal in every bit
+
+The number of elements compared under each recipe. A result can differ under another recipe.
+
+${equalStageTable(distances.layers)}
+
+### Results that differ
+
+- An error is the distance from a float64 computation of the stage from the same inputs, divided by the root mean square of the float64
+  result. An FP8 result counts as its codes times its scale, rounding included.
+- *Nearer* counts the elements of which only ours, or only TransformerEngine's, is the nearer one to float64.
+- \`attention\` compares our attention, which is one operation, with the unfused attention, which rounds scores, probabilities and their
+  gradients to bf16. The products of the latter are equal in every bit.
+- The gradient of the softmax differs in the sign of zeros of masked elements only.
+
+${stageTable(distances.layers)}
 `;
   return {
     "docs/conformance.md": text,

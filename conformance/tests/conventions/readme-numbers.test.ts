@@ -57,6 +57,7 @@ const STATEMENTS: readonly (readonly [says: RegExp, source: () => readonly strin
   ],
   [/, (\d+) of its NVFP4 reference/, () => [grouped(vectors("te-nvfp4").nvfp4.length)]],
   [/and (\d+)\s+programs/, () => [grouped(vectors("te-modules").modules.length)]],
+  [/also ran (\d+) layers/, () => [grouped(vectors("te-layers").layers.length)]],
   [/norm\s+is exact \((1) and (-1)\)/, () => ["1", "-1"]],
   [/choice (\d+)\)/, () => [/^(\d+)\. \*\*Comparison\*\*.*NaN/m.exec(text("docs/numerics.md"))?.[1] ?? ""]],
 ];

@@ -16,7 +16,7 @@ import {
   tensor,
 } from "../../../src/index.js";
 import { useBackend } from "../harness/suite.js";
-import { expectDistances } from "../harness/te/distances.js";
+import { combinedDistances, expectDistances } from "../harness/te/distances.js";
 import { type DrawKind, draw } from "../harness/te/draws.js";
 import {
   canonicalBytes,
@@ -97,6 +97,6 @@ describe(`functions of ${origin.version} on an ${origin.gpu}`, () => {
       }
     }
     expect(apart.size).toBeGreaterThan(50);
-    expectDistances("functions", apart);
+    expectDistances("functions", combinedDistances(apart));
   });
 });

@@ -4,7 +4,7 @@
 import { describe, expect, it } from "vitest";
 import { IS_FULL, sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
-import { expectDistances } from "../harness/te/distances.js";
+import { combinedDistances, expectDistances } from "../harness/te/distances.js";
 import { type ModuleCase, runModule, type StateResults } from "../harness/te/modules.js";
 import {
   asRecorded,
@@ -80,7 +80,7 @@ describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
   it.skipIf(!IS_FULL)(
     `have norm gradients that differ from ours by the recorded distances${needsAll}`,
     () => {
-      expectDistances("modules", apart);
+      expectDistances("modules", combinedDistances(apart));
     },
   );
 });

@@ -11,9 +11,15 @@ function read(): Recorded {
   return JSON.parse(readFileSync(PATH, "utf8")) as Recorded;
 }
 
+/** Combines the differences of each result. */
+export function combinedDistances(
+  measured: ReadonlyMap<string, readonly Distances[]>,
+): Record<string, Distances> {
+  return Object.fromEntries([...measured].map(([name, each]) => [name, together(each)]));
+}
+
 /** Fails unless the measured distances equal those committed for `group`. With RECORD_DISTANCES it commits them first. */
-export function expectDistances(group: string, measured: ReadonlyMap<string, readonly Distances[]>): void {
-  const combined = Object.fromEntries([...measured].map(([name, each]) => [name, together(each)]));
+export function expectDistances(group: string, combined: Record<string, Distances>): void {
   if (process.env.RECORD_DISTANCES)
     writeFileSync(PATH, `${JSON.stringify({ ...read(), [group]: combined }, null, 1)}\n`);
   expect(combined).toEqual(read()[group]);

@@ -1,0 +1,184 @@
+/** Differences of replayed results from recorded ones, and distances of both from float64. */
+import { type Distances, distancesOf } from "../recorded.js";
+import type { Pair } from "./compare.js";
+import { type Float64, float64Of } from "./float64.js";
+import { type Bits, isQuantized, type Reference, type Stage } from "./witness.js";
+
+/** Errors of a result, as parts of the root mean square of the float64 result. */
+interface Errors {
+  readonly mean: number;
+  readonly max: number;
+}
+
+/** The differences of a result, and its errors, which an FP8 result in blocks and a scale of blocks do not have. */
+export interface StageDistances extends Distances {
+  readonly calls: number;
+  /** The number of differing elements that are zeros of the other sign. */
+  readonly zeros: number;
+  readonly ours?: Errors;
+  readonly theirs?: Errors;
+  /** The numbers of elements of which only ours, or only theirs, is the nearer one to float64. */
+  readonly nearer?: { readonly ours: number; readonly theirs: number };
+}
+
+type BothErrors = Pick<StageDistances, "ours" | "theirs" | "nearer">;
+
+const LARGEST = { e4m3: 448, e5m2: 57344 } as const;
+
+/** The numbers of codes of e4m3 and e5m2. */
+function decode(codes: Uint8Array, format: "e4m3" | "e5m2", scale: number): Float64Array {
+  const [mantissa, bias] = format === "e4m3" ? [3, 7] : [2, 15];
+  return Float64Array.from(codes, (code) => {
+    const [exponent, fraction] = [(code & 0x7f) >> mantissa, code & ((1 << mantissa) - 1)];
+    const magnitude =
+      exponent === 0
+        ? fraction * 2 ** (1 - bias - mantissa)
+        : (1 + fraction / (1 << mantissa)) * 2 ** (exponent - bias);
+    return (code & 0x80 ? -magnitude : magnitude) * scale;
+  });
+}
+
+/** The numbers of bf16 or f32 bits. */
+function numbers(bytes: Uint8Array, type: Reference["type"]): Float64Array {
+  const own = bytes.slice().buffer;
+  if (type === "f32") return Float64Array.from(new Float32Array(own));
+  const wide = Uint32Array.from(new Uint16Array(own), (bits) => bits << 16);
+  return Float64Array.from(new Float32Array(wide.buffer));
+}
+
+function errorsOf(values: Float64Array, exact: Float64Array): Errors {
+  const size = Math.sqrt(exact.reduce((sum, each) => sum + each * each, 0) / exact.length);
+  let [sum, max] = [0, 0];
+  values.forEach((value, i) => {
+    const error = Math.abs(value - (exact[i] as number)) / size;
+    sum += error;
+    max = Math.max(max, error);
+  });
+  return { mean: sum / values.length, max };
+}
+
+/** The differences of FP8 codes in the order of their numbers. */
+function codeDistances(ours: Uint8Array, theirs: Uint8Array): Distances {
+  const rank = (code: number): number => (code & 0x80 ? -(code & 0x7f) : code);
+  let [differing, further, most] = [0, 0, 0];
+  ours.forEach((code, i) => {
+    const other = theirs[i] as number;
+    if (code === other) return;
+    const distance = Math.abs(rank(code) - rank(other));
+    differing++;
+    if (distance > 1) further++;
+    most = Math.max(most, distance);
+  });
+  return { elements: ours.length, differing, further, most };
+}
+
+function zerosOfOtherSign(ours: Uint8Array, theirs: Uint8Array, type: Reference["type"]): number {
+  if (type === "u8")
+    return ours.filter((code, i) => code !== theirs[i] && ((code | (theirs[i] as number)) & 0x7f) === 0)
+      .length;
+  const [a, b] = [numbers(ours, type), numbers(theirs, type)];
+  return a.filter((value, i) => value === 0 && b[i] === 0 && !Object.is(value, b[i])).length;
+}
+
+const largestOf = (values: Float64Array): number =>
+  values.reduce((max, each) => Math.max(max, Math.abs(each)), 0);
+
+/** The errors of our and of the recorded bits. Transposed codes, and codes and scales of blocks, have none. */
+function errorsOfPair(
+  { options, results }: Stage,
+  { name, recorded, ours }: Pair,
+  exact: Readonly<Record<string, Float64Array>>,
+  theirs: Uint8Array,
+  scaleOf: (recorded: Reference) => { readonly ours: Uint8Array; readonly theirs: Uint8Array },
+): BothErrors {
+  const both = (target: Float64Array): BothErrors =>
+    errorsOfBoth(numbers(ours, recorded.type), numbers(theirs, recorded.type), target);
+  const [result = ""] = name.split(" ");
+  const source = exact.out ?? exact.dx;
+  if (name === "amax") return source ? both(Float64Array.of(largestOf(source))) : {};
+  const target = exact[result];
+  if (!target) return {};
+  const quantized = results[result];
+  if (!quantized || !isQuantized(quantized)) return both(target);
+  const { format, tile, scales } = quantized;
+  if (tile || !scales || name.includes("transposed")) return {};
+  if (name.endsWith("scales"))
+    return options.quantizer?.kind === "current"
+      ? both(Float64Array.of(largestOf(target) / LARGEST[format]))
+      : {};
+  const scale = scaleOf(scales);
+  const decoded = (codes: Uint8Array, of: Uint8Array): Float64Array =>
+    decode(codes, format, numbers(of, "f32")[0] as number);
+  return errorsOfBoth(decoded(ours, scale.ours), decoded(theirs, scale.theirs), target);
+}
+
+/** The distances of all results of a stage, by name. */
+export function stageDistances(
+  stage: Stage,
+  pairs: readonly Pair[],
+  bits: Bits,
+): ReadonlyMap<string, StageDistances> {
+  const { inputs, options } = stage;
+  const input = (name: string): Float64 => {
+    const given = inputs[name];
+    if (!given || isQuantized(given)) throw new Error(`${stage.stage} has no tensor ${name}`);
+    return { values: numbers(bits.of(given), given.type), shape: given.shape };
+  };
+  const exact = Object.values(inputs).some(isQuantized) ? {} : float64Of(stage.stage, input, options);
+  const scaleOf = (recorded: Reference) => {
+    const ours = pairs.find((each) => each.recorded === recorded)?.ours ?? bits.of(recorded);
+    return { ours, theirs: bits.of(recorded) };
+  };
+  const distances = new Map<string, StageDistances>();
+  for (const pair of pairs) {
+    const { name, recorded, ours } = pair;
+    const { type, shape } = recorded;
+    const theirs = bits.of(recorded);
+    const encoded = Buffer.from(theirs).toString("base64");
+    distances.set(name, {
+      calls: 1,
+      ...(type === "u8" ? codeDistances(ours, theirs) : distancesOf(ours, { type, shape, bits: encoded })),
+      zeros: zerosOfOtherSign(ours, theirs, type),
+      ...errorsOfPair(stage, pair, exact, theirs, scaleOf),
+    });
+  }
+  return distances;
+}
+
+function errorsOfBoth(ours: Float64Array, theirs: Float64Array, exact: Float64Array): BothErrors {
+  const nearer = { ours: 0, theirs: 0 };
+  exact.forEach((value, i) => {
+    const own = Math.abs((ours[i] as number) - value);
+    const other = Math.abs((theirs[i] as number) - value);
+    if (own !== other) nearer[own < other ? "ours" : "theirs"]++;
+  });
+  return { ours: errorsOf(ours, exact), theirs: errorsOf(theirs, exact), nearer };
+}
+
+/** Combines the distances of several calls. Means are weighted by elements. */
+export function combined(all: readonly StageDistances[]): StageDistances {
+  const sum = (of: (each: StageDistances) => number): number =>
+    all.reduce((result, each) => result + of(each), 0);
+  const elements = sum((each) => each.elements);
+  const errors = (side: "ours" | "theirs"): Errors => {
+    const mean = sum((each) => (each[side] as Errors).mean * each.elements) / elements;
+    return { mean, max: Math.max(...all.map((each) => (each[side] as Errors).max)) };
+  };
+  const nearer = (side: "ours" | "theirs"): number => sum((each) => each.nearer?.[side] ?? 0);
+  const both = all.every((each) => each.ours)
+    ? {
+        ours: errors("ours"),
+        theirs: errors("theirs"),
+        nearer: { ours: nearer("ours"), theirs: nearer("theirs") },
+      }
+    : {};
+  return {
+    calls: sum((each) => each.calls),
+    elements,
+    differing: sum((each) => each.differing),
+    zeros: sum((each) => each.zeros),
+    further: sum((each) => each.further),
+    most: Math.max(...all.map((each) => each.most)),
+    ...both,
+  };
+}

@@ -1,0 +1,81 @@
+// Whole layers of TransformerEngine on random inputs, stage by stage: each stage of the forward and the backward pass is computed from
+// its recorded inputs. Quantizers, products, rotary embeddings, softmax and sums are equal in every bit. Of the other stages, the
+// differences and the distances from float64 are recorded.
+import { writeFileSync } from "node:fs";
+import { afterAll, describe, expect, it } from "vitest";
+import { Scope } from "../../../src/index.js";
+import { IS_FULL, sampled } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+import { expectDistances } from "../harness/te/distances.js";
+import { isRequiredEqual, pairsOf } from "../harness/te/layers/compare.js";
+import { combined, type StageDistances, stageDistances } from "../harness/te/layers/distances.js";
+import { fartherBecause } from "../harness/te/layers/farther.js";
+import { replayStage } from "../harness/te/layers/replay.js";
+import { Bits, keyOf, LAYERS_PATH, readLayers } from "../harness/te/layers/witness.js";
+
+/** A file of scripts/witness/te_layers_select.mjs: the run commits the bits that no draw and no replay gives. */
+const selected = process.env.RECORD_LAYERS;
+const recorded = readLayers(selected ?? LAYERS_PATH);
+const { origin, layers } = recorded;
+const backend = useBackend({ datapath: "hopper" });
+
+const named = layers.map((given) => {
+  const { module, name, recipe, normalization, activation } = given;
+  return [[module, name ?? normalization, activation, recipe].filter(Boolean).join(" "), given] as const;
+});
+
+const distances = new Map<string, StageDistances[]>();
+const used = new Set<string>();
+
+describe(`layers of ${origin.version}`, () => {
+  it.each(sampled(named, 4))("%s", async (_, given) => {
+    const bits = new Bits(recorded, given);
+    for (const stage of given.stages) {
+      using _scope = new Scope();
+      const pairs = await pairsOf(stage, replayStage(backend(), bits, stage));
+      expect(pairs.length).toBeGreaterThan(0);
+      for (const { name, recorded: theirs, ours } of pairs) {
+        if (keyOf(ours) === theirs.key) bits.add(ours);
+        // a result without recorded bits has to be equal
+        else if (isRequiredEqual(stage.stage, name) || !bits.find(theirs.key))
+          expect.fail(`${stage.stage}: ${name} differs from the recorded ${theirs.key}`);
+      }
+      for (const [name, each] of stageDistances(stage, pairs, bits)) {
+        const key = `${stage.stage}: ${name}, ${given.recipe}`;
+        distances.set(key, [...(distances.get(key) ?? []), each]);
+      }
+    }
+    for (const key of bits.used) used.add(key);
+  });
+
+  const needsAll = IS_FULL ? "" : " (skipped in a short run, which has some of the layers)";
+  it.skipIf(!IS_FULL)(
+    `are as far from ours and from float64 as recorded, and ours is not farther${needsAll}`,
+    () => {
+      const all = [...distances].map(([key, each]) => {
+        const sum = combined(each);
+        const farther = fartherBecause(key.slice(0, key.lastIndexOf(", ")), sum);
+        return [key, { ...rounded(sum), ...(farther ? { farther } : {}) }] as const;
+      });
+      expect(all.length).toBeGreaterThan(200);
+      expectDistances("layers", Object.fromEntries(all.sort(([a], [b]) => (a < b ? -1 : 1))));
+    },
+  );
+});
+
+/** Errors with four digits, so that the last bits of a host's exponential function do not count. */
+function rounded(distances: StageDistances): StageDistances {
+  const digits = ({ mean, max }: { mean: number; max: number }) => ({
+    mean: Number(mean.toPrecision(4)),
+    max: Number(max.toPrecision(4)),
+  });
+  const { ours, theirs } = distances;
+  return { ...distances, ...(ours && theirs ? { ours: digits(ours), theirs: digits(theirs) } : {}) };
+}
+
+afterAll(() => {
+  if (!selected) return;
+  if (!IS_FULL) throw new Error("RECORD_LAYERS needs LOCKSTEP_TESTS=full");
+  const bits = Object.entries(recorded.bits).filter(([key]) => used.has(key));
+  writeFileSync(LAYERS_PATH, `${JSON.stringify({ ...recorded, bits: Object.fromEntries(bits) })}\n`);
+});
