@@ -2,7 +2,6 @@
 export { attentionBiasGrads, attentionDeltas, attentionKeyGrads, attentionKeyUnits, attentionQueryGrads, attentionSinkGrads } from "./attention/backward";
 export { attention, attentionFill, attentionMaxima, attentionUnits } from "./attention/forward";
 export { attentionScratch } from "./attention/frame";
-export { tensorOf } from "./attention/task";
 export { encode, encodeByWords, encodeScalar } from "./cast/cast";
 export { decode } from "./cast/decode";
 export { sweep } from "./cast/sweep";

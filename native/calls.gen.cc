@@ -1307,6 +1307,7 @@ void runTopk(const Call<calls::Topk>& call) {
   p.k = static_cast<int64_t>(call.count("k"));
   p.groups = static_cast<int64_t>(call.between("groups", 1, 9007199254740992));
   p.groupTopk = static_cast<int64_t>(call.between("groupTopk", 1, 9007199254740992));
+  if (!(p.k <= p.columns && p.groupTopk <= p.groups && p.columns % p.groups == 0)) throw Failure{"ARGUMENT", "k is above columns, groupTopk is above groups, or columns is no multiple of groups"};
   p.xType = call.wide("xType");
   p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
   p.indices = call.pointer<int32_t>("indices", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.k)}), 32));

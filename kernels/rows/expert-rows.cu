@@ -11,9 +11,6 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
 // The threads of a block that writes the rows of an expert: few blocks run, one for each expert.
 constexpr int kPlaceThreads = 1024;
-// The number of rows, and of entries of a token, that a thread loads before it uses them.
-constexpr int kRowsAhead = 4;
-constexpr int kEntriesAhead = 4;
 
 // Entry i of the entries that can name the expert of this block: all of an index map, a column of a mask map.
 __device__ int64_t entryAt(const RowIdMapParams& p, int64_t i) {
@@ -93,29 +90,18 @@ __global__ void __launch_bounds__(kRowThreads) takeRowsKernel(const TakeRowsPara
   if (column >= p.columns) return;
   const int64_t limit = p.rows * p.period;
   const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
-  for (int64_t i = first; i < p.count; i += kRowsAhead * step) {
-    int64_t sources[kRowsAhead];
-    float values[kRowsAhead][width] = {};
+  for (int64_t i = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; i < p.count; i += step) {
+    const int64_t source = p.sources[i];
+    float values[width] = {};
+    if (source >= 0 && source < limit) {
+      loadElements(p.x, p.xType, source / p.period * p.columns + column, values);
+      if (p.weights != nullptr) {
+        const float weight = loadElement(p.weights, p.weightsType, source);
 #pragma unroll
-    for (int k = 0; k < kRowsAhead; ++k) {
-      const int64_t source = i + k * step < p.count ? p.sources[i + k * step] : -1;
-      sources[k] = source < limit ? source : -1;
-    }
-#pragma unroll
-    for (int k = 0; k < kRowsAhead; ++k) {
-      if (sources[k] >= 0) loadElements(p.x, p.xType, sources[k] / p.period * p.columns + column, values[k]);
-    }
-#pragma unroll
-    for (int k = 0; k < kRowsAhead; ++k) {
-      if (i + k * step >= p.count) break;
-      if (p.weights != nullptr && sources[k] >= 0) {
-        const float weight = loadElement(p.weights, p.weightsType, sources[k]);
-#pragma unroll
-        for (float& value : values[k]) value *= weight;
+        for (float& value : values) value *= weight;
       }
-      storeElements(p.out, p.outType, (i + k * step) * p.columns + column, values[k]);
     }
+    storeElements(p.out, p.outType, i * p.columns + column, values);
   }
 }
 
@@ -126,28 +112,14 @@ __global__ void __launch_bounds__(kRowThreads) combineRowsKernel(const CombineRo
   const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
   for (int64_t t = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; t < p.tokens; t += step) {
     float sums[width] = {};
-    const int64_t end = (t + 1) * p.width;
-    for (int64_t from = t * p.width; from < end; from += kEntriesAhead) {
-      int64_t rows[kEntriesAhead];
-      float weights[kEntriesAhead];
-      float values[kEntriesAhead][width];
+    for (int64_t entry = t * p.width; entry < (t + 1) * p.width; ++entry) {
+      const int64_t row = p.rows[entry];
+      if (row < 0 || row >= p.limit) continue;
+      float values[width];
+      loadElements(p.x, p.xType, row * p.columns + column, values);
+      const float weight = p.weights == nullptr ? 1.0f : loadElement(p.weights, p.weightsType, entry);
 #pragma unroll
-      for (int k = 0; k < kEntriesAhead; ++k) {
-        const int64_t entry = from + k;
-        rows[k] = entry < end ? p.rows[entry] : -1;
-        weights[k] = p.weights == nullptr || entry >= end ? 1.0f : loadElement(p.weights, p.weightsType, entry);
-      }
-#pragma unroll
-      for (int k = 0; k < kEntriesAhead; ++k) {
-        if (rows[k] >= p.limit) rows[k] = -1;
-        if (rows[k] >= 0) loadElements(p.x, p.xType, rows[k] * p.columns + column, values[k]);
-      }
-#pragma unroll
-      for (int k = 0; k < kEntriesAhead; ++k) {
-        if (rows[k] < 0) continue;
-#pragma unroll
-        for (int c = 0; c < width; ++c) sums[c] = __fadd_rn(sums[c], __fmul_rn(values[k][c], weights[k]));
-      }
+      for (int k = 0; k < width; ++k) sums[k] = __fadd_rn(sums[k], __fmul_rn(values[k], weight));
     }
     storeElements(p.out, p.outType, t * p.columns + column, sums);
   }
@@ -197,7 +169,7 @@ cudaError_t launchRowIdMap(const RowIdMapParams& p, cudaStream_t stream) {
 }
 
 cudaError_t launchTakeRows(const TakeRowsParams& p, cudaStream_t stream) {
-  return withRows(ceilDivide(p.count, kRowsAhead), p.columns, [&](const RowGrid& grid, auto width) {
+  return withRows(p.count, p.columns, [&](const RowGrid& grid, auto width) {
     takeRowsKernel<width.value><<<grid.blocks, grid.threads, 0, stream>>>(p);
   });
 }

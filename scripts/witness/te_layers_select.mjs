@@ -1,10 +1,11 @@
-// Selects from the recordings of te_layers.py what the tests replay: one stage for each call, and the stages between calls, which are
-// products of the attention, sums of residuals, and copies of heads.
+// Selects from the recordings of te_layers.py what the tests replay: one stage for each call, and the stages between calls,
+// which are products of the attention, sums of residuals, and copies of heads.
 //
 // node scripts/witness/te_layers_select.mjs FOLDER FILE
 //
 // FOLDER has te-layers-RECIPE.json.gz. FILE gets all stages with the bits of all tensors. `RECORD_LAYERS=FILE` of the test
-// conformance/tests/te/layers.test.ts then writes conformance/vectors/te-layers.json, with the bits that no draw and no replay gives.
+// conformance/tests/te/layers.test.ts then writes conformance/vectors/te-layers.json, with the bits that no draw and no replay
+// gives.
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,6 +1,6 @@
-// Whole layers of TransformerEngine on random inputs, stage by stage: each stage of the forward and the backward pass is computed from
-// its recorded inputs. Quantizers, products, rotary embeddings, softmax and sums are equal in every bit. Of the other stages, the
-// differences and the distances from float64 are recorded.
+// Whole layers of TransformerEngine on random inputs, stage by stage: each stage of the forward and the backward pass is
+// computed from its recorded inputs. Quantizers, products, rotary embeddings, softmax and sums are equal in every bit. Of the
+// other stages, the differences and the distances from float64 are recorded.
 import { writeFileSync } from "node:fs";
 import { afterAll, describe, expect, it } from "vitest";
 import { Scope } from "../../../src/index.js";

@@ -11,6 +11,11 @@ export const TOPK_CALLS = {
     k: "count",
     groups: bounded({ from: 1 }),
     groupTopk: bounded({ from: 1 }),
+    // the kernel takes as many steps as these say
+    chosen: {
+      condition: "k <= columns && groupTopk <= groups && columns % groups == 0",
+      message: "k is above columns, groupTopk is above groups, or columns is no multiple of groups",
+    },
     x: reads.wide("rows * columns"),
     indices: writes.i32("rows * k"),
     routingMap: writes.i32("rows * columns"),

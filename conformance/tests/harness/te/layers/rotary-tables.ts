@@ -1,4 +1,6 @@
-/** The cosines and sines of TransformerEngine's rotary embedding: `sincosf` of CUDA 13.0, as PTX has it, for angles below 105615. */
+/**
+ * The cosines and sines of TransformerEngine's rotary embedding: `sincosf` of CUDA 13.0, as PTX has it, for angles below 105615.
+ */
 import { fma, mul } from "../../../../oracle/core/rational.js";
 
 const bits = new DataView(new ArrayBuffer(4));
