@@ -28,10 +28,21 @@ cudaError_t launchFault(cudaStream_t) { return cudaErrorLaunchFailure; }
 namespace {
 
 template <typename Params>
+cudaError_t activation(const Params& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.count);
+  if constexpr (requires { p.grad; }) readsWide(p.grad, p.gradType, p.count);
+  writesWide(p.out, p.outType, p.count);
+  writesF32(p.amax, 1);
+  return cudaSuccess;
+}
+
+template <typename Params>
 cudaError_t gated(const Params& p, cudaStream_t stream) {
   on(stream);
   readsWide(p.x, p.xType, 2 * p.rows * p.columns);
   writesWide(p.out, p.outType, p.rows * p.columns);
+  writesF32(p.amax, 1);
   return cudaSuccess;
 }
 
@@ -41,10 +52,17 @@ cudaError_t gatedBackward(const Params& p, cudaStream_t stream) {
   readsWide(p.x, p.xType, 2 * p.rows * p.columns);
   readsWide(p.grad, p.gradType, p.rows * p.columns);
   writesWide(p.out, p.outType, 2 * p.rows * p.columns);
+  writesF32(p.amax, 1);
   return cudaSuccess;
 }
 
 }  // namespace
+
+cudaError_t launchActivation(const ActivationParams& p, cudaStream_t stream) { return activation(p, stream); }
+
+cudaError_t launchActivationBackward(const ActivationBackwardParams& p, cudaStream_t stream) {
+  return activation(p, stream);
+}
 
 cudaError_t launchGated(const GatedParams& p, cudaStream_t stream) { return gated(p, stream); }
 
