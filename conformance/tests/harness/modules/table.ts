@@ -353,6 +353,7 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
         ...NO_DROPOUT,
         layerType: "decoder",
       }),
+    branches: BRANCHES,
   }),
   Sequential: row(Sequential, {
     ...{

@@ -74,8 +74,11 @@ export function launchActivationBackward(
 export function launchGated({ addon, device }: Context, args: GatedArgs, amax?: Tensor): void {
   const { kind, clamp } = args;
   const source = { ...halves(args), amax };
-  if (clamp) addon.clampedSwiglu(device, { ...clampOf(clamp), ...source });
-  else addon.gated(device, { kind: ACTIVATION[kind], ...source });
+  if (!clamp) addon.gated(device, { kind: ACTIVATION[kind], ...source });
+  else {
+    const { alpha, limit, offset } = clamp;
+    addon.clampedSwiglu(device, { alpha, limit, offset, ...source });
+  }
 }
 
 /** As `launchActivation`, for the gradient of a gated activation. */
@@ -86,18 +89,17 @@ export function launchGatedBackward(
 ): void {
   const { grad, kind, clamp } = args;
   const source = { grad, ...halves(args), amax };
-  if (clamp) addon.clampedSwigluBackward(device, { ...clampOf(clamp), ...source });
-  else addon.gatedBackward(device, { kind: ACTIVATION[kind], ...source });
+  if (!clamp) addon.gatedBackward(device, { kind: ACTIVATION[kind], ...source });
+  else {
+    const { alpha, limit, offset } = clamp;
+    addon.clampedSwigluBackward(device, { alpha, limit, offset, ...source });
+  }
 }
 
 /** Returns the arguments of a gated activation, without its kind and clamp. */
 function halves({ x, out }: GatedArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return { x, out, rows, columns: columns / 2 };
-}
-
-function clampOf({ alpha, limit, offset }: SwigluClamp) {
-  return { alpha, limit, offset };
 }
 
 export const activation: Lowering<"activation"> = {
