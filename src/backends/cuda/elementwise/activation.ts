@@ -2,13 +2,7 @@
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
-import type {
-  ActivationArgs,
-  ActivationBackwardArgs,
-  GatedArgs,
-  GatedBackwardArgs,
-  SwigluClamp,
-} from "../../ops.js";
+import type { ActivationArgs, ActivationBackwardArgs, GatedArgs, GatedBackwardArgs } from "../../ops.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 import { type Declarations, reads, writes } from "../native-arguments.js";
 import { CLAMP, SIZE } from "../shared-arguments.js";
