@@ -25,9 +25,10 @@ export async function writeTokenizerOf(
   output: string,
   isGguf: boolean,
 ): Promise<MissingFiles | undefined> {
+  if (isGguf) return undefined;
   const files = await openCheckpointFiles(path);
   await files.close();
-  if (!files.gguf || isGguf) return undefined;
+  if (!files.gguf) return undefined;
   const missing: Record<string, string> = {};
   if (!(await exists(join(output, "config.json"))))
     missing["config.json"] =

@@ -59,8 +59,11 @@ export function split(x: VariableLike, splitSizes: readonly number[], dim = 0): 
   const source = variableOf("split", "x", x);
   const axis = dimensionOf("split", "dim", source.shape, dim);
   const sizes = sizesOfParts("split", "splitSizes", splitSizes) as readonly number[];
-  const ends = sizes.map((_, i) => sizes.slice(0, i + 1).reduce((sum, size) => sum + size, 0));
-  const total = ends.at(-1) ?? 0;
+  let total = 0;
+  const starts = sizes.map((size) => {
+    total += size;
+    return total - size;
+  });
   if (total !== source.shape[axis])
     throw new ShapeError(
       `split: splitSizes add up to ${total}; dimension ${axis} of x, [${source.shape}], has size ${source.shape[axis]}`,
@@ -68,7 +71,7 @@ export function split(x: VariableLike, splitSizes: readonly number[], dim = 0): 
   return differentiable([source], () => {
     const value = wideOf("split: x", source.value);
     return {
-      results: sizes.map((size, i) => sliced(value, axis, (ends[i] as number) - size, ends[i])),
+      results: starts.map((start, i) => sliced(value, axis, start, start + (sizes[i] as number))),
       backward: (grads) => {
         const { backend, dtype, shape } = value;
         const parts = sizes.map((size, i) => {

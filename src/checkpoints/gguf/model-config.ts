@@ -23,8 +23,8 @@ export const GGUF_ARCHITECTURES: readonly GgufArchitecture[] = [
 /** The name of the table of embeddings, which only GGUF files have. */
 export const GGUF_EMBEDDINGS = "token_embd.weight";
 
-/** The largest number of layers of which tensors are looked for. */
-const MAX_LAYERS = 4096;
+/** The largest number of layers of a model. */
+export const MAX_LAYERS = 4096;
 
 /** The fields of config.json by the keys of the metadata, without the name of the architecture in front. */
 const FIELDS: Readonly<Record<string, string>> = {

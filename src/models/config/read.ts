@@ -1,4 +1,5 @@
 /** Reads the configuration of a model. */
+import { MAX_LAYERS } from "../../checkpoints/gguf/model-config.js";
 import { FileError } from "../../errors.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Family } from "../families/family.js";
@@ -8,9 +9,6 @@ import type { ConfigFields } from "./fields.js";
 
 /** The dtypes by their names in configurations. */
 const DTYPES: Readonly<Record<string, WideDType>> = { bfloat16: "bf16", float16: "f16", float32: "f32" };
-
-/** The largest number of layers of a configuration. */
-const MAX_LAYERS = 4096;
 
 /** The largest number of experts of all layers. */
 const MAX_EXPERTS = 2 ** 16;

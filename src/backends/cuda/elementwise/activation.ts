@@ -67,12 +67,8 @@ export function launchActivationBackward(
 /** As `launchActivation`, for a gated activation. */
 export function launchGated({ addon, device }: Context, args: GatedArgs, amax?: Tensor): void {
   const { kind, clamp } = args;
-  const source = { ...halves(args), amax };
-  if (!clamp) addon.gated(device, { kind: ACTIVATION[kind], ...source });
-  else {
-    const { alpha, limit, offset } = clamp;
-    addon.clampedSwiglu(device, { alpha, limit, offset, ...source });
-  }
+  if (clamp) addon.clampedSwiglu(device, { amax, ...halves(args), ...clamp });
+  else addon.gated(device, { kind: ACTIVATION[kind], amax, ...halves(args) });
 }
 
 /** As `launchActivation`, for the gradient of a gated activation. */
@@ -82,12 +78,8 @@ export function launchGatedBackward(
   amax?: Tensor,
 ): void {
   const { grad, kind, clamp } = args;
-  const source = { grad, ...halves(args), amax };
-  if (!clamp) addon.gatedBackward(device, { kind: ACTIVATION[kind], ...source });
-  else {
-    const { alpha, limit, offset } = clamp;
-    addon.clampedSwigluBackward(device, { alpha, limit, offset, ...source });
-  }
+  if (clamp) addon.clampedSwigluBackward(device, { grad, amax, ...halves(args), ...clamp });
+  else addon.gatedBackward(device, { kind: ACTIVATION[kind], grad, amax, ...halves(args) });
 }
 
 /** Returns the arguments of a gated activation, without its kind and clamp. */
