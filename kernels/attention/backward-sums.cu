@@ -11,9 +11,6 @@ constexpr float kInfinity = __builtin_huge_valf();
 // The number of products of a lane that are loaded before they are added.
 constexpr int kLoadsPerLane = 4;
 
-// The most blocks of a grid in its second dimension.
-constexpr int64_t kMaxGridHeads = 65535;
-
 // The number of rows that a warp computes if no other head waits for it.
 constexpr int kRowsPerWarp = 4;
 
@@ -99,7 +96,7 @@ cudaError_t sumDeltas(const AttentionBackwardParams& p, cudaStream_t stream) {
   }
   if (heads == 0 || rule.queries == 0) return cudaSuccess;
   const auto rows = static_cast<unsigned>(ceilDivide(rule.queries, kRowWarps * kRowsPerWarp));
-  const dim3 blocks(rows, static_cast<unsigned>(std::min(heads, kMaxGridHeads)));
+  const dim3 blocks(rows, static_cast<unsigned>(std::min(heads, kMaxGridY)));
   return withWide(rule.qType, [&](auto type) {
     deltaKernel<type.value><<<blocks, kRowBlock, 0, stream>>>(p);
     return cudaGetLastError();

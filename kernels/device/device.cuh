@@ -20,6 +20,9 @@ constexpr int kTileThreads = 256;
 // The mask of warp-wide shuffles, votes and reductions in which all 32 lanes take part.
 constexpr uint32_t kFullMask = 0xffffffffu;
 
+// The largest gridDim.y and gridDim.z.
+constexpr int64_t kMaxGridY = 65535;
+
 __host__ __device__ constexpr int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Converts f16 bits to f32. The conversion is exact; every NaN becomes the canonical NaN.

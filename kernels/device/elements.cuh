@@ -104,7 +104,8 @@ inline RowGrid rowGrid(int64_t rows, int64_t packs) {
   while (across < kRowThreads && across < packs) across *= 2;
   const unsigned down = kRowThreads / across;
   const auto blocks = static_cast<unsigned>(ceilDivide(packs, across));
-  return {dim3(blocks, static_cast<unsigned>(std::min<int64_t>(ceilDivide(rows, down), 65535))), dim3(across, down)};
+  return {dim3(blocks, static_cast<unsigned>(std::min<int64_t>(ceilDivide(rows, down), kMaxGridY))),
+          dim3(across, down)};
 }
 
 }  // namespace lockstep

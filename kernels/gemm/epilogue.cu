@@ -187,7 +187,7 @@ template <int kCount>
 void launchRows(const GemmEpilogueParams& p, cudaStream_t stream) {
   const int64_t across = ceilDivide(p.columns, kLanes * kCount);
   const int64_t down = std::clamp<int64_t>(ceilDivide(kBlocks, across), 1, ceilDivide(p.rows, kRows));
-  const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(std::min<int64_t>(down, 65535)));
+  const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(std::min<int64_t>(down, kMaxGridY)));
   gemmEpilogueKernel<kCount><<<grid, dim3(kLanes, kRows), 0, stream>>>(p);
 }
 

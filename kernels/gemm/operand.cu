@@ -123,15 +123,12 @@ __global__ void __launch_bounds__(kThreads) stageTilesKernel(const GemmOperandPa
   }
 }
 
-// The largest gridDim.y.
-constexpr int64_t kMaxItems = 65535;
-
 template <int kWidth>
 cudaError_t launchTiles(const GemmOperandParams& p, cudaStream_t stream) {
   const int64_t tilesAcross = ceilDivide(p.outPitch * 8 / kWidth, kTile);
   const int64_t blocks = tilesAcross * ceilDivide(p.outLines, kTile);
   if (blocks > 0x7fffffff) return cudaErrorInvalidValue;
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min(p.batch, kMaxItems)));
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min(p.batch, kMaxGridY)));
   stageTilesKernel<kWidth><<<grid, kThreads, 0, stream>>>(p, tilesAcross);
   return cudaGetLastError();
 }

@@ -131,20 +131,17 @@ __global__ void __launch_bounds__(kThreads, 2) gemmPlainKernel(const GemmPlainPa
   }
 }
 
-// The largest gridDim.y.
-constexpr int64_t kMaxItems = 65535;
-
 template <int kCount>
 void launchTiles(const GemmPlainParams& p, cudaStream_t stream) {
   const int64_t tilesAcross = ceilDivide(p.columns, kSide * kCount);
   const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kSide * kCount) * tilesAcross);
   GemmPlainParams items = p;
-  for (int64_t left = p.batch; left > 0; left -= kMaxItems) {
-    const dim3 grid(blocks, static_cast<unsigned>(std::min(left, kMaxItems)));
+  for (int64_t left = p.batch; left > 0; left -= kMaxGridY) {
+    const dim3 grid(blocks, static_cast<unsigned>(std::min(left, kMaxGridY)));
     gemmPlainKernel<kCount><<<grid, kThreads, 0, stream>>>(items, tilesAcross);
-    items.x += kMaxItems * p.rows * p.xPitch;
-    items.w += kMaxItems * p.columns * p.wPitch;
-    items.out += kMaxItems * p.rows * p.outPitch;
+    items.x += kMaxGridY * p.rows * p.xPitch;
+    items.w += kMaxGridY * p.columns * p.wPitch;
+    items.out += kMaxGridY * p.rows * p.outPitch;
   }
 }
 

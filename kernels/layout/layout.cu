@@ -11,9 +11,6 @@ namespace lockstep {
 
 namespace {
 
-// The maximum number of matrices per launch.
-constexpr int64_t kMaxMatrices = 65535;
-
 // Transposition in registers. A thread reads one 32-bit word of each of `kRows` rows. The words hold `kElements`
 // columns; each column becomes kChunk words of an output row.
 template <int bits>
@@ -149,11 +146,11 @@ cudaError_t launchTiles(TransposeParams p, cudaStream_t stream) {
   const int64_t tiles = across * ceilDivide(p.rows, RegisterTile<bits>::kTileRows);
   if (tiles > INT32_MAX) return cudaErrorInvalidValue;
   const int64_t bytes = p.rows * p.columns * bits / 8;
-  for (; p.batch > 0; p.batch -= kMaxMatrices) {
-    const dim3 blocks(static_cast<uint32_t>(tiles), static_cast<uint32_t>(std::min(p.batch, kMaxMatrices)));
+  for (; p.batch > 0; p.batch -= kMaxGridY) {
+    const dim3 blocks(static_cast<uint32_t>(tiles), static_cast<uint32_t>(std::min(p.batch, kMaxGridY)));
     transposeTiles<bits><<<blocks, kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
-    p.x = static_cast<const uint8_t*>(p.x) + kMaxMatrices * bytes;
-    p.out = static_cast<uint8_t*>(p.out) + kMaxMatrices * bytes;
+    p.x = static_cast<const uint8_t*>(p.x) + kMaxGridY * bytes;
+    p.out = static_cast<uint8_t*>(p.out) + kMaxGridY * bytes;
   }
   return cudaGetLastError();
 }

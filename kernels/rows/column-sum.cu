@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams
 template <int known, int width>
 cudaError_t sumChunks(const ColumnSumParams& p, cudaStream_t stream) {
   const auto across = static_cast<unsigned>(ceilDivide(p.columns, kChunkThreads * width));
-  const dim3 blocks(across, static_cast<unsigned>(std::min<int64_t>(chunksOf(p.rows), 65535)));
+  const dim3 blocks(across, static_cast<unsigned>(std::min<int64_t>(chunksOf(p.rows), kMaxGridY)));
   if (p.weighted) {
     chunkKernel<known, Chunks::kWeighted, width><<<blocks, kChunkThreads, 0, stream>>>(p);
   } else if (p.amax) {

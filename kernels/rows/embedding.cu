@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kThreads) sumKernel(const EmbeddingBackwardPar
 template <int width>
 void sumRows(const EmbeddingBackwardParams& p, cudaStream_t stream) {
   const auto across = static_cast<unsigned>(ceilDivide(p.columns, kLanes * width));
-  const auto down = static_cast<unsigned>(std::min<int64_t>(ceilDivide(p.vocabulary, kWarps * kWarpIds), 65535));
+  const auto down = static_cast<unsigned>(std::min<int64_t>(ceilDivide(p.vocabulary, kWarps * kWarpIds), kMaxGridY));
   withWide(p.gradType, [&](auto type) {
     sumKernel<type.value, width><<<dim3(across, down), dim3(kLanes, kWarps), 0, stream>>>(p);
   });
