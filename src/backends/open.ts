@@ -3,7 +3,7 @@ import { platform } from "#platform";
 import { ArgumentError, BackendError, messageOf } from "../errors.js";
 import { unverifiedPair } from "../formats/chips.js";
 import { type DatapathFamily, emulatedBy } from "../formats/datapath.js";
-import { describe, optionsOf } from "../options.js";
+import { describe, nested, optionsOf } from "../options.js";
 import { type Backend, datapathName } from "./backend.js";
 import type { AddonExports, DeviceFacts } from "./cuda/addon.js";
 import { deviceFault } from "./cuda/architectures.js";
@@ -12,6 +12,8 @@ import { nativeFamily } from "./cuda/gemm/route.js";
 import { NATIVE_OPERATIONS } from "./cuda/native-calls.js";
 import { openWasm, threadCount } from "./wasm/backend.js";
 import type { WasmOptions } from "./wasm/options.js";
+import { checkWitness, type WitnessOptions } from "./witness/options.js";
+import { addWitness } from "./witness/witness.js";
 
 /**
  * The names that `openBackend` accepts: `wasm` (the reference on the CPU), `cuda` (an NVIDIA GPU), or `auto` (a GPU if
@@ -20,7 +22,10 @@ import type { WasmOptions } from "./wasm/options.js";
 export type BackendName = "wasm" | "cuda" | "auto";
 
 /** Options of `openBackend`, for all backends. Each backend reads only the options that apply to it. */
-export interface OpenOptions extends WasmOptions, CudaOptions {}
+export interface OpenOptions extends WasmOptions, CudaOptions {
+  /** Recomputes sampled elements of live operations on the reference (docs/referee.md). Default: no witness. */
+  readonly witness?: WitnessOptions | undefined;
+}
 
 function requireName(name: unknown): void {
   if (name !== "wasm" && name !== "cuda" && name !== "auto")
@@ -31,6 +36,7 @@ const checkOptions = optionsOf<OpenOptions>({
   threads: threadCount,
   device: deviceNumber,
   datapath: datapathName,
+  witness: nested(checkWitness),
 });
 
 /** A backend that cannot be opened on this machine, and the reasons. */
@@ -139,12 +145,18 @@ export function cudaDevices(): readonly CudaDevice[] {
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {
   requireName(name);
-  const ownOptions = checkOptions("openBackend", options);
-  if (name === "wasm") return openWasm(ownOptions);
+  const { witness, ...ownOptions } = checkOptions("openBackend", options);
+  const backend = await open(name, ownOptions);
+  if (witness) await addWitness(backend, witness);
+  return backend;
+}
+
+async function open(name: BackendName, options: WasmOptions & CudaOptions): Promise<Backend> {
+  if (name === "wasm") return openWasm(options);
   const cuda = theCuda();
-  const fault = cuda.addon ? cuda.faults[ownOptions.device ?? 0] : reasonOf(cuda.missing);
-  if (cuda.addon && fault === undefined) return openCuda(cuda.addon, ownOptions);
-  if (name === "auto") return openWasm(ownOptions);
+  const fault = cuda.addon ? cuda.faults[options.device ?? 0] : reasonOf(cuda.missing);
+  if (cuda.addon && fault === undefined) return openCuda(cuda.addon, options);
+  if (name === "auto") return openWasm(options);
   throw new BackendError(`cuda: ${fault}; or open "wasm", which gives the same bits on the CPU`);
 }
 

@@ -1,0 +1,299 @@
+/** The witness finds elements that differ from the reference, and only those. */
+import * as fc from "fast-check";
+import { afterEach, describe, expect, it } from "vitest";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { openBackend } from "../../../../src/backends/open.js";
+import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
+import { interceptRun } from "../../../../src/backends/run.js";
+import { openWasm } from "../../../../src/backends/wasm/backend.js";
+import type { WitnessFinding, WitnessOptions } from "../../../../src/backends/witness/options.js";
+import { SAMPLERS } from "../../../../src/backends/witness/samplers.js";
+import { addWitness, type Witness, witnessOf } from "../../../../src/backends/witness/witness.js";
+import { TENSOR_ROWS } from "../../../../src/backends/writes.js";
+import { ArgumentError, BackendError, UnsupportedError } from "../../../../src/errors.js";
+import { encode } from "../../../../src/ops/cast/cast.js";
+import { tensor } from "../../../../src/ops/create.js";
+import { add } from "../../../../src/ops/elementwise/operators.gen.js";
+import { gemm } from "../../../../src/ops/gemm/gemm.js";
+import { captureGraph } from "../../../../src/ops/graph.js";
+import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
+import { memoryOf } from "../../../../src/tensor/memory.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { storageBits } from "../../../../src/tensor/shape.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { OPERATIONS, type OperationName } from "../../../operations/operations.js";
+import { draws, seeded } from "../../harness/draws.js";
+import { RECIPE_NAMES, TrainingRun } from "../../harness/training/run.js";
+
+const opened: Backend[] = [];
+afterEach(async () => {
+  for (const backend of opened.splice(0)) await backend.dispose();
+});
+
+/** The bit of an element that a faulty backend flips. */
+interface Fault {
+  readonly op: OpName;
+  readonly result: string;
+  /** Chooses an element of each call; undefined for no fault in this call. */
+  readonly element: (size: number, call: number) => number | undefined;
+  /** Called for each call in which a bit was flipped. */
+  readonly onFlip?: (call: number) => void;
+}
+
+/** A reference under a witness. With a fault, it plays a GPU that gives wrong bits. */
+async function watched(options: WitnessOptions, fault?: Fault): Promise<[Backend, Witness]> {
+  const backend = await openWasm({ threads: 1 });
+  opened.push(backend);
+  let call = 0;
+  if (fault)
+    interceptRun(backend, (run) => (op, args) => {
+      run(op, args);
+      if (op !== fault.op) return;
+      const result = (args as unknown as Record<string, Tensor>)[fault.result] as Tensor;
+      const element = fault.element(result.size, call);
+      if (element !== undefined && flip(result, element)) fault.onFlip?.(call);
+      call++;
+    });
+  return [backend, await addWitness(backend, options)];
+}
+
+/** The bits of infinity. The bits of NaN are larger, apart from the sign. */
+const INFINITY: Readonly<Record<string, number>> = { f32: 0x7f800000, bf16: 0x7f80, f16: 0x7c00 };
+
+/** Flips the lowest bit of an element, unless it is NaN, because all NaN are equal. Returns whether it was flipped. */
+function flip(result: Tensor, element: number): boolean {
+  const memory = memoryOf(result.backend);
+  const size = storageBits(result.dtype) / 8;
+  const bytes = memory.readSync(result.address + element * size, size).slice();
+  const bits = bytes.reduceRight((sum, byte) => sum * 256 + byte, 0);
+  const infinity = INFINITY[result.dtype] ?? Number.POSITIVE_INFINITY;
+  if (bits % 2 ** (8 * size - 1) > infinity) return false;
+  bytes[0] = (bytes[0] as number) ^ 1;
+  memory.write(result.address + element * size, bytes);
+  return true;
+}
+
+const NAMES = Object.keys(SAMPLERS) as (OpName & OperationName)[];
+
+/** Attention without the options with which it is not sampled. */
+const plainAttention = OPERATIONS.attention.arbitrary
+  .filter(({ layout, pages }) => layout !== "thd" && pages === undefined)
+  .map(({ layout, datapath, scale, causal, align, window, plan, softcap, q, k, v }) => ({
+    ...{ layout, datapath, scale, causal, align, window, plan, softcap, q, k, v },
+  }));
+
+/** Runs drawn cases of an operation. */
+function runCases(backend: Backend, name: OperationName, inputs: readonly never[]): void {
+  for (const input of inputs) {
+    using _scope = new Scope();
+    try {
+      OPERATIONS[name].run(backend, input);
+    } catch (error) {
+      if (!(error instanceof UnsupportedError)) throw error;
+    }
+  }
+}
+
+describe.each(NAMES)("%s", (name) => {
+  const arbitrary = (
+    name === "attention" ? plainAttention : OPERATIONS[name].arbitrary
+  ) as fc.Arbitrary<never>;
+  const inputs = fc.sample(arbitrary, { numRuns: draws(300, 40), seed: seeded(77) });
+
+  it("equals the reference on the reference itself", async () => {
+    const [backend, witness] = await watched({ every: 1, elements: 200, onMismatch: "record" });
+    runCases(backend, name, inputs);
+    await witness.settled();
+    const { findings, operations } = witness.report();
+    expect(findings).toEqual([]);
+    expect(operations[name]?.compared).toBeGreaterThan(0);
+    expect(operations[name]?.elements).toBeGreaterThan(0);
+  });
+
+  const written = TENSOR_ROWS.get(name)?.find((row) => row.written && !row.optional && row.rule !== "copy");
+  // a quantization has a test of its own below
+  if (written)
+    it("has every flipped bit found, and nothing else, if all elements are compared", async () => {
+      const flipped: number[] = [];
+      const [backend, witness] = await watched(
+        { every: 1, elements: 1e6, onMismatch: "record" },
+        {
+          ...{ op: name, result: written?.name ?? "" },
+          element: (size, call) => (size === 0 || call % 3 === 0 ? undefined : (call * 7919) % size),
+          onFlip: (call) => flipped.push(call),
+        },
+      );
+      runCases(backend, name, inputs);
+      await witness.settled();
+      const { findings, operations } = witness.report();
+      const { compared = 0, calls = 0 } = operations[name] ?? {};
+      expect(compared).toBeGreaterThan(0);
+      const found = findings.map(({ call }) => call);
+      expect(flipped).toEqual(expect.arrayContaining(found));
+      expect(found.length).toBeGreaterThanOrEqual(flipped.length - (calls - compared));
+      for (const { differing, differences } of findings) {
+        expect(differing).toBe(1);
+        const [{ result, actual, expected }] = differences as [WitnessFinding["differences"][number]];
+        expect(result).toBe(written?.name);
+        expect(Number.parseInt(actual, 16) ^ Number.parseInt(expected, 16)).toBe(1);
+      }
+    });
+});
+
+/** The codes of a quantization, whose copies are no plain results. */
+it("a flipped code of a quantization is found in its place", async () => {
+  const backend = await openWasm({ threads: 1 });
+  opened.push(backend);
+  interceptRun(backend, (run) => (op, args) => {
+    run(op, args);
+    if (op === "quantize") flip((args as OpArgs["quantize"]).rowwise?.data as Tensor, 70);
+  });
+  const witness = await addWitness(backend, { every: 1, onMismatch: "record" });
+  using x = tensor(
+    backend,
+    Float32Array.from({ length: 128 }, (_, i) => i - 60),
+    [2, 64],
+  );
+  using _quantized = new MXFP8Quantizer({ columnwise: false }).quantize(x);
+  await witness.settled();
+  const [finding] = witness.report().findings;
+  expect(finding?.differences.map(({ result, index }) => [result, index])).toEqual([["codes", [1, 6]]]);
+});
+
+/** A product of two drawn matrices, [rows, depth] and [columns, depth]. */
+function product(backend: Backend, [rows, columns, depth]: readonly [number, number, number]): void {
+  using _scope = new Scope();
+  const matrix = (lines: number) =>
+    encode(
+      tensor(
+        backend,
+        Float32Array.from({ length: lines * depth }, (_, i) => ((i * 37) % 101) - 50),
+        [lines, depth],
+      ),
+      { format: "bf16" },
+    );
+  gemm({ x: matrix(rows), w: matrix(columns), outDtype: "f32" });
+}
+
+it("a sample finds a flipped bit as often as its size predicts", async () => {
+  const CALLS = 400;
+  const SIZE = 32;
+  const SHARE = 1 / 16;
+  const [backend, witness] = await watched(
+    { every: 1, elements: SIZE * SIZE * SHARE, onMismatch: "record" },
+    { op: "gemm", result: "out", element: (size, call) => (call * 7919) % size },
+  );
+  for (let call = 0; call < CALLS; call++) product(backend, [SIZE, SIZE, 8]);
+  await witness.settled();
+  const found = witness.report().findings.length;
+  const deviation = Math.sqrt(CALLS * SHARE * (1 - SHARE));
+  expect(Math.abs(found - CALLS * SHARE)).toBeLessThan(5 * deviation);
+});
+
+describe("a report", () => {
+  const run = async (seed: bigint) => {
+    const [backend, witness] = await watched(
+      { every: 2, elements: 16, onMismatch: "record", seed },
+      { op: "gemm", result: "out", element: (size, call) => (call * 7919) % size },
+    );
+    for (let call = 0; call < 60; call++) product(backend, [8, 8, 4]);
+    await witness.settled();
+    return witness.report();
+  };
+
+  it("repeats if calls and seed do, and another seed samples other elements", async () => {
+    const [first, second, other] = [await run(5n), await run(5n), await run(6n)];
+    expect(first.findings.length).toBeGreaterThan(0);
+    expect(second).toEqual(first);
+    expect(other.findings).not.toEqual(first.findings);
+  });
+
+  it("counts calls, and compares one in `every`", async () => {
+    const { operations } = await run(5n);
+    expect(operations.gemm).toEqual({ calls: 60, compared: 30, elements: 30 * 16, skipped: {} });
+  });
+});
+
+describe("a mismatch", () => {
+  const fault: Fault = { op: "gemm", result: "out", element: () => 5 };
+  const shape = [4, 4, 4] as const;
+
+  it("is thrown by the next operation, once", async () => {
+    const [backend, witness] = await watched({ every: 1 }, fault);
+    product(backend, shape);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(() => product(backend, shape)).toThrow(BackendError);
+    await expect(witness.settled()).resolves.toBeUndefined();
+  });
+
+  it("is thrown by `settled`, with the place and both values", async () => {
+    const [backend, witness] = await watched({ every: 1 }, fault);
+    product(backend, shape);
+    await expect(witness.settled()).rejects.toThrow(
+      /call 0 of gemm differs from the reference in 1 of 16 elements; out\[1, 1\] is 0x[0-9a-f]{8}, the reference gives 0x[0-9a-f]{8}/,
+    );
+  });
+
+  it("is given to a function", async () => {
+    const seen: WitnessFinding[] = [];
+    const [backend, witness] = await watched(
+      { every: 1, onMismatch: (finding) => seen.push(finding) },
+      fault,
+    );
+    product(backend, shape);
+    await witness.settled();
+    expect(seen).toEqual(witness.report().findings);
+    expect(seen[0]?.tensors).toEqual({ "x.data": "bf16 [4, 4]", "w.data": "bf16 [4, 4]", out: "f32 [4, 4]" });
+  });
+});
+
+it.each(RECIPE_NAMES)(
+  "training under %s has the same bits with a witness, and no finding",
+  async (recipe) => {
+    const hashes = (backend: Backend): readonly string[] => {
+      using run = new TrainingRun(backend, "mlp", recipe);
+      return [run.advance().hash, run.advance().hash];
+    };
+    const plain = await openWasm({ threads: 1 });
+    opened.push(plain);
+    const [backend, witness] = await watched({ every: 3, elements: 500 });
+    expect(hashes(backend)).toEqual(hashes(plain));
+    await witness.settled();
+    const { operations, findings } = witness.report();
+    expect(findings).toEqual([]);
+    expect(operations.gemm?.compared).toBeGreaterThan(0);
+  },
+);
+
+it("captured work is not sampled, and says so", async () => {
+  const [backend, witness] = await watched({ every: 1 });
+  using x = tensor(backend, new Float32Array(256), [1, 256]);
+  using y = tensor(backend, new Float32Array(256), [1, 256]);
+  using graph = captureGraph(backend, () => add(x, y));
+  graph.replay();
+  await witness.settled();
+  expect(witness.report().operations.add?.skipped).toEqual({ "a graph is captured": 1 });
+});
+
+describe("openBackend", () => {
+  it("adds a witness by its option only", async () => {
+    const [plain, backend] = [await openBackend("wasm"), await openBackend("wasm", { witness: {} })];
+    opened.push(plain, backend);
+    expect(witnessOf(plain)).toBeUndefined();
+    product(backend, [2, 2, 2]);
+    await witnessOf(backend)?.settled();
+    expect(witnessOf(backend)?.report().operations.gemm?.compared).toBe(1);
+  });
+
+  it.each([
+    { elements: 0 },
+    { elements: 1.5 },
+    { every: 0 },
+    { onMismatch: "ignore" },
+    { seed: 1 },
+    { sample: 3 },
+    null,
+  ])("refuses %j", async (witness) => {
+    await expect(openBackend("wasm", { witness: witness as WitnessOptions })).rejects.toThrow(ArgumentError);
+  });
+});
