@@ -20,6 +20,16 @@ export {
 } from "./backends/open.js";
 export type * from "./backends/ops.js";
 export type { WasmOptions } from "./backends/wasm/options.js";
+export type {
+  OnMismatch,
+  Witness,
+  WitnessCount,
+  WitnessDifference,
+  WitnessFinding,
+  WitnessOptions,
+  WitnessReport,
+} from "./backends/witness/options.js";
+export { witnessOf } from "./backends/witness/witness.js";
 export type { Transport } from "./collectives/communicator.js";
 export { type Mesh, ProcessGroup } from "./collectives/group.js";
 export { type LoopbackOptions, loopbackGroup } from "./collectives/loopback/loopback.js";

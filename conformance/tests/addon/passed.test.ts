@@ -70,7 +70,8 @@ const OF_SPEC: Readonly<Record<string, (spec: QuantizeSpec) => number>> = {
 };
 
 /** Arguments that calls compute, or take from elsewhere, under a name that an operation's argument has too. */
-const COMPUTED = /\.(rows|columns|workspace|columnwise\.givenAmax)$|^(?:norm|activation|gated|clampedSwiglu)\w*\.amax$/;
+const COMPUTED =
+  /\.(rows|columns|workspace|columnwise\.givenAmax)$|^(?:norm|activation|gated|clampedSwiglu)\w*\.amax$/;
 
 type Values = Map<string, number>;
 

@@ -35,6 +35,7 @@ const DOCUMENTS = [
   "docs/transformers.md",
   "docs/models.md",
   "docs/experts.md",
+  "docs/referee.md",
   "docs/distributed.md",
   "docs/from-transformer-engine.md",
   "README.md",

@@ -52,9 +52,23 @@ export interface WitnessReport {
   readonly findings: readonly WitnessFinding[];
 }
 
+/** What a backend's witness has seen. `witnessOf` returns it. */
+export interface Witness {
+  /**
+   * Waits until all calls so far are compared.
+   *
+   * @throws `BackendError` if elements differ and `onMismatch` is `throw`, unless an operation has thrown it, and if a call could
+   * not be compared.
+   */
+  settled(): Promise<void>;
+  /** Returns what was compared until now, and what differed. `settled` waits for the calls that are not compared yet. */
+  report(): WitnessReport;
+}
+
 /**
  * What happens when sampled elements differ. `throw`: the next operation on the backend throws `BackendError`, and so does
- * `Witness.settled`. `record`: the finding is only reported. A function is called with the finding.
+ * `Witness.settled`. `record`: the finding is only reported. A function is called with the finding; an error that it throws counts as one of the
+ * comparison.
  */
 export type OnMismatch = "throw" | "record" | ((finding: WitnessFinding) => void);
 
@@ -62,7 +76,7 @@ export type OnMismatch = "throw" | "record" | ((finding: WitnessFinding) => void
 export interface WitnessOptions {
   /** The number of elements of a call that are compared, 1 to 1,000,000. Default 10,000. A product may have a few more. */
   readonly elements?: number | undefined;
-  /** One call in this many is compared, for each operation: the first, and then every `every`-th. Default 16. */
+  /** For each operation, the first call is compared and then one in this many, from 1. Default 16. */
   readonly every?: number | undefined;
   /** What happens when elements differ. Default `throw`. */
   readonly onMismatch?: OnMismatch | undefined;

@@ -5,12 +5,19 @@
 import { BackendError, messageOf } from "../../errors.js";
 import { memoryOf } from "../../tensor/memory.js";
 import { isTensor } from "../../tensor/tensor.js";
-import type { Backend } from "../backend.js";
+import { type Backend, requireBackend } from "../backend.js";
 import type { OpArgs, OpName } from "../ops.js";
 import { interceptRun } from "../run.js";
 import { openWasm } from "../wasm/backend.js";
 import { writesNothing } from "../writes.js";
-import type { OnMismatch, WitnessCount, WitnessFinding, WitnessOptions, WitnessReport } from "./options.js";
+import type {
+  OnMismatch,
+  Witness,
+  WitnessCount,
+  WitnessFinding,
+  WitnessOptions,
+  WitnessReport,
+} from "./options.js";
 import { chooser, type Sample } from "./sample.js";
 import { SAMPLERS } from "./samplers.js";
 
@@ -25,8 +32,8 @@ interface Count {
   skipped: Record<string, number>;
 }
 
-/** What a backend's witness has seen. `openBackend` creates it for the option `witness`; `witnessOf` returns it. */
-export class Witness {
+/** The witness of one backend. */
+export class OperationWitness implements Witness {
   readonly #reference: Backend;
   readonly #elements: number;
   readonly #every: number;
@@ -38,7 +45,6 @@ export class Witness {
   /** The first finding that was not thrown yet, or the error of a comparison. */
   #failure: Error | undefined;
 
-  /** @internal */
   constructor(reference: Backend, options: WitnessOptions) {
     const { elements = 10_000, every = 16, onMismatch = "throw", seed = 0n } = options;
     this.#reference = reference;
@@ -48,24 +54,18 @@ export class Witness {
     this.#seed = seed;
   }
 
-  /**
-   * Waits until all calls so far are compared.
-   *
-   * @throws `BackendError` if elements differ and `onMismatch` is `throw`; once for each finding that no operation has thrown.
-   */
   async settled(): Promise<void> {
     while (this.#pending.size > 0) await Promise.all(this.#pending);
     this.#throwFailure();
   }
 
-  /** Returns what was compared until now, and what differed. `settled` waits for the calls that are not compared yet. */
   report(): WitnessReport {
     const operations: Partial<Record<OpName, WitnessCount>> = {};
     for (const [op, count] of this.#counts) operations[op] = { ...count, skipped: { ...count.skipped } };
     return { seed: this.#seed, operations, findings: [...this.#findings] };
   }
 
-  /** @internal Runs an operation of the backend by `run`, and compares it if it is chosen. */
+  /** Runs an operation of the backend by `run`, and compares it if it is chosen. */
   watch<K extends OpName>(backend: Backend, run: Run, op: K, args: OpArgs[K]): void {
     this.#throwFailure();
     const count = this.#countOf(op);
@@ -168,17 +168,21 @@ function describeTensors(args: object): Readonly<Record<string, string>> {
   return tensors;
 }
 
-const witnesses = new WeakMap<Backend, Witness>();
+const witnesses = new WeakMap<Backend, OperationWitness>();
 
-/** Returns the witness of a backend that was opened with the option `witness`, or undefined if it has none. */
+/**
+ * Returns the witness of a backend that `openBackend` opened with the option `witness`, or undefined if it has none.
+ *
+ * @throws `ArgumentError` for anything that is not a backend, `DisposedError` for a disposed backend.
+ */
 export function witnessOf(backend: Backend): Witness | undefined {
-  return witnesses.get(backend);
+  return witnesses.get(requireBackend("witnessOf", backend));
 }
 
 /** Lets a witness watch the operations of one of the library's own backends. */
-export async function addWitness(backend: Backend, options: WitnessOptions): Promise<Witness> {
+export async function addWitness(backend: Backend, options: WitnessOptions): Promise<OperationWitness> {
   const reference = await openWasm({ threads: 1, datapath: backend.datapath });
-  const witness = new Witness(reference, options);
+  const witness = new OperationWitness(reference, options);
   interceptRun(backend, (run) => (op, args) => witness.watch(backend, run, op, args));
   witnesses.set(backend, witness);
   return witness;

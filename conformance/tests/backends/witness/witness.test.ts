@@ -6,9 +6,9 @@ import { openBackend } from "../../../../src/backends/open.js";
 import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
 import { interceptRun } from "../../../../src/backends/run.js";
 import { openWasm } from "../../../../src/backends/wasm/backend.js";
-import type { WitnessFinding, WitnessOptions } from "../../../../src/backends/witness/options.js";
+import type { Witness, WitnessFinding, WitnessOptions } from "../../../../src/backends/witness/options.js";
 import { SAMPLERS } from "../../../../src/backends/witness/samplers.js";
-import { addWitness, type Witness, witnessOf } from "../../../../src/backends/witness/witness.js";
+import { addWitness, witnessOf } from "../../../../src/backends/witness/witness.js";
 import { TENSOR_ROWS } from "../../../../src/backends/writes.js";
 import { ArgumentError, BackendError, UnsupportedError } from "../../../../src/errors.js";
 import { encode } from "../../../../src/ops/cast/cast.js";
@@ -34,8 +34,8 @@ afterEach(async () => {
 interface Fault {
   readonly op: OpName;
   readonly result: string;
-  /** Chooses an element of each call; undefined for no fault in this call. */
-  readonly element: (size: number, call: number) => number | undefined;
+  /** Chooses elements of each call. */
+  readonly elements: (size: number, call: number) => readonly number[];
   /** Called for each call in which a bit was flipped. */
   readonly onFlip?: (call: number) => void;
 }
@@ -50,8 +50,8 @@ async function watched(options: WitnessOptions, fault?: Fault): Promise<[Backend
       run(op, args);
       if (op !== fault.op) return;
       const result = (args as unknown as Record<string, Tensor>)[fault.result] as Tensor;
-      const element = fault.element(result.size, call);
-      if (element !== undefined && flip(result, element)) fault.onFlip?.(call);
+      const flips = fault.elements(result.size, call).map((element) => flip(result, element));
+      if (flips.includes(true)) fault.onFlip?.(call);
       call++;
     });
   return [backend, await addWitness(backend, options)];
@@ -119,7 +119,7 @@ describe.each(NAMES)("%s", (name) => {
         { every: 1, elements: 1e6, onMismatch: "record" },
         {
           ...{ op: name, result: written?.name ?? "" },
-          element: (size, call) => (size === 0 || call % 3 === 0 ? undefined : (call * 7919) % size),
+          elements: (size, call) => (size === 0 || call % 3 === 0 ? [] : [(call * 7919) % size]),
           onFlip: (call) => flipped.push(call),
         },
       );
@@ -175,26 +175,48 @@ function product(backend: Backend, [rows, columns, depth]: readonly [number, num
   gemm({ x: matrix(rows), w: matrix(columns), outDtype: "f32" });
 }
 
-it("a sample finds a flipped bit as often as its size predicts", async () => {
+/** Faults of a product [SIZE, SIZE], and the share of calls whose sample of LINES x LINES elements has a wrong one. */
+const SIZE = 32;
+const LINES = 8;
+const FAULTS = {
+  "one flipped bit": {
+    elements: (call: number) => [(call * 7919) % SIZE ** 2],
+    share: (LINES / SIZE) ** 2,
+  },
+  "a wrong row, as a wrong scale gives it": {
+    elements: (call: number) =>
+      Array.from({ length: SIZE }, (_, column) => ((call * 5) % SIZE) * SIZE + column),
+    share: LINES / SIZE,
+  },
+  "a lane that always gives a wrong bit": {
+    elements: () => Array.from({ length: SIZE * (SIZE / 4) }, (_, i) => 4 * i + 1),
+    // no sampled column is that of the lane
+    share: 1 - choices((SIZE * 3) / 4, LINES) / choices(SIZE, LINES),
+  },
+} as const;
+
+/** The number of ways to choose `count` of `total`. */
+function choices(total: number, count: number): number {
+  return Array.from({ length: count }, (_, i) => (total - i) / (i + 1)).reduce((a, b) => a * b, 1);
+}
+
+it.each(Object.entries(FAULTS))("%s is found as often as the sample's size predicts", async (_, fault) => {
   const CALLS = 400;
-  const SIZE = 32;
-  const SHARE = 1 / 16;
   const [backend, witness] = await watched(
-    { every: 1, elements: SIZE * SIZE * SHARE, onMismatch: "record" },
-    { op: "gemm", result: "out", element: (size, call) => (call * 7919) % size },
+    { every: 1, elements: LINES ** 2, onMismatch: "record" },
+    { op: "gemm", result: "out", elements: (_size, call) => fault.elements(call) },
   );
   for (let call = 0; call < CALLS; call++) product(backend, [SIZE, SIZE, 8]);
   await witness.settled();
-  const found = witness.report().findings.length;
-  const deviation = Math.sqrt(CALLS * SHARE * (1 - SHARE));
-  expect(Math.abs(found - CALLS * SHARE)).toBeLessThan(5 * deviation);
+  const deviation = Math.sqrt(CALLS * fault.share * (1 - fault.share));
+  expect(Math.abs(witness.report().findings.length - CALLS * fault.share)).toBeLessThan(5 * deviation);
 });
 
 describe("a report", () => {
   const run = async (seed: bigint) => {
     const [backend, witness] = await watched(
       { every: 2, elements: 16, onMismatch: "record", seed },
-      { op: "gemm", result: "out", element: (size, call) => (call * 7919) % size },
+      { op: "gemm", result: "out", elements: (size, call) => [(call * 7919) % size] },
     );
     for (let call = 0; call < 60; call++) product(backend, [8, 8, 4]);
     await witness.settled();
@@ -215,7 +237,7 @@ describe("a report", () => {
 });
 
 describe("a mismatch", () => {
-  const fault: Fault = { op: "gemm", result: "out", element: () => 5 };
+  const fault: Fault = { op: "gemm", result: "out", elements: () => [5] };
   const shape = [4, 4, 4] as const;
 
   it("is thrown by the next operation, once", async () => {

@@ -133,10 +133,19 @@ export const OTHER_ROWS: Rows = {
   "Scope.own": scoped((w) => [empty(w.backend, "f32", [2])]),
   "Scope.release": scoped((w) => [w.tensor()]),
   openBackend: {
-    calls: [() => ["wasm", { threads: 1, device: 0, datapath: "hopper" }]],
-    numbers: { "options.threads": "count", "options.device": "index" },
+    calls: [
+      () => ["wasm", { threads: 1, device: 0, datapath: "hopper" }],
+      () => ["wasm", { threads: 1, witness: { elements: 9, every: 2, onMismatch: "record", seed: 1n } }],
+    ],
+    numbers: {
+      "options.threads": "count",
+      "options.device": "index",
+      "options.witness.elements": "count",
+      "options.witness.every": "count",
+    },
     costly: true,
   },
+  witnessOf: { calls: [(w) => [w.backend]] },
 };
 
 export const TENSOR_ROWS: Rows = {
