@@ -147,7 +147,7 @@ export async function openBackend(name: BackendName = "auto", options: OpenOptio
   requireName(name);
   const { witness, ...ownOptions } = checkOptions("openBackend", options);
   const backend = await open(name, ownOptions);
-  if (witness) await addWitness(backend, witness);
+  if (witness) addWitness(backend, await openWasm({ threads: 1, datapath: backend.datapath }), witness);
   return backend;
 }
 

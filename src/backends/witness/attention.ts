@@ -1,5 +1,4 @@
 /** Samples of attention: some queries of one head of one sequence, with all of its keys. */
-import { fromBytes } from "../../ops/create.js";
 import { Scope } from "../../tensor/scope.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
@@ -14,6 +13,7 @@ import {
   readWhole,
   type SampledCall,
   type Sampler,
+  tensorOfBytes,
 } from "./sample.js";
 
 /** Arguments with which attention is not sampled. */
@@ -56,7 +56,7 @@ export const sampleAttention: Sampler<"attention"> = (call) => {
         using _scope = new Scope();
         const count = chosen.length;
         const input = (bytes: Uint8Array, shape: Shape, { dtype }: Tensor<WideDType>): Tensor<WideDType> =>
-          fromBytes(reference, bytes, shape, dtype);
+          tensorOfBytes(reference, bytes, shape, dtype);
         const result = new Tensor(reference, out.dtype, [1, count, 1, width]);
         const sums = new Tensor(reference, "f32", [1, 1, count]);
         runOn(reference, "attention", {
@@ -65,7 +65,7 @@ export const sampleAttention: Sampler<"attention"> = (call) => {
           q: input(qBytes, [1, count, 1, depth], q),
           k: input(kBytes, [1, keys, 1, depth], k),
           v: input(vBytes, [1, keys, 1, width], v),
-          mask: fromBytes(reference, visible, [1, 1, count, keys], "u8"),
+          mask: tensorOfBytes(reference, visible, [1, 1, count, keys], "u8"),
           ...{ out: result, lse: sums, maxLogits: undefined },
         });
         return compareResults([

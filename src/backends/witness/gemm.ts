@@ -1,5 +1,4 @@
 /** Samples of matrix products: some lines of both operands, and the elements of the result where they meet. */
-import { fromBytes } from "../../ops/create.js";
 import { Scope } from "../../tensor/scope.js";
 import { storageBits } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
@@ -14,6 +13,7 @@ import {
   readWhole,
   type SampledCall,
   type Sampler,
+  tensorOfBytes,
 } from "./sample.js";
 
 /** Returns the sampled part of an operand on a backend. */
@@ -55,11 +55,13 @@ export const sampleGemm: Sampler<"gemm"> = (call) => {
           ...planned(call, args),
           ...{ x: rebuildX(reference), w: rebuildW(reference), out: result },
           c:
-            c && addend && fromBytes(reference, columnsOf(addend, c, columns, chosenColumns), shape, c.dtype),
+            c &&
+            addend &&
+            tensorOfBytes(reference, columnsOf(addend, c, columns, chosenColumns), shape, c.dtype),
           bias:
             bias &&
             vector &&
-            fromBytes(reference, columnsOf(vector, bias, columns, chosenColumns), [width], bias.dtype),
+            tensorOfBytes(reference, columnsOf(vector, bias, columns, chosenColumns), [width], bias.dtype),
         });
         return compareResults([
           {
@@ -129,11 +131,11 @@ function readOperand(
     const [tensorScaleBytes, tensorAmaxBytes] = [await scale, await amaxBytes];
     return (reference: Tensor["backend"]): GemmOperand => {
       const vector = (bytes: Uint8Array | undefined): Tensor<"f32"> | undefined =>
-        bytes && fromBytes(reference, bytes, [bytes.length / 4], "f32");
+        bytes && tensorOfBytes(reference, bytes, [bytes.length / 4], "f32");
       return {
         ...operand,
         transposed: false,
-        data: fromBytes(reference, codeBytes, [chosen.length, depth], data.dtype),
+        data: tensorOfBytes(reference, codeBytes, [chosen.length, depth], data.dtype),
         blockScales: blockScales && scaleBytes && rebuiltScales(reference, blockScales, scaleBytes, lines),
         tensorScale: vector(tensorScaleBytes),
         lineScales: vector(factorBytes),
@@ -197,7 +199,7 @@ function rebuiltScales(
   }
   return {
     ...{ lines: 1, length, lineStride: blocks, blockStride: 1 },
-    tensor: fromBytes(reference, rows, [chosen.length, blocks], tensor.dtype),
+    tensor: tensorOfBytes(reference, rows, [chosen.length, blocks], tensor.dtype),
   };
 }
 

@@ -66,9 +66,8 @@ export interface Witness {
 }
 
 /**
- * What happens when sampled elements differ. `throw`: the next operation on the backend throws `BackendError`, and so does
- * `Witness.settled`. `record`: the finding is only reported. A function is called with the finding; an error that it throws counts as one of the
- * comparison.
+ * What happens when sampled elements differ. `throw`: the next operation on the backend throws `BackendError`, or `Witness.settled`
+ * does. `record`: the finding is only reported. A function is called with the finding; `settled` throws its errors.
  */
 export type OnMismatch = "throw" | "record" | ((finding: WitnessFinding) => void);
 

@@ -1,7 +1,6 @@
 /** Samples of quantizations: the codes and scales of some rows of the rowwise copy. */
 
 import { blocksIn, isTensorWide, scaleSpan, tileSize } from "../../formats/block.js";
-import { fromBytes } from "../../ops/create.js";
 import { copyGeometry } from "../../tensor/geometry.js";
 import { scaleIndex } from "../../tensor/places.js";
 import type { QuantizedCopy } from "../../tensor/quantized.js";
@@ -11,7 +10,15 @@ import { Tensor } from "../../tensor/tensor.js";
 import type { QuantizeArgs } from "../ops/quantize.js";
 import { runOn } from "../run.js";
 import { bytesOf } from "./rows.js";
-import { type Compare, compareResults, isWholeBytes, readRanges, readWhole, type Sampler } from "./sample.js";
+import {
+  type Compare,
+  compareResults,
+  isWholeBytes,
+  readRanges,
+  readWhole,
+  type Sampler,
+  tensorOfBytes,
+} from "./sample.js";
 
 /** The largest scale tensor that is read. */
 const MAX_SCALE_BYTES = 1 << 24;
@@ -79,10 +86,10 @@ export const sampleQuantize: Sampler<"quantize"> = ({ args, elements, choose }) 
           ...(geometry.amaxShape ? { amax: new Tensor(reference, "f32", geometry.amaxShape) } : {}),
         };
         const scalar = (bytes: Uint8Array | undefined): Tensor<"f32"> | undefined =>
-          bytes && fromBytes(reference, bytes, [1], "f32");
+          bytes && tensorOfBytes(reference, bytes, [1], "f32");
         runOn(reference, "quantize", {
           ...{ spec, random: args.random, rowwise: result },
-          x: fromBytes(reference, values as Uint8Array, [count, columns], x.dtype),
+          x: tensorOfBytes(reference, values as Uint8Array, [count, columns], x.dtype),
           scale: scalar(scaleBytes),
           amax: spec.rowScaled ? undefined : scalar(amaxBytes ?? storedAmax),
         });

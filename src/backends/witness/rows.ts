@@ -1,5 +1,4 @@
 /** Samples of operations that compute each row of their results from the same row of their inputs. */
-import { fromBytes } from "../../ops/create.js";
 import { asBytes } from "../../tensor/data.js";
 import { memoryOf } from "../../tensor/memory.js";
 import { Scope } from "../../tensor/scope.js";
@@ -8,7 +7,15 @@ import { Tensor } from "../../tensor/tensor.js";
 import type { OpArgs, OpName } from "../ops.js";
 import { runOn } from "../run.js";
 import { TENSOR_ROWS } from "../writes.js";
-import { type Compare, compareResults, isWholeBytes, readRanges, readWhole, type Sampler } from "./sample.js";
+import {
+  type Compare,
+  compareResults,
+  isWholeBytes,
+  readRanges,
+  readWhole,
+  type Sampler,
+  tensorOfBytes,
+} from "./sample.js";
 
 /** How an operation's tensors consist of rows. */
 interface RowRule<K extends OpName> {
@@ -84,7 +91,7 @@ export function rowSampler<K extends OpName>(op: K, rule: RowRule<K>): Sampler<K
           for (const [i, each] of inputs.entries())
             tensorOf.set(
               each.name,
-              fromBytes(reference, given[i] as Uint8Array, shapeOf(each), each.tensor.dtype),
+              tensorOfBytes(reference, given[i] as Uint8Array, shapeOf(each), each.tensor.dtype),
             );
           for (const each of outputs)
             tensorOf.set(each.name, new Tensor(reference, each.tensor.dtype, shapeOf(each)));

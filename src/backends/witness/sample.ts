@@ -1,9 +1,9 @@
 /** The sampled part of one call: what is read of its tensors, and how it is compared with the reference. */
 import { randomWords } from "../../random.js";
 import { memoryOf } from "../../tensor/memory.js";
-import { type DType, storageBits } from "../../tensor/shape.js";
+import { type DType, type Shape, storageBits } from "../../tensor/shape.js";
 import { withTemporary } from "../../tensor/storage.js";
-import type { Tensor } from "../../tensor/tensor.js";
+import { Tensor } from "../../tensor/tensor.js";
 import type { Backend } from "../backend.js";
 import type { OpArgs, OpName } from "../ops.js";
 import type { WitnessDifference } from "./options.js";
@@ -84,6 +84,18 @@ export function readRanges(tensor: Tensor, begins: readonly number[], count: num
 /** Reads a whole tensor. */
 export function readWhole(tensor: Tensor): Promise<Uint8Array> {
   return readRanges(tensor, [0], tensor.size);
+}
+
+/** Creates a tensor of the reference from bytes that were read. */
+export function tensorOfBytes<D extends DType>(
+  reference: Backend,
+  bytes: Uint8Array,
+  shape: Shape,
+  dtype: D,
+): Tensor<D> {
+  const tensor = new Tensor(reference, dtype, shape);
+  memoryOf(reference).write(tensor.address, bytes);
+  return tensor;
 }
 
 const MAX_DIFFERENCES = 16;

@@ -8,7 +8,6 @@ import { isTensor } from "../../tensor/tensor.js";
 import { type Backend, requireBackend } from "../backend.js";
 import type { OpArgs, OpName } from "../ops.js";
 import { interceptRun } from "../run.js";
-import { openWasm } from "../wasm/backend.js";
 import { writesNothing } from "../writes.js";
 import type {
   OnMismatch,
@@ -179,9 +178,11 @@ export function witnessOf(backend: Backend): Witness | undefined {
   return witnesses.get(requireBackend("witnessOf", backend));
 }
 
-/** Lets a witness watch the operations of one of the library's own backends. */
-export async function addWitness(backend: Backend, options: WitnessOptions): Promise<OperationWitness> {
-  const reference = await openWasm({ threads: 1, datapath: backend.datapath });
+/**
+ * Lets a witness watch the operations of one of the library's own backends. `reference` is a reference with the same datapath,
+ * which the witness alone uses.
+ */
+export function addWitness(backend: Backend, reference: Backend, options: WitnessOptions): OperationWitness {
   const witness = new OperationWitness(reference, options);
   interceptRun(backend, (run) => (op, args) => witness.watch(backend, run, op, args));
   witnesses.set(backend, witness);

@@ -54,7 +54,13 @@ async function watched(options: WitnessOptions, fault?: Fault): Promise<[Backend
       if (flips.includes(true)) fault.onFlip?.(call);
       call++;
     });
-  return [backend, await addWitness(backend, options)];
+  return [backend, await added(backend, options)];
+}
+
+async function added(backend: Backend, options: WitnessOptions): Promise<Witness> {
+  const reference = await openWasm({ threads: 1 });
+  opened.push(reference);
+  return addWitness(backend, reference, options);
 }
 
 /** The bits of infinity. The bits of NaN are larger, apart from the sign. */
@@ -148,7 +154,7 @@ it("a flipped code of a quantization is found in its place", async () => {
     run(op, args);
     if (op === "quantize") flip((args as OpArgs["quantize"]).rowwise?.data as Tensor, 70);
   });
-  const witness = await addWitness(backend, { every: 1, onMismatch: "record" });
+  const witness = await added(backend, { every: 1, onMismatch: "record" });
   using x = tensor(
     backend,
     Float32Array.from({ length: 128 }, (_, i) => i - 60),
