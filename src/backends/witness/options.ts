@@ -66,8 +66,9 @@ export interface Witness {
 }
 
 /**
- * What happens when sampled elements differ. `throw`: the next operation on the backend throws `BackendError`, or `Witness.settled`
- * does. `record`: the finding is only reported. A function is called with the finding; `settled` throws its errors.
+ * What happens when sampled elements differ. `throw`: the next operation on the backend throws `BackendError`, or
+ * `Witness.settled` does. `record`: the finding is only reported. A function is called with the finding; `settled` throws its
+ * errors.
  */
 export type OnMismatch = "throw" | "record" | ((finding: WitnessFinding) => void);
 
