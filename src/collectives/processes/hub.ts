@@ -1,4 +1,7 @@
 /** The connections of rank 0: it admits the other ranks, forwards their messages, and reports a lost rank to all. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { Router } from "zeromq";
 import { messageOf } from "../../errors.js";
 import { Gate, HANDSHAKE_MS, MAX_STRANGERS } from "./gate.js";
@@ -20,14 +23,16 @@ import { Outbox, SOCKET } from "./socket.js";
 const PROBE_DELAYS_MS = [0, 50, 200, 1000] as const;
 
 /**
- * The private addresses on which ZeroMQ can listen, in order of preference: a Unix socket in a folder that only this user can
- * enter; on systems without Unix sockets, a port of the loopback interface.
+ * Where ZeroMQ listens if a Unix socket is not available: a port of the loopback interface. A Unix socket lies in a folder that
+ * only this user can enter.
  */
-const PRIVATE = ["ipc://*", "tcp://127.0.0.1:*"] as const;
+const LOOPBACK = "tcp://127.0.0.1:*";
 
 export class Hub {
   readonly #router: Router;
   #gate: Gate | undefined;
+  /** The folder of the Unix socket. */
+  #folder: string | undefined;
   readonly #out: Outbox;
   #loops: readonly Promise<void>[] = [];
   /** The ZeroMQ routing id of each admitted rank. */
@@ -113,14 +118,16 @@ export class Hub {
     this.#router.close();
     await this.#gate?.close();
     await Promise.all(this.#loops);
+    if (this.#folder !== undefined) await rm(this.#folder, { recursive: true, force: true });
   }
 
+  /** Listens on a private address, and returns it. */
   async #bindPrivate(): Promise<string> {
-    const [first, second] = PRIVATE;
     try {
-      await this.#router.bind(first);
+      this.#folder = await mkdtemp(join(tmpdir(), "lockstep-"));
+      await this.#router.bind(`ipc://${join(this.#folder, "socket")}`);
     } catch {
-      await this.#router.bind(second);
+      await this.#router.bind(LOOPBACK);
     }
     return this.#router.lastEndpoint as string;
   }
