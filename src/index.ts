@@ -206,6 +206,17 @@ export { DotProductAttention } from "./modules/dot-product-attention.js";
 export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
 export type { TokenCounts } from "./modules/expert-ranks.js";
 export { GroupedLinear, type GroupedLinearOptions } from "./modules/grouped-linear.js";
+export { Inspector, type InspectorOptions, type TensorRecord } from "./modules/inspection/inspector.js";
+export type {
+  DisableFP8GEMM,
+  FakeQuant,
+  InspectedTensor,
+  InspectionRule,
+  LogTensorStats,
+  NoOptions,
+  PerTensorScaling,
+} from "./modules/inspection/rules.js";
+export type { ScaleHistogram, StatisticName, StatisticValues } from "./modules/inspection/statistics.js";
 export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
 export { LayerNormMLP, type LayerNormMLPOptions, type MLPActivation } from "./modules/layer-norm-mlp.js";
 export {

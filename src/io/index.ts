@@ -2,6 +2,7 @@
 export { type CheckpointState, loadCheckpoint, type SavedState, saveCheckpoint } from "./checkpoint.js";
 export type { FileDType } from "./dtypes.js";
 export type { Header, Metadata, TensorEntry, TensorPlan } from "./header/header.js";
+export { type FileInspector, type OpenInspectorOptions, openInspector } from "./inspection.js";
 export { SafetensorsFile } from "./safetensors.js";
 export { type FilePlan, type PutTensor, writeSafetensors } from "./safetensors-writer.js";
 export { type LoadedShardedState, loadShardedCheckpoint } from "./sharded/load.js";

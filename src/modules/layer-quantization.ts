@@ -13,7 +13,8 @@ import type { BackwardPass } from "../tape/node.js";
 import { QuantizedTensor, ROWWISE } from "../tensor/quantized.js";
 import { requireScalar, requireWide } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { LAYER_RECIPE, layerRegion } from "./layer-region.js";
+import type { LayerInspection } from "./inspection/layer-inspection.js";
+import { LAYER_INSPECTION, LAYER_RECIPE, layerRegion } from "./layer-region.js";
 import { isCached, type WeightUse } from "./linear/weight-cache.js";
 import { defaultRandom } from "./module.js";
 import { Parameter } from "./parameter.js";
@@ -121,6 +122,16 @@ export class LayerQuantization implements QuantizationState {
       moduleType: "linear",
       name,
     }));
+  }
+
+  /** @internal What an `Inspector` does with the layer. */
+  get [LAYER_INSPECTION](): LayerInspection | undefined {
+    return this.#quantization[LAYER_INSPECTION];
+  }
+
+  /** @internal Sets what an `Inspector` does with the layer. */
+  set [LAYER_INSPECTION](inspection: LayerInspection | undefined) {
+    this.#quantization[LAYER_INSPECTION] = inspection;
   }
 
   /**

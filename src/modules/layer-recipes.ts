@@ -1,10 +1,8 @@
 /** Recipes of single layers, chosen by their names. */
-import { ArgumentError } from "../errors.js";
 import { anyListOf, type Domain, instance, needed, nested, optionsOf, text } from "../options.js";
 import { type Recipe, requireRecipe } from "../recipes/recipe.js";
-import { isGlob, matchesGlob } from "../text/glob.js";
-import { nearest } from "../text/nearest.js";
-import { type HasLayerRecipe, LAYER_RECIPE } from "./layer-region.js";
+import { matchingLayers } from "./layer-names.js";
+import { hasLayerRecipe, LAYER_RECIPE } from "./layer-region.js";
 import { Module } from "./module.js";
 import type { QuantizationState } from "./quantization-state.js";
 
@@ -40,39 +38,7 @@ export function setLayerRecipes(module: Module, rules: readonly LayerRecipe[]): 
   const ownRules = checkRules(user, "rules", rules) as readonly LayerRecipe[];
   const layers = [...module.namedQuantizations()];
   const chosen = new Map<QuantizationState, Recipe | null>();
-  for (const { layers: pattern, recipe } of ownRules) {
-    const matches = layers.filter(([name]) => containersOf(name).some((each) => matchesGlob(pattern, each)));
-    if (matches.length === 0) throw noMatch(user, pattern, layers);
-    for (const [name, state] of matches) {
-      if (!hasLayerRecipe(state))
-        throw new ArgumentError(
-          `${user}: ${name} is a quantization state that a module defines itself, which takes the recipe of the region; leave it out`,
-        );
-      chosen.set(state, recipe);
-    }
-  }
+  for (const { layers: pattern, recipe } of ownRules)
+    for (const [, state] of matchingLayers(user, layers, pattern)) chosen.set(state, recipe);
   for (const [, state] of layers) if (hasLayerRecipe(state)) state[LAYER_RECIPE] = chosen.get(state);
-}
-
-/** The name of a product, and the names of the modules that contain it. */
-function containersOf(name: string): readonly string[] {
-  const parts = name.split(".");
-  return parts.map((_, i) => parts.slice(0, i + 1).join("."));
-}
-
-function hasLayerRecipe(state: QuantizationState): state is QuantizationState & HasLayerRecipe {
-  return LAYER_RECIPE in state;
-}
-
-function noMatch(
-  user: string,
-  pattern: string,
-  layers: readonly (readonly [string, QuantizationState])[],
-): ArgumentError {
-  const names = [...new Set(layers.flatMap(([name]) => containersOf(name)))];
-  const near = isGlob(pattern) ? undefined : nearest(pattern, names);
-  const hint = near === undefined ? `; there are ${names.slice(0, 8).join(", ")}` : `; did you mean ${near}?`;
-  return new ArgumentError(
-    `${user}: no layer matches "${pattern}"${layers.length === 0 ? "; the module has no linear products" : hint}`,
-  );
 }

@@ -11,7 +11,8 @@ import type { ForwardRole } from "../recipes/table.js";
 import { wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { LAYER_RECIPE } from "./layer-region.js";
+import type { LayerInspection } from "./inspection/layer-inspection.js";
+import { type HasLayerRecipe, LAYER_INSPECTION, LAYER_RECIPE } from "./layer-region.js";
 import { canQuantizeRows, PendingQuantizedWeight, rowsQuantizer } from "./linear/pending-weight.js";
 import { checkQuantizers, type FitCheck, requireSameSpec } from "./linear/quantizer-checks.js";
 import {
@@ -42,7 +43,7 @@ type LayerState =
     };
 
 /** The quantization of one linear product and its gradients. It corresponds to TransformerEngine's `fp8_meta`. */
-export class LinearQuantization implements QuantizationState {
+export class LinearQuantization implements QuantizationState, HasLayerRecipe {
   #state: LayerState = { kind: "initial" };
   /** The state that `prepare` created, until `beginForward` uses it or `release` frees it. */
   #prepared: RecipeState | undefined;
@@ -52,6 +53,9 @@ export class LinearQuantization implements QuantizationState {
   readonly #columnwiseCache = new WeightCache();
   /** The recipe of this layer in place of the region's: null for high precision, undefined for the region's. */
   [LAYER_RECIPE]: Recipe | null | undefined;
+  /** What an `Inspector` does with this layer. */
+  [LAYER_INSPECTION]: LayerInspection | undefined;
+  readonly inspectionOf = (): LayerInspection | undefined => this[LAYER_INSPECTION];
 
   constructor(
     readonly backend: Backend,

@@ -34,6 +34,7 @@ import type { QuantizedTensor } from "../tensor/quantized.js";
 import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { DelayedState } from "./delayed-state.js";
+import type { LayerInspection } from "./inspection/layer-inspection.js";
 import { persistent } from "./parameter.js";
 import type { QuantizationSnapshot } from "./quantization-state.js";
 import type { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
@@ -95,6 +96,16 @@ export interface RowsQuantization {
 
 type Scales = Pick<QuantizerState, "scale" | "amax">;
 
+/** The layer that a state belongs to. */
+interface StateOwner {
+  readonly backend: Backend;
+  readonly random: RandomState;
+  readonly parallel?: TensorParallel | undefined;
+  readonly position: LayerPosition;
+  /** Returns how an `Inspector` changes and observes the quantizers of the layer, or undefined. */
+  readonly inspectionOf: () => LayerInspection | undefined;
+}
+
 /** The quantizers of one layer under `recipe`. Corresponds to TransformerEngine's `RecipeState`. */
 export class RecipeState implements CallQuantization {
   readonly #random: RandomState;
@@ -103,7 +114,7 @@ export class RecipeState implements CallQuantization {
   readonly #quantizers: ReadonlyMap<Role, OperandQuantizer>;
   /** The quantizers of tensors whose rows are gathered before they are quantized. Each is created at its first use. */
   readonly #gatheredQuantizers = new Map<Role, OperandQuantizer>();
-  readonly isPlain: boolean;
+  readonly #inspectionOf: StateOwner["inspectionOf"];
   /** The quantizer of this rank's rows of a sharded weight. It is created at its first use. */
   #rowsQuantizer: Quantizer | undefined;
   /** The scales and amax histories of each pass. Undefined unless the recipe is delayed scaling. */
@@ -111,22 +122,13 @@ export class RecipeState implements CallQuantization {
 
   constructor(
     readonly recipe: Recipe,
-    {
-      backend,
-      random,
-      parallel,
-      position,
-    }: {
-      readonly backend: Backend;
-      readonly random: RandomState;
-      readonly parallel?: TensorParallel | undefined;
-      readonly position: LayerPosition;
-    },
+    { backend, random, parallel, position, inspectionOf }: StateOwner,
     snapshot?: QuantizationSnapshot,
   ) {
     this.#random = random;
     this.#parallel = parallel;
     this.#position = position;
+    this.#inspectionOf = inspectionOf;
     if (isDelayed(recipe)) {
       const stateOf = (pass: Pass): DelayedState => new DelayedState(backend, recipe, pass, snapshot?.[pass]);
       this.#states = orDispose((created) => {
@@ -137,9 +139,10 @@ export class RecipeState implements CallQuantization {
     }
     const roles = [...ROLES.forward, ...ROLES.backward];
     this.#quantizers = new Map(roles.map((role) => [role, this.#makeOperandQuantizer(role)]));
-    this.isPlain = OPERANDS.every((role) =>
-      isPlain(copiesOf(this.#roleQuantizer(role, false), role, "none")),
-    );
+  }
+
+  get isPlain(): boolean {
+    return OPERANDS.every((role) => isPlain(copiesOf(this.#roleQuantizer(role, false), role, "none")));
   }
 
   /** The scales of the forward tensors. Undefined unless the recipe is delayed scaling. */
@@ -155,32 +158,44 @@ export class RecipeState implements CallQuantization {
     return copiesOf(this.#roleQuantizer(role, gathered), role, this.recipe.backwardOverride);
   }
 
-  #roleQuantizer(role: Role, gathered: boolean): OperandQuantizer {
-    if (!gathered) return this.#quantizers.get(role) as OperandQuantizer;
+  #roleQuantizer(role: Role, gathered: boolean, inspection = this.#inspectionOf()): OperandQuantizer {
+    const quantizer = gathered
+      ? this.#gatheredQuantizer(role)
+      : (this.#quantizers.get(role) as OperandQuantizer);
+    return inspection ? inspection.operand(role, quantizer) : quantizer;
+  }
+
+  #gatheredQuantizer(role: Role): OperandQuantizer {
     const quantizer = this.#gatheredQuantizers.get(role) ?? this.#makeOperandQuantizer(role, true);
     this.#gatheredQuantizers.set(role, quantizer);
     return quantizer;
   }
 
   /**
-   * Returns a quantizer of a forward tensor that uses `scales` [3] and records no amax. Returns undefined unless the recipe is
-   * delayed scaling.
+   * Returns what quantizes a forward tensor with `scales` [3] and without recording an amax. Returns undefined unless the recipe
+   * is delayed scaling.
    */
-  quantizerWith(scales: Tensor<"f32">, role: ForwardRole, gathered = false): Quantizer | undefined {
+  operandWith(scales: Tensor<"f32">, role: ForwardRole, gathered = false): OperandQuantizer | undefined {
     if (!isDelayed(this.recipe)) return undefined;
     const scale = scales.view(slotOf(role), [1]);
-    return this.#makeWith(role, gathered, { scale, amax: undefined });
+    return this.#makeWith(role, gathered, { scale, amax: undefined }, this.#inspectionOf());
   }
 
   weightQuantizer(sharding: Sharding | undefined): Quantizer {
     if (!sharding) return this.quantizer("weight");
     this.#rowsQuantizer ??= this.#makeRowsQuantizer(sharding, this.#scalesOf("weight"));
-    return this.#rowsQuantizer;
+    return this.#observed(this.#rowsQuantizer);
   }
 
   /** As `weightQuantizer` for a sharded weight, with the scale from `scales` [3] and without recording an amax. */
   rowsQuantizerWith(scales: Tensor<"f32">, sharding: Sharding): Quantizer {
-    return this.#makeRowsQuantizer(sharding, { scale: scales.view(slotOf("weight"), [1]), amax: undefined });
+    const state = { scale: scales.view(slotOf("weight"), [1]), amax: undefined };
+    return this.#observed(this.#makeRowsQuantizer(sharding, state));
+  }
+
+  /** Returns a quantizer of this rank's rows of the weight that reports to the `Inspector`, if there is one. */
+  #observed(quantizer: Quantizer): Quantizer {
+    return this.#inspectionOf()?.observed("weight", quantizer) ?? quantizer;
   }
 
   /**
@@ -192,7 +207,8 @@ export class RecipeState implements CallQuantization {
     if (!forward)
       return { state: this, quantizer: this.weightQuantizer(sharding), delayed: undefined, columnwise };
     const amax = persistent(zeros(forward.scale.backend, "f32", [1]));
-    const quantizer = this.#makeRowsQuantizer(sharding, { scale: this.#scalesOf("weight").scale, amax });
+    const rows = this.#makeRowsQuantizer(sharding, { scale: this.#scalesOf("weight").scale, amax });
+    const quantizer = this.#observed(rows);
     return { state: this, quantizer, delayed: { version: forward.version, amax }, columnwise };
   }
 
@@ -219,26 +235,23 @@ export class RecipeState implements CallQuantization {
 
   forBackward(): BackwardQuantization {
     const state = this.#states?.backward;
-    if (!state)
-      return {
-        quantizer: (role, gathered) => this.quantizer(role, gathered),
-        copies: (role, gathered) => this.copies(role, gathered),
-        registerUpdates() {},
-        saved: [],
-      };
+    // an inspector that is set or disposed of before the backward pass does not change that pass
+    const inspection = this.#inspectionOf() ?? NOT_INSPECTED;
     // new handles, because this state may be replaced and disposed of before the backward pass
     const handlesOf = (views: readonly Tensor<"f32">[]): readonly Tensor<"f32">[] =>
       views.map((view) => view.reshape(view.shape));
-    const [scales, amaxes] = [handlesOf(state.scales), handlesOf(state.amaxes)];
-    const quantizer = (role: BackwardRole, gathered = false): Quantizer => {
-      if (!state.isDisposed) return this.quantizer(role, gathered);
+    const [scales, amaxes] = state ? [handlesOf(state.scales), handlesOf(state.amaxes)] : [[], []];
+    const operand = (role: BackwardRole, gathered = false): OperandQuantizer => {
+      if (!state?.isDisposed) return this.#roleQuantizer(role, gathered, inspection);
       const slot = slotOf(role);
-      return this.#makeWith(role, gathered, { scale: scales[slot], amax: amaxes[slot] });
+      return this.#makeWith(role, gathered, { scale: scales[slot], amax: amaxes[slot] }, inspection);
     };
     return {
-      quantizer,
-      copies: (role, gathered) => copiesOf(quantizer(role, gathered), role, this.recipe.backwardOverride),
-      registerUpdates: (pass, group) => pass.updates.add(state, group),
+      quantizer: (role, gathered) => plainQuantizer(role, operand(role, gathered)),
+      copies: (role, gathered) => copiesOf(operand(role, gathered), role, this.recipe.backwardOverride),
+      registerUpdates: (pass, group) => {
+        if (state) pass.updates.add(state, group);
+      },
       saved: [...scales, ...amaxes],
     };
   }
@@ -269,8 +282,14 @@ export class RecipeState implements CallQuantization {
     return roleQuantizerFor(this.recipe, role, state, this.#position);
   }
 
-  #makeWith(role: Role, gathered: boolean, scales: Scales): Quantizer {
-    return quantizerFor(this.recipe, role, this.#stateOf(role, gathered, scales));
+  #makeWith(
+    role: Role,
+    gathered: boolean,
+    scales: Scales,
+    inspection: LayerInspection | undefined,
+  ): OperandQuantizer {
+    const quantizer = quantizerFor(this.recipe, role, this.#stateOf(role, gathered, scales));
+    return inspection ? inspection.operand(role, quantizer) : quantizer;
   }
 
   #stateOf(role: Role, gathered: boolean, scales: Scales): QuantizerState {
@@ -280,6 +299,13 @@ export class RecipeState implements CallQuantization {
     return { random: this.#random, ...scales, ...division };
   }
 }
+
+/** The inspection of a layer without an `Inspector`. */
+const NOT_INSPECTED: LayerInspection = {
+  disables: false,
+  operand: (_, quantizer) => quantizer,
+  observed: (_, quantizer) => quantizer,
+};
 
 /** The roles of the operands of products. */
 const OPERANDS = ["input", "weight", "gradOutput"] as const;

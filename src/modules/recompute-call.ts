@@ -3,8 +3,9 @@
  */
 import { ArgumentError } from "../errors.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
+import { plainQuantizer } from "../recipes/quantizer-for.js";
 import type { Recipe } from "../recipes/recipe.js";
-import { copiesOf, type RoleCopies } from "../recipes/role.js";
+import { copiesOf, type OperandQuantizer, type RoleCopies } from "../recipes/role.js";
 import type { ForwardRole } from "../recipes/table.js";
 import type { Sharding } from "../tape/sharding.js";
 import type { Value } from "../tape/value.js";
@@ -42,12 +43,13 @@ export class RecomputeCall implements CallQuantization {
 
   copies(role: ForwardRole, gathered = false): RoleCopies {
     if (!this.#scales) return this.#state.copies(role, gathered);
-    return copiesOf(this.quantizer(role, gathered), role, this.recipe.backwardOverride);
+    const operand = this.#state.operandWith(this.#scales, role, gathered) as OperandQuantizer;
+    return copiesOf(operand, role, this.recipe.backwardOverride);
   }
 
   quantizer(role: ForwardRole, gathered = false): Quantizer {
-    const withHeldScale = this.#scales && this.#state.quantizerWith(this.#scales, role, gathered);
-    return withHeldScale ?? this.#state.quantizer(role, gathered);
+    const withHeldScale = this.#scales && this.#state.operandWith(this.#scales, role, gathered);
+    return withHeldScale ? plainQuantizer(role, withHeldScale) : this.#state.quantizer(role, gathered);
   }
 
   weightQuantizer(sharding: Sharding | undefined): Quantizer {

@@ -9,6 +9,7 @@ import { requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { FakeQuantizer } from "./fake.js";
 import { Quantizer } from "./quantizer.js";
 
 /**
@@ -39,7 +40,7 @@ export class IdentityQuantizer {
 }
 
 /** What makes one copy of a tensor. */
-export type CopyQuantizer = Quantizer | IdentityQuantizer;
+export type CopyQuantizer = Quantizer | FakeQuantizer | IdentityQuantizer;
 
 /** From which values a `HybridQuantizer` makes the columnwise copy: those of the tensor, or those of the rowwise copy. */
 export type ColumnwiseSource = (typeof COLUMNWISE_SOURCES)[number];
@@ -60,7 +61,8 @@ export interface HybridQuantizerOptions {
 
 /** Checks an option that makes one copy. */
 const copyQuantizer: Domain = (user, name, value) => {
-  if (value instanceof Quantizer || value instanceof IdentityQuantizer) return value;
+  if (value instanceof Quantizer || value instanceof FakeQuantizer || value instanceof IdentityQuantizer)
+    return value;
   throw new ArgumentError(
     `${user}: ${name} is ${describe(value)}; it must be a quantizer, such as new MXFP8Quantizer(), or new IdentityQuantizer()`,
   );
@@ -177,7 +179,9 @@ function quantizedCopy(
 ): QuantizedTensor | Tensor<WideDType> {
   if (quantizer instanceof IdentityQuantizer) return quantizer.quantize(x);
   const rowwise = direction === "rowwise";
-  return quantizer.setUsage({ rowwise, columnwise: !rowwise }).quantize(x);
+  const usage = { rowwise, columnwise: !rowwise };
+  if (quantizer instanceof Quantizer) return quantizer.setUsage(usage).quantize(x);
+  return dequantize(quantizer.quantizer.setUsage(usage).quantize(x), requireWide("quantize", "x", x).dtype);
 }
 
 /** The values of a copy in `dtype`: a new tensor if they are quantized. */

@@ -1,6 +1,14 @@
 /** The place of a tensor in a model, and how its two copies are made. */
-import { type ColumnwiseSource, HybridQuantizer, IdentityQuantizer } from "../quantizers/hybrid.js";
+import { copyQuantizersOf } from "../quantizers/copies.js";
+import { FakeQuantizer } from "../quantizers/fake.js";
+import {
+  type ColumnwiseSource,
+  type CopyQuantizer,
+  HybridQuantizer,
+  IdentityQuantizer,
+} from "../quantizers/hybrid.js";
 import { Quantizer } from "../quantizers/quantizer.js";
+import type { Direction, Usage } from "../tensor/quantized.js";
 import type { BackwardOverride, Role } from "./table.js";
 import { passOf } from "./table.js";
 
@@ -25,11 +33,12 @@ export type LayerPosition = Omit<QuantizerRole, "tensorType">;
 export const UNNAMED: LayerPosition = { moduleType: "linear", name: "" };
 
 /** What quantizes the tensor of a role: one quantizer of both copies, one for each copy, or none. */
-export type OperandQuantizer = Quantizer | HybridQuantizer | IdentityQuantizer;
+export type OperandQuantizer = CopyQuantizer | HybridQuantizer;
 
 /** Whether `x` is one of these quantizers. */
 export function isOperandQuantizer(x: unknown): x is OperandQuantizer {
-  return x instanceof Quantizer || x instanceof HybridQuantizer || x instanceof IdentityQuantizer;
+  if (x instanceof Quantizer || x instanceof FakeQuantizer) return true;
+  return x instanceof HybridQuantizer || x instanceof IdentityQuantizer;
 }
 
 /** How the two copies of a tensor are made. A copy without a quantizer is in high precision. */
@@ -38,30 +47,63 @@ export interface RoleCopies {
   readonly columnwise: Quantizer | undefined;
   /** From which values the columnwise copy is made. */
   readonly columnwiseSource: ColumnwiseSource;
+  /** Which copies are dequantized again, so that their products compute in high precision. */
+  readonly dequantized: Usage;
 }
+
+const NO_COPY: Usage = { rowwise: false, columnwise: false };
+const WIDE: RoleCopies = {
+  rowwise: undefined,
+  columnwise: undefined,
+  columnwiseSource: "original",
+  dequantized: NO_COPY,
+};
 
 /** Returns how a quantizer makes the copies of the tensor of a role, if `override` says how gradients are computed. */
 export function copiesOf(quantizer: OperandQuantizer, role: Role, override: BackwardOverride): RoleCopies {
   const copies = ownCopies(quantizer);
   if (override === "none") return copies;
-  if (passOf(role) === "backward")
-    return { rowwise: undefined, columnwise: undefined, columnwiseSource: "original" };
+  if (passOf(role) === "backward") return WIDE;
   const columnwiseSource = override === "dequantized" ? "rowwiseDequantized" : "original";
-  return { rowwise: copies.rowwise, columnwise: undefined, columnwiseSource };
+  const dequantized = { rowwise: copies.dequantized.rowwise, columnwise: false };
+  return { rowwise: copies.rowwise, columnwise: undefined, columnwiseSource, dequantized };
 }
 
 function ownCopies(quantizer: OperandQuantizer): RoleCopies {
-  if (quantizer instanceof Quantizer)
-    return { rowwise: quantizer, columnwise: quantizer, columnwiseSource: "original" };
-  if (quantizer instanceof IdentityQuantizer)
-    return { rowwise: undefined, columnwise: undefined, columnwiseSource: "original" };
-  const { rowwiseQuantizer, columnwiseQuantizer, columnwiseSource } = quantizer;
-  const madeBy = (copy: HybridQuantizer["rowwiseQuantizer"]): Quantizer | undefined =>
-    copy instanceof Quantizer ? copy : undefined;
-  return { rowwise: madeBy(rowwiseQuantizer), columnwise: madeBy(columnwiseQuantizer), columnwiseSource };
+  const {
+    rowwiseQuantizer,
+    columnwiseQuantizer,
+    columnwiseSource = "original",
+  } = copyQuantizersOf(quantizer);
+  return {
+    rowwise: madeBy(rowwiseQuantizer),
+    columnwise: madeBy(columnwiseQuantizer),
+    columnwiseSource,
+    dequantized: {
+      rowwise: rowwiseQuantizer instanceof FakeQuantizer,
+      columnwise: columnwiseQuantizer instanceof FakeQuantizer,
+    },
+  };
+}
+
+/** The quantizer that makes the codes of a copy. Undefined for a copy in high precision. */
+function madeBy(copy: CopyQuantizer): Quantizer | undefined {
+  if (copy instanceof FakeQuantizer) return copy.quantizer;
+  return copy instanceof Quantizer ? copy : undefined;
+}
+
+/** Returns the quantizer of a copy whose codes a product multiplies. Undefined if the product computes in high precision. */
+export function codesQuantizer(copies: RoleCopies, direction: Direction): Quantizer | undefined {
+  return copies.dequantized[direction] ? undefined : copies[direction];
 }
 
 /** Whether one quantizer makes both copies. */
-export function isPlain({ rowwise, columnwise }: RoleCopies): boolean {
+export function sharesQuantizer({ rowwise, columnwise }: RoleCopies): boolean {
   return rowwise !== undefined && rowwise === columnwise;
+}
+
+/** Whether one quantizer makes both copies, and products multiply their codes. */
+export function isPlain(copies: RoleCopies): boolean {
+  const { rowwise, columnwise } = copies.dequantized;
+  return sharesQuantizer(copies) && !rowwise && !columnwise;
 }

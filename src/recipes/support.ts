@@ -14,7 +14,7 @@ import { MXFP8BlockScaling } from "./block-scaled.js";
 import { DelayedScaling } from "./per-tensor.js";
 import { roleQuantizerFor } from "./quantizer-for.js";
 import { type Recipe, requireRecipe, StandardRecipe } from "./recipe.js";
-import { copiesOf, type RoleCopies, UNNAMED } from "./role.js";
+import { codesQuantizer, copiesOf, type RoleCopies, UNNAMED } from "./role.js";
 import type { Product, Role } from "./table.js";
 
 /** The answer of `checkRecipeSupport`. */
@@ -115,7 +115,7 @@ function ask(recipe: Recipe, backend: Backend): RecipeSupport {
   const { datapath } = backend;
   let emulated = false;
   for (const { name, a, b, along } of OPERANDS) {
-    const [left, right] = [copies[a][along[0]], copies[b][along[1]]];
+    const [left, right] = [codesQuantizer(copies[a], along[0]), codesQuantizer(copies[b], along[1])];
     // every backend multiplies in high precision
     if (!left && !right) continue;
     if (!left || !right) {

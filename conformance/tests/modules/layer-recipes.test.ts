@@ -215,7 +215,10 @@ describe("setLayerRecipes", () => {
     const before = run();
     const rule = { layers: "linear", recipe: null };
     expect(() => setLayerRecipes(model, [rule, { layers: "liner", recipe: null }])).toThrow(
-      /did you mean linear/,
+      /^setLayerRecipes: no layer matches "liner"; did you mean linear\?$/,
+    );
+    expect(() => setLayerRecipes(model, [{ layers: "unlike", recipe: null }])).toThrow(
+      /^setLayerRecipes: no layer matches "unlike"; there are own, linear, linear\.linear$/,
     );
     expect(() => setLayerRecipes(model, [rule, { layers: "o*", recipe: null }])).toThrow(ArgumentError);
     expect(run()).toEqual(before);

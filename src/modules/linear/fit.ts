@@ -6,7 +6,7 @@ import { requireTransformable } from "../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import { isDelayed } from "../../recipes/is-delayed.js";
 import type { Recipe } from "../../recipes/recipe.js";
-import type { RoleCopies } from "../../recipes/role.js";
+import { codesQuantizer, type RoleCopies } from "../../recipes/role.js";
 import type { Product } from "../../recipes/table.js";
 import type { Value } from "../../tape/value.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
@@ -73,7 +73,11 @@ export function blockFitCheck(
     }
     if (!(weight.localValue instanceof QuantizedTensor))
       for (const each of quantizersOf(copies.weight, dgrad)) requireBlocks("weight", weight.shape, each);
-    requirePair("fprop", ["the input", copies.input.rowwise], ["the weight", copies.weight.rowwise]);
+    const codes = {
+      input: codesQuantizer(copies.input, "rowwise"),
+      weight: codesQuantizer(copies.weight, "rowwise"),
+    };
+    requirePair("fprop", ["the input", codes.input], ["the weight", codes.weight]);
     if (!gradient || !(wgrad || dgrad)) return;
     const user = `linear: the weight is [${weight.shape}], and its rows are the columns of the gradient of the result`;
     for (const { spec } of new Set(
@@ -81,7 +85,8 @@ export function blockFitCheck(
     ))
       requireQuantizable(user, spec, weight.shape[0] as number);
     const requireOperands = (product: Product, role: "weight" | "input", direction: Direction): void => {
-      const [quantizer, ofGradient] = [copies[role].columnwise, gradient[direction]];
+      const quantizer = codesQuantizer(copies[role], "columnwise");
+      const ofGradient = codesQuantizer(gradient, direction);
       requirePair(product, [`the ${role}`, quantizer], ["the gradient of the result", ofGradient]);
       if (!quantizer || !ofGradient) return;
       const value = values[role];

@@ -9,7 +9,7 @@ import { castTo } from "../../ops/cast/cast.js";
 import { gemm } from "../../ops/gemm/gemm.js";
 import { dequantize } from "../../ops/quantize/dequantize.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
-import { isPlain, type RoleCopies } from "../../recipes/role.js";
+import { type RoleCopies, sharesQuantizer } from "../../recipes/role.js";
 import type { MMParams } from "../../recipes/table.js";
 import { transientValue } from "../../tape/uses.js";
 import { type Gradient, type Value, wideOf } from "../../tape/value.js";
@@ -54,12 +54,14 @@ class MixedRows {
   /** `usage` says which copies products read. */
   constructor(source: RowsSource, usage: Usage) {
     const { value, dtype, group, copies } = source;
+    const read = (operand: Operand, direction: Direction): Operand =>
+      copies.dequantized[direction] ? valuesOf(operand, direction, dtype) : operand;
     const isQuantized = value instanceof QuantizedTensor;
     const wide = isQuantized ? dequantize(value, dtype) : wideOf("linear: an operand", value);
-    if (isPlain(copies)) {
+    if (sharesQuantizer(copies)) {
       const rows = rowsOf(source, "rowwise", wide, usage);
-      this.rowwise = usage.rowwise ? rows.allRows(ROWWISE) : undefined;
-      this.#columnwise = usage.columnwise ? () => rows.allRows(COLUMNWISE) : undefined;
+      this.rowwise = usage.rowwise ? read(rows.allRows(ROWWISE), "rowwise") : undefined;
+      this.#columnwise = usage.columnwise ? () => read(rows.allRows(COLUMNWISE), "columnwise") : undefined;
       this.saved = usage.columnwise && rows.local !== value ? [rows.local] : [];
       return;
     }
@@ -70,7 +72,9 @@ class MixedRows {
         ? rowsOf(source, "rowwise", wide, ROWWISE)
         : undefined;
     const allRows = rows?.allRows(ROWWISE);
-    this.rowwise = usage.rowwise ? (allRows ?? new WideRows(group, wide).allRows()) : undefined;
+    this.rowwise = usage.rowwise
+      ? read(allRows ?? new WideRows(group, wide).allRows(), "rowwise")
+      : undefined;
     if (!usage.columnwise) {
       this.saved = [];
       return;
@@ -80,7 +84,7 @@ class MixedRows {
         readsRowwise && allRows
           ? rowsOf({ ...source, group: undefined }, "columnwise", dequantize(allRows, dtype), COLUMNWISE)
           : rowsOf(source, "columnwise", wide, COLUMNWISE);
-      this.#columnwise = () => made.allRows(COLUMNWISE);
+      this.#columnwise = () => read(made.allRows(COLUMNWISE), "columnwise");
       this.saved = [made.local];
     } else if (readsRowwise && rows) {
       this.#columnwise = () => dequantize(rows.allRows(ROWWISE), dtype);
@@ -95,6 +99,15 @@ class MixedRows {
   columnwise(): Operand | undefined {
     return this.#columnwise?.();
   }
+}
+
+/** Returns the values of one copy of an operand in `dtype`. An operand in high precision is returned as it is. */
+function valuesOf(operand: Operand, direction: Direction, dtype: WideDType): Wide {
+  if (!(operand instanceof QuantizedTensor)) return operand as Wide;
+  if (direction === "rowwise" || !operand.rowwise) return dequantize(operand, dtype);
+  // `dequantize` reads the rowwise copy if there is one
+  using columnwise = operand.share().updateUsage({ rowwise: false });
+  return dequantize(columnwise, dtype);
 }
 
 /** Quantizes rows, in the copies of `usage`. A quantized value is read as it is, if its rowwise copy is asked for. */
@@ -131,7 +144,9 @@ function weightCopies(
   const value = transientValue(weight);
   const wide = (): Wide => wideWeightIn(weight, dtype);
   const isStored = value instanceof QuantizedTensor;
-  const plain = isPlain(copies);
+  const plain = sharesQuantizer(copies);
+  const read = (operand: Operand, direction: Direction): Operand =>
+    copies.dequantized[direction] ? valuesOf(operand, direction, dtype) : operand;
   const own = isStored && copies.rowwise ? value : undefined;
   const stored = own && plain && readsColumnwise ? withColumnwise(own) : own;
   const made =
@@ -139,10 +154,10 @@ function weightCopies(
       ? quantization.weight(weight, { ...use, columnwise: plain && readsColumnwise })
       : undefined;
   const quantized = stored ?? made;
-  const rowwise = quantized ?? wide();
+  const rowwise = read(quantized ?? wide(), "rowwise");
   const created = stored === own ? made : stored;
   const kept = readsColumnwise && created ? [created] : [];
-  if (plain && quantized) return { rowwise, columnwise: () => quantized, saved: kept };
+  if (plain && quantized) return { rowwise, columnwise: () => read(quantized, "columnwise"), saved: kept };
   const readsRowwise = copies.columnwiseSource === "rowwiseDequantized" && quantized !== undefined;
   const quantizer = copies.columnwise;
   if (quantizer && readsColumnwise) {
@@ -151,7 +166,7 @@ function weightCopies(
         ? dequantize(quantized)
         : wideOf("linear: the weight", transientValue(weight));
     const columnwise = quantization.columnwiseWeight(use, quantizer, source);
-    return { rowwise, columnwise: () => columnwise, saved: [columnwise] };
+    return { rowwise, columnwise: () => read(columnwise, "columnwise"), saved: [columnwise] };
   }
   if (readsRowwise && quantized)
     return { rowwise, columnwise: () => dequantize(quantized, dtype), saved: kept };
@@ -248,9 +263,11 @@ function mixedBackward(
   quantization: BackwardQuantization,
 ): LinearGradients {
   const { weight, fuseWgradAccumulation, parallel } = parts;
+  // a fused activation passes its f32 values
+  const value = grad instanceof QuantizedTensor ? grad : castTo(grad, dtype);
   const dy = new MixedRows(
     {
-      ...{ value: grad, createsValue: false, dtype, group: parallel?.gathers("gradOutput") },
+      ...{ value, createsValue: false, dtype, group: parallel?.gathers("gradOutput") },
       ...{
         copies: quantization.copies("gradOutput"),
         gatheredCopies: quantization.copies("gradOutput", true),
@@ -285,6 +302,6 @@ function mixedBackward(
   return {
     x: dx,
     weight: columns && ofGradient && wgrad(columns, ofGradient),
-    bias: biasGradOf(parts, wideGrad(grad, dtype)),
+    bias: biasGradOf(parts, wideGrad(value, dtype)),
   };
 }

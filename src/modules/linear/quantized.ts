@@ -62,7 +62,7 @@ export function quantizedForward(
   const override = region.recipe.backwardOverride;
   const quantizesGradients = override === "none";
   quantization.beginForward(region, weight, blockFitCheck(parts, { ...input, inputValue: value }, tracked));
-  if (!quantization.isPlain && value) return mixedForward(parts, input, value, options);
+  if (!quantization.isPlain) return mixedForward(parts, input, value ?? input.value(), options);
   const x = new InputOperand(parts, input, value, required.wgrad ? WGRAD_SOURCES[override] : undefined);
   // the second run of a recomputed region quantizes a weight again, unless it was cached
   const columnwise = quantizesGradients && (isCached(call) ? tracked : required).dgrad;

@@ -1,5 +1,10 @@
 /** Dequantization: codes and scales are converted back to f32, bf16 or f16 values. */
-import { type Direction, type QuantizedTensor, requireQuantized } from "../../tensor/quantized.js";
+import {
+  type Direction,
+  type QuantizedCopy,
+  type QuantizedTensor,
+  requireQuantized,
+} from "../../tensor/quantized.js";
 import { wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../tensor/shape.js";
@@ -23,16 +28,27 @@ export function dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDT
   const type = dtype ?? t.dtype;
   const direction: Direction = t.rowwise ? "rowwise" : "columnwise";
   const copy = t.copy(direction);
-  const { backend } = copy.data;
   const signs = transformOf(t.spec, direction);
   using scope = new Scope();
-  if (signs === undefined) {
-    const out = new Tensor(backend, type, t.shape);
-    execute(backend, "dequantize", { spec: t.spec, copy, out });
-    return scope.keep(out);
-  }
+  if (signs === undefined) return scope.keep(codeValues(t, copy, type));
+  return scope.keep(inverseHadamard(codeValues(t, copy, "f32"), signs, type).slice(0, t.shape));
+}
+
+/**
+ * Returns code * scale of each element of a copy, rounded once to `dtype`, in the shape of `t`. If the copy was quantized with the
+ * random Hadamard transform, these are the transformed values of all its rows.
+ *
+ * @shared
+ */
+export function codeValues<D extends WideDType>(
+  { spec, shape }: Pick<QuantizedTensor, "spec" | "shape">,
+  copy: QuantizedCopy,
+  dtype: D,
+): Tensor<D> {
+  const { backend } = copy.data;
+  const isTransformed = transformOf(spec, copy.geometry.direction) !== undefined;
   const [columns, rows] = asMatrix(copy.data.shape);
-  const out = new Tensor(backend, "f32", [rows, columns]);
-  execute(backend, "dequantize", { spec: t.spec, copy, out });
-  return scope.keep(inverseHadamard(out, signs, type).slice(0, t.shape));
+  const out = new Tensor(backend, dtype, isTransformed ? [rows, columns] : shape);
+  execute(backend, "dequantize", { spec, copy, out });
+  return out;
 }

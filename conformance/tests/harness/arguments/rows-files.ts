@@ -39,6 +39,9 @@ export class CheckpointFolder {
   readonly tensors = join(this.#path, "tensors.safetensors");
   /** The path of a file with a tensor "w" that this library quantized. */
   readonly quantized = join(this.#path, "quantized.safetensors");
+  /** The paths of the rules and of the log of an inspector. */
+  readonly rules = join(this.#path, "rules.json");
+  readonly log = join(this.#path, "log.jsonl");
   /** The path of a folder that conversions write. */
   readonly converted = join(this.#path, "converted");
   /** The path of a folder with a language model and a tokenizer. */
@@ -53,6 +56,7 @@ export class CheckpointFolder {
     await inWorld(backends, (world) => saveCheckpoint(this.saved, run(world)));
     await this.#fillShards(backends);
     await inWorld(backends, (world) => saveTensors(this.tensors, { x: world.tensor("f32", [4]) }));
+    writeFileSync(this.rules, JSON.stringify([{ layers: ["linear"], LogTensorStats: {} }]));
     await writeHub(this.languageModel, tinyModel(TINY));
     this.#opened = await SafetensorsFile.open(this.tensors);
     await inWorld(backends, (world) => saveTensors(this.quantized, { w: world.quantized() }));
@@ -161,6 +165,13 @@ export function fileRows(folder: CheckpointFolder): Rows {
     },
     loadTensors: {
       calls: [(w) => [folder.tensors, w.backend, { names: ["x"] }]],
+      costly: true,
+    },
+    openInspector: {
+      calls: [
+        (w) => [w.own(new Linear(w.backend, 32, 32)), { rules: folder.rules, log: folder.log, step: 0 }],
+      ],
+      numbers: { "options.step": "index" },
       costly: true,
     },
     writeSafetensors: {

@@ -305,6 +305,31 @@ export const MODULE_ROWS: Rows = {
   setLayerRecipes: {
     calls: [(w) => [leafLayer(w), [{ layers: "linear", recipe: new MXFP8BlockScaling() }]]],
   },
+  Inspector: {
+    calls: [
+      (w) => [
+        leafLayer(w),
+        [
+          {
+            layers: ["linear"],
+            enabled: true,
+            LogTensorStats: { tensors: ["input"], stats: ["amax"], startStep: 0, endStep: 8, freq: 2 },
+            DisableFP8GEMM: { gemms: ["fprop"] },
+            FakeQuant: { gemms: ["dgrad"], tensors: ["weight"] },
+            PerTensorScaling: { gemms: ["wgrad"], tensors: ["gradOutput"] },
+          },
+        ],
+        { step: 0 },
+      ],
+      (w) => [leafLayer(w), [{ layers: ["linear"], DisableFP8Layer: {} }]],
+    ],
+    numbers: {
+      "rules.0.LogTensorStats.startStep": "index",
+      "rules.0.LogTensorStats.endStep": "count",
+      "rules.0.LogTensorStats.freq": "count",
+      "options.step": "index",
+    },
+  },
   LayerQuantization: { calls: [(w) => [leafLayer(w).weight, { random: w.random, name: "layer" }]] },
   "LayerQuantization.calibrate": {
     calls: [(w) => [w.tensor()]],

@@ -3,6 +3,7 @@
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../../src/formats/block.js";
 import type { ScaleRuleName } from "../../../../src/formats/scale-rules.js";
 import { QUANTIZER_CLASSES } from "../../../../src/quantizers/classes.gen.js";
+import { FakeQuantizer } from "../../../../src/quantizers/fake.js";
 import { Float8CurrentScalingQuantizer } from "../../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
 import { HybridQuantizer, IdentityQuantizer } from "../../../../src/quantizers/hybrid.js";
@@ -278,6 +279,13 @@ export const QUANTIZER_ROWS: DerivedRows = {
   "HybridQuantizer.quantize": {
     calls: [(w) => [w.tensor("bf16")]],
     self: hybrid,
+    outlives: true,
+    unbound: true,
+  },
+  FakeQuantizer: { calls: [() => [new MXFP8Quantizer()]] },
+  "FakeQuantizer.quantize": {
+    calls: [(w) => [w.tensor("bf16")]],
+    self: () => new FakeQuantizer(new MXFP8Quantizer()),
     outlives: true,
     unbound: true,
   },

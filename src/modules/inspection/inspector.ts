@@ -1,0 +1,209 @@
+/** Statistics and changes of the quantization of single layers, for debugging. */
+import { guardReceivers } from "../../brand.js";
+import { ArgumentError, DisposedError } from "../../errors.js";
+import type { BlockFormatName } from "../../formats/block.js";
+import type { ScalarFormat } from "../../formats/scalar.js";
+import { instance, integer, optionsOf } from "../../options.js";
+import { PRODUCTS, type Product } from "../../recipes/table.js";
+import type { Direction, QuantizedTensor } from "../../tensor/quantized.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { matchingLayers, type NamedLayer } from "../layer-names.js";
+import { LayerQuantization } from "../layer-quantization.js";
+import { LAYER_INSPECTION } from "../layer-region.js";
+import { Module } from "../module.js";
+import { readCopy } from "./copy-values.js";
+import { type LayerInspection, type LayerObserver, RuledInspection } from "./layer-inspection.js";
+import {
+  changesOf,
+  checkRules,
+  INSPECTED_TENSORS,
+  type InspectedTensor,
+  type InspectionRule,
+  type LogTensorStats,
+  type ProductChange,
+} from "./rules.js";
+import { readsOf, STATISTIC_NAMES, type StatisticValues, TensorStatistics } from "./statistics.js";
+
+/** Options of `Inspector`. All fields are optional. */
+export interface InspectorOptions {
+  /** The number of the first step. Default 0. */
+  readonly step?: number | undefined;
+}
+
+/** The statistics of one copy of a tensor of a layer in one step. */
+export interface TensorRecord {
+  /** The number of the step. */
+  readonly step: number;
+  /** The name of the layer: its key in `namedQuantizations` of the module. */
+  readonly layer: string;
+  /** The tensor in the layer. */
+  readonly tensor: InspectedTensor;
+  /** The copy whose codes were compared with the tensor. */
+  readonly copy: Direction;
+  /** What quantized the tensor: a key of `BLOCK_FORMATS`. */
+  readonly quantizer: BlockFormatName;
+  /** The element format. */
+  readonly format: ScalarFormat;
+  /** The number of elements, of all calls of the layer in the step; of a weight, in the last call. */
+  readonly elements: number;
+  /** The number of elements that were NaN or infinite before quantization. No statistic but `overflow` counts them. */
+  readonly nonFinite: number;
+  /** The statistics that the rule names. */
+  readonly stats: StatisticValues;
+}
+
+const checkOptions = optionsOf<InspectorOptions>({ step: integer(0) });
+const requireModule = instance(Module, "a module");
+
+/** What the rules say about one layer. */
+interface LayerRules {
+  disables: boolean;
+  readonly changes: Map<Product, ProductChange>;
+  readonly logs: Map<InspectedTensor, LogTensorStats>;
+}
+
+/** The statistics of one copy during a step. */
+interface Collected {
+  readonly head: Omit<TensorRecord, "elements" | "nonFinite" | "stats">;
+  readonly log: LogTensorStats;
+  readonly statistics: TensorStatistics;
+}
+
+/**
+ * Debugs the quantization of layers of `module`, as TransformerEngine's features for nvidia-dlfw-inspect do. `LogTensorStats`
+ * collects statistics of tensors as layers quantize them; results of the layers are bitwise equal to those without. The other
+ * features replace quantizers of single products. If several rules speak of a layer and tensor, or of a layer and product, the
+ * last one applies. Rules take effect in autocast regions that are enabled.
+ *
+ * Statistics are of the tensors of this rank, and of layers that quantize. They are computed on the host, from a copy of the
+ * tensor and of its codes: each logged quantization waits for the device, so it cannot be captured as a graph.
+ *
+ * @throws `ArgumentError` for an argument that is not a module, rules that are not a list of `InspectionRule`, a rule that matches
+ * no layer or a quantization state that the module defines itself, a rule that changes products of a `LayerQuantization`, a layer
+ * that has an inspector, and an unknown option or an invalid option value. In each case nothing has changed.
+ */
+export class Inspector {
+  static {
+    guardReceivers(this);
+  }
+
+  #step: number;
+  readonly #layers: readonly NamedLayer[];
+  readonly #collected = new Map<string, Collected>();
+  #isDisposed = false;
+
+  constructor(module: Module, rules: readonly InspectionRule[], options: InspectorOptions = {}) {
+    const user = "Inspector";
+    requireModule(user, "module", module);
+    const enabledRules = checkRules(user, rules).filter(({ enabled }) => enabled !== false);
+    this.#step = checkOptions(user, options).step ?? 0;
+    const chosen = rulesOfLayers(user, [...module.namedQuantizations()], enabledRules);
+    for (const [[name, state]] of chosen)
+      if (state[LAYER_INSPECTION])
+        throw new ArgumentError(`${user}: ${name} has an inspector; dispose of it before another one begins`);
+    this.#layers = [...chosen.keys()];
+    for (const [[name, state], layerRules] of chosen)
+      state[LAYER_INSPECTION] = this.#inspection(name, layerRules);
+  }
+
+  /** The number of the current step. */
+  get step(): number {
+    return this.#step;
+  }
+
+  /**
+   * Ends the step and begins the next one. Returns the statistics of the step, in the order in which tensors were first quantized.
+   *
+   * @throws `DisposedError` after `dispose`.
+   */
+  endStep(): readonly TensorRecord[] {
+    if (this.#isDisposed) throw new DisposedError("endStep: the inspector");
+    const records = [...this.#collected.values()].map(({ head, log, statistics }) => ({
+      ...head,
+      elements: statistics.elements,
+      nonFinite: statistics.nonFinite,
+      stats: statistics.values(log.stats ?? STATISTIC_NAMES),
+    }));
+    this.#collected.clear();
+    this.#step++;
+    return records;
+  }
+
+  /** Ends the inspection: layers quantize as without it from their next call on. A second call does nothing. */
+  dispose(): void {
+    if (this.#isDisposed) return;
+    this.#isDisposed = true;
+    for (const [, state] of this.#layers) state[LAYER_INSPECTION] = undefined;
+    this.#collected.clear();
+  }
+
+  /** Calls `dispose` at the end of a `using` declaration's block. */
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  #inspection(layer: string, { disables, changes, logs }: LayerRules): LayerInspection {
+    const observer: LayerObserver = {
+      isActive: (tensor) => !this.#isDisposed && isLogged(logs.get(tensor), this.#step),
+      record: (tensor, copy, quantized, source) =>
+        this.#record({ layer, tensor, copy }, logs.get(tensor) ?? {}, quantized, source),
+    };
+    return new RuledInspection(layer, disables, changes, logs.size > 0 ? observer : undefined);
+  }
+
+  #record(
+    place: Pick<TensorRecord, "layer" | "tensor" | "copy">,
+    log: LogTensorStats,
+    quantized: QuantizedTensor,
+    source: Tensor<WideDType>,
+  ): void {
+    const { quantizer, format } = quantized.spec;
+    const head = { step: this.#step, ...place, quantizer, format };
+    const values = readCopy(quantized, place.copy, source, readsOf(log.stats ?? STATISTIC_NAMES));
+    const key = JSON.stringify(head);
+    const known = place.tensor === "weight" ? undefined : this.#collected.get(key);
+    const collected = known ?? { head, log, statistics: new TensorStatistics() };
+    collected.statistics.add(values);
+    this.#collected.set(key, collected);
+  }
+}
+
+/** Whether a step is logged. */
+function isLogged(log: LogTensorStats | undefined, step: number): boolean {
+  if (!log) return false;
+  const { startStep = 0, endStep = Number.POSITIVE_INFINITY, freq = 1 } = log;
+  return step >= startStep && step < endStep && (step - startStep) % freq === 0;
+}
+
+/** Returns what the rules say about each layer that they match. */
+function rulesOfLayers(
+  user: string,
+  layers: Parameters<typeof matchingLayers>[1],
+  rules: readonly InspectionRule[],
+): ReadonlyMap<NamedLayer, LayerRules> {
+  const chosen = new Map<NamedLayer[1], readonly [NamedLayer, LayerRules]>();
+  for (const rule of rules) {
+    const changes = changesOf(rule);
+    for (const layer of rule.layers.flatMap((pattern) => matchingLayers(user, layers, pattern))) {
+      const [name, state] = layer;
+      if (changes.length > 0 && state instanceof LayerQuantization)
+        throw new ArgumentError(
+          `${user}: ${name} is a LayerQuantization, whose module multiplies what its quantizers return; it takes LogTensorStats and DisableFP8Layer only`,
+        );
+      const entry = chosen.get(state) ?? [layer, { disables: false, changes: new Map(), logs: new Map() }];
+      chosen.set(state, entry);
+      addRule(entry[1], rule, changes);
+    }
+  }
+  return new Map(chosen.values());
+}
+
+function addRule(layerRules: LayerRules, rule: InspectionRule, changes: readonly ProductChange[]): void {
+  const { LogTensorStats: log, DisableFP8Layer: disable } = rule;
+  if (disable) layerRules.disables = true;
+  for (const change of changes)
+    for (const product of PRODUCTS)
+      if (change.gemms.includes(product)) layerRules.changes.set(product, change);
+  if (log) for (const tensor of log.tensors ?? INSPECTED_TENSORS) layerRules.logs.set(tensor, log);
+}

@@ -1,0 +1,45 @@
+/** The layers of a module that a pattern of names selects. */
+import { ArgumentError } from "../errors.js";
+import { isGlob, matchesGlob } from "../text/glob.js";
+import { nearest } from "../text/nearest.js";
+import { type HasLayerRecipe, hasLayerRecipe } from "./layer-region.js";
+import type { QuantizationState } from "./quantization-state.js";
+
+type NamedState = readonly [name: string, state: QuantizationState];
+
+/** A linear product of a module, by its key in `namedQuantizations`. */
+export type NamedLayer = readonly [name: string, state: QuantizationState & HasLayerRecipe];
+
+/**
+ * Returns the layers whose name, or the name of a module that contains them, matches `pattern`. Throws `ArgumentError` if there is
+ * none, and if one is a quantization state that a module defines itself.
+ */
+export function matchingLayers(
+  user: string,
+  layers: readonly NamedState[],
+  pattern: string,
+): readonly NamedLayer[] {
+  const matches = layers.filter(([name]) => containersOf(name).some((each) => matchesGlob(pattern, each)));
+  if (matches.length === 0) throw noMatch(user, pattern, layers);
+  return matches.map(([name, state]) => {
+    if (hasLayerRecipe(state)) return [name, state] as const;
+    throw new ArgumentError(
+      `${user}: ${name} is a quantization state that a module defines itself, which takes the recipe of the region; leave it out`,
+    );
+  });
+}
+
+/** The name of a product, and the names of the modules that contain it. */
+function containersOf(name: string): readonly string[] {
+  const parts = name.split(".");
+  return parts.map((_, i) => parts.slice(0, i + 1).join("."));
+}
+
+function noMatch(user: string, pattern: string, layers: readonly NamedState[]): ArgumentError {
+  const names = [...new Set(layers.flatMap(([name]) => containersOf(name)))];
+  const near = isGlob(pattern) ? "" : nearest(pattern, names);
+  const hint = near || `; there are ${names.slice(0, 8).join(", ")}`;
+  return new ArgumentError(
+    `${user}: no layer matches "${pattern}"${layers.length === 0 ? "; the module has no linear products" : hint}`,
+  );
+}
