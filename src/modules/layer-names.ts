@@ -11,8 +11,8 @@ type NamedState = readonly [name: string, state: QuantizationState];
 export type NamedLayer = readonly [name: string, state: QuantizationState & HasLayerRecipe];
 
 /**
- * Returns the layers whose name, or the name of a module that contains them, matches `pattern`. Throws `ArgumentError` if there is
- * none, and if one is a quantization state that a module defines itself.
+ * Returns the layers whose name, or the name of a module that contains them, matches `pattern`. Throws `ArgumentError` if there
+ * is none, and if one is a quantization state that a module defines itself.
  */
 export function matchingLayers(
   user: string,

@@ -24,8 +24,8 @@ export function quantizerOfCopies(copies: HybridQuantizerOptions): CopyQuantizer
 }
 
 /**
- * Returns what makes a copy if `replace` takes the place of the quantizer that makes its codes. A copy in high precision stays so,
- * and a copy that is dequantized is dequantized.
+ * Returns what makes a copy if `replace` takes the place of the quantizer that makes its codes. A copy in high precision stays
+ * so, and a copy that is dequantized is dequantized.
  *
  * @shared
  */

@@ -10,9 +10,9 @@ import type { Tensor } from "../tensor/tensor.js";
 import { Quantizer } from "./quantizer.js";
 
 /**
- * Fake quantization: quantizes a tensor by another quantizer and returns the dequantized values, so that products compute in high
- * precision with the error of the quantization. A custom recipe returns one for a tensor, or in a `HybridQuantizer` for one of its
- * two copies. The other operand of each such product is in high precision too.
+ * Fake quantization: quantizes a tensor by another quantizer and returns the dequantized values, so that products compute in
+ * high precision with the error of the quantization. A custom recipe returns one for a tensor, or in a `HybridQuantizer` for
+ * one of its two copies. The other operand of each such product is in high precision too.
  *
  * @throws `ArgumentError` for an argument that is not a quantizer.
  */
@@ -43,7 +43,8 @@ export class FakeQuantizer {
   }
 
   /**
-   * Returns the values of the rowwise copy of `x`, rounded to the dtype of `x`. The caller disposes of the result, or a scope does.
+   * Returns the values of the rowwise copy of `x`, rounded to the dtype of `x`. The caller disposes of the result, or a scope
+   * does.
    *
    * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a shape that the format's blocks do not
    * divide, `ArgumentError` for a scale or an amax on another backend, `DisposedError` for a disposed tensor.

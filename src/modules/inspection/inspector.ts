@@ -79,9 +79,10 @@ interface Collected {
  * Statistics are of the tensors of this rank, and of layers that quantize. They are computed on the host, from a copy of the
  * tensor and of its codes: each logged quantization waits for the device, so it cannot be captured as a graph.
  *
- * @throws `ArgumentError` for an argument that is not a module, rules that are not a list of `InspectionRule`, a rule that matches
- * no layer or a quantization state that the module defines itself, a rule that changes products of a `LayerQuantization`, a layer
- * that has an inspector, and an unknown option or an invalid option value. In each case nothing has changed.
+ * @throws `ArgumentError` for an argument that is not a module, rules that are not a list of `InspectionRule`, a rule that
+ * matches no layer or a quantization state that the module defines itself, a rule that changes products of a
+ * `LayerQuantization`, a layer that has an inspector, and an unknown option or an invalid option value. In each case nothing
+ * has changed.
  */
 export class Inspector {
   static {
@@ -113,7 +114,8 @@ export class Inspector {
   }
 
   /**
-   * Ends the step and begins the next one. Returns the statistics of the step, in the order in which tensors were first quantized.
+   * Ends the step and begins the next one. Returns the statistics of the step, in the order in which tensors were first
+   * quantized.
    *
    * @throws `DisposedError` after `dispose`.
    */

@@ -132,8 +132,8 @@ function addErrors(sums: Sums, source: Float32Array, decoded: Float32Array): voi
 }
 
 /**
- * Counts the elements beyond the largest value under their scale, unless their code has at least their magnitude. Under a scale of
- * 0 every element underflows instead.
+ * Counts the elements beyond the largest value under their scale, unless their code has at least their magnitude. Under a scale
+ * of 0 every element underflows instead.
  */
 function addOverflows(sums: Sums, source: Float32Array, decoded: Float32Array, limits: Float32Array): void {
   for (let i = 0; i < source.length; i++) {

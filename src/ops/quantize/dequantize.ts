@@ -35,8 +35,8 @@ export function dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDT
 }
 
 /**
- * Returns code * scale of each element of a copy, rounded once to `dtype`, in the shape of `t`. If the copy was quantized with the
- * random Hadamard transform, these are the transformed values of all its rows.
+ * Returns code * scale of each element of a copy, rounded once to `dtype`, in the shape of `t`. If the copy was quantized with
+ * the random Hadamard transform, these are the transformed values of all its rows.
  *
  * @shared
  */
