@@ -3,8 +3,8 @@ import { appendFile, readFile } from "node:fs/promises";
 import { FileError } from "../errors.js";
 import { Inspector, type TensorRecord } from "../modules/inspection/inspector.js";
 import type { InspectionRule } from "../modules/inspection/rules.js";
-import type { Module } from "../modules/module.js";
-import { type Domain, integer, needed, optionsOf } from "../options.js";
+import { Module } from "../modules/module.js";
+import { type Domain, instance, integer, needed, optionsOf } from "../options.js";
 import { fileError, requirePath } from "./files.js";
 import { JsonError, parseJson } from "./json/json-read.js";
 
@@ -30,6 +30,7 @@ export interface FileInspector {
   [Symbol.dispose](): void;
 }
 
+const requireModule = instance(Module, "a module");
 const path: Domain = (user, name, value) => {
   requirePath(user, value, name);
   return value;
@@ -48,6 +49,7 @@ const checkOptions = optionsOf<OpenInspectorOptions>({
  * nothing has changed.
  */
 export async function openInspector(module: Module, options: OpenInspectorOptions): Promise<FileInspector> {
+  requireModule("openInspector", "module", module);
   const { rules, log, step } = checkOptions("openInspector", options);
   const ownRules = await readRules(rules);
   await append(log, "");

@@ -7,6 +7,7 @@ import { InferenceParams } from "../../../src/modules/attention/inference-params
 import { DotProductAttention } from "../../../src/modules/dot-product-attention.js";
 import { Embedding } from "../../../src/modules/embedding.js";
 import { GroupedLinear } from "../../../src/modules/grouped-linear.js";
+import { Inspector } from "../../../src/modules/inspection/inspector.js";
 import { Module } from "../../../src/modules/module.js";
 import { MultiheadAttention } from "../../../src/modules/multihead-attention.js";
 import type { Parameter } from "../../../src/modules/parameter.js";
@@ -115,6 +116,7 @@ function plain(value: unknown): unknown {
   if (value instanceof QuantizedTensor) return [value.spec, value.dtype, value.members.map(plain)];
   if (value instanceof Variable) return plain(value.value);
   if (value instanceof RandomState) return [value.seed, value.offset];
+  if (value instanceof Inspector) return value.step;
   if (value instanceof Quantizer) return [value.spec, value.usage];
   // functions of the caller are numbered differently in each call
   if (value instanceof Recipe) return value.key.replaceAll(/#\d+/g, "a function");

@@ -3,7 +3,16 @@
  * each method and each property of every exported class works over it, or throws a typed error that says what to do.
  */
 import { describe, expect, it } from "vitest";
-import { captureGraph, LockstepError, openBackend, RandomState, Tensor, tensor } from "../../../src/index.js";
+import {
+  captureGraph,
+  Inspector,
+  Linear,
+  LockstepError,
+  openBackend,
+  RandomState,
+  Tensor,
+  tensor,
+} from "../../../src/index.js";
 import { fromCodes, GuardedBackend } from "../../index.js";
 import { inWorld } from "../harness/arguments/law.js";
 import { outcomeOf } from "../harness/arguments/outcome.js";
@@ -73,14 +82,17 @@ describe("over a transparent proxy of an object", () => {
     // classes whose methods take no arguments have no rows
     const backend = await openBackend("wasm", { threads: 1 });
     const graph = captureGraph(backend, () => 1);
+    const layer = new Linear(backend, 16, 16);
     for (const self of [
       new RandomState(1n),
       graph,
+      new Inspector(layer, []),
       fromCodes("u8", [1], Uint8Array.of(1)),
       new GuardedBackend(backend),
     ])
       tryMembers(self);
     await Promise.all(tried);
+    layer.dispose();
     await backend.dispose();
     expect([...faults]).toEqual([]);
     const untried = ENTRIES.flatMap(([, exported]) => Object.values<unknown>(exported)).filter(

@@ -1,5 +1,5 @@
 /** Statistics and changes of the quantization of single layers, for debugging. */
-import { guardReceivers } from "../../brand.js";
+import { guardReceivers, isObject } from "../../brand.js";
 import { ArgumentError, DisposedError } from "../../errors.js";
 import type { BlockFormatName } from "../../formats/block.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
@@ -86,7 +86,7 @@ interface Collected {
  */
 export class Inspector {
   static {
-    guardReceivers(this);
+    guardReceivers(this, (x) => isObject(x) && #collected in x);
   }
 
   #step: number;
