@@ -13,7 +13,8 @@ import { LayerQuantization } from "../layer-quantization.js";
 import { LAYER_INSPECTION } from "../layer-region.js";
 import { Module } from "../module.js";
 import { readCopy } from "./copy-values.js";
-import { type LayerInspection, type LayerObserver, RuledInspection } from "./layer-inspection.js";
+import type { LayerInspection } from "./layer-inspection.js";
+import { type LayerObserver, RuledInspection } from "./ruled-inspection.js";
 import {
   changesOf,
   checkRules,
