@@ -1,22 +1,49 @@
 /** The tokenizer in the metadata of a GGUF file, in the form of tokenizer.json. */
 import type { MetadataContent } from "../../checkpoints/gguf/facts.js";
 import { FileError, UnsupportedError } from "../../errors.js";
+import type { JsonObject } from "../../io/json/json-object.js";
 import { nearest } from "../../text/nearest.js";
 import { DEFAULT_TEMPLATE, idsOf, type TokenizerDefinition } from "./definition.js";
+import { type GgufVocabulary, PREFIX, requireTexts, TOKEN_TYPE } from "./gguf-metadata.js";
 import { BYTES_ONLY, PATTERN_ROWS, type PatternRow, patternRow, splitBy } from "./patterns.js";
+import { sentencePieceParts } from "./sentencepiece.js";
 
-const PREFIX = "tokenizer.ggml.";
 const CHAT_TEMPLATE = "tokenizer.chat_template";
-
-/** The types of tokens that texts are searched for before anything else is done with them. */
-const UNKNOWN_TYPE = 2;
-const CONTROL_TYPE = 3;
-const USER_DEFINED_TYPE = 4;
-/** The type of tokens that pad the vocabulary. */
-const UNUSED_TYPE = 5;
 
 /** Metadata by key; undefined for a key that is not there. */
 export type ReadMetadata = (key: string) => Promise<MetadataContent | undefined>;
+
+/** A kind of tokenizer. */
+interface Kind {
+  /** Its name in the metadata. */
+  readonly name: string;
+  /** Returns parts of tokenizer.json, and whether the token of the beginning precedes a text if the metadata do not say it. */
+  readonly read: (
+    vocabulary: GgufVocabulary,
+  ) => Promise<{ readonly parts: JsonObject; readonly impliesBos: boolean }>;
+}
+
+const KINDS: readonly Kind[] = [
+  {
+    name: "gpt2",
+    read: async ({ path, at, tokens }) => {
+      const row = requireRow(path, (await at("pre")) ?? "default");
+      const vocab = Object.fromEntries(tokens.map((token, id) => [token, id]));
+      const merges = await requireTexts(path, at, "merges");
+      const parts = {
+        normalizer: null,
+        pre_tokenizer: { type: "Sequence", pretokenizers: [...row.patterns.map(splitBy), BYTES_ONLY] },
+        decoder: { type: "ByteLevel" },
+        model: { type: "BPE", vocab, merges, ignore_merges: row.ignoresMerges },
+      };
+      return { parts, impliesBos: row.addsBos };
+    },
+  },
+  {
+    name: "llama",
+    read: async (vocabulary) => ({ parts: await sentencePieceParts(vocabulary), impliesBos: true }),
+  },
+];
 
 /**
  * Returns the tokenizer of a GGUF file. Throws `FileError` if the metadata lack a part of it or contradict themselves,
@@ -27,42 +54,34 @@ export async function ggufDefinition(path: string, read: ReadMetadata): Promise<
   const model = await at("model");
   if (model === undefined)
     throw new FileError(`${path}: the metadata have no ${PREFIX}model; it has no tokenizer`);
-  if (model !== "gpt2")
+  const kind = KINDS.find(({ name }) => name === model);
+  if (!kind)
     throw new UnsupportedError(
       "loadTokenizer",
-      `${path}: ${PREFIX}model is ${String(model)}; gpt2, byte-level BPE, is supported: give a folder with tokenizer.json`,
+      `${path}: ${PREFIX}model is ${String(model)}; gpt2, byte-level BPE, and llama, SentencePiece, are supported: give a folder with tokenizer.json`,
     );
-  const row = requireRow(path, (await at("pre")) ?? "default");
-  const tokens = requireList(path, "tokens", await at("tokens"), (each) => typeof each === "string");
-  const merges = requireList(path, "merges", await at("merges"), (each) => typeof each === "string");
+  const tokens = await requireTexts(path, at, "tokens");
   const types = requireTypes(path, await at("token_type"), tokens.length);
+  const { parts, impliesBos } = await kind.read({ path, at, tokens, types });
   const bosTokenId = idOf(await at("bos_token_id"));
   const eosTokenId = idOf(await at("eos_token_id"));
-  const addsBos = (await at("add_bos_token")) ?? row.addsBos;
+  const addsBos = (await at("add_bos_token")) ?? impliesBos;
   const addsEos = (await at("add_eos_token")) ?? false;
   const template = await read(CHAT_TEMPLATE);
   return {
     path,
     tokenizer: {
       added_tokens: addedTokens(tokens, types),
-      normalizer: null,
-      pre_tokenizer: { type: "Sequence", pretokenizers: [...row.patterns.map(splitBy), BYTES_ONLY] },
+      ...parts,
       post_processor: around(
         addsBos === true ? requireToken(path, "bos", tokens, bosTokenId) : undefined,
         addsEos === true ? requireToken(path, "eos", tokens, eosTokenId) : undefined,
       ),
-      decoder: { type: "ByteLevel" },
-      model: {
-        type: "BPE",
-        vocab: Object.fromEntries(tokens.map((token, id) => [token, id])),
-        merges,
-        ignore_merges: row.ignoresMerges,
-      },
     },
     bosTokenId,
     eosTokenIds: idsOf(eosTokenId, await at("eot_token_id"), await at("eom_token_id")),
     chatTemplates: new Map(typeof template === "string" ? [[DEFAULT_TEMPLATE, template]] : []),
-    unusedTokenIds: new Set(types.flatMap((type, id) => (type === UNUSED_TYPE ? [id] : []))),
+    unusedTokenIds: new Set(types.flatMap((type, id) => (type === TOKEN_TYPE.unused ? [id] : []))),
   };
 }
 
@@ -73,18 +92,6 @@ function requireRow(path: string, name: MetadataContent): PatternRow {
   throw new UnsupportedError(
     "loadTokenizer",
     `${path}: the pre-tokenizer ${String(name)} (${PREFIX}pre) is not supported${nearest(String(name), names)}; there are ${names.join(", ")}; give a folder with tokenizer.json`,
-  );
-}
-
-function requireList(
-  path: string,
-  key: string,
-  value: MetadataContent | undefined,
-  belongs: (each: unknown) => boolean,
-): readonly string[] {
-  if (Array.isArray(value) && value.every(belongs)) return value as readonly string[];
-  throw new FileError(
-    `${path}: the metadata have no list of strings ${PREFIX}${key}; the tokenizer needs it`,
   );
 }
 
@@ -105,8 +112,10 @@ function requireToken(path: string, name: string, tokens: readonly string[], id:
 
 function addedTokens(tokens: readonly string[], types: readonly unknown[]) {
   return tokens.flatMap((content, id) => {
-    const special = types[id] === CONTROL_TYPE || types[id] === UNKNOWN_TYPE;
-    return special || types[id] === USER_DEFINED_TYPE ? [{ id, content, special, normalized: false }] : [];
+    const special = types[id] === TOKEN_TYPE.control || types[id] === TOKEN_TYPE.unknown;
+    return special || types[id] === TOKEN_TYPE.userDefined
+      ? [{ id, content, special, normalized: false }]
+      : [];
   });
 }
 

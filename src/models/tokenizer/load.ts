@@ -22,7 +22,7 @@ const pathDomain = domain(
 /**
  * Reads the tokenizer of a model: of a folder with tokenizer.json (and tokenizer_config.json, generation_config.json, config.json
  * and chat_template.jinja, if they are there), of a file of weights in such a folder, or of a GGUF file or its folder. Byte-level
- * BPE and BPE with bytes as tokens are supported. Parts that are not supported are refused by name.
+ * BPE, and BPE with bytes as tokens (SentencePiece), are supported. Parts that are not supported are refused by name.
  *
  * @throws `ArgumentError` for an invalid path, `FileError` if there is no tokenizer, or a file of it cannot be read or parsed,
  * `UnsupportedError` for a part of the tokenizer that is not supported.

@@ -84,9 +84,9 @@ describe("it is refused", () => {
       FileError,
     ],
     [
-      "of sentencepiece",
-      { [key("model")]: "llama" },
-      /model is llama; gpt2, byte-level BPE/,
+      "of WordPiece",
+      { [key("model")]: "bert" },
+      /model is bert; gpt2, byte-level BPE, and llama, SentencePiece, are supported/,
       UnsupportedError,
     ],
     [
