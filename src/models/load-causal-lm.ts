@@ -5,7 +5,7 @@ import { parsedBy, requireCheckpointPath } from "../checkpoints/api/options.js";
 import type { WeightChanges } from "../checkpoints/convert/changes/weight-changes.js";
 import { convertInMemory } from "../checkpoints/convert/in-memory.js";
 import { type ConversionTarget, parseTarget } from "../checkpoints/convert/targets/named.js";
-import { GGUF_EMBEDDINGS, ggufConfig } from "../checkpoints/gguf/model-config.js";
+import { GGUF_EMBEDDINGS, ggufConfig, ggufKeys } from "../checkpoints/gguf/model-config.js";
 import { type CheckpointFiles, openCheckpointFiles, readJsonFile } from "../checkpoints/stored/open.js";
 import type { StoredTensor } from "../checkpoints/stored/tensors.js";
 import { type Survey, surveyFiles } from "../checkpoints/survey.js";
@@ -21,7 +21,13 @@ import type { CausalLMConfig } from "./config/config.js";
 import { ConfigFields } from "./config/fields.js";
 import { readConfig } from "./config/read.js";
 import { familyOf } from "./families/table.js";
-import { architectureOf, architectureOfType, ggufNames, ROPE_FACTORS } from "./gguf/architectures.js";
+import {
+  architectureOf,
+  architectureOfType,
+  ggufNames,
+  ROPE_FACTORS,
+  requireKeys,
+} from "./gguf/architectures.js";
 import { loadWeights } from "./weights/load.js";
 import { hubNames, type WeightNames } from "./weights/places.js";
 import { type StoredSize, sizesOf } from "./weights/sizes.js";
@@ -143,25 +149,26 @@ async function describe(
   const ropeFactors = tensors.get(ROPE_FACTORS);
   const withFactors = async (config: CausalLMConfig): Promise<CausalLMConfig> =>
     ropeFactors ? scaledBy(await readFactors(ropeFactors), config, ropeFactors) : config;
+  const shapes = new Map([...tensors].map(([name, { entry }]) => [name, entry.shape]));
+  for (const { name, shape } of weights) shapes.set(name, shape);
+  const has = (tensor: string): boolean => shapes.has(tensor);
   if (!gguf) {
     const fields = new ConfigFields(...(await readHubConfig(folder)));
     const config = readConfig(fields);
     // a conversion keeps the names of a GGUF file
-    const isOfGguf = tensors.has(GGUF_EMBEDDINGS) || weights.some(({ name }) => name === GGUF_EMBEDDINGS);
-    if (isOfGguf) {
-      const names = ggufNames(architectureOfType(path, config.modelType), config);
+    if (has(GGUF_EMBEDDINGS)) {
+      const names = ggufNames(architectureOfType(path, config.modelType), config, has);
       return { config: await withFactors(config), names };
     }
     const hub = hubNames(config.tieWordEmbeddings);
     return { config, names: familyOf(path, config.modelType).names?.(hub, config, fields) ?? hub };
   }
-  const shapes = new Map([...tensors].map(([name, { entry }]) => [name, entry.shape]));
-  for (const { name, shape } of weights) shapes.set(name, shape);
   const { metadata } = gguf;
   const architecture = architectureOf(path, metadata["general.architecture"]);
+  requireKeys(path, architecture, metadata);
   const json = ggufConfig(architecture, metadata, (name) => shapes.get(name));
-  const config = await withFactors(readConfig(new ConfigFields(path, json)));
-  return { config, names: ggufNames(architecture, config) };
+  const config = await withFactors(readConfig(new ConfigFields(path, json, ggufKeys(architecture))));
+  return { config, names: ggufNames(architecture, config, has) };
 }
 
 /** The numbers by which a GGUF file divides the frequencies of rotary embeddings. */

@@ -1,8 +1,10 @@
 /** `lockstep convert` of a GGUF file writes what `generate` needs besides weights, or says what it cannot write. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { type Piece, u32, u64 } from "../checkpoints/gguf/files.js";
+import { type Piece, u8, u32, u64 } from "../checkpoints/gguf/files.js";
 import { useWorkspace } from "../harness/cli.js";
+import { writeFamily } from "../models/gguf-families.js";
+import { tinyFamily } from "../models/tiny-families.js";
 import { TINY, tinyModel, writeGguf } from "../models/tiny-model.js";
 
 const w = useWorkspace();
@@ -24,6 +26,14 @@ const TOKENIZER = [
   ...[number("bos_token_id", 1), number("eos_token_id", 39)],
 ];
 
+/** The same characters as pieces of SentencePiece. */
+const PIECES = [
+  ...[entry("model", "llama"), list("tokens", TOKENS)],
+  ["tokenizer.ggml.add_space_prefix", u32(7), u8(0)] as readonly Piece[],
+  [...["tokenizer.ggml.scores", u32(9), u32(6), u64(40)], new Uint8Array(160)] as readonly Piece[],
+  ...[number("bos_token_id", 1), number("eos_token_id", 39)],
+];
+
 async function convert(to: string): Promise<{ readonly missing?: Readonly<Record<string, string>> }> {
   return JSON.parse(await w.succeed("convert", "@model.gguf", "-o", "@out", "--to", to, "--json"));
 }
@@ -39,6 +49,18 @@ describe("the folder of a converted GGUF file", () => {
     expect(await convert("bf16")).toMatchObject({ missing: {} });
     expect(await generated("@out")).toEqual(await generated("@model.gguf"));
   });
+
+  it.each(["gemma3_text", "gpt_oss", "deepseek_v3"] as const)(
+    "generates the text of the file, %s",
+    async (family) => {
+      const choices = { layers: 2, heads: [4, 2], isScaled: true, isUsual: true, softcap: true } as const;
+      const model = tinyFamily({ ...choices, family, groups: true, tied: false, mscale: 1, seed: 3 });
+      const extra = family === "gemma3_text" ? PIECES : TOKENIZER;
+      await writeFamily(w.path("model.gguf"), model, "BF16", { extra });
+      expect(await convert("bf16")).toMatchObject({ missing: {} });
+      expect(await generated("@out")).toEqual(await generated("@model.gguf"));
+    },
+  );
 
   it("has the quantization in its configuration", async () => {
     await writeGguf(w.path("model.gguf"), tinyModel(TINY), "BF16", TOKENIZER);

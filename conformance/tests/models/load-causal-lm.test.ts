@@ -271,7 +271,7 @@ describe("a checkpoint that is no such model is refused", () => {
     const path = `${fresh()}.gguf`;
     await writeGguf(path, withConfig({ num_hidden_layers: 2 ** 31 }), "BF16");
     await expect(loadCausalLM(backend(), path)).rejects.toThrow(
-      /num_hidden_layers is 2147483648; it must be at most 4096/,
+      /llama\.block_count is 2147483648; it must be at most 4096/,
     );
   });
 

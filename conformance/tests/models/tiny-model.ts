@@ -133,14 +133,14 @@ export function tinyModel(choices: TinyChoices): TinyModel {
   return { config, tensors };
 }
 
-const TYPES = { F32: TYPE.f32, F16: TYPE.f16, BF16: TYPE.bf16 } as const;
+export const TYPES = { F32: TYPE.f32, F16: TYPE.f16, BF16: TYPE.bf16 } as const;
 /** A type in which files store values. */
 export type FileType = keyof typeof TYPES;
 
 const WORD = new DataView(new ArrayBuffer(4));
 
 /** Encodes values as a type that represents them exactly. */
-function encoded(type: FileType, values: Float32Array): Uint8Array {
+export function encoded(type: FileType, values: Float32Array): Uint8Array {
   if (type === "F32") return new Uint8Array(values.buffer.slice(0));
   const codes = Uint16Array.from(values, (value) => {
     WORD.setFloat32(0, value);

@@ -1,30 +1,11 @@
 /** Translates the metadata of a GGUF file to the fields of config.json. */
 import type { JsonObject } from "../../io/header/header.js";
 import type { Shape } from "../../tensor/shape.js";
+import { type GgufArchitecture, MAX_LAYERS } from "./architectures.js";
 import type { MetadataValue } from "./facts.js";
-
-/** An architecture, as `general.architecture` names it. */
-export interface GgufArchitecture {
-  readonly name: string;
-  /** The `model_type` of config.json. */
-  readonly modelType: string;
-  /** Fields of the configuration that the metadata do not have, because they hold for the architecture. */
-  readonly fields?: JsonObject;
-}
-
-/** The TABLE of architectures whose configuration is known. Mistral's files have the architecture llama, without a window. */
-export const GGUF_ARCHITECTURES: readonly GgufArchitecture[] = [
-  { name: "llama", modelType: "llama" },
-  { name: "qwen2", modelType: "qwen2" },
-  { name: "qwen3", modelType: "qwen3" },
-  { name: "qwen3moe", modelType: "qwen3_moe", fields: { norm_topk_prob: true } },
-];
 
 /** The name of the table of embeddings, which only GGUF files have. */
 export const GGUF_EMBEDDINGS = "token_embd.weight";
-
-/** The largest number of layers of a model. */
-export const MAX_LAYERS = 4096;
 
 /** The fields of config.json by the keys of the metadata, without the name of the architecture in front. */
 const FIELDS: Readonly<Record<string, string>> = {
@@ -48,9 +29,24 @@ const SCALING_FIELDS: Readonly<Record<string, string>> = {
   "rope.scaling.factor": "factor",
   "rope.scaling.original_context_length": "original_max_position_embeddings",
   "rope.scaling.attn_factor": "attention_factor",
+  "rope.scaling.yarn_attn_factor": "attention_factor",
   "rope.scaling.yarn_beta_fast": "beta_fast",
   "rope.scaling.yarn_beta_slow": "beta_slow",
+  "rope.scaling.yarn_log_multiplier": "yarn_log_multiplier",
 };
+
+/** The metadata's keys of an architecture, by the fields of config.json that they have. */
+export function ggufKeys({ name, keys }: GgufArchitecture): ReadonlyMap<string, string> {
+  const all = Object.entries({ ...FIELDS, ...SCALING_FIELDS, ...keys });
+  return new Map(all.map(([key, field]) => [field, `${name}.${key}`]));
+}
+
+/** The decimal number that a number of f32 was rounded from: the shortest one. Files of hubs have decimal numbers. */
+function decimal(value: MetadataValue): MetadataValue {
+  if (typeof value !== "number" || Number.isInteger(value) || Math.fround(value) !== value) return value;
+  const digits = [6, 7, 8, 9].map((count) => Number(value.toPrecision(count)));
+  return digits.find((each) => Math.fround(each) === value) ?? value;
+}
 
 /** The content of config.json for a GGUF file. `shapeOf` has the shapes of its tensors by name. */
 export function ggufConfig(
@@ -62,22 +58,22 @@ export function ggufConfig(
     Object.fromEntries(
       Object.entries(names).flatMap(([key, field]) => {
         const value = metadata[`${architecture.name}.${key}`];
-        return value === undefined ? [] : [[field, value]];
+        return value === undefined ? [] : [[field, decimal(value)]];
       }),
     );
   const scaling = translate(SCALING_FIELDS);
   const isScaled = scaling.rope_type !== undefined && scaling.rope_type !== "none";
   const has = (tensor: string): boolean => shapeOf(tensor) !== undefined;
-  const own = translate(FIELDS);
+  const own = translate({ ...FIELDS, ...architecture.keys });
   const layers = Array.from(
     { length: Math.min(MAX_LAYERS, Number(own.num_hidden_layers ?? 0)) },
     (_, index) => index,
   );
   const eos = metadata["tokenizer.ggml.eos_token_id"];
+  const fields = { ...own, ...(isScaled ? { rope_scaling: scaling } : {}), ...architecture.fields };
   return {
-    ...own,
-    ...(isScaled ? { rope_scaling: scaling } : {}),
-    ...architecture.fields,
+    ...fields,
+    ...architecture.derive?.(fields),
     model_type: architecture.modelType,
     vocab_size: shapeOf(GGUF_EMBEDDINGS)?.[0],
     tie_word_embeddings: !has("output.weight"),

@@ -9,6 +9,8 @@ export class ConfigFields {
     /** The name of the file, for errors. */
     readonly path: string,
     private readonly json: JsonObject,
+    /** The names of fields in the file, for errors. Default: the names that are read. */
+    private readonly keys?: ReadonlyMap<string, string>,
   ) {}
 
   /** The value of a field. JSON's null counts as absent. */
@@ -52,14 +54,15 @@ export class ConfigFields {
     const value = this.value(name);
     if (value === undefined) return undefined;
     if (!isObject(value)) throw this.refuse(name, "an object");
-    return new ConfigFields(`${this.path}, ${name}`, value);
+    const path = this.keys ? this.path : `${this.path}, ${name}`;
+    return new ConfigFields(path, value, this.keys);
   }
 
   /** The error for a field with another value than is needed. */
   refuse(name: string, needed: string): FileError {
     const value = this.value(name);
     const given = value === undefined ? "is missing" : `is ${describe(value)}`;
-    return new FileError(`${this.path}: ${name} ${given}; it must be ${needed}`);
+    return new FileError(`${this.path}: ${this.keys?.get(name) ?? name} ${given}; it must be ${needed}`);
   }
 
   #field<T>(

@@ -1,5 +1,5 @@
 /** Reads the configuration of a model. */
-import { MAX_LAYERS } from "../../checkpoints/gguf/model-config.js";
+import { MAX_LAYERS } from "../../checkpoints/gguf/architectures.js";
 import { FileError } from "../../errors.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Family } from "../families/family.js";

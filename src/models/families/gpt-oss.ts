@@ -45,7 +45,7 @@ export const GPT_OSS: Family = {
       },
     };
   },
-  names: (hub, config) => ({ ...hub, placeOf: (parameter) => placeOf(config, hub, parameter) }),
+  names: (hub, config) => ({ ...hub, placesOf: (parameter) => placesOf(config, hub, parameter) }),
 };
 
 const LAYER =
@@ -55,17 +55,18 @@ const LAYER =
  * The experts of a layer are one tensor. Wide ones are [experts, in, out]. Rows of gate and up alternate, and so do rows of pairs
  * in a head, so they are separated in the same way.
  */
-function placeOf(config: CausalLMConfig, hub: WeightNames, parameter: string): WeightPlace {
+function placesOf(config: CausalLMConfig, hub: WeightNames, parameter: string): readonly WeightPlace[] {
   const match = LAYER.exec(parameter);
-  if (!match) return hub.placeOf(parameter);
+  if (!match) return hub.placesOf(parameter);
   const [, layer, experts, expert, projection, kind] = match;
   const { attention, feedForward } = config.layers[Number(layer)] as CausalLMConfig["layers"][number];
-  if (!experts) return { tensor: parameter, shape: [attention.heads] };
-  if (feedForward.kind !== "experts") return hub.placeOf(parameter);
-  return {
+  if (!experts) return [{ tensor: parameter, shape: [attention.heads] }];
+  if (feedForward.kind !== "experts") return hub.placesOf(parameter);
+  const place = {
     tensor: `model.layers.${layer}.${experts}.${projection}${kind === "bias" ? "_bias" : ""}`,
     matrix: { index: Number(expert), count: feedForward.count },
     transposedWide: kind === "weight",
     pairedHeads: projection === "gate_up_proj" ? 1 : undefined,
   };
+  return [place];
 }

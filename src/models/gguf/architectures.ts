@@ -1,8 +1,10 @@
 /** The names of tensors in GGUF files. */
-import { GGUF_ARCHITECTURES, type GgufArchitecture } from "../../checkpoints/gguf/model-config.js";
+import { GGUF_ARCHITECTURES, type GgufArchitecture } from "../../checkpoints/gguf/architectures.js";
+import type { GgufFacts } from "../../checkpoints/gguf/facts.js";
 import { FileError } from "../../errors.js";
 import { describe } from "../../options.js";
-import type { CausalLMConfig } from "../config/config.js";
+import { elementCount } from "../../tensor/shape.js";
+import type { AttentionConfig, CausalLMConfig, DecoderLayerConfig } from "../config/config.js";
 import type { WeightNames, WeightPlace } from "../weights/places.js";
 
 /** The tensor that divides the frequencies of rotary embeddings. It is part of the configuration. */
@@ -27,14 +29,38 @@ const LAYER_NAMES: Readonly<Record<string, string>> = {
   "self_attn.o_proj": "attn_output",
   "self_attn.q_norm": "attn_q_norm",
   "self_attn.k_norm": "attn_k_norm",
+  "self_attn.q_a_proj": "attn_q_a",
+  "self_attn.q_a_layernorm": "attn_q_a_norm",
+  "self_attn.q_b_proj": "attn_q_b",
+  "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+  "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+  "self_attn.kv_b_proj": "attn_kv_b",
   post_attention_layernorm: "ffn_norm",
+  pre_feedforward_layernorm: "ffn_norm",
+  post_feedforward_layernorm: "post_ffw_norm",
   "mlp.gate_proj": "ffn_gate",
   "mlp.up_proj": "ffn_up",
   "mlp.down_proj": "ffn_down",
   "mlp.gate": "ffn_gate_inp",
+  "mlp.router": "ffn_gate_inp",
   "mlp.experts.gate_proj": "ffn_gate_exps",
   "mlp.experts.up_proj": "ffn_up_exps",
   "mlp.experts.down_proj": "ffn_down_exps",
+  "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+  "mlp.shared_experts.up_proj": "ffn_up_shexp",
+  "mlp.shared_experts.down_proj": "ffn_down_shexp",
+};
+
+/** Names that differ in some architectures. */
+const OWN_NAMES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  gemma3: { post_attention_layernorm: "post_attention_norm" },
+  "gpt-oss": { post_attention_layernorm: "post_attention_norm" },
+};
+
+/** Parameters that files name as the weight or the bias of a module of their own. */
+const PARAMETER_NAMES: Readonly<Record<string, string>> = {
+  "self_attn.sinks": "attn_sinks.weight",
+  "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
 };
 
 /** The architecture of a file. Throws `FileError` for an unknown one. */
@@ -54,32 +80,110 @@ export function architectureOfType(path: string, modelType: string): GgufArchite
   throw new FileError(`${path}: the tensors have names of GGUF files, which are not known for ${modelType}`);
 }
 
-/** A module of one expert. Files have the matrices of all experts in one tensor. */
-const EXPERT = /^mlp\.experts\.(\d+)\./;
-const LAYER = /^model\.layers\.(\d+)\.(.+)$/;
+/** Throws `FileError` if the metadata lack a key that the architecture needs. */
+export function requireKeys(
+  path: string,
+  { name, required = [] }: GgufArchitecture,
+  metadata: GgufFacts["metadata"],
+): void {
+  const missing = required.map((key) => `${name}.${key}`).filter((key) => metadata[key] === undefined);
+  if (missing.length > 0)
+    throw new FileError(`${path}: the metadata have no ${missing.join(" and no ")}; the model needs it`);
+}
 
-/** The names of the tensors in a file of this architecture. */
-export function ggufNames(architecture: GgufArchitecture, { layers }: CausalLMConfig): WeightNames {
-  const placeOf = (parameter: string): WeightPlace => {
-    const dot = parameter.lastIndexOf(".");
-    const [module, kind] = [parameter.slice(0, dot), parameter.slice(dot + 1)];
-    const [, index = "", inner = ""] = LAYER.exec(module) ?? [];
-    if (index === "") return { tensor: `${MODULE_NAMES[module] ?? module}.${kind}` };
-    const { attention, feedForward } = layers[Number(index)] as CausalLMConfig["layers"][number];
-    const heads: Readonly<Record<string, number>> = {
-      "self_attn.q_proj": attention.heads,
-      "self_attn.k_proj": attention.keyValueHeads,
-    };
-    const [, expert] = EXPERT.exec(inner) ?? [];
-    if (expert !== undefined && feedForward.kind === "experts") {
-      const stack = inner.replace(EXPERT, "mlp.experts.");
-      const matrix = { index: Number(expert), count: feedForward.count };
-      return { tensor: `blk.${index}.${LAYER_NAMES[stack] ?? stack}.${kind}`, matrix };
+/** A parameter of one expert. Files have the matrices of all experts in one tensor. */
+const EXPERT = /^mlp\.experts\.(\d+)\.(.+)\.(weight|bias)$/;
+const LAYER = /^model\.layers\.(\d+)\.(.+)$/;
+const LATENT = "self_attn.kv_b_proj.weight";
+
+/** The layer of a parameter, and what its names depend on. */
+interface LayerNaming {
+  readonly nameOf: (module: string) => string;
+  readonly layer: DecoderLayerConfig;
+  readonly hiddenSize: number;
+}
+
+/** The names of the tensors in a file of this architecture. `has` says whether there is a tensor of a name. */
+export function ggufNames(
+  { name: architecture }: GgufArchitecture,
+  { layers, hiddenSize, zeroCenteredNorms }: CausalLMConfig,
+  has: (tensor: string) => boolean,
+): WeightNames {
+  // norms of files have the number that the module adds to its weight
+  const addend = zeroCenteredNorms ? 1 : undefined;
+  const placesOf = (parameter: string): readonly WeightPlace[] => {
+    const [, index = "", inner = ""] = LAYER.exec(parameter) ?? [];
+    if (index === "") {
+      const [module, kind] = splitName(parameter);
+      const tensor = `${MODULE_NAMES[module] ?? module}.${kind}`;
+      return [{ tensor, addend: tensor === FINAL_NORM ? addend : undefined }];
     }
-    return {
-      tensor: `blk.${index}.${LAYER_NAMES[inner] ?? inner}.${kind}`,
-      pairedHeads: PAIRED.has(architecture.name) ? heads[inner] : undefined,
-    };
+    const block = `blk.${index}`;
+    const layer = layers[Number(index)] as DecoderLayerConfig;
+    const nameOf = (module: string): string =>
+      `${block}.${OWN_NAMES[architecture]?.[module] ?? LAYER_NAMES[module] ?? module}`;
+    if (EXPERT.test(inner)) return expertPlaces(inner, { nameOf, layer, hiddenSize });
+    const own = PARAMETER_NAMES[inner];
+    if (own)
+      return [
+        {
+          tensor: `${block}.${own}`,
+          ...(own.startsWith("attn_sinks") ? { shape: [layer.attention.heads] } : {}),
+        },
+      ];
+    const [module, kind] = splitName(inner);
+    const tensor = `${nameOf(module)}.${kind}`;
+    if (inner === LATENT && !has(tensor)) return latentPlaces(block, layer.attention);
+    const pairedHeads = PAIRED.has(architecture) ? pairedHeadsOf(module, layer.attention) : undefined;
+    return [{ tensor, pairedHeads, addend: NORM.test(module) ? addend : undefined }];
   };
-  return { placeOf, isIgnored: (tensor) => tensor === ROPE_FACTORS };
+  return { placesOf, isIgnored: (tensor) => tensor === ROPE_FACTORS };
+}
+
+const FINAL_NORM = "output_norm.weight";
+const NORM = /norm$/;
+
+/** The name of the module of a parameter, and the parameter's name in it. */
+function splitName(parameter: string): readonly [module: string, kind: string] {
+  const dot = parameter.lastIndexOf(".");
+  return [parameter.slice(0, dot), parameter.slice(dot + 1)];
+}
+
+function pairedHeadsOf(module: string, { heads, keyValueHeads }: AttentionConfig): number | undefined {
+  if (module === "self_attn.q_proj") return heads;
+  return module === "self_attn.k_proj" ? keyValueHeads : undefined;
+}
+
+/** The places of a parameter of an expert. Gate and up of gpt-oss are two tensors. */
+function expertPlaces(inner: string, { nameOf, layer, hiddenSize }: LayerNaming): readonly WeightPlace[] {
+  const [, expert, projection = "", kind] = EXPERT.exec(inner) ?? [];
+  const { feedForward } = layer;
+  const count = feedForward.kind === "experts" ? feedForward.count : 0;
+  const matrix = { index: Number(expert), count };
+  const tensorOf = (each: string): string => `${nameOf(`mlp.experts.${each}`)}.${kind}`;
+  if (projection !== "gate_up_proj" || feedForward.kind !== "experts")
+    return [{ tensor: tensorOf(projection), matrix }];
+  const rows = feedForward.expert.intermediateSize;
+  const shape = kind === "bias" ? [rows] : [rows, hiddenSize];
+  return [
+    { tensor: tensorOf("gate_proj"), matrix, shape },
+    { tensor: tensorOf("up_proj"), matrix, shape, first: elementCount(shape) },
+  ];
+}
+
+/** The places of the up-projection of keys and values, of which the keys are transposed in each head. */
+function latentPlaces(block: string, attention: AttentionConfig): readonly WeightPlace[] {
+  const { heads, headDim, rotary, valueDim: values = headDim, latent } = attention;
+  const keys = headDim - rotary.dim;
+  const rank = latent?.keyValueRank ?? 0;
+  const latentHeads = { heads, keys, values };
+  return [
+    { tensor: `${block}.attn_k_b.weight`, shape: [heads, rank, keys], first: 0, latentHeads },
+    {
+      tensor: `${block}.attn_v_b.weight`,
+      shape: [heads, values, rank],
+      first: heads * rank * keys,
+      latentHeads,
+    },
+  ];
 }

@@ -3,20 +3,25 @@ import { FileError } from "../../errors.js";
 import { someNames } from "../../io/source.js";
 import type { Module } from "../../modules/module.js";
 import type { Parameter } from "../../modules/parameter.js";
-import { permute } from "../../ops/layout/permute.js";
+import { castTo } from "../../ops/cast/cast.js";
+import { tensor } from "../../ops/create.js";
+import { add } from "../../ops/elementwise/operators.gen.js";
+import { expand } from "../../ops/layout/copy-slice.js";
 import { wideOf } from "../../tape/value.js";
-import { Scope } from "../../tensor/scope.js";
 import { elementCount, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
+import { joinHeads, separatePairs, transposeBack } from "./arrange.js";
 import type { WeightNames, WeightPlace } from "./places.js";
 import type { StoredValues } from "./stored.js";
 
-/** A parameter that a tensor fills. */
+/** A parameter that a tensor fills, or a part of it. */
 interface Target {
   readonly name: string;
   readonly parameter: Parameter;
   readonly place: WeightPlace;
-  /** The index of the parameter's first element in the tensor. */
+  /** The number of the parameter's elements that the tensor has. */
+  readonly count: number;
+  /** The index of the first of these elements in the tensor. */
   readonly first: number;
 }
 
@@ -32,30 +37,42 @@ export async function loadWeights(
 ): Promise<void> {
   const targets = targetsOf(model, names);
   requireTensors(path, stored, targets, names);
-  for (const [tensor, parts] of targets) {
-    const values = stored.get(tensor) as StoredValues;
-    const { backend } = model;
-    const [{ parameter: one }] = parts as readonly [Target];
-    await values.read(backend, parameterValue(one).dtype, (first, elements) => {
-      for (const part of parts) paste(part, first, elements);
-    });
+  for (const [name, parts] of targets) {
+    await fill(stored.get(name) as StoredValues, parts as readonly [Target, ...Target[]]);
     for (const { parameter, place } of parts) {
-      if (place.transposedWide && values.inWideOrder) transposeBack(parameterValue(parameter));
-      if (place.pairedHeads !== undefined) separatePairs(parameterValue(parameter), place.pairedHeads);
+      const value = parameterValue(parameter);
+      if (place.transposedWide && stored.get(name)?.inWideOrder) transposeBack(value);
+      if (place.pairedHeads !== undefined) separatePairs(value, place.pairedHeads);
     }
   }
+  // the order of elements changes after the last part is there
+  for (const parts of targets.values())
+    for (const { parameter, place } of parts)
+      if (place.latentHeads && place.first === 0) joinHeads(parameterValue(parameter), place.latentHeads);
+}
+
+/** Reads the values of a tensor into its parameters. A number that was added to them is subtracted before they are rounded. */
+async function fill(values: StoredValues, parts: readonly [Target, ...Target[]]): Promise<void> {
+  const [{ parameter: one, place }] = parts;
+  const { backend, dtype } = parameterValue(one);
+  const { addend = 0 } = place;
+  await values.read(backend, addend === 0 ? dtype : "f32", (first, elements) => {
+    const shift = (): Tensor<WideDType> => expand(tensor(backend, [-addend], []), elements.shape);
+    const own = addend === 0 ? elements : castTo(add(elements, shift()), dtype);
+    for (const part of parts) paste(part, first, own);
+  });
 }
 
 /** The parameters by the names of their tensors. */
-function targetsOf(model: Module, { placeOf }: WeightNames): ReadonlyMap<string, readonly Target[]> {
+function targetsOf(model: Module, { placesOf }: WeightNames): ReadonlyMap<string, readonly Target[]> {
   const targets = new Map<string, Target[]>();
-  for (const [name, parameter] of model.namedParameters()) {
-    const place = placeOf(name);
-    const first = (place.matrix?.index ?? 0) * elementCount(parameter.shape);
-    const parts = targets.get(place.tensor) ?? [];
-    parts.push({ name, parameter, place, first });
-    targets.set(place.tensor, parts);
-  }
+  for (const [name, parameter] of model.namedParameters())
+    for (const place of placesOf(name)) {
+      const count = elementCount(place.shape ?? parameter.shape);
+      const parts = targets.get(place.tensor) ?? [];
+      parts.push({ name, parameter, place, count, first: (place.matrix?.index ?? 0) * count });
+      targets.set(place.tensor, parts);
+    }
   return targets;
 }
 
@@ -93,33 +110,16 @@ function neededShape([target]: readonly Target[], inWideOrder: boolean): Shape {
 }
 
 /** Copies the elements that belong to a parameter. `elements` are those of its tensor from index `first` on. */
-function paste({ parameter, first: begin }: Target, first: number, elements: Tensor<WideDType>): void {
-  const value = parameterValue(parameter);
+function paste(
+  { parameter, place, count, first: begin }: Target,
+  first: number,
+  elements: Tensor<WideDType>,
+): void {
   const from = Math.max(begin, first);
-  const to = Math.min(begin + value.size, first + elements.size);
+  const to = Math.min(begin + count, first + elements.size);
   if (from >= to) return;
   const part = to - from === elements.size ? elements : elements.slice(from - first, [to - from]);
-  value.paste(part, from - begin);
-}
-
-/** Transposes a matrix [rows, columns] whose elements lie in the order of [columns, rows]. */
-function transposeBack(value: Tensor<WideDType>): void {
-  using _scope = new Scope();
-  const [rows, columns] = value.shape as readonly [number, number];
-  value.paste(permute(value.reshape([columns, rows]), [1, 0]).reshape([value.size]), 0);
-}
-
-/**
- * Moves the rows of each head from the order of neighbouring pairs (first, second, first, second, …) to the order of halves (all
- * first ones, then all second ones).
- */
-function separatePairs(value: Tensor<WideDType>, heads: number): void {
-  using _scope = new Scope();
-  const { shape, size } = value;
-  const pairs = (shape[0] as number) / heads / 2;
-  const columns = size / (shape[0] as number);
-  const split = value.reshape([heads, pairs, 2, columns]);
-  value.paste(permute(split, [0, 2, 1, 3]).reshape([size]), 0);
+  parameterValue(parameter).paste(part, from - begin + (place.first ?? 0));
 }
 
 function parameterValue(parameter: Parameter): Tensor<WideDType> {

@@ -28,16 +28,17 @@ export function sizesOf(
   survey: Survey,
   stored: ReadonlyMap<string, StoredValues>,
   model: Module,
-  { placeOf }: WeightNames,
+  { placesOf }: WeightNames,
 ): readonly StoredSize[] {
   const bytesOf = storedBytes(survey);
   const sizes = new Map<string, StoredSize>();
   for (const [name, { shape }] of model.namedParameters()) {
     const layer = LAYER.exec(name)?.[1];
     if (layer === undefined || shape.length < 2) continue;
-    const { tensor } = placeOf(name);
-    const elements = elementCount(stored.get(tensor)?.shape ?? []);
-    sizes.set(tensor, { tensor, layer: Number(layer), elements, bytes: bytesOf.get(tensor) ?? 0 });
+    for (const { tensor } of placesOf(name)) {
+      const elements = elementCount(stored.get(tensor)?.shape ?? []);
+      sizes.set(tensor, { tensor, layer: Number(layer), elements, bytes: bytesOf.get(tensor) ?? 0 });
+    }
   }
   return [...sizes.values()];
 }

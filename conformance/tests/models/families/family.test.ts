@@ -108,7 +108,7 @@ it("layers of DeepSeek-V3 that predict further tokens are not read, as many as t
   expect(names(1)?.isIgnored("model.layers.4.eh_proj.weight")).toBe(false);
   expect(names(1)?.isIgnored(inner)).toBe(false);
   expect(names(undefined)?.isIgnored(further)).toBe(false);
-  expect(names(1)?.placeOf(inner)).toEqual({ tensor: inner });
+  expect(names(1)?.placesOf(inner)).toEqual([{ tensor: inner }]);
 });
 
 describe("what a family cannot compute is refused", () => {

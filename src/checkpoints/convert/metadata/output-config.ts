@@ -2,7 +2,8 @@
 import { join } from "node:path";
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { WIDE_DTYPES, type WideDType } from "../../../tensor/shape.js";
-import { GGUF_ARCHITECTURES, ggufConfig } from "../../gguf/model-config.js";
+import { GGUF_ARCHITECTURES } from "../../gguf/architectures.js";
+import { ggufConfig } from "../../gguf/model-config.js";
 import { withoutClaim } from "../../stored/config/claim.js";
 import { type CheckpointFiles, readOptionalJson } from "../../stored/open.js";
 import { type ConversionPlan, isGgufTarget } from "../plan/steps.js";

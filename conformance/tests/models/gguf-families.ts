@@ -1,0 +1,256 @@
+/**
+ * Writes GGUF files of Gemma 3, gpt-oss and DeepSeek-V3 by the rules of llama.cpp's converter, apart from the subject:
+ * convert_hf_to_gguf.py of llama.cpp, and the tables of the package gguf.
+ */
+import { writeFile } from "node:fs/promises";
+import { ggufBytes, type Piece, u8, u32 } from "../checkpoints/gguf/files.js";
+import type { FamilyName } from "./tiny-families.js";
+import { encoded, type FileType, type TinyModel, type TinyTensor, TYPES } from "./tiny-model.js";
+
+const ARCHITECTURES: Readonly<Record<FamilyName, string>> = {
+  gemma3_text: "gemma3",
+  gpt_oss: "gpt-oss",
+  deepseek_v3: "deepseek2",
+};
+
+type Named = readonly [name: string, tensor: TinyTensor];
+type Config = TinyModel["config"];
+/** An entry of the metadata: its key without the architecture, and its value. Undefined values are left out. */
+export type Entry = readonly [
+  key: string,
+  value: number | string | boolean | undefined,
+  type?: "float" | undefined,
+];
+
+/** Changes of the metadata: keys with other values. */
+export type Changes = Readonly<Record<string, Entry[1]>>;
+
+/** What a file has besides the model. All fields are optional. */
+export interface FileChoices {
+  readonly changes?: Changes;
+  /** The form of DeepSeek-V3 before the up-projection of keys and values was split. */
+  readonly isOld?: boolean;
+  /** Further entries of the metadata. */
+  readonly extra?: readonly (readonly Piece[])[];
+}
+
+/** Writes the file of a model. */
+export async function writeFamily(
+  path: string,
+  { config, tensors }: TinyModel,
+  type: FileType,
+  { changes = {}, isOld = false, extra = [] }: FileChoices = {},
+): Promise<void> {
+  const family = config.model_type as FamilyName;
+  const architecture = ARCHITECTURES[family];
+  const converted = stacked([...tensors].flatMap((each) => CONVERTED[family](each, config, isOld)));
+  const pieces: Uint8Array[] = [];
+  let offset = 0;
+  const described = converted.map(([name, { shape, values }]) => {
+    const stored = shape.length === 1 ? "F32" : type;
+    const bytes = encoded(stored, values);
+    const padded = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
+    padded.set(bytes);
+    pieces.push(padded);
+    const at = offset;
+    offset += padded.length;
+    return { name, dimensions: shape.toReversed(), type: TYPES[stored], offset: at };
+  });
+  const entries = [...shared(config), ...OWN[family](config, isOld)].map(
+    ([key, value, kind]): Entry => [key, Object.hasOwn(changes, key) ? changes[key] : value, kind],
+  );
+  const metadata = [
+    ["general.architecture", u32(8), architecture],
+    ...entries.flatMap(([key, value, kind]) =>
+      value === undefined ? [] : [[`${architecture}.${key}`, ...typed(value, kind)]],
+    ),
+    ...extra,
+  ];
+  await writeFile(path, ggufBytes({ metadata, tensors: described, data: Buffer.concat(pieces) }));
+}
+
+function typed(value: number | string | boolean, kind: Entry[2]): readonly Piece[] {
+  if (typeof value === "string") return [u32(8), value];
+  if (typeof value === "boolean") return [u32(7), u8(Number(value))];
+  return kind === "float" ? [u32(6), new Uint8Array(Float32Array.of(value).buffer)] : [u32(4), u32(value)];
+}
+
+const number = (value: unknown): number | undefined => (typeof value === "number" ? value : undefined);
+
+function shared(config: Config): readonly Entry[] {
+  const rule = (config.rope_scaling ?? {}) as Readonly<Record<string, unknown>>;
+  const type = rule.rope_type ?? rule.type;
+  return [
+    ["block_count", number(config.num_hidden_layers)],
+    ["context_length", number(config.max_position_embeddings)],
+    ["embedding_length", number(config.hidden_size)],
+    ["feed_forward_length", number(config.intermediate_size)],
+    ["attention.head_count", number(config.num_attention_heads)],
+    ["rope.freq_base", number(config.rope_theta), "float"],
+    ["attention.layer_norm_rms_epsilon", number(config.rms_norm_eps), "float"],
+    ["rope.scaling.type", typeof type === "string" ? type : undefined],
+    ["rope.scaling.factor", number(rule.factor), "float"],
+    ["rope.scaling.original_context_length", number(rule.original_max_position_embeddings)],
+    ["rope.scaling.yarn_beta_fast", number(rule.beta_fast), "float"],
+    ["rope.scaling.yarn_beta_slow", number(rule.beta_slow), "float"],
+  ];
+}
+
+function ofHeads(config: Config): readonly Entry[] {
+  return [
+    ["attention.head_count_kv", number(config.num_key_value_heads)],
+    ["attention.key_length", number(config.head_dim)],
+    ["attention.value_length", number(config.head_dim)],
+    ["attention.sliding_window", number(config.sliding_window)],
+  ];
+}
+
+const OWN: Readonly<Record<FamilyName, (config: Config, isOld: boolean) => readonly Entry[]>> = {
+  gemma3_text: (config) => [
+    ...ofHeads(config),
+    ["final_logit_softcapping", number(config.final_logit_softcapping), "float"],
+  ],
+  gpt_oss: (config) => [
+    ...ofHeads(config),
+    ["expert_feed_forward_length", number(config.intermediate_size)],
+    ["expert_count", number(config.num_local_experts)],
+    ["expert_used_count", number(config.num_experts_per_tok)],
+  ],
+  deepseek_v3: (config, isOld) => {
+    const [rank, rotated] = [Number(config.kv_lora_rank), Number(config.qk_rope_head_dim)];
+    const [key, value] = [Number(config.qk_nope_head_dim) + rotated, Number(config.v_head_dim)];
+    const mscale = number((config.rope_scaling as Readonly<Record<string, unknown>>)?.mscale_all_dim);
+    return [
+      ["attention.head_count_kv", isOld ? Number(config.num_attention_heads) : 1],
+      ["attention.key_length", isOld ? key : rank + rotated],
+      ["attention.value_length", isOld ? value : rank],
+      ["attention.key_length_mla", isOld ? undefined : key],
+      ["attention.value_length_mla", isOld ? undefined : value],
+      ["attention.q_lora_rank", number(config.q_lora_rank)],
+      ["attention.kv_lora_rank", rank],
+      ["rope.dimension_count", rotated],
+      ["leading_dense_block_count", number(config.first_k_dense_replace)],
+      ["expert_feed_forward_length", number(config.moe_intermediate_size)],
+      ["expert_count", number(config.n_routed_experts)],
+      ["expert_used_count", number(config.num_experts_per_tok)],
+      ["expert_shared_count", number(config.n_shared_experts)],
+      ["expert_group_count", number(config.n_group)],
+      ["expert_group_used_count", number(config.topk_group)],
+      ["expert_weights_scale", number(config.routed_scaling_factor), "float"],
+      ["expert_weights_norm", true],
+      ["expert_gating_func", 2],
+      ["rope.scaling.yarn_log_multiplier", mscale === undefined ? undefined : 0.1 * mscale, "float"],
+    ];
+  },
+};
+
+const SHARED_WORDS: readonly (readonly [RegExp, string])[] = [
+  [/^model\.embed_tokens/, "token_embd"],
+  [/^model\.norm/, "output_norm"],
+  [/^lm_head/, "output"],
+  [/^model\.layers\.(\d+)/, "blk.$1"],
+  [/input_layernorm/, "attn_norm"],
+  [/self_attn\.([qkv])_proj/, "attn_$1"],
+  [/self_attn\.o_proj/, "attn_output"],
+  [/mlp\.(gate|up|down)_proj/, "ffn_$1"],
+];
+
+const renamed = (name: string, words: readonly (readonly [RegExp, string])[]): string =>
+  [...words, ...SHARED_WORDS].reduce((text, [from, to]) => text.replace(from, to), name);
+
+/** Every `step`-th element of the last dimension from `first` on, with the last two dimensions swapped. */
+function columns({ shape, values }: TinyTensor, first: number, step: number): TinyTensor {
+  const [experts, rows, all] = shape as readonly [number, number, number];
+  const count = all / step;
+  const out = Float32Array.from({ length: experts * count * rows }, (_, i) => {
+    const [expert, column, row] = [Math.floor(i / (count * rows)), Math.floor(i / rows) % count, i % rows];
+    return values[(expert * rows + row) * all + column * step + first] as number;
+  });
+  return { shape: [experts, count, rows], values: out };
+}
+
+const everySecond = ({ shape, values }: TinyTensor, first: number): TinyTensor => ({
+  shape: [shape[0] as number, (shape[1] as number) / 2],
+  values: values.filter((_, i) => i % 2 === first),
+});
+
+/** The tensors of a file for one of the folder. */
+const CONVERTED: Readonly<
+  Record<FamilyName, (named: Named, config: Config, isOld: boolean) => readonly Named[]>
+> = {
+  gemma3_text: ([name, { shape, values }]) => {
+    const words = [
+      [/post_attention_layernorm/, "post_attention_norm"],
+      [/pre_feedforward_layernorm/, "ffn_norm"],
+      [/post_feedforward_layernorm/, "post_ffw_norm"],
+      [/self_attn\.([qk])_norm/, "attn_$1_norm"],
+    ] as const;
+    const shift = name.endsWith("norm.weight") ? 1 : 0;
+    return [[renamed(name, words), { shape, values: values.map((each) => each + shift) }]];
+  },
+  gpt_oss: ([name, tensor]) => {
+    const block = renamed(/^model\.layers\.\d+/.exec(name)?.[0] ?? "", []);
+    if (name.endsWith("gate_up_proj"))
+      return [
+        [`${block}.ffn_gate_exps.weight`, columns(tensor, 0, 2)],
+        [`${block}.ffn_up_exps.weight`, columns(tensor, 1, 2)],
+      ];
+    if (name.endsWith("gate_up_proj_bias"))
+      return [
+        [`${block}.ffn_gate_exps.bias`, everySecond(tensor, 0)],
+        [`${block}.ffn_up_exps.bias`, everySecond(tensor, 1)],
+      ];
+    if (name.endsWith("experts.down_proj")) return [[`${block}.ffn_down_exps.weight`, columns(tensor, 0, 1)]];
+    const words = [
+      [/mlp\.experts\.down_proj_bias/, "ffn_down_exps.bias"],
+      [/mlp\.router/, "ffn_gate_inp"],
+      [/self_attn\.sinks/, "attn_sinks.weight"],
+      [/post_attention_layernorm/, "post_attention_norm"],
+    ] as const;
+    return [[renamed(name, words), tensor]];
+  },
+  deepseek_v3: ([name, tensor], config, isOld) => {
+    if (name.endsWith("kv_b_proj.weight") && !isOld) return splitHeads(name, tensor, config);
+    const words = [
+      [/self_attn\.(q_a|q_b|kv_b)_proj/, "attn_$1"],
+      [/self_attn\.kv_a_proj_with_mqa/, "attn_kv_a_mqa"],
+      [/self_attn\.(q_a|kv_a)_layernorm/, "attn_$1_norm"],
+      [/post_attention_layernorm/, "ffn_norm"],
+      [/mlp\.gate\.e_score_correction_bias/, "exp_probs_b.bias"],
+      [/mlp\.gate\.weight/, "ffn_gate_inp.weight"],
+      [/mlp\.experts\.\d+\.(gate|up|down)_proj/, "ffn_$1_exps"],
+      [/mlp\.shared_experts\.(gate|up|down)_proj/, "ffn_$1_shexp"],
+    ] as const;
+    return [[renamed(name, words), tensor]];
+  },
+};
+
+/** The up-projection of keys and values as two tensors, the keys with rank and width swapped. */
+function splitHeads(name: string, { shape, values }: TinyTensor, config: Config): readonly Named[] {
+  const [heads, key] = [Number(config.num_attention_heads), Number(config.qk_nope_head_dim)];
+  const value = Number(config.v_head_dim);
+  const rank = shape[1] as number;
+  const at = (head: number, row: number, column: number): number =>
+    values[(head * (key + value) + row) * rank + column] as number;
+  const all = (length: number): readonly number[] => Array.from({ length }, (_, index) => index);
+  const keys = all(heads).flatMap((h) => all(rank).flatMap((c) => all(key).map((r) => at(h, r, c))));
+  const rest = all(heads).flatMap((h) => all(value).flatMap((r) => all(rank).map((c) => at(h, key + r, c))));
+  const block = renamed(name.replace(/\.self_attn.*/, ""), []);
+  return [
+    [`${block}.attn_k_b.weight`, { shape: [heads, rank, key], values: Float32Array.from(keys) }],
+    [`${block}.attn_v_b.weight`, { shape: [heads, value, rank], values: Float32Array.from(rest) }],
+  ];
+}
+
+/** Tensors of one name become one tensor with a leading dimension. */
+function stacked(all: readonly Named[]): readonly Named[] {
+  const groups = new Map<string, TinyTensor[]>();
+  for (const [name, tensor] of all) groups.set(name, [...(groups.get(name) ?? []), tensor]);
+  return [...groups].map(([name, group]) => {
+    const [first] = group as [TinyTensor];
+    const isExpert = /_exps\.weight$/.test(name) && first.shape.length === 2;
+    if (!isExpert) return [name, first];
+    const values = Float32Array.from(group.flatMap((each) => [...each.values]));
+    return [name, { shape: [group.length, ...first.shape], values }];
+  });
+}

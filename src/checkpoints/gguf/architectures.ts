@@ -1,0 +1,128 @@
+/** The TABLE of architectures of GGUF files, and how their metadata name the fields of config.json. */
+import { isObject, type JsonObject } from "../../io/json/json-object.js";
+
+/** An architecture, as `general.architecture` names it. */
+export interface GgufArchitecture {
+  readonly name: string;
+  /** The `model_type` of config.json. */
+  readonly modelType: string;
+  /** Fields of the configuration that the metadata do not have, because they hold for the architecture. */
+  readonly fields?: JsonObject;
+  /** Keys of this architecture only, and keys that have another field here. */
+  readonly keys?: Readonly<Record<string, string>>;
+  /** Keys that a model needs, although the configuration of a hub has a default for their fields. */
+  readonly required?: readonly string[];
+  /** Fields that follow from the translated ones, which they replace. */
+  readonly derive?: (fields: JsonObject) => JsonObject;
+}
+
+/** The largest number of layers of a model. */
+export const MAX_LAYERS = 4096;
+
+/** Required keys of Gemma 3 and gpt-oss. */
+const NEEDED = [
+  ...["attention.key_length", "attention.layer_norm_rms_epsilon", "rope.freq_base"],
+  "attention.head_count_kv",
+] as const;
+
+/** The layers of Gemma 3 27B, whose scores are not divided by the root of the width of a head. */
+const LAYERS_OF_27B = 62;
+
+/** Gemma 3 (text). The metadata have no factor of scores: it follows from the size of the model, as in llama.cpp. */
+const GEMMA3: GgufArchitecture = {
+  name: "gemma3",
+  modelType: "gemma3_text",
+  keys: {
+    "attention.sliding_window": "sliding_window",
+    "attention.sliding_window_pattern": "sliding_window_pattern",
+    "rope.freq_base_swa": "rope_local_base_freq",
+    final_logit_softcapping: "final_logit_softcapping",
+  },
+  required: NEEDED,
+  derive: ({ num_hidden_layers: layers, hidden_size: hidden, num_attention_heads: heads, ...fields }) => ({
+    query_pre_attn_scalar:
+      layers === LAYERS_OF_27B ? Math.floor(Number(hidden) / Number(heads)) : fields.head_dim,
+    // a file without a window has none in any layer
+    sliding_window_pattern: fields.sliding_window ? (fields.sliding_window_pattern ?? 6) : 1,
+  }),
+};
+
+/** gpt-oss. The published models do not truncate the bounds of YaRN, which the metadata do not say. */
+const GPT_OSS: GgufArchitecture = {
+  name: "gpt-oss",
+  modelType: "gpt_oss",
+  keys: {
+    expert_count: "num_local_experts",
+    expert_feed_forward_length: "intermediate_size",
+    "attention.sliding_window": "sliding_window",
+    "attention.sliding_window_pattern": "layer_types",
+  },
+  required: [...NEEDED, "attention.sliding_window"],
+  derive: ({ rope_scaling: rule, layer_types: period, num_hidden_layers: layers }) => ({
+    ...(isObject(rule) ? { rope_scaling: { ...rule, truncate: false } } : {}),
+    ...(typeof period === "number" ? { layer_types: layerTypes(Number(layers), period) } : {}),
+  }),
+};
+
+/** The kinds of layers: each `period`-th one has no window. */
+function layerTypes(layers: number, period: number): readonly string[] {
+  const typeOf = (_: unknown, index: number): string =>
+    (index + 1) % period === 0 ? "full_attention" : "sliding_attention";
+  return Array.from({ length: Math.min(MAX_LAYERS, layers) }, typeOf);
+}
+
+const SCORES: Readonly<Record<number, string>> = { 1: "softmax", 2: "sigmoid" };
+
+/**
+ * DeepSeek-V3 and R1. Files have the numbers of heads and the widths of the absorbed form, in which all heads share one key. The
+ * widths of heads have the suffix `_mla`; older files have them without it.
+ */
+const DEEPSEEK2: GgufArchitecture = {
+  name: "deepseek2",
+  modelType: "deepseek_v3",
+  fields: { topk_method: "noaux_tc" },
+  keys: {
+    expert_count: "n_routed_experts",
+    expert_shared_count: "n_shared_experts",
+    expert_group_count: "n_group",
+    expert_group_used_count: "topk_group",
+    expert_weights_scale: "routed_scaling_factor",
+    expert_weights_norm: "norm_topk_prob",
+    expert_gating_func: "scoring_func",
+    leading_dense_block_count: "first_k_dense_replace",
+    "attention.q_lora_rank": "q_lora_rank",
+    "attention.kv_lora_rank": "kv_lora_rank",
+    "attention.key_length": "qk_nope_head_dim",
+    "attention.key_length_mla": "qk_nope_head_dim",
+    "attention.value_length": "v_head_dim",
+    "attention.value_length_mla": "v_head_dim",
+    "rope.dimension_count": "qk_rope_head_dim",
+  },
+  required: [
+    ...["attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon"],
+    ...["rope.freq_base", "rope.dimension_count", "leading_dense_block_count", "expert_shared_count"],
+  ],
+  derive: ({ rope_scaling: rule, scoring_func: scores, ...fields }) => ({
+    num_key_value_heads: fields.num_attention_heads,
+    qk_nope_head_dim: Number(fields.qk_nope_head_dim) - Number(fields.qk_rope_head_dim),
+    scoring_func: SCORES[Number(scores ?? 1)] ?? scores,
+    norm_topk_prob: fields.norm_topk_prob ?? false,
+    ...(isObject(rule) ? { rope_scaling: latentRule(rule) } : {}),
+  }),
+};
+
+/** The rule of YaRN with the factor of attention. Files have a tenth of `mscale_all_dim`, and `mscale` equals it. */
+function latentRule({ yarn_log_multiplier: tenth, ...rule }: JsonObject): JsonObject {
+  if (typeof tenth !== "number") return rule;
+  const mscale = Number((10 * tenth).toPrecision(9));
+  return { ...rule, mscale, mscale_all_dim: mscale };
+}
+
+/** The TABLE of architectures whose configuration is known. Mistral's files have the architecture llama, without a window. */
+export const GGUF_ARCHITECTURES: readonly GgufArchitecture[] = [
+  { name: "llama", modelType: "llama" },
+  { name: "qwen2", modelType: "qwen2" },
+  { name: "qwen3", modelType: "qwen3" },
+  { name: "qwen3moe", modelType: "qwen3_moe", fields: { norm_topk_prob: true } },
+  ...[GEMMA3, GPT_OSS, DEEPSEEK2],
+];
