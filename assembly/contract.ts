@@ -160,7 +160,10 @@ export const enum Activation {
   Sigmoid = 5,
 }
 
-/** The approximate instructions of a GPU's special-function unit (numerics.md §7.11). Ftz: subnormals count as zero. */
+/**
+ * The approximate instructions of a GPU's special-function unit (numerics.md §7.11), and CUDA's math functions
+ * (docs/special-functions.md). Ftz: subnormals count as zero. Fast: as -use_fast_math compiles the function.
+ */
 export const enum SpecialFunction {
   Ex2Ftz = 0,
   Ex2 = 1,
@@ -181,6 +184,17 @@ export const enum SpecialFunction {
   TanhF16 = 16,
   Ex2Bf16 = 17,
   TanhBf16 = 18,
+  Expf = 19,
+  ExpfFast = 20,
+  Logf = 21,
+  LogfFast = 22,
+  Log2f = 23,
+  Tanhf = 24,
+  Erff = 25,
+  ErffFast = 26,
+  Sqrtf = 27,
+  Sinf = 28,
+  Cosf = 29,
 }
 
 /**

@@ -473,7 +473,7 @@ void runWhere(const Call<calls::Where>& call) {
 
 void runSpecialFunction(const Call<calls::SpecialFunction>& call) {
   SpecialFunctionParams p{};
-  p.kind = static_cast<uint32_t>(call.between("kind", 0, 18));
+  p.kind = static_cast<uint32_t>(call.between("kind", 0, 29));
   p.count = static_cast<int64_t>(call.count("count"));
   p.xType = call.wide("xType");
   p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));

@@ -1,8 +1,9 @@
-// The approximate instructions of a GPU's special-function unit (docs/numerics.md 7.11).
-import { Wide } from "../contract";
+// The approximate instructions of a GPU's special-function unit (docs/numerics.md 7.11), and CUDA's math functions.
+import { SpecialFunction, Wide } from "../contract";
 import { CHUNK } from "../core/scratch";
 import { specialFunction } from "../core/special-instructions";
 import { asF32 } from "../core/wide";
+import { mathFunction } from "./math-functions";
 
 /** The arguments of `specialFunctions`. */
 @unmanaged
@@ -15,7 +16,7 @@ class SpecialFunctionsTask {
 }
 
 /**
- * dst[i] = f(src[i]) for i in [begin, end), where `kind` is the instruction f. Its type is that of src and dst. `scratch` has a
+ * dst[i] = f(src[i]) for i in [begin, end), where `kind` is the instruction or function f. Its type is that of src and dst. `scratch` has a
  * buffer of the calling thread (core/scratch.ts).
  */
 export function specialFunctions(task: SpecialFunctionsTask, scratch: usize, begin: usize, end: usize): void {
@@ -26,7 +27,8 @@ export function specialFunctions(task: SpecialFunctionsTask, scratch: usize, beg
     const count = min(CHUNK, end - i);
     const values = asF32(task.src, task.srcType, i, count, scratch);
     for (let j: usize = 0; j < count; j++) {
-      const result = specialFunction(kind, load<u32>(values + (j << 2)));
+      const x = load<u32>(values + (j << 2));
+      const result = kind < <u32>SpecialFunction.Expf ? specialFunction(kind, x) : mathFunction(kind, x);
       if (dstType === Wide.F32) store<u32>(dst + ((i + j) << 2), result);
       else store<u16>(dst + ((i + j) << 1), result);
     }

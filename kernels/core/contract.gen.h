@@ -104,6 +104,17 @@ enum class SpecialFunction : int {
   kTanhF16 = 16,
   kEx2Bf16 = 17,
   kTanhBf16 = 18,
+  kExpf = 19,
+  kExpfFast = 20,
+  kLogf = 21,
+  kLogfFast = 22,
+  kLog2f = 23,
+  kTanhf = 24,
+  kErff = 25,
+  kErffFast = 26,
+  kSqrtf = 27,
+  kSinf = 28,
+  kCosf = 29,
 };
 
 enum class Kernel : int {
@@ -156,7 +167,7 @@ template <>
 inline constexpr Activation kLastMember<Activation> = Activation::kSigmoid;
 
 template <>
-inline constexpr SpecialFunction kLastMember<SpecialFunction> = SpecialFunction::kTanhBf16;
+inline constexpr SpecialFunction kLastMember<SpecialFunction> = SpecialFunction::kCosf;
 
 template <>
 inline constexpr Kernel kLastMember<Kernel> = Kernel::kExact;

@@ -1,5 +1,5 @@
-// The approximate instructions of the special-function unit (docs/numerics.md 7.11), each as PTX names it. A thread
-// computes one element.
+// The approximate instructions of the special-function unit (docs/numerics.md 7.11), each as PTX names it, and CUDA's
+// math functions (docs/special-functions.md). A thread computes one element.
 #include "kernels/device/device.cuh"
 #include "kernels/elementwise/special-function.gen.h"
 
@@ -8,6 +8,47 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
+
+/** A function as -use_fast_math compiles it: f32 operations that count subnormals as zero. */
+__device__ float fastFunction(SpecialFunction kind, float x) {
+  float y = 0;
+  switch (kind) {
+    case SpecialFunction::kExpfFast:
+      asm("mul.ftz.f32 %0, %1, 0f3FB8AA3B; ex2.approx.ftz.f32 %0, %0;" : "=f"(y) : "f"(x));
+      break;
+    case SpecialFunction::kLogfFast:
+      asm("lg2.approx.ftz.f32 %0, %1; mul.ftz.f32 %0, %0, 0f3F317218;" : "=f"(y) : "f"(x));
+      break;
+    default:
+      // kErffFast: without subnormals, the operations of erff with and without ftz give the same bits
+      return erff(fabsf(x) < 0x1p-126f ? copysignf(0, x) : x);
+  }
+  return y;
+}
+
+/** A math function of CUDA. */
+__device__ float mathFunction(SpecialFunction kind, float x) {
+  switch (kind) {
+    case SpecialFunction::kExpf:
+      return expf(x);
+    case SpecialFunction::kLogf:
+      return logf(x);
+    case SpecialFunction::kLog2f:
+      return log2f(x);
+    case SpecialFunction::kTanhf:
+      return tanhf(x);
+    case SpecialFunction::kErff:
+      return erff(x);
+    case SpecialFunction::kSqrtf:
+      return sqrtf(x);
+    case SpecialFunction::kSinf:
+      return sinf(x);
+    case SpecialFunction::kCosf:
+      return cosf(x);
+    default:
+      return fastFunction(kind, x);
+  }
+}
 
 __device__ uint32_t special32(SpecialFunction kind, uint32_t x) {
   uint32_t y = 0x7fffffffu;
@@ -33,7 +74,7 @@ __device__ uint32_t special32(SpecialFunction kind, uint32_t x) {
     LOCKSTEP_SPECIAL(kTanh, "tanh.approx.f32")
 #undef LOCKSTEP_SPECIAL
     default:
-      break;
+      return __float_as_uint(mathFunction(kind, __uint_as_float(x)));
   }
   return y;
 }

@@ -46,7 +46,7 @@ export interface OpArgs {
   readonly activationBackward: ActivationBackwardArgs;
   /** Drops elements at random, and scales the others. */
   readonly dropout: DropoutArgs;
-  /** Computes an instruction of the special-function unit. */
+  /** Computes an instruction of the special-function unit, or a math function of CUDA. */
   readonly specialFunction: SpecialFunctionArgs;
   /** Applies a gated activation. */
   readonly gated: GatedArgs;

@@ -56,10 +56,10 @@ export const FORMAT: Option<ScalarFormat> = {
 
 const SPECIAL_FUNCTION_NAMES: readonly SpecialFunctionName[] = keysOf(SPECIAL_FUNCTIONS);
 
-/** The option for an instruction of the special-function unit. */
+/** The option for an instruction of the special-function unit, or a math function of CUDA. */
 export const SPECIAL_FUNCTION: Option<SpecialFunctionName | undefined> = optional({
   placeholder: "NAME",
-  help: `approximate instruction of a GPU, by its name in PTX: ${SPECIAL_FUNCTION_NAMES.join(", ")}`,
+  help: `approximate instruction of a GPU by its name in PTX, or math function of CUDA, where .fast is the function under -use_fast_math: ${SPECIAL_FUNCTION_NAMES.join(", ")}`,
   parse: oneOf(SPECIAL_FUNCTION_NAMES),
 });
 

@@ -1,24 +1,25 @@
-/** `explainSpecialFunction`: how an approximate instruction of a GPU computes one result. */
+/** `explainSpecialFunction`: how an approximate instruction of a GPU, or a math function of CUDA, computes one result. */
 import { factsOf } from "../formats/derive.js";
-import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../formats/special-functions.js";
+import { instructionOf, SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../formats/special-functions.js";
 import { anyNumber, needed, oneOf, optionsOf } from "../options.js";
 import type { WideDType } from "../tensor/shape.js";
 import { f32Bits } from "./binary.js";
+import { MATH_FUNCTIONS } from "./math-functions.js";
 import { roundTo } from "./rounding.js";
 import { UNIT } from "./special-unit.js";
 import { add, type ExplainedStep, mul, roundedTo, Steps } from "./steps.js";
 
-/** The computation of one result of an instruction of the special-function unit. */
+/** The computation of one result of an instruction of the special-function unit, or of a math function of CUDA. */
 export interface SpecialFunctionExplanation {
-  /** The instruction, by its name in PTX. */
+  /** The instruction, by its name in PTX, or the function. */
   readonly function: SpecialFunctionName;
   /** The argument, rounded to the dtype of the instruction. */
   readonly x: number;
   /** The fields of the argument as an f32: its sign bit, biased exponent and fraction. */
   readonly fields: { readonly s: number; readonly E: number; readonly f: number };
   /**
-   * The steps, with the names of numerics.md §7.11: the argument a of the quadratic, its row and coefficients, the terms t0, t1
-   * and t2, their sum T, and the result. A NaN has none.
+   * The steps. Of an instruction, with the names of numerics.md §7.11: the argument a of the quadratic, its row and coefficients,
+   * the terms t0, t1 and t2, their sum T, and the result. Of a function, those of docs/special-functions.md. A NaN has none.
    */
   readonly steps: readonly ExplainedStep[];
   /** The result. */
@@ -29,7 +30,7 @@ export interface SpecialFunctionExplanation {
 
 /** Options of `explainSpecialFunction`. */
 export interface ExplainSpecialFunctionOptions {
-  /** The instruction, by its name in PTX: `rsqrt.approx.ftz.f32`. */
+  /** The instruction, by its name in PTX: `rsqrt.approx.ftz.f32`; or the function: `expf`, or `expf.fast` under -use_fast_math. */
   readonly function: SpecialFunctionName;
 }
 
@@ -45,9 +46,9 @@ const AFTER_SCALING: Readonly<Record<string, readonly [formula: string, (y: numb
 };
 
 /**
- * Explains the result of an approximate instruction of a GPU's special-function unit for a number, which is first rounded to the
- * dtype of the instruction. The explanation has the steps of numerics.md §7.11 and the result of `specialFunction`. It is plain
- * data and needs no backend.
+ * Explains the result of an approximate instruction of a GPU's special-function unit, or of a math function of CUDA, for a
+ * number, which is first rounded to the dtype of the instruction. The explanation has the steps of numerics.md §7.11 or
+ * docs/special-functions.md and the result of `specialFunction`. It is plain data and needs no backend.
  *
  * @throws `ArgumentError` for an argument that is not a number, and an unknown instruction.
  */
@@ -60,7 +61,7 @@ export function explainSpecialFunction(
   const { dtype } = SPECIAL_FUNCTIONS[name];
   const value = roundedTo(Math.fround(x), dtype);
   const steps = new Steps();
-  const result = Number.isNaN(value) ? Number.NaN : resultOf(name, value, steps);
+  const result = Number.isNaN(value) ? Number.NaN : resultOf(instructionOf(name), value, steps);
   const word = f32Bits(value);
   return {
     function: name,
@@ -73,6 +74,7 @@ export function explainSpecialFunction(
 }
 
 function resultOf(name: SpecialFunctionName, x: number, steps: Steps): number {
+  if (name in MATH_FUNCTIONS) return MATH_FUNCTIONS[name as keyof typeof MATH_FUNCTIONS](x, steps);
   const [first = "", ...suffixes] = name.split(".");
   const unit = UNIT[first as keyof typeof UNIT];
   const { dtype } = SPECIAL_FUNCTIONS[name];

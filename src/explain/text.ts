@@ -1,5 +1,6 @@
 /** Explanations as lines of text. Numbers are in hexadecimal floating point. */
 import { factsOf } from "../formats/derive.js";
+import { SPECIAL_FUNCTIONS } from "../formats/special-functions.js";
 import { hexFloat } from "./binary.js";
 import type { GemmExplanation } from "./gemm.js";
 import type { QuantizeExplanation } from "./quantize.js";
@@ -201,7 +202,7 @@ function termLines({
   return [...factors, `    sum of the group ${numberText(value)}${end}`];
 }
 
-/** Prints the explanation of a special function. Integers of the datapath are decimal. */
+/** Prints the explanation of a special function. Integers are decimal. */
 export function specialFunctionText(explanation: SpecialFunctionExplanation): readonly string[] {
   const { function: name, x, fields, steps, result, bits } = explanation;
   const { s, E, f } = fields;
@@ -209,13 +210,13 @@ export function specialFunctionText(explanation: SpecialFunctionExplanation): re
     `${name} of ${numberText(x)}`,
     `  s = ${s}, E = ${E}, f = ${f}`,
     ...steps.map((step) => `  ${step.name} = ${step.formula} = ${specialValueText(step.name, step.value)}`),
-    `result ${numberText(result)}, bits ${codeText(bits, name.endsWith("f32") ? 32 : 16)}`,
+    `result ${numberText(result)}, bits ${codeText(bits, SPECIAL_FUNCTIONS[name].dtype === "f32" ? 32 : 16)}`,
   ];
 }
 
-/** Steps whose values are not integers of the datapath. */
+/** Steps whose values are not integers of a datapath, even where they are integers. */
 const REAL_STEPS = ["x", "p", "result"];
 
 function specialValueText(name: string, value: number): string {
-  return REAL_STEPS.includes(name) ? numberText(value) : String(value);
+  return REAL_STEPS.includes(name) || !Number.isInteger(value) ? numberText(value) : String(value);
 }

@@ -101,6 +101,17 @@ export const SPECIAL_FUNCTION = {
   tanhF16: 16,
   ex2Bf16: 17,
   tanhBf16: 18,
+  expf: 19,
+  expfFast: 20,
+  logf: 21,
+  logfFast: 22,
+  log2f: 23,
+  tanhf: 24,
+  erff: 25,
+  erffFast: 26,
+  sqrtf: 27,
+  sinf: 28,
+  cosf: 29,
 } as const;
 
 export const KERNEL = {

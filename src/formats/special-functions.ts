@@ -1,23 +1,32 @@
-/** The approximate instructions of a GPU's special-function unit, one row each (numerics.md §7.11). */
+/**
+ * The approximate instructions of a GPU's special-function unit (numerics.md §7.11), and CUDA's math functions as nvcc 13.0
+ * compiles them (docs/special-functions.md), one row each.
+ */
 import { SPECIAL_FUNCTION, type WIDE } from "./contract.gen.js";
 
 /** One row of `SPECIAL_FUNCTIONS`. */
 export interface SpecialFunctionRow {
-  /** The number of the instruction in the reference and in kernels. */
+  /** The number of the instruction or function in the reference and in kernels. */
   readonly kind: number;
   /** The type of its argument and result. */
   readonly dtype: keyof typeof WIDE;
   /** The major compute capability from which on GPUs have the instruction. Absent if all that the library supports have it. */
   readonly leastCapability?: number;
-  /** The inputs whose results were compared with chips, and the chips. All inputs were compared with an H200. */
-  readonly measured: string;
+  /**
+   * The inputs whose results were compared with chips, and the chips. All inputs were compared with an H200. Absent if no GPU has
+   * computed any.
+   */
+  readonly measured?: string;
 }
 
 const H200 = "all 2^32 inputs on an H200";
 const BOTH = `${H200}, 17 special ones on an H100`;
 const HALF = "all 65,536 inputs on an H200";
 
-/** The instructions by their names in PTX. */
+/**
+ * The instructions by their names in PTX, and the functions by their names in CUDA C++, where `.fast` is the function under
+ * -use_fast_math. A function that is compiled to one instruction has the row of the instruction.
+ */
 export const SPECIAL_FUNCTIONS = {
   "ex2.approx.ftz.f32": {
     kind: SPECIAL_FUNCTION.ex2Ftz,
@@ -67,7 +76,62 @@ export const SPECIAL_FUNCTIONS = {
     measured: HALF,
   },
   "tanh.approx.bf16": { kind: SPECIAL_FUNCTION.tanhBf16, dtype: "bf16", leastCapability: 9, measured: HALF },
+  expf: { kind: SPECIAL_FUNCTION.expf, dtype: "f32" },
+  "expf.fast": { kind: SPECIAL_FUNCTION.expfFast, dtype: "f32" },
+  exp2f: { kind: SPECIAL_FUNCTION.ex2, dtype: "f32", measured: `${H200}, as ex2.approx.f32` },
+  "exp2f.fast": {
+    kind: SPECIAL_FUNCTION.ex2Ftz,
+    dtype: "f32",
+    measured: `${H200}, as ex2.approx.ftz.f32`,
+  },
+  logf: { kind: SPECIAL_FUNCTION.logf, dtype: "f32" },
+  "logf.fast": { kind: SPECIAL_FUNCTION.logfFast, dtype: "f32" },
+  log2f: { kind: SPECIAL_FUNCTION.log2f, dtype: "f32" },
+  "log2f.fast": {
+    kind: SPECIAL_FUNCTION.lg2Ftz,
+    dtype: "f32",
+    measured: `${H200}, as lg2.approx.ftz.f32`,
+  },
+  tanhf: { kind: SPECIAL_FUNCTION.tanhf, dtype: "f32" },
+  "tanhf.fast": { kind: SPECIAL_FUNCTION.tanh, dtype: "f32", measured: `${H200}, as tanh.approx.f32` },
+  erff: { kind: SPECIAL_FUNCTION.erff, dtype: "f32" },
+  "erff.fast": { kind: SPECIAL_FUNCTION.erffFast, dtype: "f32" },
+  rsqrtf: { kind: SPECIAL_FUNCTION.rsqrt, dtype: "f32", measured: `${H200}, as rsqrt.approx.f32` },
+  "rsqrtf.fast": {
+    kind: SPECIAL_FUNCTION.rsqrtFtz,
+    dtype: "f32",
+    measured: `${H200}, as rsqrt.approx.ftz.f32`,
+  },
+  sqrtf: { kind: SPECIAL_FUNCTION.sqrtf, dtype: "f32" },
+  "sqrtf.fast": {
+    kind: SPECIAL_FUNCTION.sqrtFtz,
+    dtype: "f32",
+    measured: `${H200}, as sqrt.approx.ftz.f32`,
+  },
+  sinf: { kind: SPECIAL_FUNCTION.sinf, dtype: "f32" },
+  "sinf.fast": {
+    kind: SPECIAL_FUNCTION.sinFtz,
+    dtype: "f32",
+    measured: `${H200}, as sin.approx.ftz.f32`,
+  },
+  cosf: { kind: SPECIAL_FUNCTION.cosf, dtype: "f32" },
+  "cosf.fast": {
+    kind: SPECIAL_FUNCTION.cosFtz,
+    dtype: "f32",
+    measured: `${H200}, as cos.approx.ftz.f32`,
+  },
 } as const satisfies Readonly<Record<string, SpecialFunctionRow>>;
 
-/** The name of an approximate instruction in PTX, such as `rsqrt.approx.ftz.f32`. */
+/**
+ * The name of an approximate instruction in PTX, such as `rsqrt.approx.ftz.f32`, or of a math function of CUDA, such as `expf` or
+ * `expf.fast`.
+ */
 export type SpecialFunctionName = keyof typeof SPECIAL_FUNCTIONS;
+
+const NAMES = Object.keys(SPECIAL_FUNCTIONS) as SpecialFunctionName[];
+
+/** The instruction to which a function is compiled, if it is one instruction; else the name itself. */
+export function instructionOf(name: SpecialFunctionName): SpecialFunctionName {
+  const { kind } = SPECIAL_FUNCTIONS[name];
+  return NAMES.find((each) => SPECIAL_FUNCTIONS[each].kind === kind) ?? name;
+}

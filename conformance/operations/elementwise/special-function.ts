@@ -1,10 +1,10 @@
-/** Instructions of the special-function unit. */
+/** Instructions of the special-function unit, and math functions of CUDA. */
 import * as fc from "fast-check";
 import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
 import { specialFunction } from "../../../src/ops/elementwise/special-function.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { laneShape, wideTensor } from "../../arbitraries/wide.js";
-import { SPECIAL_INSTRUCTIONS } from "../../oracle/core/special-instructions.js";
+import { SPECIAL_FUNCTIONS as ORACLE } from "../../oracle/core/math-functions.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
 import type { Operation } from "../operation.js";
@@ -23,15 +23,23 @@ const EDGES = [
   2 ** -14,
   2 ** -8,
   0.5,
+  0.6,
+  2 / 3,
+  Math.SQRT1_2,
   1,
+  Math.PI / 2,
   2,
   4,
   8,
+  9.01,
   16,
+  88,
+  104,
   126,
   128,
   149,
   65504,
+  105615,
   2 ** 126,
 ];
 
@@ -46,6 +54,6 @@ export const specialFunctionOperation: Operation<SpecialFunctionCase> = {
     ),
   run: (backend, { x, ...options }) => ({ out: download(specialFunction(upload(backend, x), options)) }),
   oracle: ({ x, function: name }) => ({
-    out: rounded(x.dtype, x.shape, Array.from(wideValues(x), SPECIAL_INSTRUCTIONS[name])),
+    out: rounded(x.dtype, x.shape, Array.from(wideValues(x), ORACLE[name])),
   }),
 };

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { isIntegral, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
-import type { SpecialFunctionName } from "../../../src/formats/special-functions.js";
+import { instructionOf, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
 import { ROUNDINGS } from "../../../src/ops/cast/cast.js";
 import type { Encoding } from "./exhaustive.js";
 
@@ -40,25 +40,44 @@ export function committedDigest({ format, rounding, overflow }: Encoding, chunk:
   const run = file.runs.find(
     (each) => each.format === format && each.rounding === rounding && each.overflow === overflow,
   );
-  return pairOf(run?.digests, chunk, `${format} ${rounding} ${overflow}`);
+  return pairOf(run?.digests, chunk, `${format} ${rounding} ${overflow}, chunk ${chunk}`);
+}
+
+interface FunctionRun {
+  readonly function: SpecialFunctionName;
+  /** The chunks that have digests. Absent if all have. */
+  readonly chunks?: readonly number[];
+  /** A pair of u32 in hexadecimal for each chunk. */
+  readonly digests: string;
 }
 
 interface FunctionFile {
-  /** For each instruction, a pair of u32 in hexadecimal for each chunk. */
-  readonly runs: readonly { readonly function: SpecialFunctionName; readonly digests: string }[];
+  readonly runs: readonly FunctionRun[];
 }
 
 const functions = JSON.parse(
   readFileSync(new URL("../../vectors/special-function-digests.json", import.meta.url), "utf8"),
 ) as FunctionFile;
 
-/** The committed digest of one chunk of a special function. Throws `RangeError` if there is none. */
-export function committedFunctionDigest(name: SpecialFunctionName, chunk: number): [number, number] {
-  return pairOf(functions.runs.find((each) => each.function === name)?.digests, chunk, name);
+function runOf(name: SpecialFunctionName): FunctionRun | undefined {
+  const instruction = instructionOf(name);
+  return functions.runs.find((each) => each.function === instruction);
 }
 
-function pairOf(digests: string | undefined, chunk: number, what: string): [number, number] {
-  const pair = digests?.slice(chunk * 16, chunk * 16 + 16);
-  if (pair?.length !== 16) throw new RangeError(`no digest of ${what}, chunk ${chunk}`);
+/** The chunks of a special function that have committed digests. */
+export function committedChunks(name: SpecialFunctionName): readonly number[] {
+  const run = runOf(name);
+  const count = (run?.digests.length ?? 0) / 16;
+  return run?.chunks ?? Array.from({ length: count }, (_, chunk) => chunk);
+}
+
+/** The committed digest of one chunk of a special function. Throws `RangeError` if there is none. */
+export function committedFunctionDigest(name: SpecialFunctionName, chunk: number): [number, number] {
+  return pairOf(runOf(name)?.digests, committedChunks(name).indexOf(chunk), `${name}, chunk ${chunk}`);
+}
+
+function pairOf(digests: string | undefined, index: number, what: string): [number, number] {
+  const pair = index < 0 ? undefined : digests?.slice(index * 16, index * 16 + 16);
+  if (pair?.length !== 16) throw new RangeError(`no digest of ${what}`);
   return [Number.parseInt(pair.slice(0, 8), 16), Number.parseInt(pair.slice(8), 16)];
 }

@@ -50,13 +50,13 @@ export const dropout: Tensors<DropoutArgs> = OUT;
 export interface SpecialFunctionArgs {
   /** The arguments, in the dtype of the instruction. */
   readonly x: Tensor<WideDType>;
-  /** The instruction, by its name in PTX. */
+  /** The instruction, by its name in PTX, or the math function. */
   readonly function: SpecialFunctionName;
   /** Output: the results, in the shape and dtype of x. */
   readonly out: Tensor<WideDType>;
 }
 
-/** Computes an instruction of the special-function unit. */
+/** Computes an instruction of the special-function unit, or a math function of CUDA. */
 export const specialFunction: Tensors<SpecialFunctionArgs> = AS_X;
 
 /**

@@ -201,7 +201,7 @@ export const explain = defineCommand({
   summary:
     "explains how one element of a quantization or of a product, or one value of a special function, becomes its bits, step by step",
   details: [
-    "Of a quantization: the amax of the block, each step of the scale, the scaled value, its two neighbours in the format, whether it is an exact tie, the code, and the error. Of a product (--op gemm), from the files that gemm takes: each step of the datapath, what the alignment cuts, chains, splits, scales and the cast. Of a function (--op function): the row of the table, the terms of the quadratic and the result. Only the options of the operation are allowed.",
+    "Of a quantization: the amax of the block, each step of the scale, the scaled value, its two neighbours in the format, whether it is an exact tie, the code, and the error. Of a product (--op gemm), from the files that gemm takes: each step of the datapath, what the alignment cuts, chains, splits, scales and the cast. Of a function (--op function): the row of the table, the terms of the quadratic and the result, or the operations of a math function of CUDA. Only the options of the operation are allowed.",
   ],
   example: "model.safetensors --tensor x --at 3,17 --quantizer mxfp8",
   inputs: ["IN…"],

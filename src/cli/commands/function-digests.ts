@@ -1,4 +1,4 @@
-/** Digests of all results of an instruction of the special-function unit, in chunks of consecutive bit patterns. */
+/** Digests of all results of a special function, in chunks of consecutive bit patterns. */
 import type { Backend } from "../../backends/backend.js";
 import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../formats/special-functions.js";
 import { fromBytes } from "../../ops/create.js";

@@ -40,7 +40,7 @@ export const sweep = defineCommand({
     "encodes all 2^32 f32 bit patterns, or some chunks of 2^24 patterns, and prints two digests of the codes of each chunk",
   details: [
     "A digest is the sum modulo 2^32, over the chunk's bit patterns i, of (code(i) + 1) * (mix(i, k) | 1) with mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 }, where k is 0x7feb352d for the first digest and 0x846ca68b for the second. In 16-bit formats a NaN input counts as code 0xFFFF. For stochastic rounding, the bit pattern is the element index.",
-    "With --function in place of --format, the codes are the bits of the results of an instruction of the special-function unit (docs/special-functions.md), and the numbers of results that are NaN, infinite, zero and subnormal follow. A function of 16 bits has one chunk, of its 2^16 bit patterns.",
+    "With --function in place of --format, the codes are the bits of the results of an instruction of the special-function unit or of a math function of CUDA (docs/special-functions.md), and the numbers of results that are NaN, infinite, zero and subnormal follow. A function of 16 bits has one chunk, of its 2^16 bit patterns.",
   ],
   example: "--format e4m3 --chunks 0",
   inputs: [],

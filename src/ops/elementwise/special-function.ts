@@ -1,4 +1,4 @@
-/** The approximate instructions of a GPU's special-function unit. */
+/** The approximate instructions of a GPU's special-function unit, and CUDA's math functions. */
 import { DTypeError } from "../../errors.js";
 import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../formats/special-functions.js";
 import { needed, oneOf, optionsOf } from "../../options.js";
@@ -10,7 +10,10 @@ import { execute } from "../execute.js";
 
 /** Options of `specialFunction`. */
 export interface SpecialFunctionOptions {
-  /** The instruction, by its name in PTX: `rsqrt.approx.ftz.f32`. `SPECIAL_FUNCTIONS` has them all. */
+  /**
+   * The instruction, by its name in PTX: `rsqrt.approx.ftz.f32`; or the function: `expf`, or `expf.fast` under -use_fast_math.
+   * `SPECIAL_FUNCTIONS` has them all.
+   */
   readonly function: SpecialFunctionName;
 }
 
@@ -20,7 +23,8 @@ const checkOptions = optionsOf<SpecialFunctionOptions>({
 
 /**
  * Returns what an approximate instruction of a GPU's special-function unit gives for each element of x, to the bit, as an H100
- * and an H200 compute it (numerics.md §7.11). The result has the shape and dtype of x, which is that of the instruction. NaN is
+ * and an H200 compute it (numerics.md §7.11), or what a math function of CUDA gives as nvcc 13.0 compiles it
+ * (docs/special-functions.md). The result has the shape and dtype of x, which is that of the instruction. NaN is
  * 7FFFFFFF, or 7FFF in 16 bits. `SPECIAL_FUNCTIONS` says on which chips an instruction was measured; on a GPU, `supports` says
  * what is not verified.
  *

@@ -55,7 +55,7 @@ const INVERSE_ULP = Float64Array.from(
 );
 
 /** erf by a series of positive terms: 2 / sqrt(pi) e^(-x^2) times the sum of 2^k x^(2k+1) / (1 3 5 ... (2k+1)). */
-function erf(x: number): number {
+export function erf(x: number): number {
   const a = Math.abs(x);
   if (a > 6.5) return Math.sign(x);
   const square = a * a;

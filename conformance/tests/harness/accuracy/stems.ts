@@ -63,7 +63,7 @@ const STEMS = {
     "update/optimizer",
   ],
   operators: ["core/wide", "elementwise/operators.gen"],
-  special: ["core/wide", "core/special-functions", "core/special-instructions"],
+  special: ["core/wide", "core/special-functions", "core/special-instructions", "elementwise/math-functions"],
 } as const;
 
 type Group = keyof typeof STEMS;

@@ -1,0 +1,152 @@
+/**
+ * CUDA's math functions as nvcc 13.0 compiles them (docs/special-functions.md), with exact fused multiply-adds. Arguments and
+ * results are f32 values.
+ */
+import { add, bitsOf, fma, fromBits, mul, ofNumber, sub, times, truncate } from "./rational.js";
+import { cos, ex2, lg2, rcp, rsqrt, sin, sqrt, tanh } from "./special-functions.js";
+import { SPECIAL_INSTRUCTIONS } from "./special-instructions.js";
+
+const values = (patterns: string): readonly number[] =>
+  patterns.split(" ").map((pattern) => fromBits(Number.parseInt(pattern, 16)));
+
+/** The polynomial in x whose first coefficient belongs to the highest power. */
+const polynomial = (coefficients: readonly number[], x: number): number =>
+  coefficients.reduce((sum, coefficient) => fma(sum, x, coefficient));
+
+const [LOG2E = 0, LOG2E_REST = 0, LOG2E_BY_252 = 0, TWICE_LOG2E = 0, LN2 = 0] = values(
+  "3FB8AA3B 32A57060 3BBB989D 4038AA3B 3F317218",
+);
+const LOG = values("BE055027 3E1039F6 BDF8CDCC 3E0F2955 BE2AD8B9 3E4CED0B BE7FFF22 3EAAAA78 BF000000");
+const LOG2 = values(
+  "3DC6B27F BE2C7F30 3E2FCF2A BE374E43 3E520BF4 BE763C8B 3E93BF99 BEB8AA49 3EF6384A BF38AA3B",
+);
+const TANH = values("3C80F082 BD563CAE 3E085941 BEAAA9ED 00000000");
+const ERF = values("38B1E96A BA574D20 3BAAD5EA BCDC1BE7 3DE718AF BEC093AC 3E0375D3");
+const ERFC = values("38EB4C3A BAAE005B 3C09919F BD24D99A 3E235519 3F69B4F9 3F210A14");
+const COSINE = values("37CBAC00 BAB607ED 3D2AAABB BEFFFFFF");
+const SINE = values("B94D4153 3C0885E4 BE2AAAA8");
+const MINUS_HALF_PI = values("BFC90FDA B3A22168 A7C234C5");
+const [TANH_POLYNOMIAL_END = 0, TANH_ONE = 0, ERF_POLYNOMIAL_END = 0, TWO_BY_PI = 0] = values(
+  "3F19999A 41102CB4 3F8060FE 3F22F983",
+);
+/** 2 / π · 2^192, truncated. */
+const TWO_BY_PI_BITS = 0xa2f9836e_4e441529_fc2757d1_f534ddc0_db629599_3c439041n;
+/** π / 2, as the f64 with bits 3FF921FB54442D19. */
+const HALF_PI = 0x1921fb54442d19 * 2 ** -52;
+
+const signed = (magnitude: number, x: number): number => (x < 0 || Object.is(x, -0) ? -magnitude : magnitude);
+
+function expf(x: number): number {
+  const t = fma(x, LOG2E_BY_252, 0.5);
+  const bounded = t > 0 ? Math.min(t, 1) : 0;
+  const n = Number(truncate(times(ofNumber(bounded), ofNumber(252)))) - 126;
+  return mul(ex2(fma(x, LOG2E_REST, fma(x, LOG2E, -n))), 2 ** n);
+}
+
+/** x as (1 + m) 2^n with 1 + m from `low` to 2 `low`, for a positive finite x. */
+function split(x: number, low: number): readonly [m: number, n: number] {
+  let n = 0;
+  let significand = x;
+  for (; significand < low; n--) significand *= 2;
+  for (; significand >= 2 * low; n++) significand /= 2;
+  return [significand - 1, n];
+}
+
+/** The logarithm of numbers that are not positive and finite. */
+const logOfSpecial = (x: number): number | undefined =>
+  x === 0 ? Number.NEGATIVE_INFINITY : x > 0 ? (x === 1 / 0 ? x : undefined) : Number.NaN;
+
+function logf(x: number): number {
+  const special = logOfSpecial(x);
+  if (special !== undefined) return special;
+  const [m, n] = split(x, fromBits(0x3f2aaaab));
+  return fma(n, LN2, fma(mul(m, polynomial(LOG, m)), m, m));
+}
+
+function log2f(x: number): number {
+  const special = logOfSpecial(x);
+  if (special !== undefined) return special;
+  const [m, n] = split(x, fromBits(0x3f3504f3));
+  return add(n, fma(m, LOG2E, mul(m, mul(m, polynomial(LOG2, m)))));
+}
+
+function tanhf(x: number): number {
+  const a = Math.abs(x);
+  if (a >= TANH_ONE) return Math.sign(x);
+  if (a >= TANH_POLYNOMIAL_END) return signed(fma(rcp(add(ex2(mul(a, TWICE_LOG2E)), 1)), -2, 1), x);
+  return fma(polynomial(TANH, mul(x, x)), x, x);
+}
+
+function erff(x: number): number {
+  const a = Math.abs(x);
+  if (a >= ERF_POLYNOMIAL_END) return signed(sub(1, ex2(fma(polynomial(ERFC, a), -a, -a))), x);
+  return fma(polynomial(ERF, mul(x, x)), x, x);
+}
+
+/** The nearest number of right angles, and the rest in radians, of an x that is not negative. */
+function reduceLarge(x: number): readonly [q: number, t: number] {
+  const bits = bitsOf(x);
+  const significand = BigInt((bits & 0x7fffff) | 0x800000) << 8n;
+  const angle = BigInt.asUintN(64, (significand * TWO_BY_PI_BITS) >> BigInt(288 - (bits >>> 23)));
+  const q = Number(angle >> 62n);
+  const fraction = BigInt.asUintN(64, angle << 2n);
+  const radians = (units: bigint): number => Math.fround(Number(units) * (HALF_PI * 2 ** -64));
+  if (fraction < 2n ** 63n) return [q, radians(fraction)];
+  return [q + 1, -radians(2n ** 64n - 1n - fraction)];
+}
+
+function reduce(x: number): readonly [q: number, t: number] {
+  if (Math.abs(x) >= 105615) {
+    const [q, t] = reduceLarge(Math.abs(x));
+    return x < 0 ? [-q, -t] : [q, t];
+  }
+  const turns = mul(x, TWO_BY_PI);
+  const below = Math.floor(turns);
+  const q = turns - below === 0.5 ? below + (below & 1) : Math.round(turns) + 0;
+  return [q, MINUS_HALF_PI.reduce((rest, part) => fma(q, part, rest), x)];
+}
+
+/** The sine of x plus `quarter` right angles. */
+function sine(x: number, quarter: number): number {
+  if (!Number.isFinite(x)) return Number.NaN;
+  const [q, t] = reduce(x);
+  const quadrant = (q + quarter) & 3;
+  const square = mul(t, t);
+  const magnitude =
+    quadrant & 1
+      ? fma(polynomial(COSINE, square), square, 1)
+      : fma(polynomial(SINE, square), fma(square, t, 0), t);
+  return quadrant & 2 ? fma(magnitude, -1, 0) : magnitude;
+}
+
+/** sin x. */
+export const sinf = (x: number): number => sine(x, 0);
+/** cos x. */
+export const cosf = (x: number): number => sine(x, 1);
+
+const flushed = (x: number): number => (Math.abs(x) < 2 ** -126 ? signed(0, x) : x);
+
+/** The instructions and the functions of one argument by their names. */
+export const SPECIAL_FUNCTIONS = {
+  ...SPECIAL_INSTRUCTIONS,
+  expf,
+  "expf.fast": (x: number): number => ex2(mul(x, LOG2E)),
+  exp2f: SPECIAL_INSTRUCTIONS["ex2.approx.f32"],
+  "exp2f.fast": ex2,
+  logf,
+  "logf.fast": (x: number): number => mul(lg2(x), LN2),
+  log2f,
+  "log2f.fast": lg2,
+  tanhf,
+  "tanhf.fast": tanh,
+  erff,
+  "erff.fast": (x: number): number => erff(flushed(x)),
+  rsqrtf: SPECIAL_INSTRUCTIONS["rsqrt.approx.f32"],
+  "rsqrtf.fast": rsqrt,
+  sqrtf: (x: number): number => Math.fround(Math.sqrt(x)),
+  "sqrtf.fast": sqrt,
+  sinf,
+  "sinf.fast": sin,
+  cosf,
+  "cosf.fast": cos,
+} as const satisfies Readonly<Record<string, (x: number) => number>>;
