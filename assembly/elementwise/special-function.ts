@@ -16,8 +16,8 @@ class SpecialFunctionsTask {
 }
 
 /**
- * dst[i] = f(src[i]) for i in [begin, end), where `kind` is the instruction or function f. Its type is that of src and dst. `scratch` has a
- * buffer of the calling thread (core/scratch.ts).
+ * dst[i] = f(src[i]) for i in [begin, end), where `kind` is the instruction or function f. Its type is that of src and dst.
+ * `scratch` has a buffer of the calling thread (core/scratch.ts).
  */
 export function specialFunctions(task: SpecialFunctionsTask, scratch: usize, begin: usize, end: usize): void {
   const dst = task.dst;

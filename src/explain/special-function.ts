@@ -30,7 +30,7 @@ export interface SpecialFunctionExplanation {
 
 /** Options of `explainSpecialFunction`. */
 export interface ExplainSpecialFunctionOptions {
-  /** The instruction, by its name in PTX: `rsqrt.approx.ftz.f32`; or the function: `expf`, or `expf.fast` under -use_fast_math. */
+  /** The instruction, by its name in PTX (`rsqrt.approx.ftz.f32`), or the function (`expf`; `expf.fast` under -use_fast_math). */
   readonly function: SpecialFunctionName;
 }
 

@@ -82,7 +82,9 @@ it("expf.fast is within 2 + |1.173 x| units in the last place of normal results"
   fc.assert(
     fc.property(fc.float({ min: -87, max: 88, noNaN: true }), (x) => {
       const most = 2 + Math.floor(Math.abs(1.173 * x));
-      expect(distance(resultOf("expf.fast", x), Math.fround(Math.exp(x))), `of ${x}`).toBeLessThanOrEqual(most);
+      expect(distance(resultOf("expf.fast", x), Math.fround(Math.exp(x))), `of ${x}`).toBeLessThanOrEqual(
+        most,
+      );
     }),
     { numRuns: draws(100_000) },
   );
