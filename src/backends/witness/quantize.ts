@@ -8,6 +8,7 @@ import { Scope } from "../../tensor/scope.js";
 import { asMatrix, storageBits } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import type { QuantizeArgs } from "../ops/quantize.js";
+import type { OpArgs, OpName } from "../ops.js";
 import { runOn } from "../run.js";
 import { bytesOf } from "./rows.js";
 import {
@@ -23,19 +24,36 @@ import {
 /** The largest scale tensor that is read. */
 const MAX_SCALE_BYTES = 1 << 24;
 
+/** The operations that quantize, and their tensors besides those of `quantize`. */
+const TENSORS = {
+  quantize: { rows: [], whole: [], results: [], sums: [] },
+  biasGradQuantize: { rows: [], whole: [], results: [], sums: ["biasGrad"] },
+  activationQuantize: { rows: ["grad"], whole: [], results: [], sums: [] },
+  normQuantize: { rows: [], whole: ["gamma", "beta"], results: ["mean", "rstd"], sums: [] },
+} as const satisfies { readonly [K in OpName]?: QuantizeTensors };
+
+interface QuantizeTensors {
+  /** Inputs with a row for each row of x. */
+  readonly rows: readonly string[];
+  /** Inputs that every row needs whole. */
+  readonly whole: readonly string[];
+  /** Results with an element for each row. */
+  readonly results: readonly string[];
+  /** Results that are sums over all rows. They are not compared. */
+  readonly sums: readonly string[];
+}
+
+type QuantizeOp = keyof typeof TENSORS;
+type QuantizeOpArgs = OpArgs[QuantizeOp] & Pick<QuantizeArgs, "noop">;
+
 /** Returns why a quantization cannot be sampled, or undefined. */
-function refusal({
-  spec,
-  rowwise,
-  amax,
-  noop,
-  randomBits,
-  randomBitsColumnwise,
-}: QuantizeArgs): string | undefined {
+function refusal({ spec, rowwise, scale, amax, noop, ...args }: QuantizeOpArgs): string | undefined {
   if (!rowwise) return "columnwise copies are not sampled";
   if (noop) return "quantizations with a flag are not sampled";
-  if (spec.stochastic || randomBits || randomBitsColumnwise) return "stochastic rounding is not sampled";
-  if (rowwise.amax && !amax && !spec.rowScaled && spec.scaleRule !== "twoLevel")
+  if (spec.stochastic || args.randomBits || args.randomBitsColumnwise)
+    return "stochastic rounding is not sampled";
+  const storesAmax = rowwise.amax && (spec.rowScaled || spec.scaleRule === "twoLevel");
+  if ((isTensorWide(spec.tile) || rowwise.amax) && !scale && !amax && !storesAmax)
     return "a scale of the whole tensor is not sampled";
   if (rowwise.scaleInv.byteLength > MAX_SCALE_BYTES)
     return `scales of more than ${MAX_SCALE_BYTES} bytes are not sampled`;
@@ -43,72 +61,108 @@ function refusal({
 }
 
 /**
- * The amax of a whole tensor is an input here: the one that the copy stores for NVFP4, or that follows from the scale. What is
- * compared is what rows make of it.
+ * Returns the sampler of an operation that quantizes. The amax of a whole tensor is an input of the sampled rows: the one of the
+ * call, or the one that the copy of NVFP4 stores. What rows make of it is compared.
  */
-export const sampleQuantize: Sampler<"quantize"> = ({ args, elements, choose }) => {
-  const reason = refusal(args);
-  if (reason) return reason;
-  const { x, spec, rowwise, scale, amax } = args;
-  const copy = rowwise as QuantizedCopy;
-  if (isTensorWide(spec.tile) && !scale && !amax) return "a scale of the whole tensor is not sampled";
-  const [rows, columns] = asMatrix(x.shape);
-  // rows of a tile share scales, also if a scale is stored for each row
-  const height = Math.max(1, tileSize(spec.tile)[0]);
-  if (!isWholeBytes(x, columns) || !isWholeBytes(copy.data, columns)) return "rows are no whole bytes";
-  const groups = Math.floor(rows / height);
-  if (groups === 0) return "no group of rows that share scales is complete";
-  const chosen = choose(groups, Math.max(1, Math.ceil(elements / (columns * height))));
-  const count = chosen.length * height;
-  const begins = chosen.map((group) => group * height * columns);
-  const inputs = [
-    readRanges(x, begins, height * columns),
-    scale && readWhole(scale),
-    amax && readWhole(amax),
-  ];
-  const sourceRow = (row: number): number =>
-    (chosen[Math.floor(row / height)] as number) * height + (row % height);
-  return {
-    results: async (): Promise<Compare> => {
-      const outputs = [
-        readRanges(copy.data, begins, height * columns),
-        readWhole(copy.scaleInv),
-        copy.amax && readWhole(copy.amax),
-      ];
-      const [values, scaleBytes, amaxBytes] = await Promise.all(inputs);
-      const [codes, scales, storedAmax] = await Promise.all(outputs);
-      return (reference) => {
-        using _scope = new Scope();
-        const geometry = copyGeometry(spec, [count, columns], "rowwise", "logical");
-        const result = {
-          ...{ geometry, data: new Tensor(reference, geometry.dataType, geometry.dataShape) },
-          scaleInv: new Tensor(reference, geometry.scaleType, geometry.scaleShape),
-          ...(geometry.amaxShape ? { amax: new Tensor(reference, "f32", geometry.amaxShape) } : {}),
-        };
-        const scalar = (bytes: Uint8Array | undefined): Tensor<"f32"> | undefined =>
-          bytes && tensorOfBytes(reference, bytes, [1], "f32");
-        runOn(reference, "quantize", {
-          ...{ spec, random: args.random, rowwise: result },
-          x: tensorOfBytes(reference, values as Uint8Array, [count, columns], x.dtype),
-          scale: scalar(scaleBytes),
-          amax: spec.rowScaled ? undefined : scalar(amaxBytes ?? storedAmax),
-        });
-        return compareResults([
-          {
-            ...{
-              name: "codes",
-              dtype: copy.data.dtype,
-              actual: codes as Uint8Array,
+export function quantizeSampler<K extends QuantizeOp>(op: K): Sampler<K> {
+  const names: QuantizeTensors = TENSORS[op];
+  return ({ args, elements, choose }) => {
+    const reason = refusal(args);
+    if (reason) return reason;
+    const { x, spec, scale, amax } = args;
+    const fields = args as object as Readonly<Record<string, Tensor | undefined>>;
+    const copy = args.rowwise as QuantizedCopy;
+    const [rows] = asMatrix(x.shape);
+    const columns = copy.data.size / rows;
+    // rows of a tile share scales, also if a scale is stored for each row
+    const height = Math.max(1, tileSize(spec.tile)[0]);
+    const groups = Math.floor(rows / height);
+    if (groups === 0) return "no group of rows that share scales is complete";
+    const chosen = choose(groups, Math.max(1, Math.ceil(elements / (columns * height))));
+    const count = chosen.length * height;
+    const readRows = (tensor: Tensor): Promise<Uint8Array> => {
+      const width = (tensor.size / rows) * height;
+      return readRanges(
+        tensor,
+        chosen.map((group) => group * width),
+        width,
+      );
+    };
+    const present = (list: readonly string[]): readonly (readonly [string, Tensor])[] =>
+      list.flatMap((name) => {
+        const tensor = fields[name];
+        return tensor ? [[name, tensor] as const] : [];
+      });
+    const divided = present(["x", ...names.rows]);
+    if (
+      ![...divided.map(([, tensor]) => tensor), copy.data].every((each) =>
+        isWholeBytes(each, each.size / rows),
+      )
+    )
+      return "rows are no whole bytes";
+    const whole = present(names.whole);
+    const statistics = present(names.results);
+    const inputs = [
+      ...divided.map(([, tensor]) => readRows(tensor)),
+      ...whole.map(([, each]) => readWhole(each)),
+    ];
+    const scalars = [scale && readWhole(scale), amax && readWhole(amax)];
+    const sourceRow = (row: number): number =>
+      (chosen[Math.floor(row / height)] as number) * height + (row % height);
+    return {
+      results: async (): Promise<Compare> => {
+        const outputs = [copy.data, ...statistics.map(([, tensor]) => tensor)].map(readRows);
+        const stored = [readWhole(copy.scaleInv), copy.amax && readWhole(copy.amax)];
+        const [values, [scaleBytes, amaxBytes]] = [await Promise.all(inputs), await Promise.all(scalars)];
+        const [actual, [scales, storedAmax]] = [await Promise.all(outputs), await Promise.all(stored)];
+        return (reference) => {
+          using _scope = new Scope();
+          const geometry = copyGeometry(spec, [count, columns], "rowwise", "logical");
+          const result = {
+            ...{ geometry, data: new Tensor(reference, geometry.dataType, geometry.dataShape) },
+            scaleInv: new Tensor(reference, geometry.scaleType, geometry.scaleShape),
+            ...(geometry.amaxShape ? { amax: new Tensor(reference, "f32", geometry.amaxShape) } : {}),
+          };
+          const scalar = (bytes: Uint8Array | undefined): Tensor<"f32"> | undefined =>
+            bytes && tensorOfBytes(reference, bytes, [1], "f32");
+          const tensors: Record<string, Tensor> = {};
+          for (const [i, [name, { size, shape, dtype }]] of [...divided, ...whole].entries())
+            tensors[name] = tensorOfBytes(
+              reference,
+              values[i] as Uint8Array,
+              i < divided.length ? [count, size / rows] : shape,
+              dtype,
+            );
+          for (const [name, { dtype }] of statistics) tensors[name] = new Tensor(reference, dtype, [count]);
+          for (const [name, { dtype, shape }] of present(names.sums))
+            tensors[name] = new Tensor(reference, dtype, shape);
+          runOn(reference, op, {
+            ...args,
+            ...tensors,
+            ...{ rowwise: result, columnwise: undefined, amaxColumnwise: undefined },
+            ...{ part: undefined, amaxRecord: undefined },
+            scale: scalar(scaleBytes),
+            amax: spec.rowScaled ? undefined : scalar(amaxBytes ?? storedAmax),
+          });
+          const place = { columns, count, sourceRow };
+          return compareResults([
+            {
+              ...{ name: "codes", dtype: copy.data.dtype, actual: actual[0] as Uint8Array },
               expected: bytesOf(result.data),
+              indexOf: (i) => [sourceRow(Math.floor(i / columns)), i % columns],
             },
-            indexOf: (i) => [sourceRow(Math.floor(i / columns)), i % columns],
-          },
-          scaleResult(copy, result, { spec, scales: scales as Uint8Array, columns, count, sourceRow }),
-        ]);
-      };
-    },
+            scaleResult(copy, result, { spec, scales: scales as Uint8Array, ...place }),
+            ...statistics.map(([name, { dtype }], i) => ({
+              ...{ name, dtype, actual: actual[i + 1] as Uint8Array },
+              expected: bytesOf(tensors[name] as Tensor),
+              indexOf: (row: number) => [sourceRow(row)],
+            })),
+          ]);
+        };
+      },
+    };
   };
-};
+}
 
 interface ScaleSource {
   readonly spec: QuantizeArgs["spec"];

@@ -3,7 +3,7 @@ import { OPERATORS } from "../elementwise.js";
 import type { OpName } from "../ops.js";
 import { sampleAttention } from "./attention.js";
 import { sampleGemm } from "./gemm.js";
-import { sampleQuantize } from "./quantize.js";
+import { quantizeSampler } from "./quantize.js";
 import { rowSampler } from "./rows.js";
 import type { Sampler } from "./sample.js";
 
@@ -20,7 +20,10 @@ export const SAMPLERS: { readonly [K in OpName]?: Sampler<K> } = {
   ...operators,
   attention: sampleAttention,
   gemm: sampleGemm,
-  quantize: sampleQuantize,
+  quantize: quantizeSampler("quantize"),
+  biasGradQuantize: quantizeSampler("biasGradQuantize"),
+  activationQuantize: quantizeSampler("activationQuantize"),
+  normQuantize: quantizeSampler("normQuantize"),
   norm: rowSampler("norm", { whole: ["gamma", "beta"] }),
   activation: rowSampler("activation", {}),
   activationBackward: rowSampler("activationBackward", {}),
