@@ -242,7 +242,7 @@ export {
   RMSNorm,
 } from "./modules/norm.js";
 export type { NormedCall } from "./modules/normed-call.js";
-export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
+export { constantInit, type InitMethod, normalInit, onMetaDevice, Parameter } from "./modules/parameter.js";
 export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
 export {
   type QuantizedModelInitOptions,

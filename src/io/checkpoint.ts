@@ -4,6 +4,7 @@
  */
 import { DisposedError, FileError } from "../errors.js";
 import { defaultRandom } from "../modules/module.js";
+import { allocateParameters } from "../modules/parameter.js";
 import type { RandomState } from "../quantizers/random-state.js";
 import { asBytes } from "../tensor/data.js";
 import {
@@ -100,6 +101,7 @@ async function load(file: TensorSource, state: CheckpointState): Promise<unknown
   const bytes = await readTensors(file, record, names);
   for (const { name, tensor } of tensors) if (tensor.disposed) throw new DisposedError(`${name}'s tensor`);
 
+  allocateParameters(module.parameters());
   for (const { name, tensor } of tensors) tensor.write(bytes(name));
   for (const parameter of module.parameters()) {
     parameter.clearHighPrecisionInitVal();

@@ -151,6 +151,19 @@ export abstract class Module {
     return [...this.namedParameters().values()];
   }
 
+  /**
+   * Gives memory to the parameters of this module and its submodules that `onMetaDevice` has created without, and computes their
+   * initial values in the order of their creation. With the same random state these have the bits of a module that is created
+   * outside of `onMetaDevice`, and the state advances equally. Parameters that have memory keep their values. If it throws, the
+   * parameters that have memory by then keep it, and another call continues.
+   *
+   * @throws `OutOfMemoryError` if the memory is not available. Errors of an `initMethod` propagate.
+   */
+  materializeParameters(): void {
+    const waiting = this.parameters().filter(({ isMeta }) => isMeta);
+    for (const parameter of waiting.sort((a, b) => a.creation - b.creation)) parameter.materialize();
+  }
+
   /** @internal The result of `parameters`, in one list for each module that has registered parameters itself. */
   parameterGroups(): readonly (readonly Parameter[])[] {
     const seen = new Set<Parameter>();

@@ -1,5 +1,7 @@
 /** Parameters of modules, and the functions that compute their initial values. */
 
+import { platform } from "#platform";
+import { requireBody } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { guardReceivers } from "../brand.js";
 import type { ProcessGroup } from "../collectives/group.js";
@@ -20,7 +22,7 @@ import type { TensorPart } from "../tensor/part.js";
 import { optional, requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import { elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
-import { Tensor } from "../tensor/tensor.js";
+import { isMeta, metaTensor, REVIVE, Tensor } from "../tensor/tensor.js";
 import type { DelayedGradients } from "./delayed-gradients.js";
 
 /** Creates the quantizer of a quantized parameter. `shard` is set if the tensor to quantize is a part of the full parameter. */
@@ -81,7 +83,7 @@ export class Parameter extends Variable {
     optional(requireScalar)("Parameter", "scale", scale);
     if (scale && scale.backend !== value.backend)
       throw new ArgumentError("Parameter: value and scale live on different backends; move them to one");
-    if (value instanceof Tensor) requireWide("Parameter", "value", value);
+    if (value instanceof Tensor && !isMeta(value)) requireWide("Parameter", "value", value);
     const initial =
       highPrecisionInitVal === undefined
         ? undefined
@@ -167,6 +169,40 @@ export class Parameter extends Variable {
     this.#highPrecisionInitVal = undefined;
   }
 
+  /** Whether `onMetaDevice` has created the parameter and it has no memory yet. */
+  get isMeta(): boolean {
+    return isMeta(super.value);
+  }
+
+  /** @internal Gives a parameter without memory the memory of `source`, a tensor of its dtype and shape. */
+  setMemory(source: Tensor): void {
+    (super.value as Tensor)[REVIVE](source);
+    this.#initialize = undefined;
+  }
+
+  /** @internal Computes the initial values of a parameter without memory, and gives it memory with these. */
+  materialize(): void {
+    using _ = new Scope();
+    if (this.#initialize && this.isMeta) this.setMemory(this.#initialize());
+  }
+
+  /** @internal The number of parameters that `onMetaDevice` had created before this one. */
+  creation = 0;
+  #initialize: (() => Tensor<WideDType>) | undefined;
+
+  /** @internal Creates a parameter without memory. `initialize` computes the initial values when it gets memory. */
+  static deferred(
+    backend: Backend,
+    dtype: WideDType,
+    shape: Shape,
+    initialize: () => Tensor<WideDType>,
+  ): Parameter {
+    const parameter = new Parameter(metaTensor(backend, dtype, shape));
+    parameter.#initialize = initialize;
+    parameter.creation = created++;
+    return parameter;
+  }
+
   /** Disposes of the gradient and clears it. */
   override zeroGrad(): void {
     super.zeroGrad();
@@ -231,6 +267,29 @@ export function constantInit(value: number): InitMethod {
  */
 export const uninitialized: InitMethod = (_, shape) => hostArray(Float32Array, elementCount(ownShape(shape)));
 
+/** The number of parameters that `onMetaDevice` has created. */
+let created = 0;
+
+const deferring = platform.ambient<{ readonly isDeferred: true }>();
+
+/** Whether parameters that are created here get no memory: whether `onMetaDevice` runs. */
+export function isDeferring(): boolean {
+  return deferring.get() !== undefined;
+}
+
+/**
+ * Runs `body` and returns its result. Modules that `body` creates have parameters without memory, as on PyTorch's meta device.
+ * `materializeParameters` of a module gives them memory and their initial values; loading a checkpoint or a state dictionary gives
+ * them memory and the loaded values. Until then every other use of their values throws an `ArgumentError`. Neither weights of
+ * `quantizedModelInit` nor the option `parametersSplit` are possible.
+ *
+ * @throws `ArgumentError` for a body that is not a function. Errors of the body propagate.
+ */
+export function onMetaDevice<R>(body: () => R): R {
+  requireBody("onMetaDevice", body);
+  return deferring.run({ isDeferred: true }, body);
+}
+
 /** Creates a parameter with the initial values that `init` computes. */
 export function newParameter(
   backend: Backend,
@@ -239,10 +298,28 @@ export function newParameter(
   { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
 ): Parameter {
   const checkedShape = ownShape(shape);
-  if (init === uninitialized) return new Parameter(new Tensor(backend, dtype, checkedShape));
+  const initialize = (): Tensor<WideDType> =>
+    init === uninitialized
+      ? new Tensor(backend, dtype, checkedShape)
+      : wideTensor(backend, init(random, checkedShape), checkedShape, dtype);
+  if (isDeferring()) return Parameter.deferred(backend, dtype, checkedShape, initialize);
+  if (init === uninitialized) return new Parameter(initialize());
   // throws for a size that is too large, before `init` computes values and allocates host memory for them
   new Tensor(backend, "f32", checkedShape).dispose();
-  return new Parameter(wideTensor(backend, init(random, checkedShape), checkedShape, dtype));
+  return new Parameter(initialize());
+}
+
+/**
+ * Gives memory to all parameters without memory, with undefined contents. If it throws, none has memory.
+ */
+export function allocateParameters(parameters: Iterable<Parameter>): void {
+  using _ = new Scope();
+  const made = [...parameters]
+    .filter((parameter) => parameter.isMeta)
+    .map(
+      (parameter) => [parameter, new Tensor(parameter.backend, parameter.dtype, parameter.shape)] as const,
+    );
+  for (const [parameter, memory] of made) parameter.setMemory(memory);
 }
 
 /**

@@ -5,11 +5,11 @@ import { describe, entriesOfMap } from "../options.js";
 import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
-import { Tensor } from "../tensor/tensor.js";
+import { isMeta, Tensor } from "../tensor/tensor.js";
 import { snakeCase } from "../text/snake-case.js";
 import { Module } from "./module.js";
 import { MultiheadAttention, type RowSplit } from "./multihead-attention.js";
-import type { Parameter } from "./parameter.js";
+import { allocateParameters, type Parameter } from "./parameter.js";
 
 /** An entry of a state dictionary: some rows of a parameter. */
 interface Entry {
@@ -66,6 +66,7 @@ export function loadStateDictionary(module: Module, state: ReadonlyMap<string, T
       );
     return [source, entry] as const;
   });
+  allocateParameters(module.parameters());
   for (const [source, { tensor, first }] of sources) tensor.paste(castTo(source, tensor.dtype), first);
 }
 
@@ -107,6 +108,7 @@ function splitsOf(module: Module): ReadonlyMap<string, RowSplit> {
 
 function tensorOf(user: string, name: string, parameter: Parameter): Tensor<WideDType> {
   const { localValue } = parameter;
-  if (localValue instanceof Tensor) return requireWide(user, name, localValue);
+  if (localValue instanceof Tensor)
+    return isMeta(localValue) ? (localValue as Tensor<WideDType>) : requireWide(user, name, localValue);
   throw new DTypeError(`${user}: ${name} is quantized; save it by saveCheckpoint of lockstep/io`);
 }

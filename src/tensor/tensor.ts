@@ -30,6 +30,19 @@ export const VIEW_ALIGNMENT = 256;
 /** The accessors that each operation reads many times. */
 const FREQUENT = ["backend", "dtype", "shape", "byteLength", "address", "disposed"] as const;
 
+/** Whether the tensor under construction gets no memory. */
+let withoutMemory = false;
+
+/** Whether a tensor has no memory yet (`metaTensor`). */
+export let isMeta: (x: unknown) => boolean;
+
+/** The error for a use of a tensor without memory. `what` names the tensor. */
+export function metaError(what: string): ArgumentError {
+  return new ArgumentError(
+    `${what} has no memory, because its module was created by onMetaDevice; call materializeParameters() of the module or load a checkpoint into it first`,
+  );
+}
+
 /** The memory of the tensor under construction, if it shares memory. */
 let location: { readonly storage: Storage; readonly offset: number } | undefined;
 
@@ -58,6 +71,16 @@ export function tensorAt<D extends DType>(
   }
 }
 
+/** Creates a tensor without memory. `REVIVE` gives it the memory of another one. */
+export function metaTensor<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
+  withoutMemory = true;
+  try {
+    return new Tensor(backend, dtype, shape);
+  } finally {
+    withoutMemory = false;
+  }
+}
+
 /**
  * A dense row-major array on one backend. It stays on its backend until `dispose()` is called, by hand or by the scope in which
  * it was created.
@@ -72,9 +95,11 @@ export class Tensor<D extends DType = DType> {
   #storage: Storage;
   #offset: number;
   #disposed = false;
+  #isMeta = false;
   #owner: Scope | undefined;
 
   static {
+    isMeta = (x) => isTensor(x) && x.#isMeta;
     isTensor = (x): x is Tensor => typeof x === "object" && x !== null && #storage in x;
     memoryOfTensor = (x) => x.#storage.memory;
     guardReceivers(this, isTensor, FREQUENT);
@@ -98,16 +123,23 @@ export class Tensor<D extends DType = DType> {
       throw new ArgumentError("Tensor: the class cannot be extended; keep a tensor in a field");
     const sharedLocation = location;
     location = undefined;
+    const hasNoMemory = withoutMemory;
+    withoutMemory = false;
     const shapeCopy = ownShape(shape);
     const bytes = byteLength(dtype, shapeCopy);
     this.#backend = backend;
     this.#dtype = dtype;
     this.#shape = shapeCopy;
     this.#byteLength = bytes;
-    this.#storage = sharedLocation ? sharedLocation.storage : new Storage(memoryOf(backend), bytes);
+    this.#storage = sharedLocation
+      ? sharedLocation.storage
+      : new Storage(memoryOf(backend), hasNoMemory ? 0 : bytes);
     this.#offset = sharedLocation ? sharedLocation.offset : 0;
     Object.preventExtensions(this);
-    adopt(this);
+    if (hasNoMemory) {
+      this.#storage.release();
+      this.#isMeta = true;
+    } else adopt(this);
   }
 
   /** Returns `x`. Throws `ArgumentError` if it is not a tensor itself. It is faster than the guard of the other members. */
@@ -252,6 +284,7 @@ export class Tensor<D extends DType = DType> {
   }
 
   #requireAlive(): void {
+    if (this.#isMeta) throw metaError(`a ${this.#dtype} [${this.#shape}] tensor`);
     if (this.#disposed) throw new DisposedError(`a ${this.#dtype} [${this.#shape}] tensor`);
   }
 
@@ -315,18 +348,24 @@ export class Tensor<D extends DType = DType> {
 
   /** @internal Makes this disposed handle share the memory of `of`, a tensor with the same dtype and size. No scope owns it. */
   [REVIVE](source: Tensor<D>): void {
-    if (!this.#disposed || source.dtype !== this.#dtype || source.byteLength !== this.#byteLength)
+    const needsMemory = this.#disposed || this.#isMeta;
+    if (!needsMemory || source.dtype !== this.#dtype || source.byteLength !== this.#byteLength)
       throw new ArgumentError("a tensor gets memory again after dispose(), that of a tensor like it");
     source.#requireAlive();
     this.#storage = source.#storage.retain();
     this.#offset = source.#offset;
     this.#disposed = false;
+    this.#isMeta = false;
   }
 
   /** Releases the memory, which is freed when no view holds it. A second call does nothing. */
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
+    if (this.#isMeta) {
+      this.#isMeta = false;
+      return;
+    }
     disown(this);
     this.#storage.release();
   }

@@ -1,6 +1,7 @@
 /** Loads a distributed training run from a sharded checkpoint. The ranks may differ from those that saved it. */
 import { DisposedError, FileError } from "../../errors.js";
 import { defaultRandom } from "../../modules/module.js";
+import { allocateParameters } from "../../modules/parameter.js";
 import { boolean, optionsOf } from "../../options.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { scaleNames, scalesFrom } from "../checkpoint-scales.js";
@@ -81,6 +82,7 @@ async function prepare(user: string, folder: string, state: LoadedShardedState) 
       return { quantization, snapshot };
     });
     const apply = (): void => {
+      allocateParameters(module.parameters());
       for (const { name, tensor } of tensors) {
         const bytes = values.get(name);
         if (bytes) tensor?.write(bytes);

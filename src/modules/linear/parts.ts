@@ -17,6 +17,7 @@ import { MODULE_OPTIONS, type ModuleOptions } from "../module.js";
 import {
   constantInit,
   type InitMethod,
+  isDeferring,
   newParameter,
   normalInit,
   type Parameter,
@@ -24,7 +25,7 @@ import {
   uninitialized,
 } from "../parameter.js";
 import { LinearQuantization } from "../quantization.js";
-import { makeWeight } from "../quantized-init.js";
+import { makeWeight, withFp8Parameters } from "../quantized-init.js";
 import { PARALLEL_OPTIONS, type ParallelOptions } from "../tensor-parallel/options.js";
 import type { TensorParallel } from "../tensor-parallel/tensor-parallel.js";
 import { divideBias, divideWeight, partShape, partValues } from "../tensor-parallel/weights.js";
@@ -208,6 +209,19 @@ function splitOf(
   return splitRows(user, split, outFeatures);
 }
 
+/** Throws `ArgumentError` for a weight that cannot be created without memory. */
+function requireDeferrable(user: string, rows: SplitRows | undefined): void {
+  const reason = rows
+    ? "the parameters of parametersSplit share memory"
+    : withFp8Parameters()
+      ? "quantizedModelInit quantizes the initial weights"
+      : undefined;
+  if (reason)
+    throw new ArgumentError(
+      `${user}: ${reason}, and onMetaDevice gives weights no memory; leave one of them out`,
+    );
+}
+
 /**
  * Creates the weight [out, in], the bias and the quantization state of a linear layer. If the layer is divided, it creates this
  * rank's part, which is a slice of the values that a single rank would create. The parameters are added to `created`. Throws
@@ -224,11 +238,16 @@ export function linearParts(
   const rows = splitOf(user, options, fullShape[0]);
   if (rows) requirePieces({ user, rows, parallel });
   const shape = parallel ? partShape(user, parallel, fullShape, size) : fullShape;
-  const makePart = (): Parameter => {
+  const partInit: InitMethod = () => {
     const values = initMethod(random, fullShape);
-    const part = parallel
+    return parallel
       ? partValues(parallel, requireValues("initMethod", "its result", values, fullShape), fullShape)
       : values;
+  };
+  if (isDeferring()) requireDeferrable(user, rows);
+  const makePart = (): Parameter => {
+    if (isDeferring()) return newParameter(backend, shape, partInit, { dtype, random });
+    const part = partInit(random, shape);
     return makeWeight(backend, part, shape, { dtype, random, shard: parallel?.shard("weight") });
   };
   const weight =

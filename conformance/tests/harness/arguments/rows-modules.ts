@@ -342,6 +342,7 @@ export const MODULE_ROWS: Rows = {
   },
   defaultRandom: { calls: [(w) => [w.backend]] },
   manualSeed: { calls: [(w) => [w.backend, 0n]] },
+  onMetaDevice: { calls: [() => [() => 0]] },
   constantInit: { calls: [() => [0.5]], numbers: { value: "any" } },
   normalInit: { calls: [() => [0.5]], numbers: { std: "atLeastZero" } },
   Parameter: {

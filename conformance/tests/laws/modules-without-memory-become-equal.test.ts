@@ -1,0 +1,185 @@
+/**
+ * Modules that are created without memory take none, refuse to be used, and have the bits of other modules once they get initial
+ * values, a checkpoint or a state dictionary.
+ */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import {
+  AdamW,
+  ArgumentError,
+  DisposedError,
+  Linear,
+  loadStateDictionary,
+  type Module,
+  MXFP8BlockScaling,
+  manualSeed,
+  onMetaDevice,
+  quantizedModelInit,
+  RandomState,
+  Scope,
+  Sequential,
+  stateDictionary,
+} from "../../../src/index.js";
+import { loadCheckpoint, saveCheckpoint } from "../../../src/io/index.js";
+import { combined, gradientOf, inputsOf, leavesOf, rowsWhere } from "../harness/modules/calls.js";
+import type { Built, ModuleRow } from "../harness/modules/row.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1 });
+const SIZES = { rows: 32, from: 64, to: 32, middle: 96 };
+const live = (): number => backend().memoryUse().live;
+const folder = mkdtempSync(join(tmpdir(), "lockstep-meta-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+interface Drawn {
+  readonly built: Built;
+  readonly random: RandomState;
+}
+
+/** A module whose default random state and option `random` are at the beginning. */
+function build(row: ModuleRow, seed = 5n): Drawn {
+  manualSeed(backend(), seed);
+  const random = new RandomState(seed);
+  return { built: row.build(backend(), SIZES, { random }), random };
+}
+
+const bitsOf = (module: Module): unknown =>
+  [...module.namedParameters()].map(([name, { tensor, dtype, shape }]) => [
+    name,
+    dtype,
+    shape,
+    tensor.dataSync(),
+  ]);
+
+/** The results and gradients of one step. */
+function step(built: Built): unknown {
+  using _ = new Scope();
+  const inputs = inputsOf(backend(), built, SIZES);
+  const y = combined(built.run(inputs));
+  if (leavesOf(inputs).length + built.module.parameters().length > 0) y.backward(gradientOf(y));
+  const grads = [...leavesOf(inputs), ...built.module.parameters()].map(({ grad }) => grad?.dataSync());
+  for (const each of [...inputs, ...built.module.parameters()]) each.zeroGrad();
+  return [y.tensor.dataSync(), grads];
+}
+
+describe.each(rowsWhere())("%s", (_name, row) => {
+  const hasParameters = row.hasNoParameters !== true;
+
+  it("takes no memory and refuses its use until it gets initial values", () => {
+    const eager = build(row);
+    using built = eager.built;
+    const before = live();
+    const deferred = onMetaDevice(() => build(row));
+    using meta = deferred.built;
+    expect(live()).toBe(before);
+    const described = ({ module }: Built) =>
+      [...module.namedParameters()].map(([name, { dtype, shape }]) => [name, dtype, shape]);
+    expect(described(meta)).toEqual(described(built));
+    expect(meta.module.parameters().every(({ isMeta }) => isMeta)).toBe(true);
+    if (hasParameters) {
+      expect(deferred.random.offset).toBe(0n);
+      expect(() => step(meta)).toThrow(ArgumentError);
+      expect(() => step(meta)).toThrow(
+        /has no memory, because its module was created by onMetaDevice; call materialize/,
+      );
+      expect(() => bitsOf(meta.module)).toThrow(ArgumentError);
+    }
+    meta.module.materializeParameters();
+    expect(meta.module.parameters().some(({ isMeta }) => isMeta)).toBe(false);
+    expect(bitsOf(meta.module)).toEqual(bitsOf(built.module));
+    expect(deferred.random).toEqual(eager.random);
+    meta.module.materializeParameters();
+    expect(deferred.random).toEqual(eager.random);
+    expect(step(meta)).toEqual(step(built));
+  });
+
+  it("gets the values of a checkpoint and of a state dictionary", async () => {
+    using built = build(row).built;
+    const path = join(folder, "module.safetensors");
+    await saveCheckpoint(path, { module: built.module });
+    using meta = onMetaDevice(() => build(row, 6n)).built;
+    await loadCheckpoint(path, { module: meta.module });
+    expect(bitsOf(meta.module)).toEqual(bitsOf(built.module));
+    using other = onMetaDevice(() => build(row, 6n)).built;
+    {
+      using _ = new Scope();
+      const state = stateDictionary(built.module);
+      if (hasParameters) {
+        const before = live();
+        const [first] = state.keys();
+        const part = new Map([...state].filter(([name]) => name !== first));
+        expect(() => loadStateDictionary(other.module, part)).toThrow(ArgumentError);
+        expect(live()).toBe(before);
+        expect(other.module.parameters().every(({ isMeta }) => isMeta)).toBe(true);
+        expect(() => stateDictionary(other.module)).toThrow(ArgumentError);
+      }
+      loadStateDictionary(other.module, state);
+    }
+    expect(bitsOf(other.module)).toEqual(bitsOf(built.module));
+  });
+});
+
+describe("onMetaDevice", () => {
+  it("initializes parameters in the order of their creation, in whatever order modules contain them", () => {
+    const model = (random: RandomState): Sequential => {
+      const last = new Linear(backend(), 32, 32, { random });
+      const first = new Linear(backend(), 32, 32, { random });
+      return new Sequential(backend(), first, last);
+    };
+    using eager = model(new RandomState(1n));
+    using meta = onMetaDevice(() => model(new RandomState(1n)));
+    meta.materializeParameters();
+    expect(bitsOf(meta)).toEqual(bitsOf(eager));
+  });
+
+  it("refuses optimizers, checkpoints and tensors of parameters without memory, and shows that they have none", async () => {
+    using meta = onMetaDevice(() => new Linear(backend(), 32, 32));
+    expect(() => new AdamW(meta, { learningRate: 0.1 })).toThrow(/has no memory/);
+    await expect(saveCheckpoint(join(folder, "none.safetensors"), { module: meta })).rejects.toThrow(
+      /has no memory/,
+    );
+    expect(() => meta.weight.tensor.reshape([1024])).toThrow(ArgumentError);
+    expect(String(meta.weight)).toBe("Variable(requires grad, Tensor(bf16 [32, 32] wasm) without memory)");
+    meta.dispose();
+    expect(() => meta.weight.tensor.dataSync()).toThrow(DisposedError);
+    meta.materializeParameters();
+    expect(() => meta.weight.tensor.dataSync()).toThrow(DisposedError);
+  });
+
+  it("continues where an initializer has thrown", () => {
+    let fails = true;
+    const initMethod = () => {
+      if (fails) throw new RangeError("no values");
+      return new Float32Array(1024).fill(2);
+    };
+    using meta = onMetaDevice(
+      () =>
+        new Sequential(
+          backend(),
+          new Linear(backend(), 32, 32),
+          new Linear(backend(), 32, 32, { initMethod }),
+        ),
+    );
+    expect(() => meta.materializeParameters()).toThrow(RangeError);
+    const before = [...meta.namedParameters()].filter(([, { isMeta }]) => !isMeta).map(([name]) => name);
+    expect(before).toEqual(["0.weight", "0.bias"]);
+    fails = false;
+    meta.materializeParameters();
+    expect(meta.parameters().some(({ isMeta }) => isMeta)).toBe(false);
+  });
+
+  it("refuses weights that are quantized or share memory, and a body that is no function", () => {
+    const recipe = new MXFP8BlockScaling();
+    const linear = () => new Linear(backend(), 32, 32);
+    expect(() => onMetaDevice(() => quantizedModelInit({ recipe }, linear))).toThrow(
+      "Linear: quantizedModelInit quantizes the initial weights, and onMetaDevice gives weights no memory",
+    );
+    expect(() => onMetaDevice(() => new Linear(backend(), 32, 32, { parametersSplit: ["a", "b"] }))).toThrow(
+      "Linear: the parameters of parametersSplit share memory",
+    );
+    expect(() => onMetaDevice(linear as unknown as () => Linear)).not.toThrow();
+    expect(() => onMetaDevice({} as unknown as () => Linear)).toThrow(ArgumentError);
+  });
+});
