@@ -22,7 +22,7 @@ import type { TensorPart } from "../tensor/part.js";
 import { optional, requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import { elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
-import { isMeta, metaTensor, REVIVE, Tensor } from "../tensor/tensor.js";
+import { metaTensor, REVIVE, Tensor } from "../tensor/tensor.js";
 import type { DelayedGradients } from "./delayed-gradients.js";
 
 /** Creates the quantizer of a quantized parameter. `shard` is set if the tensor to quantize is a part of the full parameter. */
@@ -83,7 +83,7 @@ export class Parameter extends Variable {
     optional(requireScalar)("Parameter", "scale", scale);
     if (scale && scale.backend !== value.backend)
       throw new ArgumentError("Parameter: value and scale live on different backends; move them to one");
-    if (value instanceof Tensor && !isMeta(value)) requireWide("Parameter", "value", value);
+    if (value instanceof Tensor && !value.isMeta) requireWide("Parameter", "value", value);
     const initial =
       highPrecisionInitVal === undefined
         ? undefined
@@ -171,7 +171,8 @@ export class Parameter extends Variable {
 
   /** Whether `onMetaDevice` has created the parameter and it has no memory yet. */
   get isMeta(): boolean {
-    return isMeta(super.value);
+    const value = super.value;
+    return value instanceof Tensor && value.isMeta;
   }
 
   /** @internal Gives a parameter without memory the memory of `source`, a tensor of its dtype and shape. */
@@ -279,9 +280,9 @@ export function isDeferring(): boolean {
 
 /**
  * Runs `body` and returns its result. Modules that `body` creates have parameters without memory, as on PyTorch's meta device.
- * `materializeParameters` of a module gives them memory and their initial values; loading a checkpoint or a state dictionary gives
- * them memory and the loaded values. Until then every other use of their values throws an `ArgumentError`. Neither weights of
- * `quantizedModelInit` nor the option `parametersSplit` are possible.
+ * `materializeParameters` of a module gives them memory and their initial values; loading a checkpoint or a state dictionary
+ * gives them memory and the loaded values. Until then every other use of their values throws an `ArgumentError`. Neither weights
+ * of `quantizedModelInit` nor the option `parametersSplit` are possible.
  *
  * @throws `ArgumentError` for a body that is not a function. Errors of the body propagate.
  */

@@ -5,7 +5,7 @@ import { describe, entriesOfMap } from "../options.js";
 import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
-import { isMeta, Tensor } from "../tensor/tensor.js";
+import { Tensor } from "../tensor/tensor.js";
 import { snakeCase } from "../text/snake-case.js";
 import { Module } from "./module.js";
 import { MultiheadAttention, type RowSplit } from "./multihead-attention.js";
@@ -109,6 +109,6 @@ function splitsOf(module: Module): ReadonlyMap<string, RowSplit> {
 function tensorOf(user: string, name: string, parameter: Parameter): Tensor<WideDType> {
   const { localValue } = parameter;
   if (localValue instanceof Tensor)
-    return isMeta(localValue) ? (localValue as Tensor<WideDType>) : requireWide(user, name, localValue);
+    return localValue.isMeta ? (localValue as Tensor<WideDType>) : requireWide(user, name, localValue);
   throw new DTypeError(`${user}: ${name} is quantized; save it by saveCheckpoint of lockstep/io`);
 }

@@ -10,7 +10,7 @@ import { requireTensor, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { INSPECT } from "../tensor/show.js";
-import { isMeta, type Tensor } from "../tensor/tensor.js";
+import { isTensor, type Tensor } from "../tensor/tensor.js";
 import { runBackward } from "./backward.js";
 import { Gradients } from "./gradients.js";
 import { GradHooks, HOOKS, type HookedPass, type HookHandle, type PostAccumulateGradHook } from "./hooks.js";
@@ -55,7 +55,7 @@ export class Variable {
     public requiresGrad = false,
   ) {
     if (value instanceof QuantizedTensor) requireQuantized("Variable", "value", value);
-    else if (!isMeta(value)) requireTensor("Variable", "value", value);
+    else if (!isTensor(value) || !value.isMeta) requireTensor("Variable", "value", value);
     boolean("Variable", "requiresGrad", requiresGrad);
     this.#value = value;
   }

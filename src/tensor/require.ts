@@ -6,7 +6,7 @@ import { unwrapHint } from "../brand.js";
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
 import { classOf, type Domain, describe, oneOf } from "../options.js";
 import { type DType, isWide, storageBits, WIDE_DTYPES, type WideDType } from "./shape.js";
-import { isMeta, isTensor, memoryOfTensor, metaError, Tensor } from "./tensor.js";
+import { isTensor, memoryOfTensor, metaError, Tensor } from "./tensor.js";
 
 /** Checks the name of a wide dtype. */
 export const wideDType = oneOf(WIDE_DTYPES);
@@ -25,7 +25,7 @@ export function requireTensor(op: string, name: string, x: unknown): Tensor {
     throw new DTypeError(
       `${op}: ${name} is ${describe(x)}, a ${classOf(Object(x)) || "thing"}; it must be a tensor; dequantize what is quantized${unwrapHint(Tensor, x)}`,
     );
-  if (isMeta(x)) throw metaError(`${op}: ${name}, a ${x.dtype} [${x.shape}] tensor,`);
+  if (x.isMeta) throw metaError(`${op}: ${name}, a ${x.dtype} [${x.shape}] tensor,`);
   if (x.disposed) throw new DisposedError(`${op}: ${name}, a ${x.dtype} [${x.shape}] tensor,`);
   if (memoryOfTensor(x).closed) throw new DisposedError(`${op}: the ${x.backend.name} backend of ${name}`);
   return x;

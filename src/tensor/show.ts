@@ -6,7 +6,7 @@ import { printable } from "../text/printable.js";
 import { viewAs } from "./data.js";
 import { memoryOf } from "./memory.js";
 import { storageBits } from "./shape.js";
-import { isMeta, type Tensor } from "./tensor.js";
+import type { Tensor } from "./tensor.js";
 
 /** The number of elements that are shown. */
 const SHOWN = 8;
@@ -21,7 +21,7 @@ export function showTensor(x: Tensor): string {
 
 /** Returns the first elements as a list, or the reason why they cannot be read. */
 export function firstValues(x: Tensor): string {
-  if (isMeta(x)) return "without memory";
+  if (x.isMeta) return "without memory";
   if (x.disposed) return "disposed";
   if (memoryOf(x.backend).closed) return "its backend is disposed";
   try {

@@ -28,13 +28,10 @@ export const REVIVE = Symbol("revive");
 export const VIEW_ALIGNMENT = 256;
 
 /** The accessors that each operation reads many times. */
-const FREQUENT = ["backend", "dtype", "shape", "byteLength", "address", "disposed"] as const;
+const FREQUENT = ["backend", "dtype", "shape", "byteLength", "address", "disposed", "isMeta"] as const;
 
 /** Whether the tensor under construction gets no memory. */
 let withoutMemory = false;
-
-/** Whether a tensor has no memory yet (`metaTensor`). */
-export let isMeta: (x: unknown) => boolean;
 
 /** The error for a use of a tensor without memory. `what` names the tensor. */
 export function metaError(what: string): ArgumentError {
@@ -99,7 +96,6 @@ export class Tensor<D extends DType = DType> {
   #owner: Scope | undefined;
 
   static {
-    isMeta = (x) => isTensor(x) && x.#isMeta;
     isTensor = (x): x is Tensor => typeof x === "object" && x !== null && #storage in x;
     memoryOfTensor = (x) => x.#storage.memory;
     guardReceivers(this, isTensor, FREQUENT);
@@ -188,6 +184,11 @@ export class Tensor<D extends DType = DType> {
     const x = Tensor.#itself(this, "address");
     x.#requireAlive();
     return x.#storage.address + x.#offset;
+  }
+
+  /** Whether the tensor has no memory yet, as the parameters of modules that `onMetaDevice` creates. */
+  get isMeta(): boolean {
+    return Tensor.#itself(this, "isMeta").#isMeta;
   }
 
   /** Whether `dispose` was called. The memory may still be held by a view. */

@@ -12,17 +12,24 @@ import {
   DisposedError,
   Linear,
   loadStateDictionary,
+  loopbackGroup,
   type Module,
   MXFP8BlockScaling,
   manualSeed,
   onMetaDevice,
+  type ProcessGroup,
   quantizedModelInit,
   RandomState,
   Scope,
   Sequential,
   stateDictionary,
 } from "../../../src/index.js";
-import { loadCheckpoint, saveCheckpoint } from "../../../src/io/index.js";
+import {
+  loadCheckpoint,
+  loadShardedCheckpoint,
+  saveCheckpoint,
+  saveShardedCheckpoint,
+} from "../../../src/io/index.js";
 import { combined, gradientOf, inputsOf, leavesOf, rowsWhere } from "../harness/modules/calls.js";
 import type { Built, ModuleRow } from "../harness/modules/row.js";
 import { useBackend } from "../harness/suite.js";
@@ -146,6 +153,20 @@ describe("onMetaDevice", () => {
     expect(() => meta.weight.tensor.dataSync()).toThrow(DisposedError);
     meta.materializeParameters();
     expect(() => meta.weight.tensor.dataSync()).toThrow(DisposedError);
+  });
+
+  it("gets the values of a checkpoint of several ranks", async () => {
+    const [group] = (await loopbackGroup(1)) as [ProcessGroup];
+    const linear = (seed: bigint) => new Linear(group.backend, 32, 32, { random: new RandomState(seed) });
+    {
+      using eager = linear(1n);
+      using meta = onMetaDevice(() => linear(2n));
+      const path = join(folder, "sharded");
+      await saveShardedCheckpoint(path, { module: eager, group });
+      await loadShardedCheckpoint(path, { module: meta, group });
+      expect(bitsOf(meta)).toEqual(bitsOf(eager));
+    }
+    await group.backend.dispose();
   });
 
   it("continues where an initializer has thrown", () => {
