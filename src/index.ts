@@ -183,7 +183,9 @@ export {
 } from "./formats/special-functions.js";
 export * as functional from "./functional/index.js";
 export type { SequenceParallelOptions } from "./functional/ranks.js";
-export { InferenceParams, type InferenceParamsOptions } from "./modules/attention/inference-params.js";
+export type { CacheFormat } from "./modules/attention/coded-cache.js";
+export type { InferenceParamsOptions } from "./modules/attention/inference-options.js";
+export { InferenceParams } from "./modules/attention/inference-params.js";
 export type { AttentionMaskType, AttentionWindow } from "./modules/attention/masks.js";
 export type {
   MultiheadAttentionCall,

@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { ArgumentError } from "../errors.js";
 import { type CausalLM, type SamplingOptions, sample, type Tokenizer } from "../models/index.js";
+import type { CacheFormat } from "../modules/attention/coded-cache.js";
 import { tensor } from "../ops/create.js";
 import { noGrad } from "../tape/grad-mode.js";
 import { asBytes } from "../tensor/data.js";
@@ -24,6 +25,7 @@ interface TextOptions extends SamplingOptions {
   readonly seed: bigint;
   readonly maxNewTokens: number;
   readonly keepsLogits: boolean;
+  readonly cacheFormat?: CacheFormat | undefined;
   /** Is given each piece of the text as soon as it is complete. */
   readonly write: (text: string) => void;
 }
@@ -36,7 +38,7 @@ export async function generateText(
   model: CausalLM,
   tokenizer: Tokenizer,
   prompt: Int32Array,
-  { seed, maxNewTokens, keepsLogits, write, ...choice }: TextOptions,
+  { seed, maxNewTokens, keepsLogits, cacheFormat, write, ...choice }: TextOptions,
 ): Promise<Generation> {
   const left = requirePositions(model, prompt);
   const stream = tokenizer.decodeStream({ skipSpecialTokens: true });
@@ -55,7 +57,7 @@ export async function generateText(
     return Array.from(await sample(logits, { ...choice, draws: [{ seed, offset }] }));
   };
   const eosTokenIds = [...new Set([...model.config.eosTokenIds, ...tokenizer.eosTokenIds])];
-  const options = { maxNewTokens: Math.min(maxNewTokens, left), eosTokenIds, chooseTokens };
+  const options = { maxNewTokens: Math.min(maxNewTokens, left), eosTokenIds, chooseTokens, cacheFormat };
   const start = performance.now();
   for await (const [id = 0] of model.generate([Array.from(prompt)], options)) {
     tokens.push(id);
@@ -75,17 +77,24 @@ function requirePositions({ config }: CausalLM, { length }: Int32Array): number 
   );
 }
 
-/** The number of generated tokens whose logits have other bits in one full forward pass of a model over the whole text. */
+/**
+ * The number of generated tokens whose logits have other bits in one full forward pass of a model over the whole text. With a
+ * format, the pass has a cache of it.
+ */
 export async function differingLogits(
   model: CausalLM,
   prompt: Int32Array,
   { tokens, logits }: Generation,
+  format?: CacheFormat,
 ): Promise<number> {
   const before = Int32Array.from([...prompt, ...tokens.slice(0, -1)]);
   using repeated = noGrad(() => {
     using scope = new Scope();
     const ids = tensor(model.backend, before, [1, before.length], "i32");
-    return scope.keep(model.forward(ids, { logitsToKeep: tokens.length }).tensor);
+    if (!format) return scope.keep(model.forward(ids, { logitsToKeep: tokens.length }).tensor);
+    using inferenceParams = model.createCache({ maxSequenceLength: before.length, format });
+    inferenceParams.preStep(new Map([[0, before.length]]));
+    return scope.keep(model.forward(ids, { logitsToKeep: tokens.length, inferenceParams }).tensor);
   });
   const expected = asBytes((await repeated.data()) as Float32Array);
   return logits.filter((row, i) => {

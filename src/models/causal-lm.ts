@@ -7,7 +7,8 @@ import { add, cast, multiply, sigmoid } from "../functional/elementwise.js";
 import { embedding as rowsOf } from "../functional/embedding.js";
 import { reshape } from "../functional/layout.js";
 import { expand } from "../functional/sum.js";
-import { InferenceParams, type InferenceParamsOptions } from "../modules/attention/inference-params.js";
+import type { InferenceParamsOptions } from "../modules/attention/inference-options.js";
+import { InferenceParams } from "../modules/attention/inference-params.js";
 import { Embedding } from "../modules/embedding.js";
 import { Module } from "../modules/module.js";
 import { RMSNorm } from "../modules/norm.js";
@@ -22,6 +23,7 @@ import { requireI32 } from "../tensor/require.js";
 import { orDispose } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { type CacheOptions, type CacheScales, checkCache } from "./cache-options.js";
 import type { CausalLMConfig, DecoderLayerConfig } from "./config/config.js";
 import { type GenerateOptions, generateTokens } from "./generate.js";
 import { DecoderLayer } from "./layers/decoder-layer.js";
@@ -46,20 +48,6 @@ export interface CausalLMCall {
   readonly isFirstMicrobatch?: boolean | undefined;
 }
 
-/** Options of `createCache`. All fields are optional. */
-export interface CacheOptions {
-  /** The largest number of sequences of a batch. Default 1. */
-  readonly maxBatchSize?: number | undefined;
-  /** The largest number of positions of a sequence. Default: the `maxPositionEmbeddings` of the model. */
-  readonly maxSequenceLength?: number | undefined;
-  /** Whether sequences take pages as they grow. Default false. */
-  readonly isPaged?: boolean | undefined;
-  /** The number of positions of a page. Required with `isPaged`. */
-  readonly pageSize?: number | undefined;
-  /** The number of all pages. Default: enough for all sequences. */
-  readonly totalNumPages?: number | undefined;
-}
-
 const checkCall = optionsOf<CausalLMCall>(
   {
     inferenceParams: instance(InferenceParams, "an InferenceParams"),
@@ -68,14 +56,6 @@ const checkCall = optionsOf<CausalLMCall>(
   },
   "call",
 );
-const checkCache = optionsOf<CacheOptions>({
-  maxBatchSize: integer(1),
-  maxSequenceLength: integer(1),
-  isPaged: boolean,
-  pageSize: integer(1),
-  totalNumPages: integer(1),
-});
-
 /** What a model is made of. */
 export interface CausalLMParts {
   readonly config: CausalLMConfig;
@@ -83,6 +63,7 @@ export interface CausalLMParts {
   readonly random: RandomState;
   readonly recipe: Recipe | undefined;
   readonly initMethod: InitMethod;
+  readonly cacheScales?: CacheScales | undefined;
 }
 
 /** The part of a model below the output layer. */
@@ -127,15 +108,19 @@ export class CausalLM extends Module {
   readonly config: CausalLMConfig;
   /** The recipe of the linear layers in decoder layers; undefined if there is none. */
   readonly recipe: Recipe | undefined;
+  /** The scales that the checkpoint has for cached codes; undefined if it has none. They are 1 then. */
+  readonly cacheScales: CacheScales | undefined;
   readonly #stack: DecoderStack;
   readonly #head: OutputHead;
   readonly #tables: RotaryTables;
 
-  private constructor(backend: Backend, { config, dtype, random, recipe, initMethod }: CausalLMParts) {
+  private constructor(backend: Backend, parts: CausalLMParts) {
+    const { config, dtype, random, recipe, initMethod, cacheScales } = parts;
     super(backend, { dtype, random });
     const { hiddenSize, vocabSize, rmsNormEps: eps, zeroCenteredNorms: zeroCenteredGamma = false } = config;
     this.config = config;
     this.recipe = recipe;
+    this.cacheScales = cacheScales;
     this.#tables = new RotaryTables(backend);
     [this.#stack, this.#head] = orDispose((created) => {
       const own = <M extends Module>(module: M): M => {
@@ -234,10 +219,12 @@ export class CausalLM extends Module {
    */
   createCache(options: CacheOptions = {}): InferenceParams {
     const own = checkCache("createCache", options);
-    const { maxBatchSize = 1, maxSequenceLength = this.config.maxPositionEmbeddings, ...pages } = own;
+    const { maxBatchSize = 1, maxSequenceLength = this.config.maxPositionEmbeddings, ...form } = own;
+    const { k: kScales, v: vScales } = (own.format && this.cacheScales) ?? {};
     const { keyValueHeads, headDim, valueDim } = (this.config.layers[0] as DecoderLayerConfig).attention;
     return new InferenceParams(this.backend, maxBatchSize, maxSequenceLength, {
-      ...(pages as Partial<InferenceParamsOptions>),
+      ...(form as Partial<InferenceParamsOptions>),
+      ...(kScales && vScales ? { kScales, vScales } : {}),
       numHeadsKv: keyValueHeads,
       headDimK: headDim,
       headDimV: valueDim,

@@ -1,9 +1,10 @@
 /** Generates tokens, one for each sequence of a batch at a time. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
+import { CACHE_FORMATS, type CacheFormat } from "../modules/attention/coded-cache.js";
 import type { InferenceParams } from "../modules/attention/inference-params.js";
 import { tensor } from "../ops/create.js";
-import { anyListOf, callable, type Domain, describe, integer, listOf, optionsOf } from "../options.js";
+import { anyListOf, callable, type Domain, describe, integer, listOf, oneOf, optionsOf } from "../options.js";
 import { noGrad } from "../tape/grad-mode.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -34,6 +35,8 @@ export interface GenerateOptions {
   readonly chunkSize?: number | undefined;
   /** The number of positions of a page of the cache. It changes no bits. Default: the cache has no pages. */
   readonly pageSize?: number | undefined;
+  /** Caches codes of one byte, as `createCache` describes it. Default: elements of the model's dtype. */
+  readonly cacheFormat?: CacheFormat | undefined;
   /** Chooses tokens. Default: `sample` with temperature 0, the first token with the largest logit. */
   readonly chooseTokens?: ChooseTokens | undefined;
 }
@@ -55,6 +58,7 @@ interface Model {
     readonly maxSequenceLength: number;
     readonly isPaged?: boolean;
     readonly pageSize?: number;
+    readonly format?: CacheFormat | undefined;
   }): InferenceParams;
 }
 
@@ -63,6 +67,7 @@ const checkOptions = optionsOf<GenerateOptions>({
   eosTokenIds: anyListOf(integer(0)),
   chunkSize: integer(1),
   pageSize: integer(1),
+  cacheFormat: oneOf(CACHE_FORMATS),
   chooseTokens: callable,
 });
 
@@ -106,15 +111,17 @@ function requirePositions({ config }: Model, prompts: readonly (readonly number[
 async function* steps(
   model: Model,
   prompts: readonly (readonly number[])[],
-  { maxNewTokens = 128, eosTokenIds, chunkSize = 256, pageSize, chooseTokens = greedy }: GenerateOptions,
+  options: GenerateOptions,
 ): AsyncGenerator<readonly (number | undefined)[], undefined> {
+  const { maxNewTokens = 128, eosTokenIds, chunkSize = 256, pageSize, chooseTokens = greedy } = options;
   const ends = new Set(eosTokenIds ?? model.config.eosTokenIds);
   const { maxPositionEmbeddings } = model.config;
   const longestPrompt = Math.max(...prompts.map(({ length }) => length));
   const longest = Math.min(longestPrompt + maxNewTokens, maxPositionEmbeddings);
   const pages = pageSize === undefined ? {} : { isPaged: true, pageSize };
   const maxSequenceLength = pageSize === undefined ? longest : Math.ceil(longest / pageSize) * pageSize;
-  using cache = model.createCache({ maxBatchSize: prompts.length, maxSequenceLength, ...pages });
+  const form = { ...pages, format: options.cacheFormat };
+  using cache = model.createCache({ maxBatchSize: prompts.length, maxSequenceLength, ...form });
   const progress: Progress = { hasWeights: false };
   let running = prompts.map((pending, index): Sequence => {
     return { index, pending, left: Math.min(maxNewTokens, maxPositionEmbeddings - pending.length) };

@@ -4,7 +4,8 @@ export type { LockstepTarget } from "../checkpoints/convert/targets/lockstep.js"
 export type { ConversionTarget } from "../checkpoints/convert/targets/named.js";
 export type { DialectTarget } from "../checkpoints/convert/targets/table.js";
 export type { RouterScoreFunction } from "../functional/router.js";
-export { type CacheOptions, CausalLM, type CausalLMCall } from "./causal-lm.js";
+export type { CacheOptions, CacheScales } from "./cache-options.js";
+export { CausalLM, type CausalLMCall } from "./causal-lm.js";
 export type {
   AttentionConfig,
   CausalLMConfig,

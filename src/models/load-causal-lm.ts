@@ -28,6 +28,7 @@ import {
   ROPE_FACTORS,
   requireKeys,
 } from "./gguf/architectures.js";
+import { cacheScalesOf } from "./weights/cache-scales.js";
 import { loadWeights } from "./weights/load.js";
 import { hubNames, type WeightNames } from "./weights/places.js";
 import { type StoredSize, sizesOf } from "./weights/sizes.js";
@@ -110,15 +111,16 @@ export async function loadMeasured(
         ? { survey: stored, changes: new Map() }
         : await convertInMemory(files, parseTarget(weights), async () => backend);
     requireSound(`${path} as ${weights}`, survey);
+    const values = storedValues(survey);
     const model = CausalLM.of(backend, {
       config,
+      cacheScales: await cacheScalesOf(path, backend, values, config.layers.length),
       dtype: dtype ?? config.dtype ?? "bf16",
       random: defaultRandom(backend),
       recipe,
       initMethod: uninitialized,
     });
     try {
-      const values = storedValues(survey);
       await loadWeights(path, model, values, names);
       return { model, sizes: sizesOf(survey, values, model, names), changes };
     } catch (error) {

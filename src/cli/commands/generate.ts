@@ -4,6 +4,7 @@ import { openBackend } from "../../backends/open.js";
 import { type ConversionTarget, parseTarget } from "../../checkpoints/convert/targets/named.js";
 import { ArgumentError } from "../../errors.js";
 import { type CausalLM, loadCausalLM, loadTokenizer, type Tokenizer } from "../../models/index.js";
+import { CACHE_FORMATS } from "../../modules/attention/coded-cache.js";
 import { printable } from "../../text/printable.js";
 import { defineCommand } from "../command.js";
 import { differingLogits, generateText } from "../generation.js";
@@ -51,6 +52,11 @@ export const generate = defineCommand({
       help: "load the values that convert --to FORM would give (default: the values as stored); docs/checkpoints.md has the forms",
       parse: (name) => parseTarget(name).name,
     }),
+    cache: optional({
+      placeholder: CACHE_FORMATS.join("|"),
+      help: "cache keys and values as codes, with the scales of the checkpoint, or 1 (default: elements of the model's type)",
+      parse: oneOf(CACHE_FORMATS),
+    }),
     "max-tokens": value({
       placeholder: "N",
       help: "largest number of tokens",
@@ -93,7 +99,7 @@ export const generate = defineCommand({
     using model = await load(backend);
     const { temperature, seed, "top-k": topK, "top-p": topP, "verify-with": verifyWith } = values;
     const generation = await generateText(model, tokenizer, prompt, {
-      ...{ temperature, seed, topK, topP, maxNewTokens: values["max-tokens"] },
+      ...{ temperature, seed, topK, topP, maxNewTokens: values["max-tokens"], cacheFormat: values.cache },
       keepsLogits: verifyWith !== undefined,
       write: (text) => {
         if (!json) session.io.stdout.write(shown(text));
@@ -104,18 +110,20 @@ export const generate = defineCommand({
       backend: verifyWith,
       differing: await onReference(backend, threads, async (reference) => {
         using repeated = await load(reference);
-        return differingLogits(repeated, prompt, generation);
+        return differingLogits(repeated, prompt, generation, values.cache);
       }),
     };
     const { text, tokens, logitsSha256, tokensPerSecond } = generation;
     const ok = !verified || verified.differing === 0;
     const report = {
       ...{ ok, text, tokens, promptTokens: Array.from(prompt), logitsSha256, tokensPerSecond },
+      ...(values.cache ? { cache: { format: values.cache, scales: model.cacheScales ?? null } } : {}),
       ...{ backend: backend.name, ...(verified ? { verified } : {}) },
     };
     const lines = [
       `${tokens.length} tokens after ${prompt.length}, ${tokensPerSecond.toFixed(1)} tokens/s, prompt included`,
       `logits: SHA-256 ${logitsSha256}`,
+      ...(values.cache ? [cacheLine(values.cache, model)] : []),
       ...(verified
         ? [`${verified.backend}: the logits of ${verified.differing} of ${tokens.length} tokens differ`]
         : []),
@@ -125,6 +133,10 @@ export const generate = defineCommand({
     return ok ? 0 : 1;
   },
 });
+
+/** Says which scales the codes of the cache have. */
+const cacheLine = (format: string, { cacheScales }: CausalLM): string =>
+  `cache: ${format}, ${cacheScales ? "scales of the checkpoint" : "scales 1, because the checkpoint has none"}`;
 
 function promptTokens(tokenizer: Tokenizer, text: string, isChat: boolean): Int32Array {
   if (!isChat) return tokenizer.encode(text);

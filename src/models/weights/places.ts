@@ -1,5 +1,6 @@
 /** Where the values of a parameter lie in a checkpoint. */
 
+import { isCacheScale } from "../../checkpoints/recognize/leftovers.js";
 import type { Shape } from "../../tensor/shape.js";
 
 /** The tensor, or the matrix in a stack of them, that has values of a parameter. */
@@ -50,6 +51,7 @@ export function hubNames(tieWordEmbeddings: boolean): WeightNames {
   return {
     placesOf: (tensor) => [{ tensor }],
     // with tied embeddings, a file may have a copy of the table
-    isIgnored: (tensor) => DERIVED.test(tensor) || (tieWordEmbeddings && tensor === "lm_head.weight"),
+    isIgnored: (tensor) =>
+      DERIVED.test(tensor) || isCacheScale(tensor) || (tieWordEmbeddings && tensor === "lm_head.weight"),
   };
 }

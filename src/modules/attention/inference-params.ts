@@ -3,40 +3,13 @@ import { type Backend, requireBackend } from "../../backends/backend.js";
 import { guardReceivers, inherits, isObject } from "../../brand.js";
 import { ArgumentError, DisposedError, ShapeError } from "../../errors.js";
 import { tensor, zeros } from "../../ops/create.js";
-import { boolean, describe, entriesOfMap, integer, needed, optionsOf } from "../../options.js";
-import { dtypeOf } from "../../tensor/require.js";
-import { elementCount, WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
+import { describe, entriesOfMap, integer } from "../../options.js";
+import { elementCount, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { persistent } from "../parameter.js";
+import { type CacheFormat, cacheCodes, cacheValues } from "./coded-cache.js";
+import { checkInferenceOptions, type InferenceParamsOptions } from "./inference-options.js";
 import { PageTable, type SequenceId } from "./page-table.js";
-
-/** Options of `InferenceParams`. `numHeadsKv` and `headDimK` are required. */
-export interface InferenceParamsOptions {
-  /** The number of heads of keys and values, on this rank. */
-  readonly numHeadsKv: number;
-  /** The width of a head of keys. */
-  readonly headDimK: number;
-  /** The width of a head of values. Default: `headDimK`. */
-  readonly headDimV?: number | undefined;
-  /** The dtype of the cache, which must be the dtype of the keys and values. Default bf16. */
-  readonly dtype?: WideDType | undefined;
-  /** Whether sequences take pages as they grow, instead of memory for `maxSequenceLength` positions. Default false. */
-  readonly isPaged?: boolean | undefined;
-  /** The number of positions of a page. Required with `isPaged`. */
-  readonly pageSize?: number | undefined;
-  /** The number of all pages. Default: enough for `maxBatchSize` sequences of `maxSequenceLength` positions. */
-  readonly totalNumPages?: number | undefined;
-}
-
-const checkOptions = optionsOf<InferenceParamsOptions>({
-  numHeadsKv: needed(integer(1)),
-  headDimK: needed(integer(1)),
-  headDimV: integer(1),
-  dtype: dtypeOf(WIDE_DTYPES),
-  isPaged: boolean,
-  pageSize: integer(1),
-  totalNumPages: integer(1),
-});
 
 const size = integer(1, 2 ** 31 - 1);
 
@@ -47,6 +20,12 @@ export interface CachedKeys {
   readonly pages: Tensor<"i32">;
   readonly queryLengths: Tensor<"i32">;
   readonly keyLengths: Tensor<"i32">;
+}
+
+/** The memory of a layer: elements or codes [pages, page size, heads, width]. */
+interface LayerCache {
+  readonly k: Tensor<WideDType | CacheFormat>;
+  readonly v: Tensor<WideDType | CacheFormat>;
 }
 
 /** The tensors of a step, one element or row for each sequence. */
@@ -70,7 +49,7 @@ export class InferenceParams {
 
   readonly #options: InferenceParamsOptions;
   readonly #table: PageTable;
-  readonly #caches = new Map<number, { readonly k: Tensor<WideDType>; readonly v: Tensor<WideDType> }>();
+  readonly #caches = new Map<number, LayerCache>();
   #tensors: StepTensors | undefined;
   #isDisposed = false;
 
@@ -89,7 +68,7 @@ export class InferenceParams {
     options: InferenceParamsOptions,
   ) {
     requireBackend("InferenceParams", backend);
-    this.#options = checkOptions("InferenceParams", options);
+    this.#options = checkInferenceOptions(options);
     size("InferenceParams", "maxBatchSize", maxBatchSize);
     size("InferenceParams", "maxSequenceLength", maxSequenceLength);
     const { isPaged = false, pageSize, totalNumPages } = this.#options;
@@ -206,18 +185,32 @@ export class InferenceParams {
     const { startPositions: _, cuSeqlens: __, ...tensors } = this.#stepTensors();
     this.#requireFit(k, v);
     const cache = this.#cacheOf(layer);
-    for (const [source, target] of [
-      [k, cache.k],
-      [v, cache.v],
-    ] as const) {
-      const [, padded, heads, width] = source.shape as readonly [number, number, number, number];
-      for (const { row, first, count, slot } of this.#table.runs())
-        target.paste(
-          source.slice((row * padded + first) * heads * width, [count, heads, width]),
-          slot * heads * width,
-        );
-    }
-    return { ...cache, ...tensors };
+    return {
+      k: this.#appended(layer, "k", k, cache.k),
+      v: this.#appended(layer, "v", v, cache.v),
+      ...tensors,
+    };
+  }
+
+  /** Appends rows to the keys or values of a layer, and returns all cached ones. */
+  #appended(
+    layer: number,
+    name: "k" | "v",
+    x: Tensor<WideDType>,
+    target: Tensor<WideDType | CacheFormat>,
+  ): Tensor<WideDType> {
+    const { format, dtype = "bf16", kScales, vScales } = this.#options;
+    const scale = (name === "k" ? kScales : vScales)?.[layer - 1] ?? 1;
+    const source: Tensor<WideDType | CacheFormat> = format ? cacheCodes(x, format, scale) : x;
+    const [, padded, heads, width] = source.shape as readonly [number, number, number, number];
+    for (const { row, first, count, slot } of this.#table.runs())
+      target.paste(
+        source.slice((row * padded + first) * heads * width, [count, heads, width]),
+        slot * heads * width,
+      );
+    if (!format) return target as Tensor<WideDType>;
+    source.dispose();
+    return cacheValues(target as Tensor<CacheFormat>, scale, dtype);
   }
 
   #requireFit(k: Tensor, v: Tensor): void {
@@ -238,13 +231,13 @@ export class InferenceParams {
     }
   }
 
-  #cacheOf(layer: number) {
+  #cacheOf(layer: number): LayerCache {
     const existing = this.#caches.get(layer);
     if (existing) return existing;
-    const { numHeadsKv, headDimK, headDimV = headDimK, dtype = "bf16" } = this.#options;
+    const { numHeadsKv, headDimK, headDimV = headDimK, dtype = "bf16", format = dtype } = this.#options;
     const { pageCount, pageSize } = this.#table;
     const make = (width: number) =>
-      persistent(zeros(this.backend, dtype, [pageCount, pageSize, numHeadsKv, width]));
+      persistent(zeros(this.backend, format, [pageCount, pageSize, numHeadsKv, width]));
     const cache = { k: make(headDimK), v: make(headDimV) };
     this.#caches.set(layer, cache);
     return cache;

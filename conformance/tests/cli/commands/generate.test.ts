@@ -123,6 +123,19 @@ describe("generate", () => {
     expect(formed.logitsSha256).not.toBe(stored.logitsSha256);
   });
 
+  it("caches codes, which one step over the text repeats", async () => {
+    const words = ["--prompt", "abc", "--max-tokens", "4"];
+    const stored = await reported(...words);
+    const coded = await reported(...words, "--cache", "e4m3", "--verify-with", "wasm");
+    expect(coded).toMatchObject({
+      ...{ ok: true, verified: { differing: 0 } },
+      cache: { format: "e4m3", scales: null },
+    });
+    expect(coded.logitsSha256).not.toBe(stored.logitsSha256);
+    const printed = await w.succeed("generate", "@model", ...words, "--cache", "e4m3");
+    expect(printed).toContain("cache: e4m3, scales 1, because the checkpoint has none");
+  });
+
   it("ends at the last position of the model", async () => {
     const { tokens } = await reported("--prompt", "a".repeat(60), "--max-tokens", "9");
     expect(tokens).toHaveLength(4);

@@ -148,6 +148,7 @@ export const ATTENTION_MODULE_ROWS: Rows = {
         {
           ...{ numHeadsKv: 1, headDimK: 16, headDimV: 8, dtype: "bf16" as const },
           ...{ isPaged: true, pageSize: 4, totalNumPages: 4 },
+          ...{ format: "e4m3" as const, kScales: [0.5], vScales: [2] },
         },
       ],
       (w) => [w.backend, 2, 8, { numHeadsKv: 1, headDimK: 16, headDimV: 8 }],
@@ -160,6 +161,8 @@ export const ATTENTION_MODULE_ROWS: Rows = {
       "options.headDimV": "count",
       "options.pageSize": "count",
       "options.totalNumPages": "count",
+      "options.kScales.0": "above",
+      "options.vScales.0": "above",
     },
   },
   "InferenceParams.preStep": {

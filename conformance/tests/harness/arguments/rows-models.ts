@@ -82,7 +82,10 @@ export function modelRows(folder: CheckpointFolder): Rows {
       calls: [
         () => [
           [[1, 2]],
-          { maxNewTokens: 2, eosTokenIds: [3], chunkSize: 4, pageSize: 4, chooseTokens: () => [1] },
+          {
+            ...{ maxNewTokens: 2, eosTokenIds: [3], chunkSize: 4, pageSize: 4, cacheFormat: "e4m3" as const },
+            chooseTokens: () => [1],
+          },
         ],
       ],
       numbers: {
@@ -105,7 +108,12 @@ export function modelRows(folder: CheckpointFolder): Rows {
         ]),
       ),
       calls: [
-        () => [{ maxBatchSize: 2, maxSequenceLength: 8, isPaged: true, pageSize: 4, totalNumPages: 3 }],
+        () => [
+          {
+            ...{ maxBatchSize: 2, maxSequenceLength: 8, isPaged: true, pageSize: 4, totalNumPages: 3 },
+            format: "e4m3" as const,
+          },
+        ],
       ],
     },
     sample: {
