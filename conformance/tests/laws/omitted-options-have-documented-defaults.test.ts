@@ -4,14 +4,9 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import * as lockstep from "../../../src/index.js";
 import { InferenceParams } from "../../../src/modules/attention/inference-params.js";
-import { DotProductAttention } from "../../../src/modules/dot-product-attention.js";
-import { Embedding } from "../../../src/modules/embedding.js";
-import { GroupedLinear } from "../../../src/modules/grouped-linear.js";
 import { Inspector } from "../../../src/modules/inspection/inspector.js";
 import { Module } from "../../../src/modules/module.js";
-import { MultiheadAttention } from "../../../src/modules/multihead-attention.js";
 import type { Parameter } from "../../../src/modules/parameter.js";
-import { TransformerLayer } from "../../../src/modules/transformer-layer.js";
 import { Optimizer } from "../../../src/optimizers/optimizer.js";
 import { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
@@ -30,6 +25,8 @@ import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
 import { takenBy } from "../harness/arguments/types.js";
 import { type Backends, openBackends, type World } from "../harness/arguments/world.js";
+import { combined } from "../harness/modules/calls.js";
+import { builtFrom } from "../harness/modules/table.js";
 import { AskedBackend } from "../harness/surface/asked-backend.js";
 
 /** Functions and classes. Methods are not listed, because they have no options of their own. */
@@ -150,49 +147,20 @@ function used(result: unknown, [first]: readonly unknown[], world: World): void 
     const heads = (width: number) => world.tensor("bf16", [1, 1, 1, width]);
     result.append(1, heads(16), heads(8));
   }
-  if (!(result instanceof Module)) return;
-  if (attended(result, world)) return;
-  if (result instanceof GroupedLinear) {
-    const x = world.tensor(result.dtype, [16, result.inFeatures]);
-    const splits = Array.from({ length: result.numGemms }, (_, i) => (i === 0 ? 16 : 0));
-    const y = autocast({ recipe: new Float8CurrentScaling() }, () => result.forward(x, splits));
-    y.backward(world.tensor(y.tensor.dtype, y.shape));
-    return;
-  }
-  const [forward, ...sizes] = ["forward", "inFeatures", "hidden", "features"].map((name) =>
-    Reflect.get(result, name),
-  );
-  if (typeof forward !== "function") return;
-  const features: unknown = sizes.find((each) => each !== undefined);
-  if (typeof features !== "number") return;
-  const x =
-    result instanceof Embedding ? world.tensor("i32", [16]) : world.tensor(result.dtype, [16, features]);
-  const recipe = new Float8CurrentScaling();
-  const y = autocast({ recipe }, () => Reflect.apply(forward, result, [x]) as Variable);
-  y.backward(world.tensor(y.tensor.dtype, y.shape));
+  if (result instanceof Module) trained(result, world);
 }
 
-/** Runs a module of attention forward and backward. Returns whether it is one. */
-function attended(module: Module, world: World): boolean {
-  const x = (...shape: readonly number[]) => world.tensor("bf16", shape);
-  const leaf = (...shape: readonly number[]) => new Variable(x(...shape), true);
-  const finish = (y: Variable): boolean => {
-    y.backward(world.tensor(y.tensor.dtype, y.shape));
-    return true;
-  };
-  if (module instanceof DotProductAttention) {
-    const groups = module.numGqaGroups;
-    const [keys, values] = module.widths;
-    return finish(module.forward(leaf(4, 2, 4, keys), leaf(4, 2, groups, keys), leaf(4, 2, groups, values)));
-  }
+/** Runs a module forward and backward, if it has a row in the table of modules. */
+function trained(module: Module, world: World): void {
+  const built = builtFrom(module);
+  if (!built) return;
+  const inputs = built.inputs(16).map(({ shape, ids }) => {
+    const x = world.tensor(ids === undefined ? "bf16" : "i32", shape);
+    return new Variable(x, ids === undefined);
+  });
   const recipe = new Float8CurrentScaling();
-  if (module instanceof MultiheadAttention) {
-    const call = module.attentionType === "cross" ? { encoderOutput: x(4, 2, 16) } : {};
-    return finish(autocast({ recipe }, () => module.forward(leaf(4, 2, 16), call)));
-  }
-  if (!(module instanceof TransformerLayer)) return false;
-  const call = module.layerType === "decoder" ? { encoderOutput: x(4, 2, 16) } : {};
-  return finish(autocast({ recipe }, () => module.forward(leaf(4, 2, 16), call)));
+  const y = autocast({ recipe }, () => combined(built.run(inputs)));
+  y.backward(world.tensor(y.tensor.dtype, y.shape));
 }
 
 /** The learning rates of some steps. */
