@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
-import { LockstepError } from "../../../src/errors.js";
+import { LockstepError, UnsupportedError } from "../../../src/errors.js";
 import { zeros } from "../../../src/ops/create.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
@@ -23,6 +23,7 @@ import { filesIn, ROOT } from "../harness/sources/sources.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
+const exact = useBackend({ threads: 1, datapath: "exact" });
 const SIZES = { rows: 32, from: 32, to: 64, middle: 96 };
 const seeded = () => ({ random: new RandomState(7n) });
 
@@ -111,6 +112,15 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
       return run(built, recipe).map(({ tensor }) => [...tensor.dataSync()].join());
     });
     expect(plain?.[0] !== quantized?.[0]).toBe(row.quantizes);
+  });
+
+  it("says whether it computes attention", () => {
+    using _scope = new Scope();
+    using built = row.build(exact(), SIZES, seeded());
+    const inputs = inputsOf(exact(), built, SIZES);
+    const called = () => noGrad(() => built.run(inputs));
+    if (row.attends) expect(called).toThrow(UnsupportedError);
+    else expect(called).not.toThrow();
   });
 
   it("says what its products and its last bias are, and whether it consists of modules", () => {

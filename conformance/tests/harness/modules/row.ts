@@ -67,6 +67,8 @@ interface Traits {
   readonly quantizes: boolean;
   /** Whether it has no parameters. Default false. */
   readonly hasNoParameters?: boolean;
+  /** Whether it computes attention, for which the datapath `exact` has no rule. Default false. */
+  readonly attends?: boolean;
   /** Whether its input is numbers. Default false. */
   readonly takesNumbers?: boolean;
   /** Whether all leading dimensions of the input are rows, which are independent if scales do not join them. */

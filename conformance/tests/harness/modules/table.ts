@@ -172,7 +172,7 @@ const norm = {
 
 const core = {
   ...{ takes: [...BASE, ...GROUP], call: [], quantizes: false, rowwise: false, sizes: {} },
-  leavesResults: true,
+  ...{ leavesResults: true, attends: true },
   inputs: (
     { numAttentionHeads, numGqaGroups, widths: [keys, values] }: DotProductAttention,
     rows: number,
@@ -188,7 +188,7 @@ const core = {
 
 const multihead = {
   ...{ takes: [...BASE, ...GROUP, ...ATTENTION], call: WEIGHT_USE, quantizes: true, rowwise: false },
-  ...{ composed: COMPOSED, leavesResults: true, lastBias: "proj.bias" },
+  ...{ composed: COMPOSED, leavesResults: true, attends: true, lastBias: "proj.bias" },
   sizes: { hiddenSize: "from" },
   inputs: ({ hiddenSize, attentionType }: MultiheadAttention, rows: number) =>
     Array.from({ length: attentionType === "cross" ? 2 : 1 }, () => ({
@@ -207,6 +207,7 @@ const multihead = {
 const transformer = {
   takes: [...BASE, ...GROUP, ...ATTENTION, "activation"],
   ...{ call: WEIGHT_USE, quantizes: true, rowwise: false, composed: COMPOSED, leavesResults: true },
+  attends: true,
   sizes: { hiddenSize: "from", ffnHiddenSize: "middle" },
   inputs: ({ hiddenSize, layerType }: TransformerLayer, rows: number) =>
     Array.from({ length: layerType === "decoder" ? 2 : 1 }, () => ({
@@ -384,7 +385,7 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
       takesNumbers: true,
       std: 0.02,
     },
-    ...{ sizes: {}, composed: COMPOSED, branches: BRANCHES, leavesResults: true },
+    ...{ sizes: {}, composed: COMPOSED, branches: BRANCHES, leavesResults: true, attends: true },
     make: (b, sizes, { dtype = "bf16", random = new RandomState(0n), initMethod = normalInit(0.02) }) =>
       CausalLM.of(b, { config: config(sizes), dtype, random, recipe: undefined, initMethod }),
     inputs: (module, rows) => [{ shape: positions(rows).toReversed(), ids: module.config.vocabSize }],
