@@ -4,12 +4,9 @@ import { autocast } from "../../../src/autocast.js";
 import type { ProcessGroup } from "../../../src/collectives/group.js";
 import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import { ArgumentError } from "../../../src/errors.js";
-import { GroupedLinear } from "../../../src/modules/grouped-linear.js";
-import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
-import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
-import type { LinearOptions } from "../../../src/modules/linear/parts.js";
 import { Linear } from "../../../src/modules/linear.js";
 import type { Module } from "../../../src/modules/module.js";
+import type { Parameter } from "../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { recompute } from "../../../src/modules/recompute.js";
 import { zeros } from "../../../src/ops/create.js";
@@ -22,32 +19,21 @@ import { disown, Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { covering, product } from "../../arbitraries/covering.js";
 import { download, upload } from "../../values/plain.js";
+import { casesOf, combined, rowsWhere } from "../harness/modules/calls.js";
+import type { Built } from "../harness/modules/row.js";
+import { moduleRow } from "../harness/modules/table.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [SIZE, ROWS] = [128, 24];
-/** Zero rows for one expert. */
-const SPLITS = [7, 0, 17];
-
-type Layer = Module & { forward(x: Variable, call: object): Variable };
-const LAYERS: Readonly<Record<string, (options: LinearOptions) => Layer>> = {
-  Linear: (options) => new Linear(backend(), SIZE, SIZE, options),
-  LayerNormLinear: (options) => new LayerNormLinear(backend(), SIZE, SIZE, options),
-  LayerNormMLP: (options) => new LayerNormMLP(backend(), SIZE, SIZE, options),
-  "gated LayerNormMLP": (options) =>
-    new LayerNormMLP(backend(), SIZE, SIZE, { ...options, activation: "swiglu" }),
-  GroupedLinear: (options) => {
-    const grouped = new GroupedLinear(backend(), SPLITS.length, SIZE, SIZE, options);
-    const run = grouped.forward.bind(grouped);
-    return Object.assign(grouped, { forward: (x: Variable, call: object) => run(x, SPLITS, call) }) as Layer;
-  },
-};
+const SIZES = { rows: ROWS, from: SIZE, to: SIZE, middle: SIZE };
+const LAYERS = Object.fromEntries(rowsWhere(({ takes }) => takes.includes("delayWgradCompute")));
 
 /** The backward passes of a step: each microbatch calls the layer once, or twice in one pass. */
 const PASSES = [1, 2] as const;
 
-const CASES = covering(
+const ALL = covering(
   product({
     layer: Object.keys(LAYERS),
     recipe: Object.keys(DETERMINISTIC_RECIPES),
@@ -66,38 +52,50 @@ const CASES = covering(
   2,
 );
 
-type Case = (typeof CASES)[number];
+type Case = (typeof ALL)[number];
 
-function layerOf(row: Case, delayWgradCompute: boolean): Layer {
+/** A short run tests a sample of the layers that consist of others, and of those that differ from another row in a result. */
+const CASES = casesOf(
+  ALL,
+  ({ layer }) => moduleRow(layer),
+  ({ operationsOf, type }) => operationsOf === type.name,
+);
+
+function layerOf(row: Case, delayWgradCompute: boolean): Built {
   const recipe = DETERMINISTIC_RECIPES[row.recipe]?.();
   const make = () =>
-    (LAYERS[row.layer] as (options: LinearOptions) => Layer)({
+    moduleRow(row.layer).build(backend(), SIZES, {
       ...{ bias: row.bias, fuseWgradAccumulation: row.fuses, saveOriginalInput: row.savesOriginal },
       ...{ delayWgradCompute, random: new RandomState(1n) },
     });
   const layer = row.quantized ? quantizedModelInit({ recipe: recipe as Recipe }, make) : make();
   if (row.fuses)
-    for (const [name, parameter] of layer.namedParameters()) {
-      if (!isWeight(name)) continue;
+    for (const [name, parameter] of layer.module.namedParameters()) {
+      if (!isDelayed(row, [name, parameter])) continue;
       parameter.mainGrad = zeros(backend(), "f32", parameter.shape);
       disown(parameter.mainGrad);
     }
   return layer;
 }
 
-const isWeight = (name: string): boolean => /^(weight\d*|fc\dWeight)$/.test(name);
+/** Whether a parameter is the weight of a product whose gradient is delayed. */
+const isDelayed = ({ layer }: Case, [name, { shape }]: Named): boolean =>
+  shape.length === 2 && !moduleRow(layer).routerWeights?.includes(name);
 const bitsOf = (x: Tensor | undefined): unknown => x && download(x);
-const gradsOf = (layer: Module) =>
-  [...layer.namedParameters()].map(([name, { grad, mainGrad }]) => [name, bitsOf(grad), bitsOf(mainGrad)]);
+type Named = readonly [string, Parameter];
+const gradsOf = (module: Module, chosen: (each: Named) => boolean = () => true) =>
+  [...module.namedParameters()]
+    .filter(chosen)
+    .map(([name, { grad, mainGrad }]) => [name, bitsOf(grad), bitsOf(mainGrad)]);
 
 /** Runs one microbatch. All tensors of the pass are freed when it returns. */
-function pass(row: Case, layer: Layer, recipe: Recipe | undefined, index: number): unknown {
+function pass(row: Case, layer: Built, recipe: Recipe | undefined, index: number): unknown {
   using _ = new Scope();
   const call = row.microbatches ? { isFirstMicrobatch: index === 0 } : {};
   const x = new Variable(upload(backend(), drawnValues(10 + index, [ROWS, SIZE])), true);
   const forward = (input: Variable): Variable => {
     let y = input;
-    for (let i = 0; i < row.calls; i++) y = layer.forward(y, call);
+    for (let i = 0; i < row.calls; i++) y = combined(layer.run([y], call));
     return y;
   };
   const body = () => (row.recomputes ? recompute(forward, x) : forward(x));
@@ -114,23 +112,25 @@ describe("gradients equal those of a layer that computes them in the backward pa
     const recipe = DETERMINISTIC_RECIPES[row.recipe]?.();
     using delayed = layerOf(row, true);
     using atOnce = layerOf(row, false);
+    const { module } = delayed;
+    const weights = (each: Named): boolean => isDelayed(row, each);
+    const others = (each: Named): boolean => !weights(each);
     for (const index of PASSES.keys()) {
-      const before = gradsOf(delayed).filter(([name]) => isWeight(name as string));
+      const before = gradsOf(module, weights);
+      expect(before.length).toBeGreaterThan(0);
       expect(pass(row, delayed, recipe, index)).toEqual(pass(row, atOnce, recipe, index));
-      const after = gradsOf(delayed);
-      expect(after.filter(([name]) => isWeight(name as string))).toEqual(before);
-      const others = ([name]: readonly unknown[]) => !isWeight(name as string);
-      expect(after.filter(others)).toEqual(gradsOf(atOnce).filter(others));
+      expect(gradsOf(module, weights)).toEqual(before);
+      expect(gradsOf(module, others)).toEqual(gradsOf(atOnce.module, others));
       if (row.atEnd) continue;
-      delayed.backwardDw();
-      expect(gradsOf(delayed)).toEqual(gradsOf(atOnce));
+      module.backwardDw();
+      expect(gradsOf(module)).toEqual(gradsOf(atOnce.module));
     }
-    if (row.atEnd) for (const _pass of PASSES) delayed.backwardDw();
-    expect(gradsOf(delayed)).toEqual(gradsOf(atOnce));
-    const states = (layer: Module) =>
-      [...layer.namedQuantizations().values()].map((each) => each.snapshotSync());
+    if (row.atEnd) for (const _pass of PASSES) module.backwardDw();
+    expect(gradsOf(module)).toEqual(gradsOf(atOnce.module));
+    const states = (each: Built) =>
+      [...each.module.namedQuantizations().values()].map((state) => state.snapshotSync());
     expect(states(delayed)).toEqual(states(atOnce));
-    expect(() => delayed.backwardDw()).toThrow(ArgumentError);
+    expect(() => module.backwardDw()).toThrow(ArgumentError);
   });
 });
 

@@ -93,6 +93,8 @@ interface Traits {
   readonly lastBias?: string;
   /** The shapes of its parameters by their names, if it has no inner modules. */
   readonly parameters?: (sizes: ModuleSizes, settings: ModuleSettings) => Readonly<Record<string, Shape>>;
+  /** The weights of its router, which multiply in high precision and do not follow options of the other products. */
+  readonly routerWeights?: readonly string[];
   /** Its products, if it has few. */
   readonly products?: (sizes: ModuleSizes) => readonly Product[];
 }

@@ -295,7 +295,7 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
     ...{ takes: [...GROUPED, "activation", "group"], call: WEIGHT_USE, quantizes: true, rowwise: true },
     sizes: { hidden: "from", ffnHidden: "middle" },
     ...{ composed: COMPOSED, leavesResults: true },
-    ...{ readsHost: COUNTS, edges: true, branches: BRANCHES },
+    ...{ readsHost: COUNTS, edges: true, branches: BRANCHES, routerWeights: ["router.weight"] },
     make: (b, { from, middle }, settings) => new MoELayer(b, from, middle, 3, { ...settings, topk: 2 }),
     inputs: (module, rows) => matrix(rows, module.hidden),
     run: (module, x, call) => [module.forward(first(x), call)],
