@@ -123,7 +123,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
     else expect(called).not.toThrow();
   });
 
-  it("says what its products and its last bias are, and whether it consists of modules", () => {
+  it("says what its products and its last biases are, and whether it consists of modules", () => {
     using _scope = new Scope();
     using built = row.build(backend(), SIZES, seeded());
     const { module } = built;
@@ -134,7 +134,8 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
       expect(shapes.get(bias)).toEqual([to]);
     }
     if (row.products) expect(module.namedQuantizations().size).toBe(row.products(SIZES).length);
-    if (row.lastBias) expect(shapes.get(row.lastBias)).toEqual([out?.shape.at(-1)]);
+    expect(row.lastBiases !== undefined).toBe(row.hasBiasMethod);
+    for (const name of row.lastBiases ?? []) expect(shapes.get(name)).toEqual([out?.shape.at(-1)]);
     expect(shapes.size === 0).toBe(row.hasNoParameters === true);
     expect(module.namedModules().size > 1).toBe(row.composed !== undefined);
   });

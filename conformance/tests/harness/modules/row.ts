@@ -89,8 +89,8 @@ interface Traits {
   readonly edges?: boolean;
   /** The standard deviation of initial weights. Default 0.023. */
   readonly std?: number;
-  /** The name of the bias that the last product adds, if that is the only one. */
-  readonly lastBias?: string;
+  /** The names of the biases that the last products add, one for each expert. */
+  readonly lastBiases?: readonly string[];
   /** The shapes of its parameters by their names, if it has no inner modules. */
   readonly parameters?: (sizes: ModuleSizes, settings: ModuleSettings) => Readonly<Record<string, Shape>>;
   /** The weights of its router, which multiply in high precision and do not follow options of the other products. */

@@ -107,7 +107,7 @@ const mlpShapes =
 const linear = {
   takes: LINEAR,
   call: [...WEIGHT_USE, "fp8Output", "fp8Grad"],
-  ...{ quantizes: true, rowwise: true, lastBias: "bias" },
+  ...{ quantizes: true, rowwise: true, lastBiases: ["bias"] },
   sizes: { inFeatures: "from", outFeatures: "to" },
   parameters: ({ from, to }: ModuleSizes, { bias }: ModuleSettings) =>
     product("weight", "bias", [to, from], bias),
@@ -129,7 +129,7 @@ const makeNormLinear = (b: Backend, { from, to }: ModuleSizes, settings: ModuleS
 const mlp = {
   takes: MLP,
   call: [...WEIGHT_USE, "fp8Output"],
-  ...{ quantizes: true, rowwise: true, lastBias: "fc2Bias" },
+  ...{ quantizes: true, rowwise: true, lastBiases: ["fc2Bias"] },
   sizes: { hidden: "from", ffnHidden: "middle" },
   inputs: (module: LayerNormMLP, rows: number) => matrix(rows, module.hidden),
 } as const;
@@ -188,7 +188,7 @@ const core = {
 
 const multihead = {
   ...{ takes: [...BASE, ...GROUP, ...ATTENTION], call: WEIGHT_USE, quantizes: true, rowwise: false },
-  ...{ composed: COMPOSED, leavesResults: true, attends: true, lastBias: "proj.bias" },
+  ...{ composed: COMPOSED, leavesResults: true, attends: true, lastBiases: ["proj.bias"] },
   sizes: { hiddenSize: "from" },
   inputs: ({ hiddenSize, attentionType }: MultiheadAttention, rows: number) =>
     Array.from({ length: attentionType === "cross" ? 2 : 1 }, () => ({
@@ -279,7 +279,7 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
   }),
   GroupedLinear: row(GroupedLinear, {
     ...{ takes: GROUPED, call: WEIGHT_USE, quantizes: true, rowwise: true },
-    ...{ operationsOf: "Linear", branches: BRANCHES },
+    ...{ operationsOf: "Linear", branches: BRANCHES, lastBiases: ["bias0", "bias1", "bias2"] },
     sizes: { inFeatures: "from", outFeatures: "to" },
     make: (b, { from, to }, settings) => new GroupedLinear(b, 3, from, to, settings),
     parameters: ({ from, to }, { bias }) =>

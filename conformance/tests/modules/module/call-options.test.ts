@@ -98,7 +98,7 @@ describe.each(PRODUCTS)("fp8Grad behind %s", (_, row) => {
       between = y.tensor;
       return behind.forward(y, { fp8Grad: true });
     }).backward(dy);
-    const sums = built.module.namedParameters().get(row.lastBias ?? "")?.grad;
+    const sums = built.module.namedParameters().get(row.lastBiases?.[0] ?? "")?.grad;
     behind.weight.zeroGrad();
     const h = new Variable(input(), true);
     h.tensor.write((between as Tensor).dataSync());
