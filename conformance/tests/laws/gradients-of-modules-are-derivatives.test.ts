@@ -1,4 +1,4 @@
-/** The gradients of every module are the derivatives of what it computes, in f32: products are exact, and fp32 if the module attends. */
+/** The gradients of every module are the derivatives of what it computes, in f32. Products are exact, or fp32 if it attends. */
 import { describe } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import * as functional from "../../../src/functional/index.js";

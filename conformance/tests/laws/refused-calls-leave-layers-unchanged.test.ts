@@ -154,7 +154,7 @@ function wrongCalls({ row, built }: Subject, region: AutocastOptions, wrong: Wro
   const { input } = wrong;
   if (!input) return [() => pass(built, region, right, call)];
   const replaced = row.composed === undefined ? right : right.slice(0, 1);
-  return replaced.map(({ tensor: { dtype, shape } }, i) => {
+  return replaced.map(({ value: { dtype, shape } }, i) => {
     const given = right.with(i, new Variable(input(dtype, shape)));
     return () => pass(built, region, given, call);
   });

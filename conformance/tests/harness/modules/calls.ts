@@ -91,7 +91,7 @@ export function rowsWhere(
  * The cases that this run tests: all cases of a module with operations of its own, and a sample of the cases of modules that
  * consist of other modules, and of those for which `isSampled`.
  */
-export function casesOf<T extends readonly unknown[]>(
+export function casesOf<T>(
   cases: readonly T[],
   rowOf: (each: T) => ModuleRow,
   isSampled = ({ operationsOf }: ModuleRow) => operationsOf !== undefined,
