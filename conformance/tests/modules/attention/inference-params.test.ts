@@ -1,27 +1,16 @@
-import { describe, expect } from "vitest";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../../src/errors.js";
 import { InferenceParams } from "../../../../src/modules/attention/inference-params.js";
 import { TransformerLayer } from "../../../../src/modules/transformer-layer.js";
-import {
-  Float8BlockScaling,
-  MXFP8BlockScaling,
-  NVFP4BlockScaling,
-} from "../../../../src/recipes/block-scaled.js";
-import type { Recipe } from "../../../../src/recipes/recipe.js";
+import { zeros } from "../../../../src/ops/create.js";
 import { noGrad } from "../../../../src/tape/grad-mode.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { draws } from "../../harness/draws.js";
 import { scoped, useBackend } from "../../harness/suite.js";
 import { waves } from "./drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
-const [_HIDDEN, _HEADS, _GROUPS, _WIDTH, _LONGEST] = [64, 4, 2, 16, 24];
-
-const _RECIPES: readonly (readonly [string, Recipe | undefined])[] = [
-  ["none", undefined],
-  ["block", new Float8BlockScaling()],
-  ["mxfp8", new MXFP8BlockScaling()],
-  ["nvfp4", new NVFP4BlockScaling({ rowScaledActivation: true, disableRht: true })],
-];
-
 describe("a cache", () => {
   const cacheOf = (options = {}) =>
     new InferenceParams(backend(), 2, 8, { numHeadsKv: 1, headDimK: 16, ...options });
@@ -73,5 +62,69 @@ describe("a cache", () => {
     expect(() => noGrad(() => layer.forward(x, call))).toThrow("preStep");
     cache.preStep(new Map([[0, 1]]));
     expect(() => layer.forward(x, call)).toThrow("noGrad");
+  });
+
+  /** The sizes of a cache and steps: the numbers of new positions of some sequences, which often end where a page does. */
+  const programs = fc
+    .record({
+      pageSize: fc.option(fc.constantFrom(1, 2, 4), { nil: undefined, freq: 6 }),
+      perSequence: fc.integer({ min: 1, max: 4 }),
+      maxBatchSize: fc.integer({ min: 1, max: 4 }),
+      totalNumPages: fc.option(fc.integer({ min: 1, max: 9 }), { nil: undefined }),
+    })
+    .chain((sizes) => {
+      const { pageSize = 4, perSequence } = sizes;
+      const count = fc.oneof(
+        fc.nat({ max: 5 }),
+        fc.integer({ min: 1, max: perSequence }).map((pages) => pages * pageSize),
+      );
+      const step = fc.uniqueArray(fc.tuple(fc.nat({ max: 4 }), count), {
+        ...{ selector: ([id]: [number, number]) => id, minLength: 1, maxLength: 5 },
+      });
+      return fc.record({ sizes: fc.constant(sizes), steps: fc.array(step, { minLength: 1, maxLength: 8 }) });
+    });
+
+  it("takes a step exactly if positions and pages suffice, and each sequence keeps pages that no other has", () => {
+    fc.assert(
+      fc.property(programs, ({ sizes: { pageSize, perSequence, maxBatchSize, totalNumPages }, steps }) => {
+        const size = pageSize ?? 4 * perSequence;
+        const longest = pageSize ? pageSize * perSequence : size;
+        const total = (pageSize && totalNumPages) || maxBatchSize * (longest / size);
+        using cache = new InferenceParams(backend(), maxBatchSize, longest, {
+          ...{ numHeadsKv: 1, headDimK: 1 },
+          ...(pageSize ? { isPaged: true, pageSize, totalNumPages } : {}),
+        });
+        let lengths: ReadonlyMap<number, number> = new Map();
+        let owned: ReadonlyMap<number, readonly number[]> = new Map();
+        for (const step of steps) {
+          using _ = new Scope();
+          const next = new Map(step.map(([id, count]) => [id, (lengths.get(id) ?? 0) + count]));
+          const pages = [...next.values()].reduce((sum, length) => sum + Math.ceil(length / size), 0);
+          const fits = [...next.values()].every((length) => length <= longest);
+          if (step.length > maxBatchSize || !fits || pages > total)
+            expect(() => cache.preStep(new Map(step))).toThrow(ArgumentError);
+          else {
+            cache.preStep(new Map(step));
+            lengths = next;
+            const rows = Math.max(...step.map(([, count]) => count));
+            const heads = zeros(backend(), "bf16", [step.length, rows, 1, 1]);
+            const table = cache.append(1, heads, heads).pages.dataSync();
+            const taken = new Map(
+              [...next].map(([id, length], row) => {
+                const first = row * (longest / size);
+                return [id, [...table.subarray(first, first + Math.ceil(length / size))]];
+              }),
+            );
+            for (const [id, all] of taken)
+              expect(all).toEqual(expect.arrayContaining([...(owned.get(id) ?? [])]));
+            expect(new Set([...taken.values()].flat()).size).toBe(pages);
+            expect([...taken.values()].flat().every((page) => page < total)).toBe(true);
+            owned = taken;
+          }
+          expect([...cache.sequences]).toEqual([...lengths]);
+        }
+      }),
+      { numRuns: draws(400) },
+    );
   });
 });
