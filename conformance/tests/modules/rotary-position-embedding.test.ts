@@ -5,9 +5,10 @@ import { ArgumentError } from "../../../src/errors.js";
 import { cosineAndSine } from "../../../src/modules/rotary/cosine.js";
 import type { RotaryScaling } from "../../../src/modules/rotary/inverse-frequencies.js";
 import { RotaryPositionEmbedding } from "../../../src/modules/rotary-position-embedding.js";
+import { Scope } from "../../../src/tensor/scope.js";
 import { fromBits } from "../../oracle/core/rational.js";
 import * as wide from "../../oracle/core/wide.js";
-import { drawsOr } from "../harness/draws.js";
+import { draws, drawsOr } from "../harness/draws.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -136,31 +137,53 @@ describe("frequencies", () => {
 });
 
 describe("angles", () => {
-  scoped("are products of positions and frequencies", () => {
-    const rotary = new RotaryPositionEmbedding(backend(), 8, { rotaryPercent: 0.75, interleaved: true });
-    const { cos, sin, interleaved } = rotary.forward(5, 3);
-    expect([cos.shape, sin.shape, interleaved]).toEqual([[5, 3], [5, 3], true]);
-    for (let p = 0; p < 5; p++)
-      for (const [i, frequency] of rotary.invFreq.entries()) {
-        const [c, s] = cosineAndSine(Math.fround((p + 3) * frequency));
-        expect([cos.dataSync()[3 * p + i], sin.dataSync()[3 * p + i]]).toEqual([c, s]);
-      }
-  });
+  /** A count that is often at a limit of interpolation, which is the number of positions in training or its product with the factor. */
+  const lengths = (limits: readonly number[]): fc.Arbitrary<number> =>
+    fc.oneof(
+      fc.nat({ max: 40 }),
+      ...limits.map((limit) => fc.integer({ min: -1, max: 1 }).map((more) => Math.max(0, limit + more))),
+    );
+  const rotaries = fc
+    .record({
+      dim: fc.constantFrom(2, 8, 12),
+      rotaryPercent: fc.constantFrom(undefined, 0.5, 1, 0.75, 0),
+      rotaryBase: fc.constantFrom(undefined, 1.5, 500),
+      interleaved: fc.constantFrom(undefined, false, true),
+      seqLenInterpolationFactor: fc.option(fc.integer({ min: 1, max: 6 }), { nil: undefined, freq: 5 }),
+      pretrainedMaxPositionEmbeddings: fc.option(fc.integer({ min: 1, max: 8 }), { nil: undefined, freq: 5 }),
+    })
+    .filter(({ dim, rotaryPercent = 1 }) => Math.floor(dim * rotaryPercent) % 2 === 0)
+    .chain((drawn) => {
+      const { seqLenInterpolationFactor: factor = 1, pretrainedMaxPositionEmbeddings: positions = 1 } = drawn;
+      const length = lengths([positions, positions * factor]);
+      return fc.tuple(fc.constant(drawn), length, fc.oneof(fc.nat({ max: 9 }), fc.nat({ max: 2 ** 24 })));
+    });
 
-  scoped(
-    "of interpolated positions are those of positions divided by the factor, or by the whole length",
-    () => {
-      const options = { seqLenInterpolationFactor: 4, pretrainedMaxPositionEmbeddings: 4 };
-      const rotary = new RotaryPositionEmbedding(backend(), 2, options);
-      const factors = { 16: Math.fround(1 / 4), 20: Math.fround(1 / 5) };
-      for (const [length, factor] of Object.entries(factors)) {
-        const cos = rotary.forward(Number(length)).cos.dataSync();
-        expect([...cos]).toEqual(
-          Array.from({ length: Number(length) }, (_, p) => cosineAndSine(Math.fround(p * factor))[0]),
-        );
-      }
-    },
-  );
+  it("are those of positions that the factor of interpolation divides, times frequencies, with every option", () => {
+    fc.assert(
+      fc.property(rotaries, ([{ dim, ...options }, length, offset]) => {
+        using _scope = new Scope();
+        const rotary = new RotaryPositionEmbedding(backend(), dim, options);
+        const { cos, sin, interleaved } = rotary.forward(length, offset);
+        const pairs = Math.floor(dim * (options.rotaryPercent ?? 1)) / 2;
+        expect([cos.shape, sin.shape, interleaved]).toEqual([
+          [length, pairs],
+          [length, pairs],
+          options.interleaved ?? false,
+        ]);
+        const { seqLenInterpolationFactor: factor, pretrainedMaxPositionEmbeddings: positions } = options;
+        const isInterpolated = factor !== undefined && positions !== undefined;
+        const divisor = isInterpolated ? Math.max(factor, length / positions) : 1;
+        const angles = Array.from({ length }, (_, p) => {
+          const position = Math.fround(Math.fround(offset + p) * Math.fround(1 / divisor));
+          return Array.from(rotary.invFreq, (frequency) => cosineAndSine(Math.fround(position * frequency)));
+        }).flat();
+        expect([...cos.dataSync()]).toEqual(angles.map(([c]) => c));
+        expect([...sin.dataSync()]).toEqual(angles.map(([, s]) => s));
+      }),
+      { numRuns: draws(200) },
+    );
+  });
 
   scoped("need an even number of elements, a base above 1 and a rule with its fields", () => {
     const make = (dim: number, options: object) => new RotaryPositionEmbedding(backend(), dim, options);
