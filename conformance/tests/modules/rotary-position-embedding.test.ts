@@ -137,7 +137,7 @@ describe("frequencies", () => {
 });
 
 describe("angles", () => {
-  /** A count that is often at a limit of interpolation, which is the number of positions in training or its product with the factor. */
+  /** A number of positions that is often at a limit of interpolation: the number in training, or its product with the factor. */
   const lengths = (limits: readonly number[]): fc.Arbitrary<number> =>
     fc.oneof(
       fc.nat({ max: 40 }),

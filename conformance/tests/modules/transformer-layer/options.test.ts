@@ -37,7 +37,7 @@ const ROWS = { queries: 10, keys: 12 } as const;
 const FORMS = ["outputLayernorm", "applyResidualConnectionPostLayernorm", "parallelAttentionMlp"] as const;
 
 /** One of the values, or undefined, as an option that is left out. */
-const maybe = <T>(...values: readonly T[]): fc.Arbitrary<T | undefined> =>
+const maybe = <const T>(...values: readonly T[]): fc.Arbitrary<T | undefined> =>
   fc.option(fc.constantFrom(...values), { nil: undefined, freq: 2 });
 
 /** The masks with or without padding, of which some hide later keys. */
