@@ -9,14 +9,14 @@ import { download } from "../../../values/plain.js";
 import { sampled } from "../../harness/draws.js";
 import { inputsOf, leavesOf, rowsWhere, step } from "../../harness/modules/calls.js";
 import type { Built } from "../../harness/modules/row.js";
-import { CUSTOM_NAMES, recipeNamed } from "../../harness/step/library-recipes.js";
-import { RECIPES, type RecipeName } from "../../harness/step/options.js";
+import { CUSTOM_NAMES, recipeNamed, STANDARD_NAMES } from "../../harness/step/library-recipes.js";
+import type { RecipeName } from "../../harness/step/options.js";
 import { useBackend } from "../../harness/suite.js";
 import { fill } from "../attention/drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
-const NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name) => name !== "none");
+const NAMES = [...STANDARD_NAMES, ...CUSTOM_NAMES];
 
 /** The recipe whose state a layer has between two calls under the recipe `name`. */
 const otherThan = (name: RecipeName): RecipeName =>
