@@ -10,6 +10,7 @@ export { type AddOptions, add, type MultiplyOptions, multiply, type ScaledOption
 export { type SpecialFunctionOptions, specialFunction } from "./elementwise/special-function.js";
 export { type BatchedGemmOptions, type BatchedGemmSettings, type BatchedGemmResult, batchedGemm } from "./gemm/batched.js";
 export { gemm } from "./gemm/gemm.js";
+export { groupedGemm } from "./gemm/grouped.js";
 export { type GemmLayout, type InputAndWeight, type GeneralOperands, type NamedOperands } from "./gemm/named-operands.js";
 export { type ScaledTensor, type GemmInput } from "./gemm/operand.js";
 export { type GemmOptions, type GemmSettings, type GemmResult } from "./gemm/options.js";

@@ -11,5 +11,6 @@ export { type MXQuantizerOptions, type MXINT8QuantizerOptions, MXFP8Quantizer, M
 export { type NVFP4QuantizerOptions, NVFP4Quantizer } from "./nvfp4.js";
 export { type QuantizerOptions, Quantizer } from "./quantizer.js";
 export { RandomState } from "./random-state.js";
+export { multiQuantize, splitQuantize } from "./several.js";
 export { type AmaxReductionGroup, type ShardGroup, type Shard } from "./shard.js";
 export { type StochasticQuantizerOptions, StochasticQuantizer } from "./stochastic.js";

@@ -28,6 +28,7 @@ import { draws, drawsOr, SEED, sampled } from "../harness/draws.js";
 const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
   Parameter: ["Variable"],
   assertSameBits: ["PlainTensor"],
+  groupedGemm: ["gemm"],
   quantizeCase: ["quantizeSpec"],
   recompute: ["Variable"],
   TransformerLayer: ["MultiheadAttention"],

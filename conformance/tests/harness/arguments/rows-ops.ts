@@ -173,6 +173,10 @@ export const OPERATION_ROWS: DerivedRows = {
     inPlace: ["options.c", "options.geluInput"],
     free: PLAN_FREE,
   },
+  groupedGemm: {
+    calls: [(w) => [[{ x: w.tensor(), w: w.tensor(), datapath: "exact" }]]],
+    free: { "products.0": "each is a call of gemm, whose row tests it" },
+  },
   batchedGemm: {
     calls: [
       (w) => [

@@ -282,6 +282,11 @@ export const QUANTIZER_ROWS: DerivedRows = {
     outlives: true,
     unbound: true,
   },
+  multiQuantize: { calls: [(w) => [[w.tensor("bf16")], [new MXFP8Quantizer()]]] },
+  splitQuantize: {
+    calls: [(w) => [w.tensor("bf16"), [w.rows], [new MXFP8Quantizer()]]],
+    numbers: { "splits.0": "index" },
+  },
   FakeQuantizer: { calls: [() => [new MXFP8Quantizer()]] },
   "FakeQuantizer.quantize": {
     calls: [(w) => [w.tensor("bf16")]],

@@ -1,0 +1,101 @@
+/** Several tensors, or parts of one, are quantized as each of them is alone. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import {
+  ArgumentError,
+  encode,
+  Float8CurrentScalingQuantizer,
+  MXFP8Quantizer,
+  multiQuantize,
+  NVFP4Quantizer,
+  normal,
+  type QuantizedTensor,
+  type Quantizer,
+  RandomState,
+  Scope,
+  ShapeError,
+  splitQuantize,
+  type Tensor,
+  tensor,
+} from "../../../src/index.js";
+import { draws } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+const COLUMNS = 64;
+const MAKERS: readonly (() => Quantizer)[] = [
+  () => new MXFP8Quantizer({ columnwise: true }),
+  () => new Float8CurrentScalingQuantizer(),
+  () => new NVFP4Quantizer({ stochastic: true, random: new RandomState(3n) }),
+];
+const bitsOf = (t: QuantizedTensor): unknown => [
+  t.shape,
+  t.spec,
+  ...t.members.map((each) => String(each.dataSync())),
+];
+const values = (rows: number): Float32Array => normal({ seed: 1n, offset: BigInt(rows) }, rows * COLUMNS, 1);
+const matrix = (rows: number): Tensor =>
+  encode(tensor(backend(), values(rows), [rows, COLUMNS]), { format: "bf16" });
+
+const parts = fc.array(fc.tuple(fc.integer({ min: 0, max: 40 }), fc.constantFrom(...MAKERS)), {
+  maxLength: 5,
+});
+
+it("multiQuantize has the results of each quantizer", () => {
+  fc.assert(
+    fc.property(parts, (drawn) => {
+      using _ = new Scope();
+      const tensors = drawn.map(([rows]) => matrix(rows));
+      const results = multiQuantize(
+        tensors,
+        drawn.map(([, make]) => make()),
+      );
+      expect(results.map(bitsOf)).toEqual(
+        drawn.map(([, make], i) => bitsOf(make().quantize(tensors[i] as Tensor))),
+      );
+    }),
+    { numRuns: draws(40) },
+  );
+});
+
+it("splitQuantize has the results of a copy of each part", () => {
+  fc.assert(
+    fc.property(parts, fc.boolean(), (drawn, isDeep) => {
+      using _ = new Scope();
+      const rows = drawn.reduce((sum, [count]) => sum + count, 0);
+      const x = isDeep ? matrix(rows).reshape([rows, 1, COLUMNS]) : matrix(rows);
+      const results = splitQuantize(
+        x,
+        drawn.map(([count]) => count),
+        drawn.map(([, make]) => make()),
+      );
+      let first = 0;
+      const expected = drawn.map(([count, make]) => {
+        const part = x.slice(first * COLUMNS, [count, COLUMNS]);
+        first += count;
+        return bitsOf(make().quantize(part));
+      });
+      expect(results.map(bitsOf)).toEqual(expected);
+    }),
+    { numRuns: draws(40) },
+  );
+});
+
+it("lists that do not fit are refused, and nothing is left", () => {
+  using _ = new Scope();
+  const [x, q] = [matrix(8), new MXFP8Quantizer()];
+  expect(() => multiQuantize([x, x], [q])).toThrow(
+    "multiQuantize: there are 1 quantizers for 2 tensors; give one for each",
+  );
+  expect(() => splitQuantize(x, [4, 4], [q])).toThrow(ArgumentError);
+  expect(() => splitQuantize(x, [4, 5], [q, q])).toThrow(ShapeError);
+  expect(() => splitQuantize(x, [4, 5], [q, q])).toThrow(
+    "splitQuantize: splits add up to 9, and x [8,64] has 8 rows",
+  );
+  const before = backend().memoryUse().live;
+  const narrow = tensor(backend(), new Float32Array(16), [1, 16]);
+  const created = backend().memoryUse().live;
+  expect(() => multiQuantize([x, narrow], [q, q])).toThrow(ShapeError);
+  expect(backend().memoryUse().live).toBe(created);
+  expect(created).toBeGreaterThan(before);
+});
