@@ -8,13 +8,13 @@ const list = anyListOf(anything);
 
 /**
  * Computes several products, each with the options of `gemm`, as TransformerEngine's `general_grouped_gemm` does. Operands and
- * options may differ. Each result is bitwise equal to the result of `gemm`, including NaN, and a product of no rows is empty. Both
- * backends run one product after the other.
+ * options may differ. Each result is bitwise equal to the result of `gemm`, including NaN, and a product of no rows is empty.
+ * Both backends run one product after the other.
  *
  * If a product is refused, no result is left, but the outputs of the products before it have been written.
  *
- * @throws `ArgumentError` for an argument that is not a list, and `ArgumentError`, `ShapeError`, `DTypeError`, `UnsupportedError`,
- * `DisposedError` and `OutOfMemoryError` as `gemm` does.
+ * @throws `ArgumentError` for an argument that is not a list, and `ArgumentError`, `ShapeError`, `DTypeError`,
+ * `UnsupportedError`, `DisposedError` and `OutOfMemoryError` as `gemm` does.
  */
 export function groupedGemm(products: readonly GemmOptions[]): readonly GemmResult[] {
   const calls = list("groupedGemm", "products", products) as readonly GemmOptions[];
