@@ -37,23 +37,29 @@ function product(x: number, y: bigint): number {
   return Number(BigInt(integer) * y) / 2 ** exponent;
 }
 
-/** The token by the definition; undefined for a row that is refused. */
-function oracle(
-  row: readonly number[],
-  { temperature, topK, topP, seed, offset }: Choice,
-): number | undefined {
-  const largest = Math.max(...row);
-  if (row.some(Number.isNaN) || !Number.isFinite(largest)) return undefined;
-  if (temperature === 0) return row.indexOf(largest);
+const isRefused = (row: readonly number[]): boolean =>
+  row.some(Number.isNaN) || !Number.isFinite(Math.max(...row));
+
+/** The shares of tokens as integers, the likeliest first and at most `topK`; undefined for a row that is refused. */
+function orderOf(row: readonly number[], { temperature, topK }: Omit<Choice, "topP">) {
+  if (isRefused(row)) return undefined;
   const shares = softmax(row, row.length, f(1 / f(temperature)));
   if (shares.some(Number.isNaN)) return undefined;
-  const integers = shares.map((share) => BigInt(Math.floor(share * 4294967296)));
-  const order = integers
-    .map((q, index) => ({ q, index }))
+  return shares
+    .map((share, index) => ({ q: BigInt(Math.floor(share * 4294967296)), index }))
     .sort((a, b) => (a.q === b.q ? a.index - b.index : a.q > b.q ? -1 : 1))
     .slice(0, topK ?? row.length);
-  const sumOf = (tokens: readonly { readonly q: bigint }[]): bigint =>
-    tokens.reduce((sum, { q }) => sum + q, 0n);
+}
+
+const sumOf = (tokens: readonly { readonly q: bigint }[]): bigint =>
+  tokens.reduce((sum, { q }) => sum + q, 0n);
+
+/** The token by the definition; undefined for a row that is refused. */
+function oracle(row: readonly number[], choice: Choice): number | undefined {
+  const { temperature, topP, seed, offset } = choice;
+  if (temperature === 0) return isRefused(row) ? undefined : row.indexOf(Math.max(...row));
+  const order = orderOf(row, choice);
+  if (order === undefined) return undefined;
   const needed = product(topP ?? 1, sumOf(order));
   let count = order.length;
   if (topP !== undefined && topP < 1) while (Number(sumOf(order.slice(0, count - 1))) >= needed) count--;
@@ -116,6 +122,25 @@ describe("sample", () => {
         else expect(await sampled([rounded], [options])).toEqual([expected]);
       }),
       { numRuns: draws(2000) },
+    );
+  });
+
+  it("takes no token beyond those that have exactly the share topP", async () => {
+    const near = fc.constantFrom(fc.constantFrom(0, 1), fc.float({ min: -1, max: 1, noNaN: true }));
+    const rows = near.chain((each) => fc.array(each, { minLength: 2, maxLength: 12 }));
+    const form = choice.filter(({ temperature }) => temperature > 0);
+    await fc.assert(
+      fc.asyncProperty(rows, form, fc.nat(11), fc.constantFrom(-1, 0, 0, 1), async (row, drawn, at, ulps) => {
+        const logits = row.map(f);
+        const order = orderOf(logits, drawn) ?? [];
+        const share = Number(sumOf(order.slice(0, 1 + (at % order.length)))) / Number(sumOf(order));
+        const options = { ...drawn, topP: Math.min(1, share * (1 + ulps * 2 ** -52)) };
+        expect(await sampled([logits], [options])).toEqual([oracle(logits, options)]);
+      }),
+      {
+        numRuns: draws(2000),
+        examples: [[[0, 0], { temperature: 1, seed: 0n, offset: 1n }, 0, 0]],
+      },
     );
   });
 

@@ -1,0 +1,113 @@
+/** Every source of tensors returns the bytes of any range of any tensor, in whatever order ranges are read. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { GgufFile } from "../../../src/checkpoints/gguf/file.js";
+import { writeGguf } from "../../../src/checkpoints/gguf/writer.js";
+import { encodeFrame, Frame, type FrameTensor } from "../../../src/io/frames/frame.js";
+import { SafetensorsFile } from "../../../src/io/safetensors.js";
+import { SafetensorsBlob } from "../../../src/io/safetensors-blob.js";
+import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
+import { MemorySource, type TensorSource } from "../../../src/io/source.js";
+import { draws } from "../harness/draws.js";
+import { useFolder } from "./folder.js";
+
+let folder = "";
+useFolder((made) => {
+  folder = made;
+});
+
+type Source = TensorSource & { readonly close?: () => Promise<void> };
+
+async function written(tensors: readonly FrameTensor[]): Promise<string> {
+  const path = join(folder, "source.safetensors");
+  await writeSafetensors(path, { tensors }, async (put) => {
+    for (const { name, bytes } of tensors) await put(name, bytes);
+  });
+  return path;
+}
+
+/** The kinds of sources, and how each is made of tensors. */
+const SOURCES: Readonly<Record<string, (tensors: readonly FrameTensor[]) => Promise<Source>>> = {
+  "a safetensors file": async (tensors) => SafetensorsFile.open(await written(tensors)),
+  "a blob": async (tensors) => SafetensorsBlob.open("blob", new Blob([readFileSync(await written(tensors))])),
+  memory: async (tensors) => new MemorySource("memory", tensors),
+  "a frame": async (tensors) => {
+    const [, ...parts] = encodeFrame("frame", tensors, {});
+    return Frame.decode("frame", new Uint8Array(Buffer.concat(parts)));
+  },
+  "a GGUF file": async (tensors) => {
+    const path = join(folder, "source.gguf");
+    await writeGguf(path, { tensors, metadata: [] }, async (put) => {
+      for (const { name, bytes } of tensors) await put(name, bytes);
+    });
+    return GgufFile.open(path);
+  },
+};
+
+/** Sizes about the limits of what is read at once: 2^14 and 2^16 bytes. */
+const size = fc.oneof(
+  fc.integer({ min: 1, max: 40 }),
+  fc
+    .constantFrom(1, 2 ** 14, 2 ** 16)
+    .chain((near) => fc.integer({ min: Math.max(1, near - 9), max: near + 9 })),
+);
+
+/** A range that is read: of which tensor, and its begin and end as shares of the tensor. */
+interface Range {
+  readonly tensor: number;
+  readonly shares: readonly [number, number];
+  readonly by: "read" | "readInto" | "all";
+}
+const share = fc.oneof(fc.constantFrom(0, 1), fc.double({ min: 0, max: 1, noNaN: true }));
+const range: fc.Arbitrary<Range> = fc.record({
+  tensor: fc.nat(20),
+  shares: fc.tuple(share, share),
+  by: fc.constantFrom("read", "readInto", "all"),
+});
+
+/** Returns what a source reads, and what the bytes of the tensor are. */
+async function readBy(source: Source, tensors: readonly FrameTensor[], { tensor, shares, by }: Range) {
+  const { name, bytes } = tensors[tensor % tensors.length] as FrameTensor;
+  const [begin, end] = shares.map((each) => Math.round(each * bytes.length)).sort((a, b) => a - b) as [
+    number,
+    number,
+  ];
+  const entry = source.entry(name);
+  if (by === "all") return [await source.read(entry), bytes] as const;
+  const expected = bytes.slice(begin, end);
+  if (by === "read") return [await source.read(entry, begin, end), expected] as const;
+  const into = new Uint8Array(end - begin);
+  await source.readInto(entry, begin, into);
+  return [into, expected] as const;
+}
+
+describe("ranges of tensors have their bytes", () => {
+  it.each(Object.entries(SOURCES))("in %s", async (_, open) => {
+    const sizes = fc.array(size, { minLength: 1, maxLength: 6 });
+    const ranges = fc.array(range, { minLength: 1, maxLength: 12 });
+    await fc.assert(
+      fc.asyncProperty(sizes, ranges, fc.boolean(), async (lengths, wanted, isConcurrent) => {
+        const tensors = lengths.map((length, i): FrameTensor => {
+          const bytes = Uint8Array.from({ length }, (_, at) => (at * 31 + (at >> 8) * 7 + i * 101) & 255);
+          return { name: `t${i}`, dtype: "I8", shape: [length], bytes };
+        });
+        const source = await open(tensors);
+        try {
+          const one = (each: Range) => readBy(source, tensors, each);
+          const pairs = isConcurrent ? await Promise.all(wanted.map(one)) : [];
+          if (!isConcurrent) for (const each of wanted) pairs.push(await one(each));
+          for (const [got, expected] of pairs) expect(Buffer.compare(got, expected)).toBe(0);
+        } finally {
+          await source.close?.();
+        }
+      }),
+      {
+        numRuns: draws(100, 12),
+        // a small tensor that lies before the one that was read last
+        examples: [[[20, 20], [1, 0].map((tensor) => ({ tensor, shares: [0, 1], by: "read" })), false]],
+      },
+    );
+  });
+});
