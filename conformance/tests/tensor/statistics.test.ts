@@ -107,12 +107,31 @@ interface Counted {
   nansOfOtherBits: number;
   maxUlp: number;
   maxAbsError: number;
+  maxRelError: number;
+  sqnr: number;
   causes: Record<Cause, number>;
+}
+
+/** The error of `b` relative to `a`: infinite where only one of them is infinite or not zero. */
+function relativeError(a: number, b: number): number {
+  if (a === b) return 0;
+  return a === 0 || !Number.isFinite(a) || !Number.isFinite(b)
+    ? Number.POSITIVE_INFINITY
+    : Math.abs(b - a) / Math.abs(a);
+}
+
+/** The signal to noise ratio of pairs of which both are finite. */
+function sqnrOf(pairs: readonly (readonly [number, number])[]): number {
+  const finite = pairs.filter((pair) => pair.every(Number.isFinite));
+  const signal = finite.reduce((sum, [a]) => sum + a * a, 0);
+  const noise = finite.reduce((sum, [a, b]) => sum + (b - a) ** 2, 0);
+  return noise === 0 ? Number.POSITIVE_INFINITY : 10 * Math.log10(signal / noise);
 }
 
 function count(type: ElementType, codes: readonly (readonly [bigint, bigint])[]): Counted {
   const causes = { scale: 0, tie: 0, offByOne: 0, signOfZero: 0, nan: 0, wrong: 0 };
-  const found = { different: 0, nansOfOtherBits: 0, maxUlp: 0, maxAbsError: 0, causes };
+  const sqnr = sqnrOf(codes.map(([a, b]) => [valuesOf(type, a)[0] ?? 0, valuesOf(type, b)[0] ?? 0]));
+  const found = { different: 0, nansOfOtherBits: 0, maxUlp: 0, maxAbsError: 0, maxRelError: 0, sqnr, causes };
   for (const [a, b] of codes) {
     if (a === b) continue;
     const parts = valuesOf(type, a).map((value, i) => [value, valuesOf(type, b)[i] ?? 0] as const);
@@ -131,10 +150,10 @@ function count(type: ElementType, codes: readonly (readonly [bigint, bigint])[])
     const ulp = ulpOf(type, a, b);
     found.maxUlp = Math.max(found.maxUlp, ulp);
     if (type !== "c64")
-      found.maxAbsError = Math.max(
-        found.maxAbsError,
-        ...differing.map(([x, y]) => (x === y ? 0 : Math.abs(y - x))),
-      );
+      for (const [x, y] of differing) {
+        found.maxAbsError = Math.max(found.maxAbsError, x === y ? 0 : Math.abs(y - x));
+        found.maxRelError = Math.max(found.maxRelError, relativeError(x, y));
+      }
     causes[ulp === 0 ? "signOfZero" : ulp === 1 ? "offByOne" : "wrong"]++;
   }
   return found;
@@ -154,9 +173,14 @@ describe("statistics of differences", () => {
         const expected = count(type, codes);
         const { different, nansOfOtherBits, maxUlp, causes } = result;
         expect({ different, nansOfOtherBits, maxUlp, causes }).toEqual(
-          (({ maxAbsError: _, ...rest }) => rest)(expected),
+          (({ maxAbsError: _, maxRelError: __, sqnr: ___, ...rest }) => rest)(expected),
         );
-        if (type !== "c64") expect(result.maxAbsError).toBe(expected.maxAbsError);
+        if (type !== "c64") {
+          expect(result.maxAbsError).toBe(expected.maxAbsError);
+          expect(result.maxRelError).toBe(expected.maxRelError);
+          if (Number.isFinite(expected.sqnr)) expect(result.sqnr).toBeCloseTo(expected.sqnr, 8);
+          else expect(result.sqnr).toBe(expected.sqnr);
+        }
         expect(result.elements).toBe(codes.length);
         const inBuckets = result.ulps.reduce((sum, bucket) => sum + bucket.count, 0);
         expect(inBuckets).toBe(different - causes.nan);

@@ -1,0 +1,81 @@
+/** The scale of an element is where every layout of a quantized matrix stores it. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { blockFormat, isTensorWide, scaleSpan } from "../../../src/formats/block.js";
+import { tensor } from "../../../src/ops/create.js";
+import { copyGeometry } from "../../../src/tensor/geometry.js";
+import { linePlace, scaleIndex, swizzledIndex } from "../../../src/tensor/places.js";
+import { DIRECTIONS } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { words } from "../../arbitraries/random.js";
+import { layoutsOf, QUANTIZERS, quantizeSpec } from "../../arbitraries/specs.js";
+import { SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { swizzledOffset } from "../../oracle/layout/layout.js";
+import { download } from "../../values/plain.js";
+import { draws } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1 });
+
+it("the scales of lines and blocks have the swizzled order of the oracle, and no two the same place", () => {
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 300 }), fc.integer({ min: 1, max: 11 }), (lines, blocks) => {
+      const placesBy = (indexOf: typeof swizzledIndex) =>
+        Array.from({ length: lines * blocks }, (_, at) =>
+          indexOf(Math.floor(at / blocks), at % blocks, blocks),
+        );
+      const places = placesBy(swizzledIndex);
+      expect(places).toEqual(placesBy(swizzledOffset));
+      expect(new Set(places).size).toBe(places.length);
+      expect(Math.max(...places)).toBeLessThan(512 * Math.ceil(lines / 128) * Math.ceil(blocks / 4));
+    }),
+    { numRuns: draws(100), examples: [[129, 1]] },
+  );
+});
+
+/** Quantizers that compute their scales. */
+const SCALING = QUANTIZERS.filter((name) => blockFormat(name).scaleSource !== "given");
+
+const drawn = quantizeSpec(SCALING).chain((spec) =>
+  fc.record({
+    spec: fc.constant(spec),
+    rows: fc.integer({ min: 1, max: 300 }),
+    columns: fc.integer({ min: 1, max: 9 }).map((count) => count * blockFormat(spec.quantizer).multiple),
+    direction: fc.constantFrom(...DIRECTIONS),
+    layout: fc.constantFrom(...layoutsOf(spec)),
+    seed: fc.nat(),
+  }),
+);
+
+it("the scale of an element has the same code in every layout", () => {
+  fc.assert(
+    fc.property(drawn, ({ spec, rows, columns, direction, layout, seed }) => {
+      using _scope = new Scope();
+      // magnitudes of 40 binades: almost every block has another scale
+      const values = Float32Array.from(
+        words(seed, rows * columns),
+        (word) => (1 + (word % 97) / 97) * 2 ** (((word >>> 8) % 40) - 20),
+      );
+      const x = tensor(backend(), values, [rows, columns]);
+      const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
+      const [own = [], plain = []] = [layout, "logical" as const].map((scaleLayout) => {
+        const made = new SpecQuantizer(spec, { ...usage, scaleLayout }).quantize(x);
+        return download(made.copy(direction).scaleInv).codes;
+      });
+      const geometry = copyGeometry(spec, [rows, columns], direction, layout);
+      const { logicalScale, blocksFirst } = copyGeometry(spec, [rows, columns], direction, "logical");
+      const [lines, length] = isTensorWide(spec.tile) ? [rows * columns, rows * columns] : scaleSpan(spec);
+      const wrong: unknown[] = [];
+      for (let at = 0; at < rows * columns; at += 7) {
+        const [row, column] = [Math.floor(at / columns), at % columns];
+        const [line, along] = direction === "rowwise" ? [row, column] : [column, row];
+        const [i, j] = [Math.floor(line / lines), Math.floor(along / length)];
+        const code = plain[blocksFirst ? j * logicalScale[1] + i : i * logicalScale[1] + j];
+        const found = own[scaleIndex(spec, geometry, linePlace(geometry, row, column))];
+        if (code === undefined || found !== code) wrong.push([row, column, code, found]);
+      }
+      expect(wrong).toEqual([]);
+    }),
+    { numRuns: draws(100, 15) },
+  );
+});
