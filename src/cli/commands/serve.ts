@@ -2,7 +2,7 @@
 import { ArgumentError, FileError } from "../../errors.js";
 import { encodeFrame, Frame, MESSAGE_KEY } from "../../io/frames/frame.js";
 import { FrameReader } from "../../io/frames/frame-reader.js";
-import { isObject } from "../../io/header/header.js";
+import { isObject, type JsonObject } from "../../io/header/header.js";
 import { JsonError, parseJson } from "../../io/json/json-read.js";
 import { nearest } from "../../text/nearest.js";
 import { defineCommand } from "../command.js";
@@ -12,27 +12,25 @@ import { MessageFiles } from "../message-files.js";
 import { flag } from "../options.js";
 import { Backends, NO_BINARY } from "../session.js";
 
-/** A command line, and the id that the response repeats so that the client can match it. */
-interface Request {
-  readonly id: unknown;
-  readonly args: readonly string[];
-}
-
-function requestOf({ metadata, path }: Frame): Request {
+/** The fields of a request: a command line, and the id that the response repeats so that the client can match it. */
+function requestOf({ metadata, path }: Frame): JsonObject {
   const text = metadata[MESSAGE_KEY];
   if (text === undefined)
     throw new ArgumentError(
       `${path}: its metadata have no "${MESSAGE_KEY}"; give {"id": …, "args": ["quantize", …]} there, as JSON`,
     );
-  let request: unknown;
   try {
-    request = parseJson(text, exactNumber);
+    const request = parseJson(text, exactNumber);
+    return isObject(request) ? request : {};
   } catch (cause) {
     if (!(cause instanceof JsonError)) throw cause;
     throw new ArgumentError(`${path}: the metadata "${MESSAGE_KEY}" ${cause.message}`, { cause });
   }
-  const { id = null, args } = isObject(request) ? request : {};
-  if (Array.isArray(args) && args.every((each) => typeof each === "string")) return { id, args };
+}
+
+/** The command line of a request. */
+function argsOf({ path }: Frame, { args }: JsonObject): readonly string[] {
+  if (Array.isArray(args) && args.every((each) => typeof each === "string")) return args;
   throw new ArgumentError(
     `${path}: "args" in the metadata "${MESSAGE_KEY}" must be a list of strings, the command and its arguments`,
   );
@@ -76,10 +74,10 @@ export class Server {
     try {
       const frame = Frame.decode(name, bytes);
       const request = requestOf(frame);
-      id = request.id;
+      id = request.id ?? null;
       const files = new MessageFiles(frame);
       const printed = { text: "" };
-      const status = await this.#run(request, files, printed);
+      const status = await this.#run(argsOf(frame, request), files, printed);
       const response = JSON.stringify({ id, status, result: printedValue(printed.text) });
       return encodeFrame(name, files.tensors, { ...files.metadata, [MESSAGE_KEY]: response });
     } catch (error) {
@@ -87,7 +85,7 @@ export class Server {
     }
   }
 
-  #run({ args }: Request, files: MessageFiles, printed: { text: string }): Promise<ExitCode> {
+  #run(args: readonly string[], files: MessageFiles, printed: { text: string }): Promise<ExitCode> {
     const [name, ...rest] = args;
     const command = this.commands.find((each) => each.name === name);
     if (!command) {

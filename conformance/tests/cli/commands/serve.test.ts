@@ -9,7 +9,7 @@ import { encodeFrame, Frame, type FrameTensor } from "../../../../src/io/frames/
 import { FrameReader } from "../../../../src/io/frames/frame-reader.js";
 import { programOf } from "../../harness/bundle.js";
 import { type FileContents, f32, ramp, useWorkspace } from "../../harness/cli.js";
-import { sampled } from "../../harness/draws.js";
+import { draws, sampled } from "../../harness/draws.js";
 import { writeLanguageModel } from "../../models/tiny-tokenizer.js";
 
 const w = useWorkspace();
@@ -173,6 +173,34 @@ describe("a served command", () => {
     const failed = saidBy(await ask(request(args, below("in", X))));
     expect(failed).toMatchObject({ error: { code, message: expect.stringMatching(message) } });
     expect(saidBy(await ask(request(["info"])))).toMatchObject({ id: "7", status: 0 });
+  });
+
+  it("repeats any id, whether the request fails or not", async () => {
+    const leaf = fc.oneof(
+      fc.constant(null),
+      fc.boolean(),
+      fc.string({ unit: "grapheme" }),
+      fc.maxSafeInteger(),
+      fc.double({ noNaN: true }).filter((x) => Number.isFinite(x) && !Number.isInteger(x)),
+    );
+    const anyId = fc.oneof(leaf, fc.array(leaf), fc.dictionary(fc.string(), leaf, { noNullPrototype: true }));
+    const requests = fc.constantFrom<object>(
+      ...[["info"], ["serve"], ["nothing"], [], "info", [3], null, { 0: "info" }].map((args) => ({ args })),
+      { args: ["encode", "absent", "-o", "out", "--format", "e4m3"] },
+      { args: ["encode", "in", "-o", "out", "--format", "e9m9"] },
+      {},
+    );
+    await fc.assert(
+      fc.asyncProperty(anyId, requests, async (id, message) => {
+        const text = JSON.stringify({ ...message, id });
+        const said = saidBy(await ask(encodeFrame("test", below("in", X), { [KEY]: text })));
+        expect([said.id, said.status === undefined]).toEqual([
+          JSON.parse(JSON.stringify(id)),
+          said.error !== undefined,
+        ]);
+      }),
+      { numRuns: draws(200), examples: [[7, { args: "info" }]] },
+    );
   });
 
   it("answers any bytes with a response", async () => {
