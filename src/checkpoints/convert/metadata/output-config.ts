@@ -51,7 +51,8 @@ export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonO
   }
   const key = "torch_dtype" in config ? "torch_dtype" : "dtype";
   if (kept.length === 0) return { ...rest, [key]: TORCH_DTYPES[target.wide] };
-  return isObject(quantization) ? { ...config, quantization_config: leftOut(quantization, plan) } : config;
+  if (!isObject(quantization)) return config;
+  return { ...config, quantization_config: leftOut(quantization, plan, quantization.quant_method) };
 }
 
 /** The hf_quant_config.json of the output, from the input's; undefined if the output needs none. */
@@ -65,15 +66,15 @@ export function convertedModelopt(
   if (kept.length === 0 || !config) return undefined;
   const { quantization } = config;
   return isObject(quantization)
-    ? { ...config, quantization: leftOut({ quant_method: "modelopt", ...quantization }, plan) }
+    ? { ...config, quantization: leftOut(quantization, plan, "modelopt") }
     : config;
 }
 
-function leftOut(quantization: JsonObject, { converted }: ConversionPlan): JsonObject {
-  const method = typeof quantization.quant_method === "string" ? quantization.quant_method : "";
+/** The configuration of a method with the converted modules in its list of unquantized ones. */
+function leftOut(quantization: JsonObject, { converted }: ConversionPlan, method: unknown): JsonObject {
   const key =
     IGNORED.find((each) => Array.isArray(quantization[each])) ??
-    DEFAULT_KEY[method] ??
+    DEFAULT_KEY[String(method)] ??
     "modules_to_not_convert";
   const before: readonly unknown[] = Array.isArray(quantization[key]) ? quantization[key] : [];
   return {
