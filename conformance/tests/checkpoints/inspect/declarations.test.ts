@@ -144,30 +144,43 @@ it.each(titled.filter(([name]) => ["ct-float", "ct-int8", "ct-mxfp8", "ct-nvfp4"
   },
 );
 
+/** Scales, and whether a configuration of ue8m0 denies them: others are judged by themselves. */
+const SCALES = {
+  power: [(power: number) => 2 ** power, false],
+  zero: [() => 0, false],
+  negative: [(power: number) => -1.5 * 2 ** power, false],
+  infinite: [() => Number.POSITIVE_INFINITY, false],
+  odd: [(power: number) => 1.5 * 2 ** power, true],
+} as const;
+
 it("scales that a configuration says to be ue8m0 are powers of two", async () => {
+  const scale = fc.record({
+    kind: fc.constantFrom("power", "power", ...(Object.keys(SCALES) as (keyof typeof SCALES)[])),
+    power: fc.integer({ min: -20, max: 4 }),
+  });
   await fc.assert(
-    fc.asyncProperty(
-      fc.array(fc.integer({ min: -20, max: 4 }), { minLength: 4, maxLength: 4 }),
-      fc.option(fc.nat(3), { nil: undefined }),
-      async (powers, odd) => {
-        const scales = Float32Array.from(powers, (power, i) => 2 ** power * (i === odd ? 1.5 : 1));
-        const codes = Uint8Array.from({ length: 256 * 256 }, (_, i) => 0x30 + (i % 32));
-        const tensors = new Map<string, Held>([
-          ["model.layers.0.mlp.down_proj.weight", { dtype: "F8_E4M3", shape: [256, 256], bytes: codes }],
-          [
-            "model.layers.0.mlp.down_proj.weight_scale_inv",
-            { dtype: "F32", shape: [2, 2], bytes: new Uint8Array(scales.buffer) },
-          ],
-        ]);
-        for (const format of ["ue8m0", undefined]) {
-          const quantization = { quant_method: "fp8", weight_block_size: [128, 128], scale_fmt: format };
-          const found = await findingsOf(contentsOf(tensors, { quantization_config: quantization }));
-          const isWrong = format !== undefined && odd !== undefined;
-          expect(found.some((each) => each.name === "config-scheme")).toBe(isWrong);
-        }
-      },
-    ),
-    { numRuns: draws(8) },
+    fc.asyncProperty(fc.array(scale, { minLength: 4, maxLength: 4 }), async (drawn) => {
+      const scales = Float32Array.from(drawn, ({ kind, power }) => SCALES[kind][0](power));
+      const codes = Uint8Array.from({ length: 256 * 256 }, (_, i) => 0x30 + (i % 32));
+      const tensors = new Map<string, Held>([
+        ["model.layers.0.mlp.down_proj.weight", { dtype: "F8_E4M3", shape: [256, 256], bytes: codes }],
+        [
+          "model.layers.0.mlp.down_proj.weight_scale_inv",
+          { dtype: "F32", shape: [2, 2], bytes: new Uint8Array(scales.buffer) },
+        ],
+      ]);
+      for (const format of ["ue8m0", undefined]) {
+        const quantization = { quant_method: "fp8", weight_block_size: [128, 128], scale_fmt: format };
+        const found = await findingsOf(contentsOf(tensors, { quantization_config: quantization }));
+        const isWrong = format !== undefined && drawn.some(({ kind }) => SCALES[kind][1]);
+        expect(found.some((each) => each.name === "config-scheme")).toBe(isWrong);
+      }
+    }),
+    {
+      numRuns: draws(40, 6),
+      // blocks of zeros
+      examples: [[(["power", "zero", "power", "zero"] as const).map((kind) => ({ kind, power: 0 }))]],
+    },
   );
 });
 
