@@ -17,6 +17,7 @@ import { codePlace, linePlace, scaleIndex } from "../../../../src/tensor/places.
 import { DIRECTIONS } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { asMatrix, type WideDType } from "../../../../src/tensor/shape.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
 import { words } from "../../../arbitraries/random.js";
 import { QUANTIZERS } from "../../../arbitraries/specs.js";
 import { type QuantizeCase, quantizeCase, runQuantizer } from "../../../operations/quantize/quantize.js";
@@ -232,6 +233,40 @@ describe("an explanation of a block shows formulas with their values at every th
       requireStored(explained, copy, row, 3);
       requireConsistent(explained, 1);
     }
+  });
+});
+
+describe("an explanation of 4over6 has the scale for 6 where both have the same error", () => {
+  const measures = (["mae", "mse"] as const).flatMap((fourOverSix) =>
+    ([448, 256] as const).map((e4m3Max) => ({ fourOverSix, e4m3Max })),
+  );
+  it.each(measures)("$fourOverSix, at most $e4m3Max", (choice) => {
+    using _scope = new Scope();
+    const spec = makeSpec("nvfp4", choice);
+    const [rows, columns] = [24, 64];
+    const drawn = words(choice.e4m3Max, rows * columns);
+    // under the amax 7 of the tensor, both scales of a block are codes, and the elements are codes under both
+    const numbers = Array.from(drawn, (word, i) => {
+      const block = Math.floor(i / 16);
+      const amax = block === 0 ? 7 : ([7, 4, 5][block % 3] as number) / 2 ** (block % 7);
+      return i % 16 === 5 ? amax : amax * ([0, 0.25, 0.5, 1, -0.25, -0.5, -1][word % 7] as number);
+    });
+    const x = fromCodes("f32", [rows, columns], numbers.map(bitsOf));
+    const layout = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
+    const made = new SpecQuantizer(spec, layout).quantize(upload(backend(), x)).copy("rowwise");
+    const geometry = copyGeometry(spec, [rows, columns], "rowwise", "logical");
+    const copy = { data: download(made.data), scales: download(made.scaleInv), geometry };
+    const explainer = new QuantizeExplainer(x, spec, { direction: "rowwise" });
+    let ties = 0;
+    for (let at = 3; at < rows * columns; at += 16) {
+      const [row, column] = [Math.floor(at / columns), at % columns];
+      const explained = explainer.explain(row, column);
+      requireStored(explained, copy, row, column);
+      requireConsistent(explained, 1);
+      const [six, four] = explained.scale.candidates as readonly [ScaleCandidate, ScaleCandidate];
+      if (six.error === four.error && six.code !== four.code) ties++;
+    }
+    expect(ties).toBeGreaterThan(0);
   });
 });
 

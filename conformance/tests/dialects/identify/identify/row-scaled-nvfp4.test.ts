@@ -151,16 +151,45 @@ describe("row-scaled NVFP4", () => {
     );
   });
 
-  it.each([
-    ["reciprocal", (amax: number) => 1 / amax],
-    ["decode scale", (amax: number) => amax / 2688],
-    ["encode scale", (amax: number) => 2688 / amax],
-  ] as const)("is told with amaxes stored in another form: %s", (form, of) => {
-    using _scope = new Scope();
-    const x = drawn(3, [9, 64], "f32");
-    const stored = quantized(x, { rowScaled: true });
-    const { readings } = identify(x, stored, stored.amaxes.map(of));
-    expect(readings[0]).toMatchObject({ rowScaled: true, tensorScale: form });
+  it("is told, as one amax is, with amaxes stored in another form", () => {
+    // the decode scale has the largest product of a code and a scale as divisor
+    const forms = {
+      reciprocal: (amax: number) => 1 / amax,
+      "decode scale": (amax: number, largest: number) => amax / largest,
+      "encode scale": (amax: number, largest: number) => largest / amax,
+    };
+    const form = fc.constantFrom(...(Object.keys(forms) as (keyof typeof forms)[]));
+    fc.assert(
+      fc.property(
+        cases,
+        form,
+        fc.boolean(),
+        ({ seed, size, dtype, choice, scaleLayout }, name, rowScaled) => {
+          using _scope = new Scope();
+          const x = drawn(seed, size, dtype);
+          const stored = quantized(x, { rowScaled, ...choice, scaleLayout });
+          const amaxes = stored.amaxes.map((amax) => forms[name](amax, 6 * choice.e4m3Max));
+          const { readings } = identify(x, stored, amaxes);
+          expect(readings).toContainEqual(
+            expect.objectContaining({ rowScaled, ...choice, tensorScale: name }),
+          );
+        },
+      ),
+      {
+        numRuns: draws(60),
+        // the largest scale is 256 instead of 448
+        examples: [
+          [
+            {
+              ...{ seed: 0, size: [2, 32], dtype: "f32", scaleLayout: "logical" },
+              choice: { fourOverSix: "mae", e4m3Max: 256 },
+            },
+            "decode scale",
+            false,
+          ],
+        ],
+      },
+    );
   });
 
   it("is not named for a tensor scaled by its own amax, whose amax may be stored for each row", () => {
