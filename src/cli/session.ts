@@ -121,15 +121,15 @@ export interface TransferBar {
 }
 
 /**
- * Returns JSON text. Integers beyond 2^53 become strings, because not all readers preserve them, and so do NaN, infinities
- * and -0,
- * which JSON lacks.
+ * Returns JSON text. Integers beyond ±2^53 become strings, because not all readers preserve them, and so do NaN, infinities and
+ * -0, which JSON lacks.
  */
 export function toJson(value: unknown): string {
   return JSON.stringify(value, (_key, part: unknown) => {
     if (typeof part === "number")
       return Object.is(part, -0) ? "-0" : Number.isFinite(part) ? part : String(part);
     if (typeof part !== "bigint") return part;
-    return part <= Number.MAX_SAFE_INTEGER ? Number(part) : part.toString();
+    const nearest = Number(part);
+    return Number.isSafeInteger(nearest) ? nearest : part.toString();
   });
 }
