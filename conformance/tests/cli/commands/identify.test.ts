@@ -1,62 +1,10 @@
-/** The command line: diff, identify, and dequantize --dialect. */
+/** The command line: identify, and dequantize --dialect. */
 import { describe, expect, it } from "vitest";
 import { f32, raw, useWorkspace } from "../../harness/cli.js";
 
 const w = useWorkspace();
 const SIZE = [128, 128] as const;
 const VALUES = Float32Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => Math.sin(i) * (64 + (i >> 5)));
-
-describe("diff", () => {
-  it("counts and explains, with status 1 where two dialects differ and 0 where not", async () => {
-    await w.write("in", [f32("x", SIZE, VALUES), raw("ids", "U8", [1], new Uint8Array(1))]);
-    const { status, stdout } = await w.run("diff", "te", "torchao-mxfp8-floor", "@in", "--json");
-    const { tensors, equal } = JSON.parse(stdout);
-    expect([status, equal, tensors.length]).toEqual([1, false, 1]);
-    expect(tensors[0]).toMatchObject({ name: "x", scales: { of: 512 }, codes: { of: 128 * 128 } });
-    const text = await w.run("diff", "te", "torchao-mxfp8-floor", "@in");
-    expect(text.stdout).toContain(tensors[0].examples[0].words);
-    await w.succeed("diff", "ocp-mxfp8", "torchao-mxfp8-floor", "@in");
-  });
-
-  it("has status 1 exactly if scales, codes or values of any tensor differ", async () => {
-    const zeros = new Float32Array(VALUES.length);
-    // on zeros the first pair differs in scales only; the second one has the same bits everywhere
-    const pairs = [
-      ["ocp-mxfp4", "deepseek-mxfp4"],
-      ["ocp-mxfp8", "torchao-mxfp8-floor"],
-      ["te", "torchao-mxfp8-floor"],
-    ] as const;
-    const seen = new Set<string>();
-    for (const pair of pairs)
-      for (const values of [[zeros], [zeros, VALUES], [VALUES, zeros]]) {
-        await w.write(
-          "in",
-          values.map((each, i) => f32(`x${i}`, SIZE, each)),
-        );
-        const { status, stdout } = await w.run("diff", ...pair, "@in", "--json");
-        const { tensors, equal } = JSON.parse(stdout) as {
-          readonly equal: boolean;
-          readonly tensors: readonly Record<"scales" | "codes" | "values", { readonly different: number }>[];
-        };
-        const differing = (["scales", "codes", "values"] as const).filter((name) =>
-          tensors.some((each) => each[name].different > 0),
-        );
-        seen.add(differing.join());
-        expect([status, equal], `${pair}`).toEqual(differing.length > 0 ? [1, false] : [0, true]);
-      }
-    expect([...seen]).toEqual(expect.arrayContaining(["scales", ""]));
-  });
-
-  it.each([
-    [["te", "nothing", "@in"], /"nothing" is not one of te/],
-    [["te", "ct-mxfp4", "@in"], /do not both have a quantizer/],
-    [["te", "te", "@in", "--tensor", "none"], /none/],
-  ] as const)("refuses %j", async (args, message) => {
-    await w.write("in", [f32("x", SIZE, VALUES)]);
-    const { status, stderr } = await w.run("diff", ...args);
-    expect({ status, stderr }).toEqual({ status: 2, stderr: expect.stringMatching(message) });
-  });
-});
 
 describe("identify", () => {
   it.each(["torchao-mxfp4-rceil", "modelopt-nvfp4", "deepseek-fp8-block"])(
