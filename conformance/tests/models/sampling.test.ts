@@ -139,7 +139,9 @@ describe("sample", () => {
       }),
       {
         numRuns: draws(2000),
-        examples: [[[0, 0], { temperature: 1, seed: 0n, offset: 1n }, 0, 0]],
+        examples: [
+          [[0, 0], { temperature: 1, topK: undefined, topP: undefined, seed: 0n, offset: 1n }, 0, 0],
+        ],
       },
     );
   });

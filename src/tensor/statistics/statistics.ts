@@ -34,7 +34,7 @@ export interface ErrorStatistics {
   readonly maxUlp: number;
   /** The largest |b - a|; NaN is not counted. */
   readonly maxAbsError: number;
-  /** The largest |b - a| / |a|; infinite where a is 0 and b is not. NaN is not counted. */
+  /** The largest |b - a| / |a|; infinite where only b is not 0, or only one of both is infinite. NaN is not counted. */
   readonly maxRelError: number;
   /**
    * The signal to quantization noise ratio, 10 log10(Σ a² / Σ (b - a)²) dB, over elements that are finite in both. Infinite
