@@ -4,18 +4,25 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { ArgumentError, FileError } from "../../../src/errors.js";
-import { type CausalLM, loadCausalLM } from "../../../src/models/index.js";
-import { InferenceParams } from "../../../src/modules/attention/inference-params.js";
-import { DotProductAttention } from "../../../src/modules/dot-product-attention.js";
-import { tensor } from "../../../src/ops/create.js";
-import { noGrad } from "../../../src/tape/grad-mode.js";
-import { Scope } from "../../../src/tensor/scope.js";
-import { draws } from "../harness/draws.js";
-import { uniform } from "../harness/plain-attention.js";
-import { useBackend } from "../harness/suite.js";
-import { LONGEST, type Rollout, rollouts } from "../modules/attention/rollout.js";
-import { TINY, type TinyModel, tinyChoices, tinyModel, VOCABULARY, writeHub } from "./tiny-model.js";
+import { ArgumentError, FileError } from "../../../../src/errors.js";
+import { type CausalLM, loadCausalLM } from "../../../../src/models/index.js";
+import { InferenceParams } from "../../../../src/modules/attention/inference-params.js";
+import { DotProductAttention } from "../../../../src/modules/dot-product-attention.js";
+import { tensor } from "../../../../src/ops/create.js";
+import { noGrad } from "../../../../src/tape/grad-mode.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { draws } from "../../harness/draws.js";
+import { uniform } from "../../harness/plain-attention.js";
+import { useBackend } from "../../harness/suite.js";
+import {
+  TINY,
+  type TinyModel,
+  tinyChoices,
+  tinyModel,
+  VOCABULARY,
+  writeHub,
+} from "../../models/tiny-model.js";
+import { LONGEST, type Rollout, rollouts } from "./rollout.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
