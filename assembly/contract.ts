@@ -195,6 +195,10 @@ export const enum SpecialFunction {
   Sqrtf = 27,
   Sinf = 28,
   Cosf = 29,
+  Divide = 30,
+  DivideFast = 31,
+  Powf = 32,
+  PowfFast = 33,
 }
 
 /**

@@ -473,10 +473,11 @@ void runWhere(const Call<calls::Where>& call) {
 
 void runSpecialFunction(const Call<calls::SpecialFunction>& call) {
   SpecialFunctionParams p{};
-  p.kind = static_cast<uint32_t>(call.between("kind", 0, 29));
+  p.kind = static_cast<uint32_t>(call.between("kind", 0, 33));
   p.count = static_cast<int64_t>(call.count("count"));
   p.xType = call.wide("xType");
   p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.y = call.optional<const float>("y", bytesOf(static_cast<uint64_t>(p.count), 32));
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
   call.check("specialFunction", launchSpecialFunction(p, call.stream()));

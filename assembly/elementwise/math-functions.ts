@@ -1,5 +1,5 @@
-// CUDA's math functions of one f32 as nvcc 13.0 compiles them, to the bit (docs/special-functions.md). Every operation is an f32
-// operation with one rounding, or an instruction of the special-function unit.
+// CUDA's math functions of one or two f32 as nvcc 13.0 compiles them, to the bit (docs/special-functions.md). Every operation is
+// an f32 operation with one rounding, or an instruction of the special-function unit.
 import { SpecialFunction } from "../contract";
 import { ex2 } from "../core/special-functions";
 import { specialFunction } from "../core/special-instructions";
@@ -38,6 +38,11 @@ const ERF = memory.data<u32>(
 );
 const ERFC = memory.data<u32>(
   [0x38eb4c3a, 0xbaae005b, 0x3c09919f, 0xbd24d99a, 0x3e235519, 0x3f69b4f9, 0x3f210a14],
+  16,
+);
+const POWER_LOG = memory.data<u32>([0x3a2c32e4, 0x3b52e7db, 0x3c93bb73, 0x3df6384f], 16);
+const POWER_EXP = memory.data<u32>(
+  [0x391fcb8e, 0x3aaf85ed, 0x3c1d9856, 0x3d6357bb, 0x3e75fdec, 0x3f317218, 0x3f800000],
   16,
 );
 const COSINE = memory.data<u32>([0x37cbac00, 0xbab607ed, 0x3d2aaabb, 0xbeffffff], 16);
@@ -153,6 +158,77 @@ function wave(q: i32, t: f32): f32 {
   return (q & 2) !== 0 ? fma32(y, -1, 0) : y;
 }
 
+function flushed(x: f32): f32 {
+  return abs(x) < MIN_NORMAL ? copysign<f32>(0, x) : x;
+}
+
+/** a^y for positive finite a and y that is not 0. */
+function positivePower(a: f32, y: f32): f32 {
+  const isSmall = a < MIN_NORMAL;
+  const bits = reinterpret<u32>(isSmall ? a * 16777216 : a);
+  const field = (bits - 0x3f3504f3) & 0xff800000;
+  const n = <f32>((<i32>field >> 23) - (isSmall ? 24 : 0));
+  const significand = reinterpret<f32>(bits - field);
+  const m: f32 = significand - 1;
+  // high + low is log2 a
+  const inverse = rcp(significand + 1);
+  const q: f32 = (m + m) * inverse;
+  const square = q * q;
+  const difference: f32 = m - q;
+  const rest: f32 = inverse * fma32(-q, m, difference + difference);
+  const p: f32 = polynomial(POWER_LOG, 4, square) * square;
+  const first = fma32(q, LOG2E, n);
+  let tail = fma32(rest, LOG2E, fma32(q, LOG2E, n - first));
+  tail = fma32(q, reinterpret<f32>(0x32a55e34), tail);
+  tail = fma32(p, q, fma32(p * 3, rest, tail));
+  const high: f32 = first + tail;
+  const low: f32 = tail - (high - first);
+  // 2^(k + fraction)
+  const t: f32 = high * y;
+  if (abs(t) > 152) return t < 0 ? 0 : Infinity;
+  const k = nearest(t);
+  const fraction = fma32(low, y, fma32(high, y, -t)) + (t - k);
+  const up = k > 0;
+  const scaled: f32 = polynomial(POWER_EXP, 7, fraction) * reinterpret<f32>(up ? 0x7f000000 : 0x02000000);
+  return scaled * reinterpret<f32>((<u32>(<i32>k + (up ? 0 : 250))) << 23);
+}
+
+function powf(x: f32, y: f32): f32 {
+  if (x === 1 || y === 0) return 1;
+  if (isNaN(x) || isNaN(y)) return NaN;
+  const isOdd = abs<f32>(y - trunc<f32>(y * 0.5) * 2) === 1;
+  const a = abs(x);
+  if (a === 0 || a === Infinity) {
+    const magnitude: f32 = (a === 0) === y < 0 ? Infinity : 0;
+    return isOdd ? copysign<f32>(magnitude, x) : magnitude;
+  }
+  if (x === -1 && abs(y) === Infinity) return 1;
+  if (x < 0 && floor(y) !== y) return NaN;
+  const power = positivePower(a, y);
+  return x < 0 && isOdd ? -power : power;
+}
+
+/** The result of the function `kind` of two arguments, as bits, for arguments as bits. */
+export function mathFunctionOfTwo(kind: u32, x: u32, y: u32): u32 {
+  const result = resultOfTwo(kind, reinterpret<f32>(x), reinterpret<f32>(y));
+  return isNaN(result) ? NAN : reinterpret<u32>(result);
+}
+
+function resultOfTwo(kind: u32, x: f32, y: f32): f32 {
+  switch (kind) {
+    case SpecialFunction.Divide:
+      return x / y;
+    case SpecialFunction.DivideFast:
+      return flushed(flushed(x) * rcp(y));
+    case SpecialFunction.Powf:
+      return powf(x, y);
+    case SpecialFunction.PowfFast:
+      return ex2(flushed(y) * reinterpret<f32>(specialFunction(SpecialFunction.Lg2Ftz, reinterpret<u32>(x))));
+    default:
+      return NaN;
+  }
+}
+
 /** The result of the function `kind`, as bits, for an argument as bits. */
 export function mathFunction(kind: u32, x: u32): u32 {
   const y = resultOf(kind, reinterpret<f32>(x));
@@ -176,7 +252,7 @@ function resultOf(kind: u32, x: f32): f32 {
     case SpecialFunction.Erff:
       return erff(x);
     case SpecialFunction.ErffFast:
-      return erff(abs(x) < MIN_NORMAL ? copysign<f32>(0, x) : x);
+      return erff(flushed(x));
     case SpecialFunction.Sqrtf:
       return sqrt(x);
     case SpecialFunction.Sinf:

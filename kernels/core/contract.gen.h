@@ -115,6 +115,10 @@ enum class SpecialFunction : int {
   kSqrtf = 27,
   kSinf = 28,
   kCosf = 29,
+  kDivide = 30,
+  kDivideFast = 31,
+  kPowf = 32,
+  kPowfFast = 33,
 };
 
 enum class Kernel : int {
@@ -167,7 +171,7 @@ template <>
 inline constexpr Activation kLastMember<Activation> = Activation::kSigmoid;
 
 template <>
-inline constexpr SpecialFunction kLastMember<SpecialFunction> = SpecialFunction::kCosf;
+inline constexpr SpecialFunction kLastMember<SpecialFunction> = SpecialFunction::kPowfFast;
 
 template <>
 inline constexpr Kernel kLastMember<Kernel> = Kernel::kExact;

@@ -50,6 +50,27 @@ __device__ float mathFunction(SpecialFunction kind, float x) {
   }
 }
 
+/** A function of two arguments. */
+__device__ float functionOfTwo(SpecialFunction kind, float x, float y) {
+  float result = 0;
+  switch (kind) {
+    case SpecialFunction::kDivide:
+      return x / y;
+    case SpecialFunction::kDivideFast:
+      asm("div.approx.ftz.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+      break;
+    case SpecialFunction::kPowf:
+      return powf(x, y);
+    default:
+      // kPowfFast
+      asm("lg2.approx.ftz.f32 %0, %1; mul.ftz.f32 %0, %2, %0; ex2.approx.ftz.f32 %0, %0;"
+          : "=&f"(result)
+          : "f"(x), "f"(y));
+      break;
+  }
+  return result;
+}
+
 __device__ uint32_t special32(SpecialFunction kind, uint32_t x) {
   uint32_t y = 0x7fffffffu;
   switch (kind) {
@@ -107,7 +128,9 @@ __global__ void __launch_bounds__(kThreads) specialFunctionKernel(const SpecialF
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= p.count) return;
   const auto kind = static_cast<SpecialFunction>(p.kind);
-  if (p.xType == Wide::kF32) {
+  if (p.y != nullptr) {
+    static_cast<float*>(p.out)[i] = functionOfTwo(kind, static_cast<const float*>(p.x)[i], p.y[i]);
+  } else if (p.xType == Wide::kF32) {
     static_cast<uint32_t*>(p.out)[i] = special32(kind, static_cast<const uint32_t*>(p.x)[i]);
   } else {
     static_cast<uint16_t*>(p.out)[i] = special16(kind, static_cast<const uint16_t*>(p.x)[i]);

@@ -12,6 +12,7 @@ namespace lockstep {
 struct SpecialFunctionParams {
   const void* x = nullptr;
   Wide xType = Wide::kF32;
+  const float* y = nullptr;
   void* out = nullptr;
   Wide outType = Wide::kF32;
   uint32_t kind = 0;

@@ -1540,6 +1540,7 @@ struct SpecialFunction {
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
+      {"y", Kind::kPointer, true},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
       {"kind", Kind::kCount, false},

@@ -22,7 +22,9 @@ const SINE = [0xb94d4153, 0x3c0885e4, 0xbe2aaaa8];
 const HALF_PI_PARTS = [0xbfc90fda, 0xb3a22168, 0xa7c234c5];
 /** The first 192 bits of 2 / π. */
 const TWO_BY_PI = 0xa2f9836e4e441529fc2757d1f534ddc0db6295993c439041n;
-const [LN2, LOG2E] = [f32OfBits(0x3f317218), f32OfBits(0x3fb8aa3b)];
+const LN2 = f32OfBits(0x3f317218);
+/** log2 e. */
+export const LOG2E = f32OfBits(0x3fb8aa3b);
 
 const hex = (bits: number): string => bits.toString(16).toUpperCase().padStart(8, "0");
 
@@ -30,7 +32,12 @@ const hex = (bits: number): string => bits.toString(16).toUpperCase().padStart(8
 const withSign = (sign: number, magnitude: number): number => (f32Bits(sign) >>> 31 ? -magnitude : magnitude);
 
 /** p = c0, then p = fma(p, variable, c) for each further coefficient, given by its bits. */
-function horner(coefficients: readonly number[], variable: string, value: number, steps: Steps): number {
+export function horner(
+  coefficients: readonly number[],
+  variable: string,
+  value: number,
+  steps: Steps,
+): number {
   const [first = 0, ...others] = coefficients;
   return others.reduce(
     (p, bits) => steps.add("p", `fma(p, ${variable}, ${hex(bits)})`, fma(p, value, f32OfBits(bits))),
@@ -39,7 +46,13 @@ function horner(coefficients: readonly number[], variable: string, value: number
 }
 
 /** One of the unit's functions at a value, as a step of its own. */
-function unit(name: "ex2" | "rcp" | "lg2", step: string, argument: string, x: number, steps: Steps): number {
+export function unit(
+  name: "ex2" | "rcp" | "lg2",
+  step: string,
+  argument: string,
+  x: number,
+  steps: Steps,
+): number {
   // the steps within the unit are those of `${name}.approx.ftz.f32`
   return steps.add(step, `${name}(${argument})`, UNIT[name](x, new Steps()));
 }

@@ -1,10 +1,18 @@
 /** `explainSpecialFunction`: how an approximate instruction of a GPU, or a math function of CUDA, computes one result. */
+
+import { ArgumentError } from "../errors.js";
 import { factsOf } from "../formats/derive.js";
-import { instructionOf, SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../formats/special-functions.js";
+import {
+  hasTwoArguments,
+  instructionOf,
+  SPECIAL_FUNCTIONS,
+  type SpecialFunctionName,
+} from "../formats/special-functions.js";
 import { anyNumber, needed, oneOf, optionsOf } from "../options.js";
 import type { WideDType } from "../tensor/shape.js";
 import { f32Bits } from "./binary.js";
 import { MATH_FUNCTIONS } from "./math-functions.js";
+import { FUNCTIONS_OF_TWO } from "./power.js";
 import { roundTo } from "./rounding.js";
 import { UNIT } from "./special-unit.js";
 import { add, type ExplainedStep, mul, roundedTo, Steps } from "./steps.js";
@@ -15,6 +23,8 @@ export interface SpecialFunctionExplanation {
   readonly function: SpecialFunctionName;
   /** The argument, rounded to the dtype of the instruction. */
   readonly x: number;
+  /** The second argument of a function of two. */
+  readonly y?: number;
   /** The fields of the argument as an f32: its sign bit, biased exponent and fraction. */
   readonly fields: { readonly s: number; readonly E: number; readonly f: number };
   /**
@@ -32,10 +42,13 @@ export interface SpecialFunctionExplanation {
 export interface ExplainSpecialFunctionOptions {
   /** The instruction, by its name in PTX (`rsqrt.approx.ftz.f32`), or the function (`expf`; `expf.fast` under -use_fast_math). */
   readonly function: SpecialFunctionName;
+  /** The second argument of a function of two (`powf`, `divide`). */
+  readonly y?: number;
 }
 
 const checkOptions = optionsOf<ExplainSpecialFunctionOptions>({
   function: needed(oneOf(Object.keys(SPECIAL_FUNCTIONS))),
+  y: anyNumber,
 });
 
 /** The step before and after the unit, for subnormal arguments of instructions without ftz. */
@@ -50,22 +63,32 @@ const AFTER_SCALING: Readonly<Record<string, readonly [formula: string, (y: numb
  * number, which is first rounded to the dtype of the instruction. The explanation has the steps of numerics.md §7.11 or
  * docs/special-functions.md and the result of `specialFunction`. It is plain data and needs no backend.
  *
- * @throws `ArgumentError` for an argument that is not a number, and an unknown instruction.
+ * @throws `ArgumentError` for an argument that is not a number, an unknown instruction, a missing y, and one that the function
+ * does not take.
  */
 export function explainSpecialFunction(
   x: number,
   options: ExplainSpecialFunctionOptions,
 ): SpecialFunctionExplanation {
   anyNumber("explainSpecialFunction", "x", x);
-  const { function: name } = checkOptions("explainSpecialFunction", options);
+  const { function: name, y } = checkOptions("explainSpecialFunction", options);
+  if (hasTwoArguments(name) !== (y !== undefined))
+    throw new ArgumentError(
+      `explainSpecialFunction: ${name} has ${y === undefined ? "two arguments; pass the second as y" : "one argument, and y was passed"}`,
+    );
   const { dtype } = SPECIAL_FUNCTIONS[name];
   const value = roundedTo(Math.fround(x), dtype);
   const steps = new Steps();
-  const result = Number.isNaN(value) ? Number.NaN : resultOf(instructionOf(name), value, steps);
+  const second = y === undefined ? undefined : Math.fround(y);
+  const result =
+    second === undefined
+      ? resultOfOne(instructionOf(name), value, steps)
+      : resultOfTwo(name, [value, second], steps);
   const word = f32Bits(value);
   return {
     function: name,
     x: value,
+    ...(second === undefined ? undefined : { y: second }),
     fields: { s: word >>> 31, E: (word >>> 23) & 255, f: word & 0x7fffff },
     steps: steps.list,
     result,
@@ -73,7 +96,12 @@ export function explainSpecialFunction(
   };
 }
 
-function resultOf(name: SpecialFunctionName, x: number, steps: Steps): number {
+function resultOfTwo(name: SpecialFunctionName, [x, y]: readonly [number, number], steps: Steps): number {
+  return FUNCTIONS_OF_TWO[name as keyof typeof FUNCTIONS_OF_TWO](x, y, steps);
+}
+
+function resultOfOne(name: SpecialFunctionName, x: number, steps: Steps): number {
+  if (Number.isNaN(x)) return Number.NaN;
   if (name in MATH_FUNCTIONS) return MATH_FUNCTIONS[name as keyof typeof MATH_FUNCTIONS](x, steps);
   const [first = "", ...suffixes] = name.split(".");
   const unit = UNIT[first as keyof typeof UNIT];

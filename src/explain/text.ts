@@ -204,10 +204,10 @@ function termLines({
 
 /** Prints the explanation of a special function. Integers are decimal. */
 export function specialFunctionText(explanation: SpecialFunctionExplanation): readonly string[] {
-  const { function: name, x, fields, steps, result, bits } = explanation;
+  const { function: name, x, y, fields, steps, result, bits } = explanation;
   const { s, E, f } = fields;
   return [
-    `${name} of ${numberText(x)}`,
+    `${name} of ${numberText(x)}${y === undefined ? "" : ` and ${numberText(y)}`}`,
     `  s = ${s}, E = ${E}, f = ${f}`,
     ...steps.map((step) => `  ${step.name} = ${step.formula} = ${specialValueText(step.name, step.value)}`),
     `result ${numberText(result)}, bits ${codeText(bits, SPECIAL_FUNCTIONS[name].dtype === "f32" ? 32 : 16)}`,

@@ -112,6 +112,10 @@ export const SPECIAL_FUNCTION = {
   sqrtf: 27,
   sinf: 28,
   cosf: 29,
+  divide: 30,
+  divideFast: 31,
+  powf: 32,
+  powfFast: 33,
 } as const;
 
 export const KERNEL = {

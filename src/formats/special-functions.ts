@@ -8,7 +8,9 @@ import { SPECIAL_FUNCTION, type WIDE } from "./contract.gen.js";
 export interface SpecialFunctionRow {
   /** The number of the instruction or function in the reference and in kernels. */
   readonly kind: number;
-  /** The type of its argument and result. */
+  /** The number of its arguments, if it is not 1. */
+  readonly arity?: 2;
+  /** The type of its arguments and result. */
   readonly dtype: keyof typeof WIDE;
   /** The major compute capability from which on GPUs have the instruction. Absent if all that the library supports have it. */
   readonly leastCapability?: number;
@@ -120,6 +122,10 @@ export const SPECIAL_FUNCTIONS = {
     dtype: "f32",
     measured: `${H200}, as cos.approx.ftz.f32`,
   },
+  divide: { kind: SPECIAL_FUNCTION.divide, dtype: "f32", arity: 2 },
+  "divide.fast": { kind: SPECIAL_FUNCTION.divideFast, dtype: "f32", arity: 2 },
+  powf: { kind: SPECIAL_FUNCTION.powf, dtype: "f32", arity: 2 },
+  "powf.fast": { kind: SPECIAL_FUNCTION.powfFast, dtype: "f32", arity: 2 },
 } as const satisfies Readonly<Record<string, SpecialFunctionRow>>;
 
 /**
@@ -134,4 +140,10 @@ const NAMES = Object.keys(SPECIAL_FUNCTIONS) as SpecialFunctionName[];
 export function instructionOf(name: SpecialFunctionName): SpecialFunctionName {
   const { kind } = SPECIAL_FUNCTIONS[name];
   return NAMES.find((each) => SPECIAL_FUNCTIONS[each].kind === kind) ?? name;
+}
+
+/** Whether a function has two arguments. */
+export function hasTwoArguments(name: SpecialFunctionName): boolean {
+  const { arity }: SpecialFunctionRow = SPECIAL_FUNCTIONS[name];
+  return arity === 2;
 }

@@ -2,7 +2,7 @@
  * CUDA's math functions as nvcc 13.0 compiles them (docs/special-functions.md), with exact fused multiply-adds. Arguments and
  * results are f32 values.
  */
-import { add, bitsOf, fma, fromBits, mul, ofNumber, sub, times, truncate } from "./rational.js";
+import { add, bitsOf, div, fma, fromBits, mul, ofNumber, sub, times, truncate } from "./rational.js";
 import { cos, ex2, lg2, rcp, rsqrt, sin, sqrt, tanh } from "./special-functions.js";
 import { SPECIAL_INSTRUCTIONS } from "./special-instructions.js";
 
@@ -23,6 +23,9 @@ const LOG2 = values(
 const TANH = values("3C80F082 BD563CAE 3E085941 BEAAA9ED 00000000");
 const ERF = values("38B1E96A BA574D20 3BAAD5EA BCDC1BE7 3DE718AF BEC093AC 3E0375D3");
 const ERFC = values("38EB4C3A BAAE005B 3C09919F BD24D99A 3E235519 3F69B4F9 3F210A14");
+const POWER_LOG = values("3A2C32E4 3B52E7DB 3C93BB73 3DF6384F");
+const POWER_LOG2E_REST = fromBits(0x32a55e34);
+const POWER_EXP = values("391FCB8E 3AAF85ED 3C1D9856 3D6357BB 3E75FDEC 3F317218 3F800000");
 const COSINE = values("37CBAC00 BAB607ED 3D2AAABB BEFFFFFF");
 const SINE = values("B94D4153 3C0885E4 BE2AAAA8");
 const MINUS_HALF_PI = values("BFC90FDA B3A22168 A7C234C5");
@@ -101,8 +104,7 @@ function reduce(x: number): readonly [q: number, t: number] {
     return x < 0 ? [-q, -t] : [q, t];
   }
   const turns = mul(x, TWO_BY_PI);
-  const below = Math.floor(turns);
-  const q = turns - below === 0.5 ? below + (below & 1) : Math.round(turns) + 0;
+  const q = nearestInteger(turns);
   return [q, MINUS_HALF_PI.reduce((rest, part) => fma(q, part, rest), x)];
 }
 
@@ -125,6 +127,64 @@ export const sinf = (x: number): number => sine(x, 0);
 export const cosf = (x: number): number => sine(x, 1);
 
 const flushed = (x: number): number => (Math.abs(x) < 2 ** -126 ? signed(0, x) : x);
+
+/** The logarithm of positive a to base 2, as a sum of two f32. */
+function log2Pair(a: number): readonly [high: number, low: number] {
+  const [m, n] = split(a, fromBits(0x3f3504f3));
+  const v = rcp(add(m, 2));
+  const q = mul(add(m, m), v);
+  const square = mul(q, q);
+  const d = sub(m, q);
+  const rest = mul(v, fma(-q, m, add(d, d)));
+  const p = mul(polynomial(POWER_LOG, square), square);
+  const first = fma(q, LOG2E, n);
+  const terms = [
+    [q, LOG2E],
+    [rest, LOG2E],
+    [q, POWER_LOG2E_REST],
+    [mul(p, 3), rest],
+    [p, q],
+  ] as const;
+  const tail = terms.reduce((sum, [left, right]) => fma(left, right, sum), sub(n, first));
+  const high = add(first, tail);
+  return [high, sub(tail, sub(high, first))];
+}
+
+/** The integer nearest to x, ties to even. */
+function nearestInteger(x: number): number {
+  const below = Math.floor(x);
+  return x - below === 0.5 ? below + (below & 1) : Math.round(x) + 0;
+}
+
+function positivePower(a: number, y: number): number {
+  const [high, low] = log2Pair(a);
+  const t = mul(high, y);
+  if (Math.abs(t) > 152) return t < 0 ? 0 : Number.POSITIVE_INFINITY;
+  const k = nearestInteger(t);
+  const fraction = add(fma(low, y, fma(high, y, -t)), sub(t, k));
+  // both factors of 2^k are normal: the first product is exact, the second is rounded
+  return mul(polynomial(POWER_EXP, fraction), 2 ** k);
+}
+
+function powf(x: number, y: number): number {
+  if (x === 1 || y === 0) return 1;
+  if (Number.isNaN(x) || Number.isNaN(y)) return Number.NaN;
+  if (x === -1 && !Number.isFinite(y)) return 1;
+  const isOdd = Math.abs(y % 2) === 1;
+  const sign = isOdd && signed(1, x) < 0 ? -1 : 1;
+  if (x === 0) return sign * (y < 0 ? Number.POSITIVE_INFINITY : 0);
+  if (!Number.isFinite(x)) return sign * (y < 0 ? 0 : Number.POSITIVE_INFINITY);
+  if (x < 0 && !Number.isInteger(y) && Number.isFinite(y)) return Number.NaN;
+  return sign * positivePower(Math.abs(x), y);
+}
+
+/** The functions of two arguments. */
+export const FUNCTIONS_OF_TWO = {
+  divide: div,
+  "divide.fast": (x: number, y: number): number => flushed(mul(flushed(x), rcp(y))),
+  powf,
+  "powf.fast": (x: number, y: number): number => ex2(mul(flushed(y), lg2(x))),
+} as const satisfies Readonly<Record<string, (x: number, y: number) => number>>;
 
 /** The instructions and the functions of one argument by their names. */
 export const SPECIAL_FUNCTIONS = {

@@ -7,7 +7,6 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { SPECIAL_FUNCTION } from "../../../src/formats/contract.gen.js";
 import {
   SPECIAL_FUNCTIONS,
-  type SpecialFunctionName,
   type SpecialFunctionRow,
 } from "../../../src/formats/special-functions.js";
 import { SPECIAL_FUNCTIONS as ORACLE } from "../../oracle/core/math-functions.js";
@@ -16,6 +15,8 @@ import { draws, sampled } from "../harness/draws.js";
 import {
   bitsOfValue,
   hashOf,
+  NAMES_OF_ONE,
+  type NameOfOne,
   RECORDED,
   SPECIAL_INPUTS,
   SPECIAL_RESULTS,
@@ -27,10 +28,10 @@ beforeAll(async () => {
   stems = await openStems("special");
 });
 
-const rowOf = (name: SpecialFunctionName): SpecialFunctionRow => SPECIAL_FUNCTIONS[name];
+const rowOf = (name: NameOfOne): SpecialFunctionRow => SPECIAL_FUNCTIONS[name];
 
 /** The bits of a result for the bits of an argument, both of the type of the instruction. */
-function bitsOf(name: SpecialFunctionName, input: number): number {
+function bitsOf(name: NameOfOne, input: number): number {
   const { kind, dtype } = rowOf(name);
   const argument = dtype === "f32" ? input : bitsOfValue("f32", valueOfBits(dtype, input));
   const compute = kind < SPECIAL_FUNCTION.expf ? stems.direct.specialFunction : stems.direct.mathFunction;
@@ -46,7 +47,7 @@ it.each(sampled(RECORDED.recordings))("gives the recorded $function, exponent $e
 });
 
 describe("the oracle", () => {
-  const names = Object.keys(SPECIAL_FUNCTIONS) as SpecialFunctionName[];
+  const names = NAMES_OF_ONE;
 
   it.each(names)("equals the reference for special inputs of %s", (name) => {
     for (const input of inputsOf(name)) expect(oracle(name, input)).toBe(bitsOf(name, input));
@@ -64,13 +65,13 @@ describe("the oracle", () => {
   });
 });
 
-function oracle(name: SpecialFunctionName, input: number): number {
+function oracle(name: NameOfOne, input: number): number {
   const { dtype } = rowOf(name);
   return bitsOfValue(dtype, ORACLE[name](valueOfBits(dtype, input)));
 }
 
 /** Arguments next to each power of two, and the limits of the type. */
-function inputsOf(name: SpecialFunctionName): number[] {
+function inputsOf(name: NameOfOne): number[] {
   const [unit, count] = rowOf(name).dtype === "f32" ? [2 ** 23, 512] : [2 ** 7, 512];
   return Array.from({ length: count }, (_, i) => [i * unit, i * unit + 1, (i + 1) * unit - 1]).flat();
 }

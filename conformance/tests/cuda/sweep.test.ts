@@ -4,7 +4,6 @@
  */
 import { expect, it } from "vitest";
 import { chunksOf, digestFunctionChunk } from "../../../src/cli/commands/function-digests.js";
-import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
 import { sweepChunk } from "../../../src/ops/cast/sweep.js";
 import {
   committedChunks,
@@ -15,6 +14,7 @@ import {
 } from "../harness/digests.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 import { record } from "../harness/gpu/record.js";
+import { NAMES_OF_ONE } from "../harness/special-functions.js";
 
 /** The number of chunks of 2^24 inputs per encoding: all with CHUNKS=256, else a few of each sign. */
 const CHUNKS = Number(process.env.CHUNKS ?? 4);
@@ -32,7 +32,7 @@ describeOnGpu("all f32 inputs on a GPU", () => {
     record(gpu(), { group: "sweep", name: `${format} ${rounding} ${overflow}`, runs: CHUNKS * 2 ** 24 });
   });
 
-  it.each(Object.keys(SPECIAL_FUNCTIONS) as SpecialFunctionName[])("%s", async (name) => {
+  it.each(NAMES_OF_ONE)("%s", async (name) => {
     const { chunks, patterns } = chunksOf(name);
     const count = Math.min(CHUNKS, chunks);
     for (let i = 0; i < count; i++) {

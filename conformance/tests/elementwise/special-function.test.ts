@@ -1,6 +1,6 @@
 /** specialFunction: its laws, threads, the bits of NaN, and dtypes that an instruction does not take. */
 import { describe, expect } from "vitest";
-import { ArgumentError, DTypeError } from "../../../src/errors.js";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { SPECIAL_FUNCTIONS } from "../../../src/formats/special-functions.js";
 import { tensor } from "../../../src/ops/create.js";
 import { specialFunction } from "../../../src/ops/elementwise/special-function.js";
@@ -36,4 +36,13 @@ scoped("an instruction of another dtype or name is refused", () => {
         new DTypeError(`specialFunction: x is f32; ${name} takes ${dtype}`),
       );
   expect(() => specialFunction(x, { function: "erf.approx.f32" as never })).toThrow(ArgumentError);
+});
+
+scoped("a function of two arguments needs the second in the shape of the first, and others take none", () => {
+  const [x, y] = [tensor(backend(), [1, 2]), tensor(backend(), [3])];
+  expect(() => specialFunction(x, { function: "powf" })).toThrow(
+    "powf has two arguments; pass the second as y",
+  );
+  expect(() => specialFunction(x, { function: "powf", y })).toThrow(ShapeError);
+  expect(() => specialFunction(x, { function: "expf", y: x })).toThrow("expf has one argument");
 });

@@ -3,15 +3,20 @@ import fc from "fast-check";
 import { expect, it } from "vitest";
 import { explainSpecialFunction } from "../../../src/explain/special-function.js";
 import { specialFunctionText } from "../../../src/explain/text.js";
-import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
+import { SPECIAL_FUNCTIONS } from "../../../src/formats/special-functions.js";
 import { fromBytes } from "../../../src/ops/create.js";
 import { specialFunction } from "../../../src/ops/elementwise/special-function.js";
 import { draws } from "../harness/draws.js";
-import { SPECIAL_INPUTS, SPECIAL_RESULTS, valueOfBits } from "../harness/special-functions.js";
+import {
+  bitsOfValue,
+  NAMES_OF_ONE,
+  SPECIAL_INPUTS,
+  SPECIAL_RESULTS,
+  valueOfBits,
+} from "../harness/special-functions.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
-const NAMES = Object.keys(SPECIAL_FUNCTIONS) as SpecialFunctionName[];
 
 it("explains the recorded results of special inputs", () => {
   for (const [name, results] of SPECIAL_RESULTS)
@@ -22,7 +27,7 @@ it("explains the recorded results of special inputs", () => {
 });
 
 scoped("explains what the operation returns, for drawn inputs and those next to powers of two", () => {
-  for (const name of NAMES) {
+  for (const name of NAMES_OF_ONE) {
     const { dtype } = SPECIAL_FUNCTIONS[name];
     const [unit, limit] = dtype === "f32" ? [2 ** 23, 2 ** 32] : [2 ** 7, 2 ** 16];
     const edges = Array.from({ length: limit / unit }, (_, i) => [
@@ -44,6 +49,34 @@ scoped("explains what the operation returns, for drawn inputs and those next to 
       if (bias >= 0 && of("t0") + of("t1") + of("t2") + bias !== of("T")) expect.fail(`${name} of ${input}`);
     }
   }
+});
+
+scoped("explains what the operation returns for two arguments, and requires the second", () => {
+  const pattern = fc.integer({ min: 0, max: 2 ** 32 - 1 });
+  // most powers of such numbers are finite
+  const moderate = fc.float({ min: -64, max: 64, noNaN: true }).map((x) => bitsOfValue("f32", x));
+  const whole = fc.integer({ min: -20, max: 20 }).map((x) => bitsOfValue("f32", x));
+  const pairs = fc.sample(
+    fc.tuple(fc.oneof(pattern, moderate), fc.oneof(pattern, moderate, whole)),
+    draws(2000),
+  );
+  const [x, y] = [0, 1].map((i) => Uint32Array.from(pairs, (pair) => pair[i] as number)) as [
+    Uint32Array<ArrayBuffer>,
+    Uint32Array<ArrayBuffer>,
+  ];
+  const upload = (words: Uint32Array<ArrayBuffer>) =>
+    fromBytes(backend(), new Uint8Array(words.buffer), [words.length], "f32");
+  for (const name of ["divide", "divide.fast", "powf", "powf.fast"] as const) {
+    const out = specialFunction(upload(x), { function: name, y: upload(y) }).dataSync();
+    const codes = new Uint32Array(out.buffer, out.byteOffset, out.length);
+    for (const [i, pair] of pairs.entries()) {
+      const [first = 0, second = 0] = pair.map((bits) => valueOfBits("f32", bits));
+      const { bits } = explainSpecialFunction(first, { function: name, y: second });
+      if (bits !== codes[i]) expect({ name, pair, bits }).toEqual({ name, pair, bits: codes[i] });
+    }
+    expect(() => explainSpecialFunction(1, { function: name })).toThrow("two arguments");
+  }
+  expect(() => explainSpecialFunction(1, { function: "expf", y: 1 })).toThrow("one argument");
 });
 
 it("has each step as a line, and the bits last", () => {

@@ -1,21 +1,34 @@
 /** What chips returned for the special-function unit (conformance/vectors/special-functions.json), and hashes of results. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import type { SpecialFunctionName } from "../../../src/formats/special-functions.js";
+import {
+  hasTwoArguments,
+  SPECIAL_FUNCTIONS,
+  type SpecialFunctionName,
+} from "../../../src/formats/special-functions.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
+import type { FUNCTIONS_OF_TWO } from "../../oracle/core/math-functions.js";
 
 /** The hash of the results of consecutive inputs. */
 export interface Recording {
-  readonly function: SpecialFunctionName;
+  readonly function: NameOfOne;
   /** The biased exponent of 2^23 inputs of f32. Absent: the inputs are k / 2^23, or all inputs of 16 bits. */
   readonly exponent?: number;
   readonly hash: string;
 }
 
+/** The name of a function of one argument. */
+export type NameOfOne = Exclude<SpecialFunctionName, keyof typeof FUNCTIONS_OF_TWO>;
+
+/** The names of the functions of one argument. */
+export const NAMES_OF_ONE = (Object.keys(SPECIAL_FUNCTIONS) as SpecialFunctionName[]).filter(
+  (name): name is NameOfOne => !hasTwoArguments(name),
+);
+
 interface Recorded {
   readonly recordings: readonly Recording[];
   readonly inputs: readonly string[];
-  readonly results: Readonly<Partial<Record<SpecialFunctionName, readonly string[]>>>;
+  readonly results: Readonly<Partial<Record<NameOfOne, readonly string[]>>>;
 }
 
 export const RECORDED: Recorded = JSON.parse(
@@ -27,7 +40,7 @@ const parsed = (texts: readonly string[]): number[] => texts.map((text) => Numbe
 /** The special inputs and the results of each instruction, as bits. */
 export const SPECIAL_INPUTS = parsed(RECORDED.inputs);
 export const SPECIAL_RESULTS = Object.entries(RECORDED.results).map(
-  ([name, results]) => [name as SpecialFunctionName, parsed(results)] as const,
+  ([name, results]) => [name as NameOfOne, parsed(results)] as const,
 );
 
 const COUNT = 2 ** 23;

@@ -1,20 +1,21 @@
 /** The oracle of the special-function unit equals what the chips returned (numerics.md §7.11). */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
+import { SPECIAL_FUNCTIONS } from "../../../src/formats/special-functions.js";
 import { SPECIAL_FUNCTIONS as ORACLE } from "../../oracle/core/math-functions.js";
 import * as unit from "../../oracle/core/special-functions.js";
 import { draws, sampled } from "../harness/draws.js";
 import {
   bitsOfValue,
   hashOf,
+  type NameOfOne,
   RECORDED,
   SPECIAL_INPUTS,
   SPECIAL_RESULTS,
   valueOfBits,
 } from "../harness/special-functions.js";
 
-function bitsOf(name: SpecialFunctionName, input: number): number {
+function bitsOf(name: NameOfOne, input: number): number {
   const { dtype } = SPECIAL_FUNCTIONS[name];
   return bitsOfValue(dtype, ORACLE[name](valueOfBits(dtype, input)));
 }

@@ -3,7 +3,6 @@
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/elementwise/dropout.gen.h"
 #include "kernels/elementwise/operators.gen.h"
-#include "kernels/elementwise/special-function.gen.h"
 #include "kernels/rows/embedding.gen.h"
 #include "kernels/rows/expert-rows.gen.h"
 #include "kernels/rows/gather.gen.h"
@@ -91,13 +90,6 @@ cudaError_t launchWhere(const WhereParams& p, cudaStream_t stream) {
   readsWide(p.condition, p.conditionType, p.count);
   readsWide(p.x, p.xType, p.count);
   readsWide(p.y, p.yType, p.count);
-  writesWide(p.out, p.outType, p.count);
-  return cudaSuccess;
-}
-
-cudaError_t launchSpecialFunction(const SpecialFunctionParams& p, cudaStream_t stream) {
-  on(stream);
-  readsWide(p.x, p.xType, p.count);
   writesWide(p.out, p.outType, p.count);
   return cudaSuccess;
 }

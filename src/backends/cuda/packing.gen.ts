@@ -1187,9 +1187,10 @@ export const WRITERS: {
   },
   specialFunction(slots, args) {
     slots.wide(0, args.x);
-    slots.wide(2, args.out);
-    slots.number(4, args.kind);
-    slots.number(5, args.count);
+    slots.memory(2, args.y);
+    slots.wide(3, args.out);
+    slots.number(5, args.kind);
+    slots.number(6, args.count);
   },
   sweep(slots, args) {
     slots.number(0, args.word);

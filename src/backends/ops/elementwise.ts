@@ -4,7 +4,7 @@ import type { SpecialFunctionName } from "../../formats/special-functions.js";
 import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { AS_X, OUT, OUT_OF_GRAD, type Tensors } from "../tensors.js";
+import { OUT, OUT_OF_GRAD, type Tensors, X } from "../tensors.js";
 
 /** The name of an activation, as in TransformerEngine and PyTorch. numerics.md §7.2 has the formulas. */
 export type ActivationName = keyof typeof ACTIVATION;
@@ -46,18 +46,23 @@ export interface DropoutArgs {
 /** Drops elements at random, and scales the others. */
 export const dropout: Tensors<DropoutArgs> = OUT;
 
-/** Arguments of `specialFunction`: out = f(x) for each element. */
+/** Arguments of `specialFunction`: out = f(x), or f(x, y), for each element. */
 export interface SpecialFunctionArgs {
   /** The arguments, in the dtype of the instruction. */
   readonly x: Tensor<WideDType>;
   /** The instruction, by its name in PTX, or the math function. */
   readonly function: SpecialFunctionName;
+  /** The second arguments of a function of two, in the shape of x. */
+  readonly y?: Tensor<"f32"> | undefined;
   /** Output: the results, in the shape and dtype of x. */
   readonly out: Tensor<WideDType>;
 }
 
 /** Computes an instruction of the special-function unit, or a math function of CUDA. */
-export const specialFunction: Tensors<SpecialFunctionArgs> = AS_X;
+export const specialFunction: Tensors<SpecialFunctionArgs> = {
+  writes: { out: "as x" },
+  reads: { ...X, "y?": "checked" },
+};
 
 /**
  * The constants of the clamped swiglu. Its result is a' / (1 + e^(-alpha * a')) * g' with a' = min(a, limit) and g' = clamp(g,

@@ -6,6 +6,7 @@ import { explainGemm } from "../../explain/gemm.js";
 import { explainSpecialFunction } from "../../explain/special-function.js";
 import { gemmText, quantizeText, specialFunctionText } from "../../explain/text.js";
 import { hasGivenScale } from "../../formats/block.js";
+import { hasTwoArguments } from "../../formats/special-functions.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import { someNames, type TensorSource } from "../../io/source.js";
 import { viewAs } from "../../tensor/data.js";
@@ -63,7 +64,7 @@ const OWN = {
       quantize: "a code and its scale",
       gemm: "an element of a product",
       function:
-        "a value of --function, in place of a file: a decimal number, or the bits of an f32 as 0x and 8 digits",
+        "a value of --function, in place of a file: a decimal number, or the bits of an f32 as 0x and 8 digits; two values of powf and divide",
     }),
     parse: oneOf(OPS),
     fallback: "quantize",
@@ -116,9 +117,18 @@ function argumentOf(text: string): number {
   throw new ArgumentError(`"${text}" is neither a number nor the bits of an f32 as 0x and 8 digits`);
 }
 
-function specialFunction(session: Session, text: string, { function: name }: Given): void {
+function specialFunction(session: Session, inputs: readonly string[], { function: name }: Given): void {
   if (name === undefined) throw new ArgumentError("--function NAME is needed");
-  const explanation = explainSpecialFunction(argumentOf(text), { function: name });
+  const isOfTwo = hasTwoArguments(name);
+  const [first = "", second] = inputs;
+  const extra = inputs[isOfTwo ? 2 : 1];
+  if (extra !== undefined)
+    throw new ArgumentError(
+      `"${extra}" is one argument too many; ${isOfTwo ? `${name} has two values` : "a function has one value"}`,
+    );
+  if (isOfTwo && second === undefined) throw new ArgumentError(`${name} needs two values`);
+  const y = second === undefined ? {} : { y: argumentOf(second) };
+  const explanation = explainSpecialFunction(argumentOf(first), { function: name, ...y });
   const lines = specialFunctionText(explanation);
   session.result({ op: "function", explanation, text: lines }, lines);
 }
@@ -209,13 +219,11 @@ export const explain = defineCommand({
   async run({ session, values, inputs, usedOptions }) {
     const op = usedOptions.has("function") && !usedOptions.has("op") ? "function" : values.op;
     requireOptionsOf(op, usedOptions);
-    const [first = "", second] = inputs;
-    if (op !== "gemm" && second !== undefined)
-      throw new ArgumentError(
-        `"${second}" is one argument too many; ${op === "quantize" ? "a quantization has one file" : "a function has one value"}`,
-      );
+    const [, second] = inputs;
+    if (op === "quantize" && second !== undefined)
+      throw new ArgumentError(`"${second}" is one argument too many; a quantization has one file`);
     if (op === "function") {
-      specialFunction(session, first, values);
+      specialFunction(session, inputs, values);
       return 0;
     }
     const files: OpenFile[] = [];

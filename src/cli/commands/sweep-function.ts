@@ -1,7 +1,11 @@
 /** The part of `lockstep sweep` that computes an instruction of the special-function unit, or a math function of CUDA. */
 import { setImmediate } from "node:timers/promises";
 import { ArgumentError } from "../../errors.js";
-import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../formats/special-functions.js";
+import {
+  hasTwoArguments,
+  SPECIAL_FUNCTIONS,
+  type SpecialFunctionName,
+} from "../../formats/special-functions.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Session } from "../session.js";
 import { chunksOf, digestFunctionChunk } from "./function-digests.js";
@@ -23,6 +27,8 @@ export async function sweepFunction(
   session: Session,
   { function: name, first, last }: { function: SpecialFunctionName; first: number; last: number },
 ): Promise<void> {
+  if (hasTwoArguments(name))
+    throw new ArgumentError(`--function: ${name} has two arguments; a sweep takes functions of one`);
   const { chunks: chunkCount, patterns } = chunksOf(name);
   const end = Math.min(last, chunkCount - 1);
   if (first > end) throw new ArgumentError(`--chunks: ${name} has one chunk, 0; ${first} was given`);

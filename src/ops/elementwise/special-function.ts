@@ -1,10 +1,14 @@
 /** The approximate instructions of a GPU's special-function unit, and CUDA's math functions. */
-import { DTypeError } from "../../errors.js";
-import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../formats/special-functions.js";
-import { needed, oneOf, optionsOf } from "../../options.js";
-import { requireWide } from "../../tensor/require.js";
+import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
+import {
+  hasTwoArguments,
+  SPECIAL_FUNCTIONS,
+  type SpecialFunctionName,
+} from "../../formats/special-functions.js";
+import { anything, needed, oneOf, optionsOf } from "../../options.js";
+import { requireF32, requireTogether, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
-import type { WideDType } from "../../tensor/shape.js";
+import { sameShape, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 
@@ -15,11 +19,29 @@ export interface SpecialFunctionOptions {
    * `SPECIAL_FUNCTIONS` has them all.
    */
   readonly function: SpecialFunctionName;
+  /** The second arguments of a function of two (`powf`, `divide`): an f32 tensor in the shape of x. */
+  readonly y?: Tensor;
 }
 
 const checkOptions = optionsOf<SpecialFunctionOptions>({
   function: needed(oneOf(Object.keys(SPECIAL_FUNCTIONS))),
+  y: anything,
 });
+
+/** Returns the second arguments of a function of two, checked, and undefined for a function of one. */
+function secondOf(x: Tensor, { function: name, y }: SpecialFunctionOptions): Tensor<"f32"> | undefined {
+  if (hasTwoArguments(name) !== (y !== undefined))
+    throw new ArgumentError(
+      `specialFunction: ${name} has ${y === undefined ? "two arguments; pass the second as y" : "one argument, and y was passed"}`,
+    );
+  if (y === undefined) return undefined;
+  const second = requireF32("specialFunction", "y", y);
+  requireTogether("specialFunction", x, second);
+  if (sameShape(x.shape, second.shape)) return second;
+  throw new ShapeError(
+    `specialFunction: x is [${x.shape}] and y [${second.shape}]; they must have one shape`,
+  );
+}
 
 /**
  * Returns what an approximate instruction of a GPU's special-function unit gives for each element of x, to the bit, as an H100
@@ -28,17 +50,20 @@ const checkOptions = optionsOf<SpecialFunctionOptions>({
  * 7FFFFFFF, or 7FFF in 16 bits. `SPECIAL_FUNCTIONS` says on which chips an instruction was measured; on a GPU, `supports` says
  * what is not verified.
  *
- * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, or not of the instruction's dtype, `ArgumentError` for an
- * invalid option value, `DisposedError` for a disposed tensor.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, or not of the instruction's dtype, `ShapeError` for y of
+ * another shape than x, `ArgumentError` for an invalid option value, a missing y or one that the function does not take,
+ * `DisposedError` for a disposed tensor.
  */
 export function specialFunction(x: Tensor, options: SpecialFunctionOptions): Tensor<WideDType> {
   const source = requireWide("specialFunction", "x", x);
-  const { function: name } = checkOptions("specialFunction", options);
+  const checked = checkOptions("specialFunction", options);
+  const { function: name } = checked;
   const { dtype } = SPECIAL_FUNCTIONS[name];
   if (source.dtype !== dtype)
     throw new DTypeError(`specialFunction: x is ${source.dtype}; ${name} takes ${dtype}`);
+  const y = secondOf(source, checked);
   using scope = new Scope();
   const out = new Tensor(x.backend, dtype, x.shape);
-  execute(x.backend, "specialFunction", { x: source, function: name, out });
+  execute(x.backend, "specialFunction", { x: source, function: name, y, out });
   return scope.keep(out);
 }

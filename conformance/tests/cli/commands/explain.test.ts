@@ -76,6 +76,8 @@ describe("explain", () => {
   it.each([
     [["one", "--function", "sin.approx.f32"], /"one" is neither a number nor the bits of an f32/],
     [["1", "2", "--function", "sin.approx.f32"], /"2" is one argument too many; a function has one value/],
+    [["1", "2", "3", "--function", "powf"], /"3" is one argument too many; powf has two values/],
+    [["1", "--function", "powf"], /powf needs two values/],
     [["1", "--function", "sin"], /"sin" is not one of ex2.approx.ftz.f32, /],
     [["1", "--op", "function"], /--function NAME is needed/],
     [["1", "--function", "sin.approx.f32", "--at", "1"], /--at is no option of explain --op function/],

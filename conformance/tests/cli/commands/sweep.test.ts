@@ -32,6 +32,7 @@ describe("sweep --function", () => {
   it.each([
     [[], /--format F is needed, or --function NAME/],
     [["--format", "e4m3", "--function", "sin.approx.f32"], /--format and --function exclude each other/],
+    [["--function", "powf"], /powf has two arguments; a sweep takes functions of one/],
     [["--function", "sin.approx.f32", "--seed", "1"], /--seed is no option of sweep --function/],
     [
       ["--function", "tanh.approx.f16", "--chunks", "1"],

@@ -234,7 +234,10 @@ export const OPERATION_ROWS: DerivedRows = {
   },
   transpose: { anyType: ["x"] },
   specialFunction: {
-    calls: [(w) => [w.tensor("f32"), { function: "lg2.approx.f32" }]],
+    calls: [
+      (w) => [w.tensor("f32"), { function: "lg2.approx.f32" }],
+      (w) => [w.tensor("f32"), { function: "powf", y: w.tensor("f32") }],
+    ],
   },
   dropout: {
     calls: [(w) => [w.tensor(), { probability: 0.5, seed: 1n, offset: 2n, outDtype: "f32" }]],

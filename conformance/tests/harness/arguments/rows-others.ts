@@ -93,8 +93,8 @@ export const OTHER_ROWS: Rows = {
     numbers: { x: "any", "options.index": "index", "options.randomBits": "index" },
   },
   explainSpecialFunction: {
-    calls: [() => [1.5, { function: "rsqrt.approx.f32" }]],
-    numbers: { x: "any" },
+    calls: [() => [1.5, { function: "rsqrt.approx.f32" }], () => [1.5, { function: "powf", y: 2.5 }]],
+    numbers: { x: "any", "options.y": "any" },
   },
   explainGemm: {
     calls: [

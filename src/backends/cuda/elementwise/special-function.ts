@@ -4,11 +4,15 @@ import type { Lowering } from "../lowering.js";
 import { bounded, type Declarations, reads, writes } from "../native-arguments.js";
 
 export const SPECIAL_FUNCTION_CALLS = {
-  /** out[i] = f(x[i]), where `kind` is the instruction or function f (SpecialFunction of the contract). */
+  /**
+   * out[i] = f(x[i]), or f(x[i], y[i]) of a function of two arguments, where `kind` is the instruction or function f
+   * (SpecialFunction of the contract).
+   */
   specialFunction: {
     x: reads.wide("count"),
+    "y?": reads.f32("count"),
     out: writes.wide("count"),
-    kind: bounded({ to: 29, type: "uint32_t" }),
+    kind: bounded({ to: 33, type: "uint32_t" }),
     count: "count",
   },
 } as const satisfies Declarations;
@@ -38,7 +42,7 @@ export const specialFunction: Lowering<"specialFunction"> = {
       unverified: `the results of ${facts.name} were not all compared with the reference; of ${name}, ${measured} were`,
     };
   },
-  run({ addon, device }, { x, function: name, out }) {
-    addon.specialFunction(device, { x, out, kind: SPECIAL_FUNCTIONS[name].kind, count: x.size });
+  run({ addon, device }, { x, function: name, y, out }) {
+    addon.specialFunction(device, { x, y, out, kind: SPECIAL_FUNCTIONS[name].kind, count: x.size });
   },
 };

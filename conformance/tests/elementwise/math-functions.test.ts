@@ -2,6 +2,7 @@
 import fc from "fast-check";
 import { beforeAll, expect, it } from "vitest";
 import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
+import { FUNCTIONS_OF_TWO } from "../../oracle/core/math-functions.js";
 import { erf } from "../harness/accuracy/accuracy.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { draws } from "../harness/draws.js";
@@ -108,6 +109,51 @@ it("erff.fast differs from erff for subnormal arguments only, whose result is a 
       const x = valueOfBits("f32", bits);
       const isSubnormal = Math.abs(x) < 2 ** -126;
       expect(resultOf("erff.fast", x)).toBe(isSubnormal ? (bits >>> 31 ? -0 : 0) : resultOf("erff", x));
+    }),
+    { numRuns: draws(20_000) },
+  );
+});
+
+function resultOfTwo(name: SpecialFunctionName, x: number, y: number): number {
+  const { kind } = SPECIAL_FUNCTIONS[name];
+  const [first, second] = [bitsOfValue("f32", x), bitsOfValue("f32", y)];
+  return valueOfBits("f32", (stems.direct.mathFunctionOfTwo?.(kind, first, second) as number) >>> 0);
+}
+
+const NAMES_OF_TWO = Object.keys(FUNCTIONS_OF_TWO) as (keyof typeof FUNCTIONS_OF_TWO)[];
+
+const values = fc.oneof(
+  patterns.map((bits) => valueOfBits("f32", bits)),
+  fc.integer({ min: -300, max: 300 }),
+  fc.constantFrom(0, -0, 1, -1, 1 / 0, -1 / 0, 2 ** -149, 2 ** 24, 2 ** 24 - 1, 1 - 2 ** -24, 1 + 2 ** -23),
+);
+
+it.each(NAMES_OF_TWO)("the oracle equals the reference for %s", (name) => {
+  fc.assert(
+    fc.property(values, values, (x, y) => {
+      expect(resultOfTwo(name, x, y)).toBe(FUNCTIONS_OF_TWO[name](x, y));
+    }),
+    { numRuns: draws(50_000) },
+  );
+});
+
+it("divide is correctly rounded, and powf within 4 units in the last place, with the special values of C99", () => {
+  fc.assert(
+    fc.property(values, values, (x, y) => {
+      expect(resultOfTwo("divide", x, y)).toBe(Math.fround(x / y));
+      const power = x === 1 || (x === -1 && Math.abs(y) === 1 / 0) ? 1 : Math.fround(x ** y);
+      expect(distance(resultOfTwo("powf", x, y), power), `${x} ** ${y}`).toBeLessThanOrEqual(4);
+    }),
+    { numRuns: draws(100_000) },
+  );
+});
+
+it("divide.fast is within 2 units in the last place for divisors from 2^-126 to 2^126 and normal results", () => {
+  const isNormal = (x: number): boolean => Math.abs(x) >= 2 ** -125 && Math.abs(x) < 2 ** 127;
+  fc.assert(
+    fc.property(values, values, (x, y) => {
+      fc.pre(isNormal(x) && isNormal(x / y) && Math.abs(y) >= 2 ** -126 && Math.abs(y) <= 2 ** 126);
+      expect(distance(resultOfTwo("divide.fast", x, y), Math.fround(x / y))).toBeLessThanOrEqual(2);
     }),
     { numRuns: draws(20_000) },
   );
