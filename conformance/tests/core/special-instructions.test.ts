@@ -5,10 +5,7 @@
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import { SPECIAL_FUNCTION } from "../../../src/formats/contract.gen.js";
-import {
-  SPECIAL_FUNCTIONS,
-  type SpecialFunctionRow,
-} from "../../../src/formats/special-functions.js";
+import { SPECIAL_FUNCTIONS, type SpecialFunctionRow } from "../../../src/formats/special-functions.js";
 import { SPECIAL_FUNCTIONS as ORACLE } from "../../oracle/core/math-functions.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { draws, sampled } from "../harness/draws.js";
