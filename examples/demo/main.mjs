@@ -1,9 +1,9 @@
 /**
  * The demo: a small network classifies handwritten digits under every recipe.
  *
- *     node examples/demo/main.mjs [--backend wasm|cuda|auto] [--threads N] [--out DIR] [--write]
+ *     node examples/demo/main.mjs [--backend wasm|cuda|auto] [--threads N] [--out DIR] [--recipe NAME] [--write]
  *
- * `--write` also writes docs/demo.svg, the figure of README.md.
+ * `--write` also writes docs/demo.svg, the figure of README.md. `--recipe` measures one recipe, and draws the figure only.
  */
 import { parseArgs } from "node:util";
 import { start } from "../shared/start.mjs";
@@ -14,11 +14,13 @@ function readOptions() {
       backend: { type: "string", default: "wasm" },
       threads: { type: "string" },
       out: { type: "string", default: "out" },
+      recipe: { type: "string" },
       write: { type: "boolean", default: false },
     },
   });
   const threads = values.threads === undefined ? undefined : Number(values.threads);
-  return { backend: values.backend, threads, directory: values.out, write: values.write };
+  const { backend, out: directory, recipe, write } = values;
+  return { backend, threads, directory, recipe, write };
 }
 
 await start("demo", async () => {

@@ -78,7 +78,7 @@ type Cases = readonly (typeof drawn extends fc.Arbitrary<infer T> ? T : never)[]
 
 /** Draws lists of products. Each list is one call of a page. */
 const drawnLists = (): readonly Cases[] =>
-  fc.sample(fc.array(drawn, { minLength: 4, maxLength: 8 }), draws(3, 1));
+  fc.sample(fc.array(drawn, { minLength: draws(4, 2), maxLength: draws(8, 2) }), draws(3, 1));
 
 /** Fails unless a backend on the page had these properties and its results for the list are equal to Node's. */
 async function expectSameAsNode(result: unknown, cases: Cases, properties: object): Promise<void> {

@@ -110,7 +110,7 @@ describe("examples", () => {
     expect(examples.length).toBeGreaterThan(10);
   });
 
-  it.each(sampled(examples, 4))(
+  it.each(sampled(examples, 2))(
     "$where runs and prints the output that the document shows",
     async ({ file, source }) => {
       const { stdout, stderr } = await run(process.execPath, [`${PLACE}/${file}.mjs`], { timeout: 60_000 });

@@ -10,9 +10,9 @@ import { afterAll } from "vitest";
 export const IS_FULL = process.env.LOCKSTEP_TESTS === "full";
 
 /** A short run draws one of this many inputs of a law. */
-const INPUT_SHARE = 8;
+const INPUT_SHARE = 16;
 /** A short run tests one of this many cases of a table. */
-const CASE_SHARE = 16;
+const CASE_SHARE = 32;
 
 /** The seed of all draws of a test. Default 1. */
 export const SEED = Number(process.env.SEED ?? 1);
@@ -25,7 +25,7 @@ const DEFAULT_RUNS = 100;
 if (!IS_FULL) fc.configureGlobal({ ...fc.readConfigureGlobal(), numRuns: draws(DEFAULT_RUNS) });
 
 /** The number of draws of a test that has `full` of them in a full run: in a short run an eighth, and at least `least`. */
-export function draws(full: number, least = 3): number {
+export function draws(full: number, least = 2): number {
   return share(full, INPUT_SHARE, least);
 }
 
@@ -69,7 +69,7 @@ afterAll(({}, file) => {
  * The cases that this run tests: all in a full run; else a sixteenth of them, at least `least`, which `SEED` and `salt` choose.
  * They stay in order.
  */
-export function sampled<T>(cases: readonly T[], least = 3, salt = 0): readonly T[] {
+export function sampled<T>(cases: readonly T[], least = 2, salt = 0): readonly T[] {
   const count = share(cases.length, CASE_SHARE, least);
   const { tested, all } = counts.lockstepSampling ?? { tested: 0, all: 0 };
   counts.lockstepSampling = { tested: tested + count, all: all + cases.length };

@@ -16,7 +16,7 @@ import {
 import { FileError } from "../../../src/errors.js";
 import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/index.js";
 import { asBytes } from "../../../src/tensor/data.js";
-import { draws } from "../harness/draws.js";
+import { draws, sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { TINY, tinyChoices, tinyModel, writeGguf, writeHub } from "../models/tiny-model.js";
 
@@ -89,7 +89,8 @@ it("in every form, of a file of bf16", async () => {
   const stored = parametersOf(await outcomeOf(path, { dtype: "f32" }));
   const names = [...(stored?.keys() ?? [])];
   const refused: string[] = [];
-  for (const weights of CONVERSION_TARGETS) {
+  const tested = sampled(CONVERSION_TARGETS, 8);
+  for (const weights of tested) {
     const parameters = parametersOf(await requireEqual(path, { weights, dtype: "f32" }));
     if (!parameters) refused.push(weights);
     else {
@@ -99,7 +100,8 @@ it("in every form, of a file of bf16", async () => {
     }
   }
   // two are forms of matrices of whole 128x128 blocks, one of stacks of experts
-  expect(refused).toEqual(["modelopt-fp8-block", "transformers-fp8-block", "gpt-oss"]);
+  const isRefused = new Set<string>(["modelopt-fp8-block", "transformers-fp8-block", "gpt-oss"]);
+  expect(refused).toEqual(tested.filter((weights) => isRefused.has(weights)));
 });
 
 it("of drawn models, from files in every form", async () => {
@@ -119,7 +121,7 @@ it("of drawn models, from files in every form", async () => {
       if (!isWide) await convertCheckpoint(path, quantized, { to: source as ConversionTarget });
       await requireEqual(quantized, { weights, dtype });
     }),
-    { numRuns: draws(200, 12) },
+    { numRuns: draws(200, 5) },
   );
 });
 
@@ -136,6 +138,6 @@ it("of GGUF files, in every form", async () => {
         await requireEqual(path, { weights });
       },
     ),
-    { numRuns: draws(120, 10) },
+    { numRuns: draws(120, 5) },
   );
 });

@@ -1,18 +1,25 @@
 /** A tiny language model with a tokenizer, for commands that take a text. */
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { TINY, tinyModel, writeHub } from "./tiny-model.js";
+import { TINY, type TinyChoices, tinyModel, writeHub } from "./tiny-model.js";
 
 /** The characters of the vocabulary. In byte-level BPE, "Ġ" is a space. */
 const CHARACTERS = "abcdefghijklmnopqrstuvwxyzĠ.";
 
-/** Writes a folder with the model `TINY`, and a tokenizer that has a token for each small letter, space and full stop. */
-export async function writeTinyTextModel(folder: string): Promise<void> {
-  await writeHub(folder, tinyModel(TINY));
+/**
+ * Writes a folder with a model, and a tokenizer that has a token for each small letter, space, full stop, and character of
+ * `more`. It reads capitals as small letters.
+ */
+export async function writeTinyTextModel(
+  folder: string,
+  { more = "", choices = TINY }: { readonly more?: string; readonly choices?: TinyChoices } = {},
+): Promise<void> {
+  await writeHub(folder, tinyModel(choices));
   const tokenizer = {
+    normalizer: { type: "Lowercase" },
     model: {
       type: "BPE",
-      vocab: Object.fromEntries([...CHARACTERS].map((each, id) => [each, id])),
+      vocab: Object.fromEntries([...CHARACTERS, ...more].map((each, id) => [each, id])),
       merges: [],
     },
     pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true },

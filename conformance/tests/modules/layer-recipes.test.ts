@@ -135,7 +135,7 @@ describe("setLayerRecipes", () => {
         { fc1: [null, "delayed", "current", "block", "mxfp8"], fc2: [null, "block", "mxfp8"] },
         () => 0,
       ),
-      8,
+      3,
     ),
   )("gives the two products of a gated MLP recipes of their own: %o", ({ fc1, fc2 }) => {
     using _ = new Scope();

@@ -108,7 +108,7 @@ const KEEPING = rowsWhere(
 );
 const RECORDLESS = STANDARD_NAMES.filter((name) => !name.startsWith("delayed"));
 
-it.each(RECORDLESS)(
+it.each(sampled(RECORDLESS))(
   "%s: a layer with saveOriginalInput quantizes its input or norm again, with the same gradients",
   (name) => {
     fc.assert(

@@ -13,6 +13,7 @@ import {
   tensor,
   type WideDType,
 } from "../../../src/index.js";
+import { draws, sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { type DrawKind, draw } from "../harness/te/draws.js";
 import { asRecorded, canonicalBytes, type RecordedResult, readWitness } from "../harness/te/recorded.js";
@@ -112,7 +113,7 @@ describe(`quantizers of ${origin.version} on an ${origin.gpu}`, () => {
       const own = cases.filter((each) => each.quantizer === quantizer);
       let compared = 0;
       expect(own.length).toBe({ delayed: 90, current: 360, block: 720 }[quantizer]);
-      for (const given of own) {
+      for (const given of sampled(own, 16)) {
         using _scope = new Scope();
         const amax = tensor(backend(), [0]);
         const out = quantizerOf(given, amax).quantize(source(given));
@@ -127,7 +128,7 @@ describe(`quantizers of ${origin.version} on an ${origin.gpu}`, () => {
           compared += own.length;
         }
       }
-      expect(compared).toBeGreaterThan(1e6);
+      expect(compared).toBeGreaterThan(draws(1e6) / 4);
     },
   );
 });

@@ -297,7 +297,7 @@ function differences(
   return outcome;
 }
 
-describe.each(Object.entries(HELD))("%s", (name, held) => {
+describe.each(sampled(Object.entries(HELD), 20))("%s", (name, held) => {
   const row = recorded.find(({ dialect }) => dialect === name);
 
   it("is what the package gave, for finite inputs", () => {
@@ -320,17 +320,20 @@ describe.each(DIALECT_NAMES.filter((name) => Object.values(HELD).some(({ dialect
     const rows = Object.entries(HELD).filter(([, { dialect }]) => dialect === name);
     const { nonFinite = {} }: Dialect = DIALECTS[name];
 
-    it.each(NOT_FINITE)("says what the package does with %s exactly where it is not ours", (kind) => {
-      const cases = rows.flatMap(([row, held]) => {
-        const match = recorded.find(({ dialect }) => dialect === row);
-        if (!match) throw new Error(`${row} is not recorded`);
-        const cases = match.cases.filter((each) => each.case === kind && each.results !== undefined);
-        return cases.map((each) => Object.keys(differences(each, held, match.from)).length > 0);
-      });
-      const words = nonFinite[kind];
-      if (cases.length === 0) expect(words).toBe("not recorded");
-      else expect(words !== undefined).toBe(cases.includes(true));
-    });
+    it.each(sampled(NOT_FINITE, 1, DIALECT_NAMES.indexOf(name)))(
+      "says what the package does with %s exactly where it is not ours",
+      (kind) => {
+        const cases = rows.flatMap(([row, held]) => {
+          const match = recorded.find(({ dialect }) => dialect === row);
+          if (!match) throw new Error(`${row} is not recorded`);
+          const cases = match.cases.filter((each) => each.case === kind && each.results !== undefined);
+          return cases.map((each) => Object.keys(differences(each, held, match.from)).length > 0);
+        });
+        const words = nonFinite[kind];
+        if (cases.length === 0) expect(words).toBe("not recorded");
+        else expect(words !== undefined).toBe(cases.includes(true));
+      },
+    );
   },
 );
 

@@ -17,6 +17,7 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../../harness/drawn-tensor.js";
+import { sampled } from "../../harness/draws.js";
 import { casesOf, inputsOf, leavesOf, rowsWhere, step } from "../../harness/modules/calls.js";
 import type { Built, ModuleRow } from "../../harness/modules/row.js";
 import { libraryRecipe, recipeNamed, STANDARD_NAMES } from "../../harness/step/library-recipes.js";
@@ -45,47 +46,55 @@ function quantized(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
 }
 
 describe.each(PRODUCTS)("fp8Output of %s", (name, row) => {
-  it.each([...STANDARD_NAMES, "custom"] as const)(
-    "under %s gives the codes of the result computed without it",
-    (recipe) => {
-      using _scope = new Scope();
-      const [coded, wide] = [true, false].map((fp8Output) => {
-        using built = make(row);
-        const [out] = autocast({ recipe: recipeNamed(recipe) }, () =>
-          built.run([new Variable(input())], { fp8Output }),
-        );
-        return out?.value;
-      }) as [QuantizedTensor, Tensor];
-      expect(coded).toBeInstanceOf(QuantizedTensor);
-      expect([coded.dtype, coded.shape, coded.rowwise !== undefined, coded.columnwise]).toEqual([
-        ...["bf16", [SIZE, SIZE], true, undefined],
-      ]);
-      let expected = wide;
-      if (recipe.startsWith("delayed")) {
-        // the sums are not rounded to bf16 before they are quantized
-        if (name !== "Linear") return;
-        using layer = new Linear(backend(), SIZE, SIZE, seeded());
-        const w = quantized(recipe, "weight", layer.weight.tensor);
-        const x = quantized(recipe, "input", input());
-        expected = gemm({ x, w, bias: layer.bias?.tensor, outDtype: "f32", useSplitAccumulator: false }).out;
-      }
-      const codes = quantized(recipe, "output", expected);
-      expect(coded.members.length).toBe(codes.members.length);
-      for (const [i, member] of codes.members.entries()) expectSame(`member ${i}`, coded.members[i], member);
-    },
-  );
+  it.each(
+    sampled(
+      [...STANDARD_NAMES, "custom"] as const,
+      3,
+      PRODUCTS.findIndex(([each]) => each === name),
+    ),
+  )("under %s gives the codes of the result computed without it", (recipe) => {
+    using _scope = new Scope();
+    const [coded, wide] = [true, false].map((fp8Output) => {
+      using built = make(row);
+      const [out] = autocast({ recipe: recipeNamed(recipe) }, () =>
+        built.run([new Variable(input())], { fp8Output }),
+      );
+      return out?.value;
+    }) as [QuantizedTensor, Tensor];
+    expect(coded).toBeInstanceOf(QuantizedTensor);
+    expect([coded.dtype, coded.shape, coded.rowwise !== undefined, coded.columnwise]).toEqual([
+      ...["bf16", [SIZE, SIZE], true, undefined],
+    ]);
+    let expected = wide;
+    if (recipe.startsWith("delayed")) {
+      // the sums are not rounded to bf16 before they are quantized
+      if (name !== "Linear") return;
+      using layer = new Linear(backend(), SIZE, SIZE, seeded());
+      const w = quantized(recipe, "weight", layer.weight.tensor);
+      const x = quantized(recipe, "input", input());
+      expected = gemm({ x, w, bias: layer.bias?.tensor, outDtype: "f32", useSplitAccumulator: false }).out;
+    }
+    const codes = quantized(recipe, "output", expected);
+    expect(coded.members.length).toBe(codes.members.length);
+    for (const [i, member] of codes.members.entries()) expectSame(`member ${i}`, coded.members[i], member);
+  });
 });
 
-describe.each(PRODUCTS)("fp8Grad behind %s", (_, row) => {
+describe.each(PRODUCTS)("fp8Grad behind %s", (moduleName, row) => {
   const resultOf = (built: Built, x: Variable): Variable => built.run([x])[0] as Variable;
   const WAYS: Readonly<Record<string, (built: Built, x: Variable) => Variable>> = {
     itself: resultOf,
     "it in a Sequential": (built, x) => new Sequential(backend(), (h) => resultOf(built, h)).forward(x),
     "it computed again": (built, x) => recompute((h) => resultOf(built, h), x),
   };
+  const cases = Object.entries(WAYS).flatMap(([way, run]) =>
+    (["current", "current, E4M3"] as const).map((recipe) => [way, recipe, run] as const),
+  );
   it.each(
-    Object.entries(WAYS).flatMap(([way, run]) =>
-      (["current", "current, E4M3"] as const).map((recipe) => [way, recipe, run] as const),
+    sampled(
+      cases,
+      2,
+      PRODUCTS.findIndex(([each]) => each === moduleName),
     ),
   )("%s under %s gives it the gradient's codes", (_way, name, run) => {
     using _scope = new Scope();

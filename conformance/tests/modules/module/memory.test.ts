@@ -23,6 +23,7 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Shape, WideDType } from "../../../../src/tensor/shape.js";
 import { covering, product } from "../../../arbitraries/covering.js";
+import { sampled } from "../../harness/draws.js";
 import {
   casesOf,
   combined,
@@ -84,7 +85,7 @@ describe("a module holds no additional memory after each pass, whichever gradien
       ([, , row]) => row,
       () => false,
     ),
-  )("%s under %s", (_, kind, row, recipe) => {
+  )("%s under %s", (name, kind, row, recipe) => {
     const takes = (setting: SettingName): boolean => row.takes.includes(setting);
     const rows = product({
       option: [
@@ -96,7 +97,11 @@ describe("a module holds no additional memory after each pass, whichever gradien
       wanted: [true, false],
       again: [false, true],
     });
-    for (const { option, frozen, wanted, again } of covering(rows, 2)) {
+    for (const { option, frozen, wanted, again } of sampled(
+      covering(rows, 2),
+      2,
+      name.length + kind.length,
+    )) {
       const built = row.build(backend(), SIZES, option);
       for (const [each, parameter] of built.module.namedParameters())
         parameter.requiresGrad = !FROZEN[frozen]?.(each);

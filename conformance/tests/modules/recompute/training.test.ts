@@ -118,7 +118,7 @@ describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
         autocast({ recipe }, () => a.forward(b.forward(part((h) => a.forward(a.forward(h)), a.forward(x))))),
   };
 
-  it.each(sampled(Object.keys(programs), 2, RECIPE_NAMES.indexOf(name)))(
+  it.each(sampled(Object.keys(programs), 1, RECIPE_NAMES.indexOf(name)))(
     "%s has the same bits as without recompute",
     (program) => {
       const step = programs[program]?.(make()) ?? ((_, x) => x);
@@ -143,27 +143,26 @@ describe("a recomputed part", () => {
     expect(seen([layer])[0]?.state).toBe(undefined);
   });
 
-  it.each(RECIPE_NAMES.map((name, i) => [name, RECIPE_NAMES[(i + 1) % RECIPE_NAMES.length]] as const))(
-    "calls one layer under two recipes, each time as the first run did: %s, then %s",
-    (...names) => {
-      const recipes = names.map((name) => RECIPES[name as (typeof RECIPE_NAMES)[number]]());
-      using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
-      const gradients = [kept, again].map((part) => {
-        using _scope = new Scope();
-        using layer = linear(backend(), 1);
-        const body = (x: Variable): Variable =>
-          recipes.reduce<Variable>((h, recipe) => autocast({ recipe }, () => layer.forward(h)), x);
-        // the second pass begins with the scales of the first
-        for (const seed of [3, 4]) {
-          const y = part(body, new Variable(sample(backend(), seed)));
-          y.backward(sample(backend(), seed + 2));
-        }
-        return [layer.weight.grad, layer.bias?.grad].map((grad) => grad?.dataSync().slice());
-      });
-      expect(gradients[1]).toEqual(gradients[0]);
-      expect(warn).toHaveBeenCalled();
-    },
-  );
+  it.each(
+    sampled(RECIPE_NAMES.map((name, i) => [name, RECIPE_NAMES[(i + 1) % RECIPE_NAMES.length]] as const)),
+  )("calls one layer under two recipes, each time as the first run did: %s, then %s", (...names) => {
+    const recipes = names.map((name) => RECIPES[name as (typeof RECIPE_NAMES)[number]]());
+    using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+    const gradients = [kept, again].map((part) => {
+      using _scope = new Scope();
+      using layer = linear(backend(), 1);
+      const body = (x: Variable): Variable =>
+        recipes.reduce<Variable>((h, recipe) => autocast({ recipe }, () => layer.forward(h)), x);
+      // the second pass begins with the scales of the first
+      for (const seed of [3, 4]) {
+        const y = part(body, new Variable(sample(backend(), seed)));
+        y.backward(sample(backend(), seed + 2));
+      }
+      return [layer.weight.grad, layer.bias?.grad].map((grad) => grad?.dataSync().slice());
+    });
+    expect(gradients[1]).toEqual(gradients[0]);
+    expect(warn).toHaveBeenCalled();
+  });
 
   scoped("makes the same calls of the group in the same order", () => {
     const calls = (part: Part): unknown => {
@@ -255,7 +254,7 @@ describe("gradients accumulated in f32", () => {
     return made.write(new Float32Array(FEATURES * FEATURES).fill(start));
   }
 
-  it.each(["no recipe", ...RECIPE_NAMES] as const)(
+  it.each(sampled(["no recipe", ...RECIPE_NAMES] as const))(
     "start again with each first microbatch, under %s",
     (name) => {
       const recipe = () => (name === "no recipe" ? undefined : RECIPES[name]());

@@ -46,7 +46,7 @@ it("every quantizer that makes its own scales is a form", () => {
   expect(LOCKSTEP_TARGETS.has("lockstep-fp8-delayed")).toBe(false);
 });
 
-describe.each([...LOCKSTEP_TARGETS])("%s", (to, quantizer) => {
+describe.each(sampled([...LOCKSTEP_TARGETS], 4))("%s", (to, quantizer) => {
   it("has the tensors that quantize writes, and its values are those of dequantize", async () => {
     const input = join(ORIGINAL, "model.safetensors");
     await w.succeed("quantize", input, "-o", "@q.safetensors", "--quantizer", quantizer, "--tensors", LINEAR);

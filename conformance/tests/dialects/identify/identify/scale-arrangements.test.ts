@@ -98,14 +98,14 @@ describe("the place of a scale that differs", () => {
     ["modelopt-fp8", [4, 32], () => "of the tensor"],
   ];
 
-  it.each(CASES)("%s: is that of its first element", (dialect, size, placeOf) => {
+  it.each(sampled(CASES))("%s: is that of its first element", (dialect, size, placeOf) => {
     using _scope = new Scope();
     const x = drawn(size);
     const quantized = quantizerOf({ dialect }).quantize(x);
     const { spec } = quantized;
     const { data, scaleInv } = quantized.copy("rowwise");
     const stored = scaleInv.dataSync();
-    for (let at = 0; at < stored.length; at++) {
+    for (const at of sampled([...stored.keys()], 4)) {
       const other = stored.slice() as Float32Array | Uint8Array;
       other[at] = other instanceof Float32Array ? (other[at] as number) * 1.5 : (other[at] as number) ^ 1;
       const scales =

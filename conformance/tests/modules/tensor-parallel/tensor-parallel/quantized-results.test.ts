@@ -18,6 +18,7 @@ import { Scope } from "../../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../../src/tensor/tensor.js";
 import { covering, product } from "../../../../arbitraries/covering.js";
 import { type PlainTensor, upload } from "../../../../values/plain.js";
+import { sampled } from "../../../harness/draws.js";
 import { useBackends } from "../../../harness/ranks/backends.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../../../harness/recipes.js";
 
@@ -104,58 +105,64 @@ const layerOf = (b: Backend, sizes: readonly [number, number], seed: bigint, opt
 
 describe("codes of a layer that is divided by columns are those of one rank", () => {
   for (const sequenceParallel of [false, true])
-    it.each(Object.keys(QUANTIZED))(`under %s, sequenceParallel ${sequenceParallel}`, async (name) => {
-      const body: Body = (b, group, own) => {
-        const { region } = regionOf(name);
-        const options: LinearOptions = group ? { group, parallelMode: "column", sequenceParallel } : {};
-        const layer = own(layerOf(b, [SIZE, MIDDLE], 1n, options));
-        const rows = drawnValues(1, [ROWS, SIZE]);
-        const all = upload(b, rows);
-        const isPart = group && sequenceParallel;
-        const count = ROWS / RANKS;
-        const x = isPart ? all.slice(group.rank * count * SIZE, [count, SIZE]) : all;
-        // the second step has other scales under delayed scaling
-        const results = [0, 1].map(() => region(() => layer.forward(x, { fp8Output: true })));
-        return results.map(valuesOf);
-      };
-      const [ranks, one] = [await onRanks(body), await onOne(body)];
-      for (const [rank, seen] of ranks.entries())
-        for (const [step, { bits }] of seen.entries())
-          expect(bits).toEqual(part(one[step] as Seen, rank, "columns"));
-    });
+    it.each(sampled(Object.keys(QUANTIZED), 2, Number(sequenceParallel)))(
+      `under %s, sequenceParallel ${sequenceParallel}`,
+      async (name) => {
+        const body: Body = (b, group, own) => {
+          const { region } = regionOf(name);
+          const options: LinearOptions = group ? { group, parallelMode: "column", sequenceParallel } : {};
+          const layer = own(layerOf(b, [SIZE, MIDDLE], 1n, options));
+          const rows = drawnValues(1, [ROWS, SIZE]);
+          const all = upload(b, rows);
+          const isPart = group && sequenceParallel;
+          const count = ROWS / RANKS;
+          const x = isPart ? all.slice(group.rank * count * SIZE, [count, SIZE]) : all;
+          // the second step has other scales under delayed scaling
+          const results = [0, 1].map(() => region(() => layer.forward(x, { fp8Output: true })));
+          return results.map(valuesOf);
+        };
+        const [ranks, one] = [await onRanks(body), await onOne(body)];
+        for (const [rank, seen] of ranks.entries())
+          for (const [step, { bits }] of seen.entries())
+            expect(bits).toEqual(part(one[step] as Seen, rank, "columns"));
+      },
+    );
 });
 
 describe("codes of a layer that is divided by rows are those of its wide result", () => {
   for (const sequenceParallel of [false, true])
-    it.each(Object.keys(QUANTIZED).filter((name) => name !== "delayed"))(
-      `under %s, sequenceParallel ${sequenceParallel}`,
-      async (name) => {
-        const x = drawnValues(1, [ROWS, MIDDLE]);
-        const result = (fp8Output: boolean) => (b: Backend, group: ProcessGroup | undefined, own: Own) => {
-          const { region } = regionOf(name);
-          const options = { group: group as ProcessGroup, parallelMode: "row", sequenceParallel } as const;
-          const layer = own(layerOf(b, [MIDDLE, SIZE], 1n, options));
-          const input = upload(b, partOf(x, options.group.rank));
-          const y = region(() => layer.forward(input, { fp8Output }));
-          return [fp8Output ? valuesOf(y) : y.tensor];
-        };
-        const [codes, wide] = [await onRanks(result(true)), await onRanks(result(false))];
-        const full = sequenceParallel ? wide.flatMap(([each]) => each?.bits ?? []) : wide[0]?.[0]?.bits;
-        const [expected] = await onOne((b) => {
-          const { recipe } = regionOf(name);
-          const quantizer = quantizerFor(recipe, "output", {
-            ...{ scale: undefined, random: new RandomState(0n), shard: undefined },
-          });
-          const y = upload(b, drawnValues(1, [ROWS, SIZE]));
-          y.write(Uint16Array.from(full as Bits) as never);
-          return [dequantize(quantizer.setUsage({ rowwise: true, columnwise: false }).quantize(y))];
+    it.each(
+      sampled(
+        Object.keys(QUANTIZED).filter((name) => name !== "delayed"),
+        2,
+        Number(sequenceParallel),
+      ),
+    )(`under %s, sequenceParallel ${sequenceParallel}`, async (name) => {
+      const x = drawnValues(1, [ROWS, MIDDLE]);
+      const result = (fp8Output: boolean) => (b: Backend, group: ProcessGroup | undefined, own: Own) => {
+        const { region } = regionOf(name);
+        const options = { group: group as ProcessGroup, parallelMode: "row", sequenceParallel } as const;
+        const layer = own(layerOf(b, [MIDDLE, SIZE], 1n, options));
+        const input = upload(b, partOf(x, options.group.rank));
+        const y = region(() => layer.forward(input, { fp8Output }));
+        return [fp8Output ? valuesOf(y) : y.tensor];
+      };
+      const [codes, wide] = [await onRanks(result(true)), await onRanks(result(false))];
+      const full = sequenceParallel ? wide.flatMap(([each]) => each?.bits ?? []) : wide[0]?.[0]?.bits;
+      const [expected] = await onOne((b) => {
+        const { recipe } = regionOf(name);
+        const quantizer = quantizerFor(recipe, "output", {
+          ...{ scale: undefined, random: new RandomState(0n), shard: undefined },
         });
-        for (const [rank, [seen]] of codes.entries())
-          expect(seen?.bits).toEqual(
-            sequenceParallel ? part(expected as Seen, rank, "rows") : (expected as Seen).bits,
-          );
-      },
-    );
+        const y = upload(b, drawnValues(1, [ROWS, SIZE]));
+        y.write(Uint16Array.from(full as Bits) as never);
+        return [dequantize(quantizer.setUsage({ rowwise: true, columnwise: false }).quantize(y))];
+      });
+      for (const [rank, [seen]] of codes.entries())
+        expect(seen?.bits).toEqual(
+          sequenceParallel ? part(expected as Seen, rank, "rows") : (expected as Seen).bits,
+        );
+    });
 });
 
 const PAIRS = covering(
@@ -169,33 +176,36 @@ const PAIRS = covering(
 );
 
 describe("a layer divided by columns, then one divided by rows, pass codes as on one rank", () => {
-  it.each(PAIRS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const))("%s", async (_name, row) => {
-    const body: Body = (b, group, own) => {
-      const { region } = regionOf(row.recipe);
-      const first = own(layerOf(b, [SIZE, MIDDLE], 1n, group ? { group, parallelMode: "column" } : {}));
-      const second = own(layerOf(b, [MIDDLE, SIZE], 2n, group ? { group, parallelMode: "row" } : {}));
-      for (const each of [first, second]) each.weight.requiresGrad = row.trains;
-      const steps: Tensor[] = [];
-      for (let step = 0; step < 2; step++) {
-        const x = new Variable(upload(b, drawnValues(10 + step, [ROWS, SIZE])), true);
-        const y = region(() => {
-          const h = first.forward(x, { fp8Output: row.fp8Output });
-          return second.forward(h, { fp8Grad: row.fp8Grad });
-        });
-        y.backward(upload(b, drawnValues(20 + step, [ROWS, SIZE])));
-        x.zeroGrad();
-        second.bias?.zeroGrad();
-        steps.push(gradOf(first.bias as Variable));
-        if (row.trains) steps.push(gradOf(first.weight), gradOf(second.weight));
-      }
-      return steps;
-    };
-    const [ranks, one] = [await onRanks(body), await onOne(body)];
-    const divided = row.trains ? (["rows", "rows", "columns"] as const) : (["rows"] as const);
-    for (const [rank, seen] of ranks.entries())
-      for (const [i, { bits }] of seen.entries())
-        expect(bits).toEqual(part(one[i] as Seen, rank, divided[i % divided.length] as "rows"));
-  });
+  it.each(sampled(PAIRS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
+    "%s",
+    async (_name, row) => {
+      const body: Body = (b, group, own) => {
+        const { region } = regionOf(row.recipe);
+        const first = own(layerOf(b, [SIZE, MIDDLE], 1n, group ? { group, parallelMode: "column" } : {}));
+        const second = own(layerOf(b, [MIDDLE, SIZE], 2n, group ? { group, parallelMode: "row" } : {}));
+        for (const each of [first, second]) each.weight.requiresGrad = row.trains;
+        const steps: Tensor[] = [];
+        for (let step = 0; step < 2; step++) {
+          const x = new Variable(upload(b, drawnValues(10 + step, [ROWS, SIZE])), true);
+          const y = region(() => {
+            const h = first.forward(x, { fp8Output: row.fp8Output });
+            return second.forward(h, { fp8Grad: row.fp8Grad });
+          });
+          y.backward(upload(b, drawnValues(20 + step, [ROWS, SIZE])));
+          x.zeroGrad();
+          second.bias?.zeroGrad();
+          steps.push(gradOf(first.bias as Variable));
+          if (row.trains) steps.push(gradOf(first.weight), gradOf(second.weight));
+        }
+        return steps;
+      };
+      const [ranks, one] = [await onRanks(body), await onOne(body)];
+      const divided = row.trains ? (["rows", "rows", "columns"] as const) : (["rows"] as const);
+      for (const [rank, seen] of ranks.entries())
+        for (const [i, { bits }] of seen.entries())
+          expect(bits).toEqual(part(one[i] as Seen, rank, divided[i % divided.length] as "rows"));
+    },
+  );
 });
 
 it("a layer that gathers the rows of its gradient takes it in high precision only", async () => {

@@ -18,7 +18,7 @@ import {
   variant,
 } from "../../../../arbitraries/same-sizes.js";
 import { algorithmNumbered, FakeGpu, LAUNCHES } from "../../../../harness/addon/fake-gpu.js";
-import { draws, seeded } from "../../../../harness/draws.js";
+import { draws, sampled, seeded } from "../../../../harness/draws.js";
 
 /** The reference with products that are not computed: it collects their arguments. */
 class KeepingBackend extends GuardedBackend {
@@ -74,13 +74,13 @@ const checkPair = (variants: readonly Variant[]): void => {
 };
 
 it("the calls for a product do not depend on which operands were multiplied before", () => {
-  for (const one of OPERAND_PAIRS)
+  for (const one of sampled(OPERAND_PAIRS, 4))
     for (const other of OPERAND_PAIRS)
       checkPair([one, other].map((pair) => fitted({ ...SIMPLEST, outDtype: "f32", pair })));
 });
 
 it("the calls for a product do not depend on an earlier product that differs in a single choice", () => {
-  const simple = CHOICES.pair.slice(0, 3).map((pair) => ({ ...SIMPLEST, pair }));
+  const simple = sampled(CHOICES.pair.slice(0, 3), 1).map((pair) => ({ ...SIMPLEST, pair }));
   for (const base of [...simple, ...fc.sample(variant, { numRuns: draws(8), seed: seeded(1) })])
     for (const [key, values] of Object.entries(CHOICES))
       for (const value of key === "pair" ? values.slice(0, 3) : values)
