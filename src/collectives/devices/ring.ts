@@ -16,6 +16,8 @@ export interface Probing {
   readonly size: number;
   readonly backend: Backend;
   readonly devices: DeviceRanks;
+  /** The number of elements per rank. Default: so many that every channel of the library adds some of them. */
+  readonly elements?: number;
   allGather(bytes: Uint8Array): readonly Uint8Array[];
 }
 
@@ -46,7 +48,6 @@ const ABSORBING: Readonly<Record<WideDType, AbsorbingCodes>> = {
   f16: { one: 0x3c00, large: 0x7800, sign: 0x8000, maxRanks: 8, mantissaBits: 10, bias: 15 },
 };
 
-/** The number of elements per rank: so many that every channel of the library adds some of them. */
 const ELEMENTS = 2 ** 20;
 
 type Pair = readonly [number, number];
@@ -59,10 +60,15 @@ function pairsOf(size: number): readonly Pair[] {
  * The codes that a rank contributes. Element i tests pair i (modulo the number of pairs): it is the large value on the first rank
  * of the pair, its negative on the second, and 1 on all others.
  */
-function codesOf(dtype: WideDType, pairs: readonly Pair[], rank: number): Uint16Array | Uint32Array {
+function codesOf(
+  dtype: WideDType,
+  pairs: readonly Pair[],
+  rank: number,
+  elements: number,
+): Uint16Array | Uint32Array {
   const { one, large, sign } = ABSORBING[dtype];
-  const codes = dtype === "f32" ? new Uint32Array(ELEMENTS) : new Uint16Array(ELEMENTS);
-  for (let i = 0; i < ELEMENTS; i++) {
+  const codes = dtype === "f32" ? new Uint32Array(elements) : new Uint16Array(elements);
+  for (let i = 0; i < elements; i++) {
     const [a, b] = pairs[i % pairs.length] as Pair;
     codes[i] = rank === a ? large : rank === b ? large + sign : one;
   }
@@ -70,10 +76,9 @@ function codesOf(dtype: WideDType, pairs: readonly Pair[], rank: number): Uint16
 }
 
 /** Decodes small non-negative integers. */
-function numbersOf(dtype: WideDType, bytes: Uint8Array): readonly number[] {
-  const { buffer, byteOffset } = bytes;
-  if (dtype === "f32") return Array.from(new Float32Array(buffer, byteOffset, ELEMENTS));
-  const codes = new Uint16Array(buffer, byteOffset, ELEMENTS);
+function numbersOf(dtype: WideDType, { buffer, byteOffset, byteLength }: Uint8Array): readonly number[] {
+  if (dtype === "f32") return Array.from(new Float32Array(buffer, byteOffset, byteLength / 4));
+  const codes = new Uint16Array(buffer, byteOffset, byteLength / 2);
   const { mantissaBits, bias } = ABSORBING[dtype];
   const decoded = new Map<number, number>();
   return Array.from(codes, (code) => {
@@ -97,15 +102,15 @@ function ranksAddedAfter(
   dtype: WideDType,
   pairs: readonly Pair[],
 ): readonly number[] | undefined {
-  const { backend, devices, size, rank } = probing;
-  const codes = codesOf(dtype, pairs, rank);
+  const { backend, devices, size, rank, elements = ELEMENTS } = probing;
+  const codes = codesOf(dtype, pairs, rank, elements);
   const bytes = new Uint8Array(codes.buffer);
   let sums: readonly number[] = [];
   withTemporary(memoryOf(backend), size * bytes.length, (x) => {
     withTemporary(memoryOf(backend), bytes.length, (out) => {
       for (let each = 0; each < size; each++) memoryOf(backend).write(x + each * bytes.length, bytes);
       devices.begin();
-      devices.reduceScatter(x, out, ELEMENTS, dtype);
+      devices.reduceScatter(x, out, elements, dtype);
       devices.end();
       sums = numbersOf(dtype, memoryOf(backend).readSync(out, bytes.length));
     });

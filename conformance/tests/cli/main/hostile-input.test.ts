@@ -99,7 +99,10 @@ const VALUES = OPTIONS.filter(([, , { kind, file }]) => kind === "value" && !fil
 it("this file has a valid call of every command", async () => {
   expect(Object.keys(GOOD).toSorted()).toEqual(COMMANDS.map(({ name }) => name).toSorted());
   await w.write("in", TENSORS);
-  for (const { name } of COMMANDS.filter(({ name: each }) => !SLOW.includes(each)))
+  for (const { name } of sampled(
+    COMMANDS.filter(({ name: each }) => !SLOW.includes(each)),
+    8,
+  ))
     await w.succeed(name, ...(GOOD[name] ?? []));
 });
 
@@ -167,18 +170,20 @@ describe("a path", () => {
   ];
   const READ = [...NOWHERE, "/dev/zero", "@none", "@text", "@empty", "@cut", "@\x1b[31mnone", "@two\nlines"];
 
-  it.each(COMMANDS.flatMap(({ name, inputs }) => inputs.map((input, i) => [name, input, i] as const)))(
-    "%s %s that leads to no tensors is refused",
-    async (command, _, place) => {
-      await prepare();
-      // the file that `launch` runs is a program and may have any contents
-      for (const path of SLOW.includes(command) ? NOWHERE : READ) {
-        const args = [...(GOOD[command] ?? [])];
-        args[place] = path;
-        await refused([command, ...args]);
-      }
-    },
-  );
+  it.each(
+    sampled(
+      COMMANDS.flatMap(({ name, inputs }) => inputs.map((input, i) => [name, input, i] as const)),
+      6,
+    ),
+  )("%s %s that leads to no tensors is refused", async (command, _, place) => {
+    await prepare();
+    // the file that `launch` runs is a program and may have any contents
+    for (const path of SLOW.includes(command) ? NOWHERE : READ) {
+      const args = [...(GOOD[command] ?? [])];
+      args[place] = path;
+      await refused([command, ...args]);
+    }
+  });
 
   it.each(sampled(OPTIONS.filter(([, , { file }]) => file)))(
     "%s --%s that leads to no file is refused",
@@ -193,7 +198,7 @@ describe("a path", () => {
   const reading = writers.filter(([command]) =>
     COMMANDS.some(({ name, inputs }) => name === command && inputs.length > 0),
   );
-  it.each(reading)(
+  it.each(sampled(reading, 4))(
     "%s --%s that is also an input is overwritten only with --force, by whatever name the path is given",
     async (command, option) => {
       await w.write("in", TENSORS);
@@ -323,29 +328,31 @@ describe("what is written", () => {
   const writers = COMMANDS.filter(({ options }) =>
     Object.values(options).some(({ file }) => file === "written"),
   );
-  it.each(writers.map(({ name }) => name))(
-    "by %s does not depend on threads, nor on what is printed",
-    async (command) => {
-      await w.write("in", TENSORS);
-      const runs = [
-        [],
-        ["--threads", "1"],
-        ["--threads", "2"],
-        ["--threads", "3"],
-        ["--json"],
-        ["--quiet"],
-        ["--backend", "wasm"],
-        ["--force"],
-      ];
-      let first: Buffer | undefined;
-      for (const more of runs) {
-        await w.succeed(command, ...(GOOD[command] ?? []), ...more);
-        const bytes = readFileSync(w.path("out"));
-        first ??= bytes;
-        expect(bytes.equals(first), more.join(" ")).toBe(true);
-      }
-    },
-  );
+  it.each(
+    sampled(
+      writers.map(({ name }) => name),
+      4,
+    ),
+  )("by %s does not depend on threads, nor on what is printed", async (command) => {
+    await w.write("in", TENSORS);
+    const runs = [
+      [],
+      ["--threads", "1"],
+      ["--threads", "2"],
+      ["--threads", "3"],
+      ["--json"],
+      ["--quiet"],
+      ["--backend", "wasm"],
+      ["--force"],
+    ];
+    let first: Buffer | undefined;
+    for (const more of runs) {
+      await w.succeed(command, ...(GOOD[command] ?? []), ...more);
+      const bytes = readFileSync(w.path("out"));
+      first ??= bytes;
+      expect(bytes.equals(first), more.join(" ")).toBe(true);
+    }
+  });
 });
 
 it("every text becomes printable, and printable text stays unchanged", () => {

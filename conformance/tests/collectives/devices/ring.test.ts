@@ -6,6 +6,7 @@ import { orderOf, type SumPlan } from "../../../../src/collectives/plan.js";
 import { valueOfCode } from "../../../../src/formats/derive.js";
 import type { Backend, WideDType } from "../../../../src/index.js";
 import { storageBits } from "../../../../src/tensor/shape.js";
+import { IS_FULL } from "../../harness/draws.js";
 import { roundTo } from "../../harness/ranks/devices.js";
 import { useBackend } from "../../harness/suite.js";
 
@@ -13,6 +14,8 @@ const backend = useBackend({ threads: 1 });
 
 /** Elements after which the inputs of the probe repeat, for any number of ranks here. */
 const PERIODS = 3840;
+/** The elements of each rank; undefined for as many as GPUs add. */
+const ELEMENTS = IS_FULL ? undefined : 2 * PERIODS + 960;
 
 /**
  * The order in which a library adds the parts of an element of rank `owner`; an owner's own part need not be the last. Elements
@@ -32,10 +35,22 @@ class Recorded {
   }
 }
 
-function numbers(dtype: WideDType, bytes: Uint8Array): number[] {
+function numbers(dtype: WideDType, bytes: Uint8Array): Float32Array {
   const { buffer } = bytes.slice();
-  if (dtype === "f32") return [...new Float32Array(buffer)];
-  return Array.from(new Uint16Array(buffer), (code) => valueOfCode(dtype, code));
+  if (dtype === "f32") return new Float32Array(buffer);
+  const values = valuesOf(dtype);
+  return Float32Array.from(new Uint16Array(buffer), (code) => values[code] as number);
+}
+
+const valuesByDtype = new Map<WideDType, Float32Array>();
+
+/** The value of each code of a type of two bytes. */
+function valuesOf(dtype: "bf16" | "f16"): Float32Array {
+  const cached = valuesByDtype.get(dtype);
+  if (cached) return cached;
+  const values = Float32Array.from({ length: 0x10000 }, (_, code) => valueOfCode(dtype, code));
+  valuesByDtype.set(dtype, values);
+  return values;
 }
 
 function stored(dtype: WideDType, values: readonly number[]): Uint8Array {
@@ -78,7 +93,7 @@ function probe(backend: Backend, size: number, rank: number, library: Library, r
   const devices = { begin() {}, end() {}, reduceScatter };
   const tell = (own: Uint8Array): readonly Uint8Array[] =>
     recorded.at(`tell ${tells++}`, rank, own, size) ?? Array.from({ length: size }, () => own);
-  return probeRings({ rank, size, backend, devices: devices as never, allGather: tell });
+  return probeRings({ rank, size, backend, devices: devices as never, elements: ELEMENTS, allGather: tell });
 }
 
 /** What the probe of each rank says. */
