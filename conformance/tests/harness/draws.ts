@@ -1,7 +1,7 @@
 /**
- * How many inputs and cases the tests draw, and from which seed. `npm test` draws an eighth of the inputs of a law and tests a
- * sixteenth of the cases of a table; `LOCKSTEP_TESTS=full` takes all. `RUNS` is the number of inputs of the laws that take it;
- * `SEED` changes all draws.
+ * How many inputs and cases the tests draw, and from which seed. `npm test` draws one of 32 inputs of a law and tests one of 64
+ * cases of a table; `LOCKSTEP_TESTS=full` takes all. `RUNS` is the number of inputs of the laws that take it; `SEED` changes all
+ * draws.
  */
 import * as fc from "fast-check";
 import { afterAll } from "vitest";
@@ -10,9 +10,9 @@ import { afterAll } from "vitest";
 export const IS_FULL = process.env.LOCKSTEP_TESTS === "full";
 
 /** A short run draws one of this many inputs of a law. */
-const INPUT_SHARE = 16;
+const INPUT_SHARE = 32;
 /** A short run tests one of this many cases of a table. */
-const CASE_SHARE = 32;
+const CASE_SHARE = 64;
 
 /** The seed of all draws of a test. Default 1. */
 export const SEED = Number(process.env.SEED ?? 1);
@@ -24,7 +24,7 @@ if (process.env.SEED !== undefined) fc.configureGlobal({ ...fc.readConfigureGlob
 const DEFAULT_RUNS = 100;
 if (!IS_FULL) fc.configureGlobal({ ...fc.readConfigureGlobal(), numRuns: draws(DEFAULT_RUNS) });
 
-/** The number of draws of a test that has `full` of them in a full run: in a short run an eighth, and at least `least`. */
+/** The number of draws of a test that has `full` of them in a full run: in a short run one of 32, and at least `least`. */
 export function draws(full: number, least = 2): number {
   return share(full, INPUT_SHARE, least);
 }
@@ -66,7 +66,7 @@ afterAll(({}, file) => {
 });
 
 /**
- * The cases that this run tests: all in a full run; else a sixteenth of them, at least `least`, which `SEED` and `salt` choose.
+ * The cases that this run tests: all in a full run; else one of 64, at least `least`, which `SEED` and `salt` choose.
  * They stay in order.
  */
 export function sampled<T>(cases: readonly T[], least = 2, salt = 0): readonly T[] {

@@ -31,7 +31,7 @@ describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
     expect(found.size).toBe(pairs.reduce((a, b) => a + b));
   });
 
-  it.each(sampled(rows))("$i: $options.layer under $options.recipe", ({ options, i }) => {
+  it.each(sampled(rows, 4))("$i: $options.layer under $options.recipe", ({ options, i }) => {
     // histories and optimizer state have an effect only from the second step on
     const steps = i % 3 === 0 || options.recipe === "delayed" ? 2 : 1;
     const plan = planOf(options, (drawSeed + 7919 * i) >>> 1, steps);
@@ -92,7 +92,7 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
     const alone = Object.fromEntries(PRODUCTS.map((product) => [product, product === deep])) as Split;
     const others = Object.fromEntries(PRODUCTS.map((product) => [product, product !== deep])) as Split;
 
-    it.each([undefined, alone, others])("accumulates by its own option: %j", (split) => {
+    it.each(sampled([undefined, alone, others], 1))("accumulates by its own option: %j", (split) => {
       for (const recipe of ["current", "delayed"] as const) {
         const found = departure(backend(), deepPlan(recipe, deep, split));
         expect(found, recipe).toBe(undefined);
@@ -113,7 +113,7 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
   });
 
   it.each(sampled(["normLinear", "mlp"] as const, 1))("%s passes them on", (layer) => {
-    for (const [bits, deep] of PRODUCTS.entries()) {
+    for (const [bits, deep] of sampled([...PRODUCTS.entries()], 1)) {
       const split = { fprop: bits === 0, dgrad: bits === 1, wgrad: bits === 2 };
       for (const each of [split, undefined]) {
         const plan = deepPlan("current", deep, each, layer);
@@ -143,7 +143,7 @@ describe(`any number of rows, numbers drawn from ${drawSeed}`, () => {
   const layers = ["linear", "normLinear", "mlp of swiglu"] as const;
   const cases = names.flatMap((name) => layers.map((layer) => ({ name, layer })));
 
-  it.each(sampled(cases))("$layer under $name takes 1, 7 and 33 rows", ({ name, layer }) => {
+  it.each(sampled(cases, 1))("$layer under $name takes 1, 7 and 33 rows", ({ name, layer }) => {
     const [recipe] = name.split(",") as [StepOptions["recipe"]];
     for (const rows of [1, 7, 33]) {
       const plan = planOf({ ...PLAIN, parameters: "f32", recipe, layer }, (drawSeed + rows) >>> 1, 1);
@@ -156,7 +156,7 @@ describe(`any number of rows, numbers drawn from ${drawSeed}`, () => {
 describe(`f32 outside of regions, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "hopper" });
 
-  it.each(["linear", "attention", "mlp of gelu"] as const)("%s is multiplied in f32", (layer) => {
+  it.each(sampled(["linear", "attention", "mlp of gelu"] as const, 1))("%s is multiplied in f32", (layer) => {
     const plan = planOf({ ...PLAIN, recipe: "none", parameters: "f32", layer }, drawSeed >>> 1, 1);
     expect(departure(backend(), plan)).toBe(undefined);
   });
@@ -190,7 +190,7 @@ describe("a comparison", () => {
     "rows in another order": (x) => ({ ...x, data: x.data.slice().reverse() }),
   };
 
-  it.each(Object.entries(wrong))("refuses %s, wherever it is", (name, change) => {
+  it.each(sampled(Object.entries(wrong)))("refuses %s, wherever it is", (name, change) => {
     const seen = modelled(planOf({ ...PLAIN, layer: "mlp of geglu" }, drawSeed >>> 1, 1), "exact");
     expect(difference(seen, seen)).toBe(undefined);
     for (const [key, x] of seen) {
@@ -243,7 +243,7 @@ describe("every option matters", () => {
     return JSON.stringify(rest);
   };
 
-  it.each(sampled(Object.keys(OPTIONS) as (keyof StepOptions)[], 4))(
+  it.each(sampled(Object.keys(OPTIONS) as (keyof StepOptions)[]))(
     "%s: each of its values is another case",
     (name) => {
       const base = { ...PLAIN, ...beside[name] };

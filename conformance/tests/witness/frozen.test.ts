@@ -22,7 +22,7 @@ describe("the reference, against GPUs", () => {
     expect([...OPERATION_NAMES].filter((name) => !frozen.has(name))).toEqual(["gemm"]);
   });
 
-  it.for(sampled(FROZEN, Math.ceil(FROZEN.length / 4)))("$name", ({ name, run }, { skip }) => {
+  it.for(sampled(FROZEN, Math.ceil(FROZEN.length / 12)))("$name", ({ name, run }, { skip }) => {
     const recorded = RECORDINGS.flatMap(({ results }) => results.filter((each) => each.name === name));
     using _scope = new Scope();
     // computed even when nothing is recorded: a case that the operation refuses could not be recorded either
@@ -34,9 +34,12 @@ describe("the reference, against GPUs", () => {
   const cases = RECORDINGS.flatMap(({ origin, products }) =>
     FROZEN_PRODUCTS.map((product) => ({ product, gpu: origin.project, kept: products })),
   );
-  it.each(sampled(cases, Math.ceil(cases.length / 6)))("product $product.name, $gpu", ({ product, kept }) => {
-    using _scope = new Scope();
-    const recorded = kept.find(({ name }) => name === product.name);
-    expect(frozenProduct(backend(), product, recorded?.plan).hashes).toEqual(recorded?.sha256);
-  });
+  it.each(sampled(cases, Math.ceil(cases.length / 24)))(
+    "product $product.name, $gpu",
+    ({ product, kept }) => {
+      using _scope = new Scope();
+      const recorded = kept.find(({ name }) => name === product.name);
+      expect(frozenProduct(backend(), product, recorded?.plan).hashes).toEqual(recorded?.sha256);
+    },
+  );
 });

@@ -9,7 +9,7 @@ import {
   runKernel,
   runOracle,
 } from "../../../operations/gemm/kernel.js";
-import { draws } from "../../harness/draws.js";
+import { draws, sampled } from "../../harness/draws.js";
 
 let instance: KernelInstance;
 beforeAll(async () => {
@@ -277,14 +277,20 @@ describe("the datapaths that are definitions", () => {
   }
 
   it("every product of two 8-bit codes is the exact product", () => {
-    for (const format of ["e4m3", "e5m2"] as const) {
+    for (const [i, format] of sampled(["e4m3", "e5m2"] as const, 1).entries()) {
       const x = { format, lines: Array.from({ length: 256 }, (_, code) => [code]) };
       const oracle = runOracle({ x, w: x, depth: 1, datapath: "exact", kernel: "exact" });
-      for (const [datapath, kernel] of [
-        ["hopper-fp8", "narrow"],
-        ["blackwell-narrow", "wide"],
-        ["exact", "exact"],
-      ] as const) {
+      for (const [datapath, kernel] of sampled<
+        readonly ["hopper-fp8" | "blackwell-narrow" | "exact", "narrow" | "wide" | "exact"]
+      >(
+        [
+          ["hopper-fp8", "narrow"],
+          ["blackwell-narrow", "wide"],
+          ["exact", "exact"],
+        ],
+        1,
+        i,
+      )) {
         expect(runKernel(instance, { x, w: x, depth: 1, datapath, kernel })).toEqual(oracle);
       }
     }
