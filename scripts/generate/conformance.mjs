@@ -349,7 +349,7 @@ ${gpuPages.page}
 
 \`training.json\` has ${training.training.length} recorded runs: every loss, and after every step the hash of all parameters, master parameters, optimizer
 buffers, scales and amax histories. An H200 gives the same hashes (\`conformance/tests/cuda/training.test.ts\`). \`npm test\` repeats the
-first steps of some runs, also from a checkpoint, and of the runs under NVFP4 with 1 and with 3 threads; with \`LOCKSTEP_TESTS=full\` the
+first steps of some runs, also from a checkpoint, and of runs under NVFP4 with 1 or 3 threads; with \`LOCKSTEP_TESTS=full\` the
 first steps of all runs. \`npx vitest run --config vitest.slow.config.ts conformance/tests/slow/training.test.ts\` repeats all steps.
 
 ${trainingTable(training)}
@@ -422,8 +422,8 @@ A law compares an operation with its oracle, or states a property that needs no 
 input than the result, a scale is the smallest that fits, a tie goes to the even code. The drawn inputs favour ties and their neighbours,
 the edges of subnormals, amaxes at which a scale changes, blocks of zeros, NaN and infinities, and sizes of 0, 1 and one more than a tile.
 
-\`npm test\` runs the laws of \`lockstep/conformance\` on an eighth of their inputs, and about a sixteenth of each long table of cases and
-recorded results. Its last line has both numbers of cases. \`SEED=7 npm test\` draws others, and \`LOCKSTEP_TESTS=full npm test\`, as CI
+\`npm test\` runs the laws of \`lockstep/conformance\` on one of 32 inputs, and takes about one of 64 cases of each long table
+and of the recorded results. Its last line has both numbers of cases. \`SEED=7 npm test\` draws others, and \`LOCKSTEP_TESTS=full npm test\`, as CI
 runs it, takes all. \`lockstep conform --runs N --seed S\` runs the laws on any number of inputs.
 
 \`conformance/tests/laws/negative-controls.test.ts\` has negative controls: wrong variants, each of which a named law has to reject.

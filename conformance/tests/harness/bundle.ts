@@ -11,9 +11,11 @@ import { IS_FULL } from "./draws.js";
 
 const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 
-/** The programs, and the modules that their worker threads run, which lie in one folder. */
+/** The programs, the library, and the modules that their worker threads run, which lie in one folder. */
 const ENTRIES = {
   bin: `${ROOT}dist/src/cli/bin.js`,
+  library: `${ROOT}dist/src/index.js`,
+  distributed: `${ROOT}dist/src/collectives/processes/index.js`,
   program: `${ROOT}dist/src/cli/program.js`,
   rank: `${ROOT}conformance/tests/harness/ranks/rank.mjs`,
   thread: `${ROOT}dist/src/collectives/processes/thread.js`,
@@ -58,7 +60,7 @@ function bundles(): string {
   return place;
 }
 
-/** The path of a program that Node can run. The package has to be built. */
-export function programOf(name: "bin" | "rank"): string {
+/** The path of a program that Node can run, or of the library. The package has to be built. */
+export function programOf(name: "bin" | "rank" | "library" | "distributed"): string {
   return IS_FULL ? ENTRIES[name] : join(bundles(), `${name}.js`);
 }

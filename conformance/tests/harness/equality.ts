@@ -22,7 +22,8 @@ function areSame(a: readonly unknown[], b: readonly unknown[]): boolean {
 /** True for equal arrays of numbers; undefined leaves the comparison to vitest. */
 export function equalNumbers(a: unknown, b: unknown): true | undefined {
   if (Array.isArray(a) && Array.isArray(b)) return a.length > 0 && areSame(a, b) ? true : undefined;
-  if (!isTyped(a) || !isTyped(b) || a.constructor !== b.constructor || a.length !== b.length) return undefined;
+  if (!isTyped(a) || !isTyped(b) || a.constructor !== b.constructor || a.length !== b.length)
+    return undefined;
   return bytesOf(a).equals(bytesOf(b)) ? true : undefined;
 }
 

@@ -76,8 +76,8 @@ async function untilPids(run: Run, count: number): Promise<readonly number[]> {
 
 /** The source of a rank that joins the group, prints its pid, and then runs `body`. */
 const ranks = (body: string): string => `
-import { openBackend, tensor } from "lockstep";
-import { openProcessGroup } from "lockstep/distributed";
+import { openBackend, tensor } from "${programOf("library")}";
+import { openProcessGroup } from "${programOf("distributed")}";
 const backend = await openBackend("wasm", { threads: 1 });
 const group = await openProcessGroup(backend);
 console.log("pid " + process.pid);
