@@ -199,7 +199,7 @@ describe("context parallelism", () => {
         }
         for (const each of [whole, ...results].flat()) each?.dispose();
       }),
-      { numRuns: draws(120, 20) },
+      { numRuns: draws(120, 6) },
     );
   });
 

@@ -118,7 +118,7 @@ it("steps with a cache have the bits of one pass", async () => {
       await writeHub(path, tinyModel(choices));
       await requireSameRows(path, run, form);
     }),
-    { numRuns: draws(64, 8) },
+    { numRuns: draws(64, 4) },
   );
 });
 
@@ -128,6 +128,6 @@ it.each(WITNESS_NAMES)("so do those of the recorded model %s", async (name) => {
       const recipe = QUANTIZABLE.includes(name) ? form.recipe : "none";
       return requireSameRows(witnessPath(name), run, { ...form, recipe });
     }),
-    { numRuns: draws(24, 3) },
+    { numRuns: draws(24, 1) },
   );
 });

@@ -127,7 +127,7 @@ async function writeWeight(folder: string, form: Form, dtype: FileDType): Promis
 
 const CASES = FORMS.flatMap((form) => DTYPES.map((dtype) => [form.name, form.kind, dtype, form] as const));
 
-it.each(sampled(CASES, 30))("%s, a scale for each %s, in %s: read or refused", async (_, __, dtype, form) => {
+it.each(sampled(CASES, 10))("%s, a scale for each %s, in %s: read or refused", async (_, __, dtype, form) => {
   await inFolder(async (folder) => {
     const values = await writeWeight(folder, form, dtype);
     const output = join(folder, "wide");
@@ -191,7 +191,7 @@ const CARRIED = FORMS.flatMap((form) =>
   }),
 );
 
-it.each(sampled(CARRIED, 10))(
+it.each(sampled(CARRIED, 4))(
   "%s, a scale for each %s, in %s: repacked without a change wherever a target can hold it",
   async (_, __, dtype, form, targets) => {
     await inFolder(async (folder) => {

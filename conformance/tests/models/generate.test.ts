@@ -84,7 +84,7 @@ describe("generate", () => {
         for (const [i, tokens] of expected.entries())
           expect(steps.map((step) => step[i]).filter((each) => each !== undefined)).toEqual(tokens);
       }),
-      { numRuns: draws(40, 5) },
+      { numRuns: draws(40) },
     );
   });
 

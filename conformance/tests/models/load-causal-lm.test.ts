@@ -11,7 +11,7 @@ import { tensor } from "../../../src/ops/create.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { u32 } from "../checkpoints/gguf/files.js";
-import { draws, IS_FULL } from "../harness/draws.js";
+import { draws, sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { plainLogits } from "./plain-decoder.js";
 import { TINY, type TinyModel, tinyChoices, tinyModel, writeGguf, writeHub } from "./tiny-model.js";
@@ -98,7 +98,7 @@ describe("the folder that a conversion of a GGUF file writes", () => {
         }
         expect(configs[1]).toEqual(configs[0]);
       }),
-      { numRuns: draws(60, 6) },
+      { numRuns: draws(60) },
     );
   });
 
@@ -128,7 +128,7 @@ describe("the model of a folder", () => {
         const error = Math.max(...expected.map((each, i) => Math.abs(each - (actual[i] as number)))) / scale;
         expect(error).toBeLessThan(2e-5);
       }),
-      { numRuns: draws(60, 6) },
+      { numRuns: draws(60) },
     );
   });
 
@@ -170,7 +170,7 @@ describe("the model of a folder", () => {
       "torchao-mxfp4-floor",
       "ct-fp8-tensor",
     ] as const;
-    for (const to of IS_FULL ? forms : forms.slice(0, 3)) {
+    for (const to of sampled(forms)) {
       const [quantized, again] = [fresh(), fresh()];
       await convertCheckpoint(wide, quantized, { to });
       await convertCheckpoint(quantized, again, { to: "bf16" });
@@ -198,7 +198,7 @@ describe("the model of a GGUF file", () => {
         await writeGguf(path, model, type);
         expect(bits(await logitsOf(path))).toBe(bits(await logitsOf(await hub(model))));
       }),
-      { numRuns: draws(40, 5) },
+      { numRuns: draws(40) },
     );
   });
 });

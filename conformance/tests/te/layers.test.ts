@@ -28,7 +28,7 @@ const distances = new Map<string, StageDistances[]>();
 const used = new Set<string>();
 
 describe(`layers of ${origin.version}`, () => {
-  it.each(sampled(named, 4))("%s", async (_, given) => {
+  it.each(sampled(named, 2))("%s", async (_, given) => {
     const bits = new Bits(recorded, given);
     for (const stage of given.stages) {
       using _scope = new Scope();

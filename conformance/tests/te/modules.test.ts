@@ -45,7 +45,7 @@ const named = cases.map((given) => {
 });
 
 describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
-  it.each(sampled(named, 6))("%s", async (_, given) => {
+  it.each(sampled(named, 3))("%s", async (_, given) => {
     let compared = 0;
     await runModule(backend(), given, async (results, iteration) => {
       for (const [index, microbatch] of results.microbatches.entries()) {

@@ -17,7 +17,7 @@ export interface Probing {
   readonly backend: Backend;
   readonly devices: DeviceRanks;
   /** The number of elements per rank. Default: so many that every channel of the library adds some of them. */
-  readonly elements?: number;
+  readonly elements?: number | undefined;
   allGather(bytes: Uint8Array): readonly Uint8Array[];
 }
 

@@ -132,7 +132,7 @@ function expectHonest(
   }
 }
 
-describe.each(sampled(FORMS, 4))("%s", (from) => {
+describe.each(sampled(FORMS))("%s", (from) => {
   it("becomes other forms and comes back; verify finds no error, and what is said is so", async () => {
     const source = w.path("source");
     await convertTo(backend(), ORIGINAL, source, from);

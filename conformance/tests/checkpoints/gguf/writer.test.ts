@@ -351,7 +351,7 @@ it("the name of a tensor has at most 63 bytes in UTF-8, whatever its characters"
       if (bytes > 63) expect(plan).toThrow(`its name has ${bytes} bytes; ggml reads 63`);
       else expect(plan()).toMatchObject([{ name }]);
     }),
-    { numRuns: draws(400, 100) },
+    { numRuns: draws(400, 30) },
   );
 });
 

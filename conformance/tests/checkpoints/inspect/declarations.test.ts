@@ -68,7 +68,7 @@ function fileOf(form: Form, modules: readonly string[], options = {}): Contents 
 
 const titled = FORMS.map((form) => [form.name, form.kind, form] as const);
 
-describe.each(sampled(titled, 8))("a file of %s, a scale for each %s", (_, __, form) => {
+describe.each(sampled(titled, 3))("a file of %s, a scale for each %s", (_, __, form) => {
   it("has no error, whether its convention is recognized or given", async () => {
     const contents = fileOf(form, [MODULES[0] as string]);
     for (const as of [undefined, form.name]) {

@@ -53,8 +53,8 @@ function valuesOf(dtype: "bf16" | "f16"): Float32Array {
   return values;
 }
 
-function stored(dtype: WideDType, values: readonly number[]): Uint8Array {
-  if (dtype === "f32") return new Uint8Array(Float32Array.from(values).buffer);
+function stored(dtype: WideDType, values: Float32Array): Uint8Array {
+  if (dtype === "f32") return new Uint8Array(values.slice().buffer);
   const codes = codesOf(dtype);
   return new Uint8Array(Uint16Array.from(values, (value) => codes.get(value) as number).buffer);
 }
@@ -81,9 +81,9 @@ function probe(backend: Backend, size: number, rank: number, library: Library, r
     if (!given) return;
     const parts = given.map((each) => numbers(dtype, each));
     const round = dtype === "f32" ? Math.fround : roundTo(dtype);
-    const total = (parts[0] as number[]).map((_, i) =>
+    const total = (parts[0] as Float32Array).map((_, i) =>
       library(dtype, rank, i)
-        .map((each) => (parts[each] as number[])[i] as number)
+        .map((each) => (parts[each] as Float32Array)[i] as number)
         .reduce((sum, each) => round(sum + each)),
     );
     const made = stored(dtype, total);

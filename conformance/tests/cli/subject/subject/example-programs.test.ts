@@ -80,18 +80,24 @@ const CUDA: Language = {
   idle: NO_GPU === "" ? "" : `the kernel is compiled, and not run: no GPU is here (${NO_GPU})`,
 };
 
-/** Compiles an example with one replacement in its source, and returns the program. */
+const programs = new Map<string, string>();
+
+/** Compiles an example with one replacement in its source, unless that was done before, and returns the program. */
 function compiled({ source, compile }: Language, [from, to]: readonly [string, string] = ["", ""]): string {
+  const key = JSON.stringify([source, from, to]);
+  const before = programs.get(key);
+  if (before) return before;
   const text = readFileSync(join(EXAMPLES, source), "utf8");
   expect(text).toContain(from);
   const file = join(folder, source);
   writeFileSync(file, text.replace(from, to));
-  const program = join(folder, "subject");
+  const program = join(folder, `subject${programs.size}`);
   const [command = "", ...words] = compile;
   const { status, stdout, stderr } = spawnSync(command, [...words, "-o", program, file], {
     encoding: "utf8",
   });
   expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: "", stderr: "" });
+  programs.set(key, program);
   return program;
 }
 
