@@ -50,7 +50,7 @@ describe("conform --subject", () => {
         ["noise", /the subject answered with no valid frame.*does it begin with its length/],
         ["json", /the subject's answer has no JSON object/],
       ],
-      2,
+      1,
     ),
   )("fails with the reason and a command that replays it (%s)", async (fault, message) => {
     const { status, stdout } = await conform(fault);
@@ -84,7 +84,7 @@ describe("conform --subject", () => {
         ["nothing", /the subject's operations are \{\}; it must name at least one/],
         ["declines", /declined every input, so nothing was checked: decode: not on Mondays/],
       ],
-      2,
+      1,
     ),
   )("does not begin, or says that nothing was checked (%s)", async (fault, message) => {
     const { status, stdout, stderr } = await conform(fault);
@@ -184,7 +184,7 @@ describe("inputs that a subject supports", () => {
 
   it("have the values that it names, and all of them", () => {
     const drawn = fc.sample(supportedInputs("quantize", quantize).quantize as never, {
-      numRuns: draws(300),
+      numRuns: draws(300, 60),
       seed: 3,
     });
     for (const [path, values] of Object.entries(quantize)) {
@@ -195,7 +195,7 @@ describe("inputs that a subject supports", () => {
 
   it("are any where nothing is named, and an error where there are none", () => {
     for (const operation of OPERATION_NAMES) expect(supportedInputs(operation, {})).toEqual({});
-    for (const operation of ["amax", "encode", "quantize"] as const) {
+    for (const operation of sampled(["amax", "encode", "quantize"] as const, 1)) {
       const supported = { "no.such.field": [1] };
       expect(() => supportedInputs(operation, supported)).toThrow(/no input of .* is supported/);
     }

@@ -20,12 +20,19 @@ export const DETERMINISTIC_RECIPES: Readonly<Record<string, () => Recipe | undef
   nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
 };
 
-/** Values from -1 to 1 in bf16. */
+const drawnBefore = new Map<string, PlainTensor<"bf16">>();
+
+/** Values from -1 to 1 in bf16. Kept, because they are rounded by the oracle, which takes long. */
 export function drawnValues(seed: number, shape: readonly number[]): PlainTensor<"bf16"> {
+  const key = `${seed}: ${shape}`;
+  const before = drawnBefore.get(key);
+  if (before) return before;
   const size = shape.reduce((a, b) => a * b, 1);
-  return rounded(
+  const drawn = rounded(
     "bf16",
     shape,
     Array.from(words(seed, size), (word) => Math.fround(word / 2 ** 31 - 1)),
   );
+  drawnBefore.set(key, drawn);
+  return drawn;
 }

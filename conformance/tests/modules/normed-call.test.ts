@@ -164,12 +164,11 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
         const x = drawnValues(1, [ROWS, SIZE]);
         // what each rank does with all rows
         const grads = [0, 1].map((rank) => integers(20 + rank, [ROWS, SIZE]));
+        const [first = [], second = []] = grads.map((each) => [...wideValues(each)]);
         const sum = rounded(
           "bf16",
           [ROWS, SIZE],
-          [...wideValues(grads[0] as PlainTensor<"bf16">)].map(
-            (value, i) => value + (wideValues(grads[1] as PlainTensor<"bf16">)[i] as number),
-          ),
+          first.map((value, i) => value + (second[i] as number)),
         );
         const run = (gathered: boolean) =>
           onRanks((group, own) => {

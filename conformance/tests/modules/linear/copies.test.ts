@@ -14,7 +14,7 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
-import { draws } from "../../harness/draws.js";
+import { draws, sampled } from "../../harness/draws.js";
 import { rowsWhere } from "../../harness/modules/calls.js";
 import type { Built } from "../../harness/modules/row.js";
 import { moduleRow } from "../../harness/modules/table.js";
@@ -118,8 +118,8 @@ it("each copy of a quantized tensor is made once, and a product reads it", () =>
 
 it.each(Object.entries(LAYERS))(
   "%s makes no copy in a region that is off, and to calibrate only to record amaxes",
-  (_, row) => {
-    for (const name of NAMES) {
+  (layerName, row) => {
+    for (const name of sampled(NAMES, 2, layerName.length)) {
       using _scope = new Scope();
       const backend = new CopiesBackend(reference());
       using layer = row.build(backend, SIZES);
