@@ -143,7 +143,16 @@ describe("npm run demo:train", () => {
   );
 
   it("exits 1 and names the recipe if a criterion is not met", async () => {
-    const { code, stdout, stderr } = await demo("--steps", "6", "--digits", "768", "--seeds", "1", "--threads", "1");
+    const { code, stdout, stderr } = await demo(
+      "--steps",
+      "6",
+      "--digits",
+      "768",
+      "--seeds",
+      "1",
+      "--threads",
+      "1",
+    );
     expect(stdout).toMatch(/^NVFP4BlockScaling .* MISSED /m);
     expect(stderr).toMatch(/^demo:train: NVFP4BlockScaling is 3\.39 points worse than bf16/m);
     expect(code).toBe(1);

@@ -11,11 +11,13 @@ const numbers = fc.array(
     maxLength: 5,
   },
 );
-const kinds = [
-  Float64Array.from.bind(Float64Array),
-  Float32Array.from.bind(Float32Array),
-  (values: readonly number[]) => values.slice(),
-] as const;
+type Numbers = readonly number[] | Float32Array | Float64Array;
+
+const kinds: readonly ((values: readonly number[]) => Numbers)[] = [
+  (values) => values.slice(),
+  (values) => Float32Array.from(values),
+  (values) => Float64Array.from(values),
+];
 
 const areSame = (a: readonly number[], b: readonly number[]): boolean =>
   a.length === b.length && a.every((each, i) => Object.is(each, b[i]));
