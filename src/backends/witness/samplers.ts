@@ -24,6 +24,7 @@ export const SAMPLERS: { readonly [K in OpName]?: Sampler<K> } = {
   biasGradQuantize: quantizeSampler("biasGradQuantize"),
   activationQuantize: quantizeSampler("activationQuantize"),
   normQuantize: quantizeSampler("normQuantize"),
+  specialFunction: rowSampler("specialFunction", {}),
   norm: rowSampler("norm", { whole: ["gamma", "beta"] }),
   activation: rowSampler("activation", {}),
   activationBackward: rowSampler("activationBackward", {}),
