@@ -129,7 +129,7 @@ describe("a difference between two dialects", () => {
           if (stage === "value") expect([a.code, storedScale(a, b)]).toEqual([b.code, storedScale(b, a)]);
         }
       }),
-      { numRuns: draws(120, 20) },
+      { numRuns: draws(120, 60) },
     );
     expect([...seen].toSorted()).toEqual(
       expect.arrayContaining(["block", "format", "scale", "scaled", undefined]),
