@@ -141,7 +141,7 @@ it("parameters, masters, step counts, scales and random states are restored unde
     restoreRandom: fc.constantFrom(undefined, true, false),
   });
   await fc.assert(fc.asyncProperty(cuts, cuts, loading, roundTrip), {
-    numRuns: draws(40, 6),
+    numRuns: draws(24, 6),
     // the step counts of a rank whose names are not those of the model
     examples: [[[1], [2], { optimizer: true, restoreRandom: true }]],
   });
