@@ -29,6 +29,7 @@ const LAYERS = [
     "backends",
     "ops",
     "explain",
+    "orders",
     "collectives",
     "quantizers",
     "dialects",

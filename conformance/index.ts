@@ -4,6 +4,11 @@
  */
 
 export type { Complete } from "../src/options.js";
+export type { AccumulatorName } from "../src/orders/accumulators.js";
+export type { ElementInterval } from "../src/orders/interval.js";
+export type { Place } from "../src/orders/isolated.js";
+export type { FoundOrder, OrderFinding, OrderVerdict } from "../src/orders/judge.js";
+export type { WidthComparison } from "../src/orders/widths.js";
 export {
   DETERMINISTIC,
   format,
@@ -40,6 +45,13 @@ export {
 } from "./corpus/cases.js";
 export { type CorpusAim, type CorpusOperand, gemmCases } from "./corpus/products.js";
 export type { Counterexample } from "./counterexamples/counterexample.js";
+export {
+  type AnyOrderReport,
+  acceptAnyOrder,
+  type OrderOptions,
+  type OrderReport,
+} from "./laws/any-order/accept.js";
+export type { OrderedOperation } from "./laws/any-order/draw.js";
 export type { CheckOptions, CheckResult, Failure, Law, LawReport } from "./laws/law.js";
 export { LAWS, lawNamed, lawsFor } from "./laws/laws.js";
 export { type ConformanceReport, compareWith, runConformance } from "./laws/run.js";

@@ -10,13 +10,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ._any_order import ACCUMULATORS, ORDERS, judge, one_of
 from ._arrays import CODE_DTYPES, DIRECTIONS, FLOAT4, WIDE, Direction, WideDType, array_of, bits_of, one_direction
+from ._conversation import Raised, converse
 from ._errors import LockstepError
-from ._frames import Frame, read_frame, write_frame
-from ._process import start
+from ._frames import Frame
 from .operations import SCALES, quantize
 
-Kernel = Callable[[np.ndarray], Any]
+Kernel = Callable[..., Any]
 _PARTS = ("data", "scaleInv", "amax")
 
 
@@ -37,10 +38,10 @@ class KernelMismatch(AssertionError):
 
 
 class Agreement(int):
-    """The number of inputs on which a kernel returned the reference's bits.
+    """The number of inputs on which a kernel is right.
 
     `notes` lists inputs that were not drawn, results that were not compared, and rules that divide 0 by 0 for a block of
-    zeros.
+    zeros. With order="any" it says which order was found, or that results were held to intervals.
     """
 
     notes: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ def assert_kernel(
     seed: int = 1,
     nonfinite: bool | None = None,
     empty: bool = False,
+    order: str = "reference",
     **options: Any,
 ) -> Agreement:
     """Compares a quantizer with the reference, bit by bit, and returns the number of inputs.
@@ -73,10 +75,18 @@ def assert_kernel(
     codes are then equal whatever their signs. `nonfinite=True` draws them for any dialect, `nonfinite=False` for none. `notes`
     of the result, and the message of a failure, say what was omitted.
 
+    With order="any" the kernel is a product instead: it receives x [M, K] and w [N, K] and returns x times the transpose of w,
+    [M, N], summed in any order. Then there is no `quantizer`, and the options are `out_dtype` (default: the type of the inputs,
+    float32 for FP8), `accumulator` (that of `lockstep conform`) and `operation`; "column_sum" is for a kernel that returns the
+    sums of the columns of x. `dtypes` may also have float8_e4m3fn and float8_e5m2. The order is found by exclusion and every
+    element held to it; without one, every element has to lie in the interval that contains all orders.
+
     Raises `KernelMismatch`, an AssertionError with a simplified failing input (its cause is the kernel's exception, if there
     was one), and `LockstepError` if there is nothing to check.
     """
     __tracebackhide__ = True
+    if one_of("order", order, ORDERS) == "any":
+        return _assert_any_order(kernel, quantizer, dtypes, runs, seed, **options)
     direction = one_direction(usage)
     # an array that every tile divides; its recorded settings determine the bits
     q = quantize(np.zeros((128, 128), ml_dtypes.bfloat16), quantizer, usage=direction, **options)
@@ -95,15 +105,11 @@ def assert_kernel(
     }
     name = getattr(kernel, "__name__", type(kernel).__name__)
     types = {"data": q.settings["format"], "scaleInv": SCALES.get(q.settings["quantizer"], "")}
-    outcome = _converse(name, {"quantize": supported}, partial(_answer, kernel, direction, types), runs, seed)
+    words = [f"--runs={runs}", f"--seed={seed}"]
+    outcome = converse(name, {"quantize": supported}, partial(_answer, kernel, direction, types), words)
     title = f"{name} is not {dialect or quantizer}"
-    if isinstance(outcome, _Raised):
-        x = outcome.input
-        what = f"{type(outcome.error).__name__}: {outcome.error}"
-        failure = {"message": what, "input": x, "shrinks": 0, "seed": seed, "counterexample": f"x = {x.dtype} {list(x.shape)}"}
-        raise KernelMismatch(
-            f"{title}: it raised {what}\ninput, as it was drawn: {failure['counterexample']}\nseed {seed}", failure
-        ) from outcome.error
+    if isinstance(outcome, Raised):
+        raise _raised(title, outcome, seed) from outcome.error
     if "error" in outcome:
         raise LockstepError("ARGUMENT", outcome["error"])
     (law,) = outcome["laws"]
@@ -112,6 +118,51 @@ def assert_kernel(
         raise KernelMismatch(_describe(title, law["failure"], notes), law["failure"])
     agreement = Agreement(law["runs"])
     agreement.notes = notes + tuple(f"{each['count']} inputs were left out: {each['reason']}" for each in law["declined"])
+    return agreement
+
+
+def _raised(title: str, outcome: Raised, seed: int) -> KernelMismatch:
+    """The failure of a kernel that raised an exception."""
+    x = outcome.input
+    what = f"{type(outcome.error).__name__}: {outcome.error}"
+    failure = {"message": what, "input": x, "shrinks": 0, "seed": seed, "counterexample": f"x = {x.dtype} {list(x.shape)}"}
+    message = f"{title}: it raised {what}\ninput, as it was drawn: {failure['counterexample']}\nseed {seed}"
+    return KernelMismatch(message, failure)
+
+
+def _assert_any_order(
+    kernel: Kernel,
+    quantizer: str | None,
+    dtypes: str | Sequence[str],
+    runs: int,
+    seed: int,
+    *,
+    operation: str = "gemm",
+    out_dtype: str | None = None,
+    accumulator: str | None = None,
+) -> Agreement:
+    """Tests a product or a sum whose order is free, with inputs of each type."""
+    __tracebackhide__ = True
+    if quantizer is not None:
+        raise LockstepError("ARGUMENT", f'order="any" is for products and sums, which have no quantizer; leave out {quantizer!r}')
+    name = getattr(kernel, "__name__", type(kernel).__name__)
+    types = [dtypes] if isinstance(dtypes, str) else list(dtypes)
+    if not types:
+        raise LockstepError("ARGUMENT", "dtypes is empty; it must have at least one type")
+    if accumulator is not None:
+        one_of("accumulator", accumulator, ACCUMULATORS)
+    count, notes = 0, []
+    for dtype in types:
+        report = judge(kernel, name, operation, dtype, out_dtype, accumulator, runs, seed)
+        title = f"{name} is no {operation} of {dtype} in any order"
+        if isinstance(report, Raised):
+            raise _raised(title, report, seed) from report.error
+        if not report["ok"]:
+            raise KernelMismatch("\n".join([title, *report["lines"], f"seed {seed}"]), report)
+        count += report["runs"]
+        notes += report["lines"]
+    agreement = Agreement(count)
+    agreement.notes = tuple(notes)
     return agreement
 
 
@@ -159,50 +210,6 @@ def _part(part: str, array: np.ndarray, wanted: Mapping[str, Any], code: str) ->
     if part != "data" and array.size == math.prod(shape) and (len(sizes) <= 1 or sizes == [size for size in shape if size != 1]):
         return array.reshape(shape)
     return array
-
-
-class _Raised:
-    """An exception of the kernel, and the input that raised it."""
-
-    def __init__(self, error: Exception, input: np.ndarray) -> None:  # noqa: A002 - it is the kernel's input
-        self.error = error
-        self.input = input
-
-
-def _converse(
-    name: str, operations: Mapping[str, Any], answer: Callable[[Frame], dict[str, np.ndarray]], runs: int, seed: int
-) -> Any:
-    """Answers the cases of a conformance run in a child process. Returns its report, or the kernel's first exception."""
-    __tracebackhide__ = True
-    process = start("conform", "--subject", "-", f"--runs={runs}", f"--seed={seed}", "--quiet")
-    try:
-        while True:
-            frame = read_frame(process.stdout)  # type: ignore[arg-type]
-            if frame is None:
-                raise LockstepError("BACKEND", f"the conformance run ended with status {process.wait()}")
-            kind = frame.message["type"]
-            if kind == "report":
-                return frame.message
-            if kind == "hello":
-                reply: dict[str, Any] = {"protocol": 1, "name": name, "operations": operations}
-                tensors: dict[str, np.ndarray] = {}
-            else:
-                reply, tensors = {"id": frame.message["id"]}, {}
-                try:
-                    tensors = answer(frame)
-                except Exception as error:  # noqa: BLE001 - whatever the kernel raises is its answer
-                    if frame.message["phase"] == "draw":
-                        return _Raised(error, frame.tensors["x"])
-                    reply["error"] = f"{type(error).__name__}: {error}"
-            write_frame(process.stdin, reply, tensors)  # type: ignore[arg-type]
-    finally:
-        for stream in (process.stdin, process.stdout):
-            try:
-                stream.close()  # type: ignore[union-attr]
-            except OSError:
-                pass  # the process has ended and does not read the rest
-        process.kill()
-        process.wait()
 
 
 def _describe(title: str, failure: Mapping[str, Any], notes: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ def test_the_examples_run(capsys):
 
 
 def test_the_kernel_of_the_tutorial_holds_and_its_mistake_is_named():
-    kernel, _, mistake = blocks_of("test-my-kernel.md", "python")
+    kernel, _, mistake, _ = blocks_of("test-my-kernel.md", "python")
     names: dict = {}
     exec(compile(kernel, "test-my-kernel.md", "exec"), names)
     assert lockstep.assert_kernel(names["quantize"], "mxfp8") == 100
@@ -35,3 +35,10 @@ def test_the_kernel_of_the_tutorial_holds_and_its_mistake_is_named():
     assert lockstep.assert_kernel(names["quantize"], dialect="ocp-mxfp8") == 100
     with pytest.raises(lockstep.KernelMismatch, match=r"not by multiplyFromNormal \(x / max\(s, 2\^-126\)\)"):
         lockstep.assert_kernel(names["quantize"], dialect="torchao-mxfp8-floor")
+
+
+def test_the_product_of_the_tutorial_is_accepted():
+    *_, product = blocks_of("test-my-kernel.md", "python")
+    names: dict = {}
+    exec(compile(product, "test-my-kernel.md", "exec"), names)
+    names["test_matmul"](lambda kernel, **options: lockstep.assert_kernel(kernel, runs=24, **options))

@@ -2,6 +2,7 @@
 // which names it.
 import { readFileSync } from "node:fs";
 import { filesIn } from "./lists.mjs";
+import { orderWidths } from "./orders.mjs";
 import { importSource } from "./source.mjs";
 
 const { OPERATORS } = await importSource("src/backends/elementwise.ts");
@@ -185,7 +186,10 @@ function operators() {
   return table(["operator", "computes", "result"], rows);
 }
 
+const orders = () => table(...orderWidths());
+
 const TABLES = {
+  "docs/test-my-kernel.md": { "intervals of any order": orders },
   "docs/numerics.md": { "elementwise operators": operators },
   "docs/dialects.md": { dialects, "tensors of dialects": dialectTensors },
   "docs/guide.md": { quantizers, operations },

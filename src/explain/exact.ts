@@ -59,11 +59,30 @@ function roundShift(magnitude: bigint, drop: bigint): bigint {
 
 /** Computes a * b + c of f32 numbers with one rounding. */
 export function fma(a: number, b: number, c: number): number {
-  const near = a * b + c;
-  if (!Number.isFinite(near)) return Math.fround(near);
-  const exact = sumOf([times(dyadic(a), dyadic(b)), dyadic(c)]);
-  // an exact zero has the sign that f64 arithmetic gives it
-  return exact.significand === 0n ? near : roundToF32(exact);
+  // the product of two f32 numbers is exact in f64
+  return roundSumToF32(a * b, c);
+}
+
+const f64 = new Float64Array(1);
+const words = new Uint32Array(f64.buffer);
+
+/** Rounds the exact sum of two f64 numbers to f32, once. An exact zero has the sign that f64 arithmetic gives it. */
+export function roundSumToF32(p: number, q: number): number {
+  const sum = p + q;
+  if (!Number.isFinite(sum)) return Math.fround(sum);
+  const part = sum - p;
+  const error = p - (sum - part) + (q - part);
+  if (error === 0) return Math.fround(sum);
+  // rounding to odd first: f64 has more than two bits beyond f32, so the second rounding is then right
+  f64[0] = sum;
+  const [low, high] = [words[0] as number, words[1] as number];
+  if ((low & 1) === 1) return Math.fround(sum);
+  if (error > 0 === sum > 0) words[0] = low | 1;
+  else {
+    words[0] = low - 1;
+    if (low === 0) words[1] = high - 1;
+  }
+  return Math.fround(f64[0]);
 }
 
 /** Prints a number as significand * 2^exponent with an odd significand. */

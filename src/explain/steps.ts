@@ -1,7 +1,7 @@
 /** Steps of a computation as plain data, and the rounded operations that they use. */
 import { factsOf, valueOfCode } from "../formats/derive.js";
 import type { WideDType } from "../tensor/shape.js";
-import { roundTo } from "./rounding.js";
+import { floorLog2 } from "./binary.js";
 
 /** One step: a name, how it follows from the input and from earlier steps, and its value. */
 export interface ExplainedStep {
@@ -39,10 +39,29 @@ export function add(x: number, y: number): number {
   return Math.fround(x + y);
 }
 
-/** Rounds an f32 to an input type: to nearest, ties to even, with overflow to infinity. */
+/** Rounds a number to an input type, once: to nearest, ties to even, with overflow to infinity. */
 export function roundedTo(value: number, dtype: WideDType): number {
   if (dtype === "f32") return Math.fround(value);
-  return roundTo(value, { format: dtype, rounding: "tiesToEven", overflow: "nonfinite" }).result;
+  if (!Number.isFinite(value) || value === 0) return value;
+  const { max, minNormal } = factsOf(dtype);
+  const exponent = floorLog2(Math.max(Math.abs(value), minNormal));
+  const unit = 2 ** (exponent - FRACTION_BITS[dtype]);
+  // the sum has no fraction bits, so that the addition rounds to nearest, ties to even
+  const rounded = (Math.abs(value) / unit + INTEGERS - INTEGERS) * unit;
+  const magnitude = rounded > max ? Number.POSITIVE_INFINITY : rounded;
+  return value < 0 ? -magnitude : magnitude;
+}
+
+/** From here on to twice its value, f64 numbers are the integers. */
+const INTEGERS = 2 ** 52;
+
+/** The numbers of fraction bits after the leading 1. */
+const FRACTION_BITS = { bf16: fractionBits("bf16"), f16: fractionBits("f16") } as const;
+
+function fractionBits(dtype: "bf16" | "f16"): number {
+  const { max, maxExponent } = factsOf(dtype);
+  // the largest number is (2 - 2^-bits) * 2^maxExponent
+  return -Math.log2(2 - max / 2 ** maxExponent);
 }
 
 /** The value of one entry of a tensor's data: f32 entries are values, bf16 and f16 entries are codes. */
@@ -53,12 +72,5 @@ export function wideValue(dtype: WideDType, element: number): number {
 /** The distance from 1 to the next number of an input type. */
 export function epsilonOf(dtype: WideDType): number {
   if (dtype === "f32") return 2 ** -23;
-  return 2 ** -fractionBits(dtype);
-}
-
-/** The number of fraction bits after the leading 1. */
-function fractionBits(dtype: "bf16" | "f16"): number {
-  const { max, maxExponent } = factsOf(dtype);
-  // the largest number is (2 - 2^-bits) * 2^maxExponent
-  return -Math.log2(2 - max / 2 ** maxExponent);
+  return 2 ** -FRACTION_BITS[dtype];
 }

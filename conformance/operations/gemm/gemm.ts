@@ -158,7 +158,7 @@ function preGeluType(input: GemmCase): WideDType {
 }
 
 /** The scale of an operand's line: the line scale, or else the tensor scale. */
-function factorOf({ source, scales }: OperandCase): (line: number) => number {
+export function factorOf({ source, scales }: OperandCase): (line: number) => number {
   const tile = tileOf(source);
   if (!scales || scales.codes.length === 0) return () => 1;
   if (tile === "tensor") return () => fromBits(scales.codes[0] as number);

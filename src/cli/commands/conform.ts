@@ -3,13 +3,15 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { ConformanceOptions, ConformanceReport } from "lockstep/conformance";
 import { ArgumentError } from "../../errors.js";
+import { ACCUMULATOR_NAMES } from "../../orders/accumulators.js";
 import { requirePackages } from "../../packages.js";
 import { defineCommand } from "../command.js";
-import { integer, optional, positiveFloat32, someText, value } from "../options.js";
+import { choice, integer, oneOf, optional, positiveFloat32, someText, value } from "../options.js";
 import { withFile } from "../pieces.js";
 import type { Session } from "../session.js";
 import { readCounterexample, type StoredCase, writeCounterexample } from "../subject/counterexample-file.js";
 import type { Harness } from "../subject/harness.js";
+import { conformAnyOrder, ORDER_CHOICES, requireOrderOptions } from "./conform-order.js";
 import { jsonOf, PARENT, replayCommand, reportLines, type WrittenReport } from "./conform-report.js";
 import { peerOf, type RunOptions, runOn, runOnProgram, type Tested } from "./conform-run.js";
 
@@ -25,6 +27,7 @@ export const conform = defineCommand({
     "tests a backend against its definition by property-based tests (laws); exits with 1 if a law fails",
   details: [
     "With --subject, tests a program in any language instead: a shell starts CMD, which reads inputs from standard input and writes results to standard output (docs/protocol.md). The results are compared with those of the backend. If CMD is -, the subject is the program that started this one.",
+    "With --order any, the order in which a product or sum is added is free. The order is searched by exclusion and then every element has to have its bits; without one, every element has to lie in the interval that holds all orders under the declared accumulator (docs/test-my-kernel.md).",
     "The reference (--backend wasm) is compared with independent oracles in exact arithmetic, and a GPU with the reference. Prints the inputs that the backend does not support, with the reasons. For a failure, prints what the mistake looks like, where it is a known one, a counterexample of few and simple values, how the first wrong element has to be computed, and the command that replays it. A mistake is named if it explains every bit of all answers.",
   ],
   example: "--op encode,amax --runs 20",
@@ -72,6 +75,16 @@ export const conform = defineCommand({
       help: "write the counterexample of each failing operation to a file in this folder",
       parse: someText,
     }),
+    order: choice(ORDER_CHOICES, {
+      help: "the order of sums",
+      meanings: { reference: "the reference's, bit by bit", any: "any order, for products and column sums" },
+      fallback: "reference",
+    }),
+    accumulator: optional({
+      placeholder: ACCUMULATOR_NAMES.join("|"),
+      help: "with --order any: the accumulator that the kernel declares (default: f32 for f32 operands, else tensor-core)",
+      parse: oneOf(ACCUMULATOR_NAMES),
+    }),
     case: optional({
       placeholder: "FILE",
       help: "test only the input in this file, which --counterexample wrote",
@@ -83,10 +96,12 @@ export const conform = defineCommand({
     if (values.subject === PARENT && session.general.json)
       throw new ArgumentError("--subject - reports in a frame; leave out --json");
     requireConsistent(values, usedOptions);
+    requireOrderOptions(values.order, usedOptions);
     requirePackages("the conformance suite", "fast-check");
     const backend = await session.backend();
-    const progress = session.progress(1, "");
     const harness = await import("lockstep/conformance");
+    if (values.order === "any") return conformAnyOrder(session, backend, values, harness);
+    const progress = session.progress(1, "");
     const stored = await storedCase(session, values.case, harness);
     const options: RunOptions = {
       stored,

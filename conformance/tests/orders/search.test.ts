@@ -1,0 +1,117 @@
+/** Each candidate order is found again from elements that another implementation computes in that order. */
+import { describe, expect, it } from "vitest";
+import { candidateOrders } from "../../../src/orders/candidates.js";
+import type { Applied } from "../../../src/orders/epilogues.js";
+import type { SummationOrder, Terms } from "../../../src/orders/order.js";
+import { type JudgedElement, searchOrder, valueBy } from "../../../src/orders/search.js";
+import { orderWords } from "../../../src/orders/words.js";
+import { splitmix32 } from "../../index.js";
+import { SEED, sampled } from "../harness/draws.js";
+import { type Element, fround } from "../harness/order-kernels/kernel.js";
+import {
+  blocked,
+  cascade,
+  fmaChain,
+  HALF,
+  horizontal,
+  inOrder,
+  lanesOf,
+  mulAddChain,
+  numpySum,
+  productsOf,
+  type Range,
+  ranges,
+  shuffleDown,
+  tensorCore,
+} from "../harness/order-kernels/sums.js";
+
+const APPLIED: Applied = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: "f32" };
+const DEPTH = 300;
+
+function termsOf(seed: number, depth: number): Terms {
+  const next = splitmix32(seed);
+  // numbers of bf16, so that products are exact and tensor cores take them
+  const line = () =>
+    Float64Array.from({ length: depth }, () => ((next() % 255) - 127) * 2 ** ((next() % 5) - 8));
+  return { x: line(), w: line(), minExponents: [-126, -126] };
+}
+
+const elementOf = ({ x, w }: Terms): Element =>
+  ({ x: Array.from(x), w: Array.from(w), depth: x.length }) as Partial<Element> as Element;
+
+function judged(sum: (element: Element) => number, count = 40): readonly JudgedElement[] {
+  return Array.from({ length: count }, (_, i) => {
+    const terms = termsOf(SEED * 1000 + i, i % 4 === 3 ? DEPTH - 37 : DEPTH);
+    return { terms, applied: APPLIED, actual: fround(sum(elementOf(terms))) };
+  });
+}
+
+const orders = candidateOrders({ depth: DEPTH, scaleLength: 0 });
+const whole = ({ depth }: Element): Range => [0, depth];
+const TREES = { ascending: inOrder, halves: shuffleDown, neighbours: horizontal } as const;
+
+/** Orders, each with an implementation that shares nothing with the search. */
+const KNOWN: readonly (readonly [words: string, sum: (element: Element) => number])[] = [
+  ["ascending k, fused multiply-add in f32", (e) => fmaChain(e, whole(e))],
+  ["numpy's pairwise sum", (e) => numpySum(productsOf(e))],
+  ["pairwise, divided in the middle down to 1 element", (e) => cascade(productsOf(e))],
+  ...[16, 32, 64, 128].map(
+    (block) => [`blocks of ${block} along K`, (e: Element) => blocked(e, block)] as const,
+  ),
+  ...[2, 4, 8, 16, 32].flatMap((count) =>
+    (["ascending", "halves", "neighbours"] as const)
+      .filter((join) => count > 2 || join === "ascending")
+      .map((join) => [`k mod ${count}`, (e: Element) => TREES[join](lanesOf(e, count))] as const),
+  ),
+  ...[2, 4, 8].flatMap((count) =>
+    [32, 64].map(
+      (tile) =>
+        [
+          `${Math.min(count, Math.ceil(DEPTH / tile))} splits|${count} splits`,
+          (e: Element) => inOrder(ranges(e.depth, count, tile).map((range) => fmaChain(e, range))),
+        ] as const,
+    ),
+  ),
+  ["hopper-half", (e) => tensorCore(e, whole(e), HALF(-126))],
+  ["products added in f64", (e) => e.x.reduce((sum, x, k) => sum + x * (e.w[k] as number), 0)],
+];
+
+describe("searchOrder", () => {
+  it.each(sampled(KNOWN, 6))("finds %s", (words, sum) => {
+    const { best, tried } = searchOrder(orders, judged(sum));
+    expect(best?.misses).toEqual([]);
+    expect(tried).toBeGreaterThan(1000);
+    expect(words.split("|").some((each) => orderWords(best?.order as SummationOrder).includes(each))).toBe(
+      true,
+    );
+  });
+
+  it("finds every candidate again, or one that gives the same bits", () => {
+    for (const order of sampled(orders, 12)) {
+      const elements = judged(() => 0, 24).map((element) => ({
+        ...element,
+        actual: valueBy({ order, epilogue: "fused" }, element),
+      }));
+      const { best } = searchOrder(orders, elements);
+      expect(best?.misses, orderWords(order)).toEqual([]);
+    }
+  });
+
+  it("keeps an order that all elements but one confirm", () => {
+    const elements = judged((e) => mulAddChain(e, whole(e))).map((element, i) =>
+      i === 7 ? { ...element, actual: element.actual * (1 + 2 ** -22) } : element,
+    );
+    expect(searchOrder(orders, elements).best?.misses).toEqual([7]);
+  });
+
+  it("finds nothing for an order that is no candidate", () => {
+    const scrambled = (e: Element): number => {
+      const turn = 1 + (Math.abs(Math.round(e.x[0] as number)) % 7);
+      const [x, w] = [e.x, e.w].map((values) =>
+        values.map((_, k) => values[(k * 97 + turn) % values.length] as number),
+      );
+      return fmaChain({ ...e, x: x as number[], w: w as number[] }, whole(e));
+    };
+    expect(searchOrder(orders, judged(scrambled)).best).toBeUndefined();
+  });
+});

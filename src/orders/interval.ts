@@ -1,0 +1,238 @@
+/**
+ * The interval that holds an element under every order of summation. The first-order part is sharp: for m terms no partial sum
+ * is beyond the m largest terms of one sign, and the i-th smallest partial sum of any binary tree has at most i + 1 terms.
+ */
+import { floorLog2 } from "../explain/binary.js";
+import { roundedTo } from "../explain/steps.js";
+import type { WideDType } from "../tensor/shape.js";
+import { ACCUMULATORS, type AccumulatorName, type AccumulatorRow, F32_UNIT } from "./accumulators.js";
+import type { Applied } from "./epilogues.js";
+import type { Terms } from "./order.js";
+
+/** The values that an element may have. */
+export interface ElementInterval {
+  readonly low: number;
+  readonly high: number;
+  /** Whether the element is NaN or infinite whatever the order. */
+  readonly special?: "NaN" | "Infinity" | "-Infinity";
+  /** Whether some order may overflow, so that infinities and NaN are also possible. */
+  readonly overflows: boolean;
+  /** The exact value before all roundings, as far as f64 holds it. */
+  readonly exact: number;
+  /** The width before the cast to the result's type, and the sum of the magnitudes of the terms. */
+  readonly width: number;
+  readonly magnitude: number;
+}
+
+const MAX_F32 = (2 - 2 ** -23) * 2 ** 127;
+/** The smallest positive f32: a rounded product below the normal range errs by at most half of it. */
+const LEAST_F32 = 2 ** -149;
+const F32_MIN_EXPONENT = -126;
+
+/** The exact products of an element with their scales, and whether a scale adds roundings. */
+function productsOf({ x, w, scales }: Terms): { readonly products: Float64Array; readonly scaled: boolean } {
+  let scaled = false;
+  const products = Float64Array.from(x, (value, k) => {
+    const product = value * (w[k] as number);
+    if (!scales) return product;
+    const at = Math.floor(k / scales.length);
+    scaled = true;
+    return product * ((scales.x[at] as number) * (scales.w[at] as number));
+  });
+  return { products, scaled };
+}
+
+/** A sum in f64 with compensation. */
+function compensated(values: ArrayLike<number>): number {
+  let [sum, rest] = [0, 0];
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i] as number;
+    const next = sum + value;
+    const part = next - sum;
+    rest += sum - (next - part) + (value - part);
+    sum = next;
+  }
+  return sum + rest;
+}
+
+const f64 = new Float64Array(1);
+const words = new Uint32Array(f64.buffer);
+const lowestOfWord = (word: number): number => 31 - Math.clz32(word & -word);
+
+/** The exponent of the lowest bit that is set; Infinity for zero. */
+function lowestBitOf(value: number): number {
+  if (value === 0) return Number.POSITIVE_INFINITY;
+  f64[0] = value;
+  const [low, high] = [words[0] as number, words[1] as number];
+  const fraction = high & 0xfffff;
+  const zeros = low !== 0 ? lowestOfWord(low) : fraction !== 0 ? 32 + lowestOfWord(fraction) : 52;
+  return floorLog2(value) - 52 + zeros;
+}
+
+/** The exponent of the lowest bit that is set in any of the values; Infinity if all are zero. */
+function lowestBit(values: Float64Array): number {
+  return values.reduce((least, value) => Math.min(least, lowestBitOf(value)), Number.POSITIVE_INFINITY);
+}
+
+/** largest[m]: the sum of the m largest magnitudes of one sign, the larger of both signs. */
+function largestSums(values: Float64Array): Float64Array {
+  const count = values.length;
+  const sorted = values.slice().sort();
+  const sums = new Float64Array(count + 1);
+  let [up, down] = [0, 0];
+  for (let m = 1; m <= count; m++) {
+    up += Math.max(0, sorted[count - m] as number);
+    down += Math.max(0, -(sorted[m - 1] as number));
+    sums[m] = Math.max(up, down);
+  }
+  return sums;
+}
+
+/** The largest error of one addition whose result is at most `size`: half a unit of the last place, or the row's unit. */
+function errorOf({ unit, nearest }: AccumulatorRow, size: number): number {
+  if (size === 0) return 0;
+  return nearest ? unit * 2 ** Math.max(floorLog2(size), F32_MIN_EXPONENT) : unit * size;
+}
+
+/** The largest error of products that are rounded to f32 before they are added. */
+function errorOfProducts(magnitudes: Float64Array): number {
+  // a product of at most 24 bits is exact
+  const inexact = magnitudes.filter((size) => size > 2 ** (lowestBitOf(size) + 24));
+  const small = magnitudes.filter((size) => lowestBitOf(size) < -149);
+  return F32_UNIT * compensated(inexact) + (LEAST_F32 / 2) * small.length;
+}
+
+/**
+ * The largest error of the sum of these terms under any order. `least` is the size by which a tensor core aligns the smallest
+ * product.
+ */
+function errorOfSum(row: AccumulatorRow, products: Float64Array, scaled: boolean, least = 0): number {
+  const magnitudes = products.map(Math.abs);
+  const total = compensated(magnitudes);
+  const grid = lowestBit(products);
+  const isExact = (size: number): boolean => grid >= -149 && size <= 2 ** (grid + row.exactBits);
+  const ofProducts = row.roundsProducts ? errorOfProducts(magnitudes) : 0;
+  const ofScales = scaled
+    ? 4 * F32_UNIT * total * (1 + products.length * row.unit) + LEAST_F32 * products.length
+    : 0;
+  const count = magnitudes.filter((size) => size > 0).length;
+  const sums = largestSums(products);
+  const largestTerm = row.nearest ? 0 : Math.max(sums[1] ?? 0, least);
+  let error = ofProducts + ofScales;
+  for (let m = row.nearest ? 2 : 1; m <= count; m++) {
+    const size = Math.max(sums[m] as number, largestTerm) + error;
+    if (!(error === 0 && isExact(size))) error += errorOf(row, size);
+  }
+  if (!row.nearest) error += 2 * count * LEAST_F32;
+  return error;
+}
+
+/** A row with promotion: chains of `promotion` terms by the row, and then additions in f32. */
+function errorOfPromoted(
+  row: AccumulatorRow,
+  products: Float64Array,
+  scaled: boolean,
+  least: number,
+): number {
+  const { promotion } = row;
+  if (promotion === 0) return errorOfSum(row, products, scaled, least);
+  let error = 0;
+  for (let k = 0; k < products.length; k += promotion)
+    error += errorOfSum(row, products.slice(k, k + promotion), scaled, least);
+  return error + errorOfSum(ACCUMULATORS.f32, products, false);
+}
+
+/**
+ * How much orders may differ in an element: the magnitude of its products, relative to its value. 0 if every partial sum is
+ * exact in f32, so that orders do not differ.
+ */
+export function conditionOf(terms: Terms, value: number): number {
+  const { products } = productsOf(terms);
+  const magnitude = products.reduce((sum, product) => sum + Math.abs(product), 0);
+  if (!(magnitude > 2 ** (lowestBit(products) + 24) && magnitude <= MAX_F32)) return 0;
+  return magnitude / Math.max(Math.abs(value), Number.MIN_VALUE);
+}
+
+/** NaN and infinities that every order gives; undefined if all terms and the addends are finite. */
+function specialOf(products: Float64Array, others: readonly number[]): ElementInterval["special"] {
+  let sum = 0;
+  for (const value of [...products, ...others]) if (!Number.isFinite(value)) sum += value;
+  if (Number.isFinite(sum)) return undefined;
+  if (Number.isNaN(sum)) return "NaN";
+  return sum > 0 ? "Infinity" : "-Infinity";
+}
+
+const SPECIAL = { low: Number.NaN, high: Number.NaN, width: 0, magnitude: Number.POSITIVE_INFINITY } as const;
+
+/**
+ * The interval of an element: every order of summation, of products rounded or fused, and of the epilogue's operations, under
+ * the declared accumulator, gives a value in it.
+ */
+export function intervalOf(terms: Terms, applied: Applied, accumulator: AccumulatorName): ElementInterval {
+  const row: AccumulatorRow = ACCUMULATORS[accumulator];
+  const { products, scaled } = productsOf(terms);
+  const { alpha, scaleX, scaleW, beta, addend, bias, dtype } = applied;
+  const factor = alpha * scaleX * scaleW;
+  const plus = beta === 0 ? 0 : beta * addend;
+  const special = specialOf(products, [factor, plus, bias ?? 0]);
+  const exactSum = compensated(products);
+  const exact = exactSum * factor + plus + (bias ?? 0);
+  if (special !== undefined)
+    return {
+      ...SPECIAL,
+      special: factor < 0 ? opposite(special, plus, bias) : special,
+      overflows: false,
+      exact,
+    };
+  // the accumulator may begin at the bias or at the addend
+  const starts = factor === 1 ? [plus, bias ?? 0].filter((value) => value !== 0) : [];
+  const summed = Float64Array.of(...products, ...starts);
+  const least = 2 ** (terms.minExponents[0] + terms.minExponents[1]);
+  const errorOfTerms = errorOfPromoted(row, summed, scaled, least);
+  const magnitude = compensated(products.map(Math.abs));
+  const sizes = magnitude * Math.abs(factor) + Math.abs(plus) + Math.abs(bias ?? 0);
+  const steps = [alpha !== 1, scaleX !== 1, scaleW !== 1].filter((is) => is).length * 2;
+  const ofFactors = steps * F32_UNIT * 1.01 * (magnitude + errorOfTerms) * Math.abs(factor);
+  const additions = Number(beta !== 0) * (Number(beta !== 1) + 1) + Number(bias !== undefined);
+  const isFree = errorOfTerms === 0 && steps === 0 && additionsAreExact(exact, products, starts);
+  const ofAdditions = isFree ? 0 : additions * F32_UNIT * 1.01 * (sizes + errorOfTerms * Math.abs(factor));
+  const small = steps + additions > 0 ? LEAST_F32 * (steps + additions) * (1 + Math.abs(factor)) : 0;
+  const error = errorOfTerms * Math.abs(factor) + ofFactors + ofAdditions + (isFree ? 0 : small);
+  // the exact value itself is known to f64's precision only
+  const slack = error === 0 ? 0 : 2 ** -50 * (Math.abs(exact) + error) + 2 ** -90 * sizes;
+  const [smallest, most] = [exact - error - slack, exact + error + slack];
+  const largest = (largestSums(products).at(-1) ?? 0) + errorOfTerms;
+  const overflows = Math.max(largest, sizes) > MAX_F32;
+  const [low] = bounds(smallest, dtype);
+  const [, high] = bounds(most, dtype);
+  return { low, high, overflows, exact, width: most - smallest, magnitude: sizes };
+}
+
+/** The smallest and the largest result of a cast from f32, or directly from f64. */
+function bounds(value: number, dtype: WideDType): readonly [low: number, high: number] {
+  const casts = [roundedTo(Math.fround(value), dtype), roundedTo(value, dtype)] as const;
+  return [Math.min(...casts), Math.max(...casts)];
+}
+
+/** Whether f32 holds every sum of the terms and addends. */
+function additionsAreExact(exact: number, products: Float64Array, starts: readonly number[]): boolean {
+  const all = Float64Array.of(...products, ...starts);
+  return Math.fround(exact) === exact && compensated(all.map(Math.abs)) <= 2 ** (lowestBit(all) + 24);
+}
+
+/** The special value after a negative factor; addends keep their sign. */
+function opposite(
+  special: NonNullable<ElementInterval["special"]>,
+  plus: number,
+  bias: number | undefined,
+): NonNullable<ElementInterval["special"]> {
+  if (special === "NaN" || !Number.isFinite(plus + (bias ?? 0))) return special;
+  return special === "Infinity" ? "-Infinity" : "Infinity";
+}
+
+/** Whether the interval contains a value. NaN equals NaN, and zeros of either sign are equal. */
+export function contains(interval: ElementInterval, value: number): boolean {
+  if (interval.special !== undefined) return Object.is(value, Number(interval.special));
+  if (interval.overflows && !Number.isFinite(value)) return true;
+  return value >= interval.low && value <= interval.high;
+}

@@ -1,0 +1,85 @@
+/**
+ * Elements that are wrong although the order of all others is known. A kernel may sum some elements in another order, but then
+ * whole rows, columns or tiles, and many of their elements differ. An element that differs by itself is an error.
+ */
+import type { SummationOrder } from "./order.js";
+import { type Candidate, type JudgedElement, type Match, sameValue, valueBy } from "./search.js";
+
+/** The place of an element: its result, row and column. */
+export interface Place {
+  readonly result: number;
+  readonly row: number;
+  readonly column: number;
+}
+
+/** The side of the squares in which differing elements are counted. */
+const TILE = 8;
+/** The share of elements that another order changes at least, among those that half of the rivals change. */
+const CHANGED = 1 / 4;
+/** The probability below which an arrangement is no other order. */
+const CHANCE = 1e-9;
+
+const plain = {
+  lanes: { count: 1, run: 1, join: "ascending" },
+  block: 0,
+  splits: { count: 1, tile: 1, join: "ascending" },
+} as const;
+
+/** Orders that differ from each other in most sums. */
+const RIVALS: readonly SummationOrder[] = [
+  { ...plain, arithmetic: { kind: "fused" } },
+  { ...plain, arithmetic: { kind: "rounded" } },
+  { ...plain, arithmetic: { kind: "double" } },
+  { ...plain, arithmetic: { kind: "fused" }, lanes: { count: 4, run: 1, join: "halves" } },
+  { ...plain, arithmetic: { kind: "fused" }, block: 32 },
+  { ...plain, arithmetic: { kind: "rounded" }, splits: { count: 2, tile: 1, join: "ascending" } },
+];
+
+/** Whether at least half of the rivals give an element other bits than the candidate. */
+function isTelling(candidate: Candidate, element: JudgedElement): boolean {
+  const expected = valueBy(candidate, element);
+  const { scaling } = candidate.order;
+  const differing = RIVALS.filter((rival) => {
+    const order = scaling ? { ...rival, scaling, block: candidate.order.block } : rival;
+    return !sameValue(valueBy({ ...candidate, order }, element), expected);
+  });
+  return 2 * differing.length >= RIVALS.length;
+}
+
+/** A bound of the probability that at most `count` of `total` independent events of probability `CHANGED` happen. */
+function chanceOf(count: number, total: number): number {
+  if (total === 0) return 1;
+  const share = count / total;
+  if (share >= CHANGED) return 1;
+  const part = (p: number, q: number): number => (p === 0 ? 0 : p * Math.log(p / q));
+  return Math.exp(-total * (part(share, CHANGED) + part(1 - share, 1 - CHANGED)));
+}
+
+/** The regions of which an order may depend: rows, columns and tiles of a result. */
+const REGIONS: readonly ((place: Place) => string)[] = [
+  ({ result, row }) => `${result} ${row}`,
+  ({ result, column }) => `${result} ${column}`,
+  ({ result, row, column }) => `${result} ${Math.floor(row / TILE)} ${Math.floor(column / TILE)}`,
+];
+
+/**
+ * Whether the elements that contradict the best candidate are errors: in no kind of region do they look like another order.
+ */
+export function areIsolated(
+  match: Match,
+  elements: readonly JudgedElement[],
+  places: readonly Place[],
+): boolean {
+  if (match.misses.length === 0) return false;
+  const missed = new Set(match.misses);
+  return REGIONS.every((regionOf) => {
+    const regions = new Set(match.misses.map((i) => regionOf(places[i] as Place)));
+    let [count, total] = [0, 0];
+    for (const [i, element] of elements.entries()) {
+      if (!regions.has(regionOf(places[i] as Place)) || !isTelling(match, element)) continue;
+      total++;
+      if (missed.has(i)) count++;
+    }
+    return chanceOf(Math.max(1, count), total) < CHANCE;
+  });
+}

@@ -1,0 +1,236 @@
+/** Judges the results of a kernel whose order of summation is free: by its order if that is found, else by intervals. */
+import { ACCUMULATOR_NAMES, type AccumulatorName } from "./accumulators.js";
+import { candidateOrders } from "./candidates.js";
+import { contains, type ElementInterval, intervalOf } from "./interval.js";
+import { areIsolated, type Place } from "./isolated.js";
+import type { SummationOrder } from "./order.js";
+import { type JudgedElement, type Match, type Search, searchOrder } from "./search.js";
+import { type WidthComparison, widthsOf } from "./widths.js";
+import { orderWords } from "./words.js";
+
+/** The result of one call of a kernel: the elements of a matrix, row by row. */
+export interface JudgedResult {
+  readonly rows: number;
+  readonly columns: number;
+  readonly elements: readonly JudgedElement[];
+  /** Whether the operands are of ordinary size, so that the widths of intervals are compared with tolerances. */
+  readonly isOrdinary: boolean;
+}
+
+/** An element that a kernel got wrong. */
+export interface OrderFinding extends Place {
+  readonly actual: number;
+  readonly interval: ElementInterval;
+  /** What is wrong, in words. */
+  readonly words: string;
+}
+
+/** An order that was found, and the elements that it explains. */
+export interface FoundOrder {
+  /** The length of K, or undefined if the order holds for every length. */
+  readonly depth?: number;
+  readonly words: string;
+  readonly elements: number;
+}
+
+/** The verdict on the results of a kernel. */
+export interface OrderVerdict {
+  /** Whether every element is right. */
+  readonly ok: boolean;
+  /** Whether an order explains every element, or some elements are held to intervals only. */
+  readonly by: "order" | "interval";
+  /** The declared accumulator. */
+  readonly accumulator: AccumulatorName;
+  /** The orders that were found: one, or one for each length of K. */
+  readonly orders: readonly FoundOrder[];
+  /** The numbers of candidate orders, of elements, and of elements that were held to an interval. */
+  readonly counts: { readonly candidates: number; readonly elements: number; readonly bounded: number };
+  /** The number of other candidates that the inputs do not distinguish from the order. */
+  readonly others: number;
+  /** The wrong elements, at most `MAX_FINDINGS`, and the number of all. */
+  readonly findings: readonly OrderFinding[];
+  readonly wrong: number;
+  /** How wide intervals are compared with usual tolerances. */
+  readonly widths: readonly WidthComparison[];
+}
+
+/** The number of wrong elements that a verdict lists. */
+const MAX_FINDINGS = 8;
+/** The number of lengths of K for which an order of its own is searched. */
+const MAX_DEPTHS = 6;
+
+/** Whether a kernel that declares an accumulator may have an order: the accumulator is at least as exact. */
+function isAdmissible({ accumulator }: SummationOrder, declared: AccumulatorName): boolean {
+  const exactness: readonly AccumulatorName[] = [
+    "f64",
+    "f32",
+    "tensor-core",
+    "hopper-fp8",
+    "hopper-fp8-fast",
+  ];
+  return accumulator !== undefined && exactness.indexOf(accumulator) <= exactness.indexOf(declared);
+}
+
+/** An element with its place. */
+interface Placed {
+  readonly element: JudgedElement;
+  readonly place: Place;
+}
+
+const isFiniteTerms = ({ terms: { x, w, scales } }: JudgedElement): boolean =>
+  [x, w, ...(scales ? [scales.x, scales.w] : [])].every((values) =>
+    Array.prototype.every.call(values, Number.isFinite),
+  );
+
+function placedOf(results: readonly JudgedResult[]): readonly Placed[] {
+  return results.flatMap(({ columns, elements }, result) =>
+    elements.map((element, i) => ({
+      element,
+      place: { result, row: Math.floor(i / columns), column: i % columns },
+    })),
+  );
+}
+
+/** The candidate orders of a group of elements, those that the declaration admits or those that it does not. */
+function ordersOf(
+  all: readonly Placed[],
+  declared: AccumulatorName,
+  admitted: boolean,
+): readonly SummationOrder[] {
+  const depth = all.reduce((most, { element }) => Math.max(most, element.terms.x.length), 0);
+  const scaleLength = all[0]?.element.terms.scales?.length ?? 0;
+  return candidateOrders({ depth, scaleLength }).filter(
+    (order) => isAdmissible(order, declared) === admitted,
+  );
+}
+
+/** Searches an admitted order; for all elements also one that the kernel would have to declare, in order to name it. */
+function searched(all: readonly Placed[], declared: AccumulatorName, isWhole: boolean): Search {
+  const elements = all.map(({ element }) => element);
+  const admitted = searchOrder(ordersOf(all, declared, true), elements);
+  if (!isWhole || admitted.best?.misses.length === 0) return admitted;
+  const others = searchOrder(ordersOf(all, declared, false), elements);
+  const tried = admitted.tried + others.tried;
+  return others.best?.misses.length === 0 ? { ...others, tried } : { ...admitted, tried };
+}
+
+/** Judges elements one by one. */
+class Judgement {
+  readonly findings: OrderFinding[] = [];
+  wrong = 0;
+  bounded = 0;
+
+  constructor(private readonly accumulator: AccumulatorName) {}
+
+  /** Requires elements to lie in their intervals. */
+  bound(all: readonly Placed[]): void {
+    this.bounded += all.length;
+    for (const { element, place } of all) {
+      const interval = intervalOf(element.terms, element.applied, this.accumulator);
+      if (!contains(interval, element.actual)) this.#add(element, place, interval, boundWords(interval));
+    }
+  }
+
+  /** Reports elements that contradict an order. */
+  refuse(all: readonly Placed[], words: string): void {
+    for (const { element, place } of all)
+      this.#add(element, place, intervalOf(element.terms, element.applied, this.accumulator), words);
+  }
+
+  #add({ actual }: JudgedElement, place: Place, interval: ElementInterval, words: string): void {
+    this.wrong++;
+    if (this.findings.length < MAX_FINDINGS) this.findings.push({ ...place, actual, interval, words });
+  }
+}
+
+function boundWords({ special, low, high }: ElementInterval): string {
+  if (special !== undefined) return `every order gives ${special}`;
+  return low === high ? `every order gives ${low}` : `every order gives a value from ${low} to ${high}`;
+}
+
+/**
+ * Judges results of a kernel. First searches one order that explains all elements, then one for each length of K. Elements that
+ * no order explains, and elements with NaN or infinities among their operands, have to lie in their intervals. Elements that
+ * differ by themselves from the order of all others are wrong.
+ */
+export function judgeResults(results: readonly JudgedResult[], accumulator: AccumulatorName): OrderVerdict {
+  const all = placedOf(results);
+  const finite = all.filter(({ element }) => isFiniteTerms(element));
+  const judgement = new Judgement(accumulator);
+  judgement.bound(all.filter(({ element }) => !isFiniteTerms(element)));
+  const special = judgement.bounded;
+  const state = { candidates: 0, others: 0, orders: [] as FoundOrder[], judgement, accumulator };
+  if (finite.length > 0 && !tryGroup(finite, undefined, state)) {
+    judgement.bound(finite);
+    if (judgement.wrong === 0) tryDepths(finite, state);
+  }
+  const { findings, wrong, bounded } = judgement;
+  const ordinary = results.filter(({ isOrdinary }) => isOrdinary).flatMap(({ elements }) => elements);
+  return {
+    ok: wrong === 0,
+    by: bounded === special && finite.length > 0 ? "order" : "interval",
+    accumulator,
+    orders: state.orders,
+    counts: { candidates: state.candidates, elements: all.length, bounded },
+    others: state.others,
+    findings,
+    wrong,
+    widths: widthsOf(ordinary, accumulator),
+  };
+}
+
+/** What the search has found so far. */
+interface State {
+  candidates: number;
+  others: number;
+  readonly orders: FoundOrder[];
+  readonly judgement: Judgement;
+  readonly accumulator: AccumulatorName;
+}
+
+/** Judges a group of elements by an order. Returns false if no order explains them. */
+function tryGroup(group: readonly Placed[], depth: number | undefined, state: State): boolean {
+  const { best, tried, others } = searched(group, state.accumulator, depth === undefined);
+  state.candidates = Math.max(state.candidates, tried);
+  if (!best) return false;
+  const misses = best.misses.map((i) => group[i] as Placed);
+  const isRight = misses.length === 0 || isolated(best, group);
+  if (!isRight) return false;
+  const words = orderWords(best.order, best.epilogue);
+  state.others = Math.max(state.others, others);
+  state.orders.push({
+    ...(depth === undefined ? {} : { depth }),
+    words,
+    elements: group.length - misses.length,
+  });
+  const { judgement, accumulator } = state;
+  if (!isAdmissible(best.order, accumulator))
+    judgement.refuse(
+      group,
+      `the kernel's order is ${words}; accumulator ${accumulator} is declared${admittedBy(best.order)}`,
+    );
+  judgement.refuse(misses, "the order of all other elements gives other bits");
+  return true;
+}
+
+/** Judges the elements of each length of K by an order of their own, after none explained all and all lie in their intervals. */
+function tryDepths(finite: readonly Placed[], state: State): void {
+  const depths = [...new Set(finite.map(({ element }) => element.terms.x.length))].sort((a, b) => b - a);
+  for (const depth of depths.slice(0, MAX_DEPTHS)) {
+    const group = finite.filter(({ element }) => element.terms.x.length === depth);
+    if (tryGroup(group, depth, state)) state.judgement.bounded -= group.length;
+  }
+}
+
+const isolated = (match: Match, group: readonly Placed[]): boolean =>
+  areIsolated(
+    match,
+    group.map(({ element }) => element),
+    group.map(({ place }) => place),
+  );
+
+/** The declaration that would admit an order. */
+function admittedBy(order: SummationOrder): string {
+  const name = ACCUMULATOR_NAMES.find((each) => each === order.accumulator);
+  return name ? ` (accumulator ${name} would admit it)` : ", and no accumulator admits it";
+}

@@ -1,0 +1,126 @@
+/** Finds the order of a kernel by exclusion: candidates that contradict an element are dropped. */
+import { type Applied, type EpilogueName, epiloguesFor, finished, startOf } from "./epilogues.js";
+import { Evaluator } from "./evaluate.js";
+import { conditionOf } from "./interval.js";
+import type { SummationOrder, Terms } from "./order.js";
+
+/** One element of a kernel's result: its terms, what is applied to their sum, and the value that the kernel returned. */
+export interface JudgedElement {
+  readonly terms: Terms;
+  readonly applied: Applied;
+  readonly actual: number;
+}
+
+/** A candidate: an order of the sum and one of the epilogue. */
+export interface Candidate {
+  readonly order: SummationOrder;
+  readonly epilogue: EpilogueName;
+}
+
+/** A candidate and the elements that contradict it. */
+export interface Match extends Candidate {
+  readonly misses: readonly number[];
+}
+
+/** Whether two results are the same: all NaNs are equal, and zeros of either sign. */
+export function sameValue(a: number, b: number): boolean {
+  return a === b || (Number.isNaN(a) && Number.isNaN(b));
+}
+
+/** The value that a candidate gives an element. */
+export function valueBy(
+  { order, epilogue }: Candidate,
+  { terms, applied }: Omit<JudgedElement, "actual">,
+): number {
+  const sum = new Evaluator(terms).sum(order, startOf(epilogue, applied));
+  return finished(epilogue, sum, applied);
+}
+
+/** The number of elements on which all candidates are tried, and the number on which the remaining ones are. */
+const PILOTS = { first: 16, second: 160 };
+/** A candidate may miss this many of the first elements: one element may be wrong although the order is right. */
+const MISSES = 1;
+/** The number of remaining candidates that are compared with all elements. */
+const MAX_COMPARED = 24;
+/** The number of elements among which those are chosen that tell orders apart. */
+const SAMPLES = 1500;
+/** A candidate is given up after contradicting this share of all elements. */
+const MAX_SHARE = 1 / 32;
+
+/**
+ * The indices of elements that tell orders apart. Every second one is among those in which orders differ most, relative to the
+ * value, so that the type of the result hides no difference; the others are spread over all elements.
+ */
+function pilotsOf(elements: readonly JudgedElement[], count: number): readonly number[] {
+  const step = Math.max(1, elements.length / SAMPLES);
+  const sample = Array.from({ length: Math.min(SAMPLES, elements.length) }, (_, i) => Math.floor(i * step));
+  const conditions = new Map(sample.map((i) => [i, conditionOf((elements[i] as JudgedElement).terms, (elements[i] as JudgedElement).actual)]));
+  const sorted = sample
+    .filter((i) => (conditions.get(i) ?? 0) > 0)
+    .sort((a, b) => (conditions.get(b) ?? 0) - (conditions.get(a) ?? 0));
+  const half = Math.ceil(count / 2);
+  const among = Math.max(1, sorted.length / half);
+  const pilots = Array.from({ length: half }, (_, i) => [sorted[i], sorted[Math.floor(i * among)]]).flat();
+  return [...new Set(pilots.filter((i): i is number => i !== undefined))];
+}
+
+/** The candidates that contradict at most `allowed` of these elements. */
+function remaining(
+  candidates: readonly Candidate[],
+  elements: readonly JudgedElement[],
+  allowed: number,
+): readonly Candidate[] {
+  const evaluators = elements.map(({ terms }) => new Evaluator(terms));
+  return candidates.filter(({ order, epilogue }) => {
+    let misses = 0;
+    for (const [i, { applied, actual }] of elements.entries()) {
+      const sum = (evaluators[i] as Evaluator).sum(order, startOf(epilogue, applied));
+      if (!sameValue(finished(epilogue, sum, applied), actual) && ++misses > allowed) return false;
+    }
+    return true;
+  });
+}
+
+/** The elements that contradict a candidate; undefined if they are too many. */
+function missesOf(candidate: Candidate, elements: readonly JudgedElement[]): readonly number[] | undefined {
+  const misses: number[] = [];
+  const most = Math.max(MISSES, elements.length * MAX_SHARE);
+  for (const [i, element] of elements.entries()) {
+    if (sameValue(valueBy(candidate, element), element.actual)) continue;
+    misses.push(i);
+    if (misses.length > most) return undefined;
+  }
+  return misses;
+}
+
+/** What the search found. */
+export interface Search {
+  /** The number of candidates that were tried. */
+  readonly tried: number;
+  /** The candidate with the fewest contradictions, if any comes close. */
+  readonly best?: Match;
+  /** The number of other candidates that explain every compared element as well. */
+  readonly others: number;
+}
+
+/**
+ * Searches the order that explains the elements. Orders that come first are preferred among those that explain all. The
+ * elements have finite operands.
+ */
+export function searchOrder(orders: readonly SummationOrder[], elements: readonly JudgedElement[]): Search {
+  const epilogues = epiloguesFor(elements.map(({ applied }) => applied));
+  const candidates = epilogues.flatMap((epilogue) => orders.map((order) => ({ order, epilogue })));
+  const at = (indices: readonly number[]) => indices.map((i) => elements[i] as JudgedElement);
+  const pilots = pilotsOf(elements, PILOTS.second);
+  const first = remaining(candidates, at(pilots.slice(0, PILOTS.first)), MISSES);
+  const second = remaining(first, at(pilots), MISSES + PILOTS.second / 32);
+  const matches: Match[] = [];
+  for (const candidate of second.slice(0, MAX_COMPARED)) {
+    const misses = missesOf(candidate, elements);
+    if (misses) matches.push({ ...candidate, misses });
+  }
+  const [best] = [...matches].sort((a, b) => a.misses.length - b.misses.length);
+  const others =
+    matches.filter(({ misses }) => misses.length === 0).length + Math.max(0, second.length - MAX_COMPARED);
+  return { tried: candidates.length, others: Math.max(0, others - 1), ...(best ? { best } : {}) };
+}

@@ -1,0 +1,63 @@
+/** How wide the intervals of elements are, compared with tolerances that kernels are usually tested with. */
+import type { WideDType } from "../tensor/shape.js";
+import type { AccumulatorName } from "./accumulators.js";
+import { intervalOf } from "./interval.js";
+import type { JudgedElement } from "./search.js";
+
+/** A tolerance: |actual - expected| ≤ atol + rtol * |expected|. */
+export interface Tolerance {
+  readonly name: string;
+  readonly rtol: Readonly<Record<WideDType, number>>;
+  readonly atol: Readonly<Record<WideDType, number>>;
+}
+
+const everywhere = (size: number): Readonly<Record<WideDType, number>> => ({
+  f32: size,
+  bf16: size,
+  f16: size,
+});
+
+/** The tolerances of comparison, in the order of reports. */
+export const TOLERANCES: readonly Tolerance[] = [
+  { name: "rtol 1e-2, atol 1e-2", rtol: everywhere(1e-2), atol: everywhere(1e-2) },
+  { name: "rtol 1e-3, atol 1e-3", rtol: everywhere(1e-3), atol: everywhere(1e-3) },
+  {
+    name: "torch.testing.assert_close",
+    rtol: { f32: 1.3e-6, bf16: 1.6e-2, f16: 1e-3 },
+    atol: everywhere(1e-5),
+  },
+];
+
+/** A tolerance compared with intervals. */
+export interface WidthComparison {
+  readonly tolerance: string;
+  /** The median over elements of the tolerance's width divided by the interval's. Infinity if intervals are single values. */
+  readonly ratio: number;
+}
+
+/** The number of elements whose intervals are compared. */
+const SAMPLES = 300;
+
+const medianOf = (values: readonly number[]): number =>
+  [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
+
+/** Compares tolerances with the intervals of elements, as they are before the cast to the type of the result. */
+export function widthsOf(
+  elements: readonly JudgedElement[],
+  accumulator: AccumulatorName,
+): readonly WidthComparison[] {
+  const step = Math.max(1, elements.length / SAMPLES);
+  const sample = Array.from(
+    { length: Math.min(SAMPLES, elements.length) },
+    (_, i) => elements[Math.floor(i * step)] as JudgedElement,
+  );
+  const intervals = sample
+    .map(({ terms, applied }) => ({ dtype: applied.dtype, ...intervalOf(terms, applied, accumulator) }))
+    .filter(({ special, overflows }) => special === undefined && !overflows);
+  return TOLERANCES.map(({ name, rtol, atol }) => ({
+    tolerance: name,
+    ratio: medianOf(
+      intervals.map(({ dtype, exact, width }) => (2 * (atol[dtype] + rtol[dtype] * Math.abs(exact))) / width),
+    ),
+  }));
+}
