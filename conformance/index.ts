@@ -48,10 +48,10 @@ export type { Counterexample } from "./counterexamples/counterexample.js";
 export {
   type AnyOrderReport,
   acceptAnyOrder,
-  type OrderOptions,
   type OrderReport,
 } from "./laws/any-order/accept.js";
 export type { OrderedOperation } from "./laws/any-order/draw.js";
+export type { OrderOptions } from "./laws/any-order/options.js";
 export type { CheckOptions, CheckResult, Failure, Law, LawReport } from "./laws/law.js";
 export { LAWS, lawNamed, lawsFor } from "./laws/laws.js";
 export { type ConformanceReport, compareWith, runConformance } from "./laws/run.js";

@@ -113,7 +113,8 @@ const checkReplay = optionsOf<NonNullable<ConformanceOptions["replay"]>>({
   ),
 });
 
-const TABLE: OptionTable<ConformanceOptions> = {
+/** The domains of the options of a run. */
+export const RUN_OPTIONS: OptionTable<ConformanceOptions> = {
   runs: runCount,
   // fast-check distinguishes seeds of 32 bits.
   seed: integer(-(2 ** 31), 2 ** 31 - 1),
@@ -125,11 +126,11 @@ const TABLE: OptionTable<ConformanceOptions> = {
   onProgress: callable,
 };
 
-export const checkOptions = optionsOf<ConformanceOptions>(TABLE);
+export const checkOptions = optionsOf<ConformanceOptions>(RUN_OPTIONS);
 
 export const checkBackendOptions = optionsOf<BackendOptions>(
   {
-    ...TABLE,
+    ...RUN_OPTIONS,
     backend: needed(openedBackend),
   },
   "backendOptions",

@@ -38,19 +38,23 @@ const inTurn = (sum: number, { alpha, scaleX, scaleW }: Applied): number =>
 const withBias = (value: number, { bias }: Applied): number =>
   bias === undefined ? value : add(value, bias);
 
+/** The value by the first row. */
+function fusedValue(sum: number, applied: Applied): number {
+  const { beta, addend } = applied;
+  const factor = factorOf(applied);
+  return beta === 0 ? mul(sum, factor) : fma(factor, sum, mul(beta, addend));
+}
+
+/** Whether the accumulator may begin at an addend: a factor would multiply it too. */
+const mayBegin = (applied: Applied): boolean => factorOf(applied) === 1;
+
 /** Every order of the epilogue. An order whose needs an element lacks gives the bits of the first row. */
 export const EPILOGUES = {
   fused: {
     words: "fma(alpha, sum, beta ⊗ C), then ⊕ bias",
     needs: "nothing",
     start: ZERO,
-    value: (sum, applied) =>
-      withBias(
-        applied.beta === 0
-          ? mul(sum, factorOf(applied))
-          : fma(factorOf(applied), sum, mul(applied.beta, applied.addend)),
-        applied,
-      ),
+    value: (sum, applied) => withBias(fusedValue(sum, applied), applied),
   },
   separate: {
     words: "(alpha ⊗ sum) ⊕ (beta ⊗ C), then ⊕ bias",
@@ -88,17 +92,17 @@ export const EPILOGUES = {
   biasFirst: {
     words: "the accumulator begins at the bias",
     needs: "bias",
-    start: ({ bias }) => bias ?? 0,
-    value: (sum, applied) =>
-      applied.beta === 0
-        ? mul(sum, factorOf(applied))
-        : fma(factorOf(applied), sum, mul(applied.beta, applied.addend)),
+    start: (applied) => (mayBegin(applied) ? (applied.bias ?? 0) : 0),
+    value: (sum, applied) => {
+      const value = fusedValue(sum, applied);
+      return mayBegin(applied) ? value : withBias(value, applied);
+    },
   },
   addendFirst: {
-    words: "the accumulator begins at beta ⊗ C; bias is added at the end",
+    words: "the accumulator begins at beta ⊗ C; the bias is added at the end",
     needs: "addend",
-    start: ({ beta, addend }) => mul(beta, addend),
-    value: (sum, applied) => withBias(mul(sum, factorOf(applied)), applied),
+    start: (applied) => (mayBegin(applied) ? mul(applied.beta, applied.addend) : 0),
+    value: (sum, applied) => withBias(mayBegin(applied) ? sum : fusedValue(sum, applied), applied),
   },
 } as const satisfies Record<string, EpilogueRow>;
 

@@ -1,26 +1,16 @@
 /** Accepts kernels whose order of summation is free (`lockstep conform --order any`). */
 import { ArgumentError, messageOf, UnsupportedError } from "../../../src/errors.js";
-import { oneOf } from "../../../src/options.js";
-import { ACCUMULATOR_NAMES, type AccumulatorName } from "../../../src/orders/accumulators.js";
+import type { AccumulatorName } from "../../../src/orders/accumulators.js";
 import { type JudgedResult, judgeResults, type OrderVerdict } from "../../../src/orders/judge.js";
 import { formatOf } from "../../operations/gemm/operand.js";
 import type { Answer } from "../../operations/operation.js";
 import type { Cases, Subject } from "../../operations/operations.js";
 import { PlainTensor } from "../../values/plain.js";
-import { type ConformanceOptions, checkOptions, checkSubject } from "../run-options.js";
+import { checkSubject } from "../run-options.js";
 import { type Drawn, drawProducts, drawSums, ORDERED_OPERATIONS, type OrderedOperation } from "./draw.js";
+import { checkOrderOptions, type OrderOptions } from "./options.js";
 import { productResult, sumResult } from "./results.js";
 import { verdictLines } from "./words.js";
-
-/** The options of a run that accepts any order. */
-export interface OrderOptions extends Pick<ConformanceOptions, "runs" | "seed" | "operations" | "supported"> {
-  /**
-   * The accumulator that the kernel declares. Default: f32 for f32 operands, and f32 as tensor cores add for narrower ones.
-   */
-  readonly accumulator?: AccumulatorName | undefined;
-  /** Called after each input. */
-  readonly onProgress?: ((progress: { readonly done: number; readonly planned: number }) => void) | undefined;
-}
 
 /** The outcome for one operation. */
 export interface OrderReport {
@@ -50,8 +40,6 @@ export interface AnyOrderReport {
   readonly operations: readonly OrderReport[];
 }
 
-const accumulatorName = oneOf(ACCUMULATOR_NAMES);
-
 /**
  * Tests products and sums whose order is free. Draws inputs, asks the subject, and searches the order that explains every bit of
  * its answers; without one, every element has to lie in the interval that holds all orders under the declared accumulator.
@@ -60,9 +48,8 @@ const accumulatorName = oneOf(ACCUMULATOR_NAMES);
  * no input whose order is free.
  */
 export async function acceptAnyOrder(subject: Subject, options: OrderOptions = {}): Promise<AnyOrderReport> {
-  const { accumulator, onProgress, ...rest } = options;
-  if (accumulator !== undefined) accumulatorName("acceptAnyOrder", "accumulator", accumulator);
-  const { runs = 100, seed = 1, operations, supported = {} } = checkOptions("acceptAnyOrder", rest);
+  const ownOptions = checkOrderOptions("acceptAnyOrder", options);
+  const { runs = 100, seed = 1, operations, supported = {}, accumulator, onProgress } = ownOptions;
   const ownSubject = checkSubject("acceptAnyOrder", subject, "subject");
   const chosen = ORDERED_OPERATIONS.filter((name) => operations?.includes(name) ?? ownSubject[name]);
   const other = operations?.find((name) => !ORDERED_OPERATIONS.some((each) => each === name));

@@ -158,7 +158,7 @@ export function drawProducts(supported: Supported, runs: number, seed: number): 
   if (!arbitrary) throw new ArgumentError("no products are supported");
   const shapes: GemmCase[] = [];
   for (let draw = 0; shapes.length < Math.min(runs, SHAPES.distinct) && draw < SHAPES.draws; draw++)
-    shapes.push(...fc.sample(arbitrary, { numRuns: SHAPES.drawn, seed: seed + draw }).filter(isJudged));
+    shapes.push(...fc.sample(arbitrary, { numRuns: SHAPES.drawn, seed: (seed + draw) | 0 }).filter(isJudged));
   if (shapes.length === 0)
     throw new ArgumentError(
       "the subject supports no product whose order is judged: operands without tensor amaxes and Hadamard transform, of K above 0, into f32, bf16 or f16",
@@ -166,7 +166,7 @@ export function drawProducts(supported: Supported, runs: number, seed: number): 
   return Array.from({ length: runs }, (_, i) => {
     const shape = shapes[i % shapes.length] as GemmCase;
     const flavour = FLAVOUR_RUNS[i % FLAVOUR_RUNS.length] as FlavourName;
-    const values = valuesOf(seed * 7919 + i);
+    const values = valuesOf((Math.imul(seed, 7919) + i) | 0);
     const input = withValues(shape, flavour, values, fields);
     const special = { ...input, b: { ...input.b, codes: withSpecial(input.b.codes, values) } };
     const isSpecial = i % SPECIAL_EVERY === SPECIAL_EVERY - 1 && allows(supported, special);
@@ -191,7 +191,7 @@ export function drawSums(
     );
   return Array.from({ length: runs }, (_, i) => {
     const flavour = FLAVOUR_RUNS[i % FLAVOUR_RUNS.length] as FlavourName;
-    const values = valuesOf(seed * 7919 + i);
+    const values = valuesOf((Math.imul(seed, 7919) + i) | 0);
     const [rows, columns] = [1 + values.below(SUM_SIZES.rows), 1 + values.below(SUM_SIZES.columns)];
     const dtype = types[i % types.length] as WideDType;
     const lines = Array.from({ length: columns }, () => FLAVOURS[flavour](values, rows, dtype, 0));

@@ -29,6 +29,11 @@ const OPTIONS = {
 const COMPARING = { ...OPTIONS, comparing: true } as const;
 const REPLAY = { replay: { law: LAWS[0]?.name, path: "0" } } as const;
 
+const ANY_ORDER = {
+  ...{ runs: 1, seed: 2, operations: ["columnSum"], supported: OPTIONS.supported },
+  ...{ accumulator: "f32", onProgress: () => undefined },
+} as const;
+
 const ofSpec: Row = {
   calls: [() => [SPEC]],
   numbers: { "spec.amaxEpsilon": "atLeastZero", "spec.amaxLimit": "atLeastZero", "spec.rhtSigns": "bits16" },
@@ -100,6 +105,11 @@ export const CONFORMANCE_ROWS: Rows = {
   wideValues: { calls: [() => [plain()]] },
   compareWith: {
     calls: [() => [ORACLE, ORACLE, COMPARING], () => [ORACLE, ORACLE, REPLAY]],
+    numbers: optionNumbers("options"),
+    costly: true,
+  },
+  acceptAnyOrder: {
+    calls: [() => [{ columnSum: ORACLE.columnSum }, ANY_ORDER]],
     numbers: optionNumbers("options"),
     costly: true,
   },
