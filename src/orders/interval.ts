@@ -11,7 +11,9 @@ import type { Terms } from "./order.js";
 
 /** The values that an element may have. */
 export interface ElementInterval {
+  /** The smallest value, after the cast. NaN if `special` is present. */
   readonly low: number;
+  /** The largest value, after the cast. NaN if `special` is present. */
   readonly high: number;
   /** Whether the element is NaN or infinite whatever the order. */
   readonly special?: "NaN" | "Infinity" | "-Infinity";
@@ -19,8 +21,9 @@ export interface ElementInterval {
   readonly overflows: boolean;
   /** The exact value before all roundings, as far as f64 holds it. */
   readonly exact: number;
-  /** The width before the cast to the result's type, and the sum of the magnitudes of the terms. */
+  /** The width before the cast to the result's type. */
   readonly width: number;
+  /** The sum of the magnitudes of the terms and addends. */
   readonly magnitude: number;
 }
 

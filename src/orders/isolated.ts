@@ -7,8 +7,11 @@ import { type Candidate, type JudgedElement, type Match, sameValue, valueBy } fr
 
 /** The place of an element: its result, row and column. */
 export interface Place {
+  /** The index of the result among all. */
   readonly result: number;
+  /** The row of the element. */
   readonly row: number;
+  /** The column of the element. */
   readonly column: number;
 }
 

@@ -19,7 +19,9 @@ export interface JudgedResult {
 
 /** An element that a kernel got wrong. */
 export interface OrderFinding extends Place {
+  /** The value that the kernel returned. */
   readonly actual: number;
+  /** The interval that contains the result of every order. */
   readonly interval: ElementInterval;
   /** What is wrong, in words. */
   readonly words: string;
@@ -29,7 +31,9 @@ export interface OrderFinding extends Place {
 export interface FoundOrder {
   /** The length of K, or undefined if the order holds for every length. */
   readonly depth?: number;
+  /** The order in words. */
   readonly words: string;
+  /** The number of elements that it explains. */
   readonly elements: number;
 }
 
@@ -47,8 +51,9 @@ export interface OrderVerdict {
   readonly counts: { readonly candidates: number; readonly elements: number; readonly bounded: number };
   /** The number of other candidates that the inputs do not distinguish from the order. */
   readonly others: number;
-  /** The wrong elements, at most `MAX_FINDINGS`, and the number of all. */
+  /** The first wrong elements, at most 8. */
   readonly findings: readonly OrderFinding[];
+  /** The number of all wrong elements. */
   readonly wrong: number;
   /** How wide intervals are compared with usual tolerances. */
   readonly widths: readonly WidthComparison[];

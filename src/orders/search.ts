@@ -54,7 +54,12 @@ const MAX_SHARE = 1 / 32;
 function pilotsOf(elements: readonly JudgedElement[], count: number): readonly number[] {
   const step = Math.max(1, elements.length / SAMPLES);
   const sample = Array.from({ length: Math.min(SAMPLES, elements.length) }, (_, i) => Math.floor(i * step));
-  const conditions = new Map(sample.map((i) => [i, conditionOf((elements[i] as JudgedElement).terms, (elements[i] as JudgedElement).actual)]));
+  const conditions = new Map(
+    sample.map((i) => [
+      i,
+      conditionOf((elements[i] as JudgedElement).terms, (elements[i] as JudgedElement).actual),
+    ]),
+  );
   const sorted = sample
     .filter((i) => (conditions.get(i) ?? 0) > 0)
     .sort((a, b) => (conditions.get(b) ?? 0) - (conditions.get(a) ?? 0));

@@ -30,6 +30,7 @@ export const TOLERANCES: readonly Tolerance[] = [
 
 /** A tolerance compared with intervals. */
 export interface WidthComparison {
+  /** The name of the tolerance. */
   readonly tolerance: string;
   /** The median over elements of the tolerance's width divided by the interval's. Infinity if intervals are single values. */
   readonly ratio: number;
