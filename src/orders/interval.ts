@@ -205,7 +205,8 @@ export function intervalOf(terms: Terms, applied: Applied, accumulator: Accumula
   const slack = error === 0 ? 0 : 2 ** -50 * (Math.abs(exact) + error) + 2 ** -90 * sizes;
   const [smallest, most] = [exact - error - slack, exact + error + slack];
   const largest = (largestSums(products).at(-1) ?? 0) + errorOfTerms;
-  const overflows = Math.max(largest, sizes) > MAX_F32;
+  const scaledLargest = largest * Math.abs(factor) + Math.abs(plus) + Math.abs(bias ?? 0);
+  const overflows = Math.max(largest, scaledLargest) > MAX_F32;
   const [low] = bounds(smallest, dtype);
   const [, high] = bounds(most, dtype);
   return { low, high, overflows, exact, width: most - smallest, magnitude: sizes };

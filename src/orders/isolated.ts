@@ -18,9 +18,9 @@ export interface Place {
 /** The side of the squares in which differing elements are counted. */
 const TILE = 8;
 /** The share of elements that another order changes at least, among those that half of the rivals change. */
-const CHANGED = 1 / 4;
+const CHANGED = 1 / 2;
 /** The probability below which an arrangement is no other order. */
-const CHANCE = 1e-9;
+const CHANCE = 1e-6;
 
 const plain = {
   lanes: { count: 1, run: 1, join: "ascending" },
