@@ -39,17 +39,27 @@ const MAX_WORK = 2 ** 21;
 /** The number of distinct shapes of a run, the number that is drawn at once, and the number of such draws. */
 const SHAPES = { distinct: 32, drawn: 16, draws: 60 };
 
-/** The fields that every product must have, among the supported ones: no GELU, a wide result, one split, a plain definition. */
+/** The values that some fields of every product must have: no GELU, and no second result. */
+const FIXED = { gelu: false, geluInput: null, biasGradient: false } as const;
+
+/**
+ * The fields of products whose order is free, among the supported ones: a wide result, one split, a plain definition. Throws
+ * `ArgumentError` if the subject supports no such field.
+ */
 function productFields(supported: Supported): Supported {
-  const wide = among(supported, "outDtype", [null, ...WIDE_DTYPES]);
+  const outDtype = among(supported, "outDtype", [null, ...WIDE_DTYPES]);
+  const other = Object.entries(FIXED).find(([path, value]) => !mayBe(supported, path, value))?.[0];
+  const missing = outDtype.length === 0 ? "outDtype" : other;
+  if (missing !== undefined)
+    throw new ArgumentError(
+      `the subject supports ${missing} ${JSON.stringify(supported[missing])}; any order is for products without GELU and bias gradient, into f32, bf16 or f16`,
+    );
   const splits = among(supported, "splitK", [1]);
   const [datapath] = among(supported, "datapath", ["fp32", "exact"]);
   return {
     ...supported,
-    gelu: [false],
-    geluInput: [null],
-    biasGradient: [false],
-    outDtype: wide.length > 0 ? wide : [null],
+    ...Object.fromEntries(Object.entries(FIXED).map(([path, value]) => [path, [value]])),
+    outDtype,
     ...(splits.length > 0 ? { splitK: splits } : {}),
     ...(datapath ? { datapath: [datapath] } : {}),
   };
