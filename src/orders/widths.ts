@@ -18,7 +18,7 @@ const everywhere = (size: number): Readonly<Record<WideDType, number>> => ({
 });
 
 /** The tolerances of comparison, in the order of reports. */
-export const TOLERANCES: readonly Tolerance[] = [
+const TOLERANCES: readonly Tolerance[] = [
   { name: "rtol 1e-2, atol 1e-2", rtol: everywhere(1e-2), atol: everywhere(1e-2) },
   { name: "rtol 1e-3, atol 1e-3", rtol: everywhere(1e-3), atol: everywhere(1e-3) },
   {
