@@ -3,7 +3,8 @@ import { importSource } from "./source.mjs";
 
 const { roundedTo } = await importSource("src/explain/steps.ts");
 const { contains, intervalOf } = await importSource("src/orders/interval.ts");
-const { TOLERANCES, widthsOf } = await importSource("src/orders/widths.ts");
+const { TOLERANCES } = await importSource("src/orders/tolerances.ts");
+const { widthsOf } = await importSource("src/orders/widths.ts");
 
 /** The types of operands and results, and the accumulator. */
 const KINDS = [

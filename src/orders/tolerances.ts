@@ -1,0 +1,26 @@
+/** Tolerances that kernels are usually tested with. */
+import type { WideDType } from "../tensor/shape.js";
+
+/** A tolerance: |actual - expected| ≤ atol + rtol * |expected|. */
+interface Tolerance {
+  readonly name: string;
+  readonly rtol: Readonly<Record<WideDType, number>>;
+  readonly atol: Readonly<Record<WideDType, number>>;
+}
+
+const everywhere = (size: number): Readonly<Record<WideDType, number>> => ({
+  f32: size,
+  bf16: size,
+  f16: size,
+});
+
+/** The tolerances of comparison, in the order of reports. */
+export const TOLERANCES: readonly Tolerance[] = [
+  { name: "rtol 1e-2, atol 1e-2", rtol: everywhere(1e-2), atol: everywhere(1e-2) },
+  { name: "rtol 1e-3, atol 1e-3", rtol: everywhere(1e-3), atol: everywhere(1e-3) },
+  {
+    name: "torch.testing.assert_close",
+    rtol: { f32: 1.3e-6, bf16: 1.6e-2, f16: 1e-3 },
+    atol: everywhere(1e-5),
+  },
+];
