@@ -154,6 +154,8 @@ function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mista
 
 /** Whether the mistake in this position must be refused. */
 function isWrong({ what, size }: Mistake, { path }: Place, row: Row, tensors: number): boolean {
+  // another function, which has a row of its own, refuses a free argument
+  if (Object.keys(row.free ?? {}).some((free) => path === free || path.startsWith(`${free}.`))) return false;
   if (what === TYPED) return !row.anyType?.includes(path);
   // a single tensor determines the backend and the shape
   return tensors > 1 || (what !== FOREIGN && size === undefined);
