@@ -23,6 +23,8 @@ export interface Row {
   readonly costly?: boolean;
   /** The arguments that the law does not test, by path, each with the reason. */
   readonly free?: Readonly<Record<string, string>>;
+  /** The function that refuses arguments and is named by the errors, if the call passes them on to another one. */
+  readonly refusedBy?: string;
 }
 
 export type Rows = Readonly<Record<string, Row>>;

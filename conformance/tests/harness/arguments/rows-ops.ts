@@ -176,6 +176,7 @@ export const OPERATION_ROWS: DerivedRows = {
   groupedGemm: {
     calls: [(w) => [[{ x: w.tensor(), w: w.tensor(), datapath: "exact" }]]],
     free: { "products.0": "each is a call of gemm, whose row tests it" },
+    refusedBy: "gemm",
   },
   batchedGemm: {
     calls: [
