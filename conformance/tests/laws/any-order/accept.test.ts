@@ -24,7 +24,7 @@ describe("a right kernel is accepted", () => {
       expect(ok, report.lines.join("\n")).toBe(true);
       expect(report.runs).toBe(RUNS);
     },
-    120_000,
+    400_000,
   );
 });
 
@@ -38,7 +38,7 @@ describe("a planted bug is found", () => {
       expect(verdict?.wrong).toBeGreaterThan(0);
       expect(verdict?.findings.length).toBeGreaterThan(0);
     },
-    120_000,
+    400_000,
   );
 });
 
@@ -117,7 +117,7 @@ describe("refuses", () => {
       await expect(acceptAnyOrder(subject, options as never)).rejects.toThrow(message);
       await expect(acceptAnyOrder(subject, options as never)).rejects.toThrow(ArgumentError);
     },
-    120_000,
+    400_000,
   );
 
   it("a subject without products and sums", async () => {
