@@ -9,6 +9,7 @@
 #include "kernels/device/device.cuh"
 #include "kernels/device/fault.h"
 #include "kernels/elementwise/activation.gen.h"
+#include "kernels/elementwise/special-function.gen.h"
 #include "kernels/layout/copy-slice.gen.h"
 #include "kernels/layout/layout.gen.h"
 #include "kernels/quantize/dequantize.h"
@@ -57,6 +58,14 @@ cudaError_t gatedBackward(const Params& p, cudaStream_t stream) {
 }
 
 }  // namespace
+
+cudaError_t launchSpecialFunction(const SpecialFunctionParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.count);
+  readsF32(p.y, p.count);
+  writesWide(p.out, p.outType, p.count);
+  return cudaSuccess;
+}
 
 cudaError_t launchActivation(const ActivationParams& p, cudaStream_t stream) { return activation(p, stream); }
 
