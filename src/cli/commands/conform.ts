@@ -82,7 +82,7 @@ export const conform = defineCommand({
     }),
     accumulator: optional({
       placeholder: ACCUMULATOR_NAMES.join("|"),
-      help: "with --order any: the accumulator that the kernel declares (default: f32 for f32 operands, else tensor-core)",
+      help: "with --order any: the accumulator that the kernel declares (docs/cli.md; default: f32 for f32 operands, else tensor-core)",
       parse: oneOf(ACCUMULATOR_NAMES),
     }),
     case: optional({
