@@ -29,6 +29,10 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
   ["block-fp8", "fp8-block"],
   // the first is the configuration of a language model, as Hugging Face names it
   ["config", "options"],
+  // the first is an accumulator that a kernel declares, named as datapaths are; the second a kind of explained sum
+  ["tensor-core", "tensorCore"],
+  // two values
+  ["-Infinity", "Infinity"],
 ];
 
 /**
