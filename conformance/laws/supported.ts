@@ -8,6 +8,7 @@ import { QUANTIZERS, sourceTypes, specsWithin } from "../arbitraries/specs.js";
 import { allows, mayBe, type Supported } from "../arbitraries/supported.js";
 import { replaced } from "../arbitraries/wide.js";
 import { encodeCase } from "../operations/cast/encode.js";
+import { specialFunctionCase } from "../operations/elementwise/special-function.js";
 import { gemmCase } from "../operations/gemm/arbitrary.js";
 import { batchedCase } from "../operations/gemm/arbitrary-batched.js";
 import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../operations/operations.js";
@@ -54,6 +55,7 @@ const AIMED: { readonly [K in OperationName]?: Draw } = {
   dequantize: supportedDequantizations,
   gemm: (supported) => gemmCase({ supported }),
   batchedGemm: (supported) => batchedCase({ supported }),
+  specialFunction: specialFunctionCase,
   encode: (supported) => {
     const isOne = (each: unknown): boolean => allows(supported, { format: each }, "", ["format"]);
     // fast-check would search forever if no input passed the filter

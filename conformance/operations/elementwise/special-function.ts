@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { SPECIAL_FUNCTIONS, type SpecialFunctionName } from "../../../src/formats/special-functions.js";
 import { specialFunction } from "../../../src/ops/elementwise/special-function.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { oneAmong, type Supported } from "../../arbitraries/supported.js";
 import { laneShape, wideTensor } from "../../arbitraries/wide.js";
 import { FUNCTIONS_OF_TWO, SPECIAL_FUNCTIONS as ORACLE } from "../../oracle/core/math-functions.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
@@ -67,10 +68,15 @@ function oracleOf({ x, function: name, y }: SpecialFunctionCase): number[] {
   return first.map((each, i) => FUNCTIONS_OF_TWO[name](each, second[i] as number));
 }
 
+/** Draws cases of the functions that `supported` allows. */
+export function specialFunctionCase(supported: Supported = {}): fc.Arbitrary<SpecialFunctionCase> {
+  return fc
+    .tuple(laneShape(512), oneAmong(supported, "function", NAMES))
+    .chain(([shape, name]) => caseOf(name, shape));
+}
+
 export const specialFunctionOperation: Operation<SpecialFunctionCase> = {
-  arbitrary: fc
-    .tuple(laneShape(512), fc.constantFrom(...NAMES))
-    .chain(([shape, name]) => caseOf(name, shape)),
+  arbitrary: specialFunctionCase(),
   run: (backend, { x, y, ...options }) => ({
     out: download(
       specialFunction(upload(backend, x), { ...options, ...(y ? { y: upload(backend, y) } : undefined) }),

@@ -8,8 +8,8 @@ import { PlainTensor } from "../../values/plain.js";
 import { IS_FULL, SEED, sampled } from "../harness/draws.js";
 
 const DRAWS = 120;
-/** The maximum number of rejected draws for each supported one: no field has more than about 45 values. */
-const MAX_REJECTED = 60;
+/** The maximum number of rejected draws for each supported one. */
+const MAX_REJECTED = 30;
 
 type Leaf = readonly [path: string, value: unknown];
 
