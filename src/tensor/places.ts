@@ -1,6 +1,6 @@
 /** Where the code and the scale of one element lie in a copy of a quantized matrix. */
 import { isTensorWide, scaleSpan } from "../formats/block.js";
-import type { CopyGeometry } from "./geometry.js";
+import type { CopyGeometry, ScalePlacement } from "./geometry.js";
 import type { QuantizeSpec } from "./quantized.js";
 
 /** The line of an element in a copy and its position along the line, in which blocks lie. */
@@ -35,10 +35,13 @@ export function scaleIndex(
 ): number {
   if (isTensorWide(spec.tile)) return 0;
   const [lines, length] = scaleSpan(spec);
-  const i = Math.floor(line / lines);
-  const j = Math.floor(along / length);
-  if (!placement.swizzled) return i * placement.lineStride + j * placement.blockStride;
-  return swizzledIndex(i, j, placement.blocks);
+  return blockScaleIndex(placement, Math.floor(line / lines), Math.floor(along / length));
+}
+
+/** Returns the index, in the stored scales, of the scale of block `j` of line (or group of lines) `i`. */
+export function blockScaleIndex(placement: ScalePlacement, i: number, j: number): number {
+  if (placement.swizzled) return swizzledIndex(i, j, placement.blocks);
+  return i * placement.lineStride + j * placement.blockStride;
 }
 
 /** The lines and blocks of a tile of the swizzled layout (numerics.md §4.6). */

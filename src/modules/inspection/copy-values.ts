@@ -6,7 +6,7 @@ import { fromBytes } from "../../ops/create.js";
 import { transpose } from "../../ops/layout/layout.js";
 import { codeValues } from "../../ops/quantize/dequantize.js";
 import { hadamard } from "../../ops/quantize/hadamard.js";
-import { swizzledIndex } from "../../tensor/places.js";
+import { blockScaleIndex } from "../../tensor/places.js";
 import type { Direction, QuantizedCopy, QuantizedTensor } from "../../tensor/quantized.js";
 import { requireF32 } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
@@ -80,12 +80,10 @@ function largest(format: ScalarFormat, copy: QuantizedCopy): QuantizedCopy {
 
 function scalesOf({ scaleInv, geometry: { placement } }: QuantizedCopy): Float32Array {
   const stored = (hasType(scaleInv, "f32") ? scaleInv : decode(scaleInv)).dataSync();
-  const { lines, blocks, lineStride, blockStride, swizzled } = placement;
+  const { lines, blocks } = placement;
   const scales = new Float32Array(lines * blocks);
   for (let i = 0; i < lines; i++)
-    for (let j = 0; j < blocks; j++) {
-      const index = swizzled ? swizzledIndex(i, j, blocks) : i * lineStride + j * blockStride;
-      scales[i * blocks + j] = stored[index] as number;
-    }
+    for (let j = 0; j < blocks; j++)
+      scales[i * blocks + j] = stored[blockScaleIndex(placement, i, j)] as number;
   return scales;
 }
