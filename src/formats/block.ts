@@ -9,7 +9,7 @@ import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 import type { BlockScaleFormat } from "./datapath.js";
 import type { ScalarFormat } from "./scalar.js";
-import type { ScaleRuleName } from "./scale-rules.js";
+import { mayEncodeZerosAsNaN, type ScaleRuleName } from "./scale-rules.js";
 
 /**
  * The region of elements that share one scale, as rows x columns. Columns are the dimension that a product sums over. "tensor" is
@@ -313,8 +313,8 @@ const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]
   "1x64": [1, 64],
 };
 
-/** All tiles except "tensor". */
-export const BLOCK_TILES = (Object.keys(TILE_SIZES) as readonly Tile[]).filter((tile) => !isTensorWide(tile));
+/** All tiles. */
+export const TILES = Object.keys(TILE_SIZES) as readonly Tile[];
 
 /**
  * Returns the rows and columns of a tile: [0, 0] for "tensor", infinitely many columns for whole lines.
@@ -395,20 +395,25 @@ export function isDirectionless(choice: Pick<BlockChoice, "quantizer" | "tile">)
 }
 
 /**
- * Returns why the columnwise copy of a tensor does not follow from its rowwise one, as a clause for messages; undefined if it
- * does. It does if each scale is that of a whole tensor or of a square tile, and both copies round each element in the same way.
+ * Returns why the columnwise copy of a matrix with `rows` rows does not follow from its rowwise one, as a clause for messages;
+ * undefined if it does. It does if each scale is that of a whole tensor or of a square tile, and both copies round each element
+ * in the same way. The rows of zeros that fill the last tile must have codes of zero.
  */
 export function underivable(
   choice: Pick<BlockChoice, "quantizer" | "tile"> & {
+    readonly scaleRule: ScaleRuleName;
     readonly stochastic: boolean;
     readonly fourOverSix: string;
   },
+  rows: number,
 ): string | undefined {
   if (isDirectionless(choice)) return undefined;
   if (!isSquare(choice.tile))
     return `its ${choice.tile} blocks lie along rows, and columns have other scales`;
   if (choice.stochastic) return "each copy is rounded by random bits of its own";
   if (choice.fourOverSix !== "none") return "4over6 may choose another scale for each copy of a tile";
+  if (rows % tileSize(choice.tile)[0] !== 0 && mayEncodeZerosAsNaN(choice.scaleRule))
+    return `its ${rows} rows do not fill the last tile, and ${choice.scaleRule} may give rows of zeros codes other than 0`;
   return undefined;
 }
 

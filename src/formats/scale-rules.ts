@@ -237,6 +237,15 @@ export function hasUnitTensorScale(name: ScaleRuleName): boolean {
   return rule.unitTensor === true;
 }
 
+/**
+ * Whether the factor of elements may be infinite or NaN, so that zeros get the code of NaN. It may be if a computed scale of the
+ * tensor multiplies or divides those of blocks: an amax of 0 or a subnormal one makes that scale zero or its reciprocal infinite.
+ */
+export function mayEncodeZerosAsNaN(name: ScaleRuleName): boolean {
+  const { tensor, unitTensor }: ScaleRule = SCALE_RULES[name];
+  return (tensor === "multiplier" || tensor === "divisor") && unitTensor !== true;
+}
+
 /** Whether every scale of a quantizer with that rule is a power of two. */
 export function hasPowersByRule(name: ScaleRuleName, pow2Scales: boolean): boolean {
   return pow2Scales || SCALE_RULES[name].powers === "always";

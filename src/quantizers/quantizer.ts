@@ -329,14 +329,15 @@ export abstract class Quantizer implements QuantizerOps {
 
   /**
    * Derives the columnwise copy from the rowwise one, with the bits that quantizing the source would give. This is possible if
-   * scales are per tensor or per square tile and elements are rounded to nearest, without 4over6.
+   * scales are per tensor or per square tile and elements are rounded to nearest, without 4over6. Under the rules of NVFP4 that
+   * compute a scale of the tensor other than `twoLevel`, the rows must fill the tiles.
    *
    * @throws `DTypeError` for an argument that is not a quantized tensor, `ArgumentError` for a copy that cannot be derived,
    * `DisposedError` for a disposed tensor.
    */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
-    const { spec } = requireQuantized("deriveColumnwise", "t", t);
-    const why = underivable(spec);
+    const { spec, shape } = requireQuantized("deriveColumnwise", "t", t);
+    const why = underivable(spec, asMatrix(shape)[0]);
     if (why === undefined) return derivedCopy(t);
     throw new ArgumentError(
       `the columnwise copy of a ${spec.quantizer} ${spec.tile} tensor does not follow from its rowwise one, because ${why}; quantize the source with columnwise usage`,

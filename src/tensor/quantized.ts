@@ -329,7 +329,8 @@ export class QuantizedTensor {
   /**
    * Drops or adds copies: a field that is false drops its copy, a field that is true requires it. A missing columnwise copy is
    * derived from the rowwise one, with the bits that quantizing the source would give, if scales are per tensor or per square
-   * tile and elements were rounded to nearest, without 4over6.
+   * tile and elements were rounded to nearest, without 4over6. Under `twoLevelQuotient`, `twoLevelProduct` and
+   * `twoLevelDivisor` (numerics.md §5.11), the rows must fill the tiles.
    *
    * @throws `ArgumentError` for a missing copy that cannot be derived.
    * @throws `DisposedError` for a disposed tensor.

@@ -180,7 +180,7 @@ describe("rows of a quantized tensor", () => {
   });
 
   it("give the columnwise copy that the whole tensor gives", () => {
-    const derivable = specAmong(QUANTIZERS, (spec) => underivable(spec) === undefined);
+    const derivable = specAmong(QUANTIZERS, (spec) => underivable(spec, 1) === undefined);
     fc.assert(
       fc.property(aCase(derivable as fc.Arbitrary<QuantizeSpec>), (each) => {
         using _scope = new Scope();

@@ -106,7 +106,7 @@ export function blockFitCheck(
 /** Throws `ArgumentError` for a stored weight whose columnwise copy is missing and does not follow from the rowwise one. */
 function requireColumnwise(value: Value): void {
   if (!(value instanceof QuantizedTensor) || value.columnwise) return;
-  const why = underivable(value.spec);
+  const why = underivable(value.spec, asMatrix(value.shape)[0]);
   if (why === undefined) return;
   throw new ArgumentError(
     `linear: the weight has rowwise codes only, and the columnwise ones that dgrad reads do not follow from them, because ${why}; create the layer outside of noGrad, or call it inside noGrad`,
