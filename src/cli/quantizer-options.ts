@@ -5,7 +5,6 @@ import { DIALECT_NAMES, type DialectName } from "../dialects/table.js";
 import { ArgumentError } from "../errors.js";
 import {
   BLOCK_FORMAT_NAMES,
-  BLOCK_TILES,
   type BlockFormatName,
   blockFormat,
   hasGivenScale,
@@ -44,6 +43,9 @@ const CHOSEN_RULES = [
   ...new Set(quantizersWith("scaleRule").flatMap((name) => blockFormat(name).rules)),
 ] as const;
 
+/** The tiles of quantizers that have a choice of them. */
+const CHOSEN_TILES = [...new Set(quantizersWith("tile").flatMap((name) => blockFormat(name).tiles))];
+
 /** The element formats of quantizers that have a choice of them. */
 const CHOSEN_FORMATS = [
   ...new Set(
@@ -73,9 +75,9 @@ export const QUANTIZER_OPTIONS = {
     parse: resolveFormat,
   }),
   tile: optional<Tile>({
-    placeholder: BLOCK_TILES.join("|"),
+    placeholder: CHOSEN_TILES.join("|"),
     help: "block of elements that share a scale (default 1x128, 1x32 or 1x16, depending on the quantizer); docs/cli.md lists those of each",
-    parse: oneOf(BLOCK_TILES),
+    parse: oneOf(CHOSEN_TILES),
   }),
   "scale-rule": optional<ScaleRuleName>({
     placeholder: CHOSEN_RULES.join("|"),

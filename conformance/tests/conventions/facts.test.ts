@@ -5,7 +5,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
-import { BLOCK_FORMAT_NAMES, BLOCK_TILES } from "../../../src/formats/block.js";
+import { BLOCK_FORMAT_NAMES, TILES } from "../../../src/formats/block.js";
 import { HARDWARE_FAMILIES } from "../../../src/formats/chips.js";
 import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { FORMATS, RECIPES } from "../../../src/recipes/table.js";
@@ -44,8 +44,7 @@ const classes = new Set(
 const WATCHED: Watched = {
   texts: new Set<string>([
     ...BLOCK_FORMAT_NAMES,
-    ...BLOCK_TILES,
-    "tensor",
+    ...TILES,
     ...SCALAR_FORMAT_NAMES,
     ...Object.keys(RECIPES),
     ...Object.keys(FORMATS),

@@ -5,10 +5,10 @@ import { ArgumentError } from "../../../src/errors.js";
 import {
   BLOCK_FORMAT_NAMES,
   BLOCK_FORMATS,
-  BLOCK_TILES,
   type BlockFormat,
   type BlockFormatName,
   blockFormat,
+  TILES,
   type Tile,
   tileSize,
 } from "../../../src/formats/block.js";
@@ -42,7 +42,7 @@ const strangers = fc.oneof(
 );
 const names = fc.oneof(fc.constantFrom(...BLOCK_FORMAT_NAMES), strangers) as fc.Arbitrary<BlockFormatName>;
 const formats = fc.oneof(fc.constantFrom(...SCALAR_FORMAT_NAMES), strangers) as fc.Arbitrary<ScalarFormat>;
-const tiles = fc.oneof(fc.constantFrom<Tile>("tensor", ...BLOCK_TILES), strangers) as fc.Arbitrary<Tile>;
+const tiles = fc.oneof(fc.constantFrom(...TILES), strangers) as fc.Arbitrary<Tile>;
 
 /** A recipe of any row that asks for any format and tile. */
 class AnyRecipe extends StandardRecipe {

@@ -2,7 +2,7 @@
 import { type DialectDiff, diffDialects } from "../../dialects/diff.js";
 import { DIALECT_NAMES, type DialectName } from "../../dialects/table.js";
 import { FileError } from "../../errors.js";
-import { BLOCK_FORMAT_NAMES, BLOCK_TILES, type BlockFormatName, type Tile } from "../../formats/block.js";
+import { BLOCK_FORMAT_NAMES, type BlockFormatName, TILES, type Tile } from "../../formats/block.js";
 import { resolveFormat } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { someNames } from "../../io/source.js";
@@ -57,9 +57,9 @@ export const diff = defineCommand({
       parse: resolveFormat,
     }),
     tile: optional<Tile>({
-      placeholder: BLOCK_TILES.join("|"),
+      placeholder: TILES.join("|"),
       help: "block of elements that share a scale (default: the first that both have); docs/cli.md lists those of each quantizer",
-      parse: oneOf(BLOCK_TILES),
+      parse: oneOf(TILES),
     }),
     examples: value({
       placeholder: "N",

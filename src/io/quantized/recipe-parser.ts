@@ -1,6 +1,6 @@
 /** Parses recipes in a file's metadata, which may be malicious. */
 import { ArgumentError, FileError, LockstepError } from "../../errors.js";
-import { BLOCK_FORMAT_NAMES, BLOCK_TILES, type Tile } from "../../formats/block.js";
+import { BLOCK_FORMAT_NAMES, TILES, type Tile } from "../../formats/block.js";
 import { resolveFormat } from "../../formats/derive.js";
 import { ELEMENT_SCALING_NAMES, type ElementScalingName } from "../../formats/element-scalings.js";
 import { SCALE_RULE_NAMES, type ScaleRuleName } from "../../formats/scale-rules.js";
@@ -68,7 +68,7 @@ function recipeOf(fields: Fields): Recipe {
   const fourOverSix = read.optional("fourOverSix", isFourOverSix, "a boolean, mae or mse");
   const spec = makeSpec(read.name("quantizer", oneOf(BLOCK_FORMAT_NAMES)), {
     format: read.name("format", resolveFormat),
-    tile: read.optional("tile", isTile, BLOCK_TILES.join(", ")),
+    tile: read.optional("tile", isTile, TILES.join(", ")),
     scaleRule: read.optional("scaleRule", isScaleRule, SCALE_RULE_NAMES.join(", ")),
     elementScaling: read.optional("elementScaling", isElementScaling, ELEMENT_SCALING_NAMES.join(", ")),
     pow2Scales: read.optional("pow2Scales", isBoolean, "a boolean"),
@@ -105,7 +105,7 @@ function oneOf<const T extends string>(names: readonly T[]): (text: string) => T
 const isString = (value: unknown): value is string => typeof value === "string";
 const isBoolean = (value: unknown): value is boolean => typeof value === "boolean";
 const isNumber = (value: unknown): value is number => typeof value === "number";
-const isTile = (value: unknown): value is Tile => BLOCK_TILES.some((tile) => tile === value);
+const isTile = (value: unknown): value is Tile => TILES.some((tile) => tile === value);
 const isScaleRule = (value: unknown): value is ScaleRuleName =>
   SCALE_RULE_NAMES.some((rule) => rule === value);
 const isElementScaling = (value: unknown): value is ElementScalingName =>
