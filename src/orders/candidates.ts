@@ -104,9 +104,15 @@ function pairwiseForms({ arithmetic }: Chain): readonly Pairwise[] {
   return [...recursive, { base: 128, split: "numpy" }];
 }
 
+/** Whether splits of whole tiles are `count`, and not fewer because each takes a whole number of tiles. */
+function splitsAre(count: number, tile: number, depth: number): boolean {
+  const tiles = Math.ceil(depth / tile);
+  return Math.ceil(tiles / Math.ceil(tiles / count)) === count;
+}
+
 function splitForms(depth: number): readonly Splits[] {
   const divided = SPLIT_COUNTS.flatMap((count) =>
-    SPLIT_TILES.filter((tile) => tile * (count - 1) < depth).flatMap((tile) =>
+    SPLIT_TILES.filter((tile) => splitsAre(count, tile, depth)).flatMap((tile) =>
       SPLIT_JOINS.filter((join) => count > 2 || join === "ascending").map((join) => ({ count, tile, join })),
     ),
   );
@@ -134,9 +140,11 @@ export function candidateOrders({ depth, scaleLength }: CandidateScope): readonl
   });
   const withSplits = (chain: Chain, block: number): readonly SummationOrder[] =>
     splits.map((each) => plain(chain, block, { splits: each }));
+  // an order with blocks may have the bits of one with splits; its words are the simpler ones
+  const chains = ROUNDED.flatMap((chain) => blocks.map((block) => plain(chain, block)));
   const rounded = ROUNDED.flatMap((chain) =>
     blocks.flatMap((block) => [
-      ...withSplits(chain, block),
+      ...withSplits(chain, block).slice(1),
       ...lanes.slice(1).map((each) => plain(chain, block, { lanes: each })),
       ...pairwiseForms(chain).map((pairwise) => plain(chain, block, { pairwise })),
     ]),
@@ -154,7 +162,7 @@ export function candidateOrders({ depth, scaleLength }: CandidateScope): readonl
     plain(block === 0 ? DOUBLE : { ...DOUBLE, accumulator: "f32" }, block),
   );
   const mistakes = NARROW.flatMap((chain) => blocks.map((block) => plain(chain, block)));
-  return [...rounded, ...double, ...cores, ...narrow, ...both, ...mistakes];
+  return [...chains, ...rounded, ...double, ...cores, ...narrow, ...both, ...mistakes];
 }
 
 /** Orders under block scales: each block of scales is a chain, or elements are multiplied by their scales first. */

@@ -40,8 +40,8 @@ export function valueBy(
 const PILOTS = { first: 16, second: 160 };
 /** A candidate may miss this many of the first elements: one element may be wrong although the order is right. */
 const MISSES = 1;
-/** The number of remaining candidates that are compared with all elements. */
-const MAX_COMPARED = 24;
+/** The search ends after this many candidates beside the first one explain the pilots and were compared with all elements. */
+export const MOST_OTHERS = 23;
 /** The number of elements among which those are chosen that tell orders apart. */
 const SAMPLES = 1500;
 /** A candidate is given up after contradicting this share of all elements. */
@@ -69,21 +69,17 @@ function pilotsOf(elements: readonly JudgedElement[], count: number): readonly n
   return [...new Set(pilots.filter((i): i is number => i !== undefined))];
 }
 
-/** The candidates that contradict at most `allowed` of these elements. */
-function remaining(
-  candidates: readonly Candidate[],
-  elements: readonly JudgedElement[],
-  allowed: number,
-): readonly Candidate[] {
+/** Returns a test whether a candidate contradicts at most `allowed` of these elements. */
+function explaining(elements: readonly JudgedElement[], allowed: number): (candidate: Candidate) => boolean {
   const evaluators = elements.map(({ terms }) => new Evaluator(terms));
-  return candidates.filter(({ order, epilogue }) => {
+  return ({ order, epilogue }) => {
     let misses = 0;
     for (const [i, { applied, actual }] of elements.entries()) {
       const sum = (evaluators[i] as Evaluator).sum(order, startOf(epilogue, applied));
       if (!sameValue(finished(epilogue, sum, applied), actual) && ++misses > allowed) return false;
     }
     return true;
-  });
+  };
 }
 
 /** The elements that contradict a candidate; undefined if they are too many. */
@@ -104,7 +100,7 @@ export interface Search {
   readonly tried: number;
   /** The candidate with the fewest contradictions, if any comes close. */
   readonly best?: Match;
-  /** The number of other candidates that explain every compared element as well. */
+  /** The number of other candidates that explain every element as well, counted up to `MOST_OTHERS`. */
   readonly others: number;
 }
 
@@ -117,15 +113,17 @@ export function searchOrder(orders: readonly SummationOrder[], elements: readonl
   const candidates = epilogues.flatMap((epilogue) => orders.map((order) => ({ order, epilogue })));
   const at = (indices: readonly number[]) => indices.map((i) => elements[i] as JudgedElement);
   const pilots = pilotsOf(elements, PILOTS.second);
-  const first = remaining(candidates, at(pilots.slice(0, PILOTS.first)), MISSES);
-  const second = remaining(first, at(pilots), MISSES + PILOTS.second / 32);
+  const explainsFirst = explaining(at(pilots.slice(0, PILOTS.first)), MISSES);
+  const explainsPilots = explaining(at(pilots), MISSES + PILOTS.second / 32);
   const matches: Match[] = [];
-  for (const candidate of second.slice(0, MAX_COMPARED)) {
+  let compared = 0;
+  for (const candidate of candidates) {
+    if (!explainsFirst(candidate) || !explainsPilots(candidate)) continue;
     const misses = missesOf(candidate, elements);
     if (misses) matches.push({ ...candidate, misses });
+    if (++compared > MOST_OTHERS) break;
   }
   const [best] = [...matches].sort((a, b) => a.misses.length - b.misses.length);
-  const others =
-    matches.filter(({ misses }) => misses.length === 0).length + Math.max(0, second.length - MAX_COMPARED);
+  const others = matches.filter(({ misses }) => misses.length === 0).length;
   return { tried: candidates.length, others: Math.max(0, others - 1), ...(best ? { best } : {}) };
 }

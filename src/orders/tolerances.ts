@@ -24,3 +24,8 @@ export const TOLERANCES: readonly Tolerance[] = [
     atol: everywhere(1e-5),
   },
 ];
+
+/** The width of the range of values that a tolerance accepts around `expected`. */
+export function acceptedWidth({ rtol, atol }: Tolerance, dtype: WideDType, expected: number): number {
+  return 2 * (atol[dtype] + rtol[dtype] * Math.abs(expected));
+}

@@ -2,7 +2,7 @@
 import type { AccumulatorName } from "./accumulators.js";
 import { intervalOf } from "./interval.js";
 import type { JudgedElement } from "./search.js";
-import { TOLERANCES } from "./tolerances.js";
+import { acceptedWidth, TOLERANCES } from "./tolerances.js";
 
 /** A tolerance compared with intervals. */
 export interface WidthComparison {
@@ -31,10 +31,10 @@ export function widthsOf(
   const intervals = sample
     .map(({ terms, applied }) => ({ dtype: applied.dtype, ...intervalOf(terms, applied, accumulator) }))
     .filter(({ special, overflows }) => special === undefined && !overflows);
-  return TOLERANCES.map(({ name, rtol, atol }) => ({
-    tolerance: name,
+  return TOLERANCES.map((tolerance) => ({
+    tolerance: tolerance.name,
     ratio: medianOf(
-      intervals.map(({ dtype, exact, width }) => (2 * (atol[dtype] + rtol[dtype] * Math.abs(exact))) / width),
+      intervals.map(({ dtype, exact, width }) => acceptedWidth(tolerance, dtype, exact) / width),
     ),
   }));
 }

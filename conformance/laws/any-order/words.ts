@@ -2,6 +2,7 @@
 import { hexFloat } from "../../../src/explain/binary.js";
 import { ACCUMULATORS } from "../../../src/orders/accumulators.js";
 import type { OrderFinding, OrderVerdict } from "../../../src/orders/judge.js";
+import { MOST_OTHERS } from "../../../src/orders/search.js";
 import type { Cases } from "../../operations/operations.js";
 import type { Drawn, OrderedOperation } from "./draw.js";
 
@@ -65,7 +66,11 @@ export function verdictLines(
     ...(by === "order" && counts.bounded > 0
       ? [`held to intervals: ${count(counts.bounded)} elements with NaN or infinities among their operands`]
       : []),
-    ...(others > 0 ? [`these inputs do not distinguish ${count(others)} other orders from it`] : []),
+    ...(others > 0
+      ? [
+          `these inputs do not distinguish ${others}${others < MOST_OTHERS ? "" : " or more"} other orders from it`,
+        ]
+      : []),
     ...widthWords(verdict),
     ...(wrong > 0 ? [`${count(wrong)} wrong elements:`] : []),
     ...findings.map((finding) => `  ${findingWords(finding, inputs)}`),

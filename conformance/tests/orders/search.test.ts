@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { candidateOrders } from "../../../src/orders/candidates.js";
 import type { Applied } from "../../../src/orders/epilogues.js";
 import type { SummationOrder, Terms } from "../../../src/orders/order.js";
-import { type JudgedElement, searchOrder, valueBy } from "../../../src/orders/search.js";
+import { type Candidate, type JudgedElement, searchOrder, valueBy } from "../../../src/orders/search.js";
 import { orderWords } from "../../../src/orders/words.js";
 import { splitmix32 } from "../../index.js";
 import { draws, SEED, sampled } from "../harness/draws.js";
@@ -39,9 +39,9 @@ function termsOf(seed: number, depth: number): Terms {
 const elementOf = ({ x, w }: Terms): Element =>
   ({ x: Array.from(x), w: Array.from(w), depth: x.length }) as Partial<Element> as Element;
 
-function judged(sum: (element: Element) => number, count = 40): readonly JudgedElement[] {
+function judged(sum: (element: Element) => number, count = 40, first = 0): readonly JudgedElement[] {
   return Array.from({ length: count }, (_, i) => {
-    const terms = termsOf(SEED * 1000 + i, i % 4 === 3 ? DEPTH - 37 : DEPTH);
+    const terms = termsOf(SEED * 1000 + first + i, i % 4 === 3 ? DEPTH - 37 : DEPTH);
     return { terms, applied: APPLIED, actual: fround(sum(elementOf(terms))) };
   });
 }
@@ -50,11 +50,18 @@ const orders = candidateOrders({ depth: DEPTH, scaleLength: 0 });
 const whole = ({ depth }: Element): Range => [0, depth];
 const TREES = { ascending: inOrder, halves: shuffleDown, neighbours: horizontal } as const;
 
-/** Orders, each with an implementation that shares nothing with the search. */
+/** The words of splits, and those of blocks that have the same bits. */
+function splitWords(count: number, tile: number): string {
+  const divided = ranges(DEPTH, count, tile);
+  const [[, length]] = divided as [Range];
+  return `${divided.length} splits|blocks of ${length} along K`;
+}
+
+/** Orders, each with an implementation that shares nothing with the search. Alternatives after | have the same bits. */
 const KNOWN: readonly (readonly [words: string, sum: (element: Element) => number])[] = [
   ["ascending k, fused multiply-add in f32", (e) => fmaChain(e, whole(e))],
   ["numpy's pairwise sum", (e) => numpySum(productsOf(e))],
-  ["pairwise, divided in the middle down to 1 element", (e) => cascade(productsOf(e))],
+  ["down to 1 element|pairwise, divided in the middle down to 2 elements", (e) => cascade(productsOf(e))],
   ...[16, 32, 64, 128].map(
     (block) => [`blocks of ${block} along K`, (e: Element) => blocked(e, block)] as const,
   ),
@@ -67,7 +74,7 @@ const KNOWN: readonly (readonly [words: string, sum: (element: Element) => numbe
     [32, 64].map(
       (tile) =>
         [
-          `${Math.min(count, Math.ceil(DEPTH / tile))} splits|${count} splits`,
+          splitWords(count, tile),
           (e: Element) => inOrder(ranges(e.depth, count, tile).map((range) => fmaChain(e, range))),
         ] as const,
     ),
@@ -86,9 +93,14 @@ describe("searchOrder", () => {
       const { best, tried } = searchOrder(orders, judged(sum));
       expect(best?.misses).toEqual([]);
       expect(tried).toBeGreaterThan(1000);
-      expect(words.split("|").some((each) => orderWords(best?.order as SummationOrder).includes(each))).toBe(
-        true,
-      );
+      const found = orderWords(best?.order as SummationOrder);
+      expect(
+        words.split("|").some((each) => found.includes(each)),
+        found,
+      ).toBe(true);
+      // elements that the search did not see
+      for (const { actual, ...element } of judged(sum, 20, 500))
+        expect(valueBy(best as Candidate, element), found).toBe(actual);
     },
     LIMIT,
   );
