@@ -179,7 +179,8 @@ describe("the datapath's alignment", () => {
         const task = { x, w, depth, datapath, kernel: "scalar" } as const;
         expect(runKernel(instance, { ...task, broken })).toEqual(runOracle(task));
       }),
-      { numRuns: draws(120), seed: seeded(22) },
+      // 26 bits in place of 25 change few sums
+      { numRuns: draws(120, 60), seed: seeded(22) },
     );
 
   for (const [datapath, formats, bits] of [

@@ -2,6 +2,7 @@
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { blockFormat, isTensorWide, scaleSpan } from "../../../src/formats/block.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import { linePlace, scaleIndex, swizzledIndex } from "../../../src/tensor/places.js";
@@ -48,6 +49,11 @@ const drawn = quantizeSpec(SCALING).chain((spec) =>
   }),
 );
 
+const oneRow = (options: { readonly stochastic?: boolean; readonly rht?: boolean }) => {
+  const [direction, layout] = ["columnwise", "logical"] as const;
+  return { spec: makeSpec("nvfp4", options), rows: 1, columns: 16, direction, layout, seed: 0 };
+};
+
 it("the scale of an element has the same code in every layout", () => {
   fc.assert(
     fc.property(drawn, ({ spec, rows, columns, direction, layout, seed }) => {
@@ -57,7 +63,8 @@ it("the scale of an element has the same code in every layout", () => {
         words(seed, rows * columns),
         (word) => (1 + (word % 97) / 97) * 2 ** (((word >>> 8) % 40) - 20),
       );
-      const x = tensor(backend(), values, [rows, columns]);
+      const wide = tensor(backend(), values, [rows, columns]);
+      const x = spec.rht ? castTo(wide, "bf16") : wide;
       const random = { seed: BigInt(seed), offset: 0n };
       const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
       const [own = [], plain = []] = [layout, "logical" as const].map((scaleLayout) => {
@@ -80,15 +87,8 @@ it("the scale of an element has the same code in every layout", () => {
     }),
     {
       numRuns: draws(100, 15),
-      // stochastic rounding, which takes random bits
-      examples: [
-        [
-          {
-            spec: makeSpec("nvfp4", { stochastic: true }),
-            ...({ rows: 1, columns: 16, direction: "columnwise", layout: "logical", seed: 0 } as const),
-          },
-        ],
-      ],
+      // stochastic rounding takes random bits, the Hadamard transform bf16
+      examples: [[oneRow({ stochastic: true })], [oneRow({ rht: true })]],
     },
   );
 });
