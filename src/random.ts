@@ -10,17 +10,20 @@ export interface RandomSource {
   readonly offset: bigint;
 }
 
-const MULTIPLIERS = [0xd2511f53, 0xcd9e8d57] as const;
-const WEYL = [0x9e3779b9, 0xbb67ae85] as const;
+const MULTIPLIER_0 = 0xd2511f53;
+const MULTIPLIER_1 = 0xcd9e8d57;
+const WEYL_0 = 0x9e3779b9;
+const WEYL_1 = 0xbb67ae85;
 const ROUNDS = 10;
 
-/**
- * Returns the high 32 bits of the product of two 32-bit numbers. The partial products have at most 48 bits, so f64 holds them
- * exactly.
- */
+/** Returns the high 32 bits of the unsigned product of two 32-bit numbers, from the four products of their halves. */
 function highProduct(factor: number, x: number): number {
-  const low = Math.floor(((factor & 0xffff) * x) / 0x10000);
-  return Math.floor(((factor >>> 16) * x + low) / 0x10000);
+  const high = x >>> 16;
+  const low = x & 0xffff;
+  const first = Math.imul(factor >>> 16, low);
+  const second = Math.imul(factor & 0xffff, high);
+  const carry = ((first & 0xffff) + (second & 0xffff) + (Math.imul(factor & 0xffff, low) >>> 16)) >>> 16;
+  return (Math.imul(factor >>> 16, high) + (first >>> 16) + (second >>> 16) + carry) | 0;
 }
 
 export const checkDraw = optionsOf<RandomSource>({ seed: needed(u64), offset: needed(u64) }, "draw");
@@ -50,29 +53,30 @@ export function hostArray<A>(kind: new (count: number) => A, count: number): A {
  * counter.
  */
 function philox({ seed, offset }: RandomSource, first: number, words: Uint32Array, high = 0): void {
-  const offsetLow = Number(offset & 0xffffffffn);
-  const offsetHigh = Number((offset >> 32n) & 0xffffffffn);
-  const seedLow = Number(seed & 0xffffffffn);
-  const seedHigh = Number((seed >> 32n) & 0xffffffffn);
+  const offsetLow = Number(offset & 0xffffffffn) | 0;
+  const offsetHigh = Number((offset >> 32n) & 0xffffffffn) | 0;
+  const seedLow = Number(seed & 0xffffffffn) | 0;
+  const seedHigh = Number((seed >> 32n) & 0xffffffffn) | 0;
   for (let at = 0; at < words.length; at += 4) {
     const block = first + at / 4;
-    let c0 = block >>> 0;
-    let c1 = (Math.floor(block / 2 ** 32) | high) >>> 0;
+    // words are signed here: V8 multiplies and adds those as integers
+    let c0 = block | 0;
+    let c1 = Math.floor(block / 2 ** 32) | high;
     let c2 = offsetLow;
     let c3 = offsetHigh;
     let k0 = seedLow;
     let k1 = seedHigh;
     for (let round = 0; round < ROUNDS; round++) {
-      const high0 = highProduct(MULTIPLIERS[0], c0);
-      const high1 = highProduct(MULTIPLIERS[1], c2);
-      const low0 = Math.imul(MULTIPLIERS[0], c0) >>> 0;
-      const low1 = Math.imul(MULTIPLIERS[1], c2) >>> 0;
-      c0 = (high1 ^ c1 ^ k0) >>> 0;
+      const high0 = highProduct(MULTIPLIER_0, c0);
+      const high1 = highProduct(MULTIPLIER_1, c2);
+      const low0 = Math.imul(MULTIPLIER_0, c0);
+      const low1 = Math.imul(MULTIPLIER_1, c2);
+      c0 = high1 ^ c1 ^ k0;
       c1 = low1;
-      c2 = (high0 ^ c3 ^ k1) >>> 0;
+      c2 = high0 ^ c3 ^ k1;
       c3 = low0;
-      k0 = (k0 + WEYL[0]) >>> 0;
-      k1 = (k1 + WEYL[1]) >>> 0;
+      k0 = (k0 + WEYL_0) | 0;
+      k1 = (k1 + WEYL_1) | 0;
     }
     words[at] = c0;
     words[at + 1] = c1;

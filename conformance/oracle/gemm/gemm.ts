@@ -13,7 +13,17 @@ import {
   roundToNearest,
   times,
 } from "../core/rational.js";
-import { dyadic, exponentOf, type Factor, product, special, step, sum, zeroExponent } from "./step.js";
+import {
+  dyadic,
+  exponentOf,
+  type Factor,
+  factorOf,
+  product,
+  special,
+  step,
+  sum,
+  zeroExponent,
+} from "./step.js";
 
 /**
  * An operand: lines of decoded elements along K. `minExponent` is the exponent of the smallest normal number of the
@@ -41,27 +51,26 @@ export interface OracleTask {
 
 const TF32 = { ...F32, fractionBits: 10 };
 
-/** One element as a factor of the datapath; zero beyond the end of K. */
+/** One element as a factor of the datapath. */
 function factor(task: OracleTask, operand: OracleOperand, line: number, k: number): Factor {
-  const q = operand.lines[line]?.[k];
-  if (q === undefined) return { value: 0, exponent: zeroExponent(task.rule) };
+  const q = operand.lines[line]?.[k] as number;
   const s = operand.scale?.(line, k) ?? 1;
   const ofZero = zeroExponent(task.rule);
-  const plain = (value: number): Factor => ({ value, exponent: exponentOf(value, -126, ofZero) });
+  const plain = (value: number): Factor => factorOf(value, exponentOf(value, -126, ofZero));
   switch (task.staging) {
     case "bf16":
       return plain(Number.isFinite(q * s) ? signed(bf16(times(ofNumber(q), ofNumber(s))), q * s) : q * s);
     case "tf32":
       return plain(Number.isFinite(q) ? signed(roundToNearest(ofNumber(q), TF32), q) : q);
     case "grouped":
-      return { value: q * s, exponent: exponentOf(s, operand.scaleMinExponent ?? -126, 0) };
+      return factorOf(q * s, exponentOf(s, operand.scaleMinExponent ?? -126, 0));
     default: {
       const unscaled = task.staging === "plain";
       const value = unscaled ? q : q * s;
-      if (!Number.isFinite(value)) return { value, exponent: 0 };
+      if (!Number.isFinite(value)) return factorOf(value, 0);
       const exponent = exponentOf(q, operand.minExponent, ofZero);
-      if (unscaled) return { value, exponent };
-      return { value, exponent: exponent + exponentOf(s, operand.scaleMinExponent ?? -126, 0) };
+      if (unscaled) return factorOf(value, exponent);
+      return factorOf(value, exponent + exponentOf(s, operand.scaleMinExponent ?? -126, 0));
     }
   }
 }
@@ -70,26 +79,40 @@ function signed(value: number, like: number): number {
   return value === 0 ? like * 0 : value;
 }
 
-function chain(task: OracleTask, rule: DotAdd, i: number, j: number, first: number, last: number): number {
+/** The factors of two lines, one of each operand. */
+interface Lines {
+  readonly x: readonly Factor[];
+  readonly w: readonly Factor[];
+}
+
+/** The factors [first, last) of a line, and zeros up to a whole step. */
+function ofStep(line: readonly Factor[], rule: DotAdd, first: number, last: number): readonly Factor[] {
+  const zero = factorOf(0, zeroExponent(rule));
+  return Array.from(
+    { length: rule.step },
+    (_, n) => (first + n < last ? line[first + n] : undefined) ?? zero,
+  );
+}
+
+function chain(rule: DotAdd, { x, w }: Lines, first: number, last: number): number {
   let c = 0;
-  for (let k = first; k < last; k += rule.step) {
-    const ks = Array.from({ length: rule.step }, (_, n) => k + n);
-    c = step(
-      rule,
-      c,
-      ks.map((n) => factor(task, task.x, i, n)),
-      ks.map((n) => factor(task, task.w, j, n)),
-    );
-  }
+  for (let k = first; k < last; k += rule.step)
+    c = step(rule, c, ofStep(x, rule, k, x.length), ofStep(w, rule, k, w.length));
   return c;
 }
 
 /** The sum of one split, k from `first` to `last`: its chains, added in f32. */
-function part(task: OracleTask, rule: DotAdd, i: number, j: number, first: number, last: number): number {
-  if (task.promotion === "none") return chain(task, rule, i, j, first, last);
+function part(
+  task: OracleTask,
+  rule: DotAdd,
+  [i, j]: readonly [number, number],
+  lines: Lines,
+  [first, last]: readonly [number, number],
+): number {
+  if (task.promotion === "none") return chain(rule, lines, first, last);
   let total = 0;
   for (let k = first; k < last; k += task.interval) {
-    const c = chain(task, rule, i, j, k, Math.min(last, k + task.interval));
+    const c = chain(rule, lines, k, Math.min(last, k + task.interval));
     const sX = task.x.scale?.(i, k) ?? 1;
     const sW = task.w.scale?.(j, k) ?? 1;
     if (task.promotion === "add") total = add(total, c);
@@ -119,20 +142,30 @@ function f32Dot({ x, w }: OracleTask, i: number, j: number, depth: number): numb
   return total;
 }
 
+/** The sum of one element under the rule of a tensor core: its splits, added in f32. */
+function splitDot(task: OracleTask, rule: DotAdd, place: readonly [number, number], lines: Lines): number {
+  const { splits, splitTile } = task;
+  const depth = lines.x.length;
+  const share = splits === 1 ? depth : Math.ceil(Math.ceil(depth / splitTile) / splits) * splitTile;
+  const parts = Array.from({ length: splits }, (_, s) =>
+    part(task, rule, place, lines, [s * share, Math.min(depth, (s + 1) * share)]),
+  );
+  return parts.reduce((a, b) => add(a, b));
+}
+
 /** D[i][j] = the sum over k of x[i][k] * w[j][k] under the rule of the task, as f32 values. */
 export function gemm(task: OracleTask): number[][] {
   const depth = task.x.lines[0]?.length ?? 0;
-  const { rule, splits, splitTile } = task;
-  return task.x.lines.map((_, i) =>
-    task.w.lines.map((_, j) => {
+  const { rule } = task;
+  const isStepped = rule !== "exact" && rule !== "fp32";
+  const [x, w] = [task.x, task.w].map((operand) =>
+    operand.lines.map((line, i) => (isStepped ? line.map((_, k) => factor(task, operand, i, k)) : [])),
+  ) as [Factor[][], Factor[][]];
+  return x.map((ofX, i) =>
+    w.map((ofW, j) => {
       if (rule === "exact") return exactDot(task, i, j, depth);
       if (rule === "fp32") return f32Dot(task, i, j, depth);
-      if (splits === 1) return part(task, rule, i, j, 0, depth);
-      const share = Math.ceil(Math.ceil(depth / splitTile) / splits) * splitTile;
-      const parts = Array.from({ length: splits }, (_, s) =>
-        part(task, rule, i, j, s * share, Math.min(depth, (s + 1) * share)),
-      );
-      return parts.reduce((a, b) => add(a, b));
+      return splitDot(task, rule, [i, j], { x: ofX, w: ofW });
     }),
   );
 }

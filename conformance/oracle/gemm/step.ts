@@ -11,6 +11,12 @@ interface Dyadic {
 export interface Factor {
   readonly value: number;
   readonly exponent: number;
+  /** The value as a dyadic number; 0 for infinity and NaN, where it is never used. */
+  readonly exact: Dyadic;
+}
+
+export function factorOf(value: number, exponent: number): Factor {
+  return { value, exponent, exact: dyadic(Number.isFinite(value) ? value : 0) };
 }
 
 export function dyadic(x: number): Dyadic {
@@ -81,7 +87,7 @@ function termsOf(
   const terms: { exact: Dyadic; exponent: number }[] = [];
   for (let k = 0; k < x.length; k += rule.group) {
     const pairs = x.slice(k, k + rule.group).map((a, i) => [a, w[k + i] as Factor] as const);
-    const exact = sum(pairs.map(([a, b]) => product(dyadic(a.value), dyadic(b.value))));
+    const exact = sum(pairs.map(([a, b]) => product(a.exact, b.exact)));
     const dead = rule.zeroOperand === "none" && pairs.every(([a, b]) => a.value === 0 || b.value === 0);
     const [[a, b]] = pairs as [readonly [Factor, Factor]];
     terms.push({ exact, exponent: dead ? rule.zeroAccumulator : a.exponent + b.exponent });
@@ -117,9 +123,7 @@ export interface StepTask {
 
 /** The accumulator after a step. */
 export function dotAddStep({ rule, accumulator, x, w, minExponent }: StepTask): number {
-  const factorOf = (value: number): Factor => ({
-    value,
-    exponent: exponentOf(value, minExponent, zeroExponent(rule)),
-  });
-  return step(rule, accumulator, x.map(factorOf), w.map(factorOf));
+  const factor = (value: number): Factor =>
+    factorOf(value, exponentOf(value, minExponent, zeroExponent(rule)));
+  return step(rule, accumulator, x.map(factor), w.map(factor));
 }
