@@ -47,7 +47,8 @@ export default defineConfig({
     diff: { truncateThreshold: 500 },
     testTimeout: 120_000,
     hookTimeout: 60_000,
-    maxWorkers: availableParallelism(),
+    // tests of a short run often wait for processes, which would leave a core idle
+    maxWorkers: availableParallelism() + (isShort ? 1 : 0),
     coverage: { include: ["src/**/*.ts"], reporter: ["text"] },
     projects: [
       {

@@ -21,11 +21,18 @@ export function f32OfBits(bits: number): number {
   return view.getFloat32(0);
 }
 
-/** Truncates x toward zero to a multiple of 2^grid. */
-export function truncateTo(x: number, grid: number): number {
+/** Returns the function that truncates a number toward zero to a multiple of 2^grid. */
+export function truncationTo(grid: number): (x: number) => number {
   // two factors: the reciprocal of a small power of two overflows f64
   const half = Math.trunc(grid / 2);
-  return Math.trunc(x / 2 ** half / 2 ** (grid - half)) * 2 ** half * 2 ** (grid - half) + 0;
+  const first = 2 ** half;
+  const second = 2 ** (grid - half);
+  return (x) => Math.trunc(x / first / second) * first * second + 0;
+}
+
+/** Truncates x toward zero to a multiple of 2^grid. */
+export function truncateTo(x: number, grid: number): number {
+  return truncationTo(grid)(x);
 }
 
 /** Decomposes |x| as significand * 2^exponent with a significand of 53 bits. x is finite and nonzero. */

@@ -1,6 +1,6 @@
 /** One fused dot-add of a tensor core (datapath.md §1), computed exactly in f64. */
 import type { DotAdd } from "../formats/datapath.js";
-import { floorLog2, truncateTo } from "./binary.js";
+import { floorLog2, truncateTo, truncationTo } from "./binary.js";
 
 /** The exponent used for a subnormal accumulator: the exponent of the smallest normal f32. */
 const F32_MIN_EXPONENT = -126;
@@ -39,8 +39,9 @@ export function dotAdd(rule: Alignment, c: number, terms: readonly Term[]): DotA
   for (const term of terms)
     if (term.exponent !== undefined && term.exponent > exponent) exponent = term.exponent;
   const grid = exponent - rule.alignBits;
-  let sum = truncateTo(c, grid);
-  for (const { value } of terms) sum += truncateTo(value, grid);
+  const truncated = truncationTo(grid);
+  let sum = truncated(c);
+  for (const { value } of terms) sum += truncated(value);
   return { exponent, grid, sum: sum + 0, result: truncateSum(sum, rule.fractionBits) };
 }
 

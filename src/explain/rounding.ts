@@ -77,7 +77,12 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
   const last = lastCode(layout, maxCode, negative);
   const largest = codeOf(layout, negative, last);
   const resultOf = (code: number, decision: string, more: Partial<RoundingExplanation> = {}) => ({
-    ...{ format, rounding, overflow, value, fraction: 0, tie: false },
+    format,
+    rounding,
+    overflow,
+    value,
+    fraction: 0,
+    tie: false,
     ...more,
     decision,
     code,

@@ -85,7 +85,8 @@ function chain(
 
 /** A step of a tensor core; NaN and infinities sum as usual. */
 function dotAddOf(rule: Parameters<typeof dotAdd>[0], c: number, terms: readonly Term[]): number {
-  const areFinite = Number.isFinite(c) && terms.every(({ value }) => Number.isFinite(value));
+  let areFinite = Number.isFinite(c);
+  for (const { value } of terms) if (!Number.isFinite(value)) areFinite = false;
   return areFinite ? dotAdd(rule, c, terms).result : terms.reduce((sum, { value }) => sum + value, c);
 }
 

@@ -110,7 +110,7 @@ beforeAll(async () => {
  * host.
  */
 const late = (inVain: boolean): Environment =>
-  inVain ? { TIMEOUT_MS: String(Math.round(Math.max(4_000, 10 * startMs))) } : {};
+  inVain ? { TIMEOUT_MS: String(Math.round(Math.max(4_000, 5 * startMs))) } : {};
 
 describe("a rank that fails", () => {
   const rows = Object.entries(FAULTS).flatMap(([name, row], i) =>

@@ -86,6 +86,8 @@ function of(label: string, value: unknown, wrong: boolean): Candidate {
   return { label, value: () => value, wrong };
 }
 
+const LONG_KEY = "n".repeat(1e6);
+
 function plain({ taken: { kinds, literals, optional } }: Place): readonly Candidate[] {
   const named = ["no such name", "toString", "__proto__", "", "F32"];
   return [
@@ -108,7 +110,7 @@ function plain({ taken: { kinds, literals, optional } }: Place): readonly Candid
     of("an object that is no text", Object.assign(Object.create(null), { toString: null }), true),
     ...(kinds.has("function") ? [] : [of("a class", Foreign, true)]),
     of("an unknown key", { nonsense: 1 }, true),
-    of("a long unknown key", { ["n".repeat(1e6)]: 1 }, true),
+    of("a long unknown key", { [LONG_KEY]: 1 }, true),
   ];
 }
 

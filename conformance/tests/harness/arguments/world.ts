@@ -158,5 +158,7 @@ export function filled<D extends DType>(x: Tensor<D>): Tensor<D> {
   // The bytes are a small positive number in every type: 0.14 as f32; 0.63 and 0.14 as bf16; 1.8 and 1.5 as f16; 16 to
   // 63 as u8. An i32 is 1.
   const unit = x.dtype === "i32" ? [1, 0, 0, 0] : [0x20, 0x3f, 0x10, 0x3e];
-  return x.write(Uint8Array.from({ length: byteLength }, (_, i) => unit[i % 4] as number));
+  const bytes = new Uint8Array(4 * Math.ceil(byteLength / 4));
+  new Uint32Array(bytes.buffer).fill(new Uint32Array(Uint8Array.from(unit).buffer)[0] as number);
+  return x.write(bytes.subarray(0, byteLength));
 }

@@ -2,12 +2,12 @@
 import { describe, expect, it } from "vitest";
 import { ArgumentError, openBackend } from "../../../../src/index.js";
 import { acceptAnyOrder, backendSubject, fromCodes } from "../../../index.js";
-import { SEED, sampled } from "../../harness/draws.js";
+import { IS_FULL, SEED, sampled } from "../../harness/draws.js";
 import { CORRECT } from "../../harness/order-kernels/correct.js";
 import { type OrderKernel, subjectOf } from "../../harness/order-kernels/kernel.js";
 import { WRONG } from "../../harness/order-kernels/wrong.js";
 
-const RUNS = 36;
+const RUNS = IS_FULL ? 36 : 18;
 
 const verdictOf = async (kernel: OrderKernel) => {
   const { supported: gemm, accumulator } = kernel;
@@ -17,7 +17,7 @@ const verdictOf = async (kernel: OrderKernel) => {
 };
 
 describe("a right kernel is accepted", () => {
-  it.each(sampled(CORRECT, 3))(
+  it.each(sampled(CORRECT, 2))(
     "$name",
     async (kernel) => {
       const { ok, report } = await verdictOf(kernel);
@@ -29,7 +29,7 @@ describe("a right kernel is accepted", () => {
 });
 
 describe("a planted bug is found", () => {
-  it.each(sampled(WRONG, 4))(
+  it.each(sampled(WRONG, 3))(
     "$name",
     async (kernel) => {
       const { ok, report } = await verdictOf(kernel);

@@ -157,7 +157,10 @@ describe("a cast", () => {
   });
 
   it.each(sampled(CASTS, 1))("that is wrong is named: %s", async (_, encode, called) => {
-    const { laws } = await compareWith(cast(encode), backendSubject(backend()), { supported, comparing: true });
+    const { laws } = await compareWith(cast(encode), backendSubject(backend()), {
+      supported,
+      comparing: true,
+    });
     const counterexample = laws[0]?.failure?.found;
     expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(called);
     expect(counterexample?.explanation.length).toBeGreaterThan(1);

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { useWorkspace } from "../../../harness/cli.js";
-import { draws, sampled } from "../../../harness/draws.js";
+import { draws, IS_FULL, sampled } from "../../../harness/draws.js";
 
 const ROOT = new URL("../../../../../", import.meta.url).pathname;
 const EXAMPLES = join(ROOT, "examples/subjects");
@@ -69,7 +69,7 @@ const ARCHITECTURE = NO_GPU === "" ? "native" : "sm_90";
 
 const CPP: Language = {
   source: "mxfp8.cpp",
-  compile: ["g++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror"],
+  compile: ["g++", "-std=c++17", IS_FULL ? "-O2" : "-O0", "-Wall", "-Wextra", "-Werror"],
   missing: refusal("g++", "--version"),
   idle: "",
 };
