@@ -216,7 +216,7 @@ describe.skipIf(!CHROMIUM)(
           expect(shown.why).toBeGreaterThan(0);
         }
       });
-    });
+    }, 400_000);
 
     it("sums a dot product as the library does, with scales and splits, and names the step that loses most", async () => {
       const drawn = { px: "normal(0, 1) + outliers(2%, 60)", pw: "student(4)" };
