@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ._arrays import command_words
@@ -70,9 +70,14 @@ class Perplexity:
     """The number of tokens from one window to the next."""
     variants: Sequence[ComparedModel]
     """One for each form under each recipe, without the original."""
+    picture: str = field(repr=False)
+    """The error of the weights of each layer as an SVG picture, a curve for each form."""
 
     def __float__(self) -> float:
         return self.perplexity
+
+    def _repr_svg_(self) -> str:
+        return self.picture
 
 
 def generate(model: str | os.PathLike[str], prompt: str, **options: Any) -> Generation:
@@ -116,7 +121,7 @@ def perplexity(
     """
     lists = {"forms": forms, "recipes": recipes}
     named = {key: names if names is None or isinstance(names, str) else ",".join(names) for key, names in lists.items()}
-    words = command_words({"text": "text", **named, **options})
+    words = command_words({"text": "text", "picture": "picture", **named, **options})
     frame = SERVER.run(["perplexity", os.path.abspath(model), *words], metadata={"text": text})
     result = frame.message["result"]
     return Perplexity(
@@ -137,4 +142,5 @@ def perplexity(
             )
             for each in result["variants"]
         ],
+        picture=frame.metadata["picture"],
     )

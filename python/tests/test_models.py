@@ -84,6 +84,7 @@ def test_perplexity_is_that_of_the_command_line_with_every_form_under_every_reci
         assert [each.perplexity, each.mean_kl, each.top1_agreement, each.bits_per_weight, each.layer_errors] == [
             expected[key] for key in ("perplexity", "meanKl", "top1Agreement", "bitsPerWeight", "layerErrors")
         ]
+    assert got.picture.startswith("<svg ") and got.picture.count("<polyline ") == 1
     one = lockstep.perplexity(model, text, forms="ct-mxfp4", context=16)
     assert (one.perplexity, one.variants) == (got.perplexity, [got.variants[1]])
 

@@ -1,7 +1,8 @@
 /** The files of a command: on disk, or in a message of another program. */
 import { stat } from "node:fs/promises";
 import { FileError } from "../errors.js";
-import { openFile, readAt } from "../io/files.js";
+import { openFile, readAt, writeAt } from "../io/files.js";
+import { replaceFile } from "../io/replace/replace.js";
 import { SafetensorsFile } from "../io/safetensors.js";
 import { type FilePlan, type PutTensor, writeSafetensors } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";
@@ -16,6 +17,8 @@ export interface Files {
   open(path: string): Promise<OpenFile>;
   /** Writes a file of these tensors; `body` writes the bytes of each. */
   write(path: string, plan: FilePlan, body: (put: PutTensor) => Promise<void>): Promise<void>;
+  /** Writes a text file in UTF-8. */
+  writeText(path: string, text: string): Promise<void>;
   /** The contents of a text file of at most `most` bytes; `what` names the file in errors. */
   text(path: string, what: string, most: number): Promise<string>;
   /** The first of `others` that is the same file as `path`, also through links. */
@@ -26,6 +29,8 @@ export interface Files {
 export const DISK: Files = {
   open: (path) => SafetensorsFile.open(path),
   write: writeSafetensors,
+  writeText: (path, text) =>
+    replaceFile(path, (handle) => writeAt(path, handle, new TextEncoder().encode(text), 0)),
   async text(path, what, most) {
     const { handle, size } = await openFile(path);
     try {

@@ -1,7 +1,7 @@
 /** The files of a command whose inputs arrive in a frame and whose outputs are returned in one. */
 import { FileError } from "../errors.js";
 import { Coverage } from "../io/coverage/coverage.js";
-import type { Frame, FrameTensor } from "../io/frames/frame.js";
+import { type Frame, type FrameTensor, MESSAGE_KEY } from "../io/frames/frame.js";
 import type { Metadata } from "../io/header/header.js";
 import { planEntries } from "../io/header/header-write.js";
 import type { FilePlan, PutTensor } from "../io/safetensors-writer.js";
@@ -30,9 +30,7 @@ export class MessageFiles implements Files {
     { tensors, metadata = {} }: FilePlan,
     body: (put: PutTensor) => Promise<void>,
   ): Promise<void> {
-    if (this.#paths.has(path))
-      throw new FileError(`${path}: was written before; give each output another name`);
-    this.#paths.add(path);
+    this.#add(path);
     const entries = planEntries(path, tensors);
     const coverage = new Coverage(path, entries);
     const received = new Map<string, Uint8Array>();
@@ -54,6 +52,20 @@ export class MessageFiles implements Files {
         bytes: received.get(name) ?? new Uint8Array(),
       });
     for (const [key, value] of Object.entries(metadata)) this.#metadata[`${path}/${key}`] = value;
+  }
+
+  async writeText(path: string, text: string): Promise<void> {
+    if (path === MESSAGE_KEY)
+      throw new FileError(`${path}: is the metadata key of the answer; give the output another name`);
+    this.#add(path);
+    this.#metadata[path] = text;
+  }
+
+  /** Records an output. Throws `FileError` if there is one of that name already. */
+  #add(path: string): void {
+    if (this.#paths.has(path))
+      throw new FileError(`${path}: was written before; give each output another name`);
+    this.#paths.add(path);
   }
 
   async text(path: string, what: string, most: number): Promise<string> {

@@ -40,7 +40,7 @@ export const OUTPUT: Option<string> = required({
 
 /** The option of every command that writes a file. */
 export const FORCE = {
-  force: flag("write OUT even if it is one of the input files"),
+  force: flag("write the output even if it is one of the input files"),
 } as const;
 
 /** The option for a scalar format, by name or alias. It is required. */

@@ -8,6 +8,7 @@ import { readPath } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
 import { MODEL_RECIPES } from "../model-recipes.js";
 import { integer, optional, required, someOf, value, withMeanings } from "../options.js";
+import { layerErrorPicture } from "../pictures/layer-errors.js";
 
 const AS_STORED = "as-stored";
 const NONE = "none";
@@ -97,10 +98,16 @@ export const perplexity = defineCommand({
       fallback: DEFAULT_TOKENS,
       shown: `${DEFAULT_TOKENS}`,
     }),
+    picture: optional({
+      placeholder: "SVG",
+      help: "picture to write: the error of the weights of each layer in every form",
+      parse: (text) => text,
+      file: "written",
+    }),
   },
   errorFields: readPath,
   async run({ session, values, inputs: [path = ""] }) {
-    const { text, forms, recipes, context, stride, tokens: most } = values;
+    const { text, forms, recipes, context, stride, tokens: most, picture } = values;
     const content = await session.files.text(text, "a text", MAX_TEXT_BYTES);
     const ids = [...(await loadTokenizer(path)).encode(content)].slice(0, most);
     const lines = forms
@@ -122,6 +129,16 @@ export const perplexity = defineCommand({
       });
       const { original, variants: results, ...measured } = report;
       const named = results.map((result, i) => ({ ...(lines[i] as Line), ...result }));
+      // a recipe does not change the error of the weights
+      const eachForm = named.filter(({ form, recipe }) => form !== AS_STORED && recipe === recipes[0]);
+      if (picture !== undefined)
+        await session.files.writeText(
+          picture,
+          layerErrorPicture(
+            "Relative RMS error of the weights by layer",
+            eachForm.map(({ form, layerErrors }) => ({ name: form, errors: layerErrors })),
+          ),
+        );
       session.result({ path, text, tokens: ids.length, ...measured, original, variants: named }, [
         `${path}: ${measured.scoredTokens} tokens scored in windows of ${measured.context}`,
         ...table([
@@ -132,7 +149,8 @@ export const perplexity = defineCommand({
             ...[`${(100 * row.top1Agreement).toFixed(1)} %`, row.bitsPerWeight.toFixed(2)],
           ]),
         ]),
-        ...named.filter(({ recipe }) => recipe === recipes[0]).flatMap((row) => bars(row.form, row)),
+        ...eachForm.flatMap((row) => bars(row.form, row)),
+        ...(picture === undefined ? [] : [`${picture}: the errors of ${eachForm.length} forms`]),
       ]);
     } finally {
       bar?.finish();

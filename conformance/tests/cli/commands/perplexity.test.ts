@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { beforeEach, expect, it } from "vitest";
 import { openBackend } from "../../../../src/index.js";
 import { perplexity } from "../../../../src/models/index.js";
@@ -69,6 +69,33 @@ it("prints a table, and the errors of layers as bars", async () => {
     expect.stringMatching(/^ {3}1 █+ +0\.\d+$/),
     "",
   ]);
+});
+
+it("writes the errors of layers as a picture with a curve for each form, whatever the recipes", async () => {
+  const words = ["--forms", "ct-mxfp4,ct-nvfp4", "--recipes", "none,block", "--tokens", "20"];
+  const out = await w.succeed(
+    "perplexity",
+    "@model",
+    "--text",
+    "@text",
+    ...words,
+    "--picture",
+    "@errors.svg",
+  );
+  expect(out).toMatch(/errors\.svg: the errors of 2 forms\n$/);
+  const svg = readFileSync(w.path("errors.svg"), "utf8");
+  const legend = Array.from(svg.matchAll(/>(ct-[^<]*)<\/text>/g), ([, name]) => name);
+  expect(legend).toEqual(["ct-mxfp4", "ct-nvfp4"]);
+  expect(svg.match(/<circle /g)).toHaveLength(4);
+});
+
+it("does not write the picture over the text", async () => {
+  const { status, stderr } = await w.run("perplexity", "@model", "--text", "@text", "--picture", "@text");
+  expect([status, stderr]).toEqual([
+    2,
+    expect.stringMatching(/--picture .*text is the input .*, which would be lost/),
+  ]);
+  expect(readFileSync(w.path("text"), "utf8")).toBe(TEXT);
 });
 
 it("refuses in one line what is no list of forms, no text and no model", async () => {

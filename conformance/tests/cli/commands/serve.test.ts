@@ -1,6 +1,6 @@
 /** `serve`: a command on frames returns the files that it would write to disk, and the same errors. */
 import { spawn } from "node:child_process";
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
 import { Server } from "../../../../src/cli/commands/serve.js";
@@ -88,6 +88,18 @@ it("perplexity reads the text from the metadata, and returns what the command pr
     "FILE",
     expect.stringMatching(/^text: the frame has no metadata/),
   ]);
+});
+
+it("perplexity returns the picture that it writes on disk in the metadata, under any key but that of the answer", async () => {
+  await writeLanguageModel(w.path("model"));
+  const text = "abcabdacbzzyxw";
+  writeFileSync(w.path("text"), text);
+  const args = ["perplexity", w.path("model"), "--forms", "ct-mxfp4", "--context", "8", "--text"];
+  const served = await ask(request([...args, "text", "--picture", "errors"], [], { text }));
+  await w.succeed(...args, "@text", "--picture", "@errors");
+  expect(served.metadata.errors).toBe(readFileSync(w.path("errors"), "utf8"));
+  const { error } = saidBy(await ask(request([...args, "text", "--picture", KEY], [], { text })));
+  expect([error?.code, error?.message]).toEqual(["FILE", expect.stringMatching(/key of the answer/)]);
 });
 
 describe("a served command", () => {
