@@ -304,12 +304,8 @@ export {
   type DataParallelOptions,
 } from "./parallel/data/data-parallel.js";
 export { FullySharded, type FullyShardOptions, fullyShard } from "./parallel/fsdp/fully-shard.js";
-export {
-  Pipeline,
-  type PipelineInput,
-  type PipelineOptions,
-  type PipelineStage,
-} from "./parallel/pipeline/pipeline.js";
+export type { PipelineInput, PipelineOptions, PipelineStage } from "./parallel/pipeline/options.js";
+export { Pipeline } from "./parallel/pipeline/pipeline.js";
 export {
   type PipelineAction,
   type PipelineActionKind,

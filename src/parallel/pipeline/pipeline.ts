@@ -2,140 +2,77 @@
 import { guardReceivers, isObject } from "../../brand.js";
 import type { ProcessGroup } from "../../collectives/group.js";
 import { ArgumentError, DisposedError, DistributedError, DTypeError, messageOf } from "../../errors.js";
-import type { Module } from "../../modules/module.js";
 import { empty } from "../../ops/create.js";
-import {
-  anyListOf,
-  callable,
-  describe,
-  instance,
-  integer,
-  needed,
-  nested,
-  optionsOf,
-} from "../../options.js";
+import { callable, describe } from "../../options.js";
 import { type VariableLike, variableOf } from "../../tape/differentiable.js";
 import { type Value, wideOf } from "../../tape/value.js";
 import { Variable } from "../../tape/variable.js";
-import { wideDType } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
-import type { Shape, WideDType } from "../../tensor/shape.js";
+import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { checkGroup, checkModule, requireSameBackend } from "../arguments.js";
-import { DataParallel } from "../data/data-parallel.js";
+import { checkGroup, requireSameBackend } from "../arguments.js";
+import type { DataParallel } from "../data/data-parallel.js";
+import { keyOf, Microbatch, type Step, type StepState } from "./microbatch.js";
 import {
-  checkMicrobatches,
-  type PipelineAction,
-  type PipelineActionKind,
-  pipelineSchedule,
-} from "./schedule.js";
-
-/** The layers of a stage: a module with one input and one result. */
-export type PipelineStage = Module & { forward(x: VariableLike): Variable };
-
-/** The activations that a stage receives from the previous stage. */
-export interface PipelineInput {
-  /** The shape of the activations of one microbatch. */
-  readonly shape: Shape;
-  /** The dtype of the activations. Default bf16. */
-  readonly dtype?: WideDType | undefined;
-}
-
-/** Options of `Pipeline`. All ranks may pass the same options, except `input`. */
-export interface PipelineOptions {
-  /** The number of microbatches of a step, at most 65,536. It must be the same on all ranks. */
-  readonly microbatches: number;
-  /** The activations that this stage receives. Required on all ranks except the first, which ignores it. */
-  readonly input?: PipelineInput | undefined;
-  /** Returns the loss of a microbatch, a variable with one element. Required on the last rank; not called on others. */
-  readonly loss?: ((output: Variable, microbatch: number) => Variable) | undefined;
-  /** How the stage computes a microbatch, for example within `autocast`. Default: `stage.forward(x)`. */
-  readonly forward?: ((x: Variable, microbatch: number) => Variable) | undefined;
-  /** Reduces the gradients of the stage over ranks with other samples, in the backward pass of the last microbatch. */
-  readonly dataParallel?: DataParallel | undefined;
-}
-
-const checkOptions = optionsOf<PipelineOptions>({
-  microbatches: needed(checkMicrobatches),
-  input: nested(optionsOf<PipelineInput>({ shape: needed(anyListOf(integer(1))), dtype: wideDType })),
-  loss: callable,
-  forward: callable,
-  dataParallel: instance(DataParallel, "a DataParallel"),
-});
-
-/** The state of one microbatch on this stage, from its first action to its last. */
-class Microbatch {
-  /** Owns all tensors that the actions create. */
-  readonly scope = new Scope();
-  x: Variable | undefined;
-  /** The result of the stage. On the last rank it is the loss. */
-  result: Variable | undefined;
-  gradOutput: Tensor | undefined;
-
-  constructor(readonly number: number) {
-    // each action opens the scope again with `within`
-    this.scope.close();
-  }
-
-  /** Frees all tensors of the microbatch. The gradient of a received input is freed too; other inputs belong to the caller. */
-  dispose(isReceived: boolean): void {
-    if (isReceived) this.x?.zeroGrad();
-    this.scope.dispose();
-  }
-}
-
-/** The state of a stage during one step. */
-interface StepState {
-  readonly input: ((microbatch: number) => VariableLike) | undefined;
-  readonly losses: Tensor[];
-}
+  checkPipelineOptions,
+  checkStages,
+  type PipelineInput,
+  type PipelineOptions,
+  type PipelineStage,
+} from "./options.js";
+import { type PipelineAction, type PipelineActionKind, pipelineSchedule } from "./schedule.js";
 
 /**
- * A stage of a model whose layers are distributed over the ranks of a group: rank 0 has the first layers, and the last rank has
- * the last layers and the loss. A step runs microbatches by the 1F1B schedule (`pipelineSchedule`) and accumulates their
- * gradients.
+ * The stages of one rank, of a model whose layers are distributed over the ranks of a group: rank 0 has the first layers, and the
+ * last rank has the last layers and the loss. A step runs microbatches by the 1F1B schedule (`pipelineSchedule`) and accumulates
+ * their gradients. A rank with a list of stages has one part of the model in each; stage c of a rank follows stage c of the rank
+ * before, and stage c of rank 0 follows stage c - 1 of the last rank. All ranks have equally many stages.
  *
  * If each stage has its own random state, gradients, losses and delayed scales have the same bits as in a single process that
- * runs all stages, one microbatch after the other, each forward and then backward. At most `ranks - rank` microbatches are kept
- * in memory at a time.
+ * runs all stages, one microbatch after the other, each forward and then backward. A rank with one stage keeps at most
+ * `ranks - rank` microbatches in memory at a time; with several, at most 2 * (ranks - 1 - rank) + (stages - 1) * ranks + 1.
  *
- * @throws `ArgumentError` for an argument that is not a module with `forward` or not a group, for a group on another backend,
- * for an invalid option value, if `input` is missing on a rank other than the first or `loss` on the last, and for a
- * `dataParallel` of another module.
+ * @throws `ArgumentError` for an argument that is not a module with `forward`, a list of different ones or a group, for a group on
+ * another backend, for an invalid option value, if `input` is missing on a rank that receives activations or `loss` on the last,
+ * for a `dataParallel` of another module, and, with several stages, for a number of microbatches that is no multiple of the ranks.
  */
 export class Pipeline {
   static {
     guardReceivers(this, (x) => isObject(x) && #options in x);
   }
 
+  /** The stages of this rank, in the order of layers. */
+  readonly stages: readonly PipelineStage[];
   readonly #options: PipelineOptions;
+  readonly #dataParallel: readonly DataParallel[];
   readonly #schedule: readonly PipelineAction[];
   readonly #actions: Readonly<Record<PipelineActionKind, (microbatch: Microbatch, step: StepState) => void>> =
     {
-      recvForward: (microbatch) => this.#recvForward(microbatch),
+      recvForward: (microbatch, step) => this.#recvForward(microbatch, step),
       forward: (microbatch, step) => this.#forward(microbatch, step),
-      sendForward: ({ result }) => this.#send("the result of a stage", result?.value, 1),
-      recvBackward: (microbatch) => this.#recvBackward(microbatch),
+      sendForward: (microbatch, step) =>
+        this.#send("the result of a stage", microbatch.result?.value, 1, microbatch, step),
+      recvBackward: (microbatch, step) => this.#recvBackward(microbatch, step),
       backward: (microbatch) => this.#backward(microbatch),
-      sendBackward: (microbatch) => this.#sendBackward(microbatch),
+      sendBackward: (microbatch, step) => this.#sendBackward(microbatch, step),
     };
 
   constructor(
-    /** The layers of this rank. */
-    readonly stage: PipelineStage,
+    /** The layers of this rank: one stage, or a list of at most 64. */
+    stages: PipelineStage | readonly PipelineStage[],
     /** The ranks of the pipeline, in the order of stages. */
     readonly group: ProcessGroup,
     options: PipelineOptions,
   ) {
     const user = "Pipeline";
-    checkModule(user, "stage", stage);
-    callable(user, "stage.forward", stage.forward);
+    this.stages = checkStages(user, "stages", stages) as readonly PipelineStage[];
+    if (new Set(this.stages).size < this.stages.length)
+      throw new ArgumentError(`${user}: stages has a module twice; give each stage layers of its own`);
     checkGroup(user, "group", group);
-    const ownOptions = checkOptions(user, options);
-    this.#options = ownOptions;
-    requireSameBackend(user, stage, group);
-    const { microbatches, input, loss, dataParallel } = ownOptions;
-    if (!this.isFirst && !input)
+    this.#options = checkPipelineOptions(user, options);
+    for (const stage of this.stages) requireSameBackend(user, stage, group);
+    const { microbatches, input, loss, dataParallel = [] } = this.#options;
+    const chunks = this.stages.length;
+    if (!(this.isFirst && chunks === 1) && !input)
       throw new ArgumentError(
         `${user}: rank ${group.rank} receives activations; give input: { shape, dtype } of the previous stage's result`,
       );
@@ -143,10 +80,15 @@ export class Pipeline {
       throw new ArgumentError(
         `${user}: the last rank computes the loss; give loss: (output, microbatch) => …`,
       );
-    if (dataParallel && dataParallel.module !== stage)
-      throw new ArgumentError(`${user}: dataParallel reduces another module; create it with the stage`);
-    for (const parameter of stage.parameters()) parameter.pipeline = group;
-    this.#schedule = pipelineSchedule({ stage: group.rank, stages: group.size, microbatches });
+    this.#dataParallel = [dataParallel].flat();
+    const reduced = this.#dataParallel.map(({ module }) => module);
+    const reducesStages = reduced.length === chunks && this.stages.every((stage, i) => stage === reduced[i]);
+    if (reduced.length > 0 && !reducesStages)
+      throw new ArgumentError(
+        `${user}: dataParallel reduces another module; create one with each stage, in their order`,
+      );
+    this.#schedule = pipelineSchedule({ stage: group.rank, stages: group.size, microbatches, chunks });
+    for (const stage of this.stages) for (const parameter of stage.parameters()) parameter.pipeline = group;
   }
 
   /** Whether this rank has the first stage. */
@@ -176,17 +118,19 @@ export class Pipeline {
     if (input !== undefined) callable("step", "input", input);
     if (this.isFirst && !input)
       throw new ArgumentError("step: the first rank needs the microbatches; give input: (microbatch) => …");
-    const state: StepState = { input, losses: [] };
-    const live = new Map<number, Microbatch>();
-    const lastKind = this.isFirst ? "backward" : "sendBackward";
+    const state: StepState = { input, losses: [], passed: new Map() };
+    const live = new Map<string, Microbatch>();
     try {
-      for (const { kind, microbatch: number } of this.#schedule) {
-        const microbatch = live.get(number) ?? new Microbatch(number);
-        live.set(number, microbatch);
-        const subject = `microbatch ${number} of ${this.#options.microbatches}`;
+      for (const { kind, microbatch: number, chunk } of this.#schedule) {
+        const key = keyOf(number, chunk);
+        const microbatch = live.get(key) ?? new Microbatch(number, chunk);
+        live.set(key, microbatch);
+        const subject = this.#subjectOf(kind, microbatch);
         const act = (): void => this.group.withSubject(subject, () => this.#actions[kind](microbatch, state));
         microbatch.scope.within(act);
-        if (kind === lastKind && live.delete(number)) microbatch.dispose(!this.isFirst);
+        const isReceived = this.#isReceived(microbatch);
+        if (kind === (isReceived ? "sendBackward" : "backward") && live.delete(key))
+          microbatch.dispose(isReceived);
       }
       return state.losses;
     } catch (error) {
@@ -194,49 +138,68 @@ export class Pipeline {
       this.#abortGroup(error);
       throw error;
     } finally {
-      for (const microbatch of live.values()) microbatch.dispose(!this.isFirst);
+      for (const microbatch of live.values()) microbatch.dispose(this.#isReceived(microbatch));
+      for (const each of state.passed.values()) each.dispose();
     }
   }
 
-  #recvForward(microbatch: Microbatch): void {
+  /** What an action transfers or computes, in words that are equal at both ends of a message: the stage whose pass made it. */
+  #subjectOf(kind: PipelineActionKind, { number, chunk }: Microbatch): string {
+    const { rank, size } = this.group;
+    const chunks = this.stages.length;
+    const place = chunk * size + rank;
+    const maker = kind === "recvForward" ? place - 1 : kind === "recvBackward" ? place + 1 : place;
+    const ofStage = chunks > 1 ? `, stage ${maker} of ${chunks * size}` : "";
+    return `microbatch ${number} of ${this.#options.microbatches}${ofStage}`;
+  }
+
+  /** Whether the input of a stage comes from another stage. */
+  #isReceived({ chunk }: Microbatch): boolean {
+    return !this.isFirst || chunk > 0;
+  }
+
+  #recvForward(microbatch: Microbatch, step: StepState): void {
     const { shape, dtype = "bf16" } = this.#options.input as PipelineInput;
-    const { backend, rank } = this.group;
-    microbatch.x = new Variable(this.group.recv(empty(backend, dtype, shape), rank - 1), true);
+    microbatch.x = new Variable(
+      this.#recv(empty(this.group.backend, dtype, shape), -1, microbatch, step),
+      true,
+    );
   }
 
   #forward(microbatch: Microbatch, { input, losses }: StepState): void {
     const { forward, loss } = this.#options;
-    const { number, scope } = microbatch;
+    const { number, chunk, scope } = microbatch;
+    const stage = this.stages[chunk] as PipelineStage;
     microbatch.x ??= variableOf(
       "Pipeline",
       `the result of input(${number})`,
       (input as (microbatch: number) => VariableLike)(number),
     );
     const { x } = microbatch;
-    const output = requireVariable("forward", forward ? forward(x, number) : this.stage.forward(x));
+    const output = requireVariable("forward", forward ? forward(x, number, chunk) : stage.forward(x));
     microbatch.result = output;
-    if (!this.isLast || !loss) return;
+    if (!this.isLast || chunk < this.stages.length - 1 || !loss) return;
     microbatch.result = requireVariable("loss", loss(output, number));
     losses.push(scope.keep(microbatch.result.tensor));
   }
 
-  #recvBackward(microbatch: Microbatch): void {
+  #recvBackward(microbatch: Microbatch, step: StepState): void {
     const { dtype, shape } = (microbatch.result as Variable).tensor;
-    const { backend, rank } = this.group;
-    microbatch.gradOutput = this.group.recv(empty(backend, dtype, shape), rank + 1);
+    microbatch.gradOutput = this.#recv(empty(this.group.backend, dtype, shape), 1, microbatch, step);
   }
 
   /** Runs the backward pass of a microbatch. Frozen layers at the beginning of the model have none. */
-  #backward({ number, result, gradOutput }: Microbatch): void {
+  #backward({ number, chunk, result, gradOutput }: Microbatch): void {
     if (!result?.requiresGrad) return;
-    const { dataParallel, microbatches } = this.#options;
+    const { microbatches } = this.#options;
+    const dataParallel = this.#dataParallel[chunk];
     const pass = (): void => result.backward(gradOutput);
     if (dataParallel && number < microbatches - 1) dataParallel.noSync(pass);
     else pass();
   }
 
-  #sendBackward({ x }: Microbatch): void {
-    const { grad, value } = x as Variable;
+  #sendBackward(microbatch: Microbatch, step: StepState): void {
+    const { grad, value } = microbatch.x as Variable;
     if (!grad)
       throw new ArgumentError(
         "step: the result of the stage does not depend on its input; give the input to the layers in forward",
@@ -245,12 +208,51 @@ export class Pipeline {
       throw new DTypeError(
         `step: the gradient of the stage's input is ${grad.dtype}; it must be ${value.dtype}, as the input is`,
       );
-    this.#send("the gradient of the stage's input", grad, -1);
+    this.#send("the gradient of the stage's input", grad, -1, microbatch, step);
+  }
+
+  /** The rank that has the stage after (1) or before (-1) that of a microbatch, and that stage's index there. */
+  #neighbour({ chunk }: Microbatch, step: Step): { readonly rank: number; readonly chunk: number } {
+    const { rank, size } = this.group;
+    const place = chunk * size + rank + step;
+    return { rank: place % size, chunk: Math.floor(place / size) };
   }
 
   /** Sends a tensor to the next (1) or the previous (-1) stage. `name` names it in messages. */
-  #send(name: string, value: Value | undefined, direction: 1 | -1): void {
-    if (value) this.group.send(wideOf(name, value), this.group.rank + direction);
+  #send(
+    name: string,
+    value: Value | undefined,
+    to: Step,
+    microbatch: Microbatch,
+    { passed }: StepState,
+  ): void {
+    if (!value) return;
+    const x = wideOf(name, value);
+    const { rank, chunk } = this.#neighbour(microbatch, to);
+    if (rank === this.group.rank)
+      passed.set(keyOf(microbatch.number, chunk, to), microbatch.scope.keep(x.clone()));
+    else this.group.send(x, rank);
+  }
+
+  /** Receives into `out` what the next (1) or the previous (-1) stage sends. */
+  #recv(
+    out: Tensor<WideDType>,
+    from: Step,
+    microbatch: Microbatch,
+    { passed }: StepState,
+  ): Tensor<WideDType> {
+    const { rank } = this.#neighbour(microbatch, from);
+    if (rank !== this.group.rank) return this.group.recv(out, rank);
+    const key = keyOf(microbatch.number, microbatch.chunk, from === 1 ? -1 : 1);
+    const x = passed.get(key) as Tensor<WideDType>;
+    if (x.dtype !== out.dtype || String(x.shape) !== String(out.shape))
+      throw new ArgumentError(
+        `step: the result of a stage is ${x.dtype} [${x.shape}]; input says ${out.dtype} [${out.shape}]`,
+      );
+    out.paste(x, 0);
+    passed.delete(key);
+    x.dispose();
+    return out;
   }
 
   /** Aborts the group after an error, because the other ranks would wait for messages that this rank does not send. */

@@ -1,6 +1,7 @@
 /** The schedule of a pipeline stage: the order of its forward and backward passes over microbatches, as plain data. */
 import { ArgumentError } from "../../errors.js";
 import { integer, needed, optionsOf } from "../../options.js";
+import { interleavedSchedule } from "./interleaved.js";
 
 /** The kind of a step of a stage. */
 export type PipelineActionKind =
@@ -17,12 +18,18 @@ export interface PipelineAction {
   readonly kind: PipelineActionKind;
   /** The index of the microbatch, from 0. */
   readonly microbatch: number;
+  /** The index of the chunk of this rank that computes, sends or receives, from 0. */
+  readonly chunk: number;
 }
 
 /** The maximum number of stages, which is the maximum number of ranks of a group. */
 const MAX_STAGES = 1024;
 /** The maximum number of microbatches. A schedule lists up to six actions for each. */
 const MAX_MICROBATCHES = 2 ** 16;
+/** The maximum number of chunks of a rank. */
+const MAX_CHUNKS = 64;
+/** The maximum number of forward passes of all ranks in an interleaved schedule, which is computed for all ranks at once. */
+const MAX_PASSES = 2 ** 20;
 
 /** Checks a number of microbatches. */
 export const checkMicrobatches = integer(1, MAX_MICROBATCHES);
@@ -35,6 +42,11 @@ export interface PipelinePlace {
   readonly stages: number;
   /** The number of microbatches of a step, at most 65,536. */
   readonly microbatches: number;
+  /**
+   * The number of chunks of each rank, at most 64. Default 1. With several chunks, the number of microbatches must be a multiple of
+   * the number of stages, and all ranks together run at most 2^20 forward passes.
+   */
+  readonly chunks?: number | undefined;
 }
 
 const checkPlace = optionsOf<PipelinePlace>(
@@ -42,6 +54,7 @@ const checkPlace = optionsOf<PipelinePlace>(
     stage: needed(integer(0)),
     stages: needed(integer(1, MAX_STAGES)),
     microbatches: needed(checkMicrobatches),
+    chunks: integer(1, MAX_CHUNKS),
   },
   "place",
 );
@@ -55,18 +68,27 @@ const checkPlace = optionsOf<PipelinePlace>(
  * Two neighbouring stages exchange their messages in the same order. Therefore a `send` may block until the neighbour runs the
  * corresponding `recv`, as on a GPU: a stage receives a gradient before it sends the activation that it computed before.
  *
- * @throws `ArgumentError` for a number outside of its domain, and for a stage that is not below the number of stages.
+ * With several chunks a rank, the schedule is the interleaved 1F1B of Megatron-LM. The time in which ranks wait at the beginning
+ * and the end is shorter by the number of chunks; there are as many times more messages. Chunk c of a rank follows chunk c of the
+ * rank before, and chunk c of the first rank follows chunk c - 1 of the last rank.
+ *
+ * @throws `ArgumentError` for a number outside of its domain, for a stage that is not below the number of stages, and, with several
+ * chunks, for a number of microbatches that is no multiple of the number of stages and for more than 2^20 forward passes.
  */
 export function pipelineSchedule(place: PipelinePlace): readonly PipelineAction[] {
-  const { stage, stages, microbatches } = checkPlace("pipelineSchedule", place);
+  const { stage, stages, microbatches, chunks = 1 } = checkPlace("pipelineSchedule", place);
   if (stage >= stages)
     throw new ArgumentError(
       `pipelineSchedule: stage is ${stage}; there are ${stages} stages, numbered from 0; give one from 0 to ${stages - 1}`,
     );
+  if (chunks > 1) {
+    requireInterleaved(stages, microbatches, chunks);
+    return interleavedSchedule(stage, { ranks: stages, chunks, microbatches });
+  }
   const [isFirst, isLast] = [stage === 0, stage === stages - 1];
   const warmup = Math.min(stages - 1 - stage, microbatches);
   const act = (kind: PipelineActionKind, microbatch: number, isNeeded = true): readonly PipelineAction[] =>
-    isNeeded ? [{ kind, microbatch }] : [];
+    isNeeded ? [{ kind, microbatch, chunk: 0 }] : [];
   const forward = (i: number) => [...act("recvForward", i, !isFirst), ...act("forward", i)];
   const backward = (i: number) => [...act("backward", i), ...act("sendBackward", i, !isFirst)];
   const each = (
@@ -86,4 +108,17 @@ export function pipelineSchedule(place: PipelinePlace): readonly PipelineAction[
       ...backward(microbatches - warmup + i),
     ]),
   ];
+}
+
+/** Throws `ArgumentError` for numbers of microbatches that ranks with several chunks cannot run. */
+function requireInterleaved(stages: number, microbatches: number, chunks: number): void {
+  if (microbatches % stages !== 0)
+    throw new ArgumentError(
+      `pipelineSchedule: there are ${microbatches} microbatches for ${stages} stages; with several chunks, give a multiple of ${stages}`,
+    );
+  const passes = stages * chunks * microbatches;
+  if (passes > MAX_PASSES)
+    throw new ArgumentError(
+      `pipelineSchedule: ${stages} stages with ${chunks} chunks run ${passes} forward passes of ${microbatches} microbatches; give at most ${MAX_PASSES}`,
+    );
 }

@@ -107,6 +107,12 @@ export const DISTRIBUTED_ROWS: Rows = {
         const input = { shape: [ROWS, COLUMNS], dtype: "bf16" } as const;
         return [stage, group, { microbatches: 2, input, loss: same, forward: same, dataParallel }];
       },
+      (w) => {
+        const [stages, group] = [[trained(w), trained(w)], alone(w)];
+        const dataParallel = stages.map((stage) => new DataParallel(stage, group));
+        const input = { shape: [ROWS, COLUMNS] } as const;
+        return [stages, group, { microbatches: 2, input, loss: (x: Variable) => x, dataParallel }];
+      },
     ],
     numbers: { "options.microbatches": "count" },
   },
@@ -120,8 +126,14 @@ export const DISTRIBUTED_ROWS: Rows = {
     outlives: true,
   },
   pipelineSchedule: {
-    calls: [() => [{ stage: 0, stages: 2, microbatches: 3 }]],
-    numbers: { "place.stage": "index", "place.stages": "count", "place.microbatches": "count" },
+    calls: [
+      () => [{ stage: 0, stages: 2, microbatches: 3 }],
+      () => [{ stage: 0, stages: 1, microbatches: 3, chunks: 2 }],
+    ],
+    numbers: {
+      ...{ "place.stage": "index", "place.stages": "count" },
+      ...{ "place.microbatches": "count", "place.chunks": "count" },
+    },
   },
   fullyShard: {
     calls: [

@@ -35,6 +35,8 @@ const LAYERS = ["linear", "norm", "mlp", "relu"] as const;
 /** A model of one or more stages, and how it is trained. */
 export interface PipelineCase {
   readonly recipe: RecipeName;
+  /** The number of ranks. Stage i is on rank i modulo this number. */
+  readonly ranks: number;
   /** The layers of each stage. A stage may consist of an activation only. */
   readonly stages: readonly (readonly (typeof LAYERS)[number][])[];
   readonly microbatches: number;
@@ -49,18 +51,27 @@ export interface PipelineCase {
 const layers = fc.array(fc.constantFrom(...LAYERS), { minLength: 1, maxLength: 2 });
 
 export function pipelineCases(recipe: RecipeName, most: number): fc.Arbitrary<PipelineCase> {
-  return fc.integer({ min: 1, max: most }).chain((count) =>
-    fc.record({
+  const sizes = fc
+    .record({ ranks: fc.integer({ min: 1, max: most }), chunks: fc.integer({ min: 1, max: 3 }) })
+    .filter(({ ranks, chunks }) => ranks * chunks <= most);
+  return sizes.chain(({ ranks, chunks }) => {
+    const count = ranks * chunks;
+    return fc.record({
       recipe: fc.constant(recipe),
+      ranks: fc.constant(ranks),
       stages: fc.array(layers, { minLength: count, maxLength: count }),
-      microbatches: fc.integer({ min: 1, max: 6 }),
+      // ranks with several stages run whole groups of as many microbatches as there are ranks
+      microbatches:
+        chunks === 1
+          ? fc.integer({ min: 1, max: 6 })
+          : fc.integer({ min: 1, max: Math.ceil(6 / ranks) }).map((groups) => groups * ranks),
       // the Hadamard transform of NVFP4 takes bf16 only
-      dtype: recipe === "nvfp4" ? fc.constant("bf16") : fc.constantFrom("bf16", "f32"),
+      dtype: recipe === "nvfp4" ? fc.constant("bf16" as const) : fc.constantFrom("bf16", "f32"),
       trained: fc.array(fc.boolean(), { minLength: count, maxLength: count }),
       caches: fc.boolean(),
       adamw: fc.boolean(),
-    }),
-  );
+    });
+  });
 }
 
 /** One stage with its optimizer. */
@@ -205,30 +216,32 @@ async function textsOf(losses: readonly Tensor[]): Promise<readonly string[]> {
   return texts;
 }
 
-/** Runs one rank of the pipeline. Returns its losses and its state when all work has completed. */
+/** Runs one rank of the pipeline. Returns its losses and the states of its stages when all work has completed. */
 export function ranked(group: ProcessGroup, plan: PipelineCase, replica = ONLY) {
   const { backend, rank } = group;
-  const stage = new Stage(backend, plan, rank);
-  const dataParallel = reducing(stage.model, replica.group);
+  const numbers = [...plan.stages.keys()].filter((number) => number % plan.ranks === rank);
+  const stages = numbers.map((number) => new Stage(backend, plan, number));
+  const dataParallel = stages.flatMap(({ model }) => reducing(model, replica.group) ?? []);
   const losses: Tensor[] = [];
   let step = 0;
   const sample = (seed: bigint, i: number) => drawn(backend, plan, seed, sampleOf(plan, replica, step, i));
-  const pipeline = new Pipeline(stage.model, group, {
+  const models = stages.map(({ model }) => model);
+  const pipeline = new Pipeline(models.length === 1 ? (models[0] as Sequential) : models, group, {
     microbatches: plan.microbatches,
     input: { shape: [ROWS, WIDTH], dtype: plan.dtype },
-    forward: (x, i) => stage.forward(x, i),
+    forward: (x, i, chunk) => (stages[chunk] as Stage).forward(x, i),
     loss: (y, i) => mseLoss(y, sample(2n, i)),
-    dataParallel,
+    ...(dataParallel.length > 0 ? { dataParallel } : {}),
   });
   for (; step < STEPS; step++) {
     losses.push(...pipeline.step((i) => sample(1n, i)));
-    stage.update();
+    for (const stage of stages) stage.update();
   }
   return async () => {
     const texts = await textsOf(losses);
-    const state = await stage.state();
-    dataParallel?.dispose();
-    stage.dispose();
-    return { losses: texts, state };
+    const states: string[] = [];
+    for (const stage of stages) states.push(await stage.state());
+    for (const each of [...dataParallel, ...stages]) each.dispose();
+    return { losses: texts, states };
   };
 }

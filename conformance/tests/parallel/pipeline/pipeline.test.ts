@@ -32,21 +32,32 @@ const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0
 
 /** Runs the programs of all ranks one after another, in the drawn order. Work that waits for other ranks is enqueued. */
 async function piped(plan: PipelineCase, order: readonly number[]) {
-  const groups = groupsOf(plan.stages.length);
+  const groups = groupsOf(plan.ranks);
   const sorted = [...groups].sort((a, b) => (order[a.rank] as number) - (order[b.rank] as number));
   const reads = new Map(sorted.map((group) => [group.rank, ranked(group, plan)]));
   const told = await Promise.all(groups.map(({ rank }) => reads.get(rank)?.()));
-  return { losses: told.at(-1)?.losses, states: told.map((each) => each?.state) };
+  const states = plan.stages.map((_, i) => told[i % plan.ranks]?.states[Math.floor(i / plan.ranks)]);
+  return { losses: told.at(-1)?.losses, states };
 }
 
 const PLAN: PipelineCase = {
   recipe: "delayed",
+  ranks: 2,
   stages: [["linear"], ["mlp"]],
   microbatches: 3,
   dtype: "bf16",
   trained: [true, true],
   caches: false,
   adamw: true,
+};
+
+/** Two ranks with two stages each. */
+const INTERLEAVED: PipelineCase = {
+  ...PLAN,
+  recipe: "current",
+  stages: [["linear"], ["mlp"], ["relu"], ["norm"]],
+  microbatches: 4,
+  trained: [true, false, true, true],
 };
 
 describe("a pipeline", () => {
@@ -56,14 +67,28 @@ describe("a pipeline", () => {
       fc.asyncProperty(pipelineCases(recipe, MOST), order, async (plan, order) => {
         expect(await piped(plan, order)).toEqual(await alone(backends[0] as Backend, plan)());
       }),
-      { numRuns: draws(3, 1), endOnFailure: true },
+      {
+        numRuns: draws(3, 1),
+        endOnFailure: true,
+        examples:
+          recipe === "current"
+            ? [
+                [INTERLEAVED, [0, 1]],
+                [{ ...INTERLEAVED, ranks: 1 }, [0]],
+              ]
+            : [],
+      },
     );
   });
 
-  it.each(["delayed", "nvfp4"] as const)(
-    "of replicas has the bits of the replicas alone: %s",
-    async (recipe) => {
-      const plan = { ...PLAN, recipe };
+  it.each([
+    { ...PLAN, recipe: "delayed" },
+    { ...PLAN, recipe: "nvfp4" },
+    { ...PLAN, recipe: "current", stages: [["linear"], ["mlp"], ["relu"], ["norm"]], microbatches: 4 },
+  ] satisfies Partial<PipelineCase>[])(
+    "of replicas has the bits of the replicas alone: $recipe, stages $stages",
+    async (part) => {
+      const plan: PipelineCase = { ...part, trained: part.stages.map(() => true) };
       const replicas = await Promise.all(
         groupsOf(2)
           .map((group) => alone(group.backend, plan, { rank: group.rank, size: 2, group }))
@@ -79,8 +104,10 @@ describe("a pipeline", () => {
       );
       // consecutive ranks are replicas of the same stage
       expect(both.slice(2).map(({ losses }) => losses)).toEqual(replicas.map(({ losses }) => losses));
-      const states = [0, 1].map((stage) => both.slice(2 * stage, 2 * stage + 2).map(({ state }) => state));
-      expect(states).toEqual([0, 1].map((stage) => replicas.map(({ states }) => states[stage])));
+      const states = plan.stages.map((_, stage) =>
+        both.slice(2 * (stage % 2), 2 * (stage % 2) + 2).map(({ states }) => states[Math.floor(stage / 2)]),
+      );
+      expect(states).toEqual(plan.stages.map((_, stage) => replicas.map(({ states }) => states[stage])));
     },
   );
 
@@ -233,6 +260,14 @@ describe("a pipeline that fails", () => {
       [model, zero, {}],
       [model, zero, { microbatches: 1, stages: 2 }],
       [model, zero, { microbatches: 1, dataParallel: parallel }],
+      [[], zero, { microbatches: 2, input: { shape: [1] } }],
+      [[model, model], zero, { microbatches: 2, input: { shape: [1] } }],
+      [[model, behind], zero, { microbatches: 2, input: { shape: [1] } }],
+      [[model, other], zero, { microbatches: 2 }],
+      [[model, other], zero, { microbatches: 3, input: { shape: [1] } }],
+      [[model, other], zero, { microbatches: 2, input: { shape: [1] }, dataParallel: parallel }],
+      [[model, other], zero, { microbatches: 2, input: { shape: [1] }, dataParallel: [parallel, parallel] }],
+      [other, zero, { microbatches: 1, dataParallel: [parallel, parallel] }],
       [behind, one, { microbatches: 1, loss }],
       [behind, one, { microbatches: 1, input: { shape: [1] } }],
       [behind, one, { microbatches: 1, input: { shape: [0.5] }, loss }],
@@ -242,6 +277,15 @@ describe("a pipeline that fails", () => {
       expect(() => new Pipeline(...(given as [never, never, never])), String(given[2])).toThrow(
         ArgumentError,
       );
+    const [only] = groupsOf(1) as [ProcessGroup];
+    const input = { shape: [ROWS, WIDTH] };
+    using first = new Linear(only.backend, WIDTH, WIDTH);
+    using second = new Linear(only.backend, WIDTH, WIDTH);
+    const unfit = new Pipeline([first, second], only, {
+      ...{ microbatches: 1, input, loss, forward: (x: Variable) => functional.add(x, x) },
+    });
+    using short = zeros(only.backend, "bf16", [1, WIDTH]);
+    expect(() => unfit.step(() => short)).toThrow("a stage is bf16 [1,32]; input says bf16 [32,32]");
     const pipeline = new Pipeline(model, zero, { microbatches: 1 });
     expect(() => pipeline.step()).toThrow(/the first rank needs the microbatches/);
     expect(() => pipeline.step(1 as never)).toThrow(ArgumentError);

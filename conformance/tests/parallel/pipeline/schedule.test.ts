@@ -1,4 +1,5 @@
 /** The schedule of a pipeline: the actions of each stage and their order; no stage waits forever. */
+import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../../src/errors.js";
@@ -17,27 +18,41 @@ const SIZES = Array.from({ length: 8 }, (_, s) =>
 interface Size {
   readonly stages: number;
   readonly microbatches: number;
+  readonly chunks?: number;
 }
 
-const drawnSize: fc.Arbitrary<Size> = fc.record({
-  stages: fc.integer({ min: 1, max: 24 }),
-  microbatches: fc.integer({ min: 1, max: 60 }),
-});
+const drawnSize: fc.Arbitrary<Size> = fc.oneof(
+  fc.record({ stages: fc.integer({ min: 1, max: 24 }), microbatches: fc.integer({ min: 1, max: 60 }) }),
+  fc
+    .record({
+      stages: fc.integer({ min: 1, max: 12 }),
+      groups: fc.integer({ min: 1, max: 4 }),
+      chunks: fc.integer({ min: 2, max: 4 }),
+    })
+    .map(({ stages, groups, chunks }) => ({ stages, chunks, microbatches: stages * groups })),
+);
 
-const schedulesOf = ({ stages, microbatches }: Size): (readonly PipelineAction[])[] =>
-  Array.from({ length: stages }, (_, stage) => pipelineSchedule({ stage, stages, microbatches }));
+const schedulesOf = ({ stages, microbatches, chunks }: Size): (readonly PipelineAction[])[] =>
+  Array.from({ length: stages }, (_, stage) => pipelineSchedule({ stage, stages, microbatches, chunks }));
+
+/** The other end of a message: the number of chunks of the model from this one to that one, and the kind of the action there. */
+const SIDES: Partial<Record<PipelineActionKind, readonly [step: number, kind: PipelineActionKind]>> = {
+  sendForward: [1, "recvForward"],
+  recvForward: [-1, "sendForward"],
+  sendBackward: [-1, "recvBackward"],
+  recvBackward: [1, "sendBackward"],
+};
 
 /** Returns the stage at the other end of a message, and the matching action there. */
-function partner(stage: number, { kind, microbatch }: PipelineAction) {
-  const sides: Partial<Record<PipelineActionKind, readonly [number, PipelineActionKind]>> = {
-    sendForward: [stage + 1, "recvForward"],
-    recvForward: [stage - 1, "sendForward"],
-    sendBackward: [stage - 1, "recvBackward"],
-    recvBackward: [stage + 1, "sendBackward"],
-  };
-  const side = sides[kind];
-  return side && { stage: side[0], action: { kind: side[1], microbatch } };
+function partner(stage: number, { kind, microbatch, chunk }: PipelineAction, stages: number) {
+  const side = SIDES[kind];
+  if (!side) return undefined;
+  const place = chunk * stages + stage + side[0];
+  return { stage: place % stages, action: { kind: side[1], microbatch, chunk: Math.floor(place / stages) } };
 }
+
+const isSame = (a: PipelineAction | undefined, b: PipelineAction): boolean =>
+  a?.kind === b.kind && a.microbatch === b.microbatch && a.chunk === b.chunk;
 
 /** The duration of each pass. Messages take no time. */
 const TIME: Partial<Record<PipelineActionKind, number>> = { forward: 1, backward: 2 };
@@ -51,24 +66,25 @@ function simulated(schedules: readonly (readonly PipelineAction[])[], choose: (c
   const clock = schedules.map(() => 0);
   const next = (stage: number): PipelineAction | undefined => schedules[stage]?.[at[stage] as number];
   const done = new Set<string>();
+  const chunks = 1 + Math.max(...schedules.flat().map(({ chunk }) => chunk));
   for (;;) {
     const ready = schedules.flatMap((_, stage) => {
       const action = next(stage);
-      const other = action && partner(stage, action);
+      const other = action && partner(stage, action, schedules.length);
       if (!action) return [];
       if (!other) return [[stage]];
-      const there = next(other.stage);
-      const met = there?.kind === other.action.kind && there.microbatch === other.action.microbatch;
-      return met && stage < other.stage ? [[stage, other.stage]] : [];
+      // a stage with several chunks passes results to itself if there is no other stage
+      if (other.stage === stage) return [[stage]];
+      return isSame(next(other.stage), other.action) && stage < other.stage ? [[stage, other.stage]] : [];
     });
     if (ready.length === 0) break;
     const moving = ready[choose(ready.length)] as readonly number[];
     const together = Math.max(...moving.map((stage) => clock[stage] as number));
     for (const stage of moving) {
-      const { kind, microbatch } = next(stage) as PipelineAction;
-      requireInputs(done, stage, schedules.length - 1, kind, microbatch);
-      done.add(`${kind} ${microbatch} ${stage}`);
-      clock[stage] = together + (TIME[kind] ?? 0);
+      const action = next(stage) as PipelineAction;
+      requireInputs(done, stage, schedules.length, chunks, action);
+      done.add(keyOf(stage, action));
+      clock[stage] = together + (TIME[action.kind] ?? 0);
       at[stage] = (at[stage] as number) + 1;
     }
   }
@@ -78,44 +94,61 @@ function simulated(schedules: readonly (readonly PipelineAction[])[], choose: (c
   return Math.max(...clock);
 }
 
-/** Throws unless a stage has received the inputs of an action. */
+const keyOf = (stage: number, { kind, microbatch, chunk }: PipelineAction): string =>
+  `${kind} ${microbatch} ${chunk} ${stage}`;
+
+/** Throws unless a stage has what an action needs: the received tensor of this chunk, or the pass that comes before. */
 function requireInputs(
   done: ReadonlySet<string>,
   stage: number,
-  last: number,
-  kind: PipelineActionKind,
-  microbatch: number,
+  stages: number,
+  chunks: number,
+  action: PipelineAction,
 ): void {
+  const place = action.chunk * stages + stage;
   const needs: Readonly<Record<PipelineActionKind, readonly (PipelineActionKind | false)[]>> = {
     recvForward: [],
-    forward: [stage > 0 && "recvForward"],
+    forward: [place > 0 && "recvForward"],
     sendForward: ["forward"],
     recvBackward: ["forward"],
-    backward: ["forward", stage < last && "recvBackward"],
+    backward: ["forward", place < stages * chunks - 1 && "recvBackward"],
     sendBackward: ["backward"],
   };
-  for (const each of needs[kind])
-    if (each && !done.has(`${each} ${microbatch} ${stage}`))
-      throw new Error(`stage ${stage}: ${kind} ${microbatch} comes before ${each}`);
+  for (const each of needs[action.kind])
+    if (each && !done.has(keyOf(stage, { ...action, kind: each })))
+      throw new Error(`stage ${stage}: ${JSON.stringify(action)} comes before ${each}`);
+  const other = partner(stage, action, stages);
+  if (other?.stage === stage && action.kind.startsWith("recv") && !done.has(keyOf(stage, other.action)))
+    throw new Error(`stage ${stage}: ${JSON.stringify(action)} comes before it was sent`);
 }
 
-function assertWhole({ stages, microbatches }: Size): void {
-  for (const [stage, actions] of schedulesOf({ stages, microbatches }).entries()) {
-    const order = (kind: PipelineActionKind): number[] =>
-      actions.flatMap((each) => (each.kind === kind ? [each.microbatch] : []));
-    const all = Array.from({ length: microbatches }, (_, i) => i);
-    for (const kind of ["forward", "backward"] as const) expect(order(kind)).toEqual(all);
-    for (const kind of ["recvForward", "sendBackward"] as const)
-      expect(order(kind)).toEqual(stage > 0 ? all : []);
-    for (const kind of ["sendForward", "recvBackward"] as const)
-      expect(order(kind)).toEqual(stage < stages - 1 ? all : []);
+/** The largest number of microbatches of all chunks that are between their forward and their backward pass. */
+function mostLive({ stages, microbatches, chunks = 1 }: Size, stage: number): number {
+  if (chunks === 1) return Math.min(stages - stage, microbatches);
+  return Math.min(2 * (stages - 1 - stage) + (chunks - 1) * stages + 1, microbatches * chunks);
+}
+
+function assertWhole(size: Size): void {
+  const { stages, microbatches, chunks = 1 } = size;
+  const all = Array.from({ length: microbatches }, (_, i) => i);
+  for (const [stage, actions] of schedulesOf(size).entries()) {
+    for (let chunk = 0; chunk < chunks; chunk++) {
+      const order = (kind: PipelineActionKind): number[] =>
+        actions.flatMap((each) => (each.kind === kind && each.chunk === chunk ? [each.microbatch] : []));
+      const place = chunk * stages + stage;
+      for (const kind of ["forward", "backward"] as const) expect(order(kind)).toEqual(all);
+      for (const kind of ["recvForward", "sendBackward"] as const)
+        expect(order(kind)).toEqual(place > 0 ? all : []);
+      for (const kind of ["sendForward", "recvBackward"] as const)
+        expect(order(kind)).toEqual(place < stages * chunks - 1 ? all : []);
+    }
     let [live, most] = [0, 0];
     for (const { kind } of actions) {
       if (kind === "forward") live++;
       if (kind === "backward") live--;
       most = Math.max(most, live);
     }
-    expect(most, `activations of stage ${stage}`).toBe(Math.min(stages - stage, microbatches));
+    expect(most, `activations of stage ${stage}`).toBe(mostLive(size, stage));
   }
 }
 
@@ -136,11 +169,34 @@ describe("the 1F1B schedule", () => {
     fc.assert(
       fc.property(drawnSize, fc.infiniteStream(fc.nat()), (size, picks) => {
         assertWhole(size);
+        const { stages, microbatches, chunks = 1 } = size;
         const choose = (count: number): number => (picks.next().value as number) % count;
-        expect(simulated(schedulesOf(size), choose)).toBe(3 * (size.microbatches + size.stages - 1));
+        expect(simulated(schedulesOf(size), choose)).toBe(3 * (chunks * microbatches + stages - 1));
       }),
       { numRuns: draws(30) },
     );
+  });
+
+  it("of several chunks contains each pass once, in order, has no deadlock, and waits a chunk's passes a stage", () => {
+    for (const stages of [1, 2, 3, 4, 5, 8])
+      for (const chunks of [2, 3, 5])
+        for (const groups of [1, 2, 3]) {
+          const size = { stages, chunks, microbatches: stages * groups };
+          assertWhole(size);
+          const time = simulated(schedulesOf(size), () => 0);
+          expect(time, JSON.stringify(size)).toBe(3 * (chunks * size.microbatches + stages - 1));
+        }
+  });
+
+  it("takes the times that docs/distributed.md tells", () => {
+    const times = [1, 2, 4].map(
+      (chunks) => simulated(schedulesOf({ stages: 4, microbatches: 8, chunks }), () => 0) / chunks,
+    );
+    const page = readFileSync(new URL("../../../../docs/distributed.md", import.meta.url), "utf8");
+    for (const [i, name] of ["one stage a rank", "2 stages a rank", "4 stages a rank"].entries()) {
+      const time = times[i] as number;
+      expect(page).toContain(`| ${name} | ${time} | ${Math.round(100 * (1 - (3 * 8) / time))} % |`);
+    }
   });
 
   it("equals the published order for two stages and three microbatches", () => {
@@ -155,7 +211,10 @@ describe("the 1F1B schedule", () => {
 
   it("refuses invalid stages and numbers of microbatches", () => {
     const good = { stage: 0, stages: 2, microbatches: 1 };
-    for (const wrong of [{ stage: 2 }, { stage: -1 }, { stages: 0 }, { microbatches: 0 }, { stage: 0.5 }])
+    for (const wrong of [
+      ...[{ stage: 2 }, { stage: -1 }, { stages: 0 }, { microbatches: 0 }, { stage: 0.5 }],
+      ...[{ chunks: 0 }, { chunks: 65 }, { chunks: 2 }, { chunks: 2, stages: 1024, microbatches: 1024 }],
+    ])
       expect(() => pipelineSchedule({ ...good, ...wrong })).toThrow(ArgumentError);
   });
 

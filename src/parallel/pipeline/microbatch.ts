@@ -1,0 +1,45 @@
+/** What a rank of a pipeline keeps during a step. */
+import type { VariableLike } from "../../tape/differentiable.js";
+import type { Variable } from "../../tape/variable.js";
+import { Scope } from "../../tensor/scope.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+
+/** The state of one microbatch on a stage, from its first action to its last. */
+export class Microbatch {
+  /** Owns all tensors that the actions create. */
+  readonly scope = new Scope();
+  x: Variable | undefined;
+  /** The result of the stage. On the last rank it is the loss. */
+  result: Variable | undefined;
+  gradOutput: Tensor | undefined;
+
+  constructor(
+    readonly number: number,
+    /** The index of the stage of this rank. */
+    readonly chunk: number,
+  ) {
+    // each action opens the scope again with `within`
+    this.scope.close();
+  }
+
+  /** Frees all tensors of the microbatch. The gradient of a received input is freed too; other inputs belong to the caller. */
+  dispose(isReceived: boolean): void {
+    if (isReceived) this.x?.zeroGrad();
+    this.scope.dispose();
+  }
+}
+
+/** The state of a rank during one step. */
+export interface StepState {
+  readonly input: ((microbatch: number) => VariableLike) | undefined;
+  readonly losses: Tensor[];
+  /** What the only rank of a group passes from one of its stages to another, by microbatch, receiving stage and direction. */
+  readonly passed: Map<string, Tensor<WideDType>>;
+}
+
+/** From a stage to the next one, or to the one before. */
+export type Step = 1 | -1;
+
+export const keyOf = (microbatch: number, chunk: number, to: Step | 0 = 0): string =>
+  `${microbatch} ${chunk} ${to}`;
