@@ -304,14 +304,10 @@ export {
   type DataParallelOptions,
 } from "./parallel/data/data-parallel.js";
 export { FullySharded, type FullyShardOptions, fullyShard } from "./parallel/fsdp/fully-shard.js";
+export type { PipelineAction, PipelineActionKind } from "./parallel/pipeline/action.js";
 export type { PipelineInput, PipelineOptions, PipelineStage } from "./parallel/pipeline/options.js";
 export { Pipeline } from "./parallel/pipeline/pipeline.js";
-export {
-  type PipelineAction,
-  type PipelineActionKind,
-  type PipelinePlace,
-  pipelineSchedule,
-} from "./parallel/pipeline/schedule.js";
+export { type PipelinePlace, pipelineSchedule } from "./parallel/pipeline/schedule.js";
 export * from "./quantizers/index.gen.js";
 export { normal, permutation, type RandomSource, randomWords } from "./random.js";
 export {

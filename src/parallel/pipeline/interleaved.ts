@@ -1,9 +1,9 @@
 /**
- * The interleaved 1F1B schedule, for ranks that have several chunks of the model each (D. Narayanan et al., "Efficient Large-Scale
- * Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2.2). Chunk c of rank r has the layers after those
- * of chunk c of rank r - 1; chunk c of rank 0 has those after chunk c - 1 of the last rank.
+ * The interleaved 1F1B schedule, for ranks that have several chunks of the model each (D. Narayanan et al., "Efficient
+ * Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2.2). Chunk c of rank r has the
+ * layers after those of chunk c of rank r - 1; chunk c of rank 0 has those after chunk c - 1 of the last rank.
  */
-import type { PipelineAction, PipelineActionKind } from "./schedule.js";
+import type { PipelineAction, PipelineActionKind } from "./action.js";
 
 /** The number of ranks, of chunks of each rank, and of microbatches, a multiple of the number of ranks. */
 export interface InterleavedSize {
@@ -23,8 +23,9 @@ interface Pass {
 const countOf = ({ chunks, microbatches }: InterleavedSize): number => 2 * chunks * microbatches;
 
 /**
- * Pass `i` of a rank. Microbatches run in groups of as many as there are ranks; a group passes every chunk in turn. The rank first
- * runs the forward passes that later ranks need before their first backward pass, then forward and backward passes alternate.
+ * Pass `i` of a rank. Microbatches run in groups of as many as there are ranks; a group passes every chunk in turn. The rank
+ * first runs the forward passes that later ranks need before their first backward pass; then forward and backward passes
+ * alternate.
  */
 function passAt(rank: number, i: number, size: InterleavedSize): Pass {
   const { ranks, chunks } = size;
@@ -84,10 +85,11 @@ const MESSAGES = {
 } as const satisfies Record<Pass["kind"], readonly PipelineActionKind[]>;
 
 /**
- * Returns the actions of rank `own`. All ranks are simulated in turns, forward and backward turns alternately: in each, a rank runs
- * its next pass if that has the direction of the turn and the passes that it needs ran in earlier turns. After a turn, the results
- * are transferred; even ranks send first. So all messages have one order, which both ends of each follow, and no rank waits forever
- * even if a `send` waits for its `recv`. It also waits for no longer pass than its own, because all ranks run the same direction.
+ * Returns the actions of rank `own`. All ranks are simulated in turns, forward and backward turns alternately: in each, a rank
+ * runs its next pass if that has the direction of the turn and the passes that it needs ran in earlier turns. After a turn, the
+ * results are transferred; even ranks send first. So all messages have one order, which both ends of each follow, and no rank
+ * waits forever even if a `send` waits for its `recv`. All ranks run the same direction in a turn, so a `send` does not wait for
+ * a longer pass of its receiver.
  */
 export function interleavedSchedule(own: number, size: InterleavedSize): readonly PipelineAction[] {
   const { ranks, chunks } = size;

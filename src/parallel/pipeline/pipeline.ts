@@ -11,6 +11,7 @@ import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { checkGroup, requireSameBackend } from "../arguments.js";
 import type { DataParallel } from "../data/data-parallel.js";
+import type { PipelineAction, PipelineActionKind } from "./action.js";
 import { keyOf, Microbatch, type Step, type StepState } from "./microbatch.js";
 import {
   checkPipelineOptions,
@@ -19,7 +20,7 @@ import {
   type PipelineOptions,
   type PipelineStage,
 } from "./options.js";
-import { type PipelineAction, type PipelineActionKind, pipelineSchedule } from "./schedule.js";
+import { pipelineSchedule } from "./schedule.js";
 
 /**
  * The stages of one rank, of a model whose layers are distributed over the ranks of a group: rank 0 has the first layers, and the
@@ -31,9 +32,10 @@ import { type PipelineAction, type PipelineActionKind, pipelineSchedule } from "
  * runs all stages, one microbatch after the other, each forward and then backward. A rank with one stage keeps at most
  * `ranks - rank` microbatches in memory at a time; with several, at most 2 * (ranks - 1 - rank) + (stages - 1) * ranks + 1.
  *
- * @throws `ArgumentError` for an argument that is not a module with `forward`, a list of different ones or a group, for a group on
- * another backend, for an invalid option value, if `input` is missing on a rank that receives activations or `loss` on the last,
- * for a `dataParallel` of another module, and, with several stages, for a number of microbatches that is no multiple of the ranks.
+ * @throws `ArgumentError` for an argument that is not a module with `forward`, a list of different ones or a group, for a group
+ * on another backend, for an invalid option value, if `input` is missing on a rank that receives activations or `loss` on the
+ * last, for a `dataParallel` of another module, and, with several stages, for a number of microbatches that is no multiple of the
+ * ranks.
  */
 export class Pipeline {
   static {

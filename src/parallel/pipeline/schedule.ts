@@ -1,26 +1,8 @@
 /** The schedule of a pipeline stage: the order of its forward and backward passes over microbatches, as plain data. */
 import { ArgumentError } from "../../errors.js";
 import { integer, needed, optionsOf } from "../../options.js";
+import type { PipelineAction, PipelineActionKind } from "./action.js";
 import { interleavedSchedule } from "./interleaved.js";
-
-/** The kind of a step of a stage. */
-export type PipelineActionKind =
-  | "recvForward"
-  | "forward"
-  | "sendForward"
-  | "recvBackward"
-  | "backward"
-  | "sendBackward";
-
-/** A step of a stage. `recvForward` and `sendForward` transfer activations, `recvBackward` and `sendBackward` gradients. */
-export interface PipelineAction {
-  /** The kind of the step. */
-  readonly kind: PipelineActionKind;
-  /** The index of the microbatch, from 0. */
-  readonly microbatch: number;
-  /** The index of the chunk of this rank that computes, sends or receives, from 0. */
-  readonly chunk: number;
-}
 
 /** The maximum number of stages, which is the maximum number of ranks of a group. */
 const MAX_STAGES = 1024;
@@ -43,8 +25,8 @@ export interface PipelinePlace {
   /** The number of microbatches of a step, at most 65,536. */
   readonly microbatches: number;
   /**
-   * The number of chunks of each rank, at most 64. Default 1. With several chunks, the number of microbatches must be a multiple of
-   * the number of stages, and all ranks together run at most 2^20 forward passes.
+   * The number of chunks of each rank, at most 64. Default 1. With several chunks, the number of microbatches must be a multiple
+   * of the number of stages, and all ranks together run at most 2^20 forward passes.
    */
   readonly chunks?: number | undefined;
 }
@@ -72,8 +54,8 @@ const checkPlace = optionsOf<PipelinePlace>(
  * and the end is shorter by the number of chunks; there are as many times more messages. Chunk c of a rank follows chunk c of the
  * rank before, and chunk c of the first rank follows chunk c - 1 of the last rank.
  *
- * @throws `ArgumentError` for a number outside of its domain, for a stage that is not below the number of stages, and, with several
- * chunks, for a number of microbatches that is no multiple of the number of stages and for more than 2^20 forward passes.
+ * @throws `ArgumentError` for a number outside of its domain, for a stage that is not below the number of stages, and, with
+ * several chunks, for a number of microbatches that is no multiple of the number of stages and for more than 2^20 forward passes.
  */
 export function pipelineSchedule(place: PipelinePlace): readonly PipelineAction[] {
   const { stage, stages, microbatches, chunks = 1 } = checkPlace("pipelineSchedule", place);

@@ -3,11 +3,8 @@ import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../../src/errors.js";
-import {
-  type PipelineAction,
-  type PipelineActionKind,
-  pipelineSchedule,
-} from "../../../../src/parallel/pipeline/schedule.js";
+import type { PipelineAction, PipelineActionKind } from "../../../../src/parallel/pipeline/action.js";
+import { pipelineSchedule } from "../../../../src/parallel/pipeline/schedule.js";
 import { draws } from "../../harness/draws.js";
 
 /** Every pipeline of up to 8 stages and 20 microbatches. */
