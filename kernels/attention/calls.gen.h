@@ -74,7 +74,7 @@ struct AttentionParams {
   float* lse = nullptr;
   float* maxLogits = nullptr;
   int64_t tiles = 0;
-  // A flag for each tile of the tensor cores' kernel.
+  // A list of tiles that the plain kernel computes; if keys are split, then partial results of each row.
   int32_t* workspace = nullptr;
 };
 

@@ -80,7 +80,7 @@ cudaError_t sumDeltas(const AttentionBackwardParams& p, cudaStream_t stream);
 // Computes dq from the sums that sumDeltas writes.
 cudaError_t differentiateQueries(const AttentionBackwardParams& p, const int32_t* list, cudaStream_t stream);
 
-// Computes dk and dv from the same sums. A tile has 64 keys; in `list`, heads are heads of keys.
+// Computes dk and dv from the same sums. `list` selects tiles of 64 keys, and its heads are key-value heads.
 cudaError_t differentiateKeys(const AttentionBackwardParams& p, const int32_t* list, cudaStream_t stream);
 
 // Computes the gradients of the bias and of the sinks, if they are not null.

@@ -12,11 +12,12 @@ namespace lockstep {
 
 namespace {
 
-constexpr size_t kSmallest = 4096;
+// Minimum size of a buffer.
+constexpr size_t kMinBytes = 4096;
 // Maximum number of buffers in the cache.
-constexpr size_t kKept = 12;
+constexpr size_t kMaxKept = 12;
 // Maximum number of pieces of one copy that are enqueued at a time.
-constexpr size_t kInFlight = 3;
+constexpr size_t kMaxInFlight = 3;
 
 }  // namespace
 
@@ -67,16 +68,16 @@ std::unique_ptr<PinnedBuffer> PinnedBuffers::take(size_t bytes) {
       return buffer;
     }
   }
-  size_t rounded = kSmallest;
+  size_t rounded = kMinBytes;
   while (rounded < bytes) rounded *= 2;
   return std::make_unique<PinnedBuffer>(rounded);
 }
 
 void PinnedBuffers::keep(std::unique_ptr<PinnedBuffer> buffer) {
   const std::lock_guard lock(mutex_);
-  if (kept_.size() >= kKept) return;
-  const auto larger = [&](const auto& kept) { return kept->bytes() >= buffer->bytes(); };
-  kept_.insert(std::find_if(kept_.begin(), kept_.end(), larger), std::move(buffer));
+  if (kept_.size() >= kMaxKept) return;
+  const auto notSmaller = [&](const auto& kept) { return kept->bytes() >= buffer->bytes(); };
+  kept_.insert(std::find_if(kept_.begin(), kept_.end(), notSmaller), std::move(buffer));
 }
 
 void PinnedBuffers::clear() {
@@ -113,7 +114,7 @@ cudaError_t PinnedBuffers::copyOut(void* to, const void* from, size_t bytes, cud
     }
   };
   for (size_t at = 0; at < bytes && error == cudaSuccess; at += kPiece) {
-    if (pieces.size() == kInFlight) finishOldest();
+    if (pieces.size() == kMaxInFlight) finishOldest();
     Piece piece{buffer(std::min(kPiece, bytes - at)), {}, at, std::min(kPiece, bytes - at)};
     if (failure) break;
     error = cudaMemcpyAsync(piece.buffer->data(), static_cast<const char*>(from) + at, piece.bytes,

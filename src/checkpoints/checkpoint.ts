@@ -52,7 +52,7 @@ export interface StoredWeight {
   readonly block: readonly [number, number];
   /** Whether scales lie in the swizzled layout of tensor cores. */
   readonly swizzled: boolean;
-  /** Whether codes lie element by element, without zero points, an order of columns or factors of columns. */
+  /** Whether each element has one code, in row-major order, without zero points, a group index of columns or column factors. */
   readonly isElementwise: boolean;
   /** The tensor of codes. */
   readonly codes: TensorEntry;
@@ -62,7 +62,7 @@ export interface StoredWeight {
   readonly global?: TensorEntry;
   /** Whether values are divided by the global scale, or multiplied by it; absent if the weight has none. */
   readonly globalRole?: "multiplier" | "divisor";
-  /** The names of its tensors of zero points, order and factors of columns. */
+  /** The names of its tensors of zero points, group indices of columns (`g_idx`) and column factors. */
   readonly companions: readonly string[];
 }
 

@@ -156,7 +156,11 @@ function copyGather(
  * Gathers the rowwise copy of the same rows of each rank on the side stream. The result is [ranks * count, K]. No block may
  * extend beyond these rows.
  */
-export function gatherRowsAside(group: ProcessGroup, t: QuantizedTensor, rows: RowRange): QuantizedTensor {
+export function gatherRowsOnSideStream(
+  group: ProcessGroup,
+  t: QuantizedTensor,
+  rows: RowRange,
+): QuantizedTensor {
   return onSideStream(group.backend, () => {
     // sent tensors are freed on the side stream: a free on the main stream would make that wait for the exchange
     using scope = new Scope();

@@ -6,7 +6,7 @@ import type { LayerInspection } from "./inspection/layer-inspection.js";
 /** The key of a layer's own recipe: null for high precision, undefined for the recipe of the region. */
 export const LAYER_RECIPE = Symbol("layerRecipe");
 
-/** The key of what an `Inspector` does with a layer. */
+/** The key of the `LayerInspection` by which an `Inspector` observes or changes a layer. */
 export const LAYER_INSPECTION = Symbol("layerInspection");
 
 /** A quantization state that may have a recipe of its own, and an `Inspector`. */

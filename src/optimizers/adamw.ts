@@ -5,7 +5,7 @@ import { anyListOf, atLeastZero, needed, nested, optionsOf, text } from "../opti
 import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
 import { disposeUnless, type GroupedOptions, type ParameterGroup, SlotOptions } from "./parameter-groups.js";
 
-/** The options of the operation `adamw`, without `step`, and groups of parameters with others. */
+/** The options of the operation `adamw`, without `step`, and parameter groups that override them. */
 export type AdamWOptions = GroupedOptions<Omit<AdamWStepOptions, "step">>;
 
 const checkGroup = optionsOf<ParameterGroup<Omit<AdamWStepOptions, "step">>>({

@@ -44,7 +44,7 @@ export interface MuonStepOptions extends NewtonSchulzOptions {
   readonly adjustLearningRate?: "original" | "matchRmsAdamW" | undefined;
 }
 
-/** The options of a step of Muon, and groups of parameters with others. The default of `dtype` is bf16. */
+/** The options of a step of Muon, and parameter groups that override them. The default of `dtype` is bf16. */
 export type MuonOptions = GroupedOptions<MuonStepOptions>;
 
 const MUON_OPTIONS: OptionTable<MuonStepOptions> = {

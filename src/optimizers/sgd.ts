@@ -10,7 +10,7 @@ import {
   SlotOptions,
 } from "./parameter-groups.js";
 
-/** The options of the operation `sgd`, without `first`, and groups of parameters with others. */
+/** The options of the operation `sgd`, without `first`, and parameter groups that override them. */
 export type SGDOptions = GroupedOptions<Omit<SGDStepOptions, "first">>;
 
 const checkGroup = optionsOf<ParameterGroup<Omit<SGDStepOptions, "first">>>({

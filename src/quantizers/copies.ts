@@ -24,8 +24,8 @@ export function quantizerOfCopies(copies: HybridQuantizerOptions): CopyQuantizer
 }
 
 /**
- * Returns what makes a copy if `replace` takes the place of the quantizer that makes its codes. A copy in high precision stays
- * so, and a copy that is dequantized is dequantized.
+ * Returns the quantizer of a copy, in which `replace` has replaced the quantizer of the codes. A copy in high precision stays in
+ * high precision, and a dequantized copy stays dequantized.
  *
  * @shared
  */
@@ -35,6 +35,8 @@ export function replaceCodes(
 ): CopyQuantizer {
   if (copy instanceof IdentityQuantizer) return copy;
   if (!(copy instanceof FakeQuantizer)) return replace(copy);
-  const made = replace(copy.quantizer);
-  return made instanceof FakeQuantizer || made instanceof IdentityQuantizer ? made : new FakeQuantizer(made);
+  const replaced = replace(copy.quantizer);
+  return replaced instanceof FakeQuantizer || replaced instanceof IdentityQuantizer
+    ? replaced
+    : new FakeQuantizer(replaced);
 }

@@ -64,7 +64,7 @@ const GPT_OSS: GgufArchitecture = {
   }),
 };
 
-/** The kinds of layers: each `period`-th one has no window. */
+/** The attention type of each layer: every `period`-th layer has full attention, the others have a sliding window. */
 function layerTypes(layers: number, period: number): readonly string[] {
   const typeOf = (_: unknown, index: number): string =>
     (index + 1) % period === 0 ? "full_attention" : "sliding_attention";

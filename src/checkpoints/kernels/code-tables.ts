@@ -20,7 +20,7 @@ export class CodeTables {
   ) {
     const { values } = CODE_TYPES[type];
     this.codes = values.length;
-    this.address = kernels.place("tables", count * STRIDE).address;
+    this.address = kernels.buffer("tables", count * STRIDE).address;
     this.#values = kernels.put(`values of ${type}`, values);
   }
 

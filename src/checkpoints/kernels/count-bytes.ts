@@ -18,7 +18,7 @@ export function countBytes(
   kernels: Kernels,
   { address: codes, rows, width, pitch }: ByteBlock,
 ): Float64Array {
-  const { address: counts } = kernels.place("byte counts", 4 * TABLES * BYTES);
+  const { address: counts } = kernels.buffer("byte counts", 4 * TABLES * BYTES);
   const words = kernels.words(counts, TABLES * BYTES);
   words.fill(0);
   kernels.call("countBlock", { codes, rows, width, pitch, counts });

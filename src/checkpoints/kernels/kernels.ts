@@ -5,8 +5,8 @@ import { type ExportName, type Instance, openInstance } from "../../backends/was
 import { Pool } from "../../backends/wasm/pool.js";
 import { asBytes } from "../../tensor/data.js";
 
-/** Memory of the kernels. It is valid until memory of the same name is requested again. */
-export interface Place {
+/** A buffer in the kernels' memory. It is valid until a buffer of the same name is requested again. */
+export interface KernelBuffer {
   readonly address: number;
   readonly bytes: Uint8Array;
 }
@@ -37,9 +37,10 @@ export class Kernels {
   }
 
   /**
-   * Memory of `length` bytes under a name. It keeps its bytes if it was at least as long before; else its bytes are arbitrary.
+   * Returns the buffer of this name, with `length` bytes. It has the same bytes as after its last use if it was at least as long
+   * then; otherwise its bytes are arbitrary.
    */
-  place(name: string, length: number): Place {
+  buffer(name: string, length: number): KernelBuffer {
     let block = this.#blocks.get(name);
     if (!block || block.size < length) {
       if (block) this.heap.release(block.address);
@@ -53,10 +54,10 @@ export class Kernels {
     };
   }
 
-  /** Copies data to memory under a name, and returns its address. Data in kernel memory is not copied. */
+  /** Copies data to the buffer of this name, and returns its address. Data in kernel memory is not copied. */
   put(name: string, data: ArrayBufferView): number {
     if (data.buffer === this.instance.memory.buffer) return data.byteOffset;
-    const { address, bytes } = this.place(name, data.byteLength);
+    const { address, bytes } = this.buffer(name, data.byteLength);
     bytes.set(asBytes(data));
     return address;
   }

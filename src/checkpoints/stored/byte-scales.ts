@@ -2,7 +2,7 @@
 import { fileBytes } from "../../io/dtypes.js";
 import { SWIZZLE_TILE, swizzledIndex } from "../../tensor/places.js";
 import { countBytes } from "../kernels/count-bytes.js";
-import type { Kernels, Place } from "../kernels/kernels.js";
+import type { KernelBuffer, Kernels } from "../kernels/kernels.js";
 import { conventionOf } from "./conventions.js";
 import { type GlobalScale, readGlobal, scaleOf, toFloats } from "./scales.js";
 import type { StoredTensor } from "./tensors.js";
@@ -24,7 +24,7 @@ export function byteValues({ scale, convention }: QuantizedWeight): Float32Array
 /** One-byte scales in the opposite layout. */
 export interface RelaidBytes {
   /** Lays out all scales, row by row, matrix by matrix. */
-  readonly all: () => Place;
+  readonly all: () => KernelBuffer;
   /** The byte at a row and column of the first matrix. */
   readonly at: (row: number, column: number) => number;
 }
@@ -32,7 +32,7 @@ export interface RelaidBytes {
 /** One-byte scales in kernel memory, valid until the next ones are read. */
 export interface ByteScales extends GlobalScale {
   /** The scales row by row, matrix by matrix. */
-  readonly bytes: Place;
+  readonly bytes: KernelBuffer;
   /** The scales if the file has the opposite layout (swizzled or plain) of what it declares; absent if it cannot. */
   readonly relaid?: RelaidBytes;
   /** The f32 scale of each byte in a matrix, equal to `Scales.values`. */
@@ -40,7 +40,7 @@ export interface ByteScales extends GlobalScale {
 }
 
 /** The scales of a weight as bytes, row by row, matrix by matrix. */
-export async function readScaleBytes(kernels: Kernels, weight: QuantizedWeight): Promise<Place> {
+export async function readScaleBytes(kernels: Kernels, weight: QuantizedWeight): Promise<KernelBuffer> {
   const stored = await readStored(kernels, weight);
   return weight.geometry.swizzled ? unswizzled(kernels, weight, stored) : stored;
 }
@@ -82,9 +82,9 @@ export async function readByteScales(
 const STORED = new WeakMap<Kernels, StoredTensor>();
 
 /** Reads the scales of a weight, unless they are those that were read last. */
-async function readStored(kernels: Kernels, { scale }: QuantizedWeight): Promise<Place> {
+async function readStored(kernels: Kernels, { scale }: QuantizedWeight): Promise<KernelBuffer> {
   const { shard, entry } = scale;
-  const stored = kernels.place("stored scales", entry.end - entry.begin);
+  const stored = kernels.buffer("stored scales", entry.end - entry.begin);
   if (STORED.get(kernels) === scale) return stored;
   STORED.delete(kernels);
   await shard.readInto(entry, 0, stored.bytes);
@@ -93,10 +93,14 @@ async function readStored(kernels: Kernels, { scale }: QuantizedWeight): Promise
 }
 
 /** Unswizzles one-byte scales, row by row, matrix by matrix. */
-function unswizzled(kernels: Kernels, { geometry, shape }: QuantizedWeight, stored: Place): Place {
+function unswizzled(
+  kernels: Kernels,
+  { geometry, shape }: QuantizedWeight,
+  stored: KernelBuffer,
+): KernelBuffer {
   const [matrices] = matricesOf(shape);
   const [rows, columns] = geometry.grid;
-  const plain = kernels.place("plain scales", matrices * rows * columns);
+  const plain = kernels.buffer("plain scales", matrices * rows * columns);
   // an empty stack may have any number of matrices
   if (plain.bytes.length === 0) return plain;
   for (let matrix = 0; matrix < matrices; matrix++)
@@ -121,7 +125,11 @@ interface ByteCounts {
 const COUNTED = new WeakMap<StoredTensor, ByteCounts>();
 
 /** How often each byte occurs in the scales of a weight, row by row, matrix by matrix. Counts them once. */
-export function countScaleBytes(kernels: Kernels, { scale }: QuantizedWeight, scales: Place): Float64Array {
+export function countScaleBytes(
+  kernels: Kernels,
+  { scale }: QuantizedWeight,
+  scales: KernelBuffer,
+): Float64Array {
   const known = COUNTED.get(scale);
   const { length } = scales.bytes;
   if (known?.length === length) {
@@ -136,6 +144,6 @@ export function countScaleBytes(kernels: Kernels, { scale }: QuantizedWeight, sc
 }
 
 /** How often each byte occurs. */
-export function histogram(kernels: Kernels, { address, bytes: { length } }: Place): Float64Array {
+export function histogram(kernels: Kernels, { address, bytes: { length } }: KernelBuffer): Float64Array {
   return countBytes(kernels, { address, rows: 1, width: length, pitch: length });
 }

@@ -1,7 +1,7 @@
 /** Reads the rows of stored tensors a few at a time. */
 import { asBytes } from "../../tensor/data.js";
 import type { Shape } from "../../tensor/shape.js";
-import type { Kernels, Place } from "../kernels/kernels.js";
+import type { KernelBuffer, Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES, unpackCodes } from "./code-types.js";
 import type { StoredTensor } from "./tensors.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
@@ -36,7 +36,7 @@ export interface CodeRows extends StoredRows {
 /** Rows as the file stores them, in kernel memory. */
 export interface PackedRows extends RowRange {
   /** Valid until the next rows are requested. */
-  readonly bytes: Place;
+  readonly bytes: KernelBuffer;
 }
 
 /** The unit of rows to read at a time: the tallest block that a quantizer makes, so that blocks are complete. */
@@ -81,7 +81,7 @@ export async function* packedRows(
   kernels: Kernels,
   { type, shape, codes }: QuantizedWeight,
 ): AsyncGenerator<PackedRows, undefined> {
-  const memory = (length: number): Uint8Array => kernels.place("packed codes", length).bytes;
+  const memory = (length: number): Uint8Array => kernels.buffer("packed codes", length).bytes;
   for await (const { bytes, ...range } of storedRows(codes, shape, CODE_TYPES[type].bits, memory))
     yield { ...range, bytes: { address: bytes.byteOffset, bytes } };
 }
@@ -124,7 +124,7 @@ export async function firstCodes(
   const bits = unpacked ? 8 * unpacked.width : CODE_TYPES[type].bits;
   const rows = Math.min(maxRows, matrices * height * width === 0 ? 0 : height);
   const columns = (maxColumns * bits) % 8 === 0 ? Math.min(maxColumns, width) : width;
-  const { bytes } = kernels.place("packed codes", (rows * width * bits) / 8);
+  const { bytes } = kernels.buffer("packed codes", (rows * width * bits) / 8);
   await shard.readInto(entry, 0, bytes);
   const codes = bits > 8 ? new Uint16Array(rows * columns) : new Uint8Array(rows * columns);
   for (let row = 0; row < rows; row++) {

@@ -27,10 +27,10 @@ export interface Part {
 export interface Convention {
   /** The convention in a few words. */
   readonly summary: string;
-  /** `packing`: how codes are packed, if not element by element in rows. */
+  /** The tensor of codes. `packing`: how codes are packed, if not element by element in rows. */
   readonly codes: Part & { readonly packing?: PackingName };
   readonly type: CodeTypeName;
-  /** `values`: the value of each byte, if the type does not determine it. */
+  /** The tensor of scales. `values`: the value of each possible scale byte, if the type does not determine it. */
   readonly scale: Part & { readonly values?: Float32Array };
   /** The possible kinds of scales, the likelier first. */
   readonly kinds: readonly ScaleKind[];

@@ -34,7 +34,7 @@ export function plainSource(stored: StoredTensor): Source {
   const { name, shape } = stored.entry;
   const dtype = wideTypeOf(stored);
   async function* sourceRows(kernels: Kernels): AsyncGenerator<SourceRows, undefined> {
-    const memory = (length: number): Uint8Array => kernels.place("values", length).bytes;
+    const memory = (length: number): Uint8Array => kernels.buffer("values", length).bytes;
     for await (const { rows, columns, bytes } of storedRows(stored, shape, storageBits(dtype), memory))
       yield { rows, columns, bytes, type: dtype, values: bytes };
   }

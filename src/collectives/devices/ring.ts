@@ -1,6 +1,6 @@
 /**
- * Determines the order in which the library's own reduce-scatter adds the ranks, from sums in which a large value absorbs
- * everything that was added before it.
+ * Determines the order in which the reduce-scatter of the communication library (NCCL) adds the ranks. It adds ones, a large
+ * value and its negative: the large value absorbs every one that is added before the negative cancels it.
  */
 
 import type { Backend } from "../../backends/backend.js";
@@ -16,7 +16,7 @@ export interface Probing {
   readonly size: number;
   readonly backend: Backend;
   readonly devices: DeviceRanks;
-  /** The number of elements per rank. Default: so many that every channel of the library adds some of them. */
+  /** The number of elements per rank. The default is large enough for every channel of the library to add some of them. */
   readonly elements?: number | undefined;
   allGather(bytes: Uint8Array): readonly Uint8Array[];
 }

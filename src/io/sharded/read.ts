@@ -161,7 +161,7 @@ interface PartBytes {
   readonly part: TensorPart;
 }
 
-/** Copies the region that two parts have in common. Elements have `item` bytes. */
+/** Copies the elements that two parts have in common. An element has `item` bytes. */
 function copyOverlaps(
   from: PartBytes,
   to: PartBytes,
@@ -181,9 +181,11 @@ function copyOverlaps(
     }
     const isLast = dimension === overlaps.length - 1;
     for (const { from: a, to: b, length } of overlaps[dimension] ?? []) {
-      const [begin, end] = [source + a * fromStride, target + b * toStride];
-      if (isLast) to.bytes.set(from.bytes.subarray(begin, begin + length * item), end);
-      else for (let i = 0; i < length; i++) copy(dimension + 1, begin + i * fromStride, end + i * toStride);
+      const [sourceStart, targetStart] = [source + a * fromStride, target + b * toStride];
+      if (isLast) to.bytes.set(from.bytes.subarray(sourceStart, sourceStart + length * item), targetStart);
+      else
+        for (let i = 0; i < length; i++)
+          copy(dimension + 1, sourceStart + i * fromStride, targetStart + i * toStride);
     }
   };
   copy(0, 0, 0);

@@ -109,7 +109,7 @@ export function ggufNames(
   { layers, hiddenSize, zeroCenteredNorms }: CausalLMConfig,
   has: (tensor: string) => boolean,
 ): WeightNames {
-  // norms of files have the number that the module adds to its weight
+  // norm weights in files include the number that the module adds to its own weight
   const addend = zeroCenteredNorms ? 1 : undefined;
   const placesOf = (parameter: string): readonly WeightPlace[] => {
     const [, index = "", inner = ""] = LAYER.exec(parameter) ?? [];
@@ -123,12 +123,12 @@ export function ggufNames(
     const nameOf = (module: string): string =>
       `${block}.${OWN_NAMES[architecture]?.[module] ?? LAYER_NAMES[module] ?? module}`;
     if (EXPERT.test(inner)) return expertPlaces(inner, { nameOf, layer, hiddenSize });
-    const own = PARAMETER_NAMES[inner];
-    if (own)
+    const parameterName = PARAMETER_NAMES[inner];
+    if (parameterName)
       return [
         {
-          tensor: `${block}.${own}`,
-          ...(own.startsWith("attn_sinks") ? { shape: [layer.attention.heads] } : {}),
+          tensor: `${block}.${parameterName}`,
+          ...(parameterName.startsWith("attn_sinks") ? { shape: [layer.attention.heads] } : {}),
         },
       ];
     const [module, kind] = splitName(inner);

@@ -84,12 +84,16 @@ export interface InspectionRule {
 /** TransformerEngine's names of tensors. */
 const TE_TENSORS: Readonly<Record<string, InspectedTensor>> = { activation: "input", gradient: "gradOutput" };
 
-/** Returns the check of a name. The message for an unknown one suggests the nearest name. */
-function nameOf(names: readonly string[], others: Readonly<Record<string, string>> = {}): Domain {
+/** Returns a check that a value is one of `names`. The error for another value suggests its synonym, or the nearest name. */
+function nameOf(names: readonly string[], synonyms: Readonly<Record<string, string>> = {}): Domain {
   return (user, name, value) => {
     if (typeof value === "string" && names.includes(value)) return value;
-    const known = typeof value === "string" && Object.hasOwn(others, value) ? others[value] : undefined;
-    const hint = known ? `; did you mean ${known}?` : typeof value === "string" ? nearest(value, names) : "";
+    const synonym = typeof value === "string" && Object.hasOwn(synonyms, value) ? synonyms[value] : undefined;
+    const hint = synonym
+      ? `; did you mean ${synonym}?`
+      : typeof value === "string"
+        ? nearest(value, names)
+        : "";
     throw new ArgumentError(`${user}: ${name} ${describe(value)} is not one of ${names.join(", ")}${hint}`);
   };
 }

@@ -2,7 +2,7 @@
 
 import { chunksOf } from "../../collectives/by-chunks.js";
 import type { ProcessGroup } from "../../collectives/group.js";
-import { gatherQuantized, gatherRowsAside, quantizedFromCodes } from "../../collectives/quantized.js";
+import { gatherQuantized, gatherRowsOnSideStream, quantizedFromCodes } from "../../collectives/quantized.js";
 import { ArgumentError } from "../../errors.js";
 import { blockFormat, isDirectionless, isTensorWide, tileSize, usesTensorAmax } from "../../formats/block.js";
 import { onSideStream } from "../../ops/side-stream.js";
@@ -87,7 +87,7 @@ export class RowOperand {
     const [rows] = asMatrix(local.shape);
     const gathered = chunksOf(rows, chunks).map((range) => ({
       range,
-      rows: gatherRowsAside(group, local, range),
+      rows: gatherRowsOnSideStream(group, local, range),
     }));
     this.#chunks = gathered;
     if (usage.columnwise && !isTensorScaled)

@@ -20,17 +20,17 @@ import {
 import { requireF32, requireI32, requireTensor, requireWide } from "../../tensor/require.js";
 import type { Tensor } from "../../tensor/tensor.js";
 
-/** The dropout of an attention. A part of the heads drops what the whole drops. */
+/** The dropout of attention. A call with some of the heads can drop the same keys as a call with all: see `allHeads`. */
 export interface AttentionDropoutOptions {
   /** The probability that a key is dropped for a query, from 0 to below 1. It is rounded to a multiple of 2^-16. */
   readonly probability: number;
   /** The key of the random generator, an unsigned 64-bit integer. */
   readonly seed: bigint;
-  /** A number of the call, an unsigned 64-bit integer, of which the lower 32 bits count. Default 0. */
+  /** The number of the call, an unsigned 64-bit integer. Only its lower 32 bits are used. Default 0. */
   readonly offset?: bigint | undefined;
-  /** The number of all heads, if q has a part of them. Default: the heads of q. */
+  /** The number of heads of the whole model, if q has only some of them. Default: the heads of q. */
   readonly allHeads?: number | undefined;
-  /** The first head of q among all heads. Default 0. */
+  /** The index of q's first head among all heads. Default 0. */
   readonly firstHead?: number | undefined;
 }
 

@@ -155,7 +155,7 @@ function lookUp(format: FormatLike): { facts: FormatFacts; dtype: DType } {
   return { facts, dtype: facts.storageBits <= 8 ? "u8" : facts.storageBits === 16 ? "u16" : "u32" };
 }
 
-/** Returns the shape of the codes. 4-bit codes of a layout are packed two per u8, because no dtype exists for them. */
+/** Returns the shape of the codes. A 4-bit format that is given by its layout has no dtype; its codes are packed two per u8. */
 function codeShape(dtype: DType, facts: FormatFacts, shape: Shape): Shape {
   if (dtype !== "u8" || facts.storageBits !== 4) return shape;
   const last = shape.at(-1) ?? 1;

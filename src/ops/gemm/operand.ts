@@ -55,8 +55,8 @@ const checkScaled = optionsOf<ScaledTensor>({
 });
 
 /**
- * @shared Returns the operand; codes with separate scales are copied to an object of the library's own. Throws `DTypeError`,
- * `ArgumentError` or `DisposedError` for an operand that cannot be multiplied.
+ * @shared Checks an operand of a product and returns it. For a `ScaledTensor` it returns a copy of the caller's object, with the
+ * same tensors. Throws `DTypeError`, `ArgumentError` or `DisposedError` for an operand that cannot be multiplied.
  */
 export function requireInput(op: string, name: string, input: unknown): GemmInput {
   if (input instanceof QuantizedTensor) return requireQuantized(op, name, input);

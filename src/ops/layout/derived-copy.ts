@@ -55,16 +55,16 @@ function withRows(x: Tensor, shape: Shape, byte = 0): Tensor {
 }
 
 /**
- * Returns the scales [K, tiles of rows] of columns, where `scales` [M, tiles of columns] has the scale of each square tile once
- * for each of its `size` rows.
+ * Returns the columnwise scales [K, tiles along M] of square tiles. In the rowwise scales [M, tiles along K], each tile of `size`
+ * rows has its scale once per row; in the result, once per column.
  */
 function columnScales(scales: Tensor, size: number): Tensor {
-  const [rows, across] = scales.shape as readonly [number, number];
-  const down = Math.ceil(rows / size);
-  const expanded = withRows(scales, [down * size, across]).reshape([down, size * across]);
-  // the first row of each tile: [across, down]
-  const once = transpose(expanded).slice(0, [across, down]);
-  const repeated = new Tensor(scales.backend, scales.dtype, [size, across, down]);
-  for (let i = 0; i < size; i++) repeated.paste(once, i * once.size);
-  return swapAxes(repeated, 0, 1).reshape([across * size, down]);
+  const [rows, tileColumns] = scales.shape as readonly [number, number];
+  const tileRows = Math.ceil(rows / size);
+  const expanded = withRows(scales, [tileRows * size, tileColumns]).reshape([tileRows, size * tileColumns]);
+  // the first row of each tile: [tileColumns, tileRows]
+  const tileScales = transpose(expanded).slice(0, [tileColumns, tileRows]);
+  const repeated = new Tensor(scales.backend, scales.dtype, [size, tileColumns, tileRows]);
+  for (let i = 0; i < size; i++) repeated.paste(tileScales, i * tileScales.size);
+  return swapAxes(repeated, 0, 1).reshape([tileColumns * size, tileRows]);
 }

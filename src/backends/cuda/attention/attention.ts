@@ -85,30 +85,31 @@ function ruleOf(args: AttentionRule): NativeArgs<"attention">["rule"] {
 /** The number of queries, or keys, of a tile whose result the kernels of tensor cores may leave to the plain kernel. */
 const TILE_ROWS = 64;
 
-/**
- * The maximum number of queries for which kernels compute the splits of the keys in parallel; and the numbers in a split record
- * after its outputs.
- */
-const PARALLEL_QUERIES = 64;
-const SPLIT_NUMBERS = 4;
+/** The maximum number of queries for which kernels compute the splits of the keys in parallel. */
+const MAX_PARALLEL_QUERIES = 64;
+/** The number of f32 statistics after the outputs of a split record. */
+const SPLIT_STATISTICS = 4;
 
-/** The size of the workspace of the forward pass in 32-bit numbers: a list of tiles, then outputs or split records. */
-function forwardNumbers(args: AttentionArgs): number {
+/**
+ * The size of the forward workspace in 32-bit elements: a list of tiles, then, if keys are split, partial results of each row. A
+ * row has a record for each split if the splits run in parallel, and one f32 output otherwise.
+ */
+function forwardWorkspaceSize(args: AttentionArgs): number {
   const { plan, lse, v } = args;
   const { heads, queries, keys } = attentionSizes(args);
   const splits = plan.splitKeys ? Math.ceil(keys / plan.splitKeys) : 1;
-  const list = 1 + args.batch * heads * Math.ceil(queries / TILE_ROWS) * splits;
-  if (!plan.splitKeys) return list;
+  const listSize = 1 + args.batch * heads * Math.ceil(queries / TILE_ROWS) * splits;
+  if (!plan.splitKeys) return listSize;
   const width = v.shape.at(-1) as number;
-  const row = queries <= PARALLEL_QUERIES ? splits * (width + SPLIT_NUMBERS) : width;
-  return Math.ceil(list / 4) * 4 + lse.size * row;
+  const rowSize = queries <= MAX_PARALLEL_QUERIES ? splits * (width + SPLIT_STATISTICS) : width;
+  return Math.ceil(listSize / 4) * 4 + lse.size * rowSize;
 }
 
 export const attention: Lowering<"attention"> = {
   supports: attentionDatapath,
   run({ addon, device, withTemporary }, args) {
     const { out, lse, maxLogits } = args;
-    const tiles = forwardNumbers(args);
+    const tiles = forwardWorkspaceSize(args);
     withTemporary(4 * tiles, (workspace) =>
       addon.attention(device, { out, ...commonOf(args), lse, maxLogits, tiles, workspace }),
     );
@@ -136,8 +137,8 @@ function sumsQueries(args: OpArgs["attentionBackward"], { major, minor }: Device
   );
 }
 
-/** The size of the workspace of the backward pass in 32-bit numbers: deltas of rows, two lists of tiles, and sums of dq. */
-function backwardNumbers(args: OpArgs["attentionBackward"], hasSums: boolean): number {
+/** The size of the backward workspace in 32-bit elements: deltas of rows, two lists of tiles, and sums of dq. */
+function backwardWorkspaceSize(args: OpArgs["attentionBackward"], hasSums: boolean): number {
   const { batch, lse, q } = args;
   const { heads, keyHeads, queries, keys } = attentionSizes(args);
   const queryTiles = batch * heads * Math.ceil(queries / TILE_ROWS);
@@ -153,7 +154,7 @@ export const attentionBackward: Lowering<"attentionBackward"> = {
   run({ addon, device, facts, withTemporary }, args) {
     const { grad, result, lse, dq, dk, dv, dbias, dsinks } = args;
     const hasSums = sumsQueries(args, facts);
-    const tiles = backwardNumbers(args, hasSums);
+    const tiles = backwardWorkspaceSize(args, hasSums);
     withTemporary(4 * tiles, (workspace) =>
       addon.attentionBackward(device, {
         grad,

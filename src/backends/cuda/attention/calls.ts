@@ -82,9 +82,12 @@ export const ATTENTION_CALLS = {
     out: writes.wide(QUERY_VALUE_WIDTH, undefined, "rule.q"),
     lse: writes.f32(STATISTICS),
     "maxLogits?": writes.f32("rule.heads"),
-    /** Flags of tiles that the plain kernel computes again. */
+    /** The number of 32-bit elements of the workspace. */
     tiles: "count",
-    "workspace?": scratch.i32("tiles", "A flag for each tile of the tensor cores' kernel."),
+    "workspace?": scratch.i32(
+      "tiles",
+      "A list of tiles that the plain kernel computes; if keys are split, then partial results of each row.",
+    ),
   },
   attentionBackward: {
     ...RULE_OF,
@@ -98,6 +101,7 @@ export const ATTENTION_CALLS = {
     "dsinks?": writes.f32("rule.heads"),
     /** One kernel computes dq, dk and dv, where Hopper's tensor cores compute them. */
     sumsQueries: "flag",
+    /** The number of 32-bit elements of the workspace. */
     tiles: "count",
     workspace: scratch.i32(
       "tiles",

@@ -33,7 +33,7 @@ export function compareRows(
   const { kind, size, grid } = blocks;
   const pairs = codes.length < rows * columns;
   const isWhole = kind === "whole";
-  const tally = kernels.place("tally", TALLY.bytes).address;
+  const tally = kernels.buffer("tally", TALLY.bytes).address;
   kernels.doubles(tally, TALLY.fields).set([0, changes.max, changes.relative, 0, 0, 0, 0, 0]);
   kernels.call("compareRows", {
     values: kernels.put("values", values),
@@ -48,7 +48,7 @@ export function compareRows(
     height: isWhole ? rows : size[0],
     width: isWhole ? columns : size[1],
     pitch: isWhole ? 1 : grid[1],
-    buffer: kernels.place("buffer", BUFFER_BYTES).address,
+    buffer: kernels.buffer("buffer", BUFFER_BYTES).address,
     tally,
   });
   const [changed = 0, max = 0, relative = 0, notFinite = 0, ...squares] = kernels.doubles(

@@ -16,7 +16,7 @@ export class Occurrences {
     private readonly kernels: Kernels,
     private readonly type: CodeTypeName,
   ) {
-    const { address, bytes } = kernels.place("occurrences", 4 * BYTES * BYTES);
+    const { address, bytes } = kernels.buffer("occurrences", 4 * BYTES * BYTES);
     bytes.fill(0);
     this.#address = address;
   }

@@ -87,8 +87,8 @@ async function widenGroups(
   const step = Math.max(1, Math.floor(CHUNK_BYTES / groupBytes));
   for (let group = 0; group < scales.bytes.length; group += step) {
     const groups = Math.min(step, scales.bytes.length - group);
-    const codes = kernels.place("codes", groups * groupBytes);
-    const out = kernels.place("wide", groups * width * BYTES_OF[target]);
+    const codes = kernels.buffer("codes", groups * groupBytes);
+    const out = kernels.buffer("wide", groups * width * BYTES_OF[target]);
     await stored.shard.readInto(stored.entry, group * groupBytes, codes.bytes);
     occurrences?.add(codes.address, groups, groupBytes, scales.address + group);
     kernels.call(bits === 4 ? "widenNibbles" : "widenGroups", {
@@ -140,8 +140,8 @@ async function widenBlocks(
   for (let matrix = 0; matrix < matrices; matrix++) {
     for (let row = 0; row < rows; row += step) {
       const some = Math.min(step, rows - row);
-      const codes = kernels.place("codes", some * columns);
-      const out = kernels.place("wide", some * columns * BYTES_OF[target]);
+      const codes = kernels.buffer("codes", some * columns);
+      const out = kernels.buffer("wide", some * columns * BYTES_OF[target]);
       await stored.shard.readInto(stored.entry, (matrix * rows + row) * columns, codes.bytes);
       for (const block of blocksOf(geometry, matrix, row, some, columns)) {
         const scale = scaleOf(scales, scales.values[block.index] ?? Number.NaN);

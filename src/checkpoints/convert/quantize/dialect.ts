@@ -46,7 +46,7 @@ const LOGICAL = { usage: { rowwise: true, columnwise: false }, scaleLayout: "log
 function codesOf(kernels: Kernels, data: Tensor): Uint8Array {
   const memory = memoryOfTensor(data);
   if (!memory.readInto) return asBytes(data.dataSync());
-  const { bytes } = kernels.place("codes", data.byteLength);
+  const { bytes } = kernels.buffer("codes", data.byteLength);
   memory.readInto(data.address, bytes);
   return bytes;
 }

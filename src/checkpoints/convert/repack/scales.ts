@@ -1,5 +1,5 @@
 /** Rescales a weight's scales for another convention, so that no value is rounded again. */
-import type { Kernels, Place } from "../../kernels/kernels.js";
+import type { KernelBuffer, Kernels } from "../../kernels/kernels.js";
 import {
   BYTES,
   byteValues,
@@ -35,7 +35,7 @@ export interface RepackedScales {
   /** The global scales: one per tensor, or one per matrix; empty if the target has none. */
   readonly globals: readonly number[];
   /** The byte of each block, which indexes the other arrays; absent if these have one scale for each block. */
-  readonly index?: Place;
+  readonly index?: KernelBuffer;
   /** The global scales, if only these change and blocks have one-byte scales. */
   readonly rescaling?: Rescaling;
 }
@@ -50,7 +50,7 @@ export interface Rescaling {
 interface Blocks {
   readonly values: Float32Array;
   readonly counts: Float64Array;
-  readonly index?: Place;
+  readonly index?: KernelBuffer;
 }
 
 /** The weight's scale for each block of the target. One-byte scales are tabulated by byte, with 0 for bytes that do not occur. */
@@ -63,7 +63,7 @@ async function blocksOf(kernels: Kernels, weight: QuantizedWeight, parts: Output
   const stored = await readScaleBytes(kernels, weight);
   const index = hasSameGrid(weight, parts)
     ? stored
-    : kernels.place("spread scales", blockCount(weight, parts));
+    : kernels.buffer("spread scales", blockCount(weight, parts));
   if (index !== stored) scalesOfTargetBlocks(weight, parts, stored.bytes, index.bytes);
   const counts = index === stored ? countScaleBytes(kernels, weight, stored) : histogram(kernels, index);
   const values = byteValues(weight).map((value, byte) => (counts[byte] === 0 ? 0 : value));

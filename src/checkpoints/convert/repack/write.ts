@@ -4,7 +4,7 @@ import { asBytes } from "../../../tensor/data.js";
 import { packFour } from "../../../tensor/packed.js";
 import { elementCount } from "../../../tensor/shape.js";
 import type { OnCodes } from "../../judge/statistics/code-sums.js";
-import type { Kernels, Place } from "../../kernels/kernels.js";
+import type { KernelBuffer, Kernels } from "../../kernels/kernels.js";
 import { codeRows } from "../../stored/code-rows.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
 import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
@@ -69,7 +69,7 @@ export async function writeRepacked(
   return changes;
 }
 
-const ofBlocks = (scales: Float32Array, index: Place | undefined): Float32Array =>
+const ofBlocks = (scales: Float32Array, index: KernelBuffer | undefined): Float32Array =>
   index ? Float32Array.from(index.bytes, (byte) => scales[byte] as number) : scales;
 
 /**
@@ -80,7 +80,7 @@ function expanded(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8
   const size = bytes.length / 256;
   if (size === 1) {
     if (bytes.every((byte, i) => byte === i)) return index;
-    const all = kernels.place("expanded scales", index.length).bytes;
+    const all = kernels.buffer("expanded scales", index.length).bytes;
     for (let i = 0; i < index.length; i++) all[i] = bytes[index[i] as number] as number;
     return all;
   }

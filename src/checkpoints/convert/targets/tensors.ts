@@ -142,7 +142,7 @@ export function inFileLayout(
   if (layout !== "swizzled") return scales;
   const [height, width] = SWIZZLE_TILE;
   const rows = scales.length / columns;
-  const out = kernels.place("swizzled scales", roundUp(rows, height) * roundUp(columns, width));
+  const out = kernels.buffer("swizzled scales", roundUp(rows, height) * roundUp(columns, width));
   const src = kernels.put("logical scales", scales);
   kernels.run("swizzle", Math.ceil(rows / height), {
     src,

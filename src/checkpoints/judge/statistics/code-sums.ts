@@ -45,7 +45,7 @@ export async function sumCodes(
   const { values } = CODE_TYPES[weight.type];
   if (elementCount(weight.shape) === 0)
     return { counts: new Float64Array(values.length), sums: new Float64Array(SUM.count) };
-  const { address, bytes } = kernels.place("sums", 8 * SUM.count);
+  const { address, bytes } = kernels.buffer("sums", 8 * SUM.count);
   bytes.fill(0);
   const pass = { kernels, weight, scales, sums: address, onCodes: () => {}, isUncounted: false, ...options };
   const found = isPaired(weight, scales) ? await sumPairs(pass) : await sumBytes(pass);
@@ -139,8 +139,8 @@ async function sumBytes({ kernels, weight, scales, sums, onCodes }: Pass): Promi
   };
   const [placed, width] =
     "bytes" in scales ? [scales.bytes.address, 1] : [kernels.put("block scales", scales.values), 4];
-  const squares = kernels.place("block squares", 8 * grid[1]);
-  const ranks = kernels.place("block ranks", 2 * grid[1]);
+  const squares = kernels.buffer("block squares", 8 * grid[1]);
+  const ranks = kernels.buffer("block ranks", 2 * grid[1]);
   squares.bytes.fill(0);
   ranks.bytes.fill(0);
   const kind = kernels.put("magnitudes", magnitudes);
@@ -192,7 +192,7 @@ async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: 
     return;
   }
   for await (const { matrix, row, rows, codes, bytes: stored } of codeRows(weight)) {
-    const { address, bytes } = kernels.place("codes", codes.length);
+    const { address, bytes } = kernels.buffer("codes", codes.length);
     if (hasOffset(type))
       for (let i = 0; i < codes.length; i++) bytes[i] = Math.abs(values[codes[i] as number] as number);
     else bytes.set(codes);

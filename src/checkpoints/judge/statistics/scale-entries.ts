@@ -40,7 +40,7 @@ export class ScaleEntries {
     private readonly kernels: Kernels,
     private readonly kind: Uint8Array,
   ) {
-    this.table = kernels.place("scale entries", 8 * DOUBLES).address;
+    this.table = kernels.buffer("scale entries", 8 * DOUBLES).address;
     this.#clear(this.#entries);
   }
 

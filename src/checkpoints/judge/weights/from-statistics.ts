@@ -29,18 +29,21 @@ const unit = ({ type }: QuantizedWeight): number => 1 / CODE_TYPES[type].factor;
 
 const isE8m0 = ({ scale }: QuantizedWeight): boolean => ["U8", "F8_E8M0"].includes(scale.entry.dtype);
 
-/** Whether larger scales have smaller codes, as the scales of a block do, in the opposite layout but not as stored. */
-function fitsRelaid(own: Correlation, { coefficient, significance }: Correlation): boolean {
+/** Whether larger scales have smaller codes, as the scales of a block do, in the opposite layout but not in the stored layout. */
+function fitsRelaid(stored: Correlation, { coefficient, significance }: Correlation): boolean {
   const isClear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
-  const isOwnUnclear = own.significance >= -SIGNIFICANT;
-  return isClear && isOwnUnclear && significance <= own.significance - EVIDENCE.significance;
+  const isStoredUnclear = stored.significance >= -SIGNIFICANT;
+  return isClear && isStoredUnclear && significance <= stored.significance - EVIDENCE.significance;
 }
 
-/** As `fitsRelaid`, within rows, where a correlation of a block with its scale is strong: only half of it as stored is chance. */
-function fitsRelaidWithinRows(own: Correlation, relaid: Correlation): boolean {
+/**
+ * As `fitsRelaid`, within rows. There, blocks correlate strongly with their own scales, so the correlation in the stored layout
+ * may by chance be up to half as strong.
+ */
+function fitsRelaidWithinRows(stored: Correlation, relaid: Correlation): boolean {
   const isClear = relaid.coefficient < -EVIDENCE.coefficient && relaid.significance < -EVIDENCE.significance;
-  const isStronger = relaid.significance <= own.significance - EVIDENCE.significance;
-  return isClear && isStronger && relaid.coefficient < 2 * own.coefficient;
+  const isStronger = relaid.significance <= stored.significance - EVIDENCE.significance;
+  return isClear && isStronger && relaid.coefficient < 2 * stored.coefficient;
 }
 
 /** For each finding, a test that returns a description, or undefined if the weight does not have it. */
@@ -129,8 +132,8 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
   },
   "scales-swizzled": ({ geometry }, { correlation, relaidCorrelation, withinRows }) => {
     const [is, says] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
-    const said = (own: Correlation, relaid: Correlation, where: string): string =>
-      `scales fit their blocks if they are read as ${is} (correlation ${relaid.coefficient.toFixed(2)}${where}), not as ${says} (${own.coefficient.toFixed(2)})`;
+    const said = (stored: Correlation, relaid: Correlation, where: string): string =>
+      `scales fit their blocks if they are read as ${is} (correlation ${relaid.coefficient.toFixed(2)}${where}), not as ${says} (${stored.coefficient.toFixed(2)})`;
     if (relaidCorrelation && fitsRelaid(correlation, relaidCorrelation))
       return said(correlation, relaidCorrelation, "");
     if (!withinRows?.relaid || !fitsRelaidWithinRows(withinRows.own, withinRows.relaid)) return undefined;

@@ -53,7 +53,7 @@ const ALGORITHMS: Readonly<Record<string, Algorithm>> = {
   W8A8_SQ_PER_CHANNEL: { bits: 8, type: "int", strategy: "channel" },
 };
 
-/** The scheme of an algorithm; without bits if ModelOpt has none of that name. */
+/** Returns the scheme of a ModelOpt algorithm. The scheme of an unknown name has no bits. */
 export function ofAlgorithm(where: string, json: JsonObject, name: unknown): Scheme {
   const algorithm = isText(name) ? ALGORITHMS[name.toUpperCase()] : undefined;
   const group = countIn(json.group_size);

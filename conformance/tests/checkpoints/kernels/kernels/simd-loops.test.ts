@@ -31,7 +31,7 @@ describe("codes of eight bits under one scale become bf16, many at a time", () =
           const codes = drawn.map((code) => (code & mask) | above);
           const tables = new CodeTables(kernels, type, 1);
           const isChanging = tables.widen(0, scale, WIDE.bf16);
-          const out = kernels.place("wide", 2 * codes.length);
+          const out = kernels.buffer("wide", 2 * codes.length);
           kernels.call("widenBlock", {
             codes: kernels.put("codes", codes),
             rows: 1,
