@@ -47,7 +47,7 @@ export function codeWays(
     ...allCoders.slice(1).map((each) => ({ words: each.words, scaler, coder: each })),
     ...allScalers.slice(1).map((each) => ({ words: each.words, scaler: each, coder })),
   ];
-  const match = firstThat(single, isFit);
+  const match = firstMatches(single, isFit);
   if (match.length > 0) return match;
   const pairs = allScalers
     .slice(1)
@@ -56,7 +56,7 @@ export function codeWays(
         .slice(1)
         .map((other) => ({ words: `${one.words}; and ${other.words}`, scaler: one, coder: other })),
     );
-  return firstThat(pairs, isFit);
+  return firstMatches(pairs, isFit);
 }
 
 /** The number of elements to test before all others. */
@@ -74,7 +74,8 @@ function firstWrong(
   return pairs;
 }
 
-function firstThat<T>(all: readonly T[], isFit: (each: T) => boolean): readonly T[] {
+/** The first elements for which `isFit` is true, at most `MAX_NAMES`. */
+function firstMatches<T>(all: readonly T[], isFit: (each: T) => boolean): readonly T[] {
   const matches: T[] = [];
   for (const each of all) {
     if (isFit(each)) matches.push(each);

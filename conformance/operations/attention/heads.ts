@@ -36,7 +36,10 @@ function clamped(x: number, least: number, most: number): number {
   return Math.min(Math.max(x, least), most);
 }
 
-/** Where sequence b lies: lengths and starts outside the tensor are clamped. */
+/**
+ * The rows of sequence b, clamped to the tensor. `lengths` has the length of each sequence; in "thd" it has cumulative lengths,
+ * which are also the starts if `starts` is undefined.
+ */
 function spanOf(
   b: number,
   rows: number,
@@ -45,10 +48,11 @@ function spanOf(
   starts: PlainTensor<"i32"> | undefined,
 ): Span {
   if (!lengths) return { first: 0, count: rows };
-  const at = lengths.data[b] as number;
-  if (!isThd) return { first: 0, count: clamped(at, 0, rows) };
-  const first = clamped(starts ? (starts.data[b] as number) : at, 0, rows);
-  return { first, count: clamped((lengths.data[b + 1] as number) - at, 0, rows - first) };
+  const length = lengths.data[b] as number;
+  if (!isThd) return { first: 0, count: clamped(length, 0, rows) };
+  const [begin, end] = [length, lengths.data[b + 1] as number];
+  const first = clamped(starts ? (starts.data[b] as number) : begin, 0, rows);
+  return { first, count: clamped(end - begin, 0, rows - first) };
 }
 
 export function querySpan(each: AttentionCase, b: number): Span {

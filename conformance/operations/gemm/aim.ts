@@ -219,15 +219,17 @@ export class Aim {
     return drawnSources.filter(isMultiplied);
   }
 
+  /** Two operands that can be multiplied, and their layout. */
   pairs(): fc.Arbitrary<Pair> {
-    return this.sources().chain((both) => {
-      const [ofA, ofB] = both.map(multipleOf) as [number, number];
-      const depth = this.depth(Math.max(ofA, ofB), both);
-      return fc.tuple(this.lines("a", ofA), this.lines("b", ofB), depth).chain(([columns, rows, k]) =>
+    return this.sources().chain((sources) => {
+      const [multipleA, multipleB] = sources.map(multipleOf) as [number, number];
+      const depth = this.depth(Math.max(multipleA, multipleB), sources);
+      const sizes = fc.tuple(this.lines("a", multipleA), this.lines("b", multipleB), depth);
+      return sizes.chain(([columns, rows, k]) =>
         fc.record({
-          a: operandCase(both[0], columns, k),
-          b: operandCase(both[1], rows, k),
-          layout: this.one("layout", layoutsOfBoth(both)),
+          a: operandCase(sources[0], columns, k),
+          b: operandCase(sources[1], rows, k),
+          layout: this.one("layout", layoutsOfBoth(sources)),
         }),
       );
     });

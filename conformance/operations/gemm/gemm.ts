@@ -115,7 +115,7 @@ function products(input: GemmCase): number[] {
     alpha: fullAlpha(alpha, a, b),
     beta: c ? Math.fround(beta ?? 1) : 0,
     split: typeof input.splitK === "number" && input.splitK > 1,
-    lined: [a, b].some(({ source }) => tileOf(source) === "1xK"),
+    hasLineScales: [a, b].some(({ source }) => tileOf(source) === "1xK"),
   };
   const [scaleA, scaleB] = [factorOf(a), factorOf(b)];
   const amaxes = rowAmaxes(input);

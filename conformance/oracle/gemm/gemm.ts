@@ -179,7 +179,7 @@ export interface EpilogueTask {
   readonly bias: number | undefined;
   readonly split: boolean;
   /** Whether an operand has line scales. scaleA and scaleB are then the scales of this element's lines. */
-  readonly lined?: boolean;
+  readonly hasLineScales?: boolean;
   /** The line amaxes of an element, for row-scaled NVFP4. Otherwise amaxes are part of `alpha`. */
   readonly amaxes?: RowAmaxes | undefined;
 }
@@ -198,17 +198,17 @@ export interface RowAmaxes {
 /** The f32 result from an accumulator, before it is rounded to D's type. */
 export function epilogue(acc: number, task: EpilogueTask): number {
   if (task.amaxes) return amaxEpilogue(acc, task, task.amaxes);
-  if (task.lined) return linedEpilogue(acc, task);
+  if (task.hasLineScales) return lineScaledEpilogue(acc, task);
   const { alpha, scaleA, scaleB, beta, c, bias, split } = task;
   const s = mul(mul(alpha, scaleA), scaleB);
-  const product = (): number => (split ? fma(beta, c, mul(s, acc)) : fma(s, acc, mul(beta, c)));
-  const alone = (): number => (split ? mul(s, acc) : fma(s, acc, 0));
-  const x = beta === 0 ? alone() : product();
+  const withC = (): number => (split ? fma(beta, c, mul(s, acc)) : fma(s, acc, mul(beta, c)));
+  const withoutC = (): number => (split ? mul(s, acc) : fma(s, acc, 0));
+  const x = beta === 0 ? withoutC() : withC();
   return bias === undefined ? x : add(x, bias);
 }
 
 /** The epilogue of cuBLASLt with vector scales (datapath.md §2): the scales multiply the sum, then alpha does. */
-function linedEpilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias }: EpilogueTask): number {
+function lineScaledEpilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias }: EpilogueTask): number {
   const scaled = mul(mul(acc, scaleA), scaleB);
   const x = alpha === 1 && beta === 0 ? scaled : fma(scaled, alpha, beta === 0 ? 0 : mul(beta, c));
   return bias === undefined ? x : add(x, bias);

@@ -11,8 +11,8 @@ import { elementCount } from "../../../src/tensor/shape.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 import { type Case, distributedCase, type RankCall } from "../harness/ranks/case.js";
 import { deviceFaults } from "../harness/ranks/faults.js";
+import { assertExpected, messageOf, runRanks } from "../harness/ranks/jobs.js";
 import { type Environment, endAllRanks, type RankEnd } from "../harness/ranks/processes.js";
-import { assertExpected, messageOf, runRanks } from "../harness/ranks/told.js";
 
 const DEADLINE_MS = 110_000;
 const RUNS = Number(process.env.RUNS ?? 30);

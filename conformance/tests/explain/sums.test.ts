@@ -98,7 +98,10 @@ function requireFactor(
   expect(shown.scale).toEqual(scale);
 }
 
-/** Fails unless a term is the sum of its products and has the exponent of the first product (if any product is nonzero). */
+/**
+ * Fails unless a term is the exact sum of its products, `kept` and `cut` are its parts above and below the grid, and its exponent
+ * is the first product's (undefined if all products are 0).
+ */
 function requireTerm(term: ExplainedTerm, grid: number): void {
   const { products, value, exponent, kept, cut } = term;
   for (const { x, w, product } of products)
@@ -106,9 +109,9 @@ function requireTerm(term: ExplainedTerm, grid: number): void {
   const exact = products.map(({ product }) => ofNumber(product)).reduce(plus, ZERO);
   expect(compare(ofNumber(value), exact)).toBe(0);
   const [first] = products;
-  const counts = products.some(({ product }) => product !== 0);
-  const both = (first?.x.exponent ?? Number.NaN) + (first?.w.exponent ?? Number.NaN);
-  expect(exponent).toBe(counts ? both : undefined);
+  const hasNonzero = products.some(({ product }) => product !== 0);
+  const firstExponent = (first?.x.exponent ?? Number.NaN) + (first?.w.exponent ?? Number.NaN);
+  expect(exponent).toBe(hasNonzero ? firstExponent : undefined);
   expect(compare(ofNumber(kept), truncated(exact, grid))).toBe(0);
   expect(compare(ofNumber(cut), minus(exact, truncated(exact, grid)))).toBe(0);
 }

@@ -35,8 +35,8 @@ const bytesOf = (x: Tensor): number[] => {
   return [...new Uint8Array(data.buffer, data.byteOffset, data.byteLength)];
 };
 
-/** A quantized tensor's codes and scales as a ScaledTensor. */
-function told(t: QuantizedTensor, tile: NonNullable<ScaledTensor["tile"]>): ScaledTensor {
+/** The codes and scales of a quantized tensor as a `ScaledTensor`. */
+function scaledTensorOf(t: QuantizedTensor, tile: NonNullable<ScaledTensor["tile"]>): ScaledTensor {
   const { data, scaleInv } = t.copy("rowwise");
   const scale = scaleInv as Tensor<"f32">;
   return tile === "tensor" ? { data, scaleInv: scale } : { data, scaleInv: scale, tile };
@@ -68,9 +68,9 @@ it("plain codes and scales of a quantizer give the bits of its quantized tensors
           const other = tile === "128x128" ? "1x128" : tile;
           const [a, b] = [quantizer(tile).quantize(x(0, columns)), quantizer(other).quantize(x(1, rows))];
           const wanted = gemm({ a, b, outDtype: "f32" });
-          const found = gemm({ a: told(a, tile), b: told(b, other), outDtype: "f32" });
+          const found = gemm({ a: scaledTensorOf(a, tile), b: scaledTensorOf(b, other), outDtype: "f32" });
           expect(bytesOf(found.out)).toEqual(bytesOf(wanted.out));
-          expect(gemm({ a: told(a, tile), b: told(b, other) }).out.dtype).toBe("f32");
+          expect(gemm({ a: scaledTensorOf(a, tile), b: scaledTensorOf(b, other) }).out.dtype).toBe("f32");
         }
       },
     ),

@@ -70,8 +70,8 @@ class OutsideLinear extends Module {
     const [out] = differentiable([x, weight], (grad) => {
       const call = quantization.begin();
       const needs = { x: grad && x.requiresGrad, weight: grad && weight.requiresGrad };
-      if (!call) return wide(x.tensor, weight.tensor, needs);
-      return quantized(call, { values: x.tensor, parameter: weight }, use, needs);
+      if (!call) return wideProduct(x.tensor, weight.tensor, needs);
+      return quantizedProduct(call, { values: x.tensor, parameter: weight }, use, needs);
     });
     return out;
   }
@@ -82,14 +82,16 @@ interface Needs {
   readonly weight: boolean;
 }
 
-function quantized(
+/** The forward product with quantized operands, the tensors that it saves, and its backward function. */
+function quantizedProduct(
   call: LayerCall,
   { values, parameter }: { readonly values: Tensor; readonly parameter: Variable },
   use: LayerWeightRequest,
   needs: Needs,
 ) {
   const { recipe, backward, quantizer, weight } = call;
-  if (recipe.backwardOverride !== "none") return overridden(call, { values, parameter }, use, needs);
+  if (recipe.backwardOverride !== "none")
+    return productWithWideGradients(call, { values, parameter }, use, needs);
   const x = quantizer("input").setUsage({ rowwise: true, columnwise: needs.weight }).quantize(values);
   const w = weight({ ...use, columnwise: needs.x });
   return {
@@ -110,8 +112,8 @@ function quantized(
   } as const;
 }
 
-/** As `quantized`, with gradients in bf16, as the recipe's `backwardOverride` says. */
-function overridden(
+/** As `quantizedProduct`, for a recipe whose `backwardOverride` computes gradients in bf16. */
+function productWithWideGradients(
   { recipe, quantizer, weight }: LayerCall,
   { values, parameter }: { readonly values: Tensor; readonly parameter: Variable },
   use: LayerWeightRequest,
@@ -133,7 +135,7 @@ function overridden(
   } as const;
 }
 
-function wide(x: Tensor, w: Tensor, needs: Needs) {
+function wideProduct(x: Tensor, w: Tensor, needs: Needs) {
   return {
     results: [product({ x, w })],
     backward: ([grad]: readonly unknown[]) => wideGradients(x, w, grad as Tensor, needs),

@@ -9,6 +9,7 @@ import fc from "fast-check";
 import { afterAll, expect, it } from "vitest";
 import { distributedCase } from "../harness/ranks/case.js";
 import { deviceFaults } from "../harness/ranks/faults.js";
+import { assertExpected, messageOf, runRanks } from "../harness/ranks/jobs.js";
 import {
   type Environment,
   endAllRanks,
@@ -17,7 +18,6 @@ import {
   startRank,
   within,
 } from "../harness/ranks/processes.js";
-import { assertExpected, messageOf, runRanks } from "../harness/ranks/told.js";
 import { describeOnRanks, GPUS } from "./gpus.js";
 
 const DEADLINE_MS = 100_000;

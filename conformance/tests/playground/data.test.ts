@@ -48,7 +48,7 @@ describe("a number", () => {
       fc.property(fc.double({ noNaN: true, noDefaultInfinity: true }), (x) => {
         const text = exactly(x, 2000).replace("−", "-");
         expect(Number(text)).toBe(x);
-        // a finite binary fraction ends: one more digit would be 0
+        // the decimal expansion of a binary fraction is finite, and its last digit is 5
         const [, fraction = ""] = text.split(".");
         if (fraction !== "") expect(fraction).toMatch(/5$/);
       }),

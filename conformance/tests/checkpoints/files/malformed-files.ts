@@ -149,7 +149,7 @@ function disturbText(draws: Draws, text: string): string {
   }
 }
 
-/** The header of a safetensors file, changed; its length is that of the text, or not. */
+/** Changes the header of a safetensors file. The length field has the new length, or in one of eight draws a huge number. */
 const header: Change = (draws, bytes) => {
   if (bytes.length < 8) return bytes;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

@@ -1,4 +1,4 @@
-/** Folders, indexes and shards: what is there is read wherever it is, and what is not there is named. */
+/** Folders, indexes and shards: tensors are found in any shard, and findings name missing, damaged or wrongly listed ones. */
 import { mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";

@@ -9,7 +9,7 @@ import { draws } from "../../harness/draws.js";
 
 const w = useWorkspace();
 
-/** Fixtures and the targets whose codes they have; the last is one to which weights are quantized anew. */
+/** Fixtures, with targets that need each kind of conversion: dequantization, repacking without rounding, quantization. */
 const FORMS = {
   "ct-mxfp4": { as: "ct-mxfp4", targets: ["bf16", "f32", "torchao-mxfp4-floor", "ct-mxfp8"] },
   "ct-nvfp4": { as: "ct-nvfp4", targets: ["bf16", "modelopt-nvfp4", "lockstep-mxfp8"] },

@@ -53,7 +53,7 @@ function divided(
         return scope.keep(result.tensor);
       });
     },
-    wholes: sharded && (() => model.parameters().map((each) => sharded.gather(each, each.tensor))),
+    fullParameters: sharded && (() => model.parameters().map((each) => sharded.gather(each, each.tensor))),
     end: () => copies?.dispose(),
   };
 }

@@ -43,8 +43,8 @@ export interface ParallelForm {
   readonly dtype?: "bf16" | "f32" | undefined;
   /** Whether one network without replicas takes the samples of `dp` networks one after another. Default false. */
   readonly accumulates?: boolean | undefined;
-  /** Whether the loss is left out of the hash. Default false. */
-  readonly parametersAlone?: boolean | undefined;
+  /** Whether the hash covers only the parameters, without the losses. Default false. */
+  readonly parametersOnly?: boolean | undefined;
 }
 
 /** The number of ranks of a mesh. */
@@ -54,7 +54,7 @@ export function ranksOf({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes): number {
 
 /** Creates the run of one rank. */
 function rankRun(group: ProcessGroup, plan: ParallelPlan, form: ParallelForm) {
-  const { accumulates = false, dtype = "bf16", parametersAlone = false } = form;
+  const { accumulates = false, dtype = "bf16", parametersOnly = false } = form;
   const { dp = 1, ...shared } = plan.mesh;
   const mesh = group.split(accumulates ? shared : plan.mesh);
   const recipe = form.recipe ?? RECIPES_UNDER_TEST[plan.recipe]?.();
@@ -71,10 +71,11 @@ function rankRun(group: ProcessGroup, plan: ParallelPlan, form: ParallelForm) {
       const losses = task.gradients(step++).map((loss) => scope.keep(loss));
       optimizer.step();
       optimizer.zeroGrad();
-      const wholes = task.wholes?.() ?? model.parameters().map(({ tensor }) => tensor.clone());
-      const parameters = wholes.map((parameter) => scope.keep(parameter));
+      const fullParameters =
+        task.fullParameters?.() ?? model.parameters().map(({ tensor }) => tensor.clone());
+      const parameters = fullParameters.map((parameter) => scope.keep(parameter));
       return async () => {
-        for (const each of parametersAlone ? parameters : [...losses, ...parameters])
+        for (const each of parametersOnly ? parameters : [...losses, ...parameters])
           hash.update(new Uint8Array((await each.data()).buffer as ArrayBuffer));
         for (const each of [...losses, ...parameters]) each.dispose();
         return hash.copy().digest("hex").slice(0, 16);

@@ -23,8 +23,8 @@ export interface RankTask {
   readonly optimizer: Optimizer;
   /** Computes the gradients of a step. Returns the losses, which the caller owns. */
   readonly gradients: (step: number) => readonly Tensor[];
-  /** The full parameters, if the model has only parts of them; the caller disposes of them. */
-  readonly wholes?: (() => readonly Tensor[]) | undefined;
+  /** The full parameters, if the model has only parts of them. The caller disposes of them. */
+  readonly fullParameters?: (() => readonly Tensor[]) | undefined;
   /** Releases everything except the model and the optimizer. */
   readonly end?: (() => void) | undefined;
 }

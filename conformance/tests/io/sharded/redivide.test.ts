@@ -78,7 +78,7 @@ const division = fc.constantFrom<Division>(
   { tp: 2, dp: 2, rowMultiple: 128 },
 );
 
-/** A weight of two pieces of which each rank has rows, loaded by one rank: its rows come from several parts in turn. */
+/** Two ranks save a weight of two pieces; one rank loads it. Each piece has rows of both ranks, so the saved parts alternate. */
 const GATED = {
   before: { tp: 2, dp: 1, rowMultiple: 1 },
   after: { tp: 1, dp: 1, rowMultiple: 1 },
@@ -116,7 +116,7 @@ describe("quantized parameters", () => {
   );
 
   it.each([
-    // 32 rows of each rank are no whole blocks of 128
+    // each rank has 32 of 128 rows, or 16 of 64: less than one block
     ["block", 128, { tp: 4, dp: 1, rowMultiple: 1 }, /within a block of 128 rows have other blocks/],
     ["mxfp8", 64, { tp: 4, dp: 1, rowMultiple: 1 }, /within a block of 32 rows have other blocks/],
   ] as const)(

@@ -1,4 +1,4 @@
-/** The files of a tokenizer give the tokens of the GGUF metadata that they were made of. */
+/** A tokenizer that is loaded from files written from GGUF metadata gives the same tokens as the metadata. */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import type { JsonObject } from "../../../../src/io/json/json-object.js";

@@ -44,23 +44,26 @@ const cases = fc.record({
   scaleLayout: fc.constantFrom("logical", "padded", "swizzled"),
 } as const);
 
-interface Made {
+interface RowScaledTensor {
   readonly codes: Tensor;
   readonly scales: Tensor;
   readonly amaxes: Float32Array;
 }
 
-function quantized(x: Tensor, options: NonNullable<ConstructorParameters<typeof NVFP4Quantizer>[0]>): Made {
+function quantizeRows(
+  x: Tensor,
+  options: NonNullable<ConstructorParameters<typeof NVFP4Quantizer>[0]>,
+): RowScaledTensor {
   const { data, scaleInv, amax } = new NVFP4Quantizer({ ...options, columnwise: false })
     .quantize(x as Tensor<"f32">)
     .copy("rowwise");
   return { codes: data, scales: scaleInv, amaxes: amax?.dataSync() as Float32Array };
 }
 
-const identify = (x: Tensor, { codes, scales }: Made, amaxes: Float32Array): Identification =>
+const identify = (x: Tensor, { codes, scales }: RowScaledTensor, amaxes: Float32Array): Identification =>
   identifyDialect(x, { codes, scales, tensorScale: tensor(backend(), amaxes, [amaxes.length]) });
 
-const isOf = (bits: Made, other: Made): boolean =>
+const isOf = (bits: RowScaledTensor, other: RowScaledTensor): boolean =>
   [bits.codes, bits.scales].every((each, i) => {
     const codesOrScales = [other.codes, other.scales][i]?.dataSync() as Uint8Array;
     return Buffer.compare(each.dataSync() as Uint8Array, codesOrScales) === 0;
@@ -72,7 +75,7 @@ describe("row-scaled NVFP4", () => {
       fc.property(cases, ({ seed, size, dtype, choice, scaleLayout }) => {
         using _scope = new Scope();
         const x = drawn(seed, size, dtype);
-        const stored = quantized(x, { rowScaled: true, ...choice, scaleLayout });
+        const stored = quantizeRows(x, { rowScaled: true, ...choice, scaleLayout });
         const { readings, dialects, excluded, words } = identify(x, stored, stored.amaxes);
         const choices = readings.map(({ rowScaled, fourOverSix, e4m3Max }) => ({
           rowScaled,
@@ -80,7 +83,7 @@ describe("row-scaled NVFP4", () => {
           e4m3Max,
         }));
         const equivalent = CHOICES.filter((each) =>
-          isOf(quantized(x, { rowScaled: true, ...each, scaleLayout }), stored),
+          isOf(quantizeRows(x, { rowScaled: true, ...each, scaleLayout }), stored),
         );
         const row = (each: (typeof CHOICES)[number]) => ({ rowScaled: true, ...each });
         const unique = [...new Map(choices.map((each) => [JSON.stringify(each), each])).values()];
@@ -104,7 +107,7 @@ describe("row-scaled NVFP4", () => {
       fc.property(cases, ({ seed, size, dtype, choice, scaleLayout }) => {
         using _scope = new Scope();
         const x = drawn(seed, size, dtype);
-        const stored = quantized(x, { rowScaled: true, ...choice, scaleLayout });
+        const stored = quantizeRows(x, { rowScaled: true, ...choice, scaleLayout });
         const { codes, scales } = stored;
         const { readings } = identifyDialect(x, { codes, scales });
         expect(readings).toContainEqual(
@@ -121,7 +124,7 @@ describe("row-scaled NVFP4", () => {
         using _scope = new Scope();
         const { seed, size, dtype, choice, scaleLayout } = drawnCase;
         const x = drawn(seed, size, dtype);
-        const stored = quantized(x, { rowScaled: true, ...choice, scaleLayout });
+        const stored = quantizeRows(x, { rowScaled: true, ...choice, scaleLayout });
         const wrong = stored.amaxes.slice();
         const row = at % wrong.length;
         wrong[row] = (wrong[row] as number) * factor;
@@ -167,7 +170,7 @@ describe("row-scaled NVFP4", () => {
         ({ seed, size, dtype, choice, scaleLayout }, name, rowScaled) => {
           using _scope = new Scope();
           const x = drawn(seed, size, dtype);
-          const stored = quantized(x, { rowScaled, ...choice, scaleLayout });
+          const stored = quantizeRows(x, { rowScaled, ...choice, scaleLayout });
           const amaxes = stored.amaxes.map((amax) => forms[name](amax, 6 * choice.e4m3Max));
           const { readings } = identify(x, stored, amaxes);
           expect(readings).toContainEqual(
@@ -197,8 +200,8 @@ describe("row-scaled NVFP4", () => {
       fc.property(cases, fc.boolean(), ({ seed, size, dtype, choice }, isSpread) => {
         using _scope = new Scope();
         const x = drawn(seed, size, dtype);
-        const copy = quantized(x, choice);
-        const rows = quantized(x, { rowScaled: true, ...choice });
+        const copy = quantizeRows(x, choice);
+        const rows = quantizeRows(x, { rowScaled: true, ...choice });
         fc.pre(new Set(rows.amaxes).size > 1);
         const amax = copy.amaxes[0] as number;
         const stored = new Float32Array(isSpread ? size[0] : 1).fill(amax);
@@ -214,7 +217,7 @@ describe("row-scaled NVFP4", () => {
   it("refuses amaxes that are neither one nor as many as rows", () => {
     using _scope = new Scope();
     const x = drawn(5, [6, 32], "f32");
-    const stored = quantized(x, { rowScaled: true });
+    const stored = quantizeRows(x, { rowScaled: true });
     expect(() => identify(x, stored, stored.amaxes.slice(1))).toThrow(ShapeError);
     expect(() => identify(x, stored, stored.amaxes.slice(1))).toThrow(
       /tensorScale is \[5\]; .* the rows, \[6\]/,

@@ -14,7 +14,7 @@ describe.each([false, true])("TP x FSDP, rows divided: %s", (sequence) => {
     const steps = (task: "mlp" | "sharded mlp") =>
       rankSteps(groups(4), { task, recipe, mesh, sequence }, STEPS, {
         dtype: recipe === "delayed" ? "f32" : "bf16",
-        parametersAlone: true,
+        parametersOnly: true,
       });
     expect(await steps("sharded mlp")).toEqual(await steps("mlp"));
   });

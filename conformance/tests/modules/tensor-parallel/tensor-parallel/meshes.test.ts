@@ -51,7 +51,7 @@ it("TP x DP and TP x FSDP have the parameters of TP whose samples are summed in 
       const { tp } = mesh;
       const form = (): ParallelForm => ({
         dtype,
-        parametersAlone: true,
+        parametersOnly: true,
         recipe: DETERMINISTIC_RECIPES[recipe]?.(),
       });
       const plan = { ...drawn, recipe: "bf16" } as const;
