@@ -4,6 +4,7 @@ import type { Backend } from "../backends/backend.js";
 import { requireBackend } from "../backends/backend.js";
 import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError, FileError } from "../errors.js";
+import { blockFormat } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { tensorDType } from "../io/dtypes.js";
 import type { TensorEntry } from "../io/header/header.js";
@@ -179,7 +180,8 @@ export class Checkpoint {
   /**
    * Reads a region of a tensor that this library quantized, onto a backend. The result is a rowwise copy with scales in the
    * logical layout; the caller disposes of it. The region begins at a multiple of the tile's rows, and of the columns that the
-   * tile or the quantizer requires (2 if a tensor or a row shares a scale).
+   * tile or the quantizer requires (2 if a tensor or a row shares a scale). The number of its columns is a multiple of those that
+   * the quantizer requires.
    *
    * @throws `ArgumentError` for a `name` that is not a string, an invalid backend or region, `DisposedError` for a disposed
    * backend, `FileError` if there is no such tensor or no rowwise copy, or a file cannot be read.
@@ -196,6 +198,11 @@ export class Checkpoint {
     if (inside.row % rowStep !== 0 || inside.column % columnStep !== 0)
       throw new ArgumentError(
         `readQuantized: region begins at [${inside.row}, ${inside.column}]; its row must be a multiple of ${rowStep}, its column of ${columnStep}`,
+      );
+    const { multiple } = blockFormat(recipe.spec.quantizer);
+    if (inside.columns % multiple !== 0)
+      throw new ArgumentError(
+        `readQuantized: region has ${inside.columns} columns; ${recipe.spec.quantizer} takes a multiple of ${multiple}`,
       );
     return readQuantizedRegion(backend, shard, name, recipe, inside);
   }

@@ -67,18 +67,22 @@ export async function readQuantizedRegion(
   for (const member of allMembers(name, part)) {
     const entry = file.entry(member.plan.name);
     const read: Read = (begin, end) => file.read(entry, begin, end);
-    const bytes =
-      member.field === "data"
-        ? await readCodes(read, size[1], region, bitsOf(member))
-        : member.field === "scaleInv"
-          ? gatherScales(await read(), recipe.spec, geometries, region)
-          : await read();
+    const bytes = await {
+      data: () => readCodes(read, size[1], region, bitsOf(member)),
+      scaleInv: async () => gatherScales(await read(), recipe.spec, geometries, region),
+      amax: () => (recipe.spec.rowScaled ? read(...amaxRange(region)) : read()),
+    }[member.field]();
     members.push({ ...member, bytes });
   }
   return makeQuantized(backend, members, part);
 }
 
 type Read = (begin?: number, end?: number) => Promise<Uint8Array>;
+
+/** The bytes of the amaxes of the region's rows, where each row has one. */
+function amaxRange({ row, rows }: Rectangle): readonly [begin: number, end: number] {
+  return [4 * row, 4 * (row + rows)];
+}
 
 /** The bits of a code in the file. */
 function bitsOf({ plan, shape }: Member): number {
