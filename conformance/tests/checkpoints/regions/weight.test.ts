@@ -1,0 +1,147 @@
+/** A region of a quantized weight is that region of the whole weight: its codes, elements, values and scales. */
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { openCheckpoint } from "../../../../src/checkpoints/api/open.js";
+import type { Checkpoint } from "../../../../src/checkpoints/checkpoint.js";
+import type { MatrixRegion } from "../../../../src/checkpoints/regions/region.js";
+import type { WeightRegion } from "../../../../src/checkpoints/regions/weight.js";
+import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
+import { draws, seeded } from "../../harness/draws.js";
+import { type Held, inFolder, writeContents } from "../files/checkpoints.js";
+import {
+  addWeight,
+  configFor,
+  contentsOf,
+  drawsFrom,
+  FORMS,
+  type Form,
+  GROUP,
+  type Options,
+} from "../files/drawn-files.js";
+
+const MODULE = "model.layers.0.mlp.down_proj";
+const WEIGHT = `${MODULE}.weight`;
+
+interface Case {
+  readonly form: Form;
+  readonly options: Options;
+  readonly size: readonly [rows: number, columns: number];
+  /** Where the region begins and ends, as shares of the rows and columns. */
+  readonly ends: readonly [number, number, number, number];
+  readonly seed: number;
+}
+
+/** Sizes that a form takes: whole groups, or whole bytes and words of codes. A tile may be cut at the end. */
+function sizesOf({ name, kind }: Form): fc.Arbitrary<readonly [rows: number, columns: number]> {
+  const { codes, group = GROUP } = conventionOf(name);
+  const most = kind === "tile" ? 20 : 6;
+  const rows = fc.integer({ min: 1, max: kind === "tile" ? 150 : 20 });
+  return fc
+    .tuple(rows, fc.integer({ min: 1, max: most }))
+    .map(([n, m]) => [codes.packing === "rows" ? 2 * n : n, (kind === "group" ? group : 16) * m] as const);
+}
+
+const share = fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true });
+
+const cases: fc.Arbitrary<Case> = fc
+  .record({
+    form: fc.constantFrom(...FORMS),
+    zeros: fc.boolean(),
+    order: fc.boolean(),
+    factors: fc.boolean(),
+  })
+  .chain(({ form, ...flags }) => {
+    const { zeros, order, factors } = conventionOf(form.name);
+    return fc.record({
+      form: fc.constant(form),
+      options: fc.constant<Options>({
+        zeros: flags.zeros && zeros !== undefined && form.kind !== "whole",
+        order: flags.order && order !== undefined && form.kind === "group",
+        factors: flags.factors && factors !== undefined,
+      }),
+      size: sizesOf(form),
+      ends: fc.tuple(share, share, share, share),
+      seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+    });
+  });
+
+/** A weight with a factor for each column, and a region that does not begin at the first one. */
+const FACTORS: Case = {
+  form: { name: "modelopt-w4a8-nvfp4" as Form["name"], kind: "group" },
+  options: { factors: true },
+  size: [2, 64],
+  ends: [0, 0.5, 0.5, 0.75],
+  seed: 1,
+};
+
+/** The region between two shares of the rows and two of the columns. */
+function regionOf({ size: [rows, columns], ends: [a, b, c, d] }: Case): MatrixRegion {
+  const [top, bottom] = [a, b].map((of) => Math.floor(of * rows)).sort((x, y) => x - y) as [number, number];
+  const [left, right] = [c, d].map((of) => Math.floor(of * columns)).sort((x, y) => x - y) as [
+    number,
+    number,
+  ];
+  return { row: top, rows: bottom - top + 1, column: left, columns: right - left + 1 };
+}
+
+/** The elements of a region of a matrix that has `width` columns, as they are in memory. */
+function cut(
+  values: ArrayLike<number>,
+  width: number,
+  { row, column, rows, columns }: MatrixRegion,
+): number[] {
+  return Array.from({ length: rows * columns }, (_, i) => {
+    return values[(row + Math.floor(i / columns)) * width + column + (i % columns)] as number;
+  });
+}
+
+/** The part of the scales of the whole weight that a region overlaps. */
+function cutScales(
+  { scales }: WeightRegion,
+  [height, width]: readonly [number, number],
+  region: MatrixRegion,
+) {
+  const [top, left] = [Math.floor(region.row / height), Math.floor(region.column / width)];
+  const lines = Math.floor((region.row + region.rows - 1) / height) - top + 1;
+  const blocks = Math.floor((region.column + region.columns - 1) / width) - left + 1;
+  const at = { row: top, column: left, rows: lines, columns: blocks };
+  const [codes, values] = [scales.codes, scales.values].map((each) => cut(each, scales.blocks, at));
+  return { format: scales.format, global: scales.global, lines, blocks, codes, values };
+}
+
+async function valuesOf(checkpoint: Checkpoint): Promise<number[]> {
+  const values: number[] = [];
+  for await (const part of checkpoint.rows(WEIGHT)) values.push(...Array.from(part.values, Math.fround));
+  return values;
+}
+
+it("has the codes, elements, values and scales of that region of the whole weight", async () => {
+  await fc.assert(
+    fc.asyncProperty(cases, async (each) => {
+      const { form, options, size, seed } = each;
+      const [rows, columns] = size;
+      const tensors = new Map<string, Held>();
+      addWeight(tensors, MODULE, form, size, drawsFrom(seed), options);
+      const region = regionOf(each);
+      await inFolder(async (folder) => {
+        await writeContents(folder, contentsOf(tensors, configFor(form, options)));
+        const checkpoint = await openCheckpoint(join(folder, "model.safetensors"), { as: form.name });
+        const whole = await checkpoint.readWeight(WEIGHT, { row: 0, column: 0, rows, columns });
+        const part = await checkpoint.readWeight(WEIGHT, region);
+        const { block } = checkpoint.weights.get(WEIGHT) ?? {};
+        const values = await valuesOf(checkpoint);
+        await checkpoint.close();
+        expect(Array.from(whole.values)).toEqual(values);
+        expect(part).toMatchObject(region);
+        for (const name of ["codes", "elements", "values"] as const)
+          expect(Array.from(part[name]), name).toEqual(cut(whole[name], columns, region));
+        const { codes, values: scales, ...others } = part.scales;
+        expect({ global: undefined, ...others, codes: [...codes], values: [...scales] }).toEqual(
+          cutScales(whole, block as readonly [number, number], region),
+        );
+      });
+    }),
+    { numRuns: draws(200, 12), seed: seeded(351), examples: [[FACTORS]] },
+  );
+});
