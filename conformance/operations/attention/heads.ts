@@ -48,9 +48,8 @@ function spanOf(
   starts: PlainTensor<"i32"> | undefined,
 ): Span {
   if (!lengths) return { first: 0, count: rows };
-  const length = lengths.data[b] as number;
-  if (!isThd) return { first: 0, count: clamped(length, 0, rows) };
-  const [begin, end] = [length, lengths.data[b + 1] as number];
+  if (!isThd) return { first: 0, count: clamped(lengths.data[b] as number, 0, rows) };
+  const [begin, end] = [lengths.data[b], lengths.data[b + 1]] as [number, number];
   const first = clamped(starts ? (starts.data[b] as number) : begin, 0, rows);
   return { first, count: clamped(end - begin, 0, rows - first) };
 }
