@@ -16,7 +16,7 @@ function requireOrdered(folder, order, others) {
     throw new Error(`.dependency-cruiser.mjs: give ${wrong.join(", ")} of ${folder}/ its place in the order`);
 }
 
-/** Imports run one way, from the right to the left; `index` has all of them but io, checkpoints, models and cli. */
+/** Imports run one way, from the right to the left; `index` has all of them but io, checkpoints, models, referee and cli. */
 const LAYERS = [
   ...[
     "text",
@@ -45,6 +45,7 @@ const LAYERS = [
     "io",
     "checkpoints",
     "models",
+    "referee",
     "cli",
   ],
 ];

@@ -3,9 +3,11 @@ import { ArgumentError, LockstepError, messageOf } from "../errors.js";
 import { nearest } from "../text/nearest.js";
 import { printable } from "../text/printable.js";
 import type { Command, ExitCode } from "./command-types.js";
+import { apply } from "./commands/apply.js";
 import { buildCuda } from "./commands/build-cuda.js";
 import { compare } from "./commands/compare.js";
 import { conform } from "./commands/conform.js";
+import { contract } from "./commands/contract.js";
 import { convert } from "./commands/convert.js";
 import { decode } from "./commands/decode.js";
 import { dequantize } from "./commands/dequantize.js";
@@ -20,8 +22,10 @@ import { identify } from "./commands/identify.js";
 import { info } from "./commands/info.js";
 import { inspect } from "./commands/inspect.js";
 import { launch } from "./commands/launch.js";
+import { operators } from "./commands/operators.js";
 import { perplexity } from "./commands/perplexity.js";
 import { quantize } from "./commands/quantize.js";
+import { replay } from "./commands/replay.js";
 import { serveCommand } from "./commands/serve.js";
 import { sweep } from "./commands/sweep.js";
 import { verify } from "./commands/verify.js";
@@ -47,6 +51,10 @@ export const ON_FILES: readonly Command[] = [
   identify,
   generate,
   perplexity,
+  operators,
+  apply,
+  replay,
+  contract,
 ];
 
 export const COMMANDS: readonly Command[] = [

@@ -1,5 +1,5 @@
 /** The help of each command has an example. The examples succeed if they run in the order of the commands, in one folder. */
-import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, cpSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { COMMANDS, runCli } from "../../../src/cli/main.js";
 import { NO_BINARY } from "../../../src/cli/session.js";
@@ -39,7 +39,13 @@ async function helpOf(name: string): Promise<{ status: number; out: string; erro
   return { status, ...printed };
 }
 
-const isFile = (word: string): boolean => /\.(safetensors|mjs|txt)$|^(wide|language)-model$/.test(word);
+/** An operation of PyTorch on the tensor x. */
+const DOUBLED = JSON.stringify({
+  schema: "aten::mul.Tensor",
+  args: [{ tensor: "x", dtype: "F32", shape: [2] }, 2],
+});
+
+const isFile = (word: string): boolean => /\.(safetensors|mjs|txt)$|^(wide|language)-model$|^run$/.test(word);
 
 describe("the help of a command", () => {
   it.each(COMMANDS.map(({ name }) => name))(
@@ -106,6 +112,8 @@ describe("the help of a command", () => {
   it("shows examples that succeed one after another, each with the files that earlier ones wrote", async () => {
     await w.write("model.safetensors", MODEL);
     await writeLanguageModel(w.path("language-model"));
+    cpSync(`${ROOT}conformance/vectors/runs/moves`, w.path("run"), { recursive: true });
+    await w.write("operation.safetensors", [f32("x", [2], [1, 2])], { operation: DOUBLED });
     writeFileSync(w.path("text.txt"), "hello hello");
     writeFileSync(w.path("train.mjs"), "if (process.argv[2] !== '--steps') process.exit(1);\n");
     for (const { name } of COMMANDS.filter((command) => command.name !== COMPILES)) {

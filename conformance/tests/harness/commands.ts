@@ -22,13 +22,20 @@ export const GOOD: Readonly<Record<string, readonly string[]>> = {
   perplexity: ["@in", "--text", "@in"],
   conform: ["--op", "amax", "--runs", "1"],
   fuzz: ["--op", "encode", "--format", "e4m3", "--cases", "1", "--output", "@out"],
+  operators: [],
+  apply: ["@in", "--output", "@out"],
+  replay: ["@in"],
+  contract: ["check", "@in"],
   launch: ["@in"],
   serve: ["--stdio"],
   "build-cuda": [],
 };
 
-/** Commands whose successful call takes minutes, runs a program or needs a model. Only refused calls are tested for them. */
-export const SLOW = ["build-cuda", "launch", "generate", "perplexity"];
+/**
+ * Commands whose successful call takes minutes, runs a program or needs a model or a recorded run. Only refused calls are tested
+ * for them.
+ */
+export const SLOW = ["build-cuda", "launch", "generate", "perplexity", "apply", "replay", "contract"];
 
 /** The tensors of the file that the calls read. */
 export const TENSORS: readonly FileTensor[] = [

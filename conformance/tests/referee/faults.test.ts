@@ -1,0 +1,311 @@
+// Faults that are planted in the outputs of recorded runs are named at their operations, and at no other.
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Backend, openBackend } from "../../../src/index.js";
+import { MemorySource } from "../../../src/io/source.js";
+import { computed } from "../../../src/referee/replay.js";
+import { readOperation } from "../../../src/referee/run.js";
+import type { Value } from "../../../src/referee/value.js";
+import { useWorkspace } from "../harness/cli.js";
+import { type LoggedOperation, RecordedRun } from "../harness/referee/recorded-run.js";
+
+const w = useWorkspace();
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openBackend("wasm", { threads: 1 });
+});
+afterAll(() => backend.dispose());
+
+/** The result of the model for an operation that differs from the recorded one. */
+async function resultOf(run: RecordedRun, operation: LoggedOperation): Promise<Value> {
+  const file = new MemorySource("memory", [...run.tensors.values()]);
+  const { results } = await computed({ backend, file }, "a fault", readOperation("a fault", operation));
+  return results[0] as Value;
+}
+
+type Plant = (operation: LoggedOperation, run: RecordedRun) => Promise<Value> | Value;
+
+/** The output that the model gives for other arguments. */
+function withArguments(
+  change: (operation: LoggedOperation, run: RecordedRun) => Partial<LoggedOperation>,
+): Plant {
+  return (operation, run) => resultOf(run, { ...structuredClone(operation), ...change(operation, run) });
+}
+
+const args = (change: (list: readonly unknown[]) => unknown[]): Plant =>
+  withArguments((operation) => ({ args: change(operation.args) }));
+
+function recorded({ outputs }: LoggedOperation, run: RecordedRun): Value {
+  const [output] = outputs;
+  if (!output) throw new Error("no output");
+  return { ...output, bytes: run.bytesOf(output).slice() } as Value;
+}
+
+/** The recorded output with changed bytes. */
+function bytes(change: (bytes: Uint8Array) => void): Plant {
+  return (operation, run) => {
+    const value = recorded(operation, run);
+    change(value.bytes);
+    return value;
+  };
+}
+
+/** The elements of the recorded output in 16 bits, one of which is changed. */
+const words = (change: (words: Uint16Array) => void): Plant =>
+  bytes((all) => change(new Uint16Array(all.buffer, all.byteOffset, all.length / 2)));
+
+/** An operand with the order of its elements along K reversed, so that the same products are summed in another order. */
+function reversed(run: RecordedRun, operand: unknown, dim: number): unknown {
+  const tensor = operand as { dtype: "BF16"; shape: number[] };
+  const [rows = 0, columns = 0] = tensor.shape;
+  const source = new Uint16Array(run.bytesOf(tensor).slice().buffer);
+  const target = source.map((_, i) => {
+    const [row, column] = [Math.floor(i / columns), i % columns];
+    return source[
+      dim === 1 ? row * columns + (columns - 1 - column) : (rows - 1 - row) * columns + column
+    ] as number;
+  });
+  return run.add({ ...tensor, bytes: new Uint8Array(target.buffer) });
+}
+
+/** One ulp toward zero in the first element that is an ordinary number: the cast truncates. */
+const truncated: Plant = words((all) => {
+  const i = all.findIndex(
+    (word) => (word & 0x7f80) !== 0x7f80 && (word & 0x7f) !== 0 && (word & 0x7f80) !== 0,
+  );
+  all[i] = (all[i] as number) - 1;
+});
+
+interface Fault {
+  readonly name: string;
+  readonly run: "operators" | "block" | "moves";
+  readonly schema: string;
+  /** Which of the operations of the schema. Default: the first. */
+  readonly which?: number;
+  readonly plant: Plant;
+  /** What the explanation has to say. */
+  readonly says?: RegExp;
+}
+
+const FAULTS: readonly Fault[] = [
+  {
+    name: "a flipped bit in one element of a product",
+    run: "block",
+    schema: "aten::mm",
+    which: 3,
+    plant: words((all) => (all[7] = (all[7] as number) ^ 1)),
+    says: /1 of \d+ elements differ; first at \[0,7\]/,
+  },
+  {
+    name: "a flipped sign in the last element",
+    run: "block",
+    schema: "aten::bmm",
+    plant: bytes((all) => (all[all.length - 1] = (all.at(-1) as number) ^ 0x80)),
+  },
+  {
+    name: "another split of K",
+    run: "operators",
+    schema: "aten::mm.dtype",
+    plant: async (operation, run) => splitProduct(operation, run),
+    says: /every recorded element is the product with 2 splits of K/,
+  },
+  {
+    name: "a reordered sum",
+    run: "operators",
+    schema: "aten::mm.dtype",
+    plant: withArguments(({ args: [a, b, dtype] }, run) => ({
+      args: [reversed(run, a, 1), reversed(run, b, 0), dtype],
+    })),
+  },
+  {
+    name: "swapped operands of a subtraction",
+    run: "operators",
+    schema: "aten::sub.Tensor",
+    plant: args(([x, y]) => [y, x]),
+  },
+  {
+    name: "swapped operands of a division",
+    run: "operators",
+    schema: "aten::div.Tensor",
+    plant: args(([x, y]) => [y, x]),
+  },
+  {
+    name: "a missing bias",
+    run: "operators",
+    schema: "aten::addmm",
+    plant: withArguments(({ args: [, a, b] }) => ({ schema: "aten::mm", args: [a, b] })),
+  },
+  {
+    name: "another alpha",
+    run: "operators",
+    schema: "aten::addmm",
+    which: 1,
+    plant: withArguments(() => ({ kwargs: { beta: 0.5, alpha: 1.0 } })),
+  },
+  {
+    name: "a wrong scale",
+    run: "operators",
+    schema: "aten::_scaled_mm",
+    plant: withArguments((operation, run) => scaleChanged(operation, run)),
+  },
+  {
+    name: "the other accumulator",
+    run: "operators",
+    schema: "aten::_scaled_mm",
+    plant: withArguments(({ kwargs }) => ({ kwargs: { ...kwargs, use_fast_accum: false } })),
+    says: /the other kind of accumulator/,
+  },
+  {
+    name: "scales of rows in another order",
+    run: "operators",
+    schema: "aten::_scaled_mm",
+    which: 2,
+    plant: withArguments((operation, run) => scaleChanged(operation, run, true)),
+  },
+  { name: "a cast that truncates", run: "block", schema: "aten::_to_copy", which: 1, plant: truncated },
+  {
+    name: "a cast that saturates",
+    run: "operators",
+    schema: "aten::_to_copy",
+    which: 3,
+    plant: bytes((all) => (all[all.findIndex((code) => (code & 0x7f) === 0x7f)] = 0x7e)),
+    says: /self = /,
+  },
+  {
+    name: "an exponential of another driver",
+    run: "operators",
+    schema: "aten::exp",
+    plant: bytes((all) => (all[4 * 20] = (all[4 * 20] as number) ^ 1)),
+  },
+  {
+    name: "a flushed subnormal",
+    run: "operators",
+    schema: "aten::mul.Tensor",
+    plant: bytes((all) => all.fill(0, 4 * 4, 4 * 5)),
+  },
+  {
+    name: "a reciprocal instead of a division",
+    run: "operators",
+    schema: "aten::div.Tensor",
+    plant: async (operation, run) => reciprocalProduct(operation, run),
+  },
+  {
+    name: "an addition instead of a subtraction",
+    run: "block",
+    schema: "aten::sub.Tensor",
+    plant: withArguments(() => ({ schema: "aten::add.Tensor" })),
+  },
+  {
+    name: "a slice that begins one element later",
+    run: "moves",
+    schema: "aten::slice.Tensor",
+    plant: withArguments(({ args: [x, dim, start, end, step] }) => ({
+      args: [x, dim, (start as number) - 1, typeof end === "number" && end < 100 ? end - 1 : 2, step],
+    })),
+  },
+  {
+    name: "tensors in another order",
+    run: "moves",
+    schema: "aten::stack",
+    plant: args(([list, ...rest]) => [(list as unknown[]).toReversed(), ...rest]),
+    which: 1,
+  },
+  {
+    name: "a transposition that was left out",
+    run: "moves",
+    schema: "aten::transpose.int",
+    plant: (operation, run) => ({
+      ...recorded(operation, run),
+      bytes: run.bytesOf(operation.args[0] as never),
+    }),
+  },
+  {
+    name: "an inverted condition",
+    run: "moves",
+    schema: "aten::where.self",
+    plant: args(([condition, x, y]) => [condition, y, x]),
+  },
+  {
+    name: "the row of another index",
+    run: "moves",
+    schema: "aten::embedding",
+    plant: bytes((all) => all.copyWithin(0, 32, 64)),
+  },
+  {
+    name: "a zero that became negative",
+    run: "operators",
+    schema: "aten::relu",
+    plant: bytes((all) => (all[3] = 0x80)),
+    says: /recorded -0 \(0x80000000\), computed 0/,
+  },
+];
+
+async function splitProduct(operation: LoggedOperation, run: RecordedRun): Promise<Value> {
+  const half = (operand: unknown, dim: number, part: number): unknown => {
+    const tensor = operand as { dtype: "BF16"; shape: number[] };
+    const depth = (tensor.shape[dim] as number) / 2;
+    const [rows = 0, columns = 0] = tensor.shape.with(dim, depth);
+    const source = new Uint16Array(run.bytesOf(tensor).slice().buffer);
+    const width = tensor.shape[1] as number;
+    const target = Uint16Array.from({ length: rows * columns }, (_, i) => {
+      const [row, column] = [Math.floor(i / columns), i % columns];
+      return source[
+        (row + (dim === 0 ? part * depth : 0)) * width + column + (dim === 1 ? part * depth : 0)
+      ] as number;
+    });
+    return run.add({ dtype: "BF16", shape: [rows, columns], bytes: new Uint8Array(target.buffer) });
+  };
+  const [a, b, dtype] = operation.args;
+  const parts = [0, 1].map((part) =>
+    resultOf(run, { ...structuredClone(operation), args: [half(a, 1, part), half(b, 0, part), dtype] }),
+  );
+  const [x, y] = (await Promise.all(parts)).map(({ bytes: all }) => new Float32Array(all.slice().buffer));
+  const sums = x?.map((each, i) => each + (y?.[i] as number)) ?? new Float32Array();
+  return { ...recorded(operation, run), bytes: new Uint8Array(sums.buffer) };
+}
+
+function scaleChanged(
+  operation: LoggedOperation,
+  run: RecordedRun,
+  isReversed = false,
+): Partial<LoggedOperation> {
+  const inKwargs = "scale_a" in operation.kwargs;
+  const scale = (inKwargs ? operation.kwargs.scale_a : operation.args[2]) as Value;
+  const values = new Float32Array(run.bytesOf(scale as never).slice().buffer);
+  const changed = isReversed ? values.toReversed() : values.map((each) => each * 2);
+  const wrong = run.add({ dtype: "F32", shape: scale.shape, bytes: new Uint8Array(changed.buffer) });
+  return inKwargs
+    ? { kwargs: { ...operation.kwargs, scale_a: wrong } }
+    : { args: operation.args.with(2, wrong) };
+}
+
+async function reciprocalProduct(operation: LoggedOperation, run: RecordedRun): Promise<Value> {
+  const [x, y] = operation.args.map((each) => new Float32Array(run.bytesOf(each as never).slice().buffer));
+  const values = x?.map((each, i) => each * Math.fround(1 / (y?.[i] as number))) ?? new Float32Array();
+  return { ...recorded(operation, run), bytes: new Uint8Array(values.buffer) };
+}
+
+describe("a planted fault", () => {
+  it("is of twenty kinds or more", () => {
+    expect(new Set(FAULTS.map(({ name }) => name)).size).toBeGreaterThanOrEqual(20);
+  });
+
+  it.each(FAULTS.map((fault) => [fault.name, fault] as const))(
+    "%s is named",
+    async (_, { run: name, schema, which = 0, plant, says }) => {
+      const run = await RecordedRun.read(name);
+      const places = run.operations.flatMap((operation, i) => (operation.schema === schema ? [i] : []));
+      const index = places[which] as number;
+      const operation = run.operations[index] as LoggedOperation;
+      operation.outputs = [run.add(await plant(operation, run)), ...operation.outputs.slice(1)];
+      await run.write(w.path("run"));
+      const { status, stdout } = await w.run("replay", "@run", "--json");
+      expect(status).toBe(1);
+      const report = JSON.parse(stdout);
+      expect({ first: report.first, differs: report.differs }).toEqual({ first: index, differs: 1 });
+      expect(report.verdicts[index].schema).toBe(schema);
+      const text = (await w.run("replay", "@run")).stdout;
+      expect(text).toContain(`operation ${index}, ${schema}: differs`);
+      if (says) expect(text).toMatch(says);
+    },
+  );
+});

@@ -1,0 +1,310 @@
+"""PyTorch on a CPU with the bits of a GPU, and recorded runs of PyTorch that a CPU can judge. PyTorch has to be installed.
+
+    with lockstep.torch.reference("h200") as mode, lockstep.torch.record("run"):
+        model(x).backward()
+    print(mode)             # which operators have the bits of an H200
+
+`python -m lockstep replay run` computes each operation of a run again. docs/python.md has more.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from ._arrays import to_torch
+from ._errors import LockstepError
+from ._frames import FILE_DTYPES
+from ._process import SERVER
+from ._run_files import RunFolder, argument_of, bytes_of, type_name
+from .operations import info
+
+__all__ = ["OperatorCount", "record", "reference"]
+
+CHIPS = ("h200", "h100")
+_OUTPUTS = ("whole", "sample", "hash")
+_active: list[TorchDispatchMode] = []
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """How often an operator ran in `reference`, and whether it has the bits of the chip."""
+
+    name: str
+    """The name of the operator and its overload: aten::add.Tensor."""
+    count: int
+    status: Literal["same", "unverified", "not modelled"]
+    """same: a GPU confirmed the model, or the operator only moves bytes. unverified: there is a model, and no GPU was compared with
+    it under these versions. not modelled: it ran as PyTorch runs it on a CPU."""
+    reason: str
+    """Why it is not modelled."""
+
+
+class _Entered(TorchDispatchMode):
+    """A mode that is listed while it is active."""
+
+    def __enter__(self) -> Any:
+        entered = super().__enter__()
+        _active.append(self)
+        return entered
+
+    def __exit__(self, *exception: Any) -> None:
+        _active.remove(self)
+        super().__exit__(*exception)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, (list, tuple)):
+        return [each for value in values for each in _tensors(value)]
+    if isinstance(values, dict):
+        return _tensors(list(values.values()))
+    return []
+
+
+class reference(_Entered):  # noqa: N801 - it is called like a function
+    """A context in which operators on CPU tensors have the bits of a GPU, where the table of `lockstep operators` has a model.
+
+    Other operators run as they do; `operators()` lists all that ran, and `print(mode)` prints the list. `chip` is "h200" or
+    "h100". The models are of PyTorch 2.11. Enter `reference` before `record`.
+
+    Raises `LockstepError` for another chip.
+    """
+
+    def __init__(self, chip: str = "h200") -> None:
+        if chip not in CHIPS:
+            raise LockstepError("ARGUMENT", f"chip is {chip!r}; it must be one of {', '.join(CHIPS)}")
+        super().__init__()
+        self.chip = chip
+        self._rows = {row["name"]: row for row in SERVER.run(["operators"]).message["result"]["operators"]}
+        self._counts: dict[tuple[str, str, str], int] = {}
+
+    def __enter__(self) -> reference:
+        if any(isinstance(mode, record) for mode in _active):
+            raise LockstepError("ARGUMENT", "reference is entered inside of record, which would record other results; enter reference first")
+        return super().__enter__()
+
+    def operators(self) -> list[OperatorCount]:
+        """The operators that ran, in the order in which they first ran."""
+        return [OperatorCount(name, count, status, reason) for (name, status, reason), count in self._counts.items()]  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        rows = self.operators()
+        width = max((len(row.name) for row in rows), default=0)
+        lines = [f"{row.name.ljust(width)}  {row.count:5}  {row.status}{': ' if row.reason else ''}{row.reason}" for row in rows]
+        return "\n".join(lines)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = func.name()
+        row = self._row(name)
+        reason = ""
+        if row is None:
+            reason = "the table has no such operator"
+        elif not all(type(each) in (torch.Tensor, torch.nn.Parameter) and each.device.type == "cpu" for each in _tensors([args, kwargs])):
+            reason = "an operand is not a plain tensor on the CPU"
+        elif row["kind"] == "computes":
+            # the operands are read before the operator may overwrite one of them
+            results = self._apply(name, args, kwargs)
+            if not isinstance(results, str):
+                self._count(name, "same" if self._is_witnessed(row) else "unverified", "")
+                return self._with_bits(func, args, kwargs, results)
+            reason = results
+        self._count(name, "not modelled" if reason else "same", reason)
+        return func(*args, **kwargs)
+
+    def _row(self, name: str) -> Mapping[str, Any] | None:
+        if name in self._rows:
+            return self._rows[name]
+        row = self._rows.get(re.sub(r"_(?=\.|$)", "", name))
+        return row if row is not None and row["inPlace"] else None
+
+    def _is_witnessed(self, row: Mapping[str, Any]) -> bool:
+        witness = row["witness"]
+        return witness is not None and witness["chip"] == self.chip and f"{torch.__version__}.".startswith(f"{witness['torch']}.")
+
+    def _count(self, name: str, status: str, reason: str) -> None:
+        key = (name, status, reason)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def _apply(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
+        """The results of an operator, or the reason why it has no model."""
+        tensors: dict[str, np.ndarray] = {"in/none": np.zeros(0, np.uint8)}
+
+        def tensor(x: torch.Tensor) -> Mapping[str, Any]:
+            dtype = str(type_name(x.dtype))
+            if dtype not in FILE_DTYPES:
+                return {"other": f"a tensor of {x.dtype}"}
+            key = str(len(tensors))
+            tensors[f"in/{key}"] = np.frombuffer(bytes_of(x), np.uint8).view(FILE_DTYPES[dtype]).reshape(x.shape)
+            return {"tensor": key, "dtype": dtype, "shape": list(x.shape)}
+
+        operation = {
+            "schema": name,
+            "args": argument_of(list(args), tensor),
+            "kwargs": {key: argument_of(each, tensor) for key, each in kwargs.items()},
+        }
+        frame = SERVER.run(["apply", "in", "-o", "out"], tensors, {"in/operation": json.dumps(operation)})
+        result = frame.message["result"]
+        if not result["modelled"]:
+            return result["reason"]
+        return [to_torch(frame.tensors[f"out/{i}"]) for i in range(len(frame.tensors))]
+
+    def _with_bits(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: list[torch.Tensor]) -> Any:
+        """Runs the operator for its strides and for what it writes in place, then replaces the bits of its results."""
+        try:
+            own = func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError):
+            # the CPU has no such operator
+            return results[0] if len(results) == 1 else results
+        for target, result in zip(_tensors(own), results, strict=True):
+            target.copy_(result)
+        return own
+
+
+class record(_Entered):  # noqa: N801 - it is called like a function
+    """A context that records every operator that PyTorch runs in it, as a run in `folder`, for `lockstep replay`.
+
+    `log.json` is a log of PyTorch's DebugMode, in which each operator also has its arguments and the SHA-256 of the bytes of its
+    inputs and outputs. `tensors.safetensors` has whole inputs, and of outputs all elements, `samples` elements of each, or none:
+    `outputs` is "whole", "sample" or "hash". `contract.json` has the chip, the versions and the settings that decide bits. The
+    files are written at the end, also if the body raised. Every operator waits for the device, so a recorded step is slow.
+
+    Raises `LockstepError` for another value of `outputs`, and for a folder that has a run already.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, outputs: Literal["whole", "sample", "hash"] = "whole", samples: int = 1024
+    ) -> None:
+        if outputs not in _OUTPUTS:
+            raise LockstepError("ARGUMENT", f"outputs is {outputs!r}; it must be one of {', '.join(_OUTPUTS)}")
+        if samples < 1:
+            raise LockstepError("ARGUMENT", f"samples is {samples}; it must be at least 1")
+        super().__init__()
+        self.folder = Path(folder)
+        self._stored = outputs
+        self._samples = samples
+        self._files: RunFolder | None = None
+        self._contract: dict[str, Any] = {}
+
+    def __enter__(self) -> record:
+        self._files = RunFolder(self.folder)
+        chips = [mode.chip for mode in _active if isinstance(mode, reference)]
+        self._contract = contract_of(chips[-1] if chips else None)
+        return super().__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)
+        files, self._files = self._files, None
+        if files is not None:
+            files.close(self._contract)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        kwargs = dict(kwargs or {})
+        files = self._files
+        if files is None or any(each.device.type == "meta" or type(each).__name__ == "FakeTensor" for each in _tensors([args, kwargs])):
+            return func(*args, **kwargs)
+        # the operator may overwrite its inputs
+        with _disable_current_modes():
+            recorded = {
+                "schema": func.name(),
+                "args": argument_of(list(args), files.reference),
+                "kwargs": {name: argument_of(each, files.reference) for name, each in kwargs.items()},
+            }
+        shown = ", ".join(_shown(each) for each in args), "".join(f", {name}={_shown(each)}" for name, each in kwargs.items())
+        result = func(*args, **kwargs)
+        with _disable_current_modes():
+            outputs = [each for each in _tensors(result) if type_name(each.dtype)]
+            recorded["outputs"] = [files.reference(each, self._stored, self._samples) for each in outputs]
+        files.add(
+            {
+                "type": "op",
+                "op_name": func.__qualname__,
+                "args_str": shown[0],
+                "kwargs_str": shown[1],
+                "call_depth": 0,
+                "log": None,
+                "output_str": f"  ->  {_shown(result)}",
+                "stack_trace": None,
+                "fwd_stack_trace": None,
+                "lockstep": recorded,
+            }
+        )
+        return result
+
+
+def _shown(x: Any) -> str:
+    if isinstance(x, torch.Tensor):
+        return f"t: {str(x.dtype).removeprefix('torch.')}{list(x.shape)}"
+    if isinstance(x, (list, tuple)):
+        return f"[{', '.join(_shown(each) for each in x)}]"
+    return str(x)[:200]
+
+
+def contract_of(chip: str | None) -> dict[str, Any]:
+    """The contract of a run on this machine; `chip` is the chip of `reference`, if it computes the run."""
+    if chip is None and torch.cuda.is_available():
+        device = torch.cuda.get_device_name().lower()
+        found = next((each for each in CHIPS if each in device), device)
+    else:
+        found = chip
+    return {
+        "format": "lockstep.contract",
+        "version": 1,
+        "chip": found,
+        "computed_by": "device" if chip is None else "reference",
+        "versions": {
+            "torch": str(torch.__version__),
+            "cuda": torch.version.cuda,
+            "driver": _driver() if chip is None else None,
+            "cublas": _version_of("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12") if chip is None else None,
+            "lockstep": info()["version"],
+        },
+        "settings": {
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "allow_bf16_reduced_precision_reduction": _flag("allow_bf16_reduced_precision_reduction"),
+            "allow_fp16_reduced_precision_reduction": _flag("allow_fp16_reduced_precision_reduction"),
+            "allow_fp16_accumulation": _flag("allow_fp16_accumulation"),
+            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+            "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+            "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE"),
+        },
+    }
+
+
+def _flag(name: str) -> bool | None:
+    try:
+        value = getattr(torch.backends.cuda.matmul, name)
+    except (AttributeError, RuntimeError):
+        return None
+    # PyTorch returns a pair where splits of K have a flag too
+    return bool(value[0] if isinstance(value, tuple) else value)
+
+
+def _driver() -> str | None:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    match = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", text)
+    return match and match[1]
+
+
+def _version_of(*names: str) -> str | None:
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None

@@ -1,0 +1,159 @@
+"""PyTorch inside `reference` and `record`: bits of a GPU on a CPU, and runs that replay. PyTorch itself is optional."""
+
+import json
+import os
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lockstep
+
+torch = pytest.importorskip("torch", reason="torch is not installed; its modes were not tried")
+
+import torch_runs  # noqa: E402 - it needs PyTorch
+
+import lockstep.torch as modes  # noqa: E402 - it needs PyTorch
+
+# the models are of this version
+MODELLED = torch.__version__.startswith("2.11.")
+
+
+def replayed(folder, *options):
+    words = [sys.executable, "-m", "lockstep", "replay", str(folder), "--json", *options]
+    answer = subprocess.run(words, capture_output=True, text=True, check=False)
+    return answer.returncode, json.loads(answer.stdout)
+
+
+def same_bits(tensor, array):
+    own = tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
+    assert own == np.ascontiguousarray(array).tobytes()
+
+
+def test_nothing_is_imported_without_it():
+    code = "import sys, lockstep; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_product_has_the_bits_of_the_reference():
+    a, b = torch.randn(16, 256).bfloat16(), torch.randn(256, 24).bfloat16()
+    with modes.reference("h200") as mode:
+        product = a @ b
+    expected = lockstep.gemm(a, b.t().contiguous(), datapath="hopper", out_dtype="bf16").d
+    same_bits(product, expected.view(ml_dtypes.bfloat16))
+    (row,) = mode.operators()
+    assert (row.name, row.count, row.status) == ("aten::mm", 1, "same" if MODELLED else "unverified")
+
+
+def test_operators_without_a_model_run_as_they_do_and_are_listed():
+    x = torch.randn(4, 8)
+    with modes.reference() as mode:
+        total = x.sum()
+    assert torch.equal(total, x.sum())
+    assert [(row.name, row.status) for row in mode.operators()] == [("aten::sum", "not modelled")]
+    assert str(mode) == "aten::sum      1  not modelled: the table has no such operator"
+
+
+def test_views_alias_and_strides_are_kept():
+    x = torch.zeros(3, 4)
+    with modes.reference():
+        x.t()[1].add_(1)
+        y = x.t().to(torch.bfloat16)
+    assert x[:, 1].tolist() == [1, 1, 1] and y.stride() == x.t().to(torch.bfloat16).stride()
+
+
+def test_an_operator_in_place_reads_its_operands_first():
+    x = torch.tensor([1.0, 2.0])
+    with modes.reference():
+        assert x.mul_(x) is x
+    assert x.tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("program", [torch_runs.moves, torch_runs.roundings])
+def test_what_pytorch_computes_on_a_cpu_has_the_bits_of_the_models(program, tmp_path):
+    run = program()
+    with modes.record(tmp_path / "run"):
+        run()
+    status, report = replayed(tmp_path / "run")
+    assert (status, report["differs"]) == (0, 0) and report["same"] > 0.9 * report["operations"]
+
+
+def test_a_block_replays_as_the_same_and_a_fault_is_named(tmp_path):
+    run = torch_runs.block()
+    with modes.reference("h200") as mode, modes.record(tmp_path / "run"):
+        run()
+    status, report = replayed(tmp_path / "run")
+    assert (status, report["differs"]) == (0, 0)
+    listed = {row.name for row in mode.operators() if row.status == "not modelled"}
+    assert listed == {each["schema"] for each in report["reasons"]}
+    log = json.loads((tmp_path / "run" / "log.json").read_text())
+    operations = [each["lockstep"] for each in log["logs"]]
+    index = next(i for i, each in enumerate(operations) if each["schema"] == "aten::mm")
+    (output,) = operations[index]["outputs"]
+    # the elements of another tensor of the run
+    others = [each for operation in operations for each in operation["outputs"] if each["dtype"] == output["dtype"]]
+    wrong = next(each for each in others if np.prod(each["shape"]) == np.prod(output["shape"]) and each["sha256"] != output["sha256"])
+    operations[index]["outputs"] = [{**wrong, "shape": output["shape"]}]
+    (tmp_path / "run" / "log.json").write_text(json.dumps(log))
+    status, report = replayed(tmp_path / "run")
+    assert (status, report["first"], report["differs"]) == (1, index, 1)
+
+
+@pytest.mark.parametrize("outputs", ["sample", "hash"])
+def test_samples_and_hashes_are_judged_too(outputs, tmp_path):
+    a, b = torch.randn(8, 64).bfloat16(), torch.randn(64, 8).bfloat16()
+    with modes.reference(), modes.record(tmp_path / "right", outputs=outputs, samples=10):
+        a @ b
+    assert replayed(tmp_path / "right")[0] == 0
+    # a product of the CPU, whose sums are in another order
+    x, y = torch.randn(64, 4096).bfloat16(), torch.randn(4096, 64).bfloat16()
+    with modes.record(tmp_path / "wrong", outputs=outputs, samples=4096):
+        torch.mm(x, y)
+    status, report = replayed(tmp_path / "wrong")
+    assert (status, report["first"]) == (1, 0)
+    difference = report["verdicts"][0]["differences"][0]
+    assert ("first" in difference) == (outputs == "sample")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda folder: modes.reference("h20"), "chip is 'h20'"),
+        (lambda folder: modes.record(folder, outputs="all"), "outputs is 'all'"),
+        (lambda folder: modes.record(folder, samples=0), "samples is 0"),
+    ],
+)
+def test_wrong_arguments_are_told_what_is_needed(call, said, tmp_path):
+    with pytest.raises(lockstep.LockstepError, match=said):
+        call(tmp_path / "run")
+
+
+def test_a_recorded_folder_is_not_overwritten_and_the_order_of_modes_is_checked(tmp_path):
+    with modes.record(tmp_path / "run"):
+        torch.zeros(2)
+    with pytest.raises(lockstep.LockstepError, match="has a recorded run"), modes.record(tmp_path / "run"):
+        pass
+    with modes.record(tmp_path / "other"), pytest.raises(lockstep.LockstepError, match="enter reference first"), modes.reference():
+        pass
+    assert sorted(os.listdir(tmp_path / "run")) == ["contract.json", "log.json", "tensors.safetensors"]
+
+
+def test_the_contract_has_what_decides_bits(tmp_path):
+    with modes.reference("h200"), modes.record(tmp_path / "run"):
+        torch.ones(2) * 3
+    contract = json.loads((tmp_path / "run" / "contract.json").read_text())
+    assert (contract["chip"], contract["computed_by"]) == ("h200", "reference")
+    assert contract["versions"]["torch"] == torch.__version__
+    words = [sys.executable, "-m", "lockstep", "contract", "check", str(tmp_path / "run")]
+    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def test_logs_are_those_of_the_debug_mode(tmp_path):
+    debug = pytest.importorskip("torch.utils._debug_mode").DebugMode
+    if not hasattr(debug, "load_logs"):
+        pytest.skip("this version of PyTorch has no DebugMode.load_logs; its reader was not tried")
+    with modes.record(tmp_path / "run"):
+        torch.ones(2) * 3
+    assert [str(each).split("(")[0] for each in debug.load_logs(tmp_path / "run" / "log.json")] == ["aten::ones", "aten::mul.Tensor"]

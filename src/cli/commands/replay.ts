@@ -1,0 +1,136 @@
+/** `lockstep replay`: judges a recorded run of PyTorch on a CPU. */
+
+import { UnsupportedError } from "../../errors.js";
+import { codeText } from "../../io/codes.js";
+import { readContract } from "../../referee/contract.js";
+import { coordinatesOf, type Difference } from "../../referee/differences.js";
+import { judged, type Verdict } from "../../referee/replay.js";
+import { readLog } from "../../referee/run.js";
+import { defineCommand } from "../command.js";
+import { flag, integer, value } from "../options.js";
+import { withFile } from "../pieces.js";
+
+/** The maximum length of a log or a contract, in bytes. */
+const MAX_LOG_BYTES = 2 ** 28;
+
+function placeOf({ first, computed }: Difference): string {
+  if (!first) return "";
+  const { dtype, shape } = computed;
+  const [recorded, own] = [codeText(dtype, first.a), codeText(dtype, first.b)];
+  return `; first at [${coordinatesOf(shape, first.index)}]: recorded ${recorded.value} (${recorded.code}), computed ${own.value} (${own.code})`;
+}
+
+function differenceLines(difference: Difference): readonly string[] {
+  const { output, different, elements, isSample, computed, lines } = difference;
+  const count =
+    different === undefined
+      ? "differs"
+      : `${different} of ${elements}${isSample ? " sampled" : ""} elements differ`;
+  const what = `  output ${output}, ${computed.dtype} [${computed.shape}]: ${count}${placeOf(difference)}`;
+  return [what, ...lines.map((line) => `    ${line}`)];
+}
+
+/** The report of a difference as JSON, without bytes. */
+function differenceJson(difference: Difference): unknown {
+  const { output, different, elements, first, computed, isSample, lines } = difference;
+  const { dtype, shape } = computed;
+  const located = first && {
+    coordinate: coordinatesOf(shape, first.index),
+    recorded: codeText(dtype, first.a),
+    computed: codeText(dtype, first.b),
+  };
+  return { output, dtype, shape, different, elements, sampled: isSample, first: located, lines };
+}
+
+/** The number of operations that each reason left without a model, most first. */
+function reasonsOf(
+  verdicts: readonly Verdict[],
+): readonly { readonly schema: string; readonly reason: string; readonly count: number }[] {
+  const counts = new Map<string, { schema: string; reason: string; count: number }>();
+  for (const { schema, reason } of verdicts) {
+    if (reason === undefined) continue;
+    const entry = counts.get(`${schema} ${reason}`) ?? { schema, reason, count: 0 };
+    counts.set(`${schema} ${reason}`, { ...entry, count: entry.count + 1 });
+  }
+  return [...counts.values()].sort((a, b) => b.count - a.count);
+}
+
+export const replay = defineCommand({
+  name: "replay",
+  summary:
+    "computes each operation of a recorded run of PyTorch from its recorded inputs, and compares the results bit by bit; exits with 1 if any differ",
+  details: [
+    "RUN is a folder that lockstep.torch.record wrote: log.json, tensors.safetensors and contract.json. An operation is the same, differs, or is not modelled; the first ones that differ are explained. All NaN are equal. An operation is unverified if no GPU has confirmed its model under the versions of the contract. If no operation is modelled, the exit status is 2.",
+  ],
+  example: "run",
+  inputs: ["RUN"],
+  options: {
+    examples: value({
+      placeholder: "N",
+      help: "number of operations that differ to explain",
+      parse: integer(0, 1000),
+      fallback: 3,
+      shown: "3",
+    }),
+    "all-modelled": flag("exit with 1 also if an operation is not modelled"),
+  },
+  async run({ session, values, inputs: [folder = ""] }) {
+    const path = `${folder}/log.json`;
+    const operations = readLog(path, await session.files.text(path, "a log", MAX_LOG_BYTES));
+    const contractPath = `${folder}/contract.json`;
+    const contract = readContract(
+      contractPath,
+      await session.files.text(contractPath, "a contract", MAX_LOG_BYTES),
+    );
+    const backend = await session.backend();
+    const verdicts = await withFile(session.files.open(`${folder}/tensors.safetensors`), async (file) => {
+      const progress = session.progress(operations.length, "operations");
+      const list: Verdict[] = [];
+      for (const [index, operation] of operations.entries()) {
+        list.push(await judged({ backend, file, contract }, path, operation, index));
+        progress.add(1);
+      }
+      progress.finish();
+      return list;
+    });
+    const of = (kind: Verdict["verdict"]): readonly Verdict[] =>
+      verdicts.filter(({ verdict }) => verdict === kind);
+    const [same, differing, unknown] = [of("same"), of("differs"), of("not modelled")];
+    const reasons = reasonsOf(unknown);
+    if (same.length + differing.length === 0)
+      throw new UnsupportedError(
+        "replay",
+        `none of the ${verdicts.length} operations of ${folder} is modelled, so nothing was compared`,
+      );
+    const unverified = verdicts.filter((verdict) => verdict.unverified).length;
+    const count = `${verdicts.length} operations: ${same.length} same, ${differing.length} differ, ${unknown.length} not modelled; ${unverified} unverified`;
+    const shown = differing.slice(0, values.examples);
+    const lines = [
+      ...shown.flatMap(({ index, schema, differences = [] }) => [
+        `operation ${index}, ${schema}: differs`,
+        ...differences.flatMap(differenceLines),
+      ]),
+      ...(shown.length < differing.length
+        ? [`${differing.length - shown.length} further operations differ`]
+        : []),
+      ...reasons.map(({ schema, reason, count }) => `not modelled: ${schema}, ${count}: ${reason}`),
+    ];
+    const report = {
+      run: folder,
+      equal: differing.length === 0,
+      operations: verdicts.length,
+      same: same.length,
+      differs: differing.length,
+      notModelled: unknown.length,
+      unverified,
+      first: differing[0]?.index,
+      reasons,
+      verdicts: verdicts.map(({ differences, ...verdict }) =>
+        differences ? { ...verdict, differences: differences.map(differenceJson) } : verdict,
+      ),
+    };
+    if (differing.length > 0 || unknown.length > 0) session.result(report, [...lines, count]);
+    else session.summary(report, [count]);
+    return differing.length > 0 || (values["all-modelled"] && unknown.length > 0) ? 1 : 0;
+  },
+});

@@ -1,0 +1,112 @@
+/** The contract of a run: the chip, the versions and the settings that decide its bits. */
+import { FileError } from "../errors.js";
+import { isObject, type JsonObject } from "../io/json/json-object.js";
+import { parseFile } from "./run.js";
+import { OPERATORS, type Witness } from "./table.js";
+
+const CONTRACT_FORMAT = "lockstep.contract";
+
+/** The contract of a run, as recorded. */
+export interface Contract {
+  /** The chip whose bits the run has: `h200`, or the name of a device that no row knows. Null for a run of PyTorch on a CPU. */
+  readonly chip: string | null;
+  /** `device`: the chip computed the run. `reference`: `lockstep.torch.reference` did. */
+  readonly computedBy: "device" | "reference";
+  /** Versions by name: torch, cuda, driver, cublas, lockstep. Null where unknown. */
+  readonly versions: Readonly<Record<string, string | null>>;
+  /** Settings that change bits, by name. */
+  readonly settings: Readonly<Record<string, string | number | boolean | null>>;
+}
+
+const isText = (value: unknown): value is string | null => value === null || typeof value === "string";
+
+/** Parses a contract. Throws `FileError` for a file that is not one. */
+export function readContract(path: string, text: string): Contract {
+  const value = parseFile(path, text);
+  const fail = (what: string): never => {
+    throw new FileError(`${path}: ${what}`);
+  };
+  if (!isObject(value) || value.format !== CONTRACT_FORMAT || value.version !== 1)
+    return fail(`it is not a contract; format must be "${CONTRACT_FORMAT}" and version 1`);
+  const { chip, computed_by: computedBy, versions, settings } = value;
+  if (!isText(chip)) return fail("chip must be a string or null");
+  if (computedBy !== "device" && computedBy !== "reference")
+    return fail('computed_by must be "device" or "reference"');
+  if (!isObject(versions) || !Object.values(versions).every(isText))
+    return fail("versions must be an object of strings and nulls");
+  const plain = (each: unknown): boolean =>
+    isText(each) || typeof each === "number" || typeof each === "boolean";
+  if (!isObject(settings) || !Object.values(settings).every(plain))
+    return fail("settings must be an object of strings, numbers, booleans and nulls");
+  return {
+    chip,
+    computedBy,
+    versions: versions as Contract["versions"],
+    settings: settings as Contract["settings"],
+  };
+}
+
+/** A term of two contracts that differs. */
+export interface ContractDifference {
+  readonly term: string;
+  readonly a: unknown;
+  readonly b: unknown;
+}
+
+function termsOf({ chip, computedBy, versions, settings }: Contract): JsonObject {
+  const named = (prefix: string, terms: JsonObject): [string, unknown][] =>
+    Object.entries(terms).map(([name, term]) => [`${prefix}.${name}`, term]);
+  return Object.fromEntries([
+    ["chip", chip],
+    ["computed_by", computedBy],
+    ...named("versions", versions),
+    ...named("settings", settings),
+  ]);
+}
+
+/** The terms in which two contracts differ, by name. A term that one of them lacks is undefined there. */
+export function contractDifferences(a: Contract, b: Contract): readonly ContractDifference[] {
+  const [x, y] = [termsOf(a), termsOf(b)];
+  const names = [...new Set([...Object.keys(x), ...Object.keys(y)])];
+  return names.filter((term) => x[term] !== y[term]).map((term) => ({ term, a: x[term], b: y[term] }));
+}
+
+/** Settings under which the models of products do not hold, with the value that they need. */
+const NEEDED: Readonly<Record<string, string | number | boolean | null>> = {
+  float32_matmul_precision: "highest",
+  allow_fp16_accumulation: false,
+};
+
+/** Whether the models of the table hold for a contract: what is against it, and the rows that a GPU has confirmed under it. */
+export interface ContractCheck {
+  readonly problems: readonly string[];
+  readonly witnessed: readonly string[];
+  readonly unverified: readonly string[];
+}
+
+/** Checks a contract against the table of operators. */
+export function checkContract({ chip, versions, settings }: Contract): ContractCheck {
+  const chips = [
+    ...new Set(Object.values(OPERATORS).flatMap(({ witness }) => (witness ? [witness.chip] : []))),
+  ];
+  const problems = Object.entries(NEEDED).flatMap(([name, needed]) =>
+    settings[name] === undefined || settings[name] === needed
+      ? []
+      : [`settings.${name} is ${settings[name]}; the models need ${needed}`],
+  );
+  if (chip === null || !chips.includes(chip))
+    problems.unshift(`chip is ${chip ?? "not a GPU"}; the models are of ${chips.join(", ")}`);
+  const rows = Object.entries(OPERATORS).filter(([, { kind }]) => kind === "computes");
+  const names = (holds: boolean): readonly string[] =>
+    rows.filter(([, { witness }]) => covers(witness, chip, versions.torch) === holds).map(([name]) => name);
+  return { problems, witnessed: names(true), unverified: names(false) };
+}
+
+/** Whether a witness is of this chip, under this version of PyTorch. */
+export function covers(
+  witness: Witness | undefined,
+  chip: string | null,
+  torch: string | null | undefined,
+): boolean {
+  return witness !== undefined && witness.chip === chip && `${torch}.`.startsWith(`${witness.torch}.`);
+}

@@ -1,0 +1,2 @@
+/** The reason why the table has no model of an operation with these arguments. It is a verdict, not a failure. */
+export class NotModelled extends Error {}

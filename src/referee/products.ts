@@ -1,0 +1,140 @@
+/** Models of matrix products: cuBLASLt's datapath on Hopper, with K in one split. */
+import { ShapeError } from "../errors.js";
+import { type FileDType, tensorDType } from "../io/dtypes.js";
+import { gemm } from "../ops/gemm/gemm.js";
+import type { ScaledTensor } from "../ops/gemm/operand.js";
+import { Scope } from "../tensor/scope.js";
+import { elementCount, isWide, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import type { Call } from "./call.js";
+import { wideOf } from "./elementwise.js";
+import type { Model } from "./moves.js";
+import { NotModelled } from "./not-modelled.js";
+import { broadcast, reshaped, toTensor, toValue, transposed, type Value } from "./value.js";
+
+/** The options of `gemm` for a product of two matrices. The open scope owns its tensors. */
+export type ProductOptions = Parameters<typeof gemm>[0];
+
+type Operand = ProductOptions["x"];
+
+const HOPPER = { datapath: "hopper", splitK: 1 } as const;
+
+/** Checks that a and b are matrices of one dtype, bf16 or f16, and returns it. */
+function requireMatrices(a: Value, b: Value, rank: number): "bf16" | "f16" {
+  if (a.shape.length !== rank || b.shape.length !== rank)
+    throw new ShapeError(`operands [${a.shape}] and [${b.shape}]; both must have ${rank} dimensions`);
+  const dtype = wideOf(a);
+  if (dtype === "f32" || a.dtype !== b.dtype) throw new NotModelled(`products of ${a.dtype} and ${b.dtype}`);
+  return dtype;
+}
+
+function wideProduct(call: Call, a: Value, b: Value): ProductOptions {
+  const outDtype = requireMatrices(a, b, 2);
+  const [x, w] = [toTensor(call.backend, a), toTensor(call.backend, transposed(b))];
+  return { x, w, outDtype, ...HOPPER };
+}
+
+export const mmOptions = (call: Call): ProductOptions => {
+  const options = wideProduct(call, call.tensor("self"), call.tensor("mat2"));
+  const dtype = call.dtype("out_dtype");
+  return dtype === undefined ? options : { ...options, outDtype: wideDType(dtype) };
+};
+
+function wideDType(dtype: FileDType): WideDType {
+  const type = tensorDType(dtype);
+  if (type !== undefined && isWide(type)) return type;
+  throw new NotModelled(`a result of ${dtype}`);
+}
+
+/** A vector is the bias of cuBLASLt's epilogue; anything else is the matrix that beta multiplies. */
+export const addmmOptions = (call: Call): ProductOptions => {
+  const addend = call.tensor("self");
+  const options = wideProduct(call, call.tensor("mat1"), call.tensor("mat2"));
+  const [beta, alpha] = [call.number("beta", 1), call.number("alpha", 1)];
+  wideOf(addend);
+  if (addend.shape.length === 1 && beta === 1)
+    return { ...options, alpha, bias: toTensor(call.backend, addend) };
+  const shape = [call.tensor("mat1").shape[0] as number, call.tensor("mat2").shape[1] as number];
+  return { ...options, alpha, beta, c: toTensor(call.backend, broadcast(addend, shape)) };
+};
+
+/** An FP8 operand [rows, K] with its scales, which are for the tensor, for rows, or for blocks of 128 along K. */
+function scaledOperand(call: Call, name: string, data: Value, scale: Value): Operand & ScaledTensor {
+  const [rows = 0, depth = 0] = data.shape;
+  if (scale.dtype !== "F32") throw new NotModelled(`${name} of ${scale.dtype}`);
+  const codes = toTensor(call.backend, data);
+  const scaleInv = (shape: Shape): Tensor<"f32"> =>
+    toTensor(call.backend, { ...scale, shape }) as Tensor<"f32">;
+  const blocks = Math.ceil(depth / 128);
+  if (elementCount(scale.shape) === 1) return { data: codes, scaleInv: scaleInv([1]) };
+  if (sameShape(scale.shape, [rows, 1])) return { data: codes, scaleInv: scaleInv([rows, 1]), tile: "1xK" };
+  if (sameShape(scale.shape, [rows, blocks]))
+    return { data: codes, scaleInv: scaleInv(scale.shape), tile: "1x128" };
+  if (sameShape(scale.shape, [Math.ceil(rows / 128), blocks]))
+    return { data: codes, scaleInv: scaleInv(scale.shape), tile: "128x128" };
+  throw new NotModelled(`${name} [${scale.shape}] of an operand [${data.shape}]`);
+}
+
+export const scaledOptions = (call: Call): ProductOptions => {
+  const [a, b] = [call.tensor("self"), call.tensor("mat2")];
+  for (const { dtype, shape } of [a, b]) {
+    if (dtype !== "F8_E4M3" && dtype !== "F8_E5M2") throw new NotModelled(`${dtype} operands`);
+    if (shape.length !== 2) throw new ShapeError(`an operand [${shape}]; it must be a matrix`);
+  }
+  call.requireDefault("scale_result", null);
+  const outDtype = wideDType(call.dtype("out_dtype") ?? a.dtype);
+  const [scaleA, scaleB] = [call.tensor("scale_a"), call.tensor("scale_b")];
+  const x = scaledOperand(call, "scale_a", a, scaleA);
+  const w = scaledOperand(
+    call,
+    "scale_b",
+    transposed(b),
+    scaleB.shape.length === 2 ? transposed(scaleB) : scaleB,
+  );
+  const bias = call.get("bias") === undefined ? {} : { bias: toTensor(call.backend, call.tensor("bias")) };
+  const isWhole = x.tile === undefined && w.tile === undefined;
+  const isBlock = x.tile !== undefined && x.tile !== "1xK";
+  if (!isWhole && (x.tile === undefined || w.tile === undefined || isBlock === (w.tile === "1xK")))
+    throw new NotModelled(`scales [${scaleA.shape}] with [${scaleB.shape}]`);
+  return {
+    x,
+    w,
+    outDtype,
+    ...HOPPER,
+    ...bias,
+    useSplitAccumulator: isBlock || !call.boolean("use_fast_accum", false),
+  };
+};
+
+/** The model of a product of two matrices. */
+export function product(optionsOf: (call: Call) => ProductOptions): Model {
+  return (call) => {
+    using _ = new Scope();
+    return [toValue(gemm(optionsOf(call)).out)];
+  };
+}
+
+/** A batch of products, each as `mm` computes it. */
+export const batched: Model = (call) => {
+  const [a, b] = [call.tensor("self"), call.tensor("mat2")];
+  requireMatrices(a, b, 3);
+  const [batch = 0, rows = 0] = a.shape;
+  const columns = b.shape[2] as number;
+  if (b.shape[0] !== batch) throw new ShapeError(`batches of ${batch} and ${b.shape[0]} matrices`);
+  const matrix = (x: Value, i: number): Value => {
+    const size = x.bytes.length / batch;
+    return { dtype: x.dtype, shape: x.shape.slice(1), bytes: x.bytes.subarray(i * size, (i + 1) * size) };
+  };
+  const parts: Value[] = [];
+  for (let i = 0; i < batch; i++) {
+    using _ = new Scope();
+    parts.push(toValue(gemm(wideProduct(call, matrix(a, i), matrix(b, i))).out));
+  }
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.bytes.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(part.bytes, at);
+    at += part.bytes.length;
+  }
+  return [reshaped({ dtype: a.dtype, shape: [batch * rows * columns], bytes }, [batch, rows, columns])];
+};

@@ -1,0 +1,201 @@
+/** Replays recorded runs: computes each operation from its recorded inputs and compares the results bit by bit. */
+import { createHash } from "node:crypto";
+import type { Backend } from "../backends/backend.js";
+import { FileError, LockstepError, UnsupportedError } from "../errors.js";
+import { unpackCodes } from "../io/codes.js";
+import { compareType, type FileDType } from "../io/dtypes.js";
+import { isObject } from "../io/json/json-object.js";
+import type { TensorSource } from "../io/source.js";
+import { elementCount, sameShape } from "../tensor/shape.js";
+import { DifferenceCount } from "../tensor/statistics/difference-count.js";
+import { type Argument, Call } from "./call.js";
+import { type Contract, covers } from "./contract.js";
+import { type Difference, explained } from "./differences.js";
+import { NotModelled } from "./not-modelled.js";
+import { type RecordedArgument, type RecordedOperation, readValue, type TensorReference } from "./run.js";
+import { type FoundRow, rowOf } from "./table.js";
+import type { Value } from "./value.js";
+
+/** The judgement of one recorded operation. */
+export interface Verdict {
+  /** The place of the operation in the log, from 0. */
+  readonly index: number;
+  readonly schema: string;
+  readonly verdict: "same" | "differs" | "not modelled";
+  /** Whether the verdict rests on a row that no GPU has confirmed under the versions of the contract. */
+  readonly unverified?: true;
+  /** Why there is no model. */
+  readonly reason?: string;
+  /** The outputs that differ. */
+  readonly differences?: readonly Difference[];
+}
+
+/** A run whose operations are replayed. */
+export interface ReplayedRun {
+  readonly backend: Backend;
+  /** The tensors of the run. */
+  readonly file: TensorSource;
+  readonly contract: Contract;
+}
+
+function isReference(argument: RecordedArgument): argument is TensorReference {
+  return isObject(argument) && "shape" in argument;
+}
+
+/** Reads the tensors of an argument. Throws `NotModelled` if one was not recorded. */
+async function resolved(file: TensorSource, where: string, argument: RecordedArgument): Promise<Argument> {
+  if (Array.isArray(argument)) return Promise.all(argument.map((each) => resolved(file, where, each)));
+  if (!isReference(argument as RecordedArgument)) return argument as Argument;
+  const reference = argument as TensorReference;
+  const value = await readValue(file, where, reference);
+  if (value === undefined) throw new NotModelled("an input of which only the hash was recorded");
+  requireHash(where, reference, value);
+  return value;
+}
+
+/** Throws `FileError` if the bytes of a tensor do not have the hash that was recorded with them. */
+function requireHash(where: string, { tensor, sha256 }: TensorReference, value: Value): void {
+  if (sha256 === undefined || hashOf(value) === sha256) return;
+  throw new FileError(
+    `${where}: tensor "${tensor}" does not have the recorded hash; the file was changed after the recording`,
+  );
+}
+
+/** The SHA-256 of the bytes of a value, in hexadecimal. */
+export function hashOf({ bytes }: Value): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+/**
+ * Computes the results of a recorded operation by its row. Throws `NotModelled` for an operator without a row or arguments without
+ * a rule, `FileError` that names the operation for inputs that are missing or that the operator does not allow.
+ */
+export async function computed(
+  { backend, file }: Pick<ReplayedRun, "backend" | "file">,
+  where: string,
+  operation: RecordedOperation,
+): Promise<FoundRow & { readonly call: Call; readonly results: readonly Value[] }> {
+  const found = rowOf(operation.schema);
+  if (!found) throw new NotModelled("the table has no such operator");
+  const args = await Promise.all(operation.args.map((each) => resolved(file, where, each)));
+  const kwargs: Record<string, Argument> = {};
+  for (const [name, each] of Object.entries(operation.kwargs))
+    kwargs[name] = await resolved(file, where, each);
+  try {
+    const call = new Call(backend, found.row.parameters.split(" "), args, kwargs);
+    return { ...found, call, results: found.row.model(call) };
+  } catch (error) {
+    if (error instanceof UnsupportedError) throw new NotModelled(error.reason);
+    if (error instanceof FileError || !(error instanceof LockstepError)) throw error;
+    throw new FileError(`${where}: ${error.message}`, { cause: error });
+  }
+}
+
+/** Judges one operation of a run. Throws `FileError` for a run whose files do not fit together. */
+export async function judged(
+  run: ReplayedRun,
+  path: string,
+  operation: RecordedOperation,
+  index: number,
+): Promise<Verdict> {
+  const { schema, outputs } = operation;
+  const where = `${path}: operation ${index}, ${schema}`;
+  const base = { index, schema };
+  try {
+    const { row, call, results } = await computed(run, where, operation);
+    if (outputs.length === 0) throw new NotModelled("no output was recorded");
+    if (outputs.length !== results.length)
+      throw new FileError(`${where}: ${outputs.length} outputs were recorded; it has ${results.length}`);
+    const differences: Difference[] = [];
+    for (const [i, output] of outputs.entries()) {
+      const difference = await compared(run.file, where, output, results[i] as Value);
+      if (difference) differences.push(explained({ ...difference, output: i }, row, call));
+    }
+    const isConfirmed =
+      row.kind === "moves" || covers(row.witness, run.contract.chip, run.contract.versions.torch);
+    const unverified = isConfirmed ? {} : { unverified: true as const };
+    if (differences.length === 0) return { ...base, verdict: "same", ...unverified };
+    return { ...base, verdict: "differs", ...unverified, differences };
+  } catch (error) {
+    if (error instanceof NotModelled) return { ...base, verdict: "not modelled", reason: error.message };
+    throw error;
+  }
+}
+
+/** Compares a recorded output with the computed one: all elements, a sample, or the hash. Returns undefined if they are equal. */
+async function compared(
+  file: TensorSource,
+  where: string,
+  output: TensorReference,
+  result: Value,
+): Promise<Omit<Difference, "output"> | undefined> {
+  const { dtype, shape } = output;
+  const elements = elementCount(result.shape);
+  if (dtype !== result.dtype || !sameShape(shape, result.shape))
+    return {
+      different: elements,
+      elements,
+      computed: result,
+      lines: [`recorded ${dtype} [${shape}], computed ${result.dtype} [${result.shape}]`],
+    };
+  const value = await readValue(file, where, output);
+  if (value) {
+    requireHash(where, output, value);
+    return difference(dtype, value.bytes, result);
+  }
+  if (output.sample) return sampled(file, where, output, result);
+  if (output.sha256 === undefined)
+    throw new FileError(`${where}: an output has neither a tensor, a sample nor a hash`);
+  if (hashOf(result) === output.sha256) return undefined;
+  if (hasNaN(result))
+    throw new NotModelled("only the hash was recorded of an output with NaN, whose bits are not defined");
+  return {
+    elements,
+    computed: result,
+    lines: ["the hash differs; record whole outputs to see the elements"],
+  };
+}
+
+function difference(
+  dtype: FileDType,
+  recorded: Uint8Array,
+  result: Value,
+): Omit<Difference, "output"> | undefined {
+  const counted = new DifferenceCount(compareType(dtype));
+  counted.add(unpackCodes(dtype, recorded), unpackCodes(dtype, result.bytes));
+  const { different, first } = counted;
+  if (different === 0 || !first) return undefined;
+  return { different, elements: elementCount(result.shape), first, recorded, computed: result, lines: [] };
+}
+
+/** Whether an element of a value is NaN, so that its bits are not defined. */
+function hasNaN(value: Value): boolean {
+  const counted = new DifferenceCount(compareType(value.dtype));
+  counted.add(
+    value.bytes,
+    value.bytes.map((byte) => byte ^ 1),
+  );
+  return counted.nansOfOtherBits > 0;
+}
+
+/** Compares the elements of a sample. */
+async function sampled(
+  file: TensorSource,
+  where: string,
+  { dtype, sample }: TensorReference,
+  result: Value,
+): Promise<Omit<Difference, "output"> | undefined> {
+  const { indices, tensor } = sample as NonNullable<TensorReference["sample"]>;
+  const elements = elementCount(result.shape);
+  const value = await readValue(file, where, { dtype, shape: [indices.length], tensor });
+  const size = result.bytes.length / Math.max(elements, 1);
+  if (!value || indices.some((index) => index >= elements))
+    throw new FileError(`${where}: the sample has indices beyond the ${elements} elements of the output`);
+  const picked = new Uint8Array(indices.length * size);
+  for (const [i, index] of indices.entries())
+    picked.set(result.bytes.subarray(index * size, (index + 1) * size), i * size);
+  const found = difference(dtype, value.bytes, { dtype, shape: [indices.length], bytes: picked });
+  if (!found?.first) return undefined;
+  const first = { ...found.first, index: indices[found.first.index] as number };
+  return { ...found, first, elements: indices.length, computed: result, isSample: true };
+}

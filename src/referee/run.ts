@@ -1,0 +1,182 @@
+/** Reads recorded runs: `log.json`, `tensors.safetensors` and `contract.json` of a folder. */
+import { FileError } from "../errors.js";
+import { type FileDType, fileBytes, isFileDType } from "../io/dtypes.js";
+import { isSize } from "../io/header/header.js";
+import { isObject, type JsonObject } from "../io/json/json-object.js";
+import { JsonError, parseJson } from "../io/json/json-read.js";
+import type { TensorSource } from "../io/source.js";
+import { MAX_RANK, type Shape } from "../tensor/shape.js";
+import type { Argument } from "./call.js";
+import { MAX_VALUE_BYTES, type Value } from "./value.js";
+
+/** The format name of the logs of PyTorch's DebugMode. */
+const LOG_FORMAT = "torch.utils._debug_mode.DebugMode.logs";
+
+/** A tensor of a recorded operation, by reference. */
+export interface TensorReference {
+  readonly dtype: FileDType;
+  readonly shape: Shape;
+  /** The name of its elements in the file of tensors; undefined if only the hash was recorded. */
+  readonly tensor?: string;
+  /** The SHA-256 of all its bytes, in hexadecimal. */
+  readonly sha256?: string;
+  /** Elements that were sampled: their indices in row-major order, and the name of their values. */
+  readonly sample?: { readonly indices: readonly number[]; readonly tensor: string };
+}
+
+/** An argument whose tensors are references. */
+export type RecordedArgument =
+  | Exclude<Argument, Value | readonly Argument[]>
+  | TensorReference
+  | readonly RecordedArgument[];
+
+/** A recorded operation. */
+export interface RecordedOperation {
+  /** The name of the operator and its overload: `aten::add.Tensor`. */
+  readonly schema: string;
+  readonly args: readonly RecordedArgument[];
+  readonly kwargs: Readonly<Record<string, RecordedArgument>>;
+  readonly outputs: readonly TensorReference[];
+}
+
+/** Parses JSON. Throws `FileError` that names the file. */
+export function parseFile(path: string, text: string): unknown {
+  try {
+    return parseJson(text);
+  } catch (error) {
+    throw error instanceof JsonError ? new FileError(`${path}: ${error.message}`) : error;
+  }
+}
+
+const FLOATS: ReadonlyMap<unknown, number> = new Map([
+  ["inf", Number.POSITIVE_INFINITY],
+  ["-inf", Number.NEGATIVE_INFINITY],
+  ["nan", Number.NaN],
+]);
+
+/** Reads the parts of a log. Every method throws `FileError`, which names the file and the operation. */
+class LogReader {
+  constructor(private readonly where: string) {}
+
+  fail(what: string): never {
+    throw new FileError(`${this.where}: ${what}`);
+  }
+
+  reference(value: JsonObject, name: string): TensorReference {
+    const { dtype, shape, tensor, sha256, sample } = value;
+    if (!isFileDType(dtype))
+      this.fail(`${name}: the dtype is ${show(dtype)}; it must be one of safetensors, such as "BF16"`);
+    const isShape = Array.isArray(shape) && shape.length <= MAX_RANK && shape.every(isSize);
+    if (!isShape) this.fail(`${name}: the shape is ${show(shape)}; it must be a list of sizes`);
+    const bytes = fileBytes(dtype, shape as Shape);
+    if (!(bytes <= MAX_VALUE_BYTES))
+      this.fail(`${name}: ${dtype} [${shape}] has ${bytes} bytes; at most ${MAX_VALUE_BYTES} are read`);
+    const strings = Object.entries({ tensor, sha256 }).flatMap(([key, text]) => {
+      if (text === undefined || text === null) return [];
+      return typeof text === "string"
+        ? [[key, text]]
+        : this.fail(`${name}: ${key} is ${show(text)}; it must be a string`);
+    });
+    return {
+      dtype,
+      shape: shape as Shape,
+      ...(Object.fromEntries(strings) as { readonly tensor?: string; readonly sha256?: string }),
+      ...(sample === undefined ? {} : { sample: this.#sample(sample, name) }),
+    };
+  }
+
+  #sample(value: unknown, name: string): { readonly indices: readonly number[]; readonly tensor: string } {
+    if (
+      isObject(value) &&
+      Array.isArray(value.indices) &&
+      value.indices.every(isSize) &&
+      typeof value.tensor === "string"
+    )
+      return { indices: value.indices, tensor: value.tensor };
+    return this.fail(`${name}: the sample is ${show(value)}; it must have indices and the name of a tensor`);
+  }
+
+  argument(value: unknown, name: string): RecordedArgument {
+    if (value === null || ["boolean", "number", "string"].includes(typeof value))
+      return value as RecordedArgument;
+    if (Array.isArray(value)) return value.map((each, i) => this.argument(each, `${name}[${i}]`));
+    if (!isObject(value)) return this.fail(`${name} is ${show(value)}`);
+    if ("shape" in value) return this.reference(value, name);
+    if ("float" in value)
+      return (
+        FLOATS.get(value.float) ?? this.fail(`${name} is ${show(value)}; a float is "inf", "-inf" or "nan"`)
+      );
+    if (isFileDType(value.dtype)) return { dtype: value.dtype };
+    if (typeof value.other === "string") return { other: value.other };
+    return this.fail(`${name} is ${show(value)}; it must be a tensor, a number, a string, a dtype or a list`);
+  }
+
+  operation(value: unknown): RecordedOperation {
+    if (!isObject(value)) this.fail(`the operation is ${show(value)}; it must be an object`);
+    const { schema, args = [], kwargs = {}, outputs = [] } = value;
+    if (typeof schema !== "string" || schema.length > 256)
+      this.fail(`the schema is ${show(schema)}; it must be a name such as "aten::mm"`);
+    if (!Array.isArray(args) || !isObject(kwargs) || !Array.isArray(outputs))
+      this.fail("args and outputs must be lists, and kwargs an object");
+    return {
+      schema,
+      args: args.map((each, i) => this.argument(each, `args[${i}]`)),
+      kwargs: Object.fromEntries(
+        Object.entries(kwargs).map(([key, each]) => [key, this.argument(each, key)]),
+      ),
+      outputs: outputs.map((each, i) =>
+        isObject(each)
+          ? this.reference(each, `outputs[${i}]`)
+          : this.fail(`outputs[${i}] is ${show(each)}; it must be a tensor`),
+      ),
+    };
+  }
+}
+
+function show(value: unknown): string {
+  const text = JSON.stringify(value) ?? "missing";
+  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
+}
+
+/** Reads one operation. `where` is its name in errors. Throws `FileError` for anything that is not one. */
+export function readOperation(where: string, value: unknown): RecordedOperation {
+  return new LogReader(where).operation(value);
+}
+
+/**
+ * Reads the operations of a log, in order. Entries of DebugMode without our field `lockstep`, such as regions and annotations, are
+ * passed over; a log without any operation of ours is refused. Throws `FileError`.
+ */
+export function readLog(path: string, text: string): readonly RecordedOperation[] {
+  const log = parseFile(path, text);
+  if (!isObject(log) || log.format !== LOG_FORMAT || log.version !== 1 || !Array.isArray(log.logs))
+    throw new FileError(
+      `${path}: it is not a log; format must be "${LOG_FORMAT}", version 1, and logs a list`,
+    );
+  const entries = log.logs.filter(
+    (each): each is JsonObject => isObject(each) && each.lockstep !== undefined,
+  );
+  if (entries.length === 0)
+    throw new FileError(
+      `${path}: no operation has the field "lockstep"; record the run with lockstep.torch.record`,
+    );
+  return entries.map(({ lockstep }, i) => readOperation(`${path}: operation ${i}`, lockstep));
+}
+
+/** Reads the bytes of a reference. Throws `FileError` if the file lacks them or has another number. */
+export async function readValue(
+  file: TensorSource,
+  where: string,
+  reference: TensorReference,
+): Promise<Value | undefined> {
+  const { dtype, shape, tensor } = reference;
+  if (tensor === undefined) return undefined;
+  const entry = file.tensors.get(tensor);
+  if (!entry) throw new FileError(`${where}: tensor "${tensor}" is not in ${file.path}`);
+  const expected = fileBytes(dtype, shape);
+  if (entry.end - entry.begin !== expected)
+    throw new FileError(
+      `${where}: tensor "${tensor}" has ${entry.end - entry.begin} bytes in ${file.path}; ${dtype} [${shape}] has ${expected}`,
+    );
+  return { dtype, shape, bytes: await file.read(entry) };
+}

@@ -1,0 +1,95 @@
+/** Models of operators that select elements or fill tensors with constants. Their results do not depend on the chip. */
+import { ShapeError } from "../errors.js";
+import type { FileDType } from "../io/dtypes.js";
+import { elementCount } from "../tensor/shape.js";
+import type { Model } from "./moves.js";
+import { NotModelled } from "./not-modelled.js";
+import { broadcast, commonShape, copyElement, itemSize, type Value, zeroValue } from "./value.js";
+
+/** Reads integers as numbers. Throws `NotModelled` for other types. */
+export function integersOf({ dtype, bytes }: Value): readonly number[] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (dtype === "BOOL" || dtype === "U8") return Array.from(bytes);
+  if (dtype === "I32") return Array.from({ length: bytes.length / 4 }, (_, i) => view.getInt32(4 * i, true));
+  if (dtype === "I64")
+    return Array.from({ length: bytes.length / 8 }, (_, i) => Number(view.getBigInt64(8 * i, true)));
+  throw new NotModelled(`integers of ${dtype}`);
+}
+
+/** Copies the slices of `table` along a dimension that `indices` names; the dimension gets the shape of the indices. */
+function taken(table: Value, indices: Value, dim: number): Value {
+  const { shape } = table;
+  const size = shape[dim];
+  if (size === undefined) throw new ShapeError(`dimension ${dim} of [${shape}]`);
+  const out = zeroValue(table.dtype, [...shape.slice(0, dim), ...indices.shape, ...shape.slice(dim + 1)]);
+  const inner = elementCount(shape.slice(dim + 1)) * itemSize(table.dtype);
+  const outer = elementCount(shape.slice(0, dim));
+  if (indices.dtype !== "I32" && indices.dtype !== "I64")
+    throw new NotModelled(`indices of ${indices.dtype}`);
+  const list = integersOf(indices);
+  for (let row = 0; row < outer; row++)
+    for (const [i, index] of list.entries()) {
+      const front = index < 0 ? index + size : index;
+      if (!(front >= 0 && front < size))
+        throw new ShapeError(`index ${index} of dimension ${dim} of [${shape}]`);
+      const from = (row * size + front) * inner;
+      out.bytes.set(table.bytes.subarray(from, from + inner), (row * list.length + i) * inner);
+    }
+  return out;
+}
+
+export const embedded: Model = (call) => [taken(call.tensor("weight"), call.tensor("indices"), 0)];
+
+export const indexSelected: Model = (call) => {
+  const x = call.tensor("self");
+  return [taken(x, call.tensor("index"), call.dimension("dim", x.shape))];
+};
+
+/** Elements of `x` where the condition holds, else of `y`, all broadcast to one shape. */
+export function chosen(condition: Value, x: Value, y: Value): Value {
+  if (condition.dtype !== "BOOL" || x.dtype !== y.dtype)
+    throw new NotModelled(`a condition of ${condition.dtype}, and values of ${x.dtype} and ${y.dtype}`);
+  const shape = commonShape(condition.shape, x.shape, y.shape);
+  const [holds, first, second] = [condition, x, y].map((each) => broadcast(each, shape)) as [
+    Value,
+    Value,
+    Value,
+  ];
+  const out = zeroValue(x.dtype, shape);
+  const size = itemSize(x.dtype);
+  for (let i = 0; i < holds.bytes.length; i++)
+    copyElement((holds.bytes[i] === 0 ? second : first).bytes, i, out.bytes, i, size);
+  return out;
+}
+
+export const where: Model = (call) => [
+  chosen(call.tensor("condition"), call.tensor("self"), call.tensor("other")),
+];
+
+/** Keeps the elements at or below (tril), or at or above (triu), a diagonal; the others are 0. */
+export function triangle(keeps: (column: number, row: number, diagonal: number) => boolean): Model {
+  return (call) => {
+    const x = call.tensor("self");
+    const diagonal = call.integer("diagonal", 0);
+    const [rows, columns] = x.shape.slice(-2);
+    if (rows === undefined || columns === undefined) throw new ShapeError(`a triangle of [${x.shape}]`);
+    const out = zeroValue(x.dtype, x.shape);
+    const size = itemSize(x.dtype);
+    for (let i = 0; i < elementCount(x.shape); i++)
+      if (keeps(i % columns, Math.floor(i / columns) % rows, diagonal))
+        copyElement(x.bytes, i, out.bytes, i, size);
+    return [out];
+  };
+}
+
+/** Zeros in the shape and dtype of `self`, unless a dtype is given. */
+export const zerosLike: Model = (call) => [
+  zeroValue(call.dtype("dtype") ?? call.tensor("self").dtype, call.tensor("self").shape),
+];
+
+/** Zeros in a shape. */
+export const zerosOf: Model = (call) => {
+  const dtype: FileDType =
+    call.dtype("dtype") ?? (call.get("self") === undefined ? "F32" : call.tensor("self").dtype);
+  return [zeroValue(dtype, call.integers("size"))];
+};

@@ -1,0 +1,162 @@
+/** Values of recorded operations: elements in memory, and copies of them by strides. */
+import type { Backend } from "../backends/backend.js";
+import { OutOfMemoryError, ShapeError } from "../errors.js";
+import { FILE_DTYPES, type FileDType, fileBytes, fileDType, tensorDType } from "../io/dtypes.js";
+import { fromBytes } from "../ops/create.js";
+import { asBytes } from "../tensor/data.js";
+import { elementCount, type Shape, sameShape } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { NotModelled } from "./not-modelled.js";
+
+/** A tensor of a recorded operation, in row-major order without gaps. */
+export interface Value {
+  readonly dtype: FileDType;
+  readonly shape: Shape;
+  readonly bytes: Uint8Array;
+}
+
+/** The maximum size of a value in bytes. A larger one in a file is refused before memory is allocated. */
+export const MAX_VALUE_BYTES = 2 ** 32;
+
+/** The number of bytes of an element. Throws `NotModelled` for elements that share bytes. */
+export function itemSize(dtype: FileDType): number {
+  const { bits } = FILE_DTYPES[dtype];
+  if (bits % 8 === 0) return bits / 8;
+  throw new NotModelled(`elements of ${dtype} share bytes`);
+}
+
+/** Returns a value of zero bytes. Throws `ShapeError` beyond `MAX_VALUE_BYTES`, `OutOfMemoryError` without memory. */
+export function zeroValue(dtype: FileDType, shape: Shape): Value {
+  itemSize(dtype);
+  const size = fileBytes(dtype, shape);
+  if (!shape.every((extent) => Number.isSafeInteger(extent) && extent >= 0) || !(size <= MAX_VALUE_BYTES))
+    throw new ShapeError(`a value is ${dtype} [${shape}]; it may have at most ${MAX_VALUE_BYTES} bytes`);
+  try {
+    return { dtype, shape, bytes: new Uint8Array(size) };
+  } catch {
+    throw new OutOfMemoryError(size, 0, "replay the run on a machine with more memory");
+  }
+}
+
+/** The element of a value as f32, which is exact for f32, bf16 and f16 tensors on `backend`. */
+export function toTensor(backend: Backend, { dtype, shape, bytes }: Value): Tensor {
+  const type = tensorDType(dtype);
+  if (type === undefined) throw new NotModelled(`${dtype} operands`);
+  return fromBytes(backend, bytes, shape, type);
+}
+
+/** Copies a tensor to the host. */
+export function toValue(tensor: Tensor): Value {
+  return { dtype: fileDType(tensor.dtype), shape: tensor.shape, bytes: asBytes(tensor.dataSync()) };
+}
+
+/** A view of a value: element (i, j, …) is element offset + i * strides[0] + j * strides[1] + … of it. */
+export interface View {
+  readonly shape: Shape;
+  readonly strides: readonly number[];
+  readonly offset: number;
+}
+
+/** The strides of a row-major tensor. */
+export function stridesOf(shape: Shape): readonly number[] {
+  const strides: number[] = [];
+  let stride = 1;
+  for (const size of shape.toReversed()) {
+    strides.unshift(stride);
+    stride *= size;
+  }
+  return strides;
+}
+
+/** The view of all elements. */
+export function wholeView({ shape }: Value): View {
+  return { shape, strides: stridesOf(shape), offset: 0 };
+}
+
+/** Calls `body` with the index of each element of a view, in row-major order, and its place in what the view is of. */
+export function eachOf({ shape, strides, offset }: View, body: (index: number, place: number) => void): void {
+  const count = elementCount(shape);
+  const position = shape.map(() => 0);
+  let place = offset;
+  for (let index = 0; index < count; index++) {
+    body(index, place);
+    for (let dim = shape.length - 1; dim >= 0; dim--) {
+      const [size, stride] = [shape[dim] as number, strides[dim] as number];
+      const next = (position[dim] as number) + 1;
+      place += stride;
+      position[dim] = next;
+      if (next < size) break;
+      position[dim] = 0;
+      place -= size * stride;
+    }
+  }
+}
+
+/** Copies the elements of a view of `x`. */
+export function gathered(x: Value, view: View): Value {
+  const out = zeroValue(x.dtype, view.shape);
+  const size = itemSize(x.dtype);
+  eachOf(view, (index, place) => copyElement(x.bytes, place, out.bytes, index, size));
+  return out;
+}
+
+/** Returns a copy of `base` in which the elements of a view of it are those of `x`. */
+export function scattered(base: Value, view: View, x: Value): Value {
+  const size = itemSize(base.dtype);
+  const bytes = base.bytes.slice();
+  eachOf(view, (index, place) => copyElement(x.bytes, index, bytes, place, size));
+  return { ...base, bytes };
+}
+
+/** Copies element `from` of `source` to element `to` of `target`; elements have `size` bytes. */
+export function copyElement(
+  source: Uint8Array,
+  from: number,
+  target: Uint8Array,
+  to: number,
+  size: number,
+): void {
+  for (let byte = 0; byte < size; byte++) target[to * size + byte] = source[from * size + byte] as number;
+}
+
+/** Returns `x` in this shape, without copying. Throws `ShapeError` for another number of elements. */
+export function reshaped(x: Value, shape: Shape): Value {
+  if (elementCount(shape) === elementCount(x.shape)) return { ...x, shape };
+  throw new ShapeError(`[${x.shape}] cannot be viewed as [${shape}]`);
+}
+
+/** Returns `x` with its last two dimensions exchanged. */
+export function transposed(x: Value): Value {
+  const { shape, strides, offset } = wholeView(x);
+  const swap = <T>(list: readonly T[]): readonly T[] => [
+    ...list.slice(0, -2),
+    ...list.slice(-2).toReversed(),
+  ];
+  return gathered(x, { shape: swap(shape), strides: swap(strides), offset });
+}
+
+/** Repeats dimensions of size 1, as PyTorch broadcasts. Throws `ShapeError` if the shapes do not match. */
+export function broadcast(x: Value, shape: Shape): Value {
+  if (sameShape(x.shape, shape)) return x;
+  const missing = shape.length - x.shape.length;
+  const fits = missing >= 0 && x.shape.every((size, dim) => size === 1 || size === shape[missing + dim]);
+  if (!fits) throw new ShapeError(`[${x.shape}] cannot be broadcast to [${shape}]`);
+  const own = stridesOf(x.shape);
+  const strides = shape.map((_, dim) =>
+    dim < missing || x.shape[dim - missing] === 1 ? 0 : (own[dim - missing] as number),
+  );
+  return gathered(x, { shape, strides, offset: 0 });
+}
+
+/** The shape to which values of these shapes are broadcast. Throws `ShapeError` if there is none. */
+export function commonShape(...shapes: readonly Shape[]): Shape {
+  const rank = Math.max(...shapes.map(({ length }) => length));
+  return Array.from({ length: rank }, (_, dim) => {
+    const sizes = shapes.map((shape) => shape[dim - (rank - shape.length)] ?? 1);
+    const size = sizes.find((each) => each !== 1) ?? 1;
+    if (sizes.every((each) => each === 1 || each === size)) return size;
+    throw new ShapeError(
+      `the shapes ${shapes.map((shape) => `[${shape}]`).join(" and ")} cannot be broadcast`,
+    );
+  });
+}
