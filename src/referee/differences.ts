@@ -33,11 +33,11 @@ export interface Difference {
 
 /** Other ways to compute a product, which a wrong result may have. */
 const OTHER_PRODUCTS: readonly (readonly [name: string, settings: GemmSettings])[] = [
+  ["with the other kind of accumulator (use_fast_accum)", { useSplitAccumulator: true }],
+  ["with the other kind of accumulator (use_fast_accum)", { useSplitAccumulator: false }],
   ...[2, 3, 4, 5, 6, 7, 8, 16, 32].map((splitK) => [`with ${splitK} splits of K`, { splitK }] as const),
   ["with the sums rounded once (datapath exact)", { datapath: "exact" }],
   ["with sums in a plain loop of f32 (datapath fp32)", { datapath: "fp32" }],
-  ["with the other kind of accumulator (use_fast_accum)", { useSplitAccumulator: true }],
-  ["with the other kind of accumulator (use_fast_accum)", { useSplitAccumulator: false }],
 ];
 
 /** The indices of an element in a shape. */

@@ -256,7 +256,7 @@ function fromIntegers(x: Value): Value {
 
 const CONVERTED: readonly (DType | undefined)[] = ["f32", "bf16", "f16", "e4m3", "e5m2"];
 
-/** Converts among f32, bf16, f16, e4m3 and e5m2, by way of f32: rounded once to nearest even, with overflow to infinity or NaN. */
+/** Converts among f32, bf16, f16, e4m3 and e5m2, by way of f32: rounded once to nearest even, overflow to infinity or NaN. */
 function conversion(backend: Backend, x: Value, to: FileDType): Value {
   if (to === x.dtype) return x;
   if (INTEGERS.includes(x.dtype)) return conversion(backend, fromIntegers(x), to);

@@ -62,13 +62,13 @@ function requireHash(where: string, { tensor, sha256 }: TensorReference, value: 
 }
 
 /** The SHA-256 of the bytes of a value, in hexadecimal. */
-export function hashOf({ bytes }: Value): string {
+function hashOf({ bytes }: Value): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 
 /**
- * Computes the results of a recorded operation by its row. Throws `NotModelled` for an operator without a row or arguments without
- * a rule, `FileError` that names the operation for inputs that are missing or that the operator does not allow.
+ * Computes the results of a recorded operation by its row. Throws `NotModelled` for an operator without a row or arguments
+ * without a rule, `FileError` that names the operation for inputs that are missing or that the operator does not allow.
  */
 export async function computed(
   { backend, file }: Pick<ReplayedRun, "backend" | "file">,

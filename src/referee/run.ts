@@ -144,8 +144,8 @@ export function readOperation(where: string, value: unknown): RecordedOperation 
 }
 
 /**
- * Reads the operations of a log, in order. Entries of DebugMode without our field `lockstep`, such as regions and annotations, are
- * passed over; a log without any operation of ours is refused. Throws `FileError`.
+ * Reads the operations of a log, in order. Entries of DebugMode without our field `lockstep`, such as regions and annotations,
+ * are passed over; a log without any operation of ours is refused. Throws `FileError`.
  */
 export function readLog(path: string, text: string): readonly RecordedOperation[] {
   const log = parseFile(path, text);
