@@ -1,10 +1,12 @@
 /** Gradients of elementwise functions have the bits of their definition, in every type. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { cast, divide, exp, multiply, rsqrt, sigmoid, where } from "../../../src/functional/index.js";
+import { add, cast, divide, exp, multiply, rsqrt, sigmoid, where } from "../../../src/functional/index.js";
+import { expand } from "../../../src/ops/layout/copy-slice.js";
+import { sum } from "../../../src/ops/rows/sum.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import type { WideDType } from "../../../src/tensor/shape.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { laneShape, wideTensor, wideType } from "../../arbitraries/wide.js";
 import { div, mul } from "../../oracle/core/rational.js";
@@ -99,6 +101,65 @@ it("divide: the gradients are grad / y and -(grad * ((x / y) / y)), each operati
     PARAMETERS,
   );
 });
+
+/** Functions that expand y, and the gradient of an element of y from the gradient of the result, x and y, in f32. */
+const EXPANDING = {
+  add: { run: add, gradient: (g = 0) => g },
+  multiply: { run: multiply, gradient: (g = 0, x = 0) => mul(g, x) },
+  divide: { run: divide, gradient: (g = 0, x = 0, y = 0) => mul(mul(g, div(div(x, y), y)), -1) },
+} as const;
+
+/** A shape, and one that is expanded to it: with 1 in place of some dimensions, and without some of the first ones. */
+const expandable: fc.Arbitrary<readonly [shape: Shape, small: Shape]> = fc
+  .array(fc.tuple(fc.integer({ min: 1, max: 9 }), fc.boolean()), { minLength: 1, maxLength: 3 })
+  .chain((dims) =>
+    fc.nat(dims.length).map((missing) => {
+      return [
+        dims.map(([size]) => size),
+        dims.slice(missing).map(([size, isOne]) => (isOne ? 1 : size)),
+      ] as const;
+    }),
+  )
+  .filter(([shape, small]) => String(shape) !== String(small));
+
+interface Expanded {
+  readonly x: PlainTensor<WideDType>;
+  readonly y: PlainTensor<WideDType>;
+  readonly upstream: PlainTensor<WideDType>;
+}
+
+/** The gradients 1 + 2^-8 + 2^-10 and -2^-9, whose sum rounds to 1 in bf16, and the sum of the rounded ones to 1 + 2^-7. */
+const ROUNDED_UP: Expanded = {
+  x: fromCodes("f32", [2], [0x3f800000, 0x3f800000]),
+  y: fromCodes("bf16", [1], [0x3f80]),
+  upstream: fromCodes("f32", [2], [0x3f80a000, 0xbb000000]),
+};
+
+it.each(Object.keys(EXPANDING) as (keyof typeof EXPANDING)[])(
+  "%s: the gradient of an expanded y is the sum of f32 values over the repeated dimensions, rounded once",
+  (name) => {
+    const { run, gradient } = EXPANDING[name];
+    const drawn = expandable.chain(([shape, small]) =>
+      fc.record({ x: wideTensor(shape), y: wideTensor(small), upstream: wideTensor(shape) }),
+    );
+    fc.assert(
+      fc.property(drawn, ({ x, y, upstream }) => {
+        using _scope = new Scope();
+        const [left, right] = [leaf(x), leaf(y)];
+        const grad = mapped(x.dtype, [upstream], (value) => value);
+        run(left, right).backward(upload(backend(), grad));
+        const whole = download(expand(upload(backend(), y), x.shape)) as PlainTensor<WideDType>;
+        const values = mapped("f32", [grad, x, whole], gradient);
+        const missing = x.shape.length - y.shape.length;
+        const dim = [...x.shape.keys()].filter((i) => i < missing || y.shape[i - missing] !== x.shape[i]);
+        const expected = sum(upload(backend(), values), { dim, outDtype: y.dtype }).reshape(y.shape);
+        expect(gradOf(right)).toEqual(download(expected));
+        for (const each of [left, right]) each.zeroGrad();
+      }),
+      { ...PARAMETERS, examples: [[ROUNDED_UP]] },
+    );
+  },
+);
 
 const OF_RESULTS = {
   exp: { run: exp, gradient: (g = 0, y = 0) => mul(g, y) },
