@@ -19,9 +19,8 @@ import { DataParallel } from "../../../../src/parallel/data/data-parallel.js";
 import { Pipeline } from "../../../../src/parallel/pipeline/pipeline.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
-import { variable } from "../../../../src/tape/differentiable.js";
 import { membersOf } from "../../../../src/tape/value.js";
-import type { Variable } from "../../../../src/tape/variable.js";
+import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
@@ -46,6 +45,8 @@ export interface PipelineCase {
   /** Whether the quantized weights of the first microbatch are reused for all others. */
   readonly caches: boolean;
   readonly adamw: boolean;
+  /** Whether the inputs of microbatches require gradients. */
+  readonly trainsInputs: boolean;
 }
 
 const layers = fc.array(fc.constantFrom(...LAYERS), { minLength: 1, maxLength: 2 });
@@ -70,6 +71,7 @@ export function pipelineCases(recipe: RecipeName, most: number): fc.Arbitrary<Pi
       trained: fc.array(fc.boolean(), { minLength: count, maxLength: count }),
       caches: fc.boolean(),
       adamw: fc.boolean(),
+      trainsInputs: fc.boolean(),
     });
   });
 }
@@ -167,9 +169,11 @@ export interface Replica {
 
 const ONLY: Replica = { rank: 0, size: 1 };
 
-/** The result of a training run: the losses, and the state of each stage. */
+/** The result of a training run: the losses, the gradients of all inputs, and the state of each stage. */
 export interface Trained {
   readonly losses: readonly string[];
+  /** Empty for a rank that does not have the first stage. */
+  readonly inputGrads: readonly string[];
   readonly states: readonly string[];
 }
 
@@ -181,11 +185,13 @@ export function alone(backend: Backend, plan: PipelineCase, replica = ONLY): () 
   const stages = plan.stages.map((_, number) => new Stage(backend, plan, number));
   const parallel = stages.flatMap(({ model }) => reducing(model, replica.group) ?? []);
   const losses: Tensor[] = [];
+  const inputs: Variable[] = [];
   for (let step = 0; step < STEPS; step++) {
     for (let i = 0; i < plan.microbatches; i++) {
-      using scope = new Scope();
       const at = sampleOf(plan, replica, step, i);
-      let x = variable(drawn(backend, plan, 1n, at));
+      let x = new Variable(drawn(backend, plan, 1n, at), plan.trainsInputs);
+      inputs.push(x);
+      using scope = new Scope();
       for (const stage of stages) x = stage.forward(x, i);
       const loss = mseLoss(x, drawn(backend, plan, 2n, at));
       const backward = (): void => void (loss.requiresGrad && loss.backward());
@@ -196,11 +202,11 @@ export function alone(backend: Backend, plan: PipelineCase, replica = ONLY): () 
     for (const stage of stages) stage.update();
   }
   return async () => {
-    const texts = await textsOf(losses);
+    const [texts, inputGrads] = [await textsOf(losses), await gradsOf(inputs)];
     const states = [];
     for (const stage of stages) states.push(await stage.state());
     for (const each of [...parallel, ...stages]) each.dispose();
-    return { losses: texts, states };
+    return { losses: texts, inputGrads, states };
   };
 }
 
@@ -216,13 +222,25 @@ async function textsOf(losses: readonly Tensor[]): Promise<readonly string[]> {
   return texts;
 }
 
-/** Runs one rank of the pipeline. Returns its losses and the states of its stages when all work has completed. */
+/** The gradients of inputs, "none" for an input without one. Frees the inputs. */
+async function gradsOf(inputs: readonly Variable[]): Promise<readonly string[]> {
+  const texts: string[] = [];
+  for (const { grad } of inputs) texts.push(grad ? await hashOf(grad as Tensor) : "none");
+  for (const input of inputs) {
+    input.zeroGrad();
+    input.tensor.dispose();
+  }
+  return texts;
+}
+
+/** Runs one rank of the pipeline. Returns its losses, the gradients of its inputs and the states of its stages when all work has completed. */
 export function ranked(group: ProcessGroup, plan: PipelineCase, replica = ONLY) {
   const { backend, rank } = group;
   const numbers = [...plan.stages.keys()].filter((number) => number % plan.ranks === rank);
   const stages = numbers.map((number) => new Stage(backend, plan, number));
   const dataParallel = stages.flatMap(({ model }) => reducing(model, replica.group) ?? []);
   const losses: Tensor[] = [];
+  const inputs: Variable[] = [];
   let step = 0;
   const sample = (seed: bigint, i: number) => drawn(backend, plan, seed, sampleOf(plan, replica, step, i));
   const models = stages.map(({ model }) => model);
@@ -234,14 +252,18 @@ export function ranked(group: ProcessGroup, plan: PipelineCase, replica = ONLY) 
     ...(dataParallel.length > 0 ? { dataParallel } : {}),
   });
   for (; step < STEPS; step++) {
-    losses.push(...pipeline.step((i) => sample(1n, i)));
+    const stepInputs = Array.from({ length: numbers.includes(0) ? plan.microbatches : 0 }, (_, i) => {
+      return new Variable(sample(1n, i), plan.trainsInputs);
+    });
+    inputs.push(...stepInputs);
+    losses.push(...pipeline.step((i) => stepInputs[i] as Variable));
     for (const stage of stages) stage.update();
   }
   return async () => {
-    const texts = await textsOf(losses);
+    const [texts, inputGrads] = [await textsOf(losses), await gradsOf(inputs)];
     const states: string[] = [];
     for (const stage of stages) states.push(await stage.state());
     for (const each of [...dataParallel, ...stages]) each.dispose();
-    return { losses: texts, states };
+    return { losses: texts, inputGrads, states };
   };
 }

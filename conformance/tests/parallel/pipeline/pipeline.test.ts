@@ -37,7 +37,7 @@ async function piped(plan: PipelineCase, order: readonly number[]) {
   const reads = new Map(sorted.map((group) => [group.rank, ranked(group, plan)]));
   const told = await Promise.all(groups.map(({ rank }) => reads.get(rank)?.()));
   const states = plan.stages.map((_, i) => told[i % plan.ranks]?.states[Math.floor(i / plan.ranks)]);
-  return { losses: told.at(-1)?.losses, states };
+  return { losses: told.at(-1)?.losses, inputGrads: told[0]?.inputGrads, states };
 }
 
 const PLAN: PipelineCase = {
@@ -49,6 +49,7 @@ const PLAN: PipelineCase = {
   trained: [true, true],
   caches: false,
   adamw: true,
+  trainsInputs: true,
 };
 
 /** Two ranks with two stages each. */
