@@ -27,6 +27,7 @@ import {
   times,
 } from "../../oracle/core/rational.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+import { fromBits } from "../../values/values.js";
 import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -160,6 +161,42 @@ describe("explanations of products", () => {
     );
   });
 
+  /** A product of alpha and both amaxes that depends on their order. */
+  const ROUNDED_TWICE = {
+    x: { amax: 0.007812500931322575, rowScaled: false, seed: 0 },
+    w: { amax: 0.01210834737867117, rowScaled: false, seed: 0 },
+    alpha: 0.008453495800495148,
+    datapath: "hopper",
+  } as const;
+
+  it("have the bits of gemm for alphas and amaxes whose products are rounded", () => {
+    // numbers with fractions of 23 bits
+    const number = fc
+      .tuple(fc.nat(0x7fffff), fc.integer({ min: 120, max: 134 }))
+      .map(([fraction, exponent]) => fromBits(((exponent << 23) | fraction) >>> 0));
+    const operand = fc.record({
+      amax: number,
+      rowScaled: fc.constantFrom(false, false, true),
+      seed: fc.integer(),
+    });
+    const drawn = fc.record({
+      ...{ x: operand, w: operand, alpha: number, datapath: fc.constantFrom("hopper", "blackwell", "exact") },
+    });
+    fc.assert(
+      fc.property(drawn, ({ x, w, ...settings }) => {
+        using _scope = new Scope();
+        const [left, right] = [x, w].map(({ amax, rowScaled, seed }) => {
+          const t = operandOf("nvfp4", seed, { rowScaled });
+          (t as QuantizedTensor).rowwise?.amax?.write(Float32Array.of(amax));
+          return t;
+        }) as [QuantizedTensor, QuantizedTensor];
+        const options = { x: left, w: right, ...settings, outDtype: "f32" } as const;
+        expect(explainGemm({ ...options, at: [0, 0] }).out.code).toBe(download(gemm(options).out).codes[0]);
+      }),
+      { numRuns: draws(300, 12), examples: [[ROUNDED_TWICE]] },
+    );
+  });
+
   it.each([
     ["bf16", ["hopper", "ada", "blackwell", "fp32", "exact"], [1, 2, 3]],
     ["e4m3", ["hopper", "ada", "blackwell", "fp32", "exact"], [1, 2]],
@@ -201,14 +238,18 @@ describe("explanations of products", () => {
 const DEPTH = 384;
 
 /** One row of operands: codes, or the tensor of a quantizer. */
-function operandOf(kind: "bf16" | "e4m3" | BlockFormatName, seed: number): Tensor | QuantizedTensor {
+function operandOf(
+  kind: "bf16" | "e4m3" | BlockFormatName,
+  seed: number,
+  options: { readonly rowScaled?: boolean } = {},
+): Tensor | QuantizedTensor {
   const values = Float32Array.from(words(seed, DEPTH), (word) => {
     const scale = word % 11 === 0 ? 2 ** 7 : 1;
     return ((word >>> 8) / 2 ** 23 - 1) * scale;
   });
   const x = tensor(backend(), values, [1, DEPTH]);
   if (kind === "bf16" || kind === "e4m3") return encode(x, { format: kind });
-  return quantizerNamed(kind, {}).quantize(x);
+  return quantizerNamed(kind, options).quantize(x);
 }
 
 /** The operand with zeros from an index of K on. */

@@ -104,21 +104,30 @@ function runCases(backend: Backend, name: OperationName, inputs: readonly never[
   }
 }
 
-describe.each(NAMES)("%s", (name) => {
+/** Drawn cases of an operation that the witness samples. */
+function inputsOf(name: OperationName): readonly never[] {
   const arbitrary = (
     name === "attention" ? plainAttention : OPERATIONS[name].arbitrary
   ) as fc.Arbitrary<never>;
-  const inputs = fc.sample(arbitrary, { numRuns: draws(300, 40), seed: seeded(77) });
+  return fc.sample(arbitrary, { numRuns: draws(300, 40), seed: seeded(77) });
+}
 
-  it("equals the reference on the reference itself", async () => {
+// a batch of products is one call of `gemm`, of which one product is compared
+it.each([...NAMES.map((name) => [name, name] as const), ["batchedGemm", "gemm"] as const])(
+  "%s equals the reference on the reference itself",
+  async (name, op) => {
     const [backend, witness] = await watched({ every: 1, elements: 200, onMismatch: "record" });
-    runCases(backend, name, inputs);
+    runCases(backend, name, inputsOf(name));
     await witness.settled();
     const { findings, operations } = witness.report();
     expect(findings).toEqual([]);
-    expect(operations[name]?.compared).toBeGreaterThan(0);
-    expect(operations[name]?.elements).toBeGreaterThan(0);
-  });
+    expect(operations[op]?.compared).toBeGreaterThan(0);
+    expect(operations[op]?.elements).toBeGreaterThan(0);
+  },
+);
+
+describe.each(NAMES)("%s", (name) => {
+  const inputs = inputsOf(name);
 
   const [result, reported] = /quantize$/i.test(name)
     ? ["rowwise.data", "codes"]

@@ -1,0 +1,91 @@
+/** Projections that loaders fuse have one global scale after a conversion to a convention that says so, whatever they had before. */
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { DIALECT_TARGETS, parseTarget } from "../../../../../src/checkpoints/convert/targets/named.js";
+import { type ConventionName, conventionOf } from "../../../../../src/checkpoints/stored/conventions.js";
+import { toFloats } from "../../../../../src/checkpoints/stored/scales.js";
+import { draws, seeded } from "../../../harness/draws.js";
+import { useBackend } from "../../../harness/suite.js";
+import {
+  convertTo,
+  errorsIn,
+  type Held,
+  inFolder,
+  readContents,
+  reportOf,
+  writeContents,
+} from "../../files/checkpoints.js";
+import { addWeight, configFor, contentsOf, drawsFrom, STORED_NAMES } from "../../files/drawn-files.js";
+
+const backend = useBackend({ threads: 1 });
+const MODULES = ["q_proj", "k_proj", "v_proj"].map((name) => `model.layers.0.self_attn.${name}`);
+
+/** The targets whose projections are fused under one global scale, with their conventions. */
+const TARGETS = DIALECT_TARGETS.flatMap((name) => {
+  const convention = parseTarget(name).dialectTarget?.convention;
+  return convention && conventionOf(convention).global?.fused ? [{ name, convention }] : [];
+});
+/** The conventions with global scales. */
+const SOURCES = STORED_NAMES.filter((name) => conventionOf(name).global !== undefined);
+
+interface Case {
+  readonly from: ConventionName;
+  readonly to: (typeof TARGETS)[number];
+  /** The factors of the global scales of the three projections. */
+  readonly factors: readonly number[];
+  readonly seed: number;
+}
+
+const cases: fc.Arbitrary<Case> = fc.record({
+  from: fc.constantFrom(...SOURCES),
+  to: fc.constantFrom(...TARGETS),
+  factors: fc.array(fc.constantFrom(1, 1, 0.5, 0.75), { minLength: 3, maxLength: 3 }),
+  seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+});
+
+const TENSOR = { name: "modelopt-nvfp4", convention: "modelopt-nvfp4" } as const;
+/** Projections whose codes and scales could be repacked, each with its own global scale. */
+const UNEQUAL: Case = { from: "modelopt-nvfp4", to: TENSOR, factors: [1, 0.75, 1], seed: 1 };
+
+/** The global scale of a module. */
+function globalOf(tensors: ReadonlyMap<string, Held>, module: string, name: ConventionName): number {
+  const { bytes } = tensors.get(module + conventionOf(name).global?.suffix) as Held;
+  return toFloats("F32", bytes)[0] as number;
+}
+
+/** A file of three projections whose global scales have these factors. */
+function projections({ from, factors, seed }: Case): Map<string, Held> {
+  const tensors = new Map<string, Held>();
+  for (const [i, module] of MODULES.entries()) {
+    addWeight(tensors, module, { name: from, kind: "group" }, [32, 64], drawsFrom(seed + i));
+    const scale = globalOf(tensors, module, from) * (factors[i] as number);
+    const held = tensors.get(module + conventionOf(from).global?.suffix) as Held;
+    held.bytes = new Uint8Array(Float32Array.of(scale).buffer);
+  }
+  return tensors;
+}
+
+it("of q, k and v are equal", async () => {
+  await fc.assert(
+    fc.asyncProperty(cases, async (each) => {
+      const { from, to, factors } = each;
+      await inFolder(async (folder) => {
+        const [source, out] = [folder, join(folder, "out")];
+        const config = configFor({ name: from, kind: "group" });
+        await writeContents(source, contentsOf(projections(each), config));
+        const { plan } = await convertTo(backend(), source, out, to.name);
+        const { tensors } = await readContents(out);
+        const globals = MODULES.map((module) => globalOf(tensors, module, to.convention));
+        expect(new Set(globals).size, String(globals)).toBe(1);
+        expect(errorsIn((await reportOf(out)).findings)).toEqual([]);
+        // codes are kept only where all projections had one global scale
+        const ways = new Set(plan.converted.values());
+        expect(ways.size).toBe(1);
+        if (new Set(factors).size > 1) expect([...ways]).toEqual(["quantized"]);
+        else if (from === to.convention) expect([...ways]).toEqual(["repacked"]);
+      });
+    }),
+    { numRuns: draws(100, 6), seed: seeded(361), examples: [[UNEQUAL]] },
+  );
+});
