@@ -1,9 +1,12 @@
 /**
  * A layer drops its cached weight, or both if each copy has its own quantizer, when its recipe changes and when its state is
- * restored: a call that uses the cached weight then has the bits of one that caches nothing. `dispose` frees it.
+ * restored: a call that uses the cached weight then has the bits of one that caches nothing. So has a call with
+ * `isFirstMicrobatch: true`, even if its flag says that the weight is not updated. `dispose` frees the cached weight.
  */
 import { beforeEach, expect, it, vi } from "vitest";
+import { tensor } from "../../../../src/ops/create.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
+import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { download } from "../../../values/plain.js";
 import { sampled } from "../../harness/draws.js";
@@ -23,11 +26,11 @@ const otherThan = (name: RecipeName): RecipeName =>
   NAMES[(NAMES.indexOf(name) + 5) % NAMES.length] as RecipeName;
 
 /** The bits of a step's result and gradients. */
-function bitsOf(built: Built, recipe: RecipeName, seed: number, call: object): readonly unknown[] {
+function bitsOf(built: Built, recipe: Recipe | undefined, seed: number, call: object): readonly unknown[] {
   using _ = new Scope();
   const inputs = inputsOf(backend(), built, { ...SIZES, seed });
   const leaves = [...leavesOf(inputs), ...built.module.parameters()];
-  const y = step(built, inputs, recipeNamed(recipe), { call, seed: seed + 1 });
+  const y = step(built, inputs, recipe, { call, seed: seed + 1 });
   const bits = [y.tensor, ...leaves.map(({ grad }) => grad)].map(
     (each) => each && String(download(each).codes),
   );
@@ -35,18 +38,25 @@ function bitsOf(built: Built, recipe: RecipeName, seed: number, call: object): r
   return bits;
 }
 
-/** The steps of a module, each after another change that drops its cached weight. `caches`: whether calls cache it. */
+/** The steps of a module, each after another change that drops its cached weight, and one that renews it. `caches`: whether calls cache it. */
 function stepsOf(built: Built, recipe: RecipeName, caches: boolean): Readonly<Record<string, unknown>> {
-  const take = (name: RecipeName, seed: number, isFirstMicrobatch = false): readonly unknown[] => {
+  const recipes = new Map<RecipeName, Recipe | undefined>();
+  const take = (name: RecipeName, seed: number, isFirstMicrobatch = false, call = {}): readonly unknown[] => {
     fill(seed, built.module);
-    return bitsOf(built, name, seed, caches ? { isFirstMicrobatch } : {});
+    // custom recipes are equal only to themselves
+    const made = recipes.get(name) ?? recipeNamed(name);
+    recipes.set(name, made);
+    return bitsOf(built, made, seed, caches ? { isFirstMicrobatch, ...call } : {});
   };
+  using skipFp8WeightUpdate = tensor(backend(), [1]);
   const first = take(recipe, 1, true);
   const other = take(otherThan(recipe), 2);
   const again = take(recipe, 3);
   for (const [, quantization] of built.module.namedQuantizations())
     quantization.restore(quantization.snapshotSync());
-  return { first, "under another recipe": other, "under the first again": again, restored: take(recipe, 4) };
+  const restored = take(recipe, 4);
+  const renewed = take(recipe, 5, true, { skipFp8WeightUpdate });
+  return { first, "under another recipe": other, "under the first again": again, restored, renewed };
 }
 
 const CASES = rowsWhere(
