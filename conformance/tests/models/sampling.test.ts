@@ -87,7 +87,7 @@ const choice = fc.record({
   seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
   offset: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
 });
-/** Half the probability of the two most likely tokens. Of four equal tokens that is the first, and half of all is the first two. */
+/** Of four equal tokens, the first has half the probability of the first two, and these have half of all. */
 const SHARE_OF_TWO: Choice = { temperature: 1, topK: 2, topP: 0.5, seed: 0n, offset: 1n };
 /** Rows of any logits, and rows whose logits are near each other, so that many tokens have a share of the probability. */
 const row = (columns: number) =>

@@ -13,7 +13,7 @@ export interface RegionScales {
   readonly format: ScalarFormat | "f32";
   /** The number of block rows that the region overlaps. */
   readonly lines: number;
-  /** The number of block columns that the region overlaps. */
+  /** The number of block columns that the region overlaps. Each column is a block where groups are not consecutive columns. */
   readonly blocks: number;
   /** The stored codes of the scales, row by row; the bits of f32 scales. */
   readonly codes: Uint32Array;

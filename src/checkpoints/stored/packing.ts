@@ -17,22 +17,17 @@ interface Packing {
   readonly code: (bytes: Uint8Array, at: number, row: number, column: number, bits: number) => number;
 }
 
+/** The code at a column of a row that is a stream of bits, from the low bits up. */
+function codeInStream(bytes: Uint8Array, at: number, _row: number, column: number, bits: number): number {
+  const bit = column * bits;
+  const first = at + (bit >> 3);
+  const pair = (bytes[first] as number) | ((bytes[first + 1] ?? 0) << 8);
+  return (pair >> (bit & 7)) & (2 ** bits - 1);
+}
+
 const ROWS: Readonly<Record<PackingName, Packing>> = {
-  bytes: {
-    rowBytes: (columns) => columns,
-    rows: 1,
-    code: (bytes, at, _row, column) => bytes[at + column] as number,
-  },
-  words: {
-    rowBytes: (columns, bits) => 4 * Math.ceil((columns * bits) / 32),
-    rows: 1,
-    code: (bytes, at, _row, column, bits) => {
-      const bit = column * bits;
-      const first = at + (bit >> 3);
-      const pair = (bytes[first] as number) | ((bytes[first + 1] ?? 0) << 8);
-      return (pair >> (bit & 7)) & (2 ** bits - 1);
-    },
-  },
+  bytes: { rowBytes: (columns, bits) => (columns * bits) / 8, rows: 1, code: codeInStream },
+  words: { rowBytes: (columns, bits) => 4 * Math.ceil((columns * bits) / 32), rows: 1, code: codeInStream },
   rows: {
     rowBytes: (columns) => columns,
     rows: 2,

@@ -3,10 +3,12 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { openCheckpoint } from "../../../../src/checkpoints/api/open.js";
-import type { Checkpoint } from "../../../../src/checkpoints/checkpoint.js";
+import type { Checkpoint, StoredWeight } from "../../../../src/checkpoints/checkpoint.js";
 import type { MatrixRegion } from "../../../../src/checkpoints/regions/region.js";
 import type { WeightRegion } from "../../../../src/checkpoints/regions/weight.js";
+import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
 import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
+import { asMatrix } from "../../../../src/tensor/shape.js";
 import { draws, seeded } from "../../harness/draws.js";
 import { type Held, inFolder, writeContents } from "../files/checkpoints.js";
 import {
@@ -21,7 +23,6 @@ import {
 } from "../files/drawn-files.js";
 
 const MODULE = "model.layers.0.mlp.down_proj";
-const WEIGHT = `${MODULE}.weight`;
 
 interface Case {
   readonly form: Form;
@@ -52,11 +53,12 @@ const cases: fc.Arbitrary<Case> = fc
     factors: fc.boolean(),
   })
   .chain(({ form, ...flags }) => {
-    const { zeros, order, factors } = conventionOf(form.name);
+    const { zeros, order, factors, type } = conventionOf(form.name);
+    const hasPoints = zeros !== undefined && type.startsWith("int") && ["row", "group"].includes(form.kind);
     return fc.record({
       form: fc.constant(form),
       options: fc.constant<Options>({
-        zeros: flags.zeros && zeros !== undefined && form.kind !== "whole",
+        zeros: flags.zeros && hasPoints,
         order: flags.order && order !== undefined && form.kind === "group",
         factors: flags.factors && factors !== undefined,
       }),
@@ -68,15 +70,36 @@ const cases: fc.Arbitrary<Case> = fc
 
 /** A weight with a factor for each column, and a region that does not begin at the first one. */
 const FACTORS: Case = {
-  form: { name: "modelopt-w4a8-nvfp4" as Form["name"], kind: "group" },
+  form: { name: "modelopt-w4a8-nvfp4", kind: "group" },
   options: { factors: true },
   size: [2, 64],
   ends: [0, 0.5, 0.5, 0.75],
   seed: 1,
 };
 
+/** A weight whose name has no suffix, with a scale for each column. */
+const EXPERTS: Case = {
+  form: { name: "fbgemm-experts", kind: "column" },
+  options: {},
+  size: [2, 32],
+  ends: [0.5, 0.5, 0.25, 0.75],
+  seed: 1,
+};
+
+/** A weight whose groups are not consecutive columns. */
+const ORDERED: Case = {
+  form: { name: "ct-int8-packed", kind: "group" },
+  options: { order: true },
+  size: [1, 64],
+  ends: [0, 0, 0.25, 0.75],
+  seed: 1,
+};
+
+/** As above, with two codes in a byte. */
+const ORDERED_FOUR_BITS: Case = { ...ORDERED, form: { name: "ct-mxfp4", kind: "group" } };
+
 /** The region between two shares of the rows and two of the columns. */
-function regionOf({ size: [rows, columns], ends: [a, b, c, d] }: Case): MatrixRegion {
+function regionOf({ ends: [a, b, c, d] }: Case, [rows, columns]: readonly [number, number]): MatrixRegion {
   const [top, bottom] = [a, b].map((of) => Math.floor(of * rows)).sort((x, y) => x - y) as [number, number];
   const [left, right] = [c, d].map((of) => Math.floor(of * columns)).sort((x, y) => x - y) as [
     number,
@@ -110,9 +133,17 @@ function cutScales(
   return { format: scales.format, global: scales.global, lines, blocks, codes, values };
 }
 
-async function valuesOf(checkpoint: Checkpoint): Promise<number[]> {
+/** The elements that share a scale. Each column has its own where an order of columns has divided the groups. */
+function blockOf(
+  { scales, columns }: WeightRegion,
+  [height, width]: readonly [number, number],
+): readonly [number, number] {
+  return [height, scales.blocks === columns ? 1 : width];
+}
+
+async function valuesOf(checkpoint: Checkpoint, name: string): Promise<number[]> {
   const values: number[] = [];
-  for await (const part of checkpoint.rows(WEIGHT)) values.push(...Array.from(part.values, Math.fround));
+  for await (const part of checkpoint.rows(name)) values.push(...Array.from(part.values, Math.fround));
   return values;
 }
 
@@ -120,28 +151,35 @@ it("has the codes, elements, values and scales of that region of the whole weigh
   await fc.assert(
     fc.asyncProperty(cases, async (each) => {
       const { form, options, size, seed } = each;
-      const [rows, columns] = size;
       const tensors = new Map<string, Held>();
-      addWeight(tensors, MODULE, form, size, drawsFrom(seed), options);
-      const region = regionOf(each);
+      const meant = addWeight(tensors, MODULE, form, size, drawsFrom(seed), options);
       await inFolder(async (folder) => {
         await writeContents(folder, contentsOf(tensors, configFor(form, options)));
         const checkpoint = await openCheckpoint(join(folder, "model.safetensors"), { as: form.name });
-        const whole = await checkpoint.readWeight(WEIGHT, { row: 0, column: 0, rows, columns });
-        const part = await checkpoint.readWeight(WEIGHT, region);
-        const { block } = checkpoint.weights.get(WEIGHT) ?? {};
-        const values = await valuesOf(checkpoint);
+        const [[name, { shape, block }]] = [...checkpoint.weights] as [[string, StoredWeight]];
+        const [rows, columns] = asMatrix(shape);
+        const region = regionOf(each, [rows, columns]);
+        const whole = await checkpoint.readWeight(name, { row: 0, column: 0, rows, columns });
+        const part = await checkpoint.readWeight(name, region);
+        const values = await valuesOf(checkpoint, name);
         await checkpoint.close();
         expect(Array.from(whole.values)).toEqual(values);
+        const { values: valuesOfCodes } = CODE_TYPES[conventionOf(form.name).type];
+        if (!meant.points)
+          expect(Array.from(whole.elements)).toEqual(meant.codes.map((code) => valuesOfCodes[code]));
         expect(part).toMatchObject(region);
         for (const name of ["codes", "elements", "values"] as const)
           expect(Array.from(part[name]), name).toEqual(cut(whole[name], columns, region));
         const { codes, values: scales, ...others } = part.scales;
         expect({ global: undefined, ...others, codes: [...codes], values: [...scales] }).toEqual(
-          cutScales(whole, block as readonly [number, number], region),
+          cutScales(whole, blockOf(whole, block), region),
         );
       });
     }),
-    { numRuns: draws(200, 12), seed: seeded(351), examples: [[FACTORS]] },
+    {
+      numRuns: draws(200, 12),
+      seed: seeded(351),
+      examples: [[FACTORS], [EXPERTS], [ORDERED], [ORDERED_FOUR_BITS]],
+    },
   );
 });

@@ -38,7 +38,7 @@ function bitsOf(built: Built, recipe: Recipe | undefined, seed: number, call: ob
   return bits;
 }
 
-/** The steps of a module, each after another change that drops its cached weight, and one that renews it. `caches`: whether calls cache it. */
+/** The steps of a module, each after a change that drops its cached weight or renews it. `caches`: whether calls cache it. */
 function stepsOf(built: Built, recipe: RecipeName, caches: boolean): Readonly<Record<string, unknown>> {
   const recipes = new Map<RecipeName, Recipe | undefined>();
   const take = (name: RecipeName, seed: number, isFirstMicrobatch = false, call = {}): readonly unknown[] => {

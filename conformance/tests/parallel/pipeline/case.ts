@@ -233,7 +233,7 @@ async function gradsOf(inputs: readonly Variable[]): Promise<readonly string[]> 
   return texts;
 }
 
-/** Runs one rank of the pipeline. Returns its losses, the gradients of its inputs and the states of its stages when all work has completed. */
+/** Runs one rank of the pipeline. Returns its losses, gradients of inputs and states of stages when all work has completed. */
 export function ranked(group: ProcessGroup, plan: PipelineCase, replica = ONLY) {
   const { backend, rank } = group;
   const numbers = [...plan.stages.keys()].filter((number) => number % plan.ranks === rank);

@@ -1,4 +1,4 @@
-/** Projections that loaders fuse have one global scale after a conversion to a convention that says so, whatever they had before. */
+/** Projections that loaders fuse have one global scale after a conversion to a convention that needs it. */
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
