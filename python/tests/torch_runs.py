@@ -95,7 +95,7 @@ def round_once(pairs: list[tuple[torch.Tensor, torch.Tensor]], codes: list[torch
 def operators() -> Program:
     """Every operator that the table computes."""
     halves = [
-        (values(8, 64, dtype=dtype, seed=2).nan_to_num(0, 1, 1), values(64, 16, dtype=dtype, seed=3).nan_to_num(0, 1, 1))
+        (values(8, 256, dtype=dtype, seed=2).nan_to_num(0, 1, 1), values(256, 16, dtype=dtype, seed=3).nan_to_num(0, 1, 1))
         for dtype in WIDE[1:]
     ]
     pairs = [(values(4, 16, dtype=dtype), values(4, 16, dtype=dtype, seed=1)) for dtype in WIDE]
@@ -114,7 +114,7 @@ def compute(halves: list[Pair], pairs: list[Pair], leaf: Pair, scaled: Pair, sca
     for a, b in halves:
         a @ b, torch.mm(a, b, out_dtype=torch.float32)
         torch.addmm(b[0], a, b), torch.addmm(a[:, :16].contiguous(), a, b, beta=0.5, alpha=2.0)
-        torch.bmm(a.view(2, 4, 64), b.expand(2, -1, -1))
+        torch.bmm(a.view(2, 4, 256), b.expand(2, -1, -1))
     for x, y in pairs:
         x + y, x - y, x * y, x / y, -x, x.abs(), x.relu(), x * 0.3, x / 3.0, x + 1e-3, x**2, 1 / x
         x.exp(), x.log(), x.exp2(), x.log2(), x.sqrt(), x.rsqrt(), x.tanh(), x.erf(), x.sin(), x.cos()

@@ -1,5 +1,6 @@
 /** Models of matrix products: cuBLASLt's datapath on Hopper, with K in one split. */
 import { ShapeError } from "../errors.js";
+import { isLineWide, isTensorWide } from "../formats/block.js";
 import { type FileDType, tensorDType } from "../io/dtypes.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import type { ScaledTensor } from "../ops/gemm/operand.js";
@@ -92,9 +93,10 @@ export const scaledOptions = (call: Call): ProductOptions => {
     scaleB.shape.length === 2 ? transposed(scaleB) : scaleB,
   );
   const bias = call.get("bias") === undefined ? {} : { bias: toTensor(call.backend, call.tensor("bias")) };
-  const isWhole = x.tile === undefined && w.tile === undefined;
-  const isBlock = x.tile !== undefined && x.tile !== "1xK";
-  if (!isWhole && (x.tile === undefined || w.tile === undefined || isBlock === (w.tile === "1xK")))
+  const [tileA, tileB] = [x.tile ?? "tensor", w.tile ?? "tensor"];
+  const isBlock = !isTensorWide(tileA) && !isLineWide(tileA);
+  // both have scales of tensors, both of rows, or both of blocks
+  if (isTensorWide(tileA) !== isTensorWide(tileB) || isLineWide(tileA) !== isLineWide(tileB))
     throw new NotModelled(`scales [${scaleA.shape}] with [${scaleB.shape}]`);
   return {
     x,

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import type { Backend } from "../backends/backend.js";
 import { FileError, LockstepError, UnsupportedError } from "../errors.js";
 import { unpackCodes } from "../io/codes.js";
-import { compareType, type FileDType } from "../io/dtypes.js";
+import { compareType, FILE_DTYPES, type FileDType } from "../io/dtypes.js";
 import { isObject } from "../io/json/json-object.js";
 import type { TensorSource } from "../io/source.js";
 import { elementCount, sameShape } from "../tensor/shape.js";
@@ -168,13 +168,15 @@ function difference(
   return { different, elements: elementCount(result.shape), first, recorded, computed: result, lines: [] };
 }
 
-/** Whether an element of a value is NaN, so that its bits are not defined. */
-function hasNaN(value: Value): boolean {
-  const counted = new DifferenceCount(compareType(value.dtype));
-  counted.add(
-    value.bytes,
-    value.bytes.map((byte) => byte ^ 1),
-  );
+/** Whether an element of a value is NaN, so that its bits are not defined. A NaN of the other sign is NaN too. */
+function hasNaN({ dtype, bytes }: Value): boolean {
+  const size = FILE_DTYPES[dtype].bits / 8;
+  const counted = new DifferenceCount(compareType(dtype));
+  if (size >= 1)
+    counted.add(
+      bytes,
+      bytes.map((byte, i) => (i % size === size - 1 ? byte ^ 0x80 : byte)),
+    );
   return counted.nansOfOtherBits > 0;
 }
 

@@ -112,7 +112,7 @@ describe("the help of a command", () => {
   it("shows examples that succeed one after another, each with the files that earlier ones wrote", async () => {
     await w.write("model.safetensors", MODEL);
     await writeLanguageModel(w.path("language-model"));
-    cpSync(`${ROOT}conformance/vectors/runs/moves`, w.path("run"), { recursive: true });
+    cpSync(`${ROOT}conformance/vectors/runs/operators`, w.path("run"), { recursive: true });
     await w.write("operation.safetensors", [f32("x", [2], [1, 2])], { operation: DOUBLED });
     writeFileSync(w.path("text.txt"), "hello hello");
     writeFileSync(w.path("train.mjs"), "if (process.argv[2] !== '--steps') process.exit(1);\n");

@@ -325,8 +325,9 @@ describe("a file", () => {
 });
 
 describe("what is written", () => {
-  const writers = COMMANDS.filter(({ options }) =>
-    Object.values(options).some(({ file }) => file === "written"),
+  const writers = COMMANDS.filter(
+    ({ name, options }) =>
+      !SLOW.includes(name) && Object.values(options).some(({ file }) => file === "written"),
   );
   it.each(
     sampled(
