@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ._arrays import to_torch
 from ._errors import LockstepError
-from ._frames import FILE_DTYPES
+from ._frames import FILE_DTYPES, Frame
 from ._process import SERVER
 from ._run_files import RunFolder, argument_of, bytes_of, type_name
 from .operations import info
@@ -116,11 +116,12 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
             reason = "an operand is not a plain tensor on the CPU"
         elif row["kind"] == "computes":
             # the operands are read before the operator may overwrite one of them
-            results = self._apply(name, args, kwargs)
-            if not isinstance(results, str):
-                self._count(name, "same" if self._is_witnessed(row) else "unverified", "")
-                return self._with_bits(func, args, kwargs, results)
-            reason = results
+            answer = self._apply(name, args, kwargs)
+            reason = answer.message["result"].get("reason", "")
+            if not reason:
+                is_witnessed = self._is_witnessed(answer.message["result"]["witness"])
+                self._count(name, "same" if is_witnessed else "unverified", "")
+                return self._with_bits(func, args, kwargs, _results(answer))
         self._count(name, "not modelled" if reason else "same", reason)
         return func(*args, **kwargs)
 
@@ -130,16 +131,15 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
         row = self._rows.get(re.sub(r"_(?=\.|$)", "", name))
         return row if row is not None and row["inPlace"] else None
 
-    def _is_witnessed(self, row: Mapping[str, Any]) -> bool:
-        witness = row["witness"]
+    def _is_witnessed(self, witness: Mapping[str, Any] | None) -> bool:
         return witness is not None and witness["chip"] == self.chip and f"{torch.__version__}.".startswith(f"{witness['torch']}.")
 
     def _count(self, name: str, status: str, reason: str) -> None:
         key = (name, status, reason)
         self._counts[key] = self._counts.get(key, 0) + 1
 
-    def _apply(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
-        """The results of an operator, or the reason why it has no model."""
+    def _apply(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Frame:
+        """The answer of `lockstep apply`: results and their witness, or the reason why there is no model."""
         tensors: dict[str, np.ndarray] = {"in/none": np.zeros(0, np.uint8)}
 
         def tensor(x: torch.Tensor) -> Mapping[str, Any]:
@@ -155,11 +155,7 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
             "args": argument_of(list(args), tensor),
             "kwargs": {key: argument_of(each, tensor) for key, each in kwargs.items()},
         }
-        frame = SERVER.run(["apply", "in", "-o", "out"], tensors, {"in/operation": json.dumps(operation)})
-        result = frame.message["result"]
-        if not result["modelled"]:
-            return result["reason"]
-        return [to_torch(frame.tensors[f"out/{i}"]) for i in range(len(frame.tensors))]
+        return SERVER.run(["apply", "in", "-o", "out"], tensors, {"in/operation": json.dumps(operation)})
 
     def _with_bits(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: list[torch.Tensor]) -> Any:
         """Runs the operator for its strides and for what it writes in place, then replaces the bits of its results."""
@@ -171,6 +167,10 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
         for target, result in zip(_tensors(own), results, strict=True):
             target.copy_(result)
         return own
+
+
+def _results(answer: Frame) -> list[torch.Tensor]:
+    return [to_torch(answer.tensors[f"out/{i}"]) for i in range(len(answer.tensors))]
 
 
 class record(_Entered):  # noqa: N801 - it is called like a function

@@ -108,6 +108,17 @@ export const scaledOptions = (call: Call): ProductOptions => {
   };
 };
 
+/** Whether a product has at most the elements and the K of the recorded products of an H200. cuBLASLt may split larger ones. */
+export const hasComparedSize = (call: Call): boolean => {
+  const [rows = 0, depth = 0] = call.tensor("self").shape;
+  const [, columns = 0] = call.tensor("mat2").shape;
+  return rows * columns <= 128 * 64 && depth <= 2048;
+};
+
+/** Whether both scales of an FP8 product are of tensors. */
+export const hasTensorScales = (call: Call): boolean =>
+  ["scale_a", "scale_b"].every((name) => elementCount(call.tensor(name).shape) === 1);
+
 /** The model of a product of two matrices. */
 export function product(optionsOf: (call: Call) => ProductOptions): Model {
   return (call) => {

@@ -13,7 +13,7 @@ import { type Contract, covers } from "./contract.js";
 import { type Difference, explained } from "./differences.js";
 import { NotModelled } from "./not-modelled.js";
 import { type RecordedArgument, type RecordedOperation, readValue, type TensorReference } from "./run.js";
-import { type FoundRow, rowOf } from "./table.js";
+import { type FoundRow, rowOf, witnessOf } from "./table.js";
 import type { Value } from "./value.js";
 
 /** The judgement of one recorded operation. */
@@ -112,7 +112,7 @@ export async function judged(
       if (difference) differences.push(explained({ ...difference, output: i }, row, call));
     }
     const isConfirmed =
-      row.kind === "moves" || covers(row.witness, run.contract.chip, run.contract.versions.torch);
+      row.kind === "moves" || covers(witnessOf(row, call), run.contract.chip, run.contract.versions.torch);
     const unverified = isConfirmed ? {} : { unverified: true as const };
     if (differences.length === 0) return { ...base, verdict: "same", ...unverified };
     return { ...base, verdict: "differs", ...unverified, differences };

@@ -6,7 +6,16 @@ import type { Call } from "./call.js";
 import * as elementwise from "./elementwise.js";
 import type { Model } from "./moves.js";
 import * as moves from "./moves.js";
-import { addmmOptions, batched, mmOptions, type ProductOptions, product, scaledOptions } from "./products.js";
+import {
+  addmmOptions,
+  batched,
+  hasComparedSize,
+  hasTensorScales,
+  mmOptions,
+  type ProductOptions,
+  product,
+  scaledOptions,
+} from "./products.js";
 import * as selections from "./selections.js";
 
 /** A comparison of a row with a GPU. */
@@ -28,6 +37,8 @@ export interface OperatorRow {
   readonly model: Model;
   /** The GPU that gave the model's bits. Absent if no GPU was compared. */
   readonly witness?: Witness;
+  /** Whether the inputs of a call are of the kind and size that were compared. Default: all are. */
+  readonly isCompared?: (call: Call) => boolean;
   /** The options of the product, for rows whose model is one product. */
   readonly product?: (call: Call) => ProductOptions;
   /** Whether there is an operator that also writes the result into `self`, with an underscore behind its name. */
@@ -37,9 +48,9 @@ export interface OperatorRow {
 const H200: Omit<Witness, "inputs"> = { chip: "h200", torch: "2.11" };
 
 /** What torch-h200-gemm.json in conformance/vectors has of unscaled products. */
-const WIDE_PRODUCTS: Witness = {
-  ...H200,
-  inputs: "10 products in bf16 and f16 of up to 128x64x2048, with f32 results",
+const WIDE_PRODUCTS = {
+  witness: { ...H200, inputs: "10 products in bf16 and f16 of up to 128x64x2048, with f32 results" },
+  isCompared: hasComparedSize,
 };
 
 const PRODUCT = "a bf16 or f16 product on Hopper's tensor cores, without split-K";
@@ -100,8 +111,8 @@ const cast = (parameters: string): OperatorRow =>
 
 /** The rows by the schema's name and overload; the overload "default" is left out. */
 export const OPERATORS: Readonly<Record<string, OperatorRow>> = {
-  "aten::mm": { ...multiplied("self mat2", PRODUCT, mmOptions), witness: WIDE_PRODUCTS },
-  "aten::mm.dtype": { ...multiplied("self mat2 out_dtype", PRODUCT, mmOptions), witness: WIDE_PRODUCTS },
+  "aten::mm": { ...multiplied("self mat2", PRODUCT, mmOptions), ...WIDE_PRODUCTS },
+  "aten::mm.dtype": { ...multiplied("self mat2 out_dtype", PRODUCT, mmOptions), ...WIDE_PRODUCTS },
   "aten::addmm": multiplied(
     "self mat1 mat2",
     "as mm; a vector is the epilogue's bias, a matrix is multiplied by beta",
@@ -115,6 +126,7 @@ export const OPERATORS: Readonly<Record<string, OperatorRow>> = {
       scaledOptions,
     ),
     witness: { ...H200, inputs: "30 products with scales of tensors of up to 128x64x2048, with f32 results" },
+    isCompared: (call) => hasTensorScales(call) && hasComparedSize(call),
   },
   "aten::_to_copy": cast("self"),
   "aten::copy_": computed("self src non_blocking", "src, converted as _to_copy does", elementwise.copiedInto),
@@ -257,4 +269,9 @@ export function rowOf(schema: string): FoundRow | undefined {
   const base = name.replace(/_(?=\.|$)/, "");
   const row = base !== name && Object.hasOwn(OPERATORS, base) ? OPERATORS[base] : undefined;
   return row?.inPlace ? { row, writesSelf: true } : undefined;
+}
+
+/** The witness of a row for one call: undefined if its inputs are not of the kind and size that were compared. */
+export function witnessOf({ witness, isCompared }: OperatorRow, call: Call): Witness | undefined {
+  return isCompared === undefined || isCompared(call) ? witness : undefined;
 }

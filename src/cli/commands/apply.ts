@@ -3,6 +3,7 @@ import { FileError } from "../../errors.js";
 import { NotModelled } from "../../referee/not-modelled.js";
 import { computed } from "../../referee/replay.js";
 import { parseFile, readOperation } from "../../referee/run.js";
+import { witnessOf } from "../../referee/table.js";
 import { defineCommand } from "../command.js";
 import { withFile } from "../pieces.js";
 import { OUTPUT } from "../shared-options.js";
@@ -29,7 +30,7 @@ export const apply = defineCommand({
       const where = `${path}: metadata "${OPERATION}"`;
       const operation = readOperation(where, parseFile(where, text));
       try {
-        const { results, row, writesSelf } = await computed({ backend, file }, where, operation);
+        const { results, row, writesSelf, call } = await computed({ backend, file }, where, operation);
         const tensors = results.map(({ dtype, shape, bytes }, i) => ({
           name: String(i),
           dtype,
@@ -44,7 +45,7 @@ export const apply = defineCommand({
           schema: operation.schema,
           modelled: true,
           writesSelf,
-          witness: row.witness ?? null,
+          witness: witnessOf(row, call) ?? null,
         };
         session.summary(report, [`${output}: ${operation.schema}, ${row.definition}`]);
         return 0;
