@@ -53,6 +53,19 @@ def test_a_quantized_tensor_goes_back_in(quantizer):
     assert lockstep.compare(again.d, product.d)
 
 
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0, np.float32(0), np.int64(0), np.array(0.0)])
+def test_an_option_whose_value_is_zero_is_passed_on(zero):
+    x = random(2, 32)
+    assert not lockstep.gemm(x, x, datapath="exact", alpha=zero).d.any()
+
+
+@pytest.mark.parametrize("off", [None, False, np.bool_(False)])
+def test_an_option_that_is_none_or_false_is_omitted(off):
+    x = random(2, 32)
+    expected = lockstep.gemm(x, x, datapath="exact", alpha=0.5)
+    assert lockstep.compare(lockstep.gemm(x, x, datapath="exact", alpha=0.5, split_accumulator=off).d, expected.d)
+
+
 @pytest.mark.parametrize("format", ["e4m3", "e5m2", "e2m3", "e3m2", "e8m0", "e4m3fnuz", "e5m2fnuz", "e3m4", "e4m3ieee", "bf16"])
 def test_codes_have_the_types_of_ml_dtypes_and_their_values(format):
     x = np.abs(random(4, 64, seed=3)) + np.float32(0.01)
