@@ -75,6 +75,13 @@ describe("a recorded run", () => {
     expect(of("aten::mm")).toEqual([false, false]);
   });
 
+  it("is what docs/referee.md shows", async () => {
+    const page = readFileSync(new URL("../../../docs/referee.md", import.meta.url), "utf8");
+    const [, shown] =
+      /^lockstep replay conformance\/vectors\/runs\/block\n```\n\n```\n(.*?)^```$/ms.exec(page) ?? [];
+    expect(await w.succeed("replay", runPath("block"))).toBe(shown);
+  });
+
   it("is unverified throughout under another version of PyTorch, except where bytes move", async () => {
     const run = await RecordedRun.read("operators");
     run.contract.versions = { torch: "2.9.1" };
