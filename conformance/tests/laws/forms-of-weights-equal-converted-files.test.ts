@@ -123,7 +123,7 @@ it("of drawn models, from files in every form", async () => {
     }),
     { numRuns: draws(200, 5) },
   );
-});
+}, 400_000);
 
 it("of GGUF files, in every form", async () => {
   const forms = fc.constantFrom(...CONVERSION_TARGETS);
@@ -140,4 +140,4 @@ it("of GGUF files, in every form", async () => {
     ),
     { numRuns: draws(120, 5) },
   );
-});
+}, 400_000);
