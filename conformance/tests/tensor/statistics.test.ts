@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { factsOf, isScalarFormat, SCALAR_FORMAT_NAMES, valueOfCode } from "../../../src/formats/derive.js";
 import { Comparison } from "../../../src/tensor/statistics/comparison.js";
 import { DifferenceCount } from "../../../src/tensor/statistics/difference-count.js";
-import { compareBits, type ElementType } from "../../../src/tensor/statistics/elements.js";
+import { compareBits, type ElementType, tableOf } from "../../../src/tensor/statistics/elements.js";
 import type { Cause, ErrorStatistics } from "../../../src/tensor/statistics/statistics.js";
 
 const PLAIN = ["f32", "f64", "c64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"] as const;
@@ -219,6 +219,56 @@ describe("statistics of differences", () => {
         const [first] = comparison.examples;
         expect(counted.first).toEqual(first && { index: first.index, a: first.a, b: first.b });
       }),
+    );
+  });
+
+  it("have ties where the caller finds one, by the index of an element and its codes, in any chunks", () => {
+    const drawn = fc
+      .constantFrom(...TYPES.filter((type) => tableOf(type)))
+      .chain((type) => fc.tuple(fc.constant(type), fc.array(pairs(type), { maxLength: 20 })));
+    const tied = fc.uniqueArray(fc.nat(19));
+    fc.assert(
+      fc.property(drawn, fc.nat(20), tied, fc.boolean(), ([type, codes], cut, ties, isScaled) => {
+        const examples = codes.length;
+        const plain = new Comparison(type, { examples });
+        const comparison = new Comparison(type, {
+          examples,
+          isTie: (index, a, b) => {
+            expect([BigInt(a), BigInt(b)]).toEqual(codes[index]);
+            return ties.includes(index);
+          },
+        });
+        for (const part of [codes.slice(0, cut), codes.slice(cut)]) {
+          const side = (at: 0 | 1): Uint8Array =>
+            bytesOf(
+              type,
+              part.map((pair) => pair[at]),
+            );
+          const ones = { a: Float32Array.of(1), b: Float32Array.of(1) };
+          const scales = isScaled ? { index: new Uint32Array(part.length), ...ones } : undefined;
+          for (const each of [plain, comparison]) each.add(side(0), side(1), scales);
+        }
+        const expected = plain.examples.map((each) =>
+          each.cause === "offByOne" && ties.includes(each.index) ? { ...each, cause: "tie" } : each,
+        );
+        expect(comparison.examples).toEqual(expected);
+      }),
+      {
+        examples: [
+          [
+            [
+              "e4m3",
+              [
+                [0n, 0n],
+                [0n, 1n],
+              ],
+            ],
+            1,
+            [1],
+            false,
+          ],
+        ],
+      },
     );
   });
 
