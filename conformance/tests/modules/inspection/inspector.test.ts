@@ -1,4 +1,5 @@
 /** An inspector changes no bit of what it observes, and computes the chosen products in high precision. */
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
   ArgumentError,
@@ -35,7 +36,7 @@ import { quantizerFor } from "../../../../src/recipes/quantizer-for.js";
 import { PRODUCTS, type Product, type Role } from "../../../../src/recipes/table.js";
 import { COLUMNWISE, ROWWISE } from "../../../../src/tensor/quantized.js";
 import { pairwise } from "../../../arbitraries/covering.js";
-import { sampled } from "../../harness/draws.js";
+import { draws, sampled } from "../../harness/draws.js";
 import { DETERMINISTIC_RECIPES } from "../../harness/recipes.js";
 import { useBackend } from "../../harness/suite.js";
 
@@ -146,21 +147,29 @@ describe("LogTensorStats", () => {
     }
   });
 
-  it.each([
-    [{}, [0, 1, 2, 3, 4, 5, 6, 7]],
-    [{ freq: 3 }, [0, 3, 6]],
-    [{ startStep: 2, freq: 2 }, [2, 4, 6]],
-    [{ startStep: 1, endStep: 3 }, [1, 2]],
-  ])("logs the steps of %o", (sampling, logged) => {
-    using module = layerOf("Linear");
-    using inspector = new Inspector(module, [
-      { layers: ["*"], LogTensorStats: { tensors: ["weight"], stats: ["amax"], ...sampling } },
-    ]);
-    const steps: number[] = [];
-    trained(module, { recipe: new MXFP8BlockScaling(), steps: 8 }, () => {
-      steps.push(...new Set(inspector.endStep().map(({ step }) => step)));
+  it("logs every freq-th step from startStep on, the last one before endStep", () => {
+    const number = fc.option(fc.integer({ min: 1, max: 4 }), { nil: undefined });
+    const drawn = fc.tuple(number, number, number, fc.nat(3));
+    const recipe = new MXFP8BlockScaling();
+    using module = linear();
+    const property = fc.property(drawn, ([startStep, length, freq, begin]) => {
+      const end = begin + 6;
+      const first = startStep ?? 0;
+      const endStep = length && first + length;
+      const LogTensorStats = { tensors: ["weight"], stats: ["amax"], startStep, endStep, freq } as const;
+      using _ = new Scope();
+      using inspector = new Inspector(module, [{ layers: ["*"], LogTensorStats }], { step: begin });
+      const logged: number[] = [];
+      while (inspector.step < end) {
+        autocast({ recipe }, () => module.forward(sample(0)));
+        logged.push(...new Set(inspector.endStep().map(({ step }) => step)));
+      }
+      const expected: number[] = [];
+      for (let step = first; step < Math.min(endStep ?? end, end); step += freq ?? 1)
+        if (step >= begin) expected.push(step);
+      expect(logged).toEqual(expected);
     });
-    expect(steps).toEqual(logged);
+    fc.assert(property, { numRuns: draws(60, 3), examples: [[[1, undefined, 2, 0]]] });
   });
 
   it("the last rule that names a tensor applies, and a rule that is not enabled does not", () => {
