@@ -1,4 +1,5 @@
 /** Under `backwardOverride` the gradients are those of the layer in high precision, of the values that the option names. */
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import { GroupedLinear } from "../../../../src/modules/grouped-linear.js";
@@ -7,6 +8,9 @@ import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { recompute } from "../../../../src/modules/recompute.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { tensor } from "../../../../src/ops/create.js";
+import { FakeQuantizer } from "../../../../src/quantizers/fake.js";
+import { type CopyQuantizer, HybridQuantizer, IdentityQuantizer } from "../../../../src/quantizers/hybrid.js";
+import { MXFP4Quantizer, MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
 import {
@@ -14,6 +18,7 @@ import {
   MXFP8BlockScaling,
   NVFP4BlockScaling,
 } from "../../../../src/recipes/block-scaled.js";
+import { CustomRecipe } from "../../../../src/recipes/custom.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
 import { quantizerFor } from "../../../../src/recipes/quantizer-for.js";
 import type { StandardRecipe } from "../../../../src/recipes/recipe.js";
@@ -22,6 +27,7 @@ import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 
 const [ROWS, FROM, TO] = [32, 128, 256];
@@ -152,5 +158,50 @@ describe.each(CASES)("%s, %s", (name, backwardOverride) => {
     });
     for (const each of [h, ...grouped.parameters()]) each.zeroGrad();
     expect(seen).toEqual(gradients(single, x, (each) => autocast({ recipe }, () => single.forward(each))));
+  });
+});
+
+describe("under a CustomRecipe", () => {
+  const COPIES = {
+    identity: () => new IdentityQuantizer(),
+    mxfp8: () => new MXFP8Quantizer(),
+    mxfp4: () => new MXFP4Quantizer(),
+    "fake mxfp8": () => new FakeQuantizer(new MXFP8Quantizer()),
+  } as const satisfies Record<string, () => CopyQuantizer>;
+  const copy = fc.constantFrom(...(Object.keys(COPIES) as (keyof typeof COPIES)[]));
+  const drawn = fc.record({
+    rowwise: copy,
+    columnwise: copy,
+    columnwiseSource: fc.constantFrom("original" as const, "rowwiseDequantized" as const),
+    backwardOverride: fc.constantFrom(...OVERRIDES),
+  });
+
+  it("gradients are of the original values, or of the values of rowwise copies, whatever makes columnwise copies", () => {
+    const property = fc.property(drawn, ({ rowwise, columnwise, columnwiseSource, backwardOverride }) => {
+      using _ = new Scope();
+      const quantizerFactory = () => {
+        const rowwiseQuantizer = COPIES[rowwise]();
+        const columnwiseQuantizer = COPIES[columnwise]();
+        return new HybridQuantizer({ rowwiseQuantizer, columnwiseQuantizer, columnwiseSource });
+      };
+      const recipe = new CustomRecipe({ quantizerFactory, backwardOverride });
+      using quantized = layer();
+      using wide = layer();
+      const x = values(1n, [ROWS, FROM]);
+      const seen = gradients(quantized, x, (h) => autocast({ recipe }, () => quantized.forward(h)));
+      const valuesOf = (source: Tensor): Tensor => {
+        const by = COPIES[rowwise]();
+        if (backwardOverride === "highPrecision" || by instanceof IdentityQuantizer) return source;
+        return (by instanceof FakeQuantizer ? by.quantizer : by).quantize(source).dequantize("bf16");
+      };
+      wide.weight.tensor.paste(valuesOf(wide.weight.tensor.clone()), 0);
+      expect(seen).toEqual(gradients(wide, valuesOf(x), (h) => wide.forward(h)));
+    });
+    const mxfp8 = { rowwise: "mxfp8", columnwise: "mxfp4" } as const;
+    const examples = [
+      { ...mxfp8, columnwiseSource: "original", backwardOverride: "dequantized" } as const,
+      { ...mxfp8, columnwiseSource: "rowwiseDequantized", backwardOverride: "highPrecision" } as const,
+    ];
+    fc.assert(property, { numRuns: draws(40, 4), examples: examples.map((each) => [each]) });
   });
 });
