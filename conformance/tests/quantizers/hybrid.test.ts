@@ -127,6 +127,9 @@ it.each<[string, () => Quantizer | HybridQuantizer]>([
         expect(quantizer.setUsage(usage).usage).toEqual(expected);
       }
     }),
+    {
+      examples: [[[{ columnwise: false }, { rowwise: true }]], [[{ rowwise: false }, { columnwise: true }]]],
+    },
   );
 });
 

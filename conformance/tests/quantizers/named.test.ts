@@ -111,6 +111,12 @@ scoped("the name of every row gives a quantizer of its first format and tile", (
   }
 });
 
+/** Every option, at a value that is not its default. */
+const ON = {
+  ...{ pow2Scales: true, amaxEpsilon: 0.5, rht: true, stochastic: true },
+  ...{ fourOverSix: "mae", e4m3Max: 256, rowScaled: true },
+} as const;
+
 const choices = fc.record(
   {
     pow2Scales: fc.boolean(),
@@ -123,6 +129,19 @@ const choices = fc.record(
   },
   { requiredKeys: [] },
 );
+
+/** Two options that are on, of each row that has both. */
+const PAIRS = BLOCK_FORMAT_NAMES.flatMap((name) => {
+  const on = Object.entries(ON).filter(([key]) => blockFormat(name).options.some((option) => option === key));
+  return on.flatMap(([key, value], i) =>
+    on
+      .slice(i + 1)
+      .map(([other, second]): [BlockFormatName, Partial<typeof ON>] => [
+        name,
+        { [key]: value, [other]: second },
+      ]),
+  );
+});
 
 scoped("an option is in the spec if the row has it, and else refused unless it is off", () => {
   const scale = tensor(backend(), [1]);
@@ -149,7 +168,8 @@ scoped("an option is in the spec if the row has it, and else refused unless it i
       if (alien || contradicts) expect(make).toThrow(ArgumentError);
       else expect(make().spec).toMatchObject(chosen);
     }),
-    { numRuns: draws(300) },
+    // every two options of a row that go together, or do not
+    { numRuns: draws(300) + PAIRS.length, examples: PAIRS },
   );
 });
 

@@ -139,21 +139,26 @@ it("multiply the f32 product by the amaxes of rows and columns, add the bias, ro
 it("multiply by the amax of the row of x before that of the row of w, unless there is one of either", () => {
   using _scope = new Scope();
   const matrix = (rows: readonly number[]) =>
-    tensor(backend(), Float32Array.from(rows.flatMap((first) => [first, ...new Array<number>(15).fill(0)])), [
-      rows.length,
-      16,
-    ]);
+    tensor(
+      backend(),
+      Float32Array.from(rows.flatMap((first) => [first, first / 2, ...new Array<number>(14).fill(0)])),
+      [rows.length, 16],
+    );
   const quantizer = new NVFP4Quantizer({ rowScaled: true });
   const run = (x: readonly number[], w: readonly number[]) =>
     gemm({
       ...{ x: quantizer.quantize(matrix(x)), w: quantizer.quantize(matrix(w)) },
       ...{ datapath: "exact", outDtype: "f32" },
     }).out.dataSync();
-  // 2688 · 2688 / 7225344 is 1, and its f32 is that under two roundings: the product of the codes is p
-  const [g, h] = [fround(1.1), fround(1.3)];
-  const p = fround(2688 * 2688 * fround(1 / 7225344));
-  expect(run([g, g], [h, h])[0]).toBe(fround(fround(p * g) * h));
-  expect(run([g], [h, h])[0]).toBe(fround(p * fround(g * h)));
+  // codes of 6 and 3 under scales of 448: the product of the codes is p, by which the two orders round to other values
+  const [g, h] = [fround(1.9), fround(1.3)];
+  const p = fround(2688 * 2688 * 1.25 * fround(1 / 7225344));
+  const [inTurn, together] = [fround(fround(p * g) * h), fround(p * fround(g * h))];
+  expect(inTurn).not.toBe(together);
+  expect(run([g, g], [h, h])[0]).toBe(inTurn);
+  expect(run([g], [h, h])[0]).toBe(together);
+  expect(run([g, g], [h])[0]).toBe(together);
+  expect(run([g], [h])[0]).toBe(together);
   // x above what f32 can hold once both are multiplied in the other order
   const large = 2 ** 100;
   expect(run([large, large], [2 ** -100, 2 ** -100])[0]).toBe(p);
