@@ -189,7 +189,7 @@ describe("under a CustomRecipe", () => {
       using wide = layer();
       const x = values(1n, [ROWS, FROM]);
       const seen = gradients(quantized, x, (h) => autocast({ recipe }, () => quantized.forward(h)));
-      const valuesOf = (source: Tensor): Tensor => {
+      const valuesOf = (source: Tensor<WideDType>): Tensor<WideDType> => {
         const by = COPIES[rowwise]();
         if (backwardOverride === "highPrecision" || by instanceof IdentityQuantizer) return source;
         return (by instanceof FakeQuantizer ? by.quantizer : by).quantize(source).dequantize("bf16");
