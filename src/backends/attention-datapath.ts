@@ -1,4 +1,4 @@
-/** The datapath of all products of an attention. */
+/** Chooses the datapath of an attention's matrix products. */
 import { DATAPATHS, type DatapathRow, datapathFor, familyFor } from "../formats/datapath.js";
 import type { Support } from "./backend.js";
 import type { AttentionRule } from "./ops/attention.js";

@@ -37,7 +37,7 @@ export function requireReplayable<K extends OpName>(op: K, args: OpArgs[K]): voi
   if (reason) throw new UnsupportedError(`${op} in a captured graph`, reason);
 }
 
-/** Returns the error for an action that cannot be captured. `what` describes the action, for example "a tensor is read". */
+/** Returns the error for an action that cannot be captured. `action` describes it, for example "a tensor is read". */
 export function waits(action: string): ArgumentError {
   return new ArgumentError(
     `${action} while a graph is captured, but captured work runs only at replay; do that before or after the capture`,

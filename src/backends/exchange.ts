@@ -58,7 +58,7 @@ export interface FoldArgs {
   readonly parts: number;
   /** The distance between the starts of consecutive parts, in elements; at least `count`. */
   readonly stride: number;
-  /** The address of a part that is not in `parts`, and its rank `at`. */
+  /** The address of a part that is not in the array at `parts`, and `at`, the rank of this part. */
   readonly own?: { readonly address: number; readonly at: number } | undefined;
   /** The number of parts, one per rank. */
   readonly ranks: number;

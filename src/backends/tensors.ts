@@ -40,27 +40,29 @@ export interface Tensors<A> {
   readonly reads: Rules<A>;
   /** The inputs that `out` may be identical to. Each element is read before it is overwritten, and not read afterwards. */
   readonly inPlace?: readonly (keyof A & string)[];
-  /** What the calls of both backends take. From it, `npm run generate` writes both lowerings and the call of the addon. */
+  /**
+   * The arguments that the calls of both backends take. From it, `npm run generate` writes both lowerings and the call of the
+   * addon.
+   */
   readonly lowering?: DeclaredLowering<A>;
 }
 
 /**
- * The calls of an operation that is one function of its name in assembly/ and one launcher in kernels/. The function takes a
- * range of `each` in place of that number.
+ * The calls of an operation that has one function of the same name in assembly/ and one launcher in kernels/. The function takes
+ * a range of indices in place of the number `each`.
  */
 export interface DeclaredLowering<A> {
-  /** What both take, in the order of the fields of the kernel's parameters. */
+  /** The arguments of both calls, in the order of the fields of the kernel's parameters. */
   readonly takes: { readonly [name: string]: Taken<A> };
-  /** The number that threads divide. */
+  /** The number of items that the threads divide among themselves. */
   readonly each: string;
-  /** The approximate cost of one of them, in units of copying an element. */
+  /** The approximate cost of one item, in units of copying an element. */
   readonly weight: string;
 }
 
 /**
- * One thing that a call takes: the rows, columns or size of a tensor; the kind of a number that is an argument of its name; or
- * the element type of a tensor, and the number of its elements, a product of numbers. The name of an optional tensor ends with
- * "?".
+ * One argument of a call: the rows, columns or size of a tensor; the kind of a number that is an argument of its name; or the
+ * element type of a tensor, and the number of its elements, a product of numbers. The name of an optional tensor ends with "?".
  */
 type Taken<A> =
   | `${keyof A & string}.${"rows" | "columns" | "size"}`

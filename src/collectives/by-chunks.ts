@@ -55,7 +55,7 @@ export function reducedByChunks(
       const into = { out: out.view(first * columns, [count, columns]) };
       if (scatters) group.reduceScatter(chunk, into);
       else group.allReduce(chunk, into);
-      // freed on the side stream: a free on the main stream would make that wait for the reduction
+      // freed on the side stream: a free on the main stream would make the main stream wait for the reduction
       chunk.dispose();
     });
   }

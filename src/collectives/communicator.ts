@@ -101,7 +101,7 @@ export type CollectiveName = keyof CollectiveArgs;
 
 /** A group, and this member's rank in it. */
 export interface Membership {
-  /** The name of the group: equal on all its members, and different from those of the job's other groups. */
+  /** The name of the group: equal on all its members, and different from the names of the job's other groups. */
   readonly id: string;
   readonly rank: number;
   /** The ranks of the members in the job, in order of their ranks in the group. */

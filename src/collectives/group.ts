@@ -371,7 +371,7 @@ export class ProcessGroup {
 
   /**
    * Replaces each f32 element by its maximum over the ranks, in place. This makes a group usable as the `amaxReductionGroup` of
-   * `autocast`. All ranks give tensors of the same sizes, or all give none.
+   * `autocast`. All ranks pass tensors of the same sizes, or all pass none.
    * @throws `ArgumentError` for anything but a list and for a tensor of another backend, `DTypeError` for anything but an f32
    * tensor.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
@@ -458,5 +458,5 @@ export class ProcessGroup {
   }
 }
 
-// not in a static block: the compiler's output of one would read the class before it is assigned, because methods have `using`
+// not in a static block: when compiled, it would read the class before it is assigned, because methods have `using`
 guardReceivers(ProcessGroup);

@@ -162,7 +162,7 @@ export function gatherRowsOnSideStream(
   rows: RowRange,
 ): QuantizedTensor {
   return onSideStream(group.backend, () => {
-    // sent tensors are freed on the side stream: a free on the main stream would make that wait for the exchange
+    // sent tensors are freed on the side stream: a free on the main stream would make the main stream wait for the exchange
     using scope = new Scope();
     const counts = group.ranks.map(() => rows.count);
     const { requests, assemble } = quantizedGather(rowwiseRowsOf(t, rows), ROWWISE, t.quantizer, counts);

@@ -6,7 +6,7 @@ import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
 import { TRANSFORMED, transformed } from "./hadamard.js";
 import { wideValue } from "./steps.js";
 
-/** The values of a tensor as plain data, such as `data()` gives. */
+/** The values of a tensor as plain data, as `data()` returns them. */
 export interface TensorValues {
   /** The elements in row-major order: values of f32, codes of bf16 and f16. */
   readonly data: TensorData<WideDType>;

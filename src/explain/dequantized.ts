@@ -37,8 +37,8 @@ export interface ExplainedValue {
 }
 
 /**
- * Computes the factor of a block's codes from its scale. There are no steps where the scale is the factor. `type` is the value
- * type.
+ * Computes the factor of a block's codes from its scale. There are no steps if the scale itself is the factor. `type` is the
+ * value type.
  */
 export function factorSteps(
   spec: QuantizeSpec,

@@ -36,7 +36,7 @@ export interface ExplainQuantizeOptions {
   readonly direction?: Direction | undefined;
   /** The factor of elements. Required for quantizers whose caller sets the scale. */
   readonly scale?: number | undefined;
-  /** An amax to use instead of the tensor's, for quantizers whose scales depend on it. Default: the amax of the values. */
+  /** An amax that replaces the amax of the tensor, for quantizers whose scales depend on it. Default: the amax of the values. */
   readonly amax?: number | undefined;
   /** The random bits of stochastic rounding. Default: seed 0 and offset 0. */
   readonly random?: RandomSource | undefined;

@@ -45,7 +45,7 @@ export function horner(
   );
 }
 
-/** One of the unit's functions at a value, as a step of its own. */
+/** Adds one of the unit's functions at a value as one step. */
 export function unit(
   name: "ex2" | "rcp" | "lg2",
   step: string,
@@ -53,7 +53,7 @@ export function unit(
   x: number,
   steps: Steps,
 ): number {
-  // the steps within the unit are those of `${name}.approx.ftz.f32`
+  // the steps within the unit are not recorded; they are the steps of `${name}.approx.ftz.f32`
   return steps.add(step, `${name}(${argument})`, UNIT[name](x, new Steps()));
 }
 
@@ -67,7 +67,7 @@ const expf: MathFunction = (x, steps) => {
   return steps.add("result", "y ⊗ 2^n", mul(y, 2 ** n));
 };
 
-/** m and n with x = (1 + m) 2^n, where the bits of 1 + m are at least `low`. Undefined for x that have no logarithm. */
+/** m and n with x = (1 + m) 2^n, where the bits of 1 + m are at least `low`. Undefined for x without a logarithm. */
 function splitOf(x: number, low: number, steps: Steps): { m: number; n: number } | undefined {
   if (x === 0) steps.add("result", "of a zero", Number.NEGATIVE_INFINITY);
   else if (x < 0) steps.add("result", "of a negative x", Number.NaN);
@@ -128,7 +128,7 @@ const erff: MathFunction = (x, steps) => {
   return steps.add("result", "1 ⊖ e, with the sign of x", withSign(x, add(1, -e)));
 };
 
-/** The nearest number q of right angles and the rest t of an x from 105615 on. */
+/** Reduces an x of at least 105615: q is the nearest number of right angles, t is the remainder. */
 function reduceLarge(x: number, steps: Steps): { q: number; t: number } {
   const bits = f32Bits(x);
   const significand = (BigInt(bits & 0x7fffff) + 0x800000n) << 8n;
@@ -158,7 +158,7 @@ function reduceSmall(x: number, steps: Steps): { q: number; t: number } {
   return { q, t };
 }
 
-/** sin x, or cos x with one more right angle. */
+/** sin x or, with a quarter of 1, cos x. */
 const sine =
   (quarter: 0 | 1): MathFunction =>
   (x, steps) => {

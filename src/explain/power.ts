@@ -12,7 +12,7 @@ const EXP = [0x391fcb8e, 0x3aaf85ed, 0x3c1d9856, 0x3d6357bb, 0x3e75fdec, 0x3f317
 const isSubnormal = (x: number): boolean => Math.abs(x) < 2 ** -126;
 const zeroOf = (x: number): number => (f32Bits(x) >>> 31 ? -0 : 0);
 
-/** x, or a zero with its sign where x is subnormal, as a step of its own. */
+/** Adds x as one step. A subnormal x becomes a zero with its sign. */
 const flushed = (name: string, x: number, steps: Steps): number =>
   isSubnormal(x) ? steps.add(name, `a zero: ${name} is zero or subnormal`, zeroOf(x)) : x;
 

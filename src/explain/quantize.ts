@@ -25,7 +25,7 @@ export interface QuantizeContext {
   readonly direction: Direction;
   /** The factor of elements, an f32. For quantizers whose caller sets the scale. */
   readonly scale?: number | undefined;
-  /** An amax to use instead of the tensor's, an f32. */
+  /** An f32 amax that replaces the amax of the tensor. */
   readonly amax?: number | undefined;
   /** The random bits of a stochastic quantization. */
   readonly random?: RandomSource | undefined;
@@ -82,7 +82,7 @@ export interface QuantizeExplanation {
   readonly codeAt: readonly [row: number, column: number];
   /**
    * The value of the code under its scales. With the transform this is a transformed element; `dequantize` applies the inverse
-   * transform to 16 of them.
+   * transform to 16 transformed elements.
    */
   readonly dequantized: ExplainedValue;
   /**
@@ -247,7 +247,7 @@ export class QuantizeExplainer {
   }
 }
 
-/** Whether scales depend on an amax beyond their block: the tensor's or, with `rowScaled`, a line's. */
+/** Whether scales depend on an amax beyond their block: the amax of the tensor or, with `rowScaled`, of a line. */
 export function usesWiderAmax({ quantizer, tile }: QuantizeSpec): boolean {
   const { tensorAmax, scaleSource } = blockFormat(quantizer);
   return tensorAmax || (isTensorWide(tile) && scaleSource === "whole");

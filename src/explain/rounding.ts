@@ -34,8 +34,8 @@ export interface RoundingExplanation {
   /** The number before rounding. */
   readonly value: number;
   /**
-   * The neighbour toward zero, with the sign of the value. Absent for NaN, infinities, and values below the smallest one of a
-   * format that lacks zero.
+   * The neighbour toward zero, with the sign of the value. Absent for NaN, infinities, and values below the smallest value of a
+   * format without zero.
    */
   readonly lower?: CodeValue;
   /**

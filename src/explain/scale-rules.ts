@@ -28,11 +28,11 @@ export interface RuleInput {
   readonly isWide: boolean;
 }
 
-/** A scale and what follows from it. */
+/** A scale, and the values that are derived from it. */
 export interface RuleResult {
   /** The value of the stored scale. */
   readonly scale: number;
-  /** The stored bits: those of an f32, or a code of e8m0 or e4m3. */
+  /** The stored bits: the bits of an f32, or a code of e8m0 or e4m3. */
   readonly code: number;
   /** The factor m by which elements are multiplied. */
   readonly multiplier: number;

@@ -23,13 +23,14 @@ export interface SpecialFunctionExplanation {
   readonly function: SpecialFunctionName;
   /** The argument, rounded to the dtype of the instruction. */
   readonly x: number;
-  /** The second argument of a function of two. */
+  /** The second argument of a binary function. */
   readonly y?: number;
   /** The fields of the argument as an f32: its sign bit, biased exponent and fraction. */
   readonly fields: { readonly s: number; readonly E: number; readonly f: number };
   /**
-   * The steps. Of an instruction, with the names of numerics.md §7.11: the argument a of the quadratic, its row and coefficients,
-   * the terms t0, t1 and t2, their sum T, and the result. Of a function, those of docs/special-functions.md. A NaN has none.
+   * The steps. The steps of an instruction have the names of numerics.md §7.11: the argument a of the quadratic, its row and
+   * coefficients, the terms t0, t1 and t2, their sum T, and the result. The steps of a function are as in
+   * docs/special-functions.md. There are no steps for NaN.
    */
   readonly steps: readonly ExplainedStep[];
   /** The result. */
@@ -42,7 +43,7 @@ export interface SpecialFunctionExplanation {
 export interface ExplainSpecialFunctionOptions {
   /** The instruction, by its name in PTX (`rsqrt.approx.ftz.f32`), or the function (`expf`; `expf.fast` under -use_fast_math). */
   readonly function: SpecialFunctionName;
-  /** The second argument of a function of two (`powf`, `divide`). */
+  /** The second argument of a binary function (`powf`, `divide`). */
   readonly y?: number;
 }
 

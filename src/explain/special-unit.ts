@@ -64,7 +64,7 @@ function truncate(x: number): number {
   return rounded <= x ? rounded : f32OfBits(f32Bits(rounded) - 1);
 }
 
-/** Records the result of an argument that has no row, if x is such an argument of a function of positive numbers. */
+/** Records the result of an argument that has no row in the table, if x is such an argument of a function of positive numbers. */
 function special(x: number, steps: Steps, ofZero: number, ofInfinity: number): number | undefined {
   const { sign, E } = fieldsOf(x);
   if (E === 0) return steps.add("result", "of a zero or subnormal x", ofZero);
@@ -148,7 +148,7 @@ const lg2: UnitFunction = (x, steps) => {
     : steps.add("result", "R / 2^36, truncated to 24 bits", truncate(R / 2 ** 36));
 };
 
-/** sin, or cos with one more quarter. */
+/** sin or, with a quarter of 1, cos. */
 const sine =
   (quarter: 0 | 1): UnitFunction =>
   (x, steps) => {

@@ -45,7 +45,7 @@ export interface ExplainedDotAdd {
     readonly kept: number;
     readonly cut: number;
   };
-  /** The terms that are added to it. */
+  /** The terms that are added to the accumulator. */
   readonly terms: readonly ExplainedTerm[];
   /** The largest exponent in the step. Absent for infinities and NaN. */
   readonly exponent?: number;

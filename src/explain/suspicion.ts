@@ -48,7 +48,8 @@ export class Suspicions {
   }
 
   /**
-   * Describes an element in one line: what the reference computes, what each side has, and which mistake explains the wrong one.
+   * Describes an element in one line: what the reference computes, the code of each side, and the mistake that explains the wrong
+   * code.
    */
   describe(row: number, column: number, a: GivenElement, b: GivenElement): string {
     return this.#line(row, column, a, b, true);

@@ -214,7 +214,7 @@ export function specialFunctionText(explanation: SpecialFunctionExplanation): re
   ];
 }
 
-/** Steps whose values are not integers of a datapath, even where they are integers. */
+/** Steps whose values are real numbers. They are printed as such even if they happen to be integers. */
 const REAL_STEPS = ["x", "p", "result"];
 
 function specialValueText(name: string, value: number): string {

@@ -67,16 +67,16 @@ export interface BlockFormat {
   /** Whether data and scales of the columnwise copy are stored transposed or in the order of the input. */
   readonly columnwise: { readonly data: Placement; readonly scale: Placement };
   /**
-   * The number of columns must be a multiple of this; the number of rows may be any. A columnwise copy has whole blocks: it is
-   * that of the matrix with as many rows of zeros below as are missing to a multiple (`blockedRows`).
+   * The number of columns must be a multiple of this; the number of rows may be any. A columnwise copy has whole blocks: rows of
+   * zeros extend the matrix to a multiple (`blockedRows`).
    */
   readonly multiple: number;
   /** Where scales come from. */
   readonly scaleSource: ScaleSource;
   /**
    * Whether the scales of blocks can also depend on the amax of the whole tensor. Each copy then stores that amax, or the scale
-   * of the tensor that the scale rule makes of it (numerics.md §5.2, §5.11). With `rowScaled`, it stores the amaxes of its lines
-   * instead (§5.9).
+   * of the tensor that the scale rule computes from it (numerics.md §5.2, §5.11). With `rowScaled`, it stores the amaxes of its
+   * lines instead (§5.9).
    */
   readonly tensorAmax: boolean;
   /** How the scale matrix is padded. */
@@ -91,7 +91,7 @@ export interface BlockFormat {
 }
 
 const FP8 = ["e4m3", "e5m2"] as const;
-/** FP8 under f32 scales: OCP's formats, and those of AMD's MI300 and its software (fnuz). */
+/** FP8 under f32 scales: OCP's formats, and the formats of AMD's MI300 and its software (fnuz). */
 const FP8_ALL = [...FP8, "e4m3fnuz", "e5m2fnuz"] as const;
 const TRANSPOSED = { data: "transposed", scale: "transposed" } as const;
 const F32_OPTIONS = ["scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"] as const;
@@ -329,8 +329,8 @@ export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
 }
 
 /**
- * Returns how many lines of a copy have a stored scale in common, and how many elements along a line. These are the sizes of the
- * tile, except that a quantizer which replicates scales stores one for each line of a square tile. Both are 0 for "tensor".
+ * Returns how many lines of a copy share a stored scale, and how many elements along a line. These are the sizes of the tile,
+ * except that a quantizer which replicates scales stores one for each line of a square tile. Both are 0 for "tensor".
  */
 export function scaleSpan({
   quantizer,
@@ -396,7 +396,7 @@ export function isDirectionless(choice: Pick<BlockChoice, "quantizer" | "tile">)
 
 /**
  * Returns why the columnwise copy of a matrix with `rows` rows does not follow from its rowwise one, as a clause for messages;
- * undefined if it does. It does if each scale is that of a whole tensor or of a square tile, and both copies round each element
+ * undefined if it does. It does if each scale belongs to a whole tensor or to a square tile, and both copies round each element
  * in the same way. The rows of zeros that fill the last tile must have codes of zero.
  */
 export function underivable(
@@ -422,7 +422,9 @@ export function hasGivenScale({ quantizer }: Pick<BlockChoice, "quantizer">): bo
   return blockFormat(quantizer).scaleSource === "given";
 }
 
-/** Whether scales depend on the amax of the whole tensor, which the quantization itself computes: not those of `rowScaled`. */
+/**
+ * Whether scales depend on the amax of the whole tensor, which the quantization itself computes. With `rowScaled` they do not.
+ */
 export function usesTensorAmax({
   quantizer,
   rowScaled,

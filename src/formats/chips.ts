@@ -35,8 +35,8 @@ export interface ChipRow {
   /** The datapath family of its tensor cores. The rows of that family in datapath.ts describe it. */
   readonly datapath: HardwareFamily;
   /**
-   * The cuBLASLt algorithm ids whose order of summation is that of datapath.md §2. If absent, none was measured and any
-   * algorithm is used.
+   * The ids of the cuBLASLt algorithms that sum in the order of datapath.md §2. If absent, none was measured and any algorithm is
+   * used.
    */
   readonly algorithms?: readonly number[];
   readonly alignment: BlasAlignment;

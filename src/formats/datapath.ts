@@ -43,7 +43,7 @@ export interface DatapathRow {
   readonly promotionInterval: number;
   /** Split-K divides K at multiples of this many elements. 0: split-K is not supported. */
   readonly splitTile: number;
-  /** The same as `splitTile` for products with an operand that has one scale per 128x128 tile. Default: `splitTile`. */
+  /** As `splitTile`, for products with an operand that has one scale per 128x128 tile. Default: `splitTile`. */
   readonly squareSplitTile?: number;
   /**
    * How the epilogue combines the scaled accumulator s * acc with beta * C. "fused": fma(s, acc, beta * C), but fma(beta, C, s
@@ -147,7 +147,7 @@ export interface OperandTraits {
   };
 }
 
-/** The class of operands: those that the same tensor-core instructions multiply. */
+/** A class of operands, which the same tensor-core instructions multiply. */
 export type OperandClass =
   | "fp8"
   | "fp8Block"
@@ -188,7 +188,7 @@ type Serving = Partial<Record<OperandClass, readonly [DatapathName, StagingName]
 
 /**
  * The datapath and staging of each class of operands. A chip without an instruction for a block format rounds its elements to
- * bf16 and multiplies those (datapath.md §3).
+ * bf16 and multiplies the rounded elements (datapath.md §3).
  */
 const SERVED: Record<HardwareFamily, Serving> = {
   ada: {

@@ -25,7 +25,7 @@ export interface FormatFacts {
   readonly bits: number;
   /** The number of bits that a code takes in a tensor: 4 (two codes per byte), 8, 16 or 32. */
   readonly storageBits: number;
-  /** The largest finite value. The least one of an `integer` format is one step below its negation. */
+  /** The largest finite value. The least value of an `integer` format is one step below its negation. */
   readonly max: number;
   /** The code of `max`. */
   readonly maxCode: number;
@@ -172,8 +172,8 @@ export function lastCode({ specials }: ScalarLayout, maxCode: number, isNegative
 }
 
 /**
- * Returns the code of a number of which the sign and the code of the magnitude are known; the magnitude of a negative integer may
- * be one step above `maxCode`.
+ * Returns the code of a number, given its sign and the code of its magnitude; the magnitude of a negative integer may be one step
+ * above `maxCode`.
  *
  * @shared
  */
@@ -187,7 +187,7 @@ export function codeOf(
   return isNegative && !(code === 0 && specials === "fnuz") ? signBit + code : code;
 }
 
-/** Returns the exact value of a code. Bits above those of the format are ignored. */
+/** Returns the exact value of a code. Bits above the width of the format are ignored. */
 export function valueOfCode(format: ScalarFormat, code: number): number {
   const { bits, maxCode, hasInfinity } = factsOf(format);
   const { signed, specials } = SCALAR_FORMATS[format];

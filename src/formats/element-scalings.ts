@@ -1,6 +1,6 @@
 /**
- * How an element is brought to the range of its format before it is rounded, one row each (numerics.md §3.6). Which of them go
- * with a scale rule stands in its row of `SCALE_RULES`.
+ * How an element is brought to the range of its format before it is rounded, one row each (numerics.md §3.6). The rows of
+ * `SCALE_RULES` list the element scalings of each scale rule.
  */
 import { ELEMENT_SCALING } from "./contract.gen.js";
 
@@ -10,15 +10,15 @@ export type ElementScalingBit = keyof typeof ELEMENT_SCALING;
 /** One row of `ELEMENT_SCALINGS`. */
 export interface ElementScaling {
   /**
-   * What is rounded to a code. x is the element, s the stored scale (NVFP4: with that of the tensor), m the multiplier by the
-   * scale rule.
+   * The number that is rounded to a code. x is the element, s the stored scale (NVFP4: combined with the scale of the tensor), m
+   * the multiplier by the scale rule.
    */
   readonly formula: string;
-  /** In what it differs from a multiplication by m. */
+  /** The bits in which it differs from a multiplication by m. */
   readonly bits: readonly ElementScalingBit[];
 }
 
-/** Every way by its name. */
+/** Every element scaling by its name. */
 export const ELEMENT_SCALINGS = {
   multiply: { formula: "x * m", bits: [] },
   multiplyFromNormal: { formula: "x / max(s, 2^-126)", bits: ["fromNormal"] },
@@ -67,27 +67,27 @@ export type ElementScalingName = keyof typeof ELEMENT_SCALINGS;
 /** The names of the rows, in table order. */
 export const ELEMENT_SCALING_NAMES = Object.keys(ELEMENT_SCALINGS) as readonly ElementScalingName[];
 
-/** What a tie between two codes gives: the even code, the one nearer to zero, or the one farther from it. */
+/** The result of a tie between two codes: the even code, the code nearer to zero, or the code farther from zero. */
 export type Ties = "tiesToEven" | "tiesToZero" | "tiesToAway";
 
-/** What ties give by a way. */
+/** Returns how an element scaling rounds ties. */
 export function tiesOf(name: ElementScalingName): Ties {
   const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
   return (["tiesToZero", "tiesToAway"] as const).find((bit) => bits.includes(bit)) ?? "tiesToEven";
 }
 
-/** Whether a way rounds to nearest by a rule of its own for ties, so that elements cannot be rounded otherwise. */
+/** Whether an element scaling has its own rule for ties, so that elements cannot be rounded otherwise. */
 export function decidesTies(name: ElementScalingName): boolean {
   return tiesOf(name) !== "tiesToEven";
 }
 
-/** The bits of a way as the reference takes them. */
+/** Returns the bits of an element scaling as the reference takes them. */
 export function scalingBits(name: ElementScalingName): number {
   const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
   return bits.reduce((sum, bit) => sum + ELEMENT_SCALING[bit], 0);
 }
 
-/** Whether plus zero becomes minus zero by a way, so that a row of zeros has codes of minus zero. */
+/** Whether an element scaling turns plus zero into minus zero, so that a row of zeros has codes of minus zero. */
 export function hasMinusZeros(name: ElementScalingName): boolean {
   const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
   return bits.includes("minusZero");

@@ -65,7 +65,7 @@ export function algorithmFault(value: unknown): readonly [field: string, needed:
   return undefined;
 }
 
-/** The fields of an algorithm. `algorithmFault` checks their values, because it also checks those of files. */
+/** The fields of an algorithm. `algorithmFault` checks their values, because it also checks algorithms of files. */
 const readFields = optionsOf<Partial<GemmAlgorithm>>({
   ...{
     library: anything,

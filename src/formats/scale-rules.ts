@@ -1,7 +1,7 @@
 /**
  * The scale rules, one row each: how the amax of a block or of a tensor becomes the stored scale (numerics.md §2.3, §4.1, §5.1).
- * Which quantizer has which rules stands in its row of `BLOCK_FORMATS`. Their numbers in the backends are those of `ScaleRule`
- * in assembly/contract.ts, under the same names.
+ * The rows of `BLOCK_FORMATS` list the rules of each quantizer. `ScaleRule` in assembly/contract.ts numbers the rules for the
+ * backends, under the same names.
  */
 import type { BlockScaleFormat } from "./datapath.js";
 import { isIntegral } from "./derive.js";
@@ -18,11 +18,11 @@ export interface ScaleRule {
   readonly source: string;
   /** Whether its scales are powers of two: always, if `pow2Scales` asks for it, or never. */
   readonly powers: "always" | "asked" | "never";
-  /** How elements are scaled under it; `scalingsOf` says which of them a format has. The first is the default. */
+  /** The element scalings of the rule; `scalingsOf` returns those that a format has. The first is the default. */
   readonly scalings: readonly ElementScalingName[];
   /**
-   * What is stored for the tensor, beside the scales of blocks: its amax, a scale that multiplies those of blocks, or one that
-   * divides them. Absent for rules that store nothing.
+   * The number that is stored for the tensor, besides the block scales: its amax, a scale that multiplies block scales, or a
+   * scale that divides them. Absent for rules that store nothing.
    */
   readonly tensor?: TensorScaleRole;
   /** Whether the scale of the tensor is 1 whatever its amax. */
@@ -31,7 +31,7 @@ export interface ScaleRule {
   readonly scalesZeros?: true;
 }
 
-/** What the scale of a whole tensor is to the scales of its blocks. */
+/** The role of the number that a rule stores for the tensor. */
 export type TensorScaleRole = "amax" | "multiplier" | "divisor";
 
 const MULTIPLIED = ["multiply"] as const;
@@ -218,14 +218,17 @@ export const SCALE_RULES = {
 /** The name of a scale rule. */
 export type ScaleRuleName = keyof typeof SCALE_RULES;
 
-/** How elements of a format are scaled under a rule, the default first. Integers have no minus zero, so no rule that makes it. */
+/**
+ * How elements of a format are scaled under a rule, the default first. Integers have no minus zero, so they have no element
+ * scaling that produces it.
+ */
 export function scalingsOf(name: ScaleRuleName, format: ScalarFormat): readonly ElementScalingName[] {
   const { scalings }: ScaleRule = SCALE_RULES[name];
   if (!isIntegral(SCALAR_FORMATS[format].specials)) return scalings;
   return scalings.filter((scaling) => !decidesTies(scaling));
 }
 
-/** What a rule stores for the tensor. Undefined if nothing. */
+/** Returns the role of the number that a rule stores for the tensor, or undefined if it stores none. */
 export function tensorScaleRole(name: ScaleRuleName): TensorScaleRole | undefined {
   const rule: ScaleRule = SCALE_RULES[name];
   return rule.tensor;
@@ -239,7 +242,7 @@ export function hasUnitTensorScale(name: ScaleRuleName): boolean {
 
 /**
  * Whether the factor of elements may be infinite or NaN, so that zeros get the code of NaN. It may be if a computed scale of the
- * tensor multiplies or divides those of blocks: an amax of 0 or a subnormal one makes that scale zero or its reciprocal infinite.
+ * tensor multiplies or divides block scales: an amax of 0 or a subnormal one makes that scale zero or its reciprocal infinite.
  */
 export function mayEncodeZerosAsNaN(name: ScaleRuleName): boolean {
   const { tensor, unitTensor }: ScaleRule = SCALE_RULES[name];

@@ -20,8 +20,8 @@ const checkRows = optionsOf<ExchangedRows>({ sent: needed(counts), received: nee
 
 /**
  * Sends rows of x to each rank of `group`: the first sent[0] rows to rank 0, and so on. Returns the rows received from all ranks,
- * in the order of ranks. Each rank may send another number of rows to each other, also none; what one sends, the other must
- * receive. The gradient of x is the gradient of the result, sent back. No element changes a bit.
+ * in the order of ranks. The numbers of rows may differ between pairs of ranks and may be 0; a rank must receive as many rows as
+ * the other one sends. The gradient of x is the gradient of the result, sent back. Elements are copied unchanged.
  *
  * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` unless the first size of x is the sum of `sent`,
  * `ArgumentError` for lists without a number for each rank, for an argument that is not a tensor or a group, and for a group of

@@ -40,8 +40,8 @@ const checkOptions = optionsOf<BlockwiseAttentionOptions>({
 
 /**
  * Returns softmax(q·kᵀ * scale)·v of each head, in the shape of q with the last dimension of v. See the operation `attention`,
- * whose options it takes; `bias` and `sinks` may be variables. The scores are not stored: the backward pass computes them
- * again. The gradients are those of `attentionBackward`.
+ * whose options it takes; `bias` and `sinks` may be variables. The scores are not stored: the backward pass computes them again.
+ * `attentionBackward` computes the gradients.
  *
  * @throws `DTypeError` for tensors that are not of one wide dtype, or an option of another dtype, `ShapeError` for tensors whose
  * shapes do not fit, `ArgumentError` for an invalid option value, options that do not go together, an argument that is not a

@@ -43,7 +43,7 @@ function passed(tensors: Part, { group, from }: Collecting): readonly Tensor[] {
   const { rank, size } = group;
   const up = from === "higher" ? -1 : 1;
   const wraps = from === "all";
-  /** The rank at a distance along the direction, if it is one. */
+  /** Returns the rank at a distance in this direction, or undefined if there is none. */
   const at = (distance: number): number | undefined => {
     const other = rank + up * distance;
     if (wraps) return (other + size) % size;

@@ -43,8 +43,8 @@ const QUERY_STEP = 16;
 const OF_POSITIONS = ["mask", "queryLengths", "keyLengths", "cuQueries", "cuKeys"] as const;
 
 /**
- * Computes this rank's rows of an attention. Rank 0 has the first positions, and all ranks have as many. Throws `ArgumentError`
- * for options that the exchange cannot divide, `ShapeError` for heads that ranks cannot share.
+ * Computes this rank's rows of an attention. Rank 0 has the first positions, and all ranks have equally many. Throws
+ * `ArgumentError` for options that the exchange cannot divide, `ShapeError` for heads that ranks cannot share.
  */
 export function contextAttention(
   user: string,
@@ -169,8 +169,8 @@ function withRowsBefore<T extends Tensor>(x: T, rows: number): T {
 
 /**
  * Attention of this rank's positions to the keys of other ranks. The backward pass computes the gradients of this rank's queries
- * from all keys that they see, and those of this rank's keys and values from all queries that see them, so that each gradient is
- * one sum in the order of one rank.
+ * from all keys that they see, and the gradients of this rank's keys and values from all queries that see them, so that each
+ * gradient is one sum in the order of one rank.
  */
 function byPositions(
   { q, k, v, sinks }: AttentionInputs,
@@ -208,7 +208,7 @@ function byPositions(
         const seeing = collectPositions([queries, gradOutput, out, byPosition], higher);
         const [count] = keys.shape as readonly [number];
         const first = causal ? group.rank * count : 0;
-        // dropout draws by position; a chain over queries begins a step where that of one rank does
+        // dropout draws by position; a chain over queries must begin a step at the same query as on a single rank
         const before = rule.dropout ? first : first % QUERY_STEP;
         const [allQueries, grads, outs, logs] = seeing.map((x) => withRowsBefore(x, before)) as [
           Wide,

@@ -35,7 +35,7 @@ import { sumTo } from "./sum.js";
  * Returns x + y. y is expanded to the shape of x; the result has the dtype of x. See the operations `add` and `expand`. The
  * gradient of y is summed over the dimensions that were repeated.
  *
- * @throws `DTypeError` for an unsupported dtype, `ShapeError` for a shape of y that cannot be expanded to that of x,
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for a shape of y that cannot be expanded to the shape of x,
  * `ArgumentError` for an argument that is not a tensor or for tensors on different backends, `DisposedError` for a disposed
  * tensor.
  */
@@ -52,7 +52,7 @@ export function add(x: VariableLike, y: VariableLike): Variable {
  * gradient of each factor is the gradient of the result times the other factor: one f32 multiplication, rounded once to the dtype
  * of the factor. If y was expanded, these products are summed in f32 over the dimensions that were repeated.
  *
- * @throws `DTypeError` for an unsupported dtype, `ShapeError` for a shape of y that cannot be expanded to that of x,
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for a shape of y that cannot be expanded to the shape of x,
  * `ArgumentError` for an argument that is not a tensor or for tensors on different backends, `DisposedError` for a disposed
  * tensor.
  */
@@ -72,7 +72,7 @@ export function multiply(x: VariableLike, y: VariableLike): Variable {
  * gradient of x is the gradient of the result divided by y. The gradient of y is -(grad * ((x / y) / y)), each operation rounded
  * to f32, then summed over the dimensions that were repeated (numerics.md §7.10).
  *
- * @throws `DTypeError` for an unsupported dtype, `ShapeError` for a shape of y that cannot be expanded to that of x,
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for a shape of y that cannot be expanded to the shape of x,
  * `ArgumentError` for an argument that is not a tensor or for tensors on different backends, `DisposedError` for a disposed
  * tensor.
  */
@@ -193,7 +193,9 @@ export function sqrtSoftplus(x: VariableLike): Variable {
   });
 }
 
-/** Applies a function of one tensor. `gradient` computes the gradient of x from that of the result y, and from y. */
+/**
+ * Applies a function of one tensor. `gradient` computes the gradient of x from y and the gradient of y, where y is the result.
+ */
 function unary(
   user: string,
   x: VariableLike,
@@ -215,8 +217,8 @@ function unary(
 
 /**
  * Returns, for each element, x where `condition` is not 0, else y, in the dtype of x. All have the same shape. See the operation
- * `where`. The gradient of x is that of the result where `condition` is not 0, else +0; the gradient of y is the opposite. There
- * is no gradient of `condition`.
+ * `where`. The gradient of x is the gradient of the result where `condition` is not 0, else +0; the gradient of y is the
+ * opposite. There is no gradient of `condition`.
  *
  * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for different shapes, `ArgumentError` for an
  * argument that is not a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.

@@ -51,9 +51,9 @@ const sizesOfParts = listOf(integer(0, Number.MAX_SAFE_INTEGER));
  * Divides x along dimension `dim` into tensors with the sizes `splitSizes`, as `split` of PyTorch does with a list. A negative
  * `dim` counts from the end. The gradient has the gradients of the parts one after the other, and +0 for a part without one.
  *
- * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` unless the sizes add up to that of the dimension,
- * `ArgumentError` for an empty list, a size that is not an integer from 0, a dimension that x does not have, or an argument that
- * is not a tensor, `DisposedError` for a disposed tensor.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` unless the sizes add up to the size of the
+ * dimension, `ArgumentError` for an empty list, a size that is not an integer from 0, a dimension that x does not have, or an
+ * argument that is not a tensor, `DisposedError` for a disposed tensor.
  */
 export function split(x: VariableLike, splitSizes: readonly number[], dim = 0): readonly Variable[] {
   const source = variableOf("split", "x", x);
@@ -157,7 +157,7 @@ export function permute(x: VariableLike, dims: readonly number[]): Variable {
   );
 }
 
-/** A function that moves the elements of one tensor by `forward`, and those of the gradient by `backward`. */
+/** A function that moves the elements of one tensor by `forward`, and the elements of the gradient by `backward`. */
 function moved(
   source: Variable,
   user: string,

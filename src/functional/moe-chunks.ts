@@ -107,8 +107,8 @@ function sortedRows(
 
 /**
  * Returns `inp` [T, D], whose chunks have the numbers of rows `mSplits`, with rows of +0 after each chunk, so that each has a
- * multiple of `alignSize` rows, which quantizers with blocks along columns need. The gradient is that of the rows of `inp`.
- * Corresponds to `Fp8Padding` of TransformerEngine.
+ * multiple of `alignSize` rows, which quantizers with blocks along columns need. The gradient of `inp` is the gradient of its
+ * rows in the result. Corresponds to `Fp8Padding` of TransformerEngine.
  *
  * @throws `DTypeError` for an `inp` that is not f32, bf16 or f16, `ShapeError` unless its first size is the sum of `mSplits`,
  * `ArgumentError` for a size that is not an integer from 0, an `alignSize` that is not a positive integer, and an argument that
@@ -142,7 +142,7 @@ export function unpadding(inp: VariableLike, mSplits: readonly number[], alignSi
   return rearranged("unpadding", "inp", source, rows);
 }
 
-/** Returns the sizes of chunks and those rounded up to multiples of `alignSize`. */
+/** Returns the sizes of chunks, and these sizes rounded up to multiples of `alignSize`. */
 function paddedSplits(user: string, mSplits: readonly number[], alignSize: number) {
   const sizes = splitsOf(user, "mSplits", mSplits);
   const align = alignment(user, "alignSize", alignSize) as number;

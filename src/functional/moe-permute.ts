@@ -43,7 +43,7 @@ export interface MoePermuteOptions {
 
 /** Permuted tokens, and the map that `functional.moeUnpermute` needs. */
 export interface PermutedTokens {
-  /** The tokens of expert 0, then those of expert 1, and so on, [N, D]. */
+  /** The tokens of expert 0, then the tokens of expert 1, and so on, [N, D]. */
   readonly output: Variable;
   /** The row of each entry of the routing map. Its tensors belong to the open scope or the caller. */
   readonly rowIdMap: RowIdMap;
@@ -163,7 +163,7 @@ function takeElements(x: Tensor<WideDType>, indices: Tensor<"i32">): Tensor<Wide
   return takeRows(x.reshape([x.size, 1]), indices.reshape([indices.size])).reshape(indices.shape);
 }
 
-/** Returns the options of the operation `rowIdMap` for those of a permutation. */
+/** Returns the options of the operation `rowIdMap`, given the options of a permutation. */
 function mapOptions(
   user: string,
   { shape }: Tensor,
@@ -190,9 +190,9 @@ function mapOptions(
 
 /**
  * Returns the tokens [T, D] of permuted rows `inp` [N, D]: for each token, the sum of its rows, each times its probability if
- * `mergingProbs` is given. `rowIdMap` is that of the permutation. The sum is computed in f32 in ascending order of the routing
- * map's columns, from +0, and rounded once (numerics.md §7.16). A token without rows is +0. Corresponds to `moe_unpermute` of
- * TransformerEngine, which adds the rows of a mask map in descending order of experts.
+ * `mergingProbs` is given. `rowIdMap` is the map that the permutation returned. The sum is computed in f32 in ascending order of
+ * the routing map's columns, from +0, and rounded once (numerics.md §7.16). A token without rows is +0. Corresponds to
+ * `moe_unpermute` of TransformerEngine, which adds the rows of a mask map in descending order of experts.
  *
  * @throws `DTypeError` for an `inp` or probabilities that are not f32, bf16 or f16, or a map that is not i32, `ShapeError` for an
  * `inp` without one row for each row of the map, or probabilities in another shape than its entries, `ArgumentError` for an
@@ -206,7 +206,7 @@ export function moeUnpermute(
   const user = "moeUnpermute";
   const source = variableOf(user, "inp", inp);
   const { rows, sources, tokensPerExpert } = checkMap(user, rowIdMap);
-  // the check has made a variable of it
+  // the check has converted it to a variable
   const probs = checkUnpermute(user, options).mergingProbs as Variable | undefined;
   if (rows.shape.length !== 2 || source.shape.length !== 2 || source.shape[0] !== sources.size)
     throw new ShapeError(
@@ -243,7 +243,7 @@ function requireTokens(user: string, name: string, shape: Shape, map: Tensor): v
   );
 }
 
-/** Throws `ShapeError` unless `shape` is that of the routing map or of its rows. */
+/** Throws `ShapeError` unless `shape` is the shape of the routing map or of its rows. */
 function requireShapeOf(user: string, name: string, shape: Shape, map: Tensor): void {
   if (shape.length === map.shape.length && shape.every((size, i) => size === map.shape[i])) return;
   throw new ShapeError(

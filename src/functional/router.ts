@@ -18,14 +18,16 @@ import { add, cast, divide, multiply, sigmoid, sqrtSoftplus, where } from "./ele
 import { softmax } from "./rows.js";
 import { sum } from "./sum.js";
 
-/** The function that makes scores of logits: softmax over experts, or the logistic function or sqrt(softplus) of each logit. */
+/**
+ * The function that computes scores from logits: softmax over experts, or the logistic function or sqrt(softplus) of each logit.
+ */
 export type RouterScoreFunction = "softmax" | "sigmoid" | "sqrtsoftplus";
 
 /** Options of `functional.fusedTopkWithScoreFunction`. */
 export interface RouterOptions extends TopkOptions {
   /** The number of experts of each token. */
   readonly topk: number;
-  /** The function that makes scores of logits. Default softmax. */
+  /** The function that computes scores from logits. Default softmax. */
   readonly scoreFunction?: RouterScoreFunction | undefined;
   /** Whether softmax is taken over all experts before they are chosen, not over the chosen ones. Default false. */
   readonly usePreSoftmax?: boolean | undefined;
@@ -53,11 +55,11 @@ export interface RouterResult extends RoutedTokens {
 export interface AuxScoreOptions {
   /** The number of experts of each token. */
   readonly topk: number;
-  /** The function that makes scores of logits. Default softmax. */
+  /** The function that computes scores from logits. Default softmax. */
   readonly scoreFunction?: RouterScoreFunction | undefined;
 }
 
-/** Scores of all experts, and the experts with the largest. */
+/** Scores of all experts, and the experts with the largest scores. */
 export interface AuxScores extends RoutedTokens {
   /** The scores of all experts, f32 [T, E]. They add up to 1 for each token. */
   readonly scores: Variable;
@@ -75,7 +77,7 @@ export interface AuxLossOptions {
   readonly coeff: number;
 }
 
-/** What a divisor gets so that it is not 0. */
+/** A constant that is added to divisors, so that they are not 0. */
 const EPSILON = 1e-20;
 const MAX_EXPERTS = 2 ** 31 - 1;
 const count = integer(1, MAX_EXPERTS);
@@ -233,7 +235,7 @@ function routing(
   return largest(ranked.tensor, topk, { numGroups, groupTopk });
 }
 
-/** Returns what a caller gets of the experts of tokens, and keeps it, with what a backward pass reads, beyond the scope. */
+/** Returns the results for the caller. They, and the tensors that a backward pass reads, outlive the scope. */
 function keepResults(
   scope: Scope,
   result: Variable,

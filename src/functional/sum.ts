@@ -14,7 +14,7 @@ const checkOptions = optionsOf<SumDimensions>(SUM_DIMENSIONS);
 
 /**
  * Returns the sums of x over the dimensions `dim`, in the dtype of x. Without `dim` it is the sum of all elements, a scalar of
- * shape []. See the operation `sum`. The gradient is that of the result, repeated.
+ * shape []. See the operation `sum`. The gradient is the gradient of the result, repeated.
  *
  * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for a dimension that x does not have, one that
  * is listed twice, an invalid option value, or an argument that is not a tensor, `DisposedError` for a disposed tensor.
@@ -31,8 +31,8 @@ export function sum(x: VariableLike, options: SumDimensions = {}): Variable {
 
 /**
  * Returns the means of x over the dimensions `dim`, in the dtype of x. Without `dim` it is the mean of all elements, a scalar of
- * shape []. See the operation `mean`. The gradient is that of the result times the f32 value of 1 / n, rounded to the dtype of x
- * and repeated, where n is the number of elements of a mean.
+ * shape []. See the operation `mean`. The gradient is the gradient of the result times the f32 value of 1 / n, rounded to the
+ * dtype of x and repeated, where n is the number of elements of a mean.
  *
  * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for a dimension that x does not have, one that
  * is listed twice, an invalid option value, or an argument that is not a tensor, `DisposedError` for a disposed tensor.
@@ -54,8 +54,8 @@ export function mean(x: VariableLike, options: SumDimensions = {}): Variable {
  * Returns x with the shape `shape`, in which dimensions of size 1 are repeated. See the operation `expand`. The gradient is the
  * sum, as of the operation `sum`, over the dimensions that were repeated.
  *
- * @throws `ShapeError` for a shape to which that of x cannot be expanded, `DTypeError` for a tensor that is not f32, bf16 or f16,
- * `ArgumentError` for an argument that is not a tensor, `DisposedError` for a disposed tensor.
+ * @throws `ShapeError` for a shape to which the shape of x cannot be expanded, `DTypeError` for a tensor that is not f32, bf16 or
+ * f16, `ArgumentError` for an argument that is not a tensor, `DisposedError` for a disposed tensor.
  */
 export function expand(x: VariableLike, shape: Shape): Variable {
   const target = ownShape(shape);

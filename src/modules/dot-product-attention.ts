@@ -87,9 +87,9 @@ export class DotProductAttention extends Module {
   }
 
   /**
-   * Returns the weighted sums of values, with heads and their widths as one dimension: [S, B, H * D], [B, S, H * D] or
-   * [T, H * D]. The queries are [S, B, H, D], [B, S, H, D] or [T, H, D], the keys and values the same with their numbers of heads
-   * and positions. With `inferenceParams`, the keys and values belong to new positions, and queries attend to all cached ones.
+   * Returns the weighted sums of values, with heads and their widths as one dimension: [S, B, H * D], [B, S, H * D] or [T, H *
+   * D]. The queries are [S, B, H, D], [B, S, H, D] or [T, H, D], the keys and values the same with their numbers of heads and
+   * positions. With `inferenceParams`, the keys and values belong to new positions, and queries attend to all cached positions.
    *
    * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that
    * do not go together, a cache outside `noGrad` and tensors on different backends, `UnsupportedError` if the backend has no

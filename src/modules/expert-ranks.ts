@@ -34,7 +34,7 @@ export class ExpertRanks {
 
   /**
    * Returns an initializer to call once for each of this rank's experts. It also draws the values of the other ranks' experts,
-   * and discards them. Initial weights and the random state are therefore those of one rank with all experts.
+   * and discards them. Initial weights and the random state are therefore the same as on one rank with all experts.
    */
   initMethod(init: InitMethod = normalInit(INITIAL_STD)): InitMethod {
     const { localExperts, experts } = this;
@@ -51,7 +51,7 @@ export class ExpertRanks {
     };
   }
 
-  /** Exchanges the numbers of tokens for each expert, f32 [experts]. Returns those that this rank receives. */
+  /** Exchanges the numbers of tokens for each expert, f32 [experts]. Returns the numbers that this rank receives. */
   exchange(tokensPerExpert: Tensor<"f32">): Tensor<"f32"> {
     return this.group.allToAll(tokensPerExpert);
   }

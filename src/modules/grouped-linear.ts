@@ -64,9 +64,9 @@ interface Rows {
  * Computes y_i = x_i·weight_iᵀ + bias_i, where x_i are the rows of expert i: the first mSplits[0] rows of the input belong to
  * expert 0, the next mSplits[1] to expert 1, and so on.
  *
- * Each expert's product, quantization and gradients are those of a `Linear` with its weight and rows, bit by bit, also in an
- * autocast region: each has its own scales and histories. A row's bits therefore do not depend on how many rows other experts
- * have. An expert without rows has gradients of 0.
+ * Each expert's product, quantization and gradients are bitwise equal to a `Linear` with its weight and rows, also in an autocast
+ * region: each has its own scales and histories. A row's bits therefore do not depend on how many rows other experts have. An
+ * expert without rows has gradients of 0.
  *
  * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer, `DTypeError`
  * for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.

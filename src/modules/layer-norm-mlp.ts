@@ -103,10 +103,10 @@ interface Fusions {
 }
 
 /**
- * Returns TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`). The activation is fused except under custom
- * quantizers or a `backwardOverride`. Its gradient is fused under delayed scaling and MXFP8 unless the activation is gated. Under
- * MXFP8 and block-scaled FP8 it is also fused if no bias gradient needs it, with the same bits as without fusion. The regions are
- * those of fc1, whose recipe quantizes the gradient, and of fc2, whose recipe quantizes the activation.
+ * Returns TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`). The activation is fused except under custom quantizers
+ * or a `backwardOverride`. Its gradient is fused under delayed scaling and MXFP8 unless the activation is gated. Under MXFP8 and
+ * block-scaled FP8 it is also fused if no bias gradient needs it, with the same bits as without fusion. The first region is the
+ * region of fc1, whose recipe quantizes the gradient; the second is the region of fc2, whose recipe quantizes the activation.
  */
 function fusionsOf([first, second]: readonly (Region | undefined)[], gated: boolean): Fusions {
   const rowOf = (region: Region | undefined) =>

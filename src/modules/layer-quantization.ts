@@ -38,8 +38,8 @@ const backwardRole = oneOf(ROLES.backward);
 /** How one call of a layer uses its quantized weight. */
 export interface LayerWeightRequest extends WeightUse {
   /**
-   * Whether the columnwise copy is needed too, which the gradient of the input reads. The first run of `recompute` makes it of a
-   * cached weight in any case. Default false.
+   * Whether the columnwise copy is needed too, which the gradient of the input reads. For a cached weight, the first run of
+   * `recompute` creates it in any case. Default false.
    */
   readonly columnwise?: boolean | undefined;
 }
@@ -58,8 +58,8 @@ export interface LayerCall {
   /** Whether the call is the first one that quantizes in the outermost region. */
   readonly isFirstModule: boolean;
   /**
-   * Returns the quantizer of a tensor of the forward pass. It makes the copies that its last `setUsage` has named. Under delayed
-   * scaling it records amaxes.
+   * Returns the quantizer of a tensor of the forward pass. It creates the copies that its last call of `setUsage` selected. Under
+   * delayed scaling it records amaxes.
    *
    * @throws `ArgumentError` for an unknown role, if another call of the layer has begun, or if a `CustomRecipe` does not make
    * both copies of the tensor by one quantizer.
@@ -92,10 +92,10 @@ export interface LayerBackward {
 }
 
 /**
- * The quantization of one product of a layer of your own: what `Linear` has for its product. It keeps the quantizers of a weight,
- * an input, a result and their gradients under the recipe of the last region, the scales and histories of delayed scaling, and
- * the weight that is cached over microbatches. Return it from `quantizations()` of the module, so that checkpoints have its state
- * and `dispose` frees it. `recompute` works as with `Linear`. It corresponds to `fp8_meta` of TransformerEngine's base class of
+ * The quantization of one product of a custom layer, as `Linear` has for its product. It keeps the quantizers of a weight, an
+ * input, a result and their gradients under the recipe of the last region, the scales and histories of delayed scaling, and the
+ * weight that is cached over microbatches. Return it from `quantizations()` of the module, so that checkpoints have its state and
+ * `dispose` frees it. `recompute` works as with `Linear`. It corresponds to `fp8_meta` of TransformerEngine's base class of
  * modules.
  *
  * @throws `ArgumentError` for a weight that is not a parameter, an unknown option or an invalid option value.
@@ -124,12 +124,12 @@ export class LayerQuantization implements QuantizationState {
     }));
   }
 
-  /** @internal What an `Inspector` does with the layer. */
+  /** @internal How an `Inspector` observes or changes the layer. */
   get [LAYER_INSPECTION](): LayerInspection | undefined {
     return this.#quantization[LAYER_INSPECTION];
   }
 
-  /** @internal Sets what an `Inspector` does with the layer. */
+  /** @internal Sets how an `Inspector` observes or changes the layer. */
   set [LAYER_INSPECTION](inspection: LayerInspection | undefined) {
     this.#quantization[LAYER_INSPECTION] = inspection;
   }
@@ -139,7 +139,7 @@ export class LayerQuantization implements QuantizationState {
    * regions that are not enabled. New scales are computed when the outermost region ends.
    *
    * @throws `UnsupportedError` for a recipe that the backend does not support, `ArgumentError` for a weight that was quantized in
-   * another way than the recipe's, `DisposedError` after `dispose`. In each case nothing has changed.
+   * another way than the recipe requires, `DisposedError` after `dispose`. In each case nothing has changed.
    */
   begin(): LayerCall | undefined {
     this.#requireLive("begin");
@@ -173,7 +173,8 @@ export class LayerQuantization implements QuantizationState {
         requireLast("LayerCall.weight");
         const { value } = weight;
         if (value instanceof QuantizedTensor) return value.share();
-        // the first run does not know what the backward pass of the second one needs of a weight that both take from the cache
+        // the first run does not know whether the backward pass of the second run needs the columnwise copy of a weight that both
+        // cache
         const serves = columnwise || (isCached(use) && currentPhase()?.pass === "first");
         return quantization.weight(weight, { ...use, columnwise: serves });
       },

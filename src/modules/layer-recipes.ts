@@ -24,8 +24,8 @@ const requireModule = instance(Module, "a module");
 
 /**
  * Chooses recipes for layers of `module` by name, in place of the recipe of the autocast region. The last rule that matches a
- * layer applies; a layer without a rule has the recipe of the region. Earlier rules are replaced, so an empty list ends all.
- * Outside of regions, and where the innermost one is not enabled, rules change nothing. Rules are no part of a checkpoint.
+ * layer applies; a layer without a rule has the recipe of the region. Earlier rules are replaced, so an empty list removes all
+ * rules. Outside of regions, and where the innermost one is not enabled, rules change nothing. Checkpoints do not contain rules.
  *
  * The last layers in bf16: `setLayerRecipes(model, [{ layers: "layers.3?", recipe: null }])`.
  *

@@ -45,11 +45,11 @@ export class Linear extends Module {
   }
 
   /**
-   * The weight, [N, K]. With `parametersSplit` it has the rows of all parameters, whose gradients are not its own; it is not one
-   * of `parameters()`.
+   * The weight, [N, K]. With `parametersSplit` it holds the rows of all parameters. These parameters have the gradients, and this
+   * tensor is not one of `parameters()`.
    */
   readonly weight: Parameter;
-  /** The bias, [N], as `weight`. Undefined with the option `bias: false`. */
+  /** The bias, [N]. With `parametersSplit` it is divided as `weight`. Undefined with the option `bias: false`. */
   readonly bias: Parameter | undefined;
   readonly #parts: LinearParts;
 

@@ -152,10 +152,10 @@ export abstract class Module {
   }
 
   /**
-   * Gives memory to the parameters of this module and its submodules that `onMetaDevice` has created without, and computes their
-   * initial values in the order of their creation. With the same random state these have the bits of a module that is created
-   * outside of `onMetaDevice`, and the state advances equally. Parameters that have memory keep their values. If it throws, the
-   * parameters that have memory by then keep it, and another call continues.
+   * Allocates the parameters of this module and its submodules that `onMetaDevice` has created without memory, and computes their
+   * initial values in the order of their creation. With the same random state, these values are bitwise equal to the values of a
+   * module that is created outside of `onMetaDevice`, and the state advances equally. Parameters that have memory keep their
+   * values. If it throws, the parameters that have memory by then keep it, and another call continues.
    *
    * @throws `OutOfMemoryError` if the memory is not available. Errors of an `initMethod` propagate.
    */
@@ -194,7 +194,7 @@ export abstract class Module {
     return named;
   }
 
-  /** @internal The path of `name`, in this module, from the outermost module that contains this one. */
+  /** @internal Returns the path of this module's member `name` from the outermost module that contains this one. */
   pathOf(name: string): string {
     const parent = this.#parent;
     return parent ? parent.module.pathOf(`${parent.name}.${name}`) : name;
@@ -221,8 +221,8 @@ export abstract class Module {
 
   /**
    * Computes the gradients of weights that layers with `delayWgradCompute` left out of a backward pass, and adds them to `grad`
-   * or `mainGrad`, with the same bits as if that pass had computed them. If several passes left out the gradient of a weight,
-   * this is done for the first of them. Hooks of these weights are called now. Does nothing in a module without such layers.
+   * or `mainGrad`, with the same bits as if that pass had computed them. If several passes left out the gradient of a weight, a
+   * call computes it for the first of them. Hooks of these weights are called now. Does nothing in a module without such layers.
    *
    * @throws `ArgumentError` if there are such layers and no gradient is left to compute, and for a weight without the `mainGrad`
    * that `fuseWgradAccumulation` needs, `DisposedError` for a `mainGrad` that was disposed of.

@@ -36,7 +36,9 @@ import type { WeightUse } from "./linear/weight-cache.js";
 import { Linear } from "./linear.js";
 import { Module, requireSizes } from "./module.js";
 
-/** Options of `MoELayer`: those of the router, of the linear layers of experts, and the activation between these. */
+/**
+ * Options of `MoELayer`: the options of the router and of the experts' linear layers, and the activation between these layers.
+ */
 export interface MoELayerOptions extends GroupedLinearOptions, Omit<RouterOptions, "expertBias"> {
   /** The activation between the two linear layers of an expert. Default swiglu. */
   readonly activation?: MLPActivation | undefined;
@@ -46,7 +48,7 @@ export interface MoELayerOptions extends GroupedLinearOptions, Omit<RouterOption
    */
   readonly clamp?: Partial<SwigluClamp> | undefined;
   /**
-   * The ranks among which the experts are divided: each has experts / n consecutive ones, and tokens of its own. All ranks must
+   * The ranks among which the experts are divided: each has experts / n consecutive experts, and its own tokens. All ranks must
    * create the same layers, from equal random states, and make the same calls. Default: this rank has all experts.
    */
   readonly group?: ProcessGroup | undefined;
@@ -105,10 +107,10 @@ const checkCountsCall = optionsOf<Pick<MoELayerCall, "expertBias">>({ expertBias
  * ffnHidden, hidden] for a gated activation), `fc2.weight0` [hidden, ffnHidden], and so on. The numbers of tokens are read on the
  * host. A token's bits do not depend on the experts of other tokens, unless an expert's rows share a scale.
  *
- * With `group`, each rank has some of the experts: `fc1` and `fc2` have those, in order. `exchangeCounts` tells each rank how
- * many tokens it will receive, and `forward` sends tokens to their experts and back. Results and gradients of tokens and experts
- * have the bits of one rank with all experts and the tokens of all ranks in order, except for stochastic rounding. Each rank has
- * the router's gradient from its own tokens.
+ * With `group`, each rank has some of the experts: `fc1` and `fc2` contain only these experts, in order. `exchangeCounts` tells
+ * each rank how many tokens it will receive, and `forward` sends tokens to their experts and back. Results and gradients of
+ * tokens and experts are bitwise equal to one rank with all experts and the tokens of all ranks in order, except for stochastic
+ * rounding. Each rank has the router's gradient from its own tokens.
  *
  * @throws `ShapeError` for a number of experts that is not divisible by the number of ranks.
  * @throws `ArgumentError` for a missing or unknown option, an invalid option value, numbers of groups that do not fit the
@@ -215,9 +217,9 @@ export class MoELayer extends Module {
   }
 
   /**
-   * Returns the numbers of tokens for each expert, and those that this rank will receive if `group` divides the experts. Give
-   * them to the call of `forward` or `forwardWithLoss` that follows with the same input, as `tokenCounts`. All ranks must call
-   * it.
+   * Returns the number of tokens of each expert and, if `group` divides the experts, the numbers of tokens that this rank will
+   * receive. Pass the result as `tokenCounts` to the next call of `forward` or `forwardWithLoss` with the same input. All ranks
+   * must call it.
    *
    * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer, or an `expertBias` without one element for
    * each expert, `ArgumentError` for an `expertBias` with softmax and for invalid options of the call, `DisposedError` for a

@@ -110,7 +110,7 @@ export class MultiheadAttention extends Module {
 
   /**
    * Returns the attention of the input in its shape. `call` has the options of `DotProductAttention.forward`, and
-   * `encoderOutput`, `rotaryPosEmb` and how cached weights are used.
+   * `encoderOutput`, `rotaryPosEmb` and the options of cached weights.
    *
    * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that
    * do not go together and tensors on different backends, `UnsupportedError` for a recipe or an attention that the backend does
@@ -148,7 +148,7 @@ export class MultiheadAttention extends Module {
     return [out as Variable, bias];
   }
 
-  /** Returns the result, and what is returned besides it. */
+  /** Returns the result, and the additional result that `returned` selects. */
   #run(hiddenStates: VariableLike, call: MultiheadAttentionCall, returned: Returned): readonly Variable[] {
     const ownCall = checkMultiheadCall("MultiheadAttention", call);
     const x = variableOf("MultiheadAttention", "hiddenStates", hiddenStates);
@@ -201,7 +201,10 @@ export class MultiheadAttention extends Module {
     return [[query as Variable, ...unpack(second, this.#packing, [1, 1])], normed];
   }
 
-  /** Rotates queries (0) or keys (1). Positions count from the cached ones, or from those of the lower ranks. */
+  /**
+   * Rotates queries (0) or keys (1). The first position is the number of cached positions, or the number of positions of the
+   * lower ranks.
+   */
   #rotate(
     x: Variable,
     { cos, sin, interleaved }: RotaryAngles,
@@ -252,7 +255,7 @@ function firstPositions(
   return tensor(backend, new Int32Array(batch).fill(rank * rows), [batch], "i32");
 }
 
-/** What a call returns besides its result. */
+/** The additional result of a call. */
 type Returned = "norm" | "bias" | undefined;
 
 /** The names of consecutive rows of a weight, and their numbers. */

@@ -15,11 +15,11 @@ export interface NormedCall extends LinearCall {
   readonly returnLayernormOutputGathered?: boolean | undefined;
 }
 
-/** What a layer returns besides its result. */
+/** The additional results of a layer. */
 export interface ReturnedResults {
-  /** Whether the norm's result is the second one. */
+  /** Whether the second result is the norm's result. */
   readonly returnsNorm?: boolean;
-  /** Whether the bias of the last product is not added, because it is returned. */
+  /** Whether the bias of the last product is returned instead of added. */
   readonly returnsBias?: boolean;
 }
 

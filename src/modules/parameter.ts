@@ -73,7 +73,7 @@ export class Parameter extends Variable {
   /** @internal Creates the quantizer of the value. Set if `quantizedModelInit` has quantized it. */
   quantizer: WeightQuantizer | undefined;
 
-  /** `scale` is the scale of a quantized value. The parameter owns it until a layer's own scale takes its place. */
+  /** `scale` is the scale of a quantized value. The parameter owns it until the scale of a layer replaces it. */
   constructor(
     value: Value,
     highPrecisionInitVal?: Float32Array,
@@ -181,7 +181,7 @@ export class Parameter extends Variable {
     this.#initialize = undefined;
   }
 
-  /** @internal Computes the initial values of a parameter without memory, and gives it memory with these. */
+  /** @internal Allocates a parameter without memory, and computes its initial values. */
   materialize(): void {
     using _ = new Scope();
     if (this.#initialize && this.isMeta) this.setMemory(this.#initialize());

@@ -51,9 +51,9 @@ export class LinearQuantization implements QuantizationState, HasLayerRecipe {
   readonly #cache = new WeightCache();
   /** The columnwise copy of the cached weight, if it has a quantizer of its own. */
   readonly #columnwiseCache = new WeightCache();
-  /** The recipe of this layer in place of the region's: null for high precision, undefined for the region's. */
+  /** The recipe of this layer in place of the region's: null for high precision, undefined for the recipe of the region. */
   [LAYER_RECIPE]: Recipe | null | undefined;
-  /** What an `Inspector` does with this layer. */
+  /** How an `Inspector` observes or changes this layer. */
   [LAYER_INSPECTION]: LayerInspection | undefined;
   readonly inspectionOf = (): LayerInspection | undefined => this[LAYER_INSPECTION];
 
@@ -62,11 +62,11 @@ export class LinearQuantization implements QuantizationState, HasLayerRecipe {
     readonly random: RandomState,
     /** How the layer is divided among ranks. Undefined if it is not divided. */
     readonly parallel?: TensorParallel | undefined,
-    /** Returns which layer it is, for the quantizers of custom recipes. */
+    /** Returns the position of the layer in its model, for the quantizers of custom recipes. */
     private readonly positionOf: () => LayerPosition = () => UNNAMED,
   ) {}
 
-  /** Which layer it is. */
+  /** The position of the layer in its model. */
   get position(): LayerPosition {
     return this.positionOf();
   }
@@ -122,7 +122,7 @@ export class LinearQuantization implements QuantizationState, HasLayerRecipe {
     return this.#quantization.quantizer(role, gathered);
   }
 
-  /** Returns how the copies of a role's tensor are made. */
+  /** Returns how each copy of a role's tensor is quantized. */
   copies(role: ForwardRole, gathered = false): RoleCopies {
     return this.#quantization.copies(role, gathered);
   }

@@ -49,7 +49,7 @@ export interface BackwardQuantization {
    * unless one quantizer makes both copies.
    */
   quantizer(role: BackwardRole, gathered?: boolean): Quantizer;
-  /** Returns how the copies of a role's tensor are made. */
+  /** Returns how each copy of a role's tensor is quantized. */
   copies(role: BackwardRole, gathered?: boolean): RoleCopies;
   /**
    * Registers the pending scale updates. Call it before gradients are quantized. `group` is the amax reduction group of the
@@ -70,7 +70,7 @@ export interface CallQuantization {
    * unless one quantizer makes both copies.
    */
   quantizer(role: ForwardRole, gathered?: boolean): Quantizer;
-  /** Returns how the copies of a role's tensor are made. */
+  /** Returns how each copy of a role's tensor is quantized. */
   copies(role: ForwardRole, gathered?: boolean): RoleCopies;
   /** Returns the quantization of the backward pass of this call. */
   forBackward(): BackwardQuantization;
@@ -172,8 +172,8 @@ export class RecipeState implements CallQuantization {
   }
 
   /**
-   * Returns what quantizes a forward tensor with `scales` [3] and without recording an amax. Returns undefined unless the recipe
-   * is delayed scaling.
+   * Returns the quantizer of a forward tensor that uses `scales` [3] and records no amax. Returns undefined unless the recipe is
+   * delayed scaling.
    */
   operandWith(scales: Tensor<"f32">, role: ForwardRole, gathered = false): OperandQuantizer | undefined {
     if (!isDelayed(this.recipe)) return undefined;

@@ -14,9 +14,10 @@ import { currentPhase, type RecomputeCalls, type RecomputePhase, runPhase } from
  * second time.
  *
  * The second run uses the autocast region, the scales and the cached weights of the first run and does not record amaxes again.
- * The gradients are therefore bitwise equal to those without recomputation. `body` must do the same in both runs. Parameters of
- * modules and captured variables get their gradients too. The result requires a gradient if the result of `body` does, that is,
- * if it was computed from an input, a parameter or a captured variable that requires one. Otherwise nothing is kept.
+ * The gradients are therefore bitwise equal to the gradients without recomputation. `body` must do the same in both runs.
+ * Parameters of modules and captured variables get their gradients too. The result requires a gradient if the result of `body`
+ * does, that is, if it was computed from an input, a parameter or a captured variable that requires one. Otherwise nothing is
+ * kept.
  *
  * @throws `ArgumentError` if `body` is not a function or an input is not a tensor, `DisposedError` for a disposed tensor.
  * Errors of the body propagate.

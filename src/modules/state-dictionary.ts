@@ -35,7 +35,7 @@ export function stateDictionary(module: Module): Map<string, Tensor<WideDType>> 
 
 /**
  * Overwrites the parameters of a module with the tensors of a state dictionary, rounded to the dtype of each parameter. Names are
- * those of `stateDictionary`. Entries whose names end with `_extra_state`, which hold scales, are not read.
+ * as in `stateDictionary`. Entries whose names end with `_extra_state`, which hold scales, are not read.
  *
  * @throws `ArgumentError` for an argument that is not a module or a Map, a missing or an unknown name, or tensors on another
  * backend, `ShapeError` for a tensor of another shape, `DTypeError` for a tensor that is not f32, bf16 or f16 and for a quantized

@@ -133,8 +133,8 @@ export class TransformerLayer extends Module {
   }
 
   /**
-   * Returns the result of the layer in the shape of the input. `call` has the options of `MultiheadAttention.forward`; those of
-   * masks are for self-attention, and those with the prefix `encDec` for attention to `encoderOutput`.
+   * Returns the result of the layer in the shape of the input. `call` has the options of `MultiheadAttention.forward`; options of
+   * masks apply to self-attention, and options with the prefix `encDec` to attention to `encoderOutput`.
    *
    * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that
    * do not go together and tensors on different backends, `UnsupportedError` for a recipe or an attention that the backend does
@@ -222,14 +222,14 @@ function attentionOptions(options: TransformerLayerOptions): MultiheadAttentionO
   return { ...fields, qkvFormat: options.attnInputFormat };
 }
 
-/** The call of self-attention, whose keys are those of the input. */
+/** Returns the options of self-attention, whose keys come from the input. */
 function selfAttentionCall(call: TransformerLayerCall): MultiheadAttentionCall {
   const fields: MultiheadAttentionCall = fieldsOf("TransformerLayer", call, MULTIHEAD_CALL);
   const { encoderOutput: _, cuSeqlensKv: __, cuSeqlensKvPadded: ___, seqlensKv: ____, ...rest } = fields;
   return { ...rest, attnMaskType: call.selfAttnMaskType };
 }
 
-/** The call of attention to `encoderOutput`. It caches nothing, because its keys are those of the whole `encoderOutput`. */
+/** Returns the options of attention to `encoderOutput`. It has no cache, because its keys come from the whole `encoderOutput`. */
 function interAttentionCall(call: TransformerLayerCall): MultiheadAttentionCall {
   const fields: MultiheadAttentionCall = fieldsOf("TransformerLayer", call, MULTIHEAD_CALL);
   const { inferenceParams, ...rest } = fields;

@@ -93,7 +93,7 @@ function shaped<D extends DType>(
   return new Tensor(backend, dtype, shape === undefined ? [(byteLength * 8) / storageBits(dtype)] : shape);
 }
 
-/** Writes the elements to `made` and returns it. If that throws, `made` is disposed of. */
+/** Writes the elements to `out` and returns it. If that throws, `out` is disposed of. */
 function filled<D extends DType>(out: Tensor<D>, elements: TensorData): Tensor<D> {
   try {
     return out.write(elements);

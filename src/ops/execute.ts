@@ -29,7 +29,7 @@ export function execute<K extends OpName>(
   return support;
 }
 
-/** Throws `ArgumentError` for a tensor that is on another backend than `values`; undefined is on any. */
+/** Throws `ArgumentError` for a tensor on a different backend than the first one. Undefined is accepted. */
 export function requireBackendOf(
   op: string,
   { backend }: { readonly backend: Backend },

@@ -13,7 +13,7 @@ export class Graph<T = void> {
 
   #work: CapturedWork | undefined;
 
-  /** @internal `captureGraph` creates graphs; `scope` is the scope that owns this one. */
+  /** @internal `captureGraph` creates graphs. */
   constructor(
     work: CapturedWork,
     /**

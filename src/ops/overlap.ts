@@ -27,7 +27,7 @@ const ends: number[] = [];
 let count = 0;
 
 /**
- * Throws `ArgumentError` if an output of `op` shares memory with another argument. `given` holds the arguments by name. If the
+ * Throws `ArgumentError` if an output of `op` shares memory with another argument. `callArgs` holds the arguments by name. If the
  * operation may run in place, the output may be the input itself: the same memory with the same dtype.
  */
 export function requireApart(op: OpName, callArgs: object, names: Names = {}): void {

@@ -13,12 +13,12 @@ import { callable, requireSynchronous } from "../options.js";
  *     const next = gemm(x, w); // runs while ranks exchange
  *     const step = add(next, sum); // runs after both
  *
- * Views of a tensor count as the same memory. A collective operation must be inside of it on all ranks, or on none. Inside
+ * Views of a tensor count as the same memory. A collective operation must be inside `body` on all ranks, or on none. Inside
  * another `onSideStream`, during a graph capture, and on a backend that does not run work concurrently, such as the reference,
  * `body` runs in order with all other work.
  *
- * @throws `ArgumentError` for what is not a backend, for a body that is not a function or is async, and for a body that captures
- * or replays a graph on a GPU; `DisposedError` for a disposed backend. Errors of `body` propagate.
+ * @throws `ArgumentError` for an argument that is not a backend, for a body that is not a function or is async, and for a body
+ * that captures or replays a graph on a GPU; `DisposedError` for a disposed backend. Errors of `body` propagate.
  */
 export function onSideStream<R>(backend: Backend, body: () => R): R {
   requireBackend("onSideStream", backend);

@@ -14,7 +14,7 @@ import { Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../tensor/tensor.js";
 /** A gradient of which this rank has some elements. */
 export interface DividedGrad {
   readonly grad: Tensor<WideDType>;
-  /** The ranks that have parts of it: the ranks of one group, or each pair of ranks of two groups. */
+  /** The ranks that have parts of the gradient: the ranks of one group, or each pair of ranks of two groups. */
   readonly groups: readonly ProcessGroup[];
   /** The number of elements of the full gradient. */
   readonly size: number;
@@ -28,7 +28,7 @@ export interface DividedGrad {
 interface ElementRun {
   readonly begin: number;
   readonly end: number;
-  /** The index of the first of them in this rank's part. */
+  /** The index of element `begin` in this rank's part. */
   readonly offset: number;
 }
 

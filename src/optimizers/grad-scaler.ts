@@ -76,7 +76,7 @@ const checkState = optionsOf<GradScalerState>(
 );
 const requireOptimizer = instance(Optimizer, "an optimizer, such as AdamW");
 
-/** The largest finite f32. As `maxNorm` it leaves the norm unclipped until it is unscaled. */
+/** The largest finite f32. As `maxNorm` it disables the clipping of scaled gradients; the unscaled norm is clipped afterwards. */
 const MAX_F32 = (2 - 2 ** -23) * 2 ** 127;
 
 /**

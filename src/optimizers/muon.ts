@@ -27,7 +27,7 @@ import type { Shape } from "../tensor/shape.js";
 import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
 import { disposeUnless, type GroupedOptions, type ParameterGroup, SlotOptions } from "./parameter-groups.js";
 
-/** Options of one step of `Muon`: those of `newtonSchulz`, and these. Numbers are rounded to f32. */
+/** Options of one step of `Muon`, in addition to the options of `newtonSchulz`. Numbers are rounded to f32. */
 export interface MuonStepOptions extends NewtonSchulzOptions {
   /** The learning rate. It multiplies the update that is subtracted from the parameter. */
   readonly learningRate: number;
@@ -39,7 +39,7 @@ export interface MuonStepOptions extends NewtonSchulzOptions {
   readonly weightDecay?: number | undefined;
   /**
    * The factor of the orthogonal matrix [M, N], as `adjust_lr_fn` of `torch.optim.Muon`. `original`: sqrt(max(1, M / N)).
-   * `matchRmsAdamW`: 0.2 sqrt(max(M, N)), which gives an update the usual size of AdamW's. Default `original`.
+   * `matchRmsAdamW`: 0.2 sqrt(max(M, N)), which gives an update the usual size of an update of AdamW. Default `original`.
    */
   readonly adjustLearningRate?: "original" | "matchRmsAdamW" | undefined;
 }
@@ -65,8 +65,8 @@ const checkStep = optionsOf(MUON_OPTIONS);
 
 /**
  * Momentum whose update is orthogonalized by `newtonSchulz`, with decoupled weight decay, on f32 masters of matrices (numerics.md
- * §9.5). The algorithm is that of `torch.optim.Muon`. Give biases, norms and embeddings to another optimizer, by a map from names
- * to parameters.
+ * §9.5). The algorithm is `torch.optim.Muon`. Give biases, norms and embeddings to another optimizer, by a map from names to
+ * parameters.
  *
  * @throws `ArgumentError` for an invalid option value, a group without parameters, or an argument that is neither a module nor
  * a map from names to parameters, `ShapeError` for a parameter that is not a matrix, `UnsupportedError` for one that is divided

@@ -34,7 +34,7 @@ const checkStep = optionsOf<StepOptions>({ gradScale: requireScalar, noop: requi
 export interface OptimizerSlot {
   /** The parameter to update. */
   readonly parameter: Parameter;
-  /** The f32 master parameter. It is the parameter's own tensor if that is f32. */
+  /** The f32 master parameter. If the parameter is f32, it is the parameter's tensor. */
   readonly master: Tensor<"f32">;
   /**
    * Moving averages of the gradient (momentum, Adam moments), by their argument names in `sgd` and `adamw`, in the parameter's

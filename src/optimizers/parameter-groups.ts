@@ -3,17 +3,17 @@ import { ArgumentError } from "../errors.js";
 import { matchesGlob } from "../text/glob.js";
 import type { OptimizerSlot } from "./optimizer.js";
 
-/** Parameters, and the options that they have in place of the optimizer's. */
+/** Parameters, and options that override the options of the optimizer. */
 export type ParameterGroup<O> = {
   /** The parameters: a name, in which `*` stands for any characters, dots included, and `?` for one. */
   readonly parameters: string;
 } & { readonly [K in keyof O]?: O[K] | undefined };
 
-/** Options of an optimizer, with groups of parameters that have others. */
+/** Options of an optimizer, with groups of parameters that override them. */
 export type GroupedOptions<O> = O & {
   /**
-   * The groups. A parameter in several groups has the options of the last one that gives each, and a parameter in none the
-   * optimizer's. Default: none.
+   * The groups. Each option of a parameter comes from the last of its groups that has this option, else from the optimizer.
+   * Default: none.
    */
   readonly groups?: readonly ParameterGroup<O>[] | undefined;
 };

@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import { cosSin, PI, ratio, toNumber } from "../modules/rotary/fixed-point.js";
 import { atLeastZero, integer, needed, oneOf, optionsOf } from "../options.js";
 
-/** How a rate falls: the factor of what is above the minimum, after `done` of `all` steps of the decay. */
+/** The decay of a rate: the factor of (rate - minimum) after `done` of `all` steps of the decay. */
 const DECAYS = {
   constant: () => 1,
   linear: (done: number, all: number) => 1 - done / all,
@@ -21,7 +21,9 @@ export interface LearningRateScheduleOptions {
   readonly learningRate: number;
   /** The rate after the last step, toward which the decay falls. Default 0, or `learningRate` for `constant`. */
   readonly minLearningRate?: number | undefined;
-  /** The number of steps over which the rate rises linearly; the first step has 1 / warmupSteps of it. Default 0. */
+  /**
+   * The number of steps over which the rate rises linearly; the rate of the first step is learningRate / warmupSteps. Default 0.
+   */
   readonly warmupSteps?: number | undefined;
   /** The number of steps at the end over which the rate falls. Default: all steps after the warmup. */
   readonly decaySteps?: number | undefined;

@@ -3,7 +3,7 @@ import { DATAPATHS, type DatapathRow } from "../formats/datapath.js";
 
 /** A row of `ACCUMULATORS`. */
 export interface AccumulatorRow {
-  /** What it is, in plain words. */
+  /** A description in plain words. */
   readonly words: string;
   /** The largest error of one addition, relative to the result or, for a tensor core, to the largest term of its step. */
   readonly unit: number;

@@ -46,7 +46,7 @@ const NARROW: readonly Chain[] = (["bf16", "f16"] as const).map((format) => ({
   arithmetic: { kind: "narrow", format },
 }));
 
-/** Steps that no row of `DATAPATHS` has: groups of other lengths, aligned to as many bits as a row's. */
+/** The lengths of steps that no row of `DATAPATHS` has. They are combined with the alignment bits of the rows. */
 const OTHER_STEPS = [4, 8, 16, 32];
 
 const TENSOR_CORES = [
@@ -98,13 +98,13 @@ function laneForms(): readonly Lanes[] {
 }
 
 function pairwiseForms({ arithmetic }: Chain): readonly Pairwise[] {
-  // a fused product alone is a rounded one
+  // a chain of one fused product equals a chain of one rounded product
   const bases = BASES.filter((base) => base > 1 || arithmetic.kind === "rounded");
   const recursive = bases.flatMap((base) => (["middle", "power"] as const).map((split) => ({ base, split })));
   return [...recursive, { base: 128, split: "numpy" }];
 }
 
-/** Whether splits of whole tiles are `count`, and not fewer because each takes a whole number of tiles. */
+/** Whether dividing K into splits of whole tiles gives `count` splits, and not fewer. */
 function splitsAre(count: number, tile: number, depth: number): boolean {
   const tiles = Math.ceil(depth / tile);
   return Math.ceil(tiles / Math.ceil(tiles / count)) === count;
@@ -140,7 +140,7 @@ export function candidateOrders({ depth, scaleLength }: CandidateScope): readonl
   });
   const withSplits = (chain: Chain, block: number): readonly SummationOrder[] =>
     splits.map((each) => plain(chain, block, { splits: each }));
-  // an order with blocks may have the bits of one with splits; its words are the simpler ones
+  // an order with blocks may be bitwise equal to an order with splits; its description is simpler
   const chains = ROUNDED.flatMap((chain) => blocks.map((block) => plain(chain, block)));
   const rounded = ROUNDED.flatMap((chain) =>
     blocks.flatMap((block) => [

@@ -3,7 +3,7 @@ import { fma } from "../explain/exact.js";
 import { add, mul, roundedTo } from "../explain/steps.js";
 import type { WideDType } from "../tensor/shape.js";
 
-/** What is applied to the sum of one element. */
+/** The operands that the epilogue applies to the sum of one element. */
 export interface Applied {
   readonly alpha: number;
   /** The scales of the row of x and of the row of w. 1 if there are none. */
@@ -48,7 +48,9 @@ function fusedValue(sum: number, applied: Applied): number {
 /** Whether the accumulator may begin at an addend: a factor would multiply it too. */
 const mayBegin = (applied: Applied): boolean => factorOf(applied) === 1;
 
-/** Every order of the epilogue. An order whose needs an element lacks gives the bits of the first row. */
+/**
+ * Every order of the epilogue. For an element without the property that a row needs, the row is bitwise equal to the first row.
+ */
 export const EPILOGUES = {
   fused: {
     words: "fma(alpha, sum, beta ⊗ C), then ⊕ bias",

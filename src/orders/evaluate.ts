@@ -35,7 +35,7 @@ function joined(join: JoinName, sums: number[], add: Add): number {
   return left[0] as number;
 }
 
-/** The factors of one element, after the scales of elements if the order applies them first, and what follows from them. */
+/** The factors of one element, multiplied by their scales if the order applies scales first, and values derived from them. */
 class Factors {
   readonly depth: number;
   #terms: readonly Term[] | undefined;

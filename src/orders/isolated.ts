@@ -17,9 +17,9 @@ export interface Place {
 
 /** The side of the squares in which differing elements are counted. */
 const TILE = 8;
-/** The share of elements that another order changes at least, among those that half of the rivals change. */
+/** The minimum share of elements that another order changes, among the elements that half of the rivals change. */
 const CHANGED = 1 / 2;
-/** The probability below which an arrangement is no other order. */
+/** The probability below which another order does not explain an arrangement of errors. */
 const CHANCE = 1e-6;
 
 const plain = {
@@ -38,7 +38,7 @@ const RIVALS: readonly SummationOrder[] = [
   { ...plain, arithmetic: { kind: "rounded" }, splits: { count: 2, tile: 1, join: "ascending" } },
 ];
 
-/** Whether at least half of the rivals give an element other bits than the candidate. */
+/** Whether at least half of the rivals give an element a different value than the candidate. */
 function isTelling(candidate: Candidate, element: JudgedElement): boolean {
   const expected = valueBy(candidate, element);
   const { scaling } = candidate.order;

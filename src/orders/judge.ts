@@ -61,7 +61,7 @@ export interface OrderVerdict {
 
 /** The number of wrong elements that a verdict lists. */
 const MAX_FINDINGS = 8;
-/** The number of lengths of K for which an order of its own is searched. */
+/** The maximum number of lengths of K for which separate orders are searched. */
 const MAX_DEPTHS = 6;
 
 /** Whether a kernel that declares an accumulator may have an order: the accumulator is at least as exact. */
@@ -109,7 +109,10 @@ function ordersOf(
   );
 }
 
-/** Searches an admitted order; for all elements also one that the kernel would have to declare, in order to name it. */
+/**
+ * Searches the admitted orders. For the group of all elements it also searches orders that the kernel would have to declare, so
+ * that a message can name one.
+ */
 function searched(all: readonly Placed[], declared: AccumulatorName, isWhole: boolean): Search {
   const elements = all.map(({ element }) => element);
   const admitted = searchOrder(ordersOf(all, declared, true), elements);
@@ -184,7 +187,7 @@ export function judgeResults(results: readonly JudgedResult[], accumulator: Accu
   };
 }
 
-/** What the search has found so far. */
+/** The results of the search so far. */
 interface State {
   candidates: number;
   others: number;
@@ -218,7 +221,10 @@ function tryGroup(group: readonly Placed[], depth: number | undefined, state: St
   return true;
 }
 
-/** Judges the elements of each length of K by an order of their own, after none explained all and all lie in their intervals. */
+/**
+ * Judges the elements of each length of K by a separate order. Called if no order explains all elements and all lie in their
+ * intervals.
+ */
 function tryDepths(finite: readonly Placed[], state: State): void {
   const depths = [...new Set(finite.map(({ element }) => element.terms.x.length))].sort((a, b) => b - a);
   for (const depth of depths.slice(0, MAX_DEPTHS)) {

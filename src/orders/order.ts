@@ -50,7 +50,7 @@ export interface Pairwise {
   readonly split: "middle" | "power" | "numpy";
 }
 
-/** A division of K into contiguous ranges that are summed apart. */
+/** A division of K into contiguous ranges that are summed separately. */
 export interface Splits {
   /** The number of ranges. 1: no division. */
   readonly count: number;

@@ -4,14 +4,14 @@ import { Evaluator } from "./evaluate.js";
 import { conditionOf } from "./interval.js";
 import type { SummationOrder, Terms } from "./order.js";
 
-/** One element of a kernel's result: its terms, what is applied to their sum, and the value that the kernel returned. */
+/** One element of a kernel's result: its terms, the operands of its epilogue, and the value that the kernel returned. */
 export interface JudgedElement {
   readonly terms: Terms;
   readonly applied: Applied;
   readonly actual: number;
 }
 
-/** A candidate: an order of the sum and one of the epilogue. */
+/** A candidate: an order of the sum and an order of the epilogue. */
 export interface Candidate {
   readonly order: SummationOrder;
   readonly epilogue: EpilogueName;
@@ -36,19 +36,19 @@ export function valueBy(
   return finished(epilogue, sum, applied);
 }
 
-/** The number of elements on which all candidates are tried, and the number on which the remaining ones are. */
+/** All candidates are tried on `first` elements, and the remaining candidates on `second` elements. */
 const PILOTS = { first: 16, second: 160 };
 /** A candidate may miss this many of the first elements: one element may be wrong although the order is right. */
 const MISSES = 1;
-/** The search ends after this many candidates beside the first one explain the pilots and were compared with all elements. */
+/** The search ends when this many candidates, besides the first one, explain the pilots and were compared with all elements. */
 export const MOST_OTHERS = 23;
-/** The number of elements among which those are chosen that tell orders apart. */
+/** The number of elements from which the elements that distinguish orders are chosen. */
 const SAMPLES = 1500;
 /** A candidate is given up after contradicting this share of all elements. */
 const MAX_SHARE = 1 / 32;
 
 /**
- * The indices of elements that tell orders apart. Every second one is among those in which orders differ most, relative to the
+ * The indices of elements that distinguish orders. Every second element is one in which orders differ most, relative to the
  * value, so that the type of the result hides no difference; the others are spread over all elements.
  */
 function pilotsOf(elements: readonly JudgedElement[], count: number): readonly number[] {
@@ -94,7 +94,7 @@ function missesOf(candidate: Candidate, elements: readonly JudgedElement[]): rea
   return misses;
 }
 
-/** What the search found. */
+/** The result of a search. */
 export interface Search {
   /** The number of candidates that were tried. */
   readonly tried: number;

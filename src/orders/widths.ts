@@ -8,7 +8,10 @@ import { acceptedWidth, TOLERANCES } from "./tolerances.js";
 export interface WidthComparison {
   /** The name of the tolerance. */
   readonly tolerance: string;
-  /** The median over elements of the tolerance's width divided by the interval's. Infinity if intervals are single values. */
+  /**
+   * The median over elements of the tolerance's width divided by the width of the interval. Infinity if intervals are single
+   * values.
+   */
   readonly ratio: number;
 }
 

@@ -1,4 +1,4 @@
-/** What makes each copy of a tensor. */
+/** The quantizer of each copy of a tensor. */
 import { FakeQuantizer } from "./fake.js";
 import {
   type CopyQuantizer,
@@ -8,7 +8,7 @@ import {
 } from "./hybrid.js";
 import type { Quantizer } from "./quantizer.js";
 
-/** @shared Returns what makes each copy: of a quantizer of both copies, the quantizer itself. */
+/** @shared Returns the quantizer of each copy. A quantizer that creates both copies is returned for both. */
 export function copyQuantizersOf(quantizer: CopyQuantizer | HybridQuantizer): HybridQuantizerOptions {
   if (!(quantizer instanceof HybridQuantizer))
     return { rowwiseQuantizer: quantizer, columnwiseQuantizer: quantizer, columnwiseSource: "original" };

@@ -16,7 +16,7 @@ export interface Float8BlockQuantizerOptions extends QuantizerOptions {
   readonly scaleRule?: ScaleRuleName | undefined;
   /** How elements are scaled to the range of the format (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
-  /** Whether scales are rounded down to powers of two. Default true under the rule f32, the only one that has the choice. */
+  /** Whether scales are rounded down to powers of two. Default true under the rule f32, the only rule with this choice. */
   readonly pow2Scales?: boolean | undefined;
   /** A lower bound of the amax from which a block's scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;

@@ -78,7 +78,7 @@ export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
   /** A lower bound of the amax from which the scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;
   /**
-   * An f32 [1] amax that is used instead of the tensor's own, for example the maximum over a group. Default: the tensor's own.
+   * An f32 [1] amax that replaces the amax of the tensor, for example the maximum over a group. Default: the amax of the tensor.
    */
   readonly amax?: Tensor<"f32"> | undefined;
 }
@@ -116,7 +116,7 @@ export class Float8CurrentScalingQuantizer extends Quantizer {
     this.#amax = ownOptions.amax;
   }
 
-  /** Returns the amax to use instead of the tensor's own, if one was given. */
+  /** Returns the amax that replaces the amax of the tensor, if one was given. */
   protected override inputs(): QuantizeInputs {
     return { amax: this.#amax };
   }

@@ -39,10 +39,10 @@ export class IdentityQuantizer {
   }
 }
 
-/** What makes one copy of a tensor. */
+/** A quantizer of one copy of a tensor. */
 export type CopyQuantizer = Quantizer | FakeQuantizer | IdentityQuantizer;
 
-/** From which values a `HybridQuantizer` makes the columnwise copy: those of the tensor, or those of the rowwise copy. */
+/** The source of the columnwise copy of a `HybridQuantizer`: the values of the tensor, or the values of the rowwise copy. */
 export type ColumnwiseSource = (typeof COLUMNWISE_SOURCES)[number];
 const COLUMNWISE_SOURCES = ["original", "rowwiseDequantized"] as const;
 
@@ -50,16 +50,16 @@ const COLUMNWISE_SOURCES = ["original", "rowwiseDequantized"] as const;
 export interface HybridQuantizerOptions {
   /** Makes the rowwise copy. Its usage is set at each call, so no other quantizer may use it. */
   readonly rowwiseQuantizer: CopyQuantizer;
-  /** Makes the columnwise copy. It is another object than `rowwiseQuantizer`. */
+  /** Makes the columnwise copy. It must be a different object than `rowwiseQuantizer`. */
   readonly columnwiseQuantizer: CopyQuantizer;
   /**
-   * The values of the columnwise copy: `original`, or `rowwiseDequantized`, those that the rowwise copy decodes to, rounded to
+   * The source of the columnwise copy: `original`, the tensor, or `rowwiseDequantized`, the values of the rowwise copy rounded to
    * the dtype of the tensor. Default `original`.
    */
   readonly columnwiseSource?: ColumnwiseSource | undefined;
 }
 
-/** Checks an option that makes one copy. */
+/** Checks an option that is the quantizer of one copy. */
 const copyQuantizer: Domain = (user, name, value) => {
   if (value instanceof Quantizer || value instanceof FakeQuantizer || value instanceof IdentityQuantizer)
     return value;
@@ -107,7 +107,7 @@ export class HybridQuantizer {
   readonly rowwiseQuantizer: CopyQuantizer;
   /** Makes the columnwise copy. */
   readonly columnwiseQuantizer: CopyQuantizer;
-  /** From which values the columnwise copy is made. */
+  /** The source of the columnwise copy. */
   readonly columnwiseSource: ColumnwiseSource;
   #usage: Usage = { rowwise: true, columnwise: true };
 

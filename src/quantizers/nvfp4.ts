@@ -22,7 +22,7 @@ export interface NVFP4QuantizerOptions extends StochasticQuantizerOptions {
   readonly tile?: "1x16" | "16x16" | undefined;
   /**
    * The rule by which amaxes become scales, one of `BLOCK_FORMATS.nvfp4.rules` (numerics.md §5.11). Default: twoLevel, as
-   * TransformerEngine. The others go with neither the Hadamard transform nor stochastic rounding nor 4over6.
+   * TransformerEngine. The other rules exclude the Hadamard transform, stochastic rounding and 4over6.
    */
   readonly scaleRule?: ScaleRuleName | undefined;
   /** How elements are scaled to the range of the format (numerics.md §3.6). Default: `multiply`. */
@@ -39,17 +39,17 @@ export interface NVFP4QuantizerOptions extends StochasticQuantizerOptions {
   /** The maximum of block scales. Default 448, or 256 with `fourOverSix`. */
   readonly e4m3Max?: 448 | 256 | undefined;
   /**
-   * Whether amaxes are per row instead of per tensor, and per column in the columnwise copy, as activations have
-   * under TransformerEngine's `row_scaled_activation` (numerics.md §5.9). It goes with 1x16 tiles and the rule twoLevel, with
-   * 4over6, and with neither the Hadamard transform nor stochastic rounding nor a given amax. Default false.
+   * Whether amaxes are per row instead of per tensor, and per column in the columnwise copy, as activations have under
+   * TransformerEngine's `row_scaled_activation` (numerics.md §5.9). It requires 1x16 tiles and the rule twoLevel, allows 4over6,
+   * and excludes the Hadamard transform, stochastic rounding and a given amax. Default false.
    */
   readonly rowScaled?: boolean | undefined;
   /**
-   * An f32 [1] amax that is used instead of the tensor's own, for example the maximum over a group. It must be neither negative
-   * nor NaN.
+   * An f32 [1] amax that replaces the amax of the tensor, for example the maximum over a group. It must be neither negative nor
+   * NaN.
    */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** The same as `amax` for the columnwise copy. With `rht` it is the amax of the transformed data. */
+  /** As `amax`, for the columnwise copy. With `rht` it is the amax of the transformed data. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
 }
 

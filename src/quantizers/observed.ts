@@ -121,7 +121,10 @@ export class ObservedQuantizer extends Quantizer {
     this.#observer.record(quantized, requireWide("quantize", "x", source()));
   }
 
-  /** The values that a fused operation quantizes: those of f32 under a given scale, else rounded to the dtype of `like`. */
+  /**
+   * Returns the values that a fused operation quantizes: the f32 values under a given scale, else values rounded to the dtype of
+   * `like`.
+   */
   #unrounded(values: Tensor<WideDType>, like: Tensor): Tensor<WideDType> {
     return hasGivenScale(this.spec) ? values : castTo(values, requireWide("quantize", "x", like).dtype);
   }

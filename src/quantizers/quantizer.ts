@@ -111,7 +111,7 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * Runs `body`, one quantization of `x`, with its inputs. For a part of a larger tensor, these include the amaxes of the full
+   * Calls `run`, one quantization of `x`, with its inputs. For a part of a larger tensor, these include the amaxes of the full
    * tensor and the position in it. `unrounded` has the values of x before rounding.
    */
   #quantizing<R>(

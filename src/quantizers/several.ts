@@ -13,12 +13,12 @@ const tensorList = anyListOf(requireWide);
 const splitList = anyListOf(integer(0));
 
 /**
- * Quantizes each tensor by the quantizer at the same place of the list. The results are those of `quantize` of each quantizer.
- * Both backends run one quantization after the other.
+ * Quantizes each tensor by the quantizer at the same index of the list. The results are bitwise equal to the results of
+ * `quantize`. Both backends run one quantization after the other.
  *
  * @throws `ArgumentError` for an argument that is not a list, another number of quantizers than tensors, or an object that is not
  * a quantizer, `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a shape that the format's blocks do not
- * divide, `DisposedError` for a disposed tensor. No result is then left.
+ * divide, `DisposedError` for a disposed tensor. After an error no result is left.
  */
 export function multiQuantize(
   tensors: readonly Tensor[],
@@ -29,14 +29,14 @@ export function multiQuantize(
 }
 
 /**
- * Divides the rows of `x` (all leading dimensions flattened) and quantizes each part [rows, K] by the quantizer at the same
- * place of the list. `splits` has the numbers of rows. The results are those of `quantize` for a copy of each part: a scale per
- * tensor is that of the part, and blocks begin with it. Both backends run one quantization after the other.
+ * Divides the rows of `x` (all leading dimensions flattened) and quantizes each part [rows, K] by the quantizer at the same index
+ * of the list. `splits` has the numbers of rows. The results are bitwise equal to `quantize` for a copy of each part: a
+ * per-tensor scale covers one part, and blocks begin at its first row. Both backends run one quantization after the other.
  *
  * @throws `ArgumentError` for an argument that is not a list, another number of quantizers than splits, a split that is not an
  * integer from 0, or an object that is not a quantizer, `ShapeError` for splits that do not add up to the rows of `x` or a shape
  * that the format's blocks do not divide, `DTypeError` for a tensor that is not f32, bf16 or f16, `DisposedError` for a disposed
- * tensor. No result is then left.
+ * tensor. After an error no result is left.
  */
 export function splitQuantize(
   x: Tensor,

@@ -30,7 +30,10 @@ export abstract class StochasticQuantizer extends Quantizer {
   /** The source of random bits for stochastic rounding. Each quantization uses one offset. */
   readonly random: RandomState;
 
-  /** Reads the fields of `StochasticQuantizerOptions`, except `stochastic`, which is the spec's. Throws as `Quantizer` does. */
+  /**
+   * Reads the fields of `StochasticQuantizerOptions`, except `stochastic`, which is a field of the spec. Throws as `Quantizer`
+   * does.
+   */
   constructor(spec: QuantizeSpec, options: StochasticQuantizerOptions = {}) {
     super(spec, options);
     this.random = options.random ?? new RandomState(0n);

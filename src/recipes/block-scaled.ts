@@ -188,7 +188,7 @@ export interface NVFP4BlockScalingOptions extends RecipeOptions {
    */
   readonly disableStochasticRounding?: boolean | undefined;
   /**
-   * Whether weights have one scale per 1x16 instead of per 16x16. Default: whether the environment variable
+   * Whether weights have one scale per 1x16 block instead of per 16x16 block. Default: whether the environment variable
    * NVTE_NVFP4_DISABLE_2D_QUANTIZATION is 1.
    */
   readonly disable2dQuantization?: boolean | undefined;
@@ -209,8 +209,8 @@ export interface NVFP4BlockScalingOptions extends RecipeOptions {
    */
   readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number] | undefined;
   /**
-   * Whether tensors of the forward pass other than weights have an amax for each row in place of the tensor's, and one for each
-   * column in their columnwise copies. It requires `disableRht`. Default: whether the environment variable
+   * Whether tensors of the forward pass other than weights have one amax per row instead of one per tensor, and in their
+   * columnwise copies one per column. It requires `disableRht`. Default: whether the environment variable
    * NVTE_NVFP4_ROW_SCALED_ACTIVATION is 1.
    */
   readonly rowScaledActivation?: boolean | undefined;
@@ -243,7 +243,7 @@ export class NVFP4BlockScaling extends StandardRecipe {
   readonly disableRht: boolean;
   /** Whether gradients are rounded to nearest instead of stochastically. */
   readonly disableStochasticRounding: boolean;
-  /** Whether weights have one scale per 1x16 instead of per 16x16. */
+  /** Whether weights have one scale per 1x16 block instead of per 16x16 block. */
   readonly disable2dQuantization: boolean;
   /** The forward tensors that use 4over6: each block chooses between a maximum element of 6 and of 4, by the smaller error. */
   readonly fourOverSix: NVFP4Scope;
@@ -251,7 +251,7 @@ export class NVFP4BlockScaling extends StandardRecipe {
   readonly e4m3Use256: NVFP4Scope;
   /** The error measure that 4over6 minimizes: mean absolute or mean squared. */
   readonly fourOverSixErrMode: (typeof ERROR_MODES)[number];
-  /** Whether tensors of the forward pass other than weights have an amax for each row in place of the tensor's. */
+  /** Whether tensors of the forward pass other than weights have one amax per row instead of one per tensor. */
   readonly rowScaledActivation: boolean;
 
   constructor(options: NVFP4BlockScalingOptions = {}) {

@@ -13,7 +13,7 @@ import {
 import { passOf, RECIPES, type Role } from "./table.js";
 
 /**
- * Creates the quantizer of a role. `where` says which layer asks. null keeps the tensor in high precision, as an
+ * Creates the quantizer of a role. `where` describes the tensor and its layer. null keeps the tensor in high precision, as an
  * `IdentityQuantizer` does.
  */
 export type QuantizerFactory = (role: Role, where: QuantizerRole) => OperandQuantizer | null;

@@ -24,8 +24,8 @@ export interface QuantizerState {
 }
 
 /**
- * Returns what quantizes the tensor of `role` in the layer `position` under `recipe`. Delayed scaling requires `state.scale`.
- * Throws as `quantizerFor`.
+ * Returns the quantizers of the copies of the tensor of `role` in the layer `position` under `recipe`. Delayed scaling requires
+ * `state.scale`. Throws as `quantizerFor`.
  */
 export function roleQuantizerFor(
   recipe: Recipe,

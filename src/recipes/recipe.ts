@@ -128,7 +128,7 @@ export abstract class Recipe {
   }
 }
 
-/** Returns the argument if it is a recipe. Throws `ArgumentError` if it is not, for example the name or class of one. */
+/** Returns the argument if it is a recipe. Throws `ArgumentError` if it is not, for example the name or class of a recipe. */
 export function requireRecipe(op: string, recipe: unknown): Recipe {
   if (recipe instanceof Recipe) return recipe;
   throw new ArgumentError(

@@ -1,4 +1,4 @@
-/** The place of a tensor in a model, and how its two copies are made. */
+/** The position of a tensor in a model, and how its two copies are quantized. */
 import { copyQuantizersOf } from "../quantizers/copies.js";
 import { FakeQuantizer } from "../quantizers/fake.js";
 import {
@@ -12,7 +12,7 @@ import type { Direction, Usage } from "../tensor/quantized.js";
 import type { BackwardOverride, Role } from "./table.js";
 import { passOf } from "./table.js";
 
-/** Which tensor asks for a quantizer. TransformerEngine's `QuantizerRole`. */
+/** The tensor for which a quantizer is created. TransformerEngine's `QuantizerRole`. */
 export interface QuantizerRole {
   /** The kind of layer: `groupedLinear` for the experts of `GroupedLinear`, else `linear`. */
   readonly moduleType: "linear" | "groupedLinear";
@@ -26,13 +26,13 @@ export interface QuantizerRole {
   readonly name: string;
 }
 
-/** Which layer asks for the quantizers of its tensors. */
+/** The layer for which quantizers are created. */
 export type LayerPosition = Omit<QuantizerRole, "tensorType">;
 
 /** The position of a layer whose name is not known. */
 export const UNNAMED: LayerPosition = { moduleType: "linear", name: "" };
 
-/** What quantizes the tensor of a role: one quantizer of both copies, one for each copy, or none. */
+/** The quantizer of a tensor: one for both copies, one for each copy, or none. */
 export type OperandQuantizer = CopyQuantizer | HybridQuantizer;
 
 /** Whether `x` is one of these quantizers. */
@@ -41,11 +41,11 @@ export function isOperandQuantizer(x: unknown): x is OperandQuantizer {
   return x instanceof HybridQuantizer || x instanceof IdentityQuantizer;
 }
 
-/** How the two copies of a tensor are made. A copy without a quantizer is in high precision. */
+/** How the two copies of a tensor are quantized. A copy without a quantizer is in high precision. */
 export interface RoleCopies {
   readonly rowwise: Quantizer | undefined;
   readonly columnwise: Quantizer | undefined;
-  /** From which values the columnwise copy is made. */
+  /** The source of the columnwise copy. */
   readonly columnwiseSource: ColumnwiseSource;
   /** Which copies are dequantized again, so that their products compute in high precision. */
   readonly dequantized: Usage;
@@ -59,7 +59,7 @@ const WIDE: RoleCopies = {
   dequantized: NO_COPY,
 };
 
-/** Returns how a quantizer makes the copies of the tensor of a role, if `override` says how gradients are computed. */
+/** Returns how the copies of a role's tensor are quantized, if `override` says how gradients are computed. */
 export function copiesOf(quantizer: OperandQuantizer, role: Role, override: BackwardOverride): RoleCopies {
   const copies = ownCopies(quantizer);
   if (override === "none") return copies;

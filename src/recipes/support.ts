@@ -38,7 +38,7 @@ const OPERANDS = [
   readonly along: readonly [Direction, Direction];
 }[];
 
-/** The size of the square matrices with which the backend is asked. All formats support it. */
+/** The size of the square matrices in the queries to the backend. All formats support it. */
 const SIZE = 128;
 
 const answers = new WeakMap<Backend, Map<string, RecipeSupport>>();
@@ -46,7 +46,7 @@ const answers = new WeakMap<Backend, Map<string, RecipeSupport>>();
 /**
  * Returns whether `backend` supports all products of a linear layer under `recipe`. The operands of each product must also have
  * passed through the same Hadamard transform. For a custom recipe this calls its `quantizerFactory` for the input, the weight and
- * the gradient of the result; what that throws propagates.
+ * the gradient of the result; its errors propagate.
  *
  * @throws `ArgumentError` if `recipe` is not a recipe or `backend` not a backend, `DisposedError` for a disposed backend.
  */
@@ -76,8 +76,8 @@ export function getDefaultRecipe(backend: Backend): StandardRecipe {
 }
 
 /**
- * Throws `UnsupportedError` with the backend's reason if the backend does not support `recipe`. A custom recipe is not asked:
- * layers check the quantizers that its factory makes for them, and each product when it runs.
+ * Throws `UnsupportedError` with the backend's reason if the backend does not support `recipe`. A custom recipe is not checked
+ * here: layers check the quantizers that its factory makes for them, and each product when it runs.
  */
 export function requireRecipeSupport(recipe: Recipe, backend: Backend): void {
   if (!(recipe instanceof StandardRecipe)) return;

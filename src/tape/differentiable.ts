@@ -67,7 +67,7 @@ export function differentiable<const R extends readonly Value[]>(
   inputs: readonly VariableLike[],
   forward: (grad: boolean) => Computed<R>,
 ): { readonly [K in keyof R]: Variable };
-/** @internal As above. `record`, if not undefined, decides whether a node is recorded. */
+/** @internal As the public form. If `record` is given, it decides whether a node is recorded. */
 export function differentiable(
   inputs: readonly Variable[],
   forward: (grad: boolean) => Computed,

@@ -14,7 +14,7 @@ export interface PendingGather {
     | undefined;
   /** Returns the tensors that this rank sends. */
   requests(): readonly GatherRequest[];
-  /** Assembles the full tensor from the gathered tensors, one for each request. The caller disposes of these. */
+  /** Assembles the full tensor from the gathered tensors, one for each request. The caller disposes of the gathered tensors. */
   complete(gathered: readonly Tensor[]): void;
   /** Frees the full tensor, unless it was taken. */
   dispose(): void;

@@ -100,7 +100,7 @@ let activePass: object | undefined;
 /** The number of forward runs outside of backward passes so far. */
 let forwardCount = 0;
 
-/** Returns the running backward pass, or undefined outside of one. Each pass is another object. */
+/** Returns the running backward pass, or undefined outside of one. Each pass is a different object. */
 export function currentPass(): object | undefined {
   return activePass;
 }

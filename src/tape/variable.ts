@@ -30,7 +30,7 @@ export class Variable {
     guardReceivers(this);
   }
 
-  /** The gradient, accumulated over `backward()` calls as in PyTorch. Undefined until the first one. */
+  /** The gradient, accumulated over `backward()` calls as in PyTorch. Undefined until the first call. */
   grad: Tensor<WideDType> | undefined;
   /**
    * @internal The node that computed this variable, or "freed" after a backward pass has disposed of the node's saved tensors.
@@ -60,7 +60,7 @@ export class Variable {
     this.#value = value;
   }
 
-  /** @internal Whether hooks are called after the backward pass, by what computes the gradient then. */
+  /** @internal Whether the function that computes the gradient after the backward pass calls the hooks. */
   get hooksAfterPass(): boolean {
     return false;
   }

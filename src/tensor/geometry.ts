@@ -82,7 +82,7 @@ export interface CopyGeometries {
 }
 
 /**
- * Returns the geometry of the copies that are wanted. Throws `ShapeError` for a matrix of a size that the format does not allow,
+ * Returns the geometry of the requested copies. Throws `ShapeError` for a matrix of a size that the format does not allow,
  * `ArgumentError` for a scale layout that it does not have.
  */
 export function geometryOf(
@@ -169,7 +169,7 @@ function frozen(shape: Shape): Shape {
   return Object.freeze([...shape]);
 }
 
-/** Returns the matrix itself if its columns consist of whole blocks, else its size with the rows that are missing. */
+/** Returns the size of the matrix, extended by the rows that its last blocks lack. */
 function wholeBlocks(
   spec: QuantizeSpec,
   matrix: readonly [rows: number, columns: number],

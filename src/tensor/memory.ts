@@ -57,8 +57,8 @@ export function registered(backend: object): object | undefined {
 }
 
 /**
- * Returns what `backend.memory` of one of the library's own backends shows. Throws `ArgumentError` for a proxy of one, which is
- * what `this` is in a getter that is called through a proxy.
+ * Returns the checked memory of one of the library's own backends, which is its property `memory`. Throws `ArgumentError` for a
+ * proxy of a backend: a getter that is called through a proxy has the proxy as `this`.
  */
 export function checkedMemory(backend: object): CheckedMemory {
   const entry = ownMemory.get(registered(backend) ?? backend);

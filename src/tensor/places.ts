@@ -3,7 +3,7 @@ import { isTensorWide, scaleSpan } from "../formats/block.js";
 import type { CopyGeometry, ScalePlacement } from "./geometry.js";
 import type { QuantizeSpec } from "./quantized.js";
 
-/** The line of an element in a copy and its position along the line, in which blocks lie. */
+/** The line of an element in a copy, and its position along the line. Blocks lie along lines. */
 export interface LinePlace {
   readonly line: number;
   readonly along: number;

@@ -31,7 +31,10 @@ export const quantizerOps: Domain = (user, name, value) => {
   return value as QuantizerOps;
 };
 
-/** Throws `ArgumentError` for a quantizer with another spec than `spec`. Other objects with its methods have no spec. */
+/**
+ * Throws `ArgumentError` for a quantizer with another spec than `spec`. Other objects with the methods of a quantizer have no
+ * spec.
+ */
 export function requireSpecOf(user: string, ops: QuantizerOps, spec: QuantizeSpec): void {
   const own = fieldOf(user, "ops", ops, "spec");
   if (own !== undefined) requireSameSpec(user, requireSpec(own as QuantizeSpec), spec);

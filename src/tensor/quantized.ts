@@ -56,19 +56,19 @@ export interface QuantizeSpec {
   readonly format: ScalarFormat;
   /** The region of elements that share a scale. */
   readonly tile: Tile;
-  /** The rule by which an amax becomes a scale: one of its row of `BLOCK_FORMATS`. */
+  /** The rule by which an amax becomes a scale: one of the rules in the quantizer's row of `BLOCK_FORMATS`. */
   readonly scaleRule: ScaleRuleName;
-  /** How elements are scaled to the range of their format: one of the row of the rule in `SCALE_RULES`. */
+  /** How elements are scaled to the range of their format: one of the element scalings in the rule's row of `SCALE_RULES`. */
   readonly elementScaling: ElementScalingName;
   /** Whether f32 scales are rounded down to powers of two. */
   readonly pow2Scales: boolean;
   /** A lower bound of the amax from which an f32 scale is computed. */
   readonly amaxEpsilon: number;
-  /** An upper bound of the amax from which the scale of a row is computed (fp8-row); 0 is none. */
+  /** An upper bound of the amax from which the scale of a row is computed (fp8-row); 0 for no bound. */
   readonly amaxLimit: number;
   /** Whether columnwise data pass through the random Hadamard transform before quantization (NVFP4). */
   readonly rht: boolean;
-  /** The signs of the transform: if bit i is set, element i of each 16 is negated before it. */
+  /** The signs of the transform: if bit i is set, element i of each group of 16 is negated before the transform. */
   readonly rhtSigns: number;
   /** Whether elements are rounded stochastically (MX and NVFP4). */
   readonly stochastic: boolean;
@@ -109,14 +109,17 @@ export interface QuantizedCopy extends CopyTensors {
 }
 
 /**
- * Random bits for one stochastic quantization, which replace the bits of the quantizer's random state. Each is a
- * u32 tensor of one word for each element of a copy, in the order of its codes (numerics.md, choice 6). Every copy that is
- * made needs its own. The random state stays as it is.
+ * Random bits for one stochastic quantization, which replace the bits of the quantizer's random state. Each is a u32 tensor of
+ * one word for each element of a copy, in the order of its codes (numerics.md, choice 6). Every copy that is created needs random
+ * bits. The random state does not advance.
  */
 export interface GivenRandomBits {
   /** The random bits of the rowwise copy, in the order of x. */
   readonly randomBits?: Tensor<"u32"> | undefined;
-  /** The random bits of the columnwise copy, as it is stored: with rows that fill the last blocks, and transposed if it is. */
+  /**
+   * The random bits of the columnwise copy, in the order of its codes: transposed if they are, and including the rows that fill
+   * the last blocks.
+   */
   readonly randomBitsColumnwise?: Tensor<"u32"> | undefined;
 }
 
@@ -302,8 +305,8 @@ export class QuantizedTensor {
   }
 
   /**
-   * Replaces the quantizer that the methods of this tensor use. The new one must have the same spec; its scale tensors may be
-   * others.
+   * Replaces the quantizer that the methods of this tensor use. The new quantizer must have the same spec; its scale tensors may
+   * differ.
    *
    * @throws `ArgumentError` for an object that is not a quantizer, or for a quantizer with another spec.
    */
@@ -314,7 +317,7 @@ export class QuantizedTensor {
   }
 
   /**
-   * Quantizes `source` into this tensor, by the quantizer that made it.
+   * Quantizes `source` into this tensor, by its quantizer.
    *
    * @throws `DTypeError` for a source that is not f32, bf16 or f16, `ShapeError` for a source of another shape, `ArgumentError`
    * for a source on another backend or an unknown option, `DisposedError` for a disposed tensor.
@@ -396,7 +399,10 @@ export class QuantizedTensor {
     return this.#like(this.shape, (member) => member.clone());
   }
 
-  /** A quantized tensor of `shape`, which has the matrix of this one, whose tensors are made of those of this one. */
+  /**
+   * Returns a quantized tensor of `shape` with the matrix of this one. `made` returns each of its tensors from a tensor of this
+   * one.
+   */
   #like(shape: Shape, made: <D extends DType>(member: Tensor<D>) => Tensor<D>): QuantizedTensor {
     const [rowwise, columnwise] = [this.#rowwise, this.#columnwise].map(
       (copy) => copy && copyLike(copy, made),

@@ -95,7 +95,7 @@ export class Scope {
 
   /**
    * @internal Runs `body` with this scope as the innermost one. It may be called several times. Between the calls the scope does
-   * not become the owner of new tensors, and keeps those that it owns.
+   * not become the owner of new tensors, and keeps the tensors that it owns.
    */
   within<R>(body: () => R): R {
     this.close();
@@ -108,8 +108,8 @@ export class Scope {
   }
 
   /**
-   * @internal Closes the scope without disposing of anything. It does not become the owner of new tensors; those that it owns
-   * live until `dispose()`. A second call does nothing.
+   * @internal Closes the scope without disposing of anything. It does not become the owner of new tensors; the tensors that it
+   * owns live until `dispose()`. A second call does nothing.
    */
   close(): void {
     if (open.at(-1) === this) open.pop();
@@ -130,7 +130,10 @@ export class Scope {
   }
 }
 
-/** Sets the owner of a caller's object. Throws `ArgumentError` for one that cannot have any, such as a proxy of a tensor. */
+/**
+ * Sets the owner of a caller's object. Throws `ArgumentError` for an object that cannot have an owner, such as a proxy of a
+ * tensor.
+ */
 function setOwner(method: string, value: Owned, scope: Scope | undefined): void {
   try {
     value[OWNER] = scope;
@@ -155,8 +158,8 @@ function requireOwned(method: string, value: unknown): void {
 }
 
 /**
- * Returns the result of `body`. If `body` throws, disposes of everything that it has added to `made`. Otherwise these objects
- * belong to the scope that was open at the call; no other scope is created.
+ * Returns the result of `body`. If `body` throws, disposes of everything that it has added to `allocated`. Otherwise these
+ * objects belong to the scope that was open at the call; no other scope is created.
  */
 export function orDispose<T>(body: (allocated: Owned[]) => T): T {
   const allocated: Owned[] = [];

@@ -85,7 +85,7 @@ function requireCompatible(spec: QuantizeSpec): void {
 /** A combination of settings that is refused. */
 interface Conflict {
   readonly applies: (spec: QuantizeSpec, row: BlockFormat) => boolean;
-  /** What is wrong, and what to do. */
+  /** The message: what is wrong, and what to do. */
   readonly message: (spec: QuantizeSpec, row: BlockFormat) => string;
 }
 
@@ -93,7 +93,7 @@ const lacks = ({ options }: BlockFormat, option: QuantizerOption): boolean => !o
 const owners = (option: QuantizerOption): string => quantizersWith(option).join(", ");
 const isFourOverSix = ({ fourOverSix }: QuantizeSpec): boolean => fourOverSix !== "none";
 
-/** The refusal of an option that only some quantizers have, if `isSet`. */
+/** Returns the conflict of an option that only some quantizers have. It applies if `isSet`. */
 function optionOf(
   option: QuantizerOption,
   isSet: (spec: QuantizeSpec) => boolean,

@@ -23,9 +23,9 @@ export interface Memory {
   copy(to: number, from: number, bytes: number): void;
   /** Copies `bytes` bytes to the host, after the work enqueued before. On a GPU the promise resolves when that work is done. */
   read(address: number, bytes: number): Promise<Uint8Array>;
-  /** The synchronous form of `read`: it blocks until the bytes are there. */
+  /** The synchronous form of `read`: it blocks until the bytes are copied. */
   readSync(address: number, bytes: number): Uint8Array;
-  /** @internal As `readSync`, into memory that is there. Absent if it would take no less time. */
+  /** @internal As `readSync`, into existing memory. Absent if it would not be faster. */
   readInto?(address: number, into: Uint8Array): void;
   /** @internal During a capture, receives each block whose address is requested. */
   readonly used?: ((block: Storage, address: number) => void) | undefined;

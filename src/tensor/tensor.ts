@@ -347,7 +347,10 @@ export class Tensor<D extends DType = DType> {
     return this;
   }
 
-  /** @internal Makes this disposed handle share the memory of `of`, a tensor with the same dtype and size. No scope owns it. */
+  /**
+   * @internal Makes this handle, which is disposed or has no memory yet, share the memory of `source`, a tensor with the same
+   * dtype and size. No scope owns it.
+   */
   [REVIVE](source: Tensor<D>): void {
     const needsMemory = this.#disposed || this.#isMeta;
     if (!needsMemory || source.dtype !== this.#dtype || source.byteLength !== this.#byteLength)

@@ -103,7 +103,7 @@ interface Direct {
   spans(device: DeviceHandle): Float64Array;
   /**
    * Returns, for each `sideBegin` since the first event, for how many milliseconds the main stream waited for that work. `spans`
-   * forgets it.
+   * discards these times.
    */
   waits(device: DeviceHandle): Float64Array;
   /** Runs a kernel that fails on purpose, for tests of error handling. */

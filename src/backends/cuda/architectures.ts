@@ -1,4 +1,7 @@
-/** Which GPUs the kernels of an addon were compiled for. The notation is that of CMake's CUDA_ARCHITECTURES. */
+/**
+ * Checks whether the kernels of an addon were compiled for a GPU. Architectures are in the notation of CMake's
+ * CUDA_ARCHITECTURES.
+ */
 import type { DeviceFacts } from "./addon.js";
 
 /** The lowest compute capability with FP8, 8.9, as 10 * major + minor. */

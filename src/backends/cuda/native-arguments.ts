@@ -100,8 +100,8 @@ export interface Defaulted<K extends Kind = Kind> {
 /** A group of arguments that is a struct in C++. */
 export interface Group<F extends Declaration = Declaration> {
   /**
-   * The name of the struct. `npm run generate` writes it, unless it is the struct of another call's parameters, of whose fields
-   * the group may have some, or one that `STRUCTS` of scripts/generate/native-tables.mjs lists.
+   * The name of the struct. `npm run generate` writes it, with two exceptions: the struct of another call's parameters, of which
+   * the group may have a subset of the fields, and the structs that `STRUCTS` of scripts/generate/native-tables.mjs lists.
    */
   readonly struct: string;
   readonly fields: F;
@@ -109,11 +109,14 @@ export interface Group<F extends Declaration = Declaration> {
   readonly reading: string | undefined;
 }
 
-/** A field of a struct in C++ that is not passed: null or 0 for the binding, or read from the context of the call. */
+/**
+ * A field of a C++ struct that JavaScript does not pass. The binding sets it to null or 0, or reads it from the context of the
+ * call.
+ */
 export interface Internal {
   /** The type of the field in C++. */
   readonly internal: string;
-  /** The C++ expression that gives its value; undefined for null and 0. */
+  /** The C++ expression of its value; undefined if the value is null or 0. */
   readonly value: string | undefined;
   readonly about: string | undefined;
 }
@@ -156,7 +159,7 @@ export const updates = memories("updates");
 /** A workspace of a kernel. */
 export const scratch = memories("scratch");
 
-/** The same memory, at an address that is a multiple of an element. */
+/** Returns the declaration with the weaker requirement that the address is a multiple of the element size. */
 export function alignedToElements<const M extends Memory>(memory: M): M {
   return { ...memory, isAlignedToElements: true };
 }

@@ -41,7 +41,7 @@ function isGroup(argument: Declaration[string]): argument is Group {
   return typeof argument === "object" && "struct" in argument && typeof argument.struct === "string";
 }
 
-/** Whether a declared field or condition has no argument. */
+/** Whether a member of a declaration is a field or condition without an argument. */
 export function isUnpassed(argument: Declaration[string]): argument is Internal | Condition {
   if (typeof argument !== "object") return false;
   return typeof (argument as Partial<Internal>).internal === "string" || "condition" in argument;
@@ -54,7 +54,7 @@ export function membersOf(argument: Declaration[string]): Declaration | undefine
   return isGroup(argument) ? argument.fields : argument;
 }
 
-/** Whether a second slot has the dtype of the memory. */
+/** Whether memory has a second slot, which holds its dtype. */
 export function hasType({ element, of }: Memory): boolean {
   return element === "wide" && of === undefined;
 }
@@ -76,7 +76,7 @@ export function slotsOf(declaration: Declaration, prefix = "", isInOptionalGroup
   });
 }
 
-/** The name of an argument, without the mark of an optional one. */
+/** Returns the name of an argument without the "?" that marks it as optional. */
 export function nameIn(key: string): string {
   return key.endsWith("?") ? key.slice(0, -1) : key;
 }

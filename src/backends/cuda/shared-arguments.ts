@@ -10,12 +10,12 @@ const RANDOM_WORDS = { seedLow: "word", seedHigh: "word", offsetLow: "word", off
 /** A random source as four 32-bit words. See lowering.ts and native/core/random.h. */
 export const RANDOM = { random: group("RandomSource", RANDOM_WORDS) } as const;
 
-/** The same, for kernels that take the generator itself. */
+/** As `RANDOM`, for kernels that take the Philox generator in place of the source. */
 export const PHILOX = { random: group("Philox", RANDOM_WORDS) } as const;
 
 const extent = bounded({ type: "uint64_t" });
 
-/** The position of a matrix in a larger one. Names and meanings are those of `MatrixPart`. */
+/** The position of a matrix in a larger one. The fields have the names and meanings of the fields of `MatrixPart`. */
 export const PART = {
   "part?": group("MatrixPart", {
     rows: extent,
@@ -45,8 +45,8 @@ export function scales(bytes: string) {
 }
 
 /**
- * A copy of a matrix, of which a quantizer writes the codes, and scales of `bytes` bytes for blocks. A columnwise copy is
- * [columns, rows] unless the quantizer says otherwise.
+ * A quantized copy of a matrix: codes, and block scales of `bytes` bytes each. A columnwise copy is [columns, rows] unless the
+ * quantizer says otherwise.
  */
 export function quantizedCopy(element: "u8" | "u4" | "storage", bytes: string) {
   const codes = writes[element]("rows * columns", "Null if the copy is not wanted.");

@@ -10,7 +10,7 @@ export type RoundingName = keyof typeof ROUNDING;
 
 /**
  * An overflow mode (numerics.md §1). Values beyond the format's maximum become the maximum (`saturate`), or infinity or NaN
- * (`nonfinite`); under `propagate`, finite ones become the maximum, and infinities infinity or NaN.
+ * (`nonfinite`); under `propagate`, finite values become the maximum, and infinities become infinity or NaN.
  */
 export type OverflowName = keyof typeof OVERFLOW;
 

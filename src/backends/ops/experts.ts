@@ -13,11 +13,13 @@ export interface RowIdMapOutputs {
   readonly tokensPerExpert: Tensor<"i32">;
 }
 
-/** Arguments of `rowIdMap`: entries of a routing map get rows in the order of experts, and of entries for each expert. */
+/**
+ * Arguments of `rowIdMap`, which assigns rows to the entries of a routing map: ordered by expert, and by entry for each expert.
+ */
 export interface RowIdMapArgs extends RowIdMapOutputs {
-  /** [T, C]: which experts a token has, or their indices. */
+  /** The routing map, [T, C]: one flag for each token and expert, or the indices of each token's experts. */
   readonly routingMap: Tensor<"i32">;
-  /** Whether entries are indices of experts. Otherwise entry (t, e) says by a value other than 0 that token t has expert e. */
+  /** Whether entries are indices of experts. Otherwise entry (t, e) is nonzero if token t is routed to expert e. */
   readonly indices: boolean;
   /** The rows of each expert are padded to a multiple of this number. */
   readonly align: number;
@@ -33,7 +35,7 @@ export const rowIdMap: Tensors<RowIdMapArgs> = {
 export interface TakeRowsArgs {
   /** The rows, [R, D]. */
   readonly x: Tensor<WideDType>;
-  /** The entry of each row of the result, [N]. One outside 0 to R * period - 1 gives a row of +0. */
+  /** The entry of each row of the result, [N]. An entry outside 0 to R * period - 1 gives a row of +0. */
   readonly sources: Tensor<"i32">;
   /** The number of entries of a row of x. */
   readonly period: number;
@@ -87,7 +89,7 @@ export interface RowDotsArgs {
   readonly grad: Tensor<WideDType>;
   /** The rows, [N, D]. */
   readonly x: Tensor<WideDType>;
-  /** The row of each entry, [T, C]. One outside 0 to N - 1 gives +0. */
+  /** The row of each entry, [T, C]. An entry outside 0 to N - 1 gives +0. */
   readonly rows: Tensor<"i32">;
   /** Output: [T, C], rounded once to the dtype of out. */
   readonly out: Tensor<WideDType>;
@@ -125,7 +127,7 @@ export interface TopkArgs {
   readonly indices: Tensor<"i32">;
   /** Output: 1 for each chosen element, 0 for the others, [T, E]. */
   readonly routingMap: Tensor<"i32">;
-  /** Output: the same as f32, [T, E]. */
+  /** Output: `routingMap` as f32, [T, E]. */
   readonly mask: Tensor<"f32">;
 }
 

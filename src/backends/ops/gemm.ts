@@ -75,10 +75,10 @@ export function hasLineAmaxes({ x, w }: Pick<GemmArgs, "x" | "w">): boolean {
 /**
  * The arguments of a matrix product: out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]), where `datapath` defines how the sum
  * is accumulated. The epilogue is defined in datapath.md §2. Without scales of lines it is fma(s, sum, beta * c), where s =
- * (alpha * sW) * sX, and sW and sX are the per-tensor scales. With scales of lines it is fma((sum * sW[n]) * sX[m], alpha, beta
- * * c). It adds bias[n] and rounds once to the dtype of out. For an FP8 out it multiplies by outScale before this rounding. If
- * an operand has amaxes of lines, the scaled sum is multiplied by both amaxes, bias[n] is added, the result is rounded to the
- * dtype of out, and beta * c is added to that (numerics.md §5.10).
+ * (alpha * sW) * sX, and sW and sX are the per-tensor scales. With scales of lines it is fma((sum * sW[n]) * sX[m], alpha, beta *
+ * c). It adds bias[n] and rounds once to the dtype of out. For an FP8 out it multiplies by outScale before this rounding. If an
+ * operand has amaxes of lines, the scaled sum is multiplied by both amaxes, bias[n] is added, the result is rounded to the dtype
+ * of out, and beta * c is added (numerics.md §5.10).
  */
 export interface GemmArgs {
   /** The input: M lines along K. */

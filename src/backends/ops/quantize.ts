@@ -62,7 +62,7 @@ export interface QuantizeArgs {
   readonly part?: MatrixPart | undefined;
   /**
    * Random bits for the rowwise copy that replace the bits of `random`: a u32 for each element, in the order of the codes
-   * (numerics.md, choice 6). All copies that are written have random bits, or none.
+   * (numerics.md, choice 6). Either all written copies have random bits, or none.
    */
   readonly randomBits?: Tensor<"u32"> | undefined;
   /** As `randomBits`, for the columnwise copy. */
@@ -79,7 +79,7 @@ export interface QuantizeArgs {
   /** For fp8-delayed, input and output: becomes the maximum of its value and max |x|, [1]. */
   readonly amaxRecord?: Tensor<"f32"> | undefined;
   /**
-   * For fp8-current and the rowwise copy of nvfp4: an amax to use instead of x's own, for example the maximum over a group,
+   * For fp8-current and the rowwise copy of nvfp4: an amax that replaces the amax of x, for example the maximum over a group,
    * [1].
    */
   readonly amax?: Tensor<"f32"> | undefined;
@@ -97,7 +97,7 @@ export const quantize: Tensors<QuantizeArgs> = {
 
 /** Arguments of `dequantize`: out = the values of one copy. */
 export interface DequantizeArgs {
-  /** The settings with which the copy was made. */
+  /** The settings with which the copy was quantized. */
   readonly spec: QuantizeSpec;
   /** The copy: codes, scales and, for NVFP4, the amax. */
   readonly copy: QuantizedCopy;
@@ -115,7 +115,7 @@ export const dequantize: Tensors<DequantizeArgs> = { writes: { out: "wide" }, re
 export interface HadamardArgs {
   /** A bf16 matrix [M, K]. */
   readonly x: Tensor<"bf16">;
-  /** The signs: if bit i is set, element i of each 16 is negated before the transform. */
+  /** The signs: if bit i is set, element i of each group of 16 is negated before the transform. */
   readonly signs: number;
   /** Output: the transform, [K, M']. */
   readonly out: Tensor<"bf16">;

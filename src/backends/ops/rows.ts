@@ -7,7 +7,7 @@ export const STATISTICS = { rstd: "f32", "mean?": "f32" } as const;
 export const NORM = { ...X, gamma: "checked", "beta?": "checked" } as const;
 const LOGITS = { logits: "checked", targets: "checked" } as const;
 
-/** What the kernels of cross-entropy and its gradient take. */
+/** The arguments of the kernels of cross-entropy and its gradient. */
 const LOSS = {
   rows: "logits.rows",
   columns: "logits.columns",
@@ -17,7 +17,7 @@ const LOSS = {
   ignore: "int",
 } as const;
 
-/** What the kernels of the mean squared error and its gradient take. */
+/** The arguments of the kernels of the mean squared error and its gradient. */
 const PAIR = {
   rows: "x.rows",
   columns: "x.columns",
@@ -123,8 +123,8 @@ export const crossEntropy: Tensors<CrossEntropyArgs> = {
 };
 
 /**
- * Arguments of `crossEntropyBackward`: dx = the gradient of the logits, given the gradient of each row's loss. Columns of the
- * logits may be some of all classes.
+ * Arguments of `crossEntropyBackward`: dx = the gradient of the logits, given the gradient of each row's loss. The columns of the
+ * logits may be a subset of all classes.
  */
 export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss"> {
   /** The class of the first column. */
@@ -158,7 +158,7 @@ export const crossEntropyBackward: Tensors<CrossEntropyBackwardArgs> = {
 
 /** Arguments of `lossMaximum`: the maximum of each row of logits. */
 export interface LossMaximumArgs extends Pick<CrossEntropyArgs, "logits"> {
-  /** Output: the maximum of each row, [rows]; -infinity without numbers. */
+  /** Output: the maximum of each row, [rows]; -infinity for a row without numbers. */
   readonly maximum: Tensor<"f32">;
 }
 
@@ -168,7 +168,10 @@ export const lossMaximum: Tensors<LossMaximumArgs> = {
   reads: { logits: "checked" },
 };
 
-/** Arguments of `lossSums`: sums for the losses of rows over the columns of `logits`, which are some of all classes. */
+/**
+ * Arguments of `lossSums`: the sums over the columns of `logits`, a subset of all classes, from which the losses of rows are
+ * computed.
+ */
 export interface LossSumsArgs extends Pick<CrossEntropyArgs, "logits" | "targets"> {
   /** The class of the first column. */
   readonly first: number;

@@ -47,7 +47,7 @@ export async function openWasmOver(instance: Instance, options: WasmOptions): Pr
 }
 
 /**
- * Opens a pool of that many threads. If the workers cannot be started and `allowsFewer` is true, it opens a pool of one thread
+ * Opens a pool of `threads` threads. If the workers cannot be started and `allowsFewer` is true, it opens a pool of one thread
  * and returns the reason as `fewer`.
  */
 async function openPool(

@@ -29,7 +29,7 @@ export type Lowerings = { readonly [K in OpName]: Lowering<K> };
 /** The random source of kernels that do not use random bits. */
 const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
-/** Returns what determines random bits, as kernels take it. `copy` is 0 rowwise, 1 columnwise. */
+/** Returns the arguments of kernels that select random bits. `copy` is 0 for the rowwise copy and 1 for the columnwise copy. */
 export function drawsOf({ seed, offset }: RandomSource = NO_RANDOM, copy = 0) {
   return {
     seedLo: low(seed),

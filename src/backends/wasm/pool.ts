@@ -10,7 +10,7 @@ import type { ExportName, Instance } from "./instance.js";
 import { give, join, leave, ready, startThread, type Thread } from "./thread.js";
 import { CONTROL } from "./worker.js";
 
-/** The size of the scratch memory that each thread keeps. For a job that needs more, more is allocated. */
+/** The size of the scratch memory that each thread keeps. A job that needs more gets an additional allocation. */
 const SCRATCH_BYTES = 1 << 20;
 
 /** The minimum amount of work per thread, in elements or multiply-adds. For less, waking a thread costs more than it saves. */

@@ -19,7 +19,7 @@ import {
 /** Returns the sampled part of an operand on a backend. */
 type Rebuild = (reference: Tensor["backend"]) => GemmOperand;
 
-/** The largest scale tensor that is read whole. */
+/** The maximum size in bytes of a scale tensor that is read whole. */
 const MAX_SCALE_BYTES = 1 << 24;
 
 export const sampleGemm: Sampler<"gemm"> = (call) => {

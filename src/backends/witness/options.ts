@@ -1,16 +1,16 @@
-/** The options of the witness, and what it reports. */
+/** The options and the report of the witness. */
 import { domain, integer, optionsOf, u64 } from "../../options.js";
 import type { OpName } from "../ops.js";
 
-/** An element of a result that has other bits than the reference gives. */
+/** An element of a result whose bits differ from the reference. */
 export interface WitnessDifference {
   /** The name of the result, for example `out`. */
   readonly result: string;
   /** The row and the column of the element. In a batch of products, the number of the product comes first. */
   readonly index: readonly number[];
-  /** The bits that the backend gave, in hexadecimal. */
+  /** The bits of the backend's result, in hexadecimal. */
   readonly actual: string;
-  /** The bits that the reference gives, in hexadecimal. */
+  /** The bits of the reference's result, in hexadecimal. */
   readonly expected: string;
 }
 
@@ -24,13 +24,13 @@ export interface WitnessFinding {
   readonly tensors: Readonly<Record<string, string>>;
   /** The number of elements that were compared. */
   readonly elements: number;
-  /** The number of these that differ. */
+  /** The number of compared elements that differ. */
   readonly differing: number;
   /** The first elements that differ, at most 16. */
   readonly differences: readonly WitnessDifference[];
 }
 
-/** What the witness has seen of one operation. */
+/** The counts of one operation. */
 export interface WitnessCount {
   /** The number of calls. */
   readonly calls: number;
@@ -42,7 +42,7 @@ export interface WitnessCount {
   readonly skipped: Readonly<Record<string, number>>;
 }
 
-/** What the witness has seen. Plain data. */
+/** The report of a witness, as plain data. */
 export interface WitnessReport {
   /** The seed that chose the elements. */
   readonly seed: bigint;
@@ -52,7 +52,7 @@ export interface WitnessReport {
   readonly findings: readonly WitnessFinding[];
 }
 
-/** What a backend's witness has seen. `witnessOf` returns it. */
+/** The witness of a backend. `witnessOf` returns it. */
 export interface Witness {
   /**
    * Waits until all calls so far are compared.
@@ -61,7 +61,7 @@ export interface Witness {
    * not be compared.
    */
   settled(): Promise<void>;
-  /** Returns what was compared until now, and what differed. `settled` waits for the calls that are not compared yet. */
+  /** Returns the report of the comparisons so far. `settled` waits for the calls that are not compared yet. */
   report(): WitnessReport;
 }
 
@@ -76,7 +76,7 @@ export type OnMismatch = "throw" | "record" | ((finding: WitnessFinding) => void
 export interface WitnessOptions {
   /** The number of elements of a call that are compared, 1 to 1,000,000. Default 10,000. A product may have a few more. */
   readonly elements?: number | undefined;
-  /** For each operation, the first call is compared and then one in this many, from 1. Default 16. */
+  /** For each operation, the first call is compared, and then one call in every `every`. At least 1. Default 16. */
   readonly every?: number | undefined;
   /** What happens when elements differ. Default `throw`. */
   readonly onMismatch?: OnMismatch | undefined;

@@ -21,10 +21,10 @@ import {
   tensorOfBytes,
 } from "./sample.js";
 
-/** The largest scale tensor that is read. */
+/** The maximum size in bytes of a scale tensor that is read. */
 const MAX_SCALE_BYTES = 1 << 24;
 
-/** The operations that quantize, and their tensors besides those of `quantize`. */
+/** The operations that quantize, and the tensors that each has in addition to the tensors of `quantize`. */
 const TENSORS = {
   quantize: { rows: [], whole: [], results: [], sums: [] },
   biasGradQuantize: { rows: [], whole: [], results: [], sums: ["biasGrad"] },
@@ -61,8 +61,8 @@ function refusal({ spec, rowwise, scale, amax, noop, ...args }: QuantizeOpArgs):
 }
 
 /**
- * Returns the sampler of an operation that quantizes. The amax of a whole tensor is an input of the sampled rows: the one of the
- * call, or the one that the copy of NVFP4 stores. What rows make of it is compared.
+ * Returns the sampler of an operation that quantizes. The amax of a whole tensor is an input of the sampled rows: the amax
+ * argument of the call, or the amax that an NVFP4 copy stores. Only the results computed from it are compared.
  */
 export function quantizeSampler<K extends QuantizeOp>(op: K): Sampler<K> {
   const names: QuantizeTensors = TENSORS[op];

@@ -43,7 +43,9 @@ function tensorsOf(op: OpName, args: object): readonly Named[] {
   });
 }
 
-/** The number of rows of a call: of its first tensor with more than one dimension, or pieces of one dimension. */
+/**
+ * Returns the number of rows of a call: the rows of its first tensor with more than one dimension, or else the number of pieces.
+ */
 function rowCount(tensors: readonly Named[]): number | undefined {
   const matrix = tensors.find(({ tensor }) => tensor.shape.length > 1)?.tensor;
   if (matrix) return matrix.size / (matrix.shape.at(-1) as number);

@@ -12,7 +12,7 @@ import type { WitnessDifference } from "./options.js";
 export interface Compared {
   readonly elements: number;
   readonly differing: number;
-  /** The first of them. */
+  /** The first elements that differ. */
   readonly differences: readonly WitnessDifference[];
 }
 
@@ -33,14 +33,14 @@ export interface SampledCall<K extends OpName> {
   readonly run: <L extends OpName>(op: L, args: OpArgs[L]) => void;
   /** The number of elements to compare. */
   readonly elements: number;
-  /** Returns `count` of the numbers below `total`, ascending. The same ones in every run. */
+  /** Returns `count` different integers from 0 to `total` - 1, ascending. They are the same in every run. */
   readonly choose: (total: number, count: number) => readonly number[];
 }
 
 /** Begins to sample a call. Returns the reason if it cannot be sampled. */
 export type Sampler<K extends OpName> = (call: SampledCall<K>) => Sample | string;
 
-/** Returns the function `choose` of a call. Every use of it in the call draws other numbers. */
+/** Returns the function `choose` of a call. Each of its uses within the call draws different numbers. */
 export function chooser(seed: bigint, call: number): (total: number, count: number) => readonly number[] {
   let draw = 0;
   return (total, count) => {
@@ -63,8 +63,8 @@ export function isWholeBytes({ dtype }: Tensor, count: number): boolean {
 }
 
 /**
- * Reads ranges of `count` elements, one after the other, that begin at these elements. The ranges must be whole bytes. They are
- * gathered on the device, so that one copy to the host is enough.
+ * Reads the ranges of `count` elements that begin at the elements `begins`, and returns them one after the other. The ranges must
+ * be whole bytes. They are gathered on the device, so that one copy to the host is enough.
  */
 export function readRanges(tensor: Tensor, begins: readonly number[], count: number): Promise<Uint8Array> {
   const bits = storageBits(tensor.dtype);
@@ -100,7 +100,7 @@ export function tensorOfBytes<D extends DType>(
 
 const MAX_DIFFERENCES = 16;
 
-/** One result of a call, as bytes: what the backend gave, and what the reference gives. */
+/** One result of a call, as bytes, from the backend and from the reference. */
 export interface ResultBytes {
   readonly name: string;
   readonly actual: Uint8Array;

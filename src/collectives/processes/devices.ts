@@ -16,7 +16,7 @@ import type { ProcessCommunicator } from "./communicator.js";
 import type { Link } from "./link.js";
 import { failed, LEAVING } from "./messages.js";
 
-/** The size of an invitation: large enough for an ncclUniqueId (128 bytes) and for those of other libraries. */
+/** The size of an invitation: large enough for an ncclUniqueId (128 bytes) and for the ids of other libraries. */
 const INVITATION_BYTES = 256;
 
 /** The device's time limit exceeds the host's by this much, because only the host knows which rank is missing. */

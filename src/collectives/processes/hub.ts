@@ -218,8 +218,7 @@ export class Hub {
   }
 
   /**
-   * Detects lost ranks. A disconnect event does not name the rank, so the hub then pings all of them; sending to a lost one
-   * fails.
+   * Detects lost ranks. A disconnect event does not name the rank, so the hub then pings all ranks; sending to a lost rank fails.
    */
   async #watch(): Promise<void> {
     for await (const event of this.#router.events) {

@@ -90,7 +90,7 @@ export class Link {
     return link;
   }
 
-  /** Throws if the job has failed, as far as this rank has been told. It does not wait. */
+  /** Throws if this rank was notified that the job has failed. It does not wait. */
   requireNoFailure(operation: string): void {
     this.#receive();
     if (this.#failure) throw this.#error(operation);

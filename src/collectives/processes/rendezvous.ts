@@ -93,8 +93,8 @@ function numberIn(user: string, environment: Environment, name: string): number 
 }
 
 /**
- * Returns the number of this process among those of the job on its host, from 0, as torchrun, `lockstep launch`, mpirun or srun
- * gives it; 0 for a process that none of them has started. It is for `openBackend("cuda", { device: localRank() })`.
+ * Returns the number of this process among the job's processes on its host, from 0, as set by torchrun, `lockstep launch`, mpirun
+ * or srun; 0 without such a launcher. It is for `openBackend("cuda", { device: localRank() })`.
  *
  * @throws `ArgumentError` if the environment variable is not a whole number.
  */

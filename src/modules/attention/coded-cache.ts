@@ -16,10 +16,10 @@ const isScale = (value: unknown): boolean => {
   return scale > 0 && Number.isFinite(scale) && Number.isFinite(Math.fround(1 / scale));
 };
 
-/** Accepts a scale: its f32 and the reciprocal of that are positive and finite. */
+/** Accepts a scale that rounds to a positive finite f32 number whose reciprocal is finite too. */
 export const cacheScale = domain(isScale, "a number above 0, finite in f32 like its reciprocal");
 
-/** Returns the codes of x times 1 / scale, a number of f32: one product in f32, rounded to nearest even, and saturated. */
+/** Returns the codes of x * f32(1 / scale): one product in f32, rounded to nearest even and saturated. */
 export function cacheCodes(x: Tensor<WideDType>, format: CacheFormat, scale: number): Tensor<CacheFormat> {
   return encode(x, { format, scale: 1 / Math.fround(scale), overflow: "saturate" }) as Tensor<CacheFormat>;
 }

@@ -147,7 +147,7 @@ function biasOf(
 }
 
 /**
- * Returns the sinks of a softmax type that has constant ones: a logit of 0 for each head, which takes a part of each row's
+ * Returns the sinks of a softmax type with constant sinks: a logit of 0 for each head, which takes a part of each row's
  * probability.
  */
 export function constantSinks(type: SoftmaxType, heads: number, backend: Tensor["backend"]) {

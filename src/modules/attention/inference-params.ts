@@ -36,8 +36,8 @@ interface StepTensors extends Omit<CachedKeys, "k" | "v"> {
 
 /**
  * Caches keys and values of attention layers, so that a model reads each position once. Before each forward pass, `preStep` says
- * which sequences the batch has and how many new positions each of them. Layers append the keys and values of these positions,
- * each under its `layerNumber`, and attend to all that are cached. It is used inside `noGrad`.
+ * which sequences the batch has and how many new positions each sequence has. Layers append the keys and values of these
+ * positions, each under its `layerNumber`, and attend to all cached positions. It is used inside `noGrad`.
  *
  * @throws `ArgumentError` for an invalid option value, or pages that do not divide `maxSequenceLength`, `DTypeError` for a dtype
  * other than f32, bf16 and f16, `DisposedError` for a disposed backend.
@@ -126,7 +126,7 @@ export class InferenceParams {
     };
   }
 
-  /** @internal Where the new rows of each sequence begin if they follow each other, and the end of the last one, i32 [B + 1]. */
+  /** @internal For rows of sequences that follow each other: the first new row of each, and the end of the last, i32 [B + 1]. */
   get cuSeqlens(): Tensor<"i32"> {
     return this.#stepTensors().cuSeqlens;
   }
@@ -192,7 +192,7 @@ export class InferenceParams {
     };
   }
 
-  /** Appends rows to the keys or values of a layer, and returns all cached ones. */
+  /** Appends rows to the keys or values of a layer, and returns all cached rows. */
   #appended(
     layer: number,
     name: "k" | "v",
@@ -278,7 +278,7 @@ export class InferenceParams {
   }
 }
 
-/** Where the rows of each sequence lie if they follow each other. */
+/** Returns the range of each sequence's rows if sequences follow each other. */
 function spansOf(counts: readonly number[]) {
   let end = 0;
   return counts.map((count, row) => {

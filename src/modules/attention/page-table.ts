@@ -9,7 +9,7 @@ export type SequenceId = number | string;
 interface Sequence {
   /** The number of positions before the current step. */
   readonly start: number;
-  /** The number of positions after it. */
+  /** The number of positions after the current step. */
   readonly length: number;
   readonly pages: readonly number[];
 }

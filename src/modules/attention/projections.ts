@@ -91,7 +91,9 @@ interface InputLayers {
   readonly register: <M extends Module>(layer: M) => M;
 }
 
-/** Creates the layer that reads the input: a `LayerNormLinear` with a norm, else a `Linear`. Each has its own name. */
+/**
+ * Creates the layer that reads the input: a `LayerNormLinear` with a norm, else a `Linear`. The two kinds have different names.
+ */
 function inputLayer(
   { backend, hiddenSize, norm, register }: InputLayers,
   features: number,

@@ -19,8 +19,8 @@ export interface TransformerLayerOptions
   /** The probability that an element of the result of attention or of the MLP is dropped. Default 0.1. */
   readonly hiddenDropout?: number | undefined;
   /**
-   * The probability that what a part of the layer adds is dropped, for each index of the first dimension; the rest is divided by
-   * 1 - the probability. Default 0.
+   * The probability that the result of attention or of the MLP is dropped before it is added to the residual, for each index of
+   * the first dimension. Kept results are divided by 1 - the probability. Default 0.
    */
   readonly dropPathRate?: number | undefined;
   /** The mask of self-attention. Default "causal". */

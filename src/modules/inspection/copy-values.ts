@@ -14,7 +14,7 @@ import { asMatrix, byteLength, type WideDType } from "../../tensor/shape.js";
 import { transformOf } from "../../tensor/spec.js";
 import { hasType, type Tensor } from "../../tensor/tensor.js";
 
-/** Which values are read, besides those that were quantized. */
+/** Which values are read in addition to the tensor that was quantized. */
 export interface CopyReads {
   /** The values of the codes. */
   readonly decoded: boolean;
@@ -68,7 +68,7 @@ function quantizedValues(
   ) as Tensor<WideDType>;
 }
 
-/** Returns a copy with the same scales whose codes are all those of the largest value. */
+/** Returns a copy with the same scales in which every code is the code of the largest value. */
 function largest(format: ScalarFormat, copy: QuantizedCopy): QuantizedCopy {
   const { backend } = copy.data;
   const { dataShape } = copy.geometry;

@@ -42,11 +42,11 @@ export interface TensorRecord {
   readonly tensor: InspectedTensor;
   /** The copy whose codes were compared with the tensor. */
   readonly copy: Direction;
-  /** What quantized the tensor: a key of `BLOCK_FORMATS`. */
+  /** The quantizer of the tensor: a key of `BLOCK_FORMATS`. */
   readonly quantizer: BlockFormatName;
   /** The element format. */
   readonly format: ScalarFormat;
-  /** The number of elements, of all calls of the layer in the step; of a weight, in the last call. */
+  /** The number of elements of all calls of the layer in the step or, for a weight, of the last call. */
   readonly elements: number;
   /** The number of elements that were NaN or infinite before quantization. No statistic but `overflow` counts them. */
   readonly nonFinite: number;
@@ -57,7 +57,7 @@ export interface TensorRecord {
 const checkOptions = optionsOf<InspectorOptions>({ step: integer(0) });
 const requireModule = instance(Module, "a module");
 
-/** What the rules say about one layer. */
+/** The rules that apply to one layer, combined. */
 interface LayerRules {
   disables: boolean;
   readonly changes: Map<Product, ProductChange>;
@@ -73,12 +73,12 @@ interface Collected {
 
 /**
  * Debugs the quantization of layers of `module`, as TransformerEngine's features for nvidia-dlfw-inspect do. `LogTensorStats`
- * collects statistics of tensors as layers quantize them; results of the layers are bitwise equal to those without. The other
- * features replace quantizers of single products. If several rules speak of a layer and tensor, or of a layer and product, the
- * last one applies. Rules take effect in autocast regions that are enabled.
+ * collects statistics of tensors as layers quantize them; results of the layers are bitwise equal to the results without an
+ * inspector. The other features replace quantizers of single products. If several rules apply to a layer and tensor, or to a
+ * layer and product, the last rule wins. Rules take effect in autocast regions that are enabled.
  *
- * Statistics are of the tensors of this rank, and of layers that quantize. They are computed on the host, from a copy of the
- * tensor and of its codes: each logged quantization waits for the device, so it cannot be captured as a graph.
+ * Statistics cover this rank's tensors of layers that quantize. They are computed on the host, from a copy of the tensor and of
+ * its codes: each logged quantization waits for the device, so it cannot be captured as a graph.
  *
  * @throws `ArgumentError` for an argument that is not a module, rules that are not a list of `InspectionRule`, a rule that
  * matches no layer or a quantization state that the module defines itself, a rule that changes products of a
@@ -133,7 +133,7 @@ export class Inspector {
     return records;
   }
 
-  /** Ends the inspection: layers quantize as without it from their next call on. A second call does nothing. */
+  /** Ends the inspection: from their next call on, layers quantize as without an inspector. A second call does nothing. */
   dispose(): void {
     if (this.#isDisposed) return;
     this.#isDisposed = true;
@@ -179,7 +179,7 @@ function isLogged(log: LogTensorStats | undefined, step: number): boolean {
   return step >= startStep && step < endStep && (step - startStep) % freq === 0;
 }
 
-/** Returns what the rules say about each layer that they match. */
+/** Returns the combined rules of each layer that a rule matches. */
 function rulesOfLayers(
   user: string,
   layers: Parameters<typeof matchingLayers>[1],

@@ -3,11 +3,11 @@ import type { Quantizer } from "../../quantizers/quantizer.js";
 import type { OperandQuantizer } from "../../recipes/role.js";
 import type { Role } from "../../recipes/table.js";
 
-/** What an `Inspector` does with one layer. */
+/** How an `Inspector` observes or changes one layer. */
 export interface LayerInspection {
   /** Whether the layer computes in high precision. */
   readonly disables: boolean;
-  /** Returns what quantizes the tensor of a role in place of `quantizer`. */
+  /** Returns the quantizer that replaces `quantizer` for the tensor of a role. */
   operand(role: Role, quantizer: OperandQuantizer): OperandQuantizer;
   /** Returns a quantizer with the same results whose quantizations are observed. */
   observed(role: Role, quantizer: Quantizer): Quantizer;

@@ -1,4 +1,4 @@
-/** What an `Inspector` does with one layer: it changes what quantizes a tensor, and observes each quantization. */
+/** The inspection of one layer: it replaces the quantizers of tensors, and observes each quantization. */
 import { ArgumentError } from "../../errors.js";
 import { hasGivenScale } from "../../formats/block.js";
 import { copyQuantizersOf, quantizerOfCopies, replaceCodes } from "../../quantizers/copies.js";
@@ -77,7 +77,7 @@ export class RuledInspection implements LayerInspection {
     });
   }
 
-  /** Returns what makes one copy in place of `copy`. */
+  /** Returns the replacement of `copy`, the quantizer of one copy. */
   #copy(role: InspectedTensor, direction: Direction, copy: CopyQuantizer): CopyQuantizer {
     const { feature, tensors = [] } = this.changes.get(READERS[role][direction]) ?? {};
     const changes = tensors.includes(role);

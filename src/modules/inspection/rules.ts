@@ -31,7 +31,7 @@ export interface LogTensorStats {
   readonly startStep?: number | undefined;
   /** The step before which logging ends. Default: none. */
   readonly endStep?: number | undefined;
-  /** Logs one of so many steps, the first of which is `startStep`. Default 1. */
+  /** Logs every `freq`-th step, beginning with `startStep`. Default 1. */
   readonly freq?: number | undefined;
 }
 
@@ -49,7 +49,7 @@ export interface FakeQuant {
   readonly tensors?: readonly InspectedTensor[] | undefined;
 }
 
-/** Quantizes operands with a scale of their own amax instead of the scale of delayed scaling. */
+/** Quantizes operands with a scale from their current amax instead of the scale of delayed scaling. */
 export interface PerTensorScaling {
   /** The products. Default: all three. */
   readonly gemms?: readonly Product[] | undefined;
@@ -77,7 +77,7 @@ export interface InspectionRule {
   readonly DisableFP8Layer?: NoOptions | undefined;
   /** Computes products in high precision with operands that are quantized and dequantized. */
   readonly FakeQuant?: FakeQuant | undefined;
-  /** Quantizes operands with a scale of their own amax instead of the scale of delayed scaling. */
+  /** Quantizes operands with a scale from their current amax instead of the scale of delayed scaling. */
   readonly PerTensorScaling?: PerTensorScaling | undefined;
 }
 
@@ -123,7 +123,7 @@ const checkList = anyListOf(nested(checkRule));
 
 /**
  * Checks rules and returns a copy. Throws `ArgumentError` for an unknown key or name, an invalid value, a rule without a feature,
- * and one that says two things about a product.
+ * and a rule that changes a product in two ways.
  */
 export function checkRules(user: string, rules: readonly InspectionRule[]): readonly InspectionRule[] {
   const ownRules = checkList(user, "rules", rules) as readonly InspectionRule[];
@@ -152,7 +152,7 @@ export function checkRules(user: string, rules: readonly InspectionRule[]): read
 export interface ProductChange {
   readonly feature: "DisableFP8GEMM" | "FakeQuant" | "PerTensorScaling";
   readonly gemms: readonly Product[];
-  /** The operands that are not left in high precision, or as the recipe quantizes them. */
+  /** The operands that the change applies to. Other operands stay in high precision, or are quantized as the recipe says. */
   readonly tensors: readonly InspectedTensor[];
 }
 

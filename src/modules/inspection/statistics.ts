@@ -22,7 +22,7 @@ interface Sums {
   readonly scales: Map<number | null, number>;
 }
 
-/** How a statistic follows from the sums, and what it reads besides the values that were quantized. */
+/** How a statistic is computed from the sums, and what it reads in addition to the values before quantization. */
 interface StatisticRow<T> {
   readonly reads: readonly (keyof CopyReads)[];
   readonly of: (sums: Sums) => T;
@@ -64,7 +64,7 @@ export const STATISTIC_NAMES = Object.keys(STATISTICS) as readonly StatisticName
 /** The values of statistics by name. */
 export type StatisticValues = { readonly [S in StatisticName]?: ReturnType<(typeof STATISTICS)[S]["of"]> };
 
-/** Returns what has to be read for these statistics. */
+/** Returns the values that these statistics read. */
 export function readsOf(names: readonly StatisticName[]): CopyReads {
   const reads = new Set<keyof CopyReads>(names.flatMap((name) => [...STATISTICS[name].reads]));
   return { decoded: reads.has("decoded"), limits: reads.has("limits"), scales: reads.has("scales") };

@@ -11,7 +11,7 @@ import { areWholeBlocks, RowOperand, withUsage } from "../tensor-parallel/row-op
 import { WideRows } from "../tensor-parallel/rows.js";
 import type { LinearInput, LinearParts } from "./parts.js";
 
-/** What wgrad reads of the input: its columnwise copy, the unquantized input, or the values of the rowwise copy. */
+/** The form of the input that wgrad reads: the columnwise copy, the unquantized input, or the values of the rowwise copy. */
 export type WgradSource = "columnwise" | "original" | "rowwise";
 
 /** The columnwise copy of all rows of the input, which wgrad reads. */
@@ -36,14 +36,14 @@ export class InputOperand {
   /** Whether wgrad reads the tensors of `rows`. */
   readonly #isKept: boolean;
   readonly #quantize: (usage: Usage) => RowOperand;
-  /** What wgrad reads. Undefined if the backward pass does not compute wgrad. */
+  /** The form of the input that wgrad reads. Undefined if the backward pass does not compute wgrad. */
   readonly #source: WgradSource | undefined;
   /** Returns the unquantized input: all rows, in the activation type. */
   readonly #allWideRows: () => Tensor<WideDType>;
 
   /**
    * Quantizes the input. `value` is the input; it is undefined if the input is computed and quantized in one pass. `source` is
-   * what wgrad reads, or undefined if the backward pass does not compute wgrad.
+   * the form that wgrad reads, or undefined if the backward pass does not compute wgrad.
    */
   constructor(
     { quantization, parallel, saveOriginalInput }: LinearParts,

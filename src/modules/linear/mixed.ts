@@ -29,7 +29,7 @@ import { wideWeightIn } from "./wide.js";
 
 type Wide = Tensor<WideDType>;
 
-/** How an operand is made whose rows may be divided among ranks. */
+/** The source of an operand whose rows may be divided among ranks. */
 interface RowsSource {
   /** This rank's rows. */
   readonly value: Value;
@@ -110,7 +110,7 @@ function valuesOf(operand: Operand, direction: Direction, dtype: WideDType): Wid
   return dequantize(columnwise, dtype);
 }
 
-/** Quantizes rows, in the copies of `usage`. A quantized value is read as it is, if its rowwise copy is asked for. */
+/** Quantizes rows, in the copies of `usage`. A quantized value is read as it is, if its rowwise copy is requested. */
 function rowsOf(
   { value, group, copies, gatheredCopies }: RowsSource,
   direction: Direction,

@@ -58,8 +58,8 @@ export interface LinearOptions extends ModuleOptions, ParallelOptions {
   readonly saveOriginalInput?: boolean | undefined;
   /**
    * The names of the parameters that the rows of the weight are divided into, and of the bias: `["query", "key"]` gives
-   * `queryWeight`, `keyWeight`, `queryBias` and `keyBias`, with equal numbers of rows; an object from names to numbers of rows
-   * gives others. Default: one parameter, `weight`, and one `bias`.
+   * `queryWeight`, `keyWeight`, `queryBias` and `keyBias`, with equal numbers of rows; an object that maps names to numbers of
+   * rows gives other numbers. Default: one parameter, `weight`, and one `bias`.
    */
   readonly parametersSplit?: ParametersSplit | undefined;
   /**
@@ -143,7 +143,10 @@ export interface LinearGradients {
 
 /** Facts about the gradient that a layer's backward pass receives. */
 export interface GradientTraits {
-  /** The f32 tensor from which the gradient was quantized, if it was. The bias gradient is the sum of its columns. */
+  /**
+   * The f32 tensor from which the gradient was quantized. Absent if the gradient is not quantized. The bias gradient is the sum
+   * of its columns.
+   */
   readonly biasSource?: Tensor<WideDType> | undefined;
   /** Whether the layer frees the gradient and `biasSource` as soon as it has read them. */
   readonly temporary?: boolean | undefined;
@@ -194,7 +197,7 @@ export interface Division {
   readonly size?: string;
 }
 
-/** Returns the parameters of the weight, if there are several. Throws for options that do not go with them. */
+/** Returns the names and rows of `parametersSplit`, or undefined without it. Throws for options that exclude it. */
 function splitOf(
   user: string,
   { parametersSplit: split, fuseWgradAccumulation, delayWgradCompute }: LinearOptions,

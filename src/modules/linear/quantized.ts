@@ -97,7 +97,7 @@ export function quantizedForward(
   };
 }
 
-/** What wgrad reads of the input. */
+/** The form of the input that wgrad reads, by `backwardOverride`. */
 const WGRAD_SOURCES: Readonly<Record<BackwardOverride, WgradSource>> = {
   none: "columnwise",
   highPrecision: "original",

@@ -6,9 +6,9 @@ import type { QuantizeSpec } from "../../tensor/quantized.js";
 import type { RecipeState } from "../recipe-state.js";
 
 /**
- * A check that throws if a call does not fit a recipe's quantizers. `copies` says how a tensor's copies are made, and
- * `gradient` how those of the result's gradient are. It is undefined in the second run of a recomputed region, because the
- * first run was checked.
+ * A check that throws if a call does not fit a recipe's quantizers. `copies` returns how each copy of a tensor is quantized, and
+ * `gradient` is the same for the gradient of the result. `gradient` is undefined in the second run of a recomputed region,
+ * because the first run was checked.
  */
 export type FitCheck = (copies: (role: ForwardRole) => RoleCopies, gradient: RoleCopies | undefined) => void;
 

@@ -31,7 +31,7 @@ export function returnedBias({ bias, parallel }: LinearParts, out: Variable): re
       result: value.dtype === dtype ? value.reshape(value.shape) : castTo(value, dtype),
       backward: (grad) => {
         const sums = wideOf("linear: the gradient of the bias", grad);
-        // the sum over ranks is written to its operand, so it must not be the gradient of others
+        // the sum over ranks overwrites its operand, so the operand must not be shared with other gradients
         const own = sums.dtype === "f32" ? sums.clone() : castTo(sums, "f32");
         return [parallel.gradBias(own, bias.dtype)];
       },

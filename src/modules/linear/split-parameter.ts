@@ -45,8 +45,8 @@ export const parametersSplit: Domain = (user, name, value) => {
 };
 
 /**
- * Returns the number of rows of each parameter of a weight with `outFeatures` rows. Throws `ShapeError` if their sum is another
- * one, or if rows cannot be divided evenly.
+ * Returns the number of rows of each parameter of a weight with `outFeatures` rows. Throws `ShapeError` if the sum of these
+ * numbers is not `outFeatures`, or if rows cannot be divided evenly.
  */
 export function splitRows(user: string, split: ParametersSplit, outFeatures: number): SplitRows {
   if (isArray(split)) {
@@ -65,8 +65,8 @@ export function splitRows(user: string, split: ParametersSplit, outFeatures: num
 }
 
 /**
- * A parameter that no module registers. Its rows, or elements, are the registered parameters `parts`, one after the other. They
- * share its memory, except parts that could not be views: `value` reads these anew.
+ * A parameter that no module registers. Its rows, or elements, are the registered parameters `parts`, one after the other. The
+ * parts share its memory, except parts that cannot be views; `value` copies these again.
  */
 export class SplitParameter extends Parameter {
   readonly parts: readonly Parameter[];
@@ -120,7 +120,7 @@ export class SplitParameter extends Parameter {
   }
 }
 
-/** What divides the parameters of a layer. */
+/** How the parameters of a layer are divided. */
 interface SplitOptions {
   /** The name of the layer for messages. */
   readonly user: string;

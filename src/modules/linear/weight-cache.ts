@@ -7,7 +7,7 @@ import { persistent } from "../parameter.js";
 /** How one forward pass uses the cached quantized weight. The names are TransformerEngine's. */
 export interface WeightUse {
   /**
-   * If true, the weight is quantized and cached. If false, the cached one is used. If undefined, the weight is quantized for
+   * If true, the weight is quantized and cached. If false, the cached weight is used. If undefined, the weight is quantized for
    * this call only, unless `skipFp8WeightUpdate` is given.
    */
   readonly isFirstMicrobatch?: boolean | undefined;

@@ -74,8 +74,8 @@ export function attention(q: Tensor, k: Tensor, v: Tensor, options: AttentionOpt
 
 /**
  * Computes the gradients of q, k and v, of the bias if `biasGrad` is set, and of the sinks if there are any. `grad` is the
- * gradient of out; `out` and `lse` are results of `attention`, whose options are given again. The gradients of tokens that
- * belong to no sequence are 0. The result does not depend on the number of threads.
+ * gradient of out; `out` and `lse` are results of `attention`; the options must be the same. The gradients of tokens that belong
+ * to no sequence are 0. The result does not depend on the number of threads.
  *
  * @throws `DTypeError` for tensors that are not of one wide dtype, or an option of another dtype, `ShapeError` for tensors whose
  * shapes do not fit, `ArgumentError` for an invalid option value, options that do not go together and tensors on different

@@ -55,13 +55,13 @@ export interface AttentionRuleOptions {
   readonly queryLengths?: Tensor | undefined;
   /** The lengths of the sequences of keys, i32 [B]. Keys beyond are not read. Default: all rows. Not for "thd". */
   readonly keyLengths?: Tensor | undefined;
-  /** For "thd", which needs both: the sums of the lengths of sequences before each one, i32 [B + 1], from 0. */
+  /** For "thd" only, where it is required: the total length of the sequences of queries before each one, i32 [B + 1], from 0. */
   readonly cuQueries?: Tensor | undefined;
-  /** The same for keys. */
+  /** As `cuQueries`, for keys. */
   readonly cuKeys?: Tensor | undefined;
-  /** For "thd" with gaps between sequences: the first token of each one, i32 [B + 1]. Default: `cuQueries`. */
+  /** For "thd" with gaps between sequences: the first token of each sequence of queries, i32 [B + 1]. Default: `cuQueries`. */
   readonly cuPaddedQueries?: Tensor | undefined;
-  /** The same for keys. Default: `cuKeys`. */
+  /** As `cuPaddedQueries`, for keys. Default: `cuKeys`. */
   readonly cuPaddedKeys?: Tensor | undefined;
   /** A wide tensor [1 or B, 1 or H, Sq, Sk] that is added to the scores. Not for "thd". */
   readonly bias?: Tensor | undefined;
@@ -91,13 +91,13 @@ export interface AttentionOptions extends AttentionRuleOptions {
   readonly maxLogits?: boolean | undefined;
 }
 
-/** Options of `attentionBackward`. All fields are optional; those of the forward pass are given again. */
+/** Options of `attentionBackward`. All fields are optional; the options of the forward pass must be repeated. */
 export interface AttentionBackwardOptions extends AttentionRuleOptions {
   /** Whether to compute the gradient of the bias. Default false. */
   readonly biasGrad?: boolean | undefined;
 }
 
-/** The largest number of keys of a block. */
+/** The maximum number of keys of a block. */
 const MOST_KEYS = 1024;
 
 const checkPlan = optionsOf<AttentionPlan>(
@@ -158,7 +158,7 @@ const checkDropout = optionsOf<AttentionDropoutOptions>(
   "dropout",
 );
 
-/** @shared The checks of what `attention` and `attentionBackward` have in common. */
+/** @shared The checks of the options that `attention` and `attentionBackward` share. */
 export const ATTENTION_RULE = {
   layout: oneOf(ATTENTION_LAYOUTS),
   scale: positive,

@@ -43,7 +43,10 @@ export function requireProjections(op: string, q: Tensor, k: Tensor, v: Tensor):
   throw new DTypeError(`${op}: q is ${q.dtype}, k ${k.dtype} and v ${v.dtype}; they must be of one dtype`);
 }
 
-/** @shared Returns the common arguments. Throws `ShapeError` and `ArgumentError` as `attention` does. */
+/**
+ * @shared Returns the arguments that attention and its gradient share. Throws `ShapeError` and `ArgumentError` as `attention`
+ * does.
+ */
 export function ruleOf(
   op: string,
   { q, k, v }: Projections,

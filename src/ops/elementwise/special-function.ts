@@ -16,10 +16,10 @@ import { execute } from "../execute.js";
 export interface SpecialFunctionOptions {
   /**
    * The instruction, by its name in PTX: `rsqrt.approx.ftz.f32`; or the function: `expf`, or `expf.fast` under -use_fast_math.
-   * `SPECIAL_FUNCTIONS` has them all.
+   * `SPECIAL_FUNCTIONS` lists all names.
    */
   readonly function: SpecialFunctionName;
-  /** The second arguments of a function of two (`powf`, `divide`): an f32 tensor in the shape of x. */
+  /** The second argument of a binary function (`powf`, `divide`): an f32 tensor in the shape of x. */
   readonly y?: Tensor;
 }
 
@@ -28,7 +28,7 @@ const checkOptions = optionsOf<SpecialFunctionOptions>({
   y: anything,
 });
 
-/** Returns the second arguments of a function of two, checked, and undefined for a function of one. */
+/** Returns the checked second argument of a binary function, or undefined for a unary function. */
 function secondOf(x: Tensor, { function: name, y }: SpecialFunctionOptions): Tensor<"f32"> | undefined {
   if (hasTwoArguments(name) !== (y !== undefined))
     throw new ArgumentError(
@@ -44,11 +44,10 @@ function secondOf(x: Tensor, { function: name, y }: SpecialFunctionOptions): Ten
 }
 
 /**
- * Returns what an approximate instruction of a GPU's special-function unit gives for each element of x, to the bit, as an H100
- * and an H200 compute it (numerics.md §7.11), or what a math function of CUDA gives as nvcc 13.0 compiles it
- * (docs/special-functions.md). The result has the shape and dtype of x, which is that of the instruction. NaN is
- * 7FFFFFFF, or 7FFF in 16 bits. `SPECIAL_FUNCTIONS` says on which chips an instruction was measured; on a GPU, `supports` says
- * what is not verified.
+ * Computes an approximate instruction of a GPU's special-function unit for each element of x, bitwise equal to an H100 and an
+ * H200 (numerics.md §7.11), or a math function of CUDA as nvcc 13.0 compiles it (docs/special-functions.md). The result has the
+ * shape and dtype of x, which must be the dtype of the instruction. NaN is 7FFFFFFF, or 7FFF in 16 bits. `SPECIAL_FUNCTIONS` says
+ * on which chips an instruction was measured; on a GPU, `supports` says what is not verified.
  *
  * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, or not of the instruction's dtype, `ShapeError` for y of
  * another shape than x, `ArgumentError` for an invalid option value, a missing y or one that the function does not take,

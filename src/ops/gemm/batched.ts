@@ -36,7 +36,7 @@ export interface BatchedGemmResult {
   readonly out: Tensor<WideDType>;
   /** The plan by which every item was computed. */
   readonly plan: GemmPlan;
-  /** The same as in `GemmResult`. */
+  /** As `unverified` of `GemmResult`. */
   readonly unverified?: string;
 }
 

@@ -36,15 +36,14 @@ import { requireSameTransform, transformed } from "./transform.js";
  * if requested, and the result is rounded once to `outDtype`: to nearest even, with overflow to infinity or, for FP8, saturating
  * (numerics.md §6). The result has the leading dimensions of x or b; in layout NT it is [columns of b, N].
  *
- * Of a quantized operand, the copy whose scale blocks lie along K is read. This is the rowwise copy for x and w, for a in TN
- * and for b in TN and NN, and the columnwise copy otherwise. If one of the copies has passed through the Hadamard transform, the
+ * For a quantized operand, the copy whose scale blocks lie along K is read. This is the rowwise copy for x and w, for a in TN and
+ * for b in TN and NN, and the columnwise copy otherwise. If one of the copies has passed through the Hadamard transform, the
  * other must have passed through the same, signs included; a tensor that is not quantized counts as not transformed. The amaxes
- * of NVFP4 operands are multiplied into alpha. A NaN
- * operand gives NaN, as does infinity minus infinity; an FP8 result then holds its NaN code. If K is 0, the sum is 0
- * and the bias is not added. A result without elements is empty.
+ * of NVFP4 operands are multiplied into alpha. A NaN operand gives NaN, as does infinity minus infinity; an FP8 result then holds
+ * its NaN code. If K is 0, the sum is 0 and the bias is not added. A result without elements is empty.
  *
- * @throws `ArgumentError` for operands that are named by both pairs of names or by half of one, for operands of which one has
- * passed through another Hadamard transform than the other, and for options that exclude each other.
+ * @throws `ArgumentError` for operands that are named by both pairs of names or by half of one, for operands that have passed
+ * through different Hadamard transforms, and for options that exclude each other.
  * @throws `ShapeError` or `DTypeError` for operands, addends or an output that do not match.
  * @throws `UnsupportedError` if the datapath has no rule for the operands or the backend has no kernel. The message has the
  * reason.
@@ -69,7 +68,7 @@ export function gemm(options: GemmOptions): GemmResult {
   }
 }
 
-/** @shared A product whose operands and options were checked, before there is memory for its result. */
+/** @shared A product with checked operands and options, before its result is allocated. */
 export interface PreparedGemm {
   readonly backend: Backend;
   readonly args: Omit<GemmArgs, "out" | "amax">;
@@ -81,7 +80,7 @@ export interface PreparedGemm {
   readonly dtype: GemmOutDType;
 }
 
-/** @shared Returns a product of these operands. The open scope owns the tensors that it makes. Throws as `gemm` does. */
+/** @shared Returns a product of these operands. The open scope owns the tensors that this call creates. Throws as `gemm` does. */
 export function prepareGemm(op: string, operands: Operands<GemmInput>, options: GemmSettings): PreparedGemm {
   const { a, b, layout, names } = operands;
   const backend = commonBackend(

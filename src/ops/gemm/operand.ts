@@ -185,7 +185,7 @@ function amaxDivisor(op: string, name: string, { scaleRule, e4m3Max }: QuantizeS
   );
 }
 
-/** Scales of lines; none where the sums are empty, so that there are none. */
+/** Returns the scales of lines, or no scales if K is 0, because the scale tensor is then empty. */
 function linesScaledBy(scales: Tensor<"f32">): Pick<GemmOperand, "lineScales"> {
   return scales.size === 0 ? {} : { lineScales: scales };
 }

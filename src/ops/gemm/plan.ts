@@ -80,7 +80,7 @@ export function familyOf(
   return plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
 }
 
-/** @shared Returns the plan that is given or chosen here. Throws `ArgumentError` if a given plan does not fit the operands. */
+/** @shared Returns the given plan, or chooses one. Throws `ArgumentError` if a given plan does not fit the operands. */
 export function planOf(
   op: string,
   family: DatapathFamily,

@@ -10,7 +10,10 @@ import type { GemmInput } from "./operand.js";
 /** @shared An operand by its name in messages, and the signs of its transform; undefined if it is not transformed. */
 export type Transformed = readonly [name: string, signs: number | undefined];
 
-/** @shared Returns why the product of two operands is not the product of their tensors; undefined if it is. */
+/**
+ * @shared Returns why the product of two operands differs from the product of the untransformed tensors; undefined if it does
+ * not.
+ */
 export function transformFault(one: Transformed, other: Transformed): string | undefined {
   if (one[1] === other[1]) return undefined;
   return `${described(one)} and ${described(other)}, so their product is not the product of the tensors; quantize both with the same Hadamard transform (rht and its signs), or both without`;

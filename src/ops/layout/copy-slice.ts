@@ -43,7 +43,7 @@ export function slice<X extends Tensor>(
 
 /**
  * Returns a tensor of shape `shape` that is 0 except for its slices `start` to `start` + n - 1 of dimension `dim`, which are
- * those of x. This is the gradient of `slice`.
+ * copied from x. This is the gradient of `slice`.
  *
  * @shared
  */
@@ -97,7 +97,7 @@ export function concatenate<X extends Tensor>(tensors: readonly X[], dim = 0): T
  * dimensions, as in broadcasting of PyTorch: `shape` may have further dimensions in front.
  *
  * @throws `DTypeError` for FP4, whose codes share bytes, and for an argument that is not a tensor, `ShapeError` for a shape to
- * which that of x cannot be expanded, `DisposedError` for a disposed tensor.
+ * which the shape of x cannot be expanded, `DisposedError` for a disposed tensor.
  */
 export function expand<X extends Tensor>(x: X, shape: Shape): Tensor<X["dtype"]> {
   const source = requireBytes("expand", "x", x);

@@ -35,7 +35,7 @@ export function derivedCopy(t: QuantizedTensor): QuantizedCopy {
   return rowwise.amax ? { ...copy, amax: scope.keep(rowwise.amax.clone()) } : copy;
 }
 
-/** A byte of codes of zero: the rows of zeros that fill the last blocks become these codes. */
+/** Returns a byte of codes of zero, which fills the padding rows of the last blocks. */
 function zeroByte({ format, elementScaling }: QuantizeSpec): number {
   if (!hasMinusZeros(elementScaling)) return 0;
   const minusZero = 2 ** (factsOf(format).bits - 1);

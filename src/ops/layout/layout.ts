@@ -83,7 +83,7 @@ export function relayoutScales(t: QuantizedTensor, direction: Direction, to: Sca
   return relayout(scaleInv, geometry, copyGeometry(t.spec, asMatrix(t.shape), direction, to));
 }
 
-/** @shared Returns scales that lie as `from` says, laid as `to` says. */
+/** @shared Converts scales from the layout of `from` to the layout of `to`. */
 export function relayout(x: Tensor, from: CopyGeometry, to: CopyGeometry): Tensor {
   using scope = new Scope();
   const out = new Tensor(x.backend, to.scaleType, to.scaleShape);

@@ -21,7 +21,7 @@ export function permute<X extends Tensor>(x: X, dims: readonly number[]): Tensor
   const order = dimensionsOf(shape, dims);
   const groups = groupsOf(shape, order);
   using scope = new Scope();
-  // `positions[i]` is the group, by its number in x, that is dimension i of `result`
+  // `positions[i]` is the index in x of the group that is dimension i of `result`
   const positions = groups.map((_, i) => i).sort((i, j) => firstOf(groups, i) - firstOf(groups, j));
   const sizes = groups.map((group) => elementCount(group.map((dim) => shape[dim] as number)));
   let result: Tensor<X["dtype"]> = x.reshape(positions.map((i) => sizes[i] as number));

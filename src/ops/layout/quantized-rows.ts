@@ -26,9 +26,9 @@ interface Rows {
 
 /**
  * Returns the slices `start` to `end` - 1 of the first dimension of `t`, as `t[start:end]` of PyTorch, in new memory. Codes and
- * scales are copied, so its values are those rows of the values of `t`. It has the copies of `t`. Negative values of both count
- * from the end. The default of `end` is the size of the dimension. Scales and amaxes of tensors and of columns stay those of the
- * whole `t`; all other scales are those of the quantized slice.
+ * scales are copied, so the values of the slice are rows of the values of `t`. It has the same copies as `t`. Negative values of
+ * `start` and `end` count from the end. The default of `end` is the size of the dimension. Scales and amaxes per tensor and per
+ * column are copied from the whole `t`; all other scales are bitwise equal to the scales of a quantized slice.
  *
  * @throws `DTypeError` for an argument that is not a quantized tensor, `ShapeError` for one of fewer than two dimensions,
  * `ArgumentError` for a range that is not within the dimension, or that begins or ends inside a block of rows that share a scale
@@ -55,7 +55,7 @@ export function splitRows(t: QuantizedTensor, rows: number | readonly number[]):
   const ends = isArray(rows) ? endsOfList(t, rows) : endsOfParts(t, rows);
   requireWholeBlocks("splitRows", t, ends);
   using scope = new Scope();
-  // a failed part disposes of those before it
+  // if a part fails, the parts before it are disposed of
   const parts = ends.map((end, i) => rowsOf(t, ends[i - 1] ?? 0, end));
   return parts.map((part) => scope.keep(part));
 }
@@ -167,7 +167,7 @@ function rowsOfCopy(t: QuantizedTensor, direction: Direction, rows: Rows): Quant
   return { ...copy, amax: scope.keep(isOfRows ? amax.slice(rows.start, [count]) : amax.clone()) };
 }
 
-/** Returns the codes of those rows, as `geometry` says; those of a columnwise copy with the zeros that fill the last block. */
+/** Returns the codes of the rows, placed as in `geometry`, with the zeros that fill the last block of a columnwise copy. */
 function codeRows(data: Tensor, { data: placement, dataShape }: CopyGeometry, { start }: Rows): Tensor {
   if (placement === "inPlace") return data.slice(start * (dataShape[1] as number), dataShape);
   const [columns, count] = dataShape as readonly [number, number];
@@ -175,7 +175,7 @@ function codeRows(data: Tensor, { data: placement, dataShape }: CopyGeometry, { 
   return transpose(transpose(data).slice(start * columns, [count, columns]));
 }
 
-/** Returns the logical scales of those rows; `to` is their geometry. */
+/** Returns the logical scales of the rows; `to` is the geometry of the result. */
 function scaleRows(scales: Tensor, spec: QuantizeSpec, to: CopyGeometry, { start }: Rows): Tensor {
   const [lines, length] = scaleSpan(spec);
   const isRowwise = to.direction === "rowwise";

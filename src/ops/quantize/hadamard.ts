@@ -52,7 +52,7 @@ export function hadamard(x: Tensor, signs: number = RHT_SIGNS): Tensor<"bf16"> {
  */
 export function inverseHadamard(y: Tensor<"f32">, signs: number, dtype: WideDType): Tensor<WideDType> {
   const [rows, columns] = asMatrix(y.shape);
-  // the matrices that follow grow with the rows, of which an empty tensor may have any number
+  // the matrices below grow with the number of rows, which is not bounded for an empty tensor
   if (columns === 0) return new Tensor(y.backend, dtype, [rows, columns]);
   const groups = rows / GROUP;
   const inverse = inverseMatrix(signs);

@@ -26,19 +26,19 @@ export interface QuantizeInputs {
    */
   readonly part?: MatrixPart | undefined;
   /**
-   * Random bits that replace the bits of `random` and `part`: a u32 for each element of the rowwise copy, in the order
-   * of its codes (numerics.md, choice 6). If one copy has them, each that is made needs them.
+   * Random bits that replace the bits of `random` and `part`: a u32 for each element of the rowwise copy, in the order of its
+   * codes (numerics.md, choice 6). If one copy has random bits, every copy of the result must have them.
    */
   readonly randomBits?: Tensor<"u32"> | undefined;
-  /** The same as `randomBits` for the columnwise copy. */
+  /** As `randomBits`, for the columnwise copy. */
   readonly randomBitsColumnwise?: Tensor<"u32"> | undefined;
   /** For fp8-delayed, where it is required: the factor by which elements are multiplied. */
   readonly scale?: Tensor<"f32"> | undefined;
   /** For fp8-delayed: a tensor that is set to the maximum of its value and max |x|. */
   readonly amaxRecord?: Tensor<"f32"> | undefined;
-  /** For fp8-current and the rowwise copy of nvfp4: an amax that is used instead of the tensor's own. */
+  /** For fp8-current and the rowwise copy of nvfp4: an amax that replaces the amax of the tensor. */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** The same as `amax` for the columnwise copy of nvfp4. */
+  /** As `amax`, for the columnwise copy of nvfp4. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
   /** A flag, read on the device. If it is exactly 1, the target is not changed. */
   readonly noop?: Tensor<"f32"> | undefined;
@@ -92,8 +92,8 @@ const optionalScalar = optional(requireScalar);
 const optionalWords = optional(requireWords);
 
 /**
- * Checks and returns the arguments of a quantization into `target`, except its source. `dtype` is the dtype of the quantized
- * values; `sources` are the tensors that the operation `op` reads. Throws as `quantizeInto` does.
+ * Checks and returns the arguments of a quantization by the operation `op`, except its source. `values` describes the values that
+ * are quantized. Throws as `quantizeInto` does.
  *
  * @shared
  */
@@ -126,7 +126,7 @@ export function requireInputs(
 }
 
 /**
- * Throws `ArgumentError` unless the spec rounds stochastically and exactly the copies that are made have random bits,
+ * Throws `ArgumentError` unless the spec rounds stochastically and exactly the copies of the result have random bits,
  * `ShapeError` unless there is a word for each of their elements.
  */
 function requireRandomBits(

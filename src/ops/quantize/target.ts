@@ -44,7 +44,7 @@ export function emptyQuantized(
 
 /**
  * As `emptyQuantized`, but does not check its arguments: an open backend, a normalized shape, and f32, bf16 or f16 as dtype. The
- * new tensors are added to `made`.
+ * new tensors are added to `allocated`.
  *
  * @shared
  */

@@ -17,7 +17,7 @@ export interface EmbeddingBackwardOptions {
 
 /** Options of `embedding`. All fields are optional. */
 export interface EmbeddingOptions extends EmbeddingBackwardOptions {
-  /** The number of all ids, if the table is a part of a whole one. Default: those up to the table's last row. */
+  /** The number of all ids, if the table is a part of a larger one. Default: the number of ids up to the table's last row. */
   readonly vocabulary?: number | undefined;
 }
 

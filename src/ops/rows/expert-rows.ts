@@ -9,11 +9,11 @@ import { commonBackend, execute, requireShape } from "../execute.js";
 
 /** Options of `rowIdMap`. */
 export interface RowIdMapOptions {
-  /** N, the number of rows. Entries whose row would be N or more have none, and rows without an entry are padding. */
+  /** N, the number of rows. Entries whose row would be N or more get no row, and rows without an entry are padding. */
   readonly numOutTokens: number;
   /**
-   * The number of experts, if entries are indices of experts. Otherwise entry (t, e) says by a value other than 0 that token t
-   * has expert e, and the experts are the columns of the map.
+   * The number of experts, if entries are indices of experts. Otherwise entry (t, e) is nonzero if token t is routed to expert e,
+   * and the columns of the map are the experts.
    */
   readonly numExperts?: number | undefined;
   /** The rows of each expert are padded to a multiple of this number. Default 1. */
@@ -71,7 +71,7 @@ export function rowIdMap(routingMap: Tensor, options: RowIdMapOptions): RowIdMap
 export interface TakeRowsOptions {
   /** The number of entries of each row of x: index i selects row floor(i / entriesPerRow). Default 1. */
   readonly entriesPerRow?: number | undefined;
-  /** The factor of each entry, with one element for each. Default: rows are copied. */
+  /** The factors, one element for each entry. Default: rows are copied. */
   readonly weights?: Tensor | undefined;
   /** The dtype of the result. Default: the dtype of x. */
   readonly outDtype?: WideDType | undefined;
@@ -155,7 +155,7 @@ const checkDotsOptions = optionsOf<RowDotsOptions>({ outDtype: wideDType });
 
 /**
  * Returns [T, C] with element (t, c) = the dot product of row t of `grad` [T, D] and row rows[t, c] of x [N, D], which is the
- * gradient of weights of `combineRows`. `rows` is an i32 tensor [T, C]; an entry outside 0 to N - 1 gives +0. Products are
+ * gradient of the weights of `combineRows`. `rows` is an i32 tensor [T, C]; an entry outside 0 to N - 1 gives +0. Products are
  * rounded to f32 and added in the order of row sums (numerics.md §7.5); the result is rounded once to `outDtype`.
  *
  * @throws `DTypeError` for tensors that are not f32, bf16 or f16, or rows that are not i32, `ShapeError` for tensors that are not

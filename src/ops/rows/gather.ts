@@ -56,7 +56,10 @@ export function gatherBackward(grad: Tensor, dim: number, index: Tensor, size: n
 
 type Tensors = readonly [values: Tensor<WideDType>, indices: Tensor<"i32">];
 
-/** Calls `run` with tensors whose dimension `axis` is exchanged with the last one, and exchanges those of its result back. */
+/**
+ * Calls `run` with tensors whose dimension `axis` is exchanged with the last one, and exchanges the two dimensions of its result
+ * back.
+ */
 function lastMoved(
   axis: number,
   tensors: Tensors,

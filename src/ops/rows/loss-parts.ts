@@ -1,6 +1,6 @@
 /**
- * Softmax cross-entropy of logits whose columns ranks have parts of, in steps between which the results of the ranks are
- * combined (functional/loss.ts). Each rank has all rows.
+ * Softmax cross-entropy of logits whose columns are sharded over ranks. The results of the ranks are combined between the steps
+ * (functional/loss.ts). Each rank has all rows.
  */
 import { requireF32, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
@@ -9,7 +9,7 @@ import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 import { type CrossEntropyOptions, requireTargets, withDefaults } from "./loss.js";
 
-/** @shared Where the classes of a rank lie among all of them. */
+/** @shared The range of a rank's classes among all classes. */
 export interface ClassRange {
   /** The class of this rank's first column. */
   readonly first: number;
@@ -31,20 +31,20 @@ export function lossMaximum(logits: Tensor): Tensor<"f32"> {
   return scope.keep(maximum);
 }
 
-/** @shared What `lossSums` adds up. */
+/** @shared The inputs of `lossSums`. */
 export interface LossTerms {
-  /** [..., V]: the columns of this rank. */
+  /** This rank's columns of the logits, [..., V]. */
   readonly logits: Tensor;
-  /** i32, one per row. */
+  /** The target of each row, i32. */
   readonly targets: Tensor;
   /** The maximum of each row over all classes, f32 [rows]. */
   readonly maximum: Tensor;
 }
 
 /**
- * Returns the sums over this rank's classes that the losses of rows need, f32 [2, rows]: the sum of exp(x - maximum), and x -
- * maximum of the target, which is -0 where another rank has the target. With label smoothing it is [3, rows], with the sum of x -
- * maximum.
+ * Returns the sums over this rank's classes from which the losses of rows are computed, f32 [2, rows]: the sum of exp(x -
+ * maximum), and x - maximum of the target, which is -0 where another rank has the target. With label smoothing it is [3, rows],
+ * with the sum of x - maximum.
  *
  * @throws `DTypeError`, `ShapeError`, `ArgumentError` and `DisposedError` as `crossEntropy`.
  * @shared
@@ -88,7 +88,7 @@ export function lossOfSums(
   return scope.keep(loss);
 }
 
-/** The number of sums of a row. A smoothing that is 0 in f32 is none. */
+/** Returns the number of sums of a row: 3 with smoothing, else 2. A smoothing that rounds to 0 in f32 is no smoothing. */
 function sumsOf(smoothing = 0): 2 | 3 {
   return Math.fround(smoothing) === 0 ? 2 : 3;
 }

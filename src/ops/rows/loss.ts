@@ -17,9 +17,9 @@ export interface CrossEntropyOptions {
 
 /** Options of `crossEntropyBackward`. All fields are optional. */
 export interface CrossEntropyBackwardOptions extends CrossEntropyOptions {
-  /** The class of the first column, if columns are some of all classes. Default 0. */
+  /** The class of the first column, if the columns are a subset of all classes. Default 0. */
   readonly first?: number | undefined;
-  /** The number of all classes. Default: those up to the last column. */
+  /** The number of all classes. Default: the number of classes up to the last column. */
   readonly classes?: number | undefined;
 }
 
@@ -99,8 +99,8 @@ const checkBackward = optionsOf<CrossEntropyBackwardInputs>(
 );
 
 /**
- * Computes the gradient of the logits, in their shape and dtype: (softmax - target distribution) * grad. Columns may be some of
- * all classes; `maximum` and `total` then are those over all of them.
+ * Computes the gradient of the logits, in their shape and dtype: (softmax - target distribution) * grad. The columns may be a
+ * subset of all classes; `maximum` and `total` are then taken over all classes.
  *
  * @throws `DTypeError` for logits that are not f32, bf16 or f16, targets that are not i32, or another input that is not f32,
  * `ShapeError` for an input that does not have one element per row, `ArgumentError` for an invalid option value or tensors on

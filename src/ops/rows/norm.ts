@@ -134,7 +134,7 @@ export function normSource(op: string, x: Tensor, norm: NormGiven): NormSource {
   };
 }
 
-/** @shared Allocates uninitialized statistics of a norm, and adds them to `made`. */
+/** @shared Allocates uninitialized statistics of a norm, and adds them to `allocated`. */
 export function allocateStatistics({ x, beta }: NormSource, allocated: Owned[]): NormStatistics {
   const [rows] = asMatrix(x.shape);
   const rstd = new Tensor(x.backend, "f32", [rows]);
@@ -153,7 +153,7 @@ export interface NormBackwardInputs extends NormStatistics {
   readonly x: Tensor;
   /** The gamma of the forward pass, [K]. */
   readonly gamma: Tensor;
-  /** The value of this option in the forward pass. Default false. */
+  /** The option `zeroCenteredGamma` of the forward pass. Default false. */
   readonly zeroCenteredGamma?: boolean | undefined;
 }
 

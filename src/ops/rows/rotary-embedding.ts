@@ -83,7 +83,9 @@ export function rotaryEmbedding(
   return scope.keep(out);
 }
 
-/** Throws `ShapeError` unless x has the dimensions of the layout, and a head at least as many elements as are rotated. */
+/**
+ * Throws `ShapeError` unless x has as many dimensions as the layout, and each head has at least as many elements as are rotated.
+ */
 function requireShapes(
   { shape }: Tensor,
   { cos, sin }: { readonly cos: Tensor; readonly sin: Tensor },

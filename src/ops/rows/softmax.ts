@@ -37,8 +37,8 @@ export function softmax(x: Tensor, options: SoftmaxOptions = {}): Tensor<WideDTy
 }
 
 /**
- * Computes the gradient of x: scale * (y * (grad - sum(y * grad))). y is the result of `softmax`, grad is the gradient of y,
- * and the options are those of the forward pass. Masked elements of y and grad are not read; their gradient is 0.
+ * Computes the gradient of x: scale * (y * (grad - sum(y * grad))). y is the result of `softmax`, grad is the gradient of y, and
+ * the options must be the options of the forward pass. Masked elements of y and grad are not read; their gradient is 0.
  *
  * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for tensors of different shapes, `ArgumentError`
  * for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.

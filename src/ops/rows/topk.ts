@@ -11,7 +11,7 @@ export interface TopkOptions {
   /** The number of groups of neighbouring elements of a row, all of one size. Default: no groups. */
   readonly numGroups?: number | undefined;
   /**
-   * The number of groups whose elements can be chosen: those with the largest sums of their k / groupTopk largest elements.
+   * The number of groups whose elements can be chosen: the groups with the largest sums of their k / groupTopk largest elements.
    * Default: all.
    */
   readonly groupTopk?: number | undefined;
@@ -21,9 +21,9 @@ export interface TopkOptions {
 export interface LargestElements {
   /** The indices of the elements of each row, the largest first, i32 [T, k]. */
   readonly indices: Tensor<"i32">;
-  /** 1 for each of these elements, 0 for the others, i32 [T, E]. */
+  /** 1 for each of the largest elements, 0 for the others, i32 [T, E]. */
   readonly routingMap: Tensor<"i32">;
-  /** The same as f32 [T, E]. */
+  /** `routingMap` as f32 [T, E]. */
   readonly mask: Tensor<"f32">;
 }
 

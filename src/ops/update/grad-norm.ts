@@ -59,7 +59,7 @@ export function squareSums(grads: readonly Tensor[]): Tensor<"f32"> {
   return scope.keep(sums);
 }
 
-/** @shared The number of elements of which squares are added before the sums of such pieces are. */
+/** @shared The number of elements of a piece. The squares of each piece are added first, then the sums of the pieces. */
 export const PIECE = 4096;
 
 /**

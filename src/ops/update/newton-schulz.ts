@@ -48,7 +48,7 @@ export interface NewtonSchulzOptions {
 
 interface Coefficients {
   readonly rows: readonly CoefficientRow[];
-  /** What follows the last row: the first row, or the last one again. */
+  /** The row that follows the last one: the first row, or the last row again. */
   readonly after: "first" | "last";
 }
 
@@ -123,13 +123,13 @@ const checkOptions = optionsOf(NEWTON_SCHULZ_OPTIONS);
 /**
  * Returns a matrix near the orthogonal factor U·Vᵀ of the singular value decomposition x = U·S·Vᵀ. x [M, N] is divided by its
  * 2-norm plus `eps`, and each step replaces X by a X + (b A + c A²) X with A = X·Xᵀ. If M > N, the transpose is iterated.
- * numerics.md §9.4 has the order of roundings. The polynomial is that of TransformerEngine's `newton_schulz`, the division that
- * of Jordan's Muon. A NaN in x makes the result NaN. Magnitudes from 2^64 on make the norm infinite and finite elements 0. An
- * empty x gives an empty result.
+ * numerics.md §9.4 has the order of roundings. The polynomial is as in TransformerEngine's `newton_schulz`, the division as in
+ * Jordan's Muon. A NaN in x makes the result NaN. Magnitudes from 2^64 on make the norm infinite and finite elements 0. An empty
+ * x gives an empty result.
  *
  * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for one that is not a matrix, `ArgumentError` for
- * an invalid option value or a number of steps that is not that of the rows, `UnsupportedError` for a product of which the
- * backend has no kernel, `DisposedError` for a disposed tensor, `OutOfMemoryError` if memory is not available.
+ * an invalid option value or a number of steps that differs from the number of rows, `UnsupportedError` for a product for which
+ * the backend has no kernel, `DisposedError` for a disposed tensor, `OutOfMemoryError` if memory is not available.
  */
 export function newtonSchulz(x: Tensor, options: NewtonSchulzOptions = {}): Tensor<WideDType> {
   const source = requireWide("newtonSchulz", "x", x);

@@ -97,7 +97,7 @@ const checkAdamWInputs = optionsOf<AdamWInputs>(
   "inputs",
 );
 
-/** @shared The checks of those options of `sgd` that the optimizer `SGD` has too. */
+/** @shared The checks of the options that `sgd` and the optimizer `SGD` share. */
 export const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {
   learningRate: needed(atLeastZero),
   momentum: atLeastZero,
@@ -108,7 +108,7 @@ export const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {
 const checkSGDStep = optionsOf<SGDStepOptions>({ ...SGD_OPTIONS, first: boolean });
 const checkSGDOptions = optionsOf(SGD_OPTIONS);
 
-/** @shared The checks of those options of `adamw` that the optimizer `AdamW` has too. */
+/** @shared The checks of the options that `adamw` and the optimizer `AdamW` share. */
 export const ADAMW_OPTIONS: OptionTable<Omit<AdamWStepOptions, "step">> = {
   learningRate: needed(atLeastZero),
   beta1: decayRate,

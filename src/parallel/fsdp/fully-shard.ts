@@ -163,11 +163,11 @@ function refusal(parameter: Parameter): string | undefined {
  * Divides the parameters of a module among the ranks of a group, along their first dimension, as PyTorch's `fully_shard` does.
  * Afterwards `value` and `grad` of a parameter, its f32 master and the state of new optimizers contain this rank's rows.
  *
- * Each operation that uses a parameter, forward or backward, unshards it before it runs and reshards it afterwards. Parameters
- * of the next operation are prefetched, so that at most the parameters of two operations are resident. The weight of a linear
- * layer under a recipe is quantized before it is gathered, as a part of the full weight, so that codes and scales are sent. If
- * a block crosses the boundary between ranks, and with custom quantizers, the parameter is gathered in its own dtype. When a
- * backward pass has completed a gradient, it replaces it by this rank's rows of the sum or mean over all ranks.
+ * Each operation that uses a parameter, forward or backward, unshards it before it runs and reshards it afterwards. Parameters of
+ * the next operation are prefetched, so that at most the parameters of two operations are resident. The weight of a linear layer
+ * under a recipe is quantized before it is gathered, as a part of the full weight, so that codes and scales are sent. If a block
+ * crosses the boundary between ranks, and with custom quantizers, the parameter is gathered in its own dtype. When a backward
+ * pass has completed a gradient, the pass replaces the gradient by this rank's rows of the sum or mean over all ranks.
  *
  * Parameters, optimizer states and losses have the same bits as under `DataParallel` with the same number of ranks and a ranked
  * plan. Every rank must create the module with the same values and use the same parameters in each pass.

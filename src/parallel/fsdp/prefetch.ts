@@ -22,11 +22,11 @@ interface ActiveRun {
   readonly operation: Operation;
   /** Whether a backward pass is expected to begin next, with the backward function of this operation. */
   readonly isLastForward: boolean;
-  /** The number of its leaves for which `beforeUse` was called and `afterUse` was not. */
+  /** The number of the operation's leaves for which `beforeUse` was called and `afterUse` was not. */
   openLeaves: number;
   /** The gathers for this run, except those that `takePrefetched` has returned. */
   readonly pending: PendingGather[];
-  /** The gathers that it has registered for its next run. */
+  /** The gathers that the operation has registered for its next run. */
   readonly starts: StartGather[];
 }
 

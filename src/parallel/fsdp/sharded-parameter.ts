@@ -17,7 +17,7 @@ import type { Prefetch } from "./prefetch.js";
 
 /**
  * Divides rows among `size` ranks. All ranks get the same number, except the last ones, which get fewer or none, as with
- * `torch.chunk`. Each number is a multiple of `multiple`, except the last that is not 0.
+ * `torch.chunk`. Each number is a multiple of `multiple`, except the last nonzero one.
  */
 function divideRows(rows: number, size: number, multiple: number): readonly number[] {
   const perRank = Math.max(1, Math.ceil(Math.ceil(rows / size) / multiple)) * multiple;
@@ -44,9 +44,9 @@ export interface ShardOptions {
   /** The name of the parameter in the module. */
   readonly name: string;
   readonly group: ProcessGroup;
-  /** The option of `fullyShard`. */
+  /** The option `rowMultiple` of `fullyShard`. */
   readonly rowMultiple: number;
-  /** Shared by all parameters of the module. */
+  /** The prefetcher, which all parameters of the module share. */
   readonly prefetch: Prefetch;
 }
 
@@ -258,7 +258,7 @@ export class ShardedParameter implements Sharding {
     return this.#parameter.grad !== undefined && !this.#isReduced;
   }
 
-  /** Replaces the full gradient by this rank's rows of the reduced one, added to the gradient of earlier passes. */
+  /** Replaces the full gradient by this rank's rows of the reduced gradient, added to the gradient of earlier passes. */
   setReducedGrad(reduced: Tensor<WideDType>): void {
     using scope = new Scope();
     const total = this.#earlierGrad ? add(this.#earlierGrad, reduced) : reduced.reshape(reduced.shape);

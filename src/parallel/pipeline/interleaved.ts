@@ -1,7 +1,7 @@
 /**
  * The interleaved 1F1B schedule, for ranks that have several chunks of the model each (D. Narayanan et al., "Efficient
- * Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2.2). Chunk c of rank r has the
- * layers after those of chunk c of rank r - 1; chunk c of rank 0 has those after chunk c - 1 of the last rank.
+ * Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2.2). In the model, chunk c of rank
+ * r follows chunk c of rank r - 1, and chunk c of rank 0 follows chunk c - 1 of the last rank.
  */
 import type { PipelineAction, PipelineActionKind } from "./action.js";
 
@@ -48,7 +48,7 @@ function passAt(rank: number, i: number, size: InterleavedSize): Pass {
   };
 }
 
-/** The passes that have run, of all ranks. The places of the model are numbered in the order of layers: chunk * ranks + rank. */
+/** The passes that have run on all ranks. A place is the index of a chunk in the order of layers: chunk * ranks + rank. */
 class Done {
   readonly #passes: Uint8Array;
 
@@ -65,7 +65,9 @@ class Done {
     this.#passes[this.#indexOf(kind, place, microbatch)] = 1;
   }
 
-  /** Whether the pass ran whose result this one needs. The first backward pass of a microbatch needs its last forward pass. */
+  /**
+   * Whether the pass whose result this pass needs has run. The first backward pass of a microbatch needs its last forward pass.
+   */
   allows({ kind, microbatch }: Pass, place: number): boolean {
     const last = this.size.ranks * this.size.chunks - 1;
     if (kind === "forward")
@@ -86,10 +88,10 @@ const MESSAGES = {
 
 /**
  * Returns the actions of rank `own`. All ranks are simulated in turns, forward and backward turns alternately: in each, a rank
- * runs its next pass if that has the direction of the turn and the passes that it needs ran in earlier turns. After a turn, the
- * results are transferred; even ranks send first. So all messages have one order, which both ends of each follow, and no rank
- * waits forever even if a `send` waits for its `recv`. All ranks run the same direction in a turn, so a `send` does not wait for
- * a longer pass of its receiver.
+ * runs its next pass if its direction is the direction of the turn and the passes that it depends on ran in earlier turns. After
+ * a turn, the results are transferred; even ranks send first. So all messages have one order, which senders and receivers follow,
+ * and no rank waits forever even if a `send` waits for its `recv`. All ranks run the same direction in a turn, so a `send` does
+ * not wait for a longer pass of its receiver.
  */
 export function interleavedSchedule(own: number, size: InterleavedSize): readonly PipelineAction[] {
   const { ranks, chunks } = size;

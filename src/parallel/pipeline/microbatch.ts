@@ -1,4 +1,4 @@
-/** What a rank of a pipeline keeps during a step. */
+/** The state of a rank of a pipeline during a step. */
 import type { VariableLike } from "../../tape/differentiable.js";
 import type { Variable } from "../../tape/variable.js";
 import { Scope } from "../../tensor/scope.js";
@@ -34,11 +34,11 @@ export class Microbatch {
 export interface StepState {
   readonly input: ((microbatch: number) => VariableLike) | undefined;
   readonly losses: Tensor[];
-  /** What the only rank of a group passes from one of its stages to another, by microbatch, receiving stage and direction. */
+  /** In a group of one rank: the tensors that pass between its stages, by microbatch, receiving stage and direction. */
   readonly passed: Map<string, Tensor<WideDType>>;
 }
 
-/** From a stage to the next one, or to the one before. */
+/** The direction of a transfer: 1 to the next stage, -1 to the previous stage. */
 export type Step = 1 | -1;
 
 export const keyOf = (microbatch: number, chunk: number, to: Step | 0 = 0): string =>

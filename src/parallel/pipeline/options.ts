@@ -44,8 +44,8 @@ export interface PipelineOptions {
   /** How stage `chunk` of this rank computes a microbatch, for example within `autocast`. Default: `stage.forward(x)`. */
   readonly forward?: ((x: Variable, microbatch: number, chunk: number) => Variable) | undefined;
   /**
-   * Reduces the gradients of the stage over ranks with other samples, in the backward pass of the last microbatch. For several
-   * stages a list, one for each.
+   * Reduces the gradients of the stage over ranks with other samples, in the backward pass of the last microbatch. With several
+   * stages: a list, one for each stage.
    */
   readonly dataParallel?: DataParallel | readonly DataParallel[] | undefined;
 }

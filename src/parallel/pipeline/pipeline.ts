@@ -25,17 +25,17 @@ import { pipelineSchedule } from "./schedule.js";
 /**
  * The stages of one rank, of a model whose layers are distributed over the ranks of a group: rank 0 has the first layers, and the
  * last rank has the last layers and the loss. A step runs microbatches by the 1F1B schedule (`pipelineSchedule`) and accumulates
- * their gradients. A rank with a list of stages has one part of the model in each; stage c of a rank follows stage c of the rank
- * before, and stage c of rank 0 follows stage c - 1 of the last rank. All ranks have equally many stages.
+ * their gradients. A rank with a list of stages has one part of the model in each; stage c of a rank follows stage c of the
+ * previous rank, and stage c of rank 0 follows stage c - 1 of the last rank. All ranks have equally many stages.
  *
  * If each stage has its own random state, gradients, losses and delayed scales have the same bits as in a single process that
  * runs all stages, one microbatch after the other, each forward and then backward. A rank with one stage keeps at most
  * `ranks - rank` microbatches in memory at a time; with several, at most 2 * (ranks - 1 - rank) + (stages - 1) * ranks + 1.
  *
- * @throws `ArgumentError` for an argument that is not a module with `forward`, a list of different ones or a group, for a group
- * on another backend, for an invalid option value, if `input` is missing on a rank that receives activations or `loss` on the
- * last, for a `dataParallel` of another module, and, with several stages, for a number of microbatches that is no multiple of the
- * ranks.
+ * @throws `ArgumentError` for an argument that is not a module with `forward`, a list of different modules or a group, for a
+ * group on another backend, for an invalid option value, if `input` is missing on a rank that receives activations or `loss` on
+ * the last, for a `dataParallel` of another module, and, with several stages, for a number of microbatches that is not a multiple
+ * of the number of ranks.
  */
 export class Pipeline {
   static {
@@ -145,7 +145,10 @@ export class Pipeline {
     }
   }
 
-  /** What an action transfers or computes, in words that are equal at both ends of a message: the stage whose pass made it. */
+  /**
+   * Returns a description of what an action transfers or computes. It names the stage whose pass computed the tensor, so it is
+   * equal at both ends of a message.
+   */
   #subjectOf(kind: PipelineActionKind, { number, chunk }: Microbatch): string {
     const { rank, size } = this.group;
     const chunks = this.stages.length;
@@ -190,7 +193,7 @@ export class Pipeline {
     microbatch.gradOutput = this.#recv(empty(this.group.backend, dtype, shape), 1, microbatch, step);
   }
 
-  /** Runs the backward pass of a microbatch. Frozen layers at the beginning of the model have none. */
+  /** Runs the backward pass of a microbatch. Frozen layers at the beginning of the model have no backward pass. */
   #backward({ number, chunk, result, gradOutput }: Microbatch): void {
     if (!result?.requiresGrad) return;
     const { microbatches } = this.#options;
@@ -213,7 +216,9 @@ export class Pipeline {
     this.#send("the gradient of the stage's input", grad, -1, microbatch, step);
   }
 
-  /** The rank that has the stage after (1) or before (-1) that of a microbatch, and that stage's index there. */
+  /**
+   * Returns the rank that has the next (1) or the previous (-1) stage of a microbatch, and the index of that stage on the rank.
+   */
   #neighbour({ chunk }: Microbatch, step: Step): { readonly rank: number; readonly chunk: number } {
     const { rank, size } = this.group;
     const place = chunk * size + rank + step;
@@ -236,7 +241,7 @@ export class Pipeline {
     else this.group.send(x, rank);
   }
 
-  /** Receives into `out` what the next (1) or the previous (-1) stage sends. */
+  /** Receives into `out` the tensor that the next (1) or the previous (-1) stage sends. */
   #recv(
     out: Tensor<WideDType>,
     from: Step,

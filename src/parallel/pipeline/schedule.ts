@@ -50,12 +50,13 @@ const checkPlace = optionsOf<PipelinePlace>(
  * Two neighbouring stages exchange their messages in the same order. Therefore a `send` may block until the neighbour runs the
  * corresponding `recv`, as on a GPU: a stage receives a gradient before it sends the activation that it computed before.
  *
- * With several chunks a rank, the schedule is the interleaved 1F1B of Megatron-LM. The time in which ranks wait at the beginning
- * and the end is shorter by the number of chunks; there are as many times more messages. Chunk c of a rank follows chunk c of the
- * rank before, and chunk c of the first rank follows chunk c - 1 of the last rank.
+ * With several chunks a rank, the schedule is the interleaved 1F1B of Megatron-LM. The idle time at the beginning and the end is
+ * divided by the number of chunks, and the number of messages is multiplied by it. Chunk c of a rank follows chunk c of the
+ * previous rank, and chunk c of the first rank follows chunk c - 1 of the last rank.
  *
  * @throws `ArgumentError` for a number outside of its domain, for a stage that is not below the number of stages, and, with
- * several chunks, for a number of microbatches that is no multiple of the number of stages and for more than 2^20 forward passes.
+ * several chunks, for a number of microbatches that is not a multiple of the number of stages and for more than 2^20 forward
+ * passes.
  */
 export function pipelineSchedule(place: PipelinePlace): readonly PipelineAction[] {
   const { stage, stages, microbatches, chunks = 1 } = checkPlace("pipelineSchedule", place);

@@ -34,11 +34,14 @@ export interface ComparisonOptions {
   readonly examples?: number;
   /** The value of a code under the factor of its scale. Default: their product, rounded to f32. */
   readonly valueUnder?: ValueUnder;
-  /** Whether the scaled value of an element lies halfway between two neighbouring codes; asked where these are its codes. */
+  /**
+   * Whether the scaled value of an element lies halfway between two neighbouring codes; called only for elements with these
+   * codes.
+   */
   readonly isTie?: (index: number, a: number, b: number) => boolean;
 }
 
-/** The runs of equal elements between those that differ: their number and the sum of their squares, in their order. */
+/** The runs of equal elements between differing elements: their number, and the sum of their squares in ascending order. */
 class EqualRuns {
   count = 0;
   squares = 0;

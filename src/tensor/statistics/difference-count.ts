@@ -37,7 +37,7 @@ export class DifferenceCount {
     return this.#first;
   }
 
-  /** Passes over `count` elements that are equal. */
+  /** Skips `count` elements that are equal. */
   skip(count: number): void {
     this.#offset += count;
   }
@@ -60,7 +60,7 @@ export class DifferenceCount {
   }
 }
 
-/** What is asked of the elements `i` of both sides. */
+/** Comparisons of the elements `i` of both sides. */
 interface Pairs {
   readonly areNaN: (i: number) => boolean;
   readonly codes: (i: number) => readonly [bigint, bigint];

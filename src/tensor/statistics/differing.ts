@@ -1,7 +1,7 @@
 /** The elements of two chunks of bytes that differ. */
 
 /**
- * Calls `found` with the index of each element, of `unit` bytes, whose bits differ, in their order. Bytes are compared four at a
+ * Calls `report` with the index of each element, of `unit` bytes, whose bits differ, in their order. Bytes are compared four at a
  * time, because few elements differ as a rule.
  */
 export function eachDiffering(
@@ -43,7 +43,7 @@ function asWords(bytes: Uint8Array): Int32Array {
   return new Int32Array(buffer, byteOffset, length >> 2);
 }
 
-/** The bytes at a multiple of `unit`, copied where they are not. */
+/** Returns the bytes, copied if their offset is not a multiple of `unit`. */
 export function aligned(bytes: Uint8Array, unit: number): Uint8Array {
   return bytes.byteOffset % unit === 0 ? bytes : bytes.slice();
 }

@@ -20,7 +20,7 @@ const PLAIN = {
 /** An element type whose codes can be compared: a scalar format, or a plain number type. */
 export type ElementType = ScalarFormat | keyof typeof PLAIN;
 
-/** The widest codes that have tables. */
+/** The maximum width in bits of codes that have tables. */
 const TABLE_BITS = 19;
 /** The rank of NaN in a table: larger than the rank of every number. */
 export const NAN_RANK = 0x7fffffff;
@@ -84,7 +84,7 @@ function squaresOf(values: Float64Array): Float64Array {
   return values.map((value) => (Number.isFinite(value) ? value * value : 0));
 }
 
-/** Returns the rank of an f32 by its bits as a signed integer, as tables have it. */
+/** Returns the rank of an f32, given by its bits as a signed integer. The ranks are as in `CodeTable`. */
 export function f32Rank(bits: number): number {
   const magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return NAN_RANK;

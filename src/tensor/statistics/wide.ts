@@ -46,8 +46,8 @@ function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
 }
 
 /**
- * Complex numbers: the distance is the larger one of both parts. The values are |a| and |a| + |b - a|, whose difference is the
- * error.
+ * Complex numbers: the distance is the larger of the distances of the real and the imaginary parts. The values are |a| and |a| +
+ * |b - a|, whose difference is the error.
  */
 function complexPair(x: DataView, y: DataView, offset: number): Pair {
   const parts = [offset, offset + 4].map((offset) => {

@@ -82,7 +82,7 @@ function ruleOf(args: AttentionRule): NativeArgs<"attention">["rule"] {
   };
 }
 
-/** The number of queries, or keys, of a tile whose result the kernels of tensor cores may leave to the plain kernel. */
+/** The number of queries or keys of a tile. The tensor-core kernels may leave the result of a tile to the plain kernel. */
 const TILE_ROWS = 64;
 
 /** The maximum number of queries for which kernels compute the splits of the keys in parallel. */

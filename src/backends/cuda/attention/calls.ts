@@ -67,7 +67,7 @@ const RULE = {
   keep: "float",
   allHeads: "word",
   firstHead: "word",
-  /** The statistics of a row are element (b * heads + head) * queries + row, where b is 0 if there is one batch of them. */
+  /** The statistics of a row are element (b * heads + head) * queries + row, where b is 0 if `statisticBatches` is 1. */
   statisticBatches: size,
 } as const;
 
@@ -99,7 +99,7 @@ export const ATTENTION_CALLS = {
     dv: writes.wide("rule.keyRows * rule.keyHeads * rule.valueWidth", undefined, "rule.q"),
     "dbias?": writes.wide("rule.biasBatches * rule.biasHeads * rule.queries * rule.keys"),
     "dsinks?": writes.f32("rule.heads"),
-    /** One kernel computes dq, dk and dv, where Hopper's tensor cores compute them. */
+    /** Whether one kernel computes dq, dk and dv. Applies to the kernels for Hopper's tensor cores. */
     sumsQueries: "flag",
     /** The number of 32-bit elements of the workspace. */
     tiles: "count",

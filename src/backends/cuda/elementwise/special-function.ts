@@ -17,7 +17,7 @@ export const SPECIAL_FUNCTION_CALLS = {
   },
 } as const satisfies Declarations;
 
-/** The GPU on which this kernel returned the reference's bits for all inputs of the functions that have been measured. */
+/** The GPU on which this kernel was bitwise equal to the reference for all inputs of the measured functions. */
 const MEASURED_GPU = "NVIDIA H200";
 
 export const specialFunction: Lowering<"specialFunction"> = {

@@ -83,7 +83,7 @@ interface AttemptContext {
   readonly types: readonly [x: BlasType, w: BlasType];
 }
 
-/** Returns the type as which cuBLASLt multiplies an operand, or undefined if it does not support the operand. */
+/** Returns the cuBLASLt type of an operand, or undefined if cuBLASLt does not support the operand. */
 function typeOf({ traits: { format } }: GemmOperand, { staging }: ServedChoice): BlasType | undefined {
   return STAGED_AS[staging] ?? (isBlasOperand(format) ? format : undefined);
 }

@@ -180,17 +180,17 @@ export const GEMM_CALLS = {
     columns: int32,
     factors: factors("linesW ? columns : 1", "linesX ? rows : 1"),
     /**
-     * Whether factors.scaleW has a scale for each column, and factors.scaleX one for each row, in place of one for all. They go
-     * with a single product, not with a batch. A sum is then multiplied by the scale of its column, by that of its row, and by
-     * alpha', which takes the place of s; `split` changes nothing, and with alpha' 1 and beta 0 the scaled sum is the result.
+     * Whether factors.scaleW has one scale per column, and factors.scaleX one scale per row, instead of one for the matrix. Both
+     * require a single product, not a batch. Each sum is then multiplied by its column's scale, its row's scale and alpha', which
+     * replaces s. `split` has no effect then. If alpha' is 1 and beta is 0, the scaled sum is the result.
      */
     linesW: "flag",
     linesX: "flag",
     /**
-     * Whether amaxW has one for each column, and amaxX one for each row, in place of one for all; they go with a single product.
-     * With either, p is the result below with beta 0 and no bias; it is multiplied by both amaxes (null means 1), the bias is
-     * added, a 16-bit result is rounded, and beta * c is added to it (numerics.md §5.10). The two amaxes are multiplied first,
-     * unless there are several rows and several columns with amaxes of their own.
+     * Whether amaxW has one amax per column, and amaxX one amax per row, instead of one for the matrix. Both require a single
+     * product. With either, p is the result below with beta 0 and no bias; p is multiplied by both amaxes (null means 1), the
+     * bias is added, a 16-bit result is rounded, and beta * c is added (numerics.md §5.10). The two amaxes are multiplied first,
+     * unless several rows and several columns each have an amax.
      */
     lineAmaxesW: "flag",
     lineAmaxesX: "flag",

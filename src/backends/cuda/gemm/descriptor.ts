@@ -27,7 +27,7 @@ export const BLAS_TYPES = {
 
 export type BlasType = keyof typeof BLAS_TYPES;
 
-/** Whether cuBLASLt multiplies elements of that format without conversion. f32 must first be rounded to tf32. */
+/** Whether cuBLASLt multiplies elements of a format without conversion. f32 must first be rounded to tf32. */
 export function isBlasOperand(format: string): format is BlasType {
   return Object.hasOwn(BLAS_TYPES, format) && BLAS_TYPES[format as BlasType].kind !== "single";
 }

@@ -17,7 +17,7 @@ export function targetOf({ lines, depth, type }: StagedOperand) {
   return { outLines: lines, outPitch: (depth * BLAS_TYPES[type].bits) / 8 };
 }
 
-/** Returns the address of an operand's scales in their own layout, or undefined if it has none. */
+/** Returns the address of an operand's scales as stored in the tensor, or undefined if it has none. */
 export function scaleAddress({ blockScales, tensorScale }: GemmOperand): number | undefined {
   return addressOf(blockScales?.tensor ?? tensorScale);
 }

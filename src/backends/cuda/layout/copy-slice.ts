@@ -12,7 +12,7 @@ export const COPY_SLICE_CALLS = {
     ),
     outer: "count",
     unit: "count",
-    /** If it is 1, the slice is copied `count` times. */
+    /** The number of slices of x. If it is 1, the only slice is copied `count` times. */
     xLength: "count",
     xFirst: "count",
     outLength: "count",

@@ -8,7 +8,7 @@ export const LAYOUT_CALLS = {
   transpose: {
     x: reads.bits("batch * packedElements(rows, columns, bits)", "[batch, rows, columns]", "bits"),
     out: writes.bits("batch * packedElements(rows, columns, bits)", "[batch, columns, rows]", "bits"),
-    /** Of an element: 4, 8, 16 or 32. Elements of 4 bits are packed two per byte; rows and columns must then be even. */
+    /** The bits of an element: 4, 8, 16 or 32. Elements of 4 bits are packed two per byte; rows and columns must then be even. */
     bits: bounded({ to: 32, type: "int32_t" }),
     ...SIZE,
     batch: "count",

@@ -1,5 +1,5 @@
 /**
- * The fused activation and quantization on a GPU. One kernel serves quantizers with a given scale, and another MXFP8 of bf16
+ * The fused activation and quantization on a GPU. One kernel serves quantizers with a given scale; another serves MXFP8 with bf16
  * input. Quantizers that scale by the amax of the whole tensor use an activation kernel that also computes the amax. In all other
  * cases the activation and the quantization run one after the other.
  */
@@ -130,8 +130,8 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
 };
 
 /**
- * Computes the activation rounded to its dtype together with the amax of its f32 values, and quantizes the former with the latter
- * (numerics.md §7.3).
+ * Computes the activation, rounded to its dtype, and the amax of its f32 values before this rounding. Then quantizes the
+ * activation with this amax (numerics.md §7.3).
  */
 function measureActivation(context: LoweringContext, args: ActivationQuantizeArgs): void {
   const { kind, gated, clamp, grad, ...quantization } = args;
@@ -185,7 +185,7 @@ function source({ x, grad, gated, kind, clamp }: ActivationQuantizeArgs) {
   return { form, gated };
 }
 
-/** Returns the size of the result, which is that of x for a gradient. */
+/** Returns the size of the result. A gradient has the size of x. */
 function sizeOf({ x, grad, gated }: ActivationQuantizeArgs): readonly [rows: number, columns: number] {
   const [rows, columns] = asMatrix(x.shape);
   return [rows, gated && !grad ? columns / 2 : columns];

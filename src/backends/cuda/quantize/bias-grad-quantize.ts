@@ -1,7 +1,7 @@
 /**
- * The fused column sums and quantization of a gradient on a GPU. Kernels have TransformerEngine's scale rule: per-tensor FP8 with
- * a given scale or amax, and block-scaled FP8, take one pass over the input; current scaling takes one pass for the column sums
- * and the amax, and another for the codes. In all other cases the two operations run one after the other.
+ * The fused column sums and quantization of a gradient on a GPU. The fused kernels support TransformerEngine's scale rule only.
+ * Per-tensor FP8 with a given scale or amax, and block-scaled FP8, take one pass over the input; current scaling takes one pass
+ * for the column sums and the amax, and another for the codes. In all other cases the two operations run one after the other.
  */
 import { isLineWide, isTensorWide } from "../../../formats/block.js";
 import type { ScaleRuleName } from "../../../formats/scale-rules.js";
@@ -16,7 +16,7 @@ import { hasFusedFormat, TENSOR, tensorSource } from "./tensor.js";
 
 const OUT = { out: writes.wide("quantization.columns", "The bias gradient, columnSum(x).") } as const;
 
-/** The launchers have the errors of the quantizations. */
+/** The launchers return the same errors as the launchers of the quantizations. */
 export const BIAS_GRAD_QUANTIZE_CALLS = {
   biasGradQuantizeBlock: {
     quantization: group("QuantizeBlockParams", BLOCK),
@@ -57,7 +57,7 @@ export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
   },
 };
 
-/** Calls `body` with temporary memory for one partial sum per column and 32 rows, and for an amax. */
+/** Calls `body` with temporary memory for partial sums, one per column of each 32 rows, and for an amax. */
 function withSums(
   { withTemporary }: LoweringContext,
   { x }: BiasGradQuantizeArgs,

@@ -11,8 +11,8 @@ import { NOOP, QUANTIZED, quantizedSource, SCALING } from "./source.js";
 const COPY = quantizedCopy("u8", "4");
 
 /**
- * The launcher returns cudaErrorInvalidValue for another format, rule or scaling than below, and for column sums of f32 or under
- * another rule than kF32.
+ * The launcher returns cudaErrorInvalidValue for a format, rule or scaling that is not described below, and for column sums if x
+ * is f32 or the rule is not kF32.
  */
 export const BLOCK = {
   /** A rule with f32 scales. */

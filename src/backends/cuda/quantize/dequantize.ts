@@ -15,7 +15,7 @@ import { SIZE, scales } from "../shared-arguments.js";
 const shift = bounded({ to: 62, type: "int32_t" });
 
 export const DEQUANTIZE_CALLS = {
-  /** Dequantizes one copy of a quantized matrix, as stored: [rows, columns] codes. */
+  /** Dequantizes one copy of a quantized matrix. The stored codes are [rows, columns]. */
   dequantize: {
     codes: reads.bits("rows * columns", "Codes of e2m1 and int4 are packed two per byte.", "codeBits(word)"),
     /** The format word of the codes. */
@@ -50,9 +50,9 @@ export const DEQUANTIZE_CALLS = {
       message: "blocks of scales do not cover the codes",
     },
     /**
-     * The factor of a code is its scale if that is f32, else (value of the scale * amax) * inverse, where a null amax means 1.
-     * With `divides`, which e2m1 with e4m3 scales alone has, it is value of the scale / amax. With `rowScaled`, which such codes
-     * alone have without `divides`, each stored row has an amax of its own.
+     * If scales are f32, the factor of a code is its scale; otherwise it is (value of the scale * amax) * inverse, where a null
+     * amax means 1. With `divides`, it is value of the scale / amax; this requires e2m1 codes with e4m3 scales. With `rowScaled`,
+     * each stored row has its own amax; this requires the same types and excludes `divides`.
      */
     "amax?": reads.f32("rowScaled ? rows : 1"),
     rowScaled: "flag",
@@ -65,7 +65,7 @@ export const DEQUANTIZE_CALLS = {
 /** A shift that is larger than the logarithm of any size. It makes all elements share one scale. */
 const ALL = 62;
 
-/** What kernels make of the amax of the tensor, or of its scale: they multiply by it times `inverse`, or divide by it. */
+/** Returns how kernels apply the amax or the scale of the tensor: they multiply by it and by `inverse`, or divide by it. */
 function tensorFactor({ scaleRule, e4m3Max }: DequantizeArgs["spec"]) {
   const role = tensorScaleRole(scaleRule);
   return { inverse: role === "amax" ? 1 / (6 * e4m3Max) : 1, divides: role === "divisor" };
@@ -81,7 +81,7 @@ export const dequantize: Lowering<"dequantize"> = {
       launch(context, args);
       return;
     }
-    // a transposed copy of whole blocks is dequantized with its rows of zeros
+    // a transposed copy that is padded to whole blocks is dequantized with its rows of zeros
     using _scope = new Scope();
     const whole = new Tensor(out.backend, out.dtype, [stored, columns]);
     launch(context, { ...args, out: whole });

@@ -11,7 +11,7 @@ import { NOOP, QUANTIZED, quantizedSource, SCALING } from "./source.js";
 const COPY = quantizedCopy("u4", "4");
 
 export const GROUP_CALLS = {
-  /** The launcher returns cudaErrorInvalidValue for another format, rule, scaling or size than below. */
+  /** The launcher returns cudaErrorInvalidValue for a format, rule, scaling or size that is not described below. */
   quantizeGroup: {
     /** A rule with f32 scales, and sizes that are multiples of 32. */
     ...QUANTIZED,

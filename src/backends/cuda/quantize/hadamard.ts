@@ -11,7 +11,7 @@ export const HADAMARD_CALLS = {
     x: reads.bf16("rows * columns", "[rows, columns]; the number of rows is a multiple of 16."),
     out: writes.bf16("columns * rows"),
     ...SIZE,
-    /** Bit i negates row i of each 16 rows. */
+    /** Bit i negates row i of each group of 16 rows. */
     signs: "word",
   },
 } as const satisfies Declarations;

@@ -20,14 +20,14 @@ export const MX_CALLS = {
     /** Whether elements are rounded stochastically; otherwise to nearest even. */
     stochastic: "flag",
     ...RANDOM,
-    /** With stochastic rounding: the matrix whose elements have the random bits of this one's. */
+    /** With stochastic rounding: the larger matrix that this one is a part of. Its elements select the random bits. */
     ...PART,
     "rowwiseWords?": reads.u32(
       "rows * columns",
       "If not null, each element of the copy is rounded by a word of its own, in the order of the codes.",
     ),
     "columnwiseWords?": reads.u32("rows * columns"),
-    /** Without kDivides. */
+    /** All bits except kDivides. */
     ...SCALING,
     "rowwise?": COPY,
     /** The codes are transposed if they have 4 bits. */

@@ -1,7 +1,7 @@
 /**
  * Quantization to NVFP4 on a GPU. One pass over the input computes the amaxes that are not given; a second pass writes both
- * copies. By other rules than TransformerEngine's, a kernel makes scales of the tensor of the amaxes between the two. With ue5m3
- * scales, one pass is all.
+ * copies. Under rules other than TransformerEngine's, a kernel between the two passes computes per-tensor scales from the amaxes.
+ * With ue5m3 scales, one pass suffices.
  */
 import { isSquare } from "../../../formats/block.js";
 import type { QuantizedCopy } from "../../../tensor/quantized.js";
@@ -13,7 +13,7 @@ import { bounded, type Declarations, group, reads, writes } from "../native-argu
 import { PART, PHILOX, scales } from "../shared-arguments.js";
 import { NOOP, QUANTIZED, quantizedSource } from "./source.js";
 
-/** A copy of so many lines: its codes, line by line, their scales, and the amax of the tensor. */
+/** A copy with `lines` lines: its codes, line by line, their scales, and the amax of the tensor. */
 function nvfp4Copy(lines: string) {
   return group("Nvfp4Copy", {
     codes: writes.u4("rows * columns", "Null if the copy is not wanted."),
@@ -31,7 +31,7 @@ function nvfp4Copy(lines: string) {
 }
 
 export const NVFP4_CALLS = {
-  /** The launcher returns cudaErrorInvalidValue for what is not as described below. */
+  /** The launcher returns cudaErrorInvalidValue for arguments that violate the conditions below. */
   quantizeNvfp4: {
     /**
      * Sizes that are multiples of 16, and the rule kTwoLevel, or one that hasTensorScale or hasUe5m3Scales, without the Hadamard
@@ -39,13 +39,13 @@ export const NVFP4_CALLS = {
      */
     ...QUANTIZED,
     "rowwise?": nvfp4Copy("rows"),
-    /** Of the transpose, [columns, rows]. */
+    /** The copy of the transpose, [columns, rows]. */
     "columnwise?": nvfp4Copy("columns"),
     /** Whether blocks have 16x16 elements; otherwise 1x16. The scale of a 16x16 block is stored for each of its 16 lines. */
     square: "flag",
     /**
      * Whether columnwise values first go through the random Hadamard transform, for which x is bf16 and blocks are not square.
-     * Bit i of `signs` negates row i of each 16 rows.
+     * Bit i of `signs` negates row i of each group of 16 rows.
      */
     transforms: "flag",
     signs: "word",
@@ -58,17 +58,17 @@ export const NVFP4_CALLS = {
      */
     fourOverSix: "flag",
     squaredError: "flag",
-    /** As `SCALING`, of kDivides and kAddsZero; 0 under kTwoLevel. */
+    /** As `SCALING`, but only kDivides and kAddsZero; 0 under kTwoLevel. */
     scaling: bounded({ to: 0xffff, type: "uint16_t" }),
     /** The largest block scale: 448 or 256. */
     e4m3Max: "float",
     /**
-     * Whether each line of a copy has an amax of its own in place of the tensor's (numerics.md §5.9), under kTwoLevel, in 1x16
-     * blocks, with neither the transform nor stochastic rounding nor given amaxes.
+     * Whether each line of a copy has its own amax in place of the tensor's (numerics.md §5.9). This requires kTwoLevel and 1x16
+     * blocks, and excludes the transform, stochastic rounding and given amaxes.
      */
     rowScaled: "flag",
     ...NOOP,
-    /** With stochastic rounding: the matrix whose elements have the random bits of this one's. */
+    /** With stochastic rounding: the larger matrix that this one is a part of. Its elements select the random bits. */
     ...PART,
   },
 } as const satisfies Declarations;

@@ -6,7 +6,7 @@ import type { LoweringContext } from "../lowering.js";
 import { type Declarations, group, scratch, writes } from "../native-arguments.js";
 import { NOOP, QUANTIZED, quantizedSource, SCALING } from "./source.js";
 
-/** The codes of so many lines, and their scales. */
+/** A copy with `lines` lines: codes and line scales. */
 const copy = (lines: string) =>
   group("RowCopy", {
     codes: writes.u8("rows * columns", "Null if the copy is not wanted."),
@@ -14,14 +14,14 @@ const copy = (lines: string) =>
   });
 
 export const ROW_CALLS = {
-  /** The launcher returns cudaErrorInvalidValue for another format, rule or scaling than below. */
+  /** The launcher returns cudaErrorInvalidValue for a format, rule or scaling that is not described below. */
   quantizeRow: {
     /** A rule with f32 scales. */
     ...QUANTIZED,
     /** The format word of a signed format of 8 bits. */
     word: "word",
     "rowwise?": copy("rows"),
-    /** Of the transpose, [columns, rows]. */
+    /** The copy of the transpose, [columns, rows]. */
     "columnwise?": copy("columns"),
     workspace: scratch.u32(
       "(rowwise.codes ? rows : 0) + (columnwise.codes ? columns : 0)",
@@ -29,7 +29,7 @@ export const ROW_CALLS = {
     ),
     pow2: "flag",
     epsilon: "float",
-    /** If above 0, larger amaxes become this, rounded to the type of the source. */
+    /** An upper bound of amaxes, rounded to the type of the source; 0 for no bound. */
     limit: "float",
     ...NOOP,
     ...SCALING,

@@ -8,7 +8,7 @@ import type { LoweringContext } from "../lowering.js";
 import { type Declarations, internal, reads, scratch, updates, writes } from "../native-arguments.js";
 import { NOOP, QUANTIZED, quantizedSource, SCALING } from "./source.js";
 
-/** 1 / scale for each copy, or what other rules than kF32 store in its place. */
+/** The stored scale of each copy: 1 / scale under kF32, or the value that another rule stores. */
 export const SCALE_INV = {
   "rowwiseScaleInv?": writes.f32("1"),
   "columnwiseScaleInv?": writes.f32("1"),
@@ -55,8 +55,8 @@ export function hasFusedFormat({ format }: Pick<QuantizeSpec, "format">): boolea
 
 export const TENSOR_CALLS = {
   /**
-   * The launcher returns cudaErrorInvalidValue for another format, rule or scaling, without a copy, without scale, amax and
-   * workspace, and for column sums of f32 or under another rule than kF32.
+   * The launcher returns cudaErrorInvalidValue for a format, rule or scaling that is not described above; if there is no copy; if
+   * scale, amax and workspace are all absent; and for column sums if x is f32 or the rule is not kF32.
    */
   quantizeTensor: { ...TENSOR_INPUT, "workspace?": scratch.f32("1"), ...TENSOR_RULE },
 } as const satisfies Declarations;
@@ -70,7 +70,10 @@ function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspac
   addon.quantizeTensor(device, { workspace, ...tensorSource(args) });
 }
 
-/** Returns the arguments of the kernel, without memory for the amax of x, which it needs without a scale and an amax. */
+/**
+ * Returns the arguments of the kernel, except the workspace for the amax of x, which it needs if neither a scale nor an amax is
+ * given.
+ */
 export function tensorSource(args: QuantizeArgs) {
   const { spec, scale, amax, amaxRecord } = args;
   return {

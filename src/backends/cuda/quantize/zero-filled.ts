@@ -1,4 +1,4 @@
-/** Matrices with rows of zeros below, for kernels that take whole blocks only. */
+/** Appends rows of zeros to matrices, for kernels that take whole blocks only. */
 import { STAGING } from "../../../formats/contract.gen.js";
 import { wordOf } from "../../../formats/derive.js";
 import { asMatrix, storageBits, type WideDType } from "../../../tensor/shape.js";
@@ -9,8 +9,8 @@ import type { LoweringContext } from "../lowering.js";
 const LINE_UNIT = 16;
 
 /**
- * Returns x with rows of zeros below, `rows` in all, which is a multiple of 16: x itself, or a tensor that the open scope
- * disposes of.
+ * Returns x with rows of zeros appended, `rows` rows in all, a multiple of 16. The result is x itself, or a tensor that the open
+ * scope disposes of.
  */
 export function zeroFilled<X extends Tensor<WideDType>>(
   { addon, device }: LoweringContext,
@@ -22,7 +22,7 @@ export function zeroFilled<X extends Tensor<WideDType>>(
   const out = new Tensor(x.backend, x.dtype, [rows, columns]) as X;
   if (out.byteLength === 0) return out;
   const bytes = (columns * storageBits(x.dtype)) / 8;
-  // rows that are no whole units follow each other as one line
+  // rows whose length is not a multiple of the unit are copied as one line
   const form =
     bytes % LINE_UNIT === 0
       ? { lines: given, depth: columns, outLines: rows, outPitch: bytes }

@@ -4,7 +4,7 @@ import type { Lowering } from "../lowering.js";
 import { bounded, type Declarations, reads, scratch, writes } from "../native-arguments.js";
 
 export const EXPERT_ROWS_CALLS = {
-  /** Entries of a routing map with `width` columns get rows in the order of experts. */
+  /** Assigns rows to the entries of a routing map with `width` columns, in the order of experts. */
   rowIdMap: {
     tokens: "count",
     width: "count",
@@ -31,7 +31,7 @@ export const EXPERT_ROWS_CALLS = {
   },
 } as const satisfies Declarations;
 
-/** The largest number of experts of a grid that has a block for each. */
+/** The maximum number of experts of a grid with one block per expert. */
 const MAX_EXPERTS = 65535;
 
 export const rowIdMap: Lowering<"rowIdMap"> = {

@@ -1,4 +1,4 @@
-/** The steps of a cross-entropy whose columns ranks have parts of, on a GPU. */
+/** The steps of a cross-entropy whose columns are sharded over ranks, on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Lowering } from "../lowering.js";
 import { type Declarations, reads, writes } from "../native-arguments.js";

@@ -26,7 +26,7 @@ const NORM_RULE = {
   ),
 } as const;
 
-/** A norm whose result is not stored. */
+/** The arguments of a norm, without its output. */
 export const NORM_SOURCE = { ...NORM_INPUT, ...NORM_RULE } as const;
 
 export const NORM_CALLS = {
@@ -51,7 +51,7 @@ export const NORM_CALLS = {
   },
   /**
    * out = columnSum(x) and weighted = columnSum(x * y), where y = rstd * (input - mean). Either result may be null. Without
-   * `weighted`, which only kernels ask for, `input` is not read.
+   * `weighted`, `input` is not read.
    */
   columnSum: {
     x: reads.wide("rows * columns"),
@@ -74,7 +74,7 @@ export const NORM_CALLS = {
   },
 } as const satisfies Declarations;
 
-/** Returns the size in bytes of the workspace for column sums: one f32 per 32 rows and column, for each of `results` sums. */
+/** Returns the size in bytes of the workspace for column sums: one f32 per column of each 32 rows, for each of `results` sums. */
 export function chunkSumBytes(rows: number, columns: number, results: number): number {
   return Math.ceil(rows / 32) * columns * results * 4;
 }

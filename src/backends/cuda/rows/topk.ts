@@ -5,13 +5,13 @@ import { bounded, type Declarations, reads, scratch, writes } from "../native-ar
 import { SIZE } from "../shared-arguments.js";
 
 export const TOPK_CALLS = {
-  /** The indices of the k largest elements of each row, or of those of `groupTopk` groups. */
+  /** The indices of the k largest elements of each row. Only elements of the best `groupTopk` groups are eligible. */
   topk: {
     ...SIZE,
     k: "count",
     groups: bounded({ from: 1 }),
     groupTopk: bounded({ from: 1 }),
-    // the kernel takes as many steps as these say
+    // k and groupTopk are the numbers of steps of the kernel, so they are bounded
     chosen: {
       condition: "k <= columns && groupTopk <= groups && columns % groups == 0",
       message: "k is above columns, groupTopk is above groups, or columns is no multiple of groups",

@@ -29,7 +29,7 @@ export const attentionBackward: Lowering<"attentionBackward"> = {
   },
 };
 
-/** The tensors of the backward pass, and its addresses, in the task of a forward pass. */
+/** Replaces the tensors of the backward pass in the task of a forward pass. */
 const NO_TENSOR = { data: NULL, batchStride: 0, rowStride: 0, headStride: 0 } as const;
 const NO_TENSORS = { grad: NO_TENSOR, dq: NO_TENSOR, dk: NO_TENSOR, dv: NO_TENSOR } as const;
 const NO_GRADS = {
@@ -77,7 +77,7 @@ function backward(context: LoweringContext, args: AttentionBackwardArgs): void {
   const sizes = attentionSizes(args);
   const [dbiasBatches = 0, dbiasHeads = 0] = dbias?.shape ?? [];
   context.withTemporary(4 * lse.size, (deltas) => {
-    // rows after the length of a sequence have no delta of their own, and the caller's lse need not be -infinity there
+    // no delta is computed for rows beyond the length of a sequence, and the caller's lse need not be -infinity there
     pool.run("attentionFill", { total: lse.size }, { to: deltas, value: 0 });
     const fields = {
       out: tensorOf(args.result, args),

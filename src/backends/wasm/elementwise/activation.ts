@@ -29,7 +29,7 @@ function halvesOf(x: Tensor): { readonly total: number; readonly weight: number;
   return { total: rows, weight: columns * WEIGHT, columns: columns / 2 };
 }
 
-/** Returns the activation and the clamp of a gated activation. The clamp is that of swiglu. */
+/** Returns the activation and the clamp of a gated activation. Only swiglu has a clamp. */
 function ruleOf(kind: GatedArgs["kind"], clamp: GatedArgs["clamp"]) {
   if (!clamp) return { kind: ACTIVATION[kind], clamps: false, alpha: 0, limit: 0, offset: 0 };
   const { alpha, limit, offset } = clamp;

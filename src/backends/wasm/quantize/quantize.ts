@@ -24,7 +24,7 @@ function sizeOf(x: Tensor): readonly [rows: number, columns: number] {
 /** The number of rows that a transposing pass reads at a time. */
 const STRIP = 16;
 
-/** The part that a matrix is of a larger one, if it is none. */
+/** The part arguments of a matrix that is not a part of a larger one. */
 const NO_PART = {
   pitch: 0,
   firstLine: 0,
@@ -103,7 +103,7 @@ function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
   for (const copy of [rowwise, columnwise]) copy?.scaleInv.write(Float32Array.of(stored));
 }
 
-/** The scale of a tensor: the stored one, and the number that elements are multiplied or divided by. */
+/** The scale of a tensor: the stored value, and the number that elements are multiplied or divided by. */
 interface TensorScale {
   readonly stored: number;
   readonly factor: number;
@@ -219,7 +219,7 @@ interface TiledSource extends TileShape {
   readonly transposed: boolean;
 }
 
-/** The amax of a copy: that of the tensor (`globalAmax`), or the address of those of its lines. */
+/** The amax of a copy: the amax of the tensor (`globalAmax`), or the address of the amaxes of lines. */
 interface CopyAmax {
   readonly globalAmax: number;
   readonly lineAmaxes: number;
@@ -277,8 +277,8 @@ function taskOf(
 }
 
 /**
- * Describes to the kernel which line and elements of the larger matrix each line of a copy corresponds to. Lines are those of the
- * copy as it is stored.
+ * Describes to the kernel which line and elements of the larger matrix each line of a copy corresponds to. Lines are the rows of
+ * the codes in memory.
  */
 function partOf(part: MatrixPart, { rows, columns, transposed }: Omit<TiledSource, keyof TileShape>) {
   const { row, column, width, stride } = part;
@@ -296,8 +296,8 @@ function partOf(part: MatrixPart, { rows, columns, transposed }: Omit<TiledSourc
 }
 
 /**
- * Returns the amax of the whole tensor for one copy of NVFP4, or the scale that its rule computes from it, and writes it to the
- * copy. Returns 0 for other formats.
+ * Returns the amax of the whole tensor for one copy of NVFP4, or the scale that the scale rule computes from this amax, and
+ * writes it to the copy. Returns 0 for other formats.
  */
 function globalAmax(
   context: LoweringContext,
