@@ -128,7 +128,7 @@ const erff: MathFunction = (x, steps) => {
   return steps.add("result", "1 ⊖ e, with the sign of x", withSign(x, add(1, -e)));
 };
 
-/** Reduces an x of at least 105615: q is the nearest number of right angles, t is the remainder. */
+/** Reduces x of magnitude at least 105615: q is the nearest number of right angles, t is the remainder. */
 function reduceLarge(x: number, steps: Steps): { q: number; t: number } {
   const bits = f32Bits(x);
   const significand = (BigInt(bits & 0x7fffff) + 0x800000n) << 8n;

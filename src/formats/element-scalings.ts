@@ -81,7 +81,7 @@ export function decidesTies(name: ElementScalingName): boolean {
   return tiesOf(name) !== "tiesToEven";
 }
 
-/** Returns the bits of an element scaling as the reference takes them. */
+/** Returns the sum of the bits of an element scaling, as the reference takes it. */
 export function scalingBits(name: ElementScalingName): number {
   const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
   return bits.reduce((sum, bit) => sum + ELEMENT_SCALING[bit], 0);

@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import { cosSin, PI, ratio, toNumber } from "../modules/rotary/fixed-point.js";
 import { atLeastZero, integer, needed, oneOf, optionsOf } from "../options.js";
 
-/** The decay of a rate: the factor of (rate - minimum) after `done` of `all` steps of the decay. */
+/** The decay of a rate: the factor of (learningRate - minLearningRate) after `done` of `all` steps of the decay. */
 const DECAYS = {
   constant: () => 1,
   linear: (done: number, all: number) => 1 - done / all,

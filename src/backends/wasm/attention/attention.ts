@@ -29,7 +29,7 @@ export const attentionBackward: Lowering<"attentionBackward"> = {
   },
 };
 
-/** Replaces the tensors of the backward pass in the task of a forward pass. */
+/** Stand-ins for the tensors and addresses of the backward pass in the task of a forward pass. */
 const NO_TENSOR = { data: NULL, batchStride: 0, rowStride: 0, headStride: 0 } as const;
 const NO_TENSORS = { grad: NO_TENSOR, dq: NO_TENSOR, dk: NO_TENSOR, dv: NO_TENSOR } as const;
 const NO_GRADS = {
