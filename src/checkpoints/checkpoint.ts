@@ -35,13 +35,13 @@ import { plainRows, type WeightRows } from "./values/rows.js";
 export interface StoredWeight {
   /** The name of the weight before quantization. */
   readonly name: string;
-  /** The convention that its tensors have. */
+  /** The convention of the tensors. */
   readonly convention: ConventionName;
-  /** Every convention that its tensors fit. The first one is `convention`. */
+  /** Every convention that the tensors fit, `convention` first. */
   readonly fits: readonly ConventionName[];
   /** Whether the configuration declares the convention. */
   readonly isDeclared: boolean;
-  /** The kind of its codes. */
+  /** The code type. */
   readonly type: CodeTypeName;
   /** The scalar format whose codes have the same values; absent if there is none. */
   readonly format?: ScalarFormat;
@@ -61,7 +61,7 @@ export interface StoredWeight {
   readonly scale: TensorEntry;
   /** The tensor of global scales; absent if the weight has none. */
   readonly global?: TensorEntry;
-  /** Whether values are divided by the global scale, or multiplied by it; absent if the weight has none. */
+  /** Whether values are multiplied or divided by the global scale; absent if the weight has none. */
   readonly globalRole?: "multiplier" | "divisor";
   /** The names of its tensors of zero points, group indices of columns (`g_idx`) and column factors. */
   readonly companions: readonly string[];
@@ -91,13 +91,13 @@ export class Checkpoint {
   readonly weights: ReadonlyMap<string, StoredWeight>;
   /** The tensors that this library quantized, by name. */
   readonly lockstepWeights: ReadonlyMap<string, LockstepWeightReport>;
-  /** The codes whose scales do not fit them. */
+  /** The quantized weights whose scales do not fit their codes. */
   readonly unfit: readonly UnfitWeight[];
   /** The names of the tensors that are not quantized and do not belong to a quantized weight. */
   readonly unquantized: readonly string[];
   /** The quantization that the configuration claims; undefined if there is none. */
   readonly claim: ConfigClaim | undefined;
-  /** Errors, warnings and notes that need no codes. */
+  /** The errors, warnings and notes that do not depend on codes. */
   readonly findings: readonly Finding[];
   readonly #weights: ReadonlyMap<string, RecognizedWeight>;
   readonly #lockstepWeights: ReadonlyMap<string, LockstepWeight>;
@@ -179,9 +179,10 @@ export class Checkpoint {
 
   /**
    * Reads a region of a tensor that this library quantized, onto a backend. The result is a rowwise copy with scales in the
-   * logical layout; the caller disposes of it. The region begins at a multiple of the tile's rows, and of the columns that the
-   * tile or the quantizer requires (2 if a tensor or a row shares a scale). The number of its columns is a multiple of those that
-   * the quantizer requires.
+   * logical layout; the caller disposes of it. The first row of the region is a multiple of the tile's rows. The first column is
+   * a multiple of the tile's columns and of the column multiple of the quantizer; if one scale belongs to a tensor or a row, it
+   * is a multiple of 2 instead of the tile's columns. The number of columns is a multiple of the column multiple of the
+   * quantizer.
    *
    * @throws `ArgumentError` for a `name` that is not a string, an invalid backend or region, `DisposedError` for a disposed
    * backend, `FileError` if there is no such tensor or no rowwise copy, or a file cannot be read.

@@ -75,7 +75,7 @@ export async function inspectFiles(
   return { ...checkpointSummary(checkpoint, survey), weights, findings };
 }
 
-/** What the codes and scales of a weight are and show. */
+/** The report, findings and statistics of one weight. */
 interface Inspected {
   readonly report: WeightReport;
   readonly findings: readonly Finding[];

@@ -16,7 +16,7 @@ import type { ConventionName, ScaleKind } from "./stored/conventions.js";
 export interface StoredScaleStatistics extends ScaleStatistics {
   /** The type of the tensor of scales. */
   readonly dtype: FileDType;
-  /** The global scale as it is stored; absent if there is none, or one for each matrix. */
+  /** The stored global scale; absent if the weight has no global scale or one for each matrix. */
   readonly global?: number;
   /** The global scales of a stack, one for each matrix. */
   readonly globals?: readonly number[];
@@ -28,7 +28,7 @@ export interface WeightReport {
   readonly name: string;
   /** The convention that its tensors have. */
   readonly convention: ConventionName;
-  /** The kind of its codes. */
+  /** The code type. */
   readonly type: CodeTypeName;
   /** The shape before quantization. */
   readonly shape: Shape;
@@ -38,13 +38,13 @@ export interface WeightReport {
   readonly block: readonly [number, number];
   /** Whether scales lie in the swizzled layout of tensor cores. */
   readonly swizzled: boolean;
-  /** The bits of codes and scales for each element. */
+  /** The number of bits of codes and scales per element. */
   readonly bits: number;
   /** Statistics of the scales. */
   readonly scales: StoredScaleStatistics;
   /** The number of different codes that occur. */
   readonly codesUsed: number;
-  /** The number of codes that the type has. */
+  /** The number of codes of the code type. */
   readonly codesOfType: number;
   /** The share of elements that are zero. */
   readonly zeros: number;
@@ -56,7 +56,7 @@ export interface WeightReport {
   readonly amax: number;
   /** The root mean square of the values. */
   readonly rms: number;
-  /** The error against the original; absent if none was given or it lacks the weight. */
+  /** The error against the original; absent without an original, or if the original lacks the weight. */
   readonly error?: OriginalError;
 }
 
@@ -72,7 +72,7 @@ export interface PlainReport {
   readonly layout?: PackedLayoutName;
 }
 
-/** How a tensor is quantized that `lockstep quantize` or `saveTensors` wrote. */
+/** The quantization of a tensor that `lockstep quantize` or `saveTensors` wrote. */
 export interface LockstepWeightReport extends Pick<QuantizeSpec, "quantizer" | "format" | "tile"> {
   /** The shape before quantization. */
   readonly shape: Shape;
@@ -80,7 +80,7 @@ export interface LockstepWeightReport extends Pick<QuantizeSpec, "quantizer" | "
   readonly dtype: WideDType;
   /** The layout of the scales. */
   readonly scales: ScaleLayout;
-  /** The copies that the file has. */
+  /** The copies in the file: rowwise, columnwise or both. */
   readonly usage: readonly Direction[];
 }
 
@@ -89,7 +89,7 @@ export function lockstepReport({ spec, shape, dtype, scales, usage }: Recipe): L
   return { quantizer: spec.quantizer, format: spec.format, tile: spec.tile, shape, dtype, scales, usage };
 }
 
-/** What `inspectCheckpoint` found in a checkpoint. */
+/** The result of `inspectCheckpoint`. */
 export interface CheckpointReport {
   /** The path of the checkpoint. */
   readonly path: string;
@@ -109,8 +109,8 @@ export interface CheckpointReport {
   readonly unquantized: readonly PlainReport[];
   /** The number of elements of all weights and unquantized tensors. */
   readonly elements: number;
-  /** The bits that the files have for each element. */
+  /** The average number of bits per element in the files. */
   readonly bitsPerWeight: number;
-  /** What is wrong, or worth a note. */
+  /** Errors, warnings and notes. */
   readonly findings: readonly Finding[];
 }

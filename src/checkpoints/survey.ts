@@ -13,7 +13,7 @@ import { readPackedShapes } from "./stored/packed-shapes.js";
 /** The recognized tensors of a checkpoint, and the claim of its configuration. */
 export interface Survey extends Recognized {
   readonly claim?: Claim;
-  /** The weights as their tensors are in the files, before `toElementwise`. */
+  /** The weights as the files store them, before `toElementwise`. */
   readonly storedWeights: readonly RecognizedWeight[];
 }
 
@@ -25,7 +25,7 @@ export async function surveyFiles(checkpoint: CheckpointFiles, as?: ConventionNa
   return surveyTensors(checkpoint, configuration, as);
 }
 
-/** As `surveyFiles`, for a configuration that was read. */
+/** As `surveyFiles`, with a configuration that the caller has read. */
 export async function surveyTensors(
   checkpoint: CheckpointFiles,
   configuration: Configuration,

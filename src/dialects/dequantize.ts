@@ -27,7 +27,7 @@ const checkOptions = optionsOf<DequantizeAsOptions>({
 /**
  * Dequantizes `t` in its logical shape as the library of a dialect does, from the rowwise copy if there is one, else from the
  * columnwise copy. The values are rounded to the type that the library returns (`values` of the dialect's row), then to `dtype`.
- * A dialect that defines no values uses those of `dequantize`. NaN follows `dequantize`.
+ * A dialect that defines no values has the values of `dequantize`. NaN follows `dequantize`.
  *
  * @throws `DTypeError` for an argument that is not a quantized tensor, `ArgumentError` for an unknown dialect, a dialect that
  * lacks the quantizer of `t`, and a `dtype` other than f32, bf16 and f16, `DisposedError` for a disposed tensor.
@@ -61,7 +61,7 @@ function reread(
 
 const directionOf = (t: QuantizedTensor): Direction => (t.rowwise ? "rowwise" : "columnwise");
 
-/** A quantized tensor whose dequantized copy has the tensors that `change` returns. */
+/** A quantized tensor in which the copy to dequantize has the tensors that `change` returns. */
 function withCopy(t: QuantizedTensor, change: (copy: CopyTensors) => CopyTensors): QuantizedTensor {
   const { spec, shape, dtype, scaleLayout, quantizer: ops } = t;
   const direction = directionOf(t);
@@ -76,7 +76,8 @@ function withCopy(t: QuantizedTensor, change: (copy: CopyTensors) => CopyTensors
 }
 
 /**
- * The values in f32 where the e8m0 code 255 is the scale 2^128: computed as twice the value under 2^127. Waits for the device.
+ * Dequantizes to f32 with the e8m0 code 255 as the scale 2^128: computes twice the value under the scale 2^127. Waits for the
+ * device.
  */
 function withFiniteScales(t: QuantizedTensor): Tensor<WideDType> {
   const doubled = dequantize(t, "f32");

@@ -1,6 +1,6 @@
 /**
- * What packages do with NaN and infinities where numerics.md says otherwise.
- * conformance/tests/dialects/table/package-results.test.ts checks it against recorded answers of the packages.
+ * The treatment of NaN and infinities by packages, where it differs from numerics.md.
+ * conformance/tests/dialects/table/package-results.test.ts compares it with recorded answers of the packages.
  */
 
 /** A package's treatment of NaN and infinities. A field is absent where this library's quantizers give the same bits. */

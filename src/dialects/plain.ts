@@ -16,7 +16,7 @@ export interface PlainQuantized {
   readonly scales: Uint8Array | Float32Array;
   /** The tensor amax or tensor scale, where a rule stores one. */
   readonly whole?: number;
-  /** The row amaxes that `rowScaled` stores instead. */
+  /** The row amaxes, which `rowScaled` stores instead of a tensor amax. */
   readonly lineAmaxes?: Float32Array;
 }
 

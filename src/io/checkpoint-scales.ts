@@ -16,7 +16,7 @@ function tensorName(quantization: string, pass: Pass, field: keyof DelayedSnapsh
   return `quantization.${quantization}.${pass}.${field}`;
 }
 
-/** `quantization.NAME.forward.scale` and so on, for all quantizations that have a state. */
+/** The tensors `quantization.NAME.forward.scale` and so on, for all quantizations that have a state. */
 export function scaleTensors(
   module: Module,
   nameOf: NameOf = (name) => name,

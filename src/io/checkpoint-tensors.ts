@@ -30,7 +30,7 @@ function fileTensor(name: string, tensor: Tensor): FileTensor {
 /** A tensor of a parameter or of its optimizer. */
 export interface ParameterTensor extends FileTensor {
   readonly parameter: Parameter;
-  /** The name of the parameter. For a tensor of the optimizer: the name of that tensor. */
+  /** The name of the parameter, or of the tensor of the optimizer. */
   readonly subject: string;
 }
 
@@ -83,8 +83,8 @@ export function quantizedParameters(module: Module): ReadonlyMap<string, Quantiz
 }
 
 /**
- * `optimizer.NAME.master`, unless the parameter itself is the master, and `optimizer.NAME.m` (or `.v`) for each buffer. Throws
- * `ArgumentError` if a parameter does not belong to the module.
+ * The tensors of the optimizer: `optimizer.NAME.master`, unless the parameter itself is the master, and `optimizer.NAME.m` (or
+ * `.v`) for each buffer. Throws `ArgumentError` if a parameter does not belong to the module.
  */
 export function optimizerTensors(
   module: Module,

@@ -3,7 +3,7 @@ import { valueOfCode } from "../formats/derive.js";
 import { unpackFour, unpackSix } from "../tensor/packed.js";
 import { FILE_DTYPES, type FileDType, fileFormat } from "./dtypes.js";
 
-/** Unpacks 4- and 6-bit codes of a file to one in each byte. Returns bytes of other types unchanged. */
+/** Unpacks 4- and 6-bit codes of a file to one code per byte. Returns bytes of other types unchanged. */
 export function unpackCodes(dtype: FileDType, bytes: Uint8Array): Uint8Array {
   const { bits } = FILE_DTYPES[dtype];
   if (bits === 4) return unpackFour(bytes);

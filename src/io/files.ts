@@ -94,7 +94,7 @@ type Transfer = (
   position: number,
 ) => number | Promise<number>;
 
-/** The number of callers for which this thread waits for its transfers. */
+/** The number of callers of `waitForFiles` that have not disposed of the result. Transfers are synchronous while it is not 0. */
 let waiting = 0;
 
 const read: Transfer = async (handle, ...rest) =>

@@ -1,4 +1,4 @@
-/** Owns tensors across awaits. (A scope would also own what other code creates meanwhile.) */
+/** Owns tensors across awaits. (A `Scope` would also own the tensors that other code creates during an await.) */
 import type { Owned } from "../tensor/scope.js";
 
 /** Disposes of its tensors at the end of the block. */

@@ -42,7 +42,7 @@ const checkOptions = optionsOf<OpenInspectorOptions>({
 });
 
 /**
- * Reads rules from a JSON file, and begins an inspection of `module` by them whose records are appended to another file.
+ * Reads rules from a JSON file and starts an inspection of `module` under these rules. Records are appended to another file.
  *
  * @throws `FileError` for a file that cannot be read or written, or that is not JSON; `ArgumentError` for rules and a module that
  * `Inspector` does not take, a path that is not a nonempty string, an unknown option or an invalid option value. In each case

@@ -9,10 +9,13 @@ import { type ParsedHeader, parseHeader, type TensorEntry } from "./header/heade
 import { headerLengthOf, LENGTH_BYTES, requireLength } from "./header/header-length.js";
 import { endOf, rangeOf, TensorSource } from "./source.js";
 
-/** A small tensor is read together with the bytes that follow it: few enough that one that is read alone costs little. */
+/**
+ * The maximum number of bytes of a window. A small tensor is read together with the bytes after it, so that later small tensors
+ * need no read. The number is small enough that reading a single tensor costs little.
+ */
 const WINDOW_BYTES = 1 << 16;
 
-/** Some bytes of a file. */
+/** The most recently read window of a file. */
 interface Window {
   readonly begin: number;
   readonly bytes: Promise<Uint8Array>;

@@ -45,7 +45,7 @@ export interface LoadTensorsOptions {
 export interface LoadedTensors {
   /** The tensors by name, in the order of the file; quantized tensors first. */
   readonly tensors: ReadonlyMap<string, NamedTensor>;
-  /** The metadata of the file, without those of the library. */
+  /** The metadata of the file, except the entries of this library. */
   readonly metadata: Metadata;
 }
 
@@ -111,7 +111,7 @@ interface Part {
   }[];
 }
 
-/** The tensors in the file for one tensor in memory, with their bytes. */
+/** The file tensors for one tensor in memory, with their bytes. */
 function planOf(name: string, value: unknown): Part {
   if (value instanceof QuantizedTensor) {
     requireQuantized("saveTensors", name, value);
@@ -136,8 +136,8 @@ function planOf(name: string, value: unknown): Part {
 /**
  * Reads tensors of a safetensors file onto a backend. They belong to the caller, or to the scope that is open when the file has
  * been read. Tensors that `saveTensors`, `lockstep quantize` or a checkpoint wrote as quantized are returned as
- * `QuantizedTensor`s with the same bits. One that was quantized with delayed scaling needs a quantizer (`updateQuantizer`) before
- * `quantize_`. Files of other programs are read too.
+ * `QuantizedTensor`s with the same bits. A tensor that was quantized with delayed scaling needs a quantizer (`updateQuantizer`)
+ * before `quantize_`. Files of other programs are read too.
  *
  * @throws `FileError` for a file that is damaged or lacks a requested name, and for element types that tensors do not have, such
  * as I64, which `SafetensorsFile` can read.
@@ -212,7 +212,7 @@ async function plainMaker(file: SafetensorsFile, entry: TensorEntry): Promise<Ma
   return (backend) => fromBytes(backend, bytes, entry.shape, dtype);
 }
 
-/** Creates all tensors. If one of them fails, disposes of the others. */
+/** Creates all tensors. If creating one fails, disposes of the others. */
 function makeAll(
   path: string,
   backend: Backend,

@@ -1,4 +1,4 @@
-/** Options and scales of a model's cache of keys and values. */
+/** Options and scales of a model's key-value cache. */
 import { CACHE_FORMATS, type CacheFormat } from "../modules/attention/coded-cache.js";
 import { boolean, integer, oneOf, optionsOf } from "../options.js";
 
@@ -12,11 +12,11 @@ export interface CacheOptions {
   readonly isPaged?: boolean | undefined;
   /** The number of positions of a page. Required with `isPaged`. */
   readonly pageSize?: number | undefined;
-  /** The number of all pages. Default: enough for all sequences. */
+  /** The total number of pages. Default: enough for all sequences. */
   readonly totalNumPages?: number | undefined;
   /**
-   * Caches codes of one byte, with the `cacheScales` of the model (`InferenceParamsOptions.format`). Default: elements of the
-   * model's dtype.
+   * The format of one-byte codes in the cache, with the `cacheScales` of the model (`InferenceParamsOptions.format`). Default:
+   * the cache holds elements of the model's dtype.
    */
   readonly format?: CacheFormat | undefined;
 }

@@ -42,8 +42,8 @@ export interface CausalLMCall {
    */
   readonly logitsToKeep?: number | undefined;
   /**
-   * Under a recipe: whether linear layers quantize their weights and keep the result (true), or use what they kept (false), as
-   * `isFirstMicrobatch` of `Linear`. Default: they quantize for this call.
+   * With a recipe: whether linear layers quantize and cache their weights (true), or use the cached weights (false), as
+   * `isFirstMicrobatch` of `Linear`. Default: they quantize their weights for this call only.
    */
   readonly isFirstMicrobatch?: boolean | undefined;
 }
@@ -56,7 +56,7 @@ const checkCall = optionsOf<CausalLMCall>(
   },
   "call",
 );
-/** What a model is made of. */
+/** The parts from which a model is created. */
 export interface CausalLMParts {
   readonly config: CausalLMConfig;
   readonly dtype: WideDType;
@@ -95,7 +95,7 @@ class DecoderStack extends Module {
 }
 
 /**
- * A language model, which `loadCausalLM` makes. Its parameters have the names of Hugging Face's checkpoints, for example
+ * A language model, as `loadCausalLM` returns it. Its parameters have the names of Hugging Face's checkpoints, for example
  * `model.layers.0.self_attn.q_proj.weight`. It is differentiable. The bits of a position's logits depend on the tokens of its
  * sequence up to that position, and on nothing else: not on other sequences, chunks, batches, padding or pages (docs/models.md).
  */
@@ -108,7 +108,7 @@ export class CausalLM extends Module {
   readonly config: CausalLMConfig;
   /** The recipe of the linear layers in decoder layers; undefined if there is none. */
   readonly recipe: Recipe | undefined;
-  /** The scales that the checkpoint has for cached codes; undefined if it has none. They are 1 then. */
+  /** The scales of the checkpoint for cached codes; undefined if it has none, which means that all scales are 1. */
   readonly cacheScales: CacheScales | undefined;
   readonly #stack: DecoderStack;
   readonly #head: OutputHead;
@@ -203,7 +203,7 @@ export class CausalLM extends Module {
     return this.recipe ? autocast({ recipe: this.recipe }, run) : run();
   }
 
-  /** Embeddings times the factor of the configuration. */
+  /** Multiplies embeddings by the `embeddingScale` of the configuration. */
   #scaled(embeddings: Variable): Variable {
     const { embeddingScale } = this.config;
     if (embeddingScale === undefined) return embeddings;
@@ -233,15 +233,15 @@ export class CausalLM extends Module {
   }
 
   /**
-   * Generates text after each of `prompts`, lists of tokens. Each step gives the next token of each prompt, and undefined for a
-   * prompt whose text has ended: after a token that ends texts, `maxNewTokens`, or the last position of the model. The model
-   * computes with a cache, which ends with the iteration. The tokens of a prompt do not depend on the other prompts, unless the
-   * recipe's scales or `chooseTokens` do.
+   * Generates text after each of `prompts`, lists of tokens. Each iteration returns the next token of each prompt, and undefined
+   * for a prompt whose text has ended. A text ends after an end-of-text token, after `maxNewTokens` tokens, or at the last
+   * position of the model. The model computes with a key-value cache, which is freed when the iteration ends. The tokens of a
+   * prompt do not depend on the other prompts, unless the recipe's scales or `chooseTokens` do.
    *
    *     for await (const [token] of model.generate([prompt])) ...
    *
-   * @throws `ArgumentError` for an invalid option, no prompt, an empty prompt, one that leaves no position for a token, a token
-   * outside of the vocabulary, and what `chooseTokens` returns if it is not one token for each sequence. Later, the iteration
+   * @throws `ArgumentError` for an invalid option, no prompt, an empty prompt, a prompt that leaves no position for a token, a
+   * token outside of the vocabulary, and a result of `chooseTokens` that is not one token for each sequence. Later, the iteration
    * throws what `forward` throws, and `ArgumentError` for logits that `sample` refuses, such as NaN.
    */
   generate(
@@ -251,7 +251,7 @@ export class CausalLM extends Module {
     return generateTokens(this, prompts, options);
   }
 
-  /** Frees the parameters, their gradients and the angles of positions. Caches are the caller's. */
+  /** Frees the parameters, their gradients and the rotary tables. The caller disposes of caches. */
   override dispose(): void {
     this.#tables.dispose();
     super.dispose();
@@ -265,7 +265,7 @@ function softcapped(x: Variable, bound: number): Variable {
   return add(multiply(half, constant(2 * bound)), constant(-bound));
 }
 
-/** The last `count` rows of the first `counts[b]` rows of each sequence of x [B, T, hidden]; NaN for rows that it has not. */
+/** For each sequence b of x [B, T, hidden], the last `count` of its first `counts[b]` rows; NaN for rows that do not exist. */
 function lastRows(x: Variable, counts: readonly number[], count: number): Variable {
   const [batch, length, hidden] = x.shape as readonly [number, number, number];
   const indices = counts.flatMap((rows, b) =>

@@ -29,13 +29,13 @@ export interface GenerateOptions {
    * prompt included. Default 128.
    */
   readonly maxNewTokens?: number | undefined;
-  /** The tokens that end a sequence; they are returned too. Default: those of the configuration. */
+  /** The tokens that end a sequence; they are returned too. Default: the `eosTokenIds` of the configuration. */
   readonly eosTokenIds?: readonly number[] | undefined;
   /** The largest number of positions of a prompt that are computed at a time. It changes no bits. Default 256. */
   readonly chunkSize?: number | undefined;
   /** The number of positions of a page of the cache. It changes no bits. Default: the cache has no pages. */
   readonly pageSize?: number | undefined;
-  /** Caches codes of one byte, as `createCache` describes it. Default: elements of the model's dtype. */
+  /** The format of one-byte codes in the cache, as in `createCache`. Default: the cache holds elements of the model's dtype. */
   readonly cacheFormat?: CacheFormat | undefined;
   /** Chooses tokens. Default: `sample` with temperature 0, the first token with the largest logit. */
   readonly chooseTokens?: ChooseTokens | undefined;
@@ -80,7 +80,7 @@ interface Sequence {
   left: number;
 }
 
-/** How far generation is. */
+/** The progress of a generation. */
 interface Progress {
   /** Whether layers have quantized their weights, which do not change during the generation. */
   hasWeights: boolean;
@@ -150,7 +150,10 @@ async function* steps(
   }
 }
 
-/** Computes the pending tokens of all sequences, chunk by chunk. Returns the logits of the last one of each, f32 [B, V]. */
+/**
+ * Computes the pending tokens of all sequences, chunk by chunk. Returns the logits of the last token of each sequence, f32 [B,
+ * V].
+ */
 function pendingLogits(
   model: Model,
   cache: InferenceParams,
@@ -181,7 +184,7 @@ function pendingLogits(
   return scope.keep(last);
 }
 
-/** Returns the chosen tokens. Throws `ArgumentError` unless there is one of the vocabulary for each sequence. */
+/** Returns the chosen tokens. Throws `ArgumentError` unless there is one token of the vocabulary for each sequence. */
 function requireTokens({ config }: Model, chosen: unknown, count: number): readonly number[] {
   const token: Domain = integer(0, config.vocabSize - 1);
   const tokens: unknown = listOf(token)("generate", "the result of chooseTokens", chosen);

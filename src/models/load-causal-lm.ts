@@ -34,10 +34,10 @@ import { hubNames, type WeightNames } from "./weights/places.js";
 import { type StoredSize, sizesOf } from "./weights/sizes.js";
 import { storedValues } from "./weights/stored.js";
 
-/** The form of a model's weights: `as stored`, or what `convertCheckpoint` converts them to. */
+/** The form of a model's weights: `as stored`, or a target of `convertCheckpoint`. */
 export type WeightForm = "as stored" | ConversionTarget;
 
-/** Checks a form. */
+/** Parses the name of a `WeightForm`. */
 export const weightForm = parsedBy((name) => name === "as stored" || parseTarget(name));
 
 /** Options of `loadCausalLM`. All fields are optional. */
@@ -45,7 +45,7 @@ export interface LoadCausalLMOptions {
   /** The dtype of parameters and activations. Default: the dtype that config.json names, else bf16. */
   readonly dtype?: WideDType | undefined;
   /**
-   * Loads the values of another form. The parameters have the bits of the checkpoint that `convertCheckpoint` writes with this
+   * The form whose values are loaded. The parameters have the bits of the checkpoint that `convertCheckpoint` writes with this
    * name as `to`. Weights are converted in memory one at a time, and no file is written. Default: "as stored".
    */
   readonly weights?: WeightForm | undefined;
@@ -68,7 +68,7 @@ const FINDINGS_SHOWN = 4;
 /**
  * Loads a language model from a folder with config.json and safetensors files, or from a GGUF file or a folder of them. Weights
  * in any form that `openCheckpoint` reads are dequantized to f32 and rounded to `dtype`, one tensor at a time; with `weights`,
- * they are converted to another form before. The caller disposes of the model.
+ * they are first converted to another form. The caller disposes of the model.
  *
  * @throws `FileError` for a path that leads to no checkpoint, a checkpoint with errors that need no codes (see
  * `verifyCheckpoint`), weights that cannot have the form `weights`, a configuration that is missing, damaged or of an unknown
@@ -86,12 +86,12 @@ export async function loadCausalLM(
   return (await loadMeasured(backend, path, checkOptions("loadCausalLM", options))).model;
 }
 
-/** A model, and what is known of the tensors that its parameters were read from. */
+/** A model, and the sizes and changes of the tensors from which its parameters were read. */
 export interface MeasuredModel {
   readonly model: CausalLM;
   /** The sizes of tensors in the form of the weights. */
   readonly sizes: readonly StoredSize[];
-  /** What the form changed in each weight, by the name of its tensor. */
+  /** The changes of each weight by its conversion to the form, by the name of its tensor. */
   readonly changes: ReadonlyMap<string, WeightChanges>;
 }
 
@@ -173,14 +173,17 @@ async function describe(
   return { config, names: ggufNames(architecture, config, has) };
 }
 
-/** The numbers by which a GGUF file divides the frequencies of rotary embeddings. */
+/** Reads the divisors of the rotary frequencies in a GGUF file. */
 async function readFactors({ shard, entry }: StoredTensor): Promise<readonly number[]> {
   if (entry.dtype !== "F32")
     throw new FileError(`${shard.path}: tensor "${entry.name}" is ${entry.dtype}; it must be F32`);
   return Array.from(new Float32Array((await shard.read(entry)).slice().buffer));
 }
 
-/** The configuration with these numbers for the frequencies of all layers. Throws `FileError` if there cannot be such a model. */
+/**
+ * The configuration with these divisors of the rotary frequencies in all layers. Throws `FileError` for invalid divisors, and if
+ * the configuration has another scaling rule.
+ */
 function scaledBy(
   factors: readonly number[],
   config: CausalLMConfig,

@@ -8,13 +8,13 @@ import { requireWide } from "../tensor/require.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
-/** Options that choose among tokens, without the draws. All fields are optional. */
+/** The options of sampling except the draws. All fields are optional. */
 export interface SamplingOptions {
   /** The divisor of logits: 0 chooses the most likely token, without draws, else from 2^-20 to 2^20. Default 0. */
   readonly temperature?: number | undefined;
   /** The number of most likely tokens among which one is drawn. Default: all. */
   readonly topK?: number | undefined;
-  /** The share of the probability that the most likely tokens need to have together; only these are drawn. Default 1. */
+  /** Draws only among the most likely tokens that together have this share of the probability. Default 1. */
   readonly topP?: number | undefined;
 }
 
@@ -122,10 +122,10 @@ function integersOf(values: Float32Array, row: number): Float64Array {
   });
 }
 
-/** Sets all integers to 0 but those of the most likely tokens. */
+/** Sets the integers of all but the most likely tokens to 0. */
 function kept(integers: Float64Array, topK: number, topP: number): Float64Array {
   if (topK >= integers.length && topP === 1) return integers;
-  // descending integers, equal ones by ascending indices: one number has both, below 2^53
+  // sort by descending integer, then by ascending index; one key, below 2^53, holds both
   const keys = integers
     .map((value, index) => value * MAX_COLUMNS + (MAX_COLUMNS - 1 - index))
     .sort()

@@ -10,7 +10,7 @@ export function nearest(given: string, names: readonly string[]): string {
 }
 
 /**
- * Returns the edit distance of two texts, where a swap of neighbouring characters counts as one step. It is infinite if `a` is
+ * Returns the edit distance of two strings, where a swap of neighbouring characters counts as one step. It is infinite if `a` is
  * longer than 64 characters.
  */
 export function distance(a: string, b: string): number {

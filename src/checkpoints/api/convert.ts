@@ -21,7 +21,10 @@ import {
 
 /** Options of `convertCheckpoint`. */
 export interface ConvertCheckpointOptions extends OpenCheckpointOptions {
-  /** What weights become: a wide type, the codes and scales of another library, or the form of a quantizer of this library. */
+  /**
+   * The form to which weights are converted: a wide type, the form of another library, or the form of a quantizer of this
+   * library.
+   */
   readonly to: ConversionTarget;
   /**
    * Names of the weights to convert; `*` stands for any characters, `?` for one. The others are copied. Default: all quantized
@@ -42,13 +45,13 @@ export interface ConvertCheckpointOptions extends OpenCheckpointOptions {
 export interface ConversionReport {
   /** The folder of the output. */
   readonly output: string;
-  /** What weights became. */
+  /** The form of the converted weights. */
   readonly to: ConversionTarget;
-  /** How each converted weight gets its new form, by its name. */
+  /** The conversion method of each converted weight, by name. */
   readonly methods: Readonly<Record<string, ConversionMethod>>;
   /** The names of the quantized weights that are copied. */
   readonly kept: readonly string[];
-  /** Why weights of linear layers are copied although they were not excluded, by name. */
+  /** The weights of linear layers that are copied although no option excludes them, and the reasons, by name. */
   readonly skipped: Readonly<Record<string, string>>;
   /** The names of tensors of converted weights that the output does not need, such as scales of activations. */
   readonly dropped: readonly string[];
@@ -112,7 +115,7 @@ export async function convertCheckpoint(
   }
 }
 
-/** Opens a backend at most once. Disposes only of one that it opened itself. */
+/** Opens the backend at most once. Disposes of the backend only if the caller did not open it. */
 function backendOf(openGiven: (() => Promise<Backend>) | undefined): {
   readonly open: () => Promise<Backend>;
   readonly dispose: () => Promise<void>;

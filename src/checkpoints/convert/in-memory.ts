@@ -27,15 +27,15 @@ import { checkedChanges, MODELOPT_FILE, shardMetadata } from "./write.js";
 
 /** A converted checkpoint in memory. */
 export interface ConvertedInMemory {
-  /** What recognition says of the converted tensors. The input must be open while they are read. */
+  /** The recognized tensors of the converted checkpoint. The input must stay open while tensors are read. */
   readonly survey: Survey;
   /** What the conversion changed in each weight that was read so far, by name. */
   readonly changes: ReadonlyMap<string, WeightChanges>;
 }
 
 /**
- * Converts as `convertCheckpoint` does by default, without writing files. Throws `FileError` as `planConversion`, and while
- * tensors are read, if values would become NaN or infinite.
+ * Converts as `convertCheckpoint` does by default, but writes no files. Throws the errors of `planConversion`. Reading a tensor
+ * throws `FileError` if values would become NaN or infinite.
  */
 export async function convertInMemory(
   files: CheckpointFiles,
@@ -83,7 +83,7 @@ class ConvertedShard extends TensorSource {
   readonly #steps: ReadonlyMap<string, Step>;
   readonly #plan: ConversionPlan;
   readonly #changes: Map<string, WeightChanges>;
-  /** The weight that was converted last, and the bytes of its tensors. */
+  /** The most recently converted weight, and the bytes of its tensors. */
   #last:
     | { readonly step: ConvertedWeight; readonly bytes: Promise<ReadonlyMap<string, Uint8Array>> }
     | undefined;

@@ -50,8 +50,8 @@ export function conversionKey({ shards }: CheckpointFiles, plan: ConversionPlan)
 }
 
 /**
- * Creates the unfinished folder, or returns the progress of the same conversion. Throws `FileError` if another conversion left
- * it.
+ * Creates the folder of the unfinished output. If the folder exists, returns the progress that the same conversion recorded in
+ * it, or throws `FileError` if another conversion created it.
  */
 export async function beginOutput(partial: string, conversion: string): Promise<Progress> {
   try {

@@ -9,7 +9,10 @@ import type { Kernels } from "../kernels/kernels.js";
 import { type CheckpointFiles, openCheckpointFiles } from "../stored/open.js";
 import { type Survey, surveyFiles } from "../survey.js";
 
-/** Findings that concern only loaders that fuse weights: the values are right, and the output is checked for them too. */
+/**
+ * Findings that do not stop a conversion, because they affect only loaders that fuse weights: the values are correct, and the
+ * output is checked for these findings as well.
+ */
 const LOADER_FINDINGS: ReadonlySet<FindingName> = new Set(["fused-scales-differ"]);
 
 /** Throws `FileError` that names the first finding, if there is one. */
@@ -50,7 +53,7 @@ export async function requireSoundValues(
   stopAt(checkpoint.path, findings.filter(isStopOfValues));
 }
 
-/** A weight had an error when its codes were copied, after the output was begun. */
+/** The error for a weight whose codes turned out to be wrong while they were copied, after the output was begun. */
 export class UnsoundWeightError extends FileError {}
 
 /**

@@ -29,9 +29,7 @@ import { TensorAppender } from "./tensor-appender.js";
 const COPY_BYTES = 8 << 20;
 /** The configuration of ModelOpt. */
 export const MODELOPT_FILE = "hf_quant_config.json";
-/**
- * A weight is refused if noise is at least this share of the signal: then all its values became 0 or the largest code, or worse.
- */
+/** The minimum ratio of noise to signal at which a weight is refused: all its values became 0 or the largest code, or worse. */
 const MAX_NOISE_RATIO = 0.99;
 /** Files of the input folder that are not copied. */
 const NOT_COPIED =
@@ -40,8 +38,8 @@ const NOT_COPIED =
 /**
  * Writes the output of a plan into the folder `output`, shard by shard, and returns the changes of each converted weight.
  * `onBytes` is called with the number of bytes that have just been written. An interrupted conversion leaves `output`.partial,
- * where the same conversion continues. Throws `FileError` for errors of files, for values that would become NaN or infinite, and
- * if the input or the output has an error. An error of the input leaves nothing.
+ * where the same conversion continues; after an error of the input, no files are left. Throws `FileError` for errors of files,
+ * for values that would become NaN or infinite, and if the input or the output has an error.
  */
 export async function writeConversion(
   checkpoint: CheckpointFiles,
@@ -71,7 +69,7 @@ export async function writeConversion(
   return plan.shards.flatMap(({ name }) => shards[name] ?? []);
 }
 
-/** Removes what was written, and throws `FileError` that says what is wrong with the whole input. */
+/** Removes the partial output, then checks the entire input, so that the `FileError` names its first error. */
 async function refuseInput(partial: string, plan: ConversionPlan): Promise<void> {
   await rm(partial, { recursive: true, force: true });
   await plan.requireSoundInput();

@@ -6,13 +6,13 @@ export interface GgufArchitecture {
   readonly name: string;
   /** The `model_type` of config.json. */
   readonly modelType: string;
-  /** Fields of the configuration that the metadata do not have, because they hold for the architecture. */
+  /** Configuration fields that are constant for the architecture, so that metadata do not contain them. */
   readonly fields?: JsonObject;
-  /** Keys of this architecture only, and keys that have another field here. */
+  /** Metadata keys of this architecture only, and keys that map to another field than in other architectures. */
   readonly keys?: Readonly<Record<string, string>>;
-  /** Keys that a model needs, although the configuration of a hub has a default for their fields. */
+  /** Keys that a file must have, although a configuration of the Hugging Face Hub has defaults for their fields. */
   readonly required?: readonly string[];
-  /** Fields that follow from the translated ones, which they replace. */
+  /** Computes fields from the translated ones. The result overrides the translated fields. */
   readonly derive?: (fields: JsonObject) => JsonObject;
 }
 
@@ -25,10 +25,10 @@ const NEEDED = [
   "attention.head_count_kv",
 ] as const;
 
-/** The layers of Gemma 3 27B, whose scores are not divided by the root of the width of a head. */
+/** The number of layers of Gemma 3 27B. Unlike other sizes, it does not divide attention scores by the root of the head width. */
 const LAYERS_OF_27B = 62;
 
-/** Gemma 3 (text). The metadata have no factor of scores: it follows from the size of the model, as in llama.cpp. */
+/** Gemma 3 (text). The metadata do not contain the attention scale; it follows from the size of the model, as in llama.cpp. */
 const GEMMA3: GgufArchitecture = {
   name: "gemma3",
   modelType: "gemma3_text",
@@ -42,12 +42,12 @@ const GEMMA3: GgufArchitecture = {
   derive: ({ num_hidden_layers: layers, hidden_size: hidden, num_attention_heads: heads, ...fields }) => ({
     query_pre_attn_scalar:
       layers === LAYERS_OF_27B ? Math.floor(Number(hidden) / Number(heads)) : fields.head_dim,
-    // a file without a window has none in any layer
+    // without a window size in the metadata, no layer has a window
     sliding_window_pattern: fields.sliding_window ? (fields.sliding_window_pattern ?? 6) : 1,
   }),
 };
 
-/** gpt-oss. The published models do not truncate the bounds of YaRN, which the metadata do not say. */
+/** gpt-oss. The published models do not truncate the bounds of YaRN; the metadata do not record that. */
 const GPT_OSS: GgufArchitecture = {
   name: "gpt-oss",
   modelType: "gpt_oss",
@@ -74,8 +74,8 @@ function layerTypes(layers: number, period: number): readonly string[] {
 const SCORES: Readonly<Record<number, string>> = { 1: "softmax", 2: "sigmoid" };
 
 /**
- * DeepSeek-V3 and R1. Files have the numbers of heads and the widths of the absorbed form, in which all heads share one key. The
- * widths of heads have the suffix `_mla`; older files have them without it.
+ * DeepSeek-V3 and R1. The head counts and head widths in files describe the absorbed form of attention, in which all heads share
+ * one key. The actual head widths have keys with the suffix `_mla`; older files have the actual widths under keys without it.
  */
 const DEEPSEEK2: GgufArchitecture = {
   name: "deepseek2",
@@ -111,7 +111,7 @@ const DEEPSEEK2: GgufArchitecture = {
   }),
 };
 
-/** The rule of YaRN with the factor of attention. Files have a tenth of `mscale_all_dim`, and `mscale` equals it. */
+/** The YaRN rule with `mscale` and `mscale_all_dim`, which are equal. Files contain a tenth of `mscale_all_dim`. */
 function latentRule({ yarn_log_multiplier: tenth, ...rule }: JsonObject): JsonObject {
   if (typeof tenth !== "number") return rule;
   const mscale = Number((10 * tenth).toPrecision(9));

@@ -1,7 +1,7 @@
 /** Reads numbers and strings from the loaded beginning of a file. */
 import { FileError } from "../../errors.js";
 
-/** Thrown if bytes are needed that the file has, but that are not loaded. */
+/** Thrown if a read needs bytes of the file that are not loaded yet. */
 export class MoreBytes extends Error {
   constructor(readonly needed: number) {
     super(`${needed} bytes are needed`);
@@ -31,8 +31,8 @@ export class Cursor {
   }
 
   /**
-   * Advances by `count` bytes and returns the old position. Throws `FileError` if the file is shorter, `MoreBytes` if less is
-   * loaded.
+   * Advances by `count` bytes and returns the old position. Throws `FileError` if the file ends before that, `MoreBytes` if the
+   * bytes are not loaded.
    */
   take(count: number, what: string): number {
     if (count > this.rest)

@@ -3,7 +3,7 @@
 /** A metadata value. Arrays and long strings are described in words; an integer beyond 2^53 is a decimal string. */
 export type MetadataValue = string | number | boolean;
 
-/** A metadata value with all elements of an array and all characters of a string. */
+/** A complete metadata value: all elements of an array, all characters of a string. */
 export type MetadataContent = MetadataValue | readonly MetadataValue[];
 
 /** The version, the number of tensors and the metadata of a GGUF file. */

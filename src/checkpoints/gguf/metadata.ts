@@ -30,9 +30,9 @@ const ARRAY = 9;
 export const ALIGNMENT_KEY = "general.alignment";
 /** The alignment if the metadata have none. */
 export const DEFAULT_ALIGNMENT = 32;
-/** Longer strings are not decoded. */
+/** The maximum length of a string that is decoded, in bytes. */
 const MAX_TEXT_BYTES = 1024;
-/** Longer arrays are not read. Vocabularies have less than a tenth of that. */
+/** The maximum number of elements of an array that is read. Vocabularies have less than a tenth of that. */
 export const MAX_ARRAY_ELEMENTS = 1 << 22;
 /** The minimum bytes of an entry: the length of its key, its type, and a byte. */
 const MIN_ENTRY_BYTES = 13;
@@ -42,7 +42,7 @@ const MIN_TEXT_BYTES = 8;
 /** The parsed metadata of a file. */
 export interface GgufMetadata {
   readonly values: ReadonlyMap<string, MetadataValue>;
-  /** The first and last byte of each entry in the file, by its key. */
+  /** The bytes [begin, end) of each entry in the file, by its key. */
   readonly spans: ReadonlyMap<string, readonly [begin: number, end: number]>;
   /** The alignment of tensor offsets in bytes, a power of two. */
   readonly alignment: number;

@@ -4,10 +4,10 @@ import type { Shape } from "../../tensor/shape.js";
 import { type GgufArchitecture, MAX_LAYERS } from "./architectures.js";
 import type { MetadataValue } from "./facts.js";
 
-/** The name of the table of embeddings, which only GGUF files have. */
+/** The name of the embedding table in GGUF files. No other format uses this name. */
 export const GGUF_EMBEDDINGS = "token_embd.weight";
 
-/** The fields of config.json by the keys of the metadata, without the name of the architecture in front. */
+/** The fields of config.json by metadata key. Keys are without their prefix, the name of the architecture. */
 const FIELDS: Readonly<Record<string, string>> = {
   block_count: "num_hidden_layers",
   context_length: "max_position_embeddings",
@@ -35,20 +35,20 @@ const SCALING_FIELDS: Readonly<Record<string, string>> = {
   "rope.scaling.yarn_log_multiplier": "yarn_log_multiplier",
 };
 
-/** The metadata's keys of an architecture, by the fields of config.json that they have. */
+/** The metadata keys of an architecture, by the fields of config.json that they map to. */
 export function ggufKeys({ name, keys }: GgufArchitecture): ReadonlyMap<string, string> {
   const all = Object.entries({ ...FIELDS, ...SCALING_FIELDS, ...keys });
   return new Map(all.map(([key, field]) => [field, `${name}.${key}`]));
 }
 
-/** The decimal number that a number of f32 was rounded from: the shortest one. Files of hubs have decimal numbers. */
+/** The shortest decimal number that rounds to an f32 value. Configurations on the Hugging Face Hub have such decimal numbers. */
 function decimal(value: MetadataValue): MetadataValue {
   if (typeof value !== "number" || Number.isInteger(value) || Math.fround(value) !== value) return value;
   const digits = [6, 7, 8, 9].map((count) => Number(value.toPrecision(count)));
   return digits.find((each) => Math.fround(each) === value) ?? value;
 }
 
-/** The content of config.json for a GGUF file. `shapeOf` has the shapes of its tensors by name. */
+/** The content of config.json for a GGUF file. `shapeOf` returns the shape of a tensor of the file by name. */
 export function ggufConfig(
   architecture: GgufArchitecture,
   metadata: Readonly<Record<string, MetadataValue>>,
@@ -77,7 +77,7 @@ export function ggufConfig(
     model_type: architecture.modelType,
     vocab_size: shapeOf(GGUF_EMBEDDINGS)?.[0],
     tie_word_embeddings: !has("output.weight"),
-    // biases, and layers without experts, have no key in the metadata
+    // the metadata have no keys for biases and for layers without experts
     attention_bias: has("blk.0.attn_q.bias"),
     mlp_bias: has("blk.0.ffn_gate.bias"),
     mlp_only_layers: layers.filter((index) => !has(`blk.${index}.ffn_gate_inp.weight`)),

@@ -210,13 +210,13 @@ export type FindingName = keyof typeof FINDINGS;
 export interface Finding {
   /** The name of the row of `FINDINGS`. Names are stable. */
   readonly name: FindingName;
-  /** How bad it is. */
+  /** The severity. */
   readonly severity: Severity;
   /** The name of the tensor or the file. */
   readonly subject: string;
-  /** A description, with the numbers. */
+  /** A description of the problem, with the numbers. */
   readonly what: string;
-  /** What to do. */
+  /** How to resolve the problem. */
   readonly remedy: string;
 }
 

@@ -2,7 +2,7 @@
 import type { Kernels } from "./kernels.js";
 
 const BYTES = 256;
-/** The kernel counts in so many tables in turn. */
+/** The number of tables of counts, which the kernel uses in turn. */
 const TABLES = 8;
 
 /** Rows of `width` bytes that are `pitch` bytes apart. */

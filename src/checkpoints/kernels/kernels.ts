@@ -37,8 +37,8 @@ export class Kernels {
   }
 
   /**
-   * Returns the buffer of this name, with `length` bytes. It has the same bytes as after its last use if it was at least as long
-   * then; otherwise its bytes are arbitrary.
+   * Returns the buffer of this name, with `length` bytes. If the buffer was at least as long at its last use, its contents are
+   * unchanged; otherwise they are arbitrary.
    */
   buffer(name: string, length: number): KernelBuffer {
     let block = this.#blocks.get(name);
@@ -62,17 +62,17 @@ export class Kernels {
     return address;
   }
 
-  /** The numbers at an address. */
+  /** The `count` f64 at an address. */
   doubles(address: number, count: number): Float64Array {
     return new Float64Array(this.instance.memory.buffer, address, count);
   }
 
-  /** The u32 at an address. */
+  /** The `count` u32 at an address. */
   words(address: number, count: number): Uint32Array {
     return new Uint32Array(this.instance.memory.buffer, address, count);
   }
 
-  /** The bytes at an address. */
+  /** The `count` bytes at an address. */
   bytes(address: number, count: number): Uint8Array {
     return new Uint8Array(this.instance.memory.buffer, address, count);
   }

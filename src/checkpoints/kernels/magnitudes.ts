@@ -1,7 +1,7 @@
-/** Tables for assembly/checkpoints/statistics.ts: the magnitudes of a kind of code, and which codes are NaN. */
+/** Tables for assembly/checkpoints/statistics.ts: the magnitudes of a code type, and which codes are NaN. */
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 
-/** The byte offsets of the fields. */
+/** The byte offsets of the fields of a table. */
 const KIND = {
   squares: 0,
   magnitudes: 2048,
@@ -17,7 +17,7 @@ const KIND = {
 
 const LOGARITHMS = new Map<string, Float64Array>();
 
-/** The last number of a kind without NaN; no rank is larger. */
+/** `lastNumber` of a code type without NaN: no rank is larger. */
 const NO_NAN = 255;
 
 const CACHE = new Map<string, Uint8Array>();
@@ -69,7 +69,7 @@ export function nibbleMagnitudes(type: CodeTypeName): Uint8Array {
   });
 }
 
-/** Half the binary logarithm of each sum of squares of `wide` codes of four bits, indexed by the sum of ranks. */
+/** Half the binary logarithm of the sum of squares of `wide` 4-bit codes, indexed by the sum of their ranks. */
 export function nibbleLogarithms(type: CodeTypeName, wide: number): Float64Array {
   const key = `${type} ${wide}`;
   const existing = LOGARITHMS.get(key);

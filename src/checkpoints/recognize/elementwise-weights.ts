@@ -13,13 +13,13 @@ export interface RecognizedElementwise {
   readonly recognized: Recognized;
   /** The weights as the files store them. */
   readonly storedWeights: readonly RecognizedWeight[];
-  /** Findings about zero points and about the order of columns. */
+  /** Findings about zero points and group indices of columns. */
   readonly findings: readonly Finding[];
 }
 
 /**
- * Recognizes the weights and converts them with `toElementwise`. Reads packed shapes, zero points and orders of columns, but no
- * codes. `as` forces one convention on every weight.
+ * Recognizes the weights and converts them with `toElementwise`. Reads packed shapes, zero points and group indices of columns,
+ * but no codes. `as` forces one convention on every weight.
  */
 export async function recognizeElementwise(
   checkpoint: CheckpointTensors,

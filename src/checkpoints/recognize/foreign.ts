@@ -18,8 +18,9 @@ const PLAIN: ReadonlySet<FileDType> = new Set(["U8", "I8", "I32"]);
 export interface Foreign {
   readonly name: string;
   /**
-   * `part`: it is one of the tensors of a weight, or has the name of a convention's scales. `codes`: it has the type of codes or
-   * scales, and their counterpart is absent. `bytes`: as `codes`, but it may also be plain bytes, such as `encode` writes.
+   * `part`: a tensor of a recognized weight, or a tensor with the name of a convention's scales. `codes`: a tensor with a type of
+   * codes or scales, whose counterpart (scales or codes) is absent. `bytes`: as `codes`, but possibly plain bytes, such as
+   * `encode` writes.
    */
   readonly kind: "part" | "codes" | "bytes";
   readonly why: string;

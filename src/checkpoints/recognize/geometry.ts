@@ -49,7 +49,7 @@ export function fitGeometry(shapes: Shapes): Fitted {
   return { findings: [other ? otherKind(shapes, other, strategy) : misfit(shapes, row)] };
 }
 
-/** The scheme of a weight, if the configuration's method is one of the convention's; else empty. */
+/** The declared scheme of a weight if the configuration's method declares the convention; else empty. */
 function declaredScheme(row: Convention, { claim, scheme }: Shapes): Partial<Scheme> {
   return claim && scheme && row.methods.includes(claim.method) ? scheme : {};
 }
@@ -65,9 +65,9 @@ interface Sizes {
 
 /** A possible geometry, and the shapes of its scale tensor. */
 interface Candidate extends Pick<ScaleGeometry, "block" | "grid"> {
-  /** The shapes that any convention may have. Findings name the first one. */
+  /** The shapes that are possible under every convention. Findings name the first shape. */
   readonly shapes: readonly Shape[];
-  /** The shape that a single matrix may have under a convention with `reducedScales`. */
+  /** The additional shape of a single matrix's scales under a convention with `reducedScales`. */
   readonly reduced?: Shape;
 }
 
@@ -118,7 +118,7 @@ function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometr
   return fits ? { kind, block, grid, swizzled } : undefined;
 }
 
-/** Whether there are as many scales as a swizzled grid has for each matrix. */
+/** Whether the number of scales is the size of one swizzled grid per matrix. */
 function hasSwizzledSize({ shape, scale }: Shapes, grid: readonly [number, number]): boolean {
   return countOf(scale.entry.shape) === matricesOf(shape)[0] * padded(grid);
 }
@@ -167,7 +167,7 @@ function groupOf(row: Convention, shapes: Shapes): number | undefined {
   return groups > 0 && columns % groups === 0 ? columns / groups : undefined;
 }
 
-/** Findings about blocks that a dimension's end cuts off. */
+/** Findings about partial blocks at the end of a dimension. */
 function raggedness({ convention, name, shape }: Shapes, { kind, block }: ScaleGeometry): Finding[] {
   if (kind !== "tile") return [];
   const [, ...sizes] = matricesOf(shape);
@@ -191,7 +191,7 @@ function otherKind(shapes: Shapes, { kind }: ScaleGeometry, strategy: ScaleKind 
   return finding(name, shapes.name, what);
 }
 
-/** The finding for scales whose shape the convention does not have. */
+/** The finding about scales of a shape that the convention does not allow. */
 function misfit(shapes: Shapes, row: Convention): Finding {
   const { name, shape, scale, swizzled, claim } = shapes;
   const [, rows, columns] = matricesOf(shape);

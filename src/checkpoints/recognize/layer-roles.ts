@@ -10,12 +10,12 @@ const UNQUANTIZED =
 const GGML_LAYER = /(^|\.)blk\.\d+\./;
 const GGML_UNQUANTIZED =
   /\.(\w*_norm\w*|ffn_gate_inp\w*|\w*_router|ssm_conv1d\w*|shortconv\.conv|\w*_embd|time_mix_\w+)\.weight$/;
-/** Embeddings, which take indices, so that their weights are not operands of products. */
+/** Embeddings. They look up rows by index, so their weights are not operands of products. */
 const EMBEDS = /(^|\.)(embed_tokens|\w*embeddings?|wte|wpe|\w*_embd)\.weight$/;
 
 const WEIGHT = /\.weight$/;
 
-/** Whether a tensor is a matrix, or several, of a type that can be quantized. */
+/** Whether a tensor is a matrix, or a stack of matrices, of a type that can be quantized. */
 export function isQuantizable({ entry: { dtype, shape } }: StoredTensor): boolean {
   const type = tensorDType(dtype);
   return type !== undefined && isWide(type) && shape.length >= 2;

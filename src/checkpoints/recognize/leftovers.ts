@@ -21,7 +21,7 @@ const PACKED_DTYPES: ReadonlySet<FileDType> = new Set(["U8", "I8", "U16", "I16",
 
 /** Suffixes that scales share with plain tensors. */
 const COMMON = [".scale", ".scales", "_scale", "_scales", ""];
-/** Of these, suffixes that mark scales if the tensor is U8, and the suffix of the codes. */
+/** The suffixes of `COMMON` that mark scales if the tensor is U8, each with the suffix of its codes. */
 const CODES_OF_SCALES = [
   ["_scales", "_blocks"],
   [".scales", ".weight"],
@@ -66,10 +66,10 @@ function scaleOfTensor(scaled: ReadonlyMap<string, string>, name: string): strin
 
 const CACHE_ENDS = [".k_scale", ".v_scale", ".q_scale", ".kv_scale", ".prob_scale", ".output_scale"];
 
-/** Whether only scales of a convention have such a name. */
+/** Whether a name has a suffix that only scales of a convention have. */
 export const hasNameOfScale = (name: string): boolean => endOf(SCALE_ENDS, name) !== undefined;
 
-/** Whether a tensor is a scale of the KV cache, or of an attention's products. */
+/** Whether a tensor is a scale of the KV cache, or of the products within attention. */
 export function isCacheScale(name: string): boolean {
   return CACHE_ENDS.some((end) => name.endsWith(end));
 }
@@ -79,7 +79,7 @@ const isCodes = (dtype: FileDType): boolean => CODE_DTYPES.has(dtype) || PACKED_
 const endOf = (ends: readonly string[], name: string): string | undefined =>
   ends.filter((end) => name.endsWith(end)).toSorted((a, b) => b.length - a.length)[0];
 
-/** Judges the tensors that are not in `taken`. `as`: the convention that was forced on the weights, if any. */
+/** Judges the tensors that are not in `claimed`. `as`: the convention that was forced on the weights, if any. */
 export function leftovers(
   checkpoint: CheckpointTensors,
   claimed: Set<string>,
@@ -117,7 +117,7 @@ function judge(
   if (scaleEnd !== undefined || dtype === "F8_E8M0") {
     const base = scaleEnd === undefined ? name : name.slice(0, -scaleEnd.length);
     const codes = CODE_ENDS.map((end) => tensors.get(base + end)).find((each) => each !== undefined);
-    // the codes have a finding themselves
+    // the codes have a finding of their own
     if (codes && OTHER_ENDS.has(scaleEnd ?? "") && isCodes(codes.entry.dtype)) return undefined;
     const position = codes
       ? `beside ${codes.entry.name}, ${codes.entry.dtype} [${codes.entry.shape}]`

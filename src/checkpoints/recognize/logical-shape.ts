@@ -20,7 +20,7 @@ export interface Stored {
   readonly scheme?: Scheme | undefined;
 }
 
-/** The shape of a weight before quantization, or a string that says why it has none. */
+/** The shape of a weight before quantization, or the reason, as a string, why it has none. */
 export function logicalShape(stored: Stored): Shape | string {
   const { row, type, codes } = stored;
   const { dtype, shape } = codes.entry;

@@ -48,9 +48,9 @@ const LAYOUTS: readonly Layout[] = [
 const AWQ_CODES = 8;
 
 /**
- * The layout of a weight [N, K] that is packed in 32-bit words, by the shapes of its words and its scales. GPTQ packs K: words
- * [K / codes of a word, N] and scales [K / group, N]. AWQ packs N: words [K, N / 8]. Its layout for GEMV packs K in rows: words
- * [N, K / 8] and scales [N, K / group].
+ * The layout of a weight [N, K] that is packed in 32-bit words, determined from the shapes of its words and its scales. GPTQ
+ * packs along K: words [K / codes per word, N] and scales [K / group, N]. AWQ packs along N: words [K, N / 8]. AWQ's layout for
+ * GEMV packs each row along K: words [N, K / 8] and scales [N, K / group].
  */
 function nameOfWords(entries: ReadonlyMap<string, TensorEntry>): string {
   const [lines, words] = entries.get(".qweight")?.shape ?? [];
@@ -65,7 +65,7 @@ function nameOfWords(entries: ReadonlyMap<string, TensorEntry>): string {
 const TORCHAO_READ = ["Float8Tensor", "MXTensor", "NVFP4Tensor", "Int8Tensor", "torch.Tensor", "Tensor"];
 const QDATA = "._weight_qdata";
 
-/** Findings about weights in these layouts. Adds the names of their tensors to `taken`. */
+/** Findings about weights in layouts that are not read. Adds the names of their tensors to `claimed`. */
 export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>): Finding[] {
   if (checkpoint.container !== undefined) return [];
   const modules = modulesOf(checkpoint, claimed);
@@ -96,7 +96,7 @@ export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>
 /** The suffix of a tensor in its module: the part after the last dot, or everything from ".weight." on. */
 const END = /(\.weight\..*|\.[^.]+)$/s;
 
-/** The tensors that are not in `taken`, by module and suffix. */
+/** The tensors that are not in `claimed`, by module and suffix. */
 function modulesOf(
   { tensors }: CheckpointTensors,
   claimed: ReadonlySet<string>,

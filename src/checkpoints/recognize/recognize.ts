@@ -41,7 +41,7 @@ export interface RecognizedWeight extends QuantizedWeight {
 /** The tensors of a checkpoint, classified. */
 export interface Recognized {
   readonly weights: readonly RecognizedWeight[];
-  /** The codes whose scales do not fit them. */
+  /** The quantized weights whose scales do not fit their codes. */
   readonly unfit: readonly UnfitWeight[];
   /** Tensors that `lockstep quantize` and `saveTensors` wrote. */
   readonly lockstepWeights: readonly LockstepWeight[];
@@ -50,14 +50,14 @@ export interface Recognized {
   readonly findings: readonly Finding[];
 }
 
-/** FP8 types that occur under a convention of e4m3, by the type of the tensor. */
+/** Code types other than e4m3 that occur under conventions of e4m3, by the type of the tensor. */
 const OTHER_TYPES: Partial<Record<FileDType, CodeTypeName>> = {
   F8_E5M2: "e5m2",
   F8_E4M3FNUZ: "e4m3fnuz",
   F8_E5M2FNUZ: "e5m2fnuz",
 };
 
-/** Information from outside of names, types and shapes. */
+/** Inputs of recognition other than names, types and shapes. */
 export interface RecognizeOptions {
   /** The shapes of packed weights that the file records, by tensor name. */
   readonly packedShapes?: PackedShapes;

@@ -19,7 +19,7 @@ export interface RegionScales {
   readonly codes: Uint32Array;
   /** The f32 values of the scales, without a global scale. */
   readonly values: Float32Array;
-  /** The global scale as it is stored; absent if the weight has none, or one for each matrix. */
+  /** The stored global scale; absent if the weight has no global scale or one for each matrix. */
   readonly global?: number;
 }
 

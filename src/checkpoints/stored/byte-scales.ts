@@ -11,7 +11,7 @@ import { isStacked, matricesOf, type QuantizedWeight } from "./weight.js";
 /** The bytes 0 to 255. */
 export const BYTES = Uint8Array.from({ length: 256 }, (_, byte) => byte);
 
-/** Whether the scales of a weight have one byte each, and a byte has the same value everywhere. */
+/** Whether the scales of a weight have one byte each, and equal bytes always have equal values. */
 export function hasByteScales(weight: QuantizedWeight): boolean {
   return fileBytes(weight.scale.entry.dtype, [1]) === 1 && !isStacked(weight);
 }
@@ -33,7 +33,7 @@ export interface RelaidBytes {
 export interface ByteScales extends GlobalScale {
   /** The scales row by row, matrix by matrix. */
   readonly bytes: KernelBuffer;
-  /** The scales if the file has the opposite layout (swizzled or plain) of what it declares; absent if it cannot. */
+  /** The scales in the opposite of the declared layout (swizzled or plain); absent if that layout is impossible. */
   readonly relaid?: RelaidBytes;
   /** The f32 scale of each byte in a matrix, equal to `Scales.values`. */
   readonly valuesOf: (matrix: number) => Float32Array;
@@ -78,10 +78,10 @@ export async function readByteScales(
   };
 }
 
-/** The tensor whose bytes are in the memory "stored scales". */
+/** The tensor whose bytes are in the kernel buffer "stored scales". */
 const STORED = new WeakMap<Kernels, StoredTensor>();
 
-/** Reads the scales of a weight, unless they are those that were read last. */
+/** Returns the stored scales of a weight. Reads them unless the previous call read the same tensor. */
 async function readStored(kernels: Kernels, { scale }: QuantizedWeight): Promise<KernelBuffer> {
   const { shard, entry } = scale;
   const stored = kernels.buffer("stored scales", entry.end - entry.begin);

@@ -39,7 +39,7 @@ export interface PackedRows extends RowRange {
   readonly bytes: KernelBuffer;
 }
 
-/** The unit of rows to read at a time: the tallest block that a quantizer makes, so that blocks are complete. */
+/** The unit of row ranges: the height of the tallest block of a quantizer, so that each range has complete blocks. */
 const ROW_STEP = 128;
 
 /** The number of rows to read at a time: the largest multiple of `ROW_STEP` in `CHUNK_BYTES`, but at least `ROW_STEP`. */
@@ -47,7 +47,7 @@ export function rowsAtATime(rowBytes: number): number {
   return ROW_STEP * Math.max(1, Math.floor(CHUNK_BYTES / Math.max(1, rowBytes * ROW_STEP)));
 }
 
-/** Splits the rows of a tensor into the ranges that are read at a time. A tensor without elements has none. */
+/** Splits the rows of a tensor into ranges that are each read at once. A tensor without elements has no ranges. */
 export function* rowRanges(shape: Shape, bits: number): Generator<RowRange, undefined> {
   const [matrices, height, columns] = matricesOf(shape);
   if (matrices * height * columns === 0) return;

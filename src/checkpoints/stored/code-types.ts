@@ -1,9 +1,9 @@
-/** The kinds of codes in files: their width and values. */
+/** The code types in files: their width and values. */
 import { isScalarFormat, valueOfCode } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { unpackFour, unpackSix } from "../../tensor/packed.js";
 
-/** A kind of code. */
+/** A code type. */
 export interface CodeType {
   /** The bits of a code. Codes of 4 and 6 bits are packed from the low bits up; `packing.ts` unpacks other packings. */
   readonly bits: number;
@@ -11,9 +11,9 @@ export interface CodeType {
   readonly values: Float64Array;
   /** The largest finite magnitude. */
   readonly max: number;
-  /** The factor of all values, compared with the format of the codes. Scales are divided by it. */
+  /** The factor by which values exceed the values of the scalar format with the same codes. Scales are divided by this factor. */
   readonly factor: number;
-  /** Whether the type is e4m3fn, in whose place files may have another FP8 type. */
+  /** Whether the type is e4m3fn. Files may have another FP8 type in its place. */
   readonly fn: boolean;
 }
 
@@ -29,7 +29,7 @@ function typed(bits: number, value: (code: number) => number): CodeType {
 /** Integers stored with an offset of half their range, as compressed-tensors packs them. */
 const offset = (bits: number): CodeType => typed(bits, (code) => code - 2 ** (bits - 1));
 
-/** Every kind of code by its name. `int8` is two's complement; other integers have an offset. */
+/** Every code type by its name. `int8` is two's complement; other integers have an offset. */
 export const CODE_TYPES = {
   e4m3: { ...floating("e4m3", 8), fn: true },
   e5m2: floating("e5m2", 8),
@@ -48,11 +48,11 @@ export const CODE_TYPES = {
   int5: offset(5),
   int6: offset(6),
   int7: offset(7),
-  /** Differences of integers of 8 bits and their zero points. */
+  /** Differences between 8-bit integers and their zero points. */
   int9: offset(9),
 } as const satisfies Record<string, CodeType>;
 
-/** The name of a kind of code. */
+/** The name of a code type. */
 export type CodeTypeName = keyof typeof CODE_TYPES;
 
 /** The scalar format with the same code values; undefined if there is none. */

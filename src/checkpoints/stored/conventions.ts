@@ -45,9 +45,9 @@ export interface Convention {
   readonly global?: Part & {
     readonly role: "multiplier" | "divisor";
     readonly fused?: true;
-    /** Whether a weight may lack it. */
+    /** Whether a weight may lack the global scale. */
     readonly optional?: true;
-    /** Whether each matrix of a stack has one, so that the tensor has shape [...]. */
+    /** Whether each matrix of a stack has a global scale, so that the tensor has shape [...]. */
     readonly stacked?: true;
   };
   /**
@@ -55,18 +55,20 @@ export interface Convention {
    * along rows.
    */
   readonly zeros?: Part & { readonly packed?: true };
-  /** The suffix of the tensor that has the group of each column. */
+  /** The suffix of the tensor of group indices, one for each column (`g_idx`). */
   readonly order?: string;
   /**
-   * The suffix of the tensor that has a factor for each column. It multiplies activations, which is equivalent to multiplying the
-   * weight.
+   * The suffix of the tensor of column factors. Libraries multiply activations by these factors, which is equivalent to
+   * multiplying the columns of the weight.
    */
   readonly factors?: string;
   /** The suffix of a tensor that every weight of this convention has, and no weight of another. */
   readonly marker?: string;
-  /** The convention that has one more tensor. In a file of that convention, a weight of this one is incomplete. */
+  /**
+   * The convention that has the same tensors and one more. A weight of this convention is incomplete in a file of the other one.
+   */
   readonly lesserOf?: string;
-  /** Whether the library stores such a weight as [..., K, N] if it is not quantized. */
+  /** Whether the library stores an unquantized weight as [..., K, N]. */
   readonly transposedWide?: true;
   /**
    * Whether row scales may also be [N], and tile scales [ceil(N/n), 1, ceil(K/k), 1], which a block amax with `keepdim` gives.
@@ -78,7 +80,7 @@ export interface Convention {
   readonly swizzles?: true;
   /** The file format, if it is not safetensors. */
   readonly container?: Container;
-  /** The `quant_method` of configurations that declare it. */
+  /** The `quant_method` of configurations that declare the convention. */
   readonly methods: readonly string[];
   /** The `format` or `quant_algo` of such a configuration; absent if the method determines the convention. */
   readonly formats?: readonly string[];
@@ -590,7 +592,7 @@ export function conventionOf(name: ConventionName): Convention {
   return CONVENTIONS[name];
 }
 
-/** What a convention is, and where it comes from. */
+/** The summary and the source of a convention. */
 export interface ConventionSummary {
   /** The convention in a few words. */
   readonly summary: string;

@@ -9,15 +9,15 @@ import type { PackingName } from "./packing-names.js";
 import type { StoredTensor } from "./tensors.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
 
-/** An elementwise weight, and findings about its zero points and its order. */
+/** An elementwise weight, and findings about its zero points and its group indices. */
 export interface ElementwiseWeight<W extends QuantizedWeight> {
   readonly weight: W;
   readonly findings: readonly Finding[];
 }
 
 /**
- * Returns the weight with one element for each code and zero points subtracted. If groups are not consecutive columns, each
- * column gets its own scale. A weight in this form is returned unchanged. Reads zero points and the order.
+ * Returns the weight with one element for each code and with zero points subtracted. If groups are not consecutive columns, each
+ * column gets its own scale. A weight that is already elementwise is returned unchanged. Reads zero points and group indices.
  */
 export async function toElementwise<W extends QuantizedWeight>(weight: W): Promise<ElementwiseWeight<W>> {
   const { zeros, order, codes, scale, shape, type } = weight;
@@ -72,7 +72,7 @@ function zeroPointLookup(
 
 let last: { readonly zeros: StoredTensor; readonly points: Promise<Int32Array | undefined> } | undefined;
 
-/** Caches the zero points that were read last, so that only one weight's are in memory. */
+/** Caches the most recently read zero points, so that memory holds the zero points of only one weight. */
 function cached(
   zeros: StoredTensor,
   read: () => Promise<Int32Array | undefined>,
@@ -81,7 +81,7 @@ function cached(
   return last.points;
 }
 
-/** Whether the codes of a weight lie element by element in rows, in the width of their type. */
+/** Whether a weight has one code for each element, in row-major order and in the width of the code type. */
 export function isElementwise({ convention, type, shape }: QuantizedWeight): boolean {
   const { packing = "bytes" } = conventionOf(convention).codes;
   if (packing === "words") return CODE_TYPES[type].bits === 4 && (shape.at(-1) ?? 0) % 8 === 0;
@@ -100,7 +100,10 @@ function valueIn(packing: PackingName, type: CodeTypeName): (code: number) => nu
   return packing === "bytes" ? (code) => (code < half ? code : code - 2 * half) : (code) => code - half;
 }
 
-/** Returns a function from an integer to its code: the offset from the least value, or two's complement if code 0 is 0. */
+/**
+ * Returns a function from an integer to its code: two's complement if code 0 has the value 0, else the offset from the least
+ * value.
+ */
 function encoderOf(type: CodeTypeName): (value: number) => number {
   const { bits, values } = CODE_TYPES[type];
   const least = values[0] as number;
@@ -139,8 +142,8 @@ async function zeroPoints(weight: QuantizedWeight, zeros: StoredTensor): Promise
 }
 
 /**
- * The group of each column, or a string that says why the order does not fit; undefined if groups are consecutive or the order is
- * unset.
+ * The group index of each column, or the reason, as a string, why the indices do not fit; undefined if groups are consecutive
+ * columns or the indices are unset.
  */
 async function groupsOf(
   { shape, geometry }: QuantizedWeight,

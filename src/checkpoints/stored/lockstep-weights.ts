@@ -10,11 +10,14 @@ import type { CheckpointTensors } from "./tensors.js";
 export interface LockstepWeight {
   readonly name: string;
   readonly recipe: Recipe;
-  /** The file that has it. */
+  /** The file that contains the tensor. */
   readonly shard: TensorSource;
 }
 
-/** Finds the quantized tensors of each shard, adds the names of their tensors to `taken`, and checks that all of them exist. */
+/**
+ * Finds the quantized tensors of each shard, adds the names of their member tensors to `claimed`, and checks that all members
+ * exist.
+ */
 export function findLockstepWeights(
   { shards }: CheckpointTensors,
   claimed: Set<string>,

@@ -87,7 +87,7 @@ export async function openCheckpointFiles(path: string): Promise<CheckpointFiles
   };
 }
 
-/** Opens a GGUF file, or all of a folder. The first file has the metadata of the model. */
+/** Opens a GGUF file, or all GGUF files of a folder. The first file has the metadata of the model. */
 async function openGguf(path: string, { folder, names, single }: ShardLocations): Promise<CheckpointFiles> {
   const shards: GgufFile[] = [];
   const findings: Finding[] = [];

@@ -41,7 +41,7 @@ const ROWS: Readonly<Record<PackingName, Packing>> = {
   },
 };
 
-/** Maps the code of an element to another one. The position determines the zero point. */
+/** Maps the code of an element to a new code. The zero point depends on the position. */
 export type Change = (code: number, matrix: number, row: number, column: number) => number;
 
 /** The number of rows of a matrix that is packed into `storedRows` rows. */
@@ -87,7 +87,7 @@ class Unpacked extends TensorSource {
   }
 }
 
-/** The packing of a tensor of codes, and the form of the unpacked ones. */
+/** The packing of a tensor of codes, and the form of the unpacked codes. */
 export interface Packed {
   readonly packing: PackingName;
   /** The bits of a code in the file. */
@@ -96,7 +96,7 @@ export interface Packed {
   readonly shape: Shape;
   /** The bytes of an element of the result. */
   readonly width: 1 | 2;
-  /** Called before each read. */
+  /** Returns the mapping of codes. Called before each read. */
   readonly change: () => Promise<Change>;
 }
 

@@ -16,14 +16,14 @@ export interface GlobalScale {
   readonly storedGlobal?: number;
   /** Whether block scales are divided by `global`, instead of multiplied. */
   readonly divides: boolean;
-  /** The global scales of a stack, one for each matrix. Block scales have been multiplied by them, and `global` is 1. */
+  /** The global scales of a stack, one for each matrix. `Scales.values` includes them, and `global` is 1. */
   readonly storedGlobals?: Float32Array;
 }
 
 /** The scales of a weight as f32, row by row, matrix by matrix. */
 export interface Scales extends GlobalScale {
   readonly values: Float32Array;
-  /** The scales if the file has the opposite layout (swizzled or plain) of what it declares; absent if it cannot. */
+  /** The scales in the opposite of the declared layout (swizzled or plain); absent if that layout is impossible. */
   readonly relaid?: Float32Array;
 }
 
@@ -91,7 +91,7 @@ export function permuted<T extends Float32Array | Uint32Array>(
   return values;
 }
 
-/** The format of scales of a type; e8m0 for U8. */
+/** The scalar format of scales with this element type; e8m0 for U8. */
 export function scaleFormat(dtype: FileDType): ScalarFormat {
   return fileFormat(dtype) ?? "e8m0";
 }

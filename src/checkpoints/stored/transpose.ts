@@ -1,11 +1,11 @@
-/** Transposes matrices for libraries that store unquantized ones transposed (`Convention.transposedWide`). */
+/** Transposes matrices for libraries that store unquantized matrices transposed (`Convention.transposedWide`). */
 import type { Shape } from "../../tensor/shape.js";
 import { matricesOf } from "./weight.js";
 
 /** Elements of 2 or 4 bytes. */
 type Elements = Uint16Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
 
-/** The side of a square of elements whose lines fit a processor's caches in both directions. */
+/** The side of a square tile of elements. The rows and columns of a tile fit in a processor's caches. */
 const SQUARE = 64;
 
 /** The shape with its last two dimensions exchanged. */

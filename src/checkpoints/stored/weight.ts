@@ -29,22 +29,22 @@ export interface QuantizedWeight {
   readonly geometry: ScaleGeometry;
   /** The zero points, one for each scale. */
   readonly zeros?: StoredTensor;
-  /** The group of each column, where groups are not consecutive columns. */
+  /** The group index of each column (`g_idx`), if groups are not consecutive columns. */
   readonly order?: StoredTensor;
   /** The factor of each column. */
   readonly factors?: StoredTensor;
   /**
-   * Set if `unpack` converted the codes, because they were not element by element or had zero points or an order. Then `codes`
-   * and `scale` are not tensors of the file.
+   * Set if `toElementwise` converted the codes, because they were packed differently or had zero points or group indices. Then
+   * `codes` and `scale` are not tensors of the file.
    */
   readonly unpacked?: {
     /** The bytes of a code in `codes`. */
     readonly width: 1 | 2;
     /** The tensors of the file. */
     readonly from: readonly StoredTensor[];
-    /** The kind of codes in the file. */
+    /** The code type in the file. */
     readonly type: CodeTypeName;
-    /** Whether codes are differences from zero points. */
+    /** Whether zero points were subtracted from the codes. */
     readonly differences: boolean;
   };
 }

@@ -17,7 +17,7 @@ import type { Rows } from "./rows.js";
 export interface Source {
   readonly name: string;
   readonly shape: Shape;
-  /** The type from which it is quantized: the tensor's type; f32 for a quantized weight, whose exact values are rounded. */
+  /** The input type of the quantizer: the tensor's type, or f32 for a quantized weight, whose exact values are rounded. */
   readonly dtype: WideDType;
   /** All rows in order. */
   rows(kernels: Kernels): AsyncGenerator<SourceRows, undefined>;
@@ -25,7 +25,7 @@ export interface Source {
 
 /** Rows of one matrix: a multiple of 128 rows, or the last ones. Valid until the next rows are requested. */
 export interface SourceRows extends Rows {
-  /** The elements in the type from which they are quantized. */
+  /** The elements in the input type of the quantizer. */
   readonly bytes: Uint8Array;
 }
 
@@ -122,7 +122,7 @@ export function amaxOf(kernels: Kernels, name: string, { type, values }: Rows): 
   return amax;
 }
 
-/** The amax of values of a wide type; NaN or infinity if a value is. */
+/** The amax of values of a wide type; NaN or infinite if any value is NaN or infinite. */
 function amaxOfType(kernels: Kernels, type: Rows["type"], values: ArrayBufferView): number {
   if (type === "f64") return Number.NaN;
   const count = (8 * values.byteLength) / storageBits(type);

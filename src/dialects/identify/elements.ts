@@ -19,7 +19,7 @@ export type ElementRounding =
  */
 export type ElementZero = "kept" | "addsZero" | "plusZero" | "minusZero";
 
-/** The result for a value beyond the largest finite one: the largest, or NaN or infinity. */
+/** The result for a value beyond the largest finite value: the largest finite value, or NaN or infinity. */
 export type ElementOverflow = "saturate" | "nonfinite";
 
 /** How a value becomes a code. */

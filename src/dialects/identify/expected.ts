@@ -51,7 +51,10 @@ function boundsOf(bound: "amaxEpsilon" | "amaxLimit"): readonly number[] {
 
 const BOUNDS = { amaxEpsilon: boundsOf("amaxEpsilon"), amaxLimit: boundsOf("amaxLimit") };
 
-/** Settings that exist only for the first rule of a quantizer: 4over6 under each largest scale, and one amax for each row. */
+/**
+ * Settings that exist only for the first rule of a quantizer: 4over6 under each maximum of the block scales, and one amax for
+ * each row.
+ */
 function settingsOfOwnRule({ quantizer, tile }: Pick<MatrixKind, "quantizer" | "tile">) {
   const { options } = blockFormat(quantizer);
   const choices: readonly Omit<ScaleSettings, "scaleRule">[] = options.includes("fourOverSix")

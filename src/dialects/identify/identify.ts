@@ -55,7 +55,7 @@ export interface StoredCodes {
 export interface IdentifiedElements {
   /** How a value between two codes is rounded. */
   readonly rounding: ElementRounding;
-  /** What zeros become. */
+  /** How zeros are encoded. */
   readonly zero: ElementZero;
   /** The result for a value beyond the largest finite one. */
   readonly overflow: ElementOverflow;
@@ -109,15 +109,15 @@ export interface ExcludedDialect {
 export interface NearestReading {
   /** The rule with the fewest differing scales. */
   readonly scaleRule: string;
-  /** Scales that differ from this rule's. */
+  /** The number of scales that differ from this rule's scales. */
   readonly scales: DialectCount;
-  /** Codes that differ from this rule's, under the closest element scaling. */
+  /** The number of codes that differ from this rule's codes, under the closest element scaling. */
   readonly codes: DialectCount;
   /** The closest rule and its contradiction, in one sentence. */
   readonly words: string;
 }
 
-/** What produced the codes and scales, found by exclusion. */
+/** The possible origins of the codes and scales, found by exclusion. */
 export interface Identification {
   /**
    * The dialects that explain every bit under the most common layout. Several dialects can be indistinguishable on this input;
@@ -145,7 +145,7 @@ const checkStored = optionsOf<StoredCodes>(
 );
 
 /**
- * Identifies what quantized `x` (f32, bf16 or f16, finite) to these codes and scales, by exclusion: every scale rule, element
+ * Identifies how `x` (f32, bf16 or f16, finite) was quantized to these codes and scales, by exclusion: every scale rule, element
  * rounding, dialect and layout that explains every code and scale. It knows the rules and roundings of the tables and others that
  * kernels use (half away from zero, toward zero, swapped nibbles, swizzled or transposed scales, reciprocals), and NVFP4 with
  * 4over6 or row amaxes. All remaining explanations are returned, so a dialect is named only if every bit agrees with it. Waits

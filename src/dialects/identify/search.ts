@@ -1,4 +1,6 @@
-/** Searches for what produced codes and scales: tries every rule on every reading and stops at the first contradiction. */
+/**
+ * Searches for the rules that produced codes and scales: tries every rule on every reading and stops at the first contradiction.
+ */
 import { BLOCK_FORMAT_NAMES, blockFormat, blocksIn, scaleSpan } from "../../formats/block.js";
 import type { BlockScaleFormat } from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
@@ -59,7 +61,7 @@ export type TensorScaleForm =
 export interface ScaleTrial {
   readonly shape: MatrixKind;
   readonly reading: ScaleReading;
-  /** The name of the rule, in the tables or of another rule. */
+  /** The name of a rule of the tables or of an `OtherRule`. */
   readonly rule: string;
   readonly settings?: ScaleSettings;
   readonly formula: string;
@@ -343,7 +345,7 @@ function rules(roundings: readonly ElementRounding[]): readonly ElementRule[] {
   );
 }
 
-/** Keeps the rules with the first one's zeros and overflow: no element distinguishes the others. */
+/** Keeps the rules with the same `zero` and `overflow` as the first rule: no element distinguishes the other rules from these. */
 function simplest(fitting: readonly ElementRule[]): readonly ElementRule[] {
   const [first] = fitting;
   return fitting.filter((rule) => rule.zero === first?.zero && rule.overflow === first.overflow);

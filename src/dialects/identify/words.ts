@@ -1,4 +1,4 @@
-/** Words for what `identifyDialect` finds. */
+/** Describes the results of `identifyDialect` in words. */
 import { blockFormat, isLineWide, isTensorWide, scaleSpan } from "../../formats/block.js";
 import { decidesTies, ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
 import { scaleLines } from "../../tensor/geometry.js";

@@ -25,7 +25,7 @@ export interface Header {
   readonly metadata: Metadata;
 }
 
-/** The key of the header that is not a tensor. */
+/** The key of the metadata. Every other key of a header is the name of a tensor. */
 export const METADATA = "__metadata__";
 
 /** Whether a value can be the size of a dimension. */

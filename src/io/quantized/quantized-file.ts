@@ -1,4 +1,4 @@
-/** Quantized tensors in files: the names and shapes of the tensors that each consists of, and functions that read them. */
+/** Quantized tensors in files: the names and shapes of their member tensors, and functions that read them. */
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
 import { hasGivenScale } from "../../formats/block.js";
@@ -24,7 +24,7 @@ export interface Member {
   readonly shape: Shape;
 }
 
-/** The tensors of one copy of the quantized tensor `name`, in files `NAME.rowwise.data` and so on. */
+/** The member tensors of one copy of the quantized tensor `name`. Files name them `NAME.rowwise.data` and so on. */
 function copyMembers(name: string, { spec, shape, scales }: Recipe, direction: Direction): readonly Member[] {
   const { dataType, dataShape, scaleType, scaleShape, amaxShape } = copyGeometry(
     spec,
@@ -56,7 +56,7 @@ function copyMembers(name: string, { spec, shape, scales }: Recipe, direction: D
   return [...members, { field: "amax", direction, plan: amax, dtype: "f32", shape: amaxShape }];
 }
 
-/** All tensors of the quantized tensor `name`. */
+/** All member tensors of the quantized tensor `name`. */
 export function allMembers(name: string, recipe: Recipe): readonly Member[] {
   return recipe.usage.flatMap((direction) => copyMembers(name, recipe, direction));
 }
@@ -143,7 +143,7 @@ export async function readQuantized(
   return value;
 }
 
-/** A tensor of a quantized tensor, with its bytes. */
+/** A member tensor of a quantized tensor, with its bytes. */
 export interface MemberBytes extends Member {
   readonly bytes: Uint8Array;
 }

@@ -24,9 +24,9 @@ interface Rectangle {
 }
 
 /**
- * The units of rows and columns at which a region may begin. The row is a multiple of the tile's rows. The column is a multiple
- * of the tile's columns and of the columns that the quantizer requires. If a scale belongs to a tensor or a row, the column must
- * only begin at a byte.
+ * The number of rows and columns of whose multiples a region may begin. Rows: the rows of the tile. Columns: the columns of the
+ * tile, or the column multiple of the quantizer if it is larger. If one scale belongs to a tensor or a row, 2 takes the place of
+ * the tile's columns, so that a region begins at a byte.
  */
 export function regionStep({
   quantizer,
@@ -79,7 +79,7 @@ export async function readQuantizedRegion(
 
 type Read = (begin?: number, end?: number) => Promise<Uint8Array>;
 
-/** The bytes of the amaxes of the region's rows, where each row has one. */
+/** The byte range of the amaxes of the region's rows, for a tensor with one amax for each row. */
 function amaxRange({ row, rows }: Rectangle): readonly [begin: number, end: number] {
   return [4 * row, 4 * (row + rows)];
 }

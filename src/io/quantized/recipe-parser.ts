@@ -38,7 +38,7 @@ type Fields = Readonly<Record<string, unknown>> | null;
 class Reader {
   constructor(private readonly fields: Fields) {}
 
-  /** The value if `isRight` accepts it, or undefined if it is absent. */
+  /** The value of a field, which `isRight` must accept; undefined if the field is absent. */
   optional<T>(key: string, isRight: (value: unknown) => value is T, requirement: string): T | undefined {
     const value = this.fields?.[key];
     if (value === undefined || isRight(value)) return value;
@@ -93,7 +93,7 @@ function recipeOf(fields: Fields): Recipe {
   };
 }
 
-/** Returns a parser for one of a few names. */
+/** Returns a parser that accepts only these names. */
 function oneOf<const T extends string>(names: readonly T[]): (text: string) => T {
   return (text) => {
     const match = names.find((name) => name === text);

@@ -6,9 +6,9 @@ import { syncFolder, targetOf } from "./target.js";
 import { discard, finished, openTemporary } from "./temporaries.js";
 
 /**
- * Writes a file, whose contents `body` writes. It appears at `path` after all bytes are on the disk, and not if `body` throws.
- * Links are followed, and a replaced file keeps its permissions. The temporary name has `kind`, so that files left by processes
- * that were killed can be told apart. Throws `FileError` for errors of the operating system.
+ * Writes a file with the contents that `body` writes. The file appears at `path` after all bytes are on the disk; it does not
+ * appear if `body` throws. Links are followed, and a replaced file keeps its permissions. The temporary name contains `kind`,
+ * which distinguishes the files that killed processes have left. Throws `FileError` for errors of the operating system.
  */
 export async function replaceFile(
   path: string,

@@ -57,7 +57,7 @@ export async function openTemporary(target: string, mode: number, kind = ""): Pr
   }
 }
 
-/** Whether `openTemporary` gives such a name to a file of this kind. */
+/** Whether a name is a temporary name that `openTemporary` gives to files of this kind. */
 export function isTemporary(name: string, kind: string): boolean {
   return new RegExp(`^\\.lockstep-${kind}[0-9a-f]{24}\\.tmp$`).test(name);
 }

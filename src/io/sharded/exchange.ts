@@ -29,8 +29,8 @@ export interface RankResult<T, K> {
 
 /**
  * Runs `body` on every rank and returns what all ranks send. If `body` throws on one rank, this function throws on all of them:
- * that rank throws the error of its body, the others a `FileError` that names the rank. Before that, every rank runs `undo`. It
- * does not run if the group fails, because a rank cannot know then whether the others continue.
+ * that rank throws the error of its body, the others a `FileError` that names the rank. Before that, every rank runs `undo`.
+ * `undo` does not run if the group fails, because a rank cannot know then whether the others continue.
  */
 export async function onAllRanks<T, K>(
   group: ProcessGroup,

@@ -161,7 +161,9 @@ export async function writeIndex(folder: string, text: string): Promise<void> {
   await replaceFile(path, (handle) => writeAt(path, handle, bytes, 0), INDEX_KIND);
 }
 
-/** Whether only saves of sharded checkpoints give this name to a folder or file: to files of ranks, or to an unfinished index. */
+/**
+ * Whether only saves of sharded checkpoints use this name: for the folder with the files of a save, or for an unfinished index.
+ */
 export const isSaveName = (name: string): boolean => GENERATION.test(name) || isTemporary(name, INDEX_KIND);
 
 /** Reads an index and its digest. Throws `FileError` if there is none, or if it is damaged or of another version. */

@@ -35,8 +35,8 @@ export interface RankState {
 }
 
 /**
- * Returns the tensors of the index. If several ranks have the same bytes of a part, the one that writes the fewest bytes so far
- * writes it. Throws `ArgumentError` unless the parts of all ranks form whole tensors.
+ * Returns the tensors of the index. If several ranks have the same bytes of a part, the rank with the fewest bytes to write so
+ * far writes the part. Throws `ArgumentError` unless the parts of all ranks form whole tensors.
  */
 export function plannedTensors(user: string, states: readonly RankState[]): ShardedIndex["tensors"] {
   const written = states.map(() => 0);

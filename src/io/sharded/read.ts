@@ -56,12 +56,12 @@ export class ShardFiles {
     return recipe === undefined ? this.#assembled(name, stored, part) : undefined;
   }
 
-  /** The ranges of the parts that ranks had of a tensor. */
+  /** The ranges of the stored parts of a tensor. */
   rangesOf(name: string): readonly StoredPart["ranges"][] {
     return this.#entry(name).parts.map(({ ranges }) => ranges);
   }
 
-  /** Returns the bytes of a part that ranks had, by its number in `rangesOf`. `shape` is its shape in the file. */
+  /** Returns the bytes of a stored part, by its index in `rangesOf`. `shape` is its shape in the file. */
   async stored(name: string, number: number, shape: Shape): Promise<Uint8Array> {
     const stored = this.#entry(name);
     const part = stored.parts[number];

@@ -34,10 +34,10 @@ const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anyth
  * the writing. `Parameter.part` tells which part of a whole parameter a rank has; the rank's masters and buffers are the same
  * part of their whole.
  *
- * Each save writes new files. The index is replaced after all of them are on the disk and rank 0 has found those of all ranks;
- * then the files of the previous checkpoint are removed, and what interrupted saves have left: their files, and unfinished
- * indexes (`.lockstep-index-….tmp`). A save that fails, or is killed at any time, leaves the previous checkpoint intact. All
- * ranks must call it between the same two steps, and continue the run after it has resolved. Only one run may save into a folder.
+ * Each save writes new files. The index is replaced after all files are on the disk and rank 0 has found the files of all ranks.
+ * Then the files of the previous checkpoint are removed, and the files and unfinished indexes (`.lockstep-index-….tmp`) of
+ * interrupted saves. A save that fails, or is killed at any time, leaves the previous checkpoint intact. All ranks must call it
+ * between the same two steps, and continue the run after it has resolved. Only one run may save into a folder.
  *
  * @throws `ArgumentError` for a path that is not a string, for anything but a module, optimizer, random state or group, for an
  * unknown option, for an `extra` that loading would not restore exactly, for an optimizer of another module, and if the parts of

@@ -1,4 +1,4 @@
-/** The configuration of a language model, with the meaning of every field spelled out for each layer. */
+/** The configuration of a language model. It states every setting of every layer. */
 import type { ActivationName, SwigluClamp } from "../../backends/ops.js";
 import type { RouterScoreFunction } from "../../functional/router.js";
 import type { RotaryScaling } from "../../modules/rotary/inverse-frequencies.js";
@@ -12,23 +12,23 @@ export interface RotaryConfig {
   readonly base: number;
   /** A rule that scales the frequencies; absent if there is none. */
   readonly scaling?: RotaryScaling | undefined;
-  /** Whether the two elements of a pair are neighbours. Default false: they are half of the elements apart. */
+  /** Whether the two elements of a rotated pair are neighbours. Default false: they are half of the rotated elements apart. */
   readonly interleaved?: boolean | undefined;
 }
 
 /** Multi-head latent attention (MLA): queries, and keys and values, are computed from low-rank projections of the input. */
 export interface LatentConfig {
-  /** The number of elements from which queries are computed; absent if they are computed from the input. */
+  /** The rank of the projection of queries; absent if queries are projected directly from the input. */
   readonly queryRank?: number | undefined;
-  /** The number of elements from which keys and values are computed. */
+  /** The rank of the common projection of keys and values. */
   readonly keyValueRank: number;
 }
 
 /** The attention of a layer: projections of queries, keys and values, softmax attention, and a projection of its result. */
 export interface AttentionConfig {
-  /** The number of heads of queries. */
+  /** The number of query heads. */
   readonly heads: number;
-  /** The number of heads of keys and values. */
+  /** The number of key-value heads. */
   readonly keyValueHeads: number;
   /** The number of elements of a head. */
   readonly headDim: number;
@@ -38,17 +38,19 @@ export interface AttentionConfig {
   readonly outputBias: boolean;
   /** Whether each head of queries and keys is normalized by RMSNorm before it is rotated. */
   readonly headNorms: boolean;
-  /** The number of keys that a query attends to, its own among them; absent if it attends to all earlier ones. */
+  /**
+   * The number of keys that a query attends to, including the key of its own position; absent if it attends to all earlier keys.
+   */
   readonly window?: number | undefined;
-  /** The rotary embedding of queries and keys. Of a latent attention: of the last `rotary.dim` elements of each head. */
+  /** The rotary embedding of queries and keys. In latent attention it applies to the last `rotary.dim` elements of each head. */
   readonly rotary: RotaryConfig;
-  /** The number of elements of a head of values; absent if it is `headDim`. */
+  /** The number of elements of a value head; absent if it is `headDim`. */
   readonly valueDim?: number | undefined;
-  /** The factor of scores; absent if it is 1 / sqrt(headDim). */
+  /** The factor of attention scores; absent if it is 1 / sqrt(headDim). */
   readonly scale?: number | undefined;
-  /** The bound of scores: softcap * tanh(score / softcap); absent if there is none. */
+  /** The bound of attention scores: softcap * tanh(score / softcap); absent if there is none. */
   readonly softcap?: number | undefined;
-  /** Whether a learned logit of each head takes a part of each row's probability. */
+  /** Whether each head has an attention sink: a learned logit in the softmax of each row that belongs to no key. */
   readonly sinks?: boolean | undefined;
   /** The ranks of the projections; absent if queries, keys and values are projections of the input. */
   readonly latent?: LatentConfig | undefined;
@@ -72,23 +74,23 @@ export interface RouterConfig {
   readonly name: "gate" | "router";
   /** The number of experts of each token. */
   readonly topk: number;
-  /** The function that makes scores of logits. */
+  /** The function that converts logits to scores. */
   readonly scoreFunction: RouterScoreFunction;
-  /** Whether softmax is taken over all experts, not over the chosen ones. */
+  /** Whether the softmax is over all experts instead of the chosen ones. */
   readonly usePreSoftmax?: boolean | undefined;
-  /** The factor of the weights; absent if it is 1. */
+  /** The factor of the expert weights; absent if it is 1. */
   readonly scalingFactor?: number | undefined;
-  /** The number of groups of experts, and the number of these that a token's experts are chosen from. Absent: no groups. */
+  /** The number of expert groups, and the number of groups from which a token's experts are chosen. Absent: no groups. */
   readonly groups?: { readonly count: number; readonly chosen: number } | undefined;
   /** Whether the logits have a bias. */
   readonly bias: boolean;
-  /** Whether a bias of each expert, f32, is added to the scores by which experts are chosen. */
+  /** Whether an f32 bias of each expert is added to the scores that select the experts. */
   readonly correction: boolean;
   /** The dtype of the logits; absent if it is the dtype of the model. */
   readonly dtype?: WideDType | undefined;
 }
 
-/** A mixture of experts: each token has some of the experts, and all tokens have the shared block. */
+/** A mixture of experts: each token passes through some of the experts, and all tokens pass through the shared block. */
 export interface ExpertsConfig {
   /** The kind of block. */
   readonly kind: "experts";
@@ -98,7 +100,7 @@ export interface ExpertsConfig {
   readonly expert: DenseConfig | JoinedConfig;
   /** The router. */
   readonly router: RouterConfig;
-  /** The block that all tokens have; absent if there is none. */
+  /** The shared block of all tokens; absent if there is none. */
   readonly shared?: DenseConfig | undefined;
 }
 
@@ -131,13 +133,13 @@ export interface CausalLMConfig {
   readonly modelType: string;
   /** The number of tokens of the vocabulary. */
   readonly vocabSize: number;
-  /** The number of elements of a position between layers. */
+  /** The number of elements of the hidden state of a position. */
   readonly hiddenSize: number;
-  /** The number of positions that the model was made for. */
+  /** The number of positions for which the model was trained. */
   readonly maxPositionEmbeddings: number;
   /** The constant that norms add to the mean square. */
   readonly rmsNormEps: number;
-  /** Whether the table of embeddings is also the weight of the output layer. */
+  /** Whether the embedding table is also the weight of the output layer. */
   readonly tieWordEmbeddings: boolean;
   /** The dtype that the configuration names; absent if it names none. */
   readonly dtype?: WideDType | undefined;
@@ -149,6 +151,6 @@ export interface CausalLMConfig {
   readonly embeddingScale?: number | undefined;
   /** The bound of logits: softcap * tanh(logit / softcap); absent if there is none. */
   readonly logitSoftcap?: number | undefined;
-  /** The layers, the first one first. */
+  /** The layers in order. */
   readonly layers: readonly DecoderLayerConfig[];
 }

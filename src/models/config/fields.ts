@@ -3,13 +3,13 @@ import { FileError } from "../../errors.js";
 import { isObject, type JsonObject } from "../../io/json/json-object.js";
 import { describe } from "../../options.js";
 
-/** A configuration, whose fields are checked when they are read. Each method throws `FileError` for another value. */
+/** A configuration, whose fields are checked when they are read. Each method throws `FileError` for an invalid value. */
 export class ConfigFields {
   constructor(
     /** The name of the file, for errors. */
     readonly path: string,
     private readonly json: JsonObject,
-    /** The names of fields in the file, for errors. Default: the names that are read. */
+    /** The names of fields in the file, for errors. Default: the names that callers pass. */
     private readonly keys?: ReadonlyMap<string, string>,
   ) {}
 
@@ -58,7 +58,7 @@ export class ConfigFields {
     return new ConfigFields(path, value, this.keys);
   }
 
-  /** The error for a field with another value than is needed. */
+  /** The error for a field with an invalid value. */
   refuse(name: string, needed: string): FileError {
     const value = this.value(name);
     const given = value === undefined ? "is missing" : `is ${describe(value)}`;

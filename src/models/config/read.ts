@@ -10,10 +10,12 @@ import type { ConfigFields } from "./fields.js";
 /** The dtypes by their names in configurations. */
 const DTYPES: Readonly<Record<string, WideDType>> = { bfloat16: "bf16", float16: "f16", float32: "f32" };
 
-/** The largest number of experts of all layers. */
+/** The maximum number of experts, summed over all layers. */
 const MAX_EXPERTS = 2 ** 16;
 
-/** Reads a configuration with the fields of config.json. Throws `FileError` for a field that is missing or has another value. */
+/**
+ * Reads a configuration with the fields of config.json. Throws `FileError` for a field that is missing or has an invalid value.
+ */
 export function readConfig(fields: ConfigFields): CausalLMConfig {
   const family = familyOf(fields.path, fields.value("model_type"));
   const count = fields.integer("num_hidden_layers");
@@ -42,7 +44,7 @@ function layersOf(family: Family, fields: ConfigFields, count: number): readonly
   throw new FileError(`${fields.path}: the layers have ${experts} experts; ${MAX_EXPERTS} are the most`);
 }
 
-/** The dtype of a configuration; undefined if it names none that a model computes in. */
+/** The dtype of a configuration; undefined if its name is absent or unknown. */
 function namedDtype(name: unknown): WideDType | undefined {
   const dtype = typeof name === "string" && Object.hasOwn(DTYPES, name) ? DTYPES[name] : undefined;
   return dtype;

@@ -28,7 +28,7 @@ const RULES: Readonly<
   }),
 };
 
-/** The factor of cosines and sines of YaRN, if a rule has one. `mscale` and `mscale_all_dim` are DeepSeek's way to say it. */
+/** The factor of YaRN's cosines and sines, if a rule has one. DeepSeek's rules express it by `mscale` and `mscale_all_dim`. */
 function attentionFactor(rule: ConfigFields): { readonly attentionFactor?: number } {
   if (rule.value("attention_factor") !== undefined)
     return { attentionFactor: rule.positive("attention_factor") };
@@ -42,22 +42,22 @@ export function yarnScale(factor: number, mscale: number): number {
   return factor <= 1 ? 1 : 0.1 * mscale * toNumber(log(fixed(factor))) + 1;
 }
 
-/** The rule of a configuration, which newer files have in `rope_parameters` and older ones in `rope_scaling`. */
+/** The scaling rule of a configuration: `rope_parameters` in newer files, `rope_scaling` in older ones. */
 export function rotaryRule(fields: ConfigFields): ConfigFields | undefined {
   return fields.object("rope_parameters") ?? fields.object("rope_scaling");
 }
 
-/** What a family decides about a rotary embedding. */
+/** The settings of a rotary embedding that a family decides. */
 interface RotaryChoices {
   /** The fields of the rule. Default: `rotaryRule`. */
   readonly rule?: ConfigFields | undefined;
-  /** The base of a configuration that has none. Default 10000. */
+  /** The base if the configuration has none. Default 10000. */
   readonly defaultBase?: number;
 }
 
 /**
- * Reads the rotary embedding of heads of `dim` elements. Newer files have `rope_parameters` with the base in it, older ones
- * `rope_theta` and `rope_scaling`. Throws `FileError` for an unknown rule.
+ * Reads the rotary embedding of heads of `dim` elements. Newer files have the base and the rule in `rope_parameters`, older ones
+ * in `rope_theta` and `rope_scaling`. Throws `FileError` for an unknown rule.
  */
 export function rotaryConfig(
   fields: ConfigFields,

@@ -19,14 +19,14 @@ export const DEEPSEEK_V3: Family = {
           : expertsConfig(fields),
     };
   },
-  // layers behind the last one predict further tokens
+  // the layers after the model's own ones predict additional tokens
   names: (hub, { layers }, fields) => ({
     ...hub,
     isIgnored: (tensor) => hub.isIgnored(tensor) || isFurther(tensor, layers.length, fields),
   }),
 };
 
-/** Whether a tensor belongs to a layer that predicts further tokens, behind the `count` layers of the model. */
+/** Whether a tensor belongs to a layer that predicts additional tokens, after the `count` layers of the model. */
 function isFurther(tensor: string, count: number, fields: ConfigFields): boolean {
   const layer = Number(/^model\.layers\.(\d+)\./.exec(tensor)?.[1] ?? -1);
   return layer >= count && layer < count + fields.integer("num_nextn_predict_layers", 0, 0);
@@ -55,7 +55,7 @@ function latentAttention(fields: ConfigFields): AttentionConfig {
   };
 }
 
-/** The factor of queries and keys that YaRN asks for. */
+/** The factor by which YaRN multiplies queries and keys. */
 function attentionScale(fields: ConfigFields): number {
   const rule = rotaryRule(fields);
   if (!rule?.value("mscale_all_dim") || !rule.value("factor")) return 1;

@@ -1,4 +1,4 @@
-/** What a family of models is, and the parts that families share. */
+/** The interface of a family of models, and the readers that families share. */
 import type { ActivationName } from "../../backends/ops.js";
 import type { AttentionConfig, CausalLMConfig, DecoderLayerConfig, DenseConfig } from "../config/config.js";
 import type { ConfigFields } from "../config/fields.js";
@@ -11,7 +11,7 @@ export interface Family {
   readonly modelType: string;
   /** Reads layer `index`, counted from 0. */
   readonly layer: (fields: ConfigFields, index: number) => DecoderLayerConfig;
-  /** Reads what differs in the whole model. Default: nothing. */
+  /** Reads the model-wide fields that the family decides. Default: none. */
   readonly model?: (fields: ConfigFields) => ModelChoices;
   /** How the family's checkpoints name tensors. Default: `hubNames`. */
   readonly names?: (hub: WeightNames, config: CausalLMConfig, fields: ConfigFields) => WeightNames;
@@ -39,11 +39,11 @@ export function activationName(fields: ConfigFields, name: string, fallback?: st
   throw fields.refuse(name, `one of ${Object.keys(ACTIVATIONS).join(", ")}`);
 }
 
-/** The fields of an attention that a family decides. The others have the same names in all families. */
+/** The fields of an attention that a family decides. All families read the other fields in the same way. */
 type AttentionChoices = Pick<AttentionConfig, "inputBias" | "outputBias"> &
   Partial<Pick<AttentionConfig, "headNorms" | "window" | "rotary" | "scale" | "softcap" | "sinks">>;
 
-/** Reads an attention with heads of one width. Throws `FileError` for numbers of heads that do not divide each other. */
+/** Reads an attention with heads of one width. Throws `FileError` unless the key-value heads divide the query heads. */
 export function attentionConfig(fields: ConfigFields, choices: AttentionChoices): AttentionConfig {
   const heads = fields.integer("num_attention_heads");
   const keyValueHeads = fields.integer("num_key_value_heads", heads);
@@ -68,7 +68,7 @@ export function denseConfig(fields: ConfigFields, bias: boolean, size = "interme
   };
 }
 
-/** Whether layer `index` has a window: `layer_types` names those that have one. */
+/** Whether `layer_types` gives layer `index` a sliding window; undefined without `layer_types`. */
 export function isSlidingLayer(fields: ConfigFields, index: number): boolean | undefined {
   const types = fields.value("layer_types");
   if (types === undefined) return undefined;
@@ -78,8 +78,8 @@ export function isSlidingLayer(fields: ConfigFields, index: number): boolean | u
 }
 
 /**
- * The window of layer `index` in a family whose configuration has `use_sliding_window`: `layer_types` names the layers with a
- * window, or they are those from `max_window_layers` on.
+ * The window of layer `index` in a family whose configuration has `use_sliding_window`. The layers with a window are the sliding
+ * layers in `layer_types` or, without `layer_types`, the layers from `max_window_layers` on.
  */
 export function chosenWindow(fields: ConfigFields, index: number): number | undefined {
   if (!fields.flag("use_sliding_window", false) || fields.value("sliding_window") === undefined)

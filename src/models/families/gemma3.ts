@@ -1,10 +1,10 @@
-/** Gemma 3 (text): norms before and after each part, windows and other angles in most layers, scaled embeddings. */
+/** Gemma 3 (text): norms before and after each part, windows and another rotary embedding in most layers, scaled embeddings. */
 import type { RotaryConfig } from "../config/config.js";
 import type { ConfigFields } from "../config/fields.js";
 import { rotaryConfig } from "../config/rotary.js";
 import { activationName, attentionConfig, type Family, isSlidingLayer } from "./family.js";
 
-/** The bases of a configuration that has none. */
+/** The rotary bases if the configuration has none. */
 const BASES = { full: 1e6, sliding: 10000 } as const;
 
 export const GEMMA3: Family = {
@@ -46,7 +46,10 @@ function pattern(fields: ConfigFields): number {
   return fields.integer("sliding_window_pattern", fields.integer("_sliding_window_pattern", 6));
 }
 
-/** The angles of a layer. Newer files have rules by kinds of layers; older ones have no rule for layers with a window. */
+/**
+ * The rotary embedding of a layer. Newer files have one rule for each layer type; older ones have no rule for layers with a
+ * window.
+ */
 function rotaryOf(fields: ConfigFields, isSliding: boolean): RotaryConfig {
   const dim = fields.integer("head_dim", 256);
   const rules = fields.object("rope_parameters");

@@ -52,8 +52,8 @@ const LAYER =
   /^model\.layers\.(\d+)\.(?:self_attn\.sinks|(mlp\.experts)\.(\d+)\.(gate_up_proj|down_proj)\.(weight|bias))$/;
 
 /**
- * The experts of a layer are one tensor. Wide ones are [experts, in, out]. Rows of gate and up alternate, and so do rows of pairs
- * in a head, so they are separated in the same way.
+ * The experts of a layer share one tensor. Unquantized weights are [experts, in, out]. The rows of gate and up alternate, in the
+ * same order as the rows of neighbouring pairs in one head; `pairedHeads: 1` separates them.
  */
 function placesOf(config: CausalLMConfig, hub: WeightNames, parameter: string): readonly WeightPlace[] {
   const match = LAYER.exec(parameter);

@@ -61,7 +61,7 @@ const QWEN3: Family = {
   },
 };
 
-/** Qwen3 with experts in some layers or all. A window holds in every layer. */
+/** Qwen3 with experts in some layers or all. If there is a window, all layers have it. */
 const QWEN3_MOE: Family = {
   modelType: "qwen3_moe",
   layer: (fields, index) => {
@@ -69,7 +69,7 @@ const QWEN3_MOE: Family = {
     const isDense =
       fields.integers("mlp_only_layers").includes(index) ||
       (index + 1) % fields.integer("decoder_sparse_step", 1) !== 0;
-    // the second name is that of files which transformers 5 writes
+    // files of transformers 5 have the second name
     const count = fields.integer(
       fields.value("num_experts") === undefined ? "num_local_experts" : "num_experts",
     );

@@ -7,20 +7,20 @@ import { elementCount } from "../../tensor/shape.js";
 import type { AttentionConfig, CausalLMConfig, DecoderLayerConfig } from "../config/config.js";
 import type { WeightNames, WeightPlace } from "../weights/places.js";
 
-/** The tensor that divides the frequencies of rotary embeddings. It is part of the configuration. */
+/** The tensor of the divisors of the rotary frequencies. It is part of the configuration. */
 export const ROPE_FACTORS = "rope_freqs.weight";
 
-/** The architectures whose rows of the projections of queries and keys lie in the order of neighbouring pairs. */
+/** The architectures in which the rows of query and key projections are in the order of neighbouring pairs. */
 const PAIRED: ReadonlySet<string> = new Set(["llama"]);
 
-/** The names of modules outside of layers in GGUF files, by those of Hugging Face. */
+/** The GGUF names of modules outside of layers, by Hugging Face's names. */
 const MODULE_NAMES: Readonly<Record<string, string>> = {
   "model.embed_tokens": "token_embd",
   "model.norm": "output_norm",
   lm_head: "output",
 };
 
-/** The names of the modules of a layer in GGUF files, by those of Hugging Face. */
+/** The GGUF names of the modules of a layer, by Hugging Face's names. */
 const LAYER_NAMES: Readonly<Record<string, string>> = {
   input_layernorm: "attn_norm",
   "self_attn.q_proj": "attn_q",
@@ -57,7 +57,7 @@ const OWN_NAMES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   "gpt-oss": { post_attention_layernorm: "post_attention_norm" },
 };
 
-/** Parameters that files name as the weight or the bias of a module of their own. */
+/** The GGUF names of parameters that files store as the weight or the bias of a separate module. */
 const PARAMETER_NAMES: Readonly<Record<string, string>> = {
   "self_attn.sinks": "attn_sinks.weight",
   "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
@@ -73,7 +73,10 @@ export function architectureOf(path: string, name: unknown): GgufArchitecture {
   );
 }
 
-/** The architecture of a model of this type, whose folder has the names of GGUF files. Throws `FileError` for others. */
+/**
+ * The architecture of a `model_type`, for a folder whose tensors have the names of GGUF files. Throws `FileError` for an unknown
+ * type.
+ */
 export function architectureOfType(path: string, modelType: string): GgufArchitecture {
   const architecture = GGUF_ARCHITECTURES.find((each) => each.modelType === modelType);
   if (architecture) return architecture;
@@ -96,14 +99,14 @@ const EXPERT = /^mlp\.experts\.(\d+)\.(.+)\.(weight|bias)$/;
 const LAYER = /^model\.layers\.(\d+)\.(.+)$/;
 const LATENT = "self_attn.kv_b_proj.weight";
 
-/** The layer of a parameter, and what its names depend on. */
+/** The layer of a parameter, and the settings that its tensor names depend on. */
 interface LayerNaming {
   readonly nameOf: (module: string) => string;
   readonly layer: DecoderLayerConfig;
   readonly hiddenSize: number;
 }
 
-/** The names of the tensors in a file of this architecture. `has` says whether there is a tensor of a name. */
+/** The names of the tensors in a file of this architecture. `has` tells whether the file has a tensor of a name. */
 export function ggufNames(
   { name: architecture }: GgufArchitecture,
   { layers, hiddenSize, zeroCenteredNorms }: CausalLMConfig,
@@ -171,7 +174,7 @@ function expertPlaces(inner: string, { nameOf, layer, hiddenSize }: LayerNaming)
   ];
 }
 
-/** The places of the up-projection of keys and values, of which the keys are transposed in each head. */
+/** The places of the up-projection of keys and values. The keys of each head are transposed. */
 function latentPlaces(block: string, attention: AttentionConfig): readonly WeightPlace[] {
   const { heads, headDim, rotary, valueDim: values = headDim, latent } = attention;
   const keys = headDim - rotary.dim;

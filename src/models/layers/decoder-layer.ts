@@ -14,8 +14,8 @@ import type { LayerCall, LayerOptions } from "./options.js";
 import { SelfAttention } from "./self-attention.js";
 
 /**
- * Adds attention, and then a feed-forward block, to its input. Each has a norm in front of it, and may have one behind it. The
- * norm in front of the block has the name `post_attention_layernorm`, or, if there are norms behind, `pre_feedforward_layernorm`.
+ * Adds attention, and then a feed-forward block, to its input. A norm precedes each of the two, and another one may follow it.
+ * The norm before the block has the name `post_attention_layernorm` or, if norms follow, `pre_feedforward_layernorm`.
  */
 export class DecoderLayer extends Module {
   static {

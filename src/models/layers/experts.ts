@@ -61,7 +61,7 @@ export class ExpertsBlock extends Module {
     return this.#shared ? add(merged, this.#shared.forward(x, call)) : merged;
   }
 
-  /** The results of the experts for their rows, which follow each other. */
+  /** The results of the experts. `rows` has the rows of each expert in turn, `counts` their numbers. */
   #results(rows: Variable, counts: Int32Array, call: Pick<LayerCall, "weightUse">): Variable {
     let first = 0;
     const results = this.#experts.flatMap((expert, index) => {

@@ -1,4 +1,4 @@
-/** Attention whose queries, keys and values are computed from narrow vectors (multi-head latent attention of DeepSeek). */
+/** Attention whose queries, keys and values are computed from latent vectors (multi-head latent attention of DeepSeek). */
 import type { Backend } from "../../backends/backend.js";
 import { guardReceivers } from "../../brand.js";
 import { concatenate, reshape, slice } from "../../functional/layout.js";
@@ -13,13 +13,13 @@ import type { AttentionConfig, LatentConfig } from "../config/config.js";
 import { coreAttention } from "./core-attention.js";
 import type { LayerCall, LayerOptions } from "./options.js";
 
-/** The constant that the norms of narrow vectors add to the mean square. The configuration does not set it. */
+/** The constant that the norms of latent vectors add to the mean square. The configuration does not set it. */
 const EPS = 1e-6;
 
 /**
- * Projects the input to narrow vectors, normalizes them, and projects these to queries, keys and values. Only the last
- * `rotary.dim` elements of each query and key are rotated. Those of the keys are a projection of the input that all heads share.
- * The cache holds the keys and values of all heads.
+ * Projects the input to latent vectors, normalizes them, and projects these to queries, keys and values. Only the last
+ * `rotary.dim` elements of each query and key are rotated. In keys, these elements are a projection of the input that all heads
+ * share. The cache holds the keys and values of all heads.
  */
 export class LatentAttention extends Module {
   static {

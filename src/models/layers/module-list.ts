@@ -12,7 +12,7 @@ export class ModuleList<M extends Module> extends Module {
 
   readonly list: readonly M[];
 
-  /** `make` creates the module of an index. If it throws, those before it are disposed of. */
+  /** `make` creates the module of an index. If it throws, the modules that it has created are disposed of. */
   constructor(backend: Backend, count: number, make: (index: number) => M, options: ModuleOptions) {
     super(backend, options);
     this.list = orDispose((created) =>

@@ -1,4 +1,4 @@
-/** What the layers of a model are made with, and what they are called with. */
+/** The options with which layers of a model are created, and the arguments of their calls. */
 import type { InferenceParams } from "../../modules/attention/inference-params.js";
 import type { WeightUse } from "../../modules/linear/weight-cache.js";
 import type { Module, ModuleOptions } from "../../modules/module.js";
@@ -17,11 +17,11 @@ export interface LayerOptions extends Complete<ModuleOptions> {
   readonly zeroCenteredGamma: boolean;
   /** The last dimension of the input and of the result. */
   readonly hiddenSize: number;
-  /** Registers a module that has parameters of its own, and returns it. It is disposed of if the model cannot be created. */
+  /** Registers a module that has parameters, and returns it. If the model cannot be created, the module is disposed of. */
   readonly own: <M extends Module>(module: M) => M;
 }
 
-/** What a call of a layer needs besides its input. */
+/** The arguments of a layer's call other than its input. */
 export interface LayerCall {
   /** Returns the angles of all positions of this call. */
   readonly angles: (rotary: RotaryConfig) => RotaryAngles;

@@ -1,4 +1,4 @@
-/** The last product of a model, which gives logits. */
+/** The output layer of a model, which computes logits. */
 import type { Backend } from "../../backends/backend.js";
 import { guardReceivers } from "../../brand.js";
 import { plainDatapath } from "../../functional/datapath.js";
@@ -12,7 +12,7 @@ import { transientValue } from "../../tape/uses.js";
 import { wideOf } from "../../tape/value.js";
 import type { Variable } from "../../tape/variable.js";
 
-/** Multiplies by `weight` [vocabulary, hidden], which may be the table of embeddings, and returns f32. */
+/** Multiplies by `weight` [vocabulary, hidden], which may be the embedding table, and returns f32. */
 export class OutputHead extends Module {
   static {
     guardReceivers(this);

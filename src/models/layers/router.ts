@@ -12,7 +12,10 @@ import { requireF32 } from "../../tensor/require.js";
 import type { RouterConfig } from "../config/config.js";
 import type { LayerOptions } from "./options.js";
 
-/** Chooses experts by a product in high precision, also under a recipe. Of equal scores, the lowest index is chosen. */
+/**
+ * Chooses experts by a product in high precision, also under a recipe. Among experts with equal scores, the lowest index is
+ * chosen.
+ */
 export class Router extends Module {
   static {
     guardReceivers(this);

@@ -1,4 +1,4 @@
-/** The perplexity of a model, and what forms of its weights and recipes change. */
+/** Measures the perplexity of a model, and the effect of weight forms and recipes. */
 import { type Backend, requireBackend } from "../../backends/backend.js";
 import { requireCheckpointPath } from "../../checkpoints/api/options.js";
 import { ArgumentError } from "../../errors.js";
@@ -25,11 +25,11 @@ export interface PerplexityVariant {
 
 /** Options of `perplexity`. All fields are optional. */
 export interface PerplexityOptions {
-  /** What to compare with the original model. Default: nothing. */
+  /** The variants to compare with the original model. Default: none. */
   readonly variants?: readonly PerplexityVariant[] | undefined;
   /** The number of tokens that a forward pass sees, at least 2. Default: 512, or fewer if the model has fewer positions. */
   readonly context?: number | undefined;
-  /** The number of tokens from the beginning of a window to that of the next, at most `context`. Default: `context`. */
+  /** The number of tokens from the beginning of a window to the beginning of the next, at most `context`. Default: `context`. */
   readonly stride?: number | undefined;
   /** The dtype of parameters and activations, as in `loadCausalLM`. */
   readonly dtype?: WideDType | undefined;
@@ -41,7 +41,7 @@ export interface PerplexityOptions {
 export interface ModelPerplexity {
   /** exp of the mean negative log-likelihood of the scored tokens. */
   readonly perplexity: number;
-  /** The bits of all codes and scales of the matrices of decoder layers, as stored, over the number of their elements. */
+  /** The bits of all codes and scales of the matrices of decoder layers, divided by the number of their elements. */
   readonly bitsPerWeight: number;
 }
 
@@ -59,13 +59,13 @@ export interface PerplexityComparison extends ModelPerplexity {
   readonly layerErrors: readonly number[];
 }
 
-/** What `perplexity` returns. */
+/** The result of `perplexity`. */
 export interface PerplexityReport {
   /** The number of scored tokens. */
   readonly scoredTokens: number;
   /** The largest number of tokens of a window. */
   readonly context: number;
-  /** The number of tokens from the beginning of a window to that of the next. */
+  /** The number of tokens from the beginning of a window to the beginning of the next. */
   readonly stride: number;
   /** The model with its weights as stored, without a recipe. */
   readonly original: ModelPerplexity;
@@ -90,12 +90,12 @@ const tokenId = integer(0, 2 ** 31 - 1);
 /**
  * Computes the perplexity of a model on tokens, and compares variants of it with the model as stored. Memory holds one model at a
  * time, and the original's logits: 4 bytes for each scored token and entry of the vocabulary. Statistics are f64 sums in
- * ascending order (docs/models.md); their exponentials and logarithms are those of the host, so their last digits may
- * differ between hosts. Logits do not.
+ * ascending order (docs/models.md). The host computes their exponentials and logarithms, so their last digits may differ between
+ * hosts. Logits do not.
  *
  * @throws the errors of `loadCausalLM`, and `ArgumentError` for fewer than two tokens, tokens outside of the vocabulary, a
- * `context` beyond the model's positions, a `stride` that is larger than `context`, and a model or a variant that computes NaN
- * or an infinity as a logit; `DTypeError` for a `dtype` other than f32, bf16 and f16; `UnsupportedError` for a recipe that the
+ * `context` beyond the model's positions, a `stride` that is larger than `context`, and a model or a variant that computes NaN or
+ * an infinity as a logit; `DTypeError` for a `dtype` other than f32, bf16 and f16; `UnsupportedError` for a recipe that the
  * backend does not support; `DisposedError` for a disposed backend.
  */
 export async function perplexity(
@@ -159,7 +159,7 @@ function requireFit(
     throw new ArgumentError(`perplexity: token ${outside} is not in the vocabulary of ${vocabSize} tokens`);
 }
 
-/** Loads a model, calls `body` with it and with what is known of its weights, and disposes of it. */
+/** Loads a model, calls `body` with it and with the sizes and changes of its weights, and disposes of it. */
 async function withModel<T>(
   backend: Backend,
   path: string,
@@ -229,7 +229,7 @@ function perplexityOf(rows: Iterable<Row>): number {
   return Math.exp(sum / count);
 }
 
-/** What all variants are compared with. */
+/** The text, and the original model's distributions with which all variants are compared. */
 interface Expected extends Text {
   readonly rows: readonly Row[];
 }

@@ -1,6 +1,6 @@
 /** The windows of a text that is longer than a model's context, and the progress over them. */
 
-/** Tokens [begin, end) that one forward pass sees. It scores the tokens [first, end), each from those before it. */
+/** The tokens [begin, end) of one forward pass. It scores the tokens [first, end), each from the tokens before it. */
 export interface TextWindow {
   readonly begin: number;
   readonly first: number;
@@ -8,9 +8,10 @@ export interface TextWindow {
 }
 
 /**
- * The windows of `tokens` tokens: of `context` tokens, or fewer at the end, and each begins `stride` tokens after the one before.
- * A token is scored once, by the first window that has it after its first token. With `stride` less than `context`, all tokens
- * but the first of the text are scored; with equal ones, the first token of each window is not.
+ * The windows of a text of `tokens` tokens. A window has `context` tokens, or fewer at the end of the text, and begins `stride`
+ * tokens after the previous window. A token is scored once, in the first window that has it after the first position. If `stride`
+ * is less than `context`, all tokens but the first of the text are scored; if they are equal, the first token of each window is
+ * not scored.
  */
 export function windowsOf(tokens: number, context: number, stride: number): readonly TextWindow[] {
   const windows: TextWindow[] = [];

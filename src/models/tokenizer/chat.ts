@@ -6,13 +6,13 @@ import { renderBounded } from "./template.js";
 
 /** A message of a conversation. Templates read `role` and `content`, and some read other fields. */
 export type ChatMessage = Readonly<Record<string, unknown>> & {
-  /** Who speaks: "system", "user" or "assistant", and other roles that the template has. */
+  /** The speaker: "system", "user" or "assistant", or another role that the template has. */
   readonly role: string;
 };
 
 /** Options of `Tokenizer.applyChatTemplate`. All fields are optional. */
 export interface ChatTemplateOptions {
-  /** Whether to end with what introduces the answer of the model. Default true. */
+  /** Whether to append the prefix of the model's answer. Default true. */
   readonly addGenerationPrompt?: boolean | undefined;
   /** The name of the template. Default "default". */
   readonly template?: string | undefined;

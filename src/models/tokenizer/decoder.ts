@@ -1,4 +1,4 @@
-/** From tokens to text: which bytes a token stands for, and their decoding while tokens come one by one. */
+/** Decodes tokens to text: the bytes of a token, and the decoding of tokens one by one. */
 import { guardReceivers } from "../../brand.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
 import { refusal, requireBoundedGrowth } from "./pre-tokenizer.js";
@@ -33,14 +33,14 @@ const BYTES: ReadonlyMap<string, number> = new Map(
   BYTE_CHARACTERS.map((character, byte) => [character, byte]),
 );
 
-/** The bytes that a token of byte-level BPE stands for; those of its own characters, if one is not of the alphabet. */
+/** The bytes that a token of byte-level BPE stands for; if a character is not of the alphabet, the UTF-8 bytes of the token. */
 function byteLevelBytes(token: string): Uint8Array {
   const bytes = Uint8Array.from(token, (character) => BYTES.get(character) ?? 0);
   const isOfAlphabet = Array.from(token).every((character) => BYTES.has(character));
   return isOfAlphabet ? bytes : encoder.encode(token);
 }
 
-/** Returns the rule of a decoder of tokenizer.json. Throws `UnsupportedError` for those that are not supported, by name. */
+/** Returns the rule of a decoder of tokenizer.json. Throws `UnsupportedError`, with the name, for an unsupported decoder. */
 export function decodingRule(given: unknown): DecodingRule {
   const config = isObject(given) ? given : {};
   if (config.type === "ByteLevel") return { bytes: byteLevelBytes, strippedSpaces: 0 };
@@ -58,7 +58,7 @@ export function decodingRule(given: unknown): DecodingRule {
 
 const BYTE_TOKEN = /^<0x[0-9A-Fa-f]{2}>$/;
 
-/** The rule of a sequence of replacements, of bytes that are tokens, and of a space that is taken from the beginning. */
+/** The rule of a sequence of decoders: replacements, tokens that stand for bytes, and removal of leading spaces. */
 function sequenceRule(decoders: readonly unknown[]): DecodingRule {
   const replacements: (readonly [string, string])[] = [];
   let hasByteTokens = false;
@@ -81,22 +81,21 @@ function sequenceRule(decoders: readonly unknown[]): DecodingRule {
   return { bytes, strippedSpaces };
 }
 
-/** What a stream needs to know of its tokenizer. */
+/** The parts of a tokenizer that a stream uses. */
 export interface StreamParts {
-  /** The bytes of a token; none for an id without a token. Throws `ArgumentError` for what is no id. */
+  /** The bytes of a token; none for an id without a token. Throws `ArgumentError` for an invalid id. */
   readonly bytesOf: (id: number) => Uint8Array;
   readonly strippedSpaces: number;
 }
 
 /**
- * Decodes tokens that come one by one, as `Tokenizer.decodeStream` returns it. It returns no part of a character before its last
- * byte has come.
+ * Decodes tokens one by one, as `Tokenizer.decodeStream` returns it. It returns a character when it has decoded the last byte.
  */
 export class DecodeStream {
   readonly #bytesOf: StreamParts["bytesOf"];
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   readonly #spaces: number;
-  /** The largest number of leading spaces that are still to be removed. */
+  /** The maximum number of leading spaces that are still to be removed. */
   #strippedSpaces: number;
 
   static {
@@ -123,7 +122,7 @@ export class DecodeStream {
     return this.#stripped(this.#decoder.decode(this.#bytesOf(id), { stream: true }));
   }
 
-  /** Ends the text; returns U+FFFD for the bytes of a character that is not complete, else "". The next token begins a text. */
+  /** Ends the text; returns U+FFFD for the bytes of an incomplete character, else "". The next token begins a new text. */
   end(): string {
     const text = this.#stripped(this.#decoder.decode());
     this.#strippedSpaces = this.#spaces;

@@ -1,11 +1,11 @@
-/** What a tokenizer is made of, wherever it is read from. */
+/** The definition of a tokenizer, which does not depend on the format of the files. */
 import type { JsonObject } from "../../io/header/header.js";
 
 /** A tokenizer as plain data. */
 export interface TokenizerDefinition {
   /** The file or folder that it was read from, for messages. */
   readonly path: string;
-  /** The content of tokenizer.json, or what a GGUF file says in this form. */
+  /** The content of tokenizer.json, or the equivalent content for a GGUF file. */
   readonly tokenizer: JsonObject;
   /** The token of the beginning of a text. */
   readonly bosTokenId?: number | undefined;
@@ -17,10 +17,10 @@ export interface TokenizerDefinition {
   readonly unusedTokenIds?: ReadonlySet<number> | undefined;
 }
 
-/** The name of a chat template that is used if no other is asked for. */
+/** The name of the default chat template. */
 export const DEFAULT_TEMPLATE = "default";
 
-/** Returns the numbers that are ids of tokens, each once, in ascending order. */
+/** Returns the values that are token ids, without repetition, in ascending order. */
 export function idsOf(...values: readonly unknown[]): readonly number[] {
   const ids = values.flat().filter((value): value is number => Number.isSafeInteger(value));
   return [...new Set(ids)].filter((id) => id >= 0).sort((a, b) => a - b);

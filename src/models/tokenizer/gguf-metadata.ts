@@ -11,7 +11,7 @@ export const TOKEN_TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, u
 export interface GgufVocabulary {
   /** The file, for errors. */
   readonly path: string;
-  /** The value of a key without its prefix; undefined if it is not there. */
+  /** The value of a key without its prefix; undefined if the key is absent. */
   readonly at: (key: string) => Promise<MetadataContent | undefined>;
   readonly tokens: readonly string[];
   /** The type of each token. */

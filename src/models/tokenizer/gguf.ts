@@ -10,14 +10,14 @@ import { sentencePieceParts } from "./sentencepiece.js";
 
 const CHAT_TEMPLATE = "tokenizer.chat_template";
 
-/** Metadata by key; undefined for a key that is not there. */
+/** Metadata by key; undefined for an absent key. */
 export type ReadMetadata = (key: string) => Promise<MetadataContent | undefined>;
 
 /** A kind of tokenizer. */
 interface Kind {
   /** Its name in the metadata. */
   readonly name: string;
-  /** Returns parts of tokenizer.json, and whether the token of the beginning precedes a text if the metadata do not say it. */
+  /** Returns parts of tokenizer.json, and whether a beginning-of-text token precedes a text if the metadata do not tell. */
   readonly read: (
     vocabulary: GgufVocabulary,
   ) => Promise<{ readonly parts: JsonObject; readonly impliesBos: boolean }>;
@@ -95,7 +95,7 @@ function requireRow(path: string, name: MetadataContent): PatternRow {
   );
 }
 
-/** Returns the type of each token; all are normal if the metadata do not say it. */
+/** Returns the type of each token; all tokens are normal if the metadata have no types. */
 function requireTypes(path: string, value: MetadataContent | undefined, count: number): readonly unknown[] {
   if (value === undefined) return [];
   if (Array.isArray(value) && value.length === count) return value;

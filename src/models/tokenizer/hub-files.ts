@@ -1,4 +1,4 @@
-/** The files of a tokenizer as hubs have them. */
+/** The files of a tokenizer in the form of the Hugging Face Hub. */
 import { isObject, type JsonObject } from "../../io/json/json-object.js";
 import { DEFAULT_TEMPLATE, type TokenizerDefinition } from "./definition.js";
 

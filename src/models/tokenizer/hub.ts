@@ -17,7 +17,7 @@ export interface HubFiles {
   readonly chatTemplate?: string | undefined;
 }
 
-/** Returns the tokenizer of a folder. Throws `FileError` if a file has not the form that it must have. */
+/** Returns the tokenizer of a folder. Throws `FileError` for a file of an invalid form. */
 export function hubDefinition(path: string, files: HubFiles): TokenizerDefinition {
   const { tokenizer, tokenizerConfig = {}, generationConfig, config, chatTemplate } = files;
   const idOf = idsByToken(path, tokenizer);
@@ -59,7 +59,7 @@ function templatesOf(path: string, given: unknown, file: string | undefined): Re
         );
       templates.set(each.name, each.template);
     }
-  // the newer place of the template has precedence
+  // chat_template.jinja, the newer location of the template, has precedence
   if (file !== undefined) templates.set(DEFAULT_TEMPLATE, file);
   return templates;
 }

@@ -32,7 +32,7 @@ export async function loadTokenizer(path: string): Promise<Tokenizer> {
   return Tokenizer.of(await readDefinition(path));
 }
 
-/** Reads what a tokenizer is made of. Throws the errors of `loadTokenizer`. */
+/** Reads the definition of a tokenizer. Throws the errors of `loadTokenizer`. */
 export async function readDefinition(path: string): Promise<TokenizerDefinition> {
   if (path.includes("\0")) throw new FileError(`${path}: cannot be read: a path has no zero bytes`);
   const status = await stat(path).catch((cause: unknown) => {

@@ -3,13 +3,13 @@
  * BPE encodes one by one. Each pattern, in the syntax of Oniguruma, splits the pieces of the pattern before it.
  */
 
-/** A pre-tokenizer, and what it implies if the metadata do not say it. */
+/** A pre-tokenizer, and the defaults of the metadata that it implies. */
 export interface PatternRow {
   readonly names: readonly string[];
   readonly patterns: readonly string[];
-  /** Whether the token of the beginning precedes a text. */
+  /** Whether a beginning-of-text token precedes a text. */
   readonly addsBos: boolean;
-  /** Whether a piece that is a token is not split, even if no merges lead to it. */
+  /** Whether a piece that is a token stays whole, even if no merges produce it. */
   readonly ignoresMerges: boolean;
 }
 
@@ -24,11 +24,11 @@ const BEFORE_WORD = "[^\\r\\n\\p{L}\\p{N}]?";
 /** The pattern of GPT-2. */
 export const GPT2 = `${CONTRACTIONS}| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|${SPACES}`;
 
-/** The pattern of GPT-4 and its descendants, with these runs of digits. */
+/** The pattern of GPT-4 and its descendants. `digits` matches runs of digits. */
 const gpt4 = (digits: string): string =>
   `${ANY_CASE}|${BEFORE_WORD}\\p{L}+|${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${LINES}`;
 
-/** The pattern that splits words where lower case turns to upper case, with these contractions after a word. */
+/** The pattern that splits words at changes from lower to upper case. `contractions` matches contractions after a word. */
 const cased = (digits: string, contractions: string): string =>
   [
     `${BEFORE_WORD}${UPPER}*${LOWER}+${contractions}`,

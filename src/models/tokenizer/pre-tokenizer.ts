@@ -1,7 +1,7 @@
 /**
- * Pre-tokenizers of tokenizer.json, as the library of tokenizers computes them right. The library follows the JavaScript meaning
- * of `\d` and `\s` in two of them, so these are written as splits by patterns, which it translates from the syntax of Oniguruma.
- * What it would compute otherwise than the Rust library is refused.
+ * Rewrites pre-tokenizers of tokenizer.json so that the JavaScript library computes the same pieces as the Rust library. It gives
+ * `\d` and `\s` the JavaScript meaning in two pre-tokenizers; these become splits by patterns, which it translates from the
+ * syntax of Oniguruma. A pre-tokenizer for which it would still compute other pieces is refused.
  */
 import { UnsupportedError } from "../../errors.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
@@ -19,7 +19,7 @@ export function exactPreTokenizer(given: unknown, normalizer: unknown): JsonObje
     case "Digits":
       return splitBy(config.individual_digits === true ? "\\p{N}" : "\\p{N}+");
     case "ByteLevel":
-      // the space is put before the text as a whole, so the patterns cannot be a step before
+      // the space precedes the text as a whole, so the patterns cannot be a separate step before it
       return config.use_regex === false || config.add_prefix_space === true
         ? config
         : { type: "Sequence", pretokenizers: [splitBy(GPT2), { ...config, use_regex: false }] };
@@ -43,7 +43,7 @@ function exactSplit(config: JsonObject, normalizer: unknown): JsonObject {
   throw refusal(`the pre-tokenizer Split with the behavior ${String(behavior)}`);
 }
 
-/** Whether a normalizer replaces every occurrence of a string, so that a split by it never finds one. */
+/** Whether a normalizer replaces every occurrence of a string, so that a split at the string never finds one. */
 function isReplaced(text: string, normalizer: unknown): boolean {
   if (!isObject(normalizer)) return false;
   const { type, normalizers, pattern, content } = normalizer;

@@ -5,7 +5,7 @@ import { type GgufVocabulary, requireNumbers, TOKEN_TYPE } from "./gguf-metadata
 /** The character that stands for a space. */
 const SPACE = "▁";
 
-/** A part of a tokenizer that replaces a string. */
+/** A step of a normalizer or decoder that replaces a string. */
 const replace = (from: string, content: string) => ({ type: "Replace", pattern: { String: from }, content });
 
 /**
@@ -49,7 +49,7 @@ function mergesOf(
   return order.flatMap((id) => pairsOf(tokens[id] as string, pieces));
 }
 
-/** The divisions of a token into two pieces, the longest left one first. */
+/** The splits of a token into two pieces, by descending length of the left piece. */
 function pairsOf(token: string, pieces: ReadonlySet<string | undefined>): (readonly [string, string])[] {
   const pairs: (readonly [string, string])[] = [];
   for (let at = token.length - 1; at > 0; at--) {

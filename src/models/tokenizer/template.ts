@@ -5,19 +5,19 @@ import { Environment, Interpreter, Template } from "@huggingface/jinja";
 const MAX_STEPS = 2 ** 24;
 /** The largest number of elements that `range` returns. */
 const MAX_RANGE = 2 ** 16;
-/** The number of steps that an iteration of a loop counts beside those of its body, by the time that it takes. */
+/** The number of steps that a loop's iteration counts in addition to the steps of its body, in proportion to its time. */
 const STEPS_OF_ITERATION = 16;
 /** The number of characters of a new string that count as a step. */
 const CHARACTERS_OF_STEP = 64;
-/** Expressions that return a value that exists. */
+/** The types of expressions that return an existing value instead of a new one. */
 const REFERENCES: readonly unknown[] = ["Identifier", "MemberExpression"];
 
-/** A node of a parsed template, as far as it is read here. */
+/** The fields of a parsed template's node that this module reads. */
 interface TemplateNode {
   readonly type: string;
-  /** What a loop goes through, or a selection from it. */
+  /** The expression that a loop iterates over; it may be a selection. */
   readonly iterable?: TemplateNode;
-  /** What a selection is made from. */
+  /** The expression from which a selection selects. */
   readonly lhs?: TemplateNode;
 }
 
@@ -70,7 +70,7 @@ function range(first: number, second?: number, step = 1): readonly number[] {
   throw new Error(`range has ${count} elements; ${MAX_RANGE} are the most, and its step is not 0`);
 }
 
-/** Renders a parsed template. Throws what the template does, and an `Error` if it takes too many steps. */
+/** Renders a parsed template. Throws the errors of the template, and an `Error` if it takes too many steps. */
 export function renderBounded(template: Template, values: Readonly<Record<string, unknown>>): string {
   const environment = new Environment();
   const globals = {

@@ -32,9 +32,9 @@ const checkDecode = optionsOf<DecodeOptions>({ skipSpecialTokens: boolean });
 
 /** The largest number of tokens that `decode` takes. */
 const MAX_TOKENS = 2 ** 28;
-/** Ids of tokens are below it. The time to open a tokenizer grows with its largest id, and no model has so many tokens. */
+/** The bound of token ids. The time to open a tokenizer grows with its largest id, and no model has so many tokens. */
 const MAX_VOCABULARY = 2 ** 24;
-/** A token that no vocabulary has. The library returns it where the vocabulary has no token. */
+/** A token that no vocabulary has. The library returns it for text for which the vocabulary has no token. */
 const ABSENT = "\uffff absent";
 const anyId = integer(0, 2 ** 31 - 1);
 const NO_BYTES = new Uint8Array();
@@ -65,7 +65,7 @@ export class Tokenizer {
   readonly path: string;
   /** The largest id of a token, plus 1. Models may have more logits. */
   readonly vocabularySize: number;
-  /** The token of the beginning of a text; undefined if there is none. */
+  /** The id of the beginning-of-text token; undefined if there is none. */
   readonly bosTokenId: number | undefined;
   /** The tokens that end a generation, in ascending order. */
   readonly eosTokenIds: readonly number[];
@@ -150,7 +150,7 @@ export class Tokenizer {
   }
 
   /**
-   * Returns a stream that decodes tokens one by one. The texts that it returns, joined, are what `decode` returns for all tokens.
+   * Returns a stream that decodes tokens one by one. Its results, joined, are the result of `decode` for all tokens.
    *
    * @throws `ArgumentError` for an invalid option.
    */
@@ -202,7 +202,7 @@ export class Tokenizer {
   }
 }
 
-/** Opens a tokenizer by the library. Throws `UnsupportedError` for parts that are not supported, `FileError` for wrong ones. */
+/** Opens a tokenizer of the library. Throws `UnsupportedError` for unsupported parts, `FileError` for invalid ones. */
 function opened(path: string, tokenizer: JsonObject): LibraryTokenizer {
   const { model, normalizer = null, post_processor: postProcessor = null, added_tokens: added } = tokenizer;
   if (!isObject(model) || (model.type ?? "BPE") !== "BPE")

@@ -1,4 +1,4 @@
-/** Reorders the elements of parameters that files have in another order. */
+/** Reorders the elements of parameters that files store in another order. */
 import { concatenate } from "../../ops/layout/copy-slice.js";
 import { permute } from "../../ops/layout/permute.js";
 import { Scope } from "../../tensor/scope.js";

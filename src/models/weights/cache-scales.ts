@@ -12,8 +12,8 @@ const NAMES = {
 } as const;
 
 /**
- * Reads the scales of all layers. Returns undefined if no layer has one. A checkpoint in which only some have is refused before.
- * Throws `FileError` for a tensor of several numbers, and for a number that is not above 0.
+ * Reads the scales of all layers. Returns undefined if no layer has a scale. A checkpoint with scales of only some layers has
+ * been refused before. Throws `FileError` for a tensor of several numbers, and for a number that is not above 0.
  */
 export async function cacheScalesOf(
   path: string,

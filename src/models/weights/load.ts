@@ -19,7 +19,7 @@ interface Target {
   readonly name: string;
   readonly parameter: Parameter;
   readonly place: WeightPlace;
-  /** The number of the parameter's elements that the tensor has. */
+  /** The number of the parameter's elements in the tensor. */
   readonly count: number;
   /** The index of the first of these elements in the tensor. */
   readonly first: number;
@@ -45,13 +45,13 @@ export async function loadWeights(
       if (place.pairedHeads !== undefined) separatePairs(value, place.pairedHeads);
     }
   }
-  // the order of elements changes after the last part is there
+  // this moves elements between the parts of a parameter, so all parts must have been read
   for (const parts of targets.values())
     for (const { parameter, place } of parts)
       if (place.latentHeads && place.first === 0) joinHeads(parameterValue(parameter), place.latentHeads);
 }
 
-/** Reads the values of a tensor into its parameters. A number that was added to them is subtracted before they are rounded. */
+/** Reads the values of a tensor into its parameters. Subtracts the `addend` of the parameter before values are rounded. */
 async function fill(values: StoredValues, parts: readonly [Target, ...Target[]]): Promise<void> {
   const [{ parameter: one, place }] = parts;
   const { backend, dtype } = parameterValue(one);
@@ -63,7 +63,7 @@ async function fill(values: StoredValues, parts: readonly [Target, ...Target[]])
   });
 }
 
-/** The parameters by the names of their tensors. */
+/** For each tensor name, the parameters that the tensor fills. */
 function targetsOf(model: Module, { placesOf }: WeightNames): ReadonlyMap<string, readonly Target[]> {
   const targets = new Map<string, Target[]>();
   for (const [name, parameter] of model.namedParameters())
@@ -101,7 +101,7 @@ function requireTensors(
   }
 }
 
-/** The shape of the tensor that has these parameters. */
+/** The required shape of the tensor that fills these parameters. */
 function neededShape([target]: readonly Target[], inWideOrder: boolean): Shape {
   const { parameter, place } = target as Target;
   const { shape = parameter.shape, matrix, transposedWide } = place;
@@ -109,7 +109,7 @@ function neededShape([target]: readonly Target[], inWideOrder: boolean): Shape {
   return matrix ? [matrix.count, ...stored] : stored;
 }
 
-/** Copies the elements that belong to a parameter. `elements` are those of its tensor from index `first` on. */
+/** Copies the elements that belong to a parameter. `elements` begins at element `first` of the tensor. */
 function paste(
   { parameter, place, count, first: begin }: Target,
   first: number,

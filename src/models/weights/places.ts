@@ -1,26 +1,26 @@
-/** Where the values of a parameter lie in a checkpoint. */
+/** The locations of a parameter's values in a checkpoint. */
 
 import { isCacheScale } from "../../checkpoints/recognize/leftovers.js";
 import type { Shape } from "../../tensor/shape.js";
 
-/** The tensor, or the matrix in a stack of them, that has values of a parameter. */
+/** A tensor, or a matrix of a stack, that contains values of a parameter. */
 export interface WeightPlace {
   /** The name of the tensor. */
   readonly tensor: string;
-  /** The index of the parameter's first element that the tensor has. Default 0. */
+  /** The index, in the parameter, of the first element that the tensor contains. Default 0. */
   readonly first?: number | undefined;
-  /** The index of the parameter's matrix in a stack of them; absent if the tensor has this parameter only. */
+  /** The index of the parameter's matrix in a stack, and the number of matrices; absent if the tensor has this parameter only. */
   readonly matrix?: { readonly index: number; readonly count: number };
   /** The shape of the tensor, or of the matrix in the stack, if it is not the parameter's. */
   readonly shape?: Shape | undefined;
   /**
-   * Whether an unquantized tensor has the parameter's matrix transposed. Quantized ones of a convention with `transposedWide`
-   * have the parameter's order. Default false.
+   * Whether an unquantized tensor has the parameter's matrix transposed. A quantized tensor of a convention with `transposedWide`
+   * has the parameter's order. Default false.
    */
   readonly transposedWide?: boolean | undefined;
   /** The number of heads whose rows lie in the order of neighbouring pairs; absent if rows lie in the order of halves. */
   readonly pairedHeads?: number | undefined;
-  /** The number that was added to the values. Default 0. */
+  /** A number that the file has added to the values. Default 0. */
   readonly addend?: number | undefined;
   /** The heads of a parameter that has first all keys and then all values. */
   readonly latentHeads?: LatentHeads | undefined;
@@ -43,10 +43,10 @@ export interface WeightNames {
   readonly isIgnored: (tensor: string) => boolean;
 }
 
-/** Tensors that some checkpoints have, and that say what follows from the configuration: the frequencies of positions. */
+/** Tensors of rotary frequencies. Some checkpoints contain them, although they follow from the configuration. */
 const DERIVED = /\.rotary_emb\.inv_freq$/;
 
-/** The names of Hugging Face's checkpoints, which are those of the parameters. */
+/** The naming of Hugging Face's checkpoints: a tensor has the name of its parameter. */
 export function hubNames(tieWordEmbeddings: boolean): WeightNames {
   return {
     placesOf: (tensor) => [{ tensor }],

@@ -25,7 +25,9 @@ export type PutElements = (first: number, elements: Tensor<WideDType>) => void;
 /** A tensor of a checkpoint whose values are numbers: a plain one or a quantized weight. */
 export interface StoredValues {
   readonly shape: Shape;
-  /** Whether elements are in the order of an unquantized tensor. They are transposed in conventions with `transposedWide`. */
+  /**
+   * Whether elements are in the order of an unquantized tensor. Quantized weights of conventions with `transposedWide` are not.
+   */
   readonly inWideOrder: boolean;
   /** Reads all elements in order, as numbers of `dtype`. */
   readonly read: (backend: Backend, dtype: WideDType, put: PutElements) => Promise<void>;

@@ -7,7 +7,7 @@ export class Changes {
   changed = 0;
   /** The largest magnitude of a difference. */
   max = 0;
-  /** The largest magnitude of a difference divided by the value before. */
+  /** The largest relative change: the magnitude of a difference divided by the magnitude of the value before the conversion. */
   relative = 0;
   /** The number of finite values that became NaN or infinite. */
   notFinite = 0;
@@ -16,7 +16,10 @@ export class Changes {
   /** The sum of the squares of the finite values before; stays 0 if the caller knows that no value changes. */
   signal = 0;
 
-  /** Adds `count` elements that share a value before and a value after. A NaN that stays NaN does not count as changed. */
+  /**
+   * Adds `count` elements with the same value before the conversion and the same value after it. A NaN that stays NaN is
+   * unchanged.
+   */
   add(before: number, after: number, count = 1): void {
     this.elements += count;
     if (before === after || (Number.isNaN(before) && Number.isNaN(after))) {

@@ -8,7 +8,7 @@ import type { OutputTensors } from "../targets/tensors.js";
 
 /** The element type f64 in `compareRows`, in addition to the types of `WIDE`. */
 const F64 = 3;
-/** The fields of assembly/checkpoints/tally.ts. */
+/** The number of fields and of bytes of the record in assembly/checkpoints/tally.ts. */
 const TALLY = { fields: 8, bytes: 64 } as const;
 const BUFFER_BYTES = 4 * 4096 + 144;
 
@@ -19,7 +19,7 @@ export type BlockScales =
 
 /**
  * Compares rows of a weight with the values of the codes and scales that replace them, and adds the differences to `changes`. A
- * byte of `codes` has one element, or two of four bits.
+ * byte of `codes` holds one code, or two 4-bit codes.
  */
 export function compareRows(
   kernels: Kernels,

@@ -21,7 +21,7 @@ export class Occurrences {
     this.#address = address;
   }
 
-  /** Counts groups of `width` bytes of codes. Group i has byte i of `scales`. */
+  /** Counts `groups` groups of `width` bytes of codes. The scale of group i is byte i of `scales`. */
   add(codes: number, groups: number, width: number, scales: number): void {
     this.kernels.call("countGroups", { codes, groups, width, scales, counts: this.#address });
   }

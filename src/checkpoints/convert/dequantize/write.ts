@@ -18,7 +18,7 @@ type Append = (bytes: Uint8Array) => Promise<void>;
 
 /** The bytes of codes that are read at a time. */
 const CHUNK_BYTES = 1 << 20;
-/** The least number of elements of a block for which a table of 256 codes is faster. */
+/** The minimum number of elements of a block for which a table of the values of all 256 codes is faster. */
 const MIN_BLOCK = 1024;
 const BYTES_OF = { bf16: 2, f32: 4 } as const;
 
@@ -56,7 +56,7 @@ function isGrouped(weight: QuantizedWeight): boolean {
   );
 }
 
-/** Whether codes have one byte, and blocks are large enough for a table each. */
+/** Whether codes have one byte, blocks are large enough for a table per block, and columns have no factors. */
 function isBlocked({ type, geometry: { block }, shape, factors }: QuantizedWeight): boolean {
   const [, rows, columns] = matricesOf(shape);
   const [height, width] = [Math.min(block[0], rows), Math.min(block[1], columns)];
@@ -129,7 +129,7 @@ async function widenBlocks(
   const rounded = roundTo(target);
   const worth = CODE_TYPES[type].values;
   const isExact = !scales.values.some((value) => tables.widen(0, scaleOf(scales, value), WIDE[target]));
-  /** Adds the changes of a part of a block under one scale. */
+  /** Adds the changes of a block part, whose elements share one scale. */
   const count = (address: number, rows: number, width: number, scale: number): void => {
     for (const [code, occurs] of countBytes(kernels, { address, rows, width, pitch: columns }).entries()) {
       const value = (worth[code] as number) * scale;

@@ -11,13 +11,13 @@ export type Declaration =
   | { readonly method: "torchao"; readonly type: JsonObject; readonly subclass: TorchaoSubclass }
   | { readonly method: "gguf"; readonly fileType: number };
 
-/** The torchao class that a weight becomes, and the fields that do not depend on the weight. */
+/** The torchao class of a quantized weight, and the fields of the class that do not depend on the weight. */
 export interface TorchaoSubclass {
   readonly type: string;
   readonly data: JsonObject;
-  /** The name of the field that has the type before quantization. */
+  /** The name of the field for the type before quantization. */
   readonly source: string;
-  /** Whether the class declares a block size, and of what: all of the weight, or one row. */
+  /** The block whose size the class declares: the entire weight or one row. Absent if the class declares no block size. */
   readonly block?: "whole" | "row";
 }
 

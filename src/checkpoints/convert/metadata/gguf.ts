@@ -28,9 +28,8 @@ const entry = (key: string, type: number, value: Uint8Array): Uint8Array =>
   joined(text(key), u32(type), value);
 
 /**
- * The metadata entries of one output file. From a GGUF input, all entries are copied except those about storage. From other
- * inputs, only the architecture is known: the configuration's `model_type`. Files of a split model after the first have only the
- * split.* entries.
+ * The metadata entries of one output file. A GGUF input passes on all entries except entries about storage. Other inputs provide
+ * only the architecture: the configuration's `model_type`. Files of a split model after the first have only the split.* entries.
  */
 export async function ggufMetadata(
   checkpoint: CheckpointFiles,
@@ -55,7 +54,7 @@ export async function ggufMetadata(
   ];
 }
 
-/** The entries about the model, which the first file has. */
+/** The entries about the model. Only the first file contains them. */
 async function modelEntries(
   { shards, folder }: CheckpointFiles,
   declaration: Declaration,

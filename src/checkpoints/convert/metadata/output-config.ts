@@ -16,15 +16,15 @@ const DEFAULT_KEY: Readonly<Record<string, (typeof IGNORED)[number]>> = {
   modelopt: "exclude_modules",
 };
 
-/** The type of the model by its configuration; bf16 if it has none. */
+/** The dtype of the model according to its configuration; bf16 if the configuration names none. */
 export function modelDType(config: JsonObject | undefined): WideDType {
   const name = config?.torch_dtype ?? config?.dtype;
   return WIDE_DTYPES.find((dtype) => TORCH_DTYPES[dtype] === name) ?? "bf16";
 }
 
 /**
- * The config.json of the input: the file in its folder, or what a GGUF file says in its metadata. Undefined if there is none, if
- * the output is a GGUF file itself, and for an architecture whose configuration is not known.
+ * The config.json in the folder of the input or, without that file, a translation of GGUF metadata. Undefined if there is
+ * neither, if the architecture is unknown, and for GGUF metadata if the output is a GGUF file too.
  */
 export async function inputConfig(
   { folder, gguf, tensors }: CheckpointFiles,
@@ -38,8 +38,8 @@ export async function inputConfig(
 }
 
 /**
- * The config.json of the output. It declares the new quantization. After dequantization it declares none if all weights were
- * dequantized; else it lists the dequantized ones as unquantized.
+ * The config.json of the output. After a quantization it declares the new quantization. After a dequantization of all weights it
+ * declares no quantization; after a dequantization of some weights it lists these as unquantized.
  */
 export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonObject {
   const rest = withoutClaim(config);
@@ -70,7 +70,7 @@ export function convertedModelopt(
     : config;
 }
 
-/** The configuration of a method with the converted modules in its list of unquantized ones. */
+/** Returns a quantization configuration with the converted modules added to its list of unquantized modules. */
 function leftOut(quantization: JsonObject, { converted }: ConversionPlan, method: unknown): JsonObject {
   const key =
     IGNORED.find((each) => Array.isArray(quantization[each])) ??

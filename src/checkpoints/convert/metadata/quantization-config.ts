@@ -6,7 +6,7 @@ import type { Source } from "../../values/source.js";
 import type { OutputTensors } from "../targets/tensors.js";
 import type { Declaration } from "./declarations.js";
 
-/** The names of types in configurations and metadata. */
+/** PyTorch's names of dtypes, as configurations and metadata use them. */
 export const TORCH_DTYPES = { bf16: "bfloat16", f16: "float16", f32: "float32" } as const;
 /** The library versions whose files the targets match. */
 const VERSIONS = { compressedTensors: "0.20.0", modelopt: "0.47.0" } as const;

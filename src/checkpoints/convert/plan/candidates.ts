@@ -1,4 +1,4 @@
-/** Weights on their way to a quantization: their values, the tensors that they become, and which ones share a global scale. */
+/** The candidates of a conversion to a quantization: their values, output tensors, and groups with a common global scale. */
 import { tensorDType } from "../../../io/dtypes.js";
 import type { QuantizeSpec } from "../../../tensor/quantized.js";
 import { isWide, type WideDType } from "../../../tensor/shape.js";
@@ -22,19 +22,19 @@ import type { QuantizationRequest, Selection } from "./selection.js";
 
 /** A weight to convert. */
 export interface Candidate {
-  /** The values. */
+  /** The values to convert. */
   readonly source: Source;
-  /** The tensor that the new form replaces. */
+  /** The name of the input tensor that the converted weight replaces. */
   readonly place: string;
-  /** The tensors of the new form. */
+  /** The output tensors. */
   readonly parts: OutputTensors;
-  /** The quantized weight; absent for an unquantized one, and for one of this library. */
+  /** The quantized weight of another library; absent for an unquantized weight and for a weight of this library. */
   readonly weight?: QuantizedWeight;
-  /** The global scale, 1 if there is none; absent if codes and scales cannot be repacked without rounding. */
+  /** The global scale after repacking, 1 if there is none; absent if codes and scales cannot be repacked without rounding. */
   readonly repackedGlobal?: number;
 }
 
-/** The candidates for a target. `spec`: the quantizer's, if the target has a quantizer. Reads scales, and no codes. */
+/** The candidates for a target. `spec`: the spec of the target's quantizer, if it has one. Reads scales, and no codes. */
 export async function candidatesOf(
   { weights, lockstepWeights, plain }: Selection,
   { target, backend, kernels }: QuantizationRequest,
@@ -65,15 +65,19 @@ export async function candidatesOf(
   return candidates;
 }
 
-/** The type of a weight's scales if it is wide, else f32. A target with scales of the model's type repacks them in this type. */
+/**
+ * The type of repacked scales for a target that stores scales in the model's type: the type of the weight's scales if it is wide,
+ * else f32.
+ */
 function scaleType({ scale }: QuantizedWeight): WideDType {
   const type = tensorDType(scale.entry.dtype);
   return type !== undefined && isWide(type) ? type : "f32";
 }
 
 /**
- * Conventions whose tensors are equal to GGUF's. GGUF doubles the codes and halves the scales, so the products are the same.
- * Scale bytes that are NaN in one, such as 0x7F of e4m3, are NaN in the other; code 8 is minus zero.
+ * For each GGUF convention, the convention with equal codes and scale bytes. GGUF doubles the values of codes and halves the
+ * values of scales, so the products are equal. A scale byte with another value under the second convention, such as 0x7F of e4m3,
+ * is NaN or negative there, so weights with such bytes are not repacked. Code 8 is +0 in GGUF and -0 under the second convention.
  */
 const TWINS: Readonly<Partial<Record<ConventionName, ConventionName>>> = {
   "gguf-mxfp4": "torchao-mxfp4",

@@ -28,7 +28,7 @@ export interface QuantizationRequest {
   readonly judge: JudgeWeight;
 }
 
-/** What errors call the form that `lockstep quantize` writes. */
+/** The name in errors of the form that `lockstep quantize` writes. */
 const LOCKSTEP = "lockstep";
 
 /** The selected weights. */
@@ -41,9 +41,10 @@ export interface Selection {
 }
 
 /**
- * Selects the weights that match `tensors`; without patterns, the already quantized ones, or else all linear layers that fit.
- * `whyNot` says why a weight cannot have the form. Throws `ArgumentError` for a pattern that matches nothing, and if a quantized
- * weight would remain; `FileError` for a selected or quantized weight that cannot have the form.
+ * Selects the weights that match `tensors`. Without patterns, selects the quantized weights, or, if there are none, all weights
+ * of linear layers that fit. `whyNot` returns the reason why a weight cannot have the form. Throws `ArgumentError` for a pattern
+ * that matches nothing, and if a quantized weight would remain unconverted; `FileError` for a selected or quantized weight that
+ * cannot have the form.
  */
 export function selectWeights(
   { weights, lockstepWeights: all, plain }: Survey,

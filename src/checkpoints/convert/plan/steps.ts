@@ -30,11 +30,11 @@ export interface ConvertedWeight {
   readonly name: string;
   readonly method: ConversionMethod;
   readonly outputs: readonly TensorPlan[];
-  /** The entries that it adds to the metadata of the file. */
+  /** The metadata entries of the weight. */
   readonly metadata?: Metadata;
-  /** Writes the outputs. Throws `UnsoundWeightError` for codes that only this call reads. */
+  /** Writes the output tensors. Throws `UnsoundWeightError` for errors in codes that nothing has read before this call. */
   readonly write: (output: TensorAppender) => Promise<Changes>;
-  /** Explains why values became NaN or infinite; undefined without an explanation. */
+  /** Returns the reason why values became NaN or infinite; undefined if it is unknown. */
   readonly whyNotFinite?: () => Promise<string | undefined>;
 }
 
@@ -55,23 +55,25 @@ export interface ConversionPlan {
   readonly shards: readonly ShardPlan[];
   /** Whether the output has an index. */
   readonly indexed: boolean;
-  /** The weights that are converted, and how. */
+  /** The conversion method of each converted weight, by name. */
   readonly converted: ReadonlyMap<string, ConversionMethod>;
-  /** The quantized weights that stay as they are. */
+  /** The names of the quantized weights that are copied. */
   readonly kept: readonly string[];
   /** Weights that could be quantized but do not fit the target, with the reason. */
   readonly skipped: ReadonlyMap<string, string>;
-  /** The modules that the configuration has to name, because they are not quantized. */
+  /** The unquantized modules that the configuration must list. */
   readonly ignored: readonly string[];
-  /** Tensors of converted weights that the output does not need, such as scales of activations. */
+  /** Tensors of converted weights that the output does not need, such as activation scales. */
   readonly dropped: readonly string[];
   /** The bytes of all tensors of the output. */
   readonly bytes: number;
-  /** Reads and checks all weights to convert, also those that are checked while they are copied. Throws `FileError`. */
+  /**
+   * Reads and checks all weights to convert, including the weights that `write` checks while it copies them. Throws `FileError`.
+   */
   readonly requireSoundInput: () => Promise<void>;
 }
 
-/** The conversions of a plan. A step replaces the tensor by whose name it is stored in `steps`. */
+/** The conversions of a plan. `steps` maps the name of an input tensor to the conversion that replaces the tensor. */
 export interface Conversions {
   readonly steps: ReadonlyMap<string, ConvertedWeight>;
   /** The quantized weights that are converted. */

@@ -57,7 +57,10 @@ export async function quantizedConversions(
   };
 }
 
-/** The step that repacks a weight, if all members of its group can be repacked with one global scale, or else quantizes it. */
+/**
+ * The step of a weight: it repacks the weight if all members of its group can be repacked with one global scale, and quantizes it
+ * otherwise.
+ */
 function stepOf(
   { source, weight, parts }: Candidate,
   group: readonly Candidate[],
@@ -107,7 +110,10 @@ function ignoredModules(
     .map(({ entry: { name } }) => name.replace(/\.weight$/, ""));
 }
 
-/** Plans conversions to the form that `lockstep quantize` writes. Selects and throws as `quantizedConversions`. */
+/**
+ * Plans conversions to the form that `lockstep quantize` writes. Selects weights and throws errors as `quantizedConversions`
+ * does.
+ */
 export function lockstepConversions(
   surveyed: Survey,
   request: Omit<QuantizationRequest, "target" | "dtype" | "judge"> & { readonly quantizer: BlockFormatName },

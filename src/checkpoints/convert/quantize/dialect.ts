@@ -73,7 +73,7 @@ function quantizeRows(
   };
 }
 
-/** The block scales multiplied or divided by the global scale. */
+/** The effective scale of each block: its block scale multiplied or divided by the global scale. */
 function scalesOf(
   { scales, dtype }: QuantizedRows,
   global: Pick<GlobalScale, "global" | "divides">,
@@ -84,9 +84,9 @@ function scalesOf(
 }
 
 /**
- * Quantizes a weight and writes its tensors. `amaxes` is needed if the scales depend on the tensor's amax: one for each matrix if
- * matrices have their own global scales, else one for the weight or for all weights that share its global scale. Throws
- * `FileError` for NaN and infinity.
+ * Quantizes a weight and writes its tensors. If scales depend on amaxes, `amaxes` is required: one amax per matrix if each matrix
+ * has a global scale; else one amax, over the weight or over all weights with a common global scale. Throws `FileError` for NaN
+ * and infinity.
  */
 export async function quantizeWeight(
   resources: QuantizeResources,
@@ -105,7 +105,7 @@ export async function quantizeWeight(
     const first = row === 0;
     const begins = globals > 1 ? row % height === 0 : first;
     const amax = amaxes?.[globals > 1 ? Math.floor(row / height) : 0];
-    // amaxesOf has refused NaN and infinity already
+    // with an amax, amaxesOf has already thrown for NaN and infinity
     if (amax === undefined) amaxOf(kernels, source.name, rows);
     const quantized = quantizeRows(resources, rows, source.dtype, amax);
     const scales = scalesOf(quantized, { global: quantized.global ?? 1, divides });

@@ -1,6 +1,6 @@
 /**
- * Quantizes weights to MXFP4 as ggml does. It differs from the dialect gguf-mxfp4 for an amax below 2^-125: the byte is 0 here,
- * while gguf-py's byte wraps around.
+ * Quantizes weights to MXFP4 as ggml does. For an amax below 2^-125 the scale byte is 0; the dialect gguf-mxfp4 differs here,
+ * because gguf-py's byte wraps around.
  */
 import { valueOfCode } from "../../../formats/derive.js";
 import type { Kernels } from "../../kernels/kernels.js";
@@ -19,7 +19,7 @@ const MIDPOINTS = Float64Array.from(
   { length: 7 },
   (_, code) => (valueOfCode("e2m1", code) + valueOfCode("e2m1", code + 1)) / 2,
 );
-/** From this scale byte on, products of codes larger than `code` overflow f32. */
+/** If the scale byte is at least `byte`, its products with codes larger than `code` overflow f32. */
 const OVERFLOW = { byte: 253, code: 5 } as const;
 
 /**

@@ -30,7 +30,7 @@ export function whyNotLockstep(quantizer: BlockFormatName, shape: Shape): string
   }
 }
 
-/** Opens the backend and the kernels, at the first conversion. */
+/** Functions that open the backend and the kernels at the first conversion. */
 interface Resources {
   readonly backend: () => Promise<Backend>;
   readonly kernels: () => Promise<Kernels>;

@@ -1,4 +1,4 @@
-/** What a new global scale changes in the values of a weight. */
+/** Computes how a new global scale changes the values of a weight. */
 
 import { elementCount } from "../../../tensor/shape.js";
 import type { ScaleTally } from "../../judge/statistics/scale-entries.js";
@@ -10,9 +10,9 @@ import { Changes } from "../changes/changes.js";
 import type { Rescaling } from "./scales.js";
 
 /**
- * The changes of a weight whose codes of four bits and block scales stay. Products of a code and a scale, and their differences,
- * are exact in f64, so the codes under one scale byte have one relative difference, and the largest code the largest difference.
- * Undefined if a scale becomes infinite: then even zeros change.
+ * The changes of a weight if only its global scale changes, for 4-bit codes. Products of a code and a scale are exact in f64, and
+ * so are their differences. Therefore all nonzero codes under one scale byte have the same relative difference, and the largest
+ * code has the largest difference. Undefined if a scale becomes infinite, because then even zeros change.
  */
 export function changesByTallies(
   weight: QuantizedWeight,

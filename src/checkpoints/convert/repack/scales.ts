@@ -21,32 +21,35 @@ const MAX_POWER = 8;
 /** The least exponent of normal f32. */
 const MIN_POWER = -126;
 
-/** A factor or divisor of all block scales. */
+/** The global scale, as a factor or a divisor of all block scales. */
 type Global = Pick<GlobalScale, "global" | "divides">;
 
 /** The scales of a weight under a target: one for each block, or, with `index`, one for each byte value. */
 export interface RepackedScales {
-  /** The f32 scales before. */
+  /** The f32 scales before repacking. */
   readonly before: Float32Array;
-  /** The f32 scales afterwards; `before` itself if no value changes. */
+  /** The f32 scales after repacking; `before` itself if no value changes. */
   readonly after: Float32Array;
   /** The scales in the type of the target. */
   readonly bytes: Uint8Array;
   /** The global scales: one per tensor, or one per matrix; empty if the target has none. */
   readonly globals: readonly number[];
-  /** The byte of each block, which indexes the other arrays; absent if these have one scale for each block. */
+  /** The byte of each block, which indexes the other arrays; absent if the other arrays have one scale for each block. */
   readonly index?: KernelBuffer;
-  /** The global scales, if only these change and blocks have one-byte scales. */
+  /** The old and the new global scale; absent unless the global scale alone changes and block scales have one byte. */
   readonly rescaling?: Rescaling;
 }
 
-/** A global scale that replaces another. Block scales stay. */
+/** The replacement of a global scale. Block scales stay the same. */
 export interface Rescaling {
   readonly before: Global;
   readonly after: Global;
 }
 
-/** Distinct scales, and how often each occurs. */
+/**
+ * Block scales, and the number of blocks with each. With `index`, there is one scale for each byte value, else one for each
+ * block.
+ */
 interface Blocks {
   readonly values: Float32Array;
   readonly counts: Float64Array;
@@ -138,7 +141,7 @@ const pick = ({ global, divides }: Global): Global => ({ global, divides });
 const needsPowersOfTwo = ({ declaration }: Target): boolean =>
   declaration.method === "fp8" && declaration.scaleFormat === "ue8m0";
 
-/** As `repackScales`, for a weight with one global scale per matrix, to a convention that has these too. */
+/** As `repackScales`, for a weight with one global scale per matrix and a target that also has one per matrix. */
 async function repackStack(
   weight: QuantizedWeight,
   target: Target,
@@ -176,7 +179,7 @@ function isNested({ geometry, shape }: QuantizedWeight, { blocks }: OutputTensor
   });
 }
 
-/** Whether the target's blocks are the weight's blocks. */
+/** Whether the target and the weight have the same blocks. */
 function hasSameGrid({ geometry, shape }: QuantizedWeight, { blocks }: OutputTensors): boolean {
   const [, ...sizes] = matricesOf(shape);
   return sizes.every((size, axis) => {
@@ -222,9 +225,9 @@ function adjacentF32(value: number, step: number): number {
 }
 
 /**
- * The global scale for the opposite role (divisor or multiplier) that changes the fewest scales; infinite if the reciprocal is.
- * Candidates are the rounded reciprocal and its two neighbours. A candidate that makes a scale infinite is never chosen: the
- * neighbour that lowers the scales lowers them by more than the reciprocal was rounded.
+ * The global scale for the opposite role (divisor or multiplier) that changes the fewest scales. Candidates are the rounded
+ * reciprocal and its two neighbours; the result is infinite if the reciprocal is infinite. A candidate that makes a scale
+ * infinite is never chosen: the neighbour that lowers the scales lowers them by more than the reciprocal was rounded.
  */
 function nearestGlobalScale(
   { values, counts }: Pick<Blocks, "values" | "counts">,

@@ -17,7 +17,7 @@ import type { TensorAppender } from "../tensor-appender.js";
 import { changesByTallies } from "./changes.js";
 import { repackScales } from "./scales.js";
 
-/** Appends codes as files have them, back to back. */
+/** Returns a function that appends codes in the packing of the output: unpacked 4-bit codes are packed again. */
 function appendingCodes(
   { unpacked, type }: QuantizedWeight,
   { codes }: OutputTensors,
@@ -32,9 +32,9 @@ function appendingCodes(
 }
 
 /**
- * Writes codes and scales. `judge` reads the codes, which are appended as they are read. Its statistics also give the changes, if
- * only a global scale changes; else codes whose scales change are read again and decoded. Computes the scales again instead of
- * keeping those of every weight in the plan.
+ * Writes codes and scales. `judge` reads the codes, and each piece is appended as it is read. If only a global scale changes, the
+ * statistics of `judge` also give the changes; otherwise codes whose scales change are read again and decoded. The scales are
+ * computed again here, so that the plan does not hold the scales of every weight.
  */
 export async function writeRepacked(
   kernels: Kernels,

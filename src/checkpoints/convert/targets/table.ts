@@ -23,11 +23,13 @@ import {
 
 /** One row of `TARGETS`. */
 export interface Target {
-  /** The dialect that quantizes; absent if codes and scales can only be repacked from a checkpoint that has the same ones. */
+  /**
+   * The dialect of the quantizer; absent if codes and scales can only be repacked, from a checkpoint with equal codes and scales.
+   */
   readonly dialect?: DialectName;
   /** Whether `quantizeByGgml` quantizes. It differs from the dialect gguf-mxfp4 for the smallest amaxes. */
   readonly ggml?: true;
-  /** The kind of codes to write, if it is not the convention's. */
+  /** The code type to write, if it is not the code type of the convention. */
   readonly type?: CodeTypeName;
   readonly convention: ConventionName;
   /** The type of scales. `source`: the type of the weight before quantization. */
@@ -43,7 +45,7 @@ export interface Target {
   readonly layout?: "swizzled" | "reduced";
   /** Whether the library reads only full blocks. */
   readonly even?: true;
-  /** The number of elements by which rows must be divisible, if it is not the group size. */
+  /** The required divisor of the number of columns, if it is not the group size. */
   readonly columns?: number;
   readonly declaration: Declaration;
 }

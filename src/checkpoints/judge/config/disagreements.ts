@@ -82,14 +82,14 @@ const byName = (layers: unknown): unknown =>
         .toSorted()
     : undefined;
 
-/** The algorithm of the cache; "none" if there is none. */
+/** The quantization of the KV cache; "none" if there is none. */
 function cacheOf({ kv_cache_scheme: scheme, kv_cache_quant_algo: algorithm }: JsonObject): string {
   if (isObject(scheme)) return scheme.num_bits === 8 ? "FP8" : `${String(scheme.num_bits)} bits`;
   const named = scheme ?? algorithm;
   return typeof named === "string" ? named.toUpperCase() : "none";
 }
 
-/** Compares declarations of the model with those of its language model, and under MLX's second key. */
+/** Compares the model's `quantization_config` with the one in `text_config`, and with MLX's copy under `quantization`. */
 function sameFile(path: string, model: JsonObject, config: JsonObject): Finding[] {
   const { text_config: text, quantization: mlx } = model;
   const inner = isObject(text) ? text.quantization_config : undefined;

@@ -3,9 +3,9 @@ import type { Claim } from "../../stored/config/claim.js";
 import type { CheckpointTensors } from "../../stored/tensors.js";
 import { type Finding, finding } from "../findings.js";
 
-/** A cache scale: the attention module, and "k", "v" or "kv". */
+/** Matches the name of a cache scale. Groups: the attention module, and "k", "v" or "kv". */
 const SCALE = /^(.*?)\.(?:[kv]_proj\.|attn\.)?(k|v|kv)_scale$/s;
-/** A projection to queries, keys or values: the attention module. */
+/** Matches the name of a query, key or value projection. Group: the attention module. */
 const PROJECTION =
   /^(.*)\.(k_proj|v_proj|q_proj|qkv_proj|kv_b_proj|query_key_value)\.(weight\w*|_weight_qdata)$/s;
 

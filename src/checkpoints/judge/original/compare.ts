@@ -1,4 +1,4 @@
-/** Compares a quantized weight with its original, under its own reading and under common wrong ones. */
+/** Compares a quantized weight with its original, under the reading that the file declares and under common misreadings. */
 import { sameShape } from "../../../tensor/shape.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { codeRows } from "../../stored/code-rows.js";
@@ -23,9 +23,9 @@ export interface Original {
 const MAX_REMAINING_SHARE = 0.1;
 /** The largest relative error that rounding explains, by the bits of a code. */
 const MAX_ROUNDING_ERROR: Readonly<Record<number, number>> = { 8: 0.1, 6: 0.15, 4: 0.3 };
-/** A smaller share of wrong codes is local damage. */
+/** The maximum share of wrong codes that is local damage. */
 const MAX_LOCAL_SHARE = 0.01;
-/** The largest ratio to the error of nearest codes if codes compensate each other's errors (such as GPTQ). */
+/** The maximum ratio of the actual error to the error of nearest codes, for codes that compensate each other's errors (GPTQ). */
 const MAX_COMPENSATED_RATIO = 2;
 
 /** The result of a comparison; no error if the original lacks the weight. */
@@ -56,7 +56,7 @@ export async function compareOriginal(
   const [deviation] = (await measure([FILE_READING])) as [Deviation];
   const error = { relative: deviation.relative, max: deviation.max };
   if (deviation.beyondHalf === 0) return { error, findings: [] };
-  // only NaN distinguishes FNUZ here; if all codes are within one step, rounding was directed, not scaled
+  // only NaN distinguishes FNUZ here; if all codes are within one step, the rounding was directed, and no factor is missing
   const possible = READINGS.filter(({ finding: name }) => name !== "codes-fnuz" || deviation.nans > 0);
   const others = await measure(deviation.beyondStep > 0 ? [...possible, scaled(deviation.factor)] : possible);
   const [best] = others.toSorted((a, b) => a.beyondHalf - b.beyondHalf);
@@ -76,7 +76,7 @@ export async function compareOriginal(
   return { error, findings: [finding(name, weight.name, description)] };
 }
 
-/** The deviations from an original under each reading that the weight has. */
+/** Measures the deviations from the original under each reading that applies to the weight. */
 async function measured(
   kernels: Kernels,
   weight: QuantizedWeight,

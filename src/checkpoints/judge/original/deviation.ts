@@ -13,7 +13,7 @@ const MIN_MAGNITUDE = 2 ** -120;
 /** The least positive scale of e4m3. A smaller scale may have been stored as 0. */
 const MIN_SCALE = 2 ** -9;
 
-/** The distances from the value of a code to the next larger and the next smaller one. */
+/** For each code, the distance from its value to the next larger and to the next smaller value. */
 interface Steps {
   readonly up: Float64Array;
   readonly down: Float64Array;
@@ -22,8 +22,8 @@ interface Steps {
 const STEPS = new Map<CodeTypeName, Steps>();
 
 /**
- * The steps of a kind of code. The step beyond the largest code is twice its magnitude, so that values up to double count as
- * near: scales that were rounded down let the largest values saturate.
+ * The steps of a code type. The step beyond the largest code is twice its magnitude, so that values up to twice the magnitude are
+ * within half a step: if scales were rounded down, the largest values saturate.
  */
 function stepsOf(type: CodeTypeName): Steps {
   const cached = STEPS.get(type);
@@ -42,7 +42,7 @@ function stepsOf(type: CodeTypeName): Steps {
   return steps;
 }
 
-/** The differences of a weight under one reading. */
+/** The differences between a weight, under one reading, and its original. */
 export class Deviation {
   elements = 0;
   /** The sum of squares of the differences, and the largest difference. */
@@ -53,7 +53,7 @@ export class Deviation {
   beyondStep = 0;
   /** The number of NaN codes in place of finite values. */
   nans = 0;
-  /** An estimate of the sum of squares with nearest codes. */
+  /** The estimated sum of squared differences if every element had its nearest code. */
   nearest = 0;
   #first: readonly [matrix: number, row: number, column: number] | undefined;
   #power = 0;
@@ -74,18 +74,18 @@ export class Deviation {
     this.#steps = stepsOf(type);
   }
 
-  /** The root mean square of the differences divided by the original's. */
+  /** The root mean square of the differences divided by the root mean square of the original. */
   get relative(): number {
     if (this.#power > 0) return Math.sqrt(this.squares / this.#power);
     return this.squares > 0 ? Number.POSITIVE_INFINITY : 0;
   }
 
-  /** The least-squares factor from these values to the original. */
+  /** The least-squares factor by which the values approximate the original. */
   get factor(): number {
     return this.#products / this.#valuePower;
   }
 
-  /** Describes the elements that are not near, and the first one's position. */
+  /** Describes the elements that differ by more than half a step, and the position of the first. */
   get description(): string {
     const [matrix, row, column] = this.#first ?? [0, 0, 0];
     const at = this.weight.shape.length > 2 ? [matrix, row, column] : [row, column];
@@ -110,7 +110,7 @@ export class Deviation {
     this.elements += codes.length;
   }
 
-  /** Compares elements under one scale. Returns the index of the first that is not near, or -1. */
+  /** Compares elements under one scale. Returns the index of the first element that differs by more than half a step, or -1. */
   #addBlock(
     codes: Codes,
     original: Float64Array,
@@ -125,7 +125,7 @@ export class Deviation {
     const { up, down } = this.#steps;
     const flip = swapped ? 1 : 0;
     const scale = factor * scaleOf(this.scales, stored);
-    // a stored 0 was the least scale or smaller
+    // a scale that was stored as 0 was at most the least positive scale
     const size = Math.abs(stored === 0 ? scaleOf(this.scales, MIN_SCALE) : scale);
     let [squares, power, products, valuePower, nearest] = [0, 0, 0, 0, 0];
     let [half, full, nans, first] = [0, 0, 0, -1];

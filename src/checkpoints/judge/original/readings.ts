@@ -5,7 +5,7 @@ import type { QuantizedWeight } from "../../stored/weight.js";
 import type { FindingName } from "../findings.js";
 import { isExponent } from "../statistics/scale-counter.js";
 
-/** A reading: the scales and codes that it uses, and the finding if it is the right one. */
+/** An interpretation of scales and codes, and the finding that applies if its values match the original. */
 export interface Reading {
   readonly finding?: FindingName;
   readonly what: string;
@@ -13,16 +13,16 @@ export interface Reading {
   readonly factor?: number;
   /** The block scales under this reading; undefined if the weight has no such reading. */
   readonly scales: (scales: Scales, weight: QuantizedWeight) => Float32Array | undefined;
-  /** The kind of the codes under this reading. Default: the weight's. */
+  /** The code type under this reading. Default: the code type of the weight. */
   readonly type?: CodeTypeName;
-  /** Whether the codes of a byte are exchanged. */
+  /** Whether the two codes of a byte are swapped. */
   readonly swapped?: true;
 }
 
 /** The reading that the file declares. */
 export const FILE_READING: Reading = { what: "", scales: ({ values }) => values };
 
-/** The other FP8 type of a kind of code, whose values are half or twice as large. */
+/** The FNUZ type of each OCP FP8 type, and the reverse. Its values are half or twice as large. */
 const OTHER_FP8: Readonly<Partial<Record<CodeTypeName, CodeTypeName>>> = {
   e4m3: "e4m3fnuz",
   e4m3fnuz: "e4m3",
@@ -30,7 +30,7 @@ const OTHER_FP8: Readonly<Partial<Record<CodeTypeName, CodeTypeName>>> = {
   e5m2fnuz: "e5m2",
 };
 
-/** The exponent of E8M0's byte 0. */
+/** The exponent bias of E8M0. */
 const E8M0_BIAS = 127;
 
 const otherFp8 = (from: CodeTypeName, what: string): Reading => ({
@@ -40,7 +40,7 @@ const otherFp8 = (from: CodeTypeName, what: string): Reading => ({
   scales: ({ values }, { type }) => (type === from ? values : undefined),
 });
 
-/** All wrong readings except a common factor. */
+/** All misreadings except a constant factor, which `scaled` covers. */
 export const READINGS: readonly Reading[] = [
   otherFp8("e4m3", "read as e4m3fnuz, the codes are those of the original"),
   otherFp8("e5m2", "read as e5m2fnuz, the codes are those of the original"),

@@ -17,16 +17,16 @@ import { ScaleEntries, type ScaleTally } from "./scale-entries.js";
 import { addScaleSums } from "./scale-sums.js";
 import { SUM } from "./sum-indices.js";
 
-/** The groups of 4-bit codes with one-byte scales that a kernel sums. */
+/** The group sizes for which a kernel sums 4-bit codes with one-byte scales. */
 const NIBBLES: readonly number[] = [16, 32];
 
-/** The largest group of 4-bit codes whose sum of squares fits the kernel's 16 bits. */
+/** The maximum group size at which the sum of squares of 4-bit codes fits the kernel's 16 bits. */
 const MAX_NIBBLES = 448;
 
-/** Called with the next bytes of codes, as they are stored; they are valid until its result. */
+/** Receives the next stored bytes of codes. They are valid until the call, or the promise that it returns, has ended. */
 export type OnCodes = (bytes: Uint8Array) => void | Promise<void>;
 
-/** What one pass over the codes of a weight gives. */
+/** The result of one pass over the codes of a weight. */
 export interface CodeSums {
   /** How often each code occurs; 0 if codes are not counted. */
   readonly counts: Float64Array;
@@ -64,7 +64,10 @@ interface Pass {
   readonly isUncounted: boolean;
 }
 
-/** Whether a byte holds two codes of one block, as the kernels for codes of four bits need. */
+/**
+ * Whether the kernels for 4-bit codes support a weight: each byte holds two codes of one block, blocks are full groups within a
+ * row, and a kernel has the group size.
+ */
 function isPaired(
   { type, geometry, shape, unpacked }: QuantizedWeight,
   scales: Scales | ByteScales,
@@ -94,7 +97,7 @@ async function sumPairs(pass: Pass): Promise<Omit<CodeSums, "sums">> {
   const logarithms = summed ? kernels.put("logarithms", nibbleLogarithms(type, wide)) : 0;
   let last = 0;
   for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
-    // with a global scale for each matrix, the same byte means another scale in each
+    // if each matrix has a global scale, the same scale byte means another scale in each matrix
     if (scales.storedGlobals && matrix !== last) drain(last);
     last = matrix;
     if (!isUncounted) counts.add(bytes.address, bytes.bytes.length);
@@ -123,7 +126,7 @@ async function sumPairs(pass: Pass): Promise<Omit<CodeSums, "sums">> {
   };
 }
 
-/** Sums codes of one byte each, and others after they are unpacked. */
+/** Sums one-byte codes. Codes of other sizes are unpacked first. */
 async function sumBytes({ kernels, weight, scales, sums, onCodes }: Pass): Promise<Omit<CodeSums, "sums">> {
   const { type, geometry, shape } = weight;
   const { values, max } = CODE_TYPES[type];
@@ -201,7 +204,7 @@ async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: 
   }
 }
 
-/** The number of occurrences of a 4-bit code, from counts of bytes. */
+/** The number of occurrences of a 4-bit code, from counts of bytes with two codes each. */
 function ofHalf(bytes: Float64Array, code: number): number {
   return bytes.reduce(
     (sum, count, byte) => sum + count * (Number((byte & 15) === code) + Number(byte >> 4 === code)),

@@ -1,7 +1,10 @@
-/** The count, the first pair, and the sums of the differences from it, of their squares and of their products. */
+/**
+ * The sums by index: 0 the number of pairs, 1 and 2 the first pair, 3 and 4 the sums of the differences from the first pair, 5
+ * and 6 the sums of their squares, 7 the sum of their products.
+ */
 type Sums = Record<0 | 1 | 2 | 3 | 4 | 5 | 6 | 7, number>;
 
-/** The correlation of two series, one pair at a time. */
+/** Accumulates the correlation of two series, one pair at a time. */
 export class Correlation {
   /** Sums of differences from the first pair, so that equal numbers have no spread. */
   readonly #sums: Float64Array;
@@ -41,7 +44,7 @@ export class Correlation {
     return spread > 0 ? (xy - (x * y) / count) / spread : 0;
   }
 
-  /** The coefficient in standard errors, by Student's t. */
+  /** The number of standard errors by which the coefficient differs from 0 (Student's t). */
   get significance(): number {
     const r = Math.max(-0.999999, Math.min(0.999999, this.coefficient));
     return this.count > 2 ? r * Math.sqrt((this.count - 2) / (1 - r * r)) : 0;

@@ -3,39 +3,42 @@ import type { Kernels } from "../../kernels/kernels.js";
 import { ranksOf } from "../../kernels/magnitudes.js";
 import type { ScaleSums } from "./scale-sums.js";
 
-/** An entry for each of 256 bytes has eight f64; see assembly/checkpoints/statistics-layout.ts. */
+/**
+ * The f64 indices of the fields of an entry; see assembly/checkpoints/statistics-layout.ts. Each of the 256 scale bytes has an
+ * entry.
+ */
 const ENTRY = {
   y: 0,
   yy: 1,
   count: 2,
   squares: 3,
-  /** Indices of u32. */
+  /** The u32 indices of the other fields. */
   rank: 8,
   infinite: 9,
   nonzero: 10,
   doubles: 8,
 } as const;
 const BYTES = 256;
-/** The entries, and the first logarithm. */
+/** The number of f64 of the table: the entries, then the logarithm of the first block. */
 const DOUBLES = BYTES * ENTRY.doubles + 1;
 
-/** The codes of four bits under one scale byte. */
+/** Sums over the 4-bit codes under one scale byte. */
 export interface ScaleTally {
   readonly byte: number;
   /** The number of nonzero codes. */
   nonzero: number;
-  /** The sum of ranks, and the largest rank: squares of values, in units of `ranksOf`. */
+  /** The sum of the ranks of codes, and the largest rank. A rank is the square of a value in the unit of `ranksOf`. */
   ranks: number;
   rank: number;
 }
 
-/** Entries that the kernels add blocks to. */
+/** The table to whose entries the kernels add blocks. */
 export class ScaleEntries {
   /** The address of the entries. */
   readonly table: number;
   readonly #tallies = new Map<number, ScaleTally>();
 
-  /** `kind`: the magnitudes of the codes. */
+  /** `kind`: the table of magnitudes of the code type. */
   constructor(
     private readonly kernels: Kernels,
     private readonly kind: Uint8Array,
@@ -53,7 +56,7 @@ export class ScaleEntries {
     entries[DOUBLES - 1] = Number.NaN;
   }
 
-  /** The codes under each scale byte, over all calls of `drain`, if codes have four bits. Bytes with only zeros are absent. */
+  /** For 4-bit codes, the tallies of all scale bytes, summed over all calls of `drain`. Bytes with only zero codes are absent. */
   get tallies(): readonly ScaleTally[] {
     return [...this.#tallies.values()];
   }

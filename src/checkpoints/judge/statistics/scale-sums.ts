@@ -8,9 +8,12 @@ export interface ScaleSums {
   readonly byte: number;
   /** The number of blocks whose sum of squares is finite. */
   readonly blocks: number;
-  /** The number of other blocks. */
+  /** The number of blocks whose sum of squares is infinite. */
   readonly infinite: number;
-  /** The sums over `blocks` of the log RMS of codes minus `firstY`, which is the same for all bytes, and of its square. */
+  /**
+   * `y` and `yy`: the sums over `blocks` of d and of d^2, where d is the log RMS of a block's codes minus `firstY`. All bytes
+   * have the same `firstY`.
+   */
   readonly firstY: number;
   readonly y: number;
   readonly yy: number;
@@ -19,7 +22,7 @@ export interface ScaleSums {
   readonly amax: number;
 }
 
-/** The fields of a correlation's sums. */
+/** The indices of the sums of a `Correlation`. */
 const PAIRS = { count: 0, firstX: 1, firstY: 2, x: 3, y: 4, xx: 5, yy: 6, xy: 7 } as const;
 
 /** Adds the sums of blocks of a matrix to `sums`, which has the order of `SUM`. */
@@ -53,12 +56,12 @@ export function addScaleSums(
   }
 }
 
-/** Adds pairs with the same x. */
+/** Adds pairs that have the same x. */
 function addPairs(sums: Float64Array, x: number, { blocks, firstY, y, yy }: ScaleSums): void {
   const isFirst = sums[PAIRS.count] === 0;
   if (isFirst) sums.set([x, firstY], PAIRS.firstX);
   const dx = x - (sums[PAIRS.firstX] as number);
-  // the blocks of another matrix have another first y
+  // the sums of another matrix have another `firstY`
   const shift = firstY - (sums[PAIRS.firstY] as number);
   const dy = y + blocks * shift;
   const dyy = yy + 2 * shift * y + blocks * shift * shift;

@@ -1,4 +1,6 @@
-/** Statistics of a quantized weight, in one pass over its codes; in two if its scales do not show their layout. */
+/**
+ * Computes statistics of a quantized weight in one pass over its codes, or in two if the first does not confirm the scale layout.
+ */
 import { elementCount } from "../../../tensor/shape.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { type ByteScales, countScaleBytes, histogram } from "../../stored/byte-scales.js";
@@ -18,7 +20,7 @@ export interface Statistics {
   /** How often each code occurs. */
   readonly counts: Float64Array;
   readonly codesUsed: number;
-  /** The numbers of elements that are zero, that have the largest magnitude of a code, and that are NaN. */
+  /** The numbers of elements with the value zero, with the largest magnitude of a code, and with a NaN code. */
   readonly zeros: number;
   readonly saturated: number;
   readonly nans: number;
@@ -28,31 +30,33 @@ export interface Statistics {
   /** The largest magnitude and the root mean square of the values. */
   readonly amax: number;
   readonly rms: number;
-  /** The same under reciprocal block scales. */
+  /** `amax` and `rms` under reciprocal block scales. */
   readonly inverse: { readonly amax: number; readonly rms: number };
-  /** The numbers of blocks that have a nonzero code, that reach the largest code, whose scale is zero, that have a NaN code. */
+  /** The numbers of blocks with a nonzero code, with the largest code, with a scale of zero, and with a NaN code. */
   readonly blocks: {
     readonly nonzero: number;
     readonly full: number;
     readonly zeroScaled: number;
     readonly withNaN: number;
   };
-  /** The numbers of rows that have a nonzero code, and that reach the largest code. */
+  /** The numbers of rows with a nonzero code, and with the largest code. */
   readonly rows: { readonly nonzero: number; readonly full: number };
   /** The correlation of log scale and log RMS of codes, over blocks. */
   readonly correlation: Correlation;
-  /** The same in the opposite layout of scales. Absent if there is none, or if the correlation as stored is significant. */
+  /** The correlation in the opposite scale layout. Absent if there is no such layout, or if `correlation` is significant. */
   readonly relaidCorrelation?: Correlation;
-  /** Correlations within rows and columns, over the first blocks. Absent if the correlation over all blocks is clear. */
+  /** Correlations within rows and columns, over the first blocks. Absent if `correlation` is strong. */
   readonly withinRows?: WithinRows;
-  /** The codes under each scale byte. Absent for weights whose blocks are not summed by scale byte, and for stacks. */
+  /**
+   * Tallies of 4-bit codes by scale byte. Absent if blocks are not summed by scale byte, or if each matrix has a global scale.
+   */
   readonly tallies?: readonly ScaleTally[];
 }
 
-/** A negative correlation of at least so many standard errors shows that scales have the layout that is declared. */
+/** A negative correlation of at least this many standard errors confirms the declared scale layout. */
 export const SIGNIFICANT = 3;
 
-/** Up to this coefficient, the correlation over all blocks shows that each block has its scale. */
+/** A correlation over all blocks of at most this coefficient confirms that each scale belongs to its block. */
 const CLEAR = -0.3;
 
 /** Options of `statisticsOf`. */

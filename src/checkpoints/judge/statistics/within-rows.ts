@@ -9,13 +9,16 @@ import { Correlation } from "./correlation.js";
 
 /** Correlations of log scale and log RMS of codes, from which the means of rows and columns are subtracted. */
 export interface WithinRows {
-  /** As stored. */
+  /** The correlation in the stored scale layout. */
   readonly own: Correlation;
-  /** In the opposite layout of scales. Absent if the correlation as stored is too strong for twice as strong a one. */
+  /**
+   * The correlation in the opposite scale layout. Absent if no coefficient can be twice as negative as the one in the stored
+   * layout.
+   */
   readonly relaid?: Correlation;
 }
 
-/** No coefficient is less than -1. */
+/** Half of the least possible coefficient, -1. */
 const HALF = -0.5;
 
 /** The maximum numbers of rows and columns of blocks that are compared: full tiles of swizzled scales. */
@@ -59,7 +62,10 @@ export async function correlateWithinRows(
 /** The scale of a block of the first matrix. */
 type ScaleAt = (row: number, column: number) => number;
 
-/** The scales as stored, and in the opposite layout, of a grid with `columns` columns. NaN where there is none. */
+/**
+ * Functions that return the scale of a block in the stored and in the opposite layout, for a grid with `columns` columns. They
+ * return NaN for a scale that does not exist.
+ */
 function scalesAt(
   scales: Scales | ByteScales,
   columns: number,
@@ -78,7 +84,7 @@ function scalesAt(
   };
 }
 
-/** The logarithm of the root mean square of the codes of each block. Sets the number of rows. */
+/** The logarithm of the root mean square of the codes of each block. Sets `size.rows`. */
 async function firstRootMeanSquares(
   kernels: Kernels,
   weight: QuantizedWeight,
@@ -100,7 +106,7 @@ async function firstRootMeanSquares(
   return logarithms;
 }
 
-/** Subtracts the mean of each row, and then the mean of each column. NaN is left out. */
+/** Subtracts the mean of each row, and then the mean of each column. Ignores NaN. */
 function center(values: Float64Array, columns: number): void {
   const rows = values.length / columns;
   subtractMeans(values, rows, columns, (row, column) => row * columns + column);

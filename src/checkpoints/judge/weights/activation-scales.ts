@@ -6,7 +6,7 @@ import type { CheckpointFiles } from "../../stored/open.js";
 import { readFloats } from "../../stored/scales.js";
 import { type Finding, finding } from "../findings.js";
 
-/** Larger tensors are not read. */
+/** The maximum number of elements of a tensor that is read. */
 const MAX_ELEMENTS = 1 << 20;
 const WIDE = ["F32", "BF16", "F16"];
 const INPUT_ENDS = [
@@ -15,7 +15,7 @@ const INPUT_ENDS = [
   ),
 ];
 
-/** Findings about the values of these scales. */
+/** Findings about the values of activation scales and of KV cache scales. */
 export async function judgeActivationScales({ tensors }: CheckpointFiles): Promise<Finding[]> {
   const findings: Finding[] = [];
   for (const [name, stored] of tensors) {

@@ -8,16 +8,16 @@ import type { Correlation } from "../statistics/correlation.js";
 import { SIGNIFICANT, type Statistics } from "../statistics/statistics.js";
 
 /**
- * Weights of trained models are smaller than `large`. Scales are inverted if values exceed it and reciprocals give less than
- * `small`.
+ * The values of trained weights are smaller than `large`. Scales are inverted if values exceed `large` and reciprocal scales give
+ * values below `small`.
  */
 const MAGNITUDES = { large: 64, small: 16 } as const;
 /** A correlation counts if its coefficient and its significance in standard errors are at least these. */
 const EVIDENCE = { coefficient: 0.3, significance: 6 } as const;
-/** The least number of equal scales that is not a coincidence. */
+/** The minimum number of equal scales that is not a coincidence. */
 const MIN_CONSTANT = 16;
 
-/** The least number of blocks for which one NaN code each is not a coincidence. */
+/** The minimum number of blocks with a NaN code in each that is not a coincidence. */
 const MIN_FNUZ = 4;
 
 type Test = (weight: QuantizedWeight, statistics: Statistics, scales: GlobalScale) => string | undefined;
@@ -29,7 +29,10 @@ const unit = ({ type }: QuantizedWeight): number => 1 / CODE_TYPES[type].factor;
 
 const isE8m0 = ({ scale }: QuantizedWeight): boolean => ["U8", "F8_E8M0"].includes(scale.entry.dtype);
 
-/** Whether larger scales have smaller codes, as the scales of a block do, in the opposite layout but not in the stored layout. */
+/**
+ * Whether blocks with larger scales have smaller codes in the opposite scale layout but not in the stored one. They do in the
+ * right layout.
+ */
 function fitsRelaid(stored: Correlation, { coefficient, significance }: Correlation): boolean {
   const isClear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
   const isStoredUnclear = stored.significance >= -SIGNIFICANT;
@@ -37,8 +40,8 @@ function fitsRelaid(stored: Correlation, { coefficient, significance }: Correlat
 }
 
 /**
- * As `fitsRelaid`, within rows. There, blocks correlate strongly with their own scales, so the correlation in the stored layout
- * may by chance be up to half as strong.
+ * As `fitsRelaid`, within rows. Scales and codes of the same block correlate strongly there, so the correlation in the stored
+ * layout may by chance be up to half as strong.
  */
 function fitsRelaidWithinRows(stored: Correlation, relaid: Correlation): boolean {
   const isClear = relaid.coefficient < -EVIDENCE.coefficient && relaid.significance < -EVIDENCE.significance;
@@ -46,7 +49,7 @@ function fitsRelaidWithinRows(stored: Correlation, relaid: Correlation): boolean
   return isClear && isStronger && relaid.coefficient < 2 * stored.coefficient;
 }
 
-/** For each finding, a test that returns a description, or undefined if the weight does not have it. */
+/** For each finding, a test that returns a description, or undefined if the finding does not apply. */
 const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
   "scale-not-finite": ({ scale }, { scale: { notFinite, count } }, { storedGlobal }) =>
     notFinite > 0
@@ -84,7 +87,7 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       const isLarge = blocks.nonzero > 1 && amax > MAGNITUDES.large;
       return scale.max === unit(weight) && (isMany || isLarge) ? description : undefined;
     }
-    // scales of larger blocks, repacked for smaller ones, are equal too, but then not every block reaches the largest code
+    // repacking scales for smaller blocks also makes scales equal, but then some blocks do not reach the largest code
     const isFull = blocks.full === blocks.nonzero;
     const least = scale.max === unit(weight) ? 2 : MIN_CONSTANT;
     return (!power || storedGlobal !== undefined) && blocks.nonzero >= least && isFull
@@ -139,7 +142,7 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     if (!withinRows?.relaid || !fitsRelaidWithinRows(withinRows.own, withinRows.relaid)) return undefined;
     return said(withinRows.own, withinRows.relaid, " within rows");
   },
-  // codes of fewer bits reach the largest code in every row anyway
+  // codes of fewer bits reach the largest code in every row under any scale
   "scale-flattened": ({ geometry, shape, type }, { rows, scale }) =>
     CODE_TYPES[type].bits >= 8 &&
     geometry.kind === "whole" &&
@@ -166,7 +169,7 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     counts[0x80] === 0 &&
     blocks.nonzero >= MIN_FNUZ &&
     blocks.withNaN === blocks.nonzero &&
-    // more NaN than that are values that overflowed
+    // a larger number of NaN codes comes from values that overflowed
     nans <= 2 * blocks.nonzero
       ? `every block has a code of NaN and none has -0: 0x7F is the largest code of e4m3fnuz`
       : undefined,
@@ -175,7 +178,7 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     elements > 0 && zeros === elements ? `all ${elements} codes are zero` : undefined,
 };
 
-/** Findings that replace others, which would say nothing new. */
+/** For each finding, the findings that it makes redundant. */
 const REPLACED: Readonly<Partial<Record<FindingName, readonly FindingName[]>>> = {
   "codes-fnuz": ["codes-nan"],
   "scale-encoded": ["scale-constant", "scale-inverted", "scale-rounded"],

@@ -22,7 +22,7 @@ export function fusedGroup(weight: string): string | undefined {
   return group < 0 ? undefined : `${group} ${prefix}`;
 }
 
-/** Collects per-tensor and global scales, and compares those of fused projections. */
+/** Collects per-tensor and global scales, and compares the scales of fused projections. */
 export class FusedScales {
   readonly #groups = new Map<
     string,

@@ -59,7 +59,7 @@ function inputs(
   );
 }
 
-/** The name of a weight without indices, which such weights in other layers share. */
+/** The name of a weight with its indices replaced by `*`. It is equal for the same weight in all layers. */
 const roleOf = (name: string): string => name.replace(/\.\d+(?=\.)/g, ".*");
 
 /** Tensors other than codes and scales, compared among experts and among layers. */
@@ -115,7 +115,7 @@ function lessers(weights: readonly RecognizedWeight[]): Finding[] {
   });
 }
 
-/** The name of the codes of a weight without its suffix. */
+/** The name of a weight's tensor of codes without the suffix `end`. */
 function prefixOf({ codes: { entry } }: RecognizedWeight, end: string): string {
   return entry.name.slice(0, entry.name.length - end.length);
 }
@@ -140,10 +140,10 @@ function globals(weights: readonly RecognizedWeight[]): Finding[] {
 const EXPERT = /^(.*\bexperts)\.(\d+)\.(.+)$/s;
 const LAYER = /^(.*?\b(?:layers|blocks|block|blk|h))\.(\d+)\.(.+)$/s;
 const EXPERT_COUNTS = ["num_experts", "n_routed_experts", "num_local_experts"];
-/** Larger numbers are not indices of layers or experts. */
+/** The bound of the indices of layers and experts. A larger number in a name is not an index. */
 const MAX_NUMBER = 1 << 16;
 
-/** Missing experts and layers, and experts that lack a tensor of all others. */
+/** Findings about missing experts and layers, and about experts that lack a tensor that all others have. */
 function numbered({ tensors }: CheckpointTensors, model: JsonObject | undefined): Finding[] {
   const experts = new Map<string, Map<number, Set<string>>>();
   const layers = new Map<string, Set<number>>();
@@ -166,7 +166,7 @@ function numbered({ tensors }: CheckpointTensors, model: JsonObject | undefined)
   ];
 }
 
-/** The number in the configuration under one of several keys, else in the configuration of its language model. */
+/** The first number under one of several keys, in config.json or in its `text_config`. */
 function countOf(model: JsonObject | undefined, keys: readonly string[]): number | undefined {
   const text = isObject(model?.text_config) ? model.text_config : undefined;
   const numbers = keys.flatMap((key) => [model?.[key], text?.[key]]);

@@ -9,7 +9,7 @@ import { type Finding, finding } from "../findings.js";
 /** The bytes to read at a time. The first read is small, because it usually decides. */
 const FIRST_BYTES = 1 << 12;
 const CHUNK_BYTES = 1 << 20;
-/** Fewer equal scales are no evidence. */
+/** The minimum number of equal scales that counts as evidence. */
 const MIN_SCALES = 16;
 
 /** Findings about matrices whose codes are all zero, or whose scales are all 0 or all 1, unlike others of the stack. */
@@ -43,7 +43,7 @@ function listMatrices(list: readonly number[]): string {
   return `${list.length > 1 ? "matrices" : "matrix"} ${some}${list.length > 8 ? ", …" : ""}`;
 }
 
-/** Whether all codes of a matrix are zero. Stops at the first one that is not. */
+/** Whether all codes of a matrix are zero. Stops at the first nonzero code. */
 async function isZero(
   { codes: { shard, entry }, type, unpacked, shape }: QuantizedWeight,
   matrix: number,
@@ -86,7 +86,7 @@ function constantScales({ shape, geometry }: QuantizedWeight, scales: Scales | B
   });
 }
 
-/** The scales of a matrix; for one-byte scales, each distinct one once. */
+/** The scales of a matrix. One-byte scales are returned without repetition. */
 function scalesOf(scales: Scales | ByteScales, matrix: number, step: number): Float32Array {
   const [begin, end] = [matrix * step, (matrix + 1) * step];
   if (!("bytes" in scales)) return scales.values.subarray(begin, end);

@@ -24,9 +24,9 @@ export interface ConfigClaim {
 export interface Claim extends ConfigClaim {
   /** The claim for the weights of one module. */
   readonly resolve: (module: string) => Resolved;
-  /** Whether it claims all linear layers except the excluded ones. */
+  /** Whether the configuration claims all linear layers except the excluded ones. */
   readonly allLinear: boolean;
-  /** Whether the cache of keys and values is quantized with recorded scales. */
+  /** Whether the KV cache is quantized with recorded scales. */
   readonly cache: boolean;
   /** The JSON of the configuration. */
   readonly json: JsonObject;
@@ -76,7 +76,7 @@ export function claimIn(
   return isObject(modelopt?.quantization) ? claimOf(paths[1], modelopt.quantization, "modelopt") : undefined;
 }
 
-/** The quantization of a model under another key, or in the configuration of its language model. */
+/** The quantization object under `compression_config`, or in the configuration of the language model. */
 function inner(model: JsonObject | undefined): unknown {
   const text = model?.text_config;
   return model?.compression_config ?? (isObject(text) ? text.quantization_config : undefined);
