@@ -27,7 +27,7 @@ export class Progress implements Reporter {
     const isFull = process.env.LOCKSTEP_TESTS === "full";
     const what = isFull
       ? "all draws and cases"
-      : "one of 32 draws and one of 64 cases, about 4 minutes on two cores; LOCKSTEP_TESTS=full runs all";
+      : "one of 32 draws and one of 64 cases, about 7 minutes on two cores; LOCKSTEP_TESTS=full runs all";
     process.stdout.write(`tests: ${this.#files} files, ${what}\n`);
     if (this.#leftOut > 0)
       process.stdout.write(
