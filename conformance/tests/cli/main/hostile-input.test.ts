@@ -194,6 +194,8 @@ describe("a path", () => {
     },
   );
 
+  /** Commands whose input is more than a file of tensors: a model, or the inputs of an operation. */
+  const OTHER_INPUTS = ["perplexity", "apply"];
   const writers = OPTIONS.filter(([, , { file }]) => file === "written");
   const reading = writers.filter(([command]) =>
     COMMANDS.some(({ name, inputs }) => name === command && inputs.length > 0),
@@ -219,7 +221,10 @@ describe("a path", () => {
         );
         expect(readFileSync(w.path("in")).equals(before)).toBe(true);
       }
-      await w.succeed(...withOption(command, option, `--${option}`, "@link", "--force"));
+      const forced = withOption(command, option, `--${option}`, "@link", "--force");
+      if (OTHER_INPUTS.includes(command))
+        await refused(forced, /neither tokenizer.json nor a .gguf file|the metadata "operation"/);
+      else await w.succeed(...forced);
       expect(w.names).toEqual(["hard", "here", "in", "link"]);
     },
   );
