@@ -49,7 +49,7 @@ export interface OrderVerdict {
   readonly orders: readonly FoundOrder[];
   /** The numbers of candidate orders, of elements, and of elements that were held to an interval. */
   readonly counts: { readonly candidates: number; readonly elements: number; readonly bounded: number };
-  /** The number of other candidates that the inputs do not distinguish from the order, counted up to `MOST_OTHERS`. */
+  /** The number of other candidates that the inputs do not distinguish from the order, counted up to `MAX_OTHERS`. */
   readonly others: number;
   /** The first wrong elements, at most 8. */
   readonly findings: readonly OrderFinding[];

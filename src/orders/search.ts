@@ -41,7 +41,7 @@ const PILOTS = { first: 16, second: 160 };
 /** A candidate may miss this many of the first elements: one element may be wrong although the order is right. */
 const MISSES = 1;
 /** The search ends when this many candidates, besides the first one, explain the pilots and were compared with all elements. */
-export const MOST_OTHERS = 23;
+export const MAX_OTHERS = 23;
 /** The number of elements from which the elements that distinguish orders are chosen. */
 const SAMPLES = 1500;
 /** A candidate is given up after contradicting this share of all elements. */
@@ -100,7 +100,7 @@ export interface Search {
   readonly tried: number;
   /** The candidate with the fewest contradictions, if any comes close. */
   readonly best?: Match;
-  /** The number of other candidates that explain every element as well, counted up to `MOST_OTHERS`. */
+  /** The number of other candidates that explain every element as well, counted up to `MAX_OTHERS`. */
   readonly others: number;
 }
 
@@ -121,7 +121,7 @@ export function searchOrder(orders: readonly SummationOrder[], elements: readonl
     if (!explainsFirst(candidate) || !explainsPilots(candidate)) continue;
     const misses = missesOf(candidate, elements);
     if (misses) matches.push({ ...candidate, misses });
-    if (++compared > MOST_OTHERS) break;
+    if (++compared > MAX_OTHERS) break;
   }
   const [best] = [...matches].sort((a, b) => a.misses.length - b.misses.length);
   const others = matches.filter(({ misses }) => misses.length === 0).length;

@@ -38,7 +38,7 @@ export function zeroValue(dtype: FileDType, shape: Shape): Value {
   }
 }
 
-/** The element of a value as f32, which is exact for f32, bf16 and f16 tensors on `backend`. */
+/** Copies a value to a tensor on `backend`. Throws `NotModelled` for a type that tensors do not have. */
 export function toTensor(backend: Backend, { dtype, shape, bytes }: Value): Tensor {
   const type = tensorDType(dtype);
   if (type === undefined) throw new NotModelled(`${dtype} operands`);

@@ -2,7 +2,7 @@
 import { hexFloat } from "../../../src/explain/binary.js";
 import { ACCUMULATORS } from "../../../src/orders/accumulators.js";
 import type { OrderFinding, OrderVerdict } from "../../../src/orders/judge.js";
-import { MOST_OTHERS } from "../../../src/orders/search.js";
+import { MAX_OTHERS } from "../../../src/orders/search.js";
 import type { Cases } from "../../operations/operations.js";
 import type { Drawn, OrderedOperation } from "./draw.js";
 
@@ -68,7 +68,7 @@ export function verdictLines(
       : []),
     ...(others > 0
       ? [
-          `these inputs do not distinguish ${others}${others < MOST_OTHERS ? "" : " or more"} other orders from it`,
+          `these inputs do not distinguish ${others}${others < MAX_OTHERS ? "" : " or more"} other orders from it`,
         ]
       : []),
     ...widthWords(verdict),

@@ -1,5 +1,4 @@
 /** Options of pipelines, and their checks. */
-
 import type { Module } from "../../modules/module.js";
 import {
   anyListOf,
