@@ -15,14 +15,16 @@ export interface SpecialFunctionRow {
   /** The major compute capability from which on GPUs have the instruction. Absent if all that the library supports have it. */
   readonly leastCapability?: number;
   /**
-   * The inputs whose results were compared with chips, and the chips. All inputs were compared with an H200. Absent if no GPU has
-   * computed any.
+   * The inputs whose results were compared with chips, and the chips. Of functions of one argument, all inputs were compared with
+   * an H200.
    */
-  readonly measured?: string;
+  readonly measured: string;
 }
 
 const H200 = "all 2^32 inputs on an H200";
 const BOTH = `${H200}, 17 special ones on an H100`;
+/** Half of the pairs have any bits; the others have exponents near 0. */
+const PAIRS = "67,108,864 pairs of inputs on an H200";
 const HALF = "all 65,536 inputs on an H200";
 
 /**
@@ -78,54 +80,54 @@ export const SPECIAL_FUNCTIONS = {
     measured: HALF,
   },
   "tanh.approx.bf16": { kind: SPECIAL_FUNCTION.tanhBf16, dtype: "bf16", leastCapability: 9, measured: HALF },
-  expf: { kind: SPECIAL_FUNCTION.expf, dtype: "f32" },
-  "expf.fast": { kind: SPECIAL_FUNCTION.expfFast, dtype: "f32" },
+  expf: { kind: SPECIAL_FUNCTION.expf, dtype: "f32", measured: H200 },
+  "expf.fast": { kind: SPECIAL_FUNCTION.expfFast, dtype: "f32", measured: H200 },
   exp2f: { kind: SPECIAL_FUNCTION.ex2, dtype: "f32", measured: `${H200}, as ex2.approx.f32` },
   "exp2f.fast": {
     kind: SPECIAL_FUNCTION.ex2Ftz,
     dtype: "f32",
     measured: `${H200}, as ex2.approx.ftz.f32`,
   },
-  logf: { kind: SPECIAL_FUNCTION.logf, dtype: "f32" },
-  "logf.fast": { kind: SPECIAL_FUNCTION.logfFast, dtype: "f32" },
-  log2f: { kind: SPECIAL_FUNCTION.log2f, dtype: "f32" },
+  logf: { kind: SPECIAL_FUNCTION.logf, dtype: "f32", measured: H200 },
+  "logf.fast": { kind: SPECIAL_FUNCTION.logfFast, dtype: "f32", measured: H200 },
+  log2f: { kind: SPECIAL_FUNCTION.log2f, dtype: "f32", measured: H200 },
   "log2f.fast": {
     kind: SPECIAL_FUNCTION.lg2Ftz,
     dtype: "f32",
     measured: `${H200}, as lg2.approx.ftz.f32`,
   },
-  tanhf: { kind: SPECIAL_FUNCTION.tanhf, dtype: "f32" },
+  tanhf: { kind: SPECIAL_FUNCTION.tanhf, dtype: "f32", measured: H200 },
   "tanhf.fast": { kind: SPECIAL_FUNCTION.tanh, dtype: "f32", measured: `${H200}, as tanh.approx.f32` },
-  erff: { kind: SPECIAL_FUNCTION.erff, dtype: "f32" },
-  "erff.fast": { kind: SPECIAL_FUNCTION.erffFast, dtype: "f32" },
+  erff: { kind: SPECIAL_FUNCTION.erff, dtype: "f32", measured: H200 },
+  "erff.fast": { kind: SPECIAL_FUNCTION.erffFast, dtype: "f32", measured: H200 },
   rsqrtf: { kind: SPECIAL_FUNCTION.rsqrt, dtype: "f32", measured: `${H200}, as rsqrt.approx.f32` },
   "rsqrtf.fast": {
     kind: SPECIAL_FUNCTION.rsqrtFtz,
     dtype: "f32",
     measured: `${H200}, as rsqrt.approx.ftz.f32`,
   },
-  sqrtf: { kind: SPECIAL_FUNCTION.sqrtf, dtype: "f32" },
+  sqrtf: { kind: SPECIAL_FUNCTION.sqrtf, dtype: "f32", measured: H200 },
   "sqrtf.fast": {
     kind: SPECIAL_FUNCTION.sqrtFtz,
     dtype: "f32",
     measured: `${H200}, as sqrt.approx.ftz.f32`,
   },
-  sinf: { kind: SPECIAL_FUNCTION.sinf, dtype: "f32" },
+  sinf: { kind: SPECIAL_FUNCTION.sinf, dtype: "f32", measured: H200 },
   "sinf.fast": {
     kind: SPECIAL_FUNCTION.sinFtz,
     dtype: "f32",
     measured: `${H200}, as sin.approx.ftz.f32`,
   },
-  cosf: { kind: SPECIAL_FUNCTION.cosf, dtype: "f32" },
+  cosf: { kind: SPECIAL_FUNCTION.cosf, dtype: "f32", measured: H200 },
   "cosf.fast": {
     kind: SPECIAL_FUNCTION.cosFtz,
     dtype: "f32",
     measured: `${H200}, as cos.approx.ftz.f32`,
   },
-  divide: { kind: SPECIAL_FUNCTION.divide, dtype: "f32", arity: 2 },
-  "divide.fast": { kind: SPECIAL_FUNCTION.divideFast, dtype: "f32", arity: 2 },
-  powf: { kind: SPECIAL_FUNCTION.powf, dtype: "f32", arity: 2 },
-  "powf.fast": { kind: SPECIAL_FUNCTION.powfFast, dtype: "f32", arity: 2 },
+  divide: { kind: SPECIAL_FUNCTION.divide, dtype: "f32", arity: 2, measured: PAIRS },
+  "divide.fast": { kind: SPECIAL_FUNCTION.divideFast, dtype: "f32", arity: 2, measured: PAIRS },
+  powf: { kind: SPECIAL_FUNCTION.powf, dtype: "f32", arity: 2, measured: PAIRS },
+  "powf.fast": { kind: SPECIAL_FUNCTION.powfFast, dtype: "f32", arity: 2, measured: PAIRS },
 } as const satisfies Readonly<Record<string, SpecialFunctionRow>>;
 
 /**

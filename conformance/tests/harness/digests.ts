@@ -45,8 +45,6 @@ export function committedDigest({ format, rounding, overflow }: Encoding, chunk:
 
 interface FunctionRun {
   readonly function: SpecialFunctionName;
-  /** The chunks that have digests. Absent if all have. */
-  readonly chunks?: readonly number[];
   /** A pair of u32 in hexadecimal for each chunk. */
   readonly digests: string;
 }
@@ -59,25 +57,15 @@ const functions = JSON.parse(
   readFileSync(new URL("../../vectors/special-function-digests.json", import.meta.url), "utf8"),
 ) as FunctionFile;
 
-function runOf(name: SpecialFunctionName): FunctionRun | undefined {
-  const instruction = instructionOf(name);
-  return functions.runs.find((each) => each.function === instruction);
-}
-
-/** The chunks of a special function that have committed digests. */
-export function committedChunks(name: SpecialFunctionName): readonly number[] {
-  const run = runOf(name);
-  const count = (run?.digests.length ?? 0) / 16;
-  return run?.chunks ?? Array.from({ length: count }, (_, chunk) => chunk);
-}
-
 /** The committed digest of one chunk of a special function. Throws `RangeError` if there is none. */
 export function committedFunctionDigest(name: SpecialFunctionName, chunk: number): [number, number] {
-  return pairOf(runOf(name)?.digests, committedChunks(name).indexOf(chunk), `${name}, chunk ${chunk}`);
+  const instruction = instructionOf(name);
+  const run = functions.runs.find((each) => each.function === instruction);
+  return pairOf(run?.digests, chunk, `${name}, chunk ${chunk}`);
 }
 
 function pairOf(digests: string | undefined, index: number, what: string): [number, number] {
-  const pair = index < 0 ? undefined : digests?.slice(index * 16, index * 16 + 16);
+  const pair = digests?.slice(index * 16, index * 16 + 16);
   if (pair?.length !== 16) throw new RangeError(`no digest of ${what}`);
   return [Number.parseInt(pair.slice(0, 8), 16), Number.parseInt(pair.slice(8), 16)];
 }
