@@ -22,7 +22,8 @@ export default defineConfig({
     include: plan.tests,
     runner: "./scripts/mutate/runner.mjs",
     setupFiles: "./scripts/mutate/setup.mjs",
-    testTimeout: Math.max(20_000, 10 * plan.longest),
+    // mutants often make ranks wait for each other
+    testTimeout: Math.max(4000, 10 * plan.longest),
     hookTimeout: 20_000,
     maxWorkers: 1,
     bail: plan.loaded ? 1 : 0,

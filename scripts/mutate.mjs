@@ -49,7 +49,7 @@ const folder = join("out/mutate", sources.replaceAll("/", "-"), values.kind);
 if (values.again) rmSync(folder, { recursive: true, force: true });
 
 /** A process without output for this many seconds is considered to hang. */
-const HANGS = 45;
+const HANGS = 20;
 
 function filesOf(path) {
   if (statSync(path).isFile()) return [path];

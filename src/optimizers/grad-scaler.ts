@@ -47,8 +47,9 @@ export interface GradScalerState {
 
 /** Whether `scale` and its reciprocal are positive and finite in f32. */
 function isScale(scale: number): boolean {
+  // the reciprocal of infinity is 0
   const reciprocal = Math.fround(1 / scale);
-  return scale > 0 && Number.isFinite(scale) && reciprocal > 0 && Number.isFinite(reciprocal);
+  return reciprocal > 0 && Number.isFinite(reciprocal);
 }
 
 const positive = domain(

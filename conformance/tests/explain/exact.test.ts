@@ -1,7 +1,7 @@
 /** Sums of two numbers and fused multiply-adds with one rounding. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { fma, roundSumToF32 } from "../../../src/explain/exact.js";
+import { dyadicText, fma, roundSumToF32, roundToF32 } from "../../../src/explain/exact.js";
 import * as rational from "../../oracle/core/rational.js";
 
 /** All f32 numbers, and numbers of few bits and near exponents, whose sums are ties. */
@@ -44,6 +44,37 @@ describe("roundSumToF32", () => {
         expect(roundSumToF32(p, q) === exact).toBe(true);
       }),
       { numRuns: 3000 },
+    );
+  });
+});
+
+describe("an exact number", () => {
+  const drawn = fc.record({
+    significand: fc.oneof(
+      fc.integer({ min: -(2 ** 27), max: 2 ** 27 }),
+      fc.integer({ min: -(2 ** 52), max: 2 ** 52 }),
+    ),
+    exponent: fc.integer({ min: -180, max: 80 }),
+  });
+
+  it("is rounded to the nearest f32, ties to even, and printed with an odd significand", () => {
+    const ties = [2 ** 24 + 1, 2 ** 24 + 3, -(2 ** 25) - 6, 0, 8].map((significand) => ({
+      ...{ significand, exponent: -20 },
+    }));
+    fc.assert(
+      fc.property(drawn, ({ significand, exponent }) => {
+        const x = { significand: BigInt(significand), exponent };
+        const exact = rational.times(rational.ofNumber(significand), rational.powerOfTwo(exponent));
+        expect(roundToF32(x) === rational.f32(exact)).toBe(true);
+        const text = dyadicText(x);
+        if (significand === 0) expect(text).toBe("0");
+        else {
+          const [, odd = "", shift = ""] = /^(-?\d+) \* 2\^(-?\d+)$/.exec(text) ?? [];
+          expect(Math.abs(Number(odd) % 2)).toBe(1);
+          expect(BigInt(odd) << BigInt(Number(shift) - exponent)).toBe(x.significand);
+        }
+      }),
+      { numRuns: 1000, examples: ties.map((each) => [each]) },
     );
   });
 });

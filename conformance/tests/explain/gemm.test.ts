@@ -235,6 +235,72 @@ describe("explanations of products", () => {
   );
 });
 
+describe("explanations of products with addends", () => {
+  it.each([
+    ["bf16", false, false],
+    ["nvfp4", false, false],
+    ["nvfp4", true, false],
+    ["nvfp4", false, true],
+    ["nvfp4", true, true],
+  ] as const)("have the bits of gemm: %s, amaxes of rows %s and %s", (kind, ofX, ofW) => {
+    const drawn = fc.record({
+      seed: fc.integer(),
+      splitK: fc.constantFrom(1, kind === "bf16" ? 2 : 1),
+      beta: fc.constantFrom(0, 1, 0.3),
+      alpha: fc.constantFrom(1, 0.7),
+      outDtype: fc.constantFrom("f32" as const, "bf16" as const),
+    });
+    fc.assert(
+      fc.property(drawn, ({ seed, ...settings }) => {
+        using _scope = new Scope();
+        const x = operandOf(kind, seed, { rowScaled: ofX });
+        const w = operandOf(kind, seed + 1, { rowScaled: ofW });
+        const c = tensor(backend(), Float32Array.of(1 + (seed % 1000) / 7), [1, 1]);
+        const bias = tensor(backend(), Float32Array.of((seed % 100) / 3), [1]);
+        const addends = { c: settings.outDtype === "f32" ? c : encode(c, { format: "bf16" }) };
+        const options = { x, w, ...addends, ...settings, bias, datapath: "hopper" } as const;
+        expect(explainGemm({ ...options, at: [0, 0] }).out.code).toBe(download(gemm(options).out).codes[0]);
+      }),
+      { numRuns: draws(60, 12) },
+    );
+  });
+});
+
+describe("the factors of a product", () => {
+  it("have the stored bits of the operands, and a sum beyond f32 is an infinity of its sign", () => {
+    using _scope = new Scope();
+    for (const sign of [1, -1])
+      for (const format of ["f32", "bf16"] as const)
+        for (const datapath of ["hopper", "blackwell", "exact", "fp32"] as const) {
+          // tensor cores do not multiply f32
+          if (format === "f32" && (datapath === "hopper" || datapath === "blackwell")) continue;
+          const values = Float32Array.from({ length: 32 }, (_, k) => (k + 0.5) * 2 ** 80);
+          const [left, right] = [1, sign].map((factor) => {
+            const x = tensor(
+              backend(),
+              values.map((value) => value * factor),
+              [1, 32],
+            );
+            return format === "f32" ? x : encode(x, { format });
+          }) as [Tensor, Tensor];
+          const options = { x: left, w: right, datapath, outDtype: "f32" } as const;
+          const { sum, out } = explainGemm({ ...options, at: [0, 0] });
+          expect(out.value).toBe(sign * Number.POSITIVE_INFINITY);
+          expect(out.code).toBe(download(gemm(options).out).codes[0]);
+          const products =
+            sum.kind === "tensorCore"
+              ? sum.splits.flatMap(({ chains }) =>
+                  chains.flatMap(({ dotAdds }) =>
+                    dotAdds.flatMap(({ terms }) => terms.flatMap(({ products }) => products)),
+                  ),
+                )
+              : sum.products;
+          expect(products.map(({ x }) => x.code)).toEqual(Array.from(download(left).codes));
+          expect(products.map(({ w }) => w.code)).toEqual(Array.from(download(right).codes));
+        }
+  });
+});
+
 const DEPTH = 384;
 
 /** One row of operands: codes, or the tensor of a quantizer. */

@@ -1,9 +1,11 @@
 /**
- * Optimizers and layers keep memory between calls. If any allocation of the call that creates this memory fails, the call frees
- * all of its memory, and the same call then succeeds.
+ * Optimizers, layers and sharded parameters keep memory between calls. If any allocation of the call that creates this memory
+ * fails, the call frees all of its memory, and the same call then succeeds.
  */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
+import { ProcessGroup } from "../../../src/collectives/group.js";
+import { LocalCommunicator } from "../../../src/collectives/local.js";
 import { OutOfMemoryError } from "../../../src/errors.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import type { Module } from "../../../src/modules/module.js";
@@ -11,10 +13,12 @@ import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import type { Optimizer } from "../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
+import { fullyShard } from "../../../src/parallel/fsdp/fully-shard.js";
 import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../src/recipes/recipe.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
+import { membersOf } from "../../../src/tape/value.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { casesOf, inputsOf, regionOf, rowsWhere } from "../harness/modules/calls.js";
 import { failingAt, useBackend } from "../harness/suite.js";
@@ -22,8 +26,8 @@ import { failingAt, useBackend } from "../harness/suite.js";
 const backend = useBackend();
 
 /**
- * Requires for each k: if the k-th allocation of `work` fails, it throws, and no memory is left after the module is disposed
- * of.
+ * Requires for each k: if the k-th allocation of `work` fails, it throws, the same work then succeeds, and no memory is left
+ * after the module is disposed of.
  */
 function expectAllFreed<M extends { dispose(): void }>(make: () => M, work: (module: M) => void): void {
   const { live, blocks } = backend().memoryUse();
@@ -32,6 +36,7 @@ function expectAllFreed<M extends { dispose(): void }>(make: () => M, work: (mod
   do {
     const module = make();
     ({ error } = failingAt(backend(), k++, () => work(module)));
+    if (error !== undefined) work(module);
     module.dispose();
     expect(backend().memoryUse(), `after allocation ${k - 1} failed`).toMatchObject({ live, blocks });
     if (error !== undefined) expect(error).toBeInstanceOf(OutOfMemoryError);
@@ -52,6 +57,27 @@ const QUANTIZED: Readonly<Record<string, Recipe | undefined>> = {
   delayed: new DelayedScaling(),
 };
 
+describe("fullyShard that runs out of memory keeps none, and leaves the module as it was", () => {
+  it.each(Object.entries(QUANTIZED))("of parameters quantized: %s", (_, recipe) => {
+    expectAllFreed(
+      () =>
+        quantizedModelInit(
+          { enabled: recipe !== undefined, recipe, preserveHighPrecisionInitVal: true },
+          () => layerNormMLP("bf16"),
+        ),
+      (model) => {
+        const shapes = model.parameters().map(({ value }) => String(value.shape));
+        try {
+          fullyShard(model, new ProcessGroup(new LocalCommunicator(backend(), "world", [0])));
+        } catch (error) {
+          expect(model.parameters().map(({ value }) => String(value.shape))).toEqual(shapes);
+          throw error;
+        }
+      },
+    );
+  });
+});
+
 describe.each(Object.entries(OPTIMIZERS))("%s that runs out of memory keeps none", (_, optimizer) => {
   for (const dtype of ["f32", "bf16"] as const)
     it.each(Object.entries(QUANTIZED))(`of ${dtype} parameters, quantized: %s`, (__, recipe) => {
@@ -61,7 +87,11 @@ describe.each(Object.entries(OPTIMIZERS))("%s that runs out of memory keeps none
             quantizedModelInit({ enabled: recipe !== undefined, recipe, preserveHighPrecisionInitVal }, () =>
               layerNormMLP(dtype),
             ),
-          (model) => optimizer(model).dispose(),
+          (model) => {
+            optimizer(model).dispose();
+            const tensors = model.parameters().flatMap(({ value }) => membersOf(value));
+            expect(tensors.some(({ disposed }) => disposed)).toBe(false);
+          },
         );
     });
 });

@@ -22,6 +22,7 @@ import {
   type Shape,
   type Tensor,
   tensor,
+  type Variable,
   type WideDType,
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
@@ -104,6 +105,16 @@ const drawn = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array =
   return values;
 };
 
+/** Every way to divide parameters among ranks, with parts that end within pieces and gradients of two dtypes. */
+const DIVISIONS: readonly Case[] = [1, 2].flatMap((tp) =>
+  [1, 2].flatMap((dp) =>
+    [false, true].map((isSharded) => ({
+      ...{ tp, dp, isSharded, features: 80, hidden: 208, seed: 1 },
+      ...{ dtypes: ["f32", "bf16"], maxNorm: 0.01, planted: undefined },
+    })),
+  ),
+);
+
 describe("clipGradNorm of distributed gradients", () => {
   it("equals that of one process with the whole gradients to the bit, on every rank", async () => {
     await fc.assert(
@@ -141,7 +152,7 @@ describe("clipGradNorm of distributed gradients", () => {
         const { norm, factor } = gradNorm(all, { maxNorm });
         expect(seen).toEqual(groups.map(() => [...norm.dataSync(), ...factor.dataSync()]));
       }),
-      { numRuns: draws(60) },
+      { numRuns: draws(60, DIVISIONS.length + 2), examples: DIVISIONS.map((each) => [each]) },
     );
   });
 
@@ -250,5 +261,11 @@ describe("clipGradNorm of distributed gradients", () => {
     const both = new Sequential(group.backend, one, two);
     expect(() => clipGradNorm(both, 1)).toThrow(/several pipelines/);
     both.dispose();
+    const [only] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const model = new Linear(only.backend, 16, 16);
+    const loss = (y: Variable): Variable => y;
+    new Pipeline(model, only, { microbatches: 1, loss });
+    expect(() => clipGradNorm(model, 1)).toThrow(/no parameter has a gradient/);
+    model.dispose();
   });
 });

@@ -22,6 +22,7 @@ import {
   SGD,
   type Tensor,
   tensor,
+  Variable,
   zeros,
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
@@ -92,7 +93,7 @@ describe("GradScaler", () => {
       { weight: 1, arbitrary: fc.constantFrom("save" as const, "load" as const) },
     );
     const drawn = fc.record({
-      initScale: fc.constantFrom(1, 3, 65_536, 2 ** 127, 2 ** -126),
+      initScale: fc.constantFrom(1, 3, 0.1, 65_536, 2 ** 127, 2 ** -126),
       growthFactor: fc.constantFrom(2, 1.5),
       backoffFactor: fc.constantFrom(0.5, 0.3),
       growthInterval: fc.integer({ min: 1, max: 3 }),
@@ -245,6 +246,22 @@ describe("GradScaler", () => {
     ]);
   });
 
+  it("multiplies the loss and its gradient, and rounds every scale to f32", () => {
+    const [backend] = backends as readonly [Backend];
+    using _ = new Scope();
+    const scaler = new GradScaler({ initScale: 0.1 });
+    expect(scaler.state.scale).toBe(Math.fround(0.1));
+    const loss = new Variable(tensor(backend, [3]), true);
+    const scaledLoss = scaler.scale(loss);
+    scaledLoss.backward(tensor(backend, [5]));
+    const product = (x: number): number => Math.fround(x * Math.fround(0.1));
+    expect(download(scaledLoss.tensor)).toEqual(download(tensor(backend, [product(3)])));
+    expect(download(loss.grad as Tensor)).toEqual(download(tensor(backend, [product(5)])));
+    loss.zeroGrad();
+    scaler.state = { scale: 0.3, growthTracker: 0 };
+    expect(scaler.state.scale).toBe(Math.fround(0.3));
+  });
+
   it("continues from a saved state", async () => {
     const [backend] = backends as readonly [Backend];
     using layer = layerOn(backend);
@@ -291,7 +308,15 @@ describe("GradScaler", () => {
     using layer = layerOn(backend);
     using optimizer = new SGD(layer, { learningRate: 0.1 });
     await expect(scaler.step(optimizer)).rejects.toThrow(ArgumentError);
-    await expect(scaler.step(optimizer, { maxNorm: -1 })).rejects.toThrow(ArgumentError);
+    plantGradient(optimizer, 1);
+    for (const options of [{ maxNorm: -1 }, { norm: 1 }] as never[])
+      await expect(scaler.step(optimizer, options)).rejects.toThrow(ArgumentError);
+    await expect(scaler.step(layer as never)).rejects.toThrow(
+      /^step: optimizer is .*; it must be an optimizer/,
+    );
+    expect(() => {
+      scaler.state = 1 as never;
+    }).toThrow(/^GradScaler: state /);
     using ids = zeros(backend, "i32", [1]);
     expect(() => scaler.scale(ids)).toThrow(DTypeError);
   });

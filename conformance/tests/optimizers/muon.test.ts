@@ -43,20 +43,49 @@ const shape = fc.oneof(
   fc.tuple(size, size),
   fc.constantFrom([1, 9] as const, [9, 1] as const, [0, 4] as const),
 );
-const options = fc.record({
-  learningRate: fc.constantFrom(0, 0.02, 0.5),
-  momentum: fc.constantFrom(0, 1e-60, 0.5, 0.95),
-  nesterov: fc.boolean(),
-  weightDecay: fc.constantFrom(0, 0.1),
-  adjustLearningRate: fc.constantFrom("original" as const, "matchRmsAdamW" as const),
-  eps: fc.constantFrom(1e-7, 0.01),
-  dtype: wideType(),
-});
-/** The factors of a step's gradients, and whether it changes nothing. */
-const calls = fc.array(
+const options = fc.record(
+  {
+    learningRate: fc.constantFrom(0, 0.02, 0.5),
+    momentum: fc.constantFrom(0, 1e-60, 0.5, 0.95),
+    nesterov: fc.boolean(),
+    weightDecay: fc.constantFrom(0, 0.1),
+    adjustLearningRate: fc.constantFrom("original" as const, "matchRmsAdamW" as const),
+    eps: fc.constantFrom(1e-7, 0.01),
+    dtype: wideType(),
+  },
+  { requiredKeys: ["learningRate"] },
+);
+/** The documented defaults. */
+const DEFAULTS = {
+  momentum: 0.95,
+  nesterov: true,
+  weightDecay: 0,
+  adjustLearningRate: "original",
+  eps: 1e-7,
+  dtype: "bf16",
+} as const;
+/** The factor of a step's gradients, and whether it changes nothing. */
+interface Call {
+  readonly gradScale?: number | undefined;
+  readonly noop?: number | undefined;
+}
+const calls: fc.Arbitrary<Call[]> = fc.array(
   fc.record({ gradScale: fc.constantFrom(undefined, 0.5, 3), noop: fc.constantFrom(undefined, 0, 1, 2) }),
   { minLength: STEPS, maxLength: STEPS },
 );
+
+/** A high, a wide and an empty matrix, and the options that every run tests with each. */
+const SHAPES = [
+  [9, 4],
+  [4, 9],
+  [0, 4],
+  [4, 0],
+] as const;
+const OPTIONS: readonly Partial<MuonOptions>[] = [
+  {},
+  { momentum: 0.5, nesterov: false, weightDecay: 0.1, adjustLearningRate: "matchRmsAdamW", dtype: "f32" },
+  { momentum: 0 },
+];
 
 class Pair extends Module {
   readonly first: Linear;
@@ -95,7 +124,7 @@ describe("Muon", () => {
         const named = new Map([["p", parameter]]);
         using optimizer = new Muon(named, { ...numbers, coefficients: set, steps });
         const coefficients = oracle.coefficientsOf(set, steps);
-        const model = { ...numbers, coefficients, datapath: "hopper" as const };
+        const model = { ...DEFAULTS, ...numbers, coefficients, datapath: "hopper" as const };
         const slot = optimizer.slots.get("p")!;
         let [p, m] = [matrixOf(slot.master), matrixOf(slot.buffers.get("m")!)];
         for (const [step, { gradScale, noop }] of drawnCalls.entries()) {
@@ -115,7 +144,14 @@ describe("Muon", () => {
         parameter.dispose();
       },
     );
-    fc.assert(property, { numRuns: draws(40) });
+    const steps: readonly Call[] = [{}, { gradScale: 3, noop: 0 }, { noop: 1 }];
+    const named = SHAPES.flatMap((drawnShape) =>
+      OPTIONS.map((numbers) => {
+        const set = { set: "quintic", steps: 5 } as const;
+        return [drawnShape, "bf16", "f32", { learningRate: 0.5, ...numbers }, 1, steps, set] as never;
+      }),
+    );
+    fc.assert(property, { numRuns: draws(40, named.length + 4), examples: named });
   });
 
   it("changes nothing in a skipped step, although weight decay would", () => {
@@ -192,6 +228,22 @@ describe("Muon", () => {
     }
     for (const name of ["first", "second"] as const)
       assertSame(name, download(together[name].weight.tensor), download(apart[name].weight.tensor));
+  });
+
+  it("takes a matrix that one rank has, and no step of one that was divided after its construction", async () => {
+    for (const size of [1, 2])
+      for (const group of await loopbackGroup(size)) {
+        const options = { dtype: "f32", bias: false } as const;
+        using layer = new Linear(group.backend, 16, 16, options);
+        using optimizer = new Muon(layer, { learningRate: 1 });
+        const { shape } = layer.weight;
+        fullyShard(layer, group);
+        layer.weight.grad = tensor(group.backend, new Float32Array(256 / size), [16 / size, 16]);
+        const step = () => optimizer.step();
+        if (size > 1) expect(step).toThrow(UnsupportedError);
+        else expect(() => new Muon(layer, { learningRate: 1 }).dispose()).not.toThrow();
+        expect(shape).toEqual([16, 16]);
+      }
   });
 
   it("refuses a vector, options that do not go together and a divided parameter, and keeps no memory then", async () => {

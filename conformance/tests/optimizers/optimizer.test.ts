@@ -96,7 +96,7 @@ describe("optimizers", () => {
           }
         },
       ),
-      { numRuns: draws(20) },
+      { numRuns: draws(20, 8) },
     );
   });
 

@@ -108,7 +108,7 @@ export function interleavedSchedule(own: number, size: InterleavedSize): readonl
   };
   const done = new Done(size);
   const next = new Uint32Array(ranks);
-  const evenFirst = Array.from(next, (_, rank) => rank).sort((a, b) => (a % 2) - (b % 2) || a - b);
+  const evenFirst = Array.from(next, (_, rank) => rank).sort((a, b) => (a % 2) - (b % 2));
   const count = countOf(size);
   let left = count * ranks;
   for (let turn = 0; left > 0; turn++) {

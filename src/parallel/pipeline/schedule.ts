@@ -79,7 +79,8 @@ export function pipelineSchedule(place: PipelinePlace): readonly PipelineAction[
     actionsOf: (i: number) => readonly PipelineAction[],
   ): readonly PipelineAction[] => Array.from({ length: count }, (_, i) => actionsOf(i)).flat();
   return [
-    ...each(warmup, (i) => [...forward(i), ...act("sendForward", i, !isLast)]),
+    // the last stage has no warmup
+    ...each(warmup, (i) => [...forward(i), ...act("sendForward", i)]),
     ...each(microbatches - warmup, (i) => [
       ...forward(warmup + i),
       ...act("recvBackward", i, !isLast),
@@ -87,7 +88,7 @@ export function pipelineSchedule(place: PipelinePlace): readonly PipelineAction[
       ...backward(i),
     ]),
     ...each(warmup, (i) => [
-      ...act("recvBackward", microbatches - warmup + i, !isLast),
+      ...act("recvBackward", microbatches - warmup + i),
       ...backward(microbatches - warmup + i),
     ]),
   ];

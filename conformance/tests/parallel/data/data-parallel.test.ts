@@ -232,6 +232,19 @@ function toldBy(parameters: readonly Parameter[], ready: readonly number[], byte
   });
 }
 
+/** Weights that have both a `mainGrad` and a `grad`, in one common bucket, and in one bucket for each weight. */
+const FUSED: readonly Case[] = (["bf16", "f32"] as const).flatMap((dtype) =>
+  [{}, { bucketBytes: 1 }].map((options) => ({
+    ...{ ranks: 2, dtype, fuses: true, fp8: false, tied: true, microbatches: 2 },
+    ...{ frozen: [], options },
+  })),
+);
+/** A ring of three ranks: the sum of three gradients depends on their order. */
+const RING: Case = {
+  ...{ ranks: 3, dtype: "f32", fuses: false, fp8: false, tied: false, microbatches: 1 },
+  ...{ frozen: [], options: { plan: { algorithm: "ring" } } },
+};
+
 describe("data parallelism", () => {
   it("reduces each gradient independently of buckets, dtypes, microbatches and frozen parameters", async () => {
     await fc.assert(
@@ -245,7 +258,11 @@ describe("data parallelism", () => {
         expect(first).toEqual((await oneByOne(whole))[0]);
         for (const other of others) expect(other).toEqual(first);
       }),
-      { numRuns: draws(25), seed: seeded(11) },
+      {
+        numRuns: draws(25, FUSED.length + 3),
+        seed: seeded(11),
+        examples: [...FUSED, RING].map((given) => [given]),
+      },
     );
   });
 
@@ -291,7 +308,7 @@ describe("data parallelism", () => {
         expect(told).toEqual(toldBy(parameters, ready, given.options.bucketBytes ?? 25 * 2 ** 20));
         model.dispose();
       }),
-      { numRuns: draws(20), seed: seeded(12) },
+      { numRuns: draws(20, 12), seed: seeded(12) },
     );
   });
 
@@ -441,6 +458,19 @@ describe("data parallelism", () => {
     ]);
   });
 
+  it.each([
+    [1, ["gradients of y", "gradients of x"]],
+    [2 ** 20, ["gradients of y, x"]],
+  ] as const)("names the gradients of a reduction, in buckets of %i bytes", (bucketBytes, names) => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    using model = new Terms(group.backend);
+    using _parallel = new DataParallel(model, group, { bucketBytes });
+    using _ = new Scope();
+    const withSubject = vi.spyOn(group, "withSubject");
+    functional.add(model.x, model.y).backward(sample(group.backend, 0, "f32"));
+    expect(withSubject.mock.calls.map(([subject]) => subject)).toEqual(names);
+  });
+
   it("fails the group with the name of a parameter that the pass did not reach", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
     const [first, second] = groups.map(({ backend }) => new Terms(backend)) as [Terms, Terms];
@@ -536,6 +566,11 @@ describe("data parallelism", () => {
     expect(() => parallel.noSync(async () => {})).toThrow(ArgumentError);
     expect(() => parallel.noSync(undefined as never)).toThrow(ArgumentError);
     expect(() => broadcastParameters(model, zero, 2)).toThrow(ArgumentError);
+    using delayed = new Linear(zero.backend, WIDTH, WIDTH, { delayWgradCompute: true });
+    expect(() => new DataParallel(delayed, zero)).toThrow(/weight has a gradient that backwardDw computes/);
+    parallel.dispose();
+    fullyShard(model, zero);
+    expect(() => broadcastParameters(model, zero)).toThrow(/weight is divided by fullyShard/);
     model.dispose();
   });
 

@@ -1,14 +1,18 @@
 /** `fullyShard` reduces gradients by its options: the rows of a rank are those of `reduceScatter` with the same options. */
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
 import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
 import {
   constantInit,
   fullyShard,
   functional,
+  Linear,
   Module,
   normal,
+  type Parameter,
   Scope,
+  Sequential,
   type Shape,
   type Tensor,
   tensor,
@@ -22,7 +26,7 @@ import { useBackends } from "../../harness/ranks/backends.js";
 
 const backends = useBackends(4);
 /** Parameters whose rows some ranks have fewer of, or none. */
-const SHAPES: readonly Shape[] = [[7, 5], [4], [1, 3], [9, 16]];
+const SHAPES: readonly Shape[] = [[7, 5], [4], [1, 3], [9, 16], []];
 const SIZES = SHAPES.map(elementCount);
 const TOTAL = SIZES.reduce((sum, size) => sum + size, 0);
 
@@ -85,7 +89,8 @@ describe("gradients are reduced by the options of fullyShard", () => {
         const shape = SHAPES[i] as Shape;
         const grad = full.slice(first, shape);
         first += elementCount(shape);
-        return group.reduceScatter(grad, { reduction, plan, rows: each.rowsOf(parameter) });
+        const rowsOfGrad = shape.length === 0 ? grad.reshape([1]) : grad;
+        return group.reduceScatter(rowsOfGrad, { reduction, plan, rows: each.rowsOf(parameter) });
       });
       scope.close();
       return { rows, scope };
@@ -95,5 +100,65 @@ describe("gradients are reduced by the options of fullyShard", () => {
         expect(await grad?.data(), `p${i} on rank ${rank}`).toEqual(await expected[rank]?.rows[i]?.data());
     for (const { scope } of expected) scope.dispose();
     for (const { module } of sharded) module.dispose();
+  });
+
+  it("of a module while the pass computes those of earlier modules", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const of = { dtype: "f32" } as const;
+    const layers = [0, 1, 2].map(() => new Linear(group.backend, 8, 8, of));
+    using model = new Sequential(group.backend, ...layers);
+    const events: string[] = [];
+    for (const [name, parameter] of model.namedParameters())
+      parameter.registerPostAccumulateGradHook(() => void events.push(`ready ${name}`));
+    fullyShard(model, group);
+    const reduceScatter = group.reduceScatter.bind(group);
+    vi.spyOn(group, "reduceScatter").mockImplementation((x, options) => {
+      events.push(`reduced ${x.size}`);
+      return reduceScatter(x, options);
+    });
+    using _ = new Scope();
+    const x = tensor(group.backend, new Float32Array(64), [8, 8]);
+    model.forward(x).backward(x);
+    const size = 64 + 8;
+    for (const i of [2, 1, 0]) {
+      const own = events.splice(0, 3);
+      expect(own.slice(0, 2).sort()).toEqual([`ready ${i}.bias`, `ready ${i}.weight`]);
+      expect(Number(own[2]?.replace("reduced ", ""))).toBeGreaterThanOrEqual(size);
+    }
+    expect(events).toEqual([]);
+  });
+
+  it("at the end of a pass that reaches some parameters of a module only", async () => {
+    const groups = loopbackOver(backends.slice(0, 2), 20_000);
+    const modules = groups.map((group) => {
+      const module = new Leaves(group.backend, "f32");
+      fullyShard(module, group, { reduction: "sum" });
+      using _ = new Scope();
+      const [, second] = module.parameters() as [Parameter, Parameter];
+      const ones = tensor(group.backend, new Float32Array(4).fill(1 + group.rank), [4]);
+      functional.reshape(second, [4]).backward(ones);
+      return module;
+    });
+    for (const module of modules) {
+      const grads = module.parameters().map(({ grad }) => grad);
+      expect(grads.map((grad) => grad?.size)).toEqual([undefined, 2, undefined, undefined, undefined]);
+      expect(await grads[1]?.data()).toEqual(Float32Array.of(3, 3));
+    }
+    for (const module of modules) module.dispose();
+  });
+
+  it("together for each module, and with the names of its parameters", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const module = new Leaves(group.backend, "f32");
+    fullyShard(module, group);
+    using _ = new Scope();
+    const withSubject = vi.spyOn(group, "withSubject");
+    module.forward().backward(drawn(group.backend, "f32", 0));
+    const subjects = withSubject.mock.calls.flatMap(([subject]) =>
+      subject.startsWith("gradients") ? [subject] : [],
+    );
+    const names = SHAPES.map((_, i) => `p${SHAPES.length - 1 - i}`);
+    expect(subjects).toEqual([`gradients of ${names.join(", ")}`]);
+    module.dispose();
   });
 });

@@ -18,15 +18,17 @@ import {
   functional,
   LayerNorm,
   Linear,
-  type Module,
+  Module,
+  MXFP8Quantizer,
   NVFP4Quantizer,
   normal,
-  type Parameter,
+  Parameter,
   QuantizedTensor,
   quantizedModelInit,
   RandomState,
   Scope,
   Sequential,
+  ShapeError,
   type Tensor,
   tensor,
   type WideDType,
@@ -305,6 +307,44 @@ describe("an optimizer of sharded parameters", () => {
   });
 });
 
+describe("the rows of a rank", () => {
+  /** The number of rows of a block, for weights quantized under these recipes. A rank has whole blocks. */
+  const BLOCKS = { bf16: 1, mxfp8: 32, nvfp4: 16 } as const;
+
+  it("are the smallest sufficient multiple of rowMultiple and of blocks; the last ranks have fewer or none", () => {
+    const drawn = fc.record({
+      recipe: fc.constantFrom(...(Object.keys(BLOCKS) as (keyof typeof BLOCKS)[])),
+      ranks: fc.integer({ min: 1, max: 4 }),
+      rows: fc.constantFrom(32, 96, 160),
+      rowMultiple: fc.constantFrom(1, 3, 16, 24, 48),
+    });
+    const uneven = { recipe: "mxfp8", ranks: 2, rows: 160, rowMultiple: 48 } as const;
+    fc.assert(
+      fc.property(drawn, ({ recipe: name, ranks, rows, rowMultiple }) => {
+        const recipe = RECIPES_UNDER_TEST[name]?.();
+        const quantized = name !== "bf16" && recipe ? { recipe } : { enabled: false };
+        let unit = 1;
+        while (unit % rowMultiple !== 0 || unit % BLOCKS[name] !== 0) unit++;
+        let perRank = unit;
+        while (perRank * ranks < rows) perRank += unit;
+        for (const group of loopbackOver(backends.slice(0, ranks), 5000)) {
+          const layer = quantizedModelInit(quantized, () => new Linear(group.backend, 32, rows));
+          const { weight } = layer;
+          const all = fullyShard(layer, group, { rowMultiple }).rowsOf(weight);
+          const begin = Math.min(rows, group.rank * perRank);
+          const end = Math.min(rows, begin + perRank);
+          expect(all[group.rank]).toBe(end - begin);
+          expect(weight.shape).toEqual([end - begin, 32]);
+          const ranges = [begin < end ? [[begin, end]] : [], [[0, 32]]];
+          expect(weight.part).toEqual({ shape: [rows, 32], ranges });
+          layer.dispose();
+        }
+      }),
+      { numRuns: draws(60, 20), examples: [[uneven]] },
+    );
+  });
+});
+
 const SQUARE = { rows: WIDTH, from: WIDTH, to: WIDTH, middle: WIDTH };
 const FUSED = { fuseWgradAccumulation: true } as const;
 
@@ -337,10 +377,56 @@ describe("fullyShard refuses", () => {
     const elsewhere = tensor(one.backend, new Float32Array(module.weight.tensor.size), module.weight.shape);
     expect(() => sharded.gather(module.weight, elsewhere)).toThrow(/gather: localRows is on another backend/);
     elsewhere.dispose();
+    const short = tensor(zero.backend, new Float32Array(WIDTH), [1, WIDTH]);
+    expect(() => sharded.gather(module.weight, short)).toThrow(ShapeError);
+    expect(() => sharded.gather(module.weight, short)).toThrow(/^gather: localRows/);
+    expect(() => sharded.rowsOf(module as never)).toThrow(/^rowsOf: parameter is /);
+    short.dispose();
     expect(() => sharded.noSync(async () => {})).toThrow(ArgumentError);
     other.weight.grad = other.weight.tensor.clone();
     expect(() => fullyShard(other, zero)).toThrow(/has a gradient/);
     for (const each of [module, other]) each.dispose();
+  });
+
+  it("a weight whose quantizer is unknown, and one whose gradient is computed after the pass", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const { backend } = group;
+    class Stored extends Module {
+      constructor() {
+        super(backend);
+        using scope = new Scope();
+        const wide = tensor(backend, new Float32Array(32 * 32), [32, 32]);
+        const quantized = scope.keep(new MXFP8Quantizer({ columnwise: true }).quantize(wide));
+        this.addParameter("weight", new Parameter(quantized));
+      }
+    }
+    const refused: readonly (readonly [Module, RegExp])[] = [
+      [new Stored(), /weight was quantized outside of quantizedModelInit/],
+      [
+        new Linear(backend, 32, 32, { delayWgradCompute: true }),
+        /weight has a gradient that backwardDw computes/,
+      ],
+      [
+        new Linear(backend, 32, 32, { parametersSplit: ["first", "second"] }),
+        /first.* is a part of a weight or a bias/,
+      ],
+    ];
+    for (const [module, reason] of refused) {
+      expect(() => fullyShard(module, group)).toThrow(ArgumentError);
+      expect(() => fullyShard(module, group)).toThrow(reason);
+      module.dispose();
+    }
+  });
+
+  it("a mainGrad that a parameter gets later, in the pass that computes its gradient", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const module = new Linear(group.backend, 32, 32, { dtype: "f32", bias: false });
+    fullyShard(module, group);
+    using _ = new Scope();
+    const x = tensor(group.backend, new Float32Array(32), [1, 32]);
+    module.weight.mainGrad = persistent(tensor(group.backend, new Float32Array(32 * 32), [32, 32]));
+    expect(() => module.forward(x).backward(x)).toThrow(/fullyShard: a parameter has a mainGrad/);
+    module.dispose();
   });
 
   it.each<readonly [string, string, (b: Backend) => Module]>([

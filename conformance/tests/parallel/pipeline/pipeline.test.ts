@@ -1,6 +1,6 @@
 /** A pipeline of ranks gives the bits of one process that runs all stages, one microbatch after the other. */
 import * as fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { ProcessGroup } from "../../../../src/collectives/group.js";
 import { LocalCommunicator } from "../../../../src/collectives/local.js";
@@ -13,6 +13,7 @@ import {
   differentiable,
   functional,
   Linear,
+  Module,
   Pipeline,
   type PipelineOptions,
   RandomState,
@@ -21,6 +22,7 @@ import {
   type Variable,
   zeros,
 } from "../../../../src/index.js";
+import { pipelineSchedule } from "../../../../src/parallel/pipeline/schedule.js";
 import { draws } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES } from "../../harness/training/run.js";
@@ -82,6 +84,13 @@ describe("a pipeline", () => {
     );
   });
 
+  it.each([1, 2])("of two chunks on each of %i ranks has the bits of one process", async (ranks) => {
+    const stages = Array.from({ length: 2 * ranks }, () => ["linear"] as const);
+    const trained = stages.map(() => true);
+    const plan: PipelineCase = { ...PLAN, recipe: "current", ranks, stages, trained, microbatches: 2 };
+    expect(await piped(plan, [0, 1])).toEqual(await alone(backends[0] as Backend, plan)());
+  });
+
   it.each([
     { ...PLAN, recipe: "delayed" },
     { ...PLAN, recipe: "nvfp4" },
@@ -134,6 +143,60 @@ function withoutOthers(backend: Backend, rank: number, size: number): ProcessGro
   const local = new LocalCommunicator(backend, "world", ranks);
   return new ProcessGroup(Object.assign(local, { rank, run: () => undefined }));
 }
+
+const LINKS = { sendForward: ["recvForward", 1], sendBackward: ["recvBackward", -1] } as const;
+
+/** Returns the subject, as errors name it, of each action of a rank. The keys are kind, microbatch and stage. */
+function subjectsOf(rank: number, ranks: number, chunks: number): ReadonlyMap<string, string> {
+  const group = withoutOthers(backends[0] as Backend, rank, ranks);
+  const { backend } = group;
+  const stages = Array.from({ length: chunks }, () => new Linear(backend, WIDTH, WIDTH));
+  const withSubject = vi.spyOn(group, "withSubject");
+  const pipeline = new Pipeline(stages.length === 1 ? (stages[0] as Linear) : stages, group, {
+    microbatches: MICROBATCHES,
+    input: { shape: [ROWS, WIDTH] },
+    loss: (y) => functional.mseLoss(y, zeros(backend, "bf16", [ROWS, WIDTH])),
+  });
+  for (const each of pipeline.step(() => zeros(backend, "bf16", [ROWS, WIDTH]))) each.dispose();
+  for (const each of stages) each.dispose();
+  const subjects = withSubject.mock.calls.map(([subject]) => subject);
+  const place = { stage: rank, stages: ranks, microbatches: MICROBATCHES, chunks };
+  return new Map(
+    pipelineSchedule(place).map(({ kind, microbatch, chunk }, i) => [
+      `${kind} ${microbatch} ${chunk * ranks + rank}`,
+      subjects[i] as string,
+    ]),
+  );
+}
+
+const MICROBATCHES = 4;
+
+describe("the subject of a message of a pipeline", () => {
+  it.each([
+    [2, 1],
+    [4, 1],
+    [2, 2],
+    [4, 3],
+  ])(
+    "is the same for sender and receiver, with the microbatch and the sending stage: %i ranks, %i chunks",
+    (ranks, chunks) => {
+      const all = new Map(
+        Array.from({ length: ranks }, (_, rank) => [...subjectsOf(rank, ranks, chunks)]).flat(),
+      );
+      for (const [key, subject] of all) {
+        const [kind, microbatch, stage] = key.split(" ") as [keyof typeof LINKS, string, string];
+        const about = `microbatch ${microbatch} of ${MICROBATCHES}`;
+        const sent = chunks === 1 ? about : `${about}, stage ${stage} of ${ranks * chunks}`;
+        const [receives, step] = LINKS[kind] ?? [];
+        if (!kind.startsWith("recv")) expect(subject, key).toBe(sent);
+        if (receives) expect(all.get(`${receives} ${microbatch} ${Number(stage) + step}`), key).toBe(sent);
+      }
+      const count = (kind: string): number => [...all.keys()].filter((key) => key.startsWith(kind)).length;
+      expect(count("recv")).toBe(count("send"));
+      expect(count("send")).toBe(2 * MICROBATCHES * (ranks * chunks - 1));
+    },
+  );
+});
 
 /** Returns the peak memory of a stage in bytes. */
 function peakOf(backend: Backend, stage: number, stages: number, microbatches: number): number {
@@ -248,11 +311,13 @@ describe("a pipeline that fails", () => {
     const [zero, one] = groupsOf(2) as [ProcessGroup, ProcessGroup];
     using model = new Linear(zero.backend, WIDTH, WIDTH);
     using other = new Linear(zero.backend, WIDTH, WIDTH);
+    class Empty extends Module {}
     using behind = new Linear(one.backend, WIDTH, WIDTH);
     using parallel = new DataParallel(other, zero);
     const loss = (y: Variable): Variable => y;
     const wrong: readonly unknown[][] = [
       [undefined, zero, { microbatches: 1 }],
+      [new Empty(zero.backend), zero, { microbatches: 1 }],
       [model, undefined, { microbatches: 1 }],
       [model, one, { microbatches: 1, input: { shape: [1] }, loss }],
       [model, zero, { microbatches: 0 }],
@@ -287,6 +352,10 @@ describe("a pipeline that fails", () => {
     });
     using short = zeros(only.backend, "bf16", [1, WIDTH]);
     expect(() => unfit.step(() => short)).toThrow("a stage is bf16 [1,32]; input says bf16 [32,32]");
+    using wide = zeros(only.backend, "f32", [ROWS, WIDTH]);
+    expect(() => unfit.step(() => wide)).toThrow("a stage is f32 [32,32]; input says bf16 [32,32]");
+    // a group of one rank is not aborted, because no other rank waits
+    only.allReduce(wide, { out: wide });
     const pipeline = new Pipeline(model, zero, { microbatches: 1 });
     expect(() => pipeline.step()).toThrow(/the first rank needs the microbatches/);
     expect(() => pipeline.step(1 as never)).toThrow(ArgumentError);

@@ -1,22 +1,25 @@
 /** Sharded weights under custom quantizers, which take no ranks into account, and the quantizers of quantized weights. */
 import { describe, expect, it } from "vitest";
+import type { Backend } from "../../../../../src/backends/backend.js";
 import { loopbackOver } from "../../../../../src/collectives/loopback/loopback.js";
 import {
   autocast,
   CustomRecipe,
   DelayedScaling,
   Float8CurrentScalingQuantizer,
+  Float8RowQuantizer,
   fullyShard,
   Linear,
   noGrad,
   QuantizedTensor,
+  type Quantizer,
   quantizedModelInit,
   RandomState,
-  type Recipe,
   Scope,
   type Tensor,
   tensor,
   type Value,
+  Variable,
   zeros,
 } from "../../../../../src/index.js";
 import { wideTensor } from "../../../../../src/modules/parameter.js";
@@ -29,32 +32,52 @@ const backends = useBackends(RANKS);
 const values = (seed: number, count: number): Float32Array =>
   normal({ seed: BigInt(seed), offset: 0n }, count, 1);
 
-/** A quantizer with one amax for the tensor that it gets. The last rows have the largest values. */
-const custom = (): Recipe =>
-  new CustomRecipe({ quantizerFactory: () => new Float8CurrentScalingQuantizer() });
+/** Quantizers whose scales depend on rows of several ranks: on the amax of the tensor, or of a column. */
+const QUANTIZERS = {
+  "an amax of the tensor": () => new Float8CurrentScalingQuantizer(),
+  "scales of rows and columns": () => new Float8RowQuantizer(),
+} as const satisfies Record<string, () => Quantizer>;
+/** Initial weights whose largest values are in the last rows, which the last rank has. */
 const initMethod = (): Float32Array => values(1, FROM * TO).map((x, i) => x * (1 + Math.floor(i / FROM)));
 
+const WAYS = Object.entries(QUANTIZERS).flatMap(([name, make]) =>
+  [false, true].map((quantized) => [name, quantized, make] as const),
+);
+
 describe("a sharded weight under custom quantizers", () => {
-  it.each([false, true])("is quantized as a whole, and stays so: %s", async (quantized) => {
-    const forward = (layer: Linear): Tensor => {
+  it.each(WAYS)("with %s is quantized as a whole, and stays so: %s", async (_name, quantized, make) => {
+    const recipe = new CustomRecipe({ quantizerFactory: make });
+    /** Returns the result and the gradients of the input and of this rank's rows of the weight. */
+    const pass = (layer: Linear): readonly Tensor[] => {
       using scope = new Scope();
-      const x = wideTensor(layer.backend, values(2, ROWS * FROM), [ROWS, FROM], "bf16");
-      const y = noGrad(() => autocast({ recipe: custom() }, () => layer.forward(x)));
-      return scope.keep(y.tensor.clone());
+      const { backend } = layer;
+      const x = new Variable(wideTensor(backend, values(2, ROWS * FROM), [ROWS, FROM], "bf16"), true);
+      const y = autocast({ recipe }, () => layer.forward(x));
+      y.backward(wideTensor(backend, values(4, ROWS * TO), [ROWS, TO], "bf16"));
+      const grads = [x.grad, layer.weight.grad].map((grad) => scope.keep((grad as Tensor).clone()));
+      x.zeroGrad();
+      return [scope.keep(y.tensor.clone()), ...grads];
     };
     const groups = loopbackOver(backends, 1000);
-    const make = (backend: Linear["backend"]): Linear =>
+    const layerOn = (backend: Backend): Linear =>
       quantizedModelInit(
-        { enabled: quantized, recipe: custom() },
-        () => new Linear(backend, FROM, TO, { initMethod }),
+        { enabled: quantized, recipe },
+        () => new Linear(backend, FROM, TO, { initMethod, bias: false }),
       );
-    const layers = groups.map(({ backend }) => make(backend));
-    const whole = make(groups[0]?.backend as Linear["backend"]);
-    const wanted = forward(whole);
+    const layers = groups.map(({ backend }) => layerOn(backend));
+    const whole = layerOn(backends[0] as Backend);
+    const [y, dx, dw] = pass(whole);
+    // all ranks have the same samples, so that their mean gradient is the gradient
     for (const [i, layer] of layers.entries()) fullyShard(layer, groups[i] as (typeof groups)[number]);
-    const seen = layers.map(forward);
-    for (const y of seen) expect(await y.data()).toEqual(await wanted.data());
-    for (const each of [...seen, wanted, ...layers, whole]) each.dispose();
+    const seen = layers.map(pass);
+    const data = async (x: Tensor | undefined): Promise<number[]> =>
+      Array.from((await x?.data()) as Uint16Array);
+    for (const each of seen) {
+      expect(await data(each[0])).toEqual(await data(y));
+      expect(await data(each[1])).toEqual(await data(dx));
+    }
+    expect((await Promise.all(seen.map((each) => data(each[2])))).flat()).toEqual(await data(dw));
+    for (const each of [...seen.flat(), y, dx, dw, ...layers, whole]) each?.dispose();
   });
 });
 
