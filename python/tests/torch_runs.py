@@ -1,6 +1,8 @@
 """Programs in PyTorch whose runs are recorded: for the tests here, and for conformance/vectors/runs.
 
     python python/tests/torch_runs.py conformance/vectors/runs     # with PyTorch 2.11 and the built library
+
+On a GPU it records the training steps, elsewhere the others.
 """
 
 import sys
@@ -144,17 +146,18 @@ class RMSNorm(nn.Module):
 class Block(nn.Module):
     """A block in the manner of Llama: RMSNorm, rotary attention, RMSNorm, SwiGLU."""
 
-    def __init__(self, size: int = 32, heads: int = 2, hidden: int = 64) -> None:
+    def __init__(self, norm: Callable[[int], nn.Module] = RMSNorm, size: int = 32, heads: int = 2, hidden: int = 64) -> None:
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = RMSNorm(size), RMSNorm(size)
+        self.norm1, self.norm2 = norm(size), norm(size)
         self.qkv, self.out = nn.Linear(size, 3 * size, bias=False), nn.Linear(size, size, bias=False)
         self.gate, self.up = nn.Linear(size, hidden, bias=False), nn.Linear(size, hidden, bias=False)
         self.down = nn.Linear(hidden, size, bias=False)
 
     def rotated(self, x: torch.Tensor) -> torch.Tensor:
         half = x.shape[-1] // 2
-        angles = torch.arange(x.shape[-2]).float()[:, None] / 10_000 ** (torch.arange(half).float() / half)
+        positions, frequencies = (torch.arange(n, device=x.device).float() for n in (x.shape[-2], half))
+        angles = positions[:, None] / 10_000 ** (frequencies / half)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         a, b = x[..., :half], x[..., half:]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
@@ -164,18 +167,18 @@ class Block(nn.Module):
         parts = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1)
         q, k, v = (each.transpose(1, 2) for each in parts.unbind(2))
         scores = self.rotated(q) @ self.rotated(k).transpose(-1, -2) / (size // self.heads) ** 0.5
-        mask = torch.ones(length, length, dtype=torch.bool).triu(1)
+        mask = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         weights = scores.masked_fill(mask, float("-inf")).float().softmax(-1).to(x.dtype)
         x = x + self.out((weights @ v).transpose(1, 2).reshape(batch, length, size))
         y = self.norm2(x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
-def block() -> Program:
+def block(device: str = "cpu") -> Program:
     """The forward and backward pass of a block in bf16, and a step of SGD."""
     torch.manual_seed(1)
-    model = Block().to(torch.bfloat16)
-    x = torch.randn(2, 8, 32).to(torch.bfloat16)
+    model = Block().to(torch.bfloat16).to(device)
+    x = torch.randn(2, 8, 32).to(torch.bfloat16).to(device)
     return lambda: train(model, x)
 
 
@@ -186,14 +189,36 @@ def train(model: nn.Module, x: torch.Tensor) -> None:
             parameter -= 0.1 * parameter.grad
 
 
+def step(device: str = "cpu") -> Program:
+    """A training step of a small language model in bf16: embedding, block, cross-entropy, clipping, AdamW."""
+    torch.manual_seed(2)
+    words = 64
+    model = nn.Sequential(nn.Embedding(words, 32), Block(nn.RMSNorm), nn.RMSNorm(32), nn.Linear(32, words, bias=False))
+    model = model.to(torch.bfloat16).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    tokens = torch.randint(0, words, (2, 17)).to(device)
+    return lambda: update(model, optimizer, tokens)
+
+
+def update(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: torch.Tensor) -> None:
+    logits = model(tokens[:, :-1]).float()
+    F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
 if __name__ == "__main__":
     import lockstep.torch
 
     folder = Path(sys.argv[1])
-    for name, program in {"moves": moves(), "roundings": roundings()}.items():
-        with lockstep.torch.record(folder / name):
-            program()
-    for name, program in {"operators": operators(), "block": block()}.items():
-        with lockstep.torch.reference("h200") as mode, lockstep.torch.record(folder / name):
-            program()
+    if torch.cuda.is_available():
+        for name, program in {"block": block("cuda"), "step": step("cuda")}.items():
+            with lockstep.torch.record(folder / name):
+                program()
+    else:
+        for name, program in {"moves": moves(), "roundings": roundings()}.items():
+            with lockstep.torch.record(folder / name):
+                program()
+        with lockstep.torch.reference("h200") as mode, lockstep.torch.record(folder / "operators"):
+            operators()()
         print(mode)

@@ -6,15 +6,16 @@ import { writeSafetensors } from "../../../../src/io/safetensors-writer.js";
 import type { Value } from "../../../../src/referee/value.js";
 import type { FileTensor } from "../cli.js";
 
-/** A tensor of an operation in a log. */
+/** A tensor of an operation, as a log has it. */
 export interface LoggedTensor {
   dtype: string;
   shape: readonly number[];
   sha256?: string;
+  digest?: string;
   tensor?: string;
 }
 
-/** Our fields of an entry of a log. */
+/** The field `lockstep` of an entry of a log. */
 export interface LoggedOperation {
   schema: string;
   args: unknown[];
@@ -27,7 +28,7 @@ export function runPath(name: string): string {
   return new URL(`../../../vectors/runs/${name}`, import.meta.url).pathname;
 }
 
-/** A run that tests change before they write it. */
+/** A recorded run in memory, which a test changes and writes to a folder. */
 export class RecordedRun {
   private constructor(
     readonly operations: LoggedOperation[],
