@@ -1,0 +1,43 @@
+// The page about batch invariance says what the recorded cases have.
+import { readFileSync } from "node:fs";
+import { expect, it } from "vitest";
+import { ROOT } from "../harness/sources/sources.js";
+
+const read = (path: string): string => readFileSync(`${ROOT}/${path}`, "utf8");
+const { cases } = JSON.parse(read("conformance/vectors/torch-batches.json")) as {
+  readonly cases: Readonly<Record<string, readonly (readonly number[])[]>>;
+};
+const page = read("docs/referee.md");
+
+/** The number of invariant cases whose names match, and of all that match. */
+function counted(pattern: RegExp): readonly [invariant: number, all: number] {
+  const matching = Object.entries(cases).filter(([name]) => pattern.test(name));
+  return [matching.filter(([, groups]) => groups.length === 1).length, matching.length];
+}
+
+it("has the numbers of all cases", () => {
+  const [invariant, all] = counted(/./);
+  expect(page).toMatch(
+    new RegExp(`Of ${all} cases that PyTorch\\n2\\.11 ran .*, ${invariant} are invariant`),
+  );
+});
+
+it.each([
+  [/^(rms_norm|layer_norm|softmax|log_softmax|logsumexp) /, /50,257 columns \| all 60 \|/],
+  [/^_scaled_mm rows/, /scales of rows \| all 6 \|/],
+  [/^_scaled_mm tensor/, /scales of tensors \| 5 of 6:/],
+  [/^(mm|linear\+bias) bf16/, /`linear` in bf16 \| 4 of 12:/],
+  [/^mm f32/, /`mm` in f32 \| none of 4 \|/],
+  [/^(sum|mean|norm) bfloat16/, /norms in bf16 \| all 18;/],
+  [/^(sum|mean) float32/, /f32 sums and means none of 12,/],
+  [/^norm float32/, /f32 norms 5 of 6,/],
+  [/^mean f32 /, /f32 means of squares 7 of 12 \|/],
+  [/^cumsum/, /`cumsum` \| none of 12 \|/],
+  [/^sdpa EFFICIENT/, /EFFICIENT_ATTENTION \| all 8,/],
+])("has the numbers of %s", (pattern, text) => {
+  const [said = ""] = text.exec(page) ?? [];
+  const [invariant, all] = counted(pattern);
+  const expected =
+    invariant === all ? `all ${all}` : invariant === 0 ? `none of ${all}` : `${invariant} of ${all}`;
+  expect(said).toContain(expected);
+});
