@@ -8,7 +8,7 @@ import math
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -49,7 +49,7 @@ def bytes_of(x: torch.Tensor) -> bytes:
     return flat.view(torch.uint8).cpu().numpy().tobytes()
 
 
-def shape_of(x: torch.Tensor) -> list[int]:
+def shape_of(x: torch.Tensor | TensorType) -> list[int]:
     """The shape in files. Two elements of float4_e2m1fn_x2 are one in PyTorch."""
     shape = list(x.shape)
     if str(x.dtype) == "torch.float4_e2m1fn_x2" and shape:
@@ -57,13 +57,35 @@ def shape_of(x: torch.Tensor) -> list[int]:
     return shape
 
 
-def argument_of(x: Any, tensor: Callable[[torch.Tensor], Mapping[str, Any]]) -> Any:
+class TensorType(NamedTuple):
+    """What a log says of a tensor that is not stored."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    strides: tuple[int, ...] | None
+    """None for a tensor in row-major order without gaps."""
+    layout: torch.layout
+
+
+def type_of(x: torch.Tensor) -> TensorType:
+    """What a log says of a tensor that is not stored."""
+    is_strided = x.layout == torch.strided
+    return TensorType(x.dtype, x.shape, None if not is_strided or x.is_contiguous() else x.stride(), x.layout)
+
+
+def described_as(x: torch.Tensor | TensorType) -> dict[str, Any]:
+    """The dtype and the shape of a tensor, and its strides unless it is in row-major order without gaps."""
+    own = type_of(x) if isinstance(x, torch.Tensor) else x
+    strides = {} if own.strides is None else {"strides": list(own.strides)}
+    return {"dtype": str(type_name(own.dtype)), "shape": shape_of(own), **strides}
+
+
+def argument_of(x: Any, tensor: Callable[[Any], Mapping[str, Any]]) -> Any:
     """An argument as JSON. `tensor` gives the reference to a tensor."""
-    if isinstance(x, torch.Tensor):
+    if isinstance(x, (torch.Tensor, TensorType)):
         return tensor(x) if type_name(x.dtype) and x.layout == torch.strided else {"other": f"a tensor of {x.dtype}, {x.layout}"}
-    if x is None or isinstance(x, (bool, str)):
-        return x
-    if isinstance(x, int):
+    # a dictionary is an argument that is JSON already: operators have none
+    if x is None or isinstance(x, (bool, str, int, dict)):
         return x
     if isinstance(x, float):
         return x if math.isfinite(x) else {"float": str(x)}
@@ -98,22 +120,22 @@ class RunFolder:
         self._data.write(data)
         self._end = end
 
-    def reference(self, x: torch.Tensor, stored: str = "whole", samples: int = 0) -> dict[str, Any]:
-        """Describes a tensor, and stores all of it, a sample, or only the hash of its bytes."""
+    def reference(self, x: torch.Tensor, stored: str = "whole", samples: int = 0, place: int = 0) -> dict[str, Any]:
+        """Describes a tensor, and stores all of it, a sample, or only the hash of its bytes. `place` is that of the operator."""
         data = bytes_of(x)
         digest = hashlib.sha256(data).hexdigest()
         # equal bytes are stored once
         name = digest[:32]
-        dtype, shape = str(type_name(x.dtype)), shape_of(x)
-        described: dict[str, Any] = {"dtype": dtype, "shape": shape, "sha256": digest}
+        described: dict[str, Any] = {**described_as(x), "sha256": digest}
+        dtype, shape = described["dtype"], described["shape"]
         if stored == "whole":
             self.store(name, dtype, shape, data)
             return {**described, "tensor": name}
         self._hashed.append(described)
         if stored == "sample" and dtype != "F4" and x.numel() > 0:
-            indices = sample_of(len(self._logs), x.numel(), samples)
+            indices = sample_of(place, x.numel(), samples)
             flat = x.detach().reshape(-1)[torch.tensor(indices, device=x.device)]
-            own = f"{name}.sample.{len(self._logs)}"
+            own = f"{name}.sample.{place}"
             self.store(own, dtype, [len(indices)], bytes_of(flat))
             described["sample"] = {"indices": indices, "tensor": own}
         return described

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,16 +24,17 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ._arrays import to_torch
+from ._digest import DeviceDigests, digest_of
 from ._errors import LockstepError
 from ._frames import FILE_DTYPES, Frame
 from ._process import SERVER
-from ._run_files import RunFolder, argument_of, bytes_of, type_name
+from ._run_files import RunFolder, TensorType, argument_of, bytes_of, described_as, type_name, type_of
 from .operations import info
 
 __all__ = ["OperatorCount", "record", "reference"]
 
 CHIPS = ("h200", "h100")
-_OUTPUTS = ("whole", "sample", "hash")
+_OUTPUTS = ("whole", "sample", "hash", "digest")
 _active: list[TorchDispatchMode] = []
 
 
@@ -71,6 +73,18 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     if isinstance(values, dict):
         return _tensors(list(values.values()))
     return []
+
+
+def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors that an operator writes, by its schema."""
+    parameters = func._schema.arguments
+    given = {**{each.name: value for each, value in zip(parameters, args, strict=False)}, **kwargs}
+    return [
+        tensor
+        for each in parameters
+        if each.alias_info is not None and each.alias_info.is_write
+        for tensor in _tensors(given.get(each.name))
+    ]
 
 
 class reference(_Entered):  # noqa: N801 - it is called like a function
@@ -148,7 +162,7 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
                 return {"other": f"a tensor of {x.dtype}"}
             key = str(len(tensors))
             tensors[f"in/{key}"] = np.frombuffer(bytes_of(x), np.uint8).view(FILE_DTYPES[dtype]).reshape(x.shape)
-            return {"tensor": key, "dtype": dtype, "shape": list(x.shape)}
+            return {**described_as(x), "tensor": key, "shape": list(x.shape)}
 
         operation = {
             "schema": name,
@@ -163,8 +177,11 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
             own = func(*args, **kwargs)
         except (RuntimeError, NotImplementedError):
             # the CPU has no such operator
-            return results[0] if len(results) == 1 else results
-        for target, result in zip(_tensors(own), results, strict=True):
+            if func._schema.returns:
+                return results[0] if len(results) == 1 else results
+            own = None
+        targets = _tensors(own) if func._schema.returns else _written(func, args, kwargs)
+        for target, result in zip(targets, results, strict=True):
             target.copy_(result)
         return own
 
@@ -176,30 +193,43 @@ def _results(answer: Frame) -> list[torch.Tensor]:
 class record(_Entered):  # noqa: N801 - it is called like a function
     """A context that records every operator that PyTorch runs in it, as a run in `folder`, for `lockstep replay`.
 
-    `log.json` is a log of PyTorch's DebugMode, in which each operator also has its arguments and the SHA-256 of the bytes of its
-    inputs and outputs. `tensors.safetensors` has whole inputs, and of outputs all elements, `samples` elements of each, or none:
-    `outputs` is "whole", "sample" or "hash". `contract.json` has the chip, the versions and the settings that decide bits. The
-    files are written at the end, also if the body raised. Every operator waits for the device, so a recorded step is slow.
+    `log.json` is a log of PyTorch's DebugMode, in which each operator also has its arguments, and each output a digest of 64 bits.
+    An operator that returns or writes no tensor is left out.
+    `tensors.safetensors` has whole inputs, and of outputs all elements, `samples` elements of each, or none but the SHA-256:
+    `outputs` is "whole", "sample" or "hash". Every operator then waits for the device, so a recorded step is slow. With "digest" no
+    tensor is stored but those of the operators whose places in the log are in `operations`: the digests are computed on the device,
+    and nothing waits. Views, whose bytes are those of an input, have none. `contract.json` has the chip, the versions and the
+    settings that decide bits. The files are written at the end, also if the body raised.
 
-    Raises `LockstepError` for another value of `outputs`, and for a folder that has a run already.
+    Raises `LockstepError` for another value of `outputs`, for operations without "digest", and for a folder that has a run already.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, outputs: Literal["whole", "sample", "hash"] = "whole", samples: int = 1024
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        outputs: Literal["whole", "sample", "hash", "digest"] = "whole",
+        samples: int = 1024,
+        operations: Sequence[int] = (),
     ) -> None:
         if outputs not in _OUTPUTS:
             raise LockstepError("ARGUMENT", f"outputs is {outputs!r}; it must be one of {', '.join(_OUTPUTS)}")
         if samples < 1:
             raise LockstepError("ARGUMENT", f"samples is {samples}; it must be at least 1")
+        if len(operations) > 0 and outputs != "digest":
+            raise LockstepError("ARGUMENT", f'operations chooses whole tensors where outputs is "digest"; outputs is {outputs!r}')
         super().__init__()
         self.folder = Path(folder)
         self._stored = outputs
         self._samples = samples
+        self._whole = frozenset(operations)
         self._files: RunFolder | None = None
         self._contract: dict[str, Any] = {}
 
     def __enter__(self) -> record:
         self._files = RunFolder(self.folder)
+        self._digests = DeviceDigests()
+        self._entries: list[_Entry] = []
         chips = [mode.chip for mode in _active if isinstance(mode, reference)]
         self._contract = contract_of(chips[-1] if chips else None)
         return super().__enter__()
@@ -208,44 +238,106 @@ class record(_Entered):  # noqa: N801 - it is called like a function
         super().__exit__(*exception)
         files, self._files = self._files, None
         if files is not None:
+            digests = self._digests.read()
+            for entry in self._entries:
+                files.add(_logged(entry, digests))
             files.close(self._contract)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         files = self._files
-        if files is None or any(each.device.type == "meta" or type(each).__name__ == "FakeTensor" for each in _tensors([args, kwargs])):
+        if files is None or any(_is_fake(each) for each in _tensors([args, kwargs])):
             return func(*args, **kwargs)
-        # the operator may overwrite its inputs
-        with _disable_current_modes():
-            recorded = {
-                "schema": func.name(),
-                "args": argument_of(list(args), files.reference),
-                "kwargs": {name: argument_of(each, files.reference) for name, each in kwargs.items()},
-            }
-        shown = ", ".join(_shown(each) for each in args), "".join(f", {name}={_shown(each)}" for name, each in kwargs.items())
+        is_stored = self._stored != "digest" or len(self._entries) in self._whole
+        given = shown = _typed(args), _typed(kwargs)
+        if is_stored:
+            # the operator may overwrite its inputs
+            with _disable_current_modes():
+                given = argument_of(list(args), files.reference), {name: argument_of(each, files.reference) for name, each in kwargs.items()}
         result = func(*args, **kwargs)
-        with _disable_current_modes():
-            outputs = [each for each in _tensors(result) if type_name(each.dtype)]
-            recorded["outputs"] = [files.reference(each, self._stored, self._samples) for each in outputs]
-        files.add(
-            {
-                "type": "op",
-                "op_name": func.__qualname__,
-                "args_str": shown[0],
-                "kwargs_str": shown[1],
-                "call_depth": 0,
-                "log": None,
-                "output_str": f"  ->  {_shown(result)}",
-                "stack_trace": None,
-                "fwd_stack_trace": None,
-                "lockstep": recorded,
-            }
-        )
+        written = _tensors(result) if func._schema.returns else _written(func, args, kwargs)
+        outputs = [each for each in written if type_name(each.dtype)]
+        if not outputs:
+            return result
+        if is_stored:
+            with _disable_current_modes():
+                found = [self._stored_output(files, each) for each in outputs]
+        else:
+            is_view = _returns_view(func)
+            found = [(type_of(each), None if is_view else self._digests.add(each)) for each in outputs]
+        self._entries.append(_Entry(func, given, shown, _typed(result), found))
         return result
+
+    def _stored_output(self, files: RunFolder, x: torch.Tensor) -> Mapping[str, Any]:
+        stored = "whole" if self._stored == "digest" else self._stored
+        described = files.reference(x, stored, self._samples, len(self._entries))
+        described["digest"] = digest_of(bytes_of(x))
+        return described
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An operator that ran, as it is written at the end."""
+
+    func: Any
+    given: tuple[Any, Any]
+    """Arguments by position and by name: as JSON, or with the types of tensors."""
+    shown: tuple[Any, Any]
+    result: Any
+    outputs: list[Any]
+    """Outputs as JSON, or the type of each with the number of its digest, which a view lacks."""
+
+
+def _logged(entry: _Entry, digests: list[str]) -> dict[str, Any]:
+    """An entry of a log."""
+    args, kwargs = entry.shown
+    outputs = [
+        each if isinstance(each, dict) else described_as(each[0]) if each[1] is None else {**described_as(each[0]), "digest": digests[each[1]]}
+        for each in entry.outputs
+    ]
+    return {
+        "type": "op",
+        "op_name": entry.func.__qualname__,
+        "args_str": ", ".join(_shown(each) for each in args),
+        "kwargs_str": "".join(f", {name}={_shown(each)}" for name, each in kwargs.items()),
+        "call_depth": 0,
+        "log": None,
+        "output_str": f"  ->  {_shown(entry.result)}",
+        "stack_trace": None,
+        "fwd_stack_trace": None,
+        "lockstep": {
+            "schema": entry.func.name(),
+            "args": argument_of(list(entry.given[0]), described_as),
+            "kwargs": {name: argument_of(each, described_as) for name, each in entry.given[1].items()},
+            "outputs": outputs,
+        },
+    }
+
+
+def _typed(x: Any) -> Any:
+    """An argument with the types of its tensors in their place."""
+    if isinstance(x, torch.Tensor):
+        return type_of(x)
+    if isinstance(x, (list, tuple)):
+        return [_typed(each) for each in x]
+    if isinstance(x, dict):
+        return {name: _typed(each) for name, each in x.items()}
+    return x
+
+
+def _is_fake(x: torch.Tensor) -> bool:
+    return x.device.type == "meta" or type(x).__name__ == "FakeTensor"
+
+
+@lru_cache(maxsize=None)
+def _returns_view(func: Any) -> bool:
+    """Whether the results of an operator are views, which have the bytes of an input."""
+    aliases = [each.alias_info for each in func._schema.returns]
+    return func.name() == "aten::_unsafe_view" or any(each is not None and not each.is_write for each in aliases)
 
 
 def _shown(x: Any) -> str:
-    if isinstance(x, torch.Tensor):
+    if isinstance(x, (torch.Tensor, TensorType)):
         return f"t: {str(x.dtype).removeprefix('torch.')}{list(x.shape)}"
     if isinstance(x, (list, tuple)):
         return f"[{', '.join(_shown(each) for each in x)}]"

@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed; its modes w
 import torch_runs  # noqa: E402 - it needs PyTorch
 
 import lockstep.torch as modes  # noqa: E402 - it needs PyTorch
+from lockstep._digest import DeviceDigests, digest_of  # noqa: E402 - it needs PyTorch
+from lockstep._run_files import bytes_of  # noqa: E402 - it needs PyTorch
 
 # the models are of this version
 MODELLED = torch.__version__.startswith("2.11.")
@@ -50,10 +52,10 @@ def test_a_product_has_the_bits_of_the_reference():
 def test_operators_without_a_model_run_as_they_do_and_are_listed():
     x = torch.randn(4, 8)
     with modes.reference() as mode:
-        total = x.sum()
-    assert torch.equal(total, x.sum())
-    assert [(row.name, row.status) for row in mode.operators()] == [("aten::sum", "not modelled")]
-    assert str(mode) == "aten::sum      1  not modelled: the table has no such operator"
+        result = x.sinc()
+    assert torch.equal(result, x.sinc())
+    assert [(row.name, row.status) for row in mode.operators()] == [("aten::sinc", "not modelled")]
+    assert str(mode) == "aten::sinc      1  not modelled: the table has no such operator"
 
 
 def test_views_alias_and_strides_are_kept():
@@ -71,13 +73,32 @@ def test_an_operator_in_place_reads_its_operands_first():
     assert x.tolist() == [1, 4]
 
 
+def test_operators_that_return_nothing_have_the_tensors_that_they_write(tmp_path):
+    inputs = [torch.randn(8), torch.randn(3, 5)]
+    lists = [[each.clone() for each in inputs] for _ in range(4)]
+    steps = [torch.tensor(3.0) for _ in inputs]
+    numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.01, "eps": 1e-8, "amsgrad": False, "maximize": False}
+    with modes.reference() as mode, modes.record(tmp_path / "run"):
+        torch._foreach_mul_(lists[2], 0.3)
+        torch._fused_adamw_(*lists[:3], [each.abs() for each in inputs], [], steps, **numbers)
+    assert [row.name for row in mode.operators() if row.status == "not modelled"] == []
+    for scaled, each in zip(lists[2], inputs, strict=True):
+        assert not torch.equal(scaled, each)
+    status, report = replayed(tmp_path / "run")
+    assert (status, report["differs"], report["notModelled"]) == (0, 0, 0)
+    operations = [each["lockstep"] for each in json.loads((tmp_path / "run" / "log.json").read_text())["logs"]]
+    assert {each["schema"]: len(each["outputs"]) for each in operations} == {"aten::_foreach_mul_.Scalar": 2, "aten::abs": 1, "aten::_fused_adamw_": 8}
+
+
 @pytest.mark.parametrize("program", [torch_runs.moves, torch_runs.roundings])
 def test_what_pytorch_computes_on_a_cpu_has_the_bits_of_the_models(program, tmp_path):
     run = program()
     with modes.record(tmp_path / "run"):
         run()
-    status, report = replayed(tmp_path / "run")
-    assert (status, report["differs"]) == (0, 0) and report["same"] > 0.9 * report["operations"]
+    _, report = replayed(tmp_path / "run")
+    # a CPU rounds a cube in f16 once, a GPU also the square
+    assert {each["schema"] for each in report["verdicts"] if each["verdict"] == "differs"} <= {"aten::pow.Tensor_Scalar"}
+    assert report["same"] > 0.9 * report["operations"]
 
 
 def test_a_block_replays_as_the_same_and_a_fault_is_named(tmp_path):
@@ -117,9 +138,64 @@ def test_samples_and_hashes_are_judged_too(outputs, tmp_path):
     assert ("first" in difference) == (outputs == "sample")
 
 
+def test_digests_are_of_bytes_and_places():
+    tensors = [torch.randn(9001), torch.randn(7, 3).bfloat16(), torch.randn(33).half()[1:], torch.tensor(3.5), torch.zeros(0), torch.randn(8, 8).t()]
+    digests = DeviceDigests()
+    for x in tensors:
+        digests.add(x)
+    assert digests.read() == [digest_of(bytes_of(x)) for x in tensors]
+
+
+def test_a_sum_that_is_not_in_row_major_order_has_no_model(tmp_path):
+    x = torch.randn(8, 4)
+    with modes.reference() as mode, modes.record(tmp_path / "run"):
+        x.sum(0)
+        x.t().sum(0)
+    assert [(row.name, row.status) for row in mode.operators() if "sum" in row.name] == [
+        ("aten::sum.dim_IntList", "same" if MODELLED else "unverified"),
+        ("aten::sum.dim_IntList", "not modelled"),
+    ]
+    status, report = replayed(tmp_path / "run")
+    assert (status, [each["verdict"] for each in report["verdicts"]]) == (0, ["same", "same", "not modelled"])
+
+
+def test_an_operator_without_tensors_is_left_out(tmp_path):
+    with modes.record(tmp_path / "run"), torch.profiler.record_function("region"):
+        torch.ones(3).sum().item()
+    logs = json.loads((tmp_path / "run" / "log.json").read_text())["logs"]
+    assert [each["lockstep"]["schema"] for each in logs] == ["aten::ones", "aten::sum"]
+
+
+def test_a_run_of_digests_has_no_tensors_but_of_chosen_operations(tmp_path):
+    x, w = torch.randn(8, 64).bfloat16(), torch.randn(32, 64).bfloat16()
+
+    def program():
+        y = x @ w.t()
+        return (y + 1).clone().add_(1)
+
+    for name, options in {"all": {}, "digests": {"outputs": "digest"}, "one": {"outputs": "digest", "operations": [1]}}.items():
+        with modes.reference(), modes.record(tmp_path / name, **options):
+            program()
+    logs = {name: [each["lockstep"] for each in json.loads((tmp_path / name / "log.json").read_text())["logs"]] for name in ("all", "digests", "one")}
+    digests = {name: [output.get("digest") for each in log for output in each["outputs"]] for name, log in logs.items()}
+    # the view w.t() has no digest
+    assert digests["digests"] == [None, *digests["all"][1:]]
+    assert [("tensor" in output) for each in logs["one"] for output in each["outputs"]] == [False, True, False, False, False]
+    assert not any("tensor" in output for each in logs["digests"] for output in each["outputs"])
+    status, report = replayed(tmp_path / "one", "--against", tmp_path / "all")
+    assert (status, report["against"]) == (0, {"compared": 4, "different": 0})
+    assert [each["verdict"] for each in report["verdicts"]].count("same") == 1
+    x[0, 0] = 1000
+    with modes.reference(), modes.record(tmp_path / "other", outputs="digest"):
+        program()
+    status, report = replayed(tmp_path / "other", "--against", tmp_path / "digests")
+    assert (status, report["against"]["first"]["schema"], report["against"]["different"]) == (1, "aten::mm", 4)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
+        (lambda folder: modes.record(folder, operations=[1]), "outputs is 'whole'"),
         (lambda folder: modes.reference("h20"), "chip is 'h20'"),
         (lambda folder: modes.record(folder, outputs="all"), "outputs is 'all'"),
         (lambda folder: modes.record(folder, samples=0), "samples is 0"),

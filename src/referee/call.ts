@@ -16,7 +16,7 @@ export interface OtherArgument {
   readonly other: string;
 }
 
-/** An argument whose tensors were read. */
+/** An argument of an operator. Its tensors have been read into memory. */
 export type Argument =
   | null
   | boolean
@@ -38,7 +38,10 @@ function nameOf(argument: Argument | undefined): string {
   return JSON.stringify(argument).slice(0, 80);
 }
 
-/** One call of an operator: its arguments by the names of `parameters`, with typed access. All methods throw `ArgumentError`. */
+/**
+ * One call of an operator: typed access to its arguments by the names of `parameters`. Methods throw `ArgumentError` if an
+ * argument is missing or has another type.
+ */
 export class Call {
   readonly #byName: ReadonlyMap<string, Argument>;
 
@@ -58,7 +61,7 @@ export class Call {
     ]);
   }
 
-  /** The arguments by name, in order. */
+  /** All arguments by name: first the arguments by position, in order. */
   get arguments(): ReadonlyMap<string, Argument> {
     return this.#byName;
   }
@@ -136,3 +139,6 @@ export class Call {
     return front >= 0 && front < Math.max(length, 1) ? front : this.#fail(name, `a dimension of ${length}`);
   }
 }
+
+/** Computes the results of one call. Throws `NotModelled` for arguments that it has no rule for. */
+export type Model = (call: Call) => readonly Value[];

@@ -20,7 +20,7 @@ export interface Contract {
 
 const isText = (value: unknown): value is string | null => value === null || typeof value === "string";
 
-/** Parses a contract. Throws `FileError` for a file that is not one. */
+/** Parses a contract. Throws `FileError` if the file is not a contract. */
 export function readContract(path: string, text: string): Contract {
   const value = parseFile(path, text);
   const fail = (what: string): never => {
@@ -46,14 +46,14 @@ export function readContract(path: string, text: string): Contract {
   };
 }
 
-/** A term of two contracts that differs. */
+/** A term in which two contracts differ. */
 export interface ContractDifference {
   readonly term: string;
   readonly a: unknown;
   readonly b: unknown;
 }
 
-function termsOf({ chip, computedBy, versions, settings }: Contract): JsonObject {
+export function termsOf({ chip, computedBy, versions, settings }: Contract): JsonObject {
   const named = (prefix: string, terms: JsonObject): [string, unknown][] =>
     Object.entries(terms).map(([name, term]) => [`${prefix}.${name}`, term]);
   return Object.fromEntries([
@@ -71,16 +71,18 @@ export function contractDifferences(a: Contract, b: Contract): readonly Contract
   return names.filter((term) => x[term] !== y[term]).map((term) => ({ term, a: x[term], b: y[term] }));
 }
 
-/** Settings under which the models of products do not hold, with the value that they need. */
-const NEEDED: Readonly<Record<string, string | number | boolean | null>> = {
+/** The settings that the models of products need. */
+const REQUIRED_SETTINGS: Readonly<Record<string, string | number | boolean | null>> = {
   float32_matmul_precision: "highest",
   allow_fp16_accumulation: false,
 };
 
-/** Whether the models of the table hold for a contract: what is against it, and the rows that a GPU has confirmed under it. */
+/** Whether the models of the table hold for a contract. They hold if there are no problems. */
 export interface ContractCheck {
   readonly problems: readonly string[];
+  /** The names of the rows that a GPU has confirmed under the contract. */
   readonly witnessed: readonly string[];
+  /** The names of the other rows that compute. */
   readonly unverified: readonly string[];
 }
 
@@ -89,7 +91,7 @@ export function checkContract({ chip, versions, settings }: Contract): ContractC
   const chips = [
     ...new Set(Object.values(OPERATORS).flatMap(({ witness }) => (witness ? [witness.chip] : []))),
   ];
-  const problems = Object.entries(NEEDED).flatMap(([name, needed]) =>
+  const problems = Object.entries(REQUIRED_SETTINGS).flatMap(([name, needed]) =>
     settings[name] === undefined || settings[name] === needed
       ? []
       : [`settings.${name} is ${settings[name]}; the models need ${needed}`],
@@ -102,7 +104,7 @@ export function checkContract({ chip, versions, settings }: Contract): ContractC
   return { problems, witnessed: names(true), unverified: names(false) };
 }
 
-/** Whether a witness is of this chip, under this version of PyTorch. */
+/** Whether a witness has this chip and this version of PyTorch. */
 export function covers(
   witness: Witness | undefined,
   chip: string | null,

@@ -14,7 +14,7 @@ import { broadcast, itemSize, stridesOf, toValue, type Value } from "./value.js"
 
 /** An output that differs from the computed one. */
 export interface Difference {
-  /** The number of the output. */
+  /** The index of the output. */
   readonly output: number;
   /** The number of elements that differ; undefined if only the hash was recorded. */
   readonly different?: number;
@@ -25,13 +25,13 @@ export interface Difference {
   /** All recorded bytes, if the whole output was recorded. */
   readonly recorded?: Uint8Array;
   readonly computed: Value;
-  /** Whether the elements are a sample of the output. */
+  /** Whether only a sample of the output was recorded. */
   readonly isSample?: true;
   /** The explanation, as lines of text. */
   readonly lines: readonly string[];
 }
 
-/** Other ways to compute a product, which a wrong result may have. */
+/** Settings of a product that a result which differs is compared with. */
 const OTHER_PRODUCTS: readonly (readonly [name: string, settings: GemmSettings])[] = [
   ["with the other kind of accumulator (use_fast_accum)", { useSplitAccumulator: true }],
   ["with the other kind of accumulator (use_fast_accum)", { useSplitAccumulator: false }],
@@ -45,8 +45,8 @@ export function coordinatesOf(shape: Shape, index: number): readonly number[] {
   return stridesOf(shape).map((stride, dim) => Math.floor(index / stride) % (shape[dim] as number));
 }
 
-/** Adds the explanation of the first element that differs. */
-export function explained(difference: Difference, { product }: OperatorRow, call: Call): Difference {
+/** Adds an explanation of the first element that differs. */
+export function explainDifference(difference: Difference, { product }: OperatorRow, call: Call): Difference {
   const { first, computed, lines } = difference;
   if (!first) return difference;
   const at = coordinatesOf(computed.shape, first.index);
@@ -70,7 +70,7 @@ function productLines(
   return [...found, ...gemmText(explainGemm({ ...options, at }))];
 }
 
-/** Whether a product with these options has the recorded bytes. Options that exclude each other have not. */
+/** Whether a product with these options has the recorded bytes. False if the options exclude each other. */
 function isProduct(recorded: Uint8Array, options: Parameters<typeof gemm>[0]): boolean {
   using _ = new Scope();
   try {
@@ -81,7 +81,7 @@ function isProduct(recorded: Uint8Array, options: Parameters<typeof gemm>[0]): b
   }
 }
 
-/** The elements of the operands from which an elementwise operator computes element `index`. */
+/** The operands of element `index` of an elementwise operator, as lines of text. */
 function operandLines(call: Call, { shape }: Value, index: number): readonly string[] {
   return [...call.arguments].flatMap(([name, argument]) => {
     if (typeof argument === "number") return [`${name} = ${argument}`];

@@ -1,31 +1,28 @@
 /** Models of operators that only move bytes: views, copies, selections. Their results do not depend on the chip. */
 import { ArgumentError, ShapeError } from "../errors.js";
 import { elementCount, type Shape } from "../tensor/shape.js";
-import type { Call } from "./call.js";
+import type { Call, Model } from "./call.js";
 import { NotModelled } from "./not-modelled.js";
 import {
   broadcast,
   copyElement,
+  copyOfView,
   eachOf,
-  gathered,
   itemSize,
   reshaped,
-  scattered,
   stridesOf,
   type Value,
   type View,
   wholeView,
+  withView,
   zeroValue,
 } from "./value.js";
-
-/** Computes the results of one call. Throws `NotModelled` for arguments that it has no rule for. */
-export type Model = (call: Call) => readonly Value[];
 
 const self = (call: Call): Value => call.tensor("self");
 
 export const copied: Model = (call) => [self(call)];
 
-/** The shape in which -1 stands for the size that is left. */
+/** The shape `sizes` of `count` elements, where a size of -1 is inferred from the others. */
 function completed(sizes: readonly number[], count: number): Shape {
   const rest = sizes.reduce((product, size) => (size === -1 ? product : product * size), 1);
   return sizes.map((size) => (size === -1 ? count / Math.max(rest, 1) : size));
@@ -49,7 +46,7 @@ export const expanded: Model = (call) => {
   ];
 };
 
-/** A copy whose dimensions are those of `self` in another order. */
+/** The model that copies `self` with its dimensions in another order. */
 function permutation(order: (call: Call, rank: number) => readonly number[]): Model {
   return (call) => {
     const x = self(call);
@@ -58,7 +55,7 @@ function permutation(order: (call: Call, rank: number) => readonly number[]): Mo
     if (new Set(dims).size !== shape.length || !dims.every((dim) => shape[dim] !== undefined))
       throw new ShapeError(`dimensions ${dims} of [${shape}]`);
     const pick = (list: readonly number[]): readonly number[] => dims.map((dim) => list[dim] as number);
-    return [gathered(x, { shape: pick(shape), strides: pick(strides), offset })];
+    return [copyOfView(x, { shape: pick(shape), strides: pick(strides), offset })];
   };
 }
 
@@ -72,7 +69,7 @@ export const exchanged = permutation((call, rank) => {
   return Array.from({ length: rank }, (_, dim) => (dim === a ? b : dim === b ? a : dim));
 });
 
-export const turned = permutation((_, rank) => {
+export const reversedDims = permutation((_, rank) => {
   if (rank > 2) throw new ShapeError(`t takes at most two dimensions; there are ${rank}`);
   return Array.from({ length: rank }, (_, dim) => rank - 1 - dim);
 });
@@ -103,7 +100,7 @@ export const squeezed: Model = (call) => {
   ];
 };
 
-/** The part [start, end) of a view along a dimension, every `step` elements. */
+/** The part [start, end) of a view along a dimension, with every `step`-th element. */
 function part(view: View, dim: number, start: number, end: number, step = 1): View {
   const stride = view.strides[dim] as number;
   const size = Math.max(0, Math.ceil((end - start) / step));
@@ -114,25 +111,31 @@ function part(view: View, dim: number, start: number, end: number, step = 1): Vi
   };
 }
 
-/** The index of a slice counted from the front, and within the dimension. */
+/** The elements [start, end) of `x` along a dimension. */
+export function partOf(x: Value, dim: number, start: number, end: number): Value {
+  return copyOfView(x, part(wholeView(x), dim, start, end));
+}
+
+/** The bound of a slice, counted from the front and clamped to the dimension. */
 function clamped(index: number, size: number): number {
-  if (!Number.isInteger(index)) throw new ArgumentError(`a slice ends at ${index}; an integer is needed`);
+  if (!Number.isInteger(index))
+    throw new ArgumentError(`a slice has the bound ${index}; an integer is needed`);
   return Math.min(Math.max(index < 0 ? index + size : index, 0), size);
 }
 
-/** The view that slice.Tensor and slice_backward select from a tensor of that shape. */
+/** The view that slice.Tensor selects from a tensor of this shape. */
 function sliceOf(call: Call, shape: Shape): View {
   const dim = call.dimension("dim", shape, 0);
   const size = shape[dim];
   const step = call.integer("step", 1);
   if (size === undefined || step < 1) throw new ShapeError(`a slice of [${shape}] in steps of ${step}`);
-  // PyTorch's end is the largest integer of 64 bits if there is none
+  // PyTorch passes 2^63 - 1 as the end of a slice without one
   const start = clamped(call.number("start", 0), size);
   const end = clamped(call.number("end", size), size);
   return part({ shape, strides: stridesOf(shape), offset: 0 }, dim, start, Math.max(start, end), step);
 }
 
-/** The view that select.int and select_backward select from a tensor of that shape: one index of a dimension. */
+/** The view that select.int selects from a tensor of this shape: one index of a dimension. */
 function selectOf(call: Call, shape: Shape): View {
   const dim = call.dimension("dim", shape);
   const size = shape[dim] ?? 0;
@@ -143,23 +146,23 @@ function selectOf(call: Call, shape: Shape): View {
   return { ...view, shape: view.shape.toSpliced(dim, 1), strides: view.strides.toSpliced(dim, 1) };
 }
 
-export const sliced: Model = (call) => [gathered(self(call), sliceOf(call, self(call).shape))];
-export const selected: Model = (call) => [gathered(self(call), selectOf(call, self(call).shape))];
+export const sliced: Model = (call) => [copyOfView(self(call), sliceOf(call, self(call).shape))];
+export const selected: Model = (call) => [copyOfView(self(call), selectOf(call, self(call).shape))];
 
-/** Zeros in which the gradient is where the forward operator selected. */
+/** The model of the gradient of slice or select: zeros, with `grad_output` in the view that the forward operator selected. */
 function backward(viewOf: (call: Call, shape: Shape) => View): Model {
   return (call) => {
     const grad = call.tensor("grad_output");
     const base = zeroValue(grad.dtype, call.integers("input_sizes"));
     const view = viewOf(call, base.shape);
-    return [scattered(base, view, reshaped(grad, view.shape))];
+    return [withView(base, view, reshaped(grad, view.shape))];
   };
 }
 
 export const sliceBackward = backward(sliceOf);
 export const selectBackward = backward(selectOf);
 
-/** The parts of a tensor along a dimension, each of the given sizes. */
+/** Divides `self` along a dimension into parts of the sizes that `sizesOf` returns for the size of the dimension. */
 function parts(call: Call, sizesOf: (size: number) => readonly number[]): readonly Value[] {
   const x = self(call);
   const dim = call.dimension("dim", x.shape, 0);
@@ -173,9 +176,8 @@ function parts(call: Call, sizesOf: (size: number) => readonly number[]): readon
     throw new ShapeError(`parts of ${sizes.slice(0, 8)} of dimension ${dim} of [${x.shape}]`);
   let start = 0;
   return sizes.map((each) => {
-    const view = part(wholeView(x), dim, start, start + each);
     start += each;
-    return gathered(x, view);
+    return partOf(x, dim, start - each, start);
   });
 }
 
@@ -196,7 +198,7 @@ export const unbound: Model = (call) => {
   return all.map((each) => reshaped(each, each.shape.toSpliced(dim, 1)));
 };
 
-/** The values one after the other along a dimension. */
+/** Concatenates values along a dimension. */
 function joined(values: readonly Value[], dim: number): Value {
   const [first] = values;
   if (!first) throw new ArgumentError("an empty list of tensors");
@@ -212,7 +214,7 @@ function joined(values: readonly Value[], dim: number): Value {
   for (const value of values) {
     const length = value.shape[dim] ?? 0;
     const target = part(wholeView(out), dim, start, start + length);
-    eachOf(target, (index, place) => copyElement(value.bytes, index, out.bytes, place, size));
+    eachOf(target, (index, to) => copyElement(value.bytes, index, out.bytes, to, size));
     start += length;
   }
   return out;
@@ -234,7 +236,7 @@ export const stacked: Model = (call) => {
   ];
 };
 
-/** The elements along some dimensions in the other order. */
+/** Reverses the order of elements along some dimensions. */
 export const flipped: Model = (call) => {
   const x = self(call);
   let view = wholeView(x);
@@ -244,5 +246,5 @@ export const flipped: Model = (call) => {
     const offset = view.offset + Math.max(size - 1, 0) * stride;
     view = { ...view, offset, strides: view.strides.with(dim, -stride) };
   }
-  return [gathered(x, view)];
+  return [copyOfView(x, view)];
 };

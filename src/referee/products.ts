@@ -1,4 +1,4 @@
-/** Models of matrix products: cuBLASLt's datapath on Hopper, with K in one split. */
+/** Models of matrix products: cuBLASLt's datapath on Hopper, without split-K. */
 import { ShapeError } from "../errors.js";
 import { isLineWide, isTensorWide } from "../formats/block.js";
 import { type FileDType, tensorDType } from "../io/dtypes.js";
@@ -7,20 +7,19 @@ import type { ScaledTensor } from "../ops/gemm/operand.js";
 import { Scope } from "../tensor/scope.js";
 import { elementCount, isWide, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import type { Call } from "./call.js";
-import { wideOf } from "./elementwise.js";
-import type { Model } from "./moves.js";
+import type { Call, Model } from "./call.js";
+import { wideOf } from "./conversions.js";
 import { NotModelled } from "./not-modelled.js";
-import { broadcast, reshaped, toTensor, toValue, transposed, type Value } from "./value.js";
+import { broadcast, itemSize, reshaped, toTensor, toValue, transposed, type Value } from "./value.js";
 
-/** The options of `gemm` for a product of two matrices. The open scope owns its tensors. */
+/** The options of `gemm` for a product of two matrices. The current `Scope` owns its tensors. */
 export type ProductOptions = Parameters<typeof gemm>[0];
 
 type Operand = ProductOptions["x"];
 
 const HOPPER = { datapath: "hopper", splitK: 1 } as const;
 
-/** Checks that a and b are matrices of one dtype, bf16 or f16, and returns it. */
+/** Requires that a and b have `rank` dimensions and one dtype, bf16 or f16. Returns the dtype. */
 function requireMatrices(a: Value, b: Value, rank: number): "bf16" | "f16" {
   if (a.shape.length !== rank || b.shape.length !== rank)
     throw new ShapeError(`operands [${a.shape}] and [${b.shape}]; both must have ${rank} dimensions`);
@@ -29,8 +28,19 @@ function requireMatrices(a: Value, b: Value, rank: number): "bf16" | "f16" {
   return dtype;
 }
 
+/** The alignment of rows in bytes that the modelled kernels need. */
+const ALIGNMENT = 16;
+
+/** Throws `NotModelled` if rows of K or N elements are not aligned: cuBLASLt then has other kernels. */
+function requireAligned(b: Value): void {
+  for (const extent of b.shape.slice(-2))
+    if ((extent * itemSize(b.dtype)) % ALIGNMENT !== 0)
+      throw new NotModelled(`rows of ${extent} elements, which are no multiple of ${ALIGNMENT} bytes`);
+}
+
 function wideProduct(call: Call, a: Value, b: Value): ProductOptions {
   const outDtype = requireMatrices(a, b, 2);
+  requireAligned(b);
   const [x, w] = [toTensor(call.backend, a), toTensor(call.backend, transposed(b))];
   return { x, w, outDtype, ...HOPPER };
 }
@@ -47,7 +57,9 @@ function wideDType(dtype: FileDType): WideDType {
   throw new NotModelled(`a result of ${dtype}`);
 }
 
-/** A vector is the bias of cuBLASLt's epilogue; anything else is the matrix that beta multiplies. */
+/**
+ * With beta 1, a vector is the bias of cuBLASLt's epilogue. Otherwise the addend is broadcast to a matrix, which beta multiplies.
+ */
 export const addmmOptions = (call: Call): ProductOptions => {
   const addend = call.tensor("self");
   const options = wideProduct(call, call.tensor("mat1"), call.tensor("mat2"));
@@ -59,7 +71,7 @@ export const addmmOptions = (call: Call): ProductOptions => {
   return { ...options, alpha, beta, c: toTensor(call.backend, broadcast(addend, shape)) };
 };
 
-/** An FP8 operand [rows, K] with its scales, which are for the tensor, for rows, or for blocks of 128 along K. */
+/** An FP8 operand [rows, K] with its scales: per tensor, per row, per 1x128 block or per 128x128 block. */
 function scaledOperand(call: Call, name: string, data: Value, scale: Value): Operand & ScaledTensor {
   const [rows = 0, depth = 0] = data.shape;
   if (scale.dtype !== "F32") throw new NotModelled(`${name} of ${scale.dtype}`);
@@ -95,7 +107,7 @@ export const scaledOptions = (call: Call): ProductOptions => {
   const bias = call.get("bias") === undefined ? {} : { bias: toTensor(call.backend, call.tensor("bias")) };
   const [tileA, tileB] = [x.tile ?? "tensor", w.tile ?? "tensor"];
   const isBlock = !isTensorWide(tileA) && !isLineWide(tileA);
-  // both have scales of tensors, both of rows, or both of blocks
+  // both operands must have scales per tensor, per row, or per block
   if (isTensorWide(tileA) !== isTensorWide(tileB) || isLineWide(tileA) !== isLineWide(tileB))
     throw new NotModelled(`scales [${scaleA.shape}] with [${scaleB.shape}]`);
   return {
@@ -108,16 +120,22 @@ export const scaledOptions = (call: Call): ProductOptions => {
   };
 };
 
-/** Whether a product has at most the elements and the K of the recorded products of an H200. cuBLASLt may split larger ones. */
+/** Whether a product is of a size for which cuBLASLt did not split K in any recorded call. */
 export const hasComparedSize = (call: Call): boolean => {
-  const [rows = 0, depth = 0] = call.tensor("self").shape;
+  const [rows = 0, depth = 0] = (call.get("mat1") === undefined ? call.tensor("self") : call.tensor("mat1"))
+    .shape;
   const [, columns = 0] = call.tensor("mat2").shape;
   return rows * columns <= 128 * 64 && depth <= 2048;
 };
 
-/** Whether both scales of an FP8 product are of tensors. */
-export const hasTensorScales = (call: Call): boolean =>
-  ["scale_a", "scale_b"].every((name) => elementCount(call.tensor(name).shape) === 1);
+/** Whether the matrices of a batch are at most as large as those that were compared. */
+export const isComparedBatch = (call: Call): boolean =>
+  ["self", "mat2"].every((name) =>
+    call
+      .tensor(name)
+      .shape.slice(1)
+      .every((extent) => extent <= 512),
+  );
 
 /** The model of a product of two matrices. */
 export function product(optionsOf: (call: Call) => ProductOptions): Model {
@@ -127,7 +145,7 @@ export function product(optionsOf: (call: Call) => ProductOptions): Model {
   };
 }
 
-/** A batch of products, each as `mm` computes it. */
+/** aten::bmm: each product as `mm` computes it. */
 export const batched: Model = (call) => {
   const [a, b] = [call.tensor("self"), call.tensor("mat2")];
   requireMatrices(a, b, 3);
@@ -144,10 +162,10 @@ export const batched: Model = (call) => {
     parts.push(toValue(gemm(wideProduct(call, matrix(a, i), matrix(b, i))).out));
   }
   const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.bytes.length, 0));
-  let at = 0;
+  let offset = 0;
   for (const part of parts) {
-    bytes.set(part.bytes, at);
-    at += part.bytes.length;
+    bytes.set(part.bytes, offset);
+    offset += part.bytes.length;
   }
   return [reshaped({ dtype: a.dtype, shape: [batch * rows * columns], bytes }, [batch, rows, columns])];
 };

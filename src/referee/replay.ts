@@ -6,14 +6,17 @@ import { unpackCodes } from "../io/codes.js";
 import { compareType, FILE_DTYPES, type FileDType } from "../io/dtypes.js";
 import { isObject } from "../io/json/json-object.js";
 import type { TensorSource } from "../io/source.js";
+import { Scope } from "../tensor/scope.js";
 import { elementCount, sameShape } from "../tensor/shape.js";
 import { DifferenceCount } from "../tensor/statistics/difference-count.js";
 import { type Argument, Call } from "./call.js";
 import { type Contract, covers } from "./contract.js";
-import { type Difference, explained } from "./differences.js";
+import { type Difference, explainDifference } from "./differences.js";
+import { digestOf } from "./digest.js";
 import { NotModelled } from "./not-modelled.js";
 import { type RecordedArgument, type RecordedOperation, readValue, type TensorReference } from "./run.js";
-import { type FoundRow, rowOf, witnessOf } from "./table.js";
+import { searchSplits } from "./splits.js";
+import { type FoundRow, type OperatorRow, rowOf, witnessOf } from "./table.js";
 import type { Value } from "./value.js";
 
 /** The judgement of one recorded operation. */
@@ -22,6 +25,11 @@ export interface Verdict {
   readonly index: number;
   readonly schema: string;
   readonly verdict: "same" | "differs" | "not modelled";
+  /**
+   * The number of splits of K of a product that is the same with them. cuBLASLt chooses it, and it is searched if no GPU has
+   * confirmed the row for such a call.
+   */
+  readonly splits?: number;
   /** Whether the verdict rests on a row that no GPU has confirmed under the versions of the contract. */
   readonly unverified?: true;
   /** Why there is no model. */
@@ -42,9 +50,19 @@ function isReference(argument: RecordedArgument): argument is TensorReference {
   return isObject(argument) && "shape" in argument;
 }
 
+/** Whether an argument has a tensor that was not in row-major order without gaps. */
+function isStrided(argument: RecordedArgument): boolean {
+  if (Array.isArray(argument)) return argument.some(isStrided);
+  return isReference(argument) && argument.strides !== undefined;
+}
+
 /** Reads the tensors of an argument. Throws `NotModelled` if one was not recorded. */
-async function resolved(file: TensorSource, where: string, argument: RecordedArgument): Promise<Argument> {
-  if (Array.isArray(argument)) return Promise.all(argument.map((each) => resolved(file, where, each)));
+async function readArgument(
+  file: TensorSource,
+  where: string,
+  argument: RecordedArgument,
+): Promise<Argument> {
+  if (Array.isArray(argument)) return Promise.all(argument.map((each) => readArgument(file, where, each)));
   if (!isReference(argument as RecordedArgument)) return argument as Argument;
   const reference = argument as TensorReference;
   const value = await readValue(file, where, reference);
@@ -61,6 +79,16 @@ function requireHash(where: string, { tensor, sha256 }: TensorReference, value: 
   );
 }
 
+/** Whether a run has more of an output than its dtype and shape. */
+function isRecorded({ tensor, sample, sha256, digest }: TensorReference): boolean {
+  return [tensor, sample, sha256, digest].some((each) => each !== undefined);
+}
+
+/** Whether a result has the recorded digest; undefined if there is none. */
+function isDigest({ digest }: TensorReference, { bytes }: Value): boolean | undefined {
+  return digest === undefined ? undefined : digestOf(bytes) === digest;
+}
+
 /** The SHA-256 of the bytes of a value, in hexadecimal. */
 function hashOf({ bytes }: Value): string {
   return createHash("sha256").update(bytes).digest("hex");
@@ -70,17 +98,19 @@ function hashOf({ bytes }: Value): string {
  * Computes the results of a recorded operation by its row. Throws `NotModelled` for an operator without a row or arguments
  * without a rule, `FileError` that names the operation for inputs that are missing or that the operator does not allow.
  */
-export async function computed(
+export async function computeOperation(
   { backend, file }: Pick<ReplayedRun, "backend" | "file">,
   where: string,
   operation: RecordedOperation,
 ): Promise<FoundRow & { readonly call: Call; readonly results: readonly Value[] }> {
   const found = rowOf(operation.schema);
   if (!found) throw new NotModelled("the table has no such operator");
-  const args = await Promise.all(operation.args.map((each) => resolved(file, where, each)));
+  if (found.row.isRowMajor && [operation.args, ...Object.values(operation.kwargs)].some(isStrided))
+    throw new NotModelled("an input that was not in row-major order, on which the order of the sums depends");
+  const args = await Promise.all(operation.args.map((each) => readArgument(file, where, each)));
   const kwargs: Record<string, Argument> = {};
   for (const [name, each] of Object.entries(operation.kwargs))
-    kwargs[name] = await resolved(file, where, each);
+    kwargs[name] = await readArgument(file, where, each);
   try {
     const call = new Call(backend, found.row.parameters.split(" "), args, kwargs);
     return { ...found, call, results: found.row.model(call) };
@@ -92,7 +122,7 @@ export async function computed(
 }
 
 /** Judges one operation of a run. Throws `FileError` for a run whose files do not fit together. */
-export async function judged(
+export async function judgeOperation(
   run: ReplayedRun,
   path: string,
   operation: RecordedOperation,
@@ -102,28 +132,44 @@ export async function judged(
   const where = `${path}: operation ${index}, ${schema}`;
   const base = { index, schema };
   try {
-    const { row, call, results } = await computed(run, where, operation);
+    const { row, call, results } = await computeOperation(run, where, operation);
     if (outputs.length === 0) throw new NotModelled("no output was recorded");
+    if (outputs.every((output) => !isRecorded(output)))
+      throw new NotModelled("a view, of which no digest was recorded");
     if (outputs.length !== results.length)
       throw new FileError(`${where}: ${outputs.length} outputs were recorded; it has ${results.length}`);
     const differences: Difference[] = [];
     for (const [i, output] of outputs.entries()) {
-      const difference = await compared(run.file, where, output, results[i] as Value);
-      if (difference) differences.push(explained({ ...difference, output: i }, row, call));
+      const difference = await compareOutput(run.file, where, output, results[i] as Value);
+      if (difference) differences.push({ ...difference, output: i });
     }
     const isConfirmed =
       row.kind === "moves" || covers(witnessOf(row, call), run.contract.chip, run.contract.versions.torch);
     const unverified = isConfirmed ? {} : { unverified: true as const };
     if (differences.length === 0) return { ...base, verdict: "same", ...unverified };
-    return { ...base, verdict: "differs", ...unverified, differences };
+    const splits = isConfirmed ? undefined : splitsOf(row, call, differences);
+    if (splits !== undefined) return { ...base, verdict: "same", splits, ...unverified };
+    const shown = differences.map((each) => explainDifference(each, row, call));
+    return { ...base, verdict: "differs", ...unverified, differences: shown };
   } catch (error) {
     if (error instanceof NotModelled) return { ...base, verdict: "not modelled", reason: error.message };
     throw error;
   }
 }
 
+/** The number of splits of K with which a product is its only output; undefined for another operator and if there is none. */
+function splitsOf(
+  { product }: OperatorRow,
+  call: Call,
+  [difference]: readonly Difference[],
+): number | undefined {
+  if (!product || !difference?.recorded) return undefined;
+  using _ = new Scope();
+  return searchSplits(product(call), { ...difference.computed, bytes: difference.recorded });
+}
+
 /** Compares a recorded output with the computed one: all elements, a sample, or the hash. Returns undefined if they are equal. */
-async function compared(
+async function compareOutput(
   file: TensorSource,
   where: string,
   output: TensorReference,
@@ -141,12 +187,13 @@ async function compared(
   const value = await readValue(file, where, output);
   if (value) {
     requireHash(where, output, value);
-    return difference(dtype, value.bytes, result);
+    return differenceOf(dtype, value.bytes, result);
   }
-  if (output.sample) return sampled(file, where, output, result);
-  if (output.sha256 === undefined)
-    throw new FileError(`${where}: an output has neither a tensor, a sample nor a hash`);
-  if (hashOf(result) === output.sha256) return undefined;
+  if (output.sample) return compareSample(file, where, output, result);
+  const isSame = output.sha256 === undefined ? isDigest(output, result) : hashOf(result) === output.sha256;
+  if (isSame === undefined)
+    throw new FileError(`${where}: an output has neither a tensor, a sample, a hash nor a digest`);
+  if (isSame) return undefined;
   if (hasNaN(result))
     throw new NotModelled("only the hash was recorded of an output with NaN, whose bits are not defined");
   return {
@@ -156,7 +203,7 @@ async function compared(
   };
 }
 
-function difference(
+function differenceOf(
   dtype: FileDType,
   recorded: Uint8Array,
   result: Value,
@@ -181,7 +228,7 @@ function hasNaN({ dtype, bytes }: Value): boolean {
 }
 
 /** Compares the elements of a sample. */
-async function sampled(
+async function compareSample(
   file: TensorSource,
   where: string,
   { dtype, sample }: TensorReference,
@@ -196,7 +243,7 @@ async function sampled(
   const picked = new Uint8Array(indices.length * size);
   for (const [i, index] of indices.entries())
     picked.set(result.bytes.subarray(index * size, (index + 1) * size), i * size);
-  const found = difference(dtype, value.bytes, { dtype, shape: [indices.length], bytes: picked });
+  const found = differenceOf(dtype, value.bytes, { dtype, shape: [indices.length], bytes: picked });
   if (!found?.first) return undefined;
   const first = { ...found.first, index: indices[found.first.index] as number };
   return { ...found, first, elements: indices.length, computed: result, isSample: true };

@@ -16,10 +16,14 @@ const LOG_FORMAT = "torch.utils._debug_mode.DebugMode.logs";
 export interface TensorReference {
   readonly dtype: FileDType;
   readonly shape: Shape;
+  /** The strides in elements, if it was not in row-major order without gaps. Its recorded elements are. */
+  readonly strides?: readonly number[];
   /** The name of its elements in the file of tensors; undefined if only the hash was recorded. */
   readonly tensor?: string;
   /** The SHA-256 of all its bytes, in hexadecimal. */
   readonly sha256?: string;
+  /** A digest of 64 bits of all its bytes, in hexadecimal (digest.ts). */
+  readonly digest?: string;
   /** Elements that were sampled: their indices in row-major order, and the name of their values. */
   readonly sample?: { readonly indices: readonly number[]; readonly tensor: string };
 }
@@ -63,15 +67,19 @@ class LogReader {
   }
 
   reference(value: JsonObject, name: string): TensorReference {
-    const { dtype, shape, tensor, sha256, sample } = value;
+    const { dtype, shape, strides, tensor, sha256, digest, sample } = value;
     if (!isFileDType(dtype))
       this.fail(`${name}: the dtype is ${show(dtype)}; it must be one of safetensors, such as "BF16"`);
     const isShape = Array.isArray(shape) && shape.length <= MAX_RANK && shape.every(isSize);
     if (!isShape) this.fail(`${name}: the shape is ${show(shape)}; it must be a list of sizes`);
+    const isStrided =
+      Array.isArray(strides) && strides.length === (shape as Shape).length && strides.every(isSize);
+    if (strides !== undefined && !isStrided)
+      this.fail(`${name}: the strides are ${show(strides)}; they must be a size for each dimension`);
     const bytes = fileBytes(dtype, shape as Shape);
     if (!(bytes <= MAX_VALUE_BYTES))
       this.fail(`${name}: ${dtype} [${shape}] has ${bytes} bytes; at most ${MAX_VALUE_BYTES} are read`);
-    const strings = Object.entries({ tensor, sha256 }).flatMap(([key, text]) => {
+    const strings = Object.entries({ tensor, sha256, digest }).flatMap(([key, text]) => {
       if (text === undefined || text === null) return [];
       return typeof text === "string"
         ? [[key, text]]
@@ -80,7 +88,8 @@ class LogReader {
     return {
       dtype,
       shape: shape as Shape,
-      ...(Object.fromEntries(strings) as { readonly tensor?: string; readonly sha256?: string }),
+      ...(strides === undefined ? {} : { strides: strides as readonly number[] }),
+      ...(Object.fromEntries(strings) as Pick<TensorReference, "tensor" | "sha256" | "digest">),
       ...(sample === undefined ? {} : { sample: this.#sample(sample, name) }),
     };
   }

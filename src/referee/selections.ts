@@ -2,7 +2,7 @@
 import { ShapeError } from "../errors.js";
 import type { FileDType } from "../io/dtypes.js";
 import { elementCount } from "../tensor/shape.js";
-import type { Model } from "./moves.js";
+import type { Model } from "./call.js";
 import { NotModelled } from "./not-modelled.js";
 import { broadcast, commonShape, copyElement, itemSize, type Value, zeroValue } from "./value.js";
 
@@ -16,8 +16,11 @@ export function integersOf({ dtype, bytes }: Value): readonly number[] {
   throw new NotModelled(`integers of ${dtype}`);
 }
 
-/** Copies the slices of `table` along a dimension that `indices` names; the dimension gets the shape of the indices. */
-function taken(table: Value, indices: Value, dim: number): Value {
+/**
+ * Copies the slices of `table` with these indices along a dimension. In the result, the shape of `indices` replaces the
+ * dimension.
+ */
+export function slicesByIndex(table: Value, indices: Value, dim: number): Value {
   const { shape } = table;
   const size = shape[dim];
   if (size === undefined) throw new ShapeError(`dimension ${dim} of [${shape}]`);
@@ -38,15 +41,15 @@ function taken(table: Value, indices: Value, dim: number): Value {
   return out;
 }
 
-export const embedded: Model = (call) => [taken(call.tensor("weight"), call.tensor("indices"), 0)];
+export const embedded: Model = (call) => [slicesByIndex(call.tensor("weight"), call.tensor("indices"), 0)];
 
 export const indexSelected: Model = (call) => {
   const x = call.tensor("self");
-  return [taken(x, call.tensor("index"), call.dimension("dim", x.shape))];
+  return [slicesByIndex(x, call.tensor("index"), call.dimension("dim", x.shape))];
 };
 
-/** Elements of `x` where the condition holds, else of `y`, all broadcast to one shape. */
-export function chosen(condition: Value, x: Value, y: Value): Value {
+/** Selects elements of `x` where the condition holds, else of `y`. All three are broadcast to one shape. */
+export function selectWhere(condition: Value, x: Value, y: Value): Value {
   if (condition.dtype !== "BOOL" || x.dtype !== y.dtype)
     throw new NotModelled(`a condition of ${condition.dtype}, and values of ${x.dtype} and ${y.dtype}`);
   const shape = commonShape(condition.shape, x.shape, y.shape);
@@ -63,10 +66,10 @@ export function chosen(condition: Value, x: Value, y: Value): Value {
 }
 
 export const where: Model = (call) => [
-  chosen(call.tensor("condition"), call.tensor("self"), call.tensor("other")),
+  selectWhere(call.tensor("condition"), call.tensor("self"), call.tensor("other")),
 ];
 
-/** Keeps the elements at or below (tril), or at or above (triu), a diagonal; the others are 0. */
+/** The model of tril or triu: elements for which `keeps` is false become 0. */
 export function triangle(keeps: (column: number, row: number, diagonal: number) => boolean): Model {
   return (call) => {
     const x = call.tensor("self");
@@ -82,12 +85,12 @@ export function triangle(keeps: (column: number, row: number, diagonal: number) 
   };
 }
 
-/** Zeros in the shape and dtype of `self`, unless a dtype is given. */
+/** Zeros in the shape of `self`, with the dtype of the argument `dtype`, by default of `self`. */
 export const zerosLike: Model = (call) => [
   zeroValue(call.dtype("dtype") ?? call.tensor("self").dtype, call.tensor("self").shape),
 ];
 
-/** Zeros in a shape. */
+/** Zeros in the shape `size`, with the dtype of the argument `dtype`, by default of `self` if there is one, else f32. */
 export const zerosOf: Model = (call) => {
   const dtype: FileDType =
     call.dtype("dtype") ?? (call.get("self") === undefined ? "F32" : call.tensor("self").dtype);

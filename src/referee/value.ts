@@ -1,4 +1,4 @@
-/** Values of recorded operations: elements in memory, and copies of them by strides. */
+/** Tensors of recorded operations: their elements in memory, and copies of strided views. */
 import type { Backend } from "../backends/backend.js";
 import { OutOfMemoryError, ShapeError } from "../errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes, fileDType, tensorDType } from "../io/dtypes.js";
@@ -50,7 +50,7 @@ export function toValue(tensor: Tensor): Value {
   return { dtype: fileDType(tensor.dtype), shape: tensor.shape, bytes: asBytes(tensor.dataSync()) };
 }
 
-/** A view of a value: element (i, j, …) is element offset + i * strides[0] + j * strides[1] + … of it. */
+/** A strided view: its element (i, j, …) is element offset + i * strides[0] + j * strides[1] + … of the viewed value. */
 export interface View {
   readonly shape: Shape;
   readonly strides: readonly number[];
@@ -73,39 +73,63 @@ export function wholeView({ shape }: Value): View {
   return { shape, strides: stridesOf(shape), offset: 0 };
 }
 
-/** Calls `body` with the index of each element of a view, in row-major order, and its place in what the view is of. */
-export function eachOf({ shape, strides, offset }: View, body: (index: number, place: number) => void): void {
+/** Calls `body` for each element of a view, in row-major order, with its index in the view and its index in the viewed value. */
+export function eachOf(
+  { shape, strides, offset }: View,
+  body: (index: number, source: number) => void,
+): void {
   const count = elementCount(shape);
   const position = shape.map(() => 0);
-  let place = offset;
+  let source = offset;
   for (let index = 0; index < count; index++) {
-    body(index, place);
+    body(index, source);
     for (let dim = shape.length - 1; dim >= 0; dim--) {
       const [size, stride] = [shape[dim] as number, strides[dim] as number];
       const next = (position[dim] as number) + 1;
-      place += stride;
+      source += stride;
       position[dim] = next;
       if (next < size) break;
       position[dim] = 0;
-      place -= size * stride;
+      source -= size * stride;
     }
   }
 }
 
-/** Copies the elements of a view of `x`. */
-export function gathered(x: Value, view: View): Value {
+/** Returns a row-major copy of a view of `x`. */
+export function copyOfView(x: Value, view: View): Value {
   const out = zeroValue(x.dtype, view.shape);
   const size = itemSize(x.dtype);
-  eachOf(view, (index, place) => copyElement(x.bytes, place, out.bytes, index, size));
+  eachOf(view, (index, source) => copyElement(x.bytes, source, out.bytes, index, size));
   return out;
 }
 
-/** Returns a copy of `base` in which the elements of a view of it are those of `x`. */
-export function scattered(base: Value, view: View, x: Value): Value {
+/** Returns a copy of `base` in which the elements of a view are replaced by the elements of `x`. */
+export function withView(base: Value, view: View, x: Value): Value {
   const size = itemSize(base.dtype);
   const bytes = base.bytes.slice();
-  eachOf(view, (index, place) => copyElement(x.bytes, index, bytes, place, size));
+  eachOf(view, (index, target) => copyElement(x.bytes, index, bytes, target, size));
   return { ...base, bytes };
+}
+
+/** The rows of a tensor along one dimension: element i of row (o, n) has the index (o * size + i) * inner + n. */
+export interface DimRows {
+  readonly outer: number;
+  readonly size: number;
+  readonly inner: number;
+}
+
+/** The rows of a tensor along a dimension. A tensor without dimensions is one row of one element. */
+export function rowsAlong(shape: Shape, dim: number): DimRows {
+  return {
+    outer: elementCount(shape.slice(0, dim)),
+    size: shape[dim] ?? 1,
+    inner: elementCount(shape.slice(dim + 1)),
+  };
+}
+
+/** The index of the first element of a row. The others follow at a distance of `inner`. */
+export function rowStart({ size, inner }: DimRows, row: number): number {
+  return Math.floor(row / inner) * size * inner + (row % inner);
 }
 
 /** Copies element `from` of `source` to element `to` of `target`; elements have `size` bytes. */
@@ -132,7 +156,7 @@ export function transposed(x: Value): Value {
     ...list.slice(0, -2),
     ...list.slice(-2).toReversed(),
   ];
-  return gathered(x, { shape: swap(shape), strides: swap(strides), offset });
+  return copyOfView(x, { shape: swap(shape), strides: swap(strides), offset });
 }
 
 /** Repeats dimensions of size 1, as PyTorch broadcasts. Throws `ShapeError` if the shapes do not match. */
@@ -141,11 +165,11 @@ export function broadcast(x: Value, shape: Shape): Value {
   const missing = shape.length - x.shape.length;
   const fits = missing >= 0 && x.shape.every((size, dim) => size === 1 || size === shape[missing + dim]);
   if (!fits) throw new ShapeError(`[${x.shape}] cannot be broadcast to [${shape}]`);
-  const own = stridesOf(x.shape);
+  const ownStrides = stridesOf(x.shape);
   const strides = shape.map((_, dim) =>
-    dim < missing || x.shape[dim - missing] === 1 ? 0 : (own[dim - missing] as number),
+    dim < missing || x.shape[dim - missing] === 1 ? 0 : (ownStrides[dim - missing] as number),
   );
-  return gathered(x, { shape, strides, offset: 0 });
+  return copyOfView(x, { shape, strides, offset: 0 });
 }
 
 /** The shape to which values of these shapes are broadcast. Throws `ShapeError` if there is none. */

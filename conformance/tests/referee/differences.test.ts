@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, gemm, openBackend, Scope } from "../../../src/index.js";
 import { MemorySource } from "../../../src/io/source.js";
-import { computed } from "../../../src/referee/replay.js";
+import { computeOperation } from "../../../src/referee/replay.js";
 import { readOperation } from "../../../src/referee/run.js";
 import { toValue, type Value } from "../../../src/referee/value.js";
 import { useWorkspace } from "../harness/cli.js";
@@ -15,9 +15,9 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
-function modelled(run: RecordedRun, operation: LoggedOperation): ReturnType<typeof computed> {
+function modelled(run: RecordedRun, operation: LoggedOperation): ReturnType<typeof computeOperation> {
   const file = new MemorySource("memory", [...run.tensors.values()]);
-  return computed({ backend, file }, "a fault", readOperation("a fault", operation));
+  return computeOperation({ backend, file }, "a fault", readOperation("a fault", operation));
 }
 
 /** The result of the model for an operation that differs from the recorded one. */

@@ -1,4 +1,4 @@
-// The rows of mm and _scaled_mm give every bit of the products that PyTorch computed on an H200.
+// The models of mm and _scaled_mm give every bit of the products that PyTorch computed on an H200.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, openBackend, Scope, type Tensor } from "../../../src/index.js";
 import { type Argument, Call } from "../../../src/referee/call.js";
@@ -46,12 +46,7 @@ describe(`products of ${origin.version} on an H200`, () => {
     expect(sumOf(bits)).toBe(given.sum);
   });
 
-  it("are as many as the witnesses of the rows say", () => {
-    const wide = cases.filter(({ x }) => x === "bf16" || x === "f16").length;
-    expect(OPERATORS["aten::mm"]?.witness?.inputs).toMatch(new RegExp(`^${wide} products`));
-    expect(OPERATORS["aten::_scaled_mm"]?.witness?.inputs).toMatch(
-      new RegExp(`^${cases.length - wide} products`),
-    );
+  it("are of the chip and the version that the rows name", () => {
     for (const name of ["aten::mm", "aten::_scaled_mm"]) {
       const { chip, torch } = OPERATORS[name]?.witness ?? {};
       expect([chip, origin.version.startsWith(`torch ${torch}.`)]).toEqual(["h200", true]);

@@ -1,4 +1,4 @@
-// What a verdict rests on: all elements, a sample or a hash; products that an H200 computed; contracts.
+// Verdicts from all elements, from a sample or from a hash; contracts.
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { useWorkspace } from "../harness/cli.js";
@@ -86,8 +86,30 @@ describe("a verdict", () => {
     });
   });
 
+  it("is none for a sum of elements that were not in row-major order", async () => {
+    const verdictOf = async (strides: readonly number[] | undefined): Promise<unknown> => {
+      const run = await RecordedRun.read("moves");
+      const x = {
+        ...run.add({ dtype: "F32", shape: [2, 2], bytes: bytesOf(1, 2, 3, 4) }),
+        ...(strides && { strides }),
+      };
+      const sum = run.add({ dtype: "F32", shape: [2], bytes: bytesOf(3, 7) });
+      const operation = { schema: "aten::sum.dim_IntList", args: [x, [1]], kwargs: {}, outputs: [sum] };
+      run.operations.splice(0, run.operations.length, operation as LoggedOperation);
+      await run.write(w.path("run"));
+      const { stdout } = await w.run("replay", "@run", "--json");
+      return JSON.parse(stdout).verdicts?.[0].verdict ?? stdout;
+    };
+    expect(await verdictOf(undefined)).toBe("same");
+    expect(await verdictOf([1, 2])).toMatch(/none of the 1 operations of .* is modelled/);
+    expect(await verdictOf([1])).toMatch(
+      /args\[0\]: the strides are \[1\]; they must be a size for each dimension/,
+    );
+  });
+
   it("is required of every operation by --all-modelled", async () => {
     const run = await RecordedRun.read("block");
+    run.operations.push({ schema: "aten::linalg_svd", args: [], kwargs: {}, outputs: [] });
     await run.write(w.path("run"));
     expect((await w.run("replay", "@run")).status).toBe(0);
     expect((await w.run("replay", "@run", "--all-modelled")).status).toBe(1);

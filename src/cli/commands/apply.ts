@@ -1,7 +1,7 @@
 /** `lockstep apply`: computes one operation of PyTorch as the table's row does. */
 import { FileError } from "../../errors.js";
 import { NotModelled } from "../../referee/not-modelled.js";
-import { computed } from "../../referee/replay.js";
+import { computeOperation } from "../../referee/replay.js";
 import { parseFile, readOperation } from "../../referee/run.js";
 import { witnessOf } from "../../referee/table.js";
 import { defineCommand } from "../command.js";
@@ -30,7 +30,11 @@ export const apply = defineCommand({
       const where = `${path}: metadata "${OPERATION}"`;
       const operation = readOperation(where, parseFile(where, text));
       try {
-        const { results, row, writesSelf, call } = await computed({ backend, file }, where, operation);
+        const { results, row, writesSelf, call } = await computeOperation(
+          { backend, file },
+          where,
+          operation,
+        );
         const tensors = results.map(({ dtype, shape, bytes }, i) => ({
           name: String(i),
           dtype,

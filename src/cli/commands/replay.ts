@@ -2,13 +2,16 @@
 
 import { UnsupportedError } from "../../errors.js";
 import { codeText } from "../../io/codes.js";
-import { readContract } from "../../referee/contract.js";
+import { compareRuns, type RunComparison } from "../../referee/against.js";
+import { readContract, termsOf } from "../../referee/contract.js";
 import { coordinatesOf, type Difference } from "../../referee/differences.js";
-import { judged, type Verdict } from "../../referee/replay.js";
-import { readLog } from "../../referee/run.js";
+import { judgeOperation, type Verdict } from "../../referee/replay.js";
+import { type RecordedOperation, readLog } from "../../referee/run.js";
 import { defineCommand } from "../command.js";
-import { flag, integer, value } from "../options.js";
+import { flag, integer, optional, someText, value } from "../options.js";
+import { runPage } from "../pictures/run-page.js";
 import { withFile } from "../pieces.js";
+import type { Session } from "../session.js";
 
 /** The maximum length of a log or a contract, in bytes. */
 const MAX_LOG_BYTES = 2 ** 28;
@@ -55,12 +58,34 @@ function reasonsOf(
   return [...counts.values()].sort((a, b) => b.count - a.count);
 }
 
+async function operationsOf({ files }: Session, folder: string): Promise<readonly RecordedOperation[]> {
+  const path = `${folder}/log.json`;
+  return readLog(path, await files.text(path, "a log", MAX_LOG_BYTES));
+}
+
+/** What the comparison with another run says. */
+function comparisonLine(other: string, { compared, different, first }: RunComparison): string {
+  if (!first) return `against ${other}: the outputs of ${compared} operations are the same`;
+  const { index, schema, what } = first;
+  return `against ${other}: operation ${index}, ${schema}, is the first of ${different} that differ: ${what}`;
+}
+
+/** The products that are the same with K in splits. */
+function splitLines(verdicts: readonly Verdict[]): readonly string[] {
+  const counts = new Map<string, number>();
+  for (const { schema, splits } of verdicts) {
+    const name = `${schema} with K in ${splits} splits`;
+    if (splits !== undefined) counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+  return [...counts].map(([name, count]) => `same: ${name}, ${count}`);
+}
+
 export const replay = defineCommand({
   name: "replay",
   summary:
     "computes each operation of a recorded run of PyTorch from its recorded inputs, and compares the results bit by bit; exits with 1 if any differ",
   details: [
-    "RUN is a folder that lockstep.torch.record wrote: log.json, tensors.safetensors and contract.json. An operation is the same, differs, or is not modelled; the first ones that differ are explained. All NaN are equal. An operation is unverified if no GPU has confirmed its model under the versions of the contract. If no operation is modelled, the exit status is 2.",
+    "RUN is a folder that lockstep.torch.record wrote: log.json, tensors.safetensors and contract.json. An operation is the same, differs, or is not modelled; the first ones that differ are explained. All NaN are equal. A product beyond the sizes that a GPU confirmed is also the same if it is so with K in 2 to 64 splits, whose number cuBLASLt chooses. An operation is unverified if no GPU has confirmed its model under the versions of the contract. If no operation is modelled, the exit status is 2.",
   ],
   example: "run",
   inputs: ["RUN"],
@@ -72,11 +97,27 @@ export const replay = defineCommand({
       fallback: 3,
       shown: "3",
     }),
+    against: optional({
+      placeholder: "RUN",
+      help: "also compare the outputs with those of another run of the program, by their digests",
+      parse: someText,
+      file: "read",
+    }),
+    page: optional({
+      placeholder: "HTML",
+      help: "page to write: every operation with its verdict, and the differences explained",
+      parse: someText,
+      file: "written",
+    }),
     "all-modelled": flag("exit with 1 also if an operation is not modelled"),
   },
   async run({ session, values, inputs: [folder = ""] }) {
     const path = `${folder}/log.json`;
-    const operations = readLog(path, await session.files.text(path, "a log", MAX_LOG_BYTES));
+    const operations = await operationsOf(session, folder);
+    const comparison =
+      values.against === undefined
+        ? undefined
+        : compareRuns(operations, await operationsOf(session, values.against));
     const contractPath = `${folder}/contract.json`;
     const contract = readContract(
       contractPath,
@@ -87,7 +128,7 @@ export const replay = defineCommand({
       const progress = session.progress(operations.length, "operations");
       const list: Verdict[] = [];
       for (const [index, operation] of operations.entries()) {
-        list.push(await judged({ backend, file, contract }, path, operation, index));
+        list.push(await judgeOperation({ backend, file, contract }, path, operation, index));
         progress.add(1);
       }
       progress.finish();
@@ -97,7 +138,7 @@ export const replay = defineCommand({
       verdicts.filter(({ verdict }) => verdict === kind);
     const [same, differing, unknown] = [of("same"), of("differs"), of("not modelled")];
     const reasons = reasonsOf(unknown);
-    if (same.length + differing.length === 0)
+    if (same.length + differing.length === 0 && !comparison)
       throw new UnsupportedError(
         "replay",
         `none of the ${verdicts.length} operations of ${folder} is modelled, so nothing was compared`,
@@ -106,6 +147,7 @@ export const replay = defineCommand({
     const count = `${verdicts.length} operations: ${same.length} same, ${differing.length} differ, ${unknown.length} not modelled; ${unverified} unverified`;
     const shown = differing.slice(0, values.examples);
     const lines = [
+      ...(comparison ? [comparisonLine(values.against as string, comparison)] : []),
       ...shown.flatMap(({ index, schema, differences = [] }) => [
         `operation ${index}, ${schema}: differs`,
         ...differences.flatMap(differenceLines),
@@ -113,11 +155,13 @@ export const replay = defineCommand({
       ...(shown.length < differing.length
         ? [`${differing.length - shown.length} further operations differ`]
         : []),
+      ...splitLines(same),
       ...reasons.map(({ schema, reason, count }) => `not modelled: ${schema}, ${count}: ${reason}`),
     ];
     const report = {
       run: folder,
       equal: differing.length === 0,
+      against: comparison,
       operations: verdicts.length,
       same: same.length,
       differs: differing.length,
@@ -129,8 +173,24 @@ export const replay = defineCommand({
         differences ? { ...verdict, differences: differences.map(differenceJson) } : verdict,
       ),
     };
-    if (differing.length > 0 || unknown.length > 0) session.result(report, [...lines, count]);
+    const { page } = values;
+    if (page !== undefined)
+      await session.files.writeText(
+        page,
+        runPage({
+          ...{ run: folder, summary: count, operations, verdicts },
+          comparison: comparison && comparisonLine(values.against as string, comparison),
+          contract: Object.entries(termsOf(contract)).map(([term, each]) => [
+            term,
+            String(each ?? "unknown"),
+          ]),
+          explain: ({ differences = [] }) => differences.flatMap(differenceLines),
+        }),
+      );
+    if (lines.length > 0) session.result(report, [...lines, count]);
     else session.summary(report, [count]);
-    return differing.length > 0 || (values["all-modelled"] && unknown.length > 0) ? 1 : 0;
+    return differing.length > 0 || comparison?.first || (values["all-modelled"] && unknown.length > 0)
+      ? 1
+      : 0;
   },
 });

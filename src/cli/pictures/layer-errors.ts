@@ -1,4 +1,5 @@
 /** The errors of the layers of a model in several forms, as an SVG picture. */
+import { escaped } from "./markup.js";
 
 /** A form of a model and the relative RMS error of the weights of each layer; 0 for a layer that the form does not change. */
 export interface LayerErrors {
@@ -18,8 +19,6 @@ const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9
 /** Lengths of dashes and gaps, for forms beyond the number of colours. */
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"] as const;
 
-const escaped = (text: string): string =>
-  text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c] ?? "&quot;");
 /** A coordinate with at most two digits after the point. */
 const at = (value: number): string => Number(value.toFixed(2)).toString();
 

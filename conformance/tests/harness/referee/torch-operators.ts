@@ -1,0 +1,235 @@
+/**
+ * The results of PyTorch's operators on an H200 (conformance/vectors/torch-operators, recorded by
+ * scripts/witness/torch_operators.py), and a test that compares the models with them.
+ */
+
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Backend, openBackend } from "../../../../src/index.js";
+import { FILE_DTYPES, type FileDType } from "../../../../src/io/dtypes.js";
+import { type Argument, Call } from "../../../../src/referee/call.js";
+import { conversion } from "../../../../src/referee/conversions.js";
+import { NotModelled } from "../../../../src/referee/not-modelled.js";
+import { type OperatorRow, rowOf } from "../../../../src/referee/table.js";
+import { transposed, type Value } from "../../../../src/referee/value.js";
+import { sampled } from "../draws.js";
+
+/** A tensor argument as the integers from which `words` and `floats` draw it. */
+interface Draw {
+  readonly dtype: FileDType;
+  readonly shape: readonly number[];
+  readonly seed: number;
+  readonly kind: "normal" | "positive" | "wide" | "edges" | "index" | "bool";
+  /** The exclusive upper bound of an index. */
+  readonly high?: number;
+  /** Whether the operator got the tensor with its last two dimensions exchanged. */
+  readonly transposed?: true;
+}
+
+/** A tensor argument as its numbers: `{"list": [64, 128], "dtype": "I32"}`. A single number is a tensor without dimensions. */
+interface Listed {
+  readonly list: number | readonly number[];
+  readonly dtype: FileDType;
+}
+
+type RecordedArgument = null | boolean | number | string | Draw | Listed | readonly RecordedArgument[];
+
+/** A recorded call of an operator. */
+export interface RecordedCall {
+  /** The number of the call in the recording. */
+  readonly id: number;
+  readonly schema: string;
+  readonly args: readonly RecordedArgument[];
+  readonly kwargs?: Readonly<Record<string, RecordedArgument>>;
+  /** If cuBLASLt split K: the smallest number of splits with which the model has the recorded bits. */
+  readonly splits?: number;
+  /**
+   * The dtype, the shape and the first 16 digits of the SHA-256 of each result. All NaNs of a result are replaced by one first.
+   */
+  readonly outputs: readonly (readonly [FileDType, readonly number[], string])[];
+}
+
+/** The recorded calls of a family, such as "reductions". */
+export function recordedCalls(family: string): readonly RecordedCall[] {
+  const url = new URL(`../../../vectors/torch-operators/${family}.json`, import.meta.url);
+  return (JSON.parse(readFileSync(url, "utf8")) as { calls: RecordedCall[] }).calls;
+}
+
+/** The special numbers. In a tensor of the kind `edges`, every sixteenth element is one of them. */
+const EDGES = Float32Array.of(
+  ...[0, -0, 1, -1, 0.5, 2, 3e-39, -1e-45, 6e-8, -6e-8, 65504, 65520, 448, 464, 465, 57344, 61440, 1e5, -1e5],
+  ...[88.5, -88.5, 104, -104, 3.3e38, -3.3e38, 1.1754944e-38, Infinity, -Infinity, NaN, 20, 9, 5],
+);
+
+/** A permutation of the 32-bit integers, applied to consecutive ones. */
+function words(seed: number, count: number): Uint32Array {
+  const start = Math.imul(seed, 0x9e3779b9);
+  return Uint32Array.from({ length: count }, (_, i) => {
+    let x = (start + i) | 0;
+    x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
+    x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
+    return x ^ (x >>> 16);
+  });
+}
+
+/** The number of ones in a byte. */
+function ones(byte: number): number {
+  let count = 0;
+  for (let rest = byte; rest > 0; rest >>= 1) count += rest & 1;
+  return count;
+}
+
+const ONES = Array.from({ length: 256 }, (_, byte) => ones(byte));
+
+/** Random signs and mantissas. The exponent of `normal` and `positive` is the number of ones in 8 random bits, less 7. */
+function floats({ kind, seed }: Draw, count: number): Float32Array {
+  const bits = words(seed, count).map((word) => {
+    const byte = (word >>> 23) & 255;
+    const isNormal = kind === "normal" || kind === "positive";
+    const exponent = isNormal ? 120 + (ONES[byte] as number) : 111 + (byte & 31);
+    return ((kind === "positive" ? 0 : word & 0x80000000) | (exponent << 23) | (word & 0x7fffff)) >>> 0;
+  });
+  const result = new Float32Array(bits.buffer);
+  if (kind === "edges")
+    for (let i = 0; i < count; i += 16) result[i] = EDGES[(i / 16) % EDGES.length] as number;
+  return result;
+}
+
+/** The bytes of numbers in a dtype. */
+function bytesOf(dtype: FileDType, list: readonly number[]): Uint8Array {
+  if (dtype === "F32") return new Uint8Array(Float32Array.from(list).buffer);
+  if (dtype === "I64") return new Uint8Array(BigInt64Array.from(list, BigInt).buffer);
+  return new Uint8Array((dtype === "I32" ? Int32Array : Uint8Array).from(list).buffer);
+}
+
+function drawn(backend: Backend, draw: Draw): Value {
+  const { dtype, shape, seed, kind, high = 2 } = draw;
+  const count = shape.reduce((product, size) => product * size, 1);
+  if (kind === "index" || kind === "bool")
+    return {
+      dtype,
+      shape,
+      bytes: bytesOf(
+        dtype,
+        Array.from(words(seed, count), (word) => word % high),
+      ),
+    };
+  const wide: Value = { dtype: "F32", shape, bytes: new Uint8Array(floats(draw, count).buffer) };
+  const value = dtype === "F32" ? wide : conversion(backend, wide, dtype);
+  return draw.transposed ? transposed(value) : value;
+}
+
+/** The strings that are dtypes as arguments. */
+const DTYPES: readonly string[] = [
+  "F32",
+  "BF16",
+  "F16",
+  "F8_E4M3",
+  "F8_E5M2",
+  "F8_E8M0",
+  "F64",
+  "I32",
+  "I64",
+];
+
+function argument(backend: Backend, recorded: RecordedArgument): Argument {
+  if (typeof recorded === "string")
+    return DTYPES.includes(recorded) ? { dtype: recorded as FileDType } : recorded;
+  if (typeof recorded !== "object" || recorded === null) return recorded;
+  if (Array.isArray(recorded)) return recorded.map((each) => argument(backend, each));
+  if ("list" in recorded) {
+    const { list, dtype } = recorded;
+    const shape = typeof list === "number" ? [] : [list.length];
+    return { dtype, shape, bytes: bytesOf(dtype, [list].flat()) };
+  }
+  return drawn(backend, recorded as Draw);
+}
+
+/** The row of a recorded call, and the call with its arguments. Throws `NotModelled` if there is no row. */
+function callOf(
+  backend: Backend,
+  { schema, args, kwargs = {} }: RecordedCall,
+): { row: OperatorRow; call: Call } {
+  const found = rowOf(schema);
+  if (!found) throw new NotModelled("the table has no such operator");
+  const named = Object.entries(kwargs).map(([name, each]) => [name, argument(backend, each)] as const);
+  const positional = args.map((each) => argument(backend, each));
+  const { row } = found;
+  return { row, call: new Call(backend, row.parameters.split(" "), positional, Object.fromEntries(named)) };
+}
+
+/** Computes the results of a call. */
+export type Compute = (row: OperatorRow, call: Call) => readonly Value[];
+
+const byModel: Compute = ({ model }, call) => model(call);
+
+/** The bytes of a result in which all NaNs are replaced by one, because chips and processors return NaNs of different bits. */
+function canonical({ dtype, bytes }: Value): Uint8Array {
+  const size = FILE_DTYPES[dtype].bits / 8;
+  const copy = bytes.slice();
+  const infinity = { F32: 0x7f800000, BF16: 0x7f80, F16: 0x7c00 }[dtype as string];
+  if (infinity === undefined) return copy;
+  const words = size === 4 ? new Uint32Array(copy.buffer) : new Uint16Array(copy.buffer);
+  const magnitude = 2 ** (8 * size - 1) - 1;
+  for (let i = 0; i < words.length; i++)
+    if (((words[i] as number) & magnitude) > infinity) words[i] = magnitude;
+  return copy;
+}
+
+/** The results of a model as the recording describes them, or the reason why there is no model. */
+function described(
+  backend: Backend,
+  recorded: RecordedCall,
+  compute: Compute,
+): RecordedCall["outputs"] | string {
+  try {
+    const { row, call } = callOf(backend, recorded);
+    return compute(row, call).map((value) => [
+      value.dtype,
+      value.shape,
+      createHash("sha256").update(canonical(value)).digest("hex").slice(0, 16),
+    ]);
+  } catch (error) {
+    if (error instanceof NotModelled) return error.message;
+    throw error;
+  }
+}
+
+/**
+ * Tests that the models give every bit of a family's recorded results. `notModelled` lists the operators without a row, and
+ * `partly` returns true for the calls of an operator with a row that have no model; the test requires that both are right.
+ * `computeOf` returns how the results of a call are computed, by default by the row's model.
+ */
+export function testOperators(
+  family: string,
+  notModelled: readonly string[],
+  partly: Readonly<Record<string, (call: RecordedCall) => boolean>> = {},
+  computeOf: (call: RecordedCall) => Compute = () => byModel,
+): void {
+  let backend: Backend;
+  beforeAll(async () => {
+    backend = await openBackend("wasm", { threads: 1 });
+  });
+  afterAll(() => backend.dispose());
+
+  const bySchema = new Map<string, RecordedCall[]>();
+  for (const call of recordedCalls(family))
+    bySchema.set(call.schema, [...(bySchema.get(call.schema) ?? []), call]);
+
+  describe(`${family} of PyTorch on an H200`, () => {
+    it.each([...bySchema].filter(([schema]) => rowOf(schema)))("%s has the recorded bits", (schema, all) => {
+      const wrong = sampled(all, Math.min(all.length, 4)).filter((call) => {
+        const result = described(backend, call, computeOf(call));
+        if (partly[schema]?.(call)) return typeof result !== "string";
+        return JSON.stringify(result) !== JSON.stringify(call.outputs);
+      });
+      expect(wrong.map((call) => JSON.stringify(call))).toEqual([]);
+    });
+
+    it("lacks models of the operators that the test names", () => {
+      expect([...bySchema.keys()].filter((schema) => !rowOf(schema))).toEqual(notModelled);
+      expect(Object.keys(partly).filter((schema) => !rowOf(schema) || !bySchema.has(schema))).toEqual([]);
+    });
+  });
+}

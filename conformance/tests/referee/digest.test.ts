@@ -1,0 +1,53 @@
+// The digest of bytes is that of python/lockstep/_digest.py, and no change of the elements or of their places leaves it.
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { digestOf } from "../../../src/referee/digest.js";
+
+/** The digest by arithmetic of big integers. */
+function byDefinition(bytes: Uint8Array): string {
+  const all = [...bytes, 0, 0, 0].slice(0, 4 * Math.ceil(bytes.length / 4));
+  const low = (x: bigint): bigint => x & 0xffffffffn;
+  let [first, second] = [0n, 0n];
+  for (let i = 0n; i < BigInt(all.length / 4); i++) {
+    const word = all
+      .slice(Number(4n * i), Number(4n * i) + 4)
+      .reduceRight((sum, byte) => 256n * sum + BigInt(byte), 0n);
+    let t = low(word + i * 0x9e3779b1n);
+    t ^= t >> 16n;
+    t = low(t * 0x7feb352dn);
+    t ^= t >> 15n;
+    first = low(first + t);
+    second = low(second + t * (2n * i + 1n));
+  }
+  return [first, second].map((sum) => sum.toString(16).padStart(8, "0")).join("");
+}
+
+const bytes = fc.uint8Array({ maxLength: 64 });
+
+it("is what its formula says", () => {
+  fc.assert(fc.property(bytes, (each) => digestOf(each) === byDefinition(each)));
+});
+
+it("has the value that Python computes", () => {
+  // python -c 'from lockstep._digest import digest_of; print(digest_of(bytes(range(10))))'
+  expect(digestOf(Uint8Array.from({ length: 10 }, (_, i) => i))).toBe("6cab67a95095bb17");
+  expect(digestOf(new Uint8Array())).toBe("0000000000000000");
+});
+
+it("changes with each bit, and with the order of words", () => {
+  fc.assert(
+    fc.property(bytes, fc.nat(), fc.integer({ min: 0, max: 7 }), (each, place, bit) => {
+      fc.pre(each.length > 0);
+      const changed = each.slice();
+      changed[place % each.length] = (changed[place % each.length] as number) ^ (1 << bit);
+      expect(digestOf(changed)).not.toBe(digestOf(each));
+    }),
+  );
+  const words = (...list: number[]): Uint8Array => new Uint8Array(Uint32Array.from(list).buffer);
+  fc.assert(
+    fc.property(fc.nat(), fc.nat(), (a, b) => {
+      fc.pre(a !== b);
+      expect(digestOf(words(a, b))).not.toBe(digestOf(words(b, a)));
+    }),
+  );
+});

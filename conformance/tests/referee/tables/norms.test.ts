@@ -1,0 +1,4 @@
+// The models of norms give every bit that PyTorch computed on an H200.
+import { testOperators } from "../../harness/referee/torch-operators.js";
+
+testOperators("norms", []);

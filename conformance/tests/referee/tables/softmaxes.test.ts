@@ -1,0 +1,4 @@
+// The models of softmax and of losses give every bit that PyTorch computed on an H200.
+import { testOperators } from "../../harness/referee/torch-operators.js";
+
+testOperators("softmaxes", []);

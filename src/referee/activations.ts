@@ -1,0 +1,174 @@
+/** Models of activation functions and their gradients. Each step of a formula is rounded to f32; an `fma` is one step. */
+import type { Backend } from "../backends/backend.js";
+import { ShapeError } from "../errors.js";
+import type { Call, Model } from "./call.js";
+import { roundedThrough } from "./conversions.js";
+import { fma, mathOf } from "./float32.js";
+import { partOf } from "./moves.js";
+import { NotModelled } from "./not-modelled.js";
+import { computedFrom, each } from "./pointwise.js";
+
+const { fround, max, min } = Math;
+
+/** 1 / (1 + expf(-x)). */
+function logistic(backend: Backend, x: Float32Array): Float32Array {
+  const power = mathOf(
+    backend,
+    "expf",
+    each((v) => -v, x),
+  );
+  return each((e) => 1 / fround(1 + e), power);
+}
+
+/** The model of a function of `self`. */
+function ofSelf(compute: (backend: Backend, x: Float32Array) => Float32Array): Model {
+  return (call) => computedFrom(call, [call.tensor("self")], (x) => compute(call.backend, x));
+}
+
+/** The model of a gradient, computed from `grad_output` and `self`, or from another tensor instead of `self`. */
+function gradient(
+  compute: (backend: Backend, grad: Float32Array, x: Float32Array, call: Call) => Float32Array,
+  name = "self",
+): Model {
+  return (call) => {
+    const [grad, x] = [call.tensor("grad_output"), call.tensor(name)];
+    if (grad.dtype !== x.dtype) throw new NotModelled(`${grad.dtype} with ${x.dtype}`);
+    return computedFrom(call, [grad, x], (g, v) => compute(call.backend, g, v as Float32Array, call));
+  };
+}
+
+export const sigmoid = ofSelf(logistic);
+
+/** x / (1 + expf(-x)) (ActivationSiluKernel.cu). */
+export const silu = ofSelf((backend, x) => {
+  const power = mathOf(
+    backend,
+    "expf",
+    each((v) => -v, x),
+  );
+  return each((v, e) => v / fround(1 + e), x, power);
+});
+
+/** grad * s * fma(x, 1 - s, 1), with s the sigmoid (ActivationSiluKernel.cu). */
+export const siluBackward = gradient((backend, grad, x) =>
+  each((g, v, s) => fround(g * s) * fma(v, fround(1 - s), 1), grad, x, logistic(backend, x)),
+);
+
+/** Rounds to the dtype of `output`: the operators of PyTorch's Half and BFloat16 round each result to 16 bits. */
+function narrowing(backend: Backend, call: Call): (values: Float32Array) => Float32Array {
+  const { dtype } = call.tensor("output");
+  return (values) => roundedThrough(backend, dtype, values);
+}
+
+/** grad * (1 - y) * y, each step rounded to the dtype (BinaryMiscBackwardOpsKernels.cu). */
+export const sigmoidBackward = gradient((backend, grad, y, call) => {
+  const narrow = narrowing(backend, call);
+  const rest = narrow(each((v) => 1 - v, y));
+  return each((p, v) => p * v, narrow(each((g, r) => g * r, grad, rest)), y);
+}, "output");
+
+/** grad * (1 - y * y), each step rounded to the dtype; in f32, 1 - y * y is one fma (BinaryMiscBackwardOpsKernels.cu). */
+export const tanhBackward = gradient((backend, grad, y, call) => {
+  if (call.tensor("output").dtype === "F32") return each((g, v) => g * fma(-v, v, 1), grad, y);
+  const narrow = narrowing(backend, call);
+  const rest = narrow(each((q) => 1 - q, narrow(each((v) => v * v, y))));
+  return each((g, r) => g * r, grad, rest);
+}, "output");
+
+/** sqrt(2 / pi), sqrt(1/2), and the factor of x^3 in the tanh approximation of GELU, as f32. */
+const BETA = fround(Math.SQRT2 * (2 / Math.sqrt(Math.PI)) * 0.5);
+const ALPHA = fround(Math.SQRT1_2);
+const KAPPA = fround(0.044715);
+
+/** tanhf(beta * fma(kappa, x^3, x)). */
+function tanhInner(backend: Backend, x: Float32Array): Float32Array {
+  const inner = each((v) => BETA * fma(KAPPA, fround(fround(v * v) * v), v), x);
+  return mathOf(backend, "tanhf", inner);
+}
+
+/** erff(x * sqrt(1/2)). */
+function erfOf(backend: Backend, x: Float32Array): Float32Array {
+  return mathOf(
+    backend,
+    "erff",
+    each((v) => v * ALPHA, x),
+  );
+}
+
+function isTanh(call: Call): boolean {
+  const approximate = call.get("approximate") ?? "none";
+  if (approximate !== "none" && approximate !== "tanh")
+    throw new NotModelled(`approximate is ${approximate}`);
+  return approximate === "tanh";
+}
+
+/** x / 2 * (1 + t), where t is `tanhInner` or `erfOf`, by the argument `approximate` (ActivationGeluKernel.cu). */
+export const gelu: Model = (call) => {
+  const inner = isTanh(call) ? tanhInner : erfOf;
+  return ofSelf((backend, x) => each((v, t) => fround(v * 0.5) * fround(1 + t), x, inner(backend, x)))(call);
+};
+
+/**
+ * grad * fma(1 + t, 1/2, u) (ActivationGeluKernel.cu). With `approximate` "tanh", t is `tanhInner` and u is (x / 2 * fma(-t, t,
+ * 1)) * (beta * fma(3 * kappa, x * x, 1)). Otherwise t is `erfOf` and u is x * (expf(-x / 2 * x) / sqrt(2 * pi)).
+ */
+export const geluBackward = gradient((backend, grad, x, call) => {
+  if (isTanh(call)) {
+    const factor = fround(3 * KAPPA);
+    return each(
+      (g, v, t) => {
+        const square = fround(v * v);
+        const inner = fround(BETA * fma(factor, square, 1));
+        const left = fround(fround(v * 0.5) * fma(-t, t, 1));
+        return g * fma(fround(1 + t), 0.5, fround(left * inner));
+      },
+      grad,
+      x,
+      tanhInner(backend, x),
+    );
+  }
+  const density = mathOf(
+    backend,
+    "expf",
+    each((v) => fround(v * -0.5) * v, x),
+  );
+  const beta = fround((2 / Math.sqrt(Math.PI)) * Math.SQRT1_2 * 0.5);
+  const sum = each(
+    (v, e, t) => fma(fround(1 + t), 0.5, fround(v * fround(e * beta))),
+    x,
+    density,
+    erfOf(backend, x),
+  );
+  return each((g, s) => g * s, grad, sum);
+});
+
+/** x * min(max(x + 3, 0), 6) * (1/6) (ActivationHardswishKernel.cu). */
+export const hardswish = ofSelf((_, x) => each((v) => fround(v * cut(v)) * SIXTH, x));
+
+/** min(max(x + 3, 0), 6) * (1/6) (ActivationHardsigmoidKernel.cu). */
+export const hardsigmoid = ofSelf((_, x) => each((v) => cut(v) * SIXTH, x));
+
+const SIXTH = fround(1 / 6);
+
+function cut(x: number): number {
+  return min(max(fround(x + 3), 0), 6);
+}
+
+/** x if it is positive, else x * negative_slope (ActivationLeakyReluKernel.cu). */
+export const leakyRelu: Model = (call) => {
+  const slope = fround(call.number("negative_slope", 0.01));
+  return ofSelf((_, x) => each((v) => (v > 0 ? v : v * slope), x))(call);
+};
+
+/** The first half of `self` along a dimension, times the sigmoid of the second half (ActivationGluKernel.cu). */
+export const glu: Model = (call) => {
+  const x = call.tensor("self");
+  const dim = call.dimension("dim", x.shape, -1);
+  const size = x.shape[dim] as number;
+  if (x.shape.length === 0 || size % 2 !== 0)
+    throw new ShapeError(`glu: dimension ${dim} of [${x.shape}] is not even`);
+  const half = (start: number) => partOf(x, dim, start, start + size / 2);
+  return computedFrom(call, [half(0), half(size / 2)], (a, b) =>
+    each((v, s) => v * s, a, logistic(call.backend, b as Float32Array)),
+  );
+};

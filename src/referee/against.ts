@@ -1,0 +1,55 @@
+/** Compares two recorded runs of one program by the digests of their outputs. */
+import { sameShape } from "../tensor/shape.js";
+import { isSame } from "./digest.js";
+import type { RecordedOperation, TensorReference } from "./run.js";
+
+/** How two runs differ. */
+export interface RunComparison {
+  /** The number of operations of which outputs were compared. */
+  readonly compared: number;
+  /** The number of operations whose outputs differ. */
+  readonly different: number;
+  /** The first operation that differs, and how. Absent if none does. */
+  readonly first?: { readonly index: number; readonly schema: string; readonly what: string };
+}
+
+/** The difference of one operation as a phrase; "" if its outputs are the same, undefined if none was compared. */
+function differenceOf(a: RecordedOperation, b: RecordedOperation): string | undefined {
+  if (a.outputs.length !== b.outputs.length) return `${a.outputs.length} outputs against ${b.outputs.length}`;
+  let result: string | undefined;
+  for (const [i, x] of a.outputs.entries()) {
+    const y = b.outputs[i] as TensorReference;
+    const [one, other] = [x, y].map(({ dtype, shape }) => `${dtype} [${shape}]`) as [string, string];
+    if (x.dtype !== y.dtype || !sameShape(x.shape, y.shape)) return `output ${i} is ${one} against ${other}`;
+    const same = isSame(x, y);
+    if (same === false) return `output ${i}, ${one}, has other bytes`;
+    if (same) result = "";
+  }
+  return result;
+}
+
+/**
+ * Compares runs operation by operation, up to the first one at which they run different operators. NaN of other bits differ,
+ * since digests are of bytes.
+ */
+export function compareRuns(a: readonly RecordedOperation[], b: readonly RecordedOperation[]): RunComparison {
+  let [compared, different] = [0, 0];
+  let first: RunComparison["first"];
+  for (const [index, x] of a.entries()) {
+    const y = b[index];
+    const { schema } = x;
+    const isOther = y?.schema !== schema;
+    const what = isOther ? `the other run has ${y?.schema ?? "no further operation"}` : differenceOf(x, y);
+    if (what !== undefined) compared++;
+    if (!what) continue;
+    different++;
+    first ??= { index, schema, what };
+    if (isOther) return { compared, different, first };
+  }
+  const extra = b[a.length];
+  if (extra && !first) {
+    different++;
+    first = { index: a.length, schema: extra.schema, what: "only the other run has it" };
+  }
+  return { compared, different, ...(first && { first }) };
+}

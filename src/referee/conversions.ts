@@ -1,0 +1,115 @@
+/** Conversions of tensors between dtypes, and to and from f32 numbers. All models use them. */
+import type { Backend } from "../backends/backend.js";
+import { type FileDType, tensorDType } from "../io/dtypes.js";
+import { decode, encode } from "../ops/cast/cast.js";
+import { scaled } from "../ops/elementwise/operators.gen.js";
+import { asBytes } from "../tensor/data.js";
+import { Scope } from "../tensor/scope.js";
+import { type DType, isWide, type Shape, type WideDType } from "../tensor/shape.js";
+import { NotModelled } from "./not-modelled.js";
+import { integersOf } from "./selections.js";
+import { toTensor, toValue, type Value } from "./value.js";
+
+/** The dtype of an f32, bf16 or f16 value. Throws `NotModelled` for another dtype. */
+export function wideOf({ dtype }: Value): WideDType {
+  const type = tensorDType(dtype);
+  if (type !== undefined && isWide(type)) return type;
+  throw new NotModelled(`${dtype} operands`);
+}
+
+/** The f32 values of an f32, bf16 or f16 tensor, in row-major order. Throws `NotModelled` for another dtype. */
+export function valuesOf(backend: Backend, x: Value): Float32Array {
+  wideOf(x);
+  const { bytes } = conversion(backend, x, "F32");
+  const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
+  return new Float32Array(aligned.buffer, aligned.byteOffset, aligned.length / 4);
+}
+
+/** A tensor of f32 numbers, each rounded once to the dtype, to nearest even. */
+export function roundedTo(backend: Backend, dtype: FileDType, shape: Shape, values: Float32Array): Value {
+  return conversion(backend, { dtype: "F32", shape, bytes: asBytes(values) }, dtype);
+}
+
+/** f32 numbers, each rounded once to a dtype, as f32 numbers again. */
+export function roundedThrough(backend: Backend, dtype: FileDType, values: Float32Array): Float32Array {
+  return valuesOf(backend, roundedTo(backend, dtype, [values.length], values));
+}
+
+/** A number as a tensor without dimensions, rounded to f32. */
+export function numberValue(x: number): Value {
+  return { dtype: "F32", shape: [], bytes: new Uint8Array(Float32Array.of(x).buffer) };
+}
+
+/** A number rounded to a dtype. */
+export function roundedNumber(backend: Backend, x: number, dtype: FileDType): number {
+  return valuesOf(backend, conversion(backend, numberValue(x), dtype))[0] as number;
+}
+
+/** The dtypes of integers that can be converted. */
+const INTEGERS: readonly FileDType[] = ["BOOL", "U8", "I32", "I64"];
+
+/**
+ * Integers as f32, rounded once to nearest even. Throws `NotModelled` beyond 2^53, where JavaScript numbers are rounded already.
+ */
+function fromIntegers(x: Value): Value {
+  const integers = integersOf(x);
+  if (!integers.every(Number.isSafeInteger)) throw new NotModelled("integers beyond 2^53");
+  return { dtype: "F32", shape: x.shape, bytes: asBytes(Float32Array.from(integers)) };
+}
+
+/** The dtypes among which `conversion` converts by way of f32. */
+const CONVERTED: readonly (DType | undefined)[] = ["f32", "bf16", "f16", "e4m3", "e5m2"];
+
+/**
+ * The E8M0 code of an f32 value: its exponent field, plus one if the fraction is above 1/2, or equals 1/2 and the value is
+ * normal.
+ */
+function toE8m0(x: number): number {
+  const bits = new Uint32Array(Float32Array.of(x).buffer)[0] as number;
+  const exponent = (bits >>> 23) & 0xff;
+  if (exponent === 0xff) return exponent;
+  const fraction = bits & 0x7fffff;
+  return exponent + Number(fraction > 0x400000 || (fraction === 0x400000 && exponent > 0));
+}
+
+/** Converts f32, bf16 or f16 to E8M0, which has no sign. Infinity and NaN become NaN. */
+function toScales(backend: Backend, x: Value): Value {
+  return { dtype: "F8_E8M0", shape: x.shape, bytes: Uint8Array.from(valuesOf(backend, x), toE8m0) };
+}
+
+/** Converts E8M0 to f32: powers of two, and NaN for the code 255. */
+function fromScales({ shape, bytes }: Value): Value {
+  const powers = Float32Array.from(bytes, (code) => (code === 0xff ? Number.NaN : 2 ** (code - 127)));
+  return { dtype: "F32", shape, bytes: asBytes(powers) };
+}
+
+/** Converts f32, bf16 or f16 to f64, exactly. An f16 NaN becomes the f64 value of the f32 NaN 7FFFFFFF. */
+function toF64(backend: Backend, x: Value): Value {
+  const floats = valuesOf(backend, x);
+  const doubles = Float64Array.from(floats);
+  if (x.dtype === "F16") {
+    const codes = new BigUint64Array(doubles.buffer);
+    for (const [i, value] of floats.entries()) if (Number.isNaN(value)) codes[i] = 0x7fffffffe0000000n;
+  }
+  return { dtype: "F64", shape: x.shape, bytes: asBytes(doubles) };
+}
+
+/**
+ * Converts among f32, bf16, f16, e4m3 and e5m2 by way of f32, with one rounding to nearest even; overflow gives infinity or NaN.
+ * Also converts f32, bf16 and f16 to f64, and integers and e8m0 to all of these.
+ */
+export function conversion(backend: Backend, x: Value, to: FileDType): Value {
+  if (to === x.dtype) return x;
+  if (INTEGERS.includes(x.dtype)) return conversion(backend, fromIntegers(x), to);
+  if (x.dtype === "F8_E8M0") return conversion(backend, fromScales(x), to);
+  if (to === "F64") return toF64(backend, x);
+  if (to === "F8_E8M0") return toScales(backend, x);
+  const [from, type] = [tensorDType(x.dtype), tensorDType(to)];
+  if (from === undefined || type === undefined || !CONVERTED.includes(from) || !CONVERTED.includes(type))
+    throw new NotModelled(`a conversion from ${x.dtype} to ${to}`);
+  using _ = new Scope();
+  const source = toTensor(backend, x);
+  const wide = isWide(from) ? source : decode(source);
+  if (isWide(type)) return toValue(scaled(wide, 1, { outDtype: type }));
+  return toValue(encode(wide, { format: type, overflow: "nonfinite" }));
+}

@@ -1,0 +1,50 @@
+/**
+ * Arithmetic in f32 for models of operators. JavaScript computes one sum, product, quotient or square root of f32 numbers in
+ * f64; `Math.fround` of that result is the correctly rounded f32 result.
+ */
+import type { Backend } from "../backends/backend.js";
+import type { SpecialFunctionName } from "../formats/special-functions.js";
+import { tensor } from "../ops/create.js";
+import { specialFunction } from "../ops/elementwise/special-function.js";
+import { Scope } from "../tensor/scope.js";
+
+const double = new Float64Array(1);
+const words = new Uint32Array(double.buffer);
+const LOW = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1 ? 0 : 1;
+
+/** The smallest normal f32. */
+export const MIN_NORMAL = 2 ** -126;
+
+/** x * y + z, rounded once to f32, to nearest even. f64 must have x * y exactly, as it has every product of two f32 numbers. */
+export function fma(x: number, y: number, z: number): number {
+  const product = x * y;
+  const sum = product + z;
+  double[0] = sum;
+  const low = words[LOW] as number;
+  // Rounding the f64 sum to f32 is correct unless the sum lies midway between two f32 numbers. Midpoints of subnormal numbers
+  // have other bits, so all subnormal sums take the slow path.
+  if ((low & 0x1fffffff) !== 0x10000000 && !(Math.abs(sum) < MIN_NORMAL)) return Math.fround(sum);
+  const rest = sum - product;
+  const error = product - (sum - rest) + (z - rest);
+  // Rounds the exact sum to odd: an inexact sum with an even last bit moves to the f64 neighbour on the side of the error.
+  if (error !== 0 && low % 2 === 0) {
+    if (error > 0 === sum > 0) words[LOW] = low + 1;
+    else {
+      words[LOW] = low - 1;
+      if (low === 0) words[1 - LOW] = (words[1 - LOW] as number) - 1;
+    }
+    return Math.fround(double[0]);
+  }
+  return Math.fround(sum);
+}
+
+/** log2 e and ln 2, rounded to f32. */
+export const LOG2E = Math.fround(Math.LOG2E);
+export const LN2 = Math.fround(Math.LN2);
+
+/** Applies a math function of CUDA, as nvcc 13.0 compiles it without fast math, to each number. */
+export function mathOf(backend: Backend, name: SpecialFunctionName, values: Float32Array): Float32Array {
+  using _ = new Scope();
+  const x = tensor(backend, values, [values.length]);
+  return specialFunction(x, { function: name }).dataSync() as Float32Array;
+}

@@ -1,0 +1,41 @@
+/** Elementwise formulas in f32, computed with JavaScript numbers. A formula rounds each step by `Math.fround` or `fma`. */
+import type { SpecialFunctionName } from "../formats/special-functions.js";
+import type { Call, Model } from "./call.js";
+import { roundedTo, valuesOf } from "./conversions.js";
+import { mathOf } from "./float32.js";
+import { broadcast, commonShape, type Value } from "./value.js";
+
+/** A function of up to three f32 numbers. The caller rounds its result to f32. */
+export type Formula = (a: number, b: number, c: number) => number;
+
+/** Applies a formula to the elements of arrays of one length. An omitted array defaults to the first. */
+export function each(formula: Formula, a: Float32Array, b = a, c = a): Float32Array {
+  const out = new Float32Array(a.length);
+  for (let i = 0; i < out.length; i++) out[i] = formula(a[i] as number, b[i] as number, c[i] as number);
+  return out;
+}
+
+/**
+ * Computes a tensor: broadcasts the inputs to one shape, passes their f32 values to `compute`, and rounds the result once to the
+ * dtype, by default that of the first input.
+ */
+export function computedFrom(
+  { backend }: Call,
+  values: readonly [Value, ...Value[]],
+  compute: (...floats: readonly [Float32Array, ...Float32Array[]]) => Float32Array,
+  { dtype }: Pick<Value, "dtype"> = values[0],
+): readonly Value[] {
+  const shape = commonShape(...values.map((value) => value.shape));
+  const [first, ...others] = values.map((value) => valuesOf(backend, broadcast(value, shape)));
+  return [roundedTo(backend, dtype, shape, compute(first as Float32Array, ...others))];
+}
+
+/** The model of a formula of `self`. */
+export function ofOne(formula: (x: number) => number): Model {
+  return (call) => computedFrom(call, [call.tensor("self")], (a) => each(formula, a));
+}
+
+/** The model of a math function of CUDA, as nvcc 13.0 compiles it without fast math. */
+export function mathFunction(name: SpecialFunctionName): Model {
+  return (call) => computedFrom(call, [call.tensor("self")], (x) => mathOf(call.backend, name, x));
+}

@@ -1,0 +1,79 @@
+/** Models of powers (Pow.cpp, PowKernel.cu). */
+import type { Backend } from "../backends/backend.js";
+import { tensor } from "../ops/create.js";
+import { specialFunction } from "../ops/elementwise/special-function.js";
+import { Scope } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
+import type { Model } from "./call.js";
+import { roundedNumber, roundedThrough } from "./conversions.js";
+import { mathOf } from "./float32.js";
+import { computedFrom, each } from "./pointwise.js";
+
+/** `powf` of each pair of numbers, as nvcc 13.0 compiles it without fast math. */
+export function powf(backend: Backend, base: Float32Array, exponent: Float32Array): Float32Array {
+  using _ = new Scope();
+  const [x, y] = [base, exponent].map((values) => tensor(backend, values, [values.length])) as [
+    Tensor,
+    Tensor,
+  ];
+  return specialFunction(x, { function: "powf", y }).dataSync() as Float32Array;
+}
+
+/**
+ * `powf`, except for some exponents: 0 gives 1, 1 copies x, 0.5 is sqrtf, -0.5 is rsqrtf, and -1 is 1 / x. 2, 3 and -2 are x * x,
+ * x * x * x and 1 / (x * x), where each product is rounded to the dtype. Other exponents are rounded to the dtype first.
+ */
+export const power: Model = (call) => {
+  const x = call.tensor("self");
+  const { backend } = call;
+  const exponent = call.number("exponent");
+  const narrow = (values: Float32Array) => roundedThrough(backend, x.dtype, values);
+  const square = (a: Float32Array) => narrow(each((v) => v * v, a));
+  return computedFrom(call, [x], (a) => {
+    switch (exponent) {
+      case 0:
+        return each(() => 1, a);
+      case 1:
+        return a;
+      case 2:
+        return square(a);
+      case 3:
+        return each((v, w) => v * w, square(a), a);
+      case 0.5:
+        return mathOf(backend, "sqrtf", a);
+      case -0.5:
+        return mathOf(backend, "rsqrtf", a);
+      case -1:
+        return each((v) => 1 / v, a);
+      case -2:
+        return each((v) => 1 / v, square(a));
+      default: {
+        const e = roundedNumber(backend, exponent, x.dtype);
+        return powf(
+          backend,
+          a,
+          each(() => e, a),
+        );
+      }
+    }
+  });
+};
+
+/** `powf` with a number as its base, which is rounded to the dtype of the exponents. */
+export const powerOfNumber: Model = (call) => {
+  const exponent = call.tensor("exponent");
+  const base = roundedNumber(call.backend, call.number("self"), exponent.dtype);
+  return computedFrom(call, [exponent], (e) =>
+    powf(
+      call.backend,
+      each(() => base, e),
+      e,
+    ),
+  );
+};
+
+/** `powf` of tensors of one dtype. */
+export const powerOfTensors: Model = (call) =>
+  computedFrom(call, [call.tensor("self"), call.tensor("exponent")], (x, e) =>
+    powf(call.backend, x, e as Float32Array),
+  );

@@ -1,0 +1,91 @@
+/**
+ * The order and merging of dimensions by PyTorch's TensorIterator in a reduction of a contiguous tensor
+ * (aten/src/ATen/TensorIterator.cpp).
+ */
+import type { Shape } from "../../tensor/shape.js";
+import { stridesOf } from "../value.js";
+
+/**
+ * A dimension of the iteration, with strides of the input and of the output in elements. A reduced dimension has output stride 0.
+ */
+export interface IteratedDim {
+  readonly size: number;
+  readonly input: number;
+  readonly output: number;
+}
+
+/** The dimensions over which a reduction iterates. */
+export interface ReductionGeometry {
+  /** The reduced dimensions, the one with the smallest stride of the input first. */
+  readonly reduced: readonly IteratedDim[];
+  /** The other dimensions, the one with the smallest output stride first. */
+  readonly kept: readonly IteratedDim[];
+}
+
+/**
+ * 1 if `a` comes after `b`, -1 if before, 0 if undecided. Reduced dimensions come first; then output and input strides decide.
+ */
+function order(a: IteratedDim, b: IteratedDim): number {
+  if ((a.output === 0) !== (b.output === 0)) return b.output === 0 ? 1 : -1;
+  for (const operand of ["output", "input"] as const) {
+    const [x, y] = [a[operand], b[operand]];
+    if (x === 0 || y === 0) continue;
+    if (x !== y) return x < y ? -1 : 1;
+    if (a.size > b.size) return 1;
+  }
+  return 0;
+}
+
+/** An insertion sort, as `order` is not transitive where dimensions of size 1 have equal strides. */
+function sorted(dims: readonly IteratedDim[]): readonly IteratedDim[] {
+  const list = [...dims];
+  for (let i = 1; i < list.length; i++) {
+    let at = i;
+    for (let before = i - 1; before >= 0; before--) {
+      const [a, b] = [list[before] as IteratedDim, list[at] as IteratedDim];
+      const sign = order(a, b);
+      if (sign < 0) break;
+      if (sign > 0) {
+        list[before] = b;
+        list[at] = a;
+        at = before;
+      }
+    }
+  }
+  return list;
+}
+
+/** Merges each dimension with the one before it if one of them has size 1, or if their strides continue in both tensors. */
+function coalesced(dims: readonly IteratedDim[]): readonly IteratedDim[] {
+  const list: IteratedDim[] = [];
+  for (const dim of dims) {
+    const last = list.at(-1);
+    const continues =
+      last !== undefined &&
+      (last.size === 1 ||
+        dim.size === 1 ||
+        (last.size * last.input === dim.input && last.size * last.output === dim.output));
+    if (!continues) list.push(dim);
+    else list[list.length - 1] = { ...(last.size === 1 ? dim : last), size: last.size * dim.size };
+  }
+  return list;
+}
+
+/** The geometry of a reduction of a contiguous tensor over `dims`. */
+export function reductionGeometry(
+  shape: Shape,
+  dims: readonly number[],
+  keepdim: boolean,
+): ReductionGeometry {
+  const isReduced = (dim: number) => dims.includes(dim);
+  const strides = stridesOf(shape);
+  const resultStrides = stridesOf(shape.map((size, dim) => (isReduced(dim) ? 1 : size)));
+  const iterated = shape.map((size, dim) => {
+    // With `keepdim`, a reduced dimension of size 1 has the same stride in the output as a dimension that is not reduced.
+    const output = isReduced(dim) && !(keepdim && size === 1) ? 0 : (resultStrides[dim] as number);
+    return { size, input: strides[dim] as number, output };
+  });
+  const merged = coalesced(sorted(iterated.toReversed()));
+  const count = merged.filter(({ output }) => output === 0).length;
+  return { reduced: merged.slice(0, count), kept: merged.slice(count) };
+}

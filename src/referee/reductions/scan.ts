@@ -1,0 +1,121 @@
+/**
+ * The model of `cumsum` (aten/src/ATen/native/cuda/ScanUtils.cuh, and CUB for a tensor of one row). Each sum is rounded to f32
+ * and then to the dtype.
+ */
+import { roundedTo as roundedToDType } from "../../explain/steps.js";
+import { elementCount } from "../../tensor/shape.js";
+import { WARP } from "../block-sums.js";
+import type { Model } from "../call.js";
+import { roundedTo, valuesOf, wideOf } from "../conversions.js";
+import { NotModelled } from "../not-modelled.js";
+import { rowStart, rowsAlong } from "../value.js";
+
+type Plus = (a: number, b: number) => number;
+
+/** The number of threads of a block of CUB's scan. */
+const SCAN_THREADS = 128;
+/** The maximum number of threads of a block along a row. */
+const MAX_ROW_THREADS = 512;
+
+/**
+ * One tile of CUB's `DeviceScan`: `AgentScan` of 128 threads with 15 elements of 4 bytes or 30 elements of 2 bytes each. Every
+ * thread sums its elements in order. Each warp scans the threads' sums by Kogge-Stone steps of 1, 2, 4, 8 and 16 threads. A
+ * thread then adds the sum of the preceding warps and the sum of the preceding threads of its warp, and adds its elements to it
+ * one by one.
+ */
+function tileScanned(values: Float32Array, items: number, plus: Plus): Float32Array {
+  if (values.length > SCAN_THREADS * items)
+    throw new NotModelled(
+      `a scan of ${values.length} elements: the order of several tiles depends on timing`,
+    );
+  const result = new Float32Array(values.length);
+  const sumOf = (thread: number): number =>
+    values.subarray(thread * items, (thread + 1) * items).reduce(plus);
+  let before: number | undefined;
+  for (let first = 0; first * items < values.length; first += WARP) {
+    const threads = Math.min(WARP, Math.ceil(values.length / items) - first);
+    const sums = Float32Array.from({ length: threads }, (_, lane) => sumOf(first + lane));
+    for (let step = 1; step < WARP; step *= 2)
+      for (let lane = threads - 1; lane >= step; lane--)
+        sums[lane] = plus(sums[lane - step] as number, sums[lane] as number);
+    for (let lane = 0; lane < threads; lane++) {
+      const inWarp = lane === 0 ? undefined : (sums[lane - 1] as number);
+      let sum = before !== undefined && inWarp !== undefined ? plus(before, inWarp) : (before ?? inWarp);
+      const begin = (first + lane) * items;
+      for (let i = begin; i < Math.min(begin + items, values.length); i++) {
+        sum = sum === undefined ? (values[i] as number) : plus(sum, values[i] as number);
+        result[i] = sum;
+      }
+    }
+    const last = sums[WARP - 1];
+    if (last !== undefined) before = before === undefined ? last : plus(before, last);
+  }
+  return result;
+}
+
+/** The number of elements of a row that a block scans at a time: twice the number of its threads along the row. */
+function rowBlock(rows: number, size: number): number {
+  const log2 = (n: number) => Math.ceil(Math.log2(n));
+  // PyTorch computes the difference in an unsigned integer, so that a negative difference becomes large.
+  const difference = (log2(size) - log2(rows)) >>> 0;
+  const log2Threads = Math.floor(((difference + 9) >>> 0) / 2);
+  return 2 * 2 ** Math.min(Math.max(log2Threads, 4), Math.log2(MAX_ROW_THREADS));
+}
+
+/**
+ * Scans a row, `block` elements at a time. The total of all preceding elements is added to the first of them. Then Sklansky's
+ * steps s = 1, 2, 4, … divide them into groups of 2 s, and add element s - 1 of each group to the s elements after it.
+ */
+function rowScanned(values: Float32Array, block: number, plus: Plus): Float32Array {
+  const result = new Float32Array(values.length);
+  const sums = new Float32Array(block);
+  let total = 0;
+  for (let begin = 0; begin < values.length; begin += block) {
+    sums.fill(0).set(values.subarray(begin, begin + block));
+    sums[0] = plus(sums[0] as number, total);
+    for (let step = 1; step < block; step *= 2)
+      for (let i = 0; i < block; i++)
+        if (i & step) sums[i] = plus(sums[i] as number, sums[(i & -step) - 1] as number);
+    result.set(sums.subarray(0, values.length - begin), begin);
+    total = sums[block - 1] as number;
+  }
+  return result;
+}
+
+/** Scans one element after the other. */
+function sequentialScanned(values: Float32Array, plus: Plus): Float32Array {
+  let sum = 0;
+  return values.map((value) => {
+    sum = plus(sum, value);
+    return sum;
+  });
+}
+
+/**
+ * aten::cumsum: one row by `tileScanned`, rows along the last dimension by `rowScanned`, along another by `sequentialScanned`.
+ */
+export const cumulativeSum: Model = (call) => {
+  const x = call.tensor("self");
+  const dtype = wideOf(x);
+  call.requireDefault("dtype", null);
+  if (elementCount(x.shape) === 0 || x.shape.length === 0) throw new NotModelled(`a scan of [${x.shape}]`);
+  const dim = call.dimension("dim", x.shape);
+  const plus: Plus = (a, b) => roundedToDType(Math.fround(a + b), dtype);
+  const values = valuesOf(call.backend, x);
+  const dimRows = rowsAlong(x.shape, dim);
+  const { outer, size, inner } = dimRows;
+  const rows = outer * inner;
+  const result = new Float32Array(values.length);
+  for (let row = 0; row < rows; row++) {
+    const start = rowStart(dimRows, row);
+    const line = Float32Array.from({ length: size }, (_, i) => values[start + i * inner] as number);
+    const scanned =
+      rows === 1
+        ? tileScanned(line, dtype === "f32" ? 15 : 30, plus)
+        : dim === x.shape.length - 1
+          ? rowScanned(line, rowBlock(rows, size), plus)
+          : sequentialScanned(line, plus);
+    for (let i = 0; i < size; i++) result[start + i * inner] = scanned[i] as number;
+  }
+  return [roundedTo(call.backend, x.dtype, x.shape, result)];
+};

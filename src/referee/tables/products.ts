@@ -1,0 +1,67 @@
+/** Rows of matrix products. */
+import type { Call } from "../call.js";
+import {
+  addmmOptions,
+  batched,
+  hasComparedSize,
+  isComparedBatch,
+  mmOptions,
+  type ProductOptions,
+  product,
+  scaledOptions,
+} from "../products.js";
+import { computed, confirmed, type OperatorRow, type OperatorRows } from "./row.js";
+
+/**
+ * A row that the recorded calls in torch-operators/products.json and torch-h200-gemm.json confirmed, up to the size from which
+ * cuBLASLt may split K.
+ */
+function compared(row: OperatorRow, inputs: string): OperatorRow {
+  return { ...confirmed(row, inputs), isCompared: hasComparedSize };
+}
+
+const PRODUCT = "a bf16 or f16 product on Hopper's tensor cores, without split-K";
+
+/** A row whose model is one product with these options. */
+function multiplied(
+  parameters: string,
+  definition: string,
+  options: (call: Call) => ProductOptions,
+): OperatorRow {
+  return { ...computed(parameters, definition, product(options)), product: options };
+}
+
+/** Rows of matrix products. */
+export const PRODUCTS: OperatorRows = {
+  "aten::mm": compared(
+    multiplied("self mat2", PRODUCT, mmOptions),
+    "50 products in bf16 and f16 of up to 1024x1024x1024, and 11 that cuBLASLt divides",
+  ),
+  "aten::mm.dtype": compared(
+    multiplied("self mat2 out_dtype", PRODUCT, mmOptions),
+    "30 products in bf16 and f16 with f32 results, and 5 that cuBLASLt divides",
+  ),
+  "aten::addmm": compared(
+    multiplied(
+      "self mat1 mat2",
+      "as mm; a vector is the epilogue's bias, a matrix is multiplied by beta",
+      addmmOptions,
+    ),
+    "35 products in bf16 and f16 with a bias or with beta and alpha, and 8 that cuBLASLt divides",
+  ),
+  "aten::bmm": {
+    ...confirmed(
+      computed("self mat2", "as mm for each matrix", batched),
+      "22 batches in bf16 and f16 of 2 to 64 matrices of up to 512x512x512",
+    ),
+    isCompared: isComparedBatch,
+  },
+  "aten::_scaled_mm": compared(
+    multiplied(
+      "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum",
+      "an FP8 product on Hopper's tensor cores with scales per tensor, row or block",
+      scaledOptions,
+    ),
+    "114 products with scales per tensor, row and block of up to 1024x1024x1024, and 4 that cuBLASLt divides",
+  ),
+};

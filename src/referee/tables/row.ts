@@ -1,0 +1,58 @@
+/** The type of a row of the table of operators, and functions that build rows. */
+import type { Call, Model } from "../call.js";
+import type { ProductOptions } from "../products.js";
+
+/** A comparison of a row with a GPU. */
+export interface Witness {
+  readonly chip: string;
+  /** The version of PyTorch, up to its minor number. */
+  readonly torch: string;
+  /** What was compared. */
+  readonly inputs: string;
+}
+
+/** The model of an operator. */
+export interface OperatorRow {
+  /** The names of the parameters that may be given by position, in order. */
+  readonly parameters: string;
+  /** `moves`: the result consists of bytes of the inputs or constants, on every chip. `computes`: the result is computed. */
+  readonly kind: "moves" | "computes";
+  /** How the result is computed, as one phrase. */
+  readonly definition: string;
+  readonly model: Model;
+  /** The GPU whose bits the model gives. Absent if the model was compared with no GPU. */
+  readonly witness?: Witness;
+  /** Whether the witness holds for a call, by the kind and size of its inputs. By default, it holds for every call. */
+  readonly isCompared?: (call: Call) => boolean;
+  /** Returns the options of `gemm`, if the model is one product. */
+  readonly product?: (call: Call) => ProductOptions;
+  /** Whether the model holds only for inputs in row-major order without gaps. */
+  readonly isRowMajor?: true;
+  /** Whether the row is also for the operator that writes its result into `self`, whose name ends with an underscore. */
+  readonly inPlace?: true;
+}
+
+/** A comparison with an H200 under PyTorch 2.11. */
+export const H200: Omit<Witness, "inputs"> = { chip: "h200", torch: "2.11" };
+
+/** Rows by schema: name and overload, without the overload "default". */
+export type OperatorRows = Readonly<Record<string, OperatorRow>>;
+
+/** The row of an operator that moves bytes. */
+export function moved(parameters: string, definition: string, model: Model): OperatorRow {
+  return { parameters, kind: "moves", definition, model };
+}
+
+/** The row of an operator that computes. */
+export function computed(parameters: string, definition: string, model: Model): OperatorRow {
+  return { parameters, kind: "computes", definition, model };
+}
+
+/** The row of an operator and of its in-place variant, whose name ends with an underscore. */
+export const inPlace = (row: OperatorRow): OperatorRow => ({ ...row, inPlace: true });
+
+/** A row that an H200 confirmed. `inputs` says what was compared. */
+export const confirmed = (row: OperatorRow, inputs: string): OperatorRow => ({
+  ...row,
+  witness: { ...H200, inputs },
+});
