@@ -1,5 +1,7 @@
 /** The files of a command: on disk, or in a message of another program. */
-import { stat } from "node:fs/promises";
+import type { BigIntStats } from "node:fs";
+import { readdir, stat } from "node:fs/promises";
+import { join } from "node:path";
 import { FileError } from "../errors.js";
 import { openFile, readAt, writeAt } from "../io/files.js";
 import { replaceFile } from "../io/replace/replace.js";
@@ -21,7 +23,7 @@ export interface Files {
   writeText(path: string, text: string): Promise<void>;
   /** The contents of a text file of at most `most` bytes; `what` names the file in errors. */
   text(path: string, what: string, most: number): Promise<string>;
-  /** The first of `others` that is the same file as `path`, also through links. */
+  /** The first of `others`, or of the files in a folder of `others`, that is the same file as `path`, also through links. */
   same(path: string, others: readonly string[]): Promise<string | undefined>;
 }
 
@@ -44,9 +46,15 @@ export const DISK: Files = {
     const identify = (each: string) => stat(each, { bigint: true }).catch(() => undefined);
     const file = await identify(path);
     if (!file) return undefined;
+    const isSame = (its: BigIntStats): boolean => its.dev === file.dev && its.ino === file.ino;
     for (const other of others) {
       const its = await identify(other);
-      if (its && its.dev === file.dev && its.ino === file.ino) return other;
+      if (its && isSame(its)) return other;
+      if (!its?.isDirectory()) continue;
+      for (const name of await readdir(other).catch(() => [])) {
+        const inside = await identify(join(other, name));
+        if (inside?.isFile() && isSame(inside)) return join(other, name);
+      }
     }
     return undefined;
   },

@@ -89,13 +89,14 @@ it("writes the errors of layers as a picture with a curve for each form, whateve
   expect(svg.match(/<circle /g)).toHaveLength(4);
 });
 
-it("does not write the picture over the text", async () => {
-  const { status, stderr } = await w.run("perplexity", "@model", "--text", "@text", "--picture", "@text");
+it.each(["text", "model/config.json"])("does not write the picture over the input %s", async (input) => {
+  const before = readFileSync(w.path(input), "utf8");
+  const { status, stderr } = await w.run("perplexity", "@model", "--text", "@text", "--picture", `@${input}`);
   expect([status, stderr]).toEqual([
     2,
-    expect.stringMatching(/--picture .*text is the input .*, which would be lost/),
+    expect.stringMatching(/--picture .* is the input .*, which would be lost/),
   ]);
-  expect(readFileSync(w.path("text"), "utf8")).toBe(TEXT);
+  expect(readFileSync(w.path(input), "utf8")).toBe(before);
 });
 
 it("refuses in one line what is no list of forms, no text and no model", async () => {

@@ -194,8 +194,12 @@ describe("a path", () => {
     },
   );
 
-  /** Commands whose input is more than a file of tensors: a model, or the inputs of an operation. */
-  const OTHER_INPUTS = ["perplexity", "apply"];
+  /** Commands whose input is more than a file of tensors, and what they say of one: a model, an operation, a run. */
+  const OTHER_INPUTS: Readonly<Record<string, RegExp>> = {
+    perplexity: /neither tokenizer.json nor a .gguf file/,
+    apply: /the metadata "operation"/,
+    replay: /log.json: cannot be read/,
+  };
   const writers = OPTIONS.filter(([, , { file }]) => file === "written");
   const reading = writers.filter(([command]) =>
     COMMANDS.some(({ name, inputs }) => name === command && inputs.length > 0),
@@ -222,8 +226,8 @@ describe("a path", () => {
         expect(readFileSync(w.path("in")).equals(before)).toBe(true);
       }
       const forced = withOption(command, option, `--${option}`, "@link", "--force");
-      if (OTHER_INPUTS.includes(command))
-        await refused(forced, /neither tokenizer.json nor a .gguf file|the metadata "operation"/);
+      const said = OTHER_INPUTS[command];
+      if (said) await refused(forced, said);
       else await w.succeed(...forced);
       expect(w.names).toEqual(["hard", "here", "in", "link"]);
     },
