@@ -3,14 +3,14 @@ import { LockstepError } from "../errors.js";
 import { explainGemm } from "../explain/gemm.js";
 import { gemmText } from "../explain/text.js";
 import { codeText } from "../io/codes.js";
-import { gemm } from "../ops/gemm/gemm.js";
 import type { GemmSettings } from "../ops/gemm/options.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape } from "../tensor/shape.js";
 import type { FirstDifference } from "../tensor/statistics/difference-count.js";
 import { type Call, isValue } from "./call.js";
+import { SPLIT_PRODUCTS, searchProduct } from "./product-search.js";
 import type { OperatorRow } from "./table.js";
-import { broadcast, itemSize, stridesOf, toValue, type Value } from "./value.js";
+import { broadcast, itemSize, stridesOf, type Value } from "./value.js";
 
 /** An output that differs from the computed one. */
 export interface Difference {
@@ -31,13 +31,15 @@ export interface Difference {
   readonly lines: readonly string[];
 }
 
-/** Settings of a product that a result which differs is compared with. */
-const OTHER_PRODUCTS: readonly (readonly [name: string, settings: GemmSettings])[] = [
-  ["with the other kind of accumulator (use_fast_accum)", { useSplitAccumulator: true }],
-  ["with the other kind of accumulator (use_fast_accum)", { useSplitAccumulator: false }],
-  ...[2, 3, 4, 5, 6, 7, 8, 16, 32].map((splitK) => [`with ${splitK} splits of K`, { splitK }] as const),
-  ["with the sums rounded once (datapath exact)", { datapath: "exact" }],
-  ["with sums in a plain loop of f32 (datapath fp32)", { datapath: "fp32" }],
+/** Products with which a result that differs is compared. */
+const OTHER_PRODUCTS: readonly { readonly name: string; readonly settings: GemmSettings }[] = [
+  ...[true, false].map((useSplitAccumulator) => ({
+    name: "with the other kind of accumulator (use_fast_accum)",
+    settings: { useSplitAccumulator },
+  })),
+  ...SPLIT_PRODUCTS.map(({ settings }) => ({ name: `with ${settings.splitK} splits of K`, settings })),
+  { name: "with the sums rounded once (datapath exact)", settings: { datapath: "exact" } },
+  { name: "with sums in a plain loop of f32 (datapath fp32)", settings: { datapath: "fp32" } },
 ];
 
 /** The indices of an element in a shape. */
@@ -57,28 +59,16 @@ export function explainDifference(difference: Difference, { product }: OperatorR
 }
 
 function productLines(
-  { recorded }: Difference,
+  { recorded, computed }: Difference,
   optionsOf: NonNullable<OperatorRow["product"]>,
   call: Call,
   at: readonly number[],
 ): readonly string[] {
   using _ = new Scope();
   const options = optionsOf(call);
-  const match =
-    recorded && OTHER_PRODUCTS.find(([, settings]) => isProduct(recorded, { ...options, ...settings }));
-  const found = match ? [`every recorded element is the product ${match[0]}`] : [];
+  const match = recorded && searchProduct(options, { ...computed, bytes: recorded }, OTHER_PRODUCTS);
+  const found = match ? [`every recorded element is the product ${match.name}`] : [];
   return [...found, ...gemmText(explainGemm({ ...options, at }))];
-}
-
-/** Whether a product with these options has the recorded bytes. False if the options exclude each other. */
-function isProduct(recorded: Uint8Array, options: Parameters<typeof gemm>[0]): boolean {
-  using _ = new Scope();
-  try {
-    return Buffer.compare(toValue(gemm(options).out).bytes, recorded) === 0;
-  } catch (error) {
-    if (error instanceof LockstepError) return false;
-    throw error;
-  }
 }
 
 /** The operands of element `index` of an elementwise operator, as lines of text. */

@@ -14,8 +14,8 @@ import { type Contract, covers } from "./contract.js";
 import { type Difference, explainDifference } from "./differences.js";
 import { digestOf } from "./digest.js";
 import { NotModelled } from "./not-modelled.js";
+import { SPLIT_PRODUCTS, searchProduct } from "./product-search.js";
 import { type RecordedArgument, type RecordedOperation, readValue, type TensorReference } from "./run.js";
-import { searchSplits } from "./splits.js";
 import { type FoundRow, type OperatorRow, rowOf, witnessOf } from "./table.js";
 import type { Value } from "./value.js";
 
@@ -165,7 +165,8 @@ function splitsOf(
 ): number | undefined {
   if (!product || !difference?.recorded) return undefined;
   using _ = new Scope();
-  return searchSplits(product(call), { ...difference.computed, bytes: difference.recorded });
+  const recorded = { ...difference.computed, bytes: difference.recorded };
+  return searchProduct(product(call), recorded, SPLIT_PRODUCTS)?.settings.splitK;
 }
 
 /** Compares a recorded output with the computed one: all elements, a sample, or the hash. Returns undefined if they are equal. */

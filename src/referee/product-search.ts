@@ -1,4 +1,4 @@
-/** Finds the number of splits of K with which a product has its recorded bits. */
+/** Finds settings of a product with which it has its recorded bits, such as the number of splits of K. */
 
 import { ArgumentError, UnsupportedError } from "../errors.js";
 import { unpackCodes } from "../io/codes.js";
@@ -6,6 +6,7 @@ import { compareType } from "../io/dtypes.js";
 import { fromBytes } from "../ops/create.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import type { ScaledTensor } from "../ops/gemm/operand.js";
+import type { GemmSettings } from "../ops/gemm/options.js";
 import { asBytes } from "../tensor/data.js";
 import { Scope } from "../tensor/scope.js";
 import { DifferenceCount } from "../tensor/statistics/difference-count.js";
@@ -15,7 +16,7 @@ import { toValue, type Value } from "./value.js";
 
 /** cuBLASLt was seen to divide K into at most 48 parts. */
 const MAX_SPLITS = 64;
-/** Each number of splits is first tried on this many rows and columns of the result. */
+/** Settings are first tried on this many rows and columns of the result. */
 const PILOT = { rows: 16, columns: 128 };
 
 /** The first rows of a tensor, in which all further dimensions are whole. */
@@ -58,31 +59,41 @@ function pilotOf(options: ProductOptions, rows: number, columns: number): Produc
   } as ProductOptions;
 }
 
-/** Whether a product has the recorded bits. All NaN are equal. Throws `ArgumentError` for more splits than K has tiles. */
+/** Whether a product has the recorded bits. All NaN are equal. False if the datapath has no such product. */
 function isProduct(options: ProductOptions, recorded: Value): boolean {
   using _ = new Scope();
-  const { dtype, bytes } = toValue(gemm(options).out);
-  const counted = new DifferenceCount(compareType(dtype));
-  counted.add(unpackCodes(dtype, bytes), unpackCodes(dtype, recorded.bytes));
-  return counted.different === 0;
+  try {
+    const { dtype, bytes } = toValue(gemm(options).out);
+    const counted = new DifferenceCount(compareType(dtype));
+    counted.add(unpackCodes(dtype, bytes), unpackCodes(dtype, recorded.bytes));
+    return counted.different === 0;
+  } catch (error) {
+    // such as more splits than K has tiles, or splits of a product with scales of blocks
+    if (error instanceof ArgumentError || error instanceof UnsupportedError) return false;
+    throw error;
+  }
 }
 
 /**
- * Returns the least number of splits of K from 2 on with which a product has all recorded bits, or undefined if no number up to
- * 64 has. cuBLASLt chooses it by the shape. The open scope owns the tensors that the search makes.
+ * Returns the first of `candidates` whose settings give a product all recorded bits; undefined if none do. The open scope owns
+ * the tensors that the search makes.
  */
-export function searchSplits(options: ProductOptions, recorded: Value): number | undefined {
+export function searchProduct<Candidate extends { readonly settings: GemmSettings }>(
+  options: ProductOptions,
+  recorded: Value,
+  candidates: readonly Candidate[],
+): Candidate | undefined {
   const [rows = 0, columns = 0] = recorded.shape;
   const size = [Math.min(rows, PILOT.rows), Math.min(columns, PILOT.columns)] as const;
   const pilot = pilotOf(options, ...size);
   const expected = corner(recorded, ...size);
-  try {
-    for (let splitK = 2; splitK <= MAX_SPLITS; splitK++)
-      if (isProduct({ ...pilot, splitK }, expected) && isProduct({ ...options, splitK }, recorded))
-        return splitK;
-  } catch (error) {
-    // K has no more tiles, or the datapath has no splits for these scales
-    if (!(error instanceof ArgumentError) && !(error instanceof UnsupportedError)) throw error;
-  }
-  return undefined;
+  return candidates.find(
+    ({ settings }) =>
+      isProduct({ ...pilot, ...settings }, expected) && isProduct({ ...options, ...settings }, recorded),
+  );
 }
+
+/** Products with K in 2 to 64 splits. */
+export const SPLIT_PRODUCTS = Array.from({ length: MAX_SPLITS - 1 }, (_, i) => ({
+  settings: { splitK: i + 2 },
+}));

@@ -2,8 +2,8 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { encode, gemm, normal, Scope, tensor } from "../../../src/index.js";
+import { SPLIT_PRODUCTS, searchProduct } from "../../../src/referee/product-search.js";
 import type { ProductOptions } from "../../../src/referee/products.js";
-import { searchSplits } from "../../../src/referee/splits.js";
 import { toValue } from "../../../src/referee/value.js";
 import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
@@ -62,7 +62,7 @@ describe("the number of splits", () => {
         using _ = new Scope();
         const options = drawnProduct(kind, rows, columns, depth, seed);
         const recorded = toValue(gemm({ ...options, splitK: splits }).out);
-        const found = searchSplits(options, recorded);
+        const found = searchProduct(options, recorded, SPLIT_PRODUCTS)?.settings.splitK;
         expect(found).toBeGreaterThanOrEqual(2);
         expect(found).toBeLessThanOrEqual(splits);
         expect(toValue(gemm({ ...options, splitK: found as number }).out).bytes).toEqual(recorded.bytes);
@@ -81,7 +81,7 @@ describe("the number of splits", () => {
         const at = 4 * (place % (bytes.length / 4));
         bytes[at] = (bytes[at] as number) ^ 1;
         // another number of splits may give this very bit
-        const found = searchSplits(options, { ...recorded, bytes });
+        const found = searchProduct(options, { ...recorded, bytes }, SPLIT_PRODUCTS)?.settings.splitK;
         if (found !== undefined)
           expect(toValue(gemm({ ...options, splitK: found }).out).bytes).toEqual(bytes);
       }),
