@@ -127,9 +127,9 @@ export const enum ScaleRule {
   Ue5m3Quotient = 24,
 }
 
-/** A sum of bits: how an element is scaled to the range of its format, other than by its block's multiplier. */
+/** A sum of bits: the scaling of an element to the range of its format, other than by one multiplication. */
 export const enum ElementScaling {
-  /** It is divided by the stored scale. */
+  /** The element is divided by the stored scale. */
   Divides = 1,
   /** The result is rounded to the type of the input. */
   Typed = 2,

@@ -33,7 +33,7 @@ import {
 import { powerOf, visibleFour } from "./softmax";
 import { AttentionTask, dataOf, indexOf, Operand } from "./task";
 
-/** The row index of query i in the tensors of statistics. */
+/** The index of query i in the tensors of statistics. */
 function statisticOf(task: AttentionTask, frame: usize, i: usize): usize {
   return (
     slot(frame, Slot.Batch) * task.lseBatch +
@@ -88,8 +88,8 @@ function packQueries(task: AttentionTask, frame: usize): void {
 
 /**
  * Computes the pairs of the packed queries with the keys of the block. Writes the rounded gradients of the products to the slot
- * `Scores`, the rounded probabilities to `ScoreGrads`, and which keys are visible to `Visible`. If `storesGrads`, also writes the
- * gradients before rounding.
+ * `Scores`, the rounded probabilities to `ScoreGrads`, and the visibility of each key to `Visible`. If `storesGrads`, also writes
+ * the gradients before rounding.
  */
 function differentiate(task: AttentionTask, frame: usize, storesGrads: bool): void {
   const first = <u32>slot(frame, Slot.TileFirst);
@@ -219,8 +219,8 @@ function addQueryGrads(task: AttentionTask, frame: usize): void {
 }
 
 /**
- * Writes the totals [ROWS][padded width], times the scale or for operand Dv the factor of kept keys, to the rows of a result: the
- * tile of queries for operand Dq, else the tile of keys.
+ * Writes the totals [ROWS][padded width] to the rows of a result, multiplied by the scale or, for operand Dv, by the factor of
+ * kept keys. The rows are the tile of queries for operand Dq, otherwise the tile of keys.
  */
 function writeRows(task: AttentionTask, frame: usize, operand: Operand): void {
   const isKey = operand !== Operand.Dq;
@@ -282,7 +282,7 @@ export function attentionKeyGrads(task: AttentionTask, scratch: usize, begin: u3
   }
 }
 
-/** Adds the contributions of the tile of queries to the gradients of the tile of keys and of their values. */
+/** Adds the contributions of the tile of queries to the gradients of the keys and values of the tile of keys. */
 function addKeyGrads(task: AttentionTask, frame: usize): void {
   const first = <i32>slot(frame, Slot.TileFirst);
   const rows = <u32>slot(frame, Slot.TileRows);

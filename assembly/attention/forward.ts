@@ -38,9 +38,9 @@ export function attentionUnits(task: AttentionTask): u32 {
 }
 
 /**
- * Writes the rows of the tile of queries (operands Q and Grad), or of the block of keys (K and V), of one head of a tensor to
- * the slot of its rows, as f32 [rows][padded width]. Other rows, up to the packed ones or up to whole steps, and other columns
- * become 0.
+ * Writes rows of one head of a tensor to the slot of the tensor's rows, as f32 [rows][padded width]: the tile of queries for
+ * operands Q and Grad, the block of keys for K and V. Fills the remaining rows, up to the packed rows or whole steps, and the
+ * remaining columns with 0.
  */
 export function loadRows(task: AttentionTask, frame: usize, operand: Operand): void {
   const isKey = operand === Operand.K || operand === Operand.V;
@@ -141,8 +141,7 @@ function attendBlocks(task: AttentionTask, frame: usize): void {
 }
 
 /**
- * Loads the keys of the block, or their values for operand V, and multiplies them by the packed rows of the tile
- * (`multiplyRows`).
+ * Loads the keys of the block, or the values for operand V, and multiplies them by the packed rows of the tile (`multiplyRows`).
  */
 export function multiplyKeys(task: AttentionTask, frame: usize, operand: Operand): void {
   loadRows(task, frame, operand);
@@ -218,7 +217,7 @@ function scaleSums(task: AttentionTask, frame: usize, row: u32, decay: f32): voi
   }
 }
 
-/** Merges the current split of every row into the row's totals, and begins the next split. */
+/** Merges the current split of every row into the totals of the row, and begins the next split. */
 function closeSplit(task: AttentionTask, frame: usize): void {
   const rows = <u32>slot(frame, Slot.TileRows);
   const width = padded(task, <u32>task.valueWidth);

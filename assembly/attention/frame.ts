@@ -91,14 +91,14 @@ export const enum Slot {
   Count,
 }
 
-/** Rows whose products with packed factors are added up (product.ts, addBlock). */
+/** A block of rows that a product multiplies by packed factors and sums (product.ts, addBlock). */
 @unmanaged
 export class Block {
   /** f32 [depth][width]. */
   values: usize;
   width: u32;
   depth: u32;
-  /** The number of rows of factors that are used. */
+  /** The number of rows of factors in use. */
   rows: u32;
   /** A byte for each pair of a row and an element of the depth, [ROWS][pitch]. */
   visible: usize;
@@ -121,7 +121,7 @@ export function factorLine(frame: usize): Line {
   return changetype<Line>(slot(frame, Slot.Records));
 }
 
-/** Where packed lines of factors are placed. */
+/** The placement of packed lines of factors. */
 export function factorPlacement(frame: usize): Placement {
   return changetype<Placement>(slot(frame, Slot.Records) + LINE_BYTES);
 }
@@ -225,7 +225,7 @@ export function openFrame(task: AttentionTask, frame: usize): void {
   setSlot(frame, Slot.Inner, innerLength(task));
 }
 
-/** The rows of a tile that its products compute. */
+/** The number of rows of a tile that its products compute. */
 export function packedRows(frame: usize): u32 {
   return <u32>slot(frame, Slot.PackedRows);
 }

@@ -22,7 +22,7 @@ import {
 } from "./frame";
 import { AttentionTask, Operand } from "./task";
 
-/** Prepares the packing of lines of `depth` factors, a multiple of the step, as packed rows of the tile. */
+/** Prepares to pack lines of `depth` factors, a multiple of the step, as packed rows of the tile. */
 export function openFactors(task: AttentionTask, frame: usize, depth: u32): void {
   const step = stepLength(task);
   const placement = factorPlacement(frame);
@@ -78,7 +78,7 @@ function packPanel(task: AttentionTask, frame: usize, depth: u32): void {
   const zero = i32x4.splat(alignedExponent(Kernel.Wide, 1, task.zeroOperand) >> WIDE_SHIFT);
   const low = i32x4.splat(0xffff);
   let exponents = slot(frame, Slot.PanelExponents);
-  // two rows of 8 columns in one iteration: the exponents of both follow each other column by column
+  // two rows of 8 columns per iteration: the exponents of both are interleaved column by column
   for (let row = natural, end = natural + ((<usize>depth) << 5); row < end; row += 64) {
     for (let half: usize = 0; half < 32; half += 16) {
       const a = v128.load(row + half);
@@ -110,7 +110,7 @@ function addPanel(task: AttentionTask, frame: usize, name: Slot, depth: u32, sta
   const panel = slot(frame, Slot.Panel);
   const panelExponents = slot(frame, Slot.PanelExponents);
   const columns = panelLength(task);
-  // keeps scales and states apart modulo a page, as the product of matrices does
+  // scales and states must differ modulo a page, as in the product of matrices
   const free = slot(frame, Slot.Scales);
   const tile = stepTile(frame);
   tile.step = step;
@@ -186,8 +186,8 @@ export function storeStates(task: AttentionTask, states: usize, rows: u32, to: u
 }
 
 /**
- * Computes the products of keys, or of values for operand V, with the packed queries, or with the packed gradients, each from an
- * accumulator of zero, to the slot Scores, or ScoreGrads: f32 [ROWS][inner]. The rows of the block are in the slot KeyRows, or
+ * Computes products, each from an accumulator of zero, as f32 [ROWS][inner]: keys times the packed queries to the slot Scores, or
+ * for operand V values times the packed gradients to the slot ScoreGrads. The rows of the block are in the slot KeyRows, or
  * ValueRows.
  */
 export function multiplyRows(task: AttentionTask, frame: usize, operand: Operand): void {
@@ -220,9 +220,9 @@ function areFinite(values: usize, count: usize): bool {
 }
 
 /**
- * Adds to the sums of a block the products of the packed factors in the slot `Factors` with its values. A pair that is not
- * visible has a factor of zero and must add nothing, even if the block contains a NaN or an infinity. If the block contains one,
- * each row is computed separately, from a copy of the panel in which its hidden elements are zero.
+ * Adds the products of the packed factors in the slot `Factors` and the block's values to the block's sums. The factor of an
+ * invisible pair is zero and must add nothing, even if the block contains a NaN or an infinity. If the block contains one, each
+ * row is computed separately, from a copy of the panel in which its hidden elements are zero.
  */
 export function addBlock(task: AttentionTask, frame: usize, block: Block): void {
   const panel = panelLength(task);

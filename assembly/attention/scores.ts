@@ -21,12 +21,12 @@ function isScaledFirst(task: AttentionTask): bool {
   return hasBiasAfter || task.slopes !== 0 || task.softcap !== 0;
 }
 
-/** The factor c by which a score z becomes a power of two. */
+/** The factor c: z * c is the exponent of 2 that a score z stands for. */
 export function scoreFactor(task: AttentionTask): f32 {
   return isScaledFirst(task) ? <f32>LOG2E : <f32>(<f64>task.scale * LOG2E);
 }
 
-/** The factor by which a score z becomes a logit: the scale, or 1 if z has been scaled. */
+/** The factor that converts a score z to a logit: the scale, or 1 if z is already scaled. */
 export function logitFactor(task: AttentionTask): f32 {
   return isScaledFirst(task) ? 1 : task.scale;
 }

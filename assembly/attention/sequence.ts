@@ -1,4 +1,4 @@
-// The sequence and head of a tile, and which of its keys are visible (numerics.md §10.1).
+// The sequence and head of a tile, and the visible keys (numerics.md §10.1).
 
 import { Slot, setSlot, slot } from "./frame";
 import { AttentionTask } from "./task";
@@ -8,8 +8,8 @@ function lengthAt(pointer: usize, b: usize): i32 {
 }
 
 /**
- * The first row of sequence b in the lower 32 bits, and the number of its rows in the upper ones. Values outside the `rows` rows
- * of the tensor are clamped to it.
+ * The first row of sequence b in the lower 32 bits, and the number of its rows in the upper 32 bits. Values outside the tensor's
+ * `rows` rows are clamped.
  */
 function rowsOf(task: AttentionTask, b: usize, lengths: usize, starts: usize, rows: i32): u64 {
   let first: i32 = 0;
@@ -48,7 +48,7 @@ export function scoreRow(frame: usize, name: Slot, row: u32): usize {
   return slot(frame, name) + ((<usize>row * slot(frame, Slot.Inner)) << 2);
 }
 
-/** Sets the head of the queries, and the head of keys and values that it uses. */
+/** Sets the head of the queries, and its head of keys and values. */
 export function setHead(task: AttentionTask, frame: usize, head: usize): void {
   setSlot(frame, Slot.Head, head);
   setSlot(frame, Slot.KeyHead, (head * task.keyHeads) / task.heads);

@@ -34,7 +34,7 @@ export function openSplit(row: usize): void {
   v128.store(row, f32x4.splat(0), RowField.Sums + 16);
 }
 
-/** The base of a row's exponents: `scaled`, or +0 if that is minus infinity. */
+/** The base of a row's exponents: `scaled`, or +0 if `scaled` is minus infinity. */
 export function baseOf(scaled: f32): f32 {
   return scaled === MIN_MAXIMUM ? 0 : scaled;
 }

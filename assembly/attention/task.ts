@@ -1,4 +1,4 @@
-// The task of an attention (numerics.md §10). The datapath and the formats of its ProductTask are those of all products.
+// The task of an attention (numerics.md §10). The fields for the datapath and the formats are the base class ProductTask.
 
 import { ProductTask } from "../gemm/task";
 
@@ -59,7 +59,7 @@ export class AttentionTask extends ProductTask {
   keyStarts: usize;
   cumulative: bool;
   /**
-   * Which keys are visible: a query at t sees key j if t - left <= j <= t + right. A negative `left` or `right` means no bound.
+   * Visibility of keys: a query at t sees key j if t - left <= j <= t + right. A negative `left` or `right` means no bound.
    * `mask` has a byte for each pair, [.., queries, keys], nonzero if the key is hidden. Its strides are in bytes; a dimension of
    * size 1 has stride 0.
    */

@@ -18,7 +18,7 @@ export const RUN: i32 = 2048;
 /** The size in bytes of the buffer At.Codes of encodeRun. */
 export const CODES_BYTES: usize = 8192;
 
-/** Encodes one run by encodeGroups. Returns false if it met NaN. */
+/** Encodes one run by encodeGroups. Returns false if the run contains a NaN. */
 function encodeFast<M, D>(encoder: usize, x: usize, dst: usize, count: i32, multipliers: usize): bool {
   const groups = count >> 4;
   if (load<u32>(encoder, At.Storage) !== 3)
@@ -32,8 +32,8 @@ function encodeFast<M, D>(encoder: usize, x: usize, dst: usize, count: i32, mult
 
 /**
  * Encodes up to RUN elements, a multiple of 16, scaled by the encoder's ElementScaling bits (Typed means bf16 here) and by
- * factors as in encodeRun<u32>. Returns false if the encoder has no loop for this scaling, or if the loop met NaN; the caller
- * then uses the general path.
+ * factors as in encodeRun<u32>. Returns false if the encoder has no loop for this scaling, or if the run contains a NaN; the
+ * caller then uses the general path.
  */
 export function encodeComputed(encoder: usize, x: usize, dst: usize, count: i32, factors: usize): bool {
   if (load<u32>(encoder, At.Loop) !== Loop.Fast) return false;
@@ -41,8 +41,8 @@ export function encodeComputed(encoder: usize, x: usize, dst: usize, count: i32,
 }
 
 /**
- * Encodes one run of at most RUN elements by the encoder's SIMD loop. Returns false if the encoder has no SIMD loop, or
- * if the loop met a value that it encodes incorrectly. The caller then encodes the run again.
+ * Encodes one run of at most RUN elements by the encoder's SIMD loop. Returns false if the encoder has no SIMD loop, or if the
+ * run contains a value that the loop encodes incorrectly. The caller then encodes the run again.
  */
 function encodeBySimd<M>(encoder: usize, x: usize, dst: usize, count: i32, multipliers: usize): bool {
   switch (load<u32>(encoder, At.Loop)) {
@@ -69,7 +69,7 @@ function encodeBySimd<M>(encoder: usize, x: usize, dst: usize, count: i32, multi
  * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, which starts at a whole byte. M selects the multiplier at compile time.
  * M = u32: x[i] has the multiplier at index i >> s, where s is At.MultiplierShift, from 4 to 31. M = v128: x[i] has the
  * multiplier at index i. M = u8: there is no multiplier. If the rounding mode is Stochastic, At.Random has 16 bits per element,
- * or 32 after `takeWords`; it moves to the last part of the run.
+ * or 32 after `takeWords`; the pointer is advanced to the last part of the run.
  */
 export function encodeRun<M>(encoder: usize, x: usize, dst: usize, count: i32, multipliers: usize): void {
   const storage = load<u32>(encoder, At.Storage);

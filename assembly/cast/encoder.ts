@@ -249,7 +249,7 @@ export function takeWords(encoder: usize): void {
 }
 
 /**
- * The bits of the largest |x ⊗ multiplier| that the last loop met, less At.Floor for encodeAligned. Not valid after
+ * The bits of the largest |x ⊗ multiplier| in the last encoded run, less At.Floor for encodeAligned. Not valid after
  * encodeGroups.
  */
 export function lastSeen(encoder: usize): u32 {

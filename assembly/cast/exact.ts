@@ -53,8 +53,8 @@ function downOf(encoder: usize, below: v128, negative: v128): v128 {
 }
 
 /**
- * Returns -1 in the lanes whose code increases by 1. `above` and `tie` are lane masks. `above`: |x| is greater than the rounded
- * magnitude. `tie`: |x| is greater by exactly half an ulp.
+ * Returns -1 in the lanes whose code increases by 1 under the encoder's rounding mode. `above` and `tie` are lane masks. `above`:
+ * |x| is greater than the rounded magnitude. `tie`: |x| is greater by exactly half an ulp.
  */
 function upOf(encoder: usize, above: v128, tie: v128, negative: v128): v128 {
   const ups = v128.bitselect(v128.load(encoder, At.NegativeUp), v128.load(encoder, At.PositiveUp), negative);

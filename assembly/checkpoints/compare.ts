@@ -16,7 +16,7 @@ import { addTo, boundOf, largerQuotient, TallyAt } from "./tally";
 
 /** The number of elements compared at a time, a multiple of four. */
 const RUN: u32 = 2048;
-/** A type of values in addition to Wide: f64. */
+/** The number for f64, which the enum Wide lacks. */
 const F64: u32 = 3;
 
 /** The f32 value of a code. C is u16 if a byte has two codes. */
@@ -36,7 +36,7 @@ function codePair<C>(codes: usize, index: u32, table: usize): v128 {
   );
 }
 
-/** The value before the conversion at an index. V is f32, f64, or u16 for bf16. */
+/** The original value at an index. V is f32, f64, or u16 for bf16. */
 function valueBefore<V>(x: usize, index: u32): f64 {
   if (sizeof<V>() === 2) return <f64>reinterpret<f32>((<u32>load<u16>(x + ((<usize>index) << 1))) << 16);
   return sizeof<V>() === 4 ? <f64>load<f32>(x + ((<usize>index) << 2)) : load<f64>(x + ((<usize>index) << 3));

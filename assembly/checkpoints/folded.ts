@@ -3,7 +3,10 @@
 import { At } from "./octaves";
 import { TableAt, widenRun } from "./wide-table";
 
-/** `rows` rows of `width` one-byte codes, which are `pitch` elements apart, also in the results at `dst`, and their table. */
+/**
+ * `rows` rows of `width` one-byte codes, and their table. Rows are `pitch` elements apart, both in the codes and in the results
+ * at `dst`.
+ */
 @unmanaged
 export class CodeBlock {
   codes: usize;
@@ -48,8 +51,8 @@ function putFolded(codes: v128, folded: usize, dst: usize): void {
 }
 
 /**
- * Writes the first `width` codes of the rows of a block, a multiple of 16. Groups of
- * sixteen with a magnitude below 8, or one that the table does not cover, are written by `putOther`.
+ * Writes the first `width` codes, a multiple of 16, of each row of a block. `putOther` writes groups of sixteen in which a
+ * magnitude is below 8 or the table does not cover a code.
  */
 function putRows(block: CodeBlock, width: usize): void {
   let codes = block.codes;

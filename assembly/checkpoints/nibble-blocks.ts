@@ -3,7 +3,10 @@
 
 import { Entry, FIRST, Kind, Sum } from "./statistics-layout";
 
-/** The fields of a block in 32 bits: the sum of ranks, at most 32 * 255; above it the number of nonzero codes; then the rank. */
+/**
+ * The fields of a block in 32 bits, from the lowest: the sum of ranks, at most 32 * 255; the number of nonzero codes; the largest
+ * rank.
+ */
 const enum Block {
   SumMask = 0x1fff,
   Nonzero = 13,
@@ -128,7 +131,7 @@ class NibbleBlocksTask {
 }
 
 /**
- * Adds rows of 4-bit codes to `sums` and to `table`, which has entries as that of `byteStatistics`. A row has `blocks` blocks of
+ * Adds rows of 4-bit codes to `sums` and to `table`, whose entries are those of `byteStatistics`. A row has `blocks` blocks of
  * `wide` codes, 16 or 32; `scales` has a byte for each block. `logarithms` has the f64 log RMS of codes for each sum of ranks.
  * Reads up to 56 bytes after the codes and 3 after the scales, and ignores them.
  */

@@ -79,7 +79,7 @@ function addToExtremes(at: usize, amax: f64, squares: f64, scale: f32): void {
   add(at + 8, squares * magnitude * magnitude);
 }
 
-/** What all statistics of codes take. */
+/** The common arguments of all statistics of codes. */
 @unmanaged
 class CodeStatisticsTask {
   /** The codes, and the number of their rows and of the blocks of a row. */
@@ -92,7 +92,7 @@ class CodeStatisticsTask {
   /** The factor of all scales, by which they are divided if `divides`. */
   global: f64;
   divides: u32;
-  /** The description of the kind of code (statistics-layout.ts), and the sums to which is added. */
+  /** The description of the kind of code (statistics-layout.ts), and the sums that are increased. */
   kind: usize;
   sums: usize;
 }

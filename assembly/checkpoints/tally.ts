@@ -1,6 +1,6 @@
 // The tally of a conversion of stored weights: the number of values that changed, the largest difference, the largest difference
-// relative to the value before, the number of finite values that became NaN or infinite, and the sums of squares of the finite
-// differences and of their values before. Each of these sums has two lanes, and its last bits depend on the order of elements.
+// relative to the original value, the number of finite values that became NaN or infinite, and the sums of squares of the finite
+// differences and of their original values. Each of these sums has two lanes, and its last bits depend on the order of elements.
 // Values are exact in f64. A difference and a quotient are each rounded to f64 once, so their maxima do not depend on the order.
 
 /** Byte offsets of the fields of a tally. All are f64. */
@@ -14,8 +14,9 @@ export const enum TallyAt {
 }
 
 /**
- * Returns a factor f for comparing a difference with f * magnitude: it is greater if the rounded quotient exceeds `relative`. It
- * is not greater if the quotient equals `relative` and that is a power of two, as for all values that become zero (quotient 1).
+ * Returns a factor f such that difference > f * magnitude holds if the rounded quotient difference / magnitude exceeds
+ * `relative`. It does not hold if the quotient equals `relative` and `relative` is a power of two, as for all values that become
+ * zero (quotient 1).
  */
 export function boundOf(relative: f64): f64 {
   const mantissa = reinterpret<u64>(relative) & 0x000fffffffffffff;

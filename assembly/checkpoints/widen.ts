@@ -11,7 +11,10 @@ class WidenBlockTask extends CodeBlock {
   type: u32;
 }
 
-/** The arguments of `widenGroups` and `widenNibbles`: the first group as a block of one row, and the number of groups. */
+/**
+ * The arguments of `widenGroups` and `widenNibbles`. The base class describes the first group as a block of one row; `groups` is
+ * the number of groups.
+ */
 @unmanaged
 class WidenGroupsTask extends WidenBlockTask {
   groups: u32;
@@ -38,7 +41,7 @@ export function widenBlock(task: WidenBlockTask): void {
   }
 }
 
-/** Writes groups of one-byte codes. Moves the block from group to group. */
+/** Writes groups of one-byte codes. Advances the block from group to group. */
 export function widenGroups(task: WidenGroupsTask): void {
   const bytes: usize = task.type === Wide.F32 ? 4 : 2;
   const width = <usize>task.width;

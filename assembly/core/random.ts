@@ -4,7 +4,7 @@
 // counter of draw d has four words: d; the copy (0 rowwise, 1 columnwise) in the top bit; the low and the high word of
 // the offset.
 
-/** What the random bits of all elements depend on. */
+/** The inputs that determine the random bits of all elements. */
 @unmanaged
 export class Draws {
   seedLo: u32;

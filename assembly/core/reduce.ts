@@ -1,6 +1,6 @@
-// The order of additions of every sum. A row sum has 32 lanes, which start at +0. Lane l adds elements l, l + 32, l +
-// 64, … in ascending order. Then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w. A column sum first adds each 32
-// consecutive rows, in ascending order and starting at +0, and then these partial sums, in the same way.
+// The order of additions of every sum. A row sum has 32 lanes, which start at +0. Lane l adds elements l, l + 32, l + 64, … in
+// ascending order. Then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w. A column sum first adds each 32 consecutive rows, in
+// ascending order and starting at +0, and then these partial sums, also in ascending order and starting at +0.
 import { addEach, fill } from "./chunk";
 import { BUFFER, CHUNK } from "./scratch";
 import { narrow, widen } from "./wide";

@@ -147,7 +147,7 @@ function largestOf(kind: i32, word: u32): f32 {
   return <f32>(maxCode(word) + maxNegative(word)) * 0.5 * step;
 }
 
-/** What determines the scales of blocks, and how elements are scaled by them. */
+/** The parameters that determine the scales of blocks, and the scaling of elements. */
 @unmanaged
 export class ScaleParameters {
   /** A ScaleRule. */
@@ -318,7 +318,10 @@ function applyQuotient(rule: usize, amax: f32, stored: usize, multiplier: usize)
   store<f32>(stored, scale);
 }
 
-/** The multiplier (1 ⊘ amax) ⊗ max. An amax below epsilon, rounded to the input type, is replaced by it. Returns 1 for 0. */
+/**
+ * Returns (1 ⊘ amax) ⊗ max. First, an amax below epsilon, which is rounded to the input type, is replaced by epsilon. Returns 1
+ * for an amax of 0.
+ */
 function reciprocalScale(rule: usize, amax: f32): f32 {
   const epsilon = roundWide(load<u32>(rule, RuleAt.Type), load<f32>(rule, RuleAt.Epsilon));
   if (amax < epsilon) amax = epsilon;
@@ -363,9 +366,9 @@ function e8m0UpNormal(p: v128): v128 {
 }
 
 /**
- * The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are those of amax plus `carry`;
- * infinity gives 254. Of the amaxes below 2^-126, only the binade from 2^-127 on matters; there a mantissa has one bit less, so
- * half the carry is added.
+ * The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are the bits of amax plus `carry`;
+ * infinity gives 254. Of the amaxes below 2^-126, only the binade from 2^-127 matters; its mantissas have one bit less, so the
+ * carry is halved.
  */
 function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
   const tiny = i32x4.lt_s(amax, i32x4.splat(0x00800000));
@@ -424,7 +427,7 @@ function e8m0Multiplier(rule: usize, code: v128): v128 {
   return v128.bitselect(f32x4.splat(1), multiplier, i32x4.eq(code, i32x4.splat(0)));
 }
 
-/** 2^(127 - code) for codes up to 254 (code 254 gives a subnormal); 255 gives the value of 254. */
+/** 2^(127 - code). Code 254 gives a subnormal; code 255 gives the same value. */
 function e8m0Reciprocal(code: v128): v128 {
   return i32x4.max_s(i32x4.shl(i32x4.sub(i32x4.splat(254), code), 23), i32x4.splat(0x00400000));
 }
@@ -460,12 +463,12 @@ function roundingSum(values: v128, e: v128): v128 {
   return f32x4.add(values, i32x4.add(e, constant(Constant.Lift)));
 }
 
-/** The rounded values of a roundingSum. */
+/** The rounded values that roundingSum computed. */
 function scaleOf(sum: v128, e: v128): v128 {
   return f32x4.sub(sum, i32x4.add(e, constant(Constant.Lift)));
 }
 
-/** The codes of a roundingSum, without a sign; `bias` is the exponent field of `normal` with three mantissa bits. */
+/** The codes that roundingSum computed, without a sign; `bias` is the exponent field of `normal` with three mantissa bits. */
 function codesOf(sum: v128, e: v128, bias: v128): v128 {
   const significand = i32x4.sub(sum, i32x4.add(e, constant(Constant.Lift)));
   return i32x4.sub(i32x4.add(significand, i32x4.shr_u(e, 20)), bias);

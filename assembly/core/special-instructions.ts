@@ -1,6 +1,6 @@
 // The approximate instructions of a GPU's special-function unit, to the bit (numerics.md §7.11). Arguments and results are bit
-// patterns, so that NaN keeps its bits. ex2 and tanh are in core/special-functions.ts; the others evaluate their quadratics in
-// 64-bit integers here.
+// patterns, so that NaN keeps its bits. ex2 and tanh are in core/special-functions.ts; this file evaluates the quadratics of all
+// others in 64-bit integers.
 import { SpecialFunction } from "../contract";
 import { ex2 as ex2Ftz, tanh } from "./special-functions";
 import { LG2, QUADRATIC_ROWS, QUADRATICS, RCP, RSQRT, SINE, SQRT_EVEN, SQRT_ODD } from "./special-rows.gen";
@@ -84,7 +84,10 @@ function lg2Ftz(x: u32): u32 {
   return sum < 0 ? SIGN | normalize(~sum, 36) : normalize(sum, 36);
 }
 
-/** sin for `quarter` 0, cos for 1. The product with 1 / 2π is truncated; a subnormal product counts as 0, as all below 2^-25. */
+/**
+ * sin for `quarter` 0, cos for 1. The product with 1 / 2π is truncated. Products below 2^-25 count as 0, and so do subnormal
+ * ones.
+ */
 function sine(x: u32, quarter: u32): u32 {
   const exponent = (x >> 23) & 0xff;
   if (exponent === 255) return NAN;
@@ -92,7 +95,7 @@ function sine(x: u32, quarter: u32): u32 {
   const carry = <i32>(product >> 47);
   const shift = <i32>exponent + 124 - 127 + carry - 125;
   const p = <u32>(product >> (23 + carry));
-  // |p| in units of 2^-25 turns, modulo one turn. Below 2^-25 nothing is left, above 2^24 no fraction.
+  // |p| in units of 2^-25 turns, modulo one turn. A |p| below 2^-25 gives 0, and above 2^24 there is no fraction.
   let v: u32 = 0;
   if (exponent !== 0 && shift > -24 && shift < 25) v = (shift < 0 ? p >> -shift : p << shift) & 0x1ffffff;
   const q = (v >> 23) + quarter;

@@ -14,7 +14,7 @@ import { narrow, widen } from "../core/wide";
 import { alphaOf } from "./activation";
 import { activate, differentiate } from "./curve";
 
-/** The arguments of `gated`. Unless `clamps`, the limit is infinity, the offset -0, and alpha that of the activation. */
+/** The arguments of `gated`. Without `clamps`, the limit is infinity, the offset is -0, and alpha is the activation's. */
 @unmanaged
 class GatedTask {
   src: usize;

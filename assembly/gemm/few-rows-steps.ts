@@ -25,14 +25,17 @@ export const enum XStep {
   Bytes = 112,
 }
 
-/** Whether emax was within its range in every step, was below it in some, or was above it or a sum was too large. */
+/**
+ * The result of the range check: emax was within its range in every step, was below it in some step, or was above it or a sum was
+ * too large.
+ */
 export const enum Range {
   Inside = 0,
   Below = 1,
   Above = 2,
 }
 
-/** The bytes of the shifts of four groups, which the sums follow. */
+/** The bytes of the shifts of four groups. The sums follow them. */
 const SHIFTS_BYTES: usize = 64;
 const LARGEST_SUM: i32 = 62 << ALIGN_BITS;
 
@@ -62,15 +65,15 @@ function pairs32(a: v128, b: v128): v128 {
   return v128.max<i16>(v128.shuffle<i32>(a, b, 0, 4, 1, 5), v128.shuffle<i32>(a, b, 2, 6, 3, 7));
 }
 
-/** Groups of eight consecutive rows of W, which are `pitch` bytes apart, and what is computed of them. */
+/** Groups of eight consecutive rows of W, which are `pitch` bytes apart, and memory for intermediate results. */
 @unmanaged
 export class RowsOfW {
   data: usize;
   pitch: usize;
   groups: u32;
-  /** What largestProducts wrote, group after group. */
+  /** The results of largestProducts, group after group. */
   largest: usize;
-  /** Scratch: 16 bytes for the shifts of each of four groups, then 128 for the sums of each. */
+  /** Scratch: 16 bytes for the shifts of each of four groups, followed by 128 bytes for the sums of each. */
   shifts: usize;
 }
 
@@ -113,7 +116,7 @@ export function largestProducts(w: usize, pitch: usize, x: usize, steps: u32, la
 
 /**
  * Adds the terms of a step. Writes four partial sums, i32, for each row of W to `sums`; they add up to the sum of the row. The
- * shifts of rows, i16, are in front of the sums and end at `end`.
+ * shifts of rows, i16, precede the sums and end at `end`.
  */
 function sumRows(row: usize, pitch: usize, x: usize, end: usize, sums: usize): void {
   let shifts = sums - SHIFTS_BYTES;

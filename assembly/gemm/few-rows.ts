@@ -1,6 +1,6 @@
-// Products of few rows of X by a W of bf16, or that is rounded to bf16, under a datapath with F = 25 and steps of 16. For few
-// rows, packing W (gemm/pack.ts) takes longer than the products. This kernel therefore reads W as it is stored, with the k's of
-// a step in the lanes. The bits are those of gemm/wide.ts, which computes all products outside the following range.
+// Products of few rows of X by a W in bf16, or by a W that is rounded to bf16, under a datapath with F = 25 and steps of 16. For
+// few rows, packing W (gemm/pack.ts) takes longer than the products. This kernel therefore reads W as it is stored, with the k's
+// of a step in the lanes. The results are bitwise equal to gemm/wide.ts, which computes all products outside the following range.
 //
 // A row of X is divided by a power of two that makes its largest exponent 0. All exponents here are those of the divided row.
 // Range:
@@ -8,13 +8,12 @@
 // - emax, the largest exponent of a step, is from LOWEST to HIGHEST;
 // - the exponent of the power of two is from MIN_SHIFT to MAX_SHIFT.
 //
-// Within the range, zero and subnormal accumulators are below emax, and sums are zero or normal numbers of f32. A product in
-// f32 is exact, or below the unit 2^(emax - F), and then it is truncated to zero.
+// Within the range, zero and subnormal accumulators are below emax, and sums are zero or normal numbers of f32. An f32 product is
+// exact, or it is below the unit 2^(emax - F) and is truncated to zero.
 //
 // A step whose products are all zero does not change the accumulator, but its emax may be below LOWEST. Such a step is computed
-// with emax = LOWEST, which does not change the accumulator either, because accumulators are multiples of 2^(LOWEST - F). If
-// emax is below LOWEST and X or W has elements so small that a product other than zero may be the reason, wide.ts computes the
-// product.
+// with emax = LOWEST, which does not change the accumulator either, because accumulators are multiples of 2^(LOWEST - F). If emax
+// is below LOWEST and X or W has elements so small that a nonzero product may be the reason, wide.ts computes the product.
 
 import { Kernel, Promotion, Staging } from "../contract";
 import { pow2 } from "./datapath";
@@ -43,8 +42,8 @@ const LARGEST_W: i32 = 39;
 const MIN_SHIFT: i32 = -50;
 const MAX_SHIFT: i32 = 60;
 /**
- * Elements of X below 2^SMALLEST_X, and of W below 2^(LOWEST - SMALLEST_X), are tiny. Other products are at least 2^LOWEST, or
- * zero.
+ * Nonzero elements of X below 2^SMALLEST_X, and of W below 2^(LOWEST - SMALLEST_X), are tiny. Products of other elements are zero
+ * or at least 2^LOWEST.
  */
 const SMALLEST_X: i32 = -20;
 /** The exponent of a zero of X, so small that its products are below LOWEST. */
@@ -54,8 +53,8 @@ const STEP_BYTES: usize = <usize>MAX_GROUPS * (16 + 128);
 const STATE_BYTES: usize = <usize>MAX_GROUPS * 32;
 
 /**
- * A row of X: the number of its steps, the exponent of its power of two, whether this is in range, and whether elements are
- * tiny.
+ * A row of X: the number of its steps, the exponent of its power of two, whether that exponent is in range, and whether elements
+ * are tiny.
  */
 const enum XRow {
   Steps = 0,
@@ -86,8 +85,8 @@ function isStoredBf16(record: Operand): bool {
 }
 
 /**
- * Whether the last step of the last row of W ends within the memory. Steps are read in full. What follows a row in its last step
- * has no effect, because X is zero there: the conversion to integers gives 0 for NaN.
+ * Whether the last step of the last row of W ends within the memory. Steps are read in full. Elements after the end of a row have
+ * no effect, because X is zero there: the conversion to integers gives 0 for NaN.
  */
 function isWithinMemory(task: GemmTask): bool {
   const end = <u64>task.w.data + (<u64>task.columns * task.depth + STEP) * 2;

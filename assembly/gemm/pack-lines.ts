@@ -5,7 +5,7 @@ import { clearSpan, coverSpan, SPAN_BYTES } from "./exact";
 import { exponentBytes, Line, packLine, valueBytes } from "./pack";
 import { GemmTask, stepOf } from "./task";
 
-/** How packed lines are placed in a packed operand. */
+/** The placement of packed lines in a packed operand. */
 @unmanaged
 export class Placement {
   /** The number of values of a line, and of a step. */
@@ -49,10 +49,10 @@ function spreadAs<T>(source: usize, target: usize, count: u32, pitch: usize): vo
   }
 }
 
-/** The rows of a block of X, or of a panel of W, as they are packed. */
+/** The rows of a block of X, or of a panel of W, and the memory of their packed form. */
 @unmanaged
 export class Lines extends Line {
-  /** Their number. */
+  /** The number of rows. */
   lines: u32;
   /** The packed values and exponents. */
   packed: usize;

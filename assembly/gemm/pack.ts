@@ -46,7 +46,7 @@ function lowestScaleOf(word: u32): i32 {
   return word === 0 ? E8M0_MIN_EXPONENT : minExponent(word);
 }
 
-/** A line of an operand, and where it is packed. */
+/** A line of an operand, and the memory of its packed form. */
 @unmanaged
 export class Line {
   /** Operand 0 (X) or 1 (W), and its table (`fillTable`). */

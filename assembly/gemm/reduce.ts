@@ -24,7 +24,7 @@ export class Unit extends Tile {
   packedXe: usize;
   packedW: usize;
   packedWe: usize;
-  /** f32 [rows][panel], which memory for the scales of the columns follows. */
+  /** Totals, f32 [rows][panel]. Memory for the scales of the columns follows. */
   totals: usize;
 }
 

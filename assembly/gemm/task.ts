@@ -22,7 +22,7 @@ export class Operand {
   blockStride: u32;
 }
 
-/** What determines a product of f32 sums: X is rows x depth, W is columns x depth. */
+/** The parameters of a product with f32 sums: X is rows x depth, W is columns x depth. */
 @unmanaged
 export class ProductTask {
   x: Operand;
@@ -74,8 +74,8 @@ export class EpilogueTask {
   addendType: u32;
   /**
    * Line scales, which replace scaleA and scaleB: a sum is multiplied by lineScaleW[n * lineStrideW], then by lineScaleX[m *
-   * lineStrideX], then by alpha. A stride is 1, or 0 if all lines share a scale; a null pointer means 1. There are none if both
-   * strides are 0; scaleA and scaleB are 1 if there are.
+   * lineStrideX], then by alpha. A stride is 1, or 0 if all lines share a scale; a null pointer means 1. If both strides are 0,
+   * there are no line scales; otherwise scaleA and scaleB are 1.
    */
   lineScaleW: usize;
   lineStrideW: u32;

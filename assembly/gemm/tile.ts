@@ -1,6 +1,6 @@
 // The operands and results of one step of a product: a block of rows of X by a panel of W.
 
-/** What a step function reads and adds to. */
+/** The inputs of a step function, and the accumulators that it adds to. */
 @unmanaged
 export class Tile {
   /** The packed rows of X, and the packed columns of W, for the k's of the step, with their exponents. */

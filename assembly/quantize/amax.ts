@@ -34,9 +34,9 @@ export function amaxRun(x: usize, count: i32): f32 {
   return largest;
 }
 
-// Two integer maxima find the largest |x| faster than float operations: a signed maximum finds the largest positive
-// value, and an unsigned one the most negative value. As an integer, NaN is above infinity, so a result above infinity is
-// recomputed by amaxRun.
+// Two integer maxima find the largest |x| faster than float operations: a signed maximum finds the largest positive value, and an
+// unsigned one the most negative value. As an integer, NaN is above infinity. So if a result is above infinity, amaxRun
+// recomputes it.
 
 const INFINITY: i32 = 0x7f800000;
 

@@ -11,7 +11,7 @@ import { encodeScaled } from "./scaling";
 import { limitOf, preparePanelOf, prepareRuleOf, prepareRunOf, QuantizeTask } from "./task";
 
 /**
- * The number of lines of a group if the source is transposed, a multiple of four. A panel then reads runs of so many elements.
+ * The number of lines of a group if the source is transposed, a multiple of four. A panel then reads runs of this many elements.
  */
 const GROUP: u32 = 16;
 

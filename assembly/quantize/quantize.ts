@@ -1,5 +1,5 @@
-// Quantization: computes the codes and the block scales of a matrix. Each panel is loaded, and transformed for NVFP4 with a
-// Hadamard transform; then its amaxes, scales and codes are computed.
+// Quantization: computes the codes and block scales of a matrix. Each panel is loaded and, for NVFP4 with a Hadamard transform,
+// transformed; then its amaxes, scales and codes are computed.
 
 import { CODES_BYTES } from "../cast/cast";
 import { At, ENCODER_BYTES } from "../cast/encoder";

@@ -64,7 +64,7 @@ function boundRun(x: usize, dst: usize, count: i32): void {
     v128.store32_lane(dst, bounded(v128.load32_splat(x)), 0);
 }
 
-/** What is added to scaled elements: 0, or -0, which changes nothing. */
+/** The term that is added to scaled elements: 0, or -0, which changes nothing. */
 function addendOf(encoder: usize): v128 {
   return f32x4.splat(load<u32>(encoder, At.Scaling) & ElementScaling.AddsZero ? <f32>0 : <f32>-0.0);
 }
@@ -123,7 +123,7 @@ function scaleOne(encoder: usize, x: usize, factor: usize): v128 {
 
 /**
  * Writes `count` elements x[i], multiplied or divided by their factors, to `dst`, which may be x. Factors are as in encodeRun<M>.
- * `count` is a multiple of 16 or below 16; in the latter case with M = u32 all elements have the first factor.
+ * `count` is a multiple of 16 or below 16; if it is below 16 and M = u32, all elements have the first factor.
  */
 function scaleRun<M>(encoder: usize, x: usize, dst: usize, count: i32, factors: usize): void {
   const scaling = load<u32>(encoder, At.Scaling);
@@ -143,8 +143,8 @@ function scaleRun<M>(encoder: usize, x: usize, dst: usize, count: i32, factors: 
 }
 
 /**
- * Encodes `count` f32 values at `x` to `dst`. Elements are multiplied as in `encodeRun<M>`, or by the encoder's scaling computed
- * as in `scaleRun<M>` in the buffer At.Result, which may be `x` itself if that may change.
+ * Encodes `count` f32 values at `x` to `dst`. Elements are multiplied as in `encodeRun<M>`, or are scaled as in `scaleRun<M>` to
+ * the buffer At.Result, which may be `x` itself if `x` may be overwritten.
  */
 export function encodeScaled<M>(encoder: usize, x: usize, dst: usize, count: i32, factors: usize): void {
   if (!isComputed(load<u32>(encoder, At.Scaling))) {

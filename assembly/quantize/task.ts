@@ -8,10 +8,10 @@ import { roundWide } from "../core/wide";
 import { Panel } from "./panel";
 
 /**
- * Declares that a matrix is a part of a larger one, in which lines have `pitch` elements. Each code takes the random bits of its
- * element in the larger matrix. Line l of the part is line firstLine + (l / lineWidth) * lineStride + l % lineWidth of the larger
- * matrix, and element e of a line is element firstElement + (e / width) * stride + e % width. All fields are multiples of 16. If
- * `pitch` is 0, the matrix is not a part of another.
+ * The position of a matrix in a larger one, in which lines have `pitch` elements. Each code takes the random bits of its element
+ * in the larger matrix. Line l of the part is line firstLine + (l / lineWidth) * lineStride + l % lineWidth of the larger matrix,
+ * and element e of a line is element firstElement + (e / width) * stride + e % width. All fields are multiples of 16. If `pitch`
+ * is 0, the matrix is not part of another.
  */
 @unmanaged
 export class MatrixPart {
@@ -54,8 +54,8 @@ export class QuantizeTask {
   transforms: bool;
   signMask: u32;
   /**
-   * If not null, each row of the matrix has its own amax instead of that of the scale parameters (numerics.md §5.9). The amaxes
-   * are computed and written there, one f32 per row. Tiles then have one row, and there is no transform.
+   * If not null, each row of the matrix has its own amax instead of the amax of the scale parameters (numerics.md §5.9). The
+   * amaxes are computed and written there, one f32 per row. Tiles then have one row, and there is no transform.
    */
   lineAmaxes: usize;
   /**
@@ -83,7 +83,7 @@ export function prepareRuleOf(task: QuantizeTask, rule: usize): void {
   prepareRule(rule, task.scale, task.srcType);
 }
 
-/** Whether the matrix is a part of a larger one. */
+/** Whether the matrix is part of a larger one. */
 export function isPart(task: QuantizeTask): bool {
   return task.part.pitch !== 0;
 }

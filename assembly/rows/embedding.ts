@@ -2,8 +2,8 @@
 // the rows of `grad` whose id is v. The rows are added in f32 in ascending order of their positions, starting at +0, and the sum
 // is rounded once. An id outside [0, V) gives a row of NaN and contributes to no gradient.
 //
-// The table can be a part of a larger one with `whole` rows: it has the rows of the ids from `first` on. An id of another part
-// gives a row of -0, which changes no sum, and contributes to no gradient.
+// The table can be a part of a larger one with `whole` rows: it then has the rows of the ids from `first` on. An id of another
+// part gives a row of -0, which changes no sum, and contributes to no gradient.
 import { addEach, fill } from "../core/chunk";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";

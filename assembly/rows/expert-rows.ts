@@ -23,8 +23,8 @@ class RowIdMapTask {
 }
 
 /**
- * Writes the row of each of `count` entries of a routing map, whose rows have `width` entries, the entry of each of `total` rows,
- * and the number of rows of each expert. `next` is scratch memory for a count (u64) of each expert.
+ * Writes three results: the row of each of `count` entries of a routing map whose rows have `width` entries; the entry of each of
+ * `total` rows; and the number of rows of each expert. `next` is scratch memory for a count (u64) of each expert.
  */
 export function rowIdMap(task: RowIdMapTask): void {
   const routingMap = task.routingMap;

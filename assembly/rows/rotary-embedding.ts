@@ -35,8 +35,8 @@ class RotaryEmbeddingTask {
 }
 
 /**
- * Rotates rows [begin, end). `starts` (i32 [batch]) and `cumulative` (i32 [batch + 1]) may be null; with the latter, sequence b
- * has the rows from cumulative[b] to cumulative[b + 1]. Otherwise rows of one sequence are `positionStride` apart, and rows of
+ * Rotates rows [begin, end). `starts` (i32 [batch]) and `cumulative` (i32 [batch + 1]) may be null. With `cumulative`, sequence b
+ * has the rows from cumulative[b] to cumulative[b + 1]. Without it, rows of one sequence are `positionStride` apart, and rows of
  * one position `sequenceStride`. `scratch` is four buffers of the calling thread (core/scratch.ts).
  */
 export function rotaryEmbedding(task: RotaryEmbeddingTask, scratch: usize, begin: usize, end: usize): void {
@@ -102,7 +102,7 @@ function loadAngles(task: RotaryEmbeddingTask, index: usize, count: usize, scrat
   for (let i: usize = 0; i < count; i += 4) v128.store(s + (i << 2), f32x4.neg(v128.load(s + (i << 2))));
 }
 
-/** Rotates elements [index, index + count) with the elements `pairs` later. */
+/** Rotates elements [index, index + count). The second element of each pair is `pairs` elements after the first. */
 function rotateHalves(task: RotaryEmbeddingTask, index: usize, count: usize, scratch: usize): void {
   const a = scratch;
   const b = scratch + BUFFER;

@@ -2,7 +2,7 @@
 import { Wide } from "../contract";
 import { loadWide, storeWide } from "../core/wide";
 
-/** What the mask says of an element while a row is computed. */
+/** The values of the mask while a row is computed. */
 const OUTSIDE: f32 = 0;
 const CANDIDATE: f32 = 2;
 const CHOSEN: f32 = 1;
@@ -22,9 +22,9 @@ class TopkTask {
 }
 
 /**
- * Computes the rows [begin, end). An element is chosen if it is one of the k largest of its row, or of `groupTopk` of `groups`
- * groups of neighbours. `mask` [rows, columns] has f32. The first bytes of `scratch`, of the calling thread, are an f32 for each
- * group.
+ * Computes the rows [begin, end). An element is chosen if it is one of the k largest of its row. With `groups` groups of
+ * neighbours, only elements of the `groupTopk` best groups are candidates. `mask` [rows, columns] is f32. The first bytes of the
+ * calling thread's `scratch` are an f32 for each group.
  */
 export function topk(task: TopkTask, scratch: usize, begin: usize, end: usize): void {
   const x = task.x;
@@ -79,7 +79,7 @@ function scoreAt(x: usize, type: u32, index: usize): f32 {
   return value > -Infinity ? value : -Infinity;
 }
 
-/** Marks the largest candidate, the first one of equals, as chosen, and returns its index. */
+/** Marks the largest candidate as chosen and returns its index. Among equals, it is the first one. */
 function choose(x: usize, type: u32, first: usize, flags: usize, count: usize): usize {
   let best: usize = 0;
   let top: f32 = -Infinity;
@@ -96,7 +96,7 @@ function choose(x: usize, type: u32, first: usize, flags: usize, count: usize): 
   return best;
 }
 
-/** The group with the largest score, the first one of equals, among those that have no candidates yet. */
+/** The group with the largest score among the groups without candidates. Among equals, it is the first one. */
 function bestGroup(scores: usize, flags: usize, groups: usize, size: usize): usize {
   let best: usize = 0;
   let top: f32 = -Infinity;

@@ -1,4 +1,5 @@
-// Launches the passes of attention: on Hopper's tensor cores if there are kernels for the sizes, else by the plain kernels.
+// Launches the passes of attention: the kernels for Hopper's tensor cores if they support the sizes and options, otherwise the
+// plain kernels.
 #include "kernels/attention/hopper/hopper.h"
 #include "kernels/attention/plain.h"
 #include "kernels/device/device.cuh"
@@ -28,7 +29,8 @@ cudaError_t differentiate(const AttentionBackwardParams& p, cudaStream_t stream)
 
 cudaError_t launchAttention(const AttentionParams& p, cudaStream_t stream) {
   const bool isHopper = isForHopper(p.rule);
-  // the tensor-core kernel writes the statistics of all rows, unless rows may be between sequences or splits are merged
+  // the tensor-core kernel writes the statistics of all rows, except rows between sequences and rows whose splits are merged
+  // later
   if (!isHopper || p.rule.cumulative || p.rule.splitKeys != 0 || p.maxLogits != nullptr) {
     if (const cudaError_t error = fillStatistics(p, stream); error != cudaSuccess) return error;
   }

@@ -1,4 +1,4 @@
-// Delta, the sum of gradient times result, and the gradients of the bias and the sinks (docs/numerics.md §10.6).
+// The sums of gradient times result (Delta), and the gradients of the bias and the sinks (docs/numerics.md §10.6).
 #include "kernels/attention/pair.cuh"
 #include "kernels/attention/plain.h"
 
@@ -14,7 +14,7 @@ constexpr int kLoadsPerLane = 4;
 // The number of rows that a warp computes if no other head waits for it.
 constexpr int kRowsPerWarp = 4;
 
-// A warp computes some rows of one head, then of a further head.
+// A warp computes some rows of one head, then the same rows of another head.
 template <Wide type>
 __global__ void __launch_bounds__(kRowBlock) deltaKernel(const AttentionBackwardParams p) {
   using Element = WideOf<type>;

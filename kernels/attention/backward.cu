@@ -7,13 +7,13 @@ namespace lockstep {
 
 namespace {
 
-// The gradients of the products of kLanes pairs, and their probabilities.
+// For kLanes pairs: the gradients of the products of query and key, and the probabilities.
 struct PairLine {
   float products[kLanes];
   float probabilities[kLanes];
 };
 
-// A value for each column of a lane.
+// The values of a lane's columns, one for each.
 using Columns = float[kLaneColumns];
 
 // Computes columns [column, column + kColumnsAtOnce) of the gradient of query i.

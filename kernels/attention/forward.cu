@@ -11,13 +11,13 @@ constexpr int kMaxBlockKeys = 1024;
 constexpr float kInfinity = __builtin_huge_valf();
 constexpr float kLn2Float = static_cast<float>(kLn2);
 
-// The keys of one block of a row: their scores z, then their probabilities, and a bit for each visible key.
+// A block of keys of one row: the scores z, later the probabilities, and a bit for each visible key.
 struct KeyBlock {
   float values[kMaxBlockKeys];
   uint32_t visible[kMaxBlockKeys / kLanes];
 };
 
-// The base of a row's exponents: `scaled`, or +0 if that is minus infinity.
+// The base of a row's exponents: `scaled`, or +0 if `scaled` is minus infinity.
 __device__ inline float baseOf(float scaled) { return scaled == -kInfinity ? 0.0f : scaled; }
 
 // The state of a row in one split of the keys, and its totals over earlier splits. All lanes of the warp have the same state,

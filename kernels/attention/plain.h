@@ -31,8 +31,8 @@ __host__ __device__ inline int splitsOf(const AttentionRule& rule) {
   return rule.splitKeys == 0 ? 1 : (rule.keys + rule.splitKeys - 1) / rule.splitKeys;
 }
 
-// Where the outputs or the split records begin in the workspace: after the list of tiles. The list has room for each tile once
-// per split.
+// The start of the outputs or split records in the workspace: after the list of tiles. The list has room for every tile of every
+// split.
 __host__ __device__ inline float* partialsOf(const AttentionParams& p) {
   const int64_t tiles =
       static_cast<int64_t>(p.rule.batch) * p.rule.heads * ((p.rule.queries + kTileRows - 1) / kTileRows);
@@ -40,7 +40,7 @@ __host__ __device__ inline float* partialsOf(const AttentionParams& p) {
   return reinterpret_cast<float*>(p.workspace + (list + 3) / 4 * 4);
 }
 
-// The lists of tiles in the workspace of the backward pass, after the sums of gradient times result: of queries, and of keys.
+// The workspace of the backward pass: the list of query tiles and the list of key tiles, after the sums of gradient times result.
 struct TileLists {
   int32_t* queries;
   int32_t* keys;
@@ -60,8 +60,8 @@ inline TileLists tileListsOf(const AttentionBackwardParams& p) {
   return {queries, keys, keys + 1 + tilesOf<int64_t>(rule, rule.keyHeads, rule.keys)};
 }
 
-// The numbers of the workspace that the backward pass uses, at most; in f64, because any sizes may be given. The sums of
-// gradients of queries and their counts follow the lists (hopper/launch.h).
+// An upper bound on the number of 32-bit words that the backward pass uses in the workspace; in f64, because sizes are arbitrary.
+// The sums of gradients of queries and their counts follow the lists (hopper/launch.h).
 inline double backwardNumbers(const AttentionBackwardParams& p) {
   const AttentionRule& rule = p.rule;
   const auto queryTiles = tilesOf<double>(rule, rule.heads, rule.queries);

@@ -77,7 +77,7 @@ __device__ inline ElementRow keyRow(const AttentionRule& p, const void* data, in
   return {data, (keyRowOf(p, s, j) * p.keyHeads + keyHead) * width, width};
 }
 
-// Adds to sums[c], for each of this lane's columns from `first` on, kTerms products: factors[n] times element `column` of the row
+// Adds kTerms products to sums[c], for each of this lane's columns from `first` on: factors[n] times element `column` of the row
 // rowOf(n). Only rows whose bit of `used` is set are read; the others add nothing.
 template <Wide type, typename RowOf>
 __device__ inline void addRows(const Datapath& datapath, const float* factors, uint32_t used, int32_t first,
@@ -118,8 +118,8 @@ __device__ inline void storeColumns(void* to, int64_t row, int32_t first, int32_
   }
 }
 
-// The number of thread blocks for `rows` rows or for the tiles of a list. Each warp computes one row at a time; its next row is
-// one grid further.
+// The number of thread blocks for `rows` rows or for the tiles of a list. Each warp computes one row at a time; the distance to
+// its next row is the number of warps in the grid.
 inline unsigned rowBlocks(int64_t rows, const int32_t* list) {
   constexpr int64_t kMaxBlocks = int64_t{1} << 20;
   constexpr int64_t kListBlocks = 512;

@@ -23,12 +23,12 @@ __device__ inline bool isScaledFirst(const AttentionRule& p) {
 // Whether scoreOf changes a product.
 __device__ inline bool changesScores(const AttentionRule& p) { return isScaledFirst(p) || p.bias != nullptr; }
 
-// The factor c by which a score z becomes a power of two.
+// The factor c: z * c is the exponent of 2 that a score z stands for.
 __device__ inline float scoreFactor(const AttentionRule& p) {
   return isScaledFirst(p) ? kLog2EFloat : static_cast<float>(static_cast<double>(p.scale) * kLog2E);
 }
 
-// The factor by which a score z becomes a logit.
+// The factor that converts a score z to a logit.
 __device__ inline float logitFactor(const AttentionRule& p) { return isScaledFirst(p) ? 1.0f : p.scale; }
 
 // The values that all scores of one query and head share.

@@ -41,7 +41,7 @@ __device__ inline Sequence sequenceOf(const AttentionRule& p, int32_t b) {
   return s;
 }
 
-// The head of keys and values that head `head` of the queries uses.
+// The head of keys and values for query head `head`.
 __device__ inline int32_t keyHeadOf(const AttentionRule& p, int32_t head) {
   return static_cast<int32_t>(static_cast<int64_t>(head) * p.keyHeads / p.heads);
 }
@@ -89,8 +89,8 @@ __device__ inline int64_t pairIndexOf(const AttentionRule& p, int32_t batches, i
   return (plane * p.queries + i) * p.keys;
 }
 
-// The keys that a query of a head sees: keys [begin, end) except those that the mask hides. `mask` is the row of the query, or
-// null.
+// The keys that a query of a head sees: keys [begin, end), without the keys that the mask hides. `mask` is the query's row of the
+// mask, or null.
 struct VisibleKeys {
   int32_t begin;
   int32_t end;

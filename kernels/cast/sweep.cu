@@ -1,10 +1,10 @@
 // Digests of an encoding. A call computes the digest of the codes of kSweepPatterns f32 bit patterns, starting at chunk *
 // kSweepPatterns (assembly/cast/sweep.ts). The digest is two sums modulo 2^32, one for each of two constants k. A sum adds
-// (code(i) + 1) * (mix(i, k) | 1) over the patterns i, where mix is x ^= x >> 16, x *= k, x ^= x >> 15. NaN counts as code
-// 0xffff in formats stored in 16 bits. Stochastic rounding takes the random bits of element i of copy 0.
+// (code(i) + 1) * (mix(i, k) | 1) over the patterns i, where mix is x ^= x >> 16, x *= k, x ^= x >> 15. NaN counts as code 0xffff
+// in formats stored in 16 bits. Stochastic rounding takes the random bits of element i of copy 0.
 //
-// Each thread encodes f32 bit patterns and adds up the terms of the digest. Each warp adds its sums to the result
-// atomically. Where the quantizers use a faster encoder, the digest is computed by that encoder.
+// Each thread encodes f32 bit patterns and adds up the terms of the digest. Each warp adds its sums to the result atomically.
+// Formats for which the quantizers have a faster encoder are encoded by it, so that the digest covers that encoder.
 #include "kernels/cast/sweep.gen.h"
 
 #include "kernels/device/eight.cuh"
@@ -20,8 +20,8 @@ constexpr int kThreads = 256;
 constexpr int kEights = 8;
 constexpr uint32_t kBlocks = kSweepPatterns / (8 * kThreads * kEights);
 
-// Encoders whose digests are computed. encode8 encodes x, the bit patterns 8 * eight to 8 * eight + 7. This encoder serves any
-// format and rounding mode.
+// The encoders under test. encode8 encodes x, the bit patterns 8 * eight to 8 * eight + 7. ByParams supports every format and
+// rounding mode.
 struct ByParams {
   __device__ static void encode8(const SweepParams& p, uint32_t eight, const float (&x)[8], uint32_t (&codes)[8]) {
     const uint4 draw = p.rounding == Rounding::kStochastic ? philox(eight, 0, p.random) : uint4{};

@@ -33,7 +33,7 @@ __device__ inline float combined(float a, float b) {
   return fold == Fold::kSumEach ? rounded(type, sum) : sum;
 }
 
-// The last step: a mean multiplies the rounded sum.
+// The last step: a mean multiplies the rounded sum by p.factor.
 template <Wide type>
 __device__ inline float multiplied(const FoldParams& p, float total) {
   return p.factor == 1.0f ? total : rounded(type, total) * p.factor;

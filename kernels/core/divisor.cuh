@@ -1,4 +1,4 @@
-// Division of many values by one divisor, correctly rounded, at less than the cost of one division per value.
+// Correctly rounded division of many values by one divisor, faster than one division per value.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-// Let y be 1 / b rounded to f32. The quotient q = a * y is off by at most 1.5 ulp. The residual a - b q then corrects q
-// to the nearest number, because no exact quotient lies so close to a rounding boundary that the remaining error
-// matters. This holds only if nothing underflows or overflows. Therefore it is used for b in [2^-20, 2^20] and for a =
-// 0 or a in [2^-100, 2^100]; other inputs take the ordinary division.
+// Let y be 1 / b rounded to f32. The quotient q = a * y is off by at most 1.5 ulp. Adding y times the residual a - b q then gives
+// the nearest number, because no exact quotient is so close to a rounding boundary that the remaining error matters. This holds
+// only if nothing underflows or overflows. Therefore it is used for b in [2^-20, 2^20] and for a = 0 or a in [2^-100, 2^100];
+// other inputs take the ordinary division.
 class Divisor {
  public:
   __device__ explicit Divisor(float by) : by_(by), inverse_(1.0f / by), plain_(by >= 0x1p-20f && by <= 0x1p20f) {}

@@ -1,4 +1,4 @@
-// The position of a matrix in a larger one, whose random bits it uses (docs/numerics.md, choice 6).
+// The position of a matrix in a larger one, which determines its random bits (docs/numerics.md, choice 6).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,12 +14,12 @@ struct MatrixPart {
   uint64_t columns = 0;
   uint64_t row = 0;
   uint64_t column = 0;
-  // 0 says that the matrix is no part of another.
+  // 0: the matrix is not part of a larger one.
   uint64_t width = 0;
   uint64_t stride = 0;
 };
 
-// Returns the index that an element of the part has in the larger matrix, which may be stored transposed.
+// Returns the index of an element of the part in the larger matrix, which may be stored transposed.
 __host__ __device__ inline uint64_t indexInWhole(const MatrixPart& part, uint64_t row, uint64_t column,
                                                  bool transposed) {
   const uint64_t piece = column < part.width ? 0 : column / part.width;

@@ -156,8 +156,8 @@ __device__ inline uint32_t magnitudeE2m1(float x) {
   return bitsOf(__fmaf_rn(upToFour, 2.0f, __fmaf_rn(upToTwo, 4.0f, 8388608.0f)) + upToSix);
 }
 
-// Whether the short form of encodeNearest and encodeStochastic serves a format. The format must be signed, have a zero,
-// and stay far from the ends of f32's exponent range.
+// Whether encodeNearest and encodeStochastic have a short form for a format. The format must be signed, have a zero, and stay far
+// from the ends of f32's exponent range.
 __host__ __device__ constexpr bool isNarrow(uint32_t word) {
   return isSigned(word) && hasSubnormals(word) && specials(word) != Specials::kFnuz && !isInteger(word) &&
          exponentBits(word) <= 5 && mantissaBits(word) >= 1 && mantissaBits(word) <= 7 && exponentBias(word) > -32 &&

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// A source of random bits. `seed` is the Philox key; `offset` is incremented with each quantization.
+// A source of random bits. `seed` is the Philox key; `offset` increases with each quantization.
 struct RandomSource {
   uint32_t seedLow = 0;
   uint32_t seedHigh = 0;
@@ -74,7 +74,7 @@ __host__ __device__ inline uint32_t halfOf(const uint4& draw, int i) {
 }
 
 // The functions below return the random bits of an element as a 32-bit number. The magnitude is rounded up if the sum of this
-// number and the discarded fraction, in units of 2^-32, carries. Random bits that a caller passes have this form too.
+// number and the discarded fraction, in units of 2^-32, carries. A caller's random bits have this form too.
 
 // The random bits of element i (0 to 7) of a cast; eight elements share a draw. The magnitude is rounded up if 16 bits of the
 // draw are below the upper 16 bits of the fraction.

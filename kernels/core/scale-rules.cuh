@@ -47,7 +47,8 @@ __host__ __device__ inline float quotientScale(ScaleRule rule, float amax, float
   }
 }
 
-// Returns (1 / amax) * max. An amax below `epsilon`, rounded to the type of the input, is replaced by it. Returns 1 for 0.
+// Returns (1 / amax) * max. First, an amax below `epsilon`, which is rounded to the type of the input, is replaced by `epsilon`.
+// Returns 1 for an amax of 0.
 template <typename Round>
 __host__ __device__ inline float reciprocalScale(float amax, float max, float epsilon, Round round) {
   const float least = round(epsilon);
@@ -67,8 +68,8 @@ __host__ __device__ inline F32Scale f32Scale(ScaleRule rule, uint32_t scaling, f
   return {scale, has(scaling, ElementScaling::kDivides) ? scale : 1.0f / scale};
 }
 
-// As e8m0Up, but of the f32 nearest to log2 p. That is k for p from 2^k up to 2^k * (1 + h ln 2), where h is half the distance
-// from k to the next f32.
+// As e8m0Up, but from l, the f32 nearest to log2 p: 127 + ceil(l). l is k for p from 2^k up to 2^k * (1 + h ln 2), where h is
+// half the distance from k to the next f32.
 __host__ __device__ inline uint32_t e8m0UpLog2(float p) {
   const uint32_t bits = bitsOf(p);
   const int k = static_cast<int>(bits >> 23) - 127;
@@ -80,7 +81,7 @@ __host__ __device__ inline uint32_t e8m0UpLog2(float p) {
   return code < 254 ? code : 254;
 }
 
-// As e8m0Up, of amax / max; amax is raised to at least 10^-4.
+// As e8m0Up, for amax / max. First, an amax below 10^-4 is replaced by 10^-4.
 __host__ __device__ inline uint32_t e8m0UpLeast(float amax, float max) {
   return e8m0Up((amax < 1e-4f ? 1e-4f : amax) / max);
 }
@@ -92,7 +93,7 @@ __host__ __device__ inline uint32_t e8m0UpNormal(float p) {
 }
 
 // The e8m0 code 127 + floor(l) - maxExponent modulo 256, where l is the f32 nearest to log2 amax; 0 for zero, 254 for infinity. l
-// is K for amax from 2^K * (1 - h ln 2) on, where h is half the distance from K to the f32 before it.
+// is K for amax from 2^K * (1 - h ln 2) on, where h is half the distance from K to the previous f32.
 __host__ __device__ inline uint32_t e8m0FloorLog2(float amax, int maxExponent) {
   uint32_t bits = bitsOf(amax);
   if (bits == 0) return 0;
@@ -128,7 +129,7 @@ __host__ __device__ inline E8m0Scale e8m0EvenShort(float amax, uint32_t carry, i
   return {code, e8m0Multiplier(code, scaling)};
 }
 
-// The number that is rounded to a code: x times its factor or divided by it, depending on `scaling`. Adding -0 changes nothing.
+// The number that is rounded to a code: x times `factor`, or x divided by it, depending on `scaling`. Adding -0 changes nothing.
 template <typename Round>
 __host__ __device__ inline float scaledBy(float x, float factor, uint32_t scaling, Round round) {
   if (has(scaling, ElementScaling::kBounded)) {

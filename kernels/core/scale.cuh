@@ -42,9 +42,8 @@ __host__ __device__ inline uint32_t e8m0Up(float p) {
   return code < 254 ? code : 254;
 }
 
-// The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are those of amax plus
-// `carry`; infinity gives 254. Below 2^-126, where only the binade from 2^-127 matters, a mantissa has one bit less and the
-// carry is half.
+// The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are the bits of amax plus `carry`;
+// infinity gives 254. Below 2^-126, only the binade from 2^-127 matters; its mantissas have one bit less, so the carry is halved.
 __host__ __device__ inline uint32_t e8m0Exponent(float amax, uint32_t carry, int maxExponent) {
   const uint32_t bits = bitsOf(amax);
   if (bits == 0x7f800000) return 254;
@@ -73,7 +72,7 @@ __host__ __device__ inline uint32_t carryOf(ScaleRule rule, uint32_t word) {
   }
 }
 
-// 2^(127 - code) for codes up to 254, which gives a subnormal; 255 gives the same.
+// 2^(127 - code). Code 254 gives a subnormal; code 255 gives the same value.
 __host__ __device__ inline float e8m0Reciprocal(uint32_t code) {
   return floatOf(code >= 254 ? 0x00400000 : (254 - code) << 23);
 }

@@ -1,6 +1,5 @@
-// Programmatic dependent launch (PDL), on sm_90 and later: a kernel is launched while the previous kernel of its stream
-// still runs, and then waits on the device for the writes of that kernel. On earlier GPUs one kernel runs after the
-// other.
+// Programmatic dependent launch (PDL), on sm_90 and later: a kernel is launched while the previous kernel of its stream still
+// runs, and then waits on the device for the writes of that kernel. On earlier GPUs the kernels run one after the other.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -21,7 +21,7 @@ __device__ inline void copyBox(const CUtensorMap* map, uint64_t* barrier, uint32
 #endif
 }
 
-// The four dimensions of the tensor of an attention, with contiguous columns.
+// A tensor of attention with four dimensions and contiguous columns.
 struct HeadsOfRows {
   const void* data;
   Wide type;
@@ -29,13 +29,13 @@ struct HeadsOfRows {
   int64_t heads;
   int64_t rows;
   int64_t batches;
-  // Elements from one row to the next, and from one batch to the next.
+  // The number of elements from one row to the next, and from one batch to the next.
   int64_t rowStride;
   int64_t batchStride;
 };
 
-// Describes boxes of `rows` rows and 64 columns of `heads` heads, swizzled by 128 bytes. Returns an error if the driver has no
-// such function, or refuses the tensor: its address and strides must be multiples of 16 bytes.
+// Describes boxes of `rows` rows and 64 columns of `heads` heads, swizzled by 128 bytes. Returns an error if the driver lacks the
+// function, or refuses the tensor: its address and strides must be multiples of 16 bytes.
 inline cudaError_t describeBoxes(const HeadsOfRows& tensor, uint32_t rows, CUtensorMap* map, uint32_t heads = 1) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const Encode encode = [] {

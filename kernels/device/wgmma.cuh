@@ -6,15 +6,15 @@
 
 namespace lockstep {
 
-// Columns of a chunk, bytes of a row of a chunk, and bytes of eight rows, after which the swizzling repeats.
+// The columns of a chunk, the bytes of its rows, and the bytes of eight rows, after which the swizzling repeats.
 constexpr int kChunkColumns = 64;
 constexpr int kChunkPitch = 128;
 constexpr int kSwizzleBytes = 1024;
 // The depth of one instruction.
 constexpr int kWgmmaDepth = 16;
 
-// The descriptor of a matrix in shared memory. `leading` is the number of bytes between chunks, where an instruction takes
-// columns of more than one.
+// The descriptor of a matrix in shared memory. `leading` is the number of bytes between chunks, for instructions that read
+// columns of several chunks.
 __device__ inline uint64_t matrixDescriptor(uint32_t address, uint32_t leading) {
   constexpr uint64_t kSwizzled128 = 1ull << 62;
   constexpr uint64_t kStride = static_cast<uint64_t>(kSwizzleBytes / 16) << 32;
@@ -24,7 +24,7 @@ __device__ inline uint64_t matrixDescriptor(uint32_t address, uint32_t leading) 
 // Orders accesses to the registers of accumulators and operands before the instructions that follow.
 __device__ inline void beginWgmma() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void commitWgmma() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Waits until at most `pending` groups are not complete.
+// Waits until at most `pending` groups are incomplete.
 template <int pending>
 __device__ inline void awaitWgmma() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");

@@ -1,6 +1,6 @@
-// Activations and their gradients. Kernels are limited by memory bandwidth or, for functions evaluated in f64, by
-// arithmetic. For large bf16 inputs of the latter, tableKernel runs one block per multiprocessor, with the function in
-// a shared-memory table. All others use activationKernel, in which a thread processes eight elements.
+// Activations and their gradients. Kernels are limited by memory bandwidth or, for functions evaluated in f64, by arithmetic.
+// Functions in f64 of large bf16 inputs use tableKernel, which runs one block per multiprocessor, with the function in a
+// shared-memory table. All others use activationKernel, in which a thread processes eight elements.
 #include "kernels/elementwise/activation.h"
 
 #include <type_traits>
@@ -19,8 +19,8 @@ constexpr int kThreads = 256;
 template <typename Params>
 constexpr bool kBackward = std::is_same_v<Params, ActivationBackwardParams>;
 
-// `kind` is a template parameter, so that the loop of a kernel contains only one activation. If `measured`, the results
-// raise `largest` before they are rounded.
+// `kind` is a template parameter, so that the loop of a kernel contains only one activation. If `measured`, `largest` is raised
+// to the magnitudes of the results before rounding.
 template <Activation kind, bool measured, int width, typename Params>
 __device__ void work(const Params& p, int64_t index, float& largest) {
   constexpr float alpha = alphaOf(kind);

@@ -60,13 +60,13 @@ struct Position {
   int64_t row;
   int64_t column;
 
-  // The index in the first half of x; the second half is p.columns elements behind.
+  // The index in the first half of x; the index in the second half is larger by p.columns.
   __device__ int64_t inHalves(const GatedForm& p) const { return 2 * row * p.columns + column; }
   // The index in the result of the activation.
   __device__ int64_t inResult(const GatedForm& p) const { return row * p.columns + column; }
 };
 
-// Computes and stores results. If `measured`, they raise `largest` before they are rounded.
+// Computes and stores results. If `measured`, `largest` is raised to their magnitudes before rounding.
 template <bool measured, int width, typename Of>
 __device__ void forward(const GatedForm& p, const Of& curves, const Position& at, const float (&a)[width],
                         const float (&g)[width], float& largest) {
@@ -135,19 +135,19 @@ __global__ void __launch_bounds__(kRowThreads) raggedGatedKernel(const GatedForm
   workRows<isBackward, measured, 1>(p, p.kind);
 }
 
-// Whether a silu is clamped or has another alpha; every other activation is as setUnclamped says.
+// Whether the form differs from setUnclamped's: it clamps, it has an offset, or a silu has another alpha.
 bool isClamped(const GatedForm& p) {
   return p.alpha != alphaOf(p.kind) || p.limit != INFINITY || p.offset != 0 || !std::signbit(p.offset);
 }
 
-// Clamps nothing, in constants: gateOf(p, g) is then g, and gatedGradients never replaces a gradient by 0.
+// Sets the form to clamp nothing, by constants: gateOf(p, g) is then g, and gatedGradients never replaces a gradient by 0.
 __device__ void setUnclamped(GatedForm& p, Activation kind) {
   p.alpha = alphaOf(kind);
   p.limit = INFINITY;
   p.offset = -0.0f;
 }
 
-// 16 bytes that no kernel reads again soon. They do not displace results in the L2 cache, which the next kernel reads.
+// Loads 16 bytes that no kernel reads again soon. They do not displace results in the L2 cache, which the next kernel reads.
 __device__ Bytes16 loadOnce(const void* source, int64_t index) {
   const uint4 words = __ldcs(reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(source) + index));
   return {{words.x, words.y, words.z, words.w}};
@@ -160,7 +160,7 @@ struct PackInputs {
   Bytes16 g;
   Bytes16 grad;
 
-  // Does nothing behind the last row.
+  // Does nothing after the last row.
   __device__ void load(const GatedForm& p, const Position& at) {
     if (at.row >= p.rows) return;
     a = loadOnce(p.x, at.inHalves(p));

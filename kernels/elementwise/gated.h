@@ -21,12 +21,12 @@ struct GatedForm {
   Wide gradType = Wide::kF32;
   void* out = nullptr;
   Wide outType = Wide::kF32;
-  // If not null, set to the largest magnitude of the results before they are rounded to outType; NaN is ignored.
+  // If not null: *amax is set to the largest magnitude of the results before they are rounded to outType; NaN is ignored.
   float* amax = nullptr;
   Activation kind = Activation::kGelu;
   // The factor of a in the logistic function of silu and qgelu.
   float alpha = 1;
-  // The defaults clamp nothing, and adding -0 changes no g.
+  // The defaults clamp nothing: adding -0 changes no g.
   float limit = INFINITY;
   float offset = -0.0f;
   int64_t rows = 0;

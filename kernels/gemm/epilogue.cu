@@ -38,7 +38,7 @@ __device__ inline float combine(float sum, float s, float c, float beta, bool sp
 }
 
 // As combine, for a sum that has been multiplied by the scales of its row and column. The result does not depend on split-K. With
-// alpha 1 and beta 0 it is the sum.
+// alpha 1 and beta 0 the result is the sum.
 __device__ inline float combineLined(float sum, float alpha, float c, float beta) {
   return beta == 0 && alpha == 1 ? sum : combine(sum, alpha, c, beta, false);
 }
@@ -83,7 +83,7 @@ __device__ inline float roundedAs(float x, uint32_t word) {
   return word == format::kF16 ? halfToFloat(floatToHalf(x)) : x;
 }
 
-// Returns a result element from p, under amaxes of lines (docs/numerics.md §5.10). `both`: both operands have one for each line.
+// Returns a result element from p, under line amaxes (docs/numerics.md §5.10). `both`: both operands have line amaxes.
 __device__ inline float withAmaxes(float p, float ofRow, float ofColumn, bool both, float bias, float c,
                                    const GemmEpilogueParams& params) {
   float x = both ? __fmul_rn(__fmul_rn(p, ofRow), ofColumn) : __fmul_rn(p, __fmul_rn(ofRow, ofColumn));

@@ -16,8 +16,8 @@ constexpr int64_t kTile = kThreads * kMoves;
 // Sizes and offsets, in bytes or in grains. A run is the part of the output for one outer index: it is contiguous.
 template <typename Index>
 struct Runs {
-  // The size of a run, and of the part of the input that it is read from: the same size, or one slice, which is
-  // repeated.
+  // The size of a run, and of the part of the input from which the run is read. The part has the same size, or is one slice,
+  // which is repeated.
   Index length;
   Index period;
   // The distances between runs, and the offset of the first one.

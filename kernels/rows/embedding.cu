@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(kRowThreads) embeddingKernel(const EmbeddingPa
   }
 }
 
-// The workspace: one offset for each row of the table and one more, then positions. The positions whose ids have a row are sorted
-// by id. The positions for row v begin at offset v and end at offset v + 1.
+// The workspace: one offset for each row of the table and one more, then positions. The positions whose ids have a row in the
+// table are sorted by id. The positions for row v begin at offset v and end at offset v + 1.
 __device__ uint32_t* startsOf(const EmbeddingBackwardParams& p) { return p.workspace; }
 __device__ uint32_t* positionsOf(const EmbeddingBackwardParams& p) { return p.workspace + p.vocabulary + 1; }
 

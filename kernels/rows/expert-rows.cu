@@ -9,15 +9,16 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
-// The threads of a block that writes the rows of an expert: few blocks run, one for each expert.
+// The number of threads of a block that writes the rows of one expert. It is large because there are few such blocks.
 constexpr int kPlaceThreads = 1024;
 
-// Entry i of the entries that can name the expert of this block: all of an index map, a column of a mask map.
+// The index of entry i among the entries that can name the expert of this block: all entries of an index map, one column of a
+// mask map.
 __device__ int64_t entryAt(const RowIdMapParams& p, int64_t i) {
   return p.indices ? i : i * p.width + static_cast<int64_t>(blockIdx.x);
 }
 
-// Whether entry i of those exists and names the expert of this block.
+// Whether entry i is one of the `count` entries and names the expert of this block.
 __device__ bool isNamed(const RowIdMapParams& p, int64_t i, int64_t count) {
   if (i >= count) return false;
   const int32_t value = p.routingMap[entryAt(p, i)];
@@ -157,7 +158,7 @@ cudaError_t withRows(int64_t rows, int64_t columns, Launch launch) {
 }  // namespace
 
 cudaError_t launchRowIdMap(const RowIdMapParams& p, cudaStream_t stream) {
-  // the bytes of -1
+  // the bytes of the integer -1
   constexpr int kNone = 0xff;
   cudaError_t error = cudaMemsetAsync(p.rows, kNone, p.tokens * p.width * sizeof(int32_t), stream);
   if (error == cudaSuccess) error = cudaMemsetAsync(p.sources, kNone, p.total * sizeof(int32_t), stream);

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kLanes;
 
-// What the routing map says of an element while its row is computed.
+// The values in the routing map while a row is computed.
 constexpr int32_t kOutside = 0;
 constexpr int32_t kChosen = 1;
 constexpr int32_t kCandidate = 2;
@@ -21,7 +21,7 @@ struct Best {
   int64_t index;
 };
 
-// Whether `a` comes before `b`: it is larger, or equal with a lower index.
+// Whether `a` comes before `b`: its value is larger, or equal with a lower index.
 __device__ bool isBefore(const Best& a, const Best& b) {
   if (a.index < 0 || b.index < 0) return a.index >= 0;
   return a.value > b.value || (a.value == b.value && a.index < b.index);

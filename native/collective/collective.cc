@@ -19,7 +19,7 @@ int rankIn(const Call<Declared>& call, typename Call<Declared>::Count name) {
   return static_cast<int>(call.bounded(name, static_cast<uint64_t>(commOf(call).size() - 1)));
 }
 
-// Returns the argument "peer", which must be another rank than this one.
+// Returns the argument "peer", which must not be this rank.
 template <typename Declared>
 int peerIn(const Call<Declared>& call) {
   const int peer = rankIn(call, "peer");

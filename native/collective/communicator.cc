@@ -7,9 +7,9 @@ namespace {
 // The interval at which the watching thread checks all communicators.
 constexpr std::chrono::milliseconds kLook{5};
 constexpr std::chrono::microseconds kNap{50};
-// How long a call of NCCL may still take after the job has failed.
+// The time that an NCCL call has to return after the job has failed.
 constexpr std::chrono::seconds kPatience{1};
-// How long closing waits for the communicator's stream: longer than for ranks that do not answer (peers.h).
+// The time that closing waits for the communicator's stream. It is longer than the wait for ranks that do not answer (peers.h).
 constexpr std::chrono::seconds kDrained{15};
 
 }  // namespace
@@ -232,7 +232,7 @@ Communicators::~Communicators() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
-    // of all communicators before one is closed: work of one may wait for work of another
+    // ends the waits of all communicators before closing one, because work of one may wait for work of another
     for (const auto& [_, each] : open_) each->endPeers();
   }
   wake_.notify_all();

@@ -47,9 +47,9 @@ class Communicator {
   // Adds a transfer to the next exchange(). Transfers of 0 bytes are ignored.
   void send(const void* x, size_t bytes, int peer) { add({const_cast<void*>(x), bytes, peer, true}); }
   void receive(void* out, size_t bytes, int peer) { add({out, bytes, peer, false}); }
-  // Enqueues the added transfers. This and the three functions below throw Failure BACKEND if the communicator has ended. On the
-  // side stream, GPUs that can access each other's memory copy to memory that the receiver exports, and NCCL moves the rest.
-  // Either all ranks are on the side stream, or none.
+  // Enqueues the added transfers. exchange() and the three functions below throw Failure BACKEND if the communicator has ended.
+  // On the side stream, GPUs that can access each other's memory copy to memory that the receiver exports, and NCCL moves all
+  // other data. Either all ranks are on the side stream, or none.
   void exchange();
   // All ranks pass `x` as their part of `out`, or none does.
   void allGather(const void* x, void* out, size_t bytes);
@@ -60,7 +60,7 @@ class Communicator {
   // Called by the watching thread.
   void watch();
   CommState state(std::string* message);
-  // Whether the job has failed.
+  // Whether another thread has reported that the job failed.
   bool told() const { return std::atomic_ref<int32_t>(*place_.failed).load() != 0; }
   // Ends the waits of this rank's streams, and the export of memory that other ranks may write to. May be called on any thread.
   void endPeers();
@@ -79,7 +79,7 @@ class Communicator {
   struct Span {
     cudaEvent_t begun;
     cudaEvent_t done;
-    // When `watch` first saw the work running.
+    // The time at which `watch` first saw the work running.
     Clock::time_point since{};
   };
 
@@ -88,7 +88,7 @@ class Communicator {
     int peer;
     uint32_t number;
   };
-  // A copy to memory that another rank has offered, of local data, or of data that has arrived by another copy.
+  // A copy to memory that another rank has offered. The source is local data, or data that another copy has delivered.
   struct PeerCopy {
     Peers::Taken taken;
     const void* from;
@@ -111,7 +111,7 @@ class Communicator {
   bool copyAll(const void* x, uint8_t* out, size_t bytes);
   // Enqueues transfers by NCCL.
   void transfer(const std::vector<Transfer>& transfers);
-  // Calls `body`. Ends the communicator if it throws, because the ranks are then at different points.
+  // Calls `body`. If `body` throws, ends the communicator, because the ranks are then at different points.
   template <typename Body>
   auto inStep(Body body);
   // Calls `body`, which enqueues work, and waits until NCCL has accepted the work.

@@ -7,7 +7,7 @@ namespace lockstep {
 
 namespace {
 
-// The host polls NCCL and other ranks without a pause for kEager, and then every kNap.
+// The host polls NCCL and other ranks without pauses for kEager, then once per kNap.
 constexpr std::chrono::microseconds kEager{500};
 constexpr std::chrono::microseconds kNap{50};
 
@@ -63,7 +63,7 @@ void Communicator::exchange() {
   std::vector<Arrival> received;
   std::vector<Transfer> others;
   inStep([&] {
-    // all offers are made before the first wait, so that no two ranks wait for each other
+    // all offers precede the first wait, so that no two ranks wait for each other
     for (const Transfer& each : transfers) {
       if (each.out) continue;
       const auto number = isCopied(each.bytes) ? offer(each.peer, each.data, each.bytes) : std::nullopt;
@@ -112,7 +112,7 @@ bool Communicator::copyAll(const void* x, uint8_t* out, size_t bytes) {
   const auto partOf = [&](int rank) { return out + static_cast<size_t>(rank) * bytes; };
   const int next = (rank() + 1) % size();
   const int previous = (rank() - 1 + size()) % size();
-  // A copy within a GPU needs multiprocessors. Therefore the next rank, which receives this rank's part, copies it back.
+  // A copy within a GPU would occupy multiprocessors. Instead, the next rank, which receives this rank's part, copies it back.
   const bool comesBack = partOf(rank()) != x;
   std::vector<PeerCopy> sent;
   std::vector<Arrival> received;
@@ -139,7 +139,7 @@ bool Communicator::copyAll(const void* x, uint8_t* out, size_t bytes) {
     const Peers::Taken back = awaitOffer(previous, bytes);
     if (canAll) sent.push_back({back, partOf(previous), bytes, Arrival{previous, *fromPrevious}});
   }
-  // NCCL's gather needs all ranks. All of them find out whether each rank can be copied to.
+  // NCCL's gather needs all ranks. So first all ranks learn whether every rank can be copied to.
   if (canAll) copyPeers(std::move(sent), received);
   return canAll;
 }
@@ -153,7 +153,8 @@ std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes) {
 }
 
 Peers::Taken Communicator::awaitOffer(int peer, size_t bytes) {
-  // A rank that offers memory of another size has made another call. It also sends a note about that call, so the job fails.
+  // An offer of another size means that the rank has made another call. That rank also sends a note about its call, so the job
+  // fails.
   await("an exchange", [&] { return peers_->isOffered(peer, bytes); });
   Peers::Taken taken{};
   context_.check("cudaIpcOpenMemHandle", peers_->take(peer, &taken));
@@ -164,7 +165,7 @@ void Communicator::copyPeers(std::vector<PeerCopy> sent, const std::vector<Arriv
   const auto waitArrived = [this](const Arrival& arrival) {
     context_.check("cuStreamWaitValue32", peers_->waitArrived(arrival.peer, arrival.number, stream_));
   };
-  // each rank begins with the rank before it, so that no two copy to the same rank at once
+  // each rank copies to the next rank first, so that no two ranks start with the same receiver
   const auto distance = [this](const PeerCopy& copy) { return (copy.taken.peer - rank() + size()) % size(); };
   std::stable_sort(sent.begin(), sent.end(),
                    [&](const PeerCopy& a, const PeerCopy& b) { return distance(a) < distance(b); });

@@ -22,7 +22,7 @@ struct CommPlace {
 
 // State shared by the thread that joins and the thread that waits for it. The waiting thread may time out first.
 struct Joining {
-  // The bytes of `scratch` per rank. It has two such parts for each rank.
+  // The bytes of one part of `scratch`. `scratch` has two parts for each rank.
   static constexpr size_t kScratch = 128;
 
   const nccl::Library& nccl;
@@ -31,7 +31,7 @@ struct Joining {
   const cudaStream_t stream;
   // Device memory.
   uint8_t* const scratch;
-  // Null if this rank does not copy, and after joining if any rank does not.
+  // Null if this rank does not copy. After joining also null if any rank does not.
   std::unique_ptr<Peers> peers = nullptr;
   PeerHello hello{};
   std::atomic<nccl::Comm> comm = nullptr;

@@ -29,8 +29,8 @@ std::string versionText(int version) {
          std::to_string(version % 100);
 }
 
-// Disables NVLS (NVLink SHARP). NVLS adds in the switch, in an unknown order, and it needs NVLink multicast, which this
-// library does not use.
+// Disables NVLS (NVLink SHARP): the switch adds in an unknown order, and NVLS needs NVLink multicast, which this library does not
+// use.
 void forbidNvls() {
   constexpr const char* kName = "NCCL_NVLS_ENABLE";
   const char* given = std::getenv(kName);

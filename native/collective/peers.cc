@@ -151,7 +151,7 @@ bool Peers::meet(const std::vector<PeerHello>& all, cudaStream_t stream) {
 }
 
 bool Peers::openPage(const PeerHello& first) {
-  // On another host, or in another PID namespace, this is a different process, whose file may be anything.
+  // On another host or in another PID namespace, this path belongs to a different process, and the file may be anything.
   const std::string path = "/proc/" + std::to_string(first.process) + "/fd/" + std::to_string(first.file);
   const int file = rank_ == 0 ? file_ : open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return false;
@@ -173,7 +173,7 @@ bool Peers::openPage(const PeerHello& first) {
   return onDevice_ != 0;
 }
 
-// Tests whether streams can write and await counts, by the count of this rank with itself, which is otherwise unused.
+// Tests whether streams can write and await counts. Uses this rank's count with itself, which has no other use.
 bool Peers::tryCounts(cudaStream_t stream) {
   for (const cudaError_t error : {write(Count::kReady, rank_, rank_, 1, stream),
                                   wait(Count::kReady, rank_, rank_, 1, stream), cudaStreamSynchronize(stream)}) {

@@ -79,8 +79,8 @@ class Peers {
   // Makes the stream wait until copy `number` of a rank, or a later one, has arrived.
   cudaError_t waitArrived(int peer, uint32_t number, cudaStream_t stream);
 
-  // Ends all present and future waits of this rank's streams; missing copies count as arrived. Copies to other ranks still wait
-  // until these permit them, have exited, or do not answer for kPatience. May be called on any thread.
+  // Ends all present and future waits of this rank's streams; missing copies count as arrived. Copies to another rank still wait
+  // until that rank permits them, has exited, or does not answer for kPatience. May be called on any thread.
   void end();
   // Unmaps the memory of other ranks, which enqueued work must no longer use, and waits for a limited time until they have
   // unmapped this rank's. A second call does nothing.
@@ -98,7 +98,7 @@ class Peers {
     // The numbers of the last copies offered to and by this rank. end() reads them on another thread.
     std::atomic<uint32_t> outgoing = 0;
     std::atomic<uint32_t> incoming = 0;
-    // Mapped segments by their handles.
+    // Mapped segments, by their handles.
     std::map<std::string, uint64_t> mapped;
     // A file descriptor of the process; -1 if there is none.
     int process = -1;

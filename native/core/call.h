@@ -43,8 +43,8 @@ class AnyCall {
   double f64(Slot slot) const;
   // Whether the argument is present and not 0.
   bool flag(Slot slot) const { return has(slot) && slots_[slot.index()] != 0; }
-  // Returns the device address in an argument. Throws Failure ARGUMENT unless `bytes` bytes there lie inside one
-  // allocation and are aligned for kernels, and also if the workspace and another argument share memory.
+  // Returns the device address in an argument. Throws Failure ARGUMENT unless `bytes` bytes there lie inside one allocation and
+  // are aligned for kernels, or if the workspace and another argument share memory.
   void* pointer(Slot slot, uint64_t bytes) const;
 
   // As `pointer`, but without an alignment requirement, for memory that is copied.
@@ -146,8 +146,7 @@ class Call : public AnyCall {
   std::array<double, kArgumentCount<Declared>> own_;
 };
 
-// Returns the context that `value` holds. Throws Failure ARGUMENT if `value` holds none, and what Context::enter
-// throws.
+// Returns the context that `value` holds. Throws Failure ARGUMENT if `value` holds none, and the failures of Context::enter.
 Context& contextIn(const Napi::Value& value);
 // As contextIn, but also accepts a context that is closed or broken.
 Context& anyContextIn(const Napi::Value& value);

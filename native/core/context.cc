@@ -203,8 +203,7 @@ void Context::stopExport() {
 }
 
 void* Context::takeSpare(size_t list) {
-  // The side stream may also take the main stream's free blocks, because side work starts after all work that has used
-  // them.
+  // The side stream may also take free blocks of the main stream, because side work starts after all work that used these blocks.
   for (Lane* lane : {lane_, &main_}) {
     if (lane->spares[list].empty()) continue;
     void* data = lane->spares[list].back();

@@ -69,7 +69,7 @@ struct MemoryUse {
 
 class GemmPlans;
 
-// An object of another folder that a context owns. The context destroys it when it closes.
+// An object that a context owns and destroys when it closes. Other folders derive their per-context state from it.
 class Attachment {
  public:
   virtual ~Attachment() = default;
@@ -165,9 +165,9 @@ class Context {
   // Throws Failure ARGUMENT during a capture.
   void requireNoCapture(const char* what) const;
 
-  // Between beginSide and endSide, work is enqueued on a second stream. It starts after the work that is on the main
-  // stream at beginSide, and may run at the same time as later work there. When the main stream next uses or frees a
-  // block of memory that this work uses, it first waits for the work. Both throw Failure ARGUMENT during a capture.
+  // Between beginSide and endSide, work is enqueued on a second stream, the side stream. It starts after the work that is on the
+  // main stream at beginSide, and may run concurrently with later work on the main stream. Before the main stream next uses or
+  // frees a block of memory that side work uses, it waits for that work. Both throw Failure ARGUMENT during a capture.
   void beginSide();
   void endSide();
   bool isAside() const { return lane_ == &side_; }
@@ -176,8 +176,8 @@ class Context {
   void mark();
   // Waits for the last event that `mark` recorded. Returns the milliseconds between consecutive events and destroys them.
   std::vector<float> spans();
-  // Returns the milliseconds that the main stream has waited for the side work of each beginSide since the first of those events.
-  // `spans` resets this.
+  // For each beginSide since the first event that `mark` recorded: the milliseconds that the main stream has waited for its side
+  // work. `spans` resets this.
   std::vector<float> waits();
 
   // Throws Failure if `error` is an error. After a sticky error the context can no longer be used.
@@ -205,12 +205,12 @@ class Context {
   void trimAll();
   [[noreturn]] void fail(const char* what, cudaError_t error);
 
-  // Work between one beginSide and its endSide. It is recorded until the main stream has waited for it.
+  // The work between one beginSide and its endSide. The entry is kept until the main stream has waited for the work.
   struct SideWork {
     Event done;
-    // The addresses of the blocks that it uses.
+    // The addresses of the blocks that the work uses.
     std::unordered_set<uint64_t> blocks;
-    // The index of this work, counted from the first mark.
+    // The index of the work, counted from the first mark.
     std::optional<size_t> number;
   };
 
@@ -254,18 +254,18 @@ class Context {
   static size_t spareList(uint64_t bytes);
   static constexpr size_t kSpareLists = kLargestShift - kSmallestShift + 1;
 
-  // A stream, and the memory that only work on this stream reuses.
+  // A stream, and memory that only work on this stream reuses.
   struct Lane {
     cudaStream_t stream = nullptr;
     // The free lists. Work on a reused block starts after the earlier work on it, which is on the same stream.
     std::array<std::vector<void*>, kSpareLists> spares;
     Workspace workspace;
-    // The fence behind the workspace of the last operation; null if it has been checked.
+    // The fence after the workspace of the last operation; null if it has been checked.
     uint8_t* fence = nullptr;
     uint32_t* tickets = nullptr;
   };
   void openTickets(Lane& lane);
-  // Releases the memory that a lane keeps.
+  // Releases the cached memory of a lane.
   void giveBack(Lane& lane);
   // Takes a block from a free list, or null if there is none.
   void* takeSpare(size_t list);
@@ -275,7 +275,7 @@ class Context {
   std::string poison_;
   cudaDeviceProp properties_{};
   Lane main_;
-  // Its stream is created by the first beginSide.
+  // The side stream is created by the first beginSide.
   Lane side_;
   Lane* lane_ = &main_;
   std::deque<SideWork> sideWork_;

@@ -13,7 +13,7 @@ namespace lockstep {
 
 class ExportedMemory {
  public:
-  // A position in a segment, in the form that other processes need.
+  // A position in a segment, in the form in which other processes map it.
   struct Place {
     cudaIpcMemHandle_t segment;
     uint64_t offset;
@@ -30,7 +30,7 @@ class ExportedMemory {
   std::optional<Place> placeOf(uint64_t address, uint64_t bytes) const;
   // Returns a segment, allocating one if there is none; nothing if that is not possible.
   std::optional<cudaIpcMemHandle_t> anySegment();
-  // The bytes of all segments.
+  // The total bytes of all segments.
   uint64_t reserved() const;
   // Returns segments without allocations to the device. No other process may have mapped them.
   void trim();

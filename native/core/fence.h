@@ -1,5 +1,5 @@
-// Makes memory of an allocation that no tensor uses inaccessible, in builds with AddressSanitizer. There, device memory
-// is host memory (conformance/tests/stand-in). In other builds these functions do nothing.
+// Makes unused memory of an allocation inaccessible, in builds with AddressSanitizer. There, device memory is host memory
+// (conformance/tests/stand-in). In other builds these functions do nothing.
 #pragma once
 
 #include <cstdint>

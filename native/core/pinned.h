@@ -45,8 +45,8 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// A larger copy is split into pieces of this many bytes. The host then copies one piece from or to pinned memory while
-// another is transferred.
+// The size of the pieces into which a larger copy is split. The host copies one piece from or to pinned memory while another
+// piece is transferred.
 inline constexpr size_t kPiece = size_t{8} << 20;
 
 // A thread-safe cache of pinned buffers. No buffer is larger than a piece.

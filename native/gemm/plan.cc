@@ -9,8 +9,8 @@ namespace lockstep {
 
 namespace {
 
-// A placeholder address with the alignment of allocations. cuBLASLt checks its alignment while plans are made, but does
-// not read there.
+// A placeholder address with the alignment of allocations. cuBLASLt checks its alignment while a plan is created, but does not
+// read there.
 const void* const kAligned = reinterpret_cast<const void*>(uintptr_t{256});
 
 uint64_t bitsOfType(cudaDataType_t type) {
@@ -75,7 +75,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw Failure{"ARGUMENT", std::string("gemm plan: ") + what};
 }
 
-// The number of elements from the first to the last element of a matrix, the gaps between columns included.
+// The number of elements from the first to the last element of a matrix, including the gaps between columns.
 uint64_t elementsOf(const MatrixLayout& m) { return product({m.columns - 1, m.pitch}) + m.rows; }
 
 cublasLtEpilogue_t epilogueOf(const GemmDescription& g) {

@@ -1,5 +1,5 @@
-// Numbers of elements from the first to the last one of arrays with strides. Each throws Failure ARGUMENT where a product
-// of sizes exceeds 2^53, so that no sum here overflows.
+// The numbers of elements that strided arrays span, from the first to the last element. Each function throws Failure ARGUMENT
+// where a product of sizes exceeds 2^53, so that no sum overflows.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace lockstep {
 
-// Arrays of `batch` * `lines` lines of `length` elements, which start `pitch` elements apart.
+// `batch` * `lines` lines of `length` elements. Consecutive lines start `pitch` elements apart.
 inline uint64_t stridedElements(int64_t batch, int64_t lines, int64_t length, int64_t pitch) {
   const uint64_t all = product({static_cast<uint64_t>(batch), static_cast<uint64_t>(lines)});
   return all == 0 ? 0 : product({all - 1, static_cast<uint64_t>(pitch)}) + static_cast<uint64_t>(length);
 }
 
-// As above, for `rows` lines, where `skipped` further lines follow each `itemRows` of them but the last.
+// As above, for `rows` lines. `skipped` further lines follow after every `itemRows` lines, except after the last.
 inline uint64_t sumElements(int64_t rows, int64_t itemRows, int64_t skipped, int64_t columns, int64_t pitch) {
   if (rows == 0) return 0;
   const uint64_t items = static_cast<uint64_t>(rows / itemRows);
@@ -22,7 +22,7 @@ inline uint64_t sumElements(int64_t rows, int64_t itemRows, int64_t skipped, int
   return stridedElements(1, static_cast<int64_t>(lines), columns, pitch);
 }
 
-// Scales of blocks of 2^lineShift lines and `length` elements along K.
+// The scales of blocks of 2^lineShift lines and `length` elements along K.
 inline uint64_t blockScaleElements(int64_t lines, int64_t depth, uint32_t lineShift, uint32_t length,
                                    int64_t lineStride, int64_t blockStride) {
   if (lines == 0 || depth == 0) return 0;

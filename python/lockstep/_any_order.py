@@ -1,4 +1,4 @@
-"""Products and column sums whose order of summation is free: what a kernel supports, and its answers."""
+"""Products and column sums with a free order of summation: the requests of a kernel's test, and the kernel's answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = {"gemm": "gemm", "column_sum": "columnSum"}
 
 
 def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
-    """Returns `value` if it is allowed. Raises `LockstepError` with the allowed values for any other."""
+    """Returns `value` if it is in `allowed`. Otherwise raises `LockstepError` with the allowed values."""
     if isinstance(value, str) and value in allowed:
         return value
     raise LockstepError("ARGUMENT", f"{name} is {value!r}; it must be one of {', '.join(allowed)}")

@@ -1,4 +1,4 @@
-"""Converts arrays of other libraries to numpy, arrays to their bits, and options to command-line words."""
+"""Converts arrays of other libraries to numpy, arrays to bits, and options to command-line words."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _of_torch(x: Any) -> np.ndarray:
         integer, dtype = _OF_TORCH[name]
         if dtype == FLOAT4 and x.ndim == 0:
             raise LockstepError("SHAPE", "a float4_e2m1fn_x2 tensor has no dimension; it must have at least one")
-        # a view of another type of the same size; PyTorch 2.8 and later cannot copy float4_e2m1fn_x2, so the view comes first
+        # view() to a type of the same size comes first, because PyTorch 2.8 and later cannot copy float4_e2m1fn_x2
         bits = x.view(getattr(sys.modules["torch"], integer)).contiguous().numpy()
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise LockstepError("DTYPE", f"the PyTorch tensor of {name} gives no array: {error}") from error

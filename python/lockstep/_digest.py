@@ -1,8 +1,9 @@
-"""Digests of tensors: 64 bits that follow from the bytes and their places, computed where the tensor is, without waiting for it.
+"""Digests of tensors: 64 bits that depend on the bytes and their positions, computed on the tensor's device without a
+synchronization.
 
-The bytes, in row-major order and filled up with zeros, are words w of 32 bits. In arithmetic modulo 2^32, t = w + i * 9E3779B1 for word
-i, then t ^= t >> 16, t *= 7FEB352D, t ^= t >> 15. The digest is the sum of all t, followed by the sum of all t * (2 i + 1).
-"""
+The bytes, in row-major order and padded with zeros, are 32-bit words w. In arithmetic modulo 2^32, t = w + i * 9E3779B1 for
+word i, then t ^= t >> 16, t *= 7FEB352D, t ^= t >> 15. The digest is the sum of all t, followed by the sum of all t * (2 i +
+1)."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ if triton is not None:
 
 
 def _words_of(x: torch.Tensor) -> torch.Tensor:
-    """The words of a tensor as I32. Copies only what has gaps, an odd length or an odd address."""
+    """The words of a tensor as I32. Copies only tensors with gaps, an odd length or an odd address."""
     flat = x.detach().contiguous().reshape(-1).view(torch.uint8)
     rest = -flat.numel() % 4
     if rest:
@@ -75,7 +76,7 @@ class DeviceDigests:
     """The digests of tensors on devices. `add` only enqueues work; `read` waits for all of it."""
 
     def __init__(self) -> None:
-        # by device, pairs of sums, of which the last tensor has free ones
+        # by device: blocks of pairs of sums; the last block has free pairs
         self._blocks: dict[torch.device, list[torch.Tensor]] = {}
         self._counts: dict[torch.device, int] = {}
         self._places: list[tuple[torch.device, int]] = []

@@ -86,7 +86,7 @@ class Server:
         tensors: Mapping[str, np.ndarray] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Frame:
-        """Runs a command. The returned frame has the output's tensors; its message has what the command printed."""
+        """Runs a command. The returned frame has the output's tensors; its message has the printed result."""
         with self._lock:
             process = self._running()
             try:

@@ -58,7 +58,7 @@ def shape_of(x: torch.Tensor | TensorType) -> list[int]:
 
 
 class TensorType(NamedTuple):
-    """What a log says of a tensor that is not stored."""
+    """The log entry of a tensor that is not stored."""
 
     dtype: torch.dtype
     shape: torch.Size
@@ -68,7 +68,7 @@ class TensorType(NamedTuple):
 
 
 def type_of(x: torch.Tensor) -> TensorType:
-    """What a log says of a tensor that is not stored."""
+    """The log entry of a tensor that is not stored."""
     is_strided = x.layout == torch.strided
     return TensorType(x.dtype, x.shape, None if not is_strided or x.is_contiguous() else x.stride(), x.layout)
 
@@ -84,7 +84,7 @@ def argument_of(x: Any, tensor: Callable[[Any], Mapping[str, Any]]) -> Any:
     """An argument as JSON. `tensor` gives the reference to a tensor."""
     if isinstance(x, (torch.Tensor, TensorType)):
         return tensor(x) if type_name(x.dtype) and x.layout == torch.strided else {"other": f"a tensor of {x.dtype}, {x.layout}"}
-    # a dictionary is an argument that is JSON already: operators have none
+    # a dictionary is already JSON; no operator has one as an argument
     if x is None or isinstance(x, (bool, str, int, dict)):
         return x
     if isinstance(x, float):
@@ -112,7 +112,7 @@ class RunFolder:
         self._hashed: list[dict[str, Any]] = []
 
     def store(self, name: str, dtype: str, shape: list[int], data: bytes) -> None:
-        """Adds a tensor, unless one of the name is there."""
+        """Adds a tensor, unless the file has one of this name."""
         if name in self._header:
             return
         end = self._end + len(data)
@@ -121,7 +121,8 @@ class RunFolder:
         self._end = end
 
     def reference(self, x: torch.Tensor, stored: str = "whole", samples: int = 0, place: int = 0) -> dict[str, Any]:
-        """Describes a tensor, and stores all of it, a sample, or only the hash of its bytes. `place` is that of the operator."""
+        """Describes a tensor, and stores all of it, a sample, or only the hash of its bytes. `place` is the operator's position
+        in the log."""
         data = bytes_of(x)
         digest = hashlib.sha256(data).hexdigest()
         # equal bytes are stored once
@@ -146,7 +147,7 @@ class RunFolder:
 
     def close(self, contract: Mapping[str, Any]) -> None:
         """Writes the files of the run."""
-        # an output of which only the hash was recorded is there if it was an input of another operation
+        # an output recorded as a hash only is in the file if it was also an input of another operation
         for described in self._hashed:
             if described["sha256"][:32] in self._header:
                 described["tensor"] = described["sha256"][:32]
@@ -164,7 +165,7 @@ class RunFolder:
 
 
 def sample_of(seed: int, count: int, samples: int) -> list[int]:
-    """Indices of elements, in order and without repetition; the same for the same operation of another run."""
+    """Ascending indices of distinct elements. The same operation of another run has the same indices."""
     if samples >= count:
         return list(range(count))
     generator = torch.Generator().manual_seed(seed)

@@ -18,7 +18,7 @@ class Generation:
     text: str
     """The text after the prompt, without special tokens."""
     tokens: Sequence[int]
-    """The generated tokens, with the one that ended the text."""
+    """The generated tokens, including the end token."""
     prompt_tokens: Sequence[int]
     """The tokens of the prompt."""
     logits_sha256: str
@@ -28,7 +28,7 @@ class Generation:
     backend: str
     """The backend that computed."""
     differing: int | None
-    """With `verify_with`, the number of tokens whose logits have other bits there."""
+    """With `verify_with`: the number of tokens whose logits have other bits on that backend."""
 
     def __str__(self) -> str:
         return self.text
@@ -56,7 +56,8 @@ class ComparedModel:
 
 @dataclass(frozen=True)
 class Perplexity:
-    """The perplexity of a language model on a text, and what forms and recipes change. `float` gives the perplexity."""
+    """The perplexity of a language model on a text, and of variants with other forms of the weights and other recipes. `float`
+    gives the perplexity."""
 
     perplexity: float
     """exp of the mean negative log-likelihood of the scored tokens, of the model as it is stored."""
@@ -110,15 +111,15 @@ def perplexity(
     recipes: str | Sequence[str] | None = None,
     **options: Any,
 ) -> Perplexity:
-    """Measures a language model on a text, and what forms of its weights and recipes change: a model as `generate` takes it.
+    """Measures the perplexity of a language model, as `generate` takes it, on a text, and of variants with other weights and
+    recipes.
 
-    `forms` and `recipes` are one name or several: forms=["ct-nvfp4", "as-stored"], recipes=("none", "mxfp8"). Each form is compared
-    under each recipe. The other `options` are those of `lockstep perplexity`, with underscores: context=512, stride=256, tokens=4096,
-    backend="cuda". The model is loaded for each call, and again for each form and recipe.
+    `forms` and `recipes` are one name or several: forms=["ct-nvfp4", "as-stored"], recipes=("none", "mxfp8"). Each form is
+    compared under each recipe. The other `options` are those of `lockstep perplexity`, with underscores: context=512,
+    stride=256, tokens=4096, backend="cuda". The model is loaded for each call, and again for each form and recipe.
 
-    Raises `LockstepError` for a model that cannot be read, a text of fewer than two tokens, logits that are NaN or infinite, and
-    invalid options.
-    """
+    Raises `LockstepError` for a model that cannot be read, a text of fewer than two tokens, logits that are NaN or infinite,
+    and invalid options."""
     lists = {"forms": forms, "recipes": recipes}
     named = {key: names if names is None or isinstance(names, str) else ",".join(names) for key, names in lists.items()}
     words = command_words({"text": "text", "picture": "picture", **named, **options})

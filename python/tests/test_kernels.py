@@ -1,4 +1,4 @@
-"""assert_kernel: a right kernel holds, each wrong one fails with its counterexample."""
+"""assert_kernel: a correct kernel passes, and each wrong one fails with a counterexample."""
 
 import mxfp8
 import numpy as np

@@ -19,7 +19,7 @@ import lockstep.torch as modes  # noqa: E402 - it needs PyTorch
 from lockstep._digest import DeviceDigests, digest_of  # noqa: E402 - it needs PyTorch
 from lockstep._run_files import bytes_of  # noqa: E402 - it needs PyTorch
 
-# the models are of this version
+# the version of PyTorch that the models describe
 MODELLED = torch.__version__.startswith("2.11.")
 
 
@@ -96,7 +96,7 @@ def test_what_pytorch_computes_on_a_cpu_has_the_bits_of_the_models(program, tmp_
     with modes.record(tmp_path / "run"):
         run()
     _, report = replayed(tmp_path / "run")
-    # a CPU rounds a cube in f16 once, a GPU also the square
+    # a CPU rounds a cube in f16 once; a GPU also rounds the square
     assert {each["schema"] for each in report["verdicts"] if each["verdict"] == "differs"} <= {"aten::pow.Tensor_Scalar"}
     assert report["same"] > 0.9 * report["operations"]
 
@@ -113,7 +113,7 @@ def test_a_block_replays_as_the_same_and_a_fault_is_named(tmp_path):
     operations = [each["lockstep"] for each in log["logs"]]
     index = next(i for i, each in enumerate(operations) if each["schema"] == "aten::mm")
     (output,) = operations[index]["outputs"]
-    # the elements of another tensor of the run
+    # exchanges elements with another tensor of the run
     others = [each for operation in operations for each in operation["outputs"] if each["dtype"] == output["dtype"]]
     wrong = next(each for each in others if np.prod(each["shape"]) == np.prod(output["shape"]) and each["sha256"] != output["sha256"])
     operations[index]["outputs"] = [{**wrong, "shape": output["shape"]}]

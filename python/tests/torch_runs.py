@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - the usual name
 
-# what runs in the recorded context, after its inputs were made
+# the code that runs in the recorded context, after its inputs are created
 Program = Callable[[], None]
 
 EDGES = [0.0, -0.0, 1.0, -1.0, 3e-39, -1e-45, 6e-8, 65504.0, 65520.0, 449.0, 464.0, 465.0, 1e5, 3.3e38, float("inf"), float("-inf"), float("nan")]
@@ -72,7 +72,7 @@ WIDE = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def roundings() -> Program:
-    """Operators with one rounding, which PyTorch computes on a CPU as on a GPU."""
+    """Operators with a single rounding, for which PyTorch gives the same bits on a CPU and on a GPU."""
     pairs = [(values(4, 16, dtype=dtype), values(4, 16, dtype=dtype, seed=1)) for dtype in WIDE]
     codes = [torch.arange(256).to(torch.uint8).view(dtype) for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)]
     x = values(4, 8)
@@ -95,7 +95,7 @@ def round_once(pairs: list[tuple[torch.Tensor, torch.Tensor]], codes: list[torch
 
 
 def operators() -> Program:
-    """Every operator that the table computes."""
+    """Every operator that the table of models computes."""
     halves = [
         (values(8, 256, dtype=dtype, seed=2).nan_to_num(0, 1, 1), values(256, 16, dtype=dtype, seed=3).nan_to_num(0, 1, 1))
         for dtype in WIDE[1:]

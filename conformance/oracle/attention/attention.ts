@@ -29,11 +29,11 @@ export interface HeadResult {
   readonly maximum: number;
 }
 
-/** The state of a row in one split. */
+/** The online-softmax state of a row in one split, in the symbols of numerics.md §10.4. */
 interface State {
   /** The maximum of z. */
   readonly m: number;
-  /** The maximum in powers of two. */
+  /** The maximum as an exponent of two: m ⊗ c. */
   readonly r: number;
   /** e_0 to e_7. */
   readonly sums: readonly number[];
@@ -48,12 +48,12 @@ interface Totals {
   readonly A: readonly number[];
 }
 
-/** The largest of some numbers, NaN ignored. */
+/** The maximum, NaN ignored. */
 function largest(values: readonly number[]): number {
   return values.reduce((top, x) => (Number.isNaN(x) ? top : Math.max(top, x)), MINUS_INFINITY);
 }
 
-/** What is subtracted from exponents: the scaled maximum, but +0 where that is minus infinity. */
+/** The number that is subtracted from exponents: the scaled maximum, or +0 if that maximum is minus infinity. */
 function subtrahend(r: number): number {
   return r === MINUS_INFINITY ? 0 : r;
 }

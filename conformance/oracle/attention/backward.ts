@@ -19,7 +19,7 @@ import {
 
 type Matrix = readonly (readonly number[])[];
 
-/** A head with what its forward pass returned. */
+/** A head and the results of its forward pass. */
 export interface BackwardTask extends HeadTask {
   /** The gradient of out, in the type. */
   readonly grad: Matrix;
@@ -28,17 +28,17 @@ export interface BackwardTask extends HeadTask {
 }
 
 export interface AttentionGradients {
-  /** Of each head: [Sq][D]. */
+  /** For each head: [Sq][D]. */
   readonly dq: number[][][];
   readonly dk: number[][];
   readonly dv: number[][];
-  /** Of each head: [Sq][Sk] in f32, not summed over shared elements. */
+  /** For each head: [Sq][Sk] in f32, not summed over shared elements. */
   readonly dbias: number[][][];
-  /** Of each head: what each row contributes to the sink's sum. Empty without a sink. */
+  /** For each head: the terms of the sink's gradient, one for each row. Empty without a sink. */
   readonly sinkTerms: number[][];
 }
 
-/** What a visible pair contributes to gradients. */
+/** The factors by which a visible pair enters the gradients. */
 interface Contribution {
   /** y and p, rounded to the type; p is 0 for a dropped key. */
   readonly y: number;
@@ -62,7 +62,7 @@ function contribution(task: BackwardTask, i: number, j: number, delta: number): 
   return {
     y: roundedIn(y, task.type),
     p: isKept ? roundedIn(p, task.type) : 0,
-    // a bias after the scale is added to what tanh returned, so the derivative of tanh is no factor of its gradient
+    // a bias after the scale is added to the result of tanh, so its gradient lacks the derivative of tanh
     bias: task.biasBeforeScale ? mul(y, task.scale) : uncapped,
   };
 }
@@ -111,7 +111,10 @@ export function attentionBackward(heads: readonly BackwardTask[]): AttentionGrad
   const [{ k, v, scale, type }] = heads as readonly [BackwardTask];
   const keep = keepFactor(heads[0]!);
 
-  /** One chain over the queries of all heads: of a factor of each pair with key j, and an element of each query's row. */
+  /**
+   * One chain over the queries of all heads. Its products multiply a factor of the pair (query, key j) by an element of the
+   * query's row.
+   */
   const overQueries = (j: number, factor: "y" | "p", rowOf: (task: BackwardTask, i: number) => number) =>
     heads.reduce((sum, task, h) => {
       const pairs = contributions[h]!.map((ofQuery, i): Pair => {

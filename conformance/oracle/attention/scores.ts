@@ -1,4 +1,4 @@
-/** What both passes of attention share: visible keys, scores, dropout, and sums by a datapath (numerics.md §10). */
+/** Parts of both passes of attention: visible keys, scores, dropout, and sums by a datapath (numerics.md §10). */
 import type { DotAdd } from "../../../src/formats/datapath.js";
 import { constants } from "../core/math.js";
 import { philox4x32 } from "../core/philox.js";
@@ -26,7 +26,7 @@ export interface HeadTask {
   readonly k: readonly (readonly number[])[];
   /** [Sk][V]. */
   readonly v: readonly (readonly number[])[];
-  /** V, which `v` does not say without keys. */
+  /** V. Required without keys, because `v` is then empty. */
   readonly valueWidth?: number | undefined;
   /** How products are summed: `fp32`, or a dot-add step. */
   readonly rule: "fp32" | DotAdd;
@@ -102,12 +102,12 @@ export function dot(task: HeadTask, x: readonly number[], w: readonly number[]):
   );
 }
 
-/** Whether z has the scale already. */
+/** Whether z already includes the scale. */
 export function isScaled({ softcap, slope, bias, biasBeforeScale }: HeadTask): boolean {
   return softcap !== undefined || slope !== undefined || (bias !== undefined && biasBeforeScale !== true);
 }
 
-/** c, whose product with z is the score in powers of two. */
+/** The factor c: z ⊗ c is the score as an exponent of two. */
 export function exponentFactor(task: HeadTask): number {
   return isScaled(task) ? LOG2E : f(task.scale * LOG2E_F64);
 }
@@ -135,12 +135,12 @@ export function scoreOf(task: HeadTask, i: number, j: number): Score {
   return { z: u, h };
 }
 
-/** T of §10.5: of the 2^16 values of random bits, those below it drop a key. */
+/** The threshold T of §10.5: a key is dropped if its 16 random bits are below T. */
 function dropThreshold({ probability }: Dropout): number {
   return Math.min(Math.floor(probability * 2 ** 16 + 0.5), 65_535);
 }
 
-/** The factor of what is not dropped; 1 without dropout. */
+/** The factor of the probabilities that are not dropped; 1 without dropout. */
 export function keepFactor({ dropout }: HeadTask): number {
   return dropout ? f(2 ** 16 / (2 ** 16 - dropThreshold(dropout))) : 1;
 }

@@ -18,8 +18,8 @@ export function meanOf(sums: readonly number[], ranks: number, round: Round): nu
 }
 
 /**
- * The sum along a ring of ranks, rounded after every hop. The elements that `splits` assigns to rank d start at the
- * rank after d and end at d.
+ * The sum along a ring of ranks, rounded after every hop. The elements that `splits` assigns to rank d are summed from rank d + 1
+ * around the ring to rank d.
  */
 export function ringSum(
   parts: readonly ArrayLike<number>[],

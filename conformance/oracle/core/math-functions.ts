@@ -55,7 +55,7 @@ function split(x: number, low: number): readonly [m: number, n: number] {
   return [significand - 1, n];
 }
 
-/** The logarithm of numbers that are not positive and finite. */
+/** The logarithm of 0, infinity, NaN and negative numbers; undefined for positive finite numbers. */
 const logOfSpecial = (x: number): number | undefined =>
   x === 0 ? Number.NEGATIVE_INFINITY : x > 0 ? (x === 1 / 0 ? x : undefined) : Number.NaN;
 
@@ -86,7 +86,7 @@ function erff(x: number): number {
   return fma(polynomial(ERF, mul(x, x)), x, x);
 }
 
-/** The nearest number of right angles, and the rest in radians, of an x that is not negative. */
+/** Divides x >= 0 by π / 2. Returns the nearest integer quotient and the remainder in radians. */
 function reduceLarge(x: number): readonly [q: number, t: number] {
   const bits = bitsOf(x);
   const significand = BigInt((bits & 0x7fffff) | 0x800000) << 8n;

@@ -28,7 +28,7 @@ export type RoundingName =
 
 export type OverflowName = "saturate" | "nonfinite" | "propagate";
 
-/** From bit pattern `first` (as an unsigned integer) up to the next step, inputs have this `code`. */
+/** Inputs have `code` from the bit pattern `first` (an unsigned integer) up to the next step. */
 export interface Step {
   readonly first: number;
   readonly code: number;

@@ -137,7 +137,7 @@ function e8m0Up(amax: number, element: ScalarLayout): BlockScale {
   return { stored, multiplier: e8m0Reciprocal(stored) };
 }
 
-/** As `e8m0Up`, but of the quotient amax / max, rounded to f32. */
+/** As `e8m0Up`, but from the quotient amax / max, rounded to f32. */
 function e8m0UpQuotient(amax: number, element: ScalarLayout): BlockScale {
   const stored = encode(bitsOf(div(amax, largest(element))), e8m0, "towardPositive", "saturate");
   return { stored, multiplier: e8m0Reciprocal(stored) };

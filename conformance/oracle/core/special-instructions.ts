@@ -1,6 +1,6 @@
 /**
- * The approximate instructions of PTX as the chips compute them (numerics.md §7.11): those of the special-function unit, the
- * forms without ftz around it, and the forms of 16 bits. Arguments and results are values.
+ * The approximate instructions of PTX as the chips compute them (numerics.md §7.11): the instructions of the special-function
+ * unit, their forms without ftz, and their 16-bit forms. Arguments and results are values.
  */
 import { cos, ex2, lg2, rcp, rsqrt, sin, sqrt, tanh } from "./special-functions.js";
 
@@ -26,7 +26,7 @@ function bf16(x: number): number {
   return Number.isNaN(x) ? x : word.getFloat32(0);
 }
 
-/** f without ftz: subnormal arguments are multiplied by 2^24 before, and the result is changed accordingly. */
+/** f without ftz: multiplies subnormal arguments by 2^24 before the call, and corrects the result for that factor. */
 const scaled =
   (f: (x: number) => number, restored: (y: number) => number) =>
   (x: number): number =>

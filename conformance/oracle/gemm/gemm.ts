@@ -85,7 +85,7 @@ interface Lines {
   readonly w: readonly Factor[];
 }
 
-/** The factors [first, last) of a line, and zeros up to a whole step. */
+/** The factors [first, last) of a line, padded with zeros to a full step. */
 function ofStep(line: readonly Factor[], rule: DotAdd, first: number, last: number): readonly Factor[] {
   const zero = factorOf(0, zeroExponent(rule));
   return Array.from(

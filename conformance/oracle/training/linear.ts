@@ -34,7 +34,7 @@ export interface Run {
 
 export interface CallModel {
   readonly isFirstMicrobatch?: boolean | undefined;
-  /** Unless it is 1, the cached weight is quantized again. */
+  /** 1: the cached weight is used. Otherwise the weight is quantized again. */
   readonly skip?: 0 | 1 | undefined;
   readonly fp8Output?: boolean;
   readonly fp8Grad?: boolean;
@@ -293,7 +293,7 @@ export class LinearModel {
     if (this.slots) run.used.forward.add(this.slots.forward);
   }
 
-  /** Returns a function that restores the current scales and histories, as loading a checkpoint does. It drops cached weights. */
+  /** Returns a function that restores the current scales and histories and drops cached weights, as loading a checkpoint does. */
   saved(): () => void {
     const recipe = this.#recipe;
     const { forward, backward } = this.slots ?? {};

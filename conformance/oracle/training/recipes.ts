@@ -53,10 +53,10 @@ export interface NVFP4Recipe extends Products {
   readonly rowScaled?: boolean;
 }
 
-/** How one copy is made: quantized by a spec, or kept in high precision. */
+/** The form of one copy: quantized by a spec, or kept in high precision. */
 export type CopySpec = QuantizeSpec | "identity";
 
-/** How both copies are made. The columnwise one is made of the tensor, or of the values of the rowwise one. */
+/** The forms of both copies. The columnwise copy is computed from the tensor, or from the values of the rowwise copy. */
 export interface CopiesSpec {
   readonly rowwise: CopySpec;
   readonly columnwise: CopySpec;
@@ -128,7 +128,7 @@ export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
   }
 }
 
-/** How the copies of a role's tensor are made, after the override of the backward pass. */
+/** The forms of both copies of a role's tensor, after the override of the backward pass. */
 export function copiesSpecOf(recipe: StepRecipe, role: RoleModel): CopiesSpec {
   const override = overrideOf(recipe);
   const own = ownCopiesSpec(recipe, role);

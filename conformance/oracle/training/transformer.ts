@@ -10,7 +10,7 @@ import { type Tape, type Value, wideOf } from "./tape.js";
 
 export interface MultiheadModel {
   readonly core: Omit<AttentionModel, "dropout" | "family">;
-  /** The probability of dropout. It draws once for a call. */
+  /** The probability of dropout. Each call uses a new offset of the random bits. */
   readonly attentionDropout: number;
   readonly interleaved: boolean;
   /** The norm of the input. */
@@ -26,8 +26,8 @@ export interface MultiheadModel {
 }
 
 /**
- * A norm of heads. `heads` of each row are divided evenly among the ranks of the norm, which sums its parameters' gradients over
- * the rows of each rank.
+ * A norm of heads. Each of the norm's `ranks` has an equal share of the `heads` of each row. The gradients of the norm's
+ * parameters are sums over the rows of each rank.
  */
 function headNorm(tape: Tape, x: Value, heads: number, norm: NormModel): Value {
   const { ranks = 1 } = norm;
@@ -46,7 +46,7 @@ function headNorm(tape: Tape, x: Value, heads: number, norm: NormModel): Value {
   return picked(tape, normed, shape, (i, j) => (places.get(i) as number) * width + j);
 }
 
-/** The result of the module, with `memory` as the source of keys and values if it has a projection of its own for them. */
+/** The result of the module. With a separate projection for keys and values, their source is `memory`. */
 export function multihead(
   run: Run,
   tape: Tape,
@@ -83,7 +83,7 @@ export function multihead(
 export interface TransformerModel {
   readonly attention: MultiheadModel;
   readonly mlp: MLPModel;
-  /** The probability with which elements of what is added to a residual are dropped. */
+  /** The dropout probability of tensors that are added to a residual. */
   readonly hiddenDropout: number;
   /** Whether attention and the MLP read the same input. */
   readonly parallel: boolean;

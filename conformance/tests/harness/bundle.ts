@@ -1,6 +1,6 @@
 /**
- * Programs that child processes of tests run. A full run takes the built package as it is. A short run takes few files that have
- * all its modules: Node loads them in a quarter of the time of hundreds of modules.
+ * Programs that tests run as child processes. A full run uses the built package. A short run bundles its modules into a few
+ * files, because Node loads these in a quarter of the time of hundreds of modules.
  */
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -11,7 +11,7 @@ import { IS_FULL } from "./draws.js";
 
 const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 
-/** The programs, the library, and the modules that their worker threads run, which lie in one folder. */
+/** The programs, the library, and the modules of their worker threads. All are in one folder. */
 const ENTRIES = {
   bin: `${ROOT}dist/src/cli/bin.js`,
   library: `${ROOT}dist/src/index.js`,
@@ -23,7 +23,7 @@ const ENTRIES = {
 
 let folder: string | undefined;
 
-/** Returns the folder with the bundles of the current build. Its name has their hash, and build/ keeps it. */
+/** Returns the folder with the bundles of the current build. Its name contains their hash, and it stays in build/. */
 function bundles(): string {
   if (folder) return folder;
   const { outputFiles } = buildSync({

@@ -1,7 +1,7 @@
 /**
- * How many inputs and cases the tests draw, and from which seed. `npm test` draws one of 32 inputs of a law and tests one of 64
- * cases of a table; `LOCKSTEP_TESTS=full` takes all. `RUNS` is the number of inputs of the laws that take it; `SEED` changes all
- * draws.
+ * The number of inputs and cases that the tests draw, and the seed. `npm test` draws one of 32 inputs of a law and tests one of
+ * 64 cases of a table; `LOCKSTEP_TESTS=full` draws and tests all. `RUNS` sets the number of inputs of the laws that read it;
+ * `SEED` changes all draws.
  */
 import * as fc from "fast-check";
 import { afterAll } from "vitest";
@@ -24,7 +24,7 @@ if (process.env.SEED !== undefined) fc.configureGlobal({ ...fc.readConfigureGlob
 const DEFAULT_RUNS = 100;
 if (!IS_FULL) fc.configureGlobal({ ...fc.readConfigureGlobal(), numRuns: draws(DEFAULT_RUNS) });
 
-/** The number of draws of a test that has `full` of them in a full run: in a short run one of 32, and at least `least`. */
+/** The number of draws of a test that has `full` draws in a full run: in a short run one of 32, but at least `least`. */
 export function draws(full: number, least = 2): number {
   return share(full, INPUT_SHARE, least);
 }
@@ -38,7 +38,7 @@ export function drawsOr(full: number): number {
   return Number(process.env.RUNS ?? draws(full));
 }
 
-/** The seed of a test that has one of its own: `seed`, or another one for each `SEED`. */
+/** The seed of a test with a seed of its own: `seed`, or a seed derived from it and `SEED`. */
 export function seeded(seed: number): number {
   return process.env.SEED === undefined ? seed : (seed + Math.imul(SEED, 0x9e3779b1)) | 0;
 }

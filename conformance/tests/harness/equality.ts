@@ -1,6 +1,6 @@
 /**
- * Makes `toEqual` fast for arrays of numbers: vitest compares elements one by one, in about a microsecond each. Arrays whose
- * elements are all the same are equal; all others are left to vitest, which also reports the difference.
+ * Makes `toEqual` fast for arrays of numbers, because vitest needs about a microsecond for each element. Equal arrays of numbers
+ * pass at once; vitest compares all other values and reports their difference.
  */
 import { expect } from "vitest";
 

@@ -24,7 +24,7 @@ export function gridValues(seed: number, count: number, scale = 1): Float32Array
   return Float32Array.from(words(seed, count), (word) => ((word % (steps + 1)) - steps / 2) * GRID);
 }
 
-/** A leaf variable with such values. */
+/** A leaf variable of grid values. */
 export function gridLeaf(backend: Backend, seed: number, shape: Shape): Variable {
   return new Variable(tensor(backend, gridValues(seed, elementCount(shape)), shape), true);
 }
@@ -46,10 +46,13 @@ export interface Derivative {
 
 /**
  * The directional derivatives of L, a randomly weighted sum of the result's elements: from the gradients, and as the central
- * difference D(h) in f64. The bound is computed element by element. If h² dominates the truncation error, |D(h) - L'| is a third
- * of |D(2h) - D(h)|; if a second derivative jumps once, it is at most all of it. It counts twice, because several jumps may
- * partly cancel in it (a TransformerLayer of sreglu with one row: 1.6 times). Added to this are the rounding errors of every
- * element divided by h, and those of the gradient. A kink inside the step adds at most half of the second difference over h.
+ * difference D(h) in f64.
+ *
+ * The bound is the sum of three parts, computed element by element. (1) The truncation error: if its term in h² dominates, |D(h)
+ * - L'| is a third of |D(2h) - D(h)|; if a second derivative jumps once, the error is at most |D(2h) - D(h)|. This difference is
+ * doubled, because several jumps may partly cancel in it (1.6 times was seen in a TransformerLayer of sreglu with one row). (2)
+ * The rounding errors of every element divided by h, and of the gradient. (3) For a kink inside the step: half of the second
+ * difference over h.
  */
 export function derivatives({ leaves, run, edges = false }: Differentiated, seed: number): Derivative[] {
   using _scope = new Scope();

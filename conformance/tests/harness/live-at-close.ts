@@ -1,4 +1,4 @@
-/** Records the memory that a command leaves allocated: the live bytes of each backend when it is disposed of. */
+/** Records the memory that a command does not free: the live bytes of each backend when the backend is disposed of. */
 import { afterAll, beforeAll } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { openBackend } from "../../../src/backends/open.js";

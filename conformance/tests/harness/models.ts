@@ -1,4 +1,4 @@
-/** Real models, which `scripts/fetch-model` downloads, and what tests say when one is missing. */
+/** Real models, which `scripts/fetch-model` downloads, and the message of tests whose model is missing. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -11,7 +11,7 @@ export const SMOLLM2 = join(FOLDER, NAME);
 /** The GGUF file of SmolLM2-135M-Instruct. */
 export const SMOLLM2_FILE = join(SMOLLM2, `${NAME}.Q4_1.gguf`);
 
-/** Why tests of SmolLM2 cannot run; undefined if the model is here. */
+/** The reason why tests of SmolLM2 cannot run; undefined if the model is present. */
 export const missingSmolLM2: string | undefined = existsSync(SMOLLM2_FILE)
   ? undefined
   : `${NAME} is not here; scripts/fetch-model downloads it`;

@@ -92,12 +92,12 @@ export const TYPES = [
   { type: "f16", rule: HALF, unit: 2 ** -11 },
 ] as const;
 
-/** Above the error of sums of 40 numbers that are rounded to subnormal numbers of f16. */
+/** A bound on the error of sums of 40 numbers that are rounded to f16 subnormals. */
 export const LEAST = 2 ** -19;
 
 /**
- * A bound of the relative error of a probability, from what is rounded to f32, for products of width 24 whose magnitudes have a
- * sum below 12, and 40 keys: 48 roundings of 2^-24 · 12 in a score make 2^-14.8; exponents, ex2 and the sum of 40 probabilities
+ * A bound on the relative error of a probability due to roundings to f32, for products of width 24 whose magnitudes sum to less
+ * than 12, and for 40 keys. 48 roundings of 2^-24 · 12 in a score give 2^-14.8. Exponents, ex2 and the sum of 40 probabilities
  * add less than 2^-16.
  */
 const OF_F32 = 2 ** -14;

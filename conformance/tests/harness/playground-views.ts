@@ -2,12 +2,12 @@
 import { parseHTML } from "linkedom";
 import { h, render } from "preact";
 
-/** A component, whose properties a caller knows. */
+/** A component. Its properties are known to the caller. */
 type View = (properties: never) => unknown;
 
 /**
- * Returns a component of `playground/src/views/FILE.tsx`. These files have the types of a browser, which the tests have not, so
- * they are not imported by name.
+ * Returns a component of `playground/src/views/FILE.tsx`. These files use browser types, which the tests do not load, so they are
+ * imported by path.
  */
 export async function viewOf(file: string, name: string): Promise<View> {
   const path = new URL(`../../../playground/src/views/${file}.tsx`, import.meta.url).pathname;

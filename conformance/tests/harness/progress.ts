@@ -1,4 +1,4 @@
-/** A reporter that says how far a run is, about how long it still takes, and what a short run leaves out. */
+/** A reporter that prints the progress of a run, an estimate of the remaining time, and the parts that a short run leaves out. */
 import type { Reporter, TestModule, TestSpecification } from "vitest/node";
 import type {} from "./draws.js";
 

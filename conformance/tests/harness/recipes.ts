@@ -22,7 +22,7 @@ export const DETERMINISTIC_RECIPES: Readonly<Record<string, () => Recipe | undef
 
 const drawnBefore = new Map<string, PlainTensor<"bf16">>();
 
-/** Values from -1 to 1 in bf16. Kept, because they are rounded by the oracle, which takes long. */
+/** Values from -1 to 1 in bf16. Cached, because the oracle's rounding is slow. */
 export function drawnValues(seed: number, shape: readonly number[]): PlainTensor<"bf16"> {
   const key = `${seed}: ${shape}`;
   const before = drawnBefore.get(key);

@@ -1,4 +1,4 @@
-/** What chips returned for the special-function unit (conformance/vectors/special-functions.json), and hashes of results. */
+/** The results of chips' special-function units (conformance/vectors/special-functions.json), and hashes of results. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import {

@@ -13,7 +13,7 @@ struct QueryStatistics {
   float minusDelta[count];
   // not 0 if a query sees no key
   uint32_t anyBlind;
-  // what becomes of the term of the step (query-sums.cuh)
+  // flags of the step's term (roleOf in query-sums.cuh)
   uint32_t role;
   uint32_t padding[2];
 

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 // The sizes of a forward kernel. With `packs`, a tile has the queries of all heads that share keys, so that the keys are read
-// only once. That is for few queries and many keys.
+// only once: for few queries and many keys.
 template <Wide type_, int width_, int valueWidth_, int keys_, bool packs_>
 struct ForwardShape {
   static constexpr Wide kType = type_;
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int consumer = group - 1;
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int column = thread % 4 * 2;
-  // the first row of the tile that this thread has
+  // this thread's first row in the tile
   const int row = consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
   const RowPosition positions[2] = {tile.rowAt(row), tile.rowAt(row + 8)};
   const QueryPair<kDetailed> queries(p.rule, p.random, sequence, positions);
@@ -197,8 +197,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     addScores<true, kKeys>(state, scores, shown, factor, decay);
     if constexpr (kDetailed) queries.template drop<kKeys>(scores, start + column);
   };
-  // Prepares the values of a block in which some rows do not see all keys: zeroes the rows after the last key, and leaves the
-  // tile to the plain kernel if a value is not finite.
+  // Prepares the values of a block in which some rows do not see all keys: zeroes the rows after the last key. If a value is not
+  // finite, leaves the tile to the plain kernel.
   const auto prepareValues = [&](int block, int stage) {
     const int start = block * kKeys;
     if (isCommon(start)) return;

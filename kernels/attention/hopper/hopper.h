@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Whether the current GPU has these tensor cores, and there are kernels for the sizes and options.
+// Whether the current GPU has Hopper's tensor cores, and a kernel supports the sizes and options.
 bool isForHopper(const AttentionRule& rule);
 
 // Computes out, lse and the largest logits. The list of tiles is the workspace.

@@ -1,8 +1,8 @@
-// The gradients of keys and values on Hopper's tensor cores (docs/numerics.md §10.6), and with kAddsQueries those of queries. A
-// block of threads has a tile of keys of one sequence and head, and iterates over the queries of all heads that use these keys.
-// One producer warp copies queries and gradients, and another the statistics of queries. With kAddsQueries, a third loads sums of
-// gradients of queries, and a fourth stores them. Each consumer warpgroup computes 64 keys. Products are transposed, so that the
-// rows of accumulators are keys.
+// The gradients of keys and values on Hopper's tensor cores (docs/numerics.md §10.6). With kAddsQueries, the kernel also adds up
+// the gradients of queries. A block of threads has a tile of keys of one sequence and head, and iterates over the queries of all
+// heads that use these keys. One producer warp copies queries and gradients, and a second one the statistics of queries. With
+// kAddsQueries, a third loads sums of gradients of queries, and a fourth stores them. Each consumer warpgroup computes 64 keys.
+// Products are transposed, so that the rows of accumulators are keys.
 #pragma once
 
 #include <type_traits>
@@ -24,8 +24,8 @@ struct KeyGradShape {
   // queries of a step
   static constexpr int kQueries = 64;
   static constexpr int kConsumers = 2;
-  // The sums of wide heads do not fit in the registers of one warpgroup. With kShares, two consumers compute the same rows: the
-  // first one the gradients of values, the second one the gradients of keys.
+  // The sums of wide heads do not fit in the registers of one warpgroup. With kShares, two consumers share the same rows: the
+  // first computes the gradients of values, the second the gradients of keys.
   static constexpr bool kShares = kWidth + kValueWidth > 384;
   static constexpr int kRows = kShares ? 64 : 64 * kConsumers;
   static constexpr int kThreads = 128 * (kConsumers + 1);

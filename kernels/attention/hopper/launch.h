@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// The widths of heads of queries and keys, and of values, and the keys of a block.
+// The width of heads of queries and keys, the width of values, and the number of keys of a block.
 template <int width, int valueWidth, int keys>
 struct HeadSizes {
   static constexpr int kWidth = width;
@@ -27,7 +27,7 @@ bool withSizes(const AttentionRule& rule, Body body) {
   return true;
 }
 
-// Calls `body` with the sizes of an attention as constants. Returns whether the kernels have these sizes.
+// Calls `body` with the sizes of an attention as constants. Returns whether there is a kernel for these sizes.
 template <typename Body>
 bool withHeadSizes(const AttentionRule& rule, Body body) {
   return withSizes<HeadSizes<64, 64, 128>>(rule, body) || withSizes<HeadSizes<96, 96, 128>>(rule, body) ||
@@ -65,16 +65,16 @@ inline HeadsOfRows keysOf(const AttentionRule& rule, const void* data, int64_t c
           isCumulative ? line * rule.keys : line * rule.keyBatch};
 }
 
-// The memory of the sums that give the gradients of queries (query-sums.cuh). `ticket` and `counts` must be 0 at the start.
+// Workspace for the sums that give the gradients of queries (query-sums.cuh). `ticket` and `counts` must be 0 at the start.
 struct QuerySums {
   // the number of blocks of threads that have begun
   int32_t* ticket;
-  // for each tile of a sequence and head, the number of terms that were added; and a flag
+  // for each tile of a sequence and head: the number of terms added so far, and kLeftTile
   uint32_t* counts;
   int64_t tiles;
   // the sums of the tiles, in the order of a wgmma accumulator
   float* sums;
-  // by how many blocks of keys the heads with even numbers are ahead of the others (query-sums.cuh)
+  // how many blocks of keys the even heads are ahead of the odd heads (query-sums.cuh)
   int lead;
 };
 

@@ -30,7 +30,7 @@ struct QueryGradShape {
   static constexpr int kValueBytes = kValueChunks * kKeyChunk;
   static constexpr int kBarriers = 1 + 4 * kStages;
   static constexpr int kBytes = kSwizzleBytes + kRowBytes + kStages * (kKeyBytes + kValueBytes) + 8 * kBarriers;
-  // The columns of dq that are computed together.
+  // The number of columns of dq that are computed at a time.
   static constexpr int kPart = kWidth <= 128 ? kWidth : kWidth % 128 == 0 ? 128 : 64;
 };
 

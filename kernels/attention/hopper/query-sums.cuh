@@ -12,8 +12,8 @@ namespace lockstep {
 // The flag of a tile that is left to the plain kernel.
 constexpr uint32_t kLeftTile = 0x80000000u;
 
-// The number of heads of keys whose blocks of threads begin together. More heads wait less for each other, and fewer heads share
-// more queries in the cache.
+// The number of key heads whose blocks of threads begin together. With more heads, blocks wait less for each other; with fewer,
+// more queries are shared in the cache.
 constexpr int kHeadsTogether = 32;
 
 // The item (a sequence and a head of keys) and the block of keys of a block of threads.
@@ -22,11 +22,12 @@ struct KeyTile {
   int tile;
 };
 
-// Under a causal mask, later blocks of keys have fewer queries. The blocks of a head that run at the same time end at the same
-// time, because each waits for the one before, and the next ones begin at the same time and wait. So half of the heads are ahead
-// by about half of the blocks of a head that run at the same time: while the blocks of one half wait, the others compute.
+// Under a causal mask, later blocks of keys have fewer queries. Each block of threads waits for the previous block of keys of its
+// head. So the blocks of a head that run together also end together, and the next ones would begin by waiting. Therefore the even
+// heads are ahead of the odd heads by about half of the blocks of a head that run together: while one half waits, the other
+// computes.
 inline int leadOf(const AttentionRule& rule, int64_t items, int64_t tiles, int multiprocessors) {
-  // fewer blocks of keys than this for each one of the lead gain nothing
+  // a lead of n blocks pays off only if a head has at least n times this many blocks of keys
   constexpr int64_t kTilesOfLead = 5;
   const int64_t together = std::min<int64_t>(kHeadsTogether, items);
   if (rule.right < 0 || rule.left >= 0 || together < 2) return 0;
@@ -34,8 +35,8 @@ inline int leadOf(const AttentionRule& rule, int64_t items, int64_t tiles, int m
   return kTilesOfLead * lead <= tiles ? static_cast<int>(lead) : 0;
 }
 
-// Blocks of threads take their keys in the order in which they begin, and a term waits only for terms of earlier ones. The blocks
-// of keys of a head begin in ascending order. In phase n, the even heads take block n and the odd ones block n - lead.
+// Blocks of threads take key tiles in the order in which they begin, and a term waits only for terms of earlier blocks. The
+// blocks of keys of a head begin in ascending order. In phase n, the even heads take block n and the odd heads block n - lead.
 __device__ inline KeyTile takeKeyTile(const QuerySums& sums, int items, int tiles) {
   __shared__ int taken;
   if (threadIdx.x == 0) taken = atomicAdd(sums.ticket, 1);
@@ -60,13 +61,13 @@ __device__ inline KeyTile takeKeyTile(const QuerySums& sums, int items, int tile
   return {first + 2 * (number % odd) + 1, common + number / odd};
 }
 
-// What becomes of a term: it is added to a sum, and the result is stored for the next block of keys. A result that is not stored
-// is complete.
+// Flags of a term. kHasTerm: the block has a term for the tile. Without the flag for storing, the sum after this term is final.
 constexpr uint32_t kHasTerm = 1;
 constexpr uint32_t kHasSum = 2;
 constexpr uint32_t kIsStored = 4;
 
-// A tile of 64 queries of a sequence and head: the blocks of keys [begin, end) that one of its queries sees, and its place.
+// A tile of 64 queries of a sequence and head, the blocks of keys [begin, end) that at least one of its queries sees, and its
+// position.
 struct QueryTile {
   int first;
   int begin;
@@ -107,17 +108,17 @@ __device__ inline void countTerm(uint32_t* count) {
   atomicAdd(count, 1u);
 }
 
-// The sums of tiles in shared memory: two, which take turns; and the barriers of each.
+// Two buffers of tile sums in shared memory, used alternately, and their barriers.
 constexpr int kSumStages = 2;
 using SumPosition = StagePosition<kSumStages>;
 
 struct SumStages {
   float4* sums;
-  // the sum is here, or the memory is free for the first term
+  // signals that the sum is loaded, or that the memory is free for the first term
   uint64_t* loaded;
-  // the consumers have added the term
+  // signals that the consumers have added the term
   uint64_t* added;
-  // the result was stored
+  // signals that the result is stored
   uint64_t* freed;
 };
 constexpr int kSumBarriers = 3 * kSumStages;
@@ -165,7 +166,7 @@ __device__ inline void storeSum(const QueryTile& tile, int block, const SumStage
   position.next();
 }
 
-// Takes the place of QueryTerms in kernels that do not compute the gradients of queries.
+// Replaces QueryTerms in kernels that do not compute the gradients of queries.
 struct NoQueryTerms {
   __device__ NoQueryTerms(int, int) {}
 };
@@ -176,8 +177,8 @@ __device__ inline void leaveQueries(const QueryTile& tile, int32_t* list, int it
   if (isNew) leaveTile(list, item, rows, tile.first);
 }
 
-// The terms of a block of threads: products of the factors of both consumers (64 queries, all keys of the block) and the keys.
-// Each consumer computes one chunk of columns.
+// The terms of a block of threads: the product of the factors of both consumers (64 queries by all keys of the block) and the
+// keys. Each consumer computes one chunk of columns.
 template <typename Shape>
 struct QueryTerms {
   static constexpr int kColumns = kChunkColumns;
@@ -186,7 +187,7 @@ struct QueryTerms {
   int consumer;
   int thread;
   bool hasNonFiniteKeys = false;
-  // two tiles of factors take turns
+  // two tiles of factors are used alternately
   uint32_t buffer = 0;
   uint32_t bufferParity = 0;
   SumPosition position;
@@ -212,14 +213,14 @@ struct QueryTerms {
                    "r"(factors[k][0]), "r"(factors[k][1]), "r"(factors[k][2]), "r"(factors[k][3])
                    : "memory");
     }
-    // the tensor cores read what was written here
+    // makes the factors visible to the tensor cores
     showInitialized();
     __syncwarp();
     if (lane == 0) __mbarrier_arrive(full + buffer);
   }
 
-  // Starts the product when both consumers have written their factors. A consumer writes to the other tile next, and to this one
-  // after both have finished this product, because it awaits the factors in between.
+  // Starts the product when both consumers have written their factors. The consumers then write the other tile. They write this
+  // tile again only after both have finished this product, because each awaits the other's factors in between.
   __device__ void start(uint32_t tiles, uint64_t* full, uint32_t keyTile) {
     const uint32_t factorTile = tiles + buffer * Shape::kFactorBytes;
     awaitPhase(full + buffer, bufferParity);
@@ -245,7 +246,7 @@ struct QueryTerms {
   __device__ void add(const AttentionBackwardParams& p, const Sequence& sequence, int head, int step, uint32_t role,
                       const SumStages& stages) {
     constexpr int kGroups = kColumns / 8;
-    // the groups that are loaded before they are added
+    // the number of groups that are loaded before the first is added
     constexpr int kAhead = 4;
     constexpr int kSum = Shape::kSumBytes / static_cast<int>(sizeof(float4));
     float4* const sum = stages.sums + position.stage * kSum + consumer * kColumns * Shape::kQueries / 4 + thread;
@@ -271,7 +272,7 @@ struct QueryTerms {
       for (int g = 0; g < kGroups; ++g) {
         sum[g * kGroupThreads] = {term[4 * g], term[4 * g + 1], term[4 * g + 2], term[4 * g + 3]};
       }
-      // the copy engine reads what was written here
+      // makes the sums visible to the copy engine
       showInitialized();
     } else {
       complete(p, sequence, head, step);

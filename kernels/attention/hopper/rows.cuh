@@ -1,5 +1,5 @@
-// The two rows of a wgmma accumulator that a thread has: the keys that they see, the options that change their scores, and their
-// results. In each group of 8 keys the thread has keys `column` and column + 1.
+// A thread's two rows of a wgmma accumulator: the keys that they see, the options that change their scores, and their results. In
+// each group of 8 keys the thread has keys `column` and column + 1.
 #pragma once
 
 #include "kernels/attention/hopper/softmax.cuh"
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Where the copy engine finds the keys of a block: in rows of the sequence, or in pages.
+// The source of a block's keys for the copy engine: rows of the sequence, or pages.
 template <int count>
 struct KeyRows {
   const AttentionRule& rule;
@@ -33,7 +33,7 @@ struct KeyRows {
         copyBox(map, barrier, target, c * kChunkColumns, keyHead, sequence.firstKey + first, item);
         continue;
       }
-      // a page after the last page of the sequence is replaced by the last one; its keys are hidden
+      // a page number after the sequence's last page is replaced by the last one; its keys are hidden
       const int number = min((first + row) / rule.pageLength, rule.pagesOfSequence - 1);
       const int page = rule.pages[static_cast<int64_t>(sequence.batch) * rule.pagesOfSequence + number];
       copyBox(map, barrier, target, c * kChunkColumns, keyHead, (first + row) % rule.pageLength,
@@ -68,7 +68,7 @@ struct PairGrad {
   }
 };
 
-// Whether scores, masks or probabilities need more than the window of visible keys.
+// Whether an option changes single scores, masks or probabilities, in addition to the window of visible keys.
 __host__ __device__ inline bool hasElementOptions(const AttentionRule& rule) {
   return rule.mask != nullptr || rule.bias != nullptr || rule.slopes != nullptr || rule.softcap != 0 ||
          rule.threshold != 0;
@@ -135,7 +135,7 @@ struct QueryPair {
       : rule(p) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      // a row after the last query computes a result that is not stored; it reads the mask and bias of the last query
+      // a row after the last query computes a result that is not stored, from the mask and bias of the last query
       const int i = min(positions[h].query, max(sequence.queries - 1, 0));
       const int head = positions[h].head;
       if constexpr (isDetailed) {

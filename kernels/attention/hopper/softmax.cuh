@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// The base of a row's exponents: its scaled maximum, or +0 if that is minus infinity.
+// The base of a row's exponents: its scaled maximum, or +0 if that maximum is minus infinity.
 __device__ inline float baseOf(float scaled) { return scaled == -__builtin_huge_valf() ? 0.0f : scaled; }
 
 // The state of a thread's two rows: maxima, scaled maxima, and two of the eight partial sums of each row.

@@ -32,7 +32,7 @@ struct SplitTotals {
     }
   }
 
-  // Whether one of the four threads of row h has seen a visible key; each of them has other keys.
+  // Whether one of the four threads of row h has seen a visible key. Each thread has a quarter of the keys.
   __device__ bool hasSeenKey(int h, uint32_t seen) const {
     uint32_t seenByRow = seen | __shfl_xor_sync(kFullMask, seen, 1);
     seenByRow |= __shfl_xor_sync(kFullMask, seenByRow, 2);

@@ -46,7 +46,7 @@ __device__ inline void copyTile(const CUtensorMap* map, uint64_t* barrier, uint3
   for (int c = 0; c < chunks; ++c) copyBox(map, barrier, to + c * chunkBytes, c * kChunkColumns, head, row, item);
 }
 
-// Turns of `groups` warpgroups, in ascending order. Their barriers have the numbers from kFirstTurn on.
+// Turns of `groups` warpgroups, in ascending order. Their barriers have the numbers kFirstTurn, kFirstTurn + 1, ...
 constexpr int kFirstTurn = 8;
 
 __device__ inline void giveTurn(int group) {

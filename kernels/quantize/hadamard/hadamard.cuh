@@ -63,7 +63,7 @@ __device__ inline float hadamardValue(int32_t sum, const HadamardGrid& grid) {
   return __int2float_rz(sum) * powerOfTwo(-25) * grid.from;
 }
 
-// Says which of the 16 values are infinite, and which are negative after the signs are applied, as bit masks.
+// Bit masks of the infinite values, and of the values that are negative after the signs are applied.
 struct HadamardSpecials {
   uint32_t infinite = 0;
   uint32_t negative;

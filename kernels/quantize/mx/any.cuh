@@ -14,7 +14,7 @@ namespace mxany {
 constexpr int kBlock = 32;
 constexpr int kThreads = 128;
 
-// Whether a kernel selects rule and scaling at run time. Other kernels support only short rules and a plain multiplication.
+// Whether the kernel must select rule and scaling at run time. Other kernels support only short rules and a plain multiplication.
 inline bool isGeneral(const QuantizeMxParams& p) {
   return p.scaling != 0 || p.rule == ScaleRule::kE8m0EvenShort || p.rule == ScaleRule::kE8m0UpLog2 ||
          p.rule == ScaleRule::kE8m0UpLeast || p.rule == ScaleRule::kE8m0FloorLog2 || p.rule == ScaleRule::kE8m0UpNormal;

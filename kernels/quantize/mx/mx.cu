@@ -1,6 +1,6 @@
 // MX quantization of bf16 with rounding to nearest. quantizeRows computes only a rowwise copy, in 1x32 blocks, eight elements of
 // a row per lane. All other combinations use quantizeStrips, in which a warp quantizes a strip of 32 rows by 128 columns
-// (strip.cuh). any.cu serves other types, stochastic rounding, and other scale rules and scalings.
+// (strip.cuh). any.cu has the kernels for other types, stochastic rounding, and other scale rules and scalings.
 #include "kernels/quantize/mx/mx.h"
 
 #include <algorithm>

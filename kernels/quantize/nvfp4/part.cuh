@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// The rounding of a kernel: to nearest even, or stochastic with the matrix's random bits (kOwn), with the bits of the larger
-// matrix that contains it (kPart), or with the caller's (kGiven).
+// The rounding of a kernel: to nearest even, or stochastic. The random bits belong to the matrix itself (kOwn), to the larger
+// matrix that contains it (kPart), or are passed by the caller (kGiven).
 enum class Fp4Rounding { kNearest, kOwn, kPart, kGiven };
 
 // Calls `body` with a tag whose constant `value` is the rounding of a quantization.

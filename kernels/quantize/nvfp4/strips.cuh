@@ -61,7 +61,7 @@ struct Strips {
   // The step to the next tile. `left` is the number of tiles that the thread block still has to process after this one.
   __device__ const Step& step(int left) const { return steps[beside(left) == 0]; }
 
-  // How many of the `left` remaining tiles are in the current row of tiles.
+  // The number of the `left` remaining tiles that are in the current row of tiles.
   __device__ int beside(int left) const { return left & (wide - 1); }
 
  private:
@@ -89,7 +89,7 @@ struct Strips {
 struct Place {
   int64_t word;
   int64_t scale;
-  // How many elements of the thread's two blocks are inside the source, in the current tile and in all later tiles.
+  // The number of elements of the thread's two blocks that are inside the source, in the current tile and in all later tiles.
   int inside;
   int insideOthers;
 
@@ -100,7 +100,7 @@ struct Place {
   }
 };
 
-// Returns how many of the `most` elements that start at `first` are below `length`.
+// Returns the number of the `most` elements from `first` on that are below `length`.
 __device__ inline int within(int64_t length, int64_t first, int most) {
   return static_cast<int>(min(max(length - first, int64_t{0}), int64_t{most}));
 }

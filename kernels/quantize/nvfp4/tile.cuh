@@ -12,8 +12,8 @@ constexpr int kFp4Columns = 64;
 constexpr int kFp4Threads = 256;
 constexpr int kFp4Block = 16;
 
-// Returns its argument through a shuffle. This makes the compiler keep the value in a register instead of recomputing
-// it for each tile. All 32 lanes of the warp must call it.
+// Returns its argument through a shuffle, so that the compiler keeps the value in a register instead of recomputing it for each
+// tile. All 32 lanes of the warp must call it.
 __device__ inline int keep(int value) { return __shfl_sync(kFullMask, value, threadIdx.x % 32); }
 
 // 16 consecutive elements of a row or a column.

@@ -60,7 +60,7 @@ export function fencedAddon(addon: AddonExports): AddonExports {
     sizes.set(device, blocks);
     return blocks;
   };
-  // allocated during a capture, so their fences are written only by the replay
+  // allocations during a capture: only the replay writes their fences
   let unwritten: [device: DeviceHandle, address: number, bytes: number][] | undefined;
   const fence = (device: DeviceHandle, address: number, bytes: number): void => {
     for (const at of [address - FENCE_BYTES, address + bytes])

@@ -20,8 +20,8 @@ import { rounded } from "../../../values/rounded.js";
 const HOWS = ["ranked", "mean", "ring", "max"] as const;
 
 /**
- * The parts of several ranks. Consecutive parts have a gap of `gap` elements, and each address is `skip` elements after an
- * aligned one.
+ * The parts of several ranks. A gap of `gap` elements follows each part, and each address is `skip` elements after an aligned
+ * one.
  */
 interface FoldCase {
   readonly how: (typeof HOWS)[number];

@@ -3,8 +3,8 @@ import { NATIVE_CALLS } from "../../../../src/backends/cuda/native-calls.js";
 import { ABSENT, slotsOf } from "../../../../src/backends/cuda/native-slots.js";
 
 /**
- * Returns the slots of a call's arguments. An argument that `values` lacks is absent. With `wide`, every dtype is this one,
- * whatever `values` has.
+ * Returns the slots of a call's arguments. An argument that is not in `values` is absent. `wide`, if present, replaces every
+ * dtype in `values`.
  */
 export function inSlots(
   operation: keyof typeof NATIVE_CALLS,

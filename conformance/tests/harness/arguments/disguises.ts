@@ -1,6 +1,6 @@
 /**
- * Objects that give different answers each time: options with accessors, frozen shapes with accessors, proxies, subclasses of
- * arrays that override methods, and proxies or prototypes of the library's objects.
+ * Objects whose properties change after the first read: options with accessors, frozen shapes with accessors, proxies, subclasses
+ * of arrays that override methods, and proxies or prototypes of the library's objects.
  */
 import { isPlain } from "./candidates.js";
 

@@ -186,7 +186,7 @@ export interface Refusals {
   readonly errors: Set<string>;
   /** The names with which the messages begin: the functions that refused. */
   readonly users: Set<string>;
-  /** Messages about a value that no argument accepts that do not name the argument, each after the argument's path. */
+  /** Messages that do not name the invalid argument, by the argument's path. Only for values that no argument accepts. */
   readonly unnamed: Map<string, string>;
 }
 

@@ -84,7 +84,7 @@ const PASSED = Object.fromEntries(
     ...["seqlensKv", "coreAttentionBias", "alibiSlopes", "inferenceParams", "encDecAttnMask"],
   ].map((name) => [`call.${name}`, SAME]),
 );
-/** Angles are two tensors and a flag, or two of these. */
+/** The argument `angles`: two tensors and a flag, or two such triples. */
 const ANGLES = {
   "call.rotaryPosEmb.0": "tests/modules/multihead-attention.test.ts",
   "call.rotaryPosEmb.1": "tests/modules/multihead-attention.test.ts",

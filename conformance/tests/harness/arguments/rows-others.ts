@@ -18,7 +18,7 @@ export const LAYOUT_NUMBERS = {
   "layout.mantissaBits": "index",
   "layout.bias": "integer",
 } as const;
-/** Fresh values for each call: some trials change what they are given, and test files share this module. */
+/** Fresh values for each call: some trials change the arguments, and test files share this module. */
 const values = () => ({ data: new Float32Array(32 * 32).fill(1.5), dtype: "f32", shape: [32, 32] }) as const;
 const SPEC_NUMBERS = {
   "options.spec.amaxEpsilon": "atLeastZero",

@@ -1,6 +1,6 @@
 /** The files of a small tokenizer. */
 
-/** What `tokenizer.json` has of a small tokenizer: the bytes of ASCII letters, and a token that ends texts. */
+/** The contents of `tokenizer.json` of a small tokenizer: the bytes of ASCII letters, and an end-of-text token. */
 export const TOKENIZER_JSON = JSON.stringify({
   added_tokens: [{ id: 26, content: "<|end|>", special: true }],
   pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, use_regex: true },

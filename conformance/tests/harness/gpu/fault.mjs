@@ -1,4 +1,4 @@
-// Opens two backends and a device, lets a kernel fail on the device, and prints what each of them does afterwards.
+// Opens two backends and a device, makes a kernel fail on the device, and prints the result of the next call of each.
 import { encode, openBackend, tensor } from "lockstep";
 import { platform } from "../../../../dist/src/backends/platform/node.js";
 

@@ -5,7 +5,7 @@ import { QUANTIZERS } from "../../../arbitraries/specs.js";
 import { OPERATION_NAMES, type OperationName } from "../../../operations/operations.js";
 import { ROOT } from "../sources/sources.js";
 
-/** The operations that the CUDA backend computes: it refuses attention until there is a folder of kernels for it. */
+/** The operations that the CUDA backend computes. Attention is among them only if its kernels exist. */
 export const GPU_OPERATIONS = OPERATION_NAMES.filter(
   (name) => !name.startsWith("attention") || existsSync(join(ROOT, "kernels/attention")),
 );

@@ -28,7 +28,7 @@ const LARGE_RUNS = Math.min(Math.ceil(RUNS / 10), 60);
 
 /** The operations for which a GPU declines some inputs, with a reason. */
 const DECLINES: readonly OperationName[] = ["gemm", "batchedGemm"];
-/** The only reason for which it declines inputs of other operations (steps/whole-blocks.ts). */
+/** The only reason for which a GPU declines inputs of these operations (steps/whole-blocks.ts). */
 const REASONS: { readonly [K in OperationName]?: RegExp } = {
   quantize: /^quantize: a noop flag does not go with/,
 };

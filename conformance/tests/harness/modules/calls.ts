@@ -48,11 +48,11 @@ export function inputsOf(
 export const leavesOf = (inputs: readonly Variable[]): readonly Variable[] =>
   inputs.filter(({ requiresGrad }) => requiresGrad);
 
-/** The region of a recipe, or one that is off. */
+/** The options of a region with this recipe, or of a disabled region. */
 export const regionOf = (recipe: Recipe | undefined): AutocastOptions =>
   recipe ? { recipe } : { enabled: false };
 
-/** The sum of a module's results, if they have one shape, or else the last one. */
+/** The sum of a module's results if all have one shape, otherwise the last result. */
 export function combined(results: readonly Variable[]): Variable {
   const [first, last] = [results[0], results.at(-1)] as [Variable, Variable];
   return first !== last && sameShape(first.shape, last.shape) ? add(first, last) : last;
@@ -63,7 +63,7 @@ export function recomputed(built: Built, inputs: readonly Variable[], call?: Lin
   return recompute((...again) => combined(built.run(again, call)), ...inputs);
 }
 
-/** Runs a module forward and backward, and returns its combined result. `seed` is that of the gradient. */
+/** Runs a module forward and backward, and returns its combined result. `seed` selects the random gradient. */
 export function step(
   built: Built,
   inputs: readonly Variable[],
@@ -88,8 +88,8 @@ export function rowsWhere(
 }
 
 /**
- * The cases that this run tests: in a short run a quarter of the cases of modules with operations of their own, and few of the
- * cases of modules that consist of other modules, and of those for which `isSampled`.
+ * The cases that this run tests. A short run tests a quarter of the cases, but only a small sample for composed modules and for
+ * modules for which `isSampled` returns true.
  */
 export function casesOf<T>(
   cases: readonly T[],

@@ -1,4 +1,4 @@
-/** What a row of the table of modules says about a module. */
+/** The description of a module in a row of the table of modules. */
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { LayerNormMLPOptions } from "../../../../src/modules/layer-norm-mlp.js";
 import type { LinearCall, LinearOptions } from "../../../../src/modules/linear/parts.js";
@@ -38,13 +38,13 @@ export interface ModuleInput {
 export interface Product {
   readonly weight: string;
   readonly bias: string;
-  /** All parameters before the product in the graph, and the input. */
+  /** All parameters that precede the product in the graph, and the input. */
   readonly before: readonly string[];
   readonly from: number;
   readonly to: number;
 }
 
-/** The results of a method that returns the bias of the last product, of each expert if there are several, and the norm. */
+/** The results of a method that returns separately the bias of the last product (one for each expert) and the norm. */
 export interface WithBias {
   readonly out: Variable;
   readonly biases: readonly Variable[];
@@ -71,19 +71,28 @@ interface Traits {
   readonly attends?: boolean;
   /** Whether its input is numbers. Default false. */
   readonly takesNumbers?: boolean;
-  /** Whether all leading dimensions of the input are rows, which are independent if scales do not join them. */
+  /** Whether all leading dimensions of the input are rows. Rows are independent unless they share a scale. */
   readonly rowwise: boolean;
-  /** The arguments of the constructor that are sizes, by the size that they are. */
+  /** The size arguments of the constructor: the argument's name, and the size that it takes. */
   readonly sizes: Readonly<Record<string, "from" | "to" | "middle">>;
-  /** Why a call may change the state of an inner layer before a later one refuses. Absent if it changes nothing. */
+  /**
+   * The reason why a call may change the state of an inner layer before a later layer refuses it. Absent if a refused call
+   * changes nothing.
+   */
   readonly composed?: string;
-  /** Whose operations the module runs. Short runs of long laws draw a sample of its cases. Absent if it has its own. */
+  /**
+   * The module whose operations this module runs. Short runs of long laws test a sample of the cases. Absent if it has operations
+   * of its own.
+   */
   readonly operationsOf?: string;
-  /** Why inner products may draw random bits in another order. Absent if each product waits for the next one's gradient. */
+  /**
+   * The reason why inner products may draw random bits in another order. Absent if each product waits for the next one's
+   * gradient.
+   */
   readonly branches?: string;
-  /** Whether results of inner layers belong to the scope of the caller. */
+  /** Whether results of inner layers belong to the caller's scope. */
   readonly leavesResults?: boolean;
-  /** Why a call reads results on the host, as a captured graph cannot do. */
+  /** The reason why a call reads results on the host, which a captured graph cannot do. */
   readonly readsHost?: string;
   /** Whether the result has kinks, or jumps between them. */
   readonly edges?: boolean;
@@ -93,7 +102,7 @@ interface Traits {
   readonly lastBiases?: readonly string[];
   /** The shapes of its parameters by their names, if it has no inner modules. */
   readonly parameters?: (sizes: ModuleSizes, settings: ModuleSettings) => Readonly<Record<string, Shape>>;
-  /** The weights of its router, which multiply in high precision and do not follow options of the other products. */
+  /** The weights of the router, which are multiplied in high precision and ignore the options of the other products. */
   readonly routerWeights?: readonly string[];
   /** Its products, if it has few. */
   readonly products?: (sizes: ModuleSizes) => readonly Product[];
@@ -104,18 +113,18 @@ interface Described<M extends Module> extends Traits {
   readonly make: (backend: Backend, sizes: ModuleSizes, settings: ModuleSettings) => M;
   /** The inputs of a module, with `rows` rows. */
   readonly inputs: (module: M, rows: number) => readonly ModuleInput[];
-  /** Runs it forward. The last result is that of all layers before it. */
+  /** Runs the module forward. The last result depends on all layers. */
   readonly run: (module: M, inputs: readonly Variable[], call: LinearCall) => readonly Variable[];
   /** Runs it forward without the bias of its last product. */
   readonly withBias?: (module: M, inputs: readonly Variable[], call: LinearCall) => WithBias;
 }
 
-/** A module with its inputs. `dispose` is that of the module. */
+/** A module with its inputs. `dispose` disposes of the module. */
 export interface Built extends Disposable {
   readonly module: Module;
   readonly inputs: (rows: number) => readonly ModuleInput[];
   readonly run: (inputs: readonly Variable[], call?: LinearCall) => readonly Variable[];
-  /** Runs it with all options of the call. */
+  /** Runs the module with all options of the call. */
   readonly runUnfiltered: (inputs: readonly Variable[], call: LinearCall) => readonly Variable[];
   readonly withBias: ((inputs: readonly Variable[], call?: LinearCall) => WithBias) | undefined;
 }
@@ -123,10 +132,10 @@ export interface Built extends Disposable {
 export interface ModuleRow extends Traits {
   readonly type: Class<Module>;
   readonly hasBiasMethod: boolean;
-  /** Creates a module with those of the settings that its constructor takes, or with `unfiltered` ones. */
+  /** Creates a module with those settings that the constructor takes, or with all of them, unfiltered. */
   readonly build: (backend: Backend, sizes: ModuleSizes, settings?: ModuleSettings) => Built;
   readonly unfiltered: (backend: Backend, sizes: ModuleSizes, settings: ModuleSettings) => Module;
-  /** A module of this class that was created elsewhere. */
+  /** Wraps a module of this class that was created elsewhere. */
   readonly of: (module: Module) => Built | undefined;
 }
 
@@ -134,7 +143,7 @@ function chosen<T extends object>(from: T, names: readonly (keyof T)[]): T {
   return Object.fromEntries(Object.entries(from).filter(([name]) => names.includes(name as keyof T))) as T;
 }
 
-/** A row: the class and what is known about it. */
+/** Creates a row from the class and its description. */
 export function row<M extends Module>(type: Class<M>, described: Described<M>): ModuleRow {
   const { make, inputs, run, withBias, ...traits } = described;
   const built = (module: M): Built => ({

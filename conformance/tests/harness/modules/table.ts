@@ -393,7 +393,7 @@ export const MODULES: Readonly<Record<string, ModuleRow>> = {
   }),
 };
 
-/** The norm behind a layer, with the same dtype. */
+/** The norm after a layer, with the same dtype. */
 function normOf(b: Backend, features: number, { dtype, random }: ModuleSettings): LayerNorm {
   return new LayerNorm(b, features, { dtype, random });
 }

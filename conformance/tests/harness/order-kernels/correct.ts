@@ -1,4 +1,4 @@
-/** Right kernels, each in an order that other people's kernels have. */
+/** Correct kernels. Each sums in the order of kernels that exist elsewhere. */
 import { BLOCK_SCALED, type Element, fround, fused, type OrderKernel, plainFields } from "./kernel.js";
 import {
   all,
@@ -27,7 +27,9 @@ const FP8_F32 = plainFields("e4m3", "f32");
 const splitK = (element: Element, count: number, tile: number): number[] =>
   ranges(element.depth, count, tile).map((range) => fmaChain(element, range));
 
-/** The tile of a stream-K kernel begins with what the last worker left: the cut depends on the tile. */
+/**
+ * A stream-K kernel. Two workers share a tile; the second adds the partial sum of the first. The boundary depends on the tile.
+ */
 function streamK(element: Element): number {
   const { row, column, columns, depth } = element;
   const tile = Math.floor(row / 16) * Math.ceil(columns / 16) + Math.floor(column / 16);
@@ -35,21 +37,21 @@ function streamK(element: Element): number {
   return fround(fmaChain(element, [cut, depth]) + fmaChain(element, [0, cut]));
 }
 
-/** A scrambled order, as atomic additions of splits give: it differs from element to element. */
+/** Splits in a scrambled order, as atomic additions give. The order differs from element to element. */
 function atomics(element: Element): number {
   const sums = splitK(element, 6, 16);
   const turn = (element.row * 7 + element.column * 3) % Math.max(1, sums.length);
   return inOrder([...sums.slice(turn), ...sums.slice(0, turn)]);
 }
 
-/** Another language's dot of four lanes whose tail has an accumulator of its own. */
+/** A dot product of four unrolled lanes, with a separate accumulator for the tail. */
 function unrolledWithTail(element: Element): number {
   const whole = element.depth - (element.depth % 8);
   const lanes = lanesOf(element, 8, 1, [0, whole]);
   return fround(horizontal(lanes) + mulAddChain(element, [whole, element.depth]));
 }
 
-/** Each 128 elements along K have scales; the sum of their products is scaled and added. */
+/** Each 128 elements along K share scales. The sum of their products is scaled and added to the total. */
 function deepGemm(element: Element): number {
   let total = 0;
   for (let k = 0; k < element.depth; k += 128) {
@@ -82,7 +84,7 @@ export const WITH_EPILOGUE = {
 };
 const WITH_BIAS = { ...PLAIN_F32, alpha: [1], c: [null], "bias.dtype": ["f32"] };
 
-/** Every kernel is right: no test may reject one. */
+/** All these kernels are correct: no test may reject one. */
 export const CORRECT: readonly OrderKernel[] = [
   { name: "sequential, fused", supported: F32, sum: (e) => fmaChain(e, all(e)) },
   { name: "sequential, separate rounding", supported: F32, sum: (e) => mulAddChain(e, all(e)) },

@@ -1,4 +1,4 @@
-/** Kernels that multiply matrices in an order of their own. They share no arithmetic with the search that identifies them. */
+/** Kernels that multiply matrices, each in its own order. They share no arithmetic with the search that identifies the order. */
 
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Supported } from "../../../arbitraries/supported.js";
@@ -25,7 +25,7 @@ export function fused(a: number, b: number, c: number): number {
   return error > 0 === other > near ? other : near;
 }
 
-/** One element to compute: the factors along K, the scales along K, and its place. */
+/** One element to compute: the factors along K, the scales along K, and the element's row and column. */
 export interface Element {
   readonly x: readonly number[];
   readonly w: readonly number[];
@@ -43,7 +43,7 @@ export interface Element {
   readonly c: number;
   readonly bias: number | undefined;
   readonly dtype: WideDType;
-  /** The element at another place. */
+  /** The element at another row and column. */
   readonly at: (row: number, column: number) => Element;
 }
 
@@ -138,7 +138,7 @@ export function plainFields(format: string, outDtype: string): Supported {
   };
 }
 
-/** Fields of FP8 codes with f32 scales of blocks: 1x128 for x and 128x128 for w. */
+/** Fields of FP8 codes with f32 block scales: 1x128 for x and 128x128 for w. */
 export const BLOCK_SCALED: Supported = {
   "a.source.kind": ["scaled"],
   "b.source.kind": ["scaled"],

@@ -23,7 +23,7 @@ export function mulAddChain({ x, w }: Element, [from, to]: Range, start = 0): nu
 
 export const all = ({ depth }: Element): Range => [0, depth];
 
-/** The ranges of a split-K of whole tiles. */
+/** The ranges of a split-K. Splits are multiples of the tile. */
 export function ranges(depth: number, count: number, tile: number): Range[] {
   const per = Math.ceil(Math.ceil(depth / tile) / count) * tile;
   const list: Range[] = [];

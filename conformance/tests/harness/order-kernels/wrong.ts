@@ -38,7 +38,7 @@ const narrowed = (value: number, float: typeof BF16): number =>
 const toBf16 = (value: number): number => narrowed(value, BF16);
 const toF16 = (value: number): number => narrowed(value, F16);
 
-/** A kernel of one bug: fused and in ascending k, unless it has a sum of its own. */
+/** A kernel with one bug. Its sum is fused and in ascending k, unless `sum` is given. */
 const bug = (
   name: string,
   supported: OrderKernel["supported"],
@@ -49,13 +49,13 @@ const bug = (
 const whole = (element: Element): number => fmaChain(element, all(element));
 const floor = (depth: number, block: number): number => depth - (depth % block);
 
-/** A sum whose operand lines are those of another place. */
+/** A sum whose operand lines belong to another element. */
 const moved =
   (place: (element: Element) => readonly [row: number, column: number]) =>
   (element: Element): number =>
     whole(element.at(...place(element)));
 
-/** Block scales by the DeepGEMM order, with another scale for a block. */
+/** Block scales in the DeepGEMM order, with the wrong scale for one block. */
 const blockScaled =
   (scaleOf: (element: Element, k: number) => number) =>
   (element: Element): number => {
@@ -74,7 +74,7 @@ const withEpilogue = (
   sum: (element: Element) => number = whole,
 ): OrderKernel => bug(name, WITH_EPILOGUE, sum, { epilogue });
 
-/** Flips a bit of the last element of the result, counted from the lowest of f32. */
+/** Flips a bit of the last element of the result. Bit 0 is the lowest bit of f32. */
 const flipped =
   (bit: number): NonNullable<OrderKernel["stored"]> =>
   (values) => {
@@ -105,11 +105,11 @@ const chainWith =
     return acc;
   };
 
-/** What the accumulator of the previous tile of 16 columns holds. */
+/** The accumulator of the previous tile of 16 columns. */
 const staleStart = (element: Element): number =>
   element.column >= 16 ? whole(element.at(element.row, element.column - 16)) : 0;
 
-/** Every kernel is wrong on some of the drawn inputs. */
+/** Each of these kernels is wrong on some of the drawn inputs. */
 export const WRONG: readonly OrderKernel[] = [
   bug("the last element of K is dropped", F32, (e) => fmaChain(e, [0, e.depth - 1])),
   bug("the first element of K is dropped", F32, (e) => fmaChain(e, [1, e.depth])),

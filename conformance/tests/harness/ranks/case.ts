@@ -187,7 +187,7 @@ function reduced(size: number): fc.Arbitrary<Reduced> {
   });
 }
 
-/** The combined result of all inputs as values, and the options of the call. */
+/** The combination of all inputs as values, and the options of the call. */
 function combined(
   parts: readonly PlainTensor<WideDType>[],
   { type, reduction, algorithm, order }: Reduced,

@@ -81,7 +81,7 @@ export class Job {
     this.#flows.set(key, [...(this.#flows.get(key) ?? []), bytes]);
   }
 
-  /** Throws unless every member expects the number of bytes that the other sends. */
+  /** Throws unless each pair of members agrees on the number of bytes. */
   requireFlows(): void {
     for (const [key, bytes] of this.#flows) {
       const [id, what, from, to] = key.split("|");

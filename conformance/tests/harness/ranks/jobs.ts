@@ -4,7 +4,7 @@ import { differenceOf } from "../../../values/difference.js";
 import { type Case, parsed } from "./case.js";
 import { type Environment, freePort, jobOf, type RankEnd, startRank, within } from "./processes.js";
 
-/** Starts all ranks of a job and waits for their ends. */
+/** Starts all ranks of a job and waits for all to exit. */
 export async function runRanks(
   args: readonly string[],
   size: number,

@@ -7,7 +7,7 @@ import { programOf } from "../bundle.js";
 
 const RANK = new URL("./rank.mjs", import.meta.url).pathname;
 
-/** The program of a rank as a string instead of a file, whose path would be its first argument. */
+/** The program of a rank as a string. A program in a file would have the file's path as its first argument. */
 export const asText = (): readonly string[] => [
   "--input-type=module",
   "--eval",

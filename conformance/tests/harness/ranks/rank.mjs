@@ -1,7 +1,7 @@
 // One rank as a process with the built package, on the backend RANKS_ON (default wasm). `programs FILE` runs the programs in that
 // file and prints their results. `fault NAME RANK` gives that rank the fault NAME; every rank prints the error that it gets; with
-// ASIDE, ranks call on the side stream. `large` gathers large tensors there. `device RANK` requires the transport "device", and
-// that rank waits a second before it says what it supports.
+// ASIDE, ranks call on the side stream. `large` gathers large tensors on the side stream. `device RANK` requires the transport
+// "device", and that rank waits a second before it reports its supported transports.
 import { readFileSync } from "node:fs";
 import { add, DistributedError, empty, onSideStream, openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";

@@ -82,7 +82,7 @@ function ones(byte: number): number {
 
 const ONES = Array.from({ length: 256 }, (_, byte) => ones(byte));
 
-/** Random signs and mantissas. The exponent of `normal` and `positive` is the number of ones in 8 random bits, less 7. */
+/** Random signs and mantissas. The exponent of `normal` and `positive` is the number of ones in 8 random bits, minus 7. */
 function floats({ kind, seed }: Draw, count: number): Float32Array {
   const bits = words(seed, count).map((word) => {
     const byte = (word >>> 23) & 255;
@@ -197,9 +197,9 @@ function described(
 }
 
 /**
- * Tests that the models give every bit of a family's recorded results. `notModelled` lists the operators without a row, and
- * `partly` returns true for the calls of an operator with a row that have no model; the test requires that both are right.
- * `computeOf` returns how the results of a call are computed, by default by the row's model.
+ * Tests that the models reproduce every bit of a family's recorded results. `notModelled` lists the operators without a row.
+ * `partly` returns true for calls without a model of operators that have a row. The test requires that both are exact.
+ * `computeOf` returns the function that computes a call's results; by default it is the row's model.
  */
 export function testOperators(
   family: string,

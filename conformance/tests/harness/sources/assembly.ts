@@ -4,7 +4,7 @@ import { join } from "node:path";
 import ts from "typescript";
 import { filesIn, ROOT } from "./sources.js";
 
-/** A field of a task, or a parameter (whose offset is 0). A field that is a record itself has its fields. */
+/** A field of a task, or a parameter (whose offset is 0). A field that is a record has fields itself. */
 export interface Field {
   readonly name: string;
   readonly type: string;
@@ -61,7 +61,7 @@ interface Layout {
   readonly bytes: number;
 }
 
-/** Lays the fields of a class out as a C compiler does, those of its base first. */
+/** Lays out the fields of a class as a C compiler does, the base class's fields first. */
 function layoutOf(name: string, classes: ReadonlyMap<string, ts.ClassDeclaration>): Layout {
   const declaration = classes.get(name);
   if (!declaration) throw new Error(`assembly/ has no class ${name}`);

@@ -1,5 +1,5 @@
 /**
- * One flow of calls in a program, which enters and leaves regions on demand. Code that it runs belongs to the innermost region.
+ * One flow of calls in a program, which enters and leaves regions on demand. The code of the flow runs in the innermost region.
  */
 
 /** An error that propagates out of this many regions. */

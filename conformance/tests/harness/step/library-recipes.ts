@@ -33,10 +33,10 @@ export const CUSTOM_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name)
   name.startsWith("custom"),
 );
 
-/** Those that quantize gradients. */
+/** The recipes that quantize gradients. */
 export const GRADIENT_NAMES = STANDARD_NAMES.filter((name) => !("override" in RECIPES[name]));
 
-/** Those under which one quantizer makes both copies of every operand, also of the caller's own. */
+/** The recipes under which one quantizer produces both copies of every operand, including custom quantizers. */
 export const PLAIN_NAMES = [...GRADIENT_NAMES, "custom"] as const;
 
 /** Layers divided among ranks refuse a recipe with row amaxes, because a rank has only a part of each row. */

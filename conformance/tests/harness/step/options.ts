@@ -158,7 +158,7 @@ export const OPTIMIZERS = {
   "Adam with L2": { ...ADAM, decoupled: false },
 } as const satisfies Record<string, OptimizerModel>;
 
-/** How the layers are called in the microbatches before each optimizer step; `rewritten` changes the weights before the call. */
+/** The calls of the layers in the microbatches before each optimizer step; `rewritten` changes the weights before the call. */
 export interface MicrobatchCall {
   readonly isFirstMicrobatch?: boolean;
   readonly skip?: 0 | 1;
@@ -174,7 +174,7 @@ export const MICROBATCHES = {
   "renewed by a flag": [{ isFirstMicrobatch: true }, { skip: 0, rewritten: true }],
 } as const satisfies Record<string, readonly MicrobatchCall[]>;
 
-/** What a step does in addition to its microbatches. */
+/** The actions of a step in addition to its microbatches. */
 export interface StepTurn {
   readonly calls: readonly MicrobatchCall[];
   readonly stepping: "plain" | "clipped" | "noop" | "scaled" | "none";
@@ -196,7 +196,7 @@ export const OPTIONS = {
   recipe: ["none", "delayed", "current", "block", "mxfp8", "nvfp4", "custom"],
   /** The index of the recipe in its class. */
   variant: [0, 1, 2, 3, 4, 5, 6],
-  /** In which precision gradients are computed, unless the recipe says. */
+  /** The precision in which gradients are computed, unless the recipe determines it. */
   override: ["none", "highPrecision", "dequantized"],
   layer: [
     ...(["linear", "norm", "normLinear", "returned", "attention", "between"] as const),

@@ -46,7 +46,7 @@ export interface StepPlan extends Omit<StepOptions, "recipe" | "layer"> {
   /** True for an evaluation: nothing is recorded for a backward pass, and no scale is updated. */
   readonly evaluates: boolean;
   readonly steps: number;
-  /** What the steps do, cyclically. Default: all do what `calls` and `stepping` say. */
+  /** The actions of the steps, cyclically. Default: `calls` and `stepping` for all steps. */
   readonly turns?: readonly StepTurn[];
 }
 
@@ -128,8 +128,8 @@ export function passesCodes({ quantization, evaluates }: StepPlan): boolean {
 }
 
 /**
- * Whether parameter `name`, number `i` of the model, is frozen; with `late`, after its gradient and before the
- * optimizer step.
+ * Whether the model's parameter number `i`, called `name`, is frozen. With `late`, it is frozen after its gradient is computed
+ * and before the optimizer step.
  */
 export function isFrozen({ frozen, seed }: StepPlan, name: string, i: number, late = false): boolean {
   const kind = /[lL]ayerNorm|norm\./.test(name) ? "norms" : /[bB]ias$/.test(name) ? "biases" : "weights";

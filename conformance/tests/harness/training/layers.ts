@@ -25,14 +25,14 @@ const SIZES = {
   ...{ length: 32, batch: 1, blocks: 2 },
 } as const satisfies TransformerSizes;
 
-/** The options that make a model one of a family. */
+/** The options that define a family of models. */
 interface Family {
   readonly layer: TransformerLayerOptions;
   /** Whether positions are embedded with the tokens. Otherwise queries and keys are rotated. */
   readonly learnsPositions: boolean;
-  /** The probability of dropout; what is added to residuals is not dropped where ranks have different rows. */
+  /** The probability of dropout. Tensors that are added to residuals have no dropout where ranks have different rows. */
   readonly dropout: number;
-  /** Whether the backward pass computes each layer again. Otherwise it computes attention again. */
+  /** Whether the backward pass recomputes each layer. Otherwise it recomputes attention only. */
   readonly recomputes: boolean;
 }
 
@@ -144,8 +144,8 @@ function trained(family: Family, { mesh, sequence, dtype, recipe }: RankSetup): 
   };
 }
 
-/** Rotary embeddings, grouped heads, RMSNorm and swiglu; the backward pass computes attention again. */
+/** Rotary embeddings, grouped heads, RMSNorm and swiglu; the backward pass recomputes attention. */
 export const llama = (setup: RankSetup): RankTask => trained(LLAMA, setup);
 
-/** Embeddings of positions, LayerNorm, gelu, biases and dropout; the backward pass computes layers again. */
+/** Position embeddings, LayerNorm, gelu, biases and dropout; the backward pass recomputes layers. */
 export const gpt = (setup: RankSetup): RankTask => trained(GPT, setup);

@@ -19,7 +19,7 @@ import type { Variable } from "../../../../src/tape/variable.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 
-/** The sizes of a model and of its batches. */
+/** The sizes of a model and its batches. */
 export interface TransformerSizes {
   readonly vocabulary: number;
   readonly features: number;
@@ -109,7 +109,7 @@ class Model extends Module {
   }
 }
 
-/** The text to learn: the licence, which every copy of the project contains and which does not change. */
+/** The training text: the licence, which every copy of the project contains and which does not change. */
 export function loadText(): Uint8Array {
   return new Uint8Array(readFileSync(new URL("../../../../LICENSE", import.meta.url)));
 }

@@ -23,8 +23,8 @@ interface Part {
 }
 
 /**
- * A chain of the datapath begins a step every 16 queries, so the first query is a multiple of 16. Where the distance of a query
- * and a key matters, the first key has its number too.
+ * The first query is a multiple of 16, because a chain of the datapath begins a step every 16 queries. If the distance of a query
+ * and a key matters, the first key has the number of the first query.
  */
 function partOf(shape: LargeShape, first: number): Part {
   const [left] = shape.window;

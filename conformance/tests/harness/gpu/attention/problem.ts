@@ -13,11 +13,14 @@ export const DROPOUT = { probability: 0.1, seed: 12_345_678_901n, offset: 7n } a
 
 /** The number of elements of the largest tensor. */
 const MAX_ELEMENTS = 2 ** 25;
-/** Tensors begin this many elements after each other in the pool. It is odd, so that no two tensors have equal rows. */
+/** The offset between consecutive tensors in the pool, in elements. It is odd, so that no two tensors have equal rows. */
 const STRIDE = 104_729;
 const pools = new Map<LargeShape["dtype"], Uint16Array>();
 
-/** Codes of both signs from 2^-3 to 2, for which all keys of a row have a part in it. Different tensors have different codes. */
+/**
+ * Codes of both signs from 2^-3 to 2: small enough that no key dominates the softmax of a row. Different tensors have different
+ * codes.
+ */
 function codesOf(dtype: LargeShape["dtype"], tensorNumber: number, count: number): Uint16Array {
   const pool = pools.get(dtype) ?? newPool(dtype);
   pools.set(dtype, pool);
@@ -190,6 +193,6 @@ export function keysOf(
     (row) =>
       (pages[b * ofSequence + Math.floor(row / pageLength)] as number) * pageLength + (row % pageLength),
   );
-  // the pages follow each other as one sequence would
+  // consecutive pages form one sequence
   return rowsOf(shape, codes, [1, ...dimensions.slice(1)], { b: 0, rows: inPages, heads: [head] });
 }

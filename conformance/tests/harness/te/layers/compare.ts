@@ -4,15 +4,15 @@ import { canonicalBytes } from "../recorded.js";
 import type { Replayed } from "./replay.js";
 import { isQuantized, type QuantizedReference, type Reference, type Stage } from "./witness.js";
 
-/** A recorded tensor and ours. */
+/** A recorded tensor and this library's. */
 export interface Pair {
-  /** The result and, of a quantized one, the part. */
+  /** The name of the result. For a quantized result, the part follows. */
   readonly name: string;
   readonly recorded: Reference;
   readonly ours: Uint8Array;
 }
 
-/** The recorded results of a stage with ours. Throws if one of them is missing. */
+/** Pairs of the recorded results of a stage and this library's. Throws if a result is missing. */
 export async function pairsOf(stage: Stage, replayed: Replayed): Promise<readonly Pair[]> {
   const pairs: Pair[] = [];
   for (const [name, recorded] of Object.entries(stage.results)) {
@@ -64,7 +64,7 @@ function cropped(bytes: Uint8Array, { shape }: Tensor, recorded: Reference): Uin
   return out;
 }
 
-/** Stages whose results are equal in every bit, and results of other stages that are. */
+/** Stages all of whose results must be equal in every bit, and single results of other stages. */
 const EQUAL = [
   ...["quantizer", "transposition", "heads of qkv", "gradient of qkv", "residual", "residual gradient"],
   ...["bias and residual", "bias gradient", "softmax", "attention scores", "attention context"],

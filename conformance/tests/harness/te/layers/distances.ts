@@ -4,20 +4,20 @@ import type { Pair } from "./compare.js";
 import { type Float64, float64Of } from "./float64.js";
 import { type Bits, isQuantized, type Reference, type Stage } from "./witness.js";
 
-/** Errors of a result, as parts of the root mean square of the float64 result. */
+/** Errors of a result, relative to the root mean square of the float64 result. */
 interface Errors {
   readonly mean: number;
   readonly max: number;
 }
 
-/** The differences of a result, and its errors, which an FP8 result in blocks and a scale of blocks do not have. */
+/** The differences of a result, and its errors. FP8 results in blocks and block scales have no errors. */
 export interface StageDistances extends Distances {
   readonly calls: number;
   /** The number of differing elements that are zeros of the other sign. */
   readonly zeros: number;
   readonly ours?: Errors;
   readonly theirs?: Errors;
-  /** The numbers of elements of which only ours, or only theirs, is the nearer one to float64. */
+  /** The numbers of elements where only our result, or only theirs, is nearer to float64. */
   readonly nearer?: { readonly ours: number; readonly theirs: number };
 }
 
@@ -25,7 +25,7 @@ type BothErrors = Pick<StageDistances, "ours" | "theirs" | "nearer">;
 
 const LARGEST = { e4m3: 448, e5m2: 57344 } as const;
 
-/** The numbers of codes of e4m3 and e5m2. */
+/** The values of e4m3 and e5m2 codes. */
 function decode(codes: Uint8Array, format: "e4m3" | "e5m2", scale: number): Float64Array {
   const [mantissa, bias] = format === "e4m3" ? [3, 7] : [2, 15];
   return Float64Array.from(codes, (code) => {
@@ -38,7 +38,7 @@ function decode(codes: Uint8Array, format: "e4m3" | "e5m2", scale: number): Floa
   });
 }
 
-/** The numbers of bf16 or f32 bits. */
+/** The values of bf16 or f32 bits. */
 function numbers(bytes: Uint8Array, type: Reference["type"]): Float64Array {
   const own = bytes.slice().buffer;
   if (type === "f32") return Float64Array.from(new Float32Array(own));
@@ -57,7 +57,7 @@ function errorsOf(values: Float64Array, exact: Float64Array): Errors {
   return { mean: sum / values.length, max };
 }
 
-/** The differences of FP8 codes in the order of their numbers. */
+/** The differences of FP8 codes, in ranks of their values. */
 function codeDistances(ours: Uint8Array, theirs: Uint8Array): Distances {
   const rank = (code: number): number => (code & 0x80 ? -(code & 0x7f) : code);
   let [differing, further, most] = [0, 0, 0];
@@ -83,7 +83,7 @@ function zerosOfOtherSign(ours: Uint8Array, theirs: Uint8Array, type: Reference[
 const largestOf = (values: Float64Array): number =>
   values.reduce((max, each) => Math.max(max, Math.abs(each)), 0);
 
-/** The errors of our and of the recorded bits. Transposed codes, and codes and scales of blocks, have none. */
+/** The errors of our bits and of the recorded bits. Transposed codes, and codes and scales of blocks, have no errors. */
 function errorsOfPair(
   { options, results }: Stage,
   { name, recorded, ours }: Pair,

@@ -208,7 +208,7 @@ function withBias(input: Inputs): Inputs {
   return (name) => (name === "x" ? { values, shape: x.shape } : input(name));
 }
 
-/** The results of a stage in float64, by name. It has none for stages that are equal in every bit. */
+/** The results of a stage in float64, by name. Empty for stages that must be equal in every bit. */
 export function float64Of(stage: string, input: Inputs, options: StageOptions): Results {
   const [name = "", of] = stage.split(" ");
   if (stage === "layerNorm" || stage === "rmsNorm")

@@ -55,7 +55,7 @@ export function transposed({ data, shape: [count, rows, columns] }: Batch): Batc
   return { data: out, shape: [count, columns, rows] };
 }
 
-/** How each head of the rows of qkv is found: queries of a group, then its key, then its value. */
+/** The position of each head in the rows of qkv: the queries of a group, then its key, then its value. */
 function* headsOf(
   heads: number,
   groups: number,

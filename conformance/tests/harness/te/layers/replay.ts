@@ -50,7 +50,7 @@ import {
   type Stage,
 } from "./witness.js";
 
-/** Our results by the names of the recorded ones. A name may have a suffix " by ..." for another way to compute the result. */
+/** This library's results by the names of the recorded ones. The suffix " by ..." names a second way to compute a result. */
 export type Replayed = Readonly<Record<string, Tensor | QuantizedTensor | undefined>>;
 
 const GATED: Readonly<Record<string, ActivationName>> = { geglu: "gelu", swiglu: "silu" };
@@ -239,7 +239,7 @@ function activationGradient(replay: Replay, name: string, hasBias: boolean): Rep
   return { dx, biasGrad, amax: given?.amax };
 }
 
-/** The sum of x and a row in f32, as a compiled function of TransformerEngine has it before further operations. */
+/** The sum of x and a row in f32, as in a compiled function of TransformerEngine before further operations. */
 function withBias(replay: Replay): Tensor<WideDType> {
   const [x, { data }] = [replay.input("x"), replay.halves("bias")];
   const rows = new Uint16Array(x.size);
@@ -267,7 +267,7 @@ function perGroup(replay: Replay, grad: Bf16, groups: number): Tensor {
   return sum(all, { dim: 1 }).reshape([batch, rows, groups, width]);
 }
 
-/** A product of batches, transposed if it is one of [B * H, S, D] that has the layout of the heads. */
+/** The products alpha · x · wᵀ of a batch. */
 function product(replay: Replay, x: Batch, w: Batch, alpha = 1): Batch {
   const { out } = batchedGemm({ x: replay.batch(x), w: replay.batch(w), alpha });
   return { data: out.dataSync() as Uint16Array, shape: out.shape as Batch["shape"] };

@@ -1,4 +1,4 @@
-/** The cosines and sines of TransformerEngine's rotary embedding, which are those of CUDA. */
+/** The cosines and sines of TransformerEngine's rotary embedding, computed as CUDA computes them. */
 import { cosf, sinf } from "../../../../oracle/core/math-functions.js";
 
 /** The tables [positions, width / 2] for angles [positions, 1, 1, width], whose halves are equal. */

@@ -68,7 +68,7 @@ interface LayerCase {
 interface Layers {
   readonly origin: Origin;
   readonly layers: readonly LayerCase[];
-  /** In base64, by key: bits that are neither drawn nor the result of a replayed stage. */
+  /** In base64, by key: bits that are neither drawn nor computed by a replayed stage. */
   readonly bits: Readonly<Record<string, string>>;
 }
 
@@ -86,7 +86,7 @@ export function keyOf(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex").slice(0, 32);
 }
 
-/** The bits of one case: stored ones, drawn ones, and the results of stages that were replayed. */
+/** The bits of one case: stored bits, drawn bits, and the results of replayed stages. */
 export class Bits {
   readonly #known = new Map<string, Uint8Array>();
   readonly #stored: Layers["bits"];
@@ -115,7 +115,7 @@ export class Bits {
     this.#known.set(keyOf(bytes), bytes);
   }
 
-  /** The bits, or undefined if a replay has to give them. */
+  /** The bits, or undefined if a replay has to compute them. */
   find(key: string): Uint8Array | undefined {
     const known = this.#known.get(key);
     if (known) return known;
