@@ -55,7 +55,7 @@ function numberedTuples(
       const last = subset.at(-1);
       return columns.slice(last ? columns.indexOf(last) + 1 : 0).map((column) => [...subset, column]);
     });
-  // the number of a tuple plus 1, at its values read as the digits of an index
+  // the number of a tuple plus 1, indexed by the tuple's values as digits
   const numbers = new Uint32Array(values ** width);
   let count = 0;
   const tuples = rows.map(() => new Uint32Array(subsets.length));
@@ -77,7 +77,7 @@ function numberedValues(
   first: number,
 ): readonly [Uint32Array, number] {
   const byText = new Map<string, number>();
-  // to write each value as JSON once
+  // caches the JSON of each value
   const byValue = new Map<unknown, number>();
   const column = Uint32Array.from(rows, (row) => {
     const value = row[name];

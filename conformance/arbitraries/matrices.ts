@@ -11,7 +11,7 @@ import { splitmix32 } from "./random.js";
 
 const SIGN = 0x80000000;
 
-/** What a matrix should stress: the block size, and the largest value of the element format. */
+/** The aim of a matrix: the block size, and the largest value of the element format. */
 export interface MatrixAim {
   /** The type of the matrix. */
   readonly dtype: WideDType;

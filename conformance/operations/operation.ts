@@ -6,7 +6,7 @@ import type { PlainTensor } from "../values/plain.js";
 /** The results of one run, by name. */
 export type Answer = Readonly<Record<string, PlainTensor>>;
 
-/** A row of the table in operations.ts. `C` is plain data that contains everything that affects the results. */
+/** A row of the table in operations.ts. `C` is plain data with everything that affects the results. */
 export interface Operation<C> {
   /** Inputs that likely mistakes get wrong. */
   readonly arbitrary: Arbitrary<C>;

@@ -24,7 +24,7 @@ export interface OrderReport {
   readonly declined: readonly { readonly reason: string; readonly count: number }[];
   /** The verdict. Absent if the kernel gave an answer of another type or shape, or failed. */
   readonly verdict?: OrderVerdict;
-  /** What the kernel did instead of answering. */
+  /** The description of the failure, if the kernel failed instead of answering. */
   readonly error?: string;
   /** The verdict in plain words. */
   readonly lines: readonly string[];
@@ -99,7 +99,7 @@ interface Judging<C> {
   readonly isWide: (input: C) => boolean;
 }
 
-/** Returns what is wrong with the type or the shape of an answer. */
+/** Returns a description of what is wrong with the type or the shape of an answer; undefined if both are right. */
 function malformed(answer: Answer, size: number): string | undefined {
   const { out } = answer;
   if (!(out instanceof PlainTensor))

@@ -20,10 +20,10 @@ import {
   valuesOf,
 } from "./fill.js";
 
-/** The operations whose order of summation is free. */
+/** The operations with a free order of summation. */
 export const ORDERED_OPERATIONS = ["gemm", "columnSum"] as const;
 
-/** An operation whose order of summation is free. */
+/** An operation with a free order of summation. */
 export type OrderedOperation = (typeof ORDERED_OPERATIONS)[number];
 
 /** A drawn input, and the kind of its values. */
@@ -43,8 +43,8 @@ const SHAPES = { distinct: 32, drawn: 16, draws: 60 };
 const FIXED = { gelu: false, geluInput: null, biasGradient: false } as const;
 
 /**
- * The fields of products whose order is free, among the supported ones: a wide result, one split, a plain definition. Throws
- * `ArgumentError` if the subject supports no such field.
+ * The supported fields of products with a free order: a wide result, one split, a plain definition. Throws `ArgumentError` if the
+ * subject supports no such field.
  */
 function productFields(supported: Supported): Supported {
   const outDtype = among(supported, "outDtype", [null, ...WIDE_DTYPES]);
@@ -161,7 +161,7 @@ function isJudged({ a, b, layout, ...rest }: GemmCase): boolean {
   return work > 0 && work <= MAX_WORK && both.every((is) => is);
 }
 
-/** The inputs of a run, drawn from its seed. Throws `ArgumentError` if the subject supports none whose order is free. */
+/** The inputs of a run, drawn from its seed. Throws `ArgumentError` if the subject supports no input with a free order. */
 export function drawProducts(supported: Supported, runs: number, seed: number): readonly Drawn<GemmCase>[] {
   const fields = productFields(supported);
   const arbitrary = supportedInputs("gemm", fields).gemm;

@@ -1,4 +1,4 @@
-/** Values by which orders of summation, and mistakes that tolerances hide, become visible. */
+/** Values that make orders of summation visible, and mistakes that tolerances hide. */
 import { factsOf, valueOfCode } from "../../../src/formats/derive.js";
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
 import { splitmix32 } from "../../arbitraries/random.js";
@@ -42,7 +42,9 @@ function positiveCodes(format: ScalarFormat) {
   return made;
 }
 
-/** The code of a neighbour of a number, mostly the nearest; beyond the largest value, the code of that. */
+/**
+ * The code of a neighbour of a number, mostly the nearest. A number beyond the largest value gets the code of the largest value.
+ */
 export function codeOf(format: ElementFormat, value: number): number {
   if (format === "f32") return bitsOf(Math.fround(value));
   const table = positiveCodes(format);
@@ -84,7 +86,7 @@ const sparse: Fill = (values, depth, _format, side) => {
   return side === 0 ? line : line.map(() => 1 - 2 * values.below(2));
 };
 
-/** A second half that cancels the first, so that the sum is what rounding leaves, and one element more. */
+/** A second half that cancels the first, so that the sum consists of rounding errors, and one more element. */
 const cancelling: Fill = (values, depth, _format, side) => {
   const half = Math.floor(depth / 2);
   const first = Array.from({ length: half }, () => values.normal());
@@ -111,7 +113,7 @@ export const FLAVOURS = {
 /** The name of a kind of lines. */
 export type FlavourName = keyof typeof FLAVOURS;
 
-/** The kinds in the order in which runs take them: those that tell orders apart are more frequent. */
+/** The kinds in the order in which runs take them. Kinds that distinguish orders are more frequent. */
 export const FLAVOUR_RUNS: readonly FlavourName[] = [
   "normal",
   "integers",

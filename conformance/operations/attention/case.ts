@@ -8,7 +8,7 @@ import { PlainTensor } from "../../values/plain.js";
 import type { CaseAim, CaseDatapath, CaseDimensions, Window } from "./aim.js";
 import { SMALL } from "./small-cases.js";
 
-/** Where a sequence lies among the rows of a tensor. */
+/** The position of a sequence among the rows of a tensor. */
 export interface Span {
   readonly first: number;
   readonly count: number;
@@ -25,10 +25,10 @@ export interface AttentionCase {
   readonly align: "start" | "end";
   readonly window: Window;
   readonly plan: AttentionPlan;
-  /** The lengths of sequences; for "thd" they also say where sequences begin. */
+  /** The lengths of sequences; for "thd" the sums of lengths, which are also the starts. */
   readonly queryLengths: PlainTensor<"i32"> | undefined;
   readonly keyLengths: PlainTensor<"i32"> | undefined;
-  /** For "thd": where sequences begin, with gaps between them. */
+  /** For "thd": the starts of sequences, with gaps between them. */
   readonly queryStarts: PlainTensor<"i32"> | undefined;
   readonly keyStarts: PlainTensor<"i32"> | undefined;
   readonly pages: PlainTensor<"i32"> | undefined;
@@ -70,7 +70,7 @@ function lengths(
   );
 }
 
-/** Starts of sequences for "thd" that lie anywhere in the tensor, also one over another. */
+/** Starts of sequences for "thd", anywhere in the tensor. Sequences may overlap. */
 function starts(
   { layout, batch }: CaseDimensions,
   rows: number,

@@ -25,7 +25,10 @@ const NAN = 0x7fc00000;
 /** A period beyond the sizes of tensors: a multiple of it leaves one number at most. */
 const NO_NUMBER = 2 ** 20;
 
-/** Which elements remain of a tensor whose others are minus infinity or NaN, as in rows with fewer numbers than are chosen. */
+/**
+ * The elements of a tensor that stay numbers. The others are minus infinity or NaN, as in rows with fewer numbers than are
+ * chosen.
+ */
 interface Numbers {
   readonly period: number;
   readonly shift: number;

@@ -28,7 +28,7 @@ import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
 /**
  * The number of inputs for each quantizer. From 1000 on, every amax of every type is tried with every format and scaling, and in
- * every tensor; before, those of bf16 are dealt out among them.
+ * every tensor. Below 1000, the amaxes of bf16 are divided among formats and scalings.
  */
 const RUNS = Number(process.env.RUNS ?? 120);
 const SEED = Number(process.env.SEED ?? 1);
@@ -36,7 +36,10 @@ const TIMEOUT = 3_600_000;
 
 const BOTH = { rowwise: true, columnwise: true, scaleLayout: "logical" } as const;
 const COLUMNWISE = { rowwise: false, columnwise: true, scaleLayout: "logical" } as const;
-/** The rules with e8m0 scales that only the kernel for any rule has. The others it has with scalings that do not multiply. */
+/**
+ * The e8m0 rules that only the kernel for any rule supports. This kernel supports the other rules with scalings that are not one
+ * multiplication.
+ */
 const OTHERS: readonly ScaleRuleName[] = [
   "e8m0EvenShort",
   "e8m0UpLog2",
@@ -52,7 +55,7 @@ const WIDE_BITS = {
   f16: { infinity: 0x7c00, one: 0x3c00, sign: 0x8000 },
 } as const;
 
-/** Whether two codes share a byte under f32 scales: quantizers whose only kernels are for any rule. */
+/** Whether two codes share a byte under f32 scales, as in quantizers that have only kernels for any rule. */
 function isPackedGroup(name: BlockFormatName): boolean {
   const { scale, elements } = blockFormat(name);
   return scale === "f32" && elements.every((format) => storageBits(format) < 8);

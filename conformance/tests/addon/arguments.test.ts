@@ -1,6 +1,6 @@
 /**
- * Arbitrary JavaScript arguments to the addon change no memory outside of the tensors that they name. The addon is
- * built with sanitizers, which report violations.
+ * Arbitrary JavaScript arguments to the addon change no memory outside the tensors that they name. The addon is built with
+ * sanitizers, which report violations.
  */
 import { expect, it } from "vitest";
 import { survivesArguments } from "../harness/addon/arguments.js";

@@ -1,4 +1,4 @@
-/** The addon says for which GPUs it was compiled, and `openBackend` refuses every other before it opens it. */
+/** The addon reports the GPUs for which it was compiled, and `openBackend` refuses every other GPU before it opens it. */
 import { afterEach, expect, it, vi } from "vitest";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 

@@ -1,6 +1,6 @@
 /**
- * A call whose arrays have strides needs exactly the memory from the first to the last element of each: it runs with that, and is
- * refused with one byte less. Sizes that no memory has are refused, however their products would overflow.
+ * A call with strided arrays needs exactly the memory from the first to the last element of each array: it runs with this memory,
+ * and is refused with one byte less. Sizes beyond any memory are refused, even if their products overflow.
  */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
@@ -11,7 +11,7 @@ import { factsOf } from "../../../src/formats/derive.js";
 import { inSlots } from "../harness/addon/slots.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
-/** The most memory that a test allocates. */
+/** The maximum memory that a test allocates. */
 const ROOM = 2n ** 14n;
 
 const size = fc.oneof(
@@ -37,7 +37,7 @@ interface Arrays {
   readonly numbers: Readonly<Record<string, number>>;
   /** The bytes of each array. */
   readonly bytes: Readonly<Record<string, bigint>>;
-  /** Numbers with a maximum that sizes of empty arrays may exceed, and that maximum. */
+  /** The numbers with a maximum that sizes of empty arrays may exceed, each with its maximum. */
   readonly limits?: readonly (readonly [number | bigint, number])[];
 }
 

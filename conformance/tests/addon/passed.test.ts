@@ -1,6 +1,6 @@
 /**
- * The CUDA backend passes to the addon what an operation was given: an argument of a call that has the name of one of the
- * operation's arguments, or stands for it by another name, has its value, and is absent if that is not given.
+ * The CUDA backend passes the arguments of an operation to the addon: an argument of a call that has the name of an operation's
+ * argument, or an alias of it, has its value, and is absent if the operation's argument is absent.
  */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, it } from "vitest";
@@ -32,7 +32,7 @@ const SEED = Number(process.env.SEED ?? 1);
 
 const SHARDS = shardInputs((multiple, block) => matrixShape(multiple, block, 2048));
 
-/** The operation's arguments that calls name otherwise, or by several names. */
+/** The operation's arguments that calls name differently, or by several names. */
 const NAMES: Readonly<Record<string, readonly string[]>> = {
   eps: ["epsilon"],
   zeroCenteredGamma: ["zeroCentered"],
@@ -49,7 +49,7 @@ const NAMES: Readonly<Record<string, readonly string[]>> = {
   randomBitsColumnwise: ["columnwiseWords", "columnwise.words"],
 };
 
-/** Enumerations, by the argument that is a name in one of them, and the name of the number that stands for it. */
+/** The operation's arguments that are names of an enumeration, each with the call's argument that holds the number. */
 const NUMBERED: Readonly<Record<string, readonly [name: string, numbers: Readonly<Record<string, number>>]>> =
   {
     kind: ["kind", ACTIVATION],
@@ -58,10 +58,10 @@ const NUMBERED: Readonly<Record<string, readonly [name: string, numbers: Readonl
     scaleRule: ["rule", SCALE_RULE],
   };
 
-/** The groups in which fused calls pass what their operations have. */
+/** The groups in which fused calls pass the arguments of their operations. */
 const GROUPS = /^(?:source\.(?:form\.)?|target\.|quantization\.)/;
 
-/** What calls derive from a spec. */
+/** The arguments that calls derive from a spec. */
 const OF_SPEC: Readonly<Record<string, (spec: QuantizeSpec) => number>> = {
   word: ({ format }) => factsOf(format).word,
   scaling: ({ elementScaling }) => scalingBits(elementScaling),
@@ -69,7 +69,7 @@ const OF_SPEC: Readonly<Record<string, (spec: QuantizeSpec) => number>> = {
   squaredError: (spec) => Number(spec.fourOverSix === "mse"),
 };
 
-/** Arguments that calls compute, or take from elsewhere, under a name that an operation's argument has too. */
+/** Arguments that calls compute, or take from elsewhere, although an operation's argument has the same name. */
 const COMPUTED =
   /\.(rows|columns|workspace|columnwise\.givenAmax)$|^(?:norm|activation|gated|clampedSwiglu)\w*\.amax$/;
 
@@ -82,7 +82,7 @@ function addRandom(values: Values, random: { readonly seed: bigint; readonly off
   }
 }
 
-/** Adds the values of what an argument consists of, by the names that calls have for them. */
+/** Adds the values of an argument's parts, by their names in calls. */
 function addValues(values: Values, key: string, value: unknown, inside = ""): void {
   const numbered = NUMBERED[key];
   if (typeof value === "string" && numbered) values.set(numbered[0], numbered[1][value] as number);
@@ -123,7 +123,7 @@ function addCopy(
   if (copy.amax) values.set(`${prefix}amax`, copy.amax.address);
 }
 
-/** The values of an operation's arguments, by the names that calls have for them. */
+/** The values of an operation's arguments, by their names in calls. */
 function valuesOf(args: object): Values {
   const values: Values = new Map();
   if ("spec" in args) {
@@ -139,7 +139,7 @@ function valuesOf(args: object): Values {
     const { shape } = ("y" in args ? args.y : (args as OpArgs["softmax"]).x) as Tensor;
     values.set("period", args.causal ? (shape.at(-2) ?? 1) : 0);
   }
-  // what belongs to a copy that is not wanted is not passed
+  // parts of a copy that is not requested are not passed
   for (const name of values.keys()) {
     const [copy, member] = name.split(".");
     if (member && copy?.endsWith("wise") && !values.has(copy)) values.delete(name);
@@ -148,8 +148,8 @@ function valuesOf(args: object): Values {
 }
 
 /**
- * What is wrong with the value of one slot, if anything. A tensor's place may be taken by a temporary one, which is none of
- * `values`.
+ * Describes what is wrong with the value of one slot; undefined if it is right. A temporary tensor may replace a tensor; its
+ * address is not in `values`.
  */
 function mistakeIn(
   { name, kind, optional }: Slot,
@@ -167,7 +167,7 @@ function mistakeIn(
   return isTemporary ? undefined : `${name} is ${slot} where ${wanted} was given`;
 }
 
-/** Notes which operation runs, of those that a lowering may run in turn. */
+/** Records the running operation, among the operations that a lowering may run. */
 class Watched extends PassingBackend {
   readonly running: object[] = [];
 
@@ -235,7 +235,7 @@ describeOnStandIn("the CUDA backend passes to the addon what", (addon) => {
         }
         expect(mistakes).toEqual([]);
       }),
-      // a fused kernel takes few of the cases
+      // a fused kernel supports few of the cases
       { numRuns: name.endsWith("Quantize") ? 8 * RUNS : RUNS, seed: SEED },
     );
     expect(seen).toBeGreaterThan(RUNS / 2);

@@ -28,7 +28,7 @@ const onStandIn =
 const undoubled = ({ programs, expected }: Case): Case | undefined =>
   programs.some(({ calls }) => calls.some(({ doubled }) => doubled)) ? undefined : { programs, expected };
 
-/** Whether ranks copy in this call, if they do at all. */
+/** Whether ranks use copies for this call, provided that they can copy. */
 const isMoved = ({ aside, op, shape }: RankCall): boolean =>
   aside && ["allGather", "allToAll", "allReduce"].includes(op) && elementCount(shape) > 64;
 
@@ -79,7 +79,7 @@ describeOnStandIn("ranks of the addon", () => {
     const cases = casesOf(3).filter(({ programs: all }) => all.some(({ calls }) => calls.some(isMoved)));
     const ends = await programs(cases, 3, environment);
     for (const [rank, { report: said, stderr }] of ends.entries()) {
-      // the memory that other ranks copied to is given back too
+      // the memory that other ranks copied to is freed too
       expect(said, stderr).toMatchObject({ live: 0, reserved: 0 });
       expect(/copied \d+ bytes to peers/.test(stderr), `rank ${rank}: ${stderr}`).toBe(copies);
     }
@@ -98,7 +98,7 @@ describeOnStandIn("ranks of the addon", () => {
     for (const { report: said, stderr } of ends) {
       expect(said, stderr).toMatchObject({ wrong: [] });
       expect(/copied \d+ bytes to peers/.test(stderr), stderr).toBe(short === undefined);
-      // a rank's own part comes back from the next rank
+      // a rank's own part is copied back by the next rank
       if (short === undefined) expect(stderr).not.toMatch(/within a GPU/);
     }
   });

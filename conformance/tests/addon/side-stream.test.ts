@@ -16,7 +16,7 @@ import { runStreams, streamProgram } from "../harness/gpu/streams.js";
 
 describeOnStandIn("the side stream of a device", (addon) => {
   it("is ordered with the main stream wherever memory is allocated, used, freed or reused", async () => {
-    // sizes of free lists, and larger ones
+    // sizes with free lists, and larger ones
     await fc.assert(
       fc.asyncProperty(streamProgram([4, 64, 2 ** 13]), async (program) => {
         const gpu = openCuda(addon);
@@ -57,7 +57,7 @@ describeOnStandIn("the side stream of a device", (addon) => {
       need();
       need();
     };
-    // between any two events of the stand-in there is a millisecond
+    // the stand-in puts a millisecond between any two events
     work();
     expect(waits()).toEqual([]);
     use();
@@ -67,13 +67,13 @@ describeOnStandIn("the side stream of a device", (addon) => {
     work();
     onSideStream(gpu, () => scaled(z, 2, { out: z }));
     work();
-    // who waits for a use has waited for those before it
+    // a wait for one use is also a wait for all earlier uses
     expect(waits()).toEqual([1, 0, 1]);
     scaled(z, 3, { out: z });
     expect(waits()).toEqual([1, 0, 1]);
     for (let i = 0; i < 3; i++) use();
     need();
-    // no wait is needed for the first of them, which is found to be over
+    // the first work needs no wait, because it has already completed
     expect(waits().slice(3)).toEqual([0, 0, 1]);
     use();
     timeline.mark();

@@ -22,7 +22,7 @@ interface Quantization {
   readonly scaleLayout: ScaleLayout;
 }
 
-/** The input type, the copies and the layout of spec `i`. All combinations are shared out among the specs of a quantizer. */
+/** The input type, the copies and the layout of spec `i`. All combinations are distributed over the specs of a quantizer. */
 function quantizationOf(spec: QuantizeSpec, i: number): Quantization {
   const all = sourceTypes(spec).flatMap((dtype) =>
     USAGES.flatMap((usage) => layoutsOf(spec).map((scaleLayout) => ({ dtype, usage, scaleLayout }))),

@@ -1,4 +1,4 @@
-/** Matrices whose blocks have given amaxes: all that a type has, or those at which scale rules change their scales. */
+/** Matrices whose blocks have given amaxes: all amaxes of a type, or the amaxes at which scale rules change their scales. */
 import { blockFormat } from "../../../src/formats/block.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
@@ -9,32 +9,32 @@ import { bitsOf } from "../../values/values.js";
 const INFINITY = 0x7f800000;
 const SIXTEEN = Array.from({ length: 1 << 16 }, (_, code) => code);
 
-/** f32 amaxes around powers of two times few-bit numbers, where exponents, roundings and logarithms change. */
+/** f32 amaxes around powers of two times numbers of few bits, where exponents, roundings and logarithms change. */
 const STEPS: readonly number[] = [1, 1.125, 1.25, 1.5, 1.75, 1.875, 1.9375, 1.96875].flatMap((mantissa) =>
   Array.from({ length: 277 }, (_, i) => bitsOf(Math.fround(mantissa * 2 ** (i - 149)))).flatMap((bits) =>
     Array.from({ length: 65 }, (_, i) => Math.min(Math.max(bits + i - 32, 0), INFINITY)),
   ),
 );
 
-/** The bits of the amaxes of a type: each of the 2^16 of bf16 and f16, and the steps of f32. */
+/** The bits of the amaxes of a type: all 2^16 of bf16 and f16, and the steps of f32. */
 export function amaxesOf(dtype: WideDType): readonly number[] {
   return dtype === "f32" ? STEPS : SIXTEEN;
 }
 
 /**
- * Amaxes of tensors: the scale of 1, others on both sides of it, and those whose scales underflow or overflow. For NaN and
- * negative numbers, which are no amaxes, the result is not defined (numerics.md §5.2).
+ * Amaxes of tensors: the amax whose scale is 1, others on both sides of it, and amaxes whose scales underflow or overflow. NaN
+ * and negative numbers are left out: they are not amaxes, and the result is undefined (numerics.md §5.2).
  */
 const TENSORS = [2688, 3, 0.1, 1e5, 2 ** -149, 2 ** -126, 1e-30, 3e38, 0, Infinity];
 
-/** The amaxes of the tensor that blocks are quantized with; one that is undefined where blocks alone determine scales. */
+/** The amax of the tensor with which blocks are quantized; undefined where only blocks determine scales. */
 export function tensorAmaxesOf({ quantizer, rowScaled }: QuantizeSpec): readonly (number | undefined)[] {
   return blockFormat(quantizer).tensorAmax && !rowScaled ? TENSORS : [undefined];
 }
 
 /**
- * A block for each amax, which stands at changing places. Its other elements are as large, half as large or smaller, of any
- * mantissa and sign. Blocks are rows of `block` elements or, if `across`, columns. There are multiples of 32 of them.
+ * A block for each amax, at varying positions in the block. The other elements are as large, half as large or smaller, with any
+ * mantissa and sign. Blocks are rows of `block` elements or, if `across`, columns. The number of blocks is a multiple of 32.
  */
 export function matrixOfAmaxes(
   amaxes: readonly number[],

@@ -1,6 +1,6 @@
 /**
- * Cases of attention whose heads have the sizes for which a GPU has kernels on tensor cores. Shapes cross the boundaries of
- * tiles, and elements come from a drawn seed.
+ * Cases of attention with head sizes for which a GPU has tensor-core kernels. Shapes cross the boundaries of tiles, and elements
+ * come from a drawn seed.
  */
 import * as fc from "fast-check";
 import { ATTENTION_LAYOUTS } from "../../../src/backends/ops/attention.js";
@@ -77,7 +77,7 @@ function elements(shape: Shape, dtype: WideDType): fc.Arbitrary<PlainTensor<Wide
         { weight: 5, arbitrary: fc.constant([]) },
         { weight: 1, arbitrary: fc.array(special, { minLength: 1, maxLength: 3 }) },
       ),
-      /** The part of the tensor, at its end, that is NaN. */
+      /** The share of the tensor, at its end, that is NaN. */
       nanShare: fc.constantFrom(...Array<number>(15).fill(0), 0.05),
     })
     .map(({ seed, values, specials, nanShare }) => {
@@ -153,7 +153,10 @@ function withFewerDetails(each: AttentionCase): fc.Arbitrary<AttentionCase> {
   );
 }
 
-/** Cases of heads of these widths, each with a gradient of out. Some have pages of keys, which the backward pass has not. */
+/**
+ * Cases of heads with these widths, each with a gradient of out. Some have pages of keys, which the backward pass does not
+ * support.
+ */
 export function headCase(widths: HeadWidths): fc.Arbitrary<AttentionBackwardCase> {
   return attentionCase(true, aimOf(widths))
     .filter(isApart)

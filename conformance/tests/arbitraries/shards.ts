@@ -1,4 +1,4 @@
-/** Shards that are rounded stochastically: a quantization of any operation, and where its matrix lies in a larger one. */
+/** Shards that are rounded stochastically: a quantization of any operation, and the position of its matrix in a larger one. */
 import * as fc from "fast-check";
 import type { MatrixPart } from "../../../src/backends/ops.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
@@ -25,15 +25,17 @@ const distance = fc
 const blocks = distance.map((n) => 2 * n);
 
 /**
- * Where a matrix of that size lies in a larger one: in one piece or in several, of which the last may be shorter. Rows that
- * are no multiple of 16 are not divided.
+ * The position of a matrix of that size in a larger one: in one piece or in several, of which the last may be shorter. A number
+ * of rows that is not a multiple of 16 is not divided.
  */
 function partOf(size: readonly [rows: number, columns: number]): fc.Arbitrary<MatrixPart> {
   if (size[0] % DRAWN !== 0) return pieces(size).map((part) => ({ ...part, rows: size[0], row: 0 }));
   return fc.oneof({ weight: 7, arbitrary: pieces(size) }, { weight: 1, arbitrary: atLastDraw(size) });
 }
 
-/** Where the first draw of the first row, or column, is the last one whose number has 32 bits: 16 (2^28 - 2) + 31. */
+/**
+ * A position at which the first draw of the first row, or column, is the last draw whose number has 32 bits: 16 (2^28 - 2) + 31.
+ */
 function atLastDraw([rows, columns]: readonly [rows: number, columns: number]): fc.Arbitrary<MatrixPart> {
   const [pitch, first, line] = [2 ** 32 - 2 * DRAWN, 31 * DRAWN, 16];
   const whole = { width: Math.max(columns, DRAWN), stride: Math.max(columns, DRAWN) };
@@ -53,14 +55,14 @@ function pieces([rows, columns]: readonly [rows: number, columns: number]): fc.A
     .record({ width, apart: distance, row: blocks, column: distance, below: blocks, right: distance })
     .map(({ width: piece, apart, row, column, below, right }) => {
       const count = Math.ceil(columns / piece);
-      // few pieces may lie far from each other: rows of the larger matrix have fewer than 2^32 elements
+      // only few pieces may be far apart: rows of the larger matrix have fewer than 2^32 elements
       const stride = piece + (count > 4 ? apart % (8 * DRAWN) : apart);
       const end = column + count * stride + piece;
       return { rows: row + rows + below, columns: end + right, row, column, width: piece, stride };
     });
 }
 
-/** The same cases; their matrices, of the size that `sizeOf` says, are parts of larger ones. */
+/** The same cases, with matrices that are parts of larger ones. `sizeOf` returns the size of a matrix. */
 function inParts<C extends Quantization>(
   cases: fc.Arbitrary<C>,
   sizeOf: (input: C) => Shape,
@@ -68,7 +70,7 @@ function inParts<C extends Quantization>(
   return cases.chain((input) => partOf(asMatrix(sizeOf(input))).map((part) => ({ ...input, part })));
 }
 
-/** Inputs of every operation that quantizes by one of `choices`, of results with one of `shapes`. */
+/** Inputs of every operation that quantizes by one of `choices` and has results with one of `shapes`. */
 export function shardInputs(shapes: Shapes, choices: readonly QuantizeSpec[] = STOCHASTIC): Inputs {
   const specs = fc.constantFrom(...choices);
   return {

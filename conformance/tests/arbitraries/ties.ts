@@ -1,8 +1,8 @@
-/** Sums and fused multiply-adds whose exact value lies on a tie of f32, or nearer to one than f64 resolves. */
+/** Sums and fused multiply-adds whose exact value is a tie of f32, or nearer to one than f64 resolves. */
 import fc from "fast-check";
 import { splitmix32 } from "../../arbitraries/random.js";
 
-/** f32 numbers. The exact a * b + c is meant, rounded once. */
+/** Three f32 numbers, as inputs of the exact a * b + c, rounded once. */
 export interface Triple {
   readonly a: number;
   readonly b: number;
@@ -27,7 +27,10 @@ function nearPower(draw: Draw, exponent: number): number {
   return (draw(2) === 0 ? 1 : -1) * Math.fround((1 + mantissa / 2 ** 23) * 2 ** exponent);
 }
 
-/** An exponent of a number that moves an f64 sum of exponent `top` by its last bit at most: just so, by some tens, or by far. */
+/**
+ * The exponent of a number that changes at most the last bit of an f64 sum with exponent `top`: by a small, a medium or a large
+ * distance.
+ */
 function smallExponent(draw: Draw, top: number): number {
   const most = Math.max(1, top - 52 - MIN_EXPONENT);
   const below = [draw(4), draw(Math.min(most, 56)), draw(most)][draw(3)] as number;
@@ -56,7 +59,7 @@ function productAtTie(draw: Draw, bits: number): Triple {
 
 /**
  * The addend and the higher part of the product make a tie, and the lowest bits of the product decide: (x + s)(x - s) is x^2
- * less a square that f64 drops. The result may be subnormal.
+ * minus a square that f64 drops. The result may be subnormal.
  */
 function sumAtTie(draw: Draw): Triple {
   const shift = 15 + draw(9);
@@ -109,8 +112,8 @@ function shuffled<T>(draw: Draw, terms: readonly T[]): readonly T[] {
 }
 
 /**
- * A tie in two parts; far below it one number, or a larger one, a smaller one and the negative of the larger; a pair above it
- * that cancels; and zeros, which make the sum as long as one of more terms.
+ * A tie in two parts. Far below it: one number, or a larger one, a smaller one and the negative of the larger. Far above it: a
+ * pair that cancels. Zeros make the sum as long as a sum of more terms.
  */
 function fewTerms(draw: Draw): readonly number[] {
   const exponent = -60 + draw(120);
@@ -133,7 +136,7 @@ function fewTerms(draw: Draw): readonly number[] {
   return [...shuffled(draw, [...parts, residual, above === 0 ? [] : [above], [-above]]).flat(), ...zeros];
 }
 
-/** Many large numbers of one sign, numbers that make their sum a tie, and one far below it. */
+/** Many large numbers of one sign, numbers that make their sum a tie, and one number far below it. */
 function manyTerms(draw: Draw): readonly number[] {
   const exponent = -40 + draw(60);
   const sign = draw(2) === 0 ? 1 : -1;
@@ -164,7 +167,7 @@ function inverse(x: bigint): bigint {
 
 const MASK = (1n << 30n) - 1n;
 
-/** Two operands, each a small odd integer times an f32, whose product has 54 bits: a tie of f32 and the last one. */
+/** Two operands, each a small odd integer times an f32. Their product has 54 bits: a tie of f32, plus the last bit. */
 export interface ScaledPair {
   readonly elements: readonly [number, number];
   readonly scales: readonly [number, number];

@@ -19,7 +19,7 @@ import { PlainTensor } from "../../values/plain.js";
 import { large, losses, manyIds, row } from "./large.js";
 import { ordinary } from "./ordinary.js";
 
-/** Several arbitraries for each operation; each is drawn from a few times. */
+/** The arbitraries of each operation. A few inputs are drawn from each. */
 export type Turns = { readonly [K in OperationName]?: readonly fc.Arbitrary<Cases[K]>[] };
 
 /**
@@ -28,7 +28,7 @@ export type Turns = { readonly [K in OperationName]?: readonly fc.Arbitrary<Case
 const GRID = 65_535;
 const ROW_THREADS = 256;
 const SHORTEST_ROW = ROW_THREADS / 2 + 1;
-/** The number of elements from which kernels look activations up in a table. */
+/** The number of elements from which kernels read activations from a table. */
 const TABLED = 2 ** 22;
 const CURVES: readonly ActivationName[] = ["gelu", "silu", "qgelu", "sigmoid", "qgelu"];
 

@@ -1,6 +1,6 @@
 /**
- * Attention: what a row may depend on, hidden keys, heads that are a part of all heads, threads and refusals.
- * `laws/operations.test.ts` compares drawn cases with the oracle.
+ * Attention: independence of rows, hidden keys, heads that are part of all heads, threads and refusals. `laws/operations.test.ts`
+ * compares drawn cases with the oracle.
  */
 import * as fc from "fast-check";
 import { describe, expect, it, test } from "vitest";
@@ -150,7 +150,7 @@ function inChunks(
 ): Rows {
   const { heads, keyHeads, width, valueWidth, dtype } = sizes;
   const count = Math.ceil(each.length / page);
-  // page n of the sequence is page count - 1 - n of the cache, and what is not used is NaN
+  // page n of the sequence is page count - 1 - n of the cache, and unused elements are NaN
   const cache = (data: Float32Array, line: number): Float32Array => {
     const pages = new Float32Array(count * page * line).fill(Number.NaN);
     for (let row = 0; row < each.length; row++) {
@@ -337,7 +337,7 @@ scoped("a key is dropped if its 16 random bits are below the threshold, and kept
   expect(outOf(bits + 1)).toBe(0);
 });
 
-/** The small cases with zeros for elements, which take most of the time of a draw and do not decide its options. */
+/** The small cases with zeros as elements. Drawing elements takes most of the time, and options do not depend on them. */
 const OPTIONS_ONLY: CaseAim = {
   ...SMALL,
   elements: (shape, dtype) => fc.constant(fromCodes(dtype, shape, new Uint8Array(elementCount(shape)))),

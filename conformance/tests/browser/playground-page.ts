@@ -30,7 +30,7 @@ export async function buildPlayground(): Promise<Built> {
   };
 }
 
-/** A page, what it requested, and what went wrong in it. */
+/** A page, its requests, and its errors. */
 export interface Shown {
   readonly page: Page;
   readonly requests: readonly string[];

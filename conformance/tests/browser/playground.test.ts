@@ -1,6 +1,6 @@
 /**
- * The playground in a real browser: it shows the bits that the library gives in Node, its address says all of it, and it can be
- * used by keys, on a phone, offline, without threads, and with a screen reader.
+ * The playground in a real browser shows the bits that the library gives in Node. Its address contains its whole state. It works
+ * with keys only, on a phone, offline, without threads, and with a screen reader.
  */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -59,7 +59,7 @@ let browser: Browser;
 let built: Built;
 let backend: Backend;
 
-/** Runs `body` on a page at a fragment; afterwards nothing went wrong in it. */
+/** Runs `body` on a page at a fragment, and then requires that the page has reported no error. */
 async function at(fragment: string, body: (shown: Shown) => Promise<void>, look?: Look): Promise<void> {
   const shown = await show(browser, `${built.file}#${fragment}`, look);
   try {
@@ -70,7 +70,7 @@ async function at(fragment: string, body: (shown: Shown) => Promise<void>, look?
   }
 }
 
-/** Waits until what was asked for is drawn. */
+/** Waits until the requested view is drawn. */
 async function settled(page: Page): Promise<void> {
   await page.evaluate(
     () =>
@@ -89,7 +89,7 @@ async function go(page: Page, fragment: string): Promise<void> {
   await settled(page);
 }
 
-/** What axe finds wrong with a page. */
+/** The violations that axe finds on a page. */
 async function violations(page: Page): Promise<readonly string[]> {
   await page.evaluate(AXE);
   return page.evaluate(async () => {
@@ -99,12 +99,14 @@ async function violations(page: Page): Promise<readonly string[]> {
   });
 }
 
-/** How much wider than the screen the page is. */
+/** The number of pixels by which the page is wider than the screen. */
 function overhang(page: Page): Promise<number> {
   return page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
 }
 
-/** Axe finds nothing wrong with a page and it is not wider than the screen, in looks that `salt` chooses. */
+/**
+ * Requires that axe finds no violation on a page and that the page is not wider than the screen, in themes that `salt` chooses.
+ */
 async function isAccessible(page: Page, salt: number): Promise<void> {
   for (const look of sampled(LOOKS, 1, salt)) {
     await page.setViewportSize({ width: look.width ?? 1280, height: 900 });

@@ -46,7 +46,7 @@ describe.each(sampled(FIXTURES, 8))("%s", (name) => {
           bytes,
           shape = [],
         } = after.tensors.get(weight) ?? { dtype: "BOOL", bytes: new Uint8Array() };
-        // transformers has these experts as [E, K, N] where they are not quantized
+        // transformers stores these experts as [E, K, N] if they are not quantized
         const [, rows = 0, columns = 0] = shape;
         const exact = name === "gpt-oss" ? Float32Array.from(transposed(read, columns, rows)) : read;
         expect(dtype).toBe(to === "bf16" ? "BF16" : "F32");

@@ -1,4 +1,4 @@
-/** GGUF files are read as the package that wrote them reads them. */
+/** GGUF files are read as gguf-py, which wrote them, reads them. */
 import { createHash } from "node:crypto";
 import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -213,7 +213,7 @@ it("a configuration of another model beside the file claims nothing", () =>
     );
   }));
 
-/** The element of a block that each code is of, by the layout of ggml: byte j of h holds elements j and j + h. */
+/** The element of a block for each code, by the layout of ggml: byte j of h holds elements j and j + h. */
 function expectedCodes(block: Uint8Array, scales: number): number[] {
   const half = (block.length - scales) / scales;
   const codes: number[] = [];

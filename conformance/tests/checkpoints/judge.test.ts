@@ -1,4 +1,4 @@
-/** Findings at their limits: what is wrong in a global scale is named, and what is right raises no alarm. */
+/** Findings at their limits: a wrong global scale is named, and a right one raises no alarm. */
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";

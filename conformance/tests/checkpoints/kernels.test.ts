@@ -1,4 +1,4 @@
-/** What kernels compute and count for conversions equals plain loops over elements. */
+/** The results and counts of the conversion kernels equal plain loops over elements. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { Changes } from "../../../src/checkpoints/convert/changes/changes.js";
@@ -113,7 +113,7 @@ describe("values are compared with codes times scales", () => {
           const at = whole ? 0 : line * grid[1] + Math.floor((i % columns) / width);
           return scales[index[at] ?? 0] ?? 0;
         };
-        // about half of the values are what their codes stand for, so that some do not change
+        // about half of the values equal their codes' values, so that some do not change
         const wanted = codes.map((code, i) =>
           near && draw(2) === 0 ? (worth[code] ?? 0) * scaleAt(i) : (palette[draw(palette.length)] ?? 0),
         );
@@ -160,7 +160,7 @@ it("the largest relative change is the largest quotient to the last bit", async 
   const kernels = await Kernels.open();
   fc.assert(
     fc.property(fc.double({ min: 1 + 2 ** -50, max: 1.75, noNaN: true }), fc.nat(8), (before, place) => {
-      // all but one element equal their code, which stands for 1
+      // all elements but one equal the value of their code, 1
       const columns = 9;
       const quotient = (before - 1) / before;
       const bits = new BigUint64Array(Float64Array.of(quotient).buffer);
@@ -216,11 +216,11 @@ async function statisticsFor(
 
 describe("scales under a global scale of another role, or where there was none", () => {
   const group = { rows: 1, columns: 32, lead: 1, seed: 1 };
-  // 1 by the reciprocal of the largest f32, which is rounded down, is infinite
+  // 1 times the reciprocal of the largest f32, which is rounded down, is infinite
   const infinite = { ...group, palette: [ofByte(0x38)], global: float(0x7f7fffff), used: 1 };
   // the reciprocal is beyond f32, and the largest f32 is not near it
   const beyond = { ...group, palette: [ofByte(1)], global: float(0x00080000), used: 16 };
-  // the least scale of e8m0 is 2^-127; the divisor that makes it 2^8 is beyond f32, and the one that makes it 2^-1 is not
+  // the smallest e8m0 scale is 2^-127; the divisor that gives 2^8 is beyond f32, the divisor that gives 2^-1 is not
   const least = { ...group, palette: [ofByte(0)], global: undefined, used: 16 };
   // the quotient of the smaller scale by the factor of the larger one is 0 in f32
   const far = { ...group, palette: [ofByte(0xfe), ofByte(0)], columns: 320, global: undefined, used: 16 };
@@ -275,7 +275,7 @@ describe("scales under a global scale of another role, or where there was none",
           const block = valueOfCode("e4m3", written[Math.floor(i / 16)] ?? 0);
           return Math.fround(to === "ct-nvfp4" ? block / global : block * global);
         });
-        // a global scale is off by a unit in its last place at most: 2^-21 of it where it is subnormal, not below 2^-128
+        // a global scale is off by at most one unit in the last place: by 2^-21 of it if it is subnormal, but not below 2^-128
         const distant = scaleAt.filter((after, i) => {
           const before = scales[i] ?? 0;
           return !(Math.abs(after - before) <= 2 ** -20 * before + 2 ** -149);

@@ -1,4 +1,4 @@
-/** The statistics of a weight are those of plain loops over its elements and blocks. */
+/** The statistics of a weight equal plain loops over its elements and blocks. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { Correlation } from "../../../src/checkpoints/judge/statistics/correlation.js";
@@ -30,7 +30,7 @@ function grouped(magnitudes: readonly number[], keyOf: (index: number) => number
   return groups;
 }
 
-/** Pearson's coefficient of pairs, of those that are finite. */
+/** Pearson's coefficient of the finite pairs. */
 function pearson(pairs: readonly (readonly [number, number])[]): number {
   const all = pairs.filter((pair) => pair.every(Number.isFinite));
   const mean = (axis: 0 | 1): number => sum(all.map((pair) => pair[axis])) / all.length;
@@ -139,7 +139,7 @@ function counted(values: readonly number[]) {
   return counter.statistics;
 }
 
-/** A weight with its scales in the order of tensor cores, if its grid has whole tiles. */
+/** A weight with its scales in swizzled order, if its grid has whole tiles. */
 function swizzled({ weight }: Drawn, isSwizzled: boolean): QuantizedWeight {
   return { ...weight, geometry: { ...weight.geometry, swizzled: isSwizzled } };
 }

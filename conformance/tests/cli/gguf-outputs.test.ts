@@ -1,4 +1,6 @@
-/** `lockstep convert` of a GGUF file writes what `generate` needs besides weights, or says what it cannot write. */
+/**
+ * `lockstep convert` of a GGUF file also writes the other files that `generate` needs, or names the ones that it cannot write.
+ */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { type Piece, u8, u32, u64 } from "../checkpoints/gguf/files.js";

@@ -27,7 +27,7 @@ async function exampleOf(name: string): Promise<readonly string[]> {
   return words;
 }
 
-/** What `lockstep help NAME` prints. */
+/** The output of `lockstep help NAME`. */
 async function helpOf(name: string): Promise<{ status: number; out: string; error: string }> {
   const printed = { out: "", error: "" };
   const to = (stream: "out" | "error") => ({

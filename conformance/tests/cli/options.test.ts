@@ -1,10 +1,10 @@
-/** Numbers of options: what a text says, or an error. */
+/** Numeric options: the parsed number of a string, or an error. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { float32, integer, parseOptions, positiveFloat32, u64, value } from "../../../src/cli/options.js";
 import { ArgumentError } from "../../../src/errors.js";
 
-/** The value of an option that is parsed from a text, written in two words or in one; undefined if it is refused. */
+/** The value of an option after parsing a string, in two words or in one; undefined if it is refused. */
 function parsedBy<T>(parse: (text: string) => T, fallback: T, text: string): readonly unknown[] {
   const table = { x: value<T>({ placeholder: "X", help: "x", parse, fallback }) };
   return [["--x", text], [`--x=${text}`]].map((args) => {

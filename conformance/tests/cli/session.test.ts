@@ -12,7 +12,7 @@ const number = fc.oneof(
   fc.constantFrom(-1n, 0n, 1n).chain((by) => fc.constantFrom(BigInt(safe) + by, -BigInt(safe) + by)),
 );
 
-/** A number from what JSON has in its place, of the type that it had before. */
+/** Parses the JSON form of a number as its original type. */
 function restored(value: unknown, before: unknown): unknown {
   return typeof before === "bigint" ? BigInt(value as string | number) : Number(value);
 }

@@ -115,7 +115,7 @@ describe("a plan", () => {
       fc.property(fc.nat(1000), size, (elements, ranks) => {
         const splits = evenSplits(elements, ranks);
         expect([splits.length, total(splits)]).toEqual([ranks, elements]);
-        // as NCCL divides with padding: each part begins at a multiple of the first part's length
+        // NCCL divides with padding: each part begins at a multiple of the first part's length
         expect(splits.every((each) => each <= Math.ceil(elements / ranks))).toBe(true);
         expect(splits.findIndex((each) => each < (splits[0] as number))).not.toBe(0);
       }),

@@ -142,7 +142,7 @@ describe("a rank that fails", () => {
 /** The token that `jobOf` gives. */
 const TOKEN = jobOf(0, 2, 0).LOCKSTEP_JOB_TOKEN as string;
 
-/** A peer of a job's rank 0 that knows the token, and says what a test likes. */
+/** A client of a job's rank 0 that knows the token. Tests choose its messages. */
 function connected(port: number): Dealer {
   const { publicKey, secretKey } = keysOf(TOKEN);
   const keys = { curveServerKey: publicKey, curvePublicKey: publicKey, curveSecretKey: secretKey };
@@ -251,7 +251,7 @@ describe("a job", () => {
         for (const frame of [data, { kind: "notes", ...header, notes: [] } as const])
           await dealer.send([...framesOf(frame as Frame)]);
       }
-    // the last message of a rank is behind all others of it
+    // a rank's last message follows all its others
     for (const { dealer, rank } of dealers)
       if (rank !== undefined) await dealer.send([...framesOf({ kind: "left", rank })]);
     await hub.leave();

@@ -1,4 +1,4 @@
-// The page about batch invariance says what the recorded cases have.
+// The page about batch invariance agrees with the recorded cases.
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import { ROOT } from "../harness/sources/sources.js";

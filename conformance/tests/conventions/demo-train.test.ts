@@ -1,4 +1,4 @@
-/** The training demo: its verdict on recipes follows from the answers, and its output is the same on every machine. */
+/** The training demo: its verdict on recipes follows from its results, and its output is the same on every machine. */
 import { execFile } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,5 +1,5 @@
 /**
- * The documents are correct: examples run and print what they say, tables equal those of the sources, and references
+ * The documents are correct: examples run and print the promised output, tables equal the tables of the sources, and references
  * resolve.
  */
 import { execFile } from "node:child_process";

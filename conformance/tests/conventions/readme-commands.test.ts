@@ -1,4 +1,4 @@
-/** The commands of README: those of the first table succeed, and the language model prints what README shows. */
+/** The commands of README: the commands of the first table succeed, and the language model prints the text in README. */
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";

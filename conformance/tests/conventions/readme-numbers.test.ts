@@ -1,4 +1,4 @@
-/** Every number in README's prose is what its source says; a number without a source fails. */
+/** Every number in README's prose equals the number in its source; a number without a source fails. */
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import { isIntegral, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
@@ -10,7 +10,7 @@ const ROOT = new URL("../../../", import.meta.url);
 const text = (path: string): string => readFileSync(new URL(path, ROOT), "utf8");
 const vectors = (name: string) => JSON.parse(text(`conformance/vectors/${name}.json`));
 
-/** README without code, generated tables, addresses and names: what is left has only numbers that say something. */
+/** README without code, generated tables, addresses and names. The remaining numbers are statements. */
 const PROSE = text("README.md")
   .replace(/<!-- forms -->[\s\S]*?<!-- \/forms -->/, "")
   .replace(/```[\s\S]*?```/g, "")
@@ -29,7 +29,9 @@ const whole = SCALAR_FORMAT_NAMES.filter(
 const quantizations = vectors("te-quantizations");
 const grouped = (n: number): string => n.toLocaleString("en-US");
 
-/** What README says, each with the number that its source has. Facts about other programs are written here, with their source. */
+/**
+ * The statements of README, each with the number in its source. Facts about other programs are written here, with their source.
+ */
 const STATEMENTS: readonly (readonly [says: RegExp, source: () => readonly string[]])[] = [
   [
     /(\d+) handwritten digits/,

@@ -1,4 +1,4 @@
-/** docs/special-functions.md has what `explain` prints, and a row for each instruction. */
+/** docs/special-functions.md has the output of `explain`, and a row for each instruction. */
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import { SPECIAL_FUNCTIONS, type SpecialFunctionRow } from "../../../src/formats/special-functions.js";

@@ -29,7 +29,7 @@ function rowsOf(page: string): Row[] {
     }));
 }
 
-/** The identifiers between backticks. A prefix that says only which package has them is removed. */
+/** The identifiers between backticks. A prefix that only names the package is removed. */
 function identifiersIn(cell: string): string[] {
   const code = Array.from(cell.matchAll(/`([^`]*)`/g), ([, span = ""]) => span);
   return code

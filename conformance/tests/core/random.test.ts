@@ -72,7 +72,7 @@ describe("normal", () => {
   });
 });
 
-/** The exchanges of a shuffle, from the last place to the first. A word that would favour the first places is left out. */
+/** The exchanges of a shuffle, from the last position to the first. A word that would favour the first positions is left out. */
 function shuffled(draws: readonly number[] | Uint32Array, count: number): { order: number[]; left: number } {
   const order = Array.from({ length: count }, (_, i) => i);
   let used = 0;

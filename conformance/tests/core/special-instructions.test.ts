@@ -1,6 +1,6 @@
 /**
  * The special-function unit of the reference gives the bits that an H100 and an H200 returned (numerics.md §7.11), and the oracle
- * gives those of the reference for each instruction and math function.
+ * gives the reference's bits for each instruction and math function.
  */
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";

@@ -25,7 +25,7 @@ const SHAPES = [
   [524_389, 8],
 ] as const;
 
-/** Where the element of the largest magnitude is, as a fraction of all elements. */
+/** The position of the element of the largest magnitude, as a fraction of all elements. */
 const POSITIONS = [0, 0.37, 1];
 
 /** Numbers of either sign from 2^-14 to 2^3, a few zeros and NaNs outside the tables, and one element of 2^6. */

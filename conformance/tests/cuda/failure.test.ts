@@ -1,4 +1,4 @@
-/** No JavaScript argument crashes the process; and the behaviour after a kernel has failed. */
+/** No JavaScript argument crashes the process. After a kernel has failed, the backend behaves as documented. */
 import { spawnSync } from "node:child_process";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";

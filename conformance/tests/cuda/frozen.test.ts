@@ -1,4 +1,4 @@
-/** A GPU gives the frozen results; with RECORD_VECTORS=FILE it records all of them, and gives those again. */
+/** A GPU gives the frozen results. With RECORD_VECTORS=FILE it records all of them and gives the same results again. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";

@@ -11,7 +11,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 import { readWitness, WITNESS_NAMES } from "../models/witnesses.js";
 
-/** The models whose layers have sizes that a recipe does not take. */
+/** The models whose layers have sizes that a recipe does not support. */
 const UNEVEN = ["gemma3", "qwen3-moe"];
 
 describeOnGpu("language models on a GPU", () => {

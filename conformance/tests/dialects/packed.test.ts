@@ -1,4 +1,4 @@
-/** Packed layouts are decoded as ggml and gguf-py decode them, bit for bit, and as their formulas say. */
+/** Packed layouts are decoded as ggml and gguf-py decode them, bit for bit, and by the documented formulas. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import fc from "fast-check";

@@ -67,7 +67,7 @@ function operator(name: OperatorName) {
 
 const ALL = OPERATOR_NAMES.map(operator);
 
-/** So many that all threads have some. */
+/** The number of elements, large enough that every thread has some. */
 const ELEMENTS = IS_FULL ? 500_003 : 100_003;
 
 /** The types of the inputs of an operator, in all combinations. */

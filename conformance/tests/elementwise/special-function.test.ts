@@ -1,4 +1,4 @@
-/** specialFunction: its laws, threads, the bits of NaN, and dtypes that an instruction does not take. */
+/** specialFunction: its laws, threads, the bits of NaN, and dtypes that an instruction does not support. */
 import { describe, expect } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { SPECIAL_FUNCTIONS } from "../../../src/formats/special-functions.js";

@@ -1,4 +1,4 @@
-/** explainSpecialFunction: its result is that of the operation, and its terms add up. */
+/** explainSpecialFunction: its result equals the operation's, and its terms add up to it. */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import { explainSpecialFunction } from "../../../src/explain/special-function.js";

@@ -1,4 +1,6 @@
-/** What an explanation of a wrong code suspects: the rounding that would give this code, by its place between neighbours. */
+/**
+ * The suspected cause of a wrong code: the rounding that would give this code, inferred from the position between its neighbours.
+ */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { Suspicions } from "../../../src/explain/suspicion.js";

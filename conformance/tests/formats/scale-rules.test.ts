@@ -1,4 +1,4 @@
-/** Every scale rule of the quantizers of blocks, over all 2^16 amaxes that bf16 has, and over those around each of its steps. */
+/** Every scale rule of the block quantizers, over all 2^16 amaxes of bf16, and over amaxes around each step of the rule. */
 import { describe, expect, it } from "vitest";
 import {
   BLOCK_FORMATS,
@@ -34,7 +34,7 @@ import { scoped, useBackend } from "../harness/suite.js";
 const LAYOUT = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
 const backend = useBackend({ threads: 2 });
 
-/** Every rule of a quantizer of blocks with each of its element formats. */
+/** Every rule of a block quantizer with each of its element formats. */
 const RULES = quantizersWith("scaleRule")
   .filter((quantizer) => blockFormat(quantizer).scaleSource === "blocks")
   .flatMap((quantizer) =>
@@ -43,12 +43,12 @@ const RULES = quantizersWith("scaleRule")
     ),
   );
 
-/** Amaxes of tensors: the scale of 1, others of both sides of it, and those whose scales underflow or overflow. */
+/** Amaxes of tensors: the amax whose scale is 1, others on both sides of it, and amaxes whose scales underflow or overflow. */
 const TENSORS = [2688, 3, 0.1, 1e5, 2 ** -149, 2 ** -126, 1e-30, 3e38].map(Math.fround);
 
 /**
- * The stored scales, as codes or bits, of blocks that hold one value each, at changing places. `whole` is the amax of a tensor
- * that they belong to, where that matters.
+ * The stored scales, as codes or bits, of blocks that hold one value each, at varying positions. `whole` is the amax of the
+ * tensor that contains the blocks, if the rule depends on it.
  */
 function scalesOf(
   [name, scaleRule, format]: readonly [BlockFormatName, ScaleRuleName, ScalarFormat],
@@ -88,7 +88,7 @@ function stepPatterns(): Uint32Array {
   return Uint32Array.from(steps);
 }
 
-/** Where an f32 logarithm leaves an integer: 2^b ln 2 units around a power of two, or half of them. */
+/** The positions where an f32 logarithm stops rounding to an integer: 2^b ln 2 units around a power of two, or half as many. */
 function logarithmSteps(): Uint32Array {
   const distances = [3, 5, 6, 11, 12, 22, 23, 44, 45, 88, 89].flatMap((d) => [d, -d]);
   const powers = Array.from({ length: 277 }, (_, i) => bitsOf(2 ** (i - 149)));

@@ -1,4 +1,7 @@
-/** Experts on several ranks have the bits of one rank, forward and backward, with any numbers of rows, also none. */
+/**
+ * Experts on several ranks are bitwise equal to experts on one rank, forward and backward, with any numbers of rows, including
+ * none.
+ */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -52,7 +55,7 @@ const bf16 = (b: Backend, seed: number, total: number, first: number, rows: numb
   return tensor(b, codes.slice(first * WIDTH, (first + rows) * WIDTH), [rows, WIDTH], "bf16");
 };
 
-/** The first expert of a rank's layers has the weights that the experts of one rank draw in their place. */
+/** The `count` experts from `first` on, with the weights that they have on one rank with all experts. */
 function expertsOf(b: Backend, first: number, count: number): GroupedLinear {
   const all = floats(99, EXPERTS * WIDTH * WIDTH);
   let next = first;
@@ -62,7 +65,7 @@ function expertsOf(b: Backend, first: number, count: number): GroupedLinear {
 
 type Case = (typeof CASES)[keyof typeof CASES];
 
-/** What a rank has computed: bits of its results, its tokens' gradients, and its experts' gradients. */
+/** The results of a rank: bits of its outputs, its tokens' gradients, and its experts' gradients. */
 type Bits = readonly (readonly number[])[];
 
 const bitsOf = (x: Tensor | undefined): readonly number[] => (x ? [...(x.dataSync() as Uint16Array)] : []);

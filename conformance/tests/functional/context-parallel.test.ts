@@ -1,6 +1,6 @@
 /**
- * Attention whose positions are divided among ranks has the bits of one rank, forward and backward, by every exchange. Gradients
- * of sinks are those of each rank's rows, or of its heads.
+ * Attention whose positions are divided among ranks is bitwise equal to attention on one rank, forward and backward, by every
+ * exchange. The gradients of sinks are sums over each rank's rows, or over its heads.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -70,7 +70,7 @@ const cases: fc.Arbitrary<Case> = fc
     return { ...own, window: [-1, -1], drops: undefined, slopes: "none" };
   });
 
-/** Two ranks exchange heads, of which other ranks have more, and drop elements of the second sequence. */
+/** Two ranks exchange heads. Other ranks have further heads. Elements of the second sequence are dropped. */
 const OTHER_HEADS: Case = {
   ...{ ranks: 2, batch: 2, length: 9, groups: 2, share: 1, widths: [5, 7], dtype: "f32", layout: "sbhd" },
   ...{ exchange: "a2a", causal: false, window: [-1, -1], drops: [3, 2], sinks: false, slopes: "none" },
@@ -237,7 +237,7 @@ describe("context parallelism", () => {
     expect(() => call({ cpCommType: "a2a" }, 1)).toThrow(ShapeError);
     const [query, keys] = [make(1, 2), make(1, 3)];
     expect(() => attention(query, keys, keys, { causal: true, cpGroup: here })).toThrow(ShapeError);
-    // what this rank has enqueued fails as soon as the other one disagrees
+    // the enqueued work of this rank fails as soon as the other rank disagrees
     const y = attention(query, query, query, { cpGroup: here, cpCommType: "all_gather" });
     const [other, rows] = [make(1, 2, there.backend), make(1, 3, there.backend)];
     expect(() => attention(other, rows, rows, { cpGroup: there, cpCommType: "all_gather" })).toThrow(

@@ -1,4 +1,4 @@
-/** Gradients of elementwise functions have the bits of their definition, in every type. */
+/** Gradients of elementwise functions are bitwise equal to their definition, in every type. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { add, cast, divide, exp, multiply, rsqrt, sigmoid, where } from "../../../src/functional/index.js";
@@ -21,7 +21,7 @@ const backend = useBackend({ threads: 2 });
 const { multiply: product, sigmoid: logistic } = OPERATORS;
 const PARAMETERS = { numRuns: drawsOr(200), seed: seeded(47) };
 
-/** The tensor of dtype `dtype` whose elements are `value` of the elements of the others. */
+/** The tensor of dtype `dtype` whose elements are `value` applied to the elements of the other tensors. */
 function mapped(
   dtype: WideDType,
   tensors: readonly PlainTensor<WideDType>[],
@@ -109,7 +109,7 @@ const EXPANDING = {
   divide: { run: divide, gradient: (g = 0, x = 0, y = 0) => mul(mul(g, div(div(x, y), y)), -1) },
 } as const;
 
-/** A shape, and one that is expanded to it: with 1 in place of some dimensions, and without some of the first ones. */
+/** A shape, and a shape that is expanded to it: with 1 in place of some dimensions, and without some of the first ones. */
 const expandable: fc.Arbitrary<readonly [shape: Shape, small: Shape]> = fc
   .array(fc.tuple(fc.integer({ min: 1, max: 9 }), fc.boolean()), { minLength: 1, maxLength: 3 })
   .chain((dims) =>
@@ -128,7 +128,7 @@ interface Expanded {
   readonly upstream: PlainTensor<WideDType>;
 }
 
-/** The gradients 1 + 2^-8 + 2^-10 and -2^-9, whose sum rounds to 1 in bf16, and the sum of the rounded ones to 1 + 2^-7. */
+/** The gradients 1 + 2^-8 + 2^-10 and -2^-9. Their sum rounds to 1 in bf16, and the sum of the rounded gradients to 1 + 2^-7. */
 const ROUNDED_UP: Expanded = {
   x: fromCodes("f32", [2], [0x3f800000, 0x3f800000]),
   y: fromCodes("bf16", [1], [0x3f80]),

@@ -1,4 +1,4 @@
-/** Gradients of functions that move elements have the bits of their definition, in every type. */
+/** Gradients of functions that move elements are bitwise equal to their definition, in every type. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { concatenate, permute, slice, split, transpose } from "../../../src/functional/index.js";

@@ -102,7 +102,7 @@ function permutes(row: (typeof ROWS)[number]): void {
   expect(download(permuted.permutedProbs.tensor)).toEqual(rounded(probsType, [numOutTokens], shares));
   expect([...permuted.rowIdMap.tokensPerExpert.dataSync()]).toEqual(expected.tokensPerExpert);
 
-  // an expert that adds nothing: its output has other values than its input
+  // the output of the experts: other values than their input
   const experts1 = floats(3, [numOutTokens, COLUMNS], dtype);
   const outputs = new Variable(upload(backend(), experts1), true);
   const merged = functional.moeUnpermute(outputs, permuted.rowIdMap, { mergingProbs: leaves[1] });

@@ -36,7 +36,7 @@ const ROWS = covering(
   3,
 );
 
-/** Values of magnitudes around 1, or few different ones. */
+/** Values of magnitudes around 1, or few distinct ones. */
 const drawn = (seed: number, shape: readonly number[], dtype: "f32" | "bf16" | "f16", equal = false) => {
   const count = shape.reduce((a, b) => a * b, 1);
   const values = Array.from(words(seed, count), (word) =>
@@ -103,7 +103,7 @@ function scores(
   expect(download(result.scores.tensor)).toEqual(rounded("f32", shape, values.flat()));
   const counts = drawn(4, [shape[1] as number], "f32");
   const [tokens = 0, share = 0] = words(5 + (shape[1] as number) + options.topk, 2);
-  // numbers whose quotients are rounded after each operation
+  // numbers whose quotients and products are inexact, so that every rounding counts
   const numbers = {
     ...{ totalNumTokens: 1 + (tokens % 100_000), numExperts: shape[1] as number },
     ...{ topk: options.topk, coeff: share / 2 ** 36 },

@@ -1,4 +1,4 @@
-/** Gradients of sums, means and expansions have the bits of their definition, in every type. */
+/** Gradients of sums, means and expansions are bitwise equal to their definition, in every type. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { add, divide, expand, mean, multiply, sum } from "../../../src/functional/index.js";
@@ -74,7 +74,7 @@ it("expand: the gradient is the sum over the dimensions that were repeated", () 
       const result = expand(source, SHAPE);
       result.backward(upload(backend(), grad));
       expect(valuesOf(result.tensor)).toEqual(plain(y.dtype, SHAPE, expandedValues(y)));
-      // the gradient of a tensor that was not expanded is passed on, also a zero's sign
+      // the gradient of a tensor that was not expanded is passed on unchanged, including the sign of zero
       const terms = Array.from(wideValues(grad));
       const isMoved = small.shape.length === 3 && small.axes.every((axis) => SHAPE[axis] === 1);
       expect(gradOf(source)).toEqual(isMoved ? grad : summedTo(y.dtype, small, terms));

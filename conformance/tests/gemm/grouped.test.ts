@@ -1,4 +1,4 @@
-/** Several products have the results of each of them alone. */
+/** A group of products gives the results of each product by itself. */
 import { expect, it } from "vitest";
 import {
   encode,

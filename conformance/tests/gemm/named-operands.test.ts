@@ -88,7 +88,7 @@ const FUNCTIONS = {
   batchedGemm: (options: object) => batchedGemm(options as Parameters<typeof batchedGemm>[0]),
 } as const;
 
-/** Every assignment of a state to each name. */
+/** Every assignment of a state to each of the four names. */
 function* assignments(): Generator<Readonly<Record<string, (typeof STATES)[number]>>> {
   for (let code = 0; code < STATES.length ** NAMES.length; code++) {
     yield Object.fromEntries(

@@ -1,4 +1,4 @@
-/** The bytes of a file's tensors: single elements of every width, packed codes, and any part that is read. */
+/** The bytes of a file's tensors: single elements of every width, packed codes, and any range. */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -155,7 +155,7 @@ describe("reading a part of a tensor", () => {
       }),
       {
         numRuns: draws(150),
-        // a byte in a window, and the first one behind it
+        // the last byte of a window, and the first byte after it
         examples: SIZES.flatMap((size, i) =>
           size > MEGABYTE
             ? [

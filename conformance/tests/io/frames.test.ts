@@ -1,4 +1,4 @@
-/** Frames: what is encoded is decoded, however the bytes come; anything else is a typed error that allocates little. */
+/** Frames: decoding inverts encoding, however the bytes are divided; anything else is a typed error that allocates little. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { FileError } from "../../../src/errors.js";

@@ -13,7 +13,7 @@ const membersOf = (text: string, least?: number): readonly (readonly [string, un
   ...jsonMembers(headerPieces(PATH, bytesOf(text), least), Number),
 ];
 
-/** What a reader makes of a text, or the message with which it refuses it. */
+/** The value that a reader returns for a text, or the message of its refusal. */
 function outcome(read: () => unknown): { readonly value: unknown } | { readonly refused: string } {
   try {
     return { value: read() };
@@ -56,7 +56,7 @@ describe("the JSON reader", () => {
         };
         expect(JSON.stringify(parseJson(nested(MAX_DEPTH)))).toBe(nested(MAX_DEPTH));
         expect(() => parseJson(nested(MAX_DEPTH + 1))).toThrow(`nests more than ${MAX_DEPTH} deep`);
-        // the root of a header is a level of its own
+        // the root of a header counts as one level
         expect(membersOf(`{"a":${nested(MAX_DEPTH - 1)}}`)).toHaveLength(1);
         expect(() => membersOf(`{"a":${nested(MAX_DEPTH)}}`)).toThrow(`nests more than ${MAX_DEPTH} deep`);
       }),

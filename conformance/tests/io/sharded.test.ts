@@ -135,7 +135,7 @@ function shardedLayer(world: ProcessGroup, tp: number, rows: number, seed: bigin
   const module = new Linear(world.backend, 4, rows, { group, parallelMode: "column", random });
   const sharded = fullyShard(module, dp as ProcessGroup);
   const optimizer = new AdamW(module, { learningRate: 0.1 });
-  /** The parameters and their masters as the ranks have them together. */
+  /** The full parameters and their masters, gathered from the ranks. */
   const whole = async (): Promise<string[]> => {
     using _ = new Scope();
     const masters = new Map([...optimizer.slots].map(([name, { master }]) => [name, master]));
@@ -232,7 +232,7 @@ describe("a tensor divided among ranks", () => {
           return bytes.length - 8 - Number(bytes.readBigUInt64LE());
         });
         expect(written).toHaveLength(4);
-        // parameters are f32 and bf16 in turns
+        // parameters are alternately f32 and bf16
         const each = elements.map((size, i) => size * (i % 2 === 0 ? 4 : 2));
         expect(written.reduce((a, b) => a + b)).toBe(each.reduce((a, b) => a + b));
         expect(Math.max(...written) - Math.min(...written)).toBeLessThanOrEqual(Math.max(...each));

@@ -28,7 +28,7 @@ async function written(tensors: readonly FrameTensor[]): Promise<string> {
   return path;
 }
 
-/** The kinds of sources, and how each is made of tensors. */
+/** The kinds of sources, and a function for each that creates it from tensors. */
 const SOURCES: Readonly<Record<string, (tensors: readonly FrameTensor[]) => Promise<Source>>> = {
   "a safetensors file": async (tensors) => SafetensorsFile.open(await written(tensors)),
   "a blob": async (tensors) => SafetensorsBlob.open("blob", new Blob([readFileSync(await written(tensors))])),
@@ -46,7 +46,7 @@ const SOURCES: Readonly<Record<string, (tensors: readonly FrameTensor[]) => Prom
   },
 };
 
-/** Sizes about the limits of what is read at once: 2^14 and 2^16 bytes. */
+/** Sizes around the number of bytes that are read at once: 2^14 and 2^16. */
 const size = fc.oneof(
   fc.integer({ min: 1, max: 40 }),
   fc
@@ -54,7 +54,7 @@ const size = fc.oneof(
     .chain((near) => fc.integer({ min: Math.max(1, near - 9), max: near + 9 })),
 );
 
-/** A range that is read: of which tensor, and its begin and end as shares of the tensor. */
+/** A range to read: the tensor, and begin and end as shares of the tensor. */
 interface Range {
   readonly tensor: number;
   readonly shares: readonly [number, number];
@@ -68,7 +68,7 @@ const range: fc.Arbitrary<Range> = fc.record({
   by: fc.constantFrom("read", "readInto", "all"),
 });
 
-/** Returns what a source reads, and what the bytes of the tensor are. */
+/** Returns the bytes that a source reads, and the bytes of the tensor. */
 async function readBy(source: Source, tensors: readonly FrameTensor[], { tensor, shares, by }: Range) {
   const { name, bytes } = tensors[tensor % tensors.length] as FrameTensor;
   const [begin, end] = shares.map((each) => Math.round(each * bytes.length)).sort((a, b) => a - b) as [
@@ -106,7 +106,7 @@ describe("ranges of tensors have their bytes", () => {
       }),
       {
         numRuns: draws(100, 12),
-        // a small tensor that lies before the one that was read last
+        // a small tensor before the last one that was read
         examples: [[[20, 20], [allOf(1), allOf(0)], false]],
       },
     );

@@ -1,4 +1,4 @@
-/** Damaged files, by the law of damaged-law.ts. RUNS and SEED of the environment change how many are made, and which. */
+/** Damaged files, by the law of damaged-law.ts. The environment variables RUNS and SEED set their number and select them. */
 import { expect, it } from "vitest";
 import { tell, tryDamaged } from "../checkpoints/files/damaged-law.js";
 import { drawsOr, SEED } from "../harness/draws.js";

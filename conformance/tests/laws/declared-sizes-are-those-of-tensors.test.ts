@@ -1,6 +1,6 @@
 /**
- * The sizes that a declared lowering states are those of the tensors that the operation gets: the number of elements of each, for
- * drawn inputs. Bindings of the addon check addresses by these sizes.
+ * The sizes that a lowering declares equal the number of elements of the operation's tensors, for drawn inputs. Bindings of the
+ * addon check addresses by these sizes.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -22,7 +22,7 @@ const LOWERINGS = Object.entries(TENSORS).flatMap(([name, { lowering }]) =>
   lowering ? [[name as OpName & OperationName, lowering.takes as Takes] as const] : [],
 );
 
-/** The value of what a call takes that is not a tensor: a size of a tensor, or an argument. */
+/** The value of a call's argument that is not a tensor: a size of a tensor, or an argument of the operation. */
 function numberOf(args: Values, name: string, taken: string): number {
   const [tensor = "", part] = taken.split(".");
   if (part === undefined) return args[name] as number;
@@ -31,7 +31,7 @@ function numberOf(args: Values, name: string, taken: string): number {
   return { rows, columns, size }[part] as number;
 }
 
-/** The tensors whose number of elements is not the declared one, as text. */
+/** The tensors whose number of elements differs from the declared one, as strings. */
 function wrongSizes(args: Values, takes: Takes): string[] {
   const numbers = new Map(
     Object.entries(takes).flatMap(([name, taken]) =>
@@ -49,7 +49,7 @@ function wrongSizes(args: Values, takes: Takes): string[] {
   });
 }
 
-/** The declaration with one size in place of another, in the size of one tensor. */
+/** The declaration with one size replaced by another in the size of one tensor. */
 function misstated(takes: Takes): Takes[] {
   const sizes = Object.keys(takes).filter((name) => String(takes[name]).includes("."));
   return Object.entries(takes).flatMap(([key, taken]) => {
@@ -61,7 +61,7 @@ function misstated(takes: Takes): Takes[] {
   });
 }
 
-/** Notes the arguments of an operation. */
+/** Records the arguments of an operation. */
 class Noting extends PassingBackend {
   readonly noted = new Map<OpName, Values[]>();
 

@@ -1,6 +1,5 @@
 /**
- * Each public module has a row in the table of modules, by which all laws of modules test it, and what the row says of the
- * module is true.
+ * Each public module has a row in the table of modules, by which all laws of modules test it, and the row's traits are correct.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -27,7 +26,7 @@ const exact = useBackend({ threads: 1, datapath: "exact" });
 const SIZES = { rows: 32, from: 32, to: 64, middle: 96 };
 const seeded = () => ({ random: new RandomState(7n) });
 
-/** The classes of `src` that extend `Module`, those whose base is another of them included. */
+/** The classes of `src` that extend `Module`, directly or indirectly. */
 function moduleClasses(): readonly { readonly name: string; readonly isAbstract: boolean }[] {
   const classes = filesIn("src").flatMap((file) =>
     [...textOf(file).matchAll(/^export (abstract )?class (\w+)\b.*? extends (\w+) \{$/gm)].map(

@@ -1,7 +1,6 @@
 /**
- * A model that is loaded with its weights in a form has the parameters of the checkpoint that is converted to this form and
- * loaded, bit for bit: for every form, from files of wide types, quantized ones and GGUF files. What conversion refuses, loading
- * refuses in the same words.
+ * Loading a model with its weights in a form is bitwise equal to converting the checkpoint to this form and loading it: for every
+ * form, from wide, quantized and GGUF files. Loading refuses the same conversions in the same words.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -50,7 +49,7 @@ function errorOf(error: unknown): { readonly error: string } {
   return { error: error.message };
 }
 
-/** The same of the files that conversion writes. */
+/** The same for the files that conversion writes. */
 async function outcomeOfFiles(
   path: string,
   { weights, ...options }: LoadCausalLMOptions & { readonly weights: ConversionTarget },
@@ -59,7 +58,7 @@ async function outcomeOfFiles(
   const [converted, wide] = [fresh(), fresh()];
   try {
     await convertCheckpoint(path, converted, { to: weights, openBackend });
-    // a GGUF file of a hub's folder has the hub's names, by which no GGUF file is loaded
+    // a GGUF file from a hub folder has the hub's names, and no GGUF file is loaded by these names
     const isGguf = weights.startsWith("gguf-") && !path.endsWith(".gguf");
     if (isGguf) await convertCheckpoint(converted, wide, { to: "f32", openBackend });
     return await outcomeOf(isGguf ? wide : converted, { dtype: "bf16", ...options });
@@ -80,7 +79,7 @@ async function requireEqual(
 const parametersOf = (outcome: Outcome): ReadonlyMap<string, string> | undefined =>
   "parameters" in outcome ? outcome.parameters : undefined;
 
-/** The forms that have the values of the tiny model, which have few digits. */
+/** The forms that represent the values of the tiny model, which have few digits. */
 const HAVE_ALL_VALUES: ReadonlySet<string> = new Set(["bf16", "f32", "lockstep-mxint8"]);
 
 it("in every form, of a file of bf16", async () => {

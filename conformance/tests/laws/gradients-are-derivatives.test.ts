@@ -1,4 +1,4 @@
-/** The gradients of every function are the derivatives of what it computes, in f32 with exact products. */
+/** The gradients of every function are the derivatives of its result, in f32 with exact products. */
 import { describe } from "vitest";
 import type { ActivationName } from "../../../src/backends/ops.js";
 import { ACTIVATION } from "../../../src/formats/contract.gen.js";

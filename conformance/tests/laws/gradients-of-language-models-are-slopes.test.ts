@@ -1,4 +1,4 @@
-/** Each parameter's gradient is the slope of the loss, in every recorded family. */
+/** Each parameter's gradient is the derivative of the loss, in every recorded family. */
 import { expect, it } from "vitest";
 import { reshape } from "../../../src/functional/layout.js";
 import { crossEntropyLoss } from "../../../src/functional/loss.js";
@@ -14,8 +14,8 @@ import { readWitness, WITNESS_NAMES } from "../models/witnesses.js";
 
 const backend = useBackend();
 /**
- * The changes of the loss that are measured, the largest first; rounding errors are about 1e-6. A large step may send a token to
- * another expert, where the loss jumps.
+ * The step lengths, the largest first. Rounding errors are about 1e-6. A large step may send a token to another expert, where the
+ * loss jumps.
  */
 const CHANGES = [4e-3, 1e-3, 2e-4];
 

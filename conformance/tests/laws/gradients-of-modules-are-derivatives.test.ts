@@ -1,4 +1,6 @@
-/** The gradients of every module are the derivatives of what it computes, in f32. Products are exact, or fp32 if it attends. */
+/**
+ * The gradients of every module are the derivatives of its result. Products are exact, or fp32 if the module computes attention.
+ */
 import { describe } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import * as functional from "../../../src/functional/index.js";
@@ -59,7 +61,7 @@ function ofRow(
 ): Make {
   return (b, each, using) => {
     const { rows, columns, others, seed } = each;
-    // a norm behind the module is nearly a step function if it has very few columns
+    // a norm after the module is nearly a step function if it has very few columns
     const to = row.composed ? others + 4 : others;
     const sizes = { rows, from: columns, to, middle: others };
     const built = row.build(b, sizes, { ...settingsOf(each), ...(activation ? { activation } : {}) });
@@ -76,7 +78,7 @@ function ofRow(
 
 const ROWS = rowsWhere();
 const ACTIVATIONS = Object.keys(MLP_ACTIVATIONS) as MLPActivation[];
-/** The first row of each class with an activation is tested with every one. */
+/** The first row of each class with an activation is tested with every activation. */
 const activationsOf = (row: ModuleRow): readonly (MLPActivation | undefined)[] =>
   row.takes.includes("activation") && ROWS.find(([, { type }]) => type === row.type)?.[1] === row
     ? ACTIVATIONS

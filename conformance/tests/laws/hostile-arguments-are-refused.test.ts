@@ -42,7 +42,7 @@ function argsOf(row: Row, call: number): readonly unknown[] {
 }
 
 /**
- * A callable and one of its valid calls, as numbers: a counterexample with the objects would print the declarations of all types.
+ * A callable and one of its valid calls, as indices: a counterexample with the objects would print the declarations of all types.
  */
 const calls = fc.record({ callable: fc.nat(cheap.length - 1), call: fc.nat(9) });
 

@@ -22,8 +22,8 @@ import { WITHOUT_LAW } from "../harness/arguments/rows-others.js";
 import { draws, drawsOr, SEED, sampled } from "../harness/draws.js";
 
 /**
- * Functions to which another function passes its argument for checking, by the name of that other function: the class that it
- * extends, or the function that it calls.
+ * Functions that check an argument for another function, by the name of that other function: the class that it extends, or the
+ * function that it calls.
  */
 const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
   Parameter: ["Variable"],

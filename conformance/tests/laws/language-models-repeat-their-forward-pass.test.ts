@@ -1,6 +1,6 @@
 /**
- * A language model that generates has the bits of its full forward pass: prompts in any chunks and decoding with a cache, paged
- * or not, in batches of ragged sequences, give each position the logits of one pass over its sequence, in every family.
+ * Generation is bitwise equal to the full forward pass: prompts in any chunks and decoding with a cache, paged or not, in batches
+ * of ragged sequences, give each position the logits of one pass over its sequence, in every family.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -49,7 +49,7 @@ function fullRows(model: CausalLM, { lengths }: Rollout): string[][] {
   });
 }
 
-/** The same with a cache, in steps. With `last`, only the logits of the last position of each step are computed. */
+/** The same with a cache, in steps. With `last`, only the logits of each step's last position are computed. */
 function steppedRows(
   model: CausalLM,
   { lengths, steps }: Rollout,

@@ -1,6 +1,6 @@
 /**
- * Recorded runs of 100 steps on meshes of ranks: their beginnings, replayed. `RECORD=training-copies` records those of that file
- * anew, `RECORD=1` all of them. conformance/tests/slow/parallel-training.test.ts replays them whole.
+ * Replays the first steps of recorded runs of 100 steps on meshes of ranks. `RECORD=training-copies` records that file again,
+ * `RECORD=1` all files. conformance/tests/slow/parallel-training.test.ts replays all steps.
  */
 import { writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
@@ -23,7 +23,7 @@ const { RECORD } = process.env;
 const all = RECORDS.flatMap(plansOf);
 const groups = useRanks(Math.max(...all.map(({ mesh }) => ranksOf(mesh))), "hopper");
 
-/** The number of steps that this run replays. Layers recompute and drop, so a full run replays more of their steps. */
+/** The number of steps that this run replays. A full run replays more steps of layers, which recompute and drop elements. */
 const stepsOf = (name: RecordName): number => (IS_FULL && name === "training-layers" ? 10 : 2);
 
 describe.each(RECORDS)("100 steps of networks on a mesh: %s", (name) => {

@@ -119,7 +119,7 @@ const CALLS: readonly Call[] = ["input", "weight", "gradOutput", "quantized inpu
 function trains([spec, other]: Pair, call: Call): boolean {
   using _scope = new Scope();
   const [rows, inward, outward] = [64, 32, 32];
-  // weights are not transformed, because they are multiplied by the rowwise gradient, which is not transformed
+  // the weight is not transformed, because its other factor, the rowwise gradient, is not
   const ofWeights = { ...spec, rht: false, rhtSigns: 0 };
   const specOf = (role: Role): QuantizeSpec => (role === call ? other : role === "weight" ? ofWeights : spec);
   const ofInput = call === "quantized input" ? other : specOf("input");

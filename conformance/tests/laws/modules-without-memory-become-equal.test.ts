@@ -1,6 +1,6 @@
 /**
- * Modules that are created without memory take none, refuse to be used, and have the bits of other modules once they get initial
- * values, a checkpoint or a state dictionary.
+ * Modules that are created without memory allocate none and refuse to be used. After they get initial values, a checkpoint or a
+ * state dictionary, they are bitwise equal to other modules.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -45,7 +45,7 @@ interface Drawn {
   readonly random: RandomState;
 }
 
-/** A module whose default random state and option `random` are at the beginning. */
+/** A module whose default random state and option `random` are in their initial state. */
 function build(row: ModuleRow, seed = 5n): Drawn {
   manualSeed(backend(), seed);
   const random = new RandomState(seed);

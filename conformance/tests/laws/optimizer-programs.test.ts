@@ -196,7 +196,7 @@ class Side {
     });
   }
 
-  /** Also gives the parameter with a main gradient a gradient of its own type, as an embedding of the same table would. */
+  /** Also gives the parameter with a main gradient a `grad`, as a second use of the same table in an embedding would. */
   giveBoth(seed: number): void {
     const [parameter, model] = this.both("fused");
     parameter.zeroGrad();

@@ -1,4 +1,4 @@
-/** Recorded runs of parallel training, as processes: the hashes are those of ranks of one process. */
+/** Recorded runs of parallel training on processes have the same hashes as on ranks of one process. */
 import { spawnSync } from "node:child_process";
 import { rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";

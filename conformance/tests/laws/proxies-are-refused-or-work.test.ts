@@ -1,6 +1,6 @@
 /**
- * A transparent proxy of an object of the package, as frameworks of user interfaces make them, has none of its private fields:
- * each method and each property of every exported class works over it, or throws a typed error that says what to do.
+ * A transparent proxy of an object of the package, as user-interface frameworks create them, has none of its private fields: each
+ * method and each property of every exported class works on the proxy, or throws a typed error with a remedy.
  */
 import { describe, expect, it } from "vitest";
 import {
@@ -37,7 +37,7 @@ function* prototypesOf(value: object): Generator<object> {
     yield at;
 }
 
-/** What the engine says of a receiver without private fields. */
+/** The engine's message for a receiver without private fields. */
 const RAW = /private member|Receiver must be|class did not declare it/;
 
 describe("over a transparent proxy of an object", () => {

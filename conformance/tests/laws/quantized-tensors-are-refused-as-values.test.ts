@@ -1,5 +1,5 @@
 /**
- * A quantized tensor is no Tensor: operations that read values refuse it with a message that names it, also in plain
+ * A quantized tensor is not a Tensor: operations that read values refuse it with a message that names it, also in plain
  * JavaScript.
  */
 import { expect, it } from "vitest";

@@ -148,7 +148,7 @@ const WRONG: Readonly<Record<string, Wrong>> = {
   },
 };
 
-/** The refused calls of a layer. If it has several inputs, one is wrong; that of the first layer if it has several layers. */
+/** The refused calls of a layer. Of several inputs, one is wrong; of several layers, the first layer's input. */
 function wrongCalls({ row, built }: Subject, region: AutocastOptions, wrong: Wrong): readonly (() => void)[] {
   const [right, call] = [inputs(built), wrong.call?.()];
   const { input } = wrong;
@@ -175,13 +175,13 @@ const CASES = rowsWhere().flatMap(([layer, row]) =>
     })),
   ),
 );
-/** A short run tests a sample of the layers that consist of others, and of those that differ from another row in a result. */
+/** A short run tests a sample of the composed layers, and of rows that differ from another row only in a result. */
 const TESTED = casesOf(
   CASES,
   ({ row }) => row,
   ({ operationsOf, type }) => operationsOf === type.name,
 );
-/** The layers that consist of others may have changed when a later one refuses. */
+/** The composed layers, whose first layers may have changed when a later one refuses. */
 const SINGLE = TESTED.filter(({ row }) => !row.composed && !row.hasNoParameters);
 
 describe("a refused forward pass leaves its layer as it was", () => {
@@ -226,7 +226,7 @@ describe("a refused forward pass leaves its layer as it was", () => {
     expectUntouched({ row, built, before }, () => pass(built, { recipe: new DelayedScaling() }));
   });
 
-  /** Layers whose last product alone is too narrow. */
+  /** Layers in which only the last product is too narrow. */
   const NARROWING = rowsWhere(({ products }) => {
     const widths = products?.(SIZES).map(({ to }) => to) ?? [];
     return widths.length > 1 && widths.at(-2) === 2 * SIZES.middle;

@@ -1,6 +1,7 @@
 /**
- * A rollout has the bits of training: steps with a cache, in any chunks, batches, orders and pages, give each position the row of
- * one full forward pass, under every recipe whose scales belong to rows or blocks of rows, with every pair of a layer's options.
+ * A rollout is bitwise equal to training: steps with a cache, in any chunks, batches, orders and pages, give each position its
+ * row of one full forward pass, under every recipe whose scales belong to rows or blocks of rows, with every pair of a layer's
+ * options.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";

@@ -1,6 +1,6 @@
 /**
- * Every convention of checkpoints with scales of every type: `verify` and `convert` read a scale as the number that its type
- * says, or both refuse it with a reason. Another convention gets the same codes and the same scales if it can hold them.
+ * Every convention of checkpoints with scales of every type: `verify` and `convert` both read a scale as its type defines, or
+ * both refuse it with a reason. Conversion to another convention keeps the codes and scales if it can hold them.
  */
 import { join } from "node:path";
 import { expect, it } from "vitest";
@@ -116,7 +116,7 @@ function expectedValues(form: Form, { codes }: Meant, tensors: ReadonlyMap<strin
   });
 }
 
-/** Draws a weight and writes its checkpoint. Returns the values that it has if scales are the numbers that their type says. */
+/** Draws a weight and writes its checkpoint. Returns the values under the scales' types. */
 async function writeWeight(folder: string, form: Form, dtype: FileDType): Promise<Float64Array> {
   const tensors = new Map<string, Held>();
   const draw = drawsFrom(dtype.length + form.name.length);
@@ -160,7 +160,7 @@ function kindOf({ dialect }: Target): ScaleKind {
   return isTensorWide(tile) ? "whole" : isLineWide(tile) ? "row" : tileSize(tile)[0] > 1 ? "tile" : "group";
 }
 
-/** Whether a target has the same codes, the same or finer blocks, and a type that has all scales. */
+/** Whether a target has the same codes, the same or finer blocks, and a type that holds all scales. */
 function canHold(form: Form, dtype: FileDType, target: Target): boolean {
   const from = conventionOf(form.name);
   const to = conventionOf(target.convention);
@@ -215,7 +215,7 @@ it.each(sampled(CARRIED, 4))(
   },
 );
 
-/** Converts a checkpoint; undefined if the weight has a name or a shape that files of the target do not have. */
+/** Converts a checkpoint; undefined if files of the target cannot have the weight's name or shape. */
 async function convertOrRefuse(folder: string, out: string, target: string): Promise<Converted | undefined> {
   try {
     return await convertTo(backend(), folder, out, target);
@@ -226,7 +226,7 @@ async function convertOrRefuse(folder: string, out: string, target: string): Pro
   }
 }
 
-/** Whether one of a convention and a target multiplies by the global scale, and the other divides by it. */
+/** Whether one of the convention and the target multiplies by the global scale, and the other divides by it. */
 function dividesOtherwise(form: Form, target: string): boolean {
   const to = parseTarget(target).dialectTarget;
   return (

@@ -76,10 +76,10 @@ function pairsOf(field: Field): readonly Pair[] {
   return [...kinds.values()].map((pairs, i) => pairs[(draws[i] as number) % pairs.length] as Pair);
 }
 
-/** Up to ALL cases of a field are all tried, otherwise SOME of them. */
+/** If a field has at most ALL cases, all are tried, otherwise SOME of them. */
 const [ALL, SOME] = [24, 12];
 
-/** Each pair with each use, or some of them if there are many. SEED chooses which. */
+/** Each pair with each use, or a sample of these if there are many, selected by SEED. */
 export function casesOf<T>(field: Field, uses: readonly T[]): readonly (readonly [Pair, T])[] {
   const cases = pairsOf(field).flatMap((pair) => uses.map((use) => [pair, use] as const));
   if (cases.length <= ALL) return cases;
@@ -90,7 +90,7 @@ export function casesOf<T>(field: Field, uses: readonly T[]): readonly (readonly
   );
 }
 
-/** A quantizer of a spec, with a scale and random bits where it takes them. */
+/** A quantizer of a spec, with a scale and random bits if it needs them. */
 export function quantizerOf(
   backend: Backend,
   spec: QuantizeSpec,

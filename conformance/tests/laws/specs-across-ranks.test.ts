@@ -24,7 +24,7 @@ import { casesOf, FIELD_NAMES } from "./spec-pairs.js";
 
 const groups = useRanks(2, "exact", 1000);
 
-/** The rows that a rank quantizes, and gathers with those of the other rank. */
+/** The rows that a rank quantizes, and gathers with the other rank's rows. */
 interface Rows {
   readonly spec: QuantizeSpec;
   readonly dtype: WideDType;
@@ -106,7 +106,7 @@ describe("ranks that gather one quantized tensor", () => {
   });
 
   const defaults = QUANTIZERS.map((name) => makeSpec(name, {}));
-  /** The default specs, and those of a scale for the tensor in powers of two. */
+  /** The default specs, and specs with a power-of-two tensor scale. */
   const tensorWide = [
     ...defaults.filter((spec) => usesTensorAmax(spec) || spec.quantizer === "fp8-delayed"),
     makeSpec("fp8-current", { pow2Scales: true }),

@@ -1,6 +1,6 @@
 /**
- * Sequences of different steps equal the model in plain arithmetic: weights that stay cached, skipped updates, gradients that are
- * kept, another recipe, evaluation in between, loaded state. Every pair of options has a case.
+ * Sequences of different steps equal the model in plain arithmetic: cached weights, skipped updates, kept gradients, another
+ * recipe, evaluation in between, loaded state. Every pair of options has a case.
  */
 import * as fc from "fast-check";
 import { beforeEach, describe, expect, it, vi } from "vitest";

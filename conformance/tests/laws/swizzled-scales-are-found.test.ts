@@ -1,6 +1,6 @@
 /**
- * Scales of blocks in the order of tensor cores, which the file does not say, are found by the statistics of the weight, whatever
- * the magnitudes of rows and columns; scales that lie row by row are never said to be swizzled.
+ * Swizzled block scales, which the file does not declare, are found by the statistics of the weight, whatever the magnitudes of
+ * rows and columns. Scales in row-major order are never reported as swizzled.
  */
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -54,7 +54,7 @@ async function quantized({ target, tiles, spread, seed }: Drawn): Promise<Conten
   });
 }
 
-/** Puts the scales into the order of tensor cores. */
+/** Swizzles the scales. */
 function swizzle({ tensors }: Contents): void {
   const held = tensors.get(`${WEIGHT}_scale`) as Held;
   const [, columns] = held.shape as readonly [number, number];
@@ -94,7 +94,7 @@ it("as stored they are never said to be swizzled, and swizzled they are found", 
 });
 
 it("scales of weights whose rows and columns are all there is in them are not said to be swizzled", async () => {
-  // signs times a product of a factor of the row and of the column: blocks of a row differ by factors of columns only
+  // signs times the product of a row factor and a column factor: blocks of a row differ by column factors only
   for (const spread of [
     { rows: 2, columns: 2, elements: 0 },
     { rows: 3, columns: 0, elements: 3 },

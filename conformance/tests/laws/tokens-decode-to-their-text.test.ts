@@ -1,6 +1,6 @@
 /**
- * Under byte-level BPE the tokens of a text decode to that text, whatever the vocabulary, the merges and the pre-tokenizer. A
- * stream returns, for any tokens, what decoding them all returns, and never a part of a character.
+ * Under byte-level BPE the tokens of a text decode to that text, whatever the vocabulary, the merges and the pre-tokenizer. For
+ * any tokens, a stream returns the same text as decoding all tokens at once, and never a part of a character.
  */
 import fc from "fast-check";
 import { expect, it } from "vitest";

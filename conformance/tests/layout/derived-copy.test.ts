@@ -1,4 +1,4 @@
-/** The columnwise copy that is derived from the rowwise one: it has the bits of the copy that is quantized from the source. */
+/** A columnwise copy that is derived from the rowwise one is bitwise equal to a copy that is quantized from the source. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
@@ -29,10 +29,10 @@ const inputs = () => ({
   random: { seed: 7n, offset: 0n },
 });
 
-/** Rules under which a row of zeros may get codes of NaN; a derived copy then needs whole tiles. */
+/** Rules under which a row of zeros may get NaN codes; a derived copy then needs whole tiles. */
 const OF_WHOLE_TILES = ["twoLevelQuotient", "twoLevelProduct", "twoLevelDivisor"];
 
-/** A spec among those, a scale layout that it has, and a tensor that it quantizes. Rows need not be whole tiles. */
+/** A spec with such a rule, a scale layout that it supports, and a tensor to quantize. Rows need not be whole tiles. */
 function quantization(specs: readonly QuantizeSpec[]) {
   return fc.constantFrom(...specs).chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
@@ -86,7 +86,7 @@ describe("the columnwise copy of scales of tensors and square tiles", () => {
         }
         const derived = t.updateUsage({ columnwise: true });
         assertSameAnswer(downloadQuantized(derived), downloadQuantized(make(true).quantize(source)));
-        // it is a copy of its own: the other one can be dropped, and it can be written
+        // the derived copy is independent: the other one can be dropped, and the derived one can be written
         derived.updateUsage({ rowwise: false }).quantize_(source);
       }),
       {

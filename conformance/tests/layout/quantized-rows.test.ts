@@ -1,4 +1,4 @@
-/** Slices of rows of quantized tensors: the bits of quantized slices, and the rows of dequantized values. */
+/** Slices of rows of quantized tensors: bitwise equal to quantized slices, and to rows of dequantized values. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, ShapeError } from "../../../src/errors.js";
@@ -54,7 +54,7 @@ function blockOf({ tile }: QuantizeSpec, { rowwise, columnwise }: Usage): number
   return Math.max(rowwise ? height : 1, columnwise && !isLineWide(tile) ? width : 1);
 }
 
-/** A quantization, and two bounds of whole blocks of its rows. */
+/** A quantization, and the first and last row of a slice of whole blocks. */
 interface Case {
   readonly spec: QuantizeSpec;
   readonly copies: Usage;
@@ -64,7 +64,7 @@ interface Case {
   readonly end: number;
 }
 
-/** Stochastic quantizations have rows in multiples of 16, as the random bits of a part of a matrix need. */
+/** Stochastic quantizations have rows in multiples of 16, as the random bits of a part of a matrix require. */
 function aCase(specs: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Case> {
   return fc.tuple(specs, usage()).chain(([spec, copies]) => {
     const step = spec.stochastic ? roundUp(blockOf(spec, copies), 16) : blockOf(spec, copies);
@@ -106,7 +106,7 @@ function rowsOf<D extends WideDType>(x: PlainTensor<D>, start: number, end: numb
 
 const anyCase = aCase(quantizeSpec());
 
-/** Both copies have an amax for each of their lines: rows of the one, columns of the other. */
+/** Both copies have an amax for each of their lines: rows of the rowwise copy, columns of the columnwise copy. */
 const AMAXES_OF_LINES: Case = {
   ...{ spec: makeSpec("nvfp4", { tile: "1x16", rowScaled: true }), copies: BOTH, layout: "logical" },
   ...{
@@ -139,7 +139,7 @@ describe("rows of a quantized tensor", () => {
         const whole = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }, inputs);
         const expected = downloadQuantized(whole.quantize(upload(backend(), rowsOf(x, start, end))));
         const actual = downloadQuantized(sliceRows(t, start, end));
-        // scales and amaxes of columns stay those of the whole tensor
+        // scales and amaxes of columns stay those of the full tensor
         const isOfColumns = isLineWide(spec.tile) || spec.rowScaled;
         for (const answer of [actual, expected])
           for (const name of Object.keys(answer))

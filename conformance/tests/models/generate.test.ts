@@ -53,7 +53,7 @@ function following(model: CausalLM, text: readonly number[]): number {
   return logits.indexOf(Math.max(...logits));
 }
 
-/** What generation of one sequence gives, by a pass over the whole text for each token. */
+/** The expected result of generating one sequence, by a pass over the whole text for each token. */
 function expectedTokens(model: CausalLM, prompt: readonly number[], count: number, ends: readonly number[]) {
   const tokens: number[] = [];
   while (tokens.length < count && !ends.includes(tokens.at(-1) ?? -1))

@@ -1,6 +1,6 @@
 /**
- * Writes GGUF files of Gemma 3, gpt-oss and DeepSeek-V3 by the rules of llama.cpp's converter, apart from the subject:
- * convert_hf_to_gguf.py of llama.cpp, and the tables of the package gguf.
+ * Writes GGUF files of Gemma 3, gpt-oss and DeepSeek-V3 by the rules of llama.cpp's converter (convert_hf_to_gguf.py, and the
+ * tables of the package gguf), independently of the code under test.
  */
 import { writeFile } from "node:fs/promises";
 import { ggufBytes, type Piece, u8, u32 } from "../checkpoints/gguf/files.js";
@@ -25,7 +25,7 @@ export type Entry = readonly [
 /** Changes of the metadata: keys with other values. */
 export type Changes = Readonly<Record<string, Entry[1]>>;
 
-/** What a file has besides the model. All fields are optional. */
+/** The contents of a file in addition to the model. All fields are optional. */
 export interface FileChoices {
   readonly changes?: Changes;
   /** The form of DeepSeek-V3 before the up-projection of keys and values was split. */
@@ -174,7 +174,7 @@ const everySecond = ({ shape, values }: TinyTensor, first: number): TinyTensor =
   values: values.filter((_, i) => i % 2 === first),
 });
 
-/** The tensors of a file for one of the folder. */
+/** The tensors of a GGUF file for one tensor of the folder. */
 const CONVERTED: Readonly<
   Record<FamilyName, (named: Named, config: Config, isOld: boolean) => readonly Named[]>
 > = {

@@ -1,4 +1,4 @@
-/** A language model in f64 and plain loops, for the structure of a model: which operation follows which. */
+/** A language model in f64 and plain loops. It tests the structure of a model: which operation follows which. */
 import type { TinyModel } from "./tiny-model.js";
 
 type Vector = readonly number[];
@@ -135,7 +135,7 @@ function frequencies(config: TinyModel["config"], width: number) {
     });
     return { inverse, factor: 1 };
   }
-  // YaRN with its defaults: pairs of 32 turns and more are kept, those of one turn and fewer are divided
+  // YaRN with its defaults: pairs of 32 or more turns are kept, pairs of one turn or less are divided
   const pairOf = (turns: number): number =>
     (width * Math.log(original / (turns * 2 * Math.PI))) / (2 * Math.log(theta));
   const begin = Math.max(0, Math.floor(pairOf(32)));

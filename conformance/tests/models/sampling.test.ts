@@ -1,4 +1,6 @@
-/** `sample` chooses what numerics.md §7.18 says, computed here in integers and fractions, and a row never changes another. */
+/**
+ * `sample` chooses the token that numerics.md §7.18 defines, computed here in integers and fractions, and rows are independent.
+ */
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -87,7 +89,7 @@ const choice = fc.record({
   seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
   offset: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
 });
-/** Of four equal tokens, the first has half the probability of the first two, and these have half of all. */
+/** Of four equal tokens, the first has half the probability of the first two together, and these have half of the total. */
 const SHARE_OF_TWO: Choice = { temperature: 1, topK: 2, topP: 0.5, seed: 0n, offset: 1n };
 /** Rows of any logits, and rows whose logits are near each other, so that many tokens have a share of the probability. */
 const row = (columns: number) =>
@@ -95,7 +97,7 @@ const row = (columns: number) =>
     .constantFrom(logit, fc.float({ min: -1, max: 1, noNaN: true }))
     .chain((each) => fc.array(each, { minLength: columns, maxLength: columns }));
 
-/** The codes of numbers that bf16 has. */
+/** The codes of numbers that bf16 represents. */
 function bf16Codes(...values: readonly number[]): Uint16Array {
   return Uint16Array.from(new Uint32Array(Float32Array.from(values).buffer), (bits) => bits >>> 16);
 }

@@ -5,7 +5,7 @@ import { type TinyModel, type TinyTensor, VOCABULARY } from "./tiny-model.js";
 
 export type FamilyName = "gemma3_text" | "gpt_oss" | "deepseek_v3";
 
-/** The drawn choices of a model. Each family reads those that it has. */
+/** The drawn choices of a model. Each family uses some of them. */
 export interface FamilyChoices {
   readonly family: FamilyName;
   readonly layers: number;

@@ -1,4 +1,4 @@
-/** Tiny language models of random weights, as the files of other libraries have them. */
+/** Tiny language models with random weights, in the file formats of other libraries. */
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -6,7 +6,7 @@ import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { ggufBytes, type Piece, TYPE, u32 } from "../checkpoints/gguf/files.js";
 import { uniform } from "../harness/plain-attention.js";
 
-/** A tensor of values that f16 and bf16 have. */
+/** A tensor of values that f16 and bf16 represent. */
 export interface TinyTensor {
   readonly shape: readonly number[];
   readonly values: Float32Array;
@@ -177,7 +177,7 @@ export async function writeHub(
   await writeFile(join(folder, "model.safetensors.index.json"), JSON.stringify({ weight_map: map }));
 }
 
-/** What llama.cpp calls the parts of a name. */
+/** The names that llama.cpp gives to the parts of a name. */
 const GGUF_WORDS: readonly (readonly [RegExp, string])[] = [
   [/^model\.embed_tokens/, "token_embd"],
   [/^model\.norm/, "output_norm"],

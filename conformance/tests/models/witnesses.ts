@@ -1,4 +1,4 @@
-/** What transformers computed with small models (scripts/witness/models/record.py). */
+/** The recorded results of transformers with small models (scripts/witness/models/record.py). */
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
@@ -30,7 +30,7 @@ export function witnessPath(name: string): string {
   return join(FOLDER, name);
 }
 
-/** Reads what was recorded of a model. */
+/** Reads the recorded results of a model. */
 export async function readWitness(name: string): Promise<Witness> {
   const path = witnessPath(name);
   const tensors = await readTensors(join(path, "witness.safetensors"));

@@ -1,4 +1,4 @@
-/** `backwardDw` computes the gradients of weights with the bits of a backward pass that computes them at once. */
+/** `backwardDw` computes the gradients of weights bitwise equal to a backward pass that computes them at once. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import type { ProcessGroup } from "../../../src/collectives/group.js";
@@ -54,7 +54,7 @@ const ALL = covering(
 
 type Case = (typeof ALL)[number];
 
-/** A short run tests a sample of the layers that consist of others, and of those that differ from another row in a result. */
+/** A short run tests a sample of the composed layers, and of rows that differ from another row only in a result. */
 const CASES = casesOf(
   ALL,
   ({ layer }) => moduleRow(layer),
@@ -163,7 +163,7 @@ scoped("a weight that is frozen after the pass gets no gradient", () => {
   layer.weight.requiresGrad = false;
   layer.backwardDw();
   expect(layer.weight.grad).toBeUndefined();
-  // nothing is left, and a frozen weight needs nothing
+  // no work is left, and a frozen weight needs none
   layer.backwardDw();
 });
 

@@ -1,4 +1,4 @@
-/** Delayed scaling in layers: which amaxes change which scales. */
+/** Delayed scaling in layers: the scales that each amax changes. */
 import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import {

@@ -1,6 +1,6 @@
 /**
  * DotProductAttention: every option with every value of every other one gives the result and gradients of `functional.attention`
- * under the arguments that the option stands for; what it refuses.
+ * under the corresponding arguments; and refusals.
  */
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
@@ -23,7 +23,7 @@ import { waves } from "./attention/drawn.js";
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [HEADS, BATCH, QUERIES, KEYS, SEED] = [6, 2, 5, 7, 9n];
 
-/** What each mask says: causal or not, padding or not, and where the diagonal begins, unless `bottomRightDiagonal` says it. */
+/** The properties of each mask: causal, padding, and the position of the diagonal, unless `bottomRightDiagonal` sets it. */
 const MASKS = {
   no_mask: [false, false, undefined],
   padding: [false, true, undefined],
@@ -53,7 +53,7 @@ const TABLE = {
   gaps: ["none", "queries", "both"],
   checkpoint: [false, true],
   dtype: ["bf16", "f32"],
-  /** Which of the options of masks the call gives. The module then has others. */
+  /** The mask options that the call passes. The module then has other values of them. */
   called: [false, true],
 } as const;
 
@@ -102,7 +102,7 @@ function shapeOf(of: Case, which: "q" | "k" | "v"): Shape {
   return of.format === "sbhd" ? [rows, BATCH, heads, width] : [BATCH, rows, heads, width];
 }
 
-/** Without lengths of their own, keys have those of queries, so there are as many. */
+/** Keys without lengths of their own have the queries' lengths, so there are as many keys as queries. */
 const keysOf = (of: Case): number =>
   of.format !== "thd" && MASKS[of.mask][1] && !of.ownLengths ? QUERIES : KEYS;
 
@@ -137,7 +137,7 @@ function argumentsOf(of: Case) {
     softcap: of.softcap,
     qkvFormat: of.format,
   };
-  // what a call replaces
+  // the options that a call overrides
   const others = {
     attnMaskType: "no_mask",
     windowSize: [0, 0],
@@ -163,7 +163,7 @@ function argumentsOf(of: Case) {
     ...(gapsOfKeys ? { cuSeqlensKvPadded: gapsOfKeys } : {}),
     ...(padding && !isThd ? { seqlensQ: lengths.q, ...(of.ownLengths ? { seqlensKv: lengths.k } : {}) } : {}),
   };
-  // without lengths of their own, keys also begin where queries do
+  // without lengths of their own, keys also begin at the queries' rows
   const keyStarts = gapsOfKeys ?? (of.ownLengths ? undefined : gapsOfQueries);
   const defaultSlopes = Float32Array.of(2 ** -2, 2 ** -4, 2 ** -6, 2 ** -8, 2 ** -1, 2 ** -3);
   const rule = {

@@ -1,4 +1,4 @@
-/** A `MoELayer` whose experts are divided among ranks has the bits of one rank with all experts and all tokens. */
+/** A `MoELayer` whose experts are divided among ranks is bitwise equal to one rank with all experts and all tokens. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -27,7 +27,9 @@ const [HIDDEN, FFN] = [128, 128];
 const STEPS = 2;
 const backends = useBackends(RANKS + 1);
 
-/** Tokens of each rank, and biases by which all of them choose one expert, or none of one rank's experts. */
+/**
+ * The numbers of tokens of each rank, and biases by which all tokens choose one expert, or none chooses any expert of one rank.
+ */
 const TOKENS = {
   ragged: { tokens: [5, 7, 4], bias: [0, 0, 0, 0, 0, 0] },
   "a rank without tokens": { tokens: [6, 0, 9], bias: [0, 0, 0, 0, 0, 0] },

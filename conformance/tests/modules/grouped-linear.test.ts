@@ -1,4 +1,4 @@
-/** GroupedLinear has the bits of a Linear for each expert, whatever the others have, under every recipe. */
+/** GroupedLinear is bitwise equal to a Linear for each expert, whatever the other experts' rows, under every recipe. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import { ArgumentError, ShapeError } from "../../../src/errors.js";

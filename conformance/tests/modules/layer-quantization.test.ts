@@ -1,4 +1,4 @@
-/** A linear layer that is written with exports of the package only has the bits and the state of `Linear`. */
+/** A linear layer that uses only exports of the package has the bits and the state of `Linear`. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import {
   ArgumentError,

@@ -1,4 +1,4 @@
-/** Rules by name give layers the bits that regions around each of them give. */
+/** Rules by name are bitwise equal to separate regions around each layer. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import {
   ArgumentError,
@@ -64,7 +64,7 @@ function sample(number: number): Tensor {
   return encode(tensor(backend(), values, [32, SIZE]), { format: "bf16" });
 }
 
-/** Results, gradients and states of a few steps. `run` runs one layer in the region that it is to have. */
+/** Results, gradients and states of a few steps. `run` runs one layer in its region. */
 function trained(
   region: AutocastOptions,
   prepare: (model: Model) => void,

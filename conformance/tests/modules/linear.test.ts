@@ -102,7 +102,7 @@ describe("outside of autocast", () => {
   });
 });
 
-/** Layers with the option whose operations are their own. */
+/** Layers with the option that have operations of their own. */
 const KEEPING = rowsWhere(
   ({ takes, composed, operationsOf }) => takes.includes("saveOriginalInput") && !composed && !operationsOf,
 );
@@ -145,7 +145,7 @@ describe.each(sampled(STANDARD_NAMES))("under %s", (name) => {
           using layer = new Linear(backend(), 128, 128, { random: new RandomState(1n), bias: false });
           return passes.map(({ grad, inputGrad, isFirst }, i) => {
             const x = new Variable(drawnTensor(backend(), i, [128, 128], "bf16"), inputGrad);
-            // the first pass has nothing to take from the cache
+            // the first pass cannot read from the cache
             const call = isCached ? { isFirstMicrobatch: i === 0 || isFirst } : {};
             const run = () => autocast({ recipe }, () => layer.forward(x, call));
             const y = grad ? run() : noGrad(run);
@@ -155,7 +155,7 @@ describe.each(sampled(STANDARD_NAMES))("under %s", (name) => {
             return [String(y.tensor.dataSync()), ...grads];
           });
         };
-        // the scale of a cached weight is that of its first pass under delayed scaling
+        // under delayed scaling, a cached weight keeps the scale of its first pass
         if (!name.startsWith("delayed")) expect(bits(true)).toEqual(bits(false));
         else expect(() => bits(true)).not.toThrow();
       }),
@@ -191,7 +191,7 @@ describe("fp8Grad is refused, before the backward pass computes anything, where 
       const h = before.forward(x);
       return add(layer.forward(h, { fp8Grad: true }), h);
     },
-    // the region does not know whether it is used outside of it
+    // the region cannot know whether it is used outside
     "is captured by a recomputed region": (x, layer, before) => {
       const h = before.forward(x);
       return recompute(() => layer.forward(h, { fp8Grad: true }));

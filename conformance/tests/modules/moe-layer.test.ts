@@ -1,4 +1,4 @@
-/** MoELayer is what its definition says, token by token, whatever experts it has, under every recipe. */
+/** MoELayer equals its definition, token by token, with any number of experts, under every recipe. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import { ArgumentError, ShapeError } from "../../../src/errors.js";
@@ -62,7 +62,7 @@ const optionsOf = ({ topk, scoreFunction, activation }: Row): MoELayerOptions =>
   ...(activation === "clamped" ? { activation: "swiglu", clamp: { limit: 0.5 } } : { activation }),
 });
 
-/** Runs the layer's parts by hand, with its parameters. */
+/** Runs the layer's parts one by one, with its parameters. */
 function composition(
   layer: MoELayer,
   row: Pick<Row, "topk" | "scoreFunction" | "activation" | "experts">,

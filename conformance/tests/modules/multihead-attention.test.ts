@@ -1,4 +1,4 @@
-/** MultiheadAttention: forward and backward are the composition of its layers and operations; what it refuses. */
+/** MultiheadAttention: forward and backward equal the composition of its layers and operations; and refusals. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import { ArgumentError } from "../../../src/errors.js";
@@ -62,7 +62,7 @@ const CASES: readonly Case[] = [
   { name: "a window and a softcap", options: { windowSize: [3, 0], softcap: 20, softmaxType: "off-by-one" } },
 ];
 
-/** The layers of a module, made by hand. */
+/** The layers of a module, created one by one. */
 function layersOf({ options }: Case) {
   const { kvChannels: width = HIDDEN / HEADS, numGqaGroups: groups = HEADS, bias, normalization } = options;
   const [queries, keys] = [HEADS * width, groups * width];
@@ -83,7 +83,7 @@ function layersOf({ options }: Case) {
   return { first, keyValue, norms, proj, all, width, groups };
 }
 
-/** The heads of queries, keys and values in x, as the names of TransformerEngine say. */
+/** The heads of queries, keys and values in x, in the order that TransformerEngine's names define. */
 function headsOf(
   x: Variable,
   each: Case,
@@ -108,7 +108,7 @@ function headsOf(
   });
 }
 
-/** The module written out. */
+/** The module as a composition of operations. */
 function byHand(each: Case, layers: ReturnType<typeof layersOf>, x: Variable, memory: Variable, rope: Rope) {
   const { first, keyValue, norms, proj, width, groups } = layers;
   const share = HEADS / groups;

@@ -1,4 +1,4 @@
-/** What divided layers return besides their result: the bias, and the rows of the norm's result on this rank or on all. */
+/** The further results of divided layers: the bias, and the rows of the norm's result on this rank or on all ranks. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import type { ProcessGroup } from "../../../src/collectives/group.js";
@@ -162,7 +162,7 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
         const recipe = DETERMINISTIC_RECIPES[recipeName]?.();
         const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
         const x = drawnValues(1, [ROWS, SIZE]);
-        // what each rank does with all rows
+        // the operations of each rank on all rows
         const grads = [0, 1].map((rank) => integers(20 + rank, [ROWS, SIZE]));
         const [first = [], second = []] = grads.map((each) => [...wideValues(each)]);
         const sum = rounded(

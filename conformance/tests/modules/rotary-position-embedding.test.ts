@@ -1,4 +1,7 @@
-/** RotaryPositionEmbedding: its angles are the nearest f32, its frequencies follow their rules, and its options its formula. */
+/**
+ * RotaryPositionEmbedding: its angles are the nearest f32, its frequencies follow their rules, and each option follows its
+ * formula.
+ */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";

@@ -1,4 +1,4 @@
-/** State dictionaries have the names and shapes of TransformerEngine's modules, and load what they saved. */
+/** State dictionaries have the names and shapes of TransformerEngine's modules, and loading inverts saving. */
 import { describe, expect, it } from "vitest";
 import type { TransformerLayerOptions } from "../../../src/modules/attention/transformer-options.js";
 import { Linear } from "../../../src/modules/linear.js";

@@ -1,4 +1,4 @@
-/** TransformerLayer: forward and backward are the composition of its layers, under every recipe; what it refuses. */
+/** TransformerLayer: forward and backward equal the composition of its layers, under every recipe; and refusals. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import { ArgumentError } from "../../../src/errors.js";
@@ -46,7 +46,7 @@ const FORMS: Readonly<Record<string, TransformerLayerOptions>> = {
 
 const NO_DROPOUT = { attentionDropout: 0, hiddenDropout: 0 } as const;
 
-/** The layers of a form, made by hand. */
+/** The layers of a form, created one by one. */
 function layersOf(options: TransformerLayerOptions) {
   const { activation, bias, normalization, outputLayernorm = false } = options;
   const shared = { attentionDropout: 0, bias, normalization };

@@ -1,4 +1,4 @@
-/** A captured graph does nothing until it is replayed; a replay then does what running the operations would do. */
+/** A captured graph does nothing until it is replayed; a replay then has the same effect as running the operations. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -101,7 +101,7 @@ describe("a replay", () => {
     });
     const result = out.reshape([3]);
     for (const each of [x, out]) each.dispose();
-    // takes the memory that the freed tensors had
+    // takes the freed tensors' memory
     using other = tensor(backend, [-1, -1, -1]);
     graph.replay();
     expect(Array.from(result.dataSync())).toEqual([3, 6, 9]);

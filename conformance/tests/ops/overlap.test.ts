@@ -185,7 +185,7 @@ describe("outputs, and arguments that share their memory", () => {
       expect(bytesOf(block)).toEqual(before);
     }
     expect(() => gemm({ a, b, out, geluInput: out })).not.toThrow();
-    // of one type, and only the beginning or only the end is the same
+    // of one type, and only the beginning or only the end coincides
     for (const at of [0, 256]) {
       const part = () => gemm({ a, b, out: block.view(at, [16, 16]), geluInput: block.reshape([32, 16]) });
       expect(part).toThrow(

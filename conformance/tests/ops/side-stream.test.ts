@@ -1,4 +1,4 @@
-/** On the reference, the body of `onSideStream` runs at once and in its turn; a body that waits is refused. */
+/** On the reference, the body of `onSideStream` runs at once, in program order; a body that waits is refused. */
 import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
 import { tensor } from "../../../src/ops/create.js";

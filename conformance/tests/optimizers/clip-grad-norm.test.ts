@@ -77,7 +77,7 @@ interface Case {
   readonly isSharded: boolean;
   readonly features: number;
   readonly hidden: number;
-  /** The dtypes of the gradients, which take turns. */
+  /** The dtypes of the gradients, used alternately. */
   readonly dtypes: readonly WideDType[];
   readonly maxNorm: number;
   readonly planted: number | undefined;

@@ -1,4 +1,4 @@
-/** Muon has the bits of its definition, and a run from a checkpoint those of an uninterrupted one. */
+/** Muon is bitwise equal to its definition, and a run from a checkpoint to an uninterrupted one. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -64,7 +64,7 @@ const DEFAULTS = {
   eps: 1e-7,
   dtype: "bf16",
 } as const;
-/** The factor of a step's gradients, and whether it changes nothing. */
+/** The factor of a step's gradients, and whether the step changes nothing. */
 interface Call {
   readonly gradScale?: number | undefined;
   readonly noop?: number | undefined;

@@ -288,7 +288,7 @@ it("a frozen parameter gets no gradient and no update, and the other parameters'
   for (const layer of [trained, frozen]) for (const parameter of layer.parameters()) parameter.zeroGrad();
 });
 
-/** The value of a parameter, and the state that an optimizer has of it. */
+/** The value of a parameter, and the optimizer's state for it. */
 function stateOf(optimizer: Optimizer, name: string): unknown {
   const { parameter, master, buffers, steps } = optimizer.slots.get(name) as OptimizerSlot;
   return [steps, ...[parameter.tensor, master, ...buffers.values()].map((each) => [...each.dataSync()])];

@@ -1,4 +1,4 @@
-/** An optimizer with groups of parameters does what one optimizer for each set of options does. */
+/** An optimizer with parameter groups is equal to a separate optimizer for each set of options. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -85,7 +85,7 @@ function stateOf(optimizers: readonly Optimizer[]): unknown {
 
 type Grouped = { readonly parameters: string } & Readonly<Record<string, number | string | undefined>>;
 
-/** The options of one parameter: the last group that gives each. */
+/** The options of one parameter: each from the last group that sets it. */
 function merged(base: object, groups: readonly Grouped[], name: string): Record<string, number> {
   const options: Record<string, number> = { ...base };
   for (const { parameters, ...others } of groups)

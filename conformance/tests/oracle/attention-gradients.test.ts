@@ -1,4 +1,4 @@
-/** The gradients of the attention oracle are near to the derivatives of softmax attention in f64. */
+/** The gradients of the attention oracle are close to the derivatives of softmax attention in f64. */
 import { describe, expect, it } from "vitest";
 import { attention } from "../../oracle/attention/attention.js";
 import { attentionBackward } from "../../oracle/attention/backward.js";

@@ -1,6 +1,6 @@
 /**
- * The attention oracle equals cases worked out on paper, is near to softmax attention in f64 and to its derivatives, and has the
- * invariances that numerics.md §10 promises.
+ * The attention oracle equals cases computed on paper, is close to softmax attention in f64, and has the invariances of
+ * numerics.md §10.
  */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";

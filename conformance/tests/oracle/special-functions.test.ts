@@ -1,4 +1,4 @@
-/** The oracle of the special-function unit equals what the chips returned (numerics.md §7.11). */
+/** The oracle of the special-function unit equals the recorded results of the chips (numerics.md §7.11). */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { SPECIAL_FUNCTIONS } from "../../../src/formats/special-functions.js";

@@ -1,4 +1,4 @@
-/** One wrong element is told from a row that is summed in another order. */
+/** A single wrong element is distinguished from a row that is summed in another order. */
 import { expect, it } from "vitest";
 import { candidateOrders } from "../../../src/orders/candidates.js";
 import { areIsolated } from "../../../src/orders/isolated.js";

@@ -1,4 +1,4 @@
-/** Each candidate order is found again from elements that another implementation computes in that order. */
+/** The search finds each candidate order from elements that an independent implementation computes in that order. */
 import { describe, expect, it } from "vitest";
 import { candidateOrders } from "../../../src/orders/candidates.js";
 import type { Applied } from "../../../src/orders/epilogues.js";
@@ -30,7 +30,7 @@ const DEPTH = 300;
 
 function termsOf(seed: number, depth: number): Terms {
   const next = splitmix32(seed);
-  // numbers of bf16, so that products are exact and tensor cores take them
+  // bf16 numbers, so that products are exact and tensor cores support them
   const line = () =>
     Float64Array.from({ length: depth }, () => ((next() % 255) - 127) * 2 ** ((next() % 17) - 16));
   return { x: line(), w: line(), minExponents: [-126, -126] };
@@ -50,14 +50,14 @@ const orders = candidateOrders({ depth: DEPTH, scaleLength: 0 });
 const whole = ({ depth }: Element): Range => [0, depth];
 const TREES = { ascending: inOrder, halves: shuffleDown, neighbours: horizontal } as const;
 
-/** The words of splits, and those of blocks that have the same bits. */
+/** The names of splits, and of blocks with the same bits. */
 function splitWords(count: number, tile: number): string {
   const divided = ranges(DEPTH, count, tile);
   const [[, length]] = divided as [Range];
   return `${divided.length} splits|blocks of ${length} along K`;
 }
 
-/** Orders, each with an implementation that shares nothing with the search. Alternatives after | have the same bits. */
+/** Orders, each with an implementation that shares no code with the search. Alternatives after | have the same bits. */
 const KNOWN: readonly (readonly [words: string, sum: (element: Element) => number])[] = [
   ["ascending k, fused multiply-add in f32", (e) => fmaChain(e, whole(e))],
   ["numpy's pairwise sum", (e) => numpySum(productsOf(e))],

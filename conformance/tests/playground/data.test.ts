@@ -1,4 +1,4 @@
-/** What people type into the playground: numbers, lines, distributions, and the address. */
+/** Input that users type into the playground: numbers, lines, distributions, and the address. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { drawNumbers } from "../../../playground/src/data/distribution.js";

@@ -148,7 +148,7 @@ describe("a quantized matrix", () => {
   });
 });
 
-/** Operands of which gemm multiplies the same on both sides, and some of two kinds. */
+/** Operands for which gemm multiplies the same kind on both sides, and some of two kinds. */
 const OPERANDS: readonly (readonly [Operand, Operand])[] = [
   ...(["e4m3", "e5m2", "bf16", "f16", "e2m1"] as const).map((format) => [format, format] as const),
   ...CHOICES.filter(({ dialect }) => dialect === "te").map((choice) => [choice, choice] as const),

@@ -1,4 +1,4 @@
-/** A fake quantizer returns the dequantized values of its quantizer, also as one of two copies. */
+/** A fake quantizer returns the dequantized values of its inner quantizer, also for one of two copies. */
 import { expect, it } from "vitest";
 import {
   ArgumentError,

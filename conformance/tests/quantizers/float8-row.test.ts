@@ -1,6 +1,6 @@
 /**
- * Scales of rows: each row is quantized as a tensor of its own, each column of the columnwise copy likewise, and products take
- * them as they take the scales of tensors.
+ * Row scales: each row is quantized as a separate tensor, each column of the columnwise copy likewise, and products apply row
+ * scales as they apply tensor scales.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -40,15 +40,15 @@ const NAME = "fp8-row";
 const ROWWISE = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
 const COLUMNWISE = { rowwise: false, columnwise: true, scaleLayout: "logical" } as const;
 
-/** The specs of rows that per-tensor FP8 has too. */
+/** The specs of row scaling that per-tensor FP8 also has. */
 const OF_TENSORS = specsOf(NAME).filter(
   ({ scaleRule, amaxLimit }) =>
     amaxLimit === 0 && BLOCK_FORMATS["fp8-current"].rules.some((rule) => rule === scaleRule),
 );
-/** Lengths of lines within, at and beyond what is read at once: 32768 elements, or 2048 of each of 16 lines. */
+/** Lengths of lines below, at and above the number of elements that are read at once: 32768, or 2048 of each of 16 lines. */
 const LENGTHS = [1, 3, 130, 2047, 2048, 2049, 4100, 32767, 32769, 65540] as const;
 
-/** Elements of any magnitude that occurs in a tensor, whose lines differ, with ends that are large. */
+/** Elements of any magnitude that occurs in a tensor. Lines have different magnitudes, and large elements at their ends. */
 function lineOf(length: number, seed: number): Float32Array {
   return Float32Array.from({ length }, (_, i) => {
     const value = Math.sin((i + 1) * (seed + 1)) * 2 ** ((seed % 9) - 4);

@@ -47,7 +47,7 @@ function source(seed: number, dtype: WideDType): Tensor<WideDType> {
 const bits = (value: Value | undefined): unknown =>
   value && (value instanceof QuantizedTensor ? value.members : [value]).map((each) => [...each.dataSync()]);
 
-/** One copy by a quantizer of its own. */
+/** One copy by its own quantizer. */
 function copyOf(name: keyof typeof MAKE, x: Tensor, direction: "rowwise" | "columnwise"): Value {
   const quantizer = MAKE[name]();
   if (quantizer instanceof IdentityQuantizer) return x;

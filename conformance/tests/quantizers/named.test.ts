@@ -1,4 +1,4 @@
-/** Quantizers by name: options that the named row has are used; all others are refused, never replaced. */
+/** Quantizers by name: options of the named row are used; all others are refused, never replaced. */
 import * as fc from "fast-check";
 import { expect } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
@@ -44,7 +44,7 @@ const names = fc.oneof(fc.constantFrom(...BLOCK_FORMAT_NAMES), strangers) as fc.
 const formats = fc.oneof(fc.constantFrom(...SCALAR_FORMAT_NAMES), strangers) as fc.Arbitrary<ScalarFormat>;
 const tiles = fc.oneof(fc.constantFrom(...TILES), strangers) as fc.Arbitrary<Tile>;
 
-/** A recipe of any row that asks for any format and tile. */
+/** A recipe of any row that requests any format and tile. */
 class AnyRecipe extends StandardRecipe {
   constructor(
     private readonly own: Pick<RecipeRow, "quantizer">,
@@ -111,7 +111,7 @@ scoped("the name of every row gives a quantizer of its first format and tile", (
   }
 });
 
-/** Every option, at a value that is not its default. */
+/** Every option, with a value other than its default. */
 const ON = {
   ...{ pow2Scales: true, amaxEpsilon: 0.5, rht: true, stochastic: true },
   ...{ fourOverSix: "mae", e4m3Max: 256, rowScaled: true },
@@ -130,7 +130,7 @@ const choices = fc.record(
   { requiredKeys: [] },
 );
 
-/** Two options that are on, of each row that has both. */
+/** Pairs of enabled options, for each row that has both. */
 const PAIRS = BLOCK_FORMAT_NAMES.flatMap((name) => {
   const on = Object.entries(ON).filter(([key]) => blockFormat(name).options.some((option) => option === key));
   return on.flatMap(([key, value], i) =>
@@ -168,7 +168,7 @@ scoped("an option is in the spec if the row has it, and else refused unless it i
       if (alien || contradicts) expect(make).toThrow(ArgumentError);
       else expect(make().spec).toMatchObject(chosen);
     }),
-    // every two options of a row that go together, or do not
+    // every pair of options of a row, compatible or not
     { numRuns: draws(300) + PAIRS.length, examples: PAIRS },
   );
 });

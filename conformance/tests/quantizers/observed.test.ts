@@ -1,4 +1,4 @@
-/** ObservedQuantizer: it reports each quantization that is made, with the values that were quantized. */
+/** ObservedQuantizer reports each quantization, with the values that were quantized. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { castTo } from "../../../src/ops/cast/cast.js";
@@ -34,7 +34,7 @@ function source(seed: number): Tensor<WideDType> {
 
 const bits = (t: QuantizedTensor): unknown => t.members.map((each) => [...each.dataSync()]);
 
-/** A call: into a new tensor, or into the previous one, where the flag `noop` is absent, 0 or 1. */
+/** A call: into a new tensor, or into the previous one with the flag `noop` absent, 0 or 1. */
 const call = fc.record({
   into: fc.constantFrom("new", "previous"),
   noop: fc.constantFrom(undefined, 0, 1),

@@ -1,4 +1,4 @@
-/** Several tensors, or parts of one, are quantized as each of them is alone. */
+/** Quantizing several tensors, or parts of one, is equal to quantizing each separately. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import {

@@ -46,7 +46,7 @@ interface Drawn {
   readonly offset: bigint;
 }
 
-/** Specs of quantizers whose scale is not given and whose blocks are not lines. */
+/** Specs of quantizers that compute their scales and whose blocks are not lines. */
 const specs = quantizeSpec().filter(
   ({ quantizer, tile, rowScaled }) => quantizer !== "fp8-delayed" && !isLineWide(tile) && !rowScaled,
 );

@@ -272,7 +272,7 @@ describe("another recipe in the next iteration", () => {
     for (const make of [amax, scale, own]) {
       const run = (recipes: readonly Recipe[]): string => {
         using layer = linear(backend(), 1);
-        // the last pass has the scale that the pass before it computed
+        // the last pass uses the scale that the previous pass computed
         const bits = recipes.map((recipe) => bitsOf(layer, recipe, 1)).at(-1);
         return JSON.stringify([bits, stateOf(layer)]);
       };

@@ -1,4 +1,4 @@
-/** What the factory of a custom recipe learns about the tensor that it makes a quantizer for. */
+/** The description of a tensor that the factory of a custom recipe receives. */
 import { expect, it } from "vitest";
 import {
   autocast,

@@ -1,4 +1,4 @@
-// Faults that are planted in the outputs of recorded runs are named at their operations, and at no other.
+// Faults planted in the outputs of recorded runs are reported at their operations, and at no others.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, gemm, openBackend, Scope } from "../../../src/index.js";
 import { MemorySource } from "../../../src/io/source.js";
@@ -78,7 +78,7 @@ function reversed(run: RecordedRun, operand: unknown, dim: number): unknown {
   return run.add({ ...tensor, bytes: new Uint8Array(target.buffer) });
 }
 
-/** One ulp toward zero in the first element that is an ordinary number: the cast truncates. */
+/** One ulp toward zero in the first ordinary element, as if the cast truncated. */
 const truncated: Plant = words((all) => {
   const i = all.findIndex(
     (word) => (word & 0x7f80) !== 0x7f80 && (word & 0x7f) !== 0 && (word & 0x7f80) !== 0,
@@ -90,10 +90,10 @@ interface Fault {
   readonly name: string;
   readonly run: "operators" | "block" | "moves";
   readonly schema: string;
-  /** Which of the operations of the schema. Default: the first. */
+  /** The index among the operations of the schema. Default: the first. */
   readonly which?: number;
   readonly plant: Plant;
-  /** What the explanation has to say. */
+  /** The words that the explanation must contain. */
   readonly says?: RegExp;
 }
 

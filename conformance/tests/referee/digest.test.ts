@@ -1,4 +1,4 @@
-// The digest of bytes is that of python/lockstep/_digest.py, and no change of the elements or of their places leaves it.
+// The digest of bytes equals python/lockstep/_digest.py, and every change of elements or of their positions changes the digest.
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { digestOf } from "../../../src/referee/digest.js";

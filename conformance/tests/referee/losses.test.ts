@@ -1,5 +1,5 @@
-// The negative log-likelihood loss with ignored rows, for which no call is recorded. The sums are exact, so their order does not
-// matter.
+// The negative log-likelihood loss with ignored rows, for which no call is recorded. The sums are exact, so their order is
+// irrelevant.
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, openBackend } from "../../../src/index.js";

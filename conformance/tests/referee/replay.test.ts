@@ -1,4 +1,4 @@
-// Verdicts from all elements, from a sample or from a hash; contracts.
+// Verdicts from all elements, from a sample or from a hash; and contracts.
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { useWorkspace } from "../harness/cli.js";

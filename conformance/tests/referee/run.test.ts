@@ -1,4 +1,4 @@
-// A folder that is no run, or whose files contradict each other, is refused with a one-line error and exit status 2.
+// A folder that is not a run, or whose files contradict each other, is refused with a one-line error and exit status 2.
 import { readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { useWorkspace } from "../harness/cli.js";

@@ -1,4 +1,4 @@
-// Softmax and its gradient for arguments of which no call is recorded: f16 inputs with f32 gradients, and non-finite inputs.
+// Softmax and its gradient for arguments without a recorded call: f16 inputs with f32 gradients, and non-finite inputs.
 
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -33,7 +33,7 @@ const numbers = ({ bytes }: Value): readonly number[] => [...new Float32Array(by
 const GRADIENTS = ["aten::_softmax_backward_data", "aten::_log_softmax_backward_data"];
 const RESULTS = ["aten::_softmax", "aten::_log_softmax"];
 
-/** Sizes of rows, also those near the sizes at which PyTorch chooses another kernel. */
+/** Row sizes, including sizes near those at which PyTorch switches kernels. */
 const sizes = fc.oneof(fc.integer({ min: 1, max: 70 }), fc.constantFrom(1023, 1024, 1025, 1028, 4096, 5001));
 
 /** The shape and the elements of a matrix. */

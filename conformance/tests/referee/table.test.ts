@@ -31,7 +31,7 @@ function schemasOf(name: string): readonly string[] {
   return logs.map(({ lockstep }) => lockstep.schema);
 }
 
-/** The operators that conformance/vectors/torch-operators has calls of. */
+/** The operators with recorded calls in conformance/vectors/torch-operators. */
 function recordedSchemas(): readonly string[] {
   const folder = new URL("../../vectors/torch-operators/", import.meta.url);
   return readdirSync(folder).flatMap((file) => {

@@ -1,4 +1,4 @@
-/** Cross-entropy whose classes are divided: the steps, and that one part alone gives what `crossEntropy` gives. */
+/** Cross-entropy whose classes are divided: the steps, and equality with `crossEntropy` for a single part. */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
@@ -31,7 +31,7 @@ it("all classes in one part give the losses of crossEntropy", () => {
   );
 });
 
-/** Counts that f32 does not hold, most of them odd. */
+/** Counts that f32 does not represent, most of them odd. */
 const many = fc.integer({ min: 2 ** 24, max: 2 ** 31 - 3 });
 const smoothings = fc.float({ min: Math.fround(2 ** -20), max: Math.fround(0.9), noNaN: true });
 

@@ -37,7 +37,7 @@ it("dimensions are summed one after the other, the last one first; a mean is the
       const expected = sums(wideValues(x), shape, all);
       const resultShape = keepdim ? expected.shape : shape.filter((_, axis) => !all.includes(axis));
       const share = Math.fround(1 / all.reduce((count, axis) => count * (shape[axis] as number), 1));
-      // a single dimension is also given as a number, and counted from the end
+      // a single dimension is also passed as a number, and counted from the end
       const dim = axes?.length === 1 ? (axes[0] as number) - shape.length : axes;
       const options = { dim, keepdim, outDtype };
       const source = upload(backend(), x);

@@ -1,6 +1,6 @@
 /**
- * A million damaged files of every form of checkpoint, by the law of checkpoints/damaged-law.ts. RUNS and SEED of the environment
- * change how many are made, and which.
+ * A million damaged files of every form of checkpoint, by the law of checkpoints/damaged-law.ts. The environment variables RUNS
+ * and SEED set their number and select them.
  */
 import { expect, it } from "vitest";
 import { tell, tryDamaged } from "../checkpoints/files/damaged-law.js";

@@ -7,7 +7,7 @@
 
 namespace standin {
 
-// Whether a quantization has a rule, a scaling or a rounding that only the kernel for any rule has, and that kernel for it.
+// Whether only the kernel for any rule supports a quantization's rule, scaling or rounding, and this kernel exists for it.
 bool isAnyRule(const lockstep::QuantizeMxParams& p);
 void quantizesMx(const lockstep::QuantizeMxParams& p);
 

@@ -1,5 +1,5 @@
-// A stand-in for cuBLASLt that needs no GPU. It offers three algorithms for every product; algorithm i needs 4096 * i
-// bytes of workspace. A product only reads or writes the first and last bytes of each buffer that it is given.
+// A stand-in for cuBLASLt that needs no GPU. It offers three algorithms for every product; algorithm i needs 4096 * i bytes of
+// workspace. A product only reads or writes the first and last bytes of each of its buffers.
 #include <cublasLt.h>
 
 #include <cstring>

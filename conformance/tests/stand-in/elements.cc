@@ -1,5 +1,5 @@
-// Stand-ins for elementwise kernels and for reductions to a few numbers. elements.gen.cc has the generated stand-ins. Those of
-// layouts, and of values that a scale of the tensor divides, compute their results.
+// Stand-ins for elementwise kernels and for reductions to a few numbers. elements.gen.cc has the generated stand-ins. The
+// stand-ins for layouts, and for values that a tensor scale divides, compute their results.
 #include <cstring>
 
 #include "conformance/tests/stand-in/touch.h"
@@ -120,7 +120,7 @@ cudaError_t launchUpdateScales(const UpdateScalesParams& p, cudaStream_t stream)
   return cudaSuccess;
 }
 
-// Dequantizes e2m1 codes with e4m3 scales that the scale of the tensor divides.
+// Dequantizes e2m1 codes with e4m3 scales that the tensor scale divides.
 static void divides(const DequantizeParams& p) {
   for (int64_t i = 0; i < p.rows * p.columns; ++i) {
     const int64_t row = i / p.columns;

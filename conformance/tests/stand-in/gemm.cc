@@ -1,5 +1,5 @@
-// Stand-ins for the project's own kernels of matrix products. That of operands copies codes, which fills matrices with rows of
-// zeros.
+// Stand-ins for the project's own kernels of matrix products. The stand-in for staging operands copies codes and pads the
+// matrices with rows of zeros.
 #include <cstring>
 
 #include "conformance/tests/stand-in/touch.h"
@@ -22,7 +22,7 @@ void readsFactors(const GemmFactors& factors, int64_t scalesW = 1, int64_t scale
   readsF32(factors.scaleX, scalesX);
 }
 
-// Copies lines of `bytes` bytes, with zeros after each and below the last.
+// Copies lines of `bytes` bytes, with zeros after each line and below the last one.
 void copiesLines(const GemmOperandParams& p, int64_t bytes) {
   const auto* from = static_cast<const uint8_t*>(p.data);
   auto* to = static_cast<uint8_t*>(p.out);

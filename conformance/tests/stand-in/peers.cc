@@ -1,7 +1,7 @@
-// Memory that processes share, in place of that of GPUs which reach each other: what cudaMalloc allocates from 1 MiB on, and
-// registered pages. A wait for a value blocks the host, since work is done when it is enqueued. The environment sets the
-// bytes that can be allocated so (STAND_IN_EXPORTED, default 1 GiB), and whether other processes can map them
-// (STAND_IN_MAPS, default 1). At its end the process says on stderr how many bytes it copied to others, if it copied any.
+// Memory that processes share, in place of GPUs that access each other's memory: cudaMalloc's allocations of 1 MiB and more, and
+// registered pages. A wait for a value blocks the host, because work is done when it is enqueued. The environment sets the bytes
+// that can be allocated so (STAND_IN_EXPORTED, default 1 GiB), and whether other processes can map them (STAND_IN_MAPS, default
+// 1). At its end the process prints on stderr how many bytes it copied to others, if it copied any.
 #include "conformance/tests/stand-in/peers.h"
 
 #include <cuda.h>
@@ -36,7 +36,7 @@ struct Shared {
   size_t bytes;
 };
 
-// What an IPC handle contains.
+// The contents of an IPC handle.
 struct Handle {
   int process;
   int file;

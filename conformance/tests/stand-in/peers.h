@@ -5,7 +5,8 @@
 
 namespace standin {
 
-// Counts a copy of device memory, to memory of another process or within this one. Aborts if it goes beyond the former.
+// Counts a copy of device memory, to another process's memory or within this process. Aborts if the copy exceeds the other
+// process's memory.
 void copiedTo(const void* to, size_t bytes);
 
 }  // namespace standin

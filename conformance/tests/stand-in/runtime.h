@@ -1,4 +1,4 @@
-// What the stand-ins for the CUDA runtime share.
+// Helpers that the stand-ins for the CUDA runtime share.
 #pragma once
 
 #include <cuda_runtime.h>

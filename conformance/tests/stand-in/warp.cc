@@ -16,7 +16,7 @@ constexpr size_t kStack = size_t{1} << 18;
 struct Lane {
   ucontext_t context;
   std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStack);
-  // How many collective operations it has begun.
+  // The number of collective operations that the lane has begun.
   uint32_t turn = 0;
   bool isDone = false;
 };
@@ -24,7 +24,8 @@ struct Lane {
 struct Warp {
   ucontext_t scheduler;
   Lane lanes[32];
-  // What the lanes pass to an operation and to the one after it, which the first of them begin before the last have read.
+  // The values that the lanes pass to an operation and to the next one. The first lanes begin the next operation before the last
+  // lanes have read the results.
   uint32_t passed[2][32];
   int current = 0;
   const std::function<void()>* body = nullptr;
@@ -37,7 +38,7 @@ void runLane() {
   warp->lanes[warp->current].isDone = true;
 }
 
-// Resumes each lane once. Returns whether they have ended.
+// Resumes each lane once. Returns whether all lanes have ended.
 bool resumeAll(Warp& of, uint32_t firstThread) {
   uint32_t ended = 0;
   for (of.current = 0; of.current < 32; ++of.current) {

@@ -1,7 +1,7 @@
-// Runs kernels on a CPU, one warp after another, for those that use no shared memory and no instructions of a GPU but the
-// collective operations below. The lanes of a warp take turns: each runs up to its next collective operation. A warp whose
-// lanes do not all take part in an operation aborts the process. The folder host/ has what such kernels include instead of
-// the headers of the same names.
+// Runs kernels on a CPU, one warp after another. The kernels may use no shared memory, and no GPU instructions except the
+// collective operations below. The lanes of a warp run alternately: each runs up to its next collective operation. A warp whose
+// lanes do not all take part in an operation aborts the process. The folder host/ has replacements for the headers that such
+// kernels include.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -46,7 +46,7 @@ inline uint32_t __reduce_max_sync(uint32_t, uint32_t value) {
   return largest;
 }
 
-// Named by device functions of kernels/core that such kernels do not call.
+// Device functions of kernels/core refer to these names, but such kernels do not call these functions.
 float __fmaf_rn(float, float, float);
 uint32_t __funnelshift_l(uint32_t, uint32_t, uint32_t);
 inline uint32_t max(uint32_t a, uint32_t b) { return a > b ? a : b; }

@@ -30,8 +30,7 @@ const MAX_CALLS = 20;
 const LAYERS = 3;
 
 /**
- * A chain of layers. For each: which layer it is, whether it is recomputed in the backward pass, and whether its input is added
- * to its result.
+ * A chain of layers: for each, its index, whether the backward pass recomputes it, and whether its input is added to its result.
  */
 interface Program {
   readonly chain: readonly { readonly layer: number; readonly again: boolean; readonly residual: boolean }[];
@@ -171,7 +170,7 @@ describe("a hook of a leaf", () => {
             results: [tensor(backend(), [0])],
             backward: ([grad]) => leaves.map(() => grad),
           }));
-          // behind another operation the shared gradient is not the caller's tensor
+          // after another operation the shared gradient is not the caller's tensor
           const y = joined as Variable;
           (isRoot ? y : functional.multiply(y, tensor(backend(), [2]))).backward(tensor(backend(), [3]));
           expect(leaves.map(({ grad }) => [...(grad?.dataSync() ?? [])])).toEqual(

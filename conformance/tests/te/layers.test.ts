@@ -13,7 +13,7 @@ import { fartherBecause } from "../harness/te/layers/farther.js";
 import { replayStage } from "../harness/te/layers/replay.js";
 import { Bits, keyOf, LAYERS_PATH, readLayers } from "../harness/te/layers/witness.js";
 
-/** A file of scripts/witness/te_layers_select.mjs: the run commits the bits that no draw and no replay gives. */
+/** A file of scripts/witness/te_layers_select.mjs: the run commits the bits that are neither drawn nor replayed. */
 const selected = process.env.RECORD_LAYERS;
 const recorded = readLayers(selected ?? LAYERS_PATH);
 const { origin, layers } = recorded;

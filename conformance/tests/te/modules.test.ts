@@ -36,7 +36,7 @@ function expectState(
   expect(state.history, `${pass} history`).toEqual(floatsOf(recorded.history));
 }
 
-/** The differences of results behind the backward pass of a norm, by module, recipe and result. */
+/** The differences of results computed after the backward pass of a norm, by module, recipe and result. */
 const apart = new Map<string, Distances[]>();
 
 const named = cases.map((given) => {

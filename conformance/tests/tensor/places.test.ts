@@ -1,4 +1,4 @@
-/** The scale of an element is where every layout of a quantized matrix stores it. */
+/** The scale of an element is at the position where every layout of a quantized matrix stores it. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { blockFormat, isTensorWide, scaleSpan } from "../../../src/formats/block.js";

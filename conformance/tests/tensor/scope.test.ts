@@ -1,4 +1,4 @@
-/** Scopes own tensors as a model of a stack says, in whatever order they are opened, closed, entered again and disposed of. */
+/** Scopes own tensors like a stack, in whatever order they are opened, closed, entered again and disposed of. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -13,13 +13,13 @@ useFreshBackend((opened) => {
   backend = opened;
 });
 
-/** A scope, and the one that was the innermost open scope when it was made. */
+/** A scope, and the scope that was innermost when it was created. */
 interface Modelled {
   readonly scope: Scope;
   readonly outer: Modelled | undefined;
 }
 
-/** Which scopes are open, and which owns each tensor. */
+/** The open scopes, and the owner of each tensor. */
 class Model {
   readonly scopes: Modelled[] = [];
   readonly open: Modelled[] = [];

@@ -26,7 +26,7 @@ function valuesOf(type: ElementType, code: bigint): readonly number[] {
 
 const sorted = new Map<ElementType, readonly number[]>();
 
-/** The distance of two values of a narrow format: how far they are apart among all its values in ascending order. */
+/** The distance of two values of a narrow format: the difference of their ranks among all its values in ascending order. */
 function distanceInOrder(type: ElementType, a: number, b: number): number {
   const all =
     sorted.get(type) ??
@@ -70,7 +70,7 @@ function ulpOf(type: ElementType, a: bigint, b: bigint): number {
   return Number(x > y ? x - y : y - x);
 }
 
-/** A code and one near it: the same, a neighbour, one of the other sign, or any. */
+/** A code and a second one: the same, a neighbour, one of the other sign, or any. */
 const pairs = (type: ElementType): fc.Arbitrary<readonly [bigint, bigint]> => {
   const bits = BigInt(widthOf(type));
   const code = fc.bigInt({ min: 0n, max: (1n << bits) - 1n });
@@ -95,7 +95,7 @@ function bytesOf(type: ElementType, codes: readonly bigint[]): Uint8Array {
   );
 }
 
-/** The bytes at an offset in their buffer. */
+/** A copy of the bytes at an offset in a buffer. */
 function shifted(bytes: Uint8Array, offset: number): Uint8Array {
   const moved = new Uint8Array(offset + bytes.length);
   moved.set(bytes, offset);
@@ -112,7 +112,7 @@ interface Counted {
   causes: Record<Cause, number>;
 }
 
-/** The error of `b` relative to `a`: infinite where only one of them is infinite or not zero. */
+/** The error of `b` relative to `a`: infinite if only one of them is infinite or nonzero. */
 function relativeError(a: number, b: number): number {
   if (a === b) return 0;
   return a === 0 || !Number.isFinite(a) || !Number.isFinite(b)
@@ -120,7 +120,7 @@ function relativeError(a: number, b: number): number {
     : Math.abs(b - a) / Math.abs(a);
 }
 
-/** The signal to noise ratio of pairs of which both are finite. */
+/** The signal-to-noise ratio of the pairs whose values are both finite. */
 function sqnrOf(pairs: readonly (readonly [number, number])[]): number {
   const finite = pairs.filter((pair) => pair.every(Number.isFinite));
   const signal = finite.reduce((sum, [a]) => sum + a * a, 0);

@@ -1,4 +1,4 @@
-/** The Newton–Schulz iteration has the bits of its definition, and gives a nearly orthogonal matrix. */
+/** The Newton–Schulz iteration is bitwise equal to its definition, and gives a nearly orthogonal matrix. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";

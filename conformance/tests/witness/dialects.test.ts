@@ -1,5 +1,5 @@
-// What other libraries' quantizers gave on a CPU is complete, and its inputs can be drawn again. Other tests hold the library's
-// dialects to it.
+// The recorded results of other libraries' quantizers on a CPU are complete, and their inputs can be drawn again. Other tests
+// compare the library's dialects with them.
 import { describe, expect, it } from "vitest";
 import { drawn } from "./dialects/draws.js";
 import {
@@ -55,7 +55,7 @@ const EXPECTED: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
-/** What a package does not give on a CPU. Every other dialect gives codes, scales and values. */
+/** The results that a package does not return on a CPU. Every other dialect has codes, scales and values. */
 function given({ dialect }: RecordedDialect, stored: boolean): readonly ("codes" | "scales" | "values")[] {
   if (stored || dialect.startsWith("ocp-")) return ["values"];
   if (dialect === "gguf-nvfp4") return ["scales"];
@@ -136,7 +136,7 @@ describe("the witnesses of dialects", () => {
       const at = (rows - 2) * rowBytes;
       bytes[at] = (bytes[at] as number) ^ 1;
       expect(difference(from, result, bytes)).toContain(`row ${rows - 2}, element 0: `);
-      // the row was not kept: the runs still find it
+      // the row was not stored: the checksums of runs still find it
       const sparse = { ...result, everyRow: rows, rows: result.rows };
       const first = Math.floor((rows - 2) / result.rowsPerRun) * result.rowsPerRun;
       expect(difference(from, sparse, bytes)).toContain(`rows ${first} to `);

@@ -88,7 +88,7 @@ describe.each(sampled(["llama", "qwen2", "qwen3"], 1))("the GGUF file of %s", (n
 });
 
 describe.each([
-  // the file has no factor of scores: it is that of a model with heads of this width
+  // GGUF has no query_pre_attn_scalar; the reader assumes the width of a head, 16
   { name: "gemma3", fields: { query_pre_attn_scalar: 16 } },
   { name: "gpt-oss", fields: {} },
   { name: "deepseek-v3", fields: {} },
@@ -106,7 +106,7 @@ describe.each([
   });
 });
 
-/** Other values of fields, each of which changes what a model computes. `null` is a field that is missing. */
+/** Other values of fields, each of which changes the result of a model. `null` is a missing field. */
 const FIELDS: Readonly<Record<string, readonly Readonly<Record<string, unknown>>[]>> = {
   llama: [{ rope_scaling: null }, { rope_theta: 20000 }, { rms_norm_eps: 0.01 }, { hidden_act: "relu" }],
   mistral: [{ sliding_window: null }, { sliding_window: 8 }],

@@ -12,7 +12,7 @@ import { missingSmolLM2, SMOLLM2 } from "../harness/models.js";
 import { useBackend } from "../harness/suite.js";
 import { type RecordedTensors, readTensors, topOf, witnessPath } from "../models/witnesses.js";
 
-/** Lockstep's error may be this multiple of the one of transformers in f32; models.test.ts says why. */
+/** The maximum ratio of Lockstep's error to the error of transformers in f32; models.test.ts explains it. */
 const FACTOR = 4;
 const backend = useBackend({ threads: IS_FULL ? 2 : 1, datapath: "hopper" });
 
@@ -21,7 +21,7 @@ beforeAll(async () => {
   recorded = await readTensors(witnessPath("smollm2.safetensors"));
 });
 
-/** The positions that a run tests: those from the first on, because the logits of a token depend on the tokens before it. */
+/** The positions that a run tests, from the first on, because the logits of a token depend on the tokens before it. */
 const POSITIONS = draws(64, 4);
 
 /** The logits of all positions. */
@@ -32,7 +32,7 @@ async function logitsOf(tokens: Int32Array, options: LoadCausalLMOptions): Promi
   return noGrad(() => model.forward(ids).tensor.dataSync().slice() as Float32Array);
 }
 
-/** What was recorded of each position: its best tokens, their logits, and the errors of other programs. */
+/** The recorded results for each position: its best tokens, their logits, and the errors of other programs. */
 function positions() {
   const [count, kept] = recorded.shapeOf("ids") as [number, number];
   const [ids, f64] = [recorded.i32("ids"), recorded.f64("f64")];

@@ -1,4 +1,4 @@
-/** Which keys are visible: `causal`, `align` and `window` hide what a mask of the same pairs hides, to the bit. */
+/** Visible keys: `causal`, `align` and `window` hide the same keys as a mask of the same pairs, to the bit. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { attention, attentionBackward } from "../../../../src/ops/attention/attention.js";

@@ -1,4 +1,4 @@
-/** GPUs for which the addon has no code: they are refused at opening, with what was found and what to do. */
+/** GPUs for which the addon has no code are refused at opening; the error names the GPU and the remedy. */
 import * as fc from "fast-check";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { deviceFault } from "../../../../src/backends/cuda/architectures.js";
@@ -16,7 +16,7 @@ const gpu = (capability: number) => ({
   uuid: "0",
 });
 
-/** The compute capabilities, of those above, on which code for an entry runs, by NVIDIA's rules of compatibility. */
+/** The compute capabilities, among those above, on which code for an entry runs, by NVIDIA's rules of compatibility. */
 const RUNS: Readonly<Record<string, readonly number[]>> = {
   "89-real": [89],
   "90-real": [90],
@@ -52,7 +52,7 @@ it("a GPU runs a list if it runs one of its entries; else the message has its ca
         expect(fault).toContain(`GPU ${capability} is sm_${capability}`);
         for (const entry of entries) expect(fault).toContain(`sm_${entry.replace("-real", "")}`);
         const command = /build-cuda --architectures (\S+)`/.exec(fault)?.[1] as string;
-        // what the command builds runs on the GPU
+        // the code that the command builds runs on the GPU
         expect(deviceFault(command, gpu(capability))).toBeUndefined();
       },
     ),

@@ -1,4 +1,7 @@
-/** What a GPU is asked for each spec: it refuses none, and its kernels get the rule, the scaling and the position of a shard. */
+/**
+ * The calls of the CUDA backend for each spec: it refuses none, and its kernels get the rule, the scaling and the position of a
+ * shard.
+ */
 import { describe, expect, it } from "vitest";
 import type { Addon, DeviceHandle } from "../../../../src/backends/cuda/addon.js";
 import type { LoweringContext } from "../../../../src/backends/cuda/lowering.js";
@@ -46,7 +49,7 @@ function quantization(spec: QuantizeSpec) {
   return { x, spec, random: { seed: 1n, offset: 2n }, part: PART, rowwise, columnwise, scale };
 }
 
-/** What a kernel must get of a spec. NVFP4 has one rule, which its kernel does not have to be told. */
+/** The values that a kernel must get from a spec. NVFP4's kernel has only one rule, so the rule is not passed. */
 function told({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): object {
   const draws = blockFormat(quantizer).options.includes("stochastic")
     ? { stochastic, part: stochastic ? PART : undefined }
@@ -55,7 +58,7 @@ function told({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec
   return { rule: SCALE_RULE[scaleRule], scaling: scalingBits(elementScaling), ...draws };
 }
 
-/** The kernels that compute something else besides, and the rules that they have. They multiply. */
+/** The fused kernels, with their rules. Their element scaling is one multiplication. */
 const FUSED = {
   activationQuantizeMx: ["e8m0Up"],
   activationQuantizeTensor: ["f32"],

@@ -1,6 +1,6 @@
 /**
- * The part of a larger matrix by whose position random bits are selected: it is taken exactly if all its elements lie inside of
- * the larger matrix and its pieces begin and end where draws of 16 elements do.
+ * The position of a matrix in a larger one selects random bits. It is accepted exactly if all elements lie inside the larger
+ * matrix and the pieces begin and end at boundaries of draws of 16 elements.
  */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
@@ -34,7 +34,7 @@ function isPart(part: MatrixPart, rows: number, columns: number): boolean {
   return true;
 }
 
-/** Multiples of 16, numbers next to them, and what is no size. */
+/** Multiples of 16, their neighbours, and values that are not sizes. */
 const size = (...usual: readonly number[]) =>
   fc.oneof(
     { weight: 12, arbitrary: fc.constantFrom(...usual) },
@@ -54,7 +54,7 @@ const input = fc.record({
   }),
 });
 
-/** Ends of every limit. */
+/** Numbers at both ends of every limit. */
 const [rows, columns] = [32, 48];
 const whole = { rows, columns, row: 0, column: 0, width: columns, stride: 0 };
 const EXAMPLES: readonly MatrixPart[] = [

@@ -1,6 +1,6 @@
 /**
- * The way in which a backend with kernels for whole blocks alone quantizes any number of rows: composed of the reference's
- * operations it gives the bits of the reference.
+ * A backend whose kernels take whole blocks only composes operations to quantize any number of rows. With the reference's
+ * operations, the composition is bitwise equal to the reference.
  */
 
 import * as fc from "fast-check";

@@ -190,7 +190,7 @@ const FAULTS = {
   },
   "a lane that always gives a wrong bit": {
     elements: () => Array.from({ length: SIZE * (SIZE / 4) }, (_, i) => 4 * i + 1),
-    // no sampled column is that of the lane
+    // no sampled column belongs to the lane
     share: 1 - choices((SIZE * 3) / 4, LINES) / choices(SIZE, LINES),
   },
 } as const;

@@ -1,5 +1,6 @@
 /**
- * Conversions into codes and scales: the bytes of the libraries' own writers, every form into every other one, and what is said.
+ * Conversions to codes and scales: they write the bytes of the libraries' own writers, convert every form to every other one, and
+ * report the changes.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -33,7 +34,7 @@ const w = useWorkspace();
 const backend = useBackend({ threads: 1 });
 const ORIGINAL = join(VECTORS, "original");
 
-/** The fixtures that a dialect's rule reproduces. The others have other blocks, or draws for codes. */
+/** The fixtures that a dialect's rule reproduces. The other fixtures have other blocks, or drawn codes. */
 const WRITERS: Readonly<Record<string, string>> = {
   "ct-fp8-tensor": "ct-fp8-tensor",
   "ct-fp8-channel": "ct-fp8-channel",
@@ -95,7 +96,10 @@ it("ModelOpt's configurations leave out what the conversion leaves out, and clai
   }
 });
 
-/** The forms that the small weights of the original can have. torchao's modes differ in the quantizer alone: one each. */
+/**
+ * The forms that the small weights of the original can have. torchao's modes differ in the quantizer only, so there is one entry
+ * for each mode.
+ */
 const FORMS = DIALECT_TARGETS.filter(
   (name) =>
     !["gpt-oss", "transformers-fp8-block", "modelopt-fp8-block", "gguf-nvfp4"].includes(name) &&
@@ -108,7 +112,7 @@ interface Change {
   readonly relative: number;
 }
 
-/** What changed between two sets of values, computed again. */
+/** The changes between two sets of values, computed independently. */
 function changesBetween(before: Float64Array, after: Float64Array): Change {
   const differences = [...before.keys()].filter((i) => before[i] !== after[i]);
   const sizes = differences.map((i) => Math.abs((before[i] as number) - (after[i] as number)));
@@ -362,7 +366,7 @@ describe("what is converted", () => {
 
 it("every dialect is a form, or is refused by name with the reason", () => {
   for (const name of DIALECT_NAMES) {
-    // the rule of ggml itself, which gives small weights subnormal scales, is not that of GGUF files
+    // GGUF files do not use ggml's own rule, which gives small weights subnormal scales
     const used = name === "gguf-nvfp4" ? "modelopt-nvfp4" : name;
     if (DIALECT_TARGETS.some((target) => target === name))
       expect(parseTarget(name).dialectTarget?.dialect).toBe(used);

@@ -1,6 +1,6 @@
 /**
- * A conversion to any form makes no value NaN or infinite: it refuses, or its output has no error. What it says of the error is
- * what plain loops over elements give.
+ * A conversion to any form makes no value NaN or infinite: it refuses, or its output has no error. The reported errors equal
+ * plain loops over elements.
  */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -18,7 +18,7 @@ const SIDE = 128;
 const NAME = "blk.0.ffn_down.weight";
 const EXPERTS = "mlp.experts.down_proj";
 
-/** About as weights are: sums of four uniform draws. */
+/** Weights of realistic distribution: sums of four uniform draws. */
 const ORDINARY = (() => {
   let state = 7;
   const draw = (): number => {
@@ -78,7 +78,7 @@ describe.each(sampled(TARGETS, 24))("a weight as %s", (target) => {
     "%s: has no error, or is refused with the number of values",
     async (what, values) => {
       const tried = converting(target, values, async (out, { changes: [changes] }) => {
-        // the input is the original of each form, of which nothing has to be concluded from circumstances
+        // the input is the original of each form, so nothing has to be inferred
         const { findings } = await reportOf(out, join(out, ".."));
         expect(findings.filter(({ name }) => name !== "codes-zero")).toEqual([]);
         const [after] = [...(await valuesIn(out)).values()];

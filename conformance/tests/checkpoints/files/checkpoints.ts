@@ -1,4 +1,4 @@
-/** Checkpoints for tests: those that libraries wrote, copies of them with something planted, and made ones. */
+/** Checkpoints for tests: files that libraries wrote, copies of them with a planted fault, and generated ones. */
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -20,10 +20,10 @@ import type { Metadata } from "../../../../src/io/header/header.js";
 import { SafetensorsFile } from "../../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../../src/io/safetensors-writer.js";
 
-/** The folder of what libraries wrote. */
+/** The folder of files that libraries wrote. */
 export const VECTORS = new URL("../../../vectors/checkpoints/", import.meta.url).pathname;
 
-/** The folder of what gguf-py wrote. */
+/** The folder of files that gguf-py wrote. */
 export const GGUF = new URL("../../../vectors/gguf/", import.meta.url).pathname;
 
 /** The checkpoints that libraries quantized. */
@@ -92,7 +92,7 @@ export async function reportOf(path: string, original?: string): Promise<Checkpo
   }
 }
 
-/** What a conversion said, and how it got each weight. */
+/** The report of a conversion, and the way in which it converted each weight. */
 export interface Converted {
   readonly plan: ConversionPlan;
   readonly changes: readonly WeightChanges[];
@@ -134,7 +134,7 @@ export async function valuesIn(path: string): Promise<Map<string, Float64Array>>
   return all;
 }
 
-/** The elements of matrices [rows, columns] as those of [columns, rows], one by one. */
+/** The elements of matrices [rows, columns] in the order of [columns, rows]. */
 export function transposed<T>(elements: ArrayLike<T>, rows: number, columns: number): T[] {
   const size = rows * columns;
   return Array.from({ length: elements.length }, (_, at) => {

@@ -1,5 +1,6 @@
 /**
- * Damaged files of every form: each gives a report or a typed error, soon, and asks for no more memory than its size allows.
+ * Damaged files of every form: each gives a report or a typed error within a short time, and allocates no more memory than its
+ * size allows.
  */
 import {
   existsSync,
@@ -37,9 +38,9 @@ const TARGETS = [
   "fbgemm-fp8",
 ];
 const LONGEST_MS = 5000;
-/** What one array may have for each byte of the files, for values of packed codes. */
+/** The maximum length of an array for each byte of the files, for values of packed codes. */
 const FACTOR = 16;
-/** What a conversion also takes, of any files: the module of the reference. */
+/** The memory that a conversion needs for any files: the module of the reference. */
 const MODULE_BYTES = 1 << 17;
 const MEMORY = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
 
@@ -76,7 +77,7 @@ async function forms(backend: Backend): Promise<readonly Files[]> {
 
 const ARRAYS = ["Uint8Array", "Uint16Array", "Uint32Array", "Float32Array", "Float64Array"] as const;
 
-/** Calls `body`, and returns the largest array that it asked for, in bytes. */
+/** Calls `body`, and returns the size of the largest array that it allocated, in bytes. */
 async function largestArray(body: () => Promise<void>): Promise<number> {
   let largest = 0;
   const note = (count: unknown, size: number): void => {
@@ -119,7 +120,7 @@ function openFiles(): number {
   return existsSync("/proc/self/fd") ? readdirSync("/proc/self/fd").length : 0;
 }
 
-/** What became of a file. */
+/** The outcome for a file. */
 type Outcome = "error" | "findings" | "sound";
 
 interface Conversion {
@@ -152,7 +153,7 @@ async function judged(path: string, conversion?: Conversion): Promise<Outcome> {
   }
 }
 
-/** Files that are whole give no error, so that what the others give is due to their damage. */
+/** Undamaged files give no error, so that errors of the others are due to their damage. */
 async function requireWhole(all: readonly Files[], folder: string): Promise<void> {
   for (const { path, files } of all) {
     const place = join(folder, "in");
@@ -166,15 +167,15 @@ async function requireWhole(all: readonly Files[], folder: string): Promise<void
   }
 }
 
-/** What became of files, by number, and the most time of the processor that one took, in ms. */
+/** The number of files of each outcome, and the maximum processor time of one file, in ms. */
 export interface Tally {
   readonly outcomes: Readonly<Record<Outcome, number>>;
   readonly worst: number;
-  /** The largest array that was asked for, for each byte of the files, where nothing was converted. */
+  /** The size of the largest allocated array for each byte of the files, if nothing was converted. */
   readonly largest: number;
 }
 
-/** Which damaged files are tried: `runs` seeds from `seed` on. One of `converted` files is converted too. */
+/** The damaged files to try: `runs` seeds from `seed` on. One of `converted` files is converted too. */
 export interface Trial {
   readonly seed: number;
   readonly runs: number;
@@ -228,7 +229,7 @@ export async function tryDamaged(backend: Backend, { seed, runs, converted }: Tr
   }
 }
 
-/** Prints what became of files. */
+/** Prints the outcomes of files. */
 export function tell({ seed, runs }: Trial, { outcomes, worst, largest }: Tally): void {
   console.log(
     `${runs} files from seed ${seed} on: ${JSON.stringify(outcomes)}, the longest ${worst.toFixed(0)} ms, the largest array ${largest.toFixed(2)} bytes for each byte`,

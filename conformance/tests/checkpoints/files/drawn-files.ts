@@ -1,4 +1,4 @@
-/** Files of every convention, drawn: sound codes and scales, and the configuration that says what they are. */
+/** Drawn files of every convention: valid codes and scales, and the configuration that describes them. */
 import { CODE_TYPES, type CodeTypeName } from "../../../../src/checkpoints/stored/code-types.js";
 import {
   CONVENTION_NAMES,
@@ -39,7 +39,7 @@ export const FORMS: readonly Form[] = STORED_NAMES.flatMap((name) =>
 /** The columns of a group where the convention does not fix them. */
 export const GROUP = 32;
 
-/** A code below the largest of its type, so that no block fills its range; of few bits, any code. */
+/** A code below the largest of its type, so that no block fills its range. If the type has few bits, any code. */
 function codeOf(type: CodeTypeName, draw: Draw): number {
   const { values, max, bits } = CODE_TYPES[type];
   if (bits < 4) return Math.floor(draw() * values.length);
@@ -86,7 +86,7 @@ function scalesOf(dtype: FileDType, shape: readonly number[], draw: Draw, isE4m3
   return held(dtype, shape, new Uint8Array(Uint16Array.from(words, half).buffer));
 }
 
-/** What a drawn weight has beside codes and scales. */
+/** The drawn tensors of a weight in addition to codes and scales. */
 export interface Options {
   readonly zeros?: boolean;
   readonly order?: boolean;
@@ -95,7 +95,7 @@ export interface Options {
   readonly scale?: FileDType;
 }
 
-/** The integers, floating-point codes and companions of a weight as they are meant, by which values are computed. */
+/** The values from which a weight is computed: integers, floating-point codes and companions. */
 export interface Meant {
   readonly rows: number;
   readonly columns: number;
@@ -106,7 +106,7 @@ export interface Meant {
   readonly groups?: readonly number[];
 }
 
-/** Draws the tensors of a weight under a module. Returns what they mean. */
+/** Draws the tensors of a weight under a module. Returns the values that they stand for. */
 export function addWeight(
   tensors: Map<string, Held>,
   module: string,
@@ -155,7 +155,7 @@ export function addWeight(
     : undefined;
   if (points && row.zeros) {
     if (row.zeros.packed) {
-      // along the rows, so that each column of scales is a stream of words of its own
+      // along the rows, so that each column of scales is a separate stream of words
       const words = Math.ceil((lines * bits) / 32);
       const all = new Uint8Array(words * across * 4);
       for (let column = 0; column < across; column++) {
@@ -222,7 +222,7 @@ function codesTensor(
   }
   if (part.packing === "rows") {
     const bytes = new Uint8Array((rows / 2) * columns);
-    // two's complement, where the type has an offset of 8
+    // two's complement, if the type has an offset of 8
     const nibble = (row: number, column: number): number =>
       ((codes[row * columns + column] as number) - 8) & 15;
     for (let row = 0; row < rows; row += 2)

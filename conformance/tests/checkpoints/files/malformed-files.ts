@@ -1,6 +1,6 @@
-/** Damaged files for tests: those of a checkpoint with something changed, by seeds. */
+/** Damaged files for tests: the files of a checkpoint with changes drawn from a seed. */
 
-/** The files of a checkpoint by their names, of which `path` is the one to open; "" stands for the folder. */
+/** The files of a checkpoint by their names. `path` is the file to open; "" stands for the folder. */
 export interface Files {
   readonly path: string;
   readonly files: ReadonlyMap<string, Uint8Array>;
@@ -108,7 +108,7 @@ const splice: Change = (draws, bytes) => {
   return out;
 };
 
-/** A count, a length or an offset becomes another one. */
+/** Replaces a count, a length or an offset. */
 const count: Change = (draws, bytes) => {
   const out = Buffer.from(bytes);
   if (out.length < 8) return out;
@@ -132,7 +132,7 @@ function disturb(draws: Draws, value: unknown, depth = 0): unknown {
   return { ...value, [key]: disturb(draws, (value as Json)[key], depth + 1) };
 }
 
-/** Changes the text of JSON: a value, nesting, a key that occurs twice, or what is no JSON. */
+/** Changes JSON text: a value, the nesting, a repeated key, or text that is not JSON. */
 function disturbText(draws: Draws, text: string): string {
   const kind = draws.below(8);
   if (kind === 0) return text.replace("{", `{"deep":${"[".repeat(DEEP)}${"]".repeat(DEEP)},`);
@@ -209,7 +209,7 @@ const text: Change = (draws, bytes) =>
 
 const BYTES = [flip, cut, extend, splice, count] as const;
 
-/** The change, or a flipped bit where JSON is nested too deep already to be changed again. */
+/** The change, or a flipped bit if the JSON is already nested too deep for another change. */
 function changed(draws: Draws, change: Change, bytes: Uint8Array): Uint8Array {
   try {
     return change(draws, bytes);

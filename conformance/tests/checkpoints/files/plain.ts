@@ -1,8 +1,8 @@
-/** Plain loops over elements, and values as types hold them. */
+/** Plain loops over elements, and conversions of values to types. */
 import type { Changes } from "../../../../src/checkpoints/convert/changes/changes.js";
 import { float } from "./weights.js";
 
-/** The part of `Changes` that depends on no order of elements. */
+/** The part of `Changes` that does not depend on the order of elements. */
 interface Counted {
   elements: number;
   changed: number;
@@ -11,7 +11,7 @@ interface Counted {
   notFinite: number;
 }
 
-/** What changed, element by element. `same` says of two values whether the second is the first. */
+/** The changes, counted element by element. `same` returns whether two values are equal. */
 export function counted(
   pairs: Iterable<readonly [before: number, after: number]>,
   same: (before: number, after: number) => boolean,
@@ -30,7 +30,7 @@ export function counted(
   return all;
 }
 
-/** What changed, as `counted` gives it. */
+/** The changes in the form in which `counted` returns them. */
 export const asCounted = ({ elements, changed, max, relative, notFinite }: Changes): Counted => ({
   elements,
   changed,
@@ -39,7 +39,7 @@ export const asCounted = ({ elements, changed, max, relative, notFinite }: Chang
   notFinite,
 });
 
-/** Whether the error of changes is that of pairs whose differences are finite; differences may be rounded to f32. */
+/** Whether the error of changes equals the error of pairs whose differences are finite; differences may be rounded to f32. */
 export function hasErrorOf(
   { noise, signal, sqnr }: Changes,
   pairs: readonly (readonly [before: number, after: number])[],
@@ -70,7 +70,7 @@ export function bf16(value: number): { readonly bits: number; readonly value: nu
   return { bits, value: float(bits * 65536) };
 }
 
-/** Values in a type: their bytes, and what they are there. */
+/** Values in a type: their bytes, and the values after rounding to the type. */
 export function heldAs(of: "f32" | "bf16" | "f16" | "f64", wanted: readonly number[]) {
   if (of === "f64") return { bytes: Float64Array.from(wanted), values: wanted };
   if (of === "f32") return { bytes: Float32Array.from(wanted), values: wanted.map(Math.fround) };

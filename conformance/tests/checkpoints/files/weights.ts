@@ -26,16 +26,19 @@ export const floats: fc.Arbitrary<number> = fc.oneof(
   { weight: 1, arbitrary: fc.integer({ min: 0, max: 0xffffffff }).map(float) },
 );
 
-/** A kind of weight: where each element has its scale, and how scales are stored. */
+/** A kind of weight: the position of each element's scale, and the storage of scales. */
 interface Kind {
   readonly convention: ConventionName;
   readonly scale: FileDType;
   readonly kind: ScaleKind;
-  /** Rows and columns that share a scale; 0 for all. */
+  /** The rows and columns that share a scale; 0 for all. */
   readonly block: readonly [number, number];
 }
 
-/** Every way in which values are computed: groups and blocks of each kind of code, and those that no kernel serves. */
+/**
+ * Every kind of weight whose values are computed differently: groups and blocks of each kind of code, including kinds without a
+ * kernel.
+ */
 export const KINDS: readonly Kind[] = [
   { convention: "ct-nvfp4", scale: "F8_E4M3", kind: "group", block: [1, 16] },
   { convention: "modelopt-nvfp4", scale: "F8_E4M3", kind: "group", block: [1, 16] },
@@ -79,7 +82,7 @@ function packed(type: CodeTypeName, codes: readonly number[]): Uint8Array {
   return bytes;
 }
 
-/** The bytes of one scale of a type, of the upper bits of an f32 or as they are. */
+/** The bytes of a scale in a type: the upper bits of an f32, or all its bits. */
 function stored(
   dtype: FileDType,
   bits: number,
@@ -92,22 +95,22 @@ function stored(
 
 const toBits = (value: number): number => new Uint32Array(Float32Array.of(value).buffer)[0] as number;
 
-/** What a weight of a kind is made of. */
+/** The parameters from which a weight of a kind is drawn. */
 interface Making {
   readonly rows: number;
   readonly columns: number;
   /** The number of matrices. */
   readonly lead: number;
-  /** The scales that occur, as bits of f32 of which a smaller type has the upper ones. */
+  /** The scales that occur, as f32 bits. A smaller type has the upper ones. */
   readonly palette: readonly number[];
   readonly seed: number;
-  /** The scale beside those of blocks, where the convention has one. */
+  /** The global scale, if the convention has one. */
   readonly global: number | undefined;
-  /** How many of the codes occur. */
+  /** The number of codes that occur. */
   readonly used: number;
 }
 
-/** The bits, as in `Making.palette`, of a scale that is stored in one byte. */
+/** The bits of a one-byte scale, in the form of `Making.palette`. */
 export const ofByte = (byte: number): number => byte * 2 ** 24;
 
 /** Draws a weight of a kind, of up to two matrices. Few scales are drawn, and each is used often. */
@@ -140,7 +143,7 @@ export function weights(about: Kind): fc.Arbitrary<Drawn> {
     .map(({ sizes, ...rest }) => weightOf(about, { ...sizes, ...rest }));
 }
 
-/** The weight of a kind that is made of these. */
+/** The weight of a kind from these parameters. */
 export function weightOf(
   about: Kind,
   { rows, columns, lead, palette, seed, global: whole, used }: Making,

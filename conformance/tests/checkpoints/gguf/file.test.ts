@@ -1,4 +1,4 @@
-/** A GGUF file that is damaged or lies is refused with a typed error, and no memory is taken for what it claims. */
+/** A damaged or false GGUF file is refused with a typed error, and no memory is allocated for sizes that it claims. */
 import { readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
@@ -22,7 +22,7 @@ import {
 
 const MODEL = readFileSync(join(GGUF, "gguf-model.gguf"));
 
-/** Opens bytes as a file; returns what was thrown. */
+/** Opens bytes as a file; returns the thrown error. */
 async function opened(bytes: Uint8Array): Promise<CheckpointFiles | Error> {
   return inFolder(async (folder) => {
     const path = join(folder, "x.gguf");
@@ -47,7 +47,7 @@ const data = new Uint8Array(64);
 const entry = (type: number, ...value: Piece[]): readonly Piece[] => ["k", u32(type), ...value];
 const INVALID = Uint8Array.of(2, 0, 0, 0, 0, 0, 0, 0, 0xc3, 0x28);
 
-/** What is wrong with a file, and what the error has to say. */
+/** A fault of a file, and the words that the error must contain. */
 const WRONG: Readonly<Record<string, readonly [Contents, RegExp]>> = {
   "another magic": [{ magic: 0x46554748 }, /does not begin with "GGUF"/],
   "version 1": [{ version: 1 }, /version 1; little endian files of 2 and 3/],

@@ -1,11 +1,11 @@
 /** Writes GGUF files of any contents, right or wrong, for tests. */
 
-/** A number of so many bytes. */
+/** A number of this many bytes, little-endian. */
 export interface Word {
   readonly bytes: 1 | 4 | 8;
   readonly value: number | bigint;
 }
-/** A text with its length before it, a number, or bytes. */
+/** A string with its length before it, a number, or bytes. */
 export type Piece = string | Word | Uint8Array;
 
 export const u8 = (value: number): Word => ({ bytes: 1, value });
@@ -38,7 +38,7 @@ export interface Described {
   readonly offset: number | bigint;
 }
 
-/** What a file has. Counts are those of the lists unless they are given. */
+/** The contents of a file. The counts are the lengths of the lists unless they are specified. */
 export interface Contents {
   readonly magic?: number;
   readonly version?: number;

@@ -1,4 +1,4 @@
-/** GGUF files that conversions write: the bytes of gguf-py's own writer, its quantizer's codes, and what is refused. */
+/** GGUF files that conversions write: the bytes of gguf-py's own writer, its quantizer's codes, and refusals. */
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
@@ -52,7 +52,7 @@ describe.each(["mxfp4", "nvfp4"])("the original as gguf-%s", (name) => {
 
 const witness = recordedPackages().find(({ origin }) => origin.package === "gguf");
 const recorded = (witness?.dialects ?? []).filter(({ dialect }) => dialect === "gguf-mxfp4");
-/** NaN and infinity are refused here, and rows of no whole blocks by the package. */
+/** NaN and infinity are refused here; the package refuses rows that are not whole blocks. */
 const REFUSED = ["nan", "infinity", "ragged"];
 const cases = recorded.flatMap(({ cases }) =>
   cases.filter(({ dtype, case: name }) => dtype === "f32" && !REFUSED.includes(name)),
@@ -101,7 +101,7 @@ describe("MXFP4 is quantized as gguf-py does it", () => {
   });
 });
 
-/** Any codes and scales that the twins of GGUF's conventions can have. */
+/** Any codes and scales of the conventions that correspond to GGUF's. */
 const blocks = fc
   .record({
     kind: fc.constantFrom("mxfp4" as const, "nvfp4" as const),
@@ -109,7 +109,7 @@ const blocks = fc
     columns: fc.integer({ min: 1, max: 4 }).map((count) => 64 * count),
     seed: fc.nat(),
     global: fc.float({ min: 2 ** -20, max: 2 ** -8, noNaN: true }),
-    // scales of any size, which may be those of no trained weight
+    // scales of any size, even sizes that no trained weight has
     wild: fc.boolean(),
   })
   .map(({ kind, rows, columns, seed, global, wild }) => {
@@ -262,7 +262,7 @@ describe("a model of several shards", () => {
     expect((await reportOf(join(w.path("out"), names[1] ?? ""))).gguf?.metadata).toEqual({
       ...{ "split.no": 1, "split.count": 2, "split.tensors.count": 2 },
     });
-    // and back into one file for each of them
+    // converts back, into one file for each of them
     await w.succeed("convert", "@out", "-o", "@wide", "--to", "bf16");
     expect((await reportOf(w.path("wide"))).tensors).toBe(2);
   });
@@ -404,7 +404,7 @@ describe("a stack of experts has one scale for each of them", () => {
     });
     return path;
   };
-  /** A file of each expert alone, converted. */
+  /** A file with one expert only, converted. */
   const alone = async (folder: string, expert: number) => {
     const { bytes } = stack();
     const one = {
@@ -442,7 +442,7 @@ describe("a stack of experts has one scale for each of them", () => {
       const { findings, weights } = await reportOf(join(folder, "all"));
       expect(findings).toEqual([]);
       expect(weights[0]?.scales.globals).toHaveLength(EXPERTS);
-      // what is said of the change is what changed
+      // the reported changes are the actual ones
       const source = new Float32Array(stack().bytes.buffer);
       expect(changes[0]?.changed).toBe(source.filter((value, i) => value !== values?.[i]).length);
     }));

@@ -1,6 +1,6 @@
 /**
- * Checkpoints of any contents: a report or a typed error, never a crash; and weights of ordinary distributions, quantized as each
- * convention does, raise no alarm.
+ * Checkpoints of any contents give a report or a typed error, never a crash. Weights of ordinary distributions, quantized in each
+ * convention, raise no alarm.
  */
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -267,7 +267,7 @@ describe.each(Object.keys(MAKERS))("normal weights as %s", (kind) => {
         const right = await reportOfContents(make(how, values, false));
         expect(right.weights).toHaveLength(1);
         expect(right.findings).toEqual([]);
-        // larger weights are as likely as their inverses: statistics alone do not tell
+        // larger weights are as likely as their inverses: statistics alone cannot distinguish them
         if (how.deviation > 0.1 || how.spread > 1) return;
         const { findings } = await reportOfContents(make(how, values, true));
         expect(errorsIn(findings).map(({ name }) => name)).toEqual(["scale-inverted"]);

@@ -1,4 +1,7 @@
-/** Files of every convention are sound as they are; no field of the configuration and no tensor is lost or altered unseen. */
+/**
+ * Unchanged files of every convention are sound. No field of the configuration and no tensor can be lost or altered without a
+ * finding.
+ */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { inspectFiles } from "../../../../src/checkpoints/inspect.js";
@@ -18,7 +21,7 @@ import {
   STORED_NAMES,
 } from "../files/drawn-files.js";
 
-/** More than one block for tiles, and whole groups for others. */
+/** More than one block for tiles, and whole groups for other kinds. */
 const shapeFor = ({ kind }: Form): readonly [number, number] => (kind === "tile" ? [256, 128] : [16, 64]);
 const MODULES = [0, 1, 2].flatMap((layer) =>
   [
@@ -42,7 +45,7 @@ async function findingsOf(contents: Contents, as?: ConventionName): Promise<read
   });
 }
 
-/** What is found without reading codes. */
+/** The findings that need no codes. */
 async function surveyed(contents: Contents, as?: ConventionName): Promise<readonly Finding[]> {
   return inFolder(async (folder) => {
     await writeContents(folder, contents);
@@ -55,10 +58,10 @@ async function surveyed(contents: Contents, as?: ConventionName): Promise<readon
   });
 }
 
-/** Whether a form has modules of linear layers, and not tensors with names of their own. */
+/** Whether a form has modules of linear layers, not tensors with other names. */
 const isOfModules = ({ name }: Form): boolean => /^\._?weight/.test(conventionOf(name).codes.suffix);
 
-/** A file of a form: one weight, or some of three layers with all that can stand beside. */
+/** A file of a form: one weight, or some weights of three layers with every optional tensor. */
 function fileOf(form: Form, modules: readonly string[], options = {}): Contents {
   const tensors = new Map<string, Held>();
   const draw = drawsFrom(7);
@@ -86,7 +89,7 @@ describe.each(sampled(titled, 3))("a file of %s, a scale for each %s", (_, __, f
   });
 });
 
-/** Fields that each say something of a weight, with a value that is wrong for it. */
+/** Fields that each describe a weight, with a wrong value. */
 const ALTERED: readonly (readonly [field: string, value: (old: unknown) => unknown])[] = [
   ["num_bits", (old) => (old === 4 ? 8 : 4)],
   ["type", (old) => (old === "int" ? "float" : "int")],
@@ -144,7 +147,7 @@ it.each(titled.filter(([name]) => ["ct-float", "ct-int8", "ct-mxfp8", "ct-nvfp4"
   },
 );
 
-/** Scales, and whether a configuration of ue8m0 denies them: others are judged by themselves. */
+/** Scales, and whether a configuration of ue8m0 contradicts them. Other scales are judged separately. */
 const SCALES = {
   power: [(power: number) => 2 ** power, false],
   zero: [() => 0, false],
@@ -221,7 +224,7 @@ describe("a tensor that others of its kind have", () => {
   )("is not lost unseen: %s, a scale for each %s", async (_, __, form) => {
     const contents = full(form);
     expect(errorsIn(await surveyed(contents))).toEqual([]);
-    // what one weight has, every weight has
+    // every weight has the same tensors
     const some = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.self_attn.k_proj"));
     const expert = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.mlp.experts.1"));
     for (const name of [...some, "model.layers.1.self_attn.v_proj.v_scale", ...expert.slice(0, 1)]) {
@@ -230,7 +233,7 @@ describe("a tensor that others of its kind have", () => {
       expect(errorsIn(await surveyed({ ...contents, tensors })), name).not.toEqual([]);
     }
     const tensors = new Map([...contents.tensors].filter(([name]) => !expert.includes(name)));
-    // the last expert alone may be one that never was, unless the configuration counts them
+    // the last expert alone may be a missing one, unless the configuration has a count
     const json = new Map([
       ...contents.json,
       ["config.json", { ...contents.json.get("config.json"), num_experts: 2 }],

@@ -1,6 +1,4 @@
-/**
- * Checkpoints that libraries wrote are recognized, raise no alarm, and have the values that the libraries themselves read.
- */
+/** Checkpoints that libraries wrote are recognized, raise no alarm, and have the values that these libraries read. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -74,7 +72,7 @@ describe.each(FIXTURES)("%s", (name) => {
   it("is recognized, and raises no error, also against the original", async () => {
     for (const original of [undefined, ORIGINAL]) {
       const { weights, findings, unquantized } = await reportOf(join(VECTORS, name), original);
-      // its experts are not those of the original
+      // the fixture's experts differ from the original's
       const wanted = original && name === "gpt-oss" ? ["nothing-compared"] : [];
       expect(errorsIn(findings).map((each) => each.name)).toEqual(wanted);
       expect(findings.filter(({ severity }) => severity === "warning")).toEqual([]);
@@ -84,7 +82,7 @@ describe.each(FIXTURES)("%s", (name) => {
       );
       expect(weights.length).toBe(name === "gpt-oss" ? 2 : name === "fbgemm-fp8" ? 9 : 7);
       expect(unquantized.length).toBe(name === "gpt-oss" ? 3 : 5);
-      // tiles of swizzled scales are padded, and a small tensor's own scale counts
+      // tiles of swizzled scales are padded, and the global scale of a small tensor adds to the count
       for (const each of weights) expect(each.bits).toBeGreaterThanOrEqual(bits);
       if (original === undefined) continue;
       for (const each of weights.filter(({ error }) => error)) {

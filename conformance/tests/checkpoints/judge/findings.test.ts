@@ -1,4 +1,4 @@
-/** Failures that were published of real checkpoints, planted in what libraries wrote: each is named. */
+/** Published failures of real checkpoints, planted in files that libraries wrote: each is named. */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { FINDINGS, type FindingName } from "../../../../src/checkpoints/judge/findings.js";
@@ -61,7 +61,7 @@ interface Plant {
   readonly fixture: string;
   readonly name: FindingName;
   readonly plant: (contents: Contents) => void;
-  /** Whether only the original shows it. */
+  /** Whether only a comparison with the original reveals it. */
   readonly original?: true;
 }
 

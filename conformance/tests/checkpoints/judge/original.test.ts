@@ -1,4 +1,4 @@
-/** A weight is compared with its original element by element, and a wrong reading of it is named. */
+/** A weight is compared with its original element by element, and a wrong interpretation of it is named. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { FindingName } from "../../../../src/checkpoints/judge/findings.js";
@@ -44,7 +44,7 @@ describe("the error against an original", () => {
         const own = valuesOf(drawn);
         const wanted = own.map((value, i) => value * (factors[i % factors.length] as number));
         const { original, values } = originalOf(drawn.weight, of, wanted);
-        // NaN and infinities have no error that tells anything
+        // NaN and infinities have no meaningful error
         if (![...own, ...values].every(Number.isFinite)) return;
         const { error } = await compareOriginal(
           kernels,
@@ -67,8 +67,8 @@ describe("the error against an original", () => {
 type Read = (scales: Float32Array) => Float32Array;
 
 /**
- * A weight of two matrices whose grids of scales are square, with a scale of its own in each block: all are equal at `spread` 0.
- * `read` makes the right scales of those that are stored. With `negative` every second scale is negative.
+ * A weight of two matrices with square grids of scales, one scale for each block: at `spread` 0 all are equal. `read` converts
+ * stored scales to the right ones. With `negative` every second scale is negative.
  */
 function planted(convention: "ct-nvfp4" | "block-fp8", read: Read, spread = 1, negative = false): Drawn {
   const isTile = convention === "block-fp8";
@@ -83,7 +83,7 @@ function planted(convention: "ct-nvfp4" | "block-fp8", read: Read, spread = 1, n
       2 ** (spread * (((i * 5) % 7) - 3)) * (1 + (spread * i) / 64) * (negative && i % 2 === 1 ? -1 : 1),
   );
   const count = 2 * rows * columns;
-  // positive codes from the middle of the range, so that each other reading is far off
+  // positive codes from the middle of the range, so that every other interpretation is far off
   const codes = Array.from({ length: count }, (_, i) => (isTile ? 0x38 + ((i * 7) % 24) : 1 + ((i * 5) % 7)));
   const bytes = isTile
     ? Uint8Array.from(codes)
@@ -200,7 +200,7 @@ function withCodes(drawn: Drawn, codes: readonly number[]): Drawn {
 describe("a bound for each element", () => {
   const drawn = planted("block-fp8", (scales) => scales);
   const { values } = CODE_TYPES.e4m3;
-  /** The code of another value than that of a code, more than a step apart. */
+  /** Another code, whose value differs by more than one step. */
   const other = (code: number, by: number): number => (code + 3 + by) % 0x7f;
 
   it("holds for codes that are nearest, and for those that are rounded to the other side", async () => {
@@ -221,7 +221,7 @@ describe("a bound for each element", () => {
     const count = signed.codes.length;
     await fc.assert(
       fc.asyncProperty(fc.nat(), fc.nat({ max: count - 1 }), async (seed, place) => {
-        // every finite code but the largest ones, which have one neighbour
+        // every finite code except the largest ones, which have only one neighbour
         const codes = words(seed, count).map((word) => (word % 126) + (word & 0x80));
         const wanted = (far: number): number[] =>
           Array.from(codes, (code, i) => {

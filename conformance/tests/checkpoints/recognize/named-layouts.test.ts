@@ -56,7 +56,7 @@ it.each(Object.keys(LAYOUTS))("%s", async (name) => {
   const [library = ""] = name.split(" without");
   await fc.assert(
     fc.asyncProperty(layers, async (layer) => {
-      // a GEMV layout whose words are as many as its scales could be GPTQ's
+      // a GEMV layout with as many words as scales could be GPTQ's
       fc.pre(!name.includes("GEMV") || layer.k / 8 > 8 * Math.ceil(layer.groups / 8));
       const tensors = new Map<string, Held>();
       for (const [end, [dtype, shape]] of Object.entries((LAYOUTS[name] as (each: Layer) => Shapes)(layer)))

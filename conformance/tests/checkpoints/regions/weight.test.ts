@@ -1,4 +1,4 @@
-/** A region of a quantized weight is that region of the whole weight: its codes, elements, values and scales. */
+/** A region of a quantized weight equals the region of the whole weight: codes, elements, values and scales. */
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
@@ -28,12 +28,12 @@ interface Case {
   readonly form: Form;
   readonly options: Options;
   readonly size: readonly [rows: number, columns: number];
-  /** Where the region begins and ends, as shares of the rows and columns. */
+  /** The begin and end of the region, as shares of the rows and columns. */
   readonly ends: readonly [number, number, number, number];
   readonly seed: number;
 }
 
-/** Sizes that a form takes: whole groups, or whole bytes and words of codes. A tile may be cut at the end. */
+/** Sizes that a form supports: whole groups, or whole bytes and words of codes. The last tile may be partial. */
 function sizesOf({ name, kind }: Form): fc.Arbitrary<readonly [rows: number, columns: number]> {
   const { codes, group = GROUP } = conventionOf(name);
   const most = kind === "tile" ? 20 : 6;
@@ -108,7 +108,7 @@ function regionOf({ ends: [a, b, c, d] }: Case, [rows, columns]: readonly [numbe
   return { row: top, rows: bottom - top + 1, column: left, columns: right - left + 1 };
 }
 
-/** The elements of a region of a matrix that has `width` columns, as they are in memory. */
+/** The elements of a region of a matrix with `width` columns, in memory order. */
 function cut(
   values: ArrayLike<number>,
   width: number,
@@ -133,7 +133,7 @@ function cutScales(
   return { format: scales.format, global: scales.global, lines, blocks, codes, values };
 }
 
-/** The elements that share a scale. Each column has its own where an order of columns has divided the groups. */
+/** The elements that share a scale. If an order of columns splits the groups, each column has its own scale. */
 function blockOf(
   { scales, columns }: WeightRegion,
   [height, width]: readonly [number, number],

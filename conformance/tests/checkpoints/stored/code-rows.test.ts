@@ -1,4 +1,4 @@
-/** The ranges of rows that are read at a time. */
+/** The ranges of rows that are read together. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { rowRanges, rowsAtATime } from "../../../../src/checkpoints/stored/code-rows.js";

@@ -55,7 +55,7 @@ function writeIndex(folder: string, index: unknown): void {
   writeFileSync(join(folder, INDEX), JSON.stringify(index));
 }
 
-/** Lets every tensor of a file but the first begin and end 32 bytes earlier. */
+/** Moves begin and end of every tensor of a file, except the first, by 32 bytes toward the start, so that tensors overlap. */
 function overlap(path: string): void {
   const bytes = readFileSync(path);
   const length = Number(bytes.readBigUInt64LE(0));

@@ -1,4 +1,4 @@
-/** Packed integers, zero points, orders of groups and factors of columns have the values that plain loops give. */
+/** Packed integers, zero points, orders of groups and factors of columns have the values that plain loops compute. */
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -36,13 +36,13 @@ interface Drawn extends Options {
   readonly rows: number;
   readonly columns: number;
   readonly seed: number;
-  /** Whether there is a configuration, which the shape of the file makes needless. */
+  /** Whether there is a configuration. The shape of the file may make it unnecessary. */
   readonly told: boolean;
 }
 
 const WORDS = [1, 2, 3, 4, 5, 6, 7, 8].map((bits) => (bits === 8 ? "ct-int8-packed" : `ct-int${bits}`));
 
-/** Weights of conventions whose codes do not lie element by element, or have something to subtract or to multiply. */
+/** Weights of conventions whose codes are not stored element by element, or that subtract or multiply something. */
 const drawn: fc.Arbitrary<Drawn> = fc
   .record({
     name: fc.constantFrom(

@@ -1,4 +1,4 @@
-/** Experts of gpt-oss, whose matrices are [E, N, K] where they are quantized and [E, K, N] where they are not. */
+/** Experts of gpt-oss: quantized matrices are stored as [E, N, K], unquantized ones as [E, K, N]. */
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";

@@ -1,4 +1,4 @@
-/** The command line: convert. Its output is that of the library, and what it says is in the files that it writes. */
+/** The command line: convert. Its output equals the library's, and its report agrees with the files that it writes. */
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -9,7 +9,7 @@ import { draws } from "../../harness/draws.js";
 
 const w = useWorkspace();
 
-/** Fixtures, with targets that need each kind of conversion: dequantization, repacking without rounding, quantization. */
+/** Fixtures, with targets for each kind of conversion: dequantization, repacking without rounding, quantization. */
 const FORMS = {
   "ct-mxfp4": { as: "ct-mxfp4", targets: ["bf16", "f32", "torchao-mxfp4-floor", "ct-mxfp8"] },
   "ct-nvfp4": { as: "ct-nvfp4", targets: ["bf16", "modelopt-nvfp4", "lockstep-mxfp8"] },
@@ -70,7 +70,7 @@ describe("convert", () => {
           await run(`quiet${id}`, "--quiet"),
         ];
         const isWide = to === "bf16" || to === "f32";
-        // a checkpoint has one quantization: the other weights would keep theirs
+        // a checkpoint has one quantization, so the other weights cannot keep theirs
         const isMixed = some && !isWide && others.length > 0;
         const isTaken = exists && !force;
         const status = isTaken || isMixed ? 2 : 0;

@@ -1,4 +1,4 @@
-/** The command line: dequantize reads what quantize wrote. */
+/** The command line: dequantize reads the output of quantize. */
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import {

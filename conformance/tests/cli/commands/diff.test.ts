@@ -22,7 +22,7 @@ const ZEROS = new Float32Array(VALUES.length);
 const INPUTS = { ordinary: VALUES, odd: ODD, zeros: ZEROS } as const;
 type InputName = keyof typeof INPUTS;
 
-/** The forms that two dialects have in common: a quantizer, a format and a tile. */
+/** The forms that two dialects share: a quantizer, a format and a tile. */
 function formsOf(a: DialectName, b: DialectName): readonly Partial<DiffDialectsOptions>[] {
   return (DIALECTS[a] as Dialect).forms.flatMap((form) => {
     const other = (DIALECTS[b] as Dialect).forms.find(({ quantizer }) => quantizer === form.quantizer);
@@ -48,7 +48,7 @@ interface Report {
   readonly tensors: readonly (DialectDiff & { readonly name: string })[];
 }
 
-/** The numbers that strings stand for in JSON. */
+/** The numbers that JSON strings stand for. */
 const NUMBERS: ReadonlyMap<unknown, number> = new Map([
   ["NaN", Number.NaN],
   ["Infinity", Number.POSITIVE_INFINITY],
@@ -90,7 +90,7 @@ describe("diff", () => {
     await fc.assert(
       fc.asyncProperty(drawn, async ({ pair: [a, b], form, given, examples, names, only }) => {
         await write(names);
-        // a tile or a format of a quantizer that is not the first needs the quantizer
+        // a tile or a format of another quantizer than the first requires the quantizer's name
         const own = new Set(given.length > 0 ? ["quantizer", ...given] : []);
         const settings = Object.fromEntries(Object.entries(form).filter(([name]) => own.has(name)));
         const options: DiffDialectsOptions = { a, b, ...settings, examples };

@@ -1,4 +1,6 @@
-/** Chunks of the results of the special functions have the committed digests, which an H200 returned for all 2^32 inputs. */
+/**
+ * Chunks of the results of the special functions have the committed digests. An H200 returned these digests for all 2^32 inputs.
+ */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { chunksOf, digestFunctionChunk } from "../../../../src/cli/commands/function-digests.js";
@@ -10,7 +12,7 @@ import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 
-/** A chunk, which `SEED` chooses. */
+/** A chunk, selected by `SEED`. */
 function drawnChunk(name: SpecialFunctionName, index: number): number {
   const chunks = fc.nat({ max: chunksOf(name).chunks - 1 });
   return fc.sample(chunks, { numRuns: 1, seed: seeded(5209 + index) })[0] as number;

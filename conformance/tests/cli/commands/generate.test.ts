@@ -1,4 +1,6 @@
-/** `lockstep generate` prints the text and the hash of the logits that `generate` yields, and verifies them on the reference. */
+/**
+ * `lockstep generate` prints the text and the hash of the logits of the library's `generate`, and verifies them on the reference.
+ */
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

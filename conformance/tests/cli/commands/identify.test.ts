@@ -72,7 +72,7 @@ describe("identify", () => {
         codes.map((byte) => byte ^ 0x88),
       ),
       raw("x.weight_scale", "F32", scales?.shape ?? [], scales?.bytes ?? new Uint8Array()),
-      // not a tensor scale, by its size
+      // the size excludes a tensor scale
       raw("x.input_amax", "F32", [3], new Uint8Array(12)),
     ]);
     const { dialects, readings } = JSON.parse(await w.succeed("identify", "@in", "@theirs", "--json"));

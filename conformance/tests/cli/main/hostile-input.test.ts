@@ -194,7 +194,7 @@ describe("a path", () => {
     },
   );
 
-  /** Commands whose input is more than a file of tensors, and what they say of one: a model, an operation, a run. */
+  /** Commands whose input is not only a file of tensors, and their messages for an unusable input. */
   const OTHER_INPUTS: Readonly<Record<string, RegExp>> = {
     perplexity: /neither tokenizer.json nor a .gguf file/,
     apply: /the metadata "operation"/,

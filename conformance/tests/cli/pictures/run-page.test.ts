@@ -1,4 +1,4 @@
-// The page of a replayed run: a cell and a row for each operation, differences explained, and nothing of the run as markup.
+// The page of a replayed run: a cell and a row for each operation, explained differences, and no text of the run as markup.
 import { existsSync, readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";

@@ -1,4 +1,4 @@
-/** The probe finds the ring along which a library's reduce-scatter adds, and says so on every rank alike. */
+/** The probe finds the ring along which a library's reduce-scatter adds, and every rank finds the same ring. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { isRingOf, probeRings, type Rings } from "../../../../src/collectives/devices/ring.js";
@@ -12,9 +12,9 @@ import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
 
-/** Elements after which the inputs of the probe repeat, for any number of ranks here. */
+/** The number of elements after which the inputs of the probe repeat, for any number of ranks here. */
 const PERIODS = 3840;
-/** The elements of each rank; undefined for as many as GPUs add. */
+/** The elements of each rank; undefined: as many as GPUs add. */
 const ELEMENTS = IS_FULL ? undefined : 2 * PERIODS + 960;
 
 /**
@@ -23,11 +23,11 @@ const ELEMENTS = IS_FULL ? undefined : 2 * PERIODS + 960;
  */
 type Library = (dtype: WideDType, owner: number, element: number) => readonly number[];
 
-/** What all ranks tried so far: their inputs of each sum, and what they told. */
+/** The trials of all ranks so far: their inputs of each sum, and the messages that they exchanged. */
 class Recorded {
   readonly #said = new Map<string, Uint8Array>();
 
-  /** What each rank gave at a place, or undefined if one has not come to it. */
+  /** The contribution of each rank at a step; undefined if a rank has not reached the step. */
   at(place: string, rank: number, own: Uint8Array, size: number): readonly Uint8Array[] | undefined {
     this.#said.set(`${place} ${rank}`, own);
     const all = Array.from({ length: size }, (_, each) => this.#said.get(`${place} ${each}`));
@@ -70,7 +70,9 @@ function codesOf(dtype: "bf16" | "f16"): ReadonlyMap<number, number> {
   return codes;
 }
 
-/** Runs the probe of one rank. What other ranks have not given yet is answered by anything; a later run has it. */
+/**
+ * Runs the probe of one rank. Missing contributions of other ranks are replaced by arbitrary ones; a later run has the real ones.
+ */
 function probe(backend: Backend, size: number, rank: number, library: Library, recorded: Recorded): Rings {
   let [sums, tells] = [0, 0];
   const { memory } = backend;
@@ -96,11 +98,11 @@ function probe(backend: Backend, size: number, rank: number, library: Library, r
   return probeRings({ rank, size, backend, devices: devices as never, elements: ELEMENTS, allGather: tell });
 }
 
-/** What the probe of each rank says. */
+/** The result of each rank's probe. */
 function probed(size: number, library: Library): readonly Rings[] {
   const recorded = new Recorded();
   let all: readonly Rings[] = [];
-  // a pass has right what depends on as many collectives as passes went before: a sum, and two of what ranks tell
+  // pass n is right about results that depend on up to n collectives: a sum, and two exchanges of messages
   for (let pass = 0; pass < 4; pass++)
     all = Array.from({ length: size }, (_, rank) => probe(backend(), size, rank, library, recorded));
   return all;
@@ -113,7 +115,7 @@ const planOf = (order: readonly number[], sum: WideDType): SumPlan => ({
   splits: order.map(() => 1),
 });
 
-/** A ring as the probe names it: from rank 0 on. */
+/** A ring in the form that the probe reports: from rank 0 on. */
 const fromZero = (ring: readonly number[]): readonly number[] => [
   ...ring.slice(ring.indexOf(0)),
   ...ring.slice(0, ring.indexOf(0)),

@@ -51,7 +51,7 @@ const DISAGREEMENTS: Readonly<Record<string, (group: ProcessGroup) => unknown>> 
   "a message": (group) => group.send(values(group), (group.rank + 1) % 3),
 };
 
-/** Calls of every kind, with tensors of as many bytes whatever differs. */
+/** Calls of every kind. All variants have tensors with the same number of bytes. */
 interface Given {
   readonly dtype: "bf16" | "f16";
   readonly shape: Shape;
@@ -196,7 +196,7 @@ describe("a rank that sends itself other rows than it receives", () => {
   });
 });
 
-/** Calls after which rank 0 leaves, and what rank 1 then has. */
+/** Calls after which rank 0 leaves, and the result of rank 1. */
 const LAST_CALLS: Readonly<
   Record<string, readonly [(group: ProcessGroup, x: Tensor<"f32">) => Tensor, number[]]>
 > = {

@@ -1,5 +1,5 @@
 /**
- * Codes of 4 bits, two of which share a byte: rows that fill whole bytes are exchanged as those of any dtype, others are refused
+ * Codes of 4 bits, two of which share a byte: rows that fill whole bytes are exchanged as in any dtype, other rows are refused
  * before anything is sent, and the group remains usable.
  */
 import fc from "fast-check";
@@ -39,7 +39,7 @@ async function expectRefused(
 const cases = fc.integer({ min: 1, max: MOST }).chain((size) =>
   fc.record({
     dtype: fc.constantFrom(...PACKED),
-    /** Numbers of codes that ranks send to each other: twice these, or those plus one. */
+    /** Numbers of codes that ranks send to each other. The test uses twice these numbers, or twice plus one. */
     halves: fc.array(fc.array(fc.nat(3), { minLength: size, maxLength: size }), {
       minLength: size,
       maxLength: size,
@@ -53,7 +53,7 @@ describe("codes of which two share a byte", () => {
       fc.asyncProperty(cases, fc.boolean(), async ({ dtype, halves }, odd) => {
         const size = halves.length;
         const groups = loopbackOver(backends.slice(0, size), 5000);
-        // among an even number of ranks, odd numbers for each add up to tensors that fill whole bytes
+        // for an even number of ranks, odd numbers add up to tensors that fill whole bytes
         const isOdd = odd && size % 2 === 0;
         const table = halves.map((row) => row.map((half) => 2 * half + (isOdd ? 1 : 0)));
         const exchange = (group: ProcessGroup): Tensor => {

@@ -32,7 +32,7 @@ function announced(bytes: bigint): Buffer {
   return head;
 }
 
-/** What a stranger sends: a beginning, and then zeros up to a number of bytes or as long as the connection lasts. */
+/** The bytes that a stranger sends: a prefix, and then zeros up to a number of bytes or until the connection ends. */
 interface Stranger {
   readonly begin: Buffer;
   readonly bytes: number;
@@ -51,7 +51,7 @@ const strangers: fc.Arbitrary<Stranger> = fc.record({
 
 const ZEROS = Buffer.alloc(1 << 16);
 
-/** Connects a stranger, who goes on sending until it has sent all or the connection ends. */
+/** Connects a stranger, which sends until it has sent all bytes or the connection ends. */
 function send(port: number, { begin, bytes }: Stranger): Socket {
   const socket = connect(port, "127.0.0.1");
   socket.on("error", () => undefined);
@@ -74,7 +74,10 @@ function send(port: number, { begin, bytes }: Stranger): Socket {
 const closed = (socket: Socket): Promise<unknown> =>
   new Promise((resolve) => (socket.closed ? resolve(0) : socket.once("close", resolve)));
 
-/** A server in place of ZeroMQ's private socket. It says as many bytes as a test wants and records what it gets. */
+/**
+ * A server in place of ZeroMQ's private socket. It sends as many bytes as a test requests, and records the bytes that it
+ * receives.
+ */
 async function inner(answer: number) {
   const received: number[] = [];
   const record = { now: 0, most: 0, received, port: 0 };

@@ -1,4 +1,4 @@
-/** Rank 0 leaves no files where a program runs. */
+/** Rank 0 leaves no files in the current folder of a program. */
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

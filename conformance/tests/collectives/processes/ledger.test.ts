@@ -1,4 +1,4 @@
-/** What a rank finds out by the notes about calls of other ranks: who makes other calls, who is late, and who has left. */
+/** The conclusions of a rank from the notes about calls of other ranks: which ranks make other calls, are late, or have left. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Call } from "../../../../src/collectives/call.js";

@@ -1,4 +1,4 @@
-/** A process finds its rank in what its launcher sets, and says what is missing. */
+/** A process finds its rank in the environment variables of its launcher, and names missing ones. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
@@ -8,7 +8,7 @@ import {
 } from "../../../../src/collectives/processes/rendezvous.js";
 import { ArgumentError } from "../../../../src/errors.js";
 
-/** What each launcher sets for the process of a rank. */
+/** The environment variables that each launcher sets for the process of a rank. */
 const LAUNCHERS = {
   torchrun: (rank, size, local) => ({ RANK: rank, WORLD_SIZE: size, LOCAL_RANK: local }),
   "mpirun of Open MPI": (rank, size, local) => ({
@@ -21,7 +21,7 @@ const LAUNCHERS = {
     SLURM_PROCID: rank,
     SLURM_STEP_NUM_TASKS: size,
     SLURM_LOCALID: local,
-    // of the job, which may have other tasks than this step
+    // of the job, which may have other tasks in addition to this step
     SLURM_NTASKS: "999",
   }),
 } satisfies Record<string, (rank: string, size: string, local: string) => Environment>;

@@ -28,8 +28,8 @@ function sampledQueries({ queries: count, keys }: LargeShape, next: () => number
 }
 
 /**
- * The first of 16 compared keys: somewhere, and at the end if other queries see these. Random bits depend on the number of a
- * key, so with dropout only the first keys are compared.
+ * The first of 16 compared keys: at random, and at the end if other queries see the last keys. Random bits depend on the number
+ * of a key, so with dropout only the first keys are compared.
  */
 function sampledKeys({ keys, causal, dropout }: LargeShape, next: () => number): readonly number[] {
   if (dropout) return [0];

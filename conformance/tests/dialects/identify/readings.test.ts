@@ -1,4 +1,4 @@
-/** The parts of `identifyDialect`: which codes a rule can give a number, and how stored bytes are read. */
+/** The parts of `identifyDialect`: the codes that a rule can give to a number, and the interpretation of stored bytes. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
@@ -25,7 +25,7 @@ import { useBackend } from "../../harness/suite.js";
 const backend = useBackend({ threads: 1 });
 const FORMATS = ["e2m1", "e2m3", "e3m2", "e4m3", "e5m2", "int8", "s2f6", "int4"] as const;
 
-/** The magnitudes of a format from 0 up, and the one that would come next. */
+/** The magnitudes of a format from 0 up, and the one that would follow the largest. */
 function gridOf(format: ScalarFormat): readonly number[] {
   const values = Array.from({ length: factsOf(format).maxCode + 1 }, (_, code) => valueOfCode(format, code));
   const [before, last] = values.slice(-2) as [number, number];

@@ -1,4 +1,4 @@
-/** The tensors that a dialect's row lists are the ones that are recognized, and the ones in the library's recorded files. */
+/** The tensors that a dialect's row lists are recognized, and equal the tensors in the library's recorded files. */
 import { describe, expect, it } from "vitest";
 import { blockBytes, blockType } from "../../../../src/checkpoints/gguf/types.js";
 import { recognize } from "../../../../src/checkpoints/recognize/recognize.js";

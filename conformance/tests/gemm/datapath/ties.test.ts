@@ -1,6 +1,6 @@
 /**
- * Where a result is defined as rounded once, it is, also if the exact value is a tie of f32 or so near to one that an f64
- * sum alone would round it to the other side.
+ * A result that is defined as rounded once is rounded once, even if the exact value is a tie of f32 or so near to one that an f64
+ * sum would round to the other side.
  */
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";

@@ -1,6 +1,6 @@
 /**
- * An element of a product does not depend on how many stand beside it: the epilogue computes four at a time where it can. And a
- * scale of a tensor beside scales of rows is that scale for each row.
+ * An element of a product does not depend on the number of neighbouring elements: the epilogue computes four at a time if it can.
+ * A tensor scale next to row scales acts as this scale for each row.
  */
 import { describe, expect, it } from "vitest";
 import { tensor } from "../../../../src/ops/create.js";
@@ -10,7 +10,7 @@ import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { useBackend } from "../../harness/suite.js";
 
 const DEPTH = 16;
-/** Sums of ones times these: of either sign, exact zeros, one that underflows, infinite and not a number. */
+/** Factors of sums of ones: numbers of either sign, exact zeros, one that underflows, infinities and NaN. */
 const ROWS = [
   1,
   -1,

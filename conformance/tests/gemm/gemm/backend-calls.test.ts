@@ -1,6 +1,6 @@
 /**
- * The calls that a product makes on a backend: each option arrives in the right argument and in no other, and the backend's
- * answer is returned.
+ * The calls of a product on a backend: each option is passed in the right argument and in no other, and the backend's answer is
+ * returned.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -123,7 +123,7 @@ function posed(backend: AskedBackend, drawn: Product) {
   };
 }
 
-/** The expected operations of a drawn product, in the words of `plainly`, derived from the definition of the options alone. */
+/** The expected operations of a drawn product, in the form of `plainly`, derived only from the definition of the options. */
 function expected(drawn: Product, at: ReturnType<typeof posed>): readonly unknown[] {
   const { m, n, layout, operands, outDtype, biasDtype } = drawn;
   const { backward, gelu, fused, isFp8, bias, biasGradient, summed, splits, algorithm, splitK } = at;

@@ -1,6 +1,6 @@
 /**
- * Products of few rows, which the reference computes by a form of their own, have the bits of the scalar step, and of any other
- * row.
+ * Products of few rows, for which the reference has a separate kernel, are bitwise equal to the scalar step, and each row is
+ * independent of the others.
  */
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
@@ -25,14 +25,16 @@ beforeAll(async () => {
 
 const backend = useBackend();
 
-/** Whether the few-rows form and the scalar step give the same bits. */
+/** Whether the few-rows kernel and the scalar step give the same bits. */
 function same(task: Omit<KernelTask, "kernel" | "datapath">): void {
   const hopper = { ...task, datapath: "hopper-half" } as const;
   const scalar = runKernel(instance, { ...hopper, kernel: "scalar" });
   expect(runKernel(instance, { ...hopper, kernel: "wide" })).toEqual(scalar);
 }
 
-/** How a line of bf16 is drawn: `exponent` to `exponent` + `spread`, some elements zero, some of another exponent. */
+/**
+ * The draw of a line of bf16: exponents from `exponent` to `exponent` + `spread`, some elements zero, some with another exponent.
+ */
 interface Line {
   readonly seed: number;
   readonly exponent: number;
@@ -62,7 +64,7 @@ function lineOf(line: Line, depth: number): number[] {
   });
 }
 
-/** Exponents at which the few-rows form may hand over to another kernel, and those next to them. */
+/** Exponents at which the few-rows kernel may leave a product to another kernel, and their neighbours. */
 const EDGES = [
   -126, -127, -100, -60, -51, -50, -40, -35, -25, -20, -10, 0, 10, 25, 26, 39, 40, 60, 61, 127, 128,
 ];

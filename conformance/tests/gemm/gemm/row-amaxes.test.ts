@@ -1,6 +1,6 @@
 /**
- * Products with row-scaled NVFP4 are those of TransformerEngine's `general_gemm`: a product of the same codes under amaxes of 1,
- * into f32, whose elements are then multiplied by the amaxes (numerics.md §5.10).
+ * Products with row-scaled NVFP4 equal TransformerEngine's `general_gemm`: a product of the same codes under amaxes of 1, into
+ * f32, whose elements are then multiplied by the amaxes (numerics.md §5.10).
  */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
@@ -74,7 +74,7 @@ function underOne(t: QuantizedTensor, direction: Direction): readonly [Quantized
 const randomly = (count: number, seed: number): Float32Array =>
   Float32Array.from({ length: count }, (_, i) => fround(Math.sin(seed + i) * 3));
 
-/** The elements by general_gemm's own steps, rounded to `out`. */
+/** The elements computed by general_gemm's own steps, rounded to `out`. */
 function byTheirSteps(
   given: Case,
   operands: readonly QuantizedTensor[],
@@ -150,7 +150,7 @@ it("multiply by the amax of the row of x before that of the row of w, unless the
       ...{ x: quantizer.quantize(matrix(x)), w: quantizer.quantize(matrix(w)) },
       ...{ datapath: "exact", outDtype: "f32" },
     }).out.dataSync();
-  // codes of 6 and 3 under scales of 448: the product of the codes is p, by which the two orders round to other values
+  // codes of 6 and 3 under scales of 448: the two orders round the product p of the codes to different values
   const [g, h] = [fround(1.9), fround(1.3)];
   const p = fround(2688 * 2688 * 1.25 * fround(1 / 7225344));
   const [inTurn, together] = [fround(fround(p * g) * h), fround(p * fround(g * h))];
@@ -159,7 +159,7 @@ it("multiply by the amax of the row of x before that of the row of w, unless the
   expect(run([g], [h, h])[0]).toBe(together);
   expect(run([g, g], [h])[0]).toBe(together);
   expect(run([g], [h])[0]).toBe(together);
-  // x above what f32 can hold once both are multiplied in the other order
+  // x whose product with both amaxes overflows f32 in the other order
   const large = 2 ** 100;
   expect(run([large, large], [2 ** -100, 2 ** -100])[0]).toBe(p);
 });

@@ -1,4 +1,4 @@
-/** Products with scales of rows equal `torch._scaled_mm` on an H100, which cuBLASLt computes by its vectors of scales. */
+/** Products with row scales equal `torch._scaled_mm` on an H200, which cuBLASLt computes with its vectors of scales. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { gemm } from "../../../../src/ops/gemm/gemm.js";

@@ -1,4 +1,4 @@
-/** Products of NVFP4 apply the scale of the whole tensor as the operand's scale rule defines it, or refuse the rule. */
+/** Products of NVFP4 apply the tensor scale as the operand's scale rule defines it, or refuse the rule. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { UnsupportedError } from "../../../../src/errors.js";
@@ -15,7 +15,7 @@ import { useBackend } from "../../harness/suite.js";
 const backend = useBackend({ threads: 1, datapath: "exact" });
 const DEPTH = 32;
 
-/** The rules whose scale of the tensor divides, which no product undoes. */
+/** The rules with a tensor scale that divides. No product applies it. */
 const DIVIDING = ["twoLevelDivisor"];
 
 describe.each(BLOCK_FORMATS.nvfp4.rules)("a product of operands of the rule %s", (scaleRule) => {

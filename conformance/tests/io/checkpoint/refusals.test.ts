@@ -1,4 +1,7 @@
-/** Loading a checkpoint changes nothing if it throws: false records whose digest is right, and runs that cannot take it. */
+/**
+ * Loading a checkpoint changes nothing if it throws: for false records with a correct digest, and for runs that the checkpoint
+ * does not fit.
+ */
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ArgumentError, DisposedError, FileError } from "../../../../src/errors.js";
@@ -42,7 +45,7 @@ describe("a checkpoint that cannot be loaded", () => {
     };
     return { state: { module, optimizer, random }, tensors, bits, end };
   };
-  /** Loads into another run, which must refuse it and be as before. */
+  /** Loads into another run, which must refuse the checkpoint and stay unchanged. */
   async function expectUnchanged(
     error: typeof FileError | typeof DisposedError,
     disposed = -1,

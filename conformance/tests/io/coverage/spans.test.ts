@@ -1,4 +1,4 @@
-/** The spans of a file that were written are those of a plain list of bytes, in whatever order they are added. */
+/** The recorded spans of a file equal a plain list of bytes, in whatever order spans are added. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { Spans } from "../../../../src/io/coverage/spans.js";

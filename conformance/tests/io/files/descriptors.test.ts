@@ -50,13 +50,13 @@ useFolder((made) => {
   open.clear();
 });
 
-/** Runs `body`, which may throw, and says which files it leaves open. */
+/** Runs `body`, which may throw, and returns the files that it leaves open. */
 async function left(body: () => Promise<unknown>): Promise<string[]> {
   await body().catch(() => undefined);
   return [...open];
 }
 
-/** Some bytes with one of them changed, or without the last ones. */
+/** Some bytes with one byte changed, or without the last bytes. */
 const damaged = (bytes: Uint8Array): fc.Arbitrary<Uint8Array> =>
   fc
     .tuple(fc.nat(bytes.length - 1), fc.integer({ min: 0, max: 255 }), fc.boolean())

@@ -1,4 +1,4 @@
-/** A region of a quantized tensor in a file has the codes, scales, amaxes and values of that region of the whole tensor. */
+/** A region of a quantized tensor in a file equals the region of the whole tensor: codes, scales, amaxes and values. */
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -29,17 +29,17 @@ useFolder((folder) => {
   path = join(folder, "model.safetensors");
 });
 
-/** A matrix, how it is quantized, and a region that begins at a whole tile. */
+/** A matrix, its quantization, and a region that begins at a whole tile. */
 interface Case {
   readonly spec: QuantizeSpec;
-  /** Whether there is a columnwise copy too. */
+  /** Whether there is also a columnwise copy. */
   readonly columnwise: boolean;
   readonly layout: ScaleLayout;
   readonly x: PlainTensor<WideDType>;
   readonly region: MatrixRegion;
 }
 
-/** The rows and columns at whose multiples regions begin, by the definition of tiles. */
+/** Regions begin at multiples of these numbers of rows and columns, by the definition of tiles. */
 function stepOf({ quantizer, tile }: QuantizeSpec): readonly [rows: number, columns: number] {
   const [rows, columns] = isOfLines(tile) ? [1, 2] : tileSize(tile);
   return [rows, Math.max(columns, BLOCK_FORMATS[quantizer].multiple)];
@@ -124,7 +124,7 @@ function membersOf(t: QuantizedTensor, region: MatrixRegion): Answer {
 
 const RANDOM = { seed: 7n, offset: 3n } as const;
 
-/** Quantizes the matrix with scales in the layout. Quantizers with a given scale take 33 * 2^-6. */
+/** Quantizes the matrix with scales in the layout. Quantizers with a caller's scale use 33 * 2^-6. */
 function quantized({ spec, columnwise, x }: Case, scaleLayout: ScaleLayout): QuantizedTensor {
   const scale = upload(backend(), fromCodes("f32", [1], [0x3f040000])) as Tensor<"f32">;
   const source = upload(backend(), x) as Tensor<WideDType>;

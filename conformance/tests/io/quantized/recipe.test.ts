@@ -1,4 +1,4 @@
-/** The metadata of quantized tensors: what is written is read again, and anything else is refused by the field's name. */
+/** The metadata of quantized tensors: reading inverts writing, and invalid metadata are refused by the field's name. */
 import { describe, expect, it } from "vitest";
 import { FileError } from "../../../../src/errors.js";
 import { BLOCK_FORMAT_NAMES, type BlockFormatName, blockFormat } from "../../../../src/formats/block.js";
@@ -18,7 +18,7 @@ import { sampled } from "../../harness/draws.js";
 const SHAPE = [2, 128, 256];
 const USAGES = [...DIRECTIONS.map((each) => [each]), DIRECTIONS] as const;
 
-/** Every spec of a quantizer, with layouts, types and copies that follow one another. */
+/** Every spec of a quantizer, each with the next layout, type and copies in turn. */
 function recipesOf(name: BlockFormatName): readonly Recipe[] {
   return specsOf(name).flatMap((spec, i) =>
     layoutsOf(spec).map((scales, j) => ({
@@ -44,9 +44,9 @@ function errorOf(text: string): unknown {
   }
 }
 
-/** Options that files of older versions do not have: with their defaults, files have them no more than those. */
+/** Options that files of older versions lack. Files still omit them if they have their defaults. */
 const ADDED: readonly string[] = ["scaleRule", "elementScaling", "amaxLimit", "rowScaled"];
-/** The same of quantizers without an amax of the tensor. */
+/** The same for quantizers without a tensor amax. */
 const ADDED_WITHOUT_AMAX: readonly string[] = [...ADDED, "stochastic"];
 const REQUIRED = ["quantizer", "format", "shape", "dtype", "scales", "usage"];
 

@@ -1,4 +1,4 @@
-/** Quantized parameters of a sharded checkpoint, loaded by ranks that have other rows of them. */
+/** Quantized parameters of a sharded checkpoint, loaded by ranks with a different division of rows. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -25,7 +25,7 @@ useFolder((made) => {
   folder = made;
 });
 
-/** How the rows of a weight are divided: by layers that share them in pieces, then by `fullyShard`. */
+/** The division of a weight's rows: first among layers that share them in pieces, then by `fullyShard`. */
 interface Division {
   readonly tp: number;
   readonly dp: number;
@@ -39,7 +39,7 @@ interface Layer {
   readonly recipe: RecipeName;
 }
 
-/** A layer whose weight is quantized, as each rank has it. */
+/** A layer whose weight is quantized, with one rank's rows. */
 function layersOf({ rows, columns, pieces, recipe }: Layer, { tp, dp, rowMultiple }: Division, seed: bigint) {
   return groupsOf(tp * dp).map((group) => {
     const mesh = group.split({ dp, tp });
@@ -57,7 +57,7 @@ function layersOf({ rows, columns, pieces, recipe }: Layer, { tp, dp, rowMultipl
 const bitsOf = ({ module }: { readonly module: Linear }): Promise<readonly string[]> =>
   Promise.all(membersOf(module.weight.value).map(async (each) => String(await each.data())));
 
-/** Saves a layer as it is divided before, and loads it into one of other values that is divided as after. */
+/** Saves a layer under one division, and loads it into a layer with other values under another division. */
 async function roundTrip(layer: Layer, before: Division, after: Division): Promise<void> {
   const saved = layersOf(layer, before, 1n);
   await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));

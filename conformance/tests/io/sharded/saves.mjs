@@ -1,5 +1,4 @@
-// Two ranks of one process that save checkpoints again and again until the process is killed. All elements of a save have the
-// same value, its number.
+// Two ranks of one process that save checkpoints repeatedly until the process is killed. All elements of save n have the value n.
 import { constantInit, Linear, loopbackGroup, RandomState, SGD } from "lockstep";
 import { saveShardedCheckpoint } from "lockstep/io";
 

@@ -1,4 +1,4 @@
-/** Kernels of any order: right ones are accepted, planted bugs are found. */
+/** Kernels of any order: correct ones are accepted, planted bugs are found. */
 import { describe, expect, it } from "vitest";
 import { ArgumentError, openBackend } from "../../../../src/index.js";
 import { acceptAnyOrder, backendSubject, fromCodes } from "../../../index.js";

@@ -1,6 +1,6 @@
 /**
  * Faults planted in the reference, under every quantizer and dialect: the named mistake, applied to the reference, gives the
- * kernel's wrong answers, also on new inputs; a fault that has no name is given no cause.
+ * kernel's wrong answers, also on new inputs. A fault without a name gets no cause.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -74,7 +74,8 @@ async function* further(
 const keyOf = (spec: QuantizeSpec): string => JSON.stringify(spec);
 
 /**
- * The specs in which a fault can be planted, in an order that depends on the seed. They are tried until `RUNS` of them show it.
+ * The specs in which a fault can be planted, in an order that depends on the seed. They are tried until the fault shows in `RUNS`
+ * of them.
  */
 function specsFor({ name, isFor = () => true }: Fault): readonly QuantizeSpec[] {
   const unique = [...new Map(SPECS.map((spec) => [keyOf(spec), spec])).values()].filter(isFor);

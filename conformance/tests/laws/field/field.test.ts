@@ -53,7 +53,7 @@ const supportedOf = (spec: QuantizeSpec) => ({
 
 const backend = useBackend();
 
-/** The inputs for an implementation that is right. */
+/** The inputs for a correct implementation. */
 const RUNS = draws(100, 20);
 
 const hold = (

@@ -1,4 +1,4 @@
-/** Families read configurations of published models in every form that they have, and refuse what they cannot compute. */
+/** Families read configurations of published models in all published forms, and refuse unsupported ones. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";

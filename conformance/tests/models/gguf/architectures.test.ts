@@ -1,4 +1,4 @@
-/** GGUF files of Gemma 3, gpt-oss and DeepSeek-V3, which a writer of its own converts from tiny models as llama.cpp does. */
+/** GGUF files of Gemma 3, gpt-oss and DeepSeek-V3. An independent writer converts them from tiny models as llama.cpp does. */
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-/** The angles of a layer are those of its own rotary embedding, whatever other layers have and in whatever order they ask. */
+/** Each layer uses the angles of its own rotary embedding, whatever other layers use and in whatever order layers read them. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { RotaryConfig } from "../../../../src/models/config/config.js";
@@ -22,7 +22,7 @@ const SCALINGS: readonly (RotaryScaling | undefined)[] = [
   },
 ];
 
-/** Every two of them differ in one field at least, and some in one only. */
+/** Every two of them differ in at least one field, some in exactly one. */
 const CONFIGS: readonly RotaryConfig[] = product({
   dim: [4, 8],
   base: [10000, 500],

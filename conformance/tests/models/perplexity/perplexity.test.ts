@@ -1,4 +1,4 @@
-/** The perplexity of tiny models against plain arithmetic, and of forms of weights against converted files. */
+/** The perplexity of tiny models equals plain arithmetic, and forms of weights equal converted files. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -5,7 +5,7 @@ import { ggufDefinition } from "../../../../src/models/tokenizer/gguf.js";
 import { PATTERN_ROWS } from "../../../../src/models/tokenizer/patterns.js";
 import { Tokenizer } from "../../../../src/models/tokenizer/tokenizer.js";
 
-/** The alphabet of byte-level BPE, as GPT-2 has it: computed from its definition, apart from the subject. */
+/** The alphabet of GPT-2's byte-level BPE, computed from its definition, independently of the code under test. */
 export const ALPHABET: readonly string[] = alphabet();
 
 function alphabet(): readonly string[] {
@@ -52,7 +52,7 @@ export async function tokenizerOf(metadata: Metadata): Promise<Tokenizer> {
   return Tokenizer.of(await ggufDefinition("drawn.gguf", async (key) => metadata[key]));
 }
 
-/** Any well-formed text: of all characters, of those that patterns tell apart, and of few, which merges join. */
+/** Any well-formed text: of all characters, of characters that patterns distinguish, and of few characters, which merges join. */
 export const TEXTS: fc.Arbitrary<string> = fc.oneof(
   fc.string({ unit: "binary", maxLength: 40 }),
   fc.string({ unit: "grapheme", maxLength: 40 }),

@@ -1,4 +1,4 @@
-/** `loadTokenizer` reads folders and files of models; that of SmolLM2 gives the tokens of the Rust library. */
+/** `loadTokenizer` reads folders and files of models. SmolLM2's tokenizer gives the tokens of the Rust library. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";

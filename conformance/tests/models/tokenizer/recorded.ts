@@ -1,4 +1,4 @@
-/** What the Rust library of tokenizers returned (scripts/witness/tokenizers_vectors.py). */
+/** The recorded results of the Rust library of tokenizers (scripts/witness/tokenizers_vectors.py). */
 import { readFileSync } from "node:fs";
 import type { JsonObject } from "../../../../src/io/header/header.js";
 

@@ -1,4 +1,4 @@
-/** Templates are rendered as the library renders them, but in bounded time and memory. */
+/** Templates are rendered as Jinja renders them, but in bounded time and memory. */
 import { Template } from "@huggingface/jinja";
 import { expect, it } from "vitest";
 import { renderBounded } from "../../../../src/models/tokenizer/template.js";

@@ -1,4 +1,4 @@
-/** Tokenizers of tokenizer.json return the tokens and texts that the Rust library returned, and refuse what they cannot do. */
+/** Tokenizers of tokenizer.json return the tokens and texts of the Rust library, and refuse unsupported features. */
 import { build } from "esbuild";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";

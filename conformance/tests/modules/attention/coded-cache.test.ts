@@ -1,4 +1,4 @@
-/** Models with a cache of e4m3 codes: what a step reads, the scales of a checkpoint, and the law of rollouts. */
+/** Models with a cache of e4m3 codes: the values that a step reads, the scales of a checkpoint, and the law of rollouts. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

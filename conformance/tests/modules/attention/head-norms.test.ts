@@ -1,4 +1,4 @@
-/** The norm without parameters has the bits of its definition. */
+/** The norm without parameters is bitwise equal to its definition. */
 import * as fc from "fast-check";
 import { describe, expect } from "vitest";
 import { l2Normalize } from "../../../../src/modules/attention/head-norms.js";

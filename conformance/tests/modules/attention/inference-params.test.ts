@@ -64,7 +64,7 @@ describe("a cache", () => {
     expect(() => layer.forward(x, call)).toThrow("noGrad");
   });
 
-  /** The sizes of a cache and steps: the numbers of new positions of some sequences, which often end where a page does. */
+  /** The sizes of a cache and its steps: the numbers of new positions of some sequences, which often end at the end of a page. */
   const programs = fc
     .record({
       pageSize: fc.option(fc.constantFrom(1, 2, 4), { nil: undefined, freq: 6 }),

@@ -14,13 +14,13 @@ import { waves } from "./drawn.js";
 export const LONGEST = 24;
 const HIDDEN = 64;
 
-/** A run: how long each sequence is, and which sequences get how many positions in each step. */
+/** A run: the length of each sequence, and for each step the sequences and the number of their new positions. */
 export interface Rollout {
   readonly lengths: readonly number[];
   readonly steps: readonly ReadonlyMap<number, number>[];
 }
 
-/** The form of a run: the order of dimensions, pages of the cache, its heads, and the type of everything. */
+/** The form of a run: the order of dimensions, pages of the cache, its heads, and the type of all tensors. */
 export interface RolloutForm {
   readonly format: "bshd" | "sbhd" | "thd";
   readonly pageSize: number | undefined;
@@ -55,7 +55,7 @@ const rowBytes = (x: Variable, row: number): string => {
   return [...x.tensor.dataSync().subarray(row * HIDDEN, (row + 1) * HIDDEN)].join();
 };
 
-/** The rows of a run in full: each sequence alone, all positions at once. */
+/** The rows of a run in full: each sequence by itself, all positions at once. */
 export function fullRows(
   layer: TransformerLayer,
   run: Rollout,

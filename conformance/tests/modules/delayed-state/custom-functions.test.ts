@@ -1,4 +1,4 @@
-/** Custom functions that compute delayed scaling's default give the same scales and histories as the default. */
+/** Custom functions that compute the default of delayed scaling give the same scales and histories as the default. */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import {
@@ -48,7 +48,7 @@ function states(options: DelayedScalingOptions, amaxes: readonly number[]): numb
   });
 }
 
-/** Never 0: with a caller's functions, an amax of 0 rolls the history; with the default it does not. */
+/** Never 0: with custom functions, an amax of 0 rolls the history; with the default it does not. */
 const amax = fc.oneof(
   { weight: 4, arbitrary: fc.integer({ min: -40, max: 40 }).map((exponent) => 1.25 * 2 ** exponent) },
   { weight: 1, arbitrary: fc.constantFrom(2 ** -149, FLT_MAX, Number.POSITIVE_INFINITY, 448, 3) },

@@ -1,4 +1,4 @@
-/** An inspector changes no bit of what it observes, and computes the chosen products in high precision. */
+/** An inspector changes no bit of the tensors that it observes, and computes the selected products in high precision. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {

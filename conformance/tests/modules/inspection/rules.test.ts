@@ -1,4 +1,4 @@
-/** Rules of an inspector that say nothing, two things, or something unknown are refused, and then nothing has changed. */
+/** Empty, ambiguous and unknown rules of an inspector are refused, and a refusal changes nothing. */
 import { describe, expect, it } from "vitest";
 import {
   ArgumentError,

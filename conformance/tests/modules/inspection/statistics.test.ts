@@ -74,7 +74,7 @@ function plainValues(
   return { source, codes: codes.slice(0, source.length), decoded };
 }
 
-/** Statistics as their definitions say. */
+/** Statistics by their definitions. */
 function expected(
   t: QuantizedTensor,
   direction: Direction,
@@ -91,7 +91,7 @@ function expected(
   );
   const always = {
     amax: Math.max(...magnitudes),
-    // the sign of a zero says nothing
+    // the sign of a zero does not count
     min: Math.min(...source) + 0,
     max: Math.max(...source) + 0,
     mean,
@@ -120,7 +120,7 @@ function expected(
   };
 }
 
-/** The scales of a tensor whose layout is logical, in which nothing is padded. */
+/** The scales of a tensor in logical layout, which has no padding. */
 function decodedScales(t: QuantizedTensor, direction: Direction): Float32Array {
   const { scaleInv } = t.copy(direction);
   return (scaleInv.dtype === "f32" ? (scaleInv as Tensor<"f32">) : decode(scaleInv)).dataSync();

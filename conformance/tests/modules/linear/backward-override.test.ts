@@ -1,4 +1,6 @@
-/** Under `backwardOverride` the gradients are those of the layer in high precision, of the values that the option names. */
+/**
+ * Under `backwardOverride` the gradients equal the layer's gradients in high precision, from the values that the option selects.
+ */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
@@ -64,7 +66,7 @@ function gradients(module: Linear, x: Tensor, run: (h: Variable) => Variable): r
   return grads;
 }
 
-/** The values of a tensor after it was quantized as the recipe's first step quantizes it. */
+/** The values of a tensor after quantization by the recipe in the first step. */
 function dequantized(recipe: StandardRecipe, role: "input" | "weight", x: Tensor): Tensor<WideDType> {
   const scale = tensor(backend(), [1]);
   return quantizerFor(recipe, role, { scale, random: new RandomState(0n) })
@@ -121,7 +123,7 @@ describe.each(CASES)("%s, %s", (name, backwardOverride) => {
       for (const each of [x, ...module.parameters()]) each.zeroGrad();
       return bytes;
     };
-    // the first call also makes what the layer keeps between calls
+    // the first call also allocates the layer's persistent state
     const [recipe, plain] = [made(), new RECIPES[name]()];
     const seen = [live(recipe), live(recipe)][1] as number;
     const most = [live(plain), live(plain)][1] as number;

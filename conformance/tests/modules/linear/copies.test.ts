@@ -220,7 +220,7 @@ it("so it is on each rank of a layer that is divided, with rows or columns of ea
         }),
       );
       // work is enqueued, so the two runs of a recomputed layer cannot be distinguished; and an unquantized saved input is
-      // quantized again in the backward pass, rowwise too where its columnwise copy is derived after the rows are gathered
+      // quantized again in the backward pass, also rowwise if its columnwise copy is derived after the rows are gathered
       const again = (fault: string): boolean =>
         drawn.way === "recomputed" ||
         (saveOriginalInput && sequenceParallel && !isRow && fault.startsWith("rowwise "));

@@ -1,6 +1,6 @@
 /**
- * Layers whose copies have different quantizers or none: what is refused, and what high precision and results are. Bits of steps
- * are compared in laws/training-steps-equal-plain-arithmetic.
+ * Layers whose copies have different quantizers or none: refusals, high precision, and results. The bits of steps are compared in
+ * laws/training-steps-equal-plain-arithmetic.
  */
 import { describe, expect, it } from "vitest";
 import {

@@ -1,6 +1,6 @@
 /**
- * A layer that returns its bias has the bits of a layer without a bias. The bias gets its gradient from the operations that the
- * caller applies to it.
+ * A layer that returns its bias is bitwise equal to a layer without a bias. The operations that the caller applies to the bias
+ * give its gradient.
  */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
@@ -43,13 +43,13 @@ const CASES = covering(
   2,
 );
 
-/** The parameters that a layer returns. Without biases, a layer has none of them. */
+/** The parameters that a layer returns; empty for a layer without biases. */
 function returnedBy(layer: string, { module }: Built): readonly Parameter[] {
   const parameters = module.namedParameters();
   return (moduleRow(layer).lastBiases ?? []).flatMap((name) => parameters.get(name) ?? []);
 }
 
-/** Sets parameters to drawn values. New ones are 0, which is the result of a layer without them. */
+/** Sets parameters to drawn values. Initially they are 0, and the result would equal that of a layer without them. */
 function draw(parameters: readonly Parameter[]): void {
   for (const [i, parameter] of parameters.entries()) {
     using source = upload(backend(), drawnValues(5 + i, [SIZE]));

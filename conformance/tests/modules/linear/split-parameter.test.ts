@@ -1,4 +1,6 @@
-/** A layer with `parametersSplit` has the bits of one without, whose weight, bias and gradients are its parameters in order. */
+/**
+ * A layer with `parametersSplit` is bitwise equal to a layer whose weight, bias and gradients are the concatenated parameters.
+ */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -33,7 +35,7 @@ const LAYERS: Readonly<Record<string, (options: LinearOptions) => Layer>> = {
   LayerNormLinear: (options) => new LayerNormLinear(backend(), IN, OUT, options),
 };
 
-/** Names with equal numbers of rows, and numbers of rows of which some parts are views and some are not. */
+/** Names of parts with equal numbers of rows, and numbers of rows for which some parts are views and some are copies. */
 const SPLITS = {
   names: ["query_", "key", "valueProj"],
   rows: { query: 64, key: 16, valueProj: 16 },
@@ -63,7 +65,7 @@ const make = (row: Pick<Case, "layer" | "bias" | "dtype">, more: LinearOptions):
     ...{ initMethod: normalInit(0.5), ...more },
   });
 
-/** The elements of tensors one after the other, as numbers of their codes. */
+/** The concatenated elements of tensors, as codes. */
 const joined = (tensors: readonly (Tensor | undefined)[]): readonly number[] =>
   tensors.flatMap((each) => [...((each?.dataSync() ?? []) as Uint16Array)]);
 
@@ -108,7 +110,7 @@ describe("results, gradients and steps equal those of one weight", () => {
         const [one] = partsOf(whole, kind.toLowerCase());
         if (!one) expect(parts).toEqual([]);
         else {
-          // the parts that are not frozen have their rows of the whole
+          // each part that is not frozen has its rows of the full tensor
           const whole = joined([of(one)]);
           let first = 0;
           for (const part of parts) {

@@ -1,7 +1,7 @@
 /**
  * A layer drops its cached weight, or both if each copy has its own quantizer, when its recipe changes and when its state is
- * restored: a call that uses the cached weight then has the bits of one that caches nothing. So has a call with
- * `isFirstMicrobatch: true`, even if its flag says that the weight is not updated. `dispose` frees the cached weight.
+ * restored: a call that uses the cached weight is then bitwise equal to a call that caches nothing. The same holds for a call
+ * with `isFirstMicrobatch: true`, even if its flag says that the weight is not updated. `dispose` frees the cached weight.
  */
 import { beforeEach, expect, it, vi } from "vitest";
 import { tensor } from "../../../../src/ops/create.js";
@@ -21,7 +21,7 @@ const backend = useBackend({ threads: 1, datapath: "hopper" });
 const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
 const NAMES = [...STANDARD_NAMES, ...CUSTOM_NAMES];
 
-/** The recipe whose state a layer has between two calls under the recipe `name`. */
+/** The recipe of a layer's state between two calls under the recipe `name`. */
 const otherThan = (name: RecipeName): RecipeName =>
   NAMES[(NAMES.indexOf(name) + 5) % NAMES.length] as RecipeName;
 
@@ -38,7 +38,9 @@ function bitsOf(built: Built, recipe: Recipe | undefined, seed: number, call: ob
   return bits;
 }
 
-/** The steps of a module, each after a change that drops its cached weight or renews it. `caches`: whether calls cache it. */
+/**
+ * The steps of a module, each after a change that drops its cached weight or renews it. `caches`: whether calls cache the weight.
+ */
 function stepsOf(built: Built, recipe: RecipeName, caches: boolean): Readonly<Record<string, unknown>> {
   const recipes = new Map<RecipeName, Recipe | undefined>();
   const take = (name: RecipeName, seed: number, isFirstMicrobatch = false, call = {}): readonly unknown[] => {
@@ -62,7 +64,7 @@ function stepsOf(built: Built, recipe: RecipeName, caches: boolean): Readonly<Re
 const CASES = rowsWhere(
   ({ call, composed }) => call.includes("isFirstMicrobatch") && composed === undefined,
 ).flatMap(([name, row]) => NAMES.map((recipe) => [name, recipe, row] as const));
-/** The cases that each run tests: a Linear under quantizers of the caller's own, which may differ between the copies. */
+/** The cases that each run tests: a Linear under custom quantizers, which may differ between the copies. */
 const isTested = ([name, recipe]: (typeof CASES)[number]): boolean =>
   name === "Linear" && CUSTOM_NAMES.includes(recipe);
 

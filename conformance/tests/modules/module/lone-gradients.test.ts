@@ -1,4 +1,4 @@
-/** A gradient that is required on its own has the bits that it has when all gradients are required. */
+/** A gradient is bitwise the same whether it is the only required one or all gradients are required. */
 import { expect, it } from "vitest";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import type { Variable } from "../../../../src/tape/variable.js";
@@ -13,7 +13,7 @@ import { useBackend } from "../../harness/suite.js";
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
 
-/** The gradients of a new module's parameters and of its inputs, by name, of those that `isRequired` names. */
+/** The gradients of a new module's parameters and inputs, by name, for the names for which `isRequired` returns true. */
 function gradients(
   row: ModuleRow,
   recipe: RecipeName,

@@ -15,7 +15,7 @@ import { Tensor } from "../../../../src/tensor/tensor.js";
 import { combined, inputsOf, leavesOf, rowsWhere } from "../../harness/modules/calls.js";
 import { PLAIN_NAMES, recipeNamed } from "../../harness/step/library-recipes.js";
 
-// products in high precision leave their operands to the end of the operation, in a region and outside
+// products in high precision keep their operands to the end of the operation, in a region and outside
 const NAMES = PLAIN_NAMES;
 const SIZES = { rows: 32, from: 64, to: 32, middle: 96 };
 
@@ -78,7 +78,7 @@ class Watched {
   }
 }
 
-// modules that consist of others leave results to the scope of the caller until the backward pass ends
+// composed modules leave results to the scope of the caller until the backward pass ends
 const FREEING = rowsWhere(({ products }) => products !== undefined);
 
 describe.each(FREEING)("%s", (_, row) => {

@@ -1,4 +1,4 @@
-/** Attention divided by heads is the composition of divided linear layers and attention of some of the heads. */
+/** Attention divided by heads equals the composition of divided linear layers and attention of some of the heads. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -27,7 +27,7 @@ const CASES: readonly (readonly [string, MultiheadAttentionOptions, Recipe | und
   ["dropout", { fuseQkvParams: true, attentionDropout: 0.3 }, undefined],
 ];
 
-/** The results and gradients of one rank: of the module, and of the module by hand. */
+/** The results and gradients of one rank: of the module, and of its composition. */
 function onRank(group: ProcessGroup, options: MultiheadAttentionOptions, recipe: Recipe | undefined) {
   const { backend } = group;
   const { numGqaGroups: allGroups = HEADS, fuseQkvParams = false, attentionDropout = 0 } = options;

@@ -1,4 +1,4 @@
-/** In packed sequences, with gaps or without, each sequence has the results and gradients that it has in a call of its own. */
+/** In packed sequences, with or without gaps, each sequence has the same results and gradients as in a separate call. */
 import * as fc from "fast-check";
 import { it } from "vitest";
 import type {
@@ -19,7 +19,7 @@ import { fill, waves } from "../attention/drawn.js";
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [HIDDEN, HEADS, LONGEST] = [32, 2, 5];
 
-/** Rows of some sequences: how many each has, and how many are between it and the next one. */
+/** The rows of some sequences: the number of rows of each, and the numbers of rows between sequences. */
 interface Rows {
   readonly lengths: readonly number[];
   /** Undefined if the sequences follow each other. */
@@ -35,7 +35,7 @@ const rowsOf = (sequences: number): fc.Arbitrary<Rows> => {
 const cases = fc.integer({ min: 1, max: 3 }).chain((sequences) =>
   fc.record({
     queries: rowsOf(sequences),
-    /** The keys: those of the queries, or sequences of their own. */
+    /** The keys: the same sequences as the queries, or other ones. */
     keys: fc.option(rowsOf(sequences), { nil: undefined }),
     attentionType: fc.constantFrom("self" as const, "cross" as const),
     attnMaskType: fc.constantFrom("padding", "padding_causal", "padding_causal_bottom_right"),
@@ -74,7 +74,7 @@ function sequencesOf(queries: Rows, keys: Rows | undefined): MultiheadAttentionC
   };
 }
 
-/** The mask without padding, for a sequence in a call of its own. */
+/** The mask without padding, for one sequence in a separate call. */
 const LONE = {
   padding: "no_mask",
   padding_causal: "causal",

@@ -25,14 +25,14 @@ export interface RanksCase {
   readonly ranks: number;
   readonly sequence: boolean;
   readonly layout: "sbhd" | "bshd";
-  /** How the weight of queries, keys and values is ordered. */
+  /** The order of queries, keys and values in the weight. */
   readonly weights: "separate" | "fused" | "ordered";
   /** The number of heads of keys and values. */
   readonly groups: 2 | 4;
   readonly qkNorm: "none" | "LayerNorm" | "RMSNorm";
   readonly softmaxType: "vanilla" | "learnable";
   readonly drops: boolean;
-  /** Whether attention has a window and a bound of its scores. */
+  /** Whether attention has a window and a softcap. */
   readonly narrow: boolean;
   readonly bias: boolean;
   /** Whether the input of a MultiheadAttention is normalized. Layers normalize it in most forms. */
@@ -47,7 +47,7 @@ const [HEADS, HIDDEN, BATCH, LENGTH] = [4, 32, 2, 4];
 
 /** Two steps if a recipe keeps state from step to step. */
 const stepsOf = ({ recipe }: RanksCase): number => (RECIPES[recipe]?.kind === "delayed" ? 2 : 1);
-/** The width of heads with which ranks divide a weight between blocks. */
+/** The width of heads for which ranks divide a weight between blocks. */
 function widthOf({ recipe, module, weights, groups }: RanksCase): number {
   if (RECIPES[recipe]?.kind !== "block") return 16;
   return module === "cross" && weights === "separate" && groups === 2 ? 128 : 64;
@@ -57,11 +57,11 @@ const isLayer = ({ module }: RanksCase): boolean => module.startsWith("layer");
 const hasInputNorm = (of: RanksCase): boolean =>
   isLayer(of) ? of.module !== "layer, norm of the result" : of.inputNorm;
 const isInterleaved = ({ weights }: RanksCase): boolean => weights === "fused";
-/** Dropout of what is added to a residual draws by element of all rows. */
+/** Dropout before a residual draws random bits by the element's index among all rows. */
 const hiddenDropoutOf = ({ drops, sequence }: RanksCase): number => (drops && !sequence ? 0.2 : 0);
 const ACTIVATION = "swiglu";
 
-/** A parameter: its name, its full shape, how ranks hold it, and the number of pieces along the divided dimension. */
+/** A parameter: its name, its full shape, its division among ranks, and the number of pieces along the divided dimension. */
 type Row = readonly [name: string, shape: readonly [number, number], held: Held, pieces: number];
 
 /** Whether a parameter is the weight of a linear product. */
@@ -124,7 +124,7 @@ function parametersOf(of: RanksCase): readonly Row[] {
 const typeOf = (of: RanksCase, name: string): "bf16" | "f32" =>
   name.endsWith("softmaxOffset") ? "f32" : of.dtype;
 
-/** Values of a tensor with a number. */
+/** The values of tensor number `number`. */
 function values(number: number, [rows, columns]: readonly [number, number], dtype: "bf16" | "f32"): Matrix {
   const data = normal({ seed: SEED, offset: BigInt(number) }, rows * columns, 0.5);
   return cast({ data, shape: [rows, columns], dtype: "f32" }, dtype);
@@ -134,7 +134,7 @@ const INPUT = [LENGTH * BATCH, HIDDEN] as const;
 /** The numbers of the values of a step: the input, the source of keys and values, the gradient. */
 const NUMBERS = { x: 100, memory: 200, grad: 300 } as const;
 
-/** A result: the full tensor, how ranks hold it, and its pieces. */
+/** A result: the full tensor, its division among ranks, and its pieces. */
 interface Whole {
   readonly x: Matrix;
   readonly held: Held;

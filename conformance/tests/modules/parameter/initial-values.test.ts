@@ -16,7 +16,7 @@ const STD = 0.023;
 
 type Drawn = ModuleSettings & { readonly random: RandomState };
 
-/** Weights whose values the option `outputLayerInitMethod` gives. */
+/** Weights whose values come from the option `outputLayerInitMethod`. */
 const OUTPUT = /^(.*\.)?(fc2Weight|proj\.weight)$/;
 
 /** The initial value of all elements of a parameter, or the method that draws them. */

@@ -1,4 +1,6 @@
-/** Weights of `quantizedModelInit` inside `noGrad` have rowwise codes only, and compute what weights with both copies compute. */
+/**
+ * Weights of `quantizedModelInit` inside `noGrad` have rowwise codes only, and give the same results as weights with both copies.
+ */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import { ArgumentError } from "../../../../src/errors.js";
@@ -42,7 +44,7 @@ const RECIPES: Readonly<Record<string, () => Recipe>> = {
   ...(DETERMINISTIC as Record<string, () => Recipe>),
   "mxfp8 in squares": () => new MXFP8BlockScaling({ enable2dQuantization: true }),
 };
-/** The recipes whose weights have blocks along rows, from which no columnwise copy follows. */
+/** The recipes whose weights have blocks along rows, from which a columnwise copy cannot be derived. */
 const UNDERIVABLE = ["mxfp8"];
 
 const make = (recipe: string, layer: string, rowwise: boolean): Layer => {

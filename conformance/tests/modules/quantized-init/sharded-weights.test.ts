@@ -1,4 +1,4 @@
-/** Weights of `fullyShard` that have rowwise codes only compute what weights with both copies compute. */
+/** Weights of `fullyShard` with rowwise codes only give the same results as weights with both copies. */
 import { expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";

@@ -1,4 +1,4 @@
-/** Recomputation, and accumulation of weight gradients: both give the same bits as without. */
+/** Recomputation and the accumulation of weight gradients change no bit. */
 import { describe, expect, it, vi } from "vitest";
 import {
   ArgumentError,

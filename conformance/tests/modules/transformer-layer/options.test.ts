@@ -1,4 +1,4 @@
-/** Each option of a TransformerLayer, and of its calls, is the option of its attention, MLP or norm that the documents say. */
+/** Each option of a TransformerLayer, and of its calls, sets the documented option of its attention, MLP or norm. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { add } from "../../../../src/functional/index.js";
@@ -28,19 +28,19 @@ import { fill, waves } from "../attention/drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [HIDDEN, FFN, HEADS, BATCH] = [32, 16, 4, 2];
-/** The numbers of queries in each sequence, and of keys in `encoderOutput`, which a bias of scores makes equal. */
+/** The numbers of queries in each sequence, and of keys in `encoderOutput`. With a bias of scores they must be equal. */
 const [QUERIES, KEYS] = [5, 6];
-/** The lengths of sequences with padding, where they begin among the rows of "thd" with gaps, and the numbers of these rows. */
+/** The lengths of sequences with padding, their first rows in "thd" with gaps, and the total numbers of rows. */
 const LENGTHS = { queries: [5, 3], keys: [4, 5] } as const;
 const STARTS = { queries: [1, 6], keys: [1, 7] } as const;
 const ROWS = { queries: 10, keys: 12 } as const;
 const FORMS = ["outputLayernorm", "applyResidualConnectionPostLayernorm", "parallelAttentionMlp"] as const;
 
-/** One of the values, or undefined, as an option that is left out. */
+/** One of the values, or undefined for an omitted option. */
 const maybe = <const T>(...values: readonly T[]): fc.Arbitrary<T | undefined> =>
   fc.option(fc.constantFrom(...values), { nil: undefined, freq: 2 });
 
-/** The masks with or without padding, of which some hide later keys. */
+/** The masks with and without padding. Some of them hide later keys. */
 const MASKS = {
   padded: { causal: ["padding_causal", "padding_causal_bottom_right"], other: ["padding"] },
   full: { causal: ["causal", "causal_bottom_right"], other: ["no_mask", "arbitrary"] },
@@ -56,7 +56,7 @@ interface MaskOptions {
   readonly diagonal: boolean | undefined;
 }
 
-/** The options of one attention's mask: of the layer, and of the call. A mask that is left out is `omitted`. */
+/** The options of one attention's mask: the layer's, and the call's. A missing mask is `omitted`. */
 const maskOptions = (padding: Padding, omitted: Mask) =>
   fc.constantFrom("causal", "other").chain((kind) => {
     const masks: readonly Mask[] = MASKS[padding][kind];
@@ -170,7 +170,7 @@ const i32 = (...values: readonly number[]): Tensor<"i32"> =>
   tensor(backend(), Int32Array.from(values), [values.length], "i32");
 const ends = ([one, other]: readonly [number, number]): Tensor<"i32"> => i32(0, one, one + other);
 
-/** The lengths of sequences that a call with padding gives: of queries, and of keys that do not have them. */
+/** The lengths of sequences that a call with padding passes: for queries, and for keys without lengths of their own. */
 function lengthsOf({ padding, format, gaps, ownLengths }: Case): readonly [queries: object, keys: object] {
   if (padding === "full") return [{}, {}];
   if (format !== "thd")
@@ -240,7 +240,7 @@ function callsOf(
   ];
 }
 
-/** The result of the layers one after the other. */
+/** The result of the layers in sequence. */
 function composition(
   { form }: Case,
   { self, inter, mlp, last }: ReturnType<typeof layersOf>,

@@ -34,7 +34,7 @@ const LAYERS = ["linear", "bare", "norm", "normed", "mlp"] as const;
 const ROWS = 32;
 const VOCABULARY = 11;
 
-/** How the passes of one step run, and what follows them. */
+/** The way in which the passes of one step run, and the actions after them. */
 export interface Turn {
   /** Whether each pass reduces its gradients. Otherwise the last pass of a step reduces the gradients of all. */
   readonly synced: boolean;
@@ -81,7 +81,7 @@ export interface Case {
   readonly orders: readonly (readonly number[])[];
   /** The layers that are called between the steps, without a backward pass. */
   readonly evaluated: readonly number[];
-  /** What a step does. Steps take turns. Default: each step updates all parameters and releases their gradients. */
+  /** The actions of the steps, cyclically. Default: each step updates all parameters and releases their gradients. */
   readonly turns?: readonly Turn[];
 }
 

@@ -83,7 +83,7 @@ class Stack extends Module {
   }
 }
 
-/** What a rank does: collectives and products. */
+/** The events of a rank: collectives and products. */
 type Event = "gather" | "amaxes" | "reduce" | "product";
 
 /** Records the events of a rank, in the order of its calls. */
@@ -211,7 +211,7 @@ describe("parameters in several buckets", () => {
     const losses = groups.flatMap((group, i) => {
       using scope = new Scope();
       const x = input(group);
-      // the second run prefetches what the first run has gathered
+      // the second run prefetches the parameters that the first run has gathered
       return Array.from({ length: 2 }, () => {
         const loss = functional.mseLoss((layers[i] as LayerNormMLP).forward(x), x);
         loss.backward();
@@ -286,7 +286,7 @@ describe("a failure of a prefetch", () => {
   });
 });
 
-/** Counts the bytes that are allocated and not freed, now and at most. */
+/** Counts the bytes that are allocated and not freed, currently and at most. */
 function countBytes({ backend }: ProcessGroup): { live: number; max: number } {
   const memory = memoryOf(backend);
   const seen = { live: 0, max: 0 };
@@ -446,7 +446,7 @@ describe("a parameter that changes", () => {
           noGrad(() => {
             for (let pass = 0; pass < 2; pass++) run(x, 0, LAYERS);
             const middle = run(x, 0, 2); // prefetches the third layer
-            // no other weight is given whose cast would discard what was prefetched
+            // no other weight is passed, whose cast would discard the prefetched one
             castMasterWeights(weights.slice(2, 3), masters.slice(2, 3));
             const seen = run(middle, 2, LAYERS);
             for (const each of weights) each.zeroGrad();

@@ -1,4 +1,6 @@
-/** `fullyShard` reduces gradients by its options: the rows of a rank are those of `reduceScatter` with the same options. */
+/**
+ * `fullyShard` reduces gradients by its options: the rows of a rank equal the result of `reduceScatter` with the same options.
+ */
 import { describe, expect, it, vi } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
@@ -25,12 +27,12 @@ import { covering, product } from "../../../arbitraries/covering.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 
 const backends = useBackends(4);
-/** Parameters whose rows some ranks have fewer of, or none. */
+/** Parameters of which some ranks have fewer rows, or none. */
 const SHAPES: readonly Shape[] = [[7, 5], [4], [1, 3], [9, 16], []];
 const SIZES = SHAPES.map(elementCount);
 const TOTAL = SIZES.reduce((sum, size) => sum + size, 0);
 
-/** A module whose result has all of its parameters' elements, so that its gradient is theirs. */
+/** A module whose result has all elements of its parameters, so that the parameters' gradient is the result's gradient. */
 class Leaves extends Module {
   constructor(backend: Backend, dtype: WideDType) {
     super(backend, { dtype });

@@ -78,7 +78,7 @@ describe("clipGradNorm of sharded gradients", () => {
       // with 4 ranks and the second sizes, a rank's rows end at the end of a piece or in the middle of one
       sizes: fc.constantFrom<readonly [number, number]>([WIDTH, HIDDEN], [128, 64]),
       rowMultiple: fc.constantFrom(1, 16, 128),
-      // the dtypes of the gradients, which take turns
+      // the dtypes of the gradients, used alternately
       dtypes: fc.array(fc.constantFrom("f32", "bf16"), { minLength: 1, maxLength: 3 }),
       maxNorm: fc.constantFrom(0, 0.01, 1, 1e6),
       apart: fc.boolean(),
@@ -170,7 +170,7 @@ describe("clipGradNorm of sharded gradients", () => {
   });
 });
 
-/** What a program does between two optimizer steps. */
+/** The actions of a program between two optimizer steps. */
 type Command = "pass" | "pass in noSync" | "zeroGrad";
 
 /** Runs the commands on two ranks, then `zeroGrad` and a synchronized pass. Returns the SHA-256 of each rank's gradients. */

@@ -15,7 +15,7 @@ import type { Turn } from "./case.js";
 const GRAD_SCALE = 0.375;
 const MAX_NORM = 0.25;
 
-/** Updates the parameters and releases their gradients, as the turn says. */
+/** Updates the parameters and releases their gradients, according to the step's options. */
 export function endStep(optimizer: Optimizer, { end, zeroes }: Turn): void {
   using _ = new Scope();
   const slots = [...optimizer.slots.values()];
@@ -51,7 +51,7 @@ export class SavedState {
     private readonly optimizer: Optimizer,
   ) {}
 
-  /** Saves or loads, as the turn says. Loading does nothing before the first save. */
+  /** Saves or loads, according to the step's options. Loading does nothing before the first save. */
   follow({ state }: Turn): void {
     if (state === "saved") this.#save();
     else if (state === "loaded" && this.#tensors.length > 0) this.#load();

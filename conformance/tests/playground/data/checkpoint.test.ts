@@ -1,4 +1,7 @@
-/** Quantized weights of other libraries in the playground: paired as `lockstep inspect` pairs them, with the library's values. */
+/**
+ * Quantized weights of other libraries in the playground are paired as `lockstep inspect` pairs them, and have the library's
+ * values.
+ */
 import { copyFileSync, readdirSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import * as fc from "fast-check";
@@ -28,10 +31,10 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
-/** A file as a browser hands it to the page. */
+/** A file as a browser passes it to the page. */
 const fileOf = (path: string) => new File([readFileSync(path)], basename(path));
 
-/** A fixture on the page, with its configurations or without them, and what the command line knows of the same files. */
+/** A fixture on the page, with or without its configurations, and the command line's description of the same files. */
 async function opened(name: string, isConfigured: boolean, body: (both: Both) => Promise<void>) {
   await inFolder(async (folder) => {
     for (const each of readdirSync(join(VECTORS, name)))
@@ -148,7 +151,7 @@ describe.each([true, false])(
   },
 );
 
-/** What is said of the first weight of a fixture. */
+/** The page's statement about the first weight of a fixture. */
 async function notesOf(name: string, isConfigured: boolean): Promise<readonly string[]> {
   const notes: string[] = [];
   await opened(name, isConfigured, async ({ page }) => {
@@ -214,7 +217,7 @@ describe("what the page says", () => {
   });
 });
 
-/** Weights of several matrices, whose blocks may be larger than what the page shows, or end at any code. */
+/** Weights of several matrices, with blocks that may be larger than the part that the page shows, or end at any code. */
 const large: fc.Arbitrary<QuantizedWeight> = fc
   .record({
     convention: fc.constantFrom<ConventionName>("ct-float", "ct-int4", "ct-mxfp6"),

@@ -1,4 +1,4 @@
-/** Quantized tensors of a file in the playground: any part of them has the codes, scales and values of the whole. */
+/** Quantized tensors of a file in the playground: any part of a tensor has the codes, scales and values of the full tensor. */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -46,7 +46,7 @@ const FORMS = CHOICES.filter(
   return layouts.map((scaleLayout) => ({ ...choice, scaleLayout }));
 });
 
-/** The file with a quantized tensor, and codes, scales and values of the whole. */
+/** The file with a quantized tensor, and the codes, scales and values of the full tensor. */
 async function saved(form: (typeof FORMS)[number], rows: number, columns: number, seed: number) {
   const scope = new Scope();
   try {
@@ -90,7 +90,7 @@ describe("a quantized tensor of a file", () => {
           expect([...opened.quantized.keys()]).toEqual(["model.weight"]);
           const part = await opened.readStored(backend, "model.weight", row, column);
           const [top, left] = part.from;
-          // it begins at or before what was asked for, with a block
+          // it begins at the requested element or earlier, at the start of a block
           expect(top <= Math.min(row, rows - 1) && left <= Math.min(column, columns - 1)).toBe(true);
           expect(top + part.rows > Math.min(row, rows - 1)).toBe(true);
           expect(left + part.columns > Math.min(column, columns - 1)).toBe(true);

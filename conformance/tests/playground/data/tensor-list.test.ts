@@ -1,4 +1,4 @@
-/** The page lists few of many tensors: those that have a text in their names, and always the chosen one. */
+/** The page lists at most a few tensors: the tensors whose names contain a text, and always the selected one. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { countOf, listOf, MAX_LISTED } from "../../../../playground/src/data/tensor-list.js";
@@ -8,7 +8,7 @@ function fileOf(plain: number, quantized: number) {
   const entry = (name: string): TensorEntry => ({ name, dtype: "F32", shape: [1], begin: 0, end: 4 });
   return {
     tensors: new Map(Array.from({ length: plain }, (_, i) => [`t${i}`, entry(`t${i}`)])),
-    // every second one has the name of a tensor of the file
+    // every second chosen name is the name of a tensor of the file
     quantized: new Map(
       Array.from(
         { length: quantized },

@@ -1,4 +1,4 @@
-/** What the page counts of a quantization is what the library's values say, for every dialect. */
+/** The page's counts for a quantization follow from the library's values, for every dialect. */
 import * as fc from "fast-check";
 import {
   dequantizeAs,
@@ -33,7 +33,7 @@ afterAll(() => backend.dispose());
 
 const COLUMNS = 128;
 
-/** Large numbers beside small ones that vanish, zeros of both signs, subnormal numbers, infinities and NaN. */
+/** Large numbers next to small ones that vanish, zeros of both signs, subnormal numbers, infinities and NaN. */
 function mixed(seed: number, rows: number, dtype: Matrix["dtype"]): Matrix {
   const rare = [
     0,
@@ -53,7 +53,7 @@ function mixed(seed: number, rows: number, dtype: Matrix["dtype"]): Matrix {
   return { rows, columns: COLUMNS, values, dtype };
 }
 
-/** The values of a matrix in its type, and those of its quantization, by the library alone. */
+/** The values of a matrix in its type, and the values of its quantization, computed by the library only. */
 function byLibrary({ rows, columns, values, dtype }: Matrix, choice: (typeof CHOICES)[number]) {
   const scope = new Scope();
   try {

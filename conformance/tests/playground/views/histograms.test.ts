@@ -1,4 +1,4 @@
-/** The shares of exact elements that the page shows are those of each dialect. */
+/** The shares of exact elements on the page equal each dialect's. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { percent } from "../../../../playground/src/words.js";

@@ -1,4 +1,4 @@
-/** What the page says of an element of a stored tensor is its value, and the rows and columns of its block. */
+/** The page shows the value of an element of a stored tensor, and the rows and columns of its block. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { draws } from "../../harness/draws.js";

@@ -1,4 +1,4 @@
-/** Elements that are rounded to bf16 before they are encoded: every number of bf16 under scales large and small. */
+/** Elements that are rounded to bf16 before encoding: every bf16 number under large and small scales. */
 import { describe, expect, it } from "vitest";
 import type { BlockFormatName } from "../../../../src/formats/block.js";
 import type { ElementScalingName } from "../../../../src/formats/element-scalings.js";
@@ -22,13 +22,13 @@ const ROWS: readonly (readonly [BlockFormatName, ScaleRuleName, ElementScalingNa
 
 const numberOf = (word: number): number => new Float32Array(Uint32Array.of(word << 16).buffer)[0] as number;
 
-/** Amaxes whose quotients by the largest code are powers of two, or not, from subnormal ones to the largest. */
+/** Amaxes whose quotients by the largest code are powers of two, or not, from subnormal to the largest ones. */
 const AMAXES = [0x0043, 0x0180, 0x3f80, 0x43e0, 0x4460, 0x4461, 0x4493, 0x47e0, 0x4ac0, 0x7e43, 0x7f7f];
 
 describe.each(ROWS)("%s by %s, %s", (quantizer, scaleRule, elementScaling) => {
   it.each(AMAXES)("rounds the quotient to bf16, and that to a code, under the amax of bits %i", (amax) => {
     using _scope = new Scope();
-    // blocks that begin with the amax, and numbers of both signs up to it behind
+    // blocks that begin with the amax, followed by smaller numbers of both signs
     const below = Array.from({ length: 2 * (amax + 1) }, (_, i) => (i & 1) * 0x8000 + (i >> 1));
     const columns = Math.ceil(below.length / 31) * 32;
     const words = new Uint16Array(columns);

@@ -1,6 +1,6 @@
 /**
- * Matrices of any number of rows. The columnwise copy is that of the matrix with rows of zeros below, up to whole blocks, and the
- * rowwise copy has the first rows of that matrix's copy; no product sees the difference.
+ * Matrices with any number of rows. The columnwise copy equals the copy of the matrix padded with rows of zeros to whole blocks,
+ * and the rowwise copy has the first rows of the padded matrix's copy. No product depends on the padding.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -31,7 +31,7 @@ const WHOLE = BLOCK_FORMAT_NAMES.filter((name) => BLOCK_FORMATS[name].multiple >
 const RANDOM = { seed: 5n, offset: 3n };
 const rows = fc.oneof(fc.integer({ min: 1, max: 130 }), fc.constantFrom(1, 7, 15, 17, 31, 33));
 
-/** x with rows of zeros below. */
+/** x, padded with rows of zeros. */
 function zeroFilled<D extends WideDType>(x: PlainTensor<D>, multiple: number): PlainTensor<D> {
   const [given, columns] = x.matrix;
   const all = Math.ceil(given / multiple) * multiple;
@@ -42,7 +42,7 @@ function zeroFilled<D extends WideDType>(x: PlainTensor<D>, multiple: number): P
   );
 }
 
-/** The first elements, as many as `like` has. */
+/** The first elements, as many as `like` has elements. */
 function firstOf(x: PlainTensor, like: PlainTensor): PlainTensor {
   return fromCodes(x.dtype, like.shape, [...x.codes].slice(0, elementCount(like.shape)));
 }
@@ -120,7 +120,7 @@ function productsOf(
 ) {
   const layout = { rowwise: true, columnwise: true, scaleLayout: "logical" } as const;
   const quantizer = new SpecQuantizer(spec, layout, { random: RANDOM });
-  // weights are not transformed, because the rowwise gradient that they are multiplied by is not
+  // the weight is not transformed, because its other factor, the rowwise gradient, is not
   const ofWeights = new SpecQuantizer({ ...spec, rht: false, rhtSigns: 0 }, layout, { random: RANDOM });
   const [xq, wq, dq] = [quantizer.quantize(x), ofWeights.quantize(w), quantizer.quantize(dy)];
   const options = { datapath, outDtype: "f32" } as const;
@@ -131,7 +131,7 @@ function productsOf(
   };
 }
 
-/** The specs whose operands a product takes: no scale of the tensor divides. */
+/** The specs of operands that a product supports: without a tensor scale that divides. */
 const multipliable = quantizeSpec(WHOLE).filter(({ scaleRule }) => tensorScaleRole(scaleRule) !== "divisor");
 
 /** A row-scaled matrix has several rows: a single amax multiplies the result in another order (numerics.md §5.10). */

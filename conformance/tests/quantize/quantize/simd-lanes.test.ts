@@ -1,6 +1,6 @@
 /**
- * The code of an element does not depend on what stands beside it: kernels encode sixteen elements at a time where they can, and
- * in another way where fewer are left or one of them is NaN.
+ * The code of an element does not depend on its neighbours: kernels encode sixteen elements at a time if they can, and in another
+ * way if fewer are left or one of them is NaN.
  */
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../../src/formats/block.js";

@@ -1,4 +1,4 @@
-/** Random bits that the caller gives: their rule, what they are for the bits that are drawn, and what is refused. */
+/** Random bits of the caller: their rule, their relation to drawn bits, and refusals. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../../src/errors.js";

@@ -1,4 +1,7 @@
-/** Parts of a tensor, quantized by any method of a quantizer with `shard`, are the whole, quantized by that method. */
+/**
+ * Parts of a tensor, quantized by any method of a quantizer with `shard`, equal the parts of the full tensor quantized by that
+ * method.
+ */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMATS, blockFormat, isLineWide, tileSize } from "../../../../src/formats/block.js";
@@ -24,17 +27,17 @@ import { scoped, useBackend } from "../../harness/suite.js";
 const backend = useBackend();
 const MAX_RANKS = 3;
 
-/** The tensors of one call: those of the whole, or a rank's parts of them. */
+/** The tensors of one call: the full tensors, or a rank's parts of them. */
 interface Given {
   readonly x: Tensor<WideDType>;
-  /** Of twice as many columns. */
+  /** A tensor with twice as many columns. */
   readonly double: Tensor<WideDType>;
-  /** Of one row. They are not divided among rows. */
+  /** A tensor of one row. It is not divided among rows. */
   readonly gamma: Tensor<WideDType>;
   readonly beta: Tensor<WideDType>;
 }
 
-/** Amaxes that were reduced over the ranks by the caller. */
+/** Amaxes that the caller has reduced over the ranks. */
 type Reduce = (amaxes: readonly Tensor<"f32">[]) => void;
 
 interface Method {
@@ -133,7 +136,7 @@ interface Drawn {
   readonly seed: number;
 }
 
-/** Half of the specs are such that ranks share amaxes or random bits. */
+/** For half of the specs, ranks share amaxes or random bits. */
 const drawn: fc.Arbitrary<Drawn> = fc
   .oneof(
     quantizeSpec(),
@@ -156,7 +159,7 @@ const drawn: fc.Arbitrary<Drawn> = fc
     }),
   );
 
-/** Ranks that would share random bits if each began to count where the whole does. */
+/** Ranks that would share random bits if each counted from the first element of the full tensor. */
 const EXAMPLES = [makeSpec("mxfp8", { stochastic: true }), makeSpec("nvfp4", { stochastic: true })].map(
   (spec): [Drawn] => [
     {
@@ -183,7 +186,7 @@ function quantizerOf(plan: Drawn, random: RandomState, shard?: Shard): Quantizer
   });
 }
 
-/** The rows or columns of the whole that a rank has, in order. */
+/** The rows or columns of the full tensor that a rank has, in order. */
 function indicesOf({ ranks, dimension, pieces }: Drawn, rank: number, count: number): readonly number[] {
   const each = count / (dimension === "rows" ? 1 : pieces);
   const width = each / ranks;
@@ -216,7 +219,7 @@ function setMaxima(tensors: readonly Tensor<"f32">[], ranks: readonly (readonly 
     each.write(Float32Array.of(Math.max(...ranks.map((values) => values[i] as number))));
 }
 
-/** Calls the method for each rank twice: to learn the amaxes that it shares, and with the maxima of those of all. */
+/** Calls the method for each rank twice: to find the amaxes that it shares, and with their maxima over all ranks. */
 function partsBy(method: Method, plan: Drawn, given: readonly Given[], offset: bigint) {
   const shared: number[][] = [];
   let calls = 0;
@@ -266,7 +269,7 @@ describe("the parts of a tensor on several ranks", () => {
         ) as [number, number];
         const [x, double] = [columns, 2 * columns].map((width, i) => {
           const made = drawnTensor(backend(), plan.seed + i, [rows, width], "f32");
-          // one value of the whole decides its amax
+          // one value of the full tensor determines its amax
           const data = made.dataSync().slice() as Float32Array;
           data[plan.outlier % data.length] = 50;
           return castTo(made.write(data), plan.dtype);

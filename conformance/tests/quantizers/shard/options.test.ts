@@ -1,4 +1,4 @@
-/** What is no shard, and what has none, is refused by the quantizer's name. */
+/** Invalid shards, and shards of quantizers that do not support them, are refused with the quantizer's name. */
 import { expect, it } from "vitest";
 import { ArgumentError } from "../../../../src/errors.js";
 import { Float8RowQuantizer } from "../../../../src/quantizers/float8-row.js";

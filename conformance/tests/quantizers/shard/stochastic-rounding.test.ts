@@ -1,4 +1,4 @@
-/** Shards that are rounded stochastically, by every operation that quantizes: random bits are those of the whole matrix. */
+/** Shards that are rounded stochastically, by every operation that quantizes, use the random bits of the full matrix. */
 import { describe, expect, it } from "vitest";
 import { anyRows, matrixShape } from "../../../arbitraries/matrices.js";
 import { LAWS, over } from "../../../laws/laws.js";

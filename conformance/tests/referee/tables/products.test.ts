@@ -22,7 +22,7 @@ const inSplits =
     return [toValue(gemm({ ...product(call), splitK }).out)];
   };
 
-/** Whether cuBLASLt has another kernel than the modelled one: the operands are f32, or K or N is no multiple of 8. */
+/** Whether cuBLASLt uses another kernel than the modelled one: the operands are f32, or K or N is not a multiple of 8. */
 function usesOtherKernel({ schema, args }: RecordedCall): boolean {
   const [a, b] = args.slice(schema === "aten::addmm" ? 1 : 0) as unknown as {
     readonly dtype: string;

@@ -5,7 +5,7 @@
 
 const SIGN = 0x80000000;
 const LARGEST = 0x7f7fffff;
-/** Significands whose multiples by powers of two are where a scale rule turns over, and distances from them. */
+/** Significands whose multiples by powers of two are thresholds of a scale rule, and distances from them. */
 const SIGNIFICANDS = [0x000000, 0x400000, 0x600000, 0x700000, 0x780000];
 const STEPS = [-2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 20, 21, 22, 23, 24, 32, 48, 64];
 
@@ -24,7 +24,7 @@ const golden = (word: number): number => Math.imul(word, 0x9e3779b9) >>> 0;
 const float = new Float32Array(1);
 const bits = new Uint32Array(float.buffer);
 
-/** The bytes of a word, added and centred, over 128: nearly normal. Thirteen more bits follow where it is not zero. */
+/** The sum of the centred bytes of a word, divided by 128: nearly normal. If it is not zero, thirteen more bits follow. */
 function bell(word: number): number {
   const sum = (word & 0xff) + ((word >>> 8) & 0xff) + ((word >>> 16) & 0xff) + (word >>> 24) - 510;
   float[0] = sum / 128;
@@ -81,7 +81,7 @@ const VALUES: Readonly<
   ragged: [101, bell],
 };
 
-/** A fraction that is a tie at three, two or one bits, one unit beside such a tie, or any. */
+/** A fraction that is a tie at three, two or one bits, one unit from such a tie, or arbitrary. */
 function fraction(word: number, ulp: number): number {
   const [kind, low] = [word & 15, word >>> 9];
   const three = (((low & 7) << 4) | 8) << 16;

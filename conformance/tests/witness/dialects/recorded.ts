@@ -1,4 +1,4 @@
-/** What the packages answered: the files of conformance/vectors/dialects, which scripts/witness/dialects records. */
+/** The recorded results of the packages: the files of conformance/vectors/dialects, which scripts/witness/dialects records. */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import { crc32, inflateRawSync } from "node:zlib";
@@ -14,7 +14,7 @@ type Stored = readonly [at: number, length: number];
 export interface RecordedResult {
   readonly type: keyof typeof ELEMENT_BYTES;
   readonly shape: readonly number[];
-  /** Of all bytes, little-endian. */
+  /** The SHA-256 of all bytes, little-endian. */
   readonly sha256: string;
   /** The CRC-32 of each run of this many rows: `runs` holds them as u32. */
   readonly rowsPerRun: number;
@@ -30,7 +30,7 @@ export interface RecordedCase {
   readonly shape: readonly [number, number];
   /** Whether the input is one tensor, or each row is one. */
   readonly tensors: "one" | "rows";
-  /** What differs from the dialect in this case: the block of a sweep. */
+  /** The difference from the dialect in this case: the block of a sweep. */
   readonly options?: Readonly<Record<string, unknown>>;
   /** The SHA-256 of the input's bit patterns. */
   readonly inputs: string;
@@ -38,7 +38,7 @@ export interface RecordedCase {
   readonly model?: unknown;
   /** `codes`, `values` (dequantized), and the scales by the package's names. */
   readonly results?: Readonly<Record<string, RecordedResult>>;
-  /** The type and the first line of what the package raised instead. */
+  /** The type and the first line of the exception that the package raised. */
   readonly raises?: string;
 }
 
@@ -82,7 +82,7 @@ export function recordedRows(from: RecordedPackage, result: RecordedResult): Uin
   return stored(from, result.rows, ELEMENT_BYTES[result.type]);
 }
 
-/** How many rows a result has, and how many bytes a row. A result of one dimension has rows of one element. */
+/** The number of rows of a result, and the bytes of a row. A result of one dimension has rows of one element. */
 export function rowsOf({ type, shape }: RecordedResult): {
   readonly rows: number;
   readonly rowBytes: number;
@@ -93,8 +93,8 @@ export function rowsOf({ type, shape }: RecordedResult): {
 }
 
 /**
- * Where `bytes` differ from a result: undefined if nowhere; else the element, if its row was recorded, or the rows among which
- * it is. Rows that `leftOut` names, and those whose checksum is of the same run, are not compared.
+ * The position where `bytes` differ from a result: undefined if they are equal; the element, if its row was recorded; otherwise
+ * the rows that contain it. The rows that `leftOut` lists, and rows whose checksum covers one of them, are not compared.
  */
 export function difference(
   from: RecordedPackage,

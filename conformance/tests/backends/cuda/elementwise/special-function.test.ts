@@ -1,4 +1,4 @@
-/** Which special functions the CUDA backend runs on a GPU, and what it says about their bits. */
+/** The special functions that the CUDA backend runs on a GPU, and the agreement that it reports. */
 import { expect, it } from "vitest";
 import type { DeviceFacts } from "../../../../../src/backends/cuda/addon.js";
 import { specialFunction } from "../../../../../src/backends/cuda/elementwise/special-function.js";

@@ -1,4 +1,7 @@
-/** The metadata of a converted GGUF model: all of the input but those about storage, which each file of the output has once. */
+/**
+ * The metadata of a converted GGUF model is the input's metadata except entries about storage. Each file of the output has every
+ * entry once.
+ */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -17,7 +20,7 @@ const u16 = (value: number): Uint8Array => Uint8Array.of(value & 255, value >> 8
 
 type Entry = readonly [key: string, value: string | number | boolean, pieces: readonly Piece[]];
 
-/** Entries that say something of the model, and entries about how its tensors are stored. */
+/** Entries about the model, and entries about the storage of its tensors. */
 const OF_MODEL: readonly Entry[] = [
   ["general.architecture", "llama", [u32(TEXT), "llama"]],
   ["general.name", "größer", [u32(TEXT), "größer"]],

@@ -1,4 +1,7 @@
-/** The configurations of a converted checkpoint: what is not quantized is listed, the type is named, and all else is kept. */
+/**
+ * The configuration of a converted checkpoint lists the modules that are not quantized, names the type, and keeps all other
+ * fields.
+ */
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -21,7 +24,7 @@ const backend = useBackend({ threads: 1 });
 
 /** The keys under which configurations list modules that are not quantized. */
 const LISTS = ["ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"];
-/** Where the list of a configuration is. */
+/** The position of the list in a configuration. */
 const CONFIGS = { "config.json": "quantization_config", "hf_quant_config.json": "quantization" } as const;
 const FILES = Object.keys(CONFIGS) as (keyof typeof CONFIGS)[];
 

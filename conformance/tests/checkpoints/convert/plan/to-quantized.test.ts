@@ -79,7 +79,7 @@ it("of q, k and v are equal", async () => {
         const globals = MODULES.map((module) => globalOf(tensors, module, to.convention));
         expect(new Set(globals).size, String(globals)).toBe(1);
         expect(errorsIn((await reportOf(out)).findings)).toEqual([]);
-        // codes are kept only where all projections had one global scale
+        // codes are kept only if all projections had one global scale
         const ways = new Set(plan.converted.values());
         expect(ways.size).toBe(1);
         if (new Set(factors).size > 1) expect([...ways]).toEqual(["quantized"]);

@@ -34,7 +34,7 @@ function drawer(seed: number): (below: number) => number {
   };
 }
 
-/** Scales of a type, with all bits of its significands, about as those of trained weights. */
+/** Scales of a type with random significands, of about the size of trained weights' scales. */
 function scalesOf(dtype: FileDType, shape: readonly number[], draw: (below: number) => number): Held {
   const count = shape.reduce((product, size) => product * size, 1);
   const each = (make: () => number): number[] => Array.from({ length: count }, make);
@@ -64,7 +64,7 @@ function kindOf(target: string): ScaleKind {
   return isTensorWide(tile) ? "whole" : isLineWide(tile) ? "row" : tileSize(tile)[0] > 1 ? "tile" : "group";
 }
 
-/** Whether all scales of a source can be those of a target: its blocks lie in the source's, and its type has all values. */
+/** Whether a target can hold all scales of a source: its blocks are inside the source's blocks, and its type has all values. */
 function isExact(row: Convention, kind: ScaleKind, target: string): boolean {
   const to = parseTarget(target).dialectTarget;
   if (!to || to.convention.startsWith("gguf") || conventionOf(to.convention).type !== row.type) return false;
@@ -85,7 +85,7 @@ const CASES = CONVENTION_NAMES.flatMap((name) => {
 async function writeWeight(folder: string, name: ConventionName, kind: ScaleKind, dtype: FileDType) {
   const { codes, scale, type } = conventionOf(name);
   const draw = drawer(dtype.length + kind.length);
-  // the largest code is left out, because blocks that all reach it do not have rounded scales
+  // leaves out the largest code: if every block reaches it, scales are not rounded
   const bytes = Uint8Array.from(
     { length: ROWS * COLUMNS },
     () => draw(type === "int8" ? 256 : 0x79) | (draw(2) << 7),

@@ -1,4 +1,6 @@
-/** Codes that are copied are judged as they are read: an error stops the conversion as it stops one that writes nothing. */
+/**
+ * Copied codes are judged while they are read: an error stops a conversion that copies codes as it stops one that writes nothing.
+ */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -27,7 +29,7 @@ describe.each(CASES)("%s to %s, with %s", (fixture, to, finding, suffix, byte) =
     const contents = await readContents(join(VECTORS, fixture));
     const weights = (await reportOf(join(VECTORS, fixture))).weights.map(({ name }) => name);
     const tensors = new Map(contents.tensors);
-    // the last ones, so that other weights are copied before
+    // the last tensors, so that other weights are copied first
     for (const name of weights.slice(-count)) {
       const [part, held] =
         [...tensors].find(([each]) => each === name.replace(/\.weight$/, "") + suffix) ?? [];

@@ -1,4 +1,4 @@
-/** What `lockstep quantize` writes is a source of every conversion, and a form that weights are converted to. */
+/** The output of `lockstep quantize` is a source of every conversion, and a target of conversions of weights. */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { LOCKSTEP_TARGETS } from "../../../../../src/checkpoints/convert/targets/lockstep.js";
@@ -21,7 +21,7 @@ const backend = useBackend({ threads: 1, datapath: "hopper" });
 const ORIGINAL = join(VECTORS, "original");
 const LINEAR = "*_proj.weight";
 
-/** The recipes of a file, but for the program that wrote it. */
+/** The recipes of a file, without the name of the program that wrote it. */
 function recipesIn(metadata: Readonly<Record<string, string>>): Record<string, unknown> {
   const own = Object.entries(metadata).filter(([key]) => key.startsWith("lockstep."));
   return Object.fromEntries(

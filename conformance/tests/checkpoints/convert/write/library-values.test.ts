@@ -1,4 +1,4 @@
-/** What libraries read from converted checkpoints, as recorded, are the values that `convert` and `inspect` take them for. */
+/** The recorded values that libraries read from converted checkpoints equal the values that `convert` and `inspect` read. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -31,7 +31,7 @@ const RECORD: {
   readonly loaded: Readonly<Record<string, Loaded>>;
 } = JSON.parse(readFileSync(join(VECTORS, "loaded.json"), "utf8"));
 
-/** Forms that no library loads on a CPU, or from a model of linear layers alone. */
+/** Forms that no library loads on a CPU, or from a model that has linear layers only. */
 const UNLOADED = ["gpt-oss", "deepseek-mxfp4"];
 /** Libraries that round the scale to the type of the model before it multiplies (`typedScale` of the dialect). */
 const TYPED = ["modelopt-fp8"];

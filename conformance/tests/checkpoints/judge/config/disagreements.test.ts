@@ -25,8 +25,8 @@ const groups = (...sizes: readonly unknown[]): JsonObject => ({
 });
 
 /**
- * Facts in two places: what may be written in the first and in the second, by what it says. "anything" agrees with all, because
- * it says nothing.
+ * Facts that are declared in two places: the values in the first and in the second place, by their meaning. "anything" agrees
+ * with all others.
  */
 interface Fact {
   readonly what: string;

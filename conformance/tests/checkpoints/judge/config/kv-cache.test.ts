@@ -1,14 +1,14 @@
-/** Scales of the cache of keys and values: which of them are absent where other layers have them. */
+/** Scales of the cache of keys and values: a scale that is absent in one layer but present in others is found. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { draws } from "../../../harness/draws.js";
 import { type Held, reportOfContents } from "../../files/checkpoints.js";
 import { contentsOf } from "../../files/drawn-files.js";
 
-/** The scales that a layer has. "kv" is one for both. */
+/** The scales of a layer. "kv" is one scale for both. */
 const HELD = ["none", "k", "v", "k and v", "kv"] as const;
 type Scales = (typeof HELD)[number];
-/** Where libraries put the scale of keys or values of an attention. */
+/** The names that libraries give to the scale of an attention's keys or values. */
 const PLACES = {
   projection: (which: string) => `${which}_proj.${which}_scale`,
   attention: (which: string) => `attn.${which}_scale`,

@@ -1,4 +1,4 @@
-/** Layers and experts that a checkpoint lacks are found, and no others, wherever they lie and whatever the configuration says. */
+/** Missing layers and experts of a checkpoint are found, and no others, at any position and under any configuration. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { draws } from "../../../harness/draws.js";
@@ -6,7 +6,7 @@ import { type Held, reportOfContents } from "../../files/checkpoints.js";
 
 const MAX_LAYERS = 6;
 const weight: Held = { dtype: "BF16", shape: [2, 2], bytes: new Uint8Array(8) };
-/** Numbers of the layers or experts that a file has, and the count that its configuration declares, if it does. */
+/** The numbers of the layers or experts in a file, and the count that the configuration declares, if any. */
 const drawn = fc.record({
   numbers: fc.uniqueArray(fc.nat(MAX_LAYERS - 1), { minLength: 1, maxLength: MAX_LAYERS }),
   declared: fc.option(fc.integer({ min: 1, max: MAX_LAYERS }), { nil: undefined }),

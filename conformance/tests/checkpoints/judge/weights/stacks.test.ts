@@ -1,4 +1,4 @@
-/** A matrix of a stack that is dead among others is found, wherever it lies and however few bits its codes have. */
+/** A dead matrix in a stack is found, at any position and for codes of any number of bits. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { CODE_TYPES } from "../../../../../src/checkpoints/stored/code-types.js";
@@ -8,7 +8,7 @@ import { draws } from "../../../harness/draws.js";
 import { type Held, reportOfContents } from "../../files/checkpoints.js";
 import { addWeight, contentsOf, drawsFrom, type Form } from "../../files/drawn-files.js";
 
-/** Stacks whose matrices are one after another in codes and in scales. */
+/** Stacks whose matrices follow one another in codes and in scales. */
 const FORMS: readonly Form[] = [
   { name: "ct-mxfp4", kind: "group" },
   { name: "ct-mxfp6", kind: "group" },

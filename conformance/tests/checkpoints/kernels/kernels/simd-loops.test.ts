@@ -1,4 +1,4 @@
-/** What kernels compute for sixteen elements at a time equals plain loops over elements. */
+/** The kernels' results for groups of sixteen elements equal plain loops over elements. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { Changes } from "../../../../../src/checkpoints/convert/changes/changes.js";
@@ -27,7 +27,7 @@ describe("codes of eight bits under one scale become bf16, many at a time", () =
         fc.integer({ min: 0, max: 255 }),
         fc.constantFrom(0, 0, 8, 16, 64),
         (scale, drawn, mask, above) => {
-          // with fewer codes, those that lie apart from the others are in some vectors only, and none of them is small
+          // with fewer codes, the outlying codes are in some vectors only, and none of them is small
           const codes = drawn.map((code) => (code & mask) | above);
           const tables = new CodeTables(kernels, type, 1);
           const isChanging = tables.widen(0, scale, WIDE.bf16);
@@ -54,7 +54,7 @@ describe("codes of eight bits under one scale become bf16, many at a time", () =
 });
 
 describe("values near their codes are compared to the last bit, whatever the largest changes before them", () => {
-  /** By how many f64 the largest changes known are below those to come; the last one doubles them. */
+  /** The number of f64 by which the largest known changes are below later ones; the last entry doubles them. */
   const steps = fc.constantFrom(0, 1, 2 ** 26, 2 ** 40, -(2 ** 52));
   const near = fc.record({
     codes: fc.array(fc.integer({ min: 0, max: 255 }), { minLength: 16, maxLength: 64, size: "max" }),
@@ -67,9 +67,9 @@ describe("values near their codes are compared to the last bit, whatever the lar
       maxLength: 64,
       size: "max",
     }),
-    // what becomes zero
+    // values that become zero
     lost: fc.constantFrom(0, 2 ** -12, 2 ** -40),
-    // by a power of two of the last bit of f32
+    // values that change by a power of two of the last bit of f32
     power: fc.integer({ min: 0, max: 21 }),
     below: fc.tuple(steps, steps),
     of: fc.constantFrom("f32" as const, "bf16" as const),

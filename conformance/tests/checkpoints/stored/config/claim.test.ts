@@ -1,4 +1,7 @@
-/** A configuration's claims can be removed, wherever libraries write them, and a converted checkpoint has none of its source. */
+/**
+ * The claims of a configuration can be removed wherever libraries write them. A converted checkpoint has none of its source's
+ * claims.
+ */
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";

@@ -1,4 +1,4 @@
-/** Expressions of configurations match as they do elsewhere, in a time that no expression makes long. */
+/** Expressions of configurations match as JavaScript's RegExp does, in a time that no expression makes long. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { isIgnored, matchesStart } from "../../../../../src/checkpoints/stored/config/patterns.js";

@@ -88,7 +88,7 @@ class Stage {
   }
 }
 
-/** Divides the layers among ranks: `cuts` are the first layers of all ranks but the first. */
+/** Divides the layers among ranks: `cuts` are the first layers of all ranks except the first. */
 function stagesOf(cuts: readonly number[], seed: number): readonly Stage[] {
   const starts = [0, ...cuts];
   return loopbackOver(backends.slice(0, starts.length), 20_000).map((group, rank) => {

@@ -1,6 +1,5 @@
 /**
- * Loading changes nothing if it throws: with an index that is false although its digest is right, and with a run that cannot take
- * what was saved.
+ * Loading changes nothing if it throws: for a false index with a correct digest, and for a run that the checkpoint does not fit.
  */
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -40,7 +39,7 @@ useFolder((made) => {
 
 const ROWS = 6;
 
-/** A run with a parameter of which each rank has rows, and one that all have. */
+/** A run with a parameter whose rows are divided among ranks, and one that all ranks have. */
 class Run extends Module {
   readonly optimizer: AdamW;
   override readonly random: RandomState;
@@ -110,7 +109,7 @@ async function save(): Promise<void> {
 
 type Json = unknown[] | { [key: string]: unknown };
 
-/** The places of an index at which something can be changed: an object or a list, a key, and the value. */
+/** The positions of an index where something can be changed: an object or a list, a key, and the value. */
 function placesOf(json: unknown): [Json, string, unknown][] {
   if (typeof json !== "object" || json === null) return [];
   return Object.entries(json).flatMap(([key, value]) => [[json as Json, key, value], ...placesOf(value)]);
@@ -122,20 +121,20 @@ function textOf(index: object): string {
   return `${body},\n"sha256":"${createHash("sha256").update(body).digest("hex")}"}\n`;
 }
 
-/** The objects and lists of all tensors but one. */
+/** The objects and lists of all tensors except one. */
 function alike(tensors: ShardedIndex["tensors"]): ReadonlySet<Json> {
   const others = Object.entries(tensors).filter(([name]) => name !== "module.rows");
   return new Set(others.flatMap(([, value]) => placesOf({ value }).map(([object]) => object)));
 }
 
-/** What stands in place of a value: others of its kind, which are wrong in most places. */
+/** The replacements for a value: other values of its kind, which are wrong in most positions. */
 function othersOf(value: unknown): readonly unknown[] {
   if (typeof value === "number") return [0, value + 1, -1, 0.5];
   if (typeof value === "string") return ["", "-1", String(2n ** 64n), "U8"];
   return [[], {}, [3], [6, 2], [[0, 3]], [[[0, 3]], [[0, 2]]]];
 }
 
-/** Loads on some ranks. If one refuses, all do, with a FileError, and nothing has changed. */
+/** Loads on some ranks. If one rank refuses, all must refuse with a FileError and stay unchanged. */
 async function outcome(size: number): Promise<"loaded" | "refused"> {
   const runs = runsOf(size, 80);
   try {

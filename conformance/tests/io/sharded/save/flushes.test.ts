@@ -1,4 +1,7 @@
-/** An index names only files that are on the disk: they, and the entries of all folders, are flushed before it appears. */
+/**
+ * An index names only files that are on the disk: these files, and the entries of all folders, are flushed before the index
+ * appears.
+ */
 import { basename, dirname, relative } from "node:path";
 import { expect, it } from "vitest";
 import { loopbackOver } from "../../../../../src/collectives/loopback/loopback.js";
@@ -10,7 +13,7 @@ import { useBackends } from "../../../harness/ranks/backends.js";
 import { useFolder } from "../../folder.js";
 
 const unflushed = new Set<string>();
-/** What was not yet flushed when an index appeared. */
+/** The files and folders that were not yet flushed when an index appeared. */
 const found: string[][] = [];
 
 /** The file system module, which lists files and folders that have changed since they were flushed. */

@@ -26,7 +26,7 @@ const RANKS = 2;
 const [SIZE, MIDDLE, ROWS] = [128, 256, 32];
 const backends = useBackends(RANKS + 1);
 const { bf16: _, ...QUANTIZED } = DETERMINISTIC_RECIPES;
-/** Recipes with one scale for a tensor, from which a columnwise copy of codes follows. */
+/** Recipes with one scale for a tensor, from whose codes a columnwise copy can be derived. */
 const PER_TENSOR = ["delayed", "current"];
 
 type Bits = readonly number[];
