@@ -38,6 +38,26 @@ export function fma(x: number, y: number, z: number): number {
   return Math.fround(sum);
 }
 
+const float = new Float32Array(1);
+const word = new Int32Array(float.buffer);
+
+/** The bits of an f32 number as a signed integer. */
+export function bitsOf(x: number): number {
+  float[0] = x;
+  return word[0] as number;
+}
+
+/** The f32 number with these bits. */
+export function ofBits(code: number): number {
+  word[0] = code;
+  return float[0] as number;
+}
+
+/** A polynomial by Horner's method: p is the first coefficient, then p = fma(p, x, c) for each further coefficient c. */
+export function polynomial(x: number, [first, ...others]: readonly number[]): number {
+  return others.reduce((p, c) => fma(p, x, c), first as number);
+}
+
 /** log2 e and ln 2, rounded to f32. */
 export const LOG2E = Math.fround(Math.LOG2E);
 export const LN2 = Math.fround(Math.LN2);

@@ -2,29 +2,11 @@
 import type { Backend } from "../backends/backend.js";
 import { roundedToInteger } from "./arithmetic.js";
 import type { Model } from "./call.js";
-import { fma, LN2, LOG2E, mathOf } from "./float32.js";
+import { bitsOf, fma, LN2, LOG2E, mathOf, ofBits, polynomial } from "./float32.js";
 import { computedFrom, each } from "./pointwise.js";
 import { zeroValue } from "./value.js";
 
 const { abs, fround, max, min } = Math;
-
-const float = new Float32Array(1);
-const word = new Int32Array(float.buffer);
-
-function bitsOf(x: number): number {
-  float[0] = x;
-  return word[0] as number;
-}
-
-function ofBits(code: number): number {
-  word[0] = code;
-  return float[0] as number;
-}
-
-/** A polynomial by Horner's method: p is the first coefficient, then p = fma(p, x, c) for each further coefficient c. */
-function polynomial(x: number, [first, ...others]: readonly number[]): number {
-  return others.reduce((p, c) => fma(p, x, c), first as number);
-}
 
 /** x + 1 for x of at least -1, rounded to f32 toward zero. */
 function onePlusTowardZero(x: number): number {

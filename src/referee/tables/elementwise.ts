@@ -3,6 +3,7 @@ import * as activations from "../activations.js";
 import * as arithmetic from "../arithmetic.js";
 import type { Model } from "../call.js";
 import * as elementwise from "../elementwise.js";
+import { atan2, erfc, hypot, log10 } from "../erfc-atan2-hypot.js";
 import * as functions from "../log1p-expm1.js";
 import { mathFunction, ofOne } from "../pointwise.js";
 import * as powers from "../powers.js";
@@ -105,6 +106,8 @@ const FORMULAS: OperatorRows = {
     "the smaller one that is not NaN",
     arithmetic.ofTwo(arithmetic.ignoringNaN(Math.min)),
   ),
+  "aten::atan2": both("self other", "atan2f of CUDA in f32", arithmetic.ofTwo(atan2)),
+  "aten::hypot": both("self other", "hypotf of CUDA in f32", arithmetic.ofTwo(hypot)),
   "aten::pow.Tensor_Scalar": both(
     "self exponent",
     "powf; ones, self, sqrtf, rsqrtf, products or quotients for some exponents",
@@ -159,10 +162,12 @@ const FUNCTIONS: OperatorRows = {
   "aten::log": math("logf"),
   "aten::exp2": math("exp2f"),
   "aten::log2": math("log2f"),
+  "aten::log10": both("self", "logf(self) * log10 e in f32", log10),
   "aten::sqrt": math("sqrtf"),
   "aten::rsqrt": math("rsqrtf"),
   "aten::tanh": math("tanhf"),
   "aten::erf": math("erff"),
+  "aten::erfc": both("self", "erfcf of CUDA in f32", erfc),
   "aten::expm1": both("self", "expm1f of CUDA in f32", ofOne(functions.expm1)),
   "aten::log1p": both("self", "log1pf of CUDA in f32", ofOne(functions.log1p)),
   "aten::sin": math("sinf"),

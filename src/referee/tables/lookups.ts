@@ -1,5 +1,6 @@
 /** Rows of operators that look elements up, and of their gradients. */
 import * as lookups from "../lookups.js";
+import { isComparedTopk, topk } from "../topk.js";
 import { computed, confirmed, inPlace, moved, type OperatorRows } from "./row.js";
 
 /** Rows of operators that look elements up, and of their gradients. */
@@ -28,5 +29,16 @@ export const LOOKUPS: OperatorRows = {
       "500 rows of 10 elements in f32, bf16 and f16, added to 64",
     ),
   ),
+  "aten::topk": {
+    ...confirmed(
+      computed(
+        "self k dim largest sorted",
+        "the k largest elements; equal ones in the order of a bitonic sort of 32",
+        topk,
+      ),
+      "the 5 largest of 100 elements in f32, bf16 and f16, 64 times each",
+    ),
+    isCompared: isComparedTopk,
+  },
   "aten::argmax": moved("self dim keepdim", "the first index of the largest element", lookups.argmax),
 };

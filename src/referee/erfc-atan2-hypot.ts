@@ -1,0 +1,116 @@
+/** Models of log10f, erfcf, atan2f and hypotf of CUDA, as nvcc 13.0 compiles them without fast math. */
+import type { Model } from "./call.js";
+import { bitsOf, fma, LN2, LOG2E, mathOf, ofBits, polynomial } from "./float32.js";
+import { computedFrom, each, type Formula } from "./pointwise.js";
+
+const { abs, fround, max, min, sqrt, trunc } = Math;
+
+const LOG10E = fround(Math.LOG10E);
+
+/** logf(x) * log10 e. */
+export const log10: Model = (call) =>
+  computedFrom(call, [call.tensor("self")], (x) => each((l) => l * LOG10E, mathOf(call.backend, "logf", x)));
+
+const ERFC = [
+  0x3a69a091, 0x3be6e05b, 0xbc81fb4b, 0x3d15373b, 0xbd887c5a, 0x3dc021d5, 0xbdced424, 0x3d8b74de, 0x3c7bf170,
+  0xbe0ef8d4, 0x3f9dd2c9,
+].map(ofBits);
+/** The part of ln 2 beyond f32. */
+const LN2_REST = ofBits(0x3102e308);
+/** erfcf is 0 for larger numbers. */
+const MAX_ERFC = ofBits(0x4120e148);
+const MAX_EXPONENT = 126;
+
+/** The quotient (t - 4) / (t + 4), where r is about 1 / (t + 4). */
+const erfcVariable: Formula = (t, r) => {
+  const q = fround(fround(t - 4) * r);
+  return fma(r, fma(-q, t, fma(-4, fround(q + 1), t)), q);
+};
+
+/** p / (2 t + 1), where p is the polynomial in w and s is about 1 / (2 t + 1). */
+const erfcFactor: Formula = (w, t, s) => {
+  const p = polynomial(w, ERFC);
+  const q = fround(p * s);
+  return fma(fround(fma(t, -2 * q, p) - q), s, q);
+};
+
+/** The integer part of -t^2 * log2 e, at least -126. */
+function erfcExponent(t: number): number {
+  return max(trunc(fround(fround(-t * t) * LOG2E)), -MAX_EXPONENT);
+}
+
+/** The argument of ex2 in e^(-t^2) = ex2(argument) * 2^erfcExponent(t). */
+function erfcExponentRest(t: number): number {
+  const n = erfcExponent(t);
+  return fround(fma(n, LN2_REST, fma(n, -LN2, fround(-t * t))) * LOG2E);
+}
+
+/** The factor and e^(-t^2), which ex2 of the rest gives, corrected by the rounding error of t^2. */
+const erfcOfMagnitude: Formula = (factor, t, ex2) => {
+  if (t > MAX_ERFC) return 0;
+  const power = fround(ex2 * 2 ** erfcExponent(t));
+  return fround(factor * fma(power, fma(-t, t, fround(t * t)), power));
+};
+
+/**
+ * erfcf. For t = |x| it is e^(-t^2) / (2 t + 1) times a polynomial of degree 10 in (t - 4) / (t + 4). A negative x has 2 less
+ * that.
+ */
+export const erfc: Model = (call) => {
+  const reciprocals = (values: Float32Array) => mathOf(call.backend, "rcp.approx.ftz.f32", values);
+  return computedFrom(call, [call.tensor("self")], (x) => {
+    const t = each(abs, x);
+    const w = each(erfcVariable, t, reciprocals(each((v) => v + 4, t)));
+    const factor = each(erfcFactor, w, t, reciprocals(each((v) => fma(2, v, 1), t)));
+    const ex2 = mathOf(call.backend, "ex2.approx.ftz.f32", each(erfcExponentRest, t));
+    const result = each(erfcOfMagnitude, factor, t, ex2);
+    return each((v, r) => (v < 0 ? 2 - r : r), x, result);
+  });
+};
+
+const ATAN = [
+  0x3b33710b, 0xbc807748, 0x3d2cdab2, 0xbd992d10, 0x3dd9ea6c, 0xbe117cb1, 0x3e4cbce0, 0xbeaaaa7d,
+].map(ofBits);
+/** Two factors of pi / 2 and of pi: their product is nearer to the number than an f32 number is. */
+const PI_FACTOR = ofBits(0x3fd774eb);
+const HALF_PI_FACTOR = ofBits(0x3f6ee581);
+const WHOLE_PI_FACTOR = ofBits(0x3feee581);
+const PI = fround(Math.PI);
+const QUARTER_PI = fround(Math.PI / 4);
+const THREE_QUARTERS_PI = fround(0.75 * Math.PI);
+
+/** The magnitude of atan2f: a polynomial of degree 17 in the smaller magnitude divided by the larger one, and the octant. */
+function angle(y: number, x: number): number {
+  const [height, width] = [abs(y), abs(x)];
+  const isLeft = bitsOf(x) < 0;
+  const larger = max(height, width);
+  if (larger === 0) return isLeft ? PI : 0;
+  if (height === width) return isLeft ? THREE_QUARTERS_PI : QUARTER_PI;
+  const q = fround(min(height, width) / larger);
+  const square = fround(q * q);
+  const a = fma(fround(square * polynomial(square, ATAN)), q, q);
+  if (height > width) return fma(HALF_PI_FACTOR, PI_FACTOR, isLeft ? a : -a);
+  return isLeft ? fma(WHOLE_PI_FACTOR, PI_FACTOR, -a) : a;
+}
+
+/** atan2f: the angle of the point (x, y), with the sign of y. */
+export const atan2: Formula = (y, x) => {
+  if (Number.isNaN(x) || Number.isNaN(y)) return Number.NaN;
+  return bitsOf(y) < 0 ? -angle(y, x) : angle(y, x);
+};
+
+const EXPONENT_MASK = -0x2000000;
+const LOWEST_EXPONENT_BIT = 0x800000;
+const SCALE_SUM = 0x7e800000;
+
+/** hypotf: both magnitudes are multiplied by one power of two, the root of the sum of squares by its inverse. */
+export const hypot: Formula = (x, y) => {
+  const [a, b] = [bitsOf(abs(x)), bitsOf(abs(y))];
+  const [smaller, larger] = [ofBits(min(a, b)), ofBits(max(a, b))];
+  if (smaller === 0) return larger;
+  if (smaller === Number.POSITIVE_INFINITY) return smaller;
+  const exponent = max(a, b) & EXPONENT_MASK;
+  const scale = ofBits(SCALE_SUM - exponent);
+  const [u, v] = [fround(smaller * scale), fround(larger * scale)];
+  return fround(sqrt(fma(v, v, fround(u * u)))) * ofBits(exponent | LOWEST_EXPONENT_BIT);
+};

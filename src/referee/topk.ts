@@ -1,0 +1,91 @@
+/** The model of topk: which elements are selected, and the order of equal ones (TensorTopK.cu, SortUtils.cuh). */
+import { ShapeError } from "../errors.js";
+import { asBytes } from "../tensor/data.js";
+import { elementCount } from "../tensor/shape.js";
+import type { Call, Model } from "./call.js";
+import { roundedTo, valuesOf } from "./conversions.js";
+import { bitsOf } from "./float32.js";
+import { NotModelled } from "./not-modelled.js";
+import { rowStart, rowsAlong } from "./value.js";
+
+interface Element {
+  readonly value: number;
+  readonly index: number;
+}
+
+/** The number of elements that the sort of short lists sorts, and the maximum k for which PyTorch uses that sort. */
+const SORTED = 32;
+
+/** The order of the selection as an integer: -0 is less than +0, and NaN is the largest. */
+function keyOf(value: number): number {
+  if (Number.isNaN(value)) return 2 ** 31;
+  const bits = bitsOf(value);
+  return bits < 0 ? -(bits & 0x7fffffff) - 1 : bits;
+}
+
+/** Whether the sort puts a before b. NaN is the largest. */
+function precedes(a: Element, b: Element): boolean {
+  return (Number.isNaN(a.value) && !Number.isNaN(b.value)) || a.value > b.value;
+}
+
+/** The k largest elements: first the elements above the k-th largest one, by index, then those that equal it, by index. */
+function selected(elements: readonly Element[], k: number): Element[] {
+  const threshold = elements.map(({ value }) => keyOf(value)).toSorted((a, b) => b - a)[k - 1] as number;
+  const above = elements.filter(({ value }) => keyOf(value) > threshold);
+  const equal = elements.filter(({ value }) => keyOf(value) === threshold);
+  return [...above, ...equal].slice(0, k);
+}
+
+/** Exchanges a pair of a bitonic sort unless it is in order. Equal elements are exchanged if the order is descending. */
+function sortPair(list: (Element | undefined)[], first: number, second: number, isAscending: boolean): void {
+  const [a, b] = [list[first], list[second]];
+  const isSorted = b === undefined || (a !== undefined && precedes(a, b));
+  if (isSorted === isAscending) [list[first], list[second]] = [b, a];
+}
+
+/** The bitonic sort of up to 32 elements in descending order. It is not stable. */
+function bitonicSort(elements: readonly Element[]): readonly Element[] {
+  const list = Array.from({ length: SORTED }, (_, i) => elements[i]);
+  for (let size = 2; size <= SORTED; size *= 2)
+    for (let stride = size / 2; stride >= 1; stride /= 2)
+      for (let thread = 0; thread < SORTED / 2; thread++) {
+        const first = 2 * thread - (thread & (stride - 1));
+        sortPair(list, first, first + stride, size < SORTED && (thread & (size / 2)) !== 0);
+      }
+  return list.filter((each) => each !== undefined);
+}
+
+/** The largest k elements along a dimension, in descending order, and their indices. */
+export const topk: Model = (call) => {
+  const x = call.tensor("self");
+  const dim = call.dimension("dim", x.shape, -1);
+  call.requireDefault("largest", true);
+  call.requireDefault("sorted", true);
+  const [k, rows] = [call.integer("k"), rowsAlong(x.shape, dim)];
+  if (!(k >= 0 && k <= rows.size)) throw new ShapeError(`topk of ${k} of ${rows.size} elements`);
+  if (k > SORTED) throw new NotModelled(`topk of ${k} elements, which PyTorch sorts otherwise`);
+  const shape = x.shape.length === 0 ? [] : x.shape.with(dim, k);
+  const input = valuesOf(call.backend, x);
+  const values = new Float32Array(elementCount(shape));
+  const indices = new BigInt64Array(values.length);
+  if (k > 0)
+    for (let row = 0; row < rows.outer * rows.inner; row++) {
+      const start = rowStart(rows, row);
+      const elements = Array.from({ length: rows.size }, (_, index) => ({
+        value: input[start + index * rows.inner] as number,
+        index,
+      }));
+      const target = rowStart({ ...rows, size: k }, row);
+      for (const [i, { value, index }] of bitonicSort(selected(elements, k)).entries()) {
+        values[target + i * rows.inner] = value;
+        indices[target + i * rows.inner] = BigInt(index);
+      }
+    }
+  return [roundedTo(call.backend, x.dtype, shape, values), { dtype: "I64", shape, bytes: asBytes(indices) }];
+};
+
+/** Whether rows and k are at most as large as the recorded ones: longer rows have other kernels. */
+export const isComparedTopk = (call: Call): boolean => {
+  const { shape } = call.tensor("self");
+  return (shape[call.dimension("dim", shape, -1)] ?? 1) <= 100 && call.integer("k") <= 5;
+};
