@@ -54,7 +54,7 @@ async function runDecode() {
   return rows;
 }
 
-/** Adds to each row its ratio to its ceiling and to its baseline. */
+/** Adds the ratios to the row's ceiling and baseline to each row. */
 function withRatios(cases, rows) {
   const rate = (name) => rows.find((row) => row.name === name)?.median;
   return rows.map((row, i) => {

@@ -22,7 +22,7 @@ function requestOf(args, data) {
   return [prefix, header, data];
 }
 
-/** A child process that is sent bytes and from which a requested number of bytes is read. */
+/** A child process with a function that sends bytes and reads a number of bytes. */
 class Peer {
   #child;
   #chunks;

@@ -1,7 +1,7 @@
 /**
- * `npm run mutate -- src/tape`: plants bugs (mutants) in a folder's sources, one at a time, and lists those that its
- * tests do not detect. Results are kept in out/mutate/, and a later run continues from them. CONTRIBUTING.md says what
- * to do with the surviving mutants.
+ * `npm run mutate -- src/tape`: plants bugs (mutants) in a folder's sources, one at a time, and lists the bugs that its tests do
+ * not detect. Results are kept in out/mutate/, and a later run continues from them. CONTRIBUTING.md describes what to do with the
+ * surviving mutants.
  */
 import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";

@@ -99,7 +99,7 @@ function decodeRows(backend, copies, wait, rounds) {
   const q = normalBf16(backend, [SEQUENCES, 1, HEADS, WIDTH], 1);
   const [k, v] = [2, 3].map((seed) => normalBf16(backend, shape, seed));
   const [pagedK, pagedV] = [k, v].map((x) => x.view(0, pageShape));
-  // an odd factor gives each page one place
+  // an odd factor, so that each page has a different position
   const places = Int32Array.from({ length: pageShape[0] }, (_, i) => (i * 1237) % pageShape[0]);
   const options = {
     pages: tensor(backend, places, [SEQUENCES, pagesOfSequence], "i32"),

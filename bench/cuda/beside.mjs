@@ -1,4 +1,4 @@
-// Our cases and those of another library, in another process, in the same rounds: the two take turns on one GPU.
+// Cases of this library and of another one, in another process, in the same rounds: the two processes use one GPU alternately.
 import { median } from "../timing.mjs";
 import { batch, callsOf, shuffled } from "./timing.mjs";
 

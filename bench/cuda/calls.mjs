@@ -12,7 +12,7 @@ const ROUNDS = Number(flags.rounds ?? 60);
 const CALLS = 2_000;
 const [ROWS, COLUMNS] = [128, 256];
 
-/** The addon's exports, of which only allocation does something. */
+/** The addon's exports. All of them do nothing, except allocation. */
 function idleExports() {
   let next = 256;
   const allocate = (_device, bytes) => {

@@ -9,7 +9,7 @@ import { captured, GRAPHED, trainingStep } from "./training.mjs";
 
 const LAYER = { batch: 2, tokens: 4096, hidden: 4096, ffn: 14336, heads: 32, groups: 8 };
 
-/** The cases of a layer under each recipe, as they come and as captured graphs, and a function that disposes of all. */
+/** The cases of a layer under each recipe, run directly and as captured graphs, and a function that disposes of all. */
 function layerCases(backend, { batch, tokens, hidden, ffn, heads, groups }, graphs) {
   const [x, dy] = [1, 2].map((seed) => randomBf16(backend, [batch, tokens, hidden], seed));
   const rotaryPosEmb = new RotaryPositionEmbedding(backend, hidden / heads).forward(tokens);
@@ -44,7 +44,7 @@ function layerCases(backend, { batch, tokens, hidden, ffn, heads, groups }, grap
   return { cases, dispose };
 }
 
-/** One row for each recipe: the milliseconds of a step, of each side the faster of direct execution and a CUDA graph. */
+/** One row for each recipe: the milliseconds of a step. For each library, the faster of direct execution and a CUDA graph. */
 export async function layerRows(backend, wait, rounds, { graphs = true, alone = false, layer = LAYER } = {}) {
   const sizes = [...Object.values(layer), Number(graphs)];
   const server = alone

@@ -51,7 +51,7 @@ function kernelRows(backend, copies, wait, rounds) {
   });
 }
 
-/** Measures the parts that were asked for. Returns the rows of each table, and where and how they were measured. */
+/** Measures the requested parts. Returns the rows of each table, and where and how they were measured. */
 async function measured() {
   const rounds = flags.quick ? 3 : 11;
   const { backend, wait: waitForBackend } = await openDevice();

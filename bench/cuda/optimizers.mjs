@@ -32,7 +32,7 @@ function stepOf(backend, { count, rows, columns }, owned) {
   return () => optimizer.step();
 }
 
-/** The median seconds until a step is enqueued, and those of the GPU, which begins after that. */
+/** The median seconds until a step is enqueued, and the median seconds of the GPU, which begins afterwards. */
 async function clocksOf(backend, step, wait, rounds, { size, products }) {
   const [host, gpu] = [[], []];
   const scope = new Scope();

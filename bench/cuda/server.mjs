@@ -1,12 +1,12 @@
-// Another library in a process of its own, which runs its cases on the same GPU when it is told to.
+// Another library in a separate process, which runs its cases on the same GPU on request.
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
 /**
  * Starts a Python program of this folder. The program prints its version and the names of its cases as one line of JSON. It then
- * answers each line "NAME<TAB>CALLS" with the seconds per call, and a line with the name of a clock as a third field with the
- * seconds of that clock. If it does not start, prints the reason and returns undefined.
+ * answers each line "NAME<TAB>CALLS" with the seconds per call. A third field with the name of a clock selects that clock. If the
+ * program does not start, prints the reason and returns undefined.
  */
 export async function openServer(script, args, library) {
   const path = fileURLToPath(new URL(script, import.meta.url));
@@ -22,11 +22,11 @@ export async function openServer(script, args, library) {
     throw new Error(reason.trim() || "python3 could not be started");
   };
   child.on("error", () => {});
-  // a write to a process that has ended; the next answer says why it did
+  // a write to a process that has ended; the next answer has the reason
   child.stdin.on("error", () => {});
   try {
     const { version, cases } = await next();
-    // what it could not prepare, and warnings
+    // the cases that it could not prepare, and warnings
     process.stderr.write(reason);
     const seconds = (name, calls, clock) => {
       child.stdin.write(`${name}\t${calls}${clock ? `\t${clock}` : ""}\n`);
@@ -34,7 +34,7 @@ export async function openServer(script, args, library) {
     };
     return { version, cases, seconds, close: () => child.stdin.end() };
   } catch (error) {
-    // the last line of a traceback says what is missing
+    // the last line of a traceback names the missing package
     const lastLine = error.message.split("\n").at(-1);
     process.stderr.write(`${error.message}\nbench: not beside ${library}: ${lastLine}\n`);
     return undefined;

@@ -1,5 +1,5 @@
-// Steps, quantizers and norms compared with TransformerEngine's on the same GPU in the same rounds: two processes take
-// turns. Returns nothing if python3 has no TransformerEngine.
+// Steps, quantizers and norms compared with TransformerEngine's on the same GPU in the same rounds: two processes use it
+// alternately. Returns nothing if python3 has no TransformerEngine.
 import { Scope } from "lockstep";
 import { mediansBeside, milliseconds, quotient, smallest } from "./beside.mjs";
 import { kernelCases } from "./kernels.mjs";

@@ -1,4 +1,4 @@
-"""What the parts of te_server.py share: the recipes, random inputs, and a training step of one module."""
+"""The shared parts of te_server.py: the recipes, random inputs, and a training step of one module."""
 
 import sys
 
@@ -49,5 +49,5 @@ def stepper(model, x, dy, recipe, graphed):
 
 
 def report(name, error):
-    """Prints why a case is not measured."""
+    """Prints the reason why a case is not measured."""
     print(f"te_server: {name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

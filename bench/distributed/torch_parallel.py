@@ -44,7 +44,7 @@ dy = torch.randn(tokens, features, device="cuda", dtype=torch.bfloat16)
 
 
 def timed(run, steps: int = 2) -> float:
-    """The milliseconds of one of `steps` steps behind another, of the slowest rank, as in stack.mjs."""
+    """The milliseconds per step of `steps` consecutive steps, on the slowest rank, as in stack.mjs."""
     dist.barrier()
     begun, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     run()

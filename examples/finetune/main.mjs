@@ -91,7 +91,7 @@ async function run(group, { recipe, steps, save, resume }) {
   return { losses, digests };
 }
 
-/** Runs all recipes, and writes what they gave into recorded.json and docs/models.md. */
+/** Runs all recipes, and writes the results into recorded.json and docs/models.md. */
 async function record(group, steps) {
   const { RECIPES } = await import("./train.mjs");
   const { section } = await import("./table.mjs");

@@ -3,7 +3,7 @@
 /** The steps whose losses are shown. They have the same windows of the text. */
 const SHOWN = [1, 6, 11, 16];
 
-/** What the marks of the section enclose. */
+/** The contents of the section between the marks. */
 export function section({ host, runs }) {
   const line = (cells) => `| ${cells.join(" | ")} |`;
   const rows = Object.entries(runs).map(([recipe, { seconds, losses, digests }]) =>

@@ -29,7 +29,7 @@ const LENGTH = 32;
 const TRAINED_LAYERS = 2;
 const LEARNING_RATE = 2e-4;
 
-/** A run: a model, its optimizer, and the number of steps that it has made. */
+/** A run: a model, its optimizer, and the number of completed steps. */
 export class Finetuning {
   #model;
   #trained;
@@ -61,7 +61,7 @@ export class Finetuning {
     return run;
   }
 
-  /** Makes a step. Returns its loss, and a digest of the loss and of all trained parameters after it. */
+  /** Runs a step. Returns its loss, and a digest of the loss and of all trained parameters after it. */
   async advance() {
     const mean = this.#advanced();
     this.#step++;
@@ -71,7 +71,7 @@ export class Finetuning {
     return { loss: loss[0], digest: digestOf([loss, ...parameters]) };
   }
 
-  /** Makes a step. Returns the mean of the losses of all windows. */
+  /** Runs a step. Returns the mean of the losses of all windows. */
   #advanced() {
     const scope = new Scope();
     const { rank, size, backend } = this.#group;
@@ -80,7 +80,7 @@ export class Finetuning {
     const losses = own.map((i) => {
       const region = this.#recipe ? { recipe: this.#recipe } : { enabled: false };
       const loss = autocast(region, () => this.#lossOf(i));
-      // gradients are exchanged with those of the last window of this rank
+      // gradients are exchanged once, with the last window of this rank
       if (i === own.at(-1)) loss.backward(share);
       else this.#parallel.noSync(() => loss.backward(share));
       return loss.tensor;
@@ -94,7 +94,7 @@ export class Finetuning {
     return mean;
   }
 
-  /** The loss of a window of this step: the cross entropy of each token, given those before it in the window. */
+  /** The loss of a window of this step: the cross entropy of each token, given the tokens before it in the window. */
   #lossOf(window) {
     const { backend } = this.#group;
     const windows = Math.floor((this.#tokens.length - 1) / LENGTH);
@@ -115,7 +115,7 @@ export class Finetuning {
     this.#step = await loadCheckpoint(path, { module: this.#trained, optimizer: this.#optimizer });
   }
 
-  /** The number of steps that were made. */
+  /** The number of completed steps. */
   get step() {
     return this.#step;
   }

@@ -1,11 +1,11 @@
 /**
- * What forms of weights and recipes cost SmolLM2-135M-Instruct on a short text, and what one wrong scale does to it.
+ * The effect of forms of weights and of recipes on SmolLM2-135M-Instruct, on a short text, and the effect of one wrong scale.
  *
  *     node examples/forms/main.mjs [--threads N] [--only ROW,…] [--write]
  *
  * It needs the model of scripts/fetch-model. `--only` measures some rows: forms, recipes, and `damage`. `--write` records the
- * results in measured.json, with the rows that it has already, and writes the tables into docs/models.md and README.md. Temporary
- * files take about 500 MB.
+ * results in measured.json, which keeps its other rows, and writes the tables into docs/models.md and README.md. Temporary files
+ * take about 500 MB.
  */
 import { mkdir, mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** The tables of docs/models.md and README.md, from what was measured. */
+/** The tables of docs/models.md and README.md, from the measurements. */
 
 /** The names of the rows, in the order of the table. */
 export const ORDER = [
@@ -47,7 +47,7 @@ function formsTable(original, rows) {
   ].join("\n");
 }
 
-/** What the damaged scale does. */
+/** The effect of the damaged scale. */
 function damageTable({ finding, sound, damaged }) {
   const quoted = (text) => `\`\` ${JSON.stringify(text).replaceAll("|", "\\|")} \`\``;
   return [
@@ -78,7 +78,7 @@ export function section({ host, scoredTokens, original, damage, ...rows }) {
 /** The rows of README's table. */
 const SUMMARY = ["modelopt-fp8", "deepseek-fp8-block", "ct-nvfp4", "ct-mxfp4", "mxfp8", "nvfp4"];
 
-/** The section between the marks of README.md: what some forms and recipes cost. */
+/** The section between the marks of README.md: the cost of some forms and recipes. */
 export function summary({ original, ...rows }) {
   const costs = ({ bitsPerWeight, perplexity, top1Agreement }) =>
     `${bitsPerWeight.toFixed(2)} | ${perplexity.toFixed(2)} | ${(100 * top1Agreement).toFixed(1)} %`;

@@ -1,4 +1,4 @@
-"""Frames of tensors over standard input and output (docs/protocol.md), with numpy alone."""
+"""Frames of tensors over standard input and output (docs/protocol.md). Needs numpy only."""
 
 import json
 import struct
@@ -10,7 +10,7 @@ DTYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "I32": np.int32, "
 
 
 def read_frame(stream):
-    """The message and the tensors of the next frame, or None at the end. bf16 comes as its bits, uint16."""
+    """The message and the tensors of the next frame, or None at the end. bf16 tensors are returned as their bits, uint16."""
     prefix = stream.read(8)
     if len(prefix) < 8:
         return None
@@ -42,7 +42,7 @@ def write_frame(stream, message, tensors):
 
 
 def answer_cases(name, operations):
-    """Answers until the input ends. `operations` maps each operation to a function, and what it supports.
+    """Answers until the input ends. `operations` maps each operation to a function and its supported inputs.
 
     The function gets the fields of the input, its tensors, and the types and shapes that its results must have.
     """

@@ -14,7 +14,7 @@ namespace {
 constexpr int kBlock = 32;
 constexpr int kThreads = 256;
 
-/** The code of the least power of two by which `amax` fits into 448: the exponent of amax / 448, rounded up. */
+/** The code of the smallest power of two p with amax / p <= 448: the exponent of amax / 448, rounded up. */
 __device__ unsigned scale_of(float amax) {
   const unsigned bits = __float_as_uint(__fmul_rn(amax, 1.0f / 448));
   const unsigned field = bits >> 23, fraction = bits & 0x7fffff;
@@ -22,7 +22,7 @@ __device__ unsigned scale_of(float amax) {
   return min(field + up, 254u);
 }
 
-/** 2^(127 - scale); that of 254 is subnormal. */
+/** 2^(127 - scale). For 254 the result is subnormal. */
 __device__ float factor_of(unsigned scale) { return __uint_as_float(scale == 254 ? 0x400000 : (254 - scale) << 23); }
 
 /** Each warp quantizes one block of 32, each lane one element. `count` is a multiple of 32. */
@@ -30,7 +30,7 @@ __global__ void quantize_blocks(const float* x, std::uint8_t* codes, std::uint8_
   const std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   const float magnitude = fabsf(x[i]);
-  // magnitudes are ordered as their bits are; a NaN has no part in the amax
+  // magnitudes have the same order as their bits; a NaN does not count in the amax
   const unsigned amax = __reduce_max_sync(0xffffffff, isnan(magnitude) ? 0 : __float_as_uint(magnitude));
   const unsigned scale = scale_of(__uint_as_float(amax));
   const float scaled = __fmul_rn(x[i], factor_of(scale));
@@ -42,7 +42,7 @@ void require(cudaError_t status) {
   if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
 }
 
-/** Memory of the device, for bytes that are copied to it and back. */
+/** Device memory for bytes that are copied to the device and back. */
 class DeviceBytes {
  public:
   explicit DeviceBytes(std::size_t count) : count_(count) {

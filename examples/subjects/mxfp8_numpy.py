@@ -1,4 +1,4 @@
-"""A quantizer to MXFP8 (e4m3, blocks of 32) in numpy, held to Lockstep by
+"""A quantizer to MXFP8 (e4m3, blocks of 32) in numpy. Lockstep tests it by
 
 lockstep conform --subject "python3 examples/subjects/mxfp8_numpy.py"
 """
@@ -13,7 +13,7 @@ def quantize(_input, tensors, outputs):
     blocks = x.reshape(*per_block, 32)
     finite = np.where(np.isnan(blocks), 0, np.abs(blocks))
     amax = finite.max(axis=-1)
-    # the least power of two by which the largest element fits into 448: its exponent, rounded up
+    # the smallest power of two by which the largest element fits into 448: its exponent, rounded up
     bits = (amax * np.float32(1 / 448)).view(np.uint32)
     field, fraction = bits >> 23, bits & 0x7FFFFF
     up = np.where(field == 0, fraction > 0x400000, fraction > 0)
@@ -26,7 +26,7 @@ def quantize(_input, tensors, outputs):
 
 
 def to_e4m3(x):
-    """The codes of float32 values, ties to even, beyond 448 the largest."""
+    """The codes of float32 values: ties to even; values beyond 448 become the largest code."""
     sign = (x.view(np.uint32) >> 24).astype(np.uint8) & 0x80
     a = np.minimum(np.where(np.isnan(x), 0, np.abs(x)), np.float32(448))
     exponent = np.maximum(np.where(a == 0, -6, np.frexp(a)[1] - 1), -6)

@@ -3,7 +3,8 @@ synchronization.
 
 The bytes, in row-major order and padded with zeros, are 32-bit words w. In arithmetic modulo 2^32, t = w + i * 9E3779B1 for
 word i, then t ^= t >> 16, t *= 7FEB352D, t ^= t >> 15. The digest is the sum of all t, followed by the sum of all t * (2 i +
-1)."""
+1).
+"""
 
 from __future__ import annotations
 

@@ -122,7 +122,8 @@ class RunFolder:
 
     def reference(self, x: torch.Tensor, stored: str = "whole", samples: int = 0, place: int = 0) -> dict[str, Any]:
         """Describes a tensor, and stores all of it, a sample, or only the hash of its bytes. `place` is the operator's position
-        in the log."""
+        in the log.
+        """
         data = bytes_of(x)
         digest = hashlib.sha256(data).hexdigest()
         # equal bytes are stored once

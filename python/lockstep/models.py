@@ -57,7 +57,8 @@ class ComparedModel:
 @dataclass(frozen=True)
 class Perplexity:
     """The perplexity of a language model on a text, and of variants with other forms of the weights and other recipes. `float`
-    gives the perplexity."""
+    gives the perplexity.
+    """
 
     perplexity: float
     """exp of the mean negative log-likelihood of the scored tokens, of the model as it is stored."""
@@ -119,7 +120,8 @@ def perplexity(
     stride=256, tokens=4096, backend="cuda". The model is loaded for each call, and again for each form and recipe.
 
     Raises `LockstepError` for a model that cannot be read, a text of fewer than two tokens, logits that are NaN or infinite,
-    and invalid options."""
+    and invalid options.
+    """
     lists = {"forms": forms, "recipes": recipes}
     named = {key: names if names is None or isinstance(names, str) else ",".join(names) for key, names in lists.items()}
     words = command_words({"text": "text", "picture": "picture", **named, **options})

@@ -279,7 +279,6 @@ def compare(a: Mapping[str, ArrayLike] | ArrayLike, b: Mapping[str, ArrayLike] |
 
 def _stored(name: str, array: np.ndarray, other: np.ndarray | None) -> np.ndarray:
     """Returns an array in a type that files have. Other arrays become bits, which are comparable only with the same type."""
-    """
     if array.dtype in FILE_DTYPES.values() and (other is None or other.dtype in FILE_DTYPES.values()):
         return array
     if other is not None and other.dtype != array.dtype:

@@ -1,5 +1,5 @@
-// Generates docs/conformance.md and its pages of details from conformance/vectors: which tests ran, how often, against which
-// results.
+// Generates docs/conformance.md and its pages of details from conformance/vectors: the tests that ran, the number of runs, and
+// the results that they were compared with.
 import { readdir, readFile } from "node:fs/promises";
 import { dialectRows } from "./dialects.mjs";
 
@@ -166,7 +166,7 @@ function equalStageTable(layers) {
   return table(["result", ...RECIPES], rows);
 }
 
-/** One row for each result that differs: how far from ours, and how far both are from float64. */
+/** One row for each result that differs: its distance from ours, and the distances of both from float64. */
 function stageTable(layers) {
   const error = (of) => (of ? `${of.mean.toExponential(2)}, ${of.max.toExponential(2)}` : "");
   const rows = stagesOf(layers)
@@ -182,7 +182,9 @@ function stageTable(layers) {
   return table(["result", ...head, ...errors, "why ours is farther"], rows);
 }
 
-/** The numbers of stages' results that are equal, that differ, and where ours is farther, and of their elements. */
+/**
+ * The numbers of results of stages that are equal, that differ, and that are farther in ours, and the numbers of their elements.
+ */
 function stageSummary(layers) {
   const all = stagesOf(layers);
   const row = (name, of) => {

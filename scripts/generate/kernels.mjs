@@ -1,5 +1,6 @@
-// Generates the C++ of the addon's calls whose declaration says how many elements each tensor has: the structs of their kernels'
-// parameters with the launchers' prototypes, in a header beside the kernels, and the bindings that read the arguments.
+// Generates the C++ of those calls of the addon whose declaration has the number of elements of each tensor: the structs of their
+// kernels' parameters with the launchers' prototypes, in a header in the folder of the kernels, and the bindings that read the
+// arguments.
 import { dirname } from "node:path";
 import { bindings } from "./native-bindings.mjs";
 import { declaredCalls, deepFieldsOf, pascal } from "./native-fields.mjs";
@@ -7,7 +8,7 @@ import { ELEMENTS, KINDS, STRUCTS } from "./native-tables.mjs";
 
 const NATIVE = "native/calls.gen.cc";
 
-/** The header of the structs of groups that calls of several files have: in the folder of these, or in kernels/core. */
+/** The header of the structs of groups that calls of several files share: in the folder of these files, or in kernels/core. */
 function sharedHeader(headers) {
   const [folder, ...others] = new Set([...headers].map(dirname));
   return `${others.length > 0 ? "kernels/core" : folder}/groups.gen.h`;
@@ -19,7 +20,7 @@ const includes = (paths) =>
     .map((path) => `#include "${path}"\n`)
     .join("");
 
-/** The defaults of types that are no pointers. */
+/** The defaults of types other than pointers. */
 const DEFAULTS = new Map(Object.values(KINDS));
 
 const commentOf = ({ about }) => (about ? `  // ${about}\n` : "");
@@ -45,7 +46,7 @@ const launcherOf = ({ name, fields }) => `${structOf(`${pascal(name)}Params`, fi
 cudaError_t launch${pascal(name)}(const ${pascal(name)}Params& p, cudaStream_t stream);
 `;
 
-/** The structs of groups, by name: the fields of each, and the headers of the calls that have it. Inner groups come first. */
+/** The structs of groups, by name: the fields of each, and the headers of the calls that use it. Inner groups come first. */
 function groupStructs(files) {
   const parameters = new Map(
     files.flatMap(({ header, calls }) => calls.map(({ name }) => [`${pascal(name)}Params`, header])),

@@ -1,5 +1,5 @@
-// Generates the lowerings of operations whose declaration says what their calls take (`lowering` of src/backends/tensors.ts), and
-// the declarations of the addon's calls. Such an operation is one function of its name in assembly/ and one launcher in kernels/.
+// Generates the lowerings of operations that declare their calls' arguments (`lowering` of src/backends/tensors.ts), and the
+// declarations of the addon's calls. Such an operation is one function of its name in assembly/ and one launcher in kernels/.
 import { readdirSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { filesIn } from "./lists.mjs";
@@ -67,8 +67,8 @@ function tensorFields(key, element) {
 }
 
 /**
- * The field by which a call of the reference takes a number. Rows that indices select are at most 2^31, because indices are
- * i32. A tensor without columns may have more rows, which a u32 of the reference could not hold.
+ * The field by which a call of the reference takes a number. The number of rows that indices select is at most 2^31, because
+ * indices are i32. A tensor without columns may have more rows, which a u32 of the reference could not hold.
  */
 const numberField = (key, taken) =>
   isSize(taken) && taken.endsWith(".rows") ? `${key}: Math.min(${key}, 2 ** 31)` : key;

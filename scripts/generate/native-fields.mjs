@@ -10,8 +10,8 @@ export const FOLDER = "src/backends/cuda";
 export const pascal = (name) => name[0].toUpperCase() + name.slice(1);
 
 /**
- * Returns the fields of a declaration. The form of a field is scalar, bounded, memory, internal, condition; `read`, for a group
- * with a reader by hand; group, for one whose reader is generated; or other, for what has no C++ of its own.
+ * Returns the fields of a declaration. The form of a field is scalar, bounded, memory, internal, condition; `read` for a group
+ * with a handwritten reader; group for a group with a generated reader; or other for a field without generated C++.
  */
 function fieldsOf(declaration, kinds) {
   const { isMemory, isUnpassed, hasType, nameIn } = kinds;
@@ -32,7 +32,7 @@ function fieldsOf(declaration, kinds) {
 
 const allOf = (fields) => fields.flatMap((field) => [field, ...allOf(field.fields ?? [])]);
 
-/** All fields of a call, those in its groups included. */
+/** All fields of a call, including the fields in its groups. */
 export const deepFieldsOf = ({ fields }) => allOf(fields);
 
 /** Whether the C++ of a call can be generated: it has memory, and declares the size of all of it. */

@@ -1,6 +1,6 @@
 // Tables by which C++ is generated from declarations of the addon's calls (src/backends/cuda/native-arguments.ts).
 
-/** The functions that may stand in sizes and conditions, and the headers that define them. */
+/** The functions that sizes and conditions may call, and the headers that define them. */
 export const FUNCTIONS = {
   alphaOf: "kernels/elementwise/activation.h",
   blockScaleElements: "native/layout/extents.h",
@@ -54,7 +54,7 @@ const RANDOM = {
 
 /**
  * The structs of groups that are written by hand: their header, and the function that reads them, with its header. Without a
- * function, the binding reads each field. A struct that `hasMemory` is read after the scalars, which its size may depend on.
+ * function, the binding reads each field. A struct with `hasMemory` is read after the scalars, on which its size may depend.
  */
 export const STRUCTS = {
   RandomSource: RANDOM,

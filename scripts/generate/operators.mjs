@@ -1,5 +1,5 @@
-// Generates what follows from the table of elementwise operators (src/backends/elementwise.ts): for each operator its arguments,
-// entry point, loop, kernel launcher, native call and lowerings, and its row of operations under test.
+// Generates the files that follow from the table of elementwise operators (src/backends/elementwise.ts): for each operator its
+// arguments, entry point, loop, kernel launcher, native call and lowerings, and its row of operations under test.
 import { importSource } from "./source.mjs";
 
 const TABLE = "src/backends/elementwise.ts";

@@ -1,5 +1,5 @@
-// Generates the tables of the special-function unit (numerics.md §7.11) from what chips answered: rows of the reference, and
-// tables for explanations and for the oracle, which share these numbers with the reference and no code.
+// Generates the tables of the special-function unit (numerics.md §7.11) from the recorded results of chips: rows of the
+// reference, and tables for explanations and for the oracle, which share these numbers with the reference but no code.
 import { readFile } from "node:fs/promises";
 
 const RECORDING = "conformance/vectors/special-functions.json";

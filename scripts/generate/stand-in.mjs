@@ -1,6 +1,6 @@
-// Generates stand-ins for those launchers whose parameters fully describe their memory accesses: every pointer is to a tensor of
-// a wide type that another parameter names, and all tensors have `count` elements; and for those of declared lowerings, which say
-// how many elements each tensor has. The stand-ins of all other launchers are written by hand in conformance/tests/stand-in.
+// Generates stand-ins for launchers whose parameters fully describe their memory accesses: every pointer is to a tensor of a wide
+// type that another parameter names, and all tensors have `count` elements; or the lowering is declared, which gives the number
+// of elements of each tensor. The stand-ins of all other launchers are written by hand in conformance/tests/stand-in.
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { declaredLowerings } from "./lowerings.mjs";

@@ -1,12 +1,12 @@
-"""Records what TransformerEngine computes in whole layers, kernel by kernel, with which the tests compare Lockstep.
+"""Records whole layers of TransformerEngine, kernel by kernel, for the tests that compare Lockstep with them.
 
 python3 scripts/witness/te_layers.py FOLDER [RECIPE ...], on a machine with an H100 or H200, torch and TransformerEngine.
 
-FOLDER/te-layers-RECIPE.json.gz gets the cases of one recipe: transformer layers as in Llama and in GPT with unfused attention, and
-LayerNormLinear and LayerNormMLP, all on ordinary random inputs (te_draws.py). A case runs some iterations with parameters and
-inputs of their own, and the last one is recorded: `calls` has each call of TransformerEngine's extension and of its compiled
-functions in order, with arguments and results, and the arguments, results and gradients of each module. A tensor is recorded once,
-in `tensors`, under the first half of the SHA-256 of its bits: its bits in base64, row-major.
+FOLDER/te-layers-RECIPE.json.gz gets the cases of one recipe: transformer layers as in Llama and in GPT with unfused attention,
+and LayerNormLinear and LayerNormMLP, all on ordinary random inputs (te_draws.py). A case runs some iterations, each with its
+own parameters and inputs, and the last one is recorded: `calls` has each call of TransformerEngine's extension and of its
+compiled functions in order, with arguments and results, and the arguments, results and gradients of each module. A tensor is
+recorded once, in `tensors`, under the first half of the SHA-256 of its bits: its bits in base64, row-major.
 """
 
 import base64
@@ -27,7 +27,7 @@ import torch  # noqa: E402
 
 
 def compiles():
-    """Whether torch.compile works here. TransformerEngine compiles some functions with it, for example that of bias and gelu."""
+    """Whether torch.compile works here. TransformerEngine compiles some functions with it, such as bias plus gelu."""
     try:
         return torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device="cuda"))[0].item() == 3
     except Exception as error:  # for example without a C compiler
@@ -95,7 +95,7 @@ class Recorder:
         given = {"call": name, "arguments": self.value(args)}
         if kwargs:
             given["options"] = {key: self.value(each) for key, each in kwargs.items()}
-        # calls within this one come after it
+        # nested calls come after this one
         self.calls.append(given)
         results = run(*args, **kwargs)
         given["results"] = self.value(results)
@@ -259,7 +259,7 @@ def run(case):
 
 
 def attempted(case):
-    """The case with its record, or with the reason for which it has none; the traceback goes to stderr."""
+    """The case with its record, or with the reason why it has none; the traceback goes to stderr."""
 
     def body():
         try:

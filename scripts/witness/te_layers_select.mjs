@@ -1,11 +1,11 @@
-// Selects from the recordings of te_layers.py what the tests replay: one stage for each call, and the stages between calls,
-// which are products of the attention, sums of residuals, and copies of heads.
+// Selects the stages that the tests replay from the recordings of te_layers.py: one stage for each call, and the stages between
+// calls, which are products of the attention, sums of residuals, and copies of heads.
 //
 // node scripts/witness/te_layers_select.mjs FOLDER FILE
 //
 // FOLDER has te-layers-RECIPE.json.gz. FILE gets all stages with the bits of all tensors. `RECORD_LAYERS=FILE` of the test
-// conformance/tests/te/layers.test.ts then writes conformance/vectors/te-layers.json, with the bits that no draw and no replay
-// gives.
+// conformance/tests/te/layers.test.ts then writes conformance/vectors/te-layers.json, with the bits that are neither drawn nor
+// replayed.
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -31,7 +31,7 @@ function reference(given, recorded, shape = given.shape) {
   return { type: given.type === "uint8" ? "u8" : given.type, shape, key: given.bits };
 }
 
-/** Scales of tiles without their padding, whose values TransformerEngine leaves undefined: [tiles of rows, tiles of columns]. */
+/** Scales of tiles without their padding, which TransformerEngine leaves undefined: [tiles of rows, tiles of columns]. */
 function unpadded(given, recorded, columns) {
   const [rows, stride] = given.shape;
   const from = new Float32Array(new Uint8Array(Buffer.from(recorded[given.bits], "base64")).buffer);
@@ -81,7 +81,7 @@ function quantizer(given, recorded) {
   };
 }
 
-/** The stages of a case, in an order in which each has its inputs. */
+/** The stages of a case, in an order in which each stage's inputs precede it. */
 function stagesOf(given, recorded) {
   const stages = [];
   const { calls } = given;

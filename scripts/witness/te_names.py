@@ -30,7 +30,7 @@ DEFINED = {
     f"{PACKAGE}/router.py",
 }
 METHODS = {f"{PACKAGE}/quantization.py": ["FP8GlobalStateManager"], f"{PACKAGE}/quantized_tensor.py": ["Quantizer", "QuantizedTensor"]}
-# subpackages whose contents are internal: what torch.compile registers, Triton kernels, and extensions for other software
+# subpackages with internal contents: registrations for torch.compile, Triton kernels, and extensions for other software
 INTERNAL = ("dynamo/", "triton/", "cpp_extensions/")
 
 

@@ -1,4 +1,4 @@
-"""Records what the Rust library of tokenizers returns (pip install tokenizers==0.23.3 gguf==0.19.0) as test vectors.
+"""Records the results of the Rust library of tokenizers (pip install tokenizers==0.23.3 gguf==0.19.0) as test vectors.
 
 scripts/fetch-model && python3 scripts/witness/tokenizers_vectors.py, which writes conformance/vectors/tokenizers.json
 """
@@ -44,7 +44,7 @@ SENTENCES = [
     "word " * 60,
     "0123456789" * 7,
 ]
-# characters of every class that patterns tell apart
+# characters of every class that patterns distinguish
 CLASSES = [
     "abcxyz", "ABCXYZ", "0123456789", " ", " ", "\n", "\r", "\t", "'", "'s't're've'm'll'd", "'S'T'RE", ".,;:!?", "$+<=>^~|`",
     "éßñü", "ÉÑÜ", "ǅǈ", "ʰʱ", "漢字かなカナ", "한국", "אב", "٣४", "²½Ⅷ", "\u0301\u0300", "😀👍", "\u00a0\u2003\u0085",
@@ -57,7 +57,8 @@ def texts():
     drawn = [
         "".join(draw.choice(draw.choice(CLASSES)) for _ in range(draw.randrange(1, 40))) for _ in range(150)
     ]
-    # Python, the library and JavaScript know different versions of Unicode, so only characters of its version 13 and before are drawn
+    # Python, the library and JavaScript support different versions of Unicode, so only characters of version 13 and before are
+    # drawn
     while len(drawn) < 200:
         text = "".join(chr(draw.randrange(0x20, draw.choice([0x250, 0x3000, 0x1F700]))) for _ in range(12))
         if not any(unicodedata.category(c) in ("Cn", "Cs", "Co") for c in text):
@@ -126,7 +127,7 @@ def smollm2():
 
 
 def merges_of(pieces, count):
-    """The merges that byte-pair encoding learns from pieces; equally frequent pairs in their own order.
+    """The merges that byte-pair encoding learns from pieces. Equally frequent pairs come in a fixed order.
 
     The library's trainer breaks ties at random.
     """
@@ -173,7 +174,7 @@ def byte_level():
 
 
 def byte_tokens():
-    """BPE whose characters without a token are bytes, each a token, as of models that sentencepiece made."""
+    """BPE in which each character without a token becomes byte tokens, as in models from sentencepiece."""
     normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     pieces = [normalizer.normalize_str(text) for text in texts()]
     merges = merges_of(pieces, 100)

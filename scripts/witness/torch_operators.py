@@ -1,10 +1,10 @@
-"""Records what operators of PyTorch return on a GPU, for the models of the referee.
+"""Records the results of PyTorch's operators on a GPU, for the models of the referee.
 
     python3 scripts/witness/torch_operators.py FOLDER
 
-writes operators.json: the versions, and for each call the schema, the arguments, and the dtype, shape and SHA-256 of each result.
-All NaNs of a result are replaced by one NaN before it is hashed. elementwise.npz and the like have the first elements of each result.
-The arguments are computed from integers (`words`), so that a test in another language computes the same ones.
+writes operators.json: the versions, and for each call the schema, the arguments, and the dtype, shape and SHA-256 of each
+result. All NaNs of a result are replaced by one NaN before it is hashed. elementwise.npz and the like have the first elements
+of each result. The arguments are computed from integers (`words`), so that a test in another language computes the same ones.
 """
 
 import hashlib
@@ -344,7 +344,7 @@ VOLUMES = [[3, 5, 7], [8, 33, 64], [16, 100, 96], [2, 300, 1000], [64, 7, 513], 
 
 
 def volumes() -> None:
-    """Reductions over subsets of dimensions, also of special numbers."""
+    """Reductions over subsets of dimensions, also of tensors with special numbers."""
     for dtype in WIDE:
         for shape in VOLUMES:
             for mask in range(1, 2 ** len(shape), 2 if len(shape) > 3 else 1):

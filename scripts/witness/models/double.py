@@ -1,4 +1,4 @@
-"""Computes models of transformers in f64 throughout: also what their modules compute in f32 whatever the dtype of the model is."""
+"""Computes models of transformers in f64 throughout, including the parts that their modules compute in f32 for every dtype."""
 
 import contextlib
 import sys

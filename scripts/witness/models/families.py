@@ -1,4 +1,4 @@
-"""The small models that `record.py` makes: for each family its class, its configuration, and how published models are stored."""
+"""The small models that `record.py` creates: for each family its class, its configuration, and its published storage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Family:
 
 
 def rope_scaling(config):
-    """Writes the parameters of angles as configurations before transformers 5 do."""
+    """Writes the parameters of rotary angles as in configurations from before transformers 5."""
     rope = config.pop("rope_parameters")
     config["rope_theta"] = rope.pop("rope_theta")
     if rope.get("rope_type", "default") != "default":
@@ -42,7 +42,7 @@ def rope_scaling(config):
 
 
 def gemma(config):
-    """Writes layers and angles as the published configurations of Gemma 3 do."""
+    """Writes layers and angles as in the published configurations of Gemma 3."""
     rope = config.pop("rope_parameters")
     del config["layer_types"]
     full = rope["full_attention"]

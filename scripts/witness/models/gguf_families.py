@@ -19,12 +19,12 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).resolve().parents[3] / "conformance" / "vectors" / "models"
 BLOCK = 32
 
-# safetensors looks for the type of FP8 codes here
+# safetensors needs this attribute for the type of FP8 codes
 np.float8_e4m3fn = ml_dtypes.float8_e4m3fn
 
 
 def open_writer(name, architecture, config):
-    """A writer with the keys that all architectures have."""
+    """A writer with the keys of all architectures."""
     writer = gguf.GGUFWriter(ROOT / f"{name}.gguf", gguf.MODEL_ARCH_NAMES[architecture])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -83,7 +83,7 @@ def gemma3():
     writer = open_writer("gemma3", gguf.MODEL_ARCH.GEMMA3, config)
     add_heads(writer, config)
     writer.add_final_logit_softcapping(config["final_logit_softcapping"])
-    # llama.cpp has 6 and 10000 if the file does not say it
+    # llama.cpp assumes 6 and 10000 if the file lacks them
     writer.add_sliding_window_pattern(config["sliding_window_pattern"])
     writer.add_float32(gguf.Keys.Rope.FREQ_BASE_SWA.format(arch="gemma3"), config["rope_local_base_freq"])
     for tensor, weight in tensors:

@@ -27,7 +27,7 @@ def paired(weight, heads):
 
 
 def rope_factors(config):
-    """What the rule llama3 divides each frequency by."""
+    """The divisor of each frequency under the rule llama3."""
     rule, width = config["rope_scaling"], config["head_dim"]
     low, high, original = rule["low_freq_factor"], rule["high_freq_factor"], rule["original_max_position_embeddings"]
     factors = []

@@ -1,15 +1,15 @@
-"""Writes small language models with random weights to conformance/vectors/models/NAME/, and what transformers computes with them.
+"""Writes small language models with random weights to conformance/vectors/models/NAME/, with the results of transformers.
 
 Each folder holds config.json and model.safetensors as the published models of that family have them, and witness.safetensors:
 
 * tokens, i32 [T]: a prompt.
 * logits.f32, f32 [T, V]: the logits of the prompt, on a CPU in f32 with eager attention.
-* logits.f64, f64 [T, V]: the same logits in f64. The modules compute norms, softmax, angles and routers in f32 whatever the dtype of
-  the model is; here every f32 in them is replaced by f64. The difference to logits.f32 is the rounding error of f32.
+* logits.f64, f64 [T, V]: the same logits in f64. The modules compute norms, softmax, angles and routers in f32 for every dtype of
+  the model; here every f32 in them is replaced by f64. The difference to logits.f32 is the rounding error of f32.
 * greedy, i32 [N]: the tokens with the largest logits that follow the prompt, of the f32 model.
 
-The weights are normal draws rounded to bf16, large enough that every part of a model changes its logits. The folder is loaded by
-`from_pretrained`, so transformers also reads the quantized forms. The arguments select the folders; default: all.
+The weights are normal draws rounded to bf16, large enough that every part of a model changes its logits. The folder is loaded
+by `from_pretrained`, so transformers also reads the quantized forms. The arguments select the folders; default: all.
 
     pip install torch==2.15.0 transformers==5.23.0 accelerate==1.15.0
     python scripts/witness/models/record.py [NAME...]
@@ -48,7 +48,7 @@ def draw(made, scales):
 
 
 def published(path, family):
-    """Rewrites a folder that transformers saved as the published models of the family have it."""
+    """Rewrites a folder that transformers saved into the form of the family's published models."""
     config = json.loads((path / "config.json").read_text())
     for name in ("transformers_version", "dtype", "_name_or_path"):
         config.pop(name, None)

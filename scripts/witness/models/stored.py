@@ -34,7 +34,9 @@ def mxfp4_experts(path):
 
 
 def fp8_blocks(path):
-    """DeepSeek: linear weights but lm_head and the router as E4M3 codes with an f32 scale for each tile of 32 x 32 (published: 128 x 128)."""
+    """DeepSeek: linear weights except lm_head and the router as E4M3 codes with an f32 scale for each tile of 32 x 32 (published:
+    128 x 128).
+    """
     tensors = load_file(path / "model.safetensors")
     for name in [each for each in tensors if each.endswith("_proj.weight") or "_with_mqa.weight" in each]:
         weight = tensors[name].float()
@@ -50,7 +52,9 @@ def fp8_blocks(path):
 
 
 def exact_fp8_blocks(made, path):
-    """Sets the weights of a model to those of `fp8_blocks` in f32. transformers rounded them to bf16; they are first compared in bf16."""
+    """Sets the weights of a model to the values of `fp8_blocks` in f32. transformers rounded them to bf16; they are first
+    compared in bf16.
+    """
     tensors = load_file(path / "model.safetensors")
     weights = {}
     for name in [each for each in tensors if f"{each}_scale_inv" in tensors]:

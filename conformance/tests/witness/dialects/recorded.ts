@@ -19,7 +19,7 @@ export interface RecordedResult {
   /** The CRC-32 of each run of this many rows: `runs` holds them as u32. */
   readonly rowsPerRun: number;
   readonly runs: Stored;
-  /** `rows` holds rows 0, n, 2n, ... of this n. It is 1 for scales. */
+  /** The distance n of the recorded rows: `rows` holds rows 0, n, 2n, ... It is 1 for scales. */
   readonly everyRow: number;
   readonly rows: Stored;
 }
