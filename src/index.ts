@@ -304,6 +304,7 @@ export {
   type DataParallelOptions,
 } from "./parallel/data/data-parallel.js";
 export { FullySharded, type FullyShardOptions, fullyShard } from "./parallel/fsdp/fully-shard.js";
+export type { ShardingMesh } from "./parallel/fsdp/mesh.js";
 export type { PipelineAction, PipelineActionKind } from "./parallel/pipeline/action.js";
 export type { PipelineInput, PipelineOptions, PipelineStage } from "./parallel/pipeline/options.js";
 export { Pipeline } from "./parallel/pipeline/pipeline.js";

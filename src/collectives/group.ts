@@ -28,14 +28,14 @@ import type {
   Transport,
 } from "./communicator.js";
 import {
+  type AxisNumbers,
   checkMesh,
-  completeMesh,
   coordinatesOf,
-  MESH_AXES,
   type MeshAxis,
   type MeshCoordinates,
   type MeshSizes,
   membersAlong,
+  requireMesh,
 } from "./mesh.js";
 import {
   type AllGatherOptions,
@@ -358,15 +358,20 @@ export class ProcessGroup {
    * @throws `DisposedError` for a group that was disposed of, `DistributedError` for one that has failed.
    */
   split(mesh: MeshSizes): Mesh {
-    const sizes = completeMesh(checkMesh("split", mesh), this.size);
-    const { tp, cp, dp, pp } = sizes;
-    this.#run("agree", { what: "split", text: `into tp ${tp} x cp ${cp} x dp ${dp} x pp ${pp}` });
-    const along = Object.fromEntries(MESH_AXES.map((axis) => [axis, this.#along(sizes, axis)]));
-    return {
-      ...(along as Record<MeshAxis, ProcessGroup>),
-      sizes,
-      coordinates: coordinatesOf(sizes, this.rank),
-    };
+    const { tp = 1, cp = 1, dp = 1, pp = 1 } = checkMesh("split", mesh);
+    const sizes = { tp, cp, dp, pp };
+    return { ...this.splitAlong("split", sizes), sizes, coordinates: coordinatesOf(sizes, this.rank) };
+  }
+
+  /** @internal Returns this rank's group along each axis of a mesh. `sizes` has the axes, fastest first. Errors are of `user`. */
+  splitAlong<A extends string>(user: string, sizes: AxisNumbers<A>): Readonly<Record<A, ProcessGroup>> {
+    const text = requireMesh(user, sizes, this.size);
+    this.#run("agree", { what: user, text: `into ${text}` });
+    const axes = Object.keys(sizes) as A[];
+    return Object.fromEntries(axes.map((axis) => [axis, this.#along(sizes, axis)])) as Record<
+      A,
+      ProcessGroup
+    >;
   }
 
   /**
@@ -419,7 +424,7 @@ export class ProcessGroup {
     await this.#communicator.dispose();
   }
 
-  #along(sizes: MeshCoordinates, axis: MeshAxis): ProcessGroup {
+  #along<A extends string>(sizes: AxisNumbers<A>, axis: A): ProcessGroup {
     const members = membersAlong(sizes, this.rank, axis);
     const ranks = members.map((member) => this.ranks[member] as number);
     const { id } = this.#communicator;

@@ -18,32 +18,41 @@ const count = integer(1);
 
 export const checkMesh = optionsOf<MeshSizes>({ tp: count, cp: count, dp: count, pp: count }, "mesh");
 
-/** The size of every axis. Throws `ArgumentError` if their product is not `size`. */
-export function completeMesh({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes, size: number): MeshCoordinates {
-  const product = tp * cp * dp * pp;
-  if (product === size) return { tp, cp, dp, pp };
-  throw new ArgumentError(
-    `split: tp ${tp} x cp ${cp} x dp ${dp} x pp ${pp} is ${product} ranks; the group has ${size}`,
-  );
+/** A number for each axis of a mesh, fastest axis first. */
+export type AxisNumbers<A extends string = string> = { readonly [K in A]: number };
+
+/** Returns the mesh in words. Throws `ArgumentError` if the product of its sizes is not `size`. */
+export function requireMesh(user: string, sizes: AxisNumbers, size: number): string {
+  const text = Object.entries(sizes)
+    .map(([axis, each]) => `${axis} ${each}`)
+    .join(" x ");
+  const product = Object.values(sizes).reduce((total, each) => total * each, 1);
+  if (product === size) return text;
+  throw new ArgumentError(`${user}: ${text} is ${product} ranks; the group has ${size}`);
 }
 
 /** The position of member `rank`. */
-export function coordinatesOf(sizes: MeshCoordinates, rank: number): MeshCoordinates {
-  const coordinates = { tp: 0, cp: 0, dp: 0, pp: 0 };
+export function coordinatesOf<A extends string>(sizes: AxisNumbers<A>, rank: number): AxisNumbers<A> {
   let rest = rank;
-  for (const axis of MESH_AXES) {
-    coordinates[axis] = rest % sizes[axis];
-    rest = Math.floor(rest / sizes[axis]);
-  }
-  return coordinates;
+  const coordinates = (Object.entries(sizes) as [A, number][]).map(([axis, size]) => {
+    const coordinate = rest % size;
+    rest = Math.floor(rest / size);
+    return [axis, coordinate] as const;
+  });
+  return Object.fromEntries(coordinates) as AxisNumbers<A>;
 }
 
 /** The ranks with the coordinates of `rank` on every axis except this one, ascending. */
-export function membersAlong(sizes: MeshCoordinates, rank: number, axis: MeshAxis): readonly number[] {
-  const size = MESH_AXES.reduce((product, each) => product * sizes[each], 1);
+export function membersAlong<A extends string>(
+  sizes: AxisNumbers<A>,
+  rank: number,
+  axis: A,
+): readonly number[] {
+  const axes = Object.keys(sizes) as A[];
+  const size = axes.reduce((product, each) => product * sizes[each], 1);
   const ownCoordinates = coordinatesOf(sizes, rank);
   return Array.from({ length: size }, (_, other) => other).filter((other) => {
     const otherCoordinates = coordinatesOf(sizes, other);
-    return MESH_AXES.every((each) => each === axis || otherCoordinates[each] === ownCoordinates[each]);
+    return axes.every((each) => each === axis || otherCoordinates[each] === ownCoordinates[each]);
   });
 }

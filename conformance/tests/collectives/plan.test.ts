@@ -1,7 +1,7 @@
 /** Meshes, and plans of sums, as plain data. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { completeMesh, coordinatesOf, MESH_AXES, membersAlong } from "../../../src/collectives/mesh.js";
+import { coordinatesOf, MESH_AXES, membersAlong, requireMesh } from "../../../src/collectives/mesh.js";
 import {
   completePlan,
   evenSplits,
@@ -150,14 +150,15 @@ describe("a mesh", () => {
   });
 
   it("numbers neighbours along tp first, then cp, dp and pp", () => {
-    const sizes = completeMesh({ tp: 2, cp: 2, dp: 2, pp: 2 }, 16);
+    const sizes = { tp: 2, cp: 2, dp: 2, pp: 2 };
     expect(MESH_AXES.map((along) => membersAlong(sizes, 0, along)[1])).toEqual([1, 2, 4, 8]);
     expect(coordinatesOf(sizes, 13)).toEqual({ tp: 1, cp: 0, dp: 1, pp: 1 });
   });
 
   it("is refused unless its sizes multiply to the size of the group", () => {
-    expect(() => completeMesh({ tp: 3 }, 4)).toThrowError(
-      /tp 3 x cp 1 x dp 1 x pp 1 is 3 ranks; the group has 4/,
+    expect(requireMesh("split", { shard: 2, replicate: 3 }, 6)).toBe("shard 2 x replicate 3");
+    expect(() => requireMesh("split", { tp: 3, dp: 1 }, 4)).toThrowError(
+      /^split: tp 3 x dp 1 is 3 ranks; the group has 4$/,
     );
   });
 });

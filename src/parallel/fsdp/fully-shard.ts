@@ -14,16 +14,27 @@ import type { Tensor } from "../../tensor/tensor.js";
 import { checkGroup, checkModule, requireSameBackend } from "../arguments.js";
 import { isReduced } from "../data/data-parallel.js";
 import { Synchronization } from "../synchronization.js";
+import { checkShardingMesh, meshGroups, type ShardingMesh } from "./mesh.js";
 import { Prefetch } from "./prefetch.js";
 import { ReduceGrads } from "./reduce-grads.js";
 import { ShardedParameter } from "./sharded-parameter.js";
 
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {
-  /** How the gradients of all ranks are combined. "mean" is the sum multiplied by f32(1 / ranks). Default "mean". */
+  /**
+   * How the gradients of all ranks are combined. "mean" is the sum multiplied by f32(1 / ranks). With a `mesh`, it is the mean
+   * along `replicate` of the means along `shard`. Default "mean".
+   */
   readonly reduction?: "mean" | "sum" | undefined;
-  /** The algorithm and order of the sums. Default ranked. */
+  /** The algorithm and order of the sums over the ranks among which parameters are divided. Default ranked. */
   readonly plan?: SumOrder | undefined;
+  /**
+   * Divides parameters among some ranks and copies them to others, as PyTorch does for a mesh of two dimensions (hybrid
+   * sharding). Default: all ranks are along `shard`.
+   */
+  readonly mesh?: ShardingMesh | undefined;
+  /** The algorithm and order of the sums along `replicate` of the `mesh`. Default ranked. */
+  readonly replicatePlan?: SumOrder | undefined;
   /**
    * The number of rows of each rank is a multiple of this, except on the last ranks. Quantized codes can be gathered only if no
    * block crosses the boundary between ranks: use 128 for block-scaled FP8, 32 for MXFP8 and 16 for NVFP4. Default 1, as in
@@ -36,6 +47,8 @@ const checkParameter = instance(Parameter, "a parameter of the module");
 const checkOptions = optionsOf<FullyShardOptions>({
   reduction: oneOf(["mean", "sum"]),
   plan: nested(checkSumOrder),
+  mesh: nested(checkShardingMesh),
+  replicatePlan: nested(checkSumOrder),
   rowMultiple: integer(1),
 });
 
@@ -52,31 +65,33 @@ export class FullySharded {
   constructor(
     /** The module. Its parameters contain this rank's rows. It is called as before. */
     readonly module: Module,
-    /** The ranks among which the parameters are divided. */
+    /** The ranks over which gradients are reduced. Parameters are divided among them, or among those along `shard` of a mesh. */
     readonly group: ProcessGroup,
-    { reduction, plan, rowMultiple = 1 }: FullyShardOptions,
+    { reduction, plan, mesh, replicatePlan, rowMultiple = 1 }: FullyShardOptions,
   ) {
-    const prefetch = new Prefetch(group);
+    const { shard, replicate } = meshGroups("fullyShard", group, mesh);
+    const prefetch = new Prefetch(shard);
     this.#shards = orDispose(
       (created) =>
         new Map(
           Array.from(module.namedParameters(), ([name, parameter]) => {
-            const shard = new ShardedParameter(parameter, { name, group, rowMultiple, prefetch });
-            created.push(shard);
-            return [parameter, shard];
+            const sharded = new ShardedParameter(parameter, { name, group: shard, rowMultiple, prefetch });
+            created.push(sharded);
+            return [parameter, sharded];
           }),
         ),
     );
     const grads = new ReduceGrads(
       module.parameterGroups(),
       (each) => this.#shards.get(each) as ShardedParameter,
-      { group, plan, reduction: reduction ?? "mean" },
+      { shard, replicate, plan, replicatePlan, reduction: reduction ?? "mean" },
     );
-    for (const [parameter, shard] of this.#shards) {
+    for (const [parameter, sharded] of this.#shards) {
       const { highPrecisionInitVal: values } = parameter;
-      const [first, count] = [shard.firstRow * shard.rowSize, shard.localValue.shape[0] as number];
-      parameter.part = shard.part;
-      parameter.setSharding(shard, values?.slice(first, first + count * shard.rowSize));
+      const { rowSize, localValue, firstRow } = sharded;
+      const [first, count] = [firstRow * rowSize, localValue.shape[0] as number];
+      parameter.part = sharded.part;
+      parameter.setSharding(sharded, values?.slice(first, first + count * rowSize));
       parameter.registerPostAccumulateGradHook((_, pass) => {
         if (parameter.mainGrad)
           throw new ArgumentError(
@@ -99,15 +114,15 @@ export class FullySharded {
   }
 
   /**
-   * Returns the number of rows of a parameter that each rank has. Throws `ArgumentError` for an argument that is not a parameter
-   * of the module.
+   * Returns the number of rows of a parameter that each rank has, or with a `mesh` each rank along `shard`. Throws
+   * `ArgumentError` for an argument that is not a parameter of the module.
    */
   rowsOf(parameter: Parameter): readonly number[] {
     return this.#shardOf("rowsOf", parameter).rowsPerRank;
   }
 
   /**
-   * Gathers a full tensor from the rows of all ranks. `localRows` is this rank's rows of a gradient, a master parameter or an
+   * Gathers a full tensor from the rows of all ranks, or with a `mesh` of the ranks along `shard`. `localRows` is this rank's rows of a gradient, a master parameter or an
    * optimizer state of the parameter. The result has the shape of the full parameter; the caller disposes of it. All ranks must
    * call it.
    *
@@ -170,10 +185,11 @@ function refusal(parameter: Parameter): string | undefined {
  * pass has completed a gradient, the pass replaces the gradient by this rank's rows of the sum or mean over all ranks.
  *
  * Parameters, optimizer states and losses have the same bits as under `DataParallel` with the same number of ranks and a ranked
- * plan. Every rank must create the module with the same values and use the same parameters in each pass.
+ * plan. With a `mesh`, gradients are first reduced along `shard`, then along `replicate`, and rounded to their type after each.
+ * Every rank must create the module with the same values and use the same parameters in each pass.
  *
- * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a group on another
- * backend, and for a module with a parameter that is already sharded, has a gradient or a `mainGrad`, is the weight of a layer
+ * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a `mesh` whose sizes
+ * do not give the number of ranks, for a group on another backend, and for a module with a parameter that is already sharded, has a gradient or a `mainGrad`, is the weight of a layer
  * with `fuseWgradAccumulation`, `delayWgradCompute` or `parametersSplit`, has a gradient that a `DataParallel` reduces, is
  * quantized with `rowScaled`, or was quantized outside of `quantizedModelInit`. In each case nothing has changed.
  */

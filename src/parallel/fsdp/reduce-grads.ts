@@ -5,13 +5,21 @@ import type { Parameter } from "../../modules/parameter.js";
 import { onSideStream } from "../../ops/side-stream.js";
 import type { HookedPass } from "../../tape/hooks.js";
 import { Scope } from "../../tensor/scope.js";
-import { BUCKET_BYTES, bucketsOf, packed } from "../data/buckets.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { BUCKET_BYTES, type Bucket, bucketsOf, packed } from "../data/buckets.js";
 import type { ShardedParameter } from "./sharded-parameter.js";
 
 /** How gradients are reduced. */
 export interface ReductionOptions {
-  readonly group: ProcessGroup;
+  /** The ranks over which gradients are summed first. Each of them gets the sums of its rows. */
+  readonly shard: ProcessGroup;
+  /** The ranks over which the sums of the rows are then summed, if there are several. */
+  readonly replicate: ProcessGroup | undefined;
+  /** The order of the sums over `shard`. */
   readonly plan: SumOrder | undefined;
+  /** The order of the sums over `replicate`. */
+  readonly replicatePlan: SumOrder | undefined;
   readonly reduction: "mean" | "sum";
 }
 
@@ -35,23 +43,33 @@ class GradientGroup {
     const shardOf = (parameter: Parameter): ShardedParameter =>
       this.shards.get(parameter) as ShardedParameter;
     const unreduced = [...this.shards.keys()].filter((each) => shardOf(each).hasFullGrad);
-    const { group, plan, reduction } = this.options;
+    const { backend, rank } = this.options.shard;
     for (const bucket of bucketsOf(unreduced, BUCKET_BYTES, (each) => shardOf(each).elementsPerRank))
-      onSideStream(group.backend, () => {
+      onSideStream(backend, () => {
         using _ = new Scope();
-        const { flat } = packed("fullyShard", bucket);
         const names = bucket.members.map(({ parameter }) => shardOf(parameter).name).join(", ");
-        const reduced = group.withSubject(`gradients of ${names}`, () =>
-          group.reduceScatter(flat, { reduction, rows: bucket.sizes, plan }),
-        );
+        const reduced = this.#reduce(bucket, `gradients of ${names}`);
         for (const { parameter, parts } of bucket.members) {
           const shard = shardOf(parameter);
           const { shape } = shard.localValue;
           // an empty part may begin after the end of its section
-          const first = shape.includes(0) ? 0 : (parts[group.rank]?.first ?? 0);
+          const first = shape.includes(0) ? 0 : (parts[rank]?.first ?? 0);
           shard.setReducedGrad(reduced.view(first, shape));
         }
       });
+  }
+
+  /** Returns this rank's section of the gradients of a bucket, reduced over all ranks. */
+  #reduce(bucket: Bucket, subject: string): Tensor<WideDType> {
+    const { shard, replicate, plan, replicatePlan, reduction } = this.options;
+    const { flat } = packed("fullyShard", bucket);
+    const rows = shard.withSubject(subject, () =>
+      shard.reduceScatter(flat, { reduction, rows: bucket.sizes, plan }),
+    );
+    if (!replicate) return rows;
+    return replicate.withSubject(subject, () =>
+      replicate.allReduce(rows, { reduction, plan: replicatePlan, out: rows }),
+    );
   }
 }
 

@@ -140,10 +140,15 @@ export const DISTRIBUTED_ROWS: Rows = {
       (w) => [
         layer(w),
         alone(w),
-        { reduction: "mean", plan: { algorithm: "ring", order: [0] }, rowMultiple: 16 },
+        {
+          ...{ reduction: "mean", plan: { algorithm: "ring", order: [0] }, rowMultiple: 16 },
+          ...{ mesh: { replicate: 1, shard: 1 }, replicatePlan: { algorithm: "ring", order: [0] } },
+        },
       ],
     ],
-    numbers: { "options.rowMultiple": "count" },
+    numbers: {
+      ...{ "options.rowMultiple": "count", "options.mesh.replicate": "count", "options.mesh.shard": "count" },
+    },
   },
   "FullySharded.noSync": {
     calls: [() => [() => 1]],

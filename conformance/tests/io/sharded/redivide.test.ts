@@ -30,6 +30,8 @@ interface Division {
   readonly tp: number;
   readonly dp: number;
   readonly rowMultiple: number;
+  /** The number of copies that `fullyShard` makes of each part, along dp. Default 1. */
+  readonly replicate?: number;
 }
 
 interface Layer {
@@ -40,7 +42,11 @@ interface Layer {
 }
 
 /** A layer whose weight is quantized, with one rank's rows. */
-function layersOf({ rows, columns, pieces, recipe }: Layer, { tp, dp, rowMultiple }: Division, seed: bigint) {
+function layersOf(
+  { rows, columns, pieces, recipe }: Layer,
+  { tp, dp, rowMultiple, replicate = 1 }: Division,
+  seed: bigint,
+) {
   return groupsOf(tp * dp).map((group) => {
     const mesh = group.split({ dp, tp });
     const parallel = tp > 1 ? ({ group: mesh.tp, parallelMode: "column", pieces } as const) : {};
@@ -49,7 +55,7 @@ function layersOf({ rows, columns, pieces, recipe }: Layer, { tp, dp, rowMultipl
       const options = { bias: false, random: new RandomState(seed), ...parallel };
       return new Linear(group.backend, columns, rows, options);
     });
-    if (dp > 1) fullyShard(module, mesh.dp, { rowMultiple });
+    if (dp > 1) fullyShard(module, mesh.dp, { rowMultiple, mesh: { replicate, shard: dp / replicate } });
     return { module, group };
   });
 }
@@ -76,6 +82,8 @@ const division = fc.constantFrom<Division>(
   { tp: 2, dp: 1, rowMultiple: 1 },
   { tp: 4, dp: 1, rowMultiple: 1 },
   { tp: 2, dp: 2, rowMultiple: 128 },
+  { tp: 1, dp: 4, rowMultiple: 128, replicate: 2 },
+  { tp: 2, dp: 2, rowMultiple: 128, replicate: 2 },
 );
 
 /** Two ranks save a weight of two pieces; one rank loads it. Each piece has rows of both ranks, so the saved parts alternate. */

@@ -62,6 +62,8 @@ export function turnOf({ turns = [] }: Case, step: number): Turn {
 
 export interface Case {
   readonly ranks: number;
+  /** The number of ranks that have the same rows. If it is set, `fullyShard` takes a mesh. */
+  readonly replicate?: number;
   readonly recipe: RecipeName;
   readonly dtype: "f32" | "bf16";
   readonly layers: readonly (typeof LAYERS)[number][];

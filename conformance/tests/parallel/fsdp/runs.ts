@@ -19,6 +19,7 @@ import {
 } from "../../../../src/index.js";
 import { persistent } from "../../../../src/modules/parameter.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
+import type { Sharding } from "../../../../src/tape/sharding.js";
 import { type Case, Replica, turnOf } from "./case.js";
 import { endStep, SavedState } from "./step-end.js";
 
@@ -94,14 +95,11 @@ function scalesOf({ model }: Replica): readonly string[] {
   );
 }
 
-function sharedRank(
-  group: ProcessGroup,
-  given: Case,
-  optionsOf: Partial<Case>,
-): Rank & { sharded: FullySharded } {
+function sharedRank(group: ProcessGroup, given: Case): Rank & { sharded: FullySharded } {
   const replica = new Replica(group.backend, given);
-  const { reduction, rowMultiple } = { ...given, ...optionsOf };
-  const sharded = fullyShard(replica.model, group, { reduction, rowMultiple });
+  const { reduction, rowMultiple, replicate, ranks } = given;
+  const mesh = replicate === undefined ? undefined : { replicate, shard: ranks / replicate };
+  const sharded = fullyShard(replica.model, group, { reduction, rowMultiple, mesh });
   const optimizer = replica.optimizer();
   const usage = { rowwise: true, columnwise: true };
   return {
@@ -114,7 +112,10 @@ function sharedRank(
       const state = stateOf(
         optimizer,
         (parameter, x) => sharded.gather(parameter, x),
-        (parameter, x) => gatherQuantized(group, x, usage, x.quantizer, sharded.rowsOf(parameter)),
+        (parameter, x) => {
+          const { group: shard, rowsPerRank } = parameter.sharding as Sharding;
+          return gatherQuantized(shard, x, usage, x.quantizer, rowsPerRank);
+        },
       );
       return [...losses, ...state];
     },
@@ -182,7 +183,7 @@ async function ranksRun(
 
 export function shardedRun(backends: readonly Backend[], given: Case, steps: number): Promise<string[][]> {
   const groups = loopbackOver(backends.slice(0, given.ranks), 20_000);
-  return ranksRun(groups, (group) => sharedRank(group, given, {}), steps);
+  return ranksRun(groups, (group) => sharedRank(group, given), steps);
 }
 
 export function copiedRun(backends: readonly Backend[], given: Case, steps: number): Promise<string[][]> {
@@ -198,6 +199,19 @@ function summed(grads: readonly Tensor<WideDType>[], isMean: boolean): Tensor<Wi
   return isMean ? scaled(sum, 1 / grads.length, { outDtype: first.dtype }) : sum;
 }
 
+/** The gradients of all ranks, first summed over each copy of the parameters, whose ranks are consecutive, then over the copies. */
+function reducedOf(
+  grads: readonly Tensor<WideDType>[],
+  { ranks, replicate = 1, reduction }: Case,
+): Tensor<WideDType> {
+  const [isMean, shard] = [reduction === "mean", ranks / replicate];
+  const copies = Array.from({ length: replicate }, (_, i) => grads.slice(i * shard, (i + 1) * shard));
+  return summed(
+    copies.map((each) => summed(each, isMean)),
+    isMean,
+  );
+}
+
 /** The gradients of all ranks in one process. */
 class Gradients {
   /** The gradients that passes have reduced over ranks, by the number of the parameter. */
@@ -205,7 +219,7 @@ class Gradients {
 
   constructor(
     private readonly replicas: readonly Replica[],
-    private readonly isMean: boolean,
+    private readonly given: Case,
   ) {}
 
   #each(body: (all: readonly Parameter[], i: number) => void): void {
@@ -230,7 +244,7 @@ class Gradients {
       const grads = all.flatMap(({ grad }) => grad ?? []);
       if (grads.length === 0) return;
       const before = this.#reduced.get(i);
-      const sum = summed(grads, this.isMean);
+      const sum = reducedOf(grads, this.given);
       this.#reduced.set(i, persistent(before ? add(before, sum) : sum.clone()));
       before?.dispose();
       for (const each of all) each.zeroGrad();
@@ -258,7 +272,7 @@ export async function oneProcess(backend: Backend, given: Case, steps: number): 
   const replicas = Array.from({ length: given.ranks }, () => new Replica(backend, given));
   const optimizers = replicas.map((each) => each.optimizer());
   const states = replicas.map(({ model }, i) => new SavedState(model, optimizers[i] as Optimizer));
-  const gradients = new Gradients(replicas, given.reduction === "mean");
+  const gradients = new Gradients(replicas, given);
   const texts: string[][] = replicas.map(() => []);
   for (let step = 0; step < steps; step++) {
     const turn = turnOf(given, step);

@@ -1,4 +1,4 @@
-/** A training program of divided layers prints the same hash with ranks in one process and with ranks as processes. */
+/** Training programs of divided layers and parameters print the same hash with ranks in one process and with ranks as processes. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -21,14 +21,17 @@ async function run(...args: readonly string[]): Promise<string> {
   return stdout;
 }
 
-it("the program of docs/distributed.md", async () => {
+it.each([
+  ["parallel.mjs", "2"],
+  ["hybrid.mjs", "4"],
+])("%s of docs/distributed.md", async (name, ranks) => {
   const documents = readFileSync(`${ROOT}docs/distributed.md`, "utf8");
-  const program = /^```js\n(\/\/ parallel\.mjs.*?)^```$/ms.exec(documents)?.[1] ?? "";
-  const promised = /→ (\w+)/.exec(program)?.[1];
+  const program = new RegExp(`^\`\`\`js\\n(// ${name}.*?)^\`\`\`$`, "ms").exec(documents)?.[1] ?? "";
+  const promised = /console\.log\(hash\); \/\/ → (\w+)/.exec(program)?.[1];
   expect(promised).toMatch(/^[0-9a-f]{16}$/);
-  writeFileSync(`${PLACE}parallel.mjs`, program);
-  expect(await run(`${PLACE}parallel.mjs`)).toBe(`${promised}\n`);
-  expect(await run(`${ROOT}dist/src/cli/bin.js`, "launch", "-n", "2", `${PLACE}parallel.mjs`)).toBe(
+  writeFileSync(`${PLACE}${name}`, program);
+  expect(await run(`${PLACE}${name}`)).toBe(`${promised}\n`);
+  expect(await run(`${ROOT}dist/src/cli/bin.js`, "launch", "-n", ranks, `${PLACE}${name}`)).toBe(
     `${promised}\n`,
   );
 });
