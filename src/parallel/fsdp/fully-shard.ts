@@ -122,9 +122,9 @@ export class FullySharded {
   }
 
   /**
-   * Gathers a full tensor from the rows of all ranks, or with a `mesh` of the ranks along `shard`. `localRows` is this rank's rows of a gradient, a master parameter or an
-   * optimizer state of the parameter. The result has the shape of the full parameter; the caller disposes of it. All ranks must
-   * call it.
+   * Gathers a full tensor from the rows of all ranks, or with a `mesh` of the ranks along `shard`. `localRows` is this rank's
+   * rows of a gradient, a master parameter or an optimizer state of the parameter. The result has the shape of the full
+   * parameter; the caller disposes of it. All ranks must call it.
    *
    * @throws `ArgumentError` for an argument that is not a parameter of the module and for a tensor of another backend,
    * `DTypeError` for an argument that is not a tensor, `ShapeError` for a tensor that does not have the shape of this rank's
@@ -189,8 +189,8 @@ function refusal(parameter: Parameter): string | undefined {
  * Every rank must create the module with the same values and use the same parameters in each pass.
  *
  * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a `mesh` whose sizes
- * do not give the number of ranks, for a group on another backend, and for a module with a parameter that is already sharded, has a gradient or a `mainGrad`, is the weight of a layer
- * with `fuseWgradAccumulation`, `delayWgradCompute` or `parametersSplit`, has a gradient that a `DataParallel` reduces, is
+ * do not give the number of ranks, for a group on another backend, and for a module with a parameter that is already sharded,
+ * has a gradient or a `mainGrad`, is the weight of a layer with `fuseWgradAccumulation`, `delayWgradCompute` or `parametersSplit`, has a gradient that a `DataParallel` reduces, is
  * quantized with `rowScaled`, or was quantized outside of `quantizedModelInit`. In each case nothing has changed.
  */
 export function fullyShard(

@@ -199,7 +199,7 @@ function summed(grads: readonly Tensor<WideDType>[], isMean: boolean): Tensor<Wi
   return isMean ? scaled(sum, 1 / grads.length, { outDtype: first.dtype }) : sum;
 }
 
-/** The gradients of all ranks, first summed over each copy of the parameters, whose ranks are consecutive, then over the copies. */
+/** The gradients of all ranks, summed over each copy of the parameters, whose ranks are consecutive, then over the copies. */
 function reducedOf(
   grads: readonly Tensor<WideDType>[],
   { ranks, replicate = 1, reduction }: Case,

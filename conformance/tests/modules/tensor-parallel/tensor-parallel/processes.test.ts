@@ -1,4 +1,4 @@
-/** Training programs of divided layers and parameters print the same hash with ranks in one process and with ranks as processes. */
+/** Training programs of divided layers and parameters print the same hash with ranks in one process and as processes. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
