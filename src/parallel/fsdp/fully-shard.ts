@@ -190,8 +190,9 @@ function refusal(parameter: Parameter): string | undefined {
  *
  * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a `mesh` whose sizes
  * do not give the number of ranks, for a group on another backend, and for a module with a parameter that is already sharded,
- * has a gradient or a `mainGrad`, is the weight of a layer with `fuseWgradAccumulation`, `delayWgradCompute` or `parametersSplit`, has a gradient that a `DataParallel` reduces, is
- * quantized with `rowScaled`, or was quantized outside of `quantizedModelInit`. In each case nothing has changed.
+ * has a gradient or a `mainGrad`, is the weight of a layer with `fuseWgradAccumulation`, `delayWgradCompute` or
+ * `parametersSplit`, has a gradient that a `DataParallel` reduces, is quantized with `rowScaled`, or was quantized outside of
+ * `quantizedModelInit`. In each case nothing has changed.
  */
 export function fullyShard(
   module: Module,
