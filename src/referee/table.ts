@@ -3,6 +3,7 @@
  * with it, and `lockstep.torch.reference` the operations of a running program.
  */
 import type { Call } from "./call.js";
+import { ATTENTION } from "./tables/attention.js";
 import { ELEMENTWISE } from "./tables/elementwise.js";
 import { LOOKUPS } from "./tables/lookups.js";
 import { MOVES } from "./tables/moves.js";
@@ -25,6 +26,7 @@ export const OPERATORS: OperatorRows = {
   ...REDUCTIONS,
   ...SOFTMAXES,
   ...NORMS,
+  ...ATTENTION,
 };
 
 /** A row, and how the schema under which it was found uses it. */

@@ -107,6 +107,33 @@ describe("a verdict", () => {
     );
   });
 
+  it("does not rest on outputs that PyTorch does not write", async () => {
+    // a query of zeros has the score 0 with the only key, so the output is the value, and the logarithm of the sum is 0
+    const verdictOf = async (logSum: number): Promise<unknown> => {
+      const run = await RecordedRun.read("moves");
+      const half = (fill: number) =>
+        run.add({ dtype: "F16", shape: [1, 1, 1, 32], bytes: new Uint8Array(64).fill(fill) });
+      const logSums = new Float32Array(32).fill(Number.POSITIVE_INFINITY);
+      logSums[0] = logSum;
+      const outputs = [
+        half(0x3c),
+        run.add({ dtype: "F32", shape: [1, 1, 32], bytes: new Uint8Array(logSums.buffer) }),
+        ...[5, 6].map((byte) => run.add({ dtype: "I64", shape: [], bytes: new Uint8Array(8).fill(byte) })),
+      ];
+      const operation = {
+        schema: "aten::_scaled_dot_product_efficient_attention",
+        args: [half(0), half(0x12), half(0x3c), null, true],
+        kwargs: {},
+        outputs,
+      };
+      run.operations.splice(0, run.operations.length, operation as LoggedOperation);
+      await run.write(w.path("run"));
+      return (await verdict()).verdict;
+    };
+    expect(await verdictOf(0)).toBe("same");
+    expect(await verdictOf(1)).toBe("differs");
+  });
+
   it("is required of every operation by --all-modelled", async () => {
     const run = await RecordedRun.read("block");
     run.operations.push({ schema: "aten::linalg_svd", args: [], kwargs: {}, outputs: [] });

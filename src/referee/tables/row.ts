@@ -26,6 +26,8 @@ export interface OperatorRow {
   readonly isCompared?: (call: Call) => boolean;
   /** Returns the options of `gemm`, if the model is one product. */
   readonly product?: (call: Call) => ProductOptions;
+  /** The places of the outputs that PyTorch allocates and does not write. Any bytes of them are right. */
+  readonly unwritten?: readonly number[];
   /** Whether the model holds only for inputs in row-major order without gaps. */
   readonly isRowMajor?: true;
   /** Whether the row is also for the operator that writes its result into `self`, whose name ends with an underscore. */

@@ -1,0 +1,205 @@
+// Models of attention: a row has the bits of its own query, its visible keys and their values.
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Backend, openBackend } from "../../../src/index.js";
+import { type Argument, Call } from "../../../src/referee/call.js";
+import { roundedTo } from "../../../src/referee/conversions.js";
+import { NotModelled } from "../../../src/referee/not-modelled.js";
+import { OPERATORS, type OperatorRow, witnessOf } from "../../../src/referee/table.js";
+import type { Value } from "../../../src/referee/value.js";
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openBackend("wasm", { threads: 1 });
+});
+afterAll(() => backend.dispose());
+
+const SCHEMAS = [
+  "aten::_scaled_dot_product_flash_attention",
+  "aten::_scaled_dot_product_efficient_attention",
+];
+
+interface Operands {
+  readonly query: Value;
+  readonly key: Value;
+  readonly value: Value;
+}
+
+function callOf(schema: string, operands: Operands, options: Readonly<Record<string, Argument>> = {}): Call {
+  const { parameters } = OPERATORS[schema] as OperatorRow;
+  return new Call(backend, parameters.split(" "), [], { ...operands, ...options });
+}
+
+/** The output and the logarithms of the sums. */
+function results(
+  schema: string,
+  operands: Operands,
+  options: Readonly<Record<string, Argument>> = {},
+): readonly [Value, Value] {
+  const [out, logSums] = (OPERATORS[schema] as OperatorRow).model(callOf(schema, operands, options));
+  return [out as Value, logSums as Value];
+}
+
+/** Bytes of rows [from, to) of each matrix of a value of matrices, or of each vector of a value of vectors. */
+function rows({ shape, bytes }: Value, rank: 3 | 4, from: number, to: number): readonly Uint8Array[] {
+  const [batch = 1, heads = 1, count = 1] = shape;
+  const size = bytes.length / (batch * heads * count);
+  expect(shape.length).toBe(rank);
+  return Array.from({ length: batch * heads }, (_, i) =>
+    bytes.slice((i * count + from) * size, (i * count + to) * size),
+  );
+}
+
+/** The value of the first `count` rows of each matrix. */
+function cut(x: Value, count: number): Value {
+  const [batch = 1, heads = 1, , width = 1] = x.shape;
+  return {
+    dtype: x.dtype,
+    shape: [batch, heads, count, width],
+    bytes: new Uint8Array(Buffer.concat(rows(x, 4, 0, count))),
+  };
+}
+
+const numbers = fc.integer({ min: -4096, max: 4096 }).map((x) => x / 1024);
+
+function tensors(dtype: "BF16" | "F16", shape: readonly number[], seed: number): Value {
+  const count = shape.reduce((product, size) => product * size, 1);
+  const values = fc.sample(numbers, { seed, numRuns: count });
+  return roundedTo(backend, dtype, shape, Float32Array.from(values));
+}
+
+const calls = fc.record({
+  dtype: fc.constantFrom("BF16" as const, "F16" as const),
+  heads: fc.integer({ min: 1, max: 2 }),
+  count: fc.integer({ min: 2, max: 140 }),
+  width: fc.constantFrom(8, 32, 64, 96),
+  seed: fc.nat(1000),
+});
+
+function operandsOf({
+  dtype,
+  heads,
+  count,
+  width,
+  seed,
+}: {
+  dtype: "BF16" | "F16";
+  heads: number;
+  count: number;
+  width: number;
+  seed: number;
+}): Operands {
+  const [query, key, value] = [0, 1, 2].map((i) => tensors(dtype, [1, heads, count, width], seed + i));
+  return { query, key, value } as Operands;
+}
+
+describe.each(SCHEMAS)("%s", (schema) => {
+  it("has in a causal row the bits of the row without the keys after it", () => {
+    fc.assert(
+      fc.property(calls, fc.nat(), (call, place) => {
+        const operands = operandsOf({ ...call, width: 64 });
+        const row = place % call.count;
+        const shorter = {
+          query: operands.query,
+          key: cut(operands.key, row + 1),
+          value: cut(operands.value, row + 1),
+        };
+        const causal = results(schema, operands, { is_causal: true });
+        const whole = results(schema, shorter, { is_causal: false });
+        for (const [i, rank] of [4, 3].entries()) {
+          const [a, b] = [causal[i] as Value, whole[i] as Value];
+          expect(rows(a, rank as 3 | 4, row, row + 1)).toEqual(rows(b, rank as 3 | 4, row, row + 1));
+        }
+      }),
+      { numRuns: 10 },
+    );
+  });
+
+  it("computes each head by itself", () => {
+    fc.assert(
+      fc.property(calls, fc.boolean(), (call, isCausal) => {
+        const operands = operandsOf({ ...call, heads: 2 });
+        const both = results(schema, operands, { is_causal: isCausal });
+        const second = (x: Value): Value => ({
+          ...x,
+          shape: [1, 1, ...x.shape.slice(2)],
+          bytes: x.bytes.slice(x.bytes.length / 2),
+        });
+        const { query, key, value } = operands;
+        const one = { query: second(query), key: second(key), value: second(value) };
+        expect(results(schema, one, { is_causal: isCausal })).toEqual(both.map(second));
+      }),
+      { numRuns: 10 },
+    );
+  });
+
+  it("has no model for dropout, infinities, NaN, f32, or keys and values of different shapes", () => {
+    const operands = operandsOf({ dtype: "BF16", heads: 1, count: 4, width: 32, seed: 1 });
+    const changed = (name: keyof Operands, x: Value): Operands => ({ ...operands, [name]: x });
+    const filled = (dtype: "BF16" | "F32", x: number): Value =>
+      roundedTo(backend, dtype, [1, 1, 4, 32], new Float32Array(4 * 32).fill(x));
+    expect(() => results(schema, operands, { dropout_p: 0.5 })).toThrow(NotModelled);
+    for (const name of ["query", "key", "value"] as const) {
+      expect(() => results(schema, changed(name, filled("F32", 1)))).toThrow(NotModelled);
+      for (const x of [Number.NaN, Number.POSITIVE_INFINITY])
+        expect(() => results(schema, changed(name, filled("BF16", x)))).toThrow(NotModelled);
+    }
+    expect(() => results(schema, changed("value", tensors("BF16", [1, 1, 4, 16], 1)))).toThrow(NotModelled);
+    const large = filled("BF16", 1e30);
+    expect(() => results(schema, { ...operands, query: large, key: large })).toThrow(NotModelled);
+  });
+
+  it("has a witness for the widths that were compared", () => {
+    const witness = (width: number) => {
+      const operands = operandsOf({ dtype: "BF16", heads: 1, count: 2, width, seed: 1 });
+      return witnessOf(OPERATORS[schema] as OperatorRow, callOf(schema, operands))?.chip;
+    };
+    expect([8, 32, 64, 96, 128, 192].map(witness)).toEqual([
+      undefined,
+      "h200",
+      "h200",
+      "h200",
+      "h200",
+      undefined,
+    ]);
+  });
+});
+
+describe("flash attention", () => {
+  const schema = "aten::_scaled_dot_product_flash_attention";
+
+  it("of grouped heads is that of repeated keys and values", () => {
+    const { query } = operandsOf({ dtype: "F16", heads: 4, count: 9, width: 32, seed: 1 });
+    const { key, value } = operandsOf({ dtype: "F16", heads: 2, count: 9, width: 32, seed: 5 });
+    const repeated = (x: Value): Value => {
+      const [first, second] = rows(x, 4, 0, 9) as [Uint8Array, Uint8Array];
+      const bytes = new Uint8Array(Buffer.concat([first, first, second, second]));
+      return { ...x, shape: [1, 4, 9, 32], bytes };
+    };
+    const grouped = results(schema, { query, key, value }, { is_causal: true });
+    expect(grouped).toEqual(
+      results(schema, { query, key: repeated(key), value: repeated(value) }, { is_causal: true }),
+    );
+  });
+
+  it("has zeros and an infinite logarithm for rows without visible keys, before the last keys", () => {
+    const { query } = operandsOf({ dtype: "BF16", heads: 1, count: 5, width: 32, seed: 1 });
+    const { key, value } = operandsOf({ dtype: "BF16", heads: 1, count: 3, width: 32, seed: 2 });
+    const [out, logSums] = results(schema, { query, key, value }, { is_causal: true });
+    expect(rows(out, 4, 0, 2)).toEqual([new Uint8Array(2 * 32 * 2)]);
+    const logs = [...new Float32Array(logSums.bytes.slice().buffer)];
+    expect(logs.map(Number.isFinite)).toEqual([false, false, true, true, true]);
+  });
+});
+
+describe("efficient attention", () => {
+  it("pads the logarithms with infinities, and has none if they are not asked for", () => {
+    const schema = "aten::_scaled_dot_product_efficient_attention";
+    const operands = operandsOf({ dtype: "BF16", heads: 1, count: 5, width: 32, seed: 1 });
+    const [, logSums] = results(schema, operands, { compute_log_sumexp: true });
+    expect(logSums.shape).toEqual([1, 1, 32]);
+    const logs = [...new Float32Array(logSums.bytes.slice().buffer)];
+    expect(logs.slice(5)).toEqual(Array(27).fill(Number.POSITIVE_INFINITY));
+    expect(results(schema, operands, { compute_log_sumexp: false })[1].shape).toEqual([1, 1, 0]);
+  });
+});

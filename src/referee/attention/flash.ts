@@ -1,0 +1,261 @@
+/**
+ * The model of `_scaled_dot_product_flash_attention` of PyTorch 2.11: FlashAttention-2 (aten/src/ATen/native/transformers/cuda/
+ * flash_attn), whose kernels for sm_80 run on Hopper. ⊗ and ⊖ are f32 operations, each rounded once.
+ */
+import { asBytes } from "../../tensor/data.js";
+import { treeSum } from "../block-sums.js";
+import type { Call, Model } from "../call.js";
+import { roundedTo } from "../conversions.js";
+import { fma, LN2, mathOf } from "../float32.js";
+import { NotModelled } from "../not-modelled.js";
+import { MULTIPROCESSORS } from "../reductions/launch.js";
+import { zeroValue } from "../value.js";
+import {
+  type Attention,
+  attentionOf,
+  firstVisibleRow,
+  type Head,
+  hasComparedHeads,
+  headsOf,
+  type Tiling,
+} from "./heads.js";
+import { TensorCore } from "./tensor-core.js";
+
+const { fround } = Math;
+
+/** The widths of the heads that kernels were compiled for, with what follows from them. A head has the next larger width. */
+const KERNELS = [
+  { width: 64, blockKeys: 128, splitBlockKeys: 256 },
+  { width: 128, blockKeys: 64, splitBlockKeys: 128 },
+  { width: 256, blockKeys: 64, splitBlockKeys: 64 },
+] as const;
+
+/** The number of queries of a block in a kernel that divides the keys. */
+const SPLIT_BLOCK_QUERIES = 64;
+const MAX_SPLITS = 128;
+const MAX_COMPARED_SPLITS = 4;
+
+/** How a call is computed: in blocks of how many keys, and how many splits the blocks are divided into. */
+interface Plan {
+  readonly blockKeys: number;
+  readonly splits: number;
+}
+
+/**
+ * The number of splits (`num_splits_heuristic` of flash_api.cpp): the smallest one that keeps at least 85 % as many of the slots
+ * for blocks busy as the best one, where each multiprocessor has two slots. Numbers that divide the blocks of keys as the next
+ * smaller number does are left out.
+ */
+function splitsFor(blocks: number, keyBlocks: number): number {
+  const slots = 2 * MULTIPROCESSORS;
+  if (blocks >= fround(fround(0.8) * slots)) return 1;
+  const perSplit = (splits: number): number => Math.ceil(keyBlocks / splits);
+  const efficiencies: { readonly splits: number; readonly efficiency: number }[] = [];
+  for (let splits = 1; splits <= Math.min(MAX_SPLITS, slots, keyBlocks); splits++) {
+    if (splits > 1 && perSplit(splits) === perSplit(splits - 1)) continue;
+    const waves = fround((blocks * splits) / slots);
+    efficiencies.push({ splits, efficiency: fround(waves / Math.ceil(waves)) });
+  }
+  const best = Math.max(...efficiencies.map(({ efficiency }) => efficiency));
+  return efficiencies.find(({ efficiency }) => efficiency >= 0.85 * best)?.splits ?? 1;
+}
+
+/** A single query of grouped heads is computed as the queries of one head. */
+function planOf({ batch, heads, keyHeads, queries, keys, width }: Attention): Plan {
+  const kernel = KERNELS.find((each) => width <= each.width);
+  if (!kernel) throw new NotModelled(`heads of ${width} elements`);
+  const rows = queries === 1 ? heads / keyHeads : queries;
+  const rowHeads = queries === 1 ? keyHeads : heads;
+  const blocks = batch * rowHeads * Math.ceil(rows / SPLIT_BLOCK_QUERIES);
+  const splits = splitsFor(blocks, Math.ceil(keys / kernel.splitBlockKeys));
+  return { splits, blockKeys: splits > 1 ? kernel.splitBlockKeys : kernel.blockKeys };
+}
+
+/** The number of keys that a row sees. The last row of a causal attention sees all keys. */
+function visibleKeys({ queries, keys, isCausal }: Attention): (row: number) => number {
+  return isCausal && queries > 1 ? (row) => Math.min(keys, row + 1 + keys - queries) : () => keys;
+}
+
+/** The results of a head, or of one split of a head: [rows][width], and the logarithm of the sum of each row. */
+interface Part {
+  readonly outputs: Float32Array;
+  readonly logSums: Float32Array;
+}
+
+const LANES = 4;
+
+/**
+ * The sum of each row of a block: lane l of four has elements 8 i + 2 l and 8 i + 2 l + 1 for ascending i. The first one is added
+ * by fma(sum, factor, element).
+ */
+function addRow(sums: Float32Array, row: number, factor: number, probabilities: Float32Array): void {
+  for (let lane = 0; lane < LANES; lane++) {
+    let sum = sums[row * LANES + lane] as number;
+    for (let i = 2 * lane; i < probabilities.length; i += 2 * LANES) {
+      const [first, second] = [probabilities[i] as number, probabilities[i + 1] as number];
+      sum = i === 2 * lane ? fma(sum, factor, first) : fround(sum + first);
+      sum = fround(sum + second);
+    }
+    sums[row * LANES + lane] = sum;
+  }
+}
+
+/**
+ * One head, with the keys of `blocks`, the last block first. With c = scale · log2 e, rounded to f32, each block updates the
+ * maximum m of a row, the sums of its lanes and its outputs:
+ *
+ * - f = exp2f((m ⊖ m') ⊗ c), where m' is the new maximum;
+ * - p = exp2f((score ⊗ c) ⊖ (m' ⊗ c)), which is not a fused operation: PyTorch compiles the kernels with UNFUSE_FMA;
+ * - the sums by `addRow`, and the outputs ⊗ f, to which the tensor core adds the products of p, rounded to the dtype.
+ *
+ * At the end sum = (l0 ⊕ l2) ⊕ (l1 ⊕ l3), an output is multiplied by 1 ⊘ sum, and the logarithm is
+ * fma(m, scale, lg2.approx(sum) ⊗ ln 2). A row without visible keys is zero, with the logarithm `ofNone`.
+ */
+function headPart(
+  attention: Attention,
+  head: Head,
+  { blockKeys, first, end, ofNone }: { blockKeys: number; first: number; end: number; ofNone: number },
+): Part {
+  const { backend, queries, width } = attention;
+  const visible = visibleKeys(attention);
+  const scale = fround(attention.scale);
+  const c = fround(scale * Math.LOG2E);
+  const maxima = new Float32Array(queries).fill(Number.NEGATIVE_INFINITY);
+  const laneSums = new Float32Array(queries * LANES);
+  const outputs = new Float32Array(queries * width);
+  for (let block = end - 1; block >= first; block--) {
+    const firstRow = firstVisibleRow(queries, block * blockKeys, visible);
+    const scores = head.scores(block, firstRow, visible);
+    const changes = new Float32Array(queries - firstRow);
+    for (let row = firstRow; row < queries; row++) {
+      const start = (row - firstRow) * blockKeys;
+      const line = scores.subarray(start, start + blockKeys);
+      const before = maxima[row] as number;
+      const maximum = line.reduce((a, b) => Math.max(a, b), before);
+      const shift = fround(maximum * c);
+      maxima[row] = maximum;
+      changes[row - firstRow] = fround(before - maximum) * c;
+      for (let i = 0; i < blockKeys; i++) line[i] = fround((line[i] as number) * c) - shift;
+    }
+    const factors = mathOf(backend, "exp2f", changes);
+    const probabilities = mathOf(backend, "exp2f", scores);
+    for (let row = firstRow; row < queries; row++) {
+      const start = (row - firstRow) * blockKeys;
+      const line = probabilities.subarray(start, start + blockKeys);
+      addRow(laneSums, row, factors[row - firstRow] as number, line);
+    }
+    head.accumulate(outputs, { block, firstRow, probabilities, factors });
+  }
+  const sums = Float32Array.from(maxima, (_, row) => treeSum(laneSums, row * LANES, LANES));
+  const logs = mathOf(backend, "log2f.fast", sums);
+  const logSums = sums.map((sum, row) =>
+    sum === 0 ? ofNone : fma(maxima[row] as number, scale, fround((logs[row] as number) * LN2)),
+  );
+  return {
+    outputs: outputs.map((each, i) => each * fround(1 / (sums[Math.floor(i / width)] || 1))),
+    logSums,
+  };
+}
+
+/** The number of rows of a block of the kernel that combines splits. */
+function combinedRows(width: number): number {
+  const kernelWidth = [32, 64, 96, 128, 192, 256].find((each) => width <= each) ?? 256;
+  if (kernelWidth % 128 === 0) return 4;
+  return kernelWidth % 64 === 0 ? 8 : 16;
+}
+
+/**
+ * The sum of the splits' terms of a row. The 128 threads of a block have 4 to 16 rows, so T = 128 / rows threads share a row:
+ * thread t adds terms t, t + T, …, then `treeSum`. With fewer than T splits, T is the next power of two.
+ */
+function sumOfSplits(terms: Float32Array, width: number): number {
+  const slots = 2 ** Math.ceil(Math.log2(terms.length));
+  const threads = Math.min(128 / combinedRows(width), slots);
+  const sums = new Float32Array(threads);
+  for (const [i, term] of terms.entries()) sums[i % threads] = (sums[i % threads] as number) + term;
+  return treeSum(sums, 0, threads);
+}
+
+/**
+ * Combines the splits of a head. With L the logarithms of the splits' sums and M their maximum, the logarithm of a row is
+ * logf(sum of expf(L ⊖ M)) ⊕ M, and its outputs are the sum of expf(L ⊖ logarithm) times the splits' outputs, by fma in the order
+ * of the splits.
+ */
+function combined({ backend, queries, width }: Attention, parts: readonly Part[]): Part {
+  const maxima = Float32Array.from({ length: queries }, (_, row) => {
+    const maximum = Math.max(...parts.map(({ logSums }) => logSums[row] as number));
+    return maximum === Number.NEGATIVE_INFINITY ? 0 : maximum;
+  });
+  const relativeTo = (base: Float32Array): readonly Float32Array[] =>
+    parts.map(({ logSums }) =>
+      mathOf(
+        backend,
+        "expf",
+        logSums.map((each, row) => each - (base[row] as number)),
+      ),
+    );
+  const terms = relativeTo(maxima);
+  const sums = maxima.map((_, row) =>
+    sumOfSplits(
+      Float32Array.from(terms, (each) => each[row] as number),
+      width,
+    ),
+  );
+  const logs = mathOf(backend, "logf", sums);
+  const logSums = sums.map((sum, row) =>
+    sum === 0 ? Number.POSITIVE_INFINITY : (logs[row] as number) + (maxima[row] as number),
+  );
+  const outputs = new Float32Array(queries * width);
+  for (const [split, factors] of relativeTo(logSums).entries()) {
+    const part = parts[split] as Part;
+    for (let i = 0; i < outputs.length; i++)
+      outputs[i] = fma(
+        factors[Math.floor(i / width)] as number,
+        part.outputs[i] as number,
+        outputs[i] as number,
+      );
+  }
+  return { outputs, logSums };
+}
+
+function computeHead(attention: Attention, head: Head, { blockKeys, splits }: Plan): Part {
+  const blocks = Math.ceil(attention.keys / blockKeys);
+  if (splits === 1)
+    return headPart(attention, head, { blockKeys, first: 0, end: blocks, ofNone: Number.POSITIVE_INFINITY });
+  const perSplit = Math.ceil(blocks / splits);
+  const parts = Array.from({ length: splits }, (_, split) => {
+    const first = split * perSplit;
+    const end = Math.min(first + perSplit, blocks);
+    return headPart(attention, head, { blockKeys, first, end, ofNone: Number.NEGATIVE_INFINITY });
+  });
+  return combined(attention, parts);
+}
+
+/** The output and the logarithms of the sums. `rng_state` and `unused` are not written without dropout; no mask is returned. */
+export const flashAttention: Model = (call) => {
+  call.requireDefault("return_debug_mask", false);
+  const attention = attentionOf(call);
+  const { backend, dtype, batch, heads, queries, width } = attention;
+  const plan = planOf(attention);
+  const outputs = new Float32Array(batch * heads * queries * width);
+  const logSums = new Float32Array(batch * heads * queries);
+  const tiling: Tiling = { core: new TensorCore(16), blockKeys: plan.blockKeys };
+  for (const [index, head] of [...headsOf(call, attention, tiling)].entries()) {
+    const part = computeHead(attention, head, plan);
+    outputs.set(part.outputs, index * queries * width);
+    logSums.set(part.logSums, index * queries);
+  }
+  return [
+    roundedTo(backend, dtype, [batch, heads, queries, width], outputs),
+    { dtype: "F32", shape: [batch, heads, queries], bytes: asBytes(logSums) },
+    zeroValue("U64", [2]),
+    zeroValue("U64", []),
+    zeroValue(dtype, [0]),
+  ];
+};
+
+/** Whether a call has heads that were compared, and at most as many splits. */
+export function isComparedFlash(call: Call): boolean {
+  const attention = attentionOf(call);
+  return hasComparedHeads(attention) && planOf(attention).splits <= MAX_COMPARED_SPLITS;
+}

@@ -1,0 +1,36 @@
+/** Rows of `scaled_dot_product_attention`. */
+import { efficientAttention } from "../attention/efficient.js";
+import { flashAttention, isComparedFlash } from "../attention/flash.js";
+import { attentionOf, hasComparedHeads } from "../attention/heads.js";
+import { computed, confirmed, type OperatorRows } from "./row.js";
+
+const INPUTS =
+  "36 calls in bf16 and f16 with heads of 32 to 128 elements, 1 to 1024 queries and 16 to 1024 keys, half of them causal";
+
+/** Rows of `scaled_dot_product_attention`. */
+export const ATTENTION: OperatorRows = {
+  "aten::_scaled_dot_product_flash_attention": {
+    ...confirmed(
+      computed(
+        "query key value dropout_p is_causal return_debug_mask",
+        "FlashAttention-2: blocks of keys from the last to the first, in splits that follow from the shape",
+        flashAttention,
+      ),
+      INPUTS,
+    ),
+    unwritten: [2, 3],
+    isCompared: isComparedFlash,
+  },
+  "aten::_scaled_dot_product_efficient_attention": {
+    ...confirmed(
+      computed(
+        "query key value attn_bias compute_log_sumexp dropout_p is_causal",
+        "CUTLASS's attention: blocks of keys from the first to the last, with 8 products in a step of the tensor core",
+        efficientAttention,
+      ),
+      INPUTS,
+    ),
+    unwritten: [2, 3],
+    isCompared: (call) => hasComparedHeads(attentionOf(call)),
+  },
+};
