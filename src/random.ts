@@ -48,11 +48,11 @@ export function hostArray<A>(kind: new (count: number) => A, count: number): A {
 }
 
 /**
- * Philox 4x32-10 (Salmon et al., SC 2011). Fills `words` with consecutive 128-bit outputs (blocks of 4 words), starting with
- * block number `first`. The length of `words` must be a multiple of 4. The bits of `high` are set in the second word of the
- * counter.
+ * @internal Philox 4x32-10 (Salmon et al., SC 2011). Fills `words` with consecutive 128-bit outputs (blocks of 4 words),
+ * starting with block number `first`. The length of `words` must be a multiple of 4. The bits of `high` are set in the second
+ * word of the counter.
  */
-function philox({ seed, offset }: RandomSource, first: number, words: Uint32Array, high = 0): void {
+export function philox({ seed, offset }: RandomSource, first: number, words: Uint32Array, high = 0): void {
   const offsetLow = Number(offset & 0xffffffffn) | 0;
   const offsetHigh = Number((offset >> 32n) & 0xffffffffn) | 0;
   const seedLow = Number(seed & 0xffffffffn) | 0;

@@ -194,7 +194,7 @@ class record(_Entered):  # noqa: N801 - it is called like a function
     """A context that records every operator that PyTorch runs in it, as a run in `folder`, for `lockstep replay`.
 
     `log.json` is a log of PyTorch's DebugMode, in which each operator also has its arguments, and each output a digest of 64 bits.
-    An operator that returns or writes no tensor is left out.
+    An operator that returns or writes no tensor is left out. One that draws random numbers has the state of the CUDA generator.
     `tensors.safetensors` has whole inputs, and of outputs all elements, `samples` elements of each, or none but the SHA-256:
     `outputs` is "whole", "sample" or "hash". Every operator then waits for the device, so a recorded step is slow. With "digest" no
     tensor is stored but those of the operators whose places in the log are in `operations`: the digests are computed on the device,
@@ -254,6 +254,7 @@ class record(_Entered):  # noqa: N801 - it is called like a function
             # the operator may overwrite its inputs
             with _disable_current_modes():
                 given = argument_of(list(args), files.reference), {name: argument_of(each, files.reference) for name, each in kwargs.items()}
+        generator = generator_state(func, args, kwargs)
         result = func(*args, **kwargs)
         written = _tensors(result) if func._schema.returns else _written(func, args, kwargs)
         outputs = [each for each in written if type_name(each.dtype)]
@@ -265,7 +266,7 @@ class record(_Entered):  # noqa: N801 - it is called like a function
         else:
             is_view = _returns_view(func)
             found = [(type_of(each), None if is_view else self._digests.add(each)) for each in outputs]
-        self._entries.append(_Entry(func, given, shown, _typed(result), found))
+        self._entries.append(_Entry(func, given, shown, _typed(result), found, generator))
         return result
 
     def _stored_output(self, files: RunFolder, x: torch.Tensor) -> Mapping[str, Any]:
@@ -286,6 +287,8 @@ class _Entry:
     result: Any
     outputs: list[Any]
     """Outputs as JSON, or the type of each with the number of its digest, which a view lacks."""
+    generator: Mapping[str, Any] | None
+    """The state of the CUDA generator before the operator, if it draws from one."""
 
 
 def _logged(entry: _Entry, digests: list[str]) -> dict[str, Any]:
@@ -310,8 +313,36 @@ def _logged(entry: _Entry, digests: list[str]) -> dict[str, Any]:
             "args": argument_of(list(entry.given[0]), described_as),
             "kwargs": {name: argument_of(each, described_as) for name, each in entry.given[1].items()},
             "outputs": outputs,
+            **({} if entry.generator is None else {"generator": entry.generator}),
         },
     }
+
+
+def generator_state(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The seed and the offset of the CUDA generator from which an operator will draw. None if it draws from none, and while a
+    CUDA graph is captured, which has its own state."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return None
+    generator = _cuda_generator(args, kwargs)
+    if generator is None:
+        return None
+    try:
+        return {"seed": str(generator.initial_seed()), "offset": generator.get_offset()}
+    except RuntimeError:
+        return None
+
+
+def _cuda_generator(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The generator in the arguments, or the default one of their device; None if it is not of CUDA."""
+    generator = kwargs.get("generator")
+    if generator is not None:
+        return generator if generator.device.type == "cuda" else None
+    tensors = _tensors([args, kwargs])
+    device = torch.device(tensors[0].device if tensors else kwargs.get("device") or "cpu")
+    if device.type != "cuda":
+        return None
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[index]
 
 
 def _typed(x: Any) -> Any:

@@ -159,6 +159,52 @@ def test_a_sum_that_is_not_in_row_major_order_has_no_model(tmp_path):
     assert (status, [each["verdict"] for each in report["verdicts"]]) == (0, ["same", "same", "not modelled"])
 
 
+class Generator:
+    """A stand-in for a CUDA generator, of which this machine may have none."""
+
+    def __init__(self, offset):
+        self.device = torch.device("cuda")
+        self._offset = offset
+
+    def initial_seed(self):
+        return 2**64 - 1
+
+    def get_offset(self):
+        if self._offset is None:
+            raise RuntimeError("a graph is captured")
+        return self._offset
+
+
+def test_an_operator_that_draws_has_the_state_of_its_generator():
+    rand, add = torch.ops.aten.rand.generator, torch.ops.aten.add.Tensor
+    assert modes.generator_state(rand, [[3]], {"generator": Generator(8)}) == {"seed": str(2**64 - 1), "offset": 8}
+    assert modes.generator_state(rand, [[3]], {"generator": Generator(None)}) is None
+    assert modes.generator_state(rand, [[3]], {"generator": torch.Generator()}) is None
+    assert modes.generator_state(add, [torch.ones(1), 1], {}) is None
+    assert modes.generator_state(torch.ops.aten.rand.default, [[3]], {}) is None
+
+
+def test_the_state_of_the_generator_is_judged(monkeypatch, tmp_path):
+    monkeypatch.setattr(modes, "_cuda_generator", lambda args, kwargs: Generator(4))
+    x = torch.ones(64)
+    with modes.record(tmp_path / "run"):
+        torch.ops.aten.native_dropout(x, 0.5, True)
+    (entry,) = json.loads((tmp_path / "run" / "log.json").read_text())["logs"]
+    assert entry["lockstep"]["generator"] == {"seed": str(2**64 - 1), "offset": 4}
+    # a CPU draws other numbers than a GPU with this state
+    _, report = replayed(tmp_path / "run")
+    assert [each["verdict"] for each in report["verdicts"]] == ["differs"]
+
+
+def test_dropout_is_judged_by_its_mask_without_a_generator(tmp_path):
+    x = torch.randn(64)
+    with modes.record(tmp_path / "run"):
+        torch.ops.aten.native_dropout(x, 0.5, True)
+    _, report = replayed(tmp_path / "run")
+    (verdict,) = report["verdicts"]
+    assert (verdict["verdict"], verdict["unverified"]) == ("same", True)
+
+
 def test_an_operator_without_tensors_is_left_out(tmp_path):
     with modes.record(tmp_path / "run"), torch.profiler.record_function("region"):
         torch.ones(3).sum().item()

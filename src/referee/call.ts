@@ -32,6 +32,21 @@ export function isValue(argument: Argument | undefined): argument is Value {
   return typeof argument === "object" && argument !== null && "bytes" in argument;
 }
 
+/** The state of PyTorch's CUDA generator before an operator. */
+export interface GeneratorState {
+  readonly seed: bigint;
+  /** The number of 32-bit words that each thread passes over. */
+  readonly offset: number;
+}
+
+/** What determines the random numbers of an operator. */
+export interface Randomness {
+  /** Absent if the operator draws none, and if the state was not recorded. */
+  readonly generator?: GeneratorState;
+  /** The recorded result that shows what was drawn, such as the mask of dropout. */
+  readonly drawn?: Value;
+}
+
 function nameOf(argument: Argument | undefined): string {
   if (argument === undefined) return "missing";
   if (isValue(argument)) return `a tensor ${argument.dtype} [${argument.shape}]`;
@@ -51,6 +66,7 @@ export class Call {
     parameters: readonly string[],
     args: readonly Argument[],
     kwargs: Readonly<Record<string, Argument>>,
+    readonly randomness: Randomness = {},
   ) {
     const extra = args.length - parameters.length;
     if (extra > 0)

@@ -9,7 +9,7 @@ import type { TensorSource } from "../io/source.js";
 import { Scope } from "../tensor/scope.js";
 import { elementCount, sameShape } from "../tensor/shape.js";
 import { DifferenceCount } from "../tensor/statistics/difference-count.js";
-import { type Argument, Call } from "./call.js";
+import { type Argument, Call, type Randomness } from "./call.js";
 import { type Contract, covers } from "./contract.js";
 import { type Difference, explainDifference } from "./differences.js";
 import { digestOf } from "./digest.js";
@@ -94,6 +94,19 @@ function hashOf({ bytes }: Value): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 
+/** The recorded state of the generator; without it, the recorded result that shows what was drawn. */
+async function randomnessOf(
+  file: TensorSource,
+  where: string,
+  { generator, outputs }: RecordedOperation,
+  { drawn = -1 }: OperatorRow,
+): Promise<Randomness> {
+  if (generator) return { generator };
+  const output = outputs[drawn];
+  const value = output && (await readValue(file, where, output));
+  return value ? { drawn: value } : {};
+}
+
 /**
  * Computes the results of a recorded operation by its row. Throws `NotModelled` for an operator without a row or arguments
  * without a rule, `FileError` that names the operation for inputs that are missing or that the operator does not allow.
@@ -112,7 +125,8 @@ export async function computeOperation(
   for (const [name, each] of Object.entries(operation.kwargs))
     kwargs[name] = await readArgument(file, where, each);
   try {
-    const call = new Call(backend, found.row.parameters.split(" "), args, kwargs);
+    const randomness = await randomnessOf(file, where, operation, found.row);
+    const call = new Call(backend, found.row.parameters.split(" "), args, kwargs, randomness);
     return { ...found, call, results: found.row.model(call) };
   } catch (error) {
     if (error instanceof UnsupportedError) throw new NotModelled(error.reason);

@@ -6,7 +6,7 @@ import { isObject, type JsonObject } from "../io/json/json-object.js";
 import { JsonError, parseJson } from "../io/json/json-read.js";
 import type { TensorSource } from "../io/source.js";
 import { MAX_RANK, type Shape } from "../tensor/shape.js";
-import type { Argument } from "./call.js";
+import type { Argument, GeneratorState } from "./call.js";
 import { MAX_VALUE_BYTES, type Value } from "./value.js";
 
 /** The format name of the logs of PyTorch's DebugMode. */
@@ -41,6 +41,8 @@ export interface RecordedOperation {
   readonly args: readonly RecordedArgument[];
   readonly kwargs: Readonly<Record<string, RecordedArgument>>;
   readonly outputs: readonly TensorReference[];
+  /** The state of the CUDA generator from which the operator drew. */
+  readonly generator?: GeneratorState;
 }
 
 /** Parses JSON. Throws `FileError` that names the file. */
@@ -57,6 +59,9 @@ const FLOATS: ReadonlyMap<unknown, number> = new Map([
   ["-inf", Number.NEGATIVE_INFINITY],
   ["nan", Number.NaN],
 ]);
+
+/** The digits of a 64-bit number. */
+const SEED = /^\d{1,20}$/;
 
 /** Reads the parts of a log. Every method throws `FileError`, which names the file and the operation. */
 class LogReader {
@@ -120,9 +125,17 @@ class LogReader {
     return this.fail(`${name} is ${show(value)}; it must be a tensor, a number, a string, a dtype or a list`);
   }
 
+  #generator(value: unknown): GeneratorState {
+    const isState =
+      isObject(value) && typeof value.seed === "string" && SEED.test(value.seed) && isSize(value.offset);
+    if (!isState || BigInt(value.seed as string) >= 2n ** 64n)
+      this.fail(`the generator is ${show(value)}; it must have a seed as a string of digits, and an offset`);
+    return { seed: BigInt(value.seed as string), offset: value.offset as number };
+  }
+
   operation(value: unknown): RecordedOperation {
     if (!isObject(value)) this.fail(`the operation is ${show(value)}; it must be an object`);
-    const { schema, args = [], kwargs = {}, outputs = [] } = value;
+    const { schema, args = [], kwargs = {}, outputs = [], generator } = value;
     if (typeof schema !== "string" || schema.length > 256)
       this.fail(`the schema is ${show(schema)}; it must be a name such as "aten::mm"`);
     if (!Array.isArray(args) || !isObject(kwargs) || !Array.isArray(outputs))
@@ -138,6 +151,7 @@ class LogReader {
           ? this.reference(each, `outputs[${i}]`)
           : this.fail(`outputs[${i}] is ${show(each)}; it must be a tensor`),
       ),
+      ...(generator === undefined ? {} : { generator: this.#generator(generator) }),
     };
   }
 }

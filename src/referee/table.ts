@@ -4,6 +4,7 @@
  */
 import type { Call } from "./call.js";
 import { ATTENTION } from "./tables/attention.js";
+import { DRAWS } from "./tables/draws.js";
 import { ELEMENTWISE } from "./tables/elementwise.js";
 import { LOOKUPS } from "./tables/lookups.js";
 import { MOVES } from "./tables/moves.js";
@@ -22,6 +23,7 @@ export const OPERATORS: OperatorRows = {
   ...ELEMENTWISE,
   ...OPTIMIZERS,
   ...LOOKUPS,
+  ...DRAWS,
   ...MOVES,
   ...REDUCTIONS,
   ...SOFTMAXES,

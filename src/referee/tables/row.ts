@@ -28,6 +28,8 @@ export interface OperatorRow {
   readonly product?: (call: Call) => ProductOptions;
   /** The places of the outputs that PyTorch allocates and does not write. Any bytes of them are right. */
   readonly unwritten?: readonly number[];
+  /** The number of the result that shows what a call drew. Without the generator's state, the model reads the recorded one. */
+  readonly drawn?: number;
   /** Whether the model holds only for inputs in row-major order without gaps. */
   readonly isRowMajor?: true;
   /** Whether the row is also for the operator that writes its result into `self`, whose name ends with an underscore. */

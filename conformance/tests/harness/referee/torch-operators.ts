@@ -146,6 +146,9 @@ function argument(backend: Backend, recorded: RecordedArgument): Argument {
   return drawn(backend, recorded as Draw);
 }
 
+/** The recording set the generator's state before each call. */
+const RANDOMNESS = { generator: { seed: 7n, offset: 0 } } as const;
+
 /** The row of a recorded call, and the call with its arguments. Throws `NotModelled` if there is no row. */
 function callOf(
   backend: Backend,
@@ -156,7 +159,8 @@ function callOf(
   const named = Object.entries(kwargs).map(([name, each]) => [name, argument(backend, each)] as const);
   const positional = args.map((each) => argument(backend, each));
   const { row } = found;
-  return { row, call: new Call(backend, row.parameters.split(" "), positional, Object.fromEntries(named)) };
+  const parameters = row.parameters.split(" ");
+  return { row, call: new Call(backend, parameters, positional, Object.fromEntries(named), RANDOMNESS) };
 }
 
 /** Computes the results of a call. */

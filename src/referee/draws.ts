@@ -1,0 +1,171 @@
+/** Models of operators that draw random numbers from PyTorch's CUDA generator (DistributionTemplates.h, Dropout.cu). */
+import { ShapeError } from "../errors.js";
+import { philox } from "../random.js";
+import { elementCount, type Shape, sameShape } from "../tensor/shape.js";
+import type { Call, GeneratorState, Model } from "./call.js";
+import { roundedTo, valuesOf } from "./conversions.js";
+import { fma, mathOf } from "./float32.js";
+import { NotModelled } from "./not-modelled.js";
+import { each } from "./pointwise.js";
+import { itemSize, type Value } from "./value.js";
+
+const { fround, sqrt } = Math;
+
+/** The maximum number of threads that draw: 8 blocks of 256 threads on each of the 132 processors of an H200. */
+const MAX_BLOCKS = 132 * 8;
+const BLOCK = 256;
+/** The number of words that Philox returns at a time. */
+const WORDS = 4;
+
+/** Receives the index of an element, the words that its thread draws, and the place of the element's word among them. */
+type Draw = (index: number, words: Uint32Array, word: number) => void;
+
+/**
+ * Calls `draw` for each of `count` elements. Each thread draws words of its own, and each word is for one element. The elements
+ * are in vectors of `width`: vector i is of thread i modulo the number of threads.
+ */
+function eachDraw({ seed, offset }: GeneratorState, count: number, width: number, draw: Draw): void {
+  if (offset % WORDS !== 0)
+    throw new NotModelled(`the offset ${offset} of the generator, no multiple of ${WORDS}`);
+  const threads = BLOCK * Math.min(Math.ceil(count / BLOCK), MAX_BLOCKS);
+  const vectors = Math.ceil(count / width);
+  for (let thread = 0; thread < Math.min(threads, vectors); thread++) {
+    const drawn = width * Math.ceil((vectors - thread) / threads);
+    const words = new Uint32Array(WORDS * Math.ceil(drawn / WORDS));
+    philox({ seed, offset: BigInt(thread) }, offset / WORDS, words);
+    for (let word = 0; word < drawn; word++) {
+      const index = (thread + Math.floor(word / width) * threads) * width + (word % width);
+      if (index < count) draw(index, words, word);
+    }
+  }
+}
+
+/** A word as a number above 0 and up to 1. */
+const uniformOf = (word: number): number => fround(fround(word) * 2 ** -32 + 2 ** -33);
+
+function generatorOf({ randomness: { generator } }: Call): GeneratorState {
+  if (generator) return generator;
+  throw new NotModelled("the state of the generator was not recorded");
+}
+
+/** `count` numbers above 0 and up to 1, for elements in vectors of `width`. */
+function uniforms(call: Call, count: number, width = 1): Float32Array {
+  const out = new Float32Array(count);
+  eachDraw(generatorOf(call), count, width, (index, words, word) => {
+    out[index] = uniformOf(words[word] as number);
+  });
+  return out;
+}
+
+/** Values in the argument `size`, rounded to the argument `dtype`, by default f32. */
+function inSize(call: Call, valuesFor: (count: number) => Float32Array): Value {
+  const shape: Shape = call.integers("size");
+  return roundedTo(call.backend, call.dtype("dtype") ?? "F32", shape, valuesFor(elementCount(shape)));
+}
+
+/** Uniform numbers, rounded to the dtype; 1 becomes 0. */
+export const rand: Model = (call) => {
+  const out = inSize(call, (count) => uniforms(call, count));
+  const values = valuesOf(call.backend, out);
+  return [
+    roundedTo(
+      call.backend,
+      out.dtype,
+      out.shape,
+      each((u) => (u === 1 ? 0 : u), values),
+    ),
+  ];
+};
+
+const TURN = fround(2 * Math.PI) * 2 ** -32;
+
+/**
+ * Normal numbers by Box and Muller's method: of two words, the sine and the cosine of an angle that the second one gives, times
+ * sqrtf(-2 logf(u)), where the first one gives u.
+ */
+export const randn: Model = (call) => [
+  inSize(call, (count) => {
+    const [first, angle, isCosine] = [0, 1, 2].map(() => new Float32Array(count)) as [
+      Float32Array,
+      Float32Array,
+      Float32Array,
+    ];
+    eachDraw(generatorOf(call), count, 1, (index, words, word) => {
+      const pair = word - (word % 2);
+      first[index] = uniformOf(words[pair] as number);
+      angle[index] = fma(fround(words[pair + 1] as number), TURN, TURN / 2);
+      isCosine[index] = word % 2;
+    });
+    const radius = each((l) => sqrt(fround(-2 * l)), mathOf(call.backend, "logf", first));
+    const sines = mathOf(call.backend, "sin.approx.f32", angle);
+    const cosines = mathOf(call.backend, "cos.approx.f32", angle);
+    const ratio = each((s, c, which) => (which === 0 ? s : c), sines, cosines, isCosine);
+    // the mean, which is 0, makes a -0 positive
+    return each((r, t) => fround(r * t) + 0, radius, ratio);
+  }),
+];
+
+/** 1 with probability p, else 0. */
+export const bernoulli: Model = (call) => {
+  const { dtype, shape } = call.tensor("self");
+  const p = fround(call.number("p", 0.5));
+  return [
+    roundedTo(
+      call.backend,
+      dtype,
+      shape,
+      each((u) => Number(u < p), uniforms(call, elementCount(shape))),
+    ),
+  ];
+};
+
+/** The number of bytes that a thread of dropout reads at a time. */
+const VECTOR_BYTES = 16;
+
+/** The number of elements that a thread of dropout reads at a time: a power of two that divides the number of elements. */
+function vectorWidth({ dtype, shape }: Value): number {
+  let width = VECTOR_BYTES / itemSize(dtype);
+  while (elementCount(shape) % width !== 0) width /= 2;
+  return width;
+}
+
+/** The mask of dropout as recorded, or as the generator draws it: whether a uniform number is less than 1 - p. */
+function dropoutMask(call: Call, x: Value, keep: number): Float32Array {
+  const { generator, drawn } = call.randomness;
+  if (generator === undefined && drawn) {
+    if (drawn.dtype === "BOOL" && sameShape(drawn.shape, x.shape)) return Float32Array.from(drawn.bytes);
+    throw new ShapeError(`a mask ${drawn.dtype} [${drawn.shape}] of [${x.shape}]`);
+  }
+  return each((u) => Number(u < keep), uniforms(call, elementCount(x.shape), vectorWidth(x)));
+}
+
+/** self * mask * (1 / (1 - p)) in f32, rounded once. The mask is the second result. */
+export const dropout: Model = (call) => {
+  const x = call.tensor("input");
+  const p = call.number("p");
+  if (!call.boolean("train", true) || !(p > 0 && p < 1)) throw new NotModelled("dropout that draws nothing");
+  const keep = fround(1 - p);
+  const scale = fround(1 / keep);
+  const mask = dropoutMask(call, x, keep);
+  const values = each((v, m) => fround(v * m) * scale, valuesOf(call.backend, x), mask);
+  return [
+    roundedTo(call.backend, x.dtype, x.shape, values),
+    { dtype: "BOOL", shape: x.shape, bytes: Uint8Array.from(mask) },
+  ];
+};
+
+/** Whether the generator's state was recorded, and the call draws at most as many numbers as the recorded ones. */
+const isComparedCount = (call: Call, count: number): boolean =>
+  call.randomness.generator !== undefined && count <= 300_000;
+
+export const isComparedSize = (call: Call): boolean =>
+  isComparedCount(call, elementCount(call.integers("size")));
+
+export const isComparedProbability = (call: Call): boolean =>
+  isComparedCount(call, elementCount(call.tensor("self").shape));
+
+/** As above, for whole vectors of 16 bytes. */
+export const isComparedDropout = (call: Call): boolean => {
+  const x = call.tensor("input");
+  return isComparedCount(call, elementCount(x.shape)) && vectorWidth(x) * itemSize(x.dtype) === VECTOR_BYTES;
+};
