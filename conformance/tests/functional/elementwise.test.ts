@@ -6,8 +6,9 @@ import { expand } from "../../../src/ops/layout/copy-slice.js";
 import { sum } from "../../../src/ops/rows/sum.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { type Shape, WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { words } from "../../arbitraries/random.js";
 import { laneShape, wideTensor, wideType } from "../../arbitraries/wide.js";
 import { div, mul } from "../../oracle/core/rational.js";
 import { RULES } from "../../oracle/elementwise/activation.js";
@@ -20,6 +21,27 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend({ threads: 2 });
 const { multiply: product, sigmoid: logistic } = OPERATORS;
 const PARAMETERS = { numRuns: drawsOr(200), seed: seeded(47) };
+
+/**
+ * Three tensors of each type, with values from 0.5 to 4.5. Most products of these values need more bits than bf16 and f16 have,
+ * so that gradients show whether an intermediate result was rounded to f32 or to another type.
+ */
+const ORDINARY = WIDE_DTYPES.map((dtype) =>
+  [1, 2, 3].map((seed) =>
+    rounded<WideDType>(
+      dtype,
+      [128],
+      Array.from(words(seed, 128), (word) => 0.5 + word / 2 ** 30),
+    ),
+  ),
+) as [PlainTensor<WideDType>, PlainTensor<WideDType>, PlainTensor<WideDType>][];
+
+/** The parameters of a property that also tests examples. */
+const withExamples = <T>(examples: T[]) => ({
+  ...PARAMETERS,
+  examples,
+  numRuns: PARAMETERS.numRuns + examples.length,
+});
 
 /** The tensor of dtype `dtype` whose elements are `value` applied to the elements of the other tensors. */
 function mapped(
@@ -98,7 +120,7 @@ it("divide: the gradients are grad / y and -(grad * ((x / y) / y)), each operati
       expect(gradOf(right)).toEqual(mapped(y.dtype, [grad, x, y], ofY));
       for (const each of [left, right]) each.zeroGrad();
     }),
-    PARAMETERS,
+    withExamples<[(typeof ORDINARY)[number]]>(ORDINARY.map((each) => [each])),
   );
 });
 
@@ -187,7 +209,9 @@ it.each(Object.keys(OF_RESULTS) as (keyof typeof OF_RESULTS)[])(
         expect(gradOf(variable)).toEqual(mapped(x.dtype, [grad, expected], gradient));
         variable.zeroGrad();
       }),
-      PARAMETERS,
+      withExamples<[[PlainTensor<WideDType>, PlainTensor<WideDType>]]>(
+        ORDINARY.map(([x, upstream]) => [[x, upstream]]),
+      ),
     );
   },
 );

@@ -36,6 +36,43 @@ function trueAngles(x: number): readonly [cos: wide.Real, sin: wide.Real] {
   return [cos, sin];
 }
 
+/** The f64 nearest to a real number. */
+const nearestDouble = (x: wide.Real): number => Number(x) * 2 ** -256;
+const nearestLogarithm = (x: number): number => nearestDouble(wide.log(wide.real(x)));
+
+interface YarnRule {
+  readonly dim: number;
+  readonly rotaryBase: number;
+  readonly factor: number;
+  readonly originalMaxPositionEmbeddings: number;
+  readonly betaFast?: number | undefined;
+  readonly betaSlow?: number | undefined;
+  readonly truncate?: boolean | undefined;
+}
+
+/** Rules whose ramp begins and ends before, among and after the pairs, and after all elements. */
+const yarnRules: fc.Arbitrary<YarnRule> = fc.record({
+  dim: fc.constantFrom(2, 8, 64),
+  rotaryBase: fc.constantFrom(10, 10000, 500000),
+  factor: fc.constantFrom(0.5, 4, 7),
+  originalMaxPositionEmbeddings: fc.nat(24).map((bits) => 2 ** bits),
+  betaFast: fc.constantFrom(undefined, 2, 32, 1000),
+  betaSlow: fc.constantFrom(undefined, 0.5, 1, 2),
+  truncate: fc.constantFrom(undefined, false, true),
+});
+
+/** Rules with one unusual end each. */
+const YARN_ENDS: readonly YarnRule[] = [
+  // the ramp ends after the last pair, but within the elements
+  { dim: 8, rotaryBase: 10000, factor: 4, originalMaxPositionEmbeddings: 131072 },
+  // after the last element
+  { dim: 8, rotaryBase: 10, factor: 4, originalMaxPositionEmbeddings: 131072, betaFast: 1000 },
+  // before the first pair
+  { dim: 8, rotaryBase: 10000, factor: 4, originalMaxPositionEmbeddings: 64 },
+  // where it begins
+  { dim: 8, rotaryBase: 10000, factor: 4, originalMaxPositionEmbeddings: 4 },
+];
+
 describe("cosineAndSine", () => {
   it("are the nearest f32 of every angle", () => {
     const positive = fc.integer({ min: 0x30000000, max: 0x4d000000 }).map(fromBits);
@@ -117,19 +154,33 @@ describe("frequencies", () => {
     }
   });
 
-  scoped("of YaRN are kept up to one end of a ramp and divided from the other", () => {
+  it("of YaRN are kept up to one end of a ramp and divided from the other, wherever the ends are", () => {
+    fc.assert(
+      fc.property(yarnRules, ({ dim, rotaryBase, ...rule }) => {
+        const { factor, originalMaxPositionEmbeddings: positions } = rule;
+        const { betaFast = 32, betaSlow = 1, truncate = true } = rule;
+        const turnsAt = (turns: number) =>
+          (dim * nearestLogarithm(positions / (turns * 2 * Math.PI))) / (2 * nearestLogarithm(rotaryBase));
+        const [fast, slow] = [turnsAt(betaFast), turnsAt(betaSlow)];
+        const low = Math.max(truncate ? Math.floor(fast) : fast, 0);
+        const end = Math.min(truncate ? Math.ceil(slow) : slow, dim - 1);
+        const high = low === end ? end + 0.001 : end;
+        const logarithm = wide.log(wide.real(rotaryBase));
+        const expected = Array.from({ length: dim / 2 }, (_, i) => {
+          const frequency = nearestDouble(wide.exp((-logarithm * BigInt(2 * i)) / BigInt(dim)));
+          const kept = 1 - Math.min(Math.max((i - low) / (high - low), 0), 1);
+          return Math.fround((frequency / factor) * (1 - kept) + frequency * kept);
+        });
+        const scaling = { kind: "yarn", ...rule } as const;
+        const rotary = new RotaryPositionEmbedding(backend(), dim, { rotaryBase, scaling });
+        expect([...rotary.invFreq]).toEqual(expected);
+      }),
+      { numRuns: draws(300, 20), examples: YARN_ENDS.map((each) => [each]) },
+    );
+  });
+
+  scoped("of YaRN have a factor of cosines and sines", () => {
     const scaling = { kind: "yarn", factor: 4, originalMaxPositionEmbeddings: 4096 } as const;
-    const end = (turns: number) => (128 * Math.log(4096 / (turns * 2 * Math.PI))) / (2 * Math.log(500000));
-    for (const truncate of [true, false]) {
-      const frequencies = scaled({ ...scaling, truncate });
-      const low = truncate ? Math.floor(end(32)) : end(32);
-      const high = truncate ? Math.ceil(end(1)) : end(1);
-      for (const [i, each] of plain().entries()) {
-        const ramp = Math.min(Math.max((i - low) / (high - low), 0), 1);
-        const expected = (each / 4) * ramp + each * (1 - ramp);
-        expect((frequencies[i] as number) / expected).toBeCloseTo(1, 6);
-      }
-    }
     const factor = Math.fround(0.1 * Math.log(4) + 1);
     const at0 = (rule: RotaryScaling) =>
       new RotaryPositionEmbedding(backend(), 4, { scaling: rule }).forward(1).cos.dataSync()[0];

@@ -23,8 +23,10 @@ import {
 import { Variable } from "../../../src/tape/variable.js";
 import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import type { WideDType } from "../../../src/tensor/shape.js";
+import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { download } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
 import { draws } from "../harness/draws.js";
 import { refusals, wrong } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
@@ -62,6 +64,16 @@ type Wide = Tensor<WideDType>;
  * that they received.
  */
 const times = (grad: Wide, weight: number): Wide => (weight === 1 ? grad : scaled(grad, weight));
+
+it.each(WIDE_DTYPES)("begins with a gradient of 1 at a result of one element in %s", (dtype) => {
+  for (const shape of [[], [1], [1, 1]]) {
+    using _scope = new Scope();
+    const leaf = new Variable(zeros(backend(), dtype, [3]), true);
+    functional.reshape(functional.sum(leaf), shape).backward();
+    expect(download(leaf.grad as Tensor)).toEqual(rounded(dtype, [3], [1, 1, 1]));
+    leaf.zeroGrad();
+  }
+});
 
 describe("the backward pass", () => {
   it("sums each leaf's gradient over all paths, and calls each node that leads to the root once, after all its consumers", () => {
