@@ -13,6 +13,7 @@ import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { covering, product } from "../../arbitraries/covering.js";
 import { draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 import { waves } from "../modules/attention/drawn.js";
@@ -76,6 +77,33 @@ const OTHER_HEADS: Case = {
   ...{ exchange: "a2a", causal: false, window: [-1, -1], drops: [3, 2], sinks: false, slopes: "none" },
   ...{ softcap: undefined, blockKeys: 16, splitKeys: 0 },
 };
+
+/**
+ * Two ranks with every two options, in causal attention. Each rank has more positions than the backward pass adds in one step, so
+ * that results depend on the positions at which a rank begins.
+ */
+const OPTIONS: readonly Case[] = covering(
+  product({
+    exchange: ["all_gather", "p2p", "a2a"],
+    window: [
+      [-1, -1],
+      [5, 0],
+      [20, 3],
+    ],
+    drops: [undefined, [0, 0], [3, 2]],
+    sinks: [false, true],
+    slopes: ["none", "heads", "batch"],
+    softcap: [undefined, 3],
+    layout: ["bshd", "sbhd"],
+    splitKeys: [0, 32],
+  } as const),
+  2,
+).map((options) => ({
+  ...{ ranks: 2, batch: 1, length: 17, groups: 2, share: 1, widths: [5, 7], dtype: "f32", causal: true },
+  ...{ blockKeys: 16, ...options },
+}));
+
+const EXAMPLES: [Case][] = [OTHER_HEADS, ...OPTIONS].map((each) => [each]);
 
 const SHAPES = { q: 0, k: 1, v: 2, grad: 3 } as const;
 
@@ -206,7 +234,7 @@ describe("context parallelism", () => {
         }
         for (const each of [whole, ...results].flat()) each?.dispose();
       }),
-      { numRuns: draws(120, 6), examples: [[OTHER_HEADS]] },
+      { numRuns: draws(120, 6) + EXAMPLES.length, examples: EXAMPLES },
     );
   });
 

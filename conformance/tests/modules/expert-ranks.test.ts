@@ -1,10 +1,16 @@
-/** A `MoELayer` whose experts are divided among ranks is bitwise equal to one rank with all experts and all tokens. */
+/**
+ * A `MoELayer` whose experts are divided among ranks is bitwise equal to one rank with all experts and all tokens. Rows reach
+ * their experts and return, for any numbers of ranks, experts and rows.
+ */
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { ProcessGroup } from "../../../src/collectives/group.js";
 import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import { ArgumentError, ShapeError } from "../../../src/errors.js";
+import { multiply } from "../../../src/functional/index.js";
+import { ExpertRanks } from "../../../src/modules/expert-ranks.js";
 import { MoELayer, type MoELayerCall, type MoELayerOptions } from "../../../src/modules/moe-layer.js";
 import { recompute } from "../../../src/modules/recompute.js";
 import { tensor } from "../../../src/ops/create.js";
@@ -17,7 +23,7 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { covering, product } from "../../arbitraries/covering.js";
 import { upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
-import { sampled } from "../harness/draws.js";
+import { draws, sampled } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
 
@@ -134,6 +140,84 @@ describe("results, gradients, initial weights and scales are those of one rank",
       expect(ranks.flatMap(({ experts }) => experts)).toEqual(one.experts);
       expect(ranks.flatMap(({ scales }) => scales)).toEqual(one.scales);
     },
+  );
+});
+
+/** The number of tokens of each rank for each expert of all ranks. */
+const exchanges = fc
+  .record({ ranks: fc.integer({ min: 1, max: RANKS }), locals: fc.integer({ min: 1, max: 4 }) })
+  .chain(({ ranks, locals }) => {
+    const counts = fc.array(fc.nat(3), { minLength: ranks * locals, maxLength: ranks * locals });
+    return fc.record({
+      locals: fc.constant(locals),
+      counts: fc.array(counts, { minLength: ranks, maxLength: ranks }),
+    });
+  });
+
+/** Each of two ranks has three experts, and tokens for all experts. */
+const UNEQUAL = {
+  locals: 3,
+  counts: [
+    [1, 2, 1, 3, 1, 2],
+    [2, 1, 3, 1, 2, 1],
+  ],
+};
+
+it("each row meets its expert in the order of one rank; its result and gradient return to its place", async () => {
+  const law = async (locals: number, counts: readonly (readonly number[])[]): Promise<void> => {
+    using _ = new Scope();
+    const ranks = counts.length;
+    // each row has a value of its own
+    const rowsOf = counts.map((sent, rank) =>
+      sent.flatMap((count, expert) =>
+        Array.from({ length: count }, (_, i) => ({ expert, value: 1 + rank * 1000 + expert * 10 + i })),
+      ),
+    );
+    const results = loopbackOver(backends.slice(0, ranks)).map((group, rank) => {
+      const b = group.backend;
+      const rows = rowsOf[rank] as (typeof rowsOf)[number];
+      const x = new Variable(
+        tensor(
+          b,
+          Float32Array.from(rows, ({ value }) => value),
+          [rows.length, 1],
+        ),
+        true,
+      );
+      const firstExpert = rank * locals;
+      const received = counts.flatMap((sent) => sent.slice(firstExpert, firstExpert + locals));
+      const seen: { readonly rows: Tensor; readonly mSplits: readonly number[] }[] = [];
+      const run = new ExpertRanks(group, ranks * locals).run(
+        x,
+        { sent: counts[rank] as readonly number[], received },
+        (input, mSplits) => {
+          seen.push({ rows: input.tensor, mSplits });
+          const factors = mSplits.flatMap((count, i) => new Array<number>(count).fill(firstExpert + i + 2));
+          return multiply(input, tensor(b, Float32Array.from(factors), [factors.length, 1]));
+        },
+      );
+      run.backward(tensor(b, new Float32Array(rows.length).fill(3), [rows.length, 1]));
+      const dx = (x.grad as Tensor).clone();
+      x.zeroGrad();
+      return { seen, y: run.tensor, dx };
+    });
+    const numbers = async (values: Tensor): Promise<readonly number[]> =>
+      [...(await values.data())].map(Number);
+    for (const [rank, { seen, y, dx }] of results.entries()) {
+      const rows = rowsOf[rank] as (typeof rowsOf)[number];
+      const experts = Array.from({ length: locals }, (_, i) => rank * locals + i);
+      const rowsOfExpert = experts.map((index) => rowsOf.flat().filter(({ expert }) => expert === index));
+      expect(seen.map(({ mSplits }) => mSplits)).toEqual([rowsOfExpert.map(({ length }) => length)]);
+      expect(await numbers((seen[0] as (typeof seen)[number]).rows)).toEqual(
+        rowsOfExpert.flat().map(({ value }) => value),
+      );
+      expect(await numbers(y)).toEqual(rows.map(({ expert, value }) => value * (expert + 2)));
+      expect(await numbers(dx)).toEqual(rows.map(({ expert }) => 3 * (expert + 2)));
+    }
+  };
+  await fc.assert(
+    fc.asyncProperty(exchanges, ({ locals, counts }) => law(locals, counts)),
+    { numRuns: draws(200, 10), examples: [[UNEQUAL]] },
   );
 });
 

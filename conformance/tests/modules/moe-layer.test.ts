@@ -157,21 +157,42 @@ const ROUTINGS = covering(
   2,
 );
 
+/** The options of a layer, and of its calls, with a routing. */
+function optionsWith({ isGrouped, isBiased, shape: _, ...choices }: (typeof ROUTINGS)[number]) {
+  return {
+    options: { ...choices, ...(isGrouped ? { numGroups: 2, groupTopk: 1 } : {}) },
+    bias: isBiased ? { expertBias: tensor(backend(), [0.5, 0, -0.25, 1], [4]) } : {},
+  };
+}
+
+it("exchanged counts are those of the router with the same options and bias", async () => {
+  for (const routing of ROUTINGS) {
+    using _scope = new Scope();
+    const { options, bias } = optionsWith(routing);
+    using layer = layerOf(4, { ...options, activation: "relu" });
+    const x = upload(backend(), drawnValues(3, [...routing.shape, HIDDEN]));
+    const logits = noGrad(() => layer.router.forward(functional.reshape(x, [x.size / HIDDEN, HIDDEN])));
+    const { tokensPerExpert } = functional.fusedTopkWithScoreFunction(logits, { ...options, ...bias });
+    const expected = [...tokensPerExpert.dataSync()];
+    const { sent, received } = await layer.exchangeCounts(x, bias);
+    expect([sent, received], JSON.stringify(routing)).toEqual([expected, expected]);
+  }
+});
+
 describe("the result and the loss are those of the router's functions with the same options", () => {
   it.each(sampled(ROUTINGS.map((routing) => [JSON.stringify(routing), routing] as const)))(
     "%s",
     (_, routing) => {
       using _scope = new Scope();
-      const { isGrouped, isBiased, shape, ...choices } = routing;
-      const options = { ...choices, ...(isGrouped ? { numGroups: 2, groupTopk: 1 } : {}) };
-      const bias = isBiased ? { expertBias: tensor(backend(), [0.5, 0, -0.25, 1], [4]) } : {};
+      const { shape } = routing;
+      const { options, bias } = optionsWith(routing);
       using layer = layerOf(4, { ...options, activation: "relu" });
       const tokens = shape.reduce<number>((a, b) => a * b, 1);
       const x = new Variable(upload(backend(), drawnValues(3, [...shape, HIDDEN])), true);
       const { output, auxLoss, tokensPerExpert } = layer.forwardWithLoss(x, 0.25, bias);
       expect(output.shape).toEqual([...shape, HIDDEN]);
       const rows = functional.reshape(x, [tokens, HIDDEN]);
-      const row = { ...choices, experts: 4, activation: "relu" } as const;
+      const row = { ...options, experts: 4, activation: "relu" } as const;
       const { out, logits } = composition(layer, row, rows, { ...options, ...bias });
       const routed = functional.fusedTopkWithScoreFunction(logits, { ...options, ...bias });
       expect(download(tokensPerExpert.tensor)).toEqual(download(routed.tokensPerExpert));
