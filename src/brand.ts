@@ -13,17 +13,17 @@ export function isObject(value: unknown): value is object {
 }
 
 /** The ordinary `instanceof`, and false if a proxy throws. */
-export function inherits(made: object, value: unknown): boolean {
+export function inherits(type: object, value: unknown): boolean {
   try {
-    return hasPrototype.call(made, value);
+    return hasPrototype.call(type, value);
   } catch {
     return false;
   }
 }
 
 /** What to do with a proxy of an object or an imitation, for the end of an error message; "" for any other value. */
-export function unwrapHint(made: object, value: unknown): string {
-  return inherits(made, value)
+export function unwrapHint(type: object, value: unknown): string {
+  return inherits(type, value)
     ? "; it is a proxy or an imitation of one: give the object itself (toRaw() in Vue, and markRaw() where it is stored)"
     : "";
 }
@@ -49,11 +49,16 @@ export function notItself({ name }: Guarded, key: PropertyKey, receiver: unknown
 }
 
 /** Returns the function that calls `method` on objects of the class, and throws `ArgumentError` for another receiver. */
-function guarded(made: Guarded, key: PropertyKey, method: Method, isOwn: (x: unknown) => boolean): Method {
+function guarded(
+  guardedClass: Guarded,
+  key: PropertyKey,
+  method: Method,
+  isOwn: (x: unknown) => boolean,
+): Method {
   const rejects = method.constructor.name === "AsyncFunction";
   const wrapper: Method = function (...args) {
     if (isOwn(this)) return Reflect.apply(method, this, args);
-    const error = notItself(made, key, this);
+    const error = notItself(guardedClass, key, this);
     if (rejects) return Promise.reject(error);
     throw error;
   };
@@ -68,16 +73,16 @@ function guarded(made: Guarded, key: PropertyKey, method: Method, isOwn: (x: unk
  * receiver themselves. Call it in a static block of the class.
  */
 export function guardReceivers(
-  made: Guarded,
-  isOwn: (x: unknown) => boolean = (x) => made[Symbol.hasInstance](x),
+  guardedClass: Guarded,
+  isOwn: (x: unknown) => boolean = (x) => guardedClass[Symbol.hasInstance](x),
   checked: readonly PropertyKey[] = [],
 ): void {
-  for (const key of Reflect.ownKeys(made.prototype)) {
-    const descriptor = Object.getOwnPropertyDescriptor(made.prototype, key);
+  for (const key of Reflect.ownKeys(guardedClass.prototype)) {
+    const descriptor = Object.getOwnPropertyDescriptor(guardedClass.prototype, key);
     if (!descriptor?.configurable || key === "constructor" || checked.includes(key)) continue;
     const { get, set, value } = descriptor;
-    const guard = (method: Method): Method => guarded(made, key, method, isOwn);
-    Object.defineProperty(made.prototype, key, {
+    const guard = (method: Method): Method => guarded(guardedClass, key, method, isOwn);
+    Object.defineProperty(guardedClass.prototype, key, {
       ...descriptor,
       ...(get ? { get: guard(get) } : {}),
       ...(set ? { set: guard(set) } : {}),

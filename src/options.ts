@@ -54,37 +54,37 @@ export function optionsOf<T>(table: OptionTable<T>, argument = "options"): Optio
   const rows = new Map<string, Domain | Needed>(Object.entries(table));
   const domains: Record<string, Domain | undefined> = Object.create(null);
   for (const [key, row] of rows) domains[key] = typeof row === "function" ? row : row.needed;
-  const wanted = [...rows].flatMap(([key, row]) => (typeof row === "function" ? [] : [key]));
+  const requiredKeys = [...rows].flatMap(([key, row]) => (typeof row === "function" ? [] : [key]));
   return <O extends T>(user: string, options: O, name?: string): O => {
     requirePlain(user, name ?? argument, options, rows.keys());
     const path = name === undefined ? "" : `${name}.`;
-    const own: Record<string, unknown> = {};
-    const unknown = readInto(own, user, name ?? argument, options as object, domains);
+    const copy: Record<string, unknown> = {};
+    const unknown = readInto(copy, user, name ?? argument, options as object, domains);
     if (unknown !== undefined) throw unknownKey(user, path, unknown, rows.keys());
-    for (const key in own) own[key] = (domains[key] as Domain)(user, path + key, own[key]);
-    for (const key of wanted) {
-      if (own[key] === undefined) throw new ArgumentError(`${user}: ${path}${key} is missing; give it`);
+    for (const key in copy) copy[key] = (domains[key] as Domain)(user, path + key, copy[key]);
+    for (const key of requiredKeys) {
+      if (copy[key] === undefined) throw new ArgumentError(`${user}: ${path}${key} is missing; give it`);
     }
     // every key of O is a key of the table
-    return own as O;
+    return copy as O;
   };
 }
 
 /**
- * Reads each option once, into `own`. Returns the first unknown key, if there is one. Nothing else reads a caller's object.
+ * Reads each option once, into `copy`. Returns the first unknown key, if there is one. Nothing else reads a caller's object.
  */
 function readInto(
-  own: Record<string, unknown>,
+  copy: Record<string, unknown>,
   user: string,
   name: string,
-  given: object,
+  options: object,
   domains: Readonly<Record<string, Domain | undefined>>,
 ): string | undefined {
   try {
-    for (const key in given) {
+    for (const key in options) {
       if (!domains[key]) return key;
-      const value: unknown = Reflect.get(given, key);
-      if (value !== undefined) own[key] = value;
+      const value: unknown = Reflect.get(options, key);
+      if (value !== undefined) copy[key] = value;
     }
     return undefined;
   } catch (cause) {
@@ -103,14 +103,14 @@ function unreadable(user: string, name: string, cause: unknown): ArgumentError {
 }
 
 /**
- * Returns the options of `given` that are in the table, without others, for a base class that checks only its own. Each is read
+ * Returns the options of `options` that are in the table, without others, for a base class that checks only its own. Each is read
  * once; one that is undefined is left out.
  */
-export function fieldsOf<T>(user: string, given: T, table: OptionTable<T>): T {
+export function fieldsOf<T>(user: string, options: T, table: OptionTable<T>): T {
   const fields: Record<string, unknown> = {};
   try {
     for (const key in table) {
-      const value: unknown = Reflect.get(Object(given) as object, key);
+      const value: unknown = Reflect.get(Object(options) as object, key);
       if (value !== undefined) fields[key] = value;
     }
   } catch (cause) {
@@ -123,9 +123,11 @@ export function fieldsOf<T>(user: string, given: T, table: OptionTable<T>): T {
  * Returns a property of a caller's object with methods, such as a group, or undefined for anything that has none. Throws
  * `ArgumentError` if it cannot be read.
  */
-export function fieldOf(user: string, name: string, given: unknown, key: string): unknown {
+export function fieldOf(user: string, name: string, options: unknown, key: string): unknown {
   try {
-    return given === undefined || given === null ? undefined : Reflect.get(Object(given) as object, key);
+    return options === undefined || options === null
+      ? undefined
+      : Reflect.get(Object(options) as object, key);
   } catch (cause) {
     throw unreadable(user, name, cause);
   }
@@ -148,8 +150,8 @@ function requirePlain(user: string, name: string, value: unknown, keys: Iterable
   );
 }
 
-function unknownKey(user: string, path: string, key: string, known: Iterable<string>): ArgumentError {
-  const names = [...known];
+function unknownKey(user: string, path: string, key: string, knownKeys: Iterable<string>): ArgumentError {
+  const names = [...knownKeys];
   const ranked = names.map((name) => [distance(key.toLowerCase(), name.toLowerCase()), name] as const);
   const [nearest] = ranked.sort(([a], [b]) => a - b);
   const hint = nearest ? `did you mean ${path}${nearest[1]}?` : "it has none";
@@ -177,56 +179,56 @@ function clipped(text: string): string {
 const MAX_BIGINT = 2n ** 128n;
 
 /** Returns a short description of a value for error messages. */
-export function describe(given: unknown): string {
-  switch (typeof given) {
+export function describe(value: unknown): string {
+  switch (typeof value) {
     case "string":
-      return JSON.stringify(clipped(given));
+      return JSON.stringify(clipped(value));
     case "function":
-      return `${/^class\b/.test(sourceOf(given)) ? "the class" : "a function"} ${nameOf(given)}`.trimEnd();
+      return `${/^class\b/.test(sourceOf(value)) ? "the class" : "a function"} ${nameOf(value)}`.trimEnd();
     case "bigint":
-      return given < MAX_BIGINT && given > -MAX_BIGINT ? `${given}n` : "a bigint of more than 128 bits";
+      return value < MAX_BIGINT && value > -MAX_BIGINT ? `${value}n` : "a bigint of more than 128 bits";
     case "object":
-      if (given === null) return "null";
-      return isArray(given) ? `an array of ${listLength(given)}` : describeObject(given);
+      if (value === null) return "null";
+      return isArray(value) ? `an array of ${listLength(value)}` : describeObject(value);
     default:
-      return Object.is(given, -0) ? "-0" : clipped(String(given));
+      return Object.is(value, -0) ? "-0" : clipped(String(value));
   }
 }
 
 /** Returns the source of a function by the language's own method, which a property of it cannot override. */
-function sourceOf(given: unknown): string {
-  return Function.prototype.toString.call(given);
+function sourceOf(value: unknown): string {
+  return Function.prototype.toString.call(value);
 }
 
-function describeObject(given: object): string {
-  const name = classOf(given);
+function describeObject(object: object): string {
+  const name = classOf(object);
   return name === "Object" ? "a plain object" : `an object of class ${name}`.trimEnd();
 }
 
 /** Returns the class name of an object, or "" if it is unavailable, as with some proxies. */
-export function classOf(given: object): string {
+export function classOf(object: object): string {
   try {
-    const prototype = prototypeOf(given);
-    const made: unknown = prototype === null ? Object : prototype?.constructor;
-    return typeof made === "function" ? nameOf(made) : "";
+    const prototype = prototypeOf(object);
+    const type: unknown = prototype === null ? Object : prototype?.constructor;
+    return typeof type === "function" ? nameOf(type) : "";
   } catch {
     return "";
   }
 }
 
 /** Returns the name, or "" if it is not a string (a class may have a static field `name`) or a proxy throws. */
-function nameOf(given: { readonly name?: unknown }): string {
+function nameOf(type: { readonly name?: unknown }): string {
   try {
-    return typeof given.name === "string" ? clipped(given.name) : "";
+    return typeof type.name === "string" ? clipped(type.name) : "";
   } catch {
     return "";
   }
 }
 
 /** Returns the prototype of an object, or undefined if a proxy throws. */
-function prototypeOf(given: object): object | null | undefined {
+function prototypeOf(object: object): object | null | undefined {
   try {
-    return Object.getPrototypeOf(given) as object | null;
+    return Object.getPrototypeOf(object) as object | null;
   } catch {
     return undefined;
   }
@@ -271,9 +273,9 @@ export function ownList<T>(
   if (!isArray(list) || !(length >= 0)) throw outside(user, name, list, what);
   if (length > most)
     throw new ArgumentError(`${user}: ${name} has ${length} elements; there may be ${most}; give fewer`);
-  const own: T[] = [];
-  for (let i = 0; i < length; i++) own.push(each(elementAt(user, name, list, i), i));
-  return own;
+  const copy: T[] = [];
+  for (let i = 0; i < length; i++) copy.push(each(elementAt(user, name, list, i), i));
+  return copy;
 }
 
 /** Returns the entries of a Map, by the language's own iterator, or undefined for anything else, such as a proxy of a Map. */
@@ -387,9 +389,9 @@ export function oneOf(values: readonly (string | number)[]): Domain {
 export function listOf(each: Domain): Domain {
   const what = "a list with something in it";
   return (user, name, value) => {
-    const own = ownList(user, name, value, (one, i) => each(user, `${name}[${i}]`, one), what);
-    if (own.length === 0) throw outside(user, name, value, what);
-    return own;
+    const copy = ownList(user, name, value, (one, i) => each(user, `${name}[${i}]`, one), what);
+    if (copy.length === 0) throw outside(user, name, value, what);
+    return copy;
   };
 }
 
@@ -409,17 +411,17 @@ export function requireSynchronous(user: string, value: unknown, why: string): v
 }
 
 /** Accepts an instance of a class. `what` describes it in messages, with an article. */
-export function instance(made: { readonly prototype: object }, what: string): Domain {
+export function instance(type: { readonly prototype: object }, what: string): Domain {
   return (user, name, value) => {
-    if (isInstance(made, value)) return value as Kept;
-    throw outside(user, name, value, `${what}${unwrapHint(made, value)}`);
+    if (isInstance(type, value)) return value as Kept;
+    throw outside(user, name, value, `${what}${unwrapHint(type, value)}`);
   };
 }
 
 /** `instanceof`, and false if a proxy throws. */
-function isInstance(made: { readonly prototype: object }, value: unknown): boolean {
+function isInstance(type: { readonly prototype: object }, value: unknown): boolean {
   try {
-    return value instanceof (made as new () => unknown);
+    return value instanceof (type as new () => unknown);
   } catch {
     return false;
   }

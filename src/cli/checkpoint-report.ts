@@ -50,9 +50,18 @@ export async function withProgress<T>(
 
 /** The JSON output for a report. */
 export function reportJson({ weights, lockstepWeights, unquantized, findings, ...report }: CheckpointReport) {
-  const { elements, bitsPerWeight, ...whole } = report;
-  const own = Object.keys(lockstepWeights);
-  return { ...whole, own, recipes: lockstepWeights, unquantized, elements, bitsPerWeight, weights, findings };
+  const { elements, bitsPerWeight, ...rest } = report;
+  const lockstepNames = Object.keys(lockstepWeights);
+  return {
+    ...rest,
+    own: lockstepNames,
+    recipes: lockstepWeights,
+    unquantized,
+    elements,
+    bitsPerWeight,
+    weights,
+    findings,
+  };
 }
 
 /** The checkpoint that a command read, for the JSON of an error. */
@@ -72,13 +81,15 @@ const most = (values: readonly number[]): number => values.reduce((a, b) => Math
 /** A quantized weight in one line. */
 export function weightLine(weight: WeightReport): string {
   const { name, convention, type, shape, scaleKind, block, bits, scales, codesUsed, codesOfType } = weight;
-  const where = ["tile", "group"].includes(scaleKind) ? `${scaleKind} of ${block.join("x")}` : scaleKind;
+  const granularity = ["tile", "group"].includes(scaleKind)
+    ? `${scaleKind} of ${block.join("x")}`
+    : scaleKind;
   const { global: one, globals: all } = scales;
   const global = one === undefined ? "" : `, global ${number(one)}`;
   const ofMatrices = all ? `, ${all.length} globals ${number(least(all))} to ${number(most(all))}` : "";
   const error = weight.error ? `, relative error ${weight.error.relative.toPrecision(3)}` : "";
   return [
-    `${name}: ${convention}, ${type} [${shape}], a scale for each ${where}, ${number(bits)} bits a weight`,
+    `${name}: ${convention}, ${type} [${shape}], a scale for each ${granularity}, ${number(bits)} bits a weight`,
     `scales ${number(scales.min)} to ${number(scales.max)}${global}${ofMatrices}`,
     `codes ${codesUsed} of ${codesOfType}, ${percent(weight.zeros)} zero, ${percent(weight.saturated)} saturated`,
     `amax ${number(weight.amax)}, rms ${number(weight.rms)}${error}`,

@@ -96,9 +96,9 @@ function find(name: string | undefined): Command {
   const command = COMMANDS.find((candidate) => candidate.name === name);
   if (command) return command;
   const names = COMMANDS.map((candidate) => candidate.name);
-  const given =
+  const problem =
     name === undefined ? "no command was given" : `"${name}" is not a command${nearest(name, names)}`;
-  throw new ArgumentError(`${given}; there are ${names.join(", ")}; lockstep --help tells more`);
+  throw new ArgumentError(`${problem}; there are ${names.join(", ")}; lockstep --help tells more`);
 }
 
 /**

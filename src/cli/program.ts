@@ -10,10 +10,10 @@ import { runCli } from "./main.js";
 import { readInput, readInputBlocking, STDERR, STDOUT, writeBytes, writeText } from "./standard-streams.js";
 
 const { args, port, columns } = workerData as ProgramData;
-const tell = (leftover: Leftover): void => port.postMessage(leftover);
+const report = (leftover: Leftover): void => port.postMessage(leftover);
 
-watchTemporaries((unfinished, path) => tell({ unfinished, path }));
-watchGroups((running, group) => tell({ running, group }));
+watchTemporaries((unfinished, path) => report({ unfinished, path }));
+watchGroups((running, group) => report({ running, group }));
 
 process.exit(
   await runCli(args, {

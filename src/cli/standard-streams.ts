@@ -20,7 +20,7 @@ function pause(): void {
 }
 
 /** Streams that can no longer be written to. What is written to them is discarded. */
-const gone = new Set<number>();
+const closedStreams = new Set<number>();
 
 /** Writes all of `text`, as `writeBytes` does. */
 export function writeText(stream: typeof STDOUT | typeof STDERR, text: string): void {
@@ -33,13 +33,13 @@ export function writeText(stream: typeof STDOUT | typeof STDERR, text: string): 
  * reason, such as a full disk.
  */
 export function writeBytes(stream: typeof STDOUT | typeof STDERR, bytes: Uint8Array): void {
-  for (let at = 0; at < bytes.length && !gone.has(stream); ) {
+  for (let at = 0; at < bytes.length && !closedStreams.has(stream); ) {
     try {
       at += writeSync(stream, bytes, at);
     } catch (error) {
       const code = codeOf(error);
       if (code === "EAGAIN") pause();
-      else if (code === "EPIPE" || stream === STDERR) gone.add(stream);
+      else if (code === "EPIPE" || stream === STDERR) closedStreams.add(stream);
       else throw fileError("standard output", "cannot be written", error);
     }
   }

@@ -261,7 +261,7 @@ type Words = (
   elements: readonly [DialectElement, DialectElement],
 ) => string;
 
-const place = ([row, column]: readonly [number, number], x: number): string =>
+const elementText = ([row, column]: readonly [number, number], x: number): string =>
   `[${row}, ${column}]: x = ${numberText(x)}`;
 
 function outcome({ spec: { format } }: Side, { code, value }: DialectElement): string {
@@ -279,15 +279,15 @@ const WORDS: Readonly<Record<DialectExample["kind"], Words>> = {
       const tensorScale = plain.whole === undefined ? "" : ` under ${numberText(plain.whole)} of the tensor`;
       return `${name} has the scale ${numberText(element.scale)}${tensorScale} (${SCALE_RULES[spec.scaleRule].formula}): ${outcome(sides[i as 0 | 1], element)}`;
     });
-    return `${place(at, x)}; ${first}; ${second}`;
+    return `${elementText(at, x)}; ${first}; ${second}`;
   },
   code: (x, at, sides, elements) => {
     const [first, second] = sides.map(
       ({ name, spec }, i) =>
         `${name} rounds ${ELEMENT_SCALINGS[spec.elementScaling].formula}: ${outcome(sides[i as 0 | 1], elements[i as 0 | 1])}`,
     );
-    return `${place(at, x)}, both scales are ${numberText(elements[0].scale)}; ${first}; ${second}`;
+    return `${elementText(at, x)}, both scales are ${numberText(elements[0].scale)}; ${first}; ${second}`;
   },
   value: (x, at, sides, elements) =>
-    `${place(at, x)}, both codes are ${codeText(elements[0].code)} and both scales ${numberText(elements[0].scale)}; ${sides[0].name} reads ${numberText(elements[0].value)}, ${sides[1].name} reads ${numberText(elements[1].value)}`,
+    `${elementText(at, x)}, both codes are ${codeText(elements[0].code)} and both scales ${numberText(elements[0].scale)}; ${sides[0].name} reads ${numberText(elements[0].value)}, ${sides[1].name} reads ${numberText(elements[1].value)}`,
 };

@@ -113,20 +113,20 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
     return resultOf(sign, "below the smallest value, which it becomes");
   const { code: cut, fraction } = locate(magnitude, layout);
   const direction = directionOf(rounding, negative);
-  const places = neighbours(layout, format, cut, last, negative);
+  const codes = neighbours(layout, format, cut, last, negative);
   if (cut > last) {
     const stays = direction === "down" || direction === "odd";
     return resultOf(
       stays ? largest : beyond,
       `beyond the largest value: ${stays ? "becomes it" : overflows}`,
       {
-        lower: places.lower,
+        lower: codes.lower,
       },
     );
   }
   const discarded = random && Math.floor(fraction * 2 ** random.width);
   const more = {
-    ...places,
+    ...codes,
     fraction,
     tie: fraction === 0.5,
     ...(random && discarded !== undefined ? { random: { ...random, discarded } } : {}),

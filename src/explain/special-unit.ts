@@ -81,9 +81,9 @@ const ex2: UnitFunction = (x, steps) => {
   const v = steps.add("v", "m · 2^(E - 127), truncated", Math.floor(m * 2 ** (E - 127)));
   const fraction = v % 2 ** 23;
   const isFlipped = sign < 0 && fraction !== 0;
-  const whole = Math.floor(v / 2 ** 23);
+  const integer = Math.floor(v / 2 ** 23);
   const n = sign < 0 ? `-(v >> 23)${isFlipped ? " - 1" : ""}` : "v >> 23";
-  const k = steps.add("k", n, isFlipped ? -whole - 1 : sign * whole + 0);
+  const k = steps.add("k", n, isFlipped ? -integer - 1 : sign * integer + 0);
   const a = isFlipped
     ? steps.add("a", "2^23 - 1 - (v modulo 2^23)", 2 ** 23 - 1 - fraction)
     : steps.add("a", "v modulo 2^23", fraction);
@@ -100,8 +100,8 @@ const rcp: UnitFunction = (x, steps) => {
 };
 
 const rsqrt: UnitFunction = (x, steps) => {
-  const known = special(x, steps, Object.is(x, -0) || x < 0 ? -1 / 0 : 1 / 0, 0);
-  if (known !== undefined) return known;
+  const specialResult = special(x, steps, Object.is(x, -0) || x < 0 ? -1 / 0 : 1 / 0, 0);
+  if (specialResult !== undefined) return specialResult;
   const { E, f } = fieldsOf(x);
   const e = exponentOf(E, steps);
   const h = steps.add("h", "e >> 1", e >> 1);
@@ -114,8 +114,8 @@ const rsqrt: UnitFunction = (x, steps) => {
 };
 
 const sqrt: UnitFunction = (x, steps) => {
-  const known = special(x, steps, fieldsOf(x).sign * 0, Number.POSITIVE_INFINITY);
-  if (known !== undefined) return known;
+  const specialResult = special(x, steps, fieldsOf(x).sign * 0, Number.POSITIVE_INFINITY);
+  if (specialResult !== undefined) return specialResult;
   const { E, f } = fieldsOf(x);
   const e = exponentOf(E, steps);
   const h = steps.add("h", "e >> 1", e >> 1);
@@ -134,8 +134,8 @@ const sqrt: UnitFunction = (x, steps) => {
 };
 
 const lg2: UnitFunction = (x, steps) => {
-  const known = special(x, steps, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
-  if (known !== undefined) return known;
+  const specialResult = special(x, steps, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
+  if (specialResult !== undefined) return specialResult;
   const { E, f } = fieldsOf(x);
   const e = exponentOf(E, steps);
   const t =

@@ -67,7 +67,8 @@ export function quantizeText(explained: QuantizeExplanation): readonly string[] 
   const { spec, direction, at, dtype, input, transform, block, tensorAmax, tensorScale } = explained;
   const { scale, scaled, rounding, code, codeAt, dequantized, error } = explained;
   const { quantizer, format, tile, scaleRule, elementScaling } = spec;
-  const where = (place: { readonly at?: readonly [number, number] }) => (place.at ? ` at [${place.at}]` : "");
+  const indexText = (place: { readonly at?: readonly [number, number] }) =>
+    place.at ? ` at [${place.at}]` : "";
   const settings = [quantizer, format, tile, scaleRule, elementScaling].join(" ");
   const { bits } = factsOf(format);
   const scaleBits = scale.dtype === "f32" ? 32 : 8;
@@ -81,12 +82,12 @@ export function quantizeText(explained: QuantizeExplanation): readonly string[] 
       : []),
     ...(block
       ? [
-          `amax of rows ${block.top} to ${block.bottom - 1}, columns ${block.left} to ${block.right - 1} = ${numberText(block.amax.value)}${where(block.amax)}`,
+          `amax of rows ${block.top} to ${block.bottom - 1}, columns ${block.left} to ${block.right - 1} = ${numberText(block.amax.value)}${indexText(block.amax)}`,
         ]
       : []),
     ...(tensorAmax
       ? [
-          `G, amax of the ${levelName(explained)}${tensorAmax.given ? ", given" : ""} = ${numberText(tensorAmax.value)}${where(tensorAmax)}`,
+          `G, amax of the ${levelName(explained)}${tensorAmax.given ? ", given" : ""} = ${numberText(tensorAmax.value)}${indexText(tensorAmax)}`,
         ]
       : []),
     ...(tensorScale ? ["scale of the tensor:", ...stepLines(tensorScale.steps)] : []),

@@ -154,8 +154,8 @@ const FACTS = new Map<ScalarFormat, FormatFacts>();
  * @throws `ArgumentError` for an unknown format.
  */
 export function factsOf(format: ScalarFormat): FormatFacts {
-  const known = FACTS.get(format);
-  if (known) return known;
+  const cached = FACTS.get(format);
+  if (cached) return cached;
   if (typeof format !== "string" || !Object.hasOwn(SCALAR_FORMATS, format)) throw unknown(format);
   const facts = derive(SCALAR_FORMATS[format]);
   FACTS.set(format, facts);
@@ -192,13 +192,13 @@ export function valueOfCode(format: ScalarFormat, code: number): number {
   const { bits, maxCode, hasInfinity } = factsOf(format);
   const { signed, specials } = SCALAR_FORMATS[format];
   const signBit = 2 ** (bits - (signed ? 1 : 0));
-  const [own, bare] = [code % 2 ** bits, code % signBit];
-  const sign = own === bare ? 1 : -1;
+  const [codeBits, magnitude] = [code % 2 ** bits, code % signBit];
+  const sign = codeBits === magnitude ? 1 : -1;
   if (isIntegral(specials))
-    return sign * magnitudeOf(SCALAR_FORMATS[format], sign > 0 ? own : 2 ** bits - own);
-  if (bare > maxCode) return hasInfinity && bare === maxCode + 1 ? sign * Infinity : Number.NaN;
-  if (specials === "fnuz" && sign < 0 && bare === 0) return Number.NaN;
-  return sign * magnitudeOf(SCALAR_FORMATS[format], bare);
+    return sign * magnitudeOf(SCALAR_FORMATS[format], sign > 0 ? codeBits : 2 ** bits - codeBits);
+  if (magnitude > maxCode) return hasInfinity && magnitude === maxCode + 1 ? sign * Infinity : Number.NaN;
+  if (specials === "fnuz" && sign < 0 && magnitude === 0) return Number.NaN;
+  return sign * magnitudeOf(SCALAR_FORMATS[format], magnitude);
 }
 
 /** The format word with which kernels denote f32. */

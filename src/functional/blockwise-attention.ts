@@ -68,11 +68,11 @@ export function attention(
       throw new ArgumentError(
         "attention: cpGroup divides positions, and bias has all pairs; leave one of them out",
       );
-    const own = { q: inputs[0], k: inputs[1], v: inputs[2], sinks: logits };
-    return contextAttention("attention", own, rule, {
+    const variables = { q: inputs[0], k: inputs[1], v: inputs[2], sinks: logits };
+    return contextAttention("attention", variables, rule, {
       group,
       exchange,
-      whole: ({ q, k, v, sinks: ofHeads }, part) => attention(q, k, v, { ...part, sinks: ofHeads }),
+      wholeAttention: ({ q, k, v, sinks: ofHeads }, part) => attention(q, k, v, { ...part, sinks: ofHeads }),
     });
   }
   const others = [added, logits].filter((each) => each !== undefined);
@@ -82,19 +82,22 @@ export function attention(
       ReturnType<typeof wideOf>,
       ReturnType<typeof wideOf>,
     ];
-    const own = {
+    const options = {
       ...rule,
       bias: added && wideOf("attention: bias", added.value),
       sinks: logits && wideOf("attention: sinks", logits.value),
     };
-    const { out, lse } = attend(queries, keys, values, own);
+    const { out, lse } = attend(queries, keys, values, options);
     return {
       result: out,
       saved: [lse],
       backward: (grad) => {
         const gradOutput = castTo(wideOf("attention: the gradient", grad), out.dtype);
         const biasGrad = added?.requiresGrad ?? false;
-        const grads = attentionBackward(gradOutput, queries, keys, values, out, lse, { ...own, biasGrad });
+        const grads = attentionBackward(gradOutput, queries, keys, values, out, lse, {
+          ...options,
+          biasGrad,
+        });
         const { dq, dk, dv, dbias, dsinks } = grads;
         return [dq, dk, dv, ...(added ? [dbias] : []), ...(logits ? [dsinks] : [])];
       },

@@ -69,7 +69,8 @@ function passed(tensors: Part, { group, from }: Collecting): readonly Tensor[] {
   return tensors.map((x, i) => {
     const [positions = 0, ...rest] = x.shape;
     const all = empty(x.backend, x.dtype, [order.length * positions, ...rest]);
-    for (const [place, other] of order.entries()) all.paste(parts.get(other)?.[i] as Tensor, place * x.size);
+    for (const [position, other] of order.entries())
+      all.paste(parts.get(other)?.[i] as Tensor, position * x.size);
     return all;
   });
 }

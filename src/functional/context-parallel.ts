@@ -50,17 +50,21 @@ export function contextAttention(
   user: string,
   inputs: AttentionInputs,
   rule: ContextRule,
-  { group, exchange, whole }: { group: ProcessGroup; exchange: ContextExchange; whole: Whole },
+  {
+    group,
+    exchange,
+    wholeAttention,
+  }: { group: ProcessGroup; exchange: ContextExchange; wholeAttention: Whole },
 ): Variable {
   requireDivisible(user, rule, exchange);
   if (rule.layout !== "sbhd") {
     const { q, k, v, sinks } = inputs;
     const swapped = { q: transpose(q, 0, 1), k: transpose(k, 0, 1), v: transpose(v, 0, 1), sinks };
-    const own = { ...rule, layout: "sbhd" as const };
-    return transpose(contextAttention(user, swapped, own, { group, exchange, whole }), 0, 1);
+    const swappedRule = { ...rule, layout: "sbhd" as const };
+    return transpose(contextAttention(user, swapped, swappedRule, { group, exchange, wholeAttention }), 0, 1);
   }
   return exchange === "a2a"
-    ? byHeads(user, inputs, rule, group, whole)
+    ? byHeads(user, inputs, rule, group, wholeAttention)
     : byPositions(inputs, rule, { group, around: exchange === "p2p" });
 }
 
@@ -68,10 +72,10 @@ export function contextAttention(
 const hidesLater = ({ causal = false, window }: ContextRule): boolean => causal || window?.[1] === 0;
 
 function requireDivisible(user: string, rule: ContextRule, exchange: ContextExchange): void {
-  const given = OF_POSITIONS.find((name) => rule[name] !== undefined);
-  if (given || rule.layout === "thd")
+  const unsupported = OF_POSITIONS.find((name) => rule[name] !== undefined);
+  if (unsupported || rule.layout === "thd")
     throw new ArgumentError(
-      `${user}: cpGroup divides the positions of sequences of one length among ranks; leave out ${given ?? 'the layout "thd"'}`,
+      `${user}: cpGroup divides the positions of sequences of one length among ranks; leave out ${unsupported ?? 'the layout "thd"'}`,
     );
   const [left, right] = rule.window ?? [-1, -1];
   const counts = left !== -1 || right !== -1 || rule.alibiSlopes || rule.dropout;
@@ -87,7 +91,7 @@ function byHeads(
   { q, k, v, sinks }: AttentionInputs,
   rule: ContextRule,
   group: ProcessGroup,
-  whole: Whole,
+  wholeAttention: Whole,
 ): Variable {
   const { rank, size } = group;
   const [heads, keyHeads] = [q.shape.at(-2) as number, k.shape.at(-2) as number];
@@ -97,7 +101,7 @@ function byHeads(
     );
   const count = heads / size;
   const { alibiSlopes: slopes, dropout } = rule;
-  const own: ContextRule = {
+  const headsRule: ContextRule = {
     ...rule,
     ...(slopes ? { alibiSlopes: headsOf(slopes as Tensor<"f32">, rank * count, count) } : {}),
     ...(dropout
@@ -116,7 +120,7 @@ function byHeads(
     v: headsForPositions(v, group),
     sinks: sinks && slice(sinks, 0, rank * count, (rank + 1) * count),
   };
-  return positionsForHeads(whole(divided, own), group);
+  return positionsForHeads(wholeAttention(divided, headsRule), group);
 }
 
 /** The slopes [H] or [B, H] of some heads. */
@@ -191,9 +195,9 @@ function byPositions(
     const [queries, keys, values] = ([q, k, v] as const).map((each, i) =>
       wideOf(`attention: ${"qkv"[i]}`, each.value),
     ) as [Wide, Wide, Wide];
-    const own = sinks && { sinks: wideOf("attention: sinks", sinks.value) as Tensor<"f32"> };
+    const sinkOption = sinks && { sinks: wideOf("attention: sinks", sinks.value) as Tensor<"f32"> };
     const [allKeys, allValues] = collectPositions([keys, values], lower) as [Wide, Wide];
-    const { out, lse } = attend(queries, allKeys, allValues, { ...ofQueries, ...own });
+    const { out, lse } = attend(queries, allKeys, allValues, { ...ofQueries, ...sinkOption });
     return {
       result: out,
       saved: [lse],
@@ -202,7 +206,7 @@ function byPositions(
         const [seenKeys, seenValues] = collectPositions([keys, values], lower) as [Wide, Wide];
         const { dq, dsinks } = attentionBackward(gradOutput, queries, seenKeys, seenValues, out, lse, {
           ...ofQueries,
-          ...own,
+          ...sinkOption,
         });
         const byPosition = permute(lse, [2, 0, 1]);
         const seeing = collectPositions([queries, gradOutput, out, byPosition], higher);
@@ -225,7 +229,7 @@ function byPositions(
             outs,
           ] as const),
           permute(logs, [1, 2, 0]),
-          { ...rule, align: "start", ...own },
+          { ...rule, align: "start", ...sinkOption },
         );
         const rest = [dk, dv].map((x) =>
           x.slice(before * elementCount(x.shape.slice(1)), [count, ...x.shape.slice(1)]),

@@ -130,7 +130,7 @@ export function transpose(x: VariableLike, dim0: number, dim1: number): Variable
   const source = variableOf("transpose", "x", x);
   const first = dimensionOf("transpose", "dim0", source.shape, dim0);
   const second = dimensionOf("transpose", "dim1", source.shape, dim1);
-  return moved(
+  return movingOperation(
     source,
     "transpose",
     (tensor) => swapAxes(tensor, first, second),
@@ -149,7 +149,7 @@ export function permute(x: VariableLike, dims: readonly number[]): Variable {
   const source = variableOf("permute", "x", x);
   const order = dimensionsOf(source.shape, dims);
   const inverse = order.map((_, dim) => order.indexOf(dim));
-  return moved(
+  return movingOperation(
     source,
     "permute",
     (tensor) => permuted(tensor, order),
@@ -158,7 +158,7 @@ export function permute(x: VariableLike, dims: readonly number[]): Variable {
 }
 
 /** A function that moves the elements of one tensor by `forward`, and the elements of the gradient by `backward`. */
-function moved(
+function movingOperation(
   source: Variable,
   user: string,
   forward: (x: Tensor<WideDType>) => Tensor<WideDType>,

@@ -132,11 +132,11 @@ function permute(
   options: MoePermuteOptions,
 ): readonly [results: readonly Variable[], rowIdMap: RowIdMap] {
   const map = requireI32(user, "routingMap", routingMap);
-  const own = checkOptions(user, options);
+  const ownOptions = checkOptions(user, options);
   requireTokens(user, "inp", inp.shape, map);
   if (probs) requireShapeOf(user, "probs", probs.shape, map);
   using scope = new Scope();
-  const rowIdMap = rowIdMapOf(map, mapOptions(user, map, own));
+  const rowIdMap = rowIdMapOf(map, mapOptions(user, map, ownOptions));
   const { rows, sources } = rowIdMap;
   const entriesPerRow = Math.max(map.shape[1] as number, 1);
   const results = differentiable(probs ? [inp, probs] : [inp], (): Computed => {

@@ -115,8 +115,14 @@ const checkLoss = optionsOf<AuxLossOptions>({
 export function fusedTopkWithScoreFunction(logits: VariableLike, options: RouterOptions): RouterResult {
   const user = "fusedTopkWithScoreFunction";
   const source = variableOf(user, "logits", logits);
-  const own = checkOptions(user, options);
-  const { topk, scoreFunction: name = "softmax", usePreSoftmax = false, scalingFactor = 1, expertBias } = own;
+  const ownOptions = checkOptions(user, options);
+  const {
+    topk,
+    scoreFunction: name = "softmax",
+    usePreSoftmax = false,
+    scalingFactor = 1,
+    expertBias,
+  } = ownOptions;
   const { dtype, shape } = wideOf(`${user}: logits`, source.value);
   requireMatrix(user, "logits", shape);
   if (name === "softmax" && expertBias)
@@ -131,7 +137,7 @@ export function fusedTopkWithScoreFunction(logits: VariableLike, options: Router
   const z = cast(source, "f32");
   const isPost = name === "softmax" && !usePreSoftmax;
   const scores = isPost ? z : scoresOf(z, name);
-  const routed = routing(scores, own, expertBias);
+  const routed = routing(scores, ownOptions, expertBias);
   const zeros = filled(scores, 0);
   const chosen = where(routed.mask, scores, isPost ? filled(scores, Number.NEGATIVE_INFINITY) : zeros);
   const shares = isPost
@@ -156,13 +162,13 @@ export function fusedTopkWithScoreFunction(logits: VariableLike, options: Router
 export function fusedComputeScoreForMoeAuxLoss(logits: VariableLike, options: AuxScoreOptions): AuxScores {
   const user = "fusedComputeScoreForMoeAuxLoss";
   const source = variableOf(user, "logits", logits);
-  const own = checkScores(user, options);
-  const { scoreFunction: name = "softmax" } = own;
+  const ownOptions = checkScores(user, options);
+  const { scoreFunction: name = "softmax" } = ownOptions;
   requireMatrix(user, "logits", wideOf(`${user}: logits`, source.value).shape);
   using scope = new Scope();
   const each = scoresOf(cast(source, "f32"), name);
   const scores = name === "softmax" ? each : normalized(each);
-  const routed = routing(scores, own, undefined);
+  const routed = routing(scores, ownOptions, undefined);
   return { scores, ...keepResults(scope, scores, routed) };
 }
 
@@ -185,7 +191,7 @@ export function fusedMoeAuxLoss(
   const user = "fusedMoeAuxLoss";
   const source = variableOf(user, "probs", probs);
   const tokens = requireWide(user, "tokensPerExpert", tokensPerExpert);
-  const own = checkLoss(user, options);
+  const ownOptions = checkLoss(user, options);
   const { dtype, shape, backend } = wideOf(`${user}: probs`, source.value);
   requireMatrix(user, "probs", shape);
   if (tokens.shape.length !== 1 || tokens.shape[0] !== shape[1])
@@ -199,7 +205,7 @@ export function fusedMoeAuxLoss(
   const [loss] = composed(() => {
     const products = multiply(sum(cast(source, "f32"), { dim: 0 }), cast(tokens, "f32"));
     const total = sum(products);
-    return [cast(multiply(total, constant(total, auxCoefficient(own))), dtype)];
+    return [cast(multiply(total, constant(total, auxCoefficient(ownOptions))), dtype)];
   });
   return loss;
 }

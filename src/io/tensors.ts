@@ -234,12 +234,12 @@ function makeAll(
 }
 
 /** Adds the file's name to errors of the backend. */
-function asFileErrors<T>(where: string, make: () => T): T {
+function asFileErrors<T>(location: string, make: () => T): T {
   try {
     return make();
   } catch (error) {
     const ofFile =
       error instanceof ShapeError || error instanceof DTypeError || error instanceof ArgumentError;
-    throw ofFile ? new FileError(`${where}: ${error.message}`, { cause: error }) : error;
+    throw ofFile ? new FileError(`${location}: ${error.message}`, { cause: error }) : error;
   }
 }

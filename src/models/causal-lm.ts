@@ -218,9 +218,9 @@ export class CausalLM extends Module {
    * @throws `ArgumentError` for an invalid option, `DisposedError` for a disposed backend.
    */
   createCache(options: CacheOptions = {}): InferenceParams {
-    const own = checkCache("createCache", options);
-    const { maxBatchSize = 1, maxSequenceLength = this.config.maxPositionEmbeddings, ...form } = own;
-    const { k: kScales, v: vScales } = (own.format && this.cacheScales) ?? {};
+    const ownOptions = checkCache("createCache", options);
+    const { maxBatchSize = 1, maxSequenceLength = this.config.maxPositionEmbeddings, ...form } = ownOptions;
+    const { k: kScales, v: vScales } = (ownOptions.format && this.cacheScales) ?? {};
     const { keyValueHeads, headDim, valueDim } = (this.config.layers[0] as DecoderLayerConfig).attention;
     return new InferenceParams(this.backend, maxBatchSize, maxSequenceLength, {
       ...(form as Partial<InferenceParamsOptions>),

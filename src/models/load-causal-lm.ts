@@ -30,8 +30,8 @@ import {
 } from "./gguf/architectures.js";
 import { cacheScalesOf } from "./weights/cache-scales.js";
 import { loadWeights } from "./weights/load.js";
-import { hubNames, type WeightNames } from "./weights/places.js";
 import { type StoredSize, sizesOf } from "./weights/sizes.js";
+import { hubNames, type WeightNames } from "./weights/sources.js";
 import { storedValues } from "./weights/stored.js";
 
 /** The form of a model's weights: `as stored`, or a target of `convertCheckpoint`. */

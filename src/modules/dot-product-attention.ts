@@ -116,11 +116,11 @@ export class DotProductAttention extends Module {
   #attend(inputs: readonly [Variable, Variable, Variable], call: AttentionCall): Variable {
     const core = { user: "DotProductAttention", module: this.#options, call, counts: this.#counts };
     const { cpGroup, cpCommType } = this.#options;
-    const own = {
+    const options = {
       ...{ ...coreOptions(core, this.backend), ...this.#sinks(), ...this.#dropout(call) },
       ...{ cpGroup, cpCommType },
     };
-    const run = (q: Variable, k: Variable, v: Variable): Variable => merged(attention(q, k, v, own));
+    const run = (q: Variable, k: Variable, v: Variable): Variable => merged(attention(q, k, v, options));
     return call.checkpointCoreAttention ? recompute(run, ...inputs) : run(...inputs);
   }
 

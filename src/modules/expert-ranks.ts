@@ -39,14 +39,14 @@ export class ExpertRanks {
   initMethod(init: InitMethod = normalInit(INITIAL_STD)): InitMethod {
     const { localExperts, experts } = this;
     const first = this.group.rank * localExperts;
-    let made = 0;
+    let calls = 0;
     return (random, shape) => {
       const skip = (count: number): void => {
         for (let i = 0; i < count; i++) init(random, shape);
       };
-      if (made++ === 0) skip(first);
+      if (calls++ === 0) skip(first);
       const values = init(random, shape);
-      if (made === localExperts) skip(experts - first - localExperts);
+      if (calls === localExperts) skip(experts - first - localExperts);
       return values;
     };
   }

@@ -176,7 +176,7 @@ export class GroupedLinear extends Module {
       const value = wideOf("GroupedLinear: the input", x.value);
       const inputs = rows.map((each) => inputOf(value, each, x.requiresGrad));
       const results = this.#run(experts, inputs, ownCall, grad);
-      const out = joined(
+      const out = concatenateRows(
         results.map(({ out: each }) => wideOf("GroupedLinear", each)),
         rows,
         [...shape.slice(0, -1), this.outFeatures],
@@ -191,7 +191,7 @@ export class GroupedLinear extends Module {
           );
           const ofInput = gradients.map((each) => each.x && wideOf("GroupedLinear: a gradient", each.x));
           return [
-            ofInput.every((each) => each !== undefined) ? joined(ofInput, rows, shape) : undefined,
+            ofInput.every((each) => each !== undefined) ? concatenateRows(ofInput, rows, shape) : undefined,
             ...gradients.map(({ weight }) => weight),
             ...(biases.length > 0 ? gradients.map(({ bias }) => bias) : []),
           ];
@@ -243,7 +243,11 @@ function sliceOf(x: Tensor<WideDType>, { first, count }: Rows): Tensor<WideDType
 }
 
 /** Returns the rows of all experts in a tensor of `shape`, and disposes of `parts`. */
-function joined(parts: readonly Tensor<WideDType>[], rows: readonly Rows[], shape: Shape): Tensor<WideDType> {
+function concatenateRows(
+  parts: readonly Tensor<WideDType>[],
+  rows: readonly Rows[],
+  shape: Shape,
+): Tensor<WideDType> {
   const { backend, dtype } = parts[0] as Tensor<WideDType>;
   const columns = shape.at(-1) ?? 1;
   const out = new Tensor(backend, dtype, shape);

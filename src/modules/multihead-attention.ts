@@ -70,12 +70,12 @@ export class MultiheadAttention extends Module {
     this.#options = ownOptions;
     this.attentionType = ownOptions.attentionType ?? "self";
     const common = { ...ownOptions, dtype: this.dtype, random: this.random };
-    const made = makeProjections(backend, { hiddenSize, numAttentionHeads }, common);
-    this.#projections = made.projections;
-    this.#packing = made.packing;
-    for (const [name, layer] of Object.entries(made.projections)) this.addModule(name, layer);
-    this.#proj = made.proj;
-    const { width } = made.packing;
+    const projections = makeProjections(backend, { hiddenSize, numAttentionHeads }, common);
+    this.#projections = projections.projections;
+    this.#packing = projections.packing;
+    for (const [name, layer] of Object.entries(projections.projections)) this.addModule(name, layer);
+    this.#proj = projections.proj;
+    const { width } = projections.packing;
     const { qkNormType, qkNormEps: eps = 1e-6, zeroCenteredGamma } = ownOptions;
     const {
       attentionDropout = 0.1,
@@ -89,7 +89,7 @@ export class MultiheadAttention extends Module {
     const { cpGroup, cpCommType } = ownOptions;
     const { dtype, random } = this;
     [this.#qNorm, this.#kNorm, this.#coreAttention] = orDispose((created) => {
-      created.push(...Object.values(made.projections), made.proj);
+      created.push(...Object.values(projections.projections), projections.proj);
       const makeNorm = (name: string): HeadNorm | undefined => {
         if (!qkNormType) return undefined;
         if (qkNormType === "L2Normalization") return { forward: (x) => l2Normalize(x, eps) };

@@ -315,12 +315,12 @@ export function newParameter(
  */
 export function allocateParameters(parameters: Iterable<Parameter>): void {
   using _ = new Scope();
-  const made = [...parameters]
+  const entries = [...parameters]
     .filter((parameter) => parameter.isMeta)
     .map(
       (parameter) => [parameter, new Tensor(parameter.backend, parameter.dtype, parameter.shape)] as const,
     );
-  for (const [parameter, memory] of made) parameter.setMemory(memory);
+  for (const [parameter, memory] of entries) parameter.setMemory(memory);
 }
 
 /**

@@ -75,8 +75,8 @@ export function makeWeight(
   if (!setting || !withFp8Parameters()) return new Parameter(scope.keep(wide));
   const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
   const scale = isDelayed(recipe) ? tensor(backend, [1]) : undefined;
-  const made = roleQuantizerFor(recipe, "weight", { scale, random }, UNNAMED);
-  const { rowwise, columnwise } = copiesOf(made, "weight", "none");
+  const quantizer = roleQuantizerFor(recipe, "weight", { scale, random }, UNNAMED);
+  const { rowwise, columnwise } = copiesOf(quantizer, "weight", "none");
   // a custom recipe may keep weights in high precision
   if (!rowwise && !columnwise) return new Parameter(scope.keep(wide));
   const usage = { rowwise: true, columnwise: gradEnabled() };

@@ -17,7 +17,7 @@ function additionOf(arithmetic: Arithmetic): Add {
 }
 
 /** Returns the sum of a list in the order of `join`. The sum of an empty list is 0. */
-function joined(join: JoinName, sums: number[], add: Add): number {
+function joinSums(join: JoinName, sums: number[], add: Add): number {
   if (sums.length === 0) return 0;
   if (join === "ascending") return sums.reduce(add);
   if (join === "descending") return sums.reduceRight(add);
@@ -99,7 +99,7 @@ function laneSum(order: SummationOrder, factors: Factors, from: number, to: numb
   sums[0] = start;
   for (let k = from, lane = 0; k < to; k += run, lane = (lane + 1) % count)
     sums[lane] = chain(arithmetic, factors, k, Math.min(to, k + run), sums[lane] as number);
-  return joined(join, sums, additionOf(arithmetic));
+  return joinSums(join, sums, additionOf(arithmetic));
 }
 
 /** numpy's recursion: 8 accumulators up to 128 terms, and halves that are multiples of 8. */
@@ -115,9 +115,9 @@ function pairwiseSum(order: SummationOrder, factors: Factors, from: number, to: 
     add(pairwiseSum(order, factors, from, middle), pairwiseSum(order, factors, middle, to));
   if (pairwise.split === "numpy") {
     if (n > NUMPY.base) return both(from + Math.floor(n / 2) - (Math.floor(n / 2) % NUMPY.lanes));
-    const whole = n < NUMPY.lanes ? from : to - (n % NUMPY.lanes);
+    const lanesEnd = n < NUMPY.lanes ? from : to - (n % NUMPY.lanes);
     const lanes = { count: NUMPY.lanes, run: 1, join: "neighbours" } as const;
-    return chain(arithmetic, factors, whole, to, laneSum({ ...order, lanes }, factors, from, whole, 0));
+    return chain(arithmetic, factors, lanesEnd, to, laneSum({ ...order, lanes }, factors, from, lanesEnd, 0));
   }
   if (n <= pairwise.base) return chain(arithmetic, factors, from, to, 0);
   return both(from + (pairwise.split === "middle" ? Math.floor(n / 2) : 2 ** (Math.ceil(Math.log2(n)) - 1)));
@@ -194,7 +194,7 @@ export class Evaluator {
     const sums = rangesOf(factors.depth, order.splits).map((range, i) =>
       splitSum(order, factors, scales, range, i === 0 ? start : 0),
     );
-    return fround(joined(order.splits.join, sums, additionOf(order.arithmetic)));
+    return fround(joinSums(order.splits.join, sums, additionOf(order.arithmetic)));
   }
 
   #dequantized(): Factors {

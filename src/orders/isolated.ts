@@ -59,7 +59,7 @@ function chanceOf(count: number, total: number): number {
 }
 
 /** The regions of which an order may depend: rows, columns and tiles of a result. */
-const REGIONS: readonly ((place: Place) => string)[] = [
+const REGIONS: readonly ((position: Place) => string)[] = [
   ({ result, row }) => `${result} ${row}`,
   ({ result, column }) => `${result} ${column}`,
   ({ result, row, column }) => `${result} ${Math.floor(row / TILE)} ${Math.floor(column / TILE)}`,
@@ -71,15 +71,15 @@ const REGIONS: readonly ((place: Place) => string)[] = [
 export function areIsolated(
   match: Match,
   elements: readonly JudgedElement[],
-  places: readonly Place[],
+  positions: readonly Place[],
 ): boolean {
   if (match.misses.length === 0) return false;
   const missed = new Set(match.misses);
   return REGIONS.every((regionOf) => {
-    const regions = new Set(match.misses.map((i) => regionOf(places[i] as Place)));
+    const regions = new Set(match.misses.map((i) => regionOf(positions[i] as Place)));
     let [count, total] = [0, 0];
     for (const [i, element] of elements.entries()) {
-      if (!regions.has(regionOf(places[i] as Place)) || !isTelling(match, element)) continue;
+      if (!regions.has(regionOf(positions[i] as Place)) || !isTelling(match, element)) continue;
       total++;
       if (missed.has(i)) count++;
     }

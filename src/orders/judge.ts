@@ -76,10 +76,10 @@ function isAdmissible({ accumulator }: SummationOrder, declared: AccumulatorName
   return accumulator !== undefined && exactness.indexOf(accumulator) <= exactness.indexOf(declared);
 }
 
-/** An element with its place. */
+/** An element with its position. */
 interface Placed {
   readonly element: JudgedElement;
-  readonly place: Place;
+  readonly position: Place;
 }
 
 const isFiniteTerms = ({ terms: { x, w, scales } }: JudgedElement): boolean =>
@@ -91,7 +91,7 @@ function placedOf(results: readonly JudgedResult[]): readonly Placed[] {
   return results.flatMap(({ columns, elements }, result) =>
     elements.map((element, i) => ({
       element,
-      place: { result, row: Math.floor(i / columns), column: i % columns },
+      position: { result, row: Math.floor(i / columns), column: i % columns },
     })),
   );
 }
@@ -133,21 +133,21 @@ class Judgement {
   /** Requires elements to lie in their intervals. */
   bound(all: readonly Placed[]): void {
     this.bounded += all.length;
-    for (const { element, place } of all) {
+    for (const { element, position } of all) {
       const interval = intervalOf(element.terms, element.applied, this.accumulator);
-      if (!contains(interval, element.actual)) this.#add(element, place, interval, boundWords(interval));
+      if (!contains(interval, element.actual)) this.#add(element, position, interval, boundWords(interval));
     }
   }
 
   /** Reports elements that contradict an order. */
   refuse(all: readonly Placed[], words: string): void {
-    for (const { element, place } of all)
-      this.#add(element, place, intervalOf(element.terms, element.applied, this.accumulator), words);
+    for (const { element, position } of all)
+      this.#add(element, position, intervalOf(element.terms, element.applied, this.accumulator), words);
   }
 
-  #add({ actual }: JudgedElement, place: Place, interval: ElementInterval, words: string): void {
+  #add({ actual }: JudgedElement, position: Place, interval: ElementInterval, words: string): void {
     this.wrong++;
-    if (this.findings.length < MAX_FINDINGS) this.findings.push({ ...place, actual, interval, words });
+    if (this.findings.length < MAX_FINDINGS) this.findings.push({ ...position, actual, interval, words });
   }
 }
 
@@ -237,7 +237,7 @@ const isolated = (match: Match, group: readonly Placed[]): boolean =>
   areIsolated(
     match,
     group.map(({ element }) => element),
-    group.map(({ place }) => place),
+    group.map(({ position }) => position),
   );
 
 /** The declaration that would admit an order. */

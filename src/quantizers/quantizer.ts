@@ -347,8 +347,8 @@ export abstract class Quantizer implements QuantizerOps {
 
 /** @shared The f32 values of an activation, of its gated form, or of their gradients. */
 export function activated(x: Tensor, options: ActivationQuantizeOptions): Tensor<WideDType> {
-  const { gated: isGated = false, grad, ...given } = options;
-  const form = { ...given, outDtype: "f32" } as const;
+  const { gated: isGated = false, grad, ...activationOptions } = options;
+  const form = { ...activationOptions, outDtype: "f32" } as const;
   if (grad) return (isGated ? gatedBackward : activationBackward)(grad, x, form);
   return (isGated ? gated : activation)(x, form);
 }

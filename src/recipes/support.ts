@@ -88,14 +88,14 @@ export function requireRecipeSupport(recipe: Recipe, backend: Backend): void {
 /** As `ask`. Operands that no backend multiplies are refused as the backend would refuse them. */
 function answerOf(recipe: Recipe, backend: Backend): RecipeSupport {
   try {
-    return ask(recipe, backend);
+    return querySupport(recipe, backend);
   } catch (error) {
     if (error instanceof UnsupportedError) return { ok: false, reason: error.reason };
     throw error;
   }
 }
 
-function ask(recipe: Recipe, backend: Backend): RecipeSupport {
+function querySupport(recipe: Recipe, backend: Backend): RecipeSupport {
   using _ = new Scope();
   const scale = new Tensor(backend, "f32", [1]);
   const copiesOfRole = (role: Role): RoleCopies => {

@@ -36,8 +36,8 @@ export const quantizerOps: Domain = (user, name, value) => {
  * spec.
  */
 export function requireSpecOf(user: string, ops: QuantizerOps, spec: QuantizeSpec): void {
-  const own = fieldOf(user, "ops", ops, "spec");
-  if (own !== undefined) requireSameSpec(user, requireSpec(own as QuantizeSpec), spec);
+  const opsSpec = fieldOf(user, "ops", ops, "spec");
+  if (opsSpec !== undefined) requireSameSpec(user, requireSpec(opsSpec as QuantizeSpec), spec);
 }
 
 const copy = nested(

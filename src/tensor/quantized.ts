@@ -400,12 +400,12 @@ export class QuantizedTensor {
   }
 
   /**
-   * Returns a quantized tensor of `shape` with the matrix of this one. `made` returns each of its tensors from a tensor of this
-   * one.
+   * Returns a quantized tensor of `shape` with the matrix of this one. `convert` maps each tensor of this one to a tensor of the
+   * result.
    */
-  #like(shape: Shape, made: <D extends DType>(member: Tensor<D>) => Tensor<D>): QuantizedTensor {
+  #like(shape: Shape, convert: <D extends DType>(member: Tensor<D>) => Tensor<D>): QuantizedTensor {
     const [rowwise, columnwise] = [this.#rowwise, this.#columnwise].map(
-      (copy) => copy && copyLike(copy, made),
+      (copy) => copy && copyLike(copy, convert),
     );
     const { spec, dtype, scaleLayout } = this;
     return trustedQuantized({ spec, shape, dtype, scaleLayout, ops: this.#ops, rowwise, columnwise });
@@ -475,10 +475,10 @@ function membersOf(copy: CopyTensors): Tensor[] {
 
 function copyLike(
   { data, scaleInv, amax, geometry }: QuantizedCopy,
-  made: <D extends DType>(member: Tensor<D>) => Tensor<D>,
+  convert: <D extends DType>(member: Tensor<D>) => Tensor<D>,
 ): QuantizedCopy {
-  const tensors = { data: made(data), scaleInv: made(scaleInv), geometry };
-  return amax ? { ...tensors, amax: made(amax) } : tensors;
+  const tensors = { data: convert(data), scaleInv: convert(scaleInv), geometry };
+  return amax ? { ...tensors, amax: convert(amax) } : tensors;
 }
 
 function disposeCopy(copy: QuantizedCopy): void {

@@ -23,7 +23,7 @@ if (!Symbol.dispose) Object.defineProperty(Symbol, "dispose", { value: Symbol("S
 const open: Scope[] = [];
 
 /** As `own`, for a value that is known to have a method `dispose`. */
-let take: (scope: Scope, value: Owned) => void;
+let takeValue: (scope: Scope, value: Owned) => void;
 
 /**
  * Owns every tensor that is created while it is the innermost open scope, and disposes of them at its end:
@@ -36,7 +36,7 @@ let take: (scope: Scope, value: Owned) => void;
  */
 export class Scope {
   static {
-    take = (scope, value) => scope.#take(value);
+    takeValue = (scope, value) => scope.#take(value);
     guardReceivers(this, (x) => isObject(x) && #owned in x);
   }
 
@@ -174,7 +174,7 @@ export function orDispose<T>(body: (allocated: Owned[]) => T): T {
 /** Makes the innermost open scope, if there is one, the owner of `value`. */
 export function adopt(value: Owned): void {
   const scope = open.at(-1);
-  if (scope) take(scope, value);
+  if (scope) takeValue(scope, value);
 }
 
 /** Makes the owner of `sibling` the owner of `value`, so that both live equally long. */

@@ -1,9 +1,9 @@
 /** Suggestions for misspelled names. */
 
 /** Returns "; did you mean NAME?" with the nearest name, or "" if no name is near. */
-export function nearest(given: string, names: readonly string[]): string {
+export function nearest(word: string, names: readonly string[]): string {
   const near = names
-    .map((name) => ({ name, distance: distance(given, name) }))
+    .map((name) => ({ name, distance: distance(word, name) }))
     .filter(({ name, distance: steps }) => steps <= Math.max(1, Math.ceil(name.length / 3)))
     .toSorted((a, b) => a.distance - b.distance)[0];
   return near ? `; did you mean ${near.name}?` : "";

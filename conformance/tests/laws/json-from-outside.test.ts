@@ -16,7 +16,7 @@ import { Inputs } from "../../../src/cli/compare/inputs.js";
 import { DISK } from "../../../src/cli/files.js";
 import { COMMANDS } from "../../../src/cli/main.js";
 import { readCounterexample } from "../../../src/cli/subject/counterexample-file.js";
-import { ask, type Peer } from "../../../src/cli/subject/talk.js";
+import { type Peer, request } from "../../../src/cli/subject/talk.js";
 import { LockstepError } from "../../../src/errors.js";
 import { readRecord } from "../../../src/io/checkpoint-record.js";
 import { encodeFrame, Frame, MESSAGE_KEY } from "../../../src/io/frames/frame.js";
@@ -133,7 +133,7 @@ function answering(text: string): Peer {
       frames,
       isRunning: true,
       write: () => {},
-      ended: async () => "ended",
+      exitStatus: async () => "ended",
       lastWords: () => "",
       kill: () => {},
     },
@@ -207,7 +207,7 @@ const ENTRIES: Readonly<Record<string, Entry>> = {
   },
   "the answer of a subject": {
     texts: fc.oneof(damaged(HELLO), extreme),
-    read: (text) => ask(answering(text), { say: {}, tensors: [] }, 10_000),
+    read: (text) => request(answering(text), { fields: {}, tensors: [] }, 10_000),
   },
 };
 

@@ -100,11 +100,11 @@ export function quantizeSampler<K extends QuantizeOp>(op: K): Sampler<K> {
       )
     )
       return "rows are no whole bytes";
-    const whole = present(names.whole);
+    const fullInputs = present(names.whole);
     const statistics = present(names.results);
     const inputs = [
       ...divided.map(([, tensor]) => readRows(tensor)),
-      ...whole.map(([, each]) => readWhole(each)),
+      ...fullInputs.map(([, each]) => readWhole(each)),
     ];
     const scalars = [scale && readWhole(scale), amax && readWhole(amax)];
     const sourceRow = (row: number): number =>
@@ -126,7 +126,7 @@ export function quantizeSampler<K extends QuantizeOp>(op: K): Sampler<K> {
           const scalar = (bytes: Uint8Array | undefined): Tensor<"f32"> | undefined =>
             bytes && tensorOfBytes(reference, bytes, [1], "f32");
           const tensors: Record<string, Tensor> = {};
-          for (const [i, [name, { size, shape, dtype }]] of [...divided, ...whole].entries())
+          for (const [i, [name, { size, shape, dtype }]] of [...divided, ...fullInputs].entries())
             tensors[name] = tensorOfBytes(
               reference,
               values[i] as Uint8Array,
@@ -144,14 +144,14 @@ export function quantizeSampler<K extends QuantizeOp>(op: K): Sampler<K> {
             scale: scalar(scaleBytes),
             amax: spec.rowScaled ? undefined : scalar(amaxBytes ?? storedAmax),
           });
-          const place = { columns, count, sourceRow };
+          const layout = { columns, count, sourceRow };
           return compareResults([
             {
               ...{ name: "codes", dtype: copy.data.dtype, actual: actual[0] as Uint8Array },
               expected: bytesOf(result.data),
               indexOf: (i) => [sourceRow(Math.floor(i / columns)), i % columns],
             },
-            scaleResult(copy, result, { spec, scales: scales as Uint8Array, ...place }),
+            scaleResult(copy, result, { spec, scales: scales as Uint8Array, ...layout }),
             ...statistics.map(([name, { dtype }], i) => ({
               ...{ name, dtype, actual: actual[i + 1] as Uint8Array },
               expected: bytesOf(tensors[name] as Tensor),
@@ -195,8 +195,8 @@ function scaleResult(
       const along = block === 0 ? 0 : block * length;
       const from = scaleIndex(spec, copy.geometry, { line: sourceRow(group * lines), along });
       actual.set(scales.subarray(from * size, (from + 1) * size), to);
-      const own = scaleIndex(spec, result.geometry, { line: group * lines, along });
-      expected.set(expectedBytes.subarray(own * size, (own + 1) * size), to);
+      const index = scaleIndex(spec, result.geometry, { line: group * lines, along });
+      expected.set(expectedBytes.subarray(index * size, (index + 1) * size), to);
     }
   return {
     ...{ name: "scales", dtype: copy.scaleInv.dtype, actual, expected },

@@ -86,14 +86,14 @@ export function rowSampler<K extends OpName>(op: K, rule: RowRule<K>): Sampler<K
     return {
       results: async (): Promise<Compare> => {
         const outputBytes = outputs.map(read);
-        const [given, actual] = [await Promise.all(inputBytes), await Promise.all(outputBytes)];
+        const [inputData, actual] = [await Promise.all(inputBytes), await Promise.all(outputBytes)];
         return (reference) => {
           using _scope = new Scope();
           const tensorOf = new Map<string, Tensor>();
           for (const [i, each] of inputs.entries())
             tensorOf.set(
               each.name,
-              tensorOfBytes(reference, given[i] as Uint8Array, shapeOf(each), each.tensor.dtype),
+              tensorOfBytes(reference, inputData[i] as Uint8Array, shapeOf(each), each.tensor.dtype),
             );
           for (const each of outputs)
             tensorOf.set(each.name, new Tensor(reference, each.tensor.dtype, shapeOf(each)));

@@ -131,11 +131,12 @@ export function compareResults(results: readonly ResultBytes[]): Compared {
     const count = Math.floor((8 * expected.length) / bits);
     elements += count;
     for (let i = 0; i < count; i++) {
-      const [was, wanted] = [bitsAt(actual, i, bits), bitsAt(expected, i, bits)];
-      if (was === wanted || (isNaNOf(dtype, was) && isNaNOf(dtype, wanted))) continue;
+      const [actualBits, expectedBits] = [bitsAt(actual, i, bits), bitsAt(expected, i, bits)];
+      if (actualBits === expectedBits || (isNaNOf(dtype, actualBits) && isNaNOf(dtype, expectedBits)))
+        continue;
       differing++;
       if (differences.length < MAX_DIFFERENCES)
-        differences.push({ result: name, index: indexOf(i), actual: was, expected: wanted });
+        differences.push({ result: name, index: indexOf(i), actual: actualBits, expected: expectedBits });
     }
   }
   return { elements, differing, differences };

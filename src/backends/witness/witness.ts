@@ -80,8 +80,8 @@ export class OperationWitness implements Witness {
   }
 
   #countOf(op: OpName): Count {
-    const known = this.#counts.get(op);
-    if (known) return known;
+    const existing = this.#counts.get(op);
+    if (existing) return existing;
     const count: Count = { calls: 0, compared: 0, elements: 0, skipped: {} };
     this.#counts.set(op, count);
     return count;

@@ -107,11 +107,11 @@ function requireApart(cursor: Cursor, tensors: readonly GgufTensor[]): void {
   let before: GgufTensor | undefined;
   for (const tensor of filled.toSorted((a, b) => a.begin - b.begin)) {
     const { name, begin, end } = tensor;
-    const where = `tensor "${name}": its bytes ${begin} to ${end}`;
+    const location = `tensor "${name}": its bytes ${begin} to ${end}`;
     if (before && begin < before.end)
-      throw cursor.fail(`${where} overlap those of "${before.name}", which end at ${before.end}`);
+      throw cursor.fail(`${location} overlap those of "${before.name}", which end at ${before.end}`);
     if (end > cursor.size)
-      throw cursor.fail(`${where} reach beyond the file, which has ${cursor.size}; it is truncated`);
+      throw cursor.fail(`${location} reach beyond the file, which has ${cursor.size}; it is truncated`);
     before = tensor;
   }
 }

@@ -64,13 +64,13 @@ export function ggufConfig(
   const scaling = translate(SCALING_FIELDS);
   const isScaled = scaling.rope_type !== undefined && scaling.rope_type !== "none";
   const has = (tensor: string): boolean => shapeOf(tensor) !== undefined;
-  const own = translate({ ...FIELDS, ...architecture.keys });
+  const translated = translate({ ...FIELDS, ...architecture.keys });
   const layers = Array.from(
-    { length: Math.min(MAX_LAYERS, Number(own.num_hidden_layers ?? 0)) },
+    { length: Math.min(MAX_LAYERS, Number(translated.num_hidden_layers ?? 0)) },
     (_, index) => index,
   );
   const eos = metadata["tokenizer.ggml.eos_token_id"];
-  const fields = { ...own, ...(isScaled ? { rope_scaling: scaling } : {}), ...architecture.fields };
+  const fields = { ...translated, ...(isScaled ? { rope_scaling: scaling } : {}), ...architecture.fields };
   return {
     ...fields,
     ...architecture.derive?.(fields),

@@ -196,7 +196,7 @@ function misfit(shapes: Shapes, row: Convention): Finding {
   const { name, shape, scale, swizzled, claim } = shapes;
   const [, rows, columns] = matricesOf(shape);
   const scaleShape = scale.entry.shape;
-  const say = (findingName: FindingName, needed: string): Finding =>
+  const misfitFinding = (findingName: FindingName, needed: string): Finding =>
     finding(findingName, name, `${describe(scale)}; codes of [${shape}] need ${needed}`);
   const lead = shape.slice(0, -2);
   const transposed = (grid: readonly [number, number]): boolean =>
@@ -205,10 +205,12 @@ function misfit(shapes: Shapes, row: Convention): Finding {
   if (row.kinds.length === 1 && row.kinds[0] === "group") {
     const group = groupOf(row, shapes) ?? 1;
     const grid = [rows, columns / group] as const;
-    if (columns % group !== 0) return say("block-divides", `a last dimension that is a multiple of ${group}`);
-    if (transposed(grid)) return say("scale-axis", shown(...grid));
-    if (!swizzled && countOf(scaleShape) === padded(grid)) return say("scales-swizzled", shown(...grid));
-    return say("scale-shape", shown(...grid));
+    if (columns % group !== 0)
+      return misfitFinding("block-divides", `a last dimension that is a multiple of ${group}`);
+    if (transposed(grid)) return misfitFinding("scale-axis", shown(...grid));
+    if (!swizzled && countOf(scaleShape) === padded(grid))
+      return misfitFinding("scales-swizzled", shown(...grid));
+    return misfitFinding("scale-shape", shown(...grid));
   }
   const block = blockOf(row, shapes);
   if (row.kinds.includes("tile")) {
@@ -224,25 +226,25 @@ function misfit(shapes: Shapes, row: Convention): Finding {
         name,
         `${claim.path} says blocks of ${block.join("x")}; ${describe(scale)}`,
       );
-    if (transposed(grid)) return say("scale-axis", shown(...grid));
+    if (transposed(grid)) return misfitFinding("scale-axis", shown(...grid));
     if (row.kinds.length === 1)
-      return say("scale-shape", `${shown(...grid)}, one for each ${block.join("x")}`);
+      return misfitFinding("scale-shape", `${shown(...grid)}, one for each ${block.join("x")}`);
   }
   const ofRows = row.kinds.includes("row");
   if (
     ofRows &&
     (sameShape(scaleShape, [...lead, 1, columns]) || sameShape(scaleShape, [...lead, columns, 1]))
   )
-    return say("scale-axis", shown(rows, 1));
+    return misfitFinding("scale-axis", shown(rows, 1));
   if (
     row.kinds.includes("column") &&
     (sameShape(scaleShape, [...lead, rows, 1]) || sameShape(scaleShape, [...lead, 1, rows]))
   )
-    return say("scale-axis", shown(1, columns));
+    return misfitFinding("scale-axis", shown(1, columns));
   const needs = row.kinds.map((kind) =>
     kind === "group"
       ? `[${[...lead, rows]}, groups]`
       : `[${candidateOf(kind, row, shapes)?.shapes[0]?.join() ?? ""}]`,
   );
-  return say("scale-shape", needs.join(", or "));
+  return misfitFinding("scale-shape", needs.join(", or "));
 }

@@ -71,7 +71,7 @@ export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>
   const modules = modulesOf(checkpoint, claimed);
   const findings: Finding[] = [];
   for (const [module, entries] of modules) {
-    const say = (entry: TensorEntry, name: string): void => {
+    const report = (entry: TensorEntry, name: string): void => {
       const what = `${entry.dtype} [${entry.shape}] is ${name}, which is not read`;
       findings.push(finding("codes-unrecognized", entry.name, what));
     };
@@ -79,7 +79,7 @@ export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>
       ({ codes, companions }) => entries.has(codes) && companions.every((each) => entries.has(each)),
     );
     if (layout) {
-      say(entries.get(layout.codes) as TensorEntry, layout.name(entries));
+      report(entries.get(layout.codes) as TensorEntry, layout.name(entries));
       for (const [end, { name }] of entries)
         if (layout.parts.some((part) => part.test(end))) claimed.add(name);
       continue;
@@ -87,7 +87,7 @@ export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>
     const codes = entries.get(QDATA);
     const { type } = subclassOf(checkpoint.metadata, `${module}.weight`);
     if (!codes || type === undefined || TORCHAO_READ.includes(type)) continue;
-    say(codes, `torchao ${type}`);
+    report(codes, `torchao ${type}`);
     for (const [end, { name }] of entries) if (end.startsWith("._weight_")) claimed.add(name);
   }
   return findings;

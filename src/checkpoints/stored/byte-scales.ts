@@ -130,11 +130,11 @@ export function countScaleBytes(
   { scale }: QuantizedWeight,
   scales: KernelBuffer,
 ): Float64Array {
-  const known = COUNTED.get(scale);
+  const cached = COUNTED.get(scale);
   const { length } = scales.bytes;
-  if (known?.length === length) {
+  if (cached?.length === length) {
     const all = new Float64Array(BYTES.length);
-    for (const [i, byte] of known.bytes.entries()) all[byte] = known.counts[i] as number;
+    for (const [i, byte] of cached.bytes.entries()) all[byte] = cached.counts[i] as number;
     return all;
   }
   const all = histogram(kernels, scales);

@@ -159,8 +159,8 @@ function checkIndex(
     if (unread.has(file)) continue;
     const stored = tensors.get(name);
     if (stored && basename(stored.shard.path) === file) continue;
-    const where = stored ? `it is in ${basename(stored.shard.path)}` : "no shard has it";
-    findings.push(finding("index-absent-tensor", name, `${index} says that it is in ${file}; ${where}`));
+    const location = stored ? `it is in ${basename(stored.shard.path)}` : "no shard has it";
+    findings.push(finding("index-absent-tensor", name, `${index} says that it is in ${file}; ${location}`));
   }
   let bytes = 0;
   for (const [name, { entry, shard }] of tensors) {

@@ -78,10 +78,10 @@ class Unpacked extends TensorSource {
     );
     for (let row = first, at = 0; row <= last; row++) {
       const matrix = Math.floor(row / rows);
-      const place = (Math.floor(row / shared) - top) * line;
+      const offset = (Math.floor(row / shared) - top) * line;
       const left = row === first ? begin / width - first * columns : 0;
       for (let column = left; column < columns && at < codes.length; column++, at++)
-        codes[at] = change(code(bytes, place, row % shared, column, bits), matrix, row % rows, column);
+        codes[at] = change(code(bytes, offset, row % shared, column, bits), matrix, row % rows, column);
     }
     return width === 2 ? asBytes(codes) : Uint8Array.from(codes);
   }

@@ -27,12 +27,12 @@ export const apply = defineCommand({
       const text = file.metadata[OPERATION];
       if (text === undefined)
         throw new FileError(`${path}: the metadata "${OPERATION}" are needed and not there`);
-      const where = `${path}: metadata "${OPERATION}"`;
-      const operation = readOperation(where, parseFile(where, text));
+      const location = `${path}: metadata "${OPERATION}"`;
+      const operation = readOperation(location, parseFile(location, text));
       try {
         const { results, row, writesSelf, call } = await computeOperation(
           { backend, file },
-          where,
+          location,
           operation,
         );
         const tensors = results.map(({ dtype, shape, bytes }, i) => ({

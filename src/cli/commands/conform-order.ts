@@ -97,10 +97,10 @@ async function acceptProgram(
       Array.from(hello.operations, ([name, { fields }]) => [name, fields]),
     );
     const report = await harness.acceptAnyOrder(subject satisfies Subject, { ...options, supported });
-    program.tell({ type: "report", order: "any", ...report });
+    program.send({ type: "report", order: "any", ...report });
     return { report, name: hello.name };
   } catch (error) {
-    if (error instanceof LockstepError) program.tell({ type: "report", error: error.message });
+    if (error instanceof LockstepError) program.send({ type: "report", error: error.message });
     throw error;
   } finally {
     program.dispose();

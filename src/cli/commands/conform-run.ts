@@ -76,10 +76,10 @@ export async function runOnProgram(
         )
       : await harness.compareWith(subject, reference, { ...options, supported, comparing: true });
     requireChecked(report, hello.name);
-    program.tell({ type: "report", ...report, laws: report.laws.map(jsonOf), notes });
+    program.send({ type: "report", ...report, laws: report.laws.map(jsonOf), notes });
     return { report, name: hello.name, notes };
   } catch (error) {
-    if (error instanceof LockstepError) program.tell({ type: "report", error: error.message });
+    if (error instanceof LockstepError) program.send({ type: "report", error: error.message });
     throw error;
   } finally {
     program.dispose();

@@ -77,14 +77,14 @@ function reportLines({
   changes,
 }: ConversionReport) {
   const weights = Object.entries(methods);
-  const whole = `${output}: ${weights.length} weights to ${to}, ${kept.length} still quantized, ${bytes} bytes in ${shards.length} shards`;
+  const summary = `${output}: ${weights.length} weights to ${to}, ${kept.length} still quantized, ${bytes} bytes in ${shards.length} shards`;
   return [
     ...(written
       ? changes.map(changesLine)
       : weights.map(([name, method]) => `${name}: ${OUTPUT_WORDS[method]} to ${to}`)),
     ...Object.entries(skipped).map(([name, why]) => `${name}: stays as it is: ${why}`),
     ...dropped.map((name) => `not needed any more: ${name}`),
-    written ? whole : `${whole} (not written)`,
+    written ? summary : `${summary} (not written)`,
   ];
 }
 

@@ -21,8 +21,8 @@ import { OUTPUT } from "../shared-options.js";
 
 /** Returns the copy to read: rowwise if the file has it, else columnwise. */
 function directionOf(file: TensorSource, name: string, { usage }: Recipe): Direction {
-  const there = usage.filter((direction) => file.tensors.has(`${name}.${direction}.data`));
-  return there.includes("rowwise") ? "rowwise" : (there[0] ?? usage[0] ?? "rowwise");
+  const present = usage.filter((direction) => file.tensors.has(`${name}.${direction}.data`));
+  return present.includes("rowwise") ? "rowwise" : (present[0] ?? usage[0] ?? "rowwise");
 }
 
 interface Target {

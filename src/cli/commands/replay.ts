@@ -19,8 +19,8 @@ const MAX_LOG_BYTES = 2 ** 28;
 function placeOf({ first, computed }: Difference): string {
   if (!first) return "";
   const { dtype, shape } = computed;
-  const [recorded, own] = [codeText(dtype, first.a), codeText(dtype, first.b)];
-  return `; first at [${coordinatesOf(shape, first.index)}]: recorded ${recorded.value} (${recorded.code}), computed ${own.value} (${own.code})`;
+  const [recorded, modelled] = [codeText(dtype, first.a), codeText(dtype, first.b)];
+  return `; first at [${coordinatesOf(shape, first.index)}]: recorded ${recorded.value} (${recorded.code}), computed ${modelled.value} (${modelled.code})`;
 }
 
 function differenceLines(difference: Difference): readonly string[] {

@@ -90,9 +90,9 @@ export class Server {
     const command = this.commands.find((each) => each.name === name);
     if (!command) {
       const names = this.commands.map((each) => each.name);
-      const given =
+      const problem =
         name === undefined ? "no command was given" : `"${name}" is not served${nearest(name, names)}`;
-      throw new ArgumentError(`${given}; there are ${names.join(", ")}`);
+      throw new ArgumentError(`${problem}; there are ${names.join(", ")}`);
     }
     const stdout = {
       write: (text: string) => {

@@ -46,7 +46,7 @@ export class SubjectProcess implements Peer {
     this.#child.streams.stdin?.write(bytes);
   }
 
-  async ended(): Promise<string> {
+  async exitStatus(): Promise<string> {
     const { status, signal } = await this.#ended.catch((cause: unknown) => {
       throw new SubjectError(`the subject cannot be started: ${this.command}: ${String(cause)}`, { cause });
     });
@@ -79,7 +79,7 @@ export class Parent implements Peer {
     this.streams.write(bytes);
   }
 
-  async ended(): Promise<string> {
+  async exitStatus(): Promise<string> {
     return "closed its end of the pipe";
   }
 

@@ -10,7 +10,7 @@ import { type Expectation, requireDecided, unstored } from "./expectation.js";
 import type { Harness } from "./harness.js";
 import { answerOf, inputMessage, outputsOf } from "./message.js";
 import { type Support, supportOf } from "./support.js";
-import { ask, type Message, type Peer, type Reply, SubjectError, tell } from "./talk.js";
+import { type Message, type Peer, type Reply, request, SubjectError, send } from "./talk.js";
 
 /** The protocol version. */
 const PROTOCOL = 1;
@@ -94,15 +94,15 @@ export class ProgramSubject {
   }
 
   /** Sends a message that has no answer, if the program is running. */
-  tell(say: JsonObject): void {
-    if (this.#peer?.isRunning) tell(this.#peer, { say, tensors: [] });
+  send(fields: JsonObject): void {
+    if (this.#peer?.isRunning) send(this.#peer, { fields, tensors: [] });
   }
 
   async #hello(): Promise<Hello> {
     this.#peer = this.begin();
-    const say = { type: "hello", protocol: PROTOCOL, version: VERSION };
+    const fields = { type: "hello", protocol: PROTOCOL, version: VERSION };
     return helloOf(
-      await ask(this.#peer, { say, tensors: [] }, Math.max(START_MS, this.options.deadline)),
+      await request(this.#peer, { fields, tensors: [] }, Math.max(START_MS, this.options.deadline)),
       this.harness,
     );
   }
@@ -110,7 +110,7 @@ export class ProgramSubject {
   async #ask(message: Message): Promise<Reply> {
     if (!this.#peer?.isRunning) await this.#hello();
     try {
-      return await ask(this.#peer as Peer, message, this.#deadline);
+      return await request(this.#peer as Peer, message, this.#deadline);
     } catch (error) {
       // shrinking repeats a hanging case many times, so the time limit is lowered
       if (error instanceof SubjectError) this.#deadline = Math.min(this.#deadline, 2000);
@@ -128,12 +128,19 @@ export class ProgramSubject {
         ...(dialect ? { dialect } : {}),
       };
       requireDecided(this.harness, operation, expectation);
-      const { input: fields, tensors } = inputMessage(this.harness, input);
+      const { input: inputFields, tensors } = inputMessage(this.harness, input);
       const id = ++this.#count;
       const phase = this.#hasFailed ? "shrink" : "draw";
-      const say = { type: "case", id, operation, phase, input: fields, outputs: outputsOf(expectation) };
-      const reply = await this.#ask({ say, tensors });
-      const { id: answered, declined, error } = reply.say;
+      const fields = {
+        type: "case",
+        id,
+        operation,
+        phase,
+        input: inputFields,
+        outputs: outputsOf(expectation),
+      };
+      const reply = await this.#ask({ fields, tensors });
+      const { id: answered, declined, error } = reply.fields;
       if (answered !== id) {
         this.dispose();
         throw new SubjectError(
@@ -171,8 +178,8 @@ function requireSame({ assertSame }: Harness, answer: Answer, expected: Answer):
 
 const text = (value: unknown): string => (typeof value === "string" ? value : shownJson(value));
 
-function helloOf({ say }: Reply, { OPERATION_NAMES }: Harness): Hello {
-  const { protocol, name, operations } = say;
+function helloOf({ fields }: Reply, { OPERATION_NAMES }: Harness): Hello {
+  const { protocol, name, operations } = fields;
   if (protocol !== PROTOCOL)
     throw new ArgumentError(
       `the subject says protocol ${describe(protocol)}; this version speaks ${PROTOCOL}: {"protocol": ${PROTOCOL}, "name": …, "operations": {"quantize": {}}}`,

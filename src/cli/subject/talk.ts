@@ -6,13 +6,13 @@ import { type JsonObject, parseJsonObject } from "../../io/json/json-object.js";
 
 /** A message to or from a subject: a JSON object, and tensors. */
 export interface Message {
-  readonly say: JsonObject;
+  readonly fields: JsonObject;
   readonly tensors: readonly FrameTensor[];
 }
 
 /** The answer of a subject. */
 export interface Reply {
-  readonly say: JsonObject;
+  readonly fields: JsonObject;
   readonly frame: Frame;
 }
 
@@ -26,7 +26,7 @@ export interface Peer {
   readonly isRunning: boolean;
   write(bytes: Uint8Array): void;
   /** How the program ended, once it has. Throws `SubjectError` if it was never started. */
-  ended(): Promise<string>;
+  exitStatus(): Promise<string>;
   /** The end of its standard error, with a separator in front. */
   lastWords(): string;
   /** Kills it. */
@@ -34,8 +34,8 @@ export interface Peer {
 }
 
 /** Sends a message that has no answer. */
-export function tell(peer: Peer, { say, tensors }: Message): void {
-  for (const part of encodeFrame("message", tensors, { [MESSAGE_KEY]: JSON.stringify(say) }))
+export function send(peer: Peer, { fields, tensors }: Message): void {
+  for (const part of encodeFrame("message", tensors, { [MESSAGE_KEY]: JSON.stringify(fields) }))
     peer.write(part);
 }
 
@@ -43,8 +43,8 @@ export function tell(peer: Peer, { say, tensors }: Message): void {
  * Sends a message and returns the reply. Throws `SubjectError` if none arrives within `deadline` milliseconds or it is invalid;
  * the subject is then killed.
  */
-export async function ask(peer: Peer, message: Message, deadline: number): Promise<Reply> {
-  tell(peer, message);
+export async function request(peer: Peer, message: Message, deadline: number): Promise<Reply> {
+  send(peer, message);
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<"late">((resolve) => {
     timer = setTimeout(resolve, deadline, "late");
@@ -54,7 +54,9 @@ export async function ask(peer: Peer, message: Message, deadline: number): Promi
     if (bytes === "late")
       throw new SubjectError(`the subject gave no answer within ${deadline / 1000} s${peer.lastWords()}`);
     if (!bytes)
-      throw new SubjectError(`the subject ${await peer.ended()} instead of answering${peer.lastWords()}`);
+      throw new SubjectError(
+        `the subject ${await peer.exitStatus()} instead of answering${peer.lastWords()}`,
+      );
     return replyOf(bytes);
   } catch (error) {
     peer.kill();
@@ -70,7 +72,7 @@ export async function ask(peer: Peer, message: Message, deadline: number): Promi
 function replyOf(bytes: Uint8Array): Reply {
   const frame = Frame.decode("answer", bytes);
   const text = frame.metadata[MESSAGE_KEY];
-  const say = parseJsonObject(text);
-  if (say) return { say, frame };
+  const fields = parseJsonObject(text);
+  if (fields) return { fields, frame };
   throw new SubjectError(`the subject's answer has no JSON object in its metadata "${MESSAGE_KEY}"`);
 }

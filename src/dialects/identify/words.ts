@@ -118,6 +118,6 @@ export function codeContradiction(
   formula: string,
 ): string {
   const [, columns] = input.size;
-  const place = `[${Math.floor(at / columns)}, ${at % columns}]`;
-  return `the code at ${place}, of ${numberText(input.values[at] as number)}, is ${codeText(actual)}; ${formula} gives ${codeText(expected)}`;
+  const index = `[${Math.floor(at / columns)}, ${at % columns}]`;
+  return `the code at ${index}, of ${numberText(input.values[at] as number)}, is ${codeText(actual)}; ${formula} gives ${codeText(expected)}`;
 }

@@ -16,19 +16,19 @@ import { recordedField } from "./recorded-spec.js";
 
 /** Parses the result of `formatRecipe`. Throws `FileError` with the file, the tensor and the field. */
 export function parseRecipe(path: string, name: string, text: string): Recipe {
-  const where = `${path}: tensor "${name}": metadata ${recipeKey(name)}`;
+  const location = `${path}: tensor "${name}": metadata ${recipeKey(name)}`;
   let json: Fields;
   try {
     json = parseJson(text) as Fields;
   } catch (cause) {
     if (!(cause instanceof JsonError)) throw cause;
-    throw new FileError(`${where} ${cause.message}`, { cause });
+    throw new FileError(`${location} ${cause.message}`, { cause });
   }
   try {
     return recipeOf(json);
   } catch (error) {
     if (!(error instanceof LockstepError)) throw error;
-    throw new FileError(`${where}: ${error.message}`, { cause: error });
+    throw new FileError(`${location}: ${error.message}`, { cause: error });
   }
 }
 

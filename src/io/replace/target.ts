@@ -26,21 +26,21 @@ export async function targetOf(path: string): Promise<Target> {
       throw fail(cause);
     });
     const file = join(folder, basename(current));
-    const there = await lstat(file).catch((cause: unknown) => {
+    const stats = await lstat(file).catch((cause: unknown) => {
       if (codeOf(cause) === "ENOENT") return undefined;
       throw fail(cause);
     });
-    if (there?.isSymbolicLink()) {
+    if (stats?.isSymbolicLink()) {
       current = resolve(folder, await readlink(file));
       continue;
     }
-    if (!there) return { path: file };
-    if (!there.isFile())
+    if (!stats) return { path: file };
+    if (!stats.isFile())
       throw new FileError(`${path}: cannot be written: something other than a file is there`);
     await access(file, constants.W_OK).catch((cause: unknown) => {
       throw fail(cause);
     });
-    return { path: file, mode: there.mode & 0o7777 };
+    return { path: file, mode: stats.mode & 0o7777 };
   }
   throw new FileError(`${path}: cannot be written: its links lead in a circle`);
 }

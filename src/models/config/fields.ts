@@ -61,8 +61,8 @@ export class ConfigFields {
   /** The error for a field with an invalid value. */
   refuse(name: string, needed: string): FileError {
     const value = this.value(name);
-    const given = value === undefined ? "is missing" : `is ${describe(value)}`;
-    return new FileError(`${this.path}: ${this.keys?.get(name) ?? name} ${given}; it must be ${needed}`);
+    const actual = value === undefined ? "is missing" : `is ${describe(value)}`;
+    return new FileError(`${this.path}: ${this.keys?.get(name) ?? name} ${actual}; it must be ${needed}`);
   }
 
   #field<T>(

@@ -3,7 +3,7 @@ import type { ActivationName } from "../../backends/ops.js";
 import type { AttentionConfig, CausalLMConfig, DecoderLayerConfig, DenseConfig } from "../config/config.js";
 import type { ConfigFields } from "../config/fields.js";
 import { rotaryConfig } from "../config/rotary.js";
-import type { WeightNames } from "../weights/places.js";
+import type { WeightNames } from "../weights/sources.js";
 
 /** A family of models: how its configuration is read. Parameters have the names of Hugging Face's implementation. */
 export interface Family {

@@ -2,7 +2,7 @@
 import { DEFAULT_CLAMP } from "../../ops/elementwise/activation.js";
 import type { CausalLMConfig } from "../config/config.js";
 import { rotaryConfig } from "../config/rotary.js";
-import type { WeightNames, WeightPlace } from "../weights/places.js";
+import type { WeightNames, WeightSource } from "../weights/sources.js";
 import { attentionConfig, type Family, isSlidingLayer } from "./family.js";
 
 const BASE = 150000;
@@ -45,7 +45,7 @@ export const GPT_OSS: Family = {
       },
     };
   },
-  names: (hub, config) => ({ ...hub, placesOf: (parameter) => placesOf(config, hub, parameter) }),
+  names: (hub, config) => ({ ...hub, sourcesOf: (parameter) => sourcesOf(config, hub, parameter) }),
 };
 
 const LAYER =
@@ -55,18 +55,18 @@ const LAYER =
  * The experts of a layer share one tensor. Unquantized weights are [experts, in, out]. The rows of gate and up alternate, in the
  * same order as the rows of neighbouring pairs in one head; `pairedHeads: 1` separates them.
  */
-function placesOf(config: CausalLMConfig, hub: WeightNames, parameter: string): readonly WeightPlace[] {
+function sourcesOf(config: CausalLMConfig, hub: WeightNames, parameter: string): readonly WeightSource[] {
   const match = LAYER.exec(parameter);
-  if (!match) return hub.placesOf(parameter);
+  if (!match) return hub.sourcesOf(parameter);
   const [, layer, experts, expert, projection, kind] = match;
   const { attention, feedForward } = config.layers[Number(layer)] as CausalLMConfig["layers"][number];
   if (!experts) return [{ tensor: parameter, shape: [attention.heads] }];
-  if (feedForward.kind !== "experts") return hub.placesOf(parameter);
-  const place = {
+  if (feedForward.kind !== "experts") return hub.sourcesOf(parameter);
+  const source = {
     tensor: `model.layers.${layer}.${experts}.${projection}${kind === "bias" ? "_bias" : ""}`,
     matrix: { index: Number(expert), count: feedForward.count },
     transposedWide: kind === "weight",
     pairedHeads: projection === "gate_up_proj" ? 1 : undefined,
   };
-  return [place];
+  return [source];
 }

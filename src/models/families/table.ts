@@ -109,6 +109,8 @@ const FAMILIES: readonly Family[] = [
 export function familyOf(path: string, modelType: unknown): Family {
   const family = FAMILIES.find((each) => each.modelType === modelType);
   if (family) return family;
-  const known = FAMILIES.map((each) => each.modelType).join(", ");
-  throw new FileError(`${path}: model_type is ${describe(modelType)}; the models that can run are ${known}`);
+  const supported = FAMILIES.map((each) => each.modelType).join(", ");
+  throw new FileError(
+    `${path}: model_type is ${describe(modelType)}; the models that can run are ${supported}`,
+  );
 }

@@ -5,7 +5,7 @@ import { FileError } from "../../errors.js";
 import { describe } from "../../options.js";
 import { elementCount } from "../../tensor/shape.js";
 import type { AttentionConfig, CausalLMConfig, DecoderLayerConfig } from "../config/config.js";
-import type { WeightNames, WeightPlace } from "../weights/places.js";
+import type { WeightNames, WeightSource } from "../weights/sources.js";
 
 /** The tensor of the divisors of the rotary frequencies. It is part of the configuration. */
 export const ROPE_FACTORS = "rope_freqs.weight";
@@ -52,7 +52,7 @@ const LAYER_NAMES: Readonly<Record<string, string>> = {
 };
 
 /** Names that differ in some architectures. */
-const OWN_NAMES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+const ARCHITECTURE_NAMES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   gemma3: { post_attention_layernorm: "post_attention_norm" },
   "gpt-oss": { post_attention_layernorm: "post_attention_norm" },
 };
@@ -67,9 +67,9 @@ const PARAMETER_NAMES: Readonly<Record<string, string>> = {
 export function architectureOf(path: string, name: unknown): GgufArchitecture {
   const architecture = GGUF_ARCHITECTURES.find((each) => each.name === name);
   if (architecture) return architecture;
-  const known = GGUF_ARCHITECTURES.map((each) => each.name).join(", ");
+  const supported = GGUF_ARCHITECTURES.map((each) => each.name).join(", ");
   throw new FileError(
-    `${path}: general.architecture is ${describe(name)}; the architectures that can run are ${known}`,
+    `${path}: general.architecture is ${describe(name)}; the architectures that can run are ${supported}`,
   );
 }
 
@@ -114,7 +114,7 @@ export function ggufNames(
 ): WeightNames {
   // norm weights in files include the number that the module adds to its own weight
   const addend = zeroCenteredNorms ? 1 : undefined;
-  const placesOf = (parameter: string): readonly WeightPlace[] => {
+  const sourcesOf = (parameter: string): readonly WeightSource[] => {
     const [, index = "", inner = ""] = LAYER.exec(parameter) ?? [];
     if (index === "") {
       const [module, kind] = splitName(parameter);
@@ -124,8 +124,8 @@ export function ggufNames(
     const block = `blk.${index}`;
     const layer = layers[Number(index)] as DecoderLayerConfig;
     const nameOf = (module: string): string =>
-      `${block}.${OWN_NAMES[architecture]?.[module] ?? LAYER_NAMES[module] ?? module}`;
-    if (EXPERT.test(inner)) return expertPlaces(inner, { nameOf, layer, hiddenSize });
+      `${block}.${ARCHITECTURE_NAMES[architecture]?.[module] ?? LAYER_NAMES[module] ?? module}`;
+    if (EXPERT.test(inner)) return expertSources(inner, { nameOf, layer, hiddenSize });
     const parameterName = PARAMETER_NAMES[inner];
     if (parameterName)
       return [
@@ -136,11 +136,11 @@ export function ggufNames(
       ];
     const [module, kind] = splitName(inner);
     const tensor = `${nameOf(module)}.${kind}`;
-    if (inner === LATENT && !has(tensor)) return latentPlaces(block, layer.attention);
+    if (inner === LATENT && !has(tensor)) return latentSources(block, layer.attention);
     const pairedHeads = PAIRED.has(architecture) ? pairedHeadsOf(module, layer.attention) : undefined;
     return [{ tensor, pairedHeads, addend: NORM.test(module) ? addend : undefined }];
   };
-  return { placesOf, isIgnored: (tensor) => tensor === ROPE_FACTORS };
+  return { sourcesOf, isIgnored: (tensor) => tensor === ROPE_FACTORS };
 }
 
 const FINAL_NORM = "output_norm.weight";
@@ -157,8 +157,8 @@ function pairedHeadsOf(module: string, { heads, keyValueHeads }: AttentionConfig
   return module === "self_attn.k_proj" ? keyValueHeads : undefined;
 }
 
-/** The places of a parameter of an expert. Gate and up of gpt-oss are two tensors. */
-function expertPlaces(inner: string, { nameOf, layer, hiddenSize }: LayerNaming): readonly WeightPlace[] {
+/** The sources of a parameter of an expert. Gate and up of gpt-oss are two tensors. */
+function expertSources(inner: string, { nameOf, layer, hiddenSize }: LayerNaming): readonly WeightSource[] {
   const [, expert, projection = "", kind] = EXPERT.exec(inner) ?? [];
   const { feedForward } = layer;
   const count = feedForward.kind === "experts" ? feedForward.count : 0;
@@ -174,8 +174,8 @@ function expertPlaces(inner: string, { nameOf, layer, hiddenSize }: LayerNaming)
   ];
 }
 
-/** The places of the up-projection of keys and values. The keys of each head are transposed. */
-function latentPlaces(block: string, attention: AttentionConfig): readonly WeightPlace[] {
+/** The sources of the up-projection of keys and values. The keys of each head are transposed. */
+function latentSources(block: string, attention: AttentionConfig): readonly WeightSource[] {
   const { heads, headDim, rotary, valueDim: values = headDim, latent } = attention;
   const keys = headDim - rotary.dim;
   const rank = latent?.keyValueRank ?? 0;

@@ -33,8 +33,11 @@ export const checkChatTemplate = optionsOf<ChatTemplateOptions>({
 });
 
 /** Returns a copy of the messages. Throws `ArgumentError` for anything but objects with a role. */
-export function requireMessages(user: string, given: unknown): readonly Readonly<Record<string, unknown>>[] {
-  return ownList(user, "messages", given, (each, i) => {
+export function requireMessages(
+  user: string,
+  messages: unknown,
+): readonly Readonly<Record<string, unknown>>[] {
+  return ownList(user, "messages", messages, (each, i) => {
     const members = membersOfPlain(user, `messages[${i}]`, each);
     const message = members && Object.fromEntries(members);
     if (typeof message?.role === "string") return message;

@@ -41,8 +41,8 @@ function byteLevelBytes(token: string): Uint8Array {
 }
 
 /** Returns the rule of a decoder of tokenizer.json. Throws `UnsupportedError`, with the name, for an unsupported decoder. */
-export function decodingRule(given: unknown): DecodingRule {
-  const config = isObject(given) ? given : {};
+export function decodingRule(decoder: unknown): DecodingRule {
+  const config = isObject(decoder) ? decoder : {};
   if (config.type === "ByteLevel") return { bytes: byteLevelBytes, strippedSpaces: 0 };
   if (config.type === "Metaspace") {
     const space = typeof config.replacement === "string" ? config.replacement : "▁";

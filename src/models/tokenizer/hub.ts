@@ -48,11 +48,11 @@ function idsByToken(path: string, { added_tokens: added, model }: JsonObject) {
   };
 }
 
-function templatesOf(path: string, given: unknown, file: string | undefined): ReadonlyMap<string, string> {
+function templatesOf(path: string, template: unknown, file: string | undefined): ReadonlyMap<string, string> {
   const templates = new Map<string, string>();
-  if (typeof given === "string") templates.set(DEFAULT_TEMPLATE, given);
-  else if (Array.isArray(given))
-    for (const each of given) {
+  if (typeof template === "string") templates.set(DEFAULT_TEMPLATE, template);
+  else if (Array.isArray(template))
+    for (const each of template) {
       if (!isObject(each) || typeof each.name !== "string" || typeof each.template !== "string")
         throw new FileError(
           `${path}: chat_template of tokenizer_config.json must have a name and a template`,

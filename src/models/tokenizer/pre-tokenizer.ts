@@ -8,9 +8,9 @@ import { isObject, type JsonObject } from "../../io/header/header.js";
 import { GPT2, splitBy } from "./patterns.js";
 
 /** Returns an equivalent pre-tokenizer. Throws `UnsupportedError` for those that are not supported, by name. */
-export function exactPreTokenizer(given: unknown, normalizer: unknown): JsonObject | null {
-  if (given === null || given === undefined) return null;
-  const config = isObject(given) ? given : {};
+export function exactPreTokenizer(preTokenizer: unknown, normalizer: unknown): JsonObject | null {
+  if (preTokenizer === null || preTokenizer === undefined) return null;
+  const config = isObject(preTokenizer) ? preTokenizer : {};
   switch (config.type) {
     case "Sequence": {
       const parts = Array.isArray(config.pretokenizers) ? config.pretokenizers : [];
@@ -59,21 +59,21 @@ const POST_PROCESSORS = ["ByteLevel", "TemplateProcessing"];
 const MAX_GROWTH = 1024;
 
 /** Throws `UnsupportedError` for a normalizer that is not supported, by name, or that could lengthen a text without bound. */
-export function requireNormalizer(given: unknown): void {
-  requireKnown(given, "the normalizer", "normalizers", NORMALIZERS);
-  requireBoundedGrowth("the normalizer", given, "normalizers");
+export function requireNormalizer(normalizer: unknown): void {
+  requireKnown(normalizer, "the normalizer", "normalizers", NORMALIZERS);
+  requireBoundedGrowth("the normalizer", normalizer, "normalizers");
 }
 
 /** Throws `UnsupportedError` if the replacements of a sequence, whose parts are in its field `list`, could exhaust memory. */
-export function requireBoundedGrowth(what: string, given: unknown, list: string): void {
-  if (growthOf(given, list) > MAX_GROWTH)
+export function requireBoundedGrowth(what: string, component: unknown, list: string): void {
+  if (growthOf(component, list) > MAX_GROWTH)
     throw refusal(`${what} whose replacements can lengthen a text more than ${MAX_GROWTH} times`);
 }
 
 /** The largest factor by which replacements lengthen a text. */
-function growthOf(given: unknown, list: string): number {
-  if (!isObject(given)) return 1;
-  const { type, pattern, content, [list]: parts } = given;
+function growthOf(component: unknown, list: string): number {
+  if (!isObject(component)) return 1;
+  const { type, pattern, content, [list]: parts } = component;
   if (type === "Sequence" && Array.isArray(parts))
     return parts.reduce((product: number, part) => product * growthOf(part, list), 1);
   if (type !== "Replace" || typeof content !== "string") return 1;
@@ -86,14 +86,14 @@ function growthOf(given: unknown, list: string): number {
  * Throws `UnsupportedError` for a post-processor that is not supported, by name, or a template with other parts than tokens and
  * the text.
  */
-export function requirePostProcessor(given: unknown): void {
-  requireKnown(given, "the post-processor", "processors", POST_PROCESSORS);
-  requireTemplates(given);
+export function requirePostProcessor(postProcessor: unknown): void {
+  requireKnown(postProcessor, "the post-processor", "processors", POST_PROCESSORS);
+  requireTemplates(postProcessor);
 }
 
-function requireTemplates(given: unknown): void {
-  if (!isObject(given)) return;
-  const { type, processors, single } = given;
+function requireTemplates(postProcessor: unknown): void {
+  if (!isObject(postProcessor)) return;
+  const { type, processors, single } = postProcessor;
   if (type === "Sequence" && Array.isArray(processors)) processors.forEach(requireTemplates);
   if (type !== "TemplateProcessing") return;
   if (!Array.isArray(single) || !single.every(isTemplatePart))
@@ -108,16 +108,16 @@ function isTemplatePart(part: unknown): boolean {
   return isObject(sequence) && sequence.id === "A";
 }
 
-function requireKnown(given: unknown, what: string, list: string, known: readonly string[]): void {
-  if (given === null || given === undefined) return;
-  const config = isObject(given) ? given : {};
+function requireKnown(component: unknown, what: string, list: string, supported: readonly string[]): void {
+  if (component === null || component === undefined) return;
+  const config = isObject(component) ? component : {};
   const parts = config[list];
   if (config.type === "Sequence" && Array.isArray(parts)) {
-    for (const part of parts) requireKnown(part, what, list, known);
+    for (const part of parts) requireKnown(part, what, list, supported);
     return;
   }
-  if (typeof config.type !== "string" || !known.includes(config.type))
-    throw refusal(`${what} ${String(config.type)}; there are ${known.join(", ")}, and sequences`);
+  if (typeof config.type !== "string" || !supported.includes(config.type))
+    throw refusal(`${what} ${String(config.type)}; there are ${supported.join(", ")}, and sequences`);
 }
 
 /** The error for a part of tokenizer.json that is not supported. */

@@ -141,11 +141,11 @@ export class Tokenizer {
    */
   decode(ids: ArrayLike<number>, options: DecodeOptions = {}): string {
     const stream = DecodeStream.of(this.#streamParts("decode", options));
-    const own =
+    const idList =
       ids instanceof Int32Array
         ? ids
         : ownList("decode", "ids", ids, (id) => id, "a list of ids", MAX_TOKENS);
-    const texts = Array.from(own, (id) => stream.step(id as number));
+    const texts = Array.from(idList, (id) => stream.step(id as number));
     return texts.join("") + stream.end();
   }
 
@@ -176,7 +176,7 @@ export class Tokenizer {
    * name that no template has, `FileError` if the model has no chat template or one that cannot be parsed.
    */
   applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): string {
-    const own = requireMessages("applyChatTemplate", messages);
+    const ownMessages = requireMessages("applyChatTemplate", messages);
     const {
       addGenerationPrompt = true,
       template = DEFAULT_TEMPLATE,
@@ -192,7 +192,7 @@ export class Tokenizer {
     return render(this.path, source, {
       ...{ bos_token: this.#contentOf(this.bosTokenId), eos_token: this.#contentOf(this.eosTokenIds[0]) },
       ...variables,
-      messages: own,
+      messages: ownMessages,
       add_generation_prompt: addGenerationPrompt,
     });
   }

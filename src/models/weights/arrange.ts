@@ -4,7 +4,7 @@ import { permute } from "../../ops/layout/permute.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import type { LatentHeads } from "./places.js";
+import type { LatentHeads } from "./sources.js";
 
 /** Transposes a matrix [rows, columns] whose elements lie in the order of [columns, rows]. */
 export function transposeBack(value: Tensor<WideDType>): void {

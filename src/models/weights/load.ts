@@ -11,14 +11,14 @@ import { wideOf } from "../../tape/value.js";
 import { elementCount, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { joinHeads, separatePairs, transposeBack } from "./arrange.js";
-import type { WeightNames, WeightPlace } from "./places.js";
+import type { WeightNames, WeightSource } from "./sources.js";
 import type { StoredValues } from "./stored.js";
 
 /** A parameter that a tensor fills, or a part of it. */
 interface Target {
   readonly name: string;
   readonly parameter: Parameter;
-  readonly place: WeightPlace;
+  readonly source: WeightSource;
   /** The number of the parameter's elements in the tensor. */
   readonly count: number;
   /** The index of the first of these elements in the tensor. */
@@ -39,39 +39,39 @@ export async function loadWeights(
   requireTensors(path, stored, targets, names);
   for (const [name, parts] of targets) {
     await fill(stored.get(name) as StoredValues, parts as readonly [Target, ...Target[]]);
-    for (const { parameter, place } of parts) {
+    for (const { parameter, source } of parts) {
       const value = parameterValue(parameter);
-      if (place.transposedWide && stored.get(name)?.inWideOrder) transposeBack(value);
-      if (place.pairedHeads !== undefined) separatePairs(value, place.pairedHeads);
+      if (source.transposedWide && stored.get(name)?.inWideOrder) transposeBack(value);
+      if (source.pairedHeads !== undefined) separatePairs(value, source.pairedHeads);
     }
   }
   // this moves elements between the parts of a parameter, so all parts must have been read
   for (const parts of targets.values())
-    for (const { parameter, place } of parts)
-      if (place.latentHeads && place.first === 0) joinHeads(parameterValue(parameter), place.latentHeads);
+    for (const { parameter, source } of parts)
+      if (source.latentHeads && source.first === 0) joinHeads(parameterValue(parameter), source.latentHeads);
 }
 
 /** Reads the values of a tensor into its parameters. Subtracts the `addend` of the parameter before values are rounded. */
 async function fill(values: StoredValues, parts: readonly [Target, ...Target[]]): Promise<void> {
-  const [{ parameter: one, place }] = parts;
+  const [{ parameter: one, source }] = parts;
   const { backend, dtype } = parameterValue(one);
-  const { addend = 0 } = place;
+  const { addend = 0 } = source;
   await values.read(backend, addend === 0 ? dtype : "f32", (first, elements) => {
     const shift = (): Tensor<WideDType> => expand(tensor(backend, [-addend], []), elements.shape);
-    const own = addend === 0 ? elements : castTo(add(elements, shift()), dtype);
-    for (const part of parts) paste(part, first, own);
+    const converted = addend === 0 ? elements : castTo(add(elements, shift()), dtype);
+    for (const part of parts) paste(part, first, converted);
   });
 }
 
 /** For each tensor name, the parameters that the tensor fills. */
-function targetsOf(model: Module, { placesOf }: WeightNames): ReadonlyMap<string, readonly Target[]> {
+function targetsOf(model: Module, { sourcesOf }: WeightNames): ReadonlyMap<string, readonly Target[]> {
   const targets = new Map<string, Target[]>();
   for (const [name, parameter] of model.namedParameters())
-    for (const place of placesOf(name)) {
-      const count = elementCount(place.shape ?? parameter.shape);
-      const parts = targets.get(place.tensor) ?? [];
-      parts.push({ name, parameter, place, count, first: (place.matrix?.index ?? 0) * count });
-      targets.set(place.tensor, parts);
+    for (const source of sourcesOf(name)) {
+      const count = elementCount(source.shape ?? parameter.shape);
+      const parts = targets.get(source.tensor) ?? [];
+      parts.push({ name, parameter, source: source, count, first: (source.matrix?.index ?? 0) * count });
+      targets.set(source.tensor, parts);
     }
   return targets;
 }
@@ -103,15 +103,15 @@ function requireTensors(
 
 /** The required shape of the tensor that fills these parameters. */
 function neededShape([target]: readonly Target[], inWideOrder: boolean): Shape {
-  const { parameter, place } = target as Target;
-  const { shape = parameter.shape, matrix, transposedWide } = place;
+  const { parameter, source } = target as Target;
+  const { shape = parameter.shape, matrix, transposedWide } = source;
   const stored = transposedWide && inWideOrder ? shape.toReversed() : shape;
   return matrix ? [matrix.count, ...stored] : stored;
 }
 
 /** Copies the elements that belong to a parameter. `elements` begins at element `first` of the tensor. */
 function paste(
-  { parameter, place, count, first: begin }: Target,
+  { parameter, source, count, first: begin }: Target,
   first: number,
   elements: Tensor<WideDType>,
 ): void {
@@ -119,7 +119,7 @@ function paste(
   const to = Math.min(begin + count, first + elements.size);
   if (from >= to) return;
   const part = to - from === elements.size ? elements : elements.slice(from - first, [to - from]);
-  parameterValue(parameter).paste(part, from - begin + (place.first ?? 0));
+  parameterValue(parameter).paste(part, from - begin + (source.first ?? 0));
 }
 
 function parameterValue(parameter: Parameter): Tensor<WideDType> {

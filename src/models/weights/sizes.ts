@@ -7,7 +7,7 @@ import { fileBytes } from "../../io/dtypes.js";
 import { quantizedPlans } from "../../io/quantized/quantized-file.js";
 import type { Module } from "../../modules/module.js";
 import { elementCount } from "../../tensor/shape.js";
-import type { WeightNames } from "./places.js";
+import type { WeightNames } from "./sources.js";
 import type { StoredValues } from "./stored.js";
 
 /** The size of a tensor of a decoder layer that has a matrix, or a stack of matrices. */
@@ -28,14 +28,14 @@ export function sizesOf(
   survey: Survey,
   stored: ReadonlyMap<string, StoredValues>,
   model: Module,
-  { placesOf }: WeightNames,
+  { sourcesOf }: WeightNames,
 ): readonly StoredSize[] {
   const bytesOf = storedBytes(survey);
   const sizes = new Map<string, StoredSize>();
   for (const [name, { shape }] of model.namedParameters()) {
     const layer = LAYER.exec(name)?.[1];
     if (layer === undefined || shape.length < 2) continue;
-    for (const { tensor } of placesOf(name)) {
+    for (const { tensor } of sourcesOf(name)) {
       const elements = elementCount(stored.get(tensor)?.shape ?? []);
       sizes.set(tensor, { tensor, layer: Number(layer), elements, bytes: bytesOf.get(tensor) ?? 0 });
     }

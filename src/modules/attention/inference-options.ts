@@ -48,8 +48,8 @@ const checkFields = optionsOf<InferenceParamsOptions>({
 
 /** Checks options. Throws `ArgumentError` also for scales without a format. */
 export function checkInferenceOptions(options: InferenceParamsOptions): InferenceParamsOptions {
-  const own = checkFields("InferenceParams", options);
-  if (own.format === undefined && (own.kScales ?? own.vScales) !== undefined)
+  const ownOptions = checkFields("InferenceParams", options);
+  if (ownOptions.format === undefined && (ownOptions.kScales ?? ownOptions.vScales) !== undefined)
     throw new ArgumentError("InferenceParams: kScales and vScales scale codes; give format too, or neither");
-  return own;
+  return ownOptions;
 }

@@ -156,17 +156,17 @@ export class Inspector {
   }
 
   #record(
-    place: Pick<TensorRecord, "layer" | "tensor" | "copy">,
+    tensorKey: Pick<TensorRecord, "layer" | "tensor" | "copy">,
     log: LogTensorStats,
     quantized: QuantizedTensor,
     source: Tensor<WideDType>,
   ): void {
     const { quantizer, format } = quantized.spec;
-    const head = { step: this.#step, ...place, quantizer, format };
-    const values = readCopy(quantized, place.copy, source, readsOf(log.stats ?? STATISTIC_NAMES));
+    const head = { step: this.#step, ...tensorKey, quantizer, format };
+    const values = readCopy(quantized, tensorKey.copy, source, readsOf(log.stats ?? STATISTIC_NAMES));
     const key = JSON.stringify(head);
-    const known = place.tensor === "weight" ? undefined : this.#collected.get(key);
-    const collected = known ?? { head, log, statistics: new TensorStatistics() };
+    const existing = tensorKey.tensor === "weight" ? undefined : this.#collected.get(key);
+    const collected = existing ?? { head, log, statistics: new TensorStatistics() };
     collected.statistics.add(values);
     this.#collected.set(key, collected);
   }

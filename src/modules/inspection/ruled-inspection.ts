@@ -84,9 +84,9 @@ export class RuledInspection implements LayerInspection {
     return replaceCodes(copy, (codes) => {
       if (feature === "PerTensorScaling")
         return this.observed(role, changes ? this.#currentScaling(codes) : codes);
-      const made = this.observed(role, codes);
-      if (!feature) return made;
-      return changes ? new FakeQuantizer(made) : new IdentityQuantizer();
+      const quantizer = this.observed(role, codes);
+      if (!feature) return quantizer;
+      return changes ? new FakeQuantizer(quantizer) : new IdentityQuantizer();
     });
   }
 

@@ -80,12 +80,12 @@ class MixedRows {
       return;
     }
     if (copies.columnwise) {
-      const made =
+      const columnwiseRows =
         readsRowwise && allRows
           ? rowsOf({ ...source, group: undefined }, "columnwise", dequantize(allRows, dtype), COLUMNWISE)
           : rowsOf(source, "columnwise", wide, COLUMNWISE);
-      this.#columnwise = () => read(made.allRows(COLUMNWISE), "columnwise");
-      this.saved = [made.local];
+      this.#columnwise = () => read(columnwiseRows.allRows(COLUMNWISE), "columnwise");
+      this.saved = [columnwiseRows.local];
     } else if (readsRowwise && rows) {
       this.#columnwise = () => dequantize(rows.allRows(ROWWISE), dtype);
       this.saved = rows.local === value ? [] : [rows.local];
@@ -147,15 +147,15 @@ function weightCopies(
   const plain = sharesQuantizer(copies);
   const read = (operand: Operand, direction: Direction): Operand =>
     copies.dequantized[direction] ? valuesOf(operand, direction, dtype) : operand;
-  const own = isStored && copies.rowwise ? value : undefined;
-  const stored = own && plain && readsColumnwise ? withColumnwise(own) : own;
-  const made =
+  const storedWeight = isStored && copies.rowwise ? value : undefined;
+  const stored = storedWeight && plain && readsColumnwise ? withColumnwise(storedWeight) : storedWeight;
+  const freshlyQuantized =
     copies.rowwise && !stored
       ? quantization.weight(weight, { ...use, columnwise: plain && readsColumnwise })
       : undefined;
-  const quantized = stored ?? made;
+  const quantized = stored ?? freshlyQuantized;
   const rowwise = read(quantized ?? wide(), "rowwise");
-  const created = stored === own ? made : stored;
+  const created = stored === storedWeight ? freshlyQuantized : stored;
   const kept = readsColumnwise && created ? [created] : [];
   if (plain && quantized) return { rowwise, columnwise: () => read(quantized, "columnwise"), saved: kept };
   const readsRowwise = copies.columnwiseSource === "rowwiseDequantized" && quantized !== undefined;

@@ -32,8 +32,8 @@ export function returnedBias({ bias, parallel }: LinearParts, out: Variable): re
       backward: (grad) => {
         const sums = wideOf("linear: the gradient of the bias", grad);
         // the sum over ranks overwrites its operand, so the operand must not be shared with other gradients
-        const own = sums.dtype === "f32" ? sums.clone() : castTo(sums, "f32");
-        return [parallel.gradBias(own, bias.dtype)];
+        const f32Sums = sums.dtype === "f32" ? sums.clone() : castTo(sums, "f32");
+        return [parallel.gradBias(f32Sums, bias.dtype)];
       },
     };
   });

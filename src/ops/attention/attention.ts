@@ -57,15 +57,15 @@ export interface AttentionGradients {
  */
 export function attention(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions = {}): AttentionResult {
   const projections = requireProjections("attention", q, k, v);
-  const own = checkForward("attention", options);
+  const ownOptions = checkForward("attention", options);
   const backend = commonBackend("attention", q, k, v);
-  requireBackendOf("attention", { backend }, ...tensorsOf(own));
-  const rule = ruleOf("attention", projections, own);
+  requireBackendOf("attention", { backend }, ...tensorsOf(ownOptions));
+  const rule = ruleOf("attention", projections, ownOptions);
   using scope = new Scope();
   const out = new Tensor(backend, projections.q.dtype, outShape(rule));
   clearUnused(rule, out);
   const lse = new Tensor(backend, "f32", statisticShape(rule));
-  const maxLogits = own.maxLogits ? new Tensor(backend, "f32", [q.shape.at(-2) as number]) : undefined;
+  const maxLogits = ownOptions.maxLogits ? new Tensor(backend, "f32", [q.shape.at(-2) as number]) : undefined;
   execute(backend, "attention", { ...rule, out, lse, maxLogits });
   const { plan } = rule;
   if (!maxLogits) return { out: scope.keep(out), lse: scope.keep(lse), plan };
@@ -91,13 +91,13 @@ export function attentionBackward(
   options: AttentionBackwardOptions = {},
 ): AttentionGradients {
   const projections = requireProjections("attentionBackward", q, k, v);
-  const own = checkBackward("attentionBackward", options);
+  const ownOptions = checkBackward("attentionBackward", options);
   const result = requireWide("attentionBackward", "out", out);
   const gradient = requireWide("attentionBackward", "grad", grad);
   const statistics = requireF32("attentionBackward", "lse", lse);
   const backend = commonBackend("attentionBackward", q, k, v, grad, out, lse);
-  requireBackendOf("attentionBackward", { backend }, ...tensorsOf(own));
-  const rule = ruleOf("attentionBackward", projections, own);
+  requireBackendOf("attentionBackward", { backend }, ...tensorsOf(ownOptions));
+  const rule = ruleOf("attentionBackward", projections, ownOptions);
   requireShape("attentionBackward", "out", out, outShape(rule));
   requireShape("attentionBackward", "grad", grad, outShape(rule));
   requireShape("attentionBackward", "lse", lse, statisticShape(rule));
@@ -106,7 +106,7 @@ export function attentionBackward(
     throw new DTypeError(
       `attentionBackward: q is ${dtype}, out ${out.dtype} and grad ${grad.dtype}; they must be of one dtype`,
     );
-  if (own.biasGrad && !rule.bias)
+  if (ownOptions.biasGrad && !rule.bias)
     throw new ArgumentError(
       "attentionBackward: biasGrad is set, and there is no bias; give it or leave biasGrad out",
     );
@@ -117,7 +117,8 @@ export function attentionBackward(
     Tensor<WideDType>,
   ];
   clearUnused(rule, dq, dk, dv);
-  const dbias = own.biasGrad && rule.bias ? new Tensor(backend, rule.bias.dtype, rule.bias.shape) : undefined;
+  const dbias =
+    ownOptions.biasGrad && rule.bias ? new Tensor(backend, rule.bias.dtype, rule.bias.shape) : undefined;
   const dsinks = rule.sinks && new Tensor(backend, "f32", rule.sinks.shape);
   execute(backend, "attentionBackward", {
     ...rule,

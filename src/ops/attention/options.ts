@@ -98,22 +98,22 @@ export interface AttentionBackwardOptions extends AttentionRuleOptions {
 }
 
 /** The maximum number of keys of a block. */
-const MOST_KEYS = 1024;
+const MAX_KEYS = 1024;
 
 const checkPlan = optionsOf<AttentionPlan>(
-  { blockKeys: needed(integer(16, MOST_KEYS)), splitKeys: needed(integer(0, 2 ** 30)) },
+  { blockKeys: needed(integer(16, MAX_KEYS)), splitKeys: needed(integer(0, 2 ** 30)) },
   "plan",
 );
 
 const plan: Domain = (op, name, value) => {
-  const own = checkPlan(op, value as AttentionPlan, name);
-  if (own.blockKeys % 16 !== 0)
-    throw new ArgumentError(`${op}: ${name}.blockKeys is ${own.blockKeys}; it must be a multiple of 16`);
-  if (own.splitKeys % own.blockKeys !== 0)
+  const ownPlan = checkPlan(op, value as AttentionPlan, name);
+  if (ownPlan.blockKeys % 16 !== 0)
+    throw new ArgumentError(`${op}: ${name}.blockKeys is ${ownPlan.blockKeys}; it must be a multiple of 16`);
+  if (ownPlan.splitKeys % ownPlan.blockKeys !== 0)
     throw new ArgumentError(
-      `${op}: ${name}.splitKeys is ${own.splitKeys}; it must be a multiple of blockKeys, ${own.blockKeys}`,
+      `${op}: ${name}.splitKeys is ${ownPlan.splitKeys}; it must be a multiple of blockKeys, ${ownPlan.blockKeys}`,
     );
-  return own;
+  return ownPlan;
 };
 
 /** A finite number that is above 0 as f32. */
@@ -125,8 +125,8 @@ const positive: Domain = (op, name, value) => {
 
 /** @shared Accepts a probability from 0 to below 1. */
 export const probability: Domain = (op, name, value) => {
-  const own = finite(op, name, value) as number;
-  if (own >= 0 && own < 1) return own;
+  const number = finite(op, name, value) as number;
+  if (number >= 0 && number < 1) return number;
   throw new ArgumentError(`${op}: ${name} is ${describe(value)}; it must be at least 0 and below 1`);
 };
 
@@ -134,8 +134,8 @@ const bound = integer(-1, 2 ** 31 - 1);
 
 /** @shared Checks a window: the numbers of visible keys before and behind a query's position. */
 export const attentionWindow: Domain = (op, name, value) => {
-  const own = ownList(op, name, value, (each, i) => bound(op, `${name}[${i}]`, each), "[left, right]");
-  if (own.length === 2) return own;
+  const window = ownList(op, name, value, (each, i) => bound(op, `${name}[${i}]`, each), "[left, right]");
+  if (window.length === 2) return window;
   throw new ArgumentError(`${op}: ${name} is ${describe(value)}; it must be [left, right]`);
 };
 

@@ -38,8 +38,8 @@ export interface Projections {
 
 /** @shared Checks q, k and v. Throws `DTypeError` for tensors that are not of one wide dtype. */
 export function requireProjections(op: string, q: Tensor, k: Tensor, v: Tensor): Projections {
-  const own = { q: requireWide(op, "q", q), k: requireWide(op, "k", k), v: requireWide(op, "v", v) };
-  if (own.q.dtype === own.k.dtype && own.q.dtype === own.v.dtype) return own;
+  const inputs = { q: requireWide(op, "q", q), k: requireWide(op, "k", k), v: requireWide(op, "v", v) };
+  if (inputs.q.dtype === inputs.k.dtype && inputs.q.dtype === inputs.v.dtype) return inputs;
   throw new DTypeError(`${op}: q is ${q.dtype}, k ${k.dtype} and v ${v.dtype}; they must be of one dtype`);
 }
 

@@ -45,16 +45,16 @@ export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions 
   const numbers = requireI32("embedding", "ids", ids);
   const [rows, columns] = table.shape as readonly [number, number];
   const ownOptions = checkOptions("embedding", options);
-  const { first = 0, vocabulary: whole = first + rows } = ownOptions;
-  if (first + rows > whole)
+  const { first = 0, vocabulary: vocabularySize = first + rows } = ownOptions;
+  if (first + rows > vocabularySize)
     throw new ArgumentError(
-      `embedding: the table has ids ${first} to ${first + rows - 1}, and vocabulary is ${whole}; give the number of all ids`,
+      `embedding: the table has ids ${first} to ${first + rows - 1}, and vocabulary is ${vocabularySize}; give the number of all ids`,
     );
   using scope = new Scope();
   const backend = commonBackend("embedding", table, ids);
   const shape = [...ids.shape, columns];
   const out = new Tensor(backend, ownOptions.outDtype ?? source.dtype, shape);
-  execute(backend, "embedding", { table: source, ids: numbers, first, whole, out });
+  execute(backend, "embedding", { table: source, ids: numbers, first, whole: vocabularySize, out });
   return scope.keep(out);
 }
 

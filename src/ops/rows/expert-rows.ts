@@ -95,9 +95,9 @@ const checkTakeOptions = optionsOf<TakeRowsOptions>({
 export function takeRows(x: Tensor, sources: Tensor, options: TakeRowsOptions = {}): Tensor<WideDType> {
   const source = requireWide("takeRows", "x", x);
   const ids = requireI32("takeRows", "sources", sources);
-  const own = checkTakeOptions("takeRows", options);
-  const { entriesPerRow: period = 1 } = own;
-  const weights = optional(requireWide)("takeRows", "weights", own.weights);
+  const ownOptions = checkTakeOptions("takeRows", options);
+  const { entriesPerRow: period = 1 } = ownOptions;
+  const weights = optional(requireWide)("takeRows", "weights", ownOptions.weights);
   const [rows, columns] = requireMatrix("takeRows", "x", x);
   requireShape("takeRows", "sources", ids, [ids.size]);
   if (weights && weights.size !== rows * period)
@@ -106,7 +106,7 @@ export function takeRows(x: Tensor, sources: Tensor, options: TakeRowsOptions = 
     );
   using scope = new Scope();
   const backend = commonBackend("takeRows", x, sources, weights);
-  const out = new Tensor(backend, own.outDtype ?? source.dtype, [ids.size, columns]);
+  const out = new Tensor(backend, ownOptions.outDtype ?? source.dtype, [ids.size, columns]);
   execute(backend, "takeRows", { x: source, sources: ids, period, weights, out });
   return scope.keep(out);
 }
@@ -133,14 +133,14 @@ const checkCombineOptions = optionsOf<CombineRowsOptions>({ weights: requireWide
 export function combineRows(x: Tensor, rows: Tensor, options: CombineRowsOptions = {}): Tensor<WideDType> {
   const source = requireWide("combineRows", "x", x);
   const ids = requireI32("combineRows", "rows", rows);
-  const own = checkCombineOptions("combineRows", options);
-  const weights = optional(requireWide)("combineRows", "weights", own.weights);
+  const ownOptions = checkCombineOptions("combineRows", options);
+  const weights = optional(requireWide)("combineRows", "weights", ownOptions.weights);
   const [, columns] = requireMatrix("combineRows", "x", x);
   const [tokens] = requireMatrix("combineRows", "rows", rows);
   if (weights) requireShape("combineRows", "weights", weights, rows.shape);
   using scope = new Scope();
   const backend = commonBackend("combineRows", x, rows, weights);
-  const out = new Tensor(backend, own.outDtype ?? source.dtype, [tokens, columns]);
+  const out = new Tensor(backend, ownOptions.outDtype ?? source.dtype, [tokens, columns]);
   execute(backend, "combineRows", { x: source, rows: ids, weights, out });
   return scope.keep(out);
 }

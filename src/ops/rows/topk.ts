@@ -47,8 +47,8 @@ export function topk(x: Tensor, k: number, options: TopkOptions = {}): LargestEl
   if (x.shape.length !== 2) throw new ShapeError(`topk: x is [${x.shape}]; it must be a matrix`);
   const [rows, columns] = x.shape as readonly [number, number];
   count("topk", "k", k);
-  const own = checkOptions("topk", options);
-  const { groups, groupTopk } = requireGroups("topk", { columns, k, ...own });
+  const ownOptions = checkOptions("topk", options);
+  const { groups, groupTopk } = requireGroups("topk", { columns, k, ...ownOptions });
   const { backend } = x;
   using scope = new Scope();
   const indices = new Tensor(backend, "i32", [rows, k]);

@@ -103,9 +103,9 @@ const COEFFICIENTS: Readonly<Record<CoefficientSet, Coefficients>> = {
 const setName = oneOf(Object.keys(COEFFICIENTS));
 const numbers = listOf(finite);
 const row: Domain = (user, name, value) => {
-  const own = numbers(user, name, value);
-  const { length } = own as unknown[];
-  if (length === 3) return own;
+  const coefficients = numbers(user, name, value);
+  const { length } = coefficients as unknown[];
+  if (length === 3) return coefficients;
   throw new ArgumentError(`${user}: ${name} has ${length} numbers; give the three factors a, b and c`);
 };
 const rows = listOf(row);

@@ -8,7 +8,7 @@ import type { CausalLMConfig } from "../../../../src/models/config/config.js";
 import { ConfigFields } from "../../../../src/models/config/fields.js";
 import { readConfig } from "../../../../src/models/config/read.js";
 import { familyOf } from "../../../../src/models/families/table.js";
-import { hubNames } from "../../../../src/models/weights/places.js";
+import { hubNames } from "../../../../src/models/weights/sources.js";
 import { witnessPath } from "../witnesses.js";
 
 /** The configuration of a recorded model with other fields; those that are undefined are removed. */
@@ -108,7 +108,7 @@ it("layers of DeepSeek-V3 that predict further tokens are not read, as many as t
   expect(names(1)?.isIgnored("model.layers.4.eh_proj.weight")).toBe(false);
   expect(names(1)?.isIgnored(inner)).toBe(false);
   expect(names(undefined)?.isIgnored(further)).toBe(false);
-  expect(names(1)?.placesOf(inner)).toEqual([{ tensor: inner }]);
+  expect(names(1)?.sourcesOf(inner)).toEqual([{ tensor: inner }]);
 });
 
 describe("what a family cannot compute is refused", () => {

@@ -83,9 +83,9 @@ export const dequantize: Lowering<"dequantize"> = {
     }
     // a transposed copy that is padded to whole blocks is dequantized with its rows of zeros
     using _scope = new Scope();
-    const whole = new Tensor(out.backend, out.dtype, [stored, columns]);
-    launch(context, { ...args, out: whole });
-    if (out.byteLength > 0) memoryOfTensor(out).copy(out.address, whole.address, out.byteLength);
+    const padded = new Tensor(out.backend, out.dtype, [stored, columns]);
+    launch(context, { ...args, out: padded });
+    if (out.byteLength > 0) memoryOfTensor(out).copy(out.address, padded.address, out.byteLength);
   },
 };
 

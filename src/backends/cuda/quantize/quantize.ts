@@ -29,7 +29,7 @@ export const quantize: Lowering<"quantize"> = {
     const lower = isTensorWide(tile) ? quantizeTensor : ofBlocks;
     quantizeWholeBlocks(args, {
       zeroFilled: (x, rows) => zeroFilled(context, x, rows),
-      quantize: (whole) => lower(context, whole),
+      quantize: (fullTensor) => lower(context, fullTensor),
     });
   },
 };

@@ -17,15 +17,15 @@ export function zeroFilled<X extends Tensor<WideDType>>(
   x: X,
   rows: number,
 ): X {
-  const [given, columns] = asMatrix(x.shape);
-  if (rows === given) return x;
+  const [sourceRows, columns] = asMatrix(x.shape);
+  if (rows === sourceRows) return x;
   const out = new Tensor(x.backend, x.dtype, [rows, columns]) as X;
   if (out.byteLength === 0) return out;
   const bytes = (columns * storageBits(x.dtype)) / 8;
   // rows whose length is not a multiple of the unit are copied as one line
   const form =
     bytes % LINE_UNIT === 0
-      ? { lines: given, depth: columns, outLines: rows, outPitch: bytes }
+      ? { lines: sourceRows, depth: columns, outLines: rows, outPitch: bytes }
       : { lines: 1, depth: x.size, outLines: 1, outPitch: rows * bytes };
   addon.gemmOperand(device, {
     batch: 1,

@@ -25,7 +25,7 @@ export interface Candidate {
   /** The values to convert. */
   readonly source: Source;
   /** The name of the input tensor that the converted weight replaces. */
-  readonly place: string;
+  readonly inputName: string;
   /** The output tensors. */
   readonly parts: OutputTensors;
   /** The quantized weight of another library; absent for an unquantized weight and for a weight of this library. */
@@ -45,22 +45,22 @@ export async function candidatesOf(
     outputTensors(target, spec, { ...source, source: scales });
   const candidates: Candidate[] = plain.map((stored) => {
     const source = transposedWide ? transposedSource(plainSource(stored)) : plainSource(stored);
-    return { source, place: stored.entry.name, parts: partsFor(source, source.dtype) };
+    return { source, inputName: stored.entry.name, parts: partsFor(source, source.dtype) };
   });
   for (const weight of lockstepWeights) {
     const source = lockstepSource(weight, backend);
-    const [place = ""] = lockstepTensorNames(weight);
-    candidates.push({ source, place, parts: partsFor(source, source.dtype) });
+    const [inputName = ""] = lockstepTensorNames(weight);
+    candidates.push({ source, inputName, parts: partsFor(source, source.dtype) });
   }
   for (const weight of weights) {
     const source = quantizedSource(weight);
-    const place = weight.codes.entry.name;
+    const inputName = weight.codes.entry.name;
     const parts = partsFor(source, scaleType(weight));
     const twin = twinOf(weight);
     const scales = await repackScales(await kernels(), twin, target, parts);
     if (scales)
-      candidates.push({ source, place, weight: twin, parts, repackedGlobal: scales.globals[0] ?? 1 });
-    else candidates.push({ source, place, weight, parts: partsFor(source, source.dtype) });
+      candidates.push({ source, inputName, weight: twin, parts, repackedGlobal: scales.globals[0] ?? 1 });
+    else candidates.push({ source, inputName, weight, parts: partsFor(source, source.dtype) });
   }
   return candidates;
 }

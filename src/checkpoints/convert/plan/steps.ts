@@ -130,7 +130,7 @@ export function wideConversions(
       (weight) => [lockstepTensorNames(weight)[0], lockstepSource(weight, backend)] as const,
     ),
   ];
-  for (const [place = "", source] of sources) {
+  for (const [inputName = "", source] of sources) {
     const { name, shape } = source;
     const output = { name, dtype: FILE_DTYPE[target], shape };
     const write = async (to: TensorAppender): Promise<Changes> => {
@@ -139,7 +139,7 @@ export function wideConversions(
         await to.append(output, encodeWide(target, Float64Array.from(numbersOf(rows)), changes));
       return changes;
     };
-    steps.push([place, { kind: "convert", name, method: "dequantized", outputs: [output], write }]);
+    steps.push([inputName, { kind: "convert", name, method: "dequantized", outputs: [output], write }]);
   }
   const kept = [...weights, ...all].filter(({ name }) => !isSelected(name)).map(({ name }) => name);
   return {

@@ -45,7 +45,7 @@ export async function quantizedConversions(
   const amaxes = new GroupAmaxes();
   const steps = candidates.map((candidate) => {
     const group = groups.get(candidate) ?? [candidate];
-    return [candidate.place, stepOf(candidate, group, amaxes, request, quantizer)] as const;
+    return [candidate.inputName, stepOf(candidate, group, amaxes, request, quantizer)] as const;
   });
   return {
     steps: new Map(steps),
@@ -131,7 +131,7 @@ export function lockstepConversions(
   ];
   if (sources.length === 0) throw nothingSelected(request.name, skipped);
   const steps = sources.map(
-    ([place = "", source]) => [place, lockstepStep(source, quantizer, request)] as const,
+    ([inputName = "", source]) => [inputName, lockstepStep(source, quantizer, request)] as const,
   );
   return {
     steps: new Map(steps),

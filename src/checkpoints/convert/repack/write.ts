@@ -63,8 +63,8 @@ export async function writeRepacked(
     changes.elements = elementCount(weight.shape);
     return changes;
   }
-  const known = rescaling && tallies && changesByTallies(weight, rescaling, tallies);
-  if (known) return known;
+  const knownChanges = rescaling && tallies && changesByTallies(weight, rescaling, tallies);
+  if (knownChanges) return knownChanges;
   await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);
   return changes;
 }

@@ -11,14 +11,14 @@ type Pair = readonly [what: string, first: unknown, second: unknown];
 const shown = (value: unknown): string => JSON.stringify(value) ?? "nothing";
 
 /** One finding about all pairs that differ. */
-function differing(path: string, where: readonly [string, string], pairs: readonly Pair[]): Finding[] {
+function differing(path: string, locations: readonly [string, string], pairs: readonly Pair[]): Finding[] {
   const wrong = pairs.filter(
     ([, first, second]) => first !== undefined && second !== undefined && shown(first) !== shown(second),
   );
   if (wrong.length === 0) return [];
   const differences = wrong.map(
     ([what, first, second]) =>
-      `${what} is ${shown(first)} in ${where[0]} and ${shown(second)} in ${where[1]}`,
+      `${what} is ${shown(first)} in ${locations[0]} and ${shown(second)} in ${locations[1]}`,
   );
   return [finding("config-disagree", path, differences.join("; "))];
 }

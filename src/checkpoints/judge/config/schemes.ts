@@ -54,8 +54,8 @@ const FIELDS: readonly Field[] = [
       weight.geometry.kind !== "group" ? weight.geometry.kind : weight.global ? "tensor_group" : "group";
     return differ("strategy", scheme.strategy, is);
   },
-  ({ scheme: { strategy, group, where } }) =>
-    /group$/.test(strategy ?? "") && group === undefined && where.startsWith("config_groups")
+  ({ scheme: { strategy, group, location } }) =>
+    /group$/.test(strategy ?? "") && group === undefined && location.startsWith("config_groups")
       ? `strategy is ${strategy}, and there is no group_size`
       : undefined,
   ({ weight: { geometry, order }, scheme }) =>
@@ -121,7 +121,7 @@ export function judgeSchemes(
 function compared(name: FindingName, { path }: Claim, weight: RecognizedWeight, scheme: Scheme): Finding[] {
   const wrong = FIELDS.map((field) => field({ weight, scheme })).filter((each) => each !== undefined);
   if (wrong.length === 0) return [];
-  return [finding(name, weight.name, `${scheme.where} of ${path}: ${wrong.join("; ")}`)];
+  return [finding(name, weight.name, `${scheme.location} of ${path}: ${wrong.join("; ")}`)];
 }
 
 /** A finding if the configuration declares power-of-two scales and the statistics show others. */
@@ -142,12 +142,12 @@ export function judgeScaleFormat(
 function staticScale(
   { path }: Claim,
   weight: RecognizedWeight,
-  { where, activations }: Scheme,
+  { location, activations }: Scheme,
   tensors: CheckpointTensors["tensors"],
 ): Finding[] {
   const names = inputScales(weight);
   const needed = activations === "static" || activations === "local";
   if (!needed || names.length === 0 || names.some((name) => tensors.has(name))) return [];
-  const what = `${where} of ${path} says that activations have ${activations === "local" ? "a recorded global scale" : "recorded scales"}; there is no ${names.join(" or ")}`;
+  const what = `${location} of ${path} says that activations have ${activations === "local" ? "a recorded global scale" : "recorded scales"}; there is no ${names.join(" or ")}`;
   return [finding("scale-absent", weight.name, what)];
 }

@@ -48,8 +48,8 @@ export async function sumCodes(
   const { address, bytes } = kernels.buffer("sums", 8 * SUM.count);
   bytes.fill(0);
   const pass = { kernels, weight, scales, sums: address, onCodes: () => {}, isUncounted: false, ...options };
-  const found = isPaired(weight, scales) ? await sumPairs(pass) : await sumBytes(pass);
-  return { ...found, sums: kernels.doubles(address, SUM.count).slice() };
+  const counts = isPaired(weight, scales) ? await sumPairs(pass) : await sumBytes(pass);
+  return { ...counts, sums: kernels.doubles(address, SUM.count).slice() };
 }
 
 /** One pass over the codes. */

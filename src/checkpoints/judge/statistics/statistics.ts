@@ -86,7 +86,7 @@ export async function statisticsOf(
     counts.reduce((total, each, code) => (test(values[code] ?? 0) ? total + each : total), 0);
   const correlation = new Correlation(doubles.slice(SUM.pairs, SUM.count));
   const relaid = correlation.significance < -SIGNIFICANT ? undefined : relaidScales(scales);
-  const found = {
+  const statistics = {
     elements,
     counts,
     codesUsed: counts.filter((each) => each > 0).length,
@@ -113,9 +113,9 @@ export async function statisticsOf(
       ? await correlateWithinRows(kernels, weight, scales)
       : undefined;
   const within = withinRows ? { withinRows } : {};
-  if (!relaid) return { ...found, ...within };
+  if (!relaid) return { ...statistics, ...within };
   const { sums: others } = await sumCodes(kernels, weight, relaid, { isUncounted: true });
-  return { ...found, ...within, relaidCorrelation: new Correlation(others.slice(SUM.pairs, SUM.count)) };
+  return { ...statistics, ...within, relaidCorrelation: new Correlation(others.slice(SUM.pairs, SUM.count)) };
 }
 
 /** The scales in the opposite layout; undefined if there is none. */

@@ -30,13 +30,13 @@ export async function judgeActivationScales({ tensors }: CheckpointFiles): Promi
     const values = await readFloats(stored);
     const count = (test: (value: number) => boolean): number => values.filter(test).length;
     const notFinite = count((value) => !Number.isFinite(value));
-    const tell = (what: number): string => `${what} of ${values.length} values`;
+    const countOf = (what: number): string => `${what} of ${values.length} values`;
     if (notFinite > 0)
-      findings.push(finding("scale-not-finite", name, `${tell(notFinite)} are NaN or infinite`));
+      findings.push(finding("scale-not-finite", name, `${countOf(notFinite)} are NaN or infinite`));
     const negative = count((value) => value < 0);
-    if (negative > 0) findings.push(finding("scale-negative", name, `${tell(negative)} are negative`));
+    if (negative > 0) findings.push(finding("scale-negative", name, `${countOf(negative)} are negative`));
     const zero = count((value) => value === 0);
-    if (zero > 0) findings.push(finding("scale-zero", name, `${tell(zero)} are 0`));
+    if (zero > 0) findings.push(finding("scale-zero", name, `${countOf(zero)} are 0`));
     if (cache && values.length === 1 && values[0] === 1)
       findings.push(finding("scale-one", name, "the scale of the cache is 1"));
   }

@@ -134,13 +134,13 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       : undefined;
   },
   "scales-swizzled": ({ geometry }, { correlation, relaidCorrelation, withinRows }) => {
-    const [is, says] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
-    const said = (stored: Correlation, relaid: Correlation, where: string): string =>
-      `scales fit their blocks if they are read as ${is} (correlation ${relaid.coefficient.toFixed(2)}${where}), not as ${says} (${stored.coefficient.toFixed(2)})`;
+    const [actual, declared] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
+    const describeFit = (stored: Correlation, relaid: Correlation, where: string): string =>
+      `scales fit their blocks if they are read as ${actual} (correlation ${relaid.coefficient.toFixed(2)}${where}), not as ${declared} (${stored.coefficient.toFixed(2)})`;
     if (relaidCorrelation && fitsRelaid(correlation, relaidCorrelation))
-      return said(correlation, relaidCorrelation, "");
+      return describeFit(correlation, relaidCorrelation, "");
     if (!withinRows?.relaid || !fitsRelaidWithinRows(withinRows.own, withinRows.relaid)) return undefined;
-    return said(withinRows.own, withinRows.relaid, " within rows");
+    return describeFit(withinRows.own, withinRows.relaid, " within rows");
   },
   // codes of fewer bits reach the largest code in every row under any scale
   "scale-flattened": ({ geometry, shape, type }, { rows, scale }) =>

@@ -42,7 +42,7 @@ function inputs(
     if (scheme?.activations === "none") continue;
     const names = inputScales(weight);
     if (names.length === 0) continue;
-    const key = JSON.stringify([weight.convention, scheme?.where, scheme?.formats, scheme?.activations]);
+    const key = JSON.stringify([weight.convention, scheme?.location, scheme?.formats, scheme?.activations]);
     const group = groups.get(key) ?? { has: [], lacks: [] };
     groups.set(key, group);
     const existing = names.find((name) => tensors.has(name));
@@ -186,7 +186,7 @@ function expertsOf(
   for (const parts of members.values())
     for (const part of parts) counts.set(part, (counts.get(part) ?? 0) + 1);
   const absent = Array.from({ length: count }, (_, i) => i).filter((i) => !members.has(i));
-  const gone = absent.map((i) =>
+  const missing = absent.map((i) =>
     finding(
       "expert-absent",
       `${stack}.${i}`,
@@ -201,7 +201,7 @@ function expertsOf(
         finding("expert-absent", `${stack}.${i}`, `has no ${part}, and all other experts have`),
       ),
   );
-  return [...gone, ...lacking];
+  return [...missing, ...lacking];
 }
 
 function layersOf(list: string, numbers: ReadonlySet<number>, model: JsonObject | undefined): Finding[] {

@@ -10,7 +10,7 @@ import { type Activations, type Resolved, type Resolver, type Scheme, UNKNOWN } 
 const isClass = (target: string): boolean => /^[A-Z]\w*$/.test(target);
 
 /** The weight and activation settings of compressed-tensors and ModelOpt. */
-function settings(where: string, json: JsonObject, formats: readonly string[]): Scheme {
+function settings(location: string, json: JsonObject, formats: readonly string[]): Scheme {
   const weights = isObject(json.weights) ? json.weights : {};
   const bits = countIn(weights.num_bits);
   const group = countIn(weights.group_size);
@@ -22,7 +22,7 @@ function settings(where: string, json: JsonObject, formats: readonly string[]): 
     ? countIn(json.input_activations.num_bits)
     : undefined;
   return {
-    where,
+    location,
     formats: isText(json.format) ? [json.format] : formats,
     ...(bits === undefined ? {} : { bits }),
     ...(type === "int" || type === "float" ? { type } : {}),

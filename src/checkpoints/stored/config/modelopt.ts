@@ -54,11 +54,11 @@ const ALGORITHMS: Readonly<Record<string, Algorithm>> = {
 };
 
 /** Returns the scheme of a ModelOpt algorithm. The scheme of an unknown name has no bits. */
-export function ofAlgorithm(where: string, json: JsonObject, name: unknown): Scheme {
+export function ofAlgorithm(location: string, json: JsonObject, name: unknown): Scheme {
   const algorithm = isText(name) ? ALGORITHMS[name.toUpperCase()] : undefined;
   const group = countIn(json.group_size);
   return {
-    where,
+    location,
     formats: isText(name) ? [name] : [],
     ...algorithm,
     ...(group === undefined ? {} : { group }),

@@ -23,7 +23,7 @@ const QUARK_STRATEGIES: Readonly<Record<string, string>> = {
   per_group: "groups",
 };
 
-function ofQuark(where: string, json: JsonObject): Scheme {
+function ofQuark(location: string, json: JsonObject): Scheme {
   const list = Array.isArray(json.weight) ? json.weight : [json.weight];
   const [first] = list;
   const weight = isObject(first) ? first : {};
@@ -41,7 +41,7 @@ function ofQuark(where: string, json: JsonObject): Scheme {
           : "dynamic"
         : undefined;
   return {
-    where,
+    location,
     formats: [],
     ...(codeType ? { bits: codeType[0], type: codeType[1] } : {}),
     ...(strategy ? { strategy } : {}),
@@ -58,11 +58,11 @@ export function byQuark(json: JsonObject): Resolver | undefined {
   const layers = isObject(json.layer_quant_config) ? Object.entries(json.layer_quant_config) : [];
   return (module) => {
     const layer = layers.find(([pattern]) => matchesGlob(pattern, module));
-    const [where, settings] = layer
+    const [location, settings] = layer
       ? [`layer_quant_config["${layer[0]}"]`, layer[1]]
       : ["global_quant_config", global];
     return isObject(settings)
-      ? { kind: "quantized", scheme: ofQuark(where, settings), by: "class" }
+      ? { kind: "quantized", scheme: ofQuark(location, settings), by: "class" }
       : UNKNOWN;
   };
 }

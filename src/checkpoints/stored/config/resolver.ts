@@ -25,7 +25,7 @@ function byMlx(json: JsonObject): Resolver {
     const bits = countIn(settings.bits);
     const group = countIn(settings.group_size);
     const scheme = {
-      where: isObject(override) ? `quantization["${module}"]` : "quantization",
+      location: isObject(override) ? `quantization["${module}"]` : "quantization",
       formats: [mode],
       ...(bits === undefined ? {} : { bits }),
       ...(group === undefined ? {} : { group }),

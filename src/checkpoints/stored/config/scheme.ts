@@ -6,7 +6,7 @@ export type Activations = "static" | "local" | "dynamic" | "none";
 /** The quantization of the weights of one module. A field that the configuration does not declare is absent. */
 export interface Scheme {
   /** The part of the configuration, for findings. */
-  readonly where: string;
+  readonly location: string;
   /** The `format` of compressed-tensors, the algorithm of ModelOpt, the mode of MLX. */
   readonly formats: readonly string[];
   readonly bits?: number;

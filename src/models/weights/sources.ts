@@ -1,10 +1,10 @@
-/** The locations of a parameter's values in a checkpoint. */
+/** The tensors of a parameter's values in a checkpoint. */
 
 import { isCacheScale } from "../../checkpoints/recognize/leftovers.js";
 import type { Shape } from "../../tensor/shape.js";
 
 /** A tensor, or a matrix of a stack, that contains values of a parameter. */
-export interface WeightPlace {
+export interface WeightSource {
   /** The name of the tensor. */
   readonly tensor: string;
   /** The index, in the parameter, of the first element that the tensor contains. Default 0. */
@@ -37,8 +37,8 @@ export interface LatentHeads {
 
 /** How a checkpoint names its tensors. */
 export interface WeightNames {
-  /** Returns the places of a parameter, which together have all its elements. */
-  readonly placesOf: (parameter: string) => readonly WeightPlace[];
+  /** Returns the tensors that together have all elements of a parameter. */
+  readonly sourcesOf: (parameter: string) => readonly WeightSource[];
   /** Whether the loader ignores a tensor that belongs to no parameter. */
   readonly isIgnored: (tensor: string) => boolean;
 }
@@ -49,7 +49,7 @@ const DERIVED = /\.rotary_emb\.inv_freq$/;
 /** The naming of Hugging Face's checkpoints: a tensor has the name of its parameter. */
 export function hubNames(tieWordEmbeddings: boolean): WeightNames {
   return {
-    placesOf: (tensor) => [{ tensor }],
+    sourcesOf: (tensor) => [{ tensor }],
     // with tied embeddings, a file may have a copy of the table
     isIgnored: (tensor) =>
       DERIVED.test(tensor) || isCacheScale(tensor) || (tieWordEmbeddings && tensor === "lm_head.weight"),
