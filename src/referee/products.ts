@@ -17,7 +17,8 @@ export type ProductOptions = Parameters<typeof gemm>[0];
 
 type Operand = ProductOptions["x"];
 
-const HOPPER = { datapath: "hopper", splitK: 1 } as const;
+/** The settings of products on Hopper. */
+export const HOPPER = { datapath: "hopper", splitK: 1 } as const;
 
 /** Requires that a and b have `rank` dimensions and one dtype, bf16 or f16. Returns the dtype. */
 function requireMatrices(a: Value, b: Value, rank: number): "bf16" | "f16" {
@@ -38,7 +39,7 @@ function requireAligned(b: Value): void {
       throw new NotModelled(`rows of ${extent} elements, which are no multiple of ${ALIGNMENT} bytes`);
 }
 
-function wideProduct(call: Call, a: Value, b: Value): ProductOptions {
+export function wideProduct(call: Call, a: Value, b: Value): ProductOptions {
   const outDtype = requireMatrices(a, b, 2);
   requireAligned(b);
   const [x, w] = [toTensor(call.backend, a), toTensor(call.backend, transposed(b))];
@@ -72,7 +73,7 @@ export const addmmOptions = (call: Call): ProductOptions => {
 };
 
 /** An FP8 operand [rows, K] with its scales: per tensor, per row, per 1x128 block or per 128x128 block. */
-function scaledOperand(call: Call, name: string, data: Value, scale: Value): Operand & ScaledTensor {
+export function scaledOperand(call: Call, name: string, data: Value, scale: Value): Operand & ScaledTensor {
   const [rows = 0, depth = 0] = data.shape;
   if (scale.dtype !== "F32") throw new NotModelled(`${name} of ${scale.dtype}`);
   const codes = toTensor(call.backend, data);

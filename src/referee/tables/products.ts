@@ -1,5 +1,6 @@
 /** Rows of matrix products. */
 import type { Call } from "../call.js";
+import { grouped, isComparedGroups, scaledGrouped } from "../grouped.js";
 import {
   addmmOptions,
   batched,
@@ -55,6 +56,24 @@ export const PRODUCTS: OperatorRows = {
       "22 batches in bf16 and f16 of 2 to 64 matrices of up to 512x512x512",
     ),
     isCompared: isComparedBatch,
+  },
+  "aten::_grouped_mm": {
+    ...confirmed(
+      computed("self mat2 offs bias out_dtype", "as mm for each group of rows", grouped),
+      "3 products of 2, 4 and 8 groups in bf16 of up to 2048x512x256",
+    ),
+    isCompared: isComparedGroups,
+  },
+  "aten::_scaled_grouped_mm": {
+    ...confirmed(
+      computed(
+        "self mat2 scale_a scale_b offs bias scale_result out_dtype use_fast_accum",
+        "an FP8 product on Hopper's tensor cores for each group of rows; (sum * scale_a) * scale_b",
+        scaledGrouped,
+      ),
+      "3 products of 2, 4 and 8 groups in e4m3 of up to 2048x512x256",
+    ),
+    isCompared: isComparedGroups,
   },
   "aten::_scaled_mm": compared(
     multiplied(

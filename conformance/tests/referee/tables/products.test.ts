@@ -35,7 +35,7 @@ const wide = cases.filter(({ x }) => x === "bf16" || x === "f16");
 
 testOperators(
   "products",
-  ["aten::_grouped_mm", "aten::_scaled_grouped_mm"],
+  [],
   {
     "aten::mm": usesOtherKernel,
     "aten::mm.dtype": usesOtherKernel,

@@ -1,0 +1,115 @@
+/** Models of grouped products: the rows of one matrix in groups, each multiplied by a matrix of its own. */
+import { ShapeError } from "../errors.js";
+import { gemm } from "../ops/gemm/gemm.js";
+import { Scope } from "../tensor/scope.js";
+import { elementCount } from "../tensor/shape.js";
+import type { Call, Model } from "./call.js";
+import { NotModelled } from "./not-modelled.js";
+import { HOPPER, scaledOperand, wideProduct } from "./products.js";
+import { integersOf } from "./selections.js";
+import { toValue, transposed, type Value } from "./value.js";
+
+/** Elements [from, to) of the first dimension. */
+function slice({ dtype, shape, bytes }: Value, from: number, to: number): Value {
+  const size = bytes.length / Math.max(shape[0] ?? 1, 1);
+  return { dtype, shape: shape.with(0, to - from), bytes: bytes.subarray(from * size, to * size) };
+}
+
+/** One group: rows of `self`, the matrix by which they are multiplied, and the numbers of the group and of its rows. */
+interface Group {
+  readonly rows: Value;
+  readonly matrix: Value;
+  readonly index: number;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The groups of rows of `self`, whose ends are in `offs`, with the matrices of `mat2`. */
+function groupsOf(call: Call): readonly Group[] {
+  const [a, b] = [call.tensor("self"), call.tensor("mat2")];
+  if (a.shape.length !== 2 || b.shape.length !== 3 || call.get("offs") === undefined)
+    throw new NotModelled(`groups of [${a.shape}] and [${b.shape}]`);
+  for (const name of ["bias", "scale_result"]) call.requireDefault(name, null);
+  const ends = integersOf(call.tensor("offs"));
+  const [rows = 0] = a.shape;
+  const isAscending = ends.every((end, i) => end >= (ends[i - 1] ?? 0) && end <= rows);
+  if (ends.length !== b.shape[0] || a.shape[1] !== b.shape[1] || !isAscending)
+    throw new ShapeError(`offsets [${ends}] of [${a.shape}] and [${b.shape}]`);
+  if (ends.at(-1) !== rows) throw new NotModelled("rows beyond the last group, which PyTorch does not write");
+  return ends.map((to, index) => {
+    const from = ends[index - 1] ?? 0;
+    const [, ...shape] = b.shape;
+    return { rows: slice(a, from, to), matrix: { ...slice(b, index, index + 1), shape }, index, from, to };
+  });
+}
+
+/** The results of all groups, one below the other. */
+function stacked(call: Call, results: readonly Value[]): readonly Value[] {
+  const bytes = new Uint8Array(results.reduce((sum, each) => sum + each.bytes.length, 0));
+  let offset = 0;
+  for (const each of results) {
+    bytes.set(each.bytes, offset);
+    offset += each.bytes.length;
+  }
+  const shape = [call.tensor("self").shape[0] as number, call.tensor("mat2").shape[2] as number];
+  return [{ dtype: "BF16", shape, bytes }];
+}
+
+/** aten::_grouped_mm of bf16 matrices. */
+export const grouped: Model = (call) => {
+  if (call.tensor("self").dtype !== "BF16") throw new NotModelled(`groups of ${call.tensor("self").dtype}`);
+  call.dtype("out_dtype");
+  return stacked(
+    call,
+    groupsOf(call).map(({ rows, matrix }) => {
+      using _ = new Scope();
+      return toValue(gemm(wideProduct(call, rows, matrix)).out);
+    }),
+  );
+};
+
+/**
+ * aten::_scaled_grouped_mm with scales of rows and columns: (sum * scale_a) * scale_b in f32, rounded once. `gemm` multiplies by
+ * the scale of its second operand first, so the operands are exchanged.
+ */
+export const scaledGrouped: Model = (call) => {
+  const [scaleA, scaleB] = [call.tensor("scale_a"), call.tensor("scale_b")];
+  if (!call.boolean("use_fast_accum", false)) throw new NotModelled("groups with split accumulators");
+  if (call.dtype("out_dtype") !== "BF16") throw new NotModelled("groups with another result than bf16");
+  for (const name of ["self", "mat2"])
+    if (call.tensor(name).dtype !== "F8_E4M3") throw new NotModelled(`groups of ${call.tensor(name).dtype}`);
+  const groups = groupsOf(call);
+  const [rows, columns] = [elementCount(scaleA.shape), elementCount(scaleB.shape)];
+  if (rows !== call.tensor("self").shape[0] || columns !== groups.length * (groups[0]?.matrix.shape[1] ?? 0))
+    throw new NotModelled(`scales [${scaleA.shape}] and [${scaleB.shape}]`);
+  return stacked(
+    call,
+    groups.map(({ rows: data, matrix, index, from, to }) => {
+      using _ = new Scope();
+      const w = transposed(matrix);
+      const [width = 0] = w.shape;
+      const lines = (scale: Value, count: number): Value => ({ ...scale, shape: [count, 1] });
+      const x = scaledOperand(
+        call,
+        "scale_b",
+        w,
+        lines(slice({ ...scaleB, shape: [groups.length, width] }, index, index + 1), width),
+      );
+      const other = scaledOperand(
+        call,
+        "scale_a",
+        data,
+        lines(slice({ ...scaleA, shape: [rows] }, from, to), to - from),
+      );
+      return transposed(
+        toValue(gemm({ x, w: other, outDtype: "bf16", ...HOPPER, useSplitAccumulator: false }).out),
+      );
+    }),
+  );
+};
+
+/** Whether the operands are at most as large as the recorded ones. */
+export const isComparedGroups = (call: Call): boolean => {
+  const [rows = 0, depth = 0] = call.tensor("self").shape;
+  return rows <= 2048 && depth <= 256 && (call.tensor("mat2").shape[2] ?? 0) <= 512;
+};
