@@ -49,7 +49,10 @@ export class Parameter extends Variable {
     guardReceivers(this);
   }
 
-  /** If set, a layer with `fuseWgradAccumulation` adds the weight gradient to this tensor instead of to `grad`. */
+  /**
+   * If set, a layer with `fuseWgradAccumulation` adds the weight gradient to this tensor instead of to `grad`. It has the shape
+   * of `value`: after `fullyShard` it contains this rank's rows, to which reduced gradients are added.
+   */
   mainGrad: Tensor<"f32"> | undefined;
 
   /**
@@ -214,6 +217,7 @@ export class Parameter extends Variable {
   clearGrads(): void {
     this.zeroGrad();
     if (this.mainGrad) setZero(this.mainGrad);
+    this.#sharding?.clearMainGrad();
   }
 
   /** Frees the value, its scale, `grad` and `mainGrad`. A second call does nothing. */

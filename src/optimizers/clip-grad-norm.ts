@@ -11,7 +11,7 @@ import { Scope } from "../tensor/scope.js";
 import { elementCount, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { type DividedGrad, dividedSquareSums } from "./divided-norm.js";
-import { gradientOf, type Optimized, Optimizer, parametersOf } from "./optimizer.js";
+import { gradientOf, type Optimized, Optimizer, parametersOf, requireReduced } from "./optimizer.js";
 
 /**
  * Returns the 2-norm of all gradients together, and the factor that reduces it to `maxNorm`, for `step({ gradScale: factor })`.
@@ -35,6 +35,7 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
   using scope = new Scope();
   const stages = stagesOf(parameters);
   const grads = parameters.flatMap((parameter) => {
+    requireReduced("clipGradNorm", parameter);
     const grad = gradientOf(parameter);
     return grad ? [gradPartOf(parameter, grad)] : [];
   });

@@ -97,12 +97,14 @@ export abstract class Optimizer {
   /**
    * Updates all parameters that have a gradient, once.
    *
-   * @throws `DTypeError` or `ShapeError` for a `gradScale` or `noop` that is not f32 [1], `ArgumentError` for an unknown option
-   * or an option on another backend, `DisposedError` for a disposed tensor.
+   * @throws `DTypeError` or `ShapeError` for a `gradScale` or `noop` that is not f32 [1], `ArgumentError` for an unknown option,
+   * for an option on another backend, and if `noSync` of `fullyShard` has left a main gradient unreduced, `DisposedError` for a
+   * disposed tensor.
    */
   step(options: StepOptions = {}): void {
     const ownOptions = checkStep("step", options);
     const { noop } = ownOptions;
+    for (const { parameter } of this.slots.values()) requireReduced("step", parameter);
     // a backward pass completes the gradients of the last parameters first; their reductions on the side stream end first
     for (const slot of [...this.slots.values()].reverse()) {
       using _ = new Scope();
@@ -138,6 +140,14 @@ export abstract class Optimizer {
   [Symbol.dispose](): void {
     this.dispose();
   }
+}
+
+/** Throws `ArgumentError` if `noSync` has left a gradient for the `mainGrad` of a sharded parameter unreduced. */
+export function requireReduced(user: string, parameter: Parameter): void {
+  if (parameter.sharding?.hasFullMainGrad)
+    throw new ArgumentError(
+      `${user}: a gradient is not reduced over ranks; run the last backward pass outside of noSync`,
+    );
 }
 
 /**

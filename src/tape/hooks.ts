@@ -1,10 +1,12 @@
 /** Callbacks for leaves whose gradients a backward pass has completed. */
 import type { Variable } from "./variable.js";
 
-/** The backward pass during which a hook is called. */
+/** The backward pass during which a hook is called, or the call of `backwardDw`. */
 export interface HookedPass {
   /** Registers a function to call once when the pass ends. Functions are called in the order of registration. */
   readonly atEnd: (callback: () => void) => void;
+  /** The leaves whose gradients a call of `backwardDw` completes, in this order. Undefined in a backward pass. */
+  readonly delayedLeaves?: readonly Variable[] | undefined;
 }
 
 /** A hook. It is called with a leaf whose gradient the pass has completed. */

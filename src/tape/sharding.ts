@@ -50,6 +50,15 @@ export interface Sharding extends UseHooks {
   discardPrefetched(): void;
   /** Frees the gradient of earlier passes, which is not in the parameter's `grad`, and discards prefetched all-gathers. */
   zeroGrad(): void;
+  /** Whether layers have added gradients to `fullMainGrad` that are not reduced yet. */
+  readonly hasFullMainGrad: boolean;
+  /**
+   * Returns the f32 tensor in the full shape to which layers add gradients, until it is reduced and added to the rows in
+   * `mainGrad`. It is zero at first. If the layer `overwrites` it, the reduced gradient overwrites `mainGrad`.
+   */
+  fullMainGrad(overwrites: boolean): Tensor<"f32">;
+  /** Frees the gradients that `fullMainGrad` has accumulated. */
+  clearMainGrad(): void;
   /** Frees this rank's rows and the full parameter. */
   dispose(): void;
 }

@@ -191,11 +191,15 @@ export function accumulateAfterPass<L extends Variable>(
   gradOf: (leaf: L) => Tensor<WideDType> | undefined,
 ): void {
   const ends: (() => void)[] = [];
+  const pass = {
+    atEnd: (callback: () => void) => void ends.push(callback),
+    delayedLeaves: leaves.filter(({ requiresGrad }) => requiresGrad),
+  };
   for (const leaf of leaves) {
     const grad = gradOf(leaf);
     if (grad && leaf.requiresGrad) accumulate(leaf, grad);
     grad?.dispose();
-    if (leaf.requiresGrad) leaf[HOOKS]?.run(leaf, { atEnd: (callback) => void ends.push(callback) });
+    if (leaf.requiresGrad) leaf[HOOKS]?.run(leaf, pass);
   }
   for (const callback of ends) callback();
 }

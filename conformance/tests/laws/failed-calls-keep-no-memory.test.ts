@@ -9,17 +9,22 @@ import { LocalCommunicator } from "../../../src/collectives/local.js";
 import { OutOfMemoryError } from "../../../src/errors.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import type { Module } from "../../../src/modules/module.js";
+import { persistent, wideTensor } from "../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import type { Optimizer } from "../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
 import { fullyShard } from "../../../src/parallel/fsdp/fully-shard.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
+import { normal } from "../../../src/random.js";
 import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../src/recipes/recipe.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { membersOf } from "../../../src/tape/value.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { product } from "../../arbitraries/covering.js";
 import { casesOf, inputsOf, regionOf, rowsWhere } from "../harness/modules/calls.js";
 import { failingAt, useBackend } from "../harness/suite.js";
 
@@ -76,6 +81,41 @@ describe("fullyShard that runs out of memory keeps none, and leaves the module a
       },
     );
   });
+});
+
+describe("a pass that runs out of memory leaves sharded main gradients usable, and keeps no memory", () => {
+  it.each(product({ delayWgradCompute: [false, true], isFirstMicrobatch: [false, true] }))(
+    "%j",
+    ({ delayWgradCompute, isFirstMicrobatch }) => {
+      const seen = new Set<string>();
+      expectAllFreed(
+        () => {
+          const random = new RandomState(1n);
+          const options = { fuseWgradAccumulation: true, delayWgradCompute, random };
+          const model = new LayerNormMLP(backend(), SIZES.from, SIZES.middle, options);
+          fullyShard(model, new ProcessGroup(new LocalCommunicator(backend(), "world", [0])));
+          for (const each of model.parameters())
+            if (each.fusesAccumulation) each.mainGrad = persistent(zeros(backend(), "f32", each.shape));
+          return model;
+        },
+        (model) => {
+          using _ = new Scope();
+          for (const each of model.parameters()) each.clearGrads();
+          const shape = [SIZES.rows, SIZES.from] as const;
+          const x = wideTensor(
+            backend(),
+            normal({ seed: 1n, offset: 0n }, shape[0] * shape[1], 1),
+            shape,
+            "bf16",
+          );
+          model.forward(x, { isFirstMicrobatch }).backward(x);
+          if (delayWgradCompute) model.backwardDw();
+          seen.add(String(model.parameters().map(({ grad, mainGrad }) => (mainGrad ?? grad)?.dataSync())));
+        },
+      );
+      expect(seen.size).toBe(1);
+    },
+  );
 });
 
 describe.each(Object.entries(OPTIMIZERS))("%s that runs out of memory keeps none", (_, optimizer) => {

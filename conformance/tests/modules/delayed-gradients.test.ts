@@ -1,19 +1,17 @@
 /** `backwardDw` computes the gradients of weights bitwise equal to a backward pass that computes them at once. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
-import type { ProcessGroup } from "../../../src/collectives/group.js";
-import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import { ArgumentError } from "../../../src/errors.js";
 import { Linear } from "../../../src/modules/linear.js";
 import type { Module } from "../../../src/modules/module.js";
 import type { Parameter } from "../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { recompute } from "../../../src/modules/recompute.js";
+import { Sequential } from "../../../src/modules/sequential.js";
 import { zeros } from "../../../src/ops/create.js";
-import { DataParallel } from "../../../src/parallel/data/data-parallel.js";
-import { fullyShard } from "../../../src/parallel/fsdp/fully-shard.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import type { Recipe } from "../../../src/recipes/recipe.js";
+import type { HookedPass } from "../../../src/tape/hooks.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { disown, Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
@@ -135,7 +133,7 @@ describe("gradients equal those of a layer that computes them in the backward pa
 });
 
 /** Runs a layer forward and backward. */
-function trained(layer: Linear): void {
+function trained(layer: Linear | Sequential): void {
   using _ = new Scope();
   const x = upload(backend(), drawnValues(1, [ROWS, SIZE]));
   layer.forward(x).backward(upload(backend(), drawnValues(2, [ROWS, SIZE])));
@@ -155,6 +153,23 @@ scoped("hooks of the weight are called by backwardDw, those of the bias by the b
   expect(seen).toEqual(["bias true", "end of bias"]);
   layer.backwardDw();
   expect(seen.slice(2)).toEqual(["weight true", "end of weight"]);
+});
+
+scoped("all hooks of a call get the same pass, with the weights whose gradients the call completes", () => {
+  using model = new Sequential(backend(), delayedLayer(), delayedLayer(), delayedLayer());
+  const seen: HookedPass[] = [];
+  const weights = [...model.namedParameters()].flatMap(([name, each]) =>
+    name.endsWith("weight") ? [each] : [],
+  );
+  for (const each of weights) each.registerPostAccumulateGradHook((_, pass) => void seen.push(pass));
+  trained(model);
+  expect(seen).toEqual([]);
+  const [frozen, ...others] = weights as [Parameter, ...Parameter[]];
+  frozen.requiresGrad = false;
+  model.backwardDw();
+  expect(seen).toHaveLength(2);
+  expect(seen[1]).toBe(seen[0]);
+  expect(seen[0]?.delayedLeaves).toEqual(others);
 });
 
 scoped("a weight that is frozen after the pass gets no gradient", () => {
@@ -193,11 +208,4 @@ scoped("a missing mainGrad is refused in the backward pass, and by backwardDw", 
   layer.weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]);
   layer.backwardDw();
   expect(layer.weight.mainGrad.dataSync().some((value) => value !== 0)).toBe(true);
-});
-
-scoped("classes that reduce gradients in the backward pass refuse such a layer", () => {
-  const [group] = loopbackOver([backend()]) as [ProcessGroup];
-  using layer = new Linear(group.backend, SIZE, SIZE, { delayWgradCompute: true });
-  expect(() => new DataParallel(layer, group)).toThrow(/backwardDw/);
-  expect(() => fullyShard(layer, group)).toThrow(/backwardDw/);
 });

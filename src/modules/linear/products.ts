@@ -2,6 +2,7 @@
 import { ArgumentError } from "../../errors.js";
 import type { DatapathFamily } from "../../formats/datapath.js";
 import { castTo } from "../../ops/cast/cast.js";
+import { requireShape } from "../../ops/execute.js";
 import { gemm } from "../../ops/gemm/gemm.js";
 import type { GemmInput } from "../../ops/gemm/operand.js";
 import { dequantize } from "../../ops/quantize/dequantize.js";
@@ -60,7 +61,7 @@ export function wgradOf(x: Value, dy: Gradient, products: Products): Tensor<Wide
   const product: WgradProduct = (a, b) => {
     if (!fuseWgradAccumulation)
       return castTo(wideOf("wgrad", gemm({ a, b, ...options, outDtype: dtype }).out), gradDtype);
-    gemm({ a, b, ...options, out: requireMainGrad(weight), accumulate });
+    gemm({ a, b, ...options, out: accumulatorOf(weight, accumulate), accumulate });
     return undefined;
   };
   const dw = weight.delayedGradients ? weight.delayedGradients.put(x, dy, product) : product(x, dy);
@@ -68,8 +69,15 @@ export function wgradOf(x: Value, dy: Gradient, products: Products): Tensor<Wide
   return dw;
 }
 
+/** Returns the tensor to which gradients of a weight are added: its `mainGrad`, or the tensor of all rows if it is sharded. */
+function accumulatorOf(weight: Parameter, accumulate: boolean): Tensor<"f32"> {
+  const mainGrad = requireMainGrad(weight);
+  return weight.sharding?.fullMainGrad(!accumulate) ?? mainGrad;
+}
+
 /** Returns the `mainGrad` of a weight. Throws `ArgumentError` if it has none. */
-function requireMainGrad({ mainGrad }: Parameter): Tensor<"f32"> {
+function requireMainGrad({ mainGrad, sharding }: Parameter): Tensor<"f32"> {
+  if (mainGrad && sharding) requireShape("linear", "mainGrad", mainGrad, sharding.localValue.shape);
   if (mainGrad) return requireF32("linear", "mainGrad", mainGrad);
   throw new ArgumentError(
     "linear: with fuseWgradAccumulation the weight needs a mainGrad, an f32 tensor of its shape; set it before the backward pass",

@@ -84,12 +84,14 @@ export function bucketsOf(
 /**
  * Returns the concatenated sections of a bucket, with zeros as padding, and whether the tensor may be overwritten. A single
  * gradient is not copied. A single `grad` may not be overwritten, because the `grad` of another parameter may share its memory.
+ * `gradOf` returns the gradient of a parameter.
  */
 export function packed(
   user: string,
   { members, sizes, dtype }: Bucket,
+  gradOf: (parameter: Parameter) => Tensor<WideDType> | undefined = gradientOf,
 ): { flat: Tensor<WideDType>; isWritable: boolean } {
-  const grads = members.flatMap(({ parameter }) => gradientOf(parameter) ?? []);
+  const grads = members.flatMap(({ parameter }) => gradOf(parameter) ?? []);
   for (const grad of grads)
     if (grad.dtype !== dtype)
       throw new DTypeError(

@@ -42,6 +42,7 @@ interface PassState {
   readonly buckets: readonly Bucket[];
   /** The parameters whose gradients the pass has completed. */
   readonly ready: Set<Parameter>;
+  /** The names of the parameters whose gradients the pass completes. */
   readonly names: ReadonlyMap<Parameter, string>;
   /** The index of the first bucket that is not reduced yet. */
   next: number;
@@ -58,8 +59,6 @@ export function isReduced(parameter: Parameter): boolean {
 /** Returns why the gradient of a parameter cannot be reduced over a group, or undefined if it can. */
 function refusal(parameter: Parameter, group: ProcessGroup): string | undefined {
   if (parameter.sharding) return "is divided by fullyShard, which reduces its gradient";
-  if (parameter.delayedGradients)
-    return "has a gradient that backwardDw computes after the backward pass, in which gradients are reduced; create the layer without delayWgradCompute";
   if (groupsByParameter.get(parameter)?.has(group))
     return "has a gradient that another DataParallel already reduces over this group; dispose of the other one first";
   return undefined;
@@ -75,11 +74,12 @@ function refusal(parameter: Parameter, group: ProcessGroup): string | undefined 
  *
  * Every rank must create the module with the same initial values, for example from the same seed or by `broadcastParameters`,
  * and must use the same parameters in each pass. A pass reduces the contents of `grad` at its end. Therefore run all
- * microbatches except the last inside `noSync`, and release gradients before the next step.
+ * microbatches except the last inside `noSync`, and release gradients before the next step. With `delayWgradCompute`, the
+ * gradients of weights are reduced in the same way by `backwardDw`: call it inside `noSync` for all microbatches except the last.
  *
  * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a group on another
  * backend, and for a module with a parameter whose gradient `fullyShard`, or another `DataParallel` over the same group,
- * reduces, or with `delayWgradCompute`.
+ * reduces.
  */
 export class DataParallel {
   static {
@@ -163,8 +163,13 @@ export class DataParallel {
       this.module.namedParameters(),
       ([name, parameter]) => [parameter, name] as const,
     );
-    const names = new Map(named.filter(([{ requiresGrad }]) => requiresGrad));
-    const buckets = bucketsOf([...names.keys()], this.#bucketBytes);
+    const { delayedLeaves } = pass;
+    const completes = ({ requiresGrad, delayedGradients }: Parameter): boolean =>
+      requiresGrad && !delayedGradients;
+    const names = new Map(named.filter(([each]) => delayedLeaves?.includes(each) ?? completes(each)));
+    // backwardDw computes the gradients of the first parameters first
+    const parameters = delayedLeaves ? [...names.keys()].reverse() : [...names.keys()];
+    const buckets = bucketsOf(parameters, this.#bucketBytes);
     const state = { pass, buckets, ready: new Set<Parameter>(), names, next: 0 };
     pass.atEnd(() => this.#endPass(state));
     this.#passState = state;
@@ -186,11 +191,11 @@ export class DataParallel {
     });
   }
 
-  /** Aborts the group if the pass has not reached every parameter, because the other ranks would wait for its gradients. */
-  #endPass({ ready }: PassState): void {
+  /** Aborts the group if the pass has not reached every parameter, because the other ranks would wait for the gradients. */
+  #endPass({ ready, names }: PassState): void {
     this.#passState = undefined;
-    for (const [name, parameter] of this.module.namedParameters()) {
-      if (!parameter.requiresGrad || ready.has(parameter)) continue;
+    for (const [parameter, name] of names) {
+      if (ready.has(parameter)) continue;
       const reason = `the backward pass did not reach ${name}; set its requiresGrad to false on every rank, or use it in every pass`;
       this.group.abort(reason);
       throw new ArgumentError(`DataParallel: ${reason}`);

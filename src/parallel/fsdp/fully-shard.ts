@@ -93,19 +93,16 @@ export class FullySharded {
       parameter.part = sharded.part;
       parameter.setSharding(sharded, values?.slice(first, first + count * rowSize));
       parameter.registerPostAccumulateGradHook((_, pass) => {
-        if (parameter.mainGrad)
-          throw new ArgumentError(
-            "fullyShard: a parameter has a mainGrad, which would hold the gradient of all rows; leave out fuseWgradAccumulation and mainGrad",
-          );
         if (this.#synchronization.isOn) grads.complete(parameter, pass);
       });
     }
   }
 
   /**
-   * Runs `body` without reducing gradients. Its backward passes accumulate this rank's gradients of full parameters, and the next
-   * pass outside `body` adds to them before it reduces. Without `noSync`, each pass reduces its gradients and adds them to the
-   * gradients of this rank's rows. That takes less memory and more communication, and the order of additions differs.
+   * Runs `body` without reducing gradients. Its backward passes and calls of `backwardDw` accumulate this rank's gradients of
+   * full parameters, and the next pass outside `body` adds to them before it reduces. Without `noSync`, each pass reduces its
+   * gradients and adds them to the gradients of this rank's rows. That takes less memory and more communication, and the order of
+   * additions differs.
    *
    * @throws `ArgumentError` for a body that is not a function or is async; rethrows what the body throws.
    */
@@ -154,19 +151,14 @@ export class FullySharded {
 
 /** Returns why a parameter cannot be divided, or undefined if it can. */
 function refusal(parameter: Parameter): string | undefined {
-  const { sharding, grad, mainGrad, value, quantizer, fusesAccumulation, delayedGradients, isSplitPart } =
-    parameter;
+  const { sharding, grad, mainGrad, delayedGradients, value, quantizer, isSplitPart } = parameter;
   if (isReduced(parameter))
     return "has a gradient that a DataParallel reduces, and fullyShard reduces it too; dispose of the DataParallel first";
   if (sharding) return "is sharded already; shard each module once";
-  if (fusesAccumulation)
-    return "is the weight of a layer with fuseWgradAccumulation, whose mainGrad would hold the gradient of all rows; create the layer without it";
   if (isSplitPart)
     return "is a part of a weight or a bias (parametersSplit), whose memory it shares; create the layer without parametersSplit";
-  if (delayedGradients)
-    return "has a gradient that backwardDw computes after the backward pass, in which gradients are reduced; create the layer without delayWgradCompute";
-  if (grad || mainGrad)
-    return "has a gradient of all rows; shard the module before the first pass, without mainGrad";
+  if (grad || mainGrad || delayedGradients?.isWaiting)
+    return "has a gradient of all rows; shard the module before the first pass, and set mainGrad afterwards, in the shape of this rank's rows";
   if (value instanceof QuantizedTensor && value.spec.rowScaled)
     return "is quantized with an amax for each row and column (rowScaled), which depends on the rows of all ranks; create the module without rowScaled";
   if (value instanceof QuantizedTensor && !quantizer)
@@ -182,7 +174,9 @@ function refusal(parameter: Parameter): string | undefined {
  * the next operation are prefetched, so that at most the parameters of two operations are resident. The weight of a linear layer
  * under a recipe is quantized before it is gathered, as a part of the full weight, so that codes and scales are sent. If a block
  * crosses the boundary between ranks, and with custom quantizers, the parameter is gathered in its own dtype. When a backward
- * pass has completed a gradient, the pass replaces the gradient by this rank's rows of the sum or mean over all ranks.
+ * pass has completed a gradient, the pass replaces the gradient by this rank's rows of the sum or mean over all ranks. With
+ * `fuseWgradAccumulation`, a weight's gradients accumulate in an f32 tensor of the full shape; the pass adds this rank's rows of
+ * the reduced tensor to `mainGrad` and frees the tensor. With `delayWgradCompute`, `backwardDw` does this in place of the pass.
  *
  * Parameters, optimizer states and losses have the same bits as under `DataParallel` with the same number of ranks and a ranked
  * plan. With a `mesh`, gradients are first reduced along `shard`, then along `replicate`, and rounded to their type after each.
@@ -190,9 +184,8 @@ function refusal(parameter: Parameter): string | undefined {
  *
  * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a `mesh` whose sizes
  * do not give the number of ranks, for a group on another backend, and for a module with a parameter that is already sharded,
- * has a gradient or a `mainGrad`, is the weight of a layer with `fuseWgradAccumulation`, `delayWgradCompute` or
- * `parametersSplit`, has a gradient that a `DataParallel` reduces, is quantized with `rowScaled`, or was quantized outside of
- * `quantizedModelInit`. In each case nothing has changed.
+ * has a gradient or a `mainGrad`, is the weight of a layer with `parametersSplit`, has a gradient that a `DataParallel` reduces,
+ * is quantized with `rowScaled`, or was quantized outside of `quantizedModelInit`. In each case nothing has changed.
  */
 export function fullyShard(
   module: Module,

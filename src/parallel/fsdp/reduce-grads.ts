@@ -7,7 +7,7 @@ import type { HookedPass } from "../../tape/hooks.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { BUCKET_BYTES, type Bucket, bucketsOf, packed } from "../data/buckets.js";
+import { BUCKET_BYTES, bucketsOf, packed } from "../data/buckets.js";
 import type { ShardedParameter } from "./sharded-parameter.js";
 
 /** How gradients are reduced. */
@@ -23,7 +23,10 @@ export interface ReductionOptions {
   readonly reduction: "mean" | "sum";
 }
 
-/** The parameters of one module, whose gradients are reduced together. */
+/**
+ * The parameters of one module whose gradients are reduced together: those whose gradients backward passes complete, or those
+ * whose gradients `backwardDw` completes.
+ */
 class GradientGroup {
   /** The parameters whose gradient the pass has completed. */
   readonly ready = new Set<Parameter>();
@@ -32,6 +35,11 @@ class GradientGroup {
     private readonly shards: ReadonlyMap<Parameter, ShardedParameter>,
     private readonly options: ReductionOptions,
   ) {}
+
+  /** Whether `backwardDw` will compute more of the gradients. */
+  get isWaiting(): boolean {
+    return [...this.shards.keys()].some(({ delayedGradients }) => delayedGradients?.isWaiting);
+  }
 
   /** Whether the pass has completed all gradients. */
   get isReady(): boolean {
@@ -48,7 +56,8 @@ class GradientGroup {
       onSideStream(backend, () => {
         using _ = new Scope();
         const names = bucket.members.map(({ parameter }) => shardOf(parameter).name).join(", ");
-        const reduced = this.#reduce(bucket, `gradients of ${names}`);
+        const { flat } = packed("fullyShard", bucket, (parameter) => shardOf(parameter).takeFullGrad());
+        const reduced = this.#reduce(flat, bucket.sizes, `gradients of ${names}`);
         for (const { parameter, parts } of bucket.members) {
           const shard = shardOf(parameter);
           const { shape } = shard.localValue;
@@ -59,12 +68,11 @@ class GradientGroup {
       });
   }
 
-  /** Returns this rank's section of the gradients of a bucket, reduced over all ranks. */
-  #reduce(bucket: Bucket, subject: string): Tensor<WideDType> {
+  /** Returns this rank's section of gradients, reduced over all ranks. */
+  #reduce(flat: Tensor<WideDType>, sizes: readonly number[], subject: string): Tensor<WideDType> {
     const { shard, replicate, plan, replicatePlan, reduction } = this.options;
-    const { flat } = packed("fullyShard", bucket);
     const rows = shard.withSubject(subject, () =>
-      shard.reduceScatter(flat, { reduction, rows: bucket.sizes, plan }),
+      shard.reduceScatter(flat, { reduction, rows: sizes, plan }),
     );
     if (!replicate) return rows;
     return replicate.withSubject(subject, () =>
@@ -85,7 +93,11 @@ export class ReduceGrads {
     shardOf: (parameter: Parameter) => ShardedParameter,
     options: ReductionOptions,
   ) {
-    const entries = grouped.map((parameters) => {
+    const divided = grouped.flatMap((parameters) => [
+      parameters.filter(({ delayedGradients }) => !delayedGradients),
+      parameters.filter(({ delayedGradients }) => delayedGradients),
+    ]);
+    const entries = divided.map((parameters) => {
       const shards = new Map(parameters.map((each) => [each, shardOf(each)] as const));
       return { parameters, group: new GradientGroup(shards, options) };
     });
@@ -97,7 +109,8 @@ export class ReduceGrads {
 
   /**
    * Records that the pass has completed the gradient of a parameter. The gradients of a module are reduced when the pass has
-   * completed all of them, or else at the end of the pass.
+   * completed all of them, or else at the end of the pass. The pass may also be a call of `backwardDw`, at whose end gradients
+   * that another call will add to are not reduced.
    */
   complete(parameter: Parameter, pass: HookedPass): void {
     if (this.#pass !== pass) this.#begin(pass);
@@ -111,7 +124,7 @@ export class ReduceGrads {
     for (const { ready } of this.#groups) ready.clear();
     pass.atEnd(() => {
       this.#pass = undefined;
-      for (const group of this.#groups) group.reduce();
+      for (const group of this.#groups) if (!group.isWaiting) group.reduce();
     });
   }
 }

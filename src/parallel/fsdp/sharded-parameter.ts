@@ -3,6 +3,7 @@ import type { GatherRequest, ProcessGroup } from "../../collectives/group.js";
 import { quantizedGather, rowsOfQuantized } from "../../collectives/quantized.js";
 import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../formats/block.js";
 import { type Parameter, persistent, type WeightQuantizer } from "../../modules/parameter.js";
+import { zeros } from "../../ops/create.js";
 import { add } from "../../ops/elementwise/operators.gen.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import type { PendingGather, Sharding, StartGather } from "../../tape/sharding.js";
@@ -107,6 +108,9 @@ export class ShardedParameter implements Sharding {
   #earlierGrad: Tensor<WideDType> | undefined;
   /** Whether the parameter's `grad` is reduced to this rank's rows. */
   #isReduced = false;
+  #fullMainGrad: Tensor<"f32"> | undefined;
+  /** Whether the reduced gradient overwrites `mainGrad`, because a first microbatch has overwritten `#fullMainGrad`. */
+  #overwritesMainGrad = false;
 
   /** Copies this rank's rows. The parameter is not changed. A quantized parameter must have a `quantizer`. */
   constructor(parameter: Parameter, { name, group, rowMultiple, prefetch }: ShardOptions) {
@@ -253,14 +257,62 @@ export class ShardedParameter implements Sharding {
     this.#parameter.grad = undefined;
   }
 
-  /** Whether the parameter's `grad` is the gradient of the full parameter, which is not reduced yet. */
+  /** Whether the parameter has a gradient of the full parameter, which is not reduced yet. */
   get hasFullGrad(): boolean {
-    return this.#parameter.grad !== undefined && !this.#isReduced;
+    return this.#fullGrad !== undefined || this.hasFullMainGrad;
   }
 
-  /** Replaces the full gradient by this rank's rows of the reduced gradient, added to the gradient of earlier passes. */
+  /** The parameter's `grad`, if it is the gradient of the full parameter. */
+  get #fullGrad(): Tensor<WideDType> | undefined {
+    return this.#isReduced ? undefined : this.#parameter.grad;
+  }
+
+  get hasFullMainGrad(): boolean {
+    return this.#parameter.mainGrad !== undefined && this.#fullMainGrad !== undefined;
+  }
+
+  fullMainGrad(overwrites: boolean): Tensor<"f32"> {
+    this.#fullMainGrad ??= persistent(zeros(this.localValue.backend, "f32", this.fullShape));
+    this.#overwritesMainGrad ||= overwrites;
+    return this.#fullMainGrad;
+  }
+
+  clearMainGrad(): void {
+    this.#fullMainGrad?.dispose();
+    this.#fullMainGrad = undefined;
+    this.#overwritesMainGrad = false;
+  }
+
+  /**
+   * Returns the gradient of the full parameter. If the parameter has a `mainGrad`, its gradient is f32, and a full `grad` is
+   * added to it and released. The caller has checked `hasFullGrad`.
+   */
+  takeFullGrad(): Tensor<WideDType> {
+    const grad = this.#fullGrad;
+    if (!this.#parameter.mainGrad) return grad as Tensor<WideDType>;
+    const mainGrad = this.fullMainGrad(false);
+    if (!grad) return mainGrad;
+    add(mainGrad, grad, { out: mainGrad });
+    grad.dispose();
+    this.#parameter.grad = this.#earlierGrad;
+    this.#isReduced = this.#earlierGrad !== undefined;
+    this.#earlierGrad = undefined;
+    return mainGrad;
+  }
+
+  /**
+   * Replaces the full gradient by this rank's rows of the reduced gradient, added to the gradient of earlier passes. A
+   * `mainGrad` is overwritten in place.
+   */
   setReducedGrad(reduced: Tensor<WideDType>): void {
     using scope = new Scope();
+    const { mainGrad } = this.#parameter;
+    if (mainGrad) {
+      if (this.#overwritesMainGrad) mainGrad.paste(reduced as Tensor<"f32">, 0);
+      else add(mainGrad, reduced, { out: mainGrad });
+      this.clearMainGrad();
+      return;
+    }
     const total = this.#earlierGrad ? add(this.#earlierGrad, reduced) : reduced.reshape(reduced.shape);
     this.#earlierGrad?.dispose();
     this.#earlierGrad = undefined;
@@ -280,6 +332,7 @@ export class ShardedParameter implements Sharding {
   dispose(): void {
     this.#reshard();
     this.zeroGrad();
+    this.clearMainGrad();
     for (const member of membersOf(this.localValue)) member.dispose();
   }
 }

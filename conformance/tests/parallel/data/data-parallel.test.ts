@@ -57,6 +57,11 @@ interface Case {
   readonly fp8: boolean;
   /** Whether a weight is also used as an embedding table, so that it has a `grad` besides its `mainGrad`. */
   readonly tied: boolean;
+  /**
+   * When `backwardDw` computes gradients of weights: of the model after each pass, of the model after all passes, or of one layer
+   * after another after each pass. Undefined if the pass computes them.
+   */
+  readonly delays?: "pass" | "step" | "layers" | undefined;
   readonly microbatches: number;
   readonly frozen: readonly boolean[];
   readonly options: DataParallelOptions;
@@ -68,6 +73,7 @@ const cases: fc.Arbitrary<Case> = fc.record({
   fuses: fc.boolean(),
   fp8: fc.boolean(),
   tied: fc.boolean(),
+  delays: fc.constantFrom(undefined, "pass", "step", "layers"),
   microbatches: fc.integer({ min: 1, max: 3 }),
   frozen: fc.array(fc.boolean(), { minLength: 3, maxLength: 3 }),
   options: fc.record(
@@ -80,14 +86,27 @@ const cases: fc.Arbitrary<Case> = fc.record({
   ),
 });
 
-function modelOn(backend: Backend, { dtype, fuses }: Pick<Case, "dtype" | "fuses">): Sequential {
-  const of = { dtype, fuseWgradAccumulation: fuses, random: new RandomState(5n) };
-  const model = new Sequential(
-    backend,
+/** Layers in sequence. */
+class Layers extends Sequential {
+  constructor(
+    backend: Backend,
+    readonly layers: readonly (Linear | LayerNormMLP)[],
+  ) {
+    super(backend, ...layers);
+  }
+}
+
+function modelOn(
+  backend: Backend,
+  { dtype, fuses, delays }: Pick<Case, "dtype" | "fuses"> & Partial<Pick<Case, "delays">>,
+): Layers {
+  const fused = { dtype, fuseWgradAccumulation: fuses, random: new RandomState(5n) };
+  const of = { ...fused, delayWgradCompute: delays !== undefined };
+  const model = new Layers(backend, [
     new Linear(backend, WIDTH, WIDTH, of),
     new LayerNormMLP(backend, WIDTH, 2 * WIDTH, of),
     new Linear(backend, WIDTH, WIDTH, { ...of, bias: false }),
-  );
+  ]);
   if (fuses)
     for (const [name, each] of model.namedParameters())
       if (name.toLowerCase().endsWith("weight") && each.shape.length === 2)
@@ -125,7 +144,7 @@ class Terms extends Module {
 }
 
 /** The backward pass of one microbatch. */
-function pass(model: Sequential, { dtype, fp8, tied }: Case, number: number): void {
+function pass(model: Layers, { dtype, fp8, tied, delays }: Case, number: number): void {
   using _ = new Scope();
   const x = sample(model.backend, number, dtype);
   const rows = (): Variable => {
@@ -136,6 +155,13 @@ function pass(model: Sequential, { dtype, fp8, tied }: Case, number: number): vo
   const forward = (): Variable => (tied ? functional.add(model.forward(x), rows()) : model.forward(x));
   const y = fp8 ? autocast({ recipe: new MXFP8BlockScaling() }, forward) : forward();
   y.backward(sample(model.backend, 1000 + number, dtype));
+  if (delays === "pass") backwardDw(model);
+  if (delays === "layers") for (const layer of [...model.layers].reverse()) backwardDw(layer);
+}
+
+/** Computes the gradients that the oldest pass has left out, if there are any. */
+function backwardDw(module: Module): void {
+  if (module.parameters().some(({ delayedGradients }) => delayedGradients?.isWaiting)) module.backwardDw();
 }
 
 /** The gradient of a parameter: `mainGrad` if it has one, else `grad`. */
@@ -157,6 +183,12 @@ async function reduced(given: Case): Promise<string[][]> {
       for (const number of numbers.slice(0, -1)) pass(model, given, number);
     });
     pass(model, given, numbers.at(-1) as number);
+    if (given.delays === "step") {
+      parallel.noSync(() => {
+        for (const _ of numbers.slice(0, -1)) backwardDw(model);
+      });
+      backwardDw(model);
+    }
     return model;
   });
   return finished(models);
@@ -180,6 +212,7 @@ async function oneByOne(given: Case): Promise<string[][]> {
     const model = modelOn(group.backend, given);
     freeze(model, given.frozen);
     for (let i = 0; i < given.microbatches; i++) pass(model, given, given.microbatches * group.rank + i);
+    if (given.delays === "step") for (let i = 0; i < given.microbatches; i++) backwardDw(model);
     for (const each of model.parameters()) {
       using _ = new Scope();
       if (each.mainGrad && each.grad) {
@@ -205,12 +238,18 @@ async function oneByOne(given: Case): Promise<string[][]> {
  */
 type Told = readonly ["ready", number] | readonly ["sum", WideDType, number, boolean];
 
-/** The expected events for these parameters, given the order in which their gradients become complete. */
-function toldBy(parameters: readonly Parameter[], ready: readonly number[], bytes: number): readonly Told[] {
+/**
+ * The expected events of a pass, or of a call of `backwardDw`, that completes the gradients of some parameters. Buckets are
+ * formed in the order of `indices`; gradients become complete in the order of `ready`.
+ */
+function toldBy(
+  parameters: readonly Parameter[],
+  { indices, ready, bytes }: { indices: readonly number[]; ready: readonly number[]; bytes: number },
+): readonly Told[] {
   const buckets: { readonly dtype: WideDType; readonly members: number[]; end: number; inPlace: boolean }[] =
     [];
-  for (const [i, { mainGrad, value, requiresGrad, shape }] of [...parameters.entries()].reverse()) {
-    if (!requiresGrad) continue;
+  for (const i of indices) {
+    const { mainGrad, value, shape } = parameters[i] as Parameter;
     const dtype = mainGrad ? "f32" : (value.dtype as WideDType);
     const each = dtype === "f32" ? 4 : 2;
     const size = shape.reduce((product, count) => product * count, 1);
@@ -224,6 +263,7 @@ function toldBy(parameters: readonly Parameter[], ready: readonly number[], byte
   }
   const complete = new Set<number>();
   return ready.flatMap((number): readonly Told[] => {
+    if (!indices.includes(number)) return [];
     complete.add(number);
     const told: Told[] = [["ready", number]];
     for (; buckets[0]?.members.every((each) => complete.has(each)); buckets.shift())
@@ -300,12 +340,24 @@ describe("data parallelism", () => {
         });
         using _parallel = new DataParallel(model, group, given.options);
         pass(model, given, 0);
+        if (given.delays === "step") backwardDw(model);
         allReduce.mockRestore();
         const ready = told.flatMap(([what, number]) => (what === "ready" ? [number] : []));
         expect([...ready].sort((a, b) => a - b)).toEqual(
           parameters.flatMap(({ requiresGrad }, i) => (requiresGrad ? [i] : [])),
         );
-        expect(told).toEqual(toldBy(parameters, ready, given.options.bucketBytes ?? 25 * 2 ** 20));
+        const bytes = given.options.bucketBytes ?? 25 * 2 ** 20;
+        const indicesOf = (module: Module, delayed: boolean): readonly number[] =>
+          module
+            .parameters()
+            .filter(({ requiresGrad, delayedGradients }) => requiresGrad && !!delayedGradients === delayed)
+            .map((each) => parameters.indexOf(each));
+        const calls = given.delays === "layers" ? [...model.layers].reverse() : [model];
+        const expected = [
+          indicesOf(model, false).toReversed(),
+          ...calls.map((module) => indicesOf(module, true)),
+        ].flatMap((indices) => toldBy(parameters, { indices, ready, bytes }));
+        expect(told).toEqual(expected);
         model.dispose();
       }),
       { numRuns: draws(20, 12), seed: seeded(12) },
@@ -566,8 +618,6 @@ describe("data parallelism", () => {
     expect(() => parallel.noSync(async () => {})).toThrow(ArgumentError);
     expect(() => parallel.noSync(undefined as never)).toThrow(ArgumentError);
     expect(() => broadcastParameters(model, zero, 2)).toThrow(ArgumentError);
-    using delayed = new Linear(zero.backend, WIDTH, WIDTH, { delayWgradCompute: true });
-    expect(() => new DataParallel(delayed, zero)).toThrow(/weight has a gradient that backwardDw computes/);
     parallel.dispose();
     fullyShard(model, zero);
     expect(() => broadcastParameters(model, zero)).toThrow(/weight is divided by fullyShard/);

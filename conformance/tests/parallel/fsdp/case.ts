@@ -27,7 +27,9 @@ import {
   tensor,
   type Variable,
   type WideDType,
+  zeros,
 } from "../../../../src/index.js";
+import { persistent } from "../../../../src/modules/parameter.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 
 const LAYERS = ["linear", "bare", "norm", "normed", "mlp"] as const;
@@ -83,6 +85,13 @@ export interface Case {
   readonly orders: readonly (readonly number[])[];
   /** The layers that are called between the steps, without a backward pass. */
   readonly evaluated: readonly number[];
+  /** Whether the gradients of the weights of linear layers are added to an f32 `mainGrad`. Default false. */
+  readonly fuses?: boolean;
+  /**
+   * When `backwardDw` computes gradients of weights: after each pass, of the model or of one layer after another, or after all
+   * passes of a step. Default: it does not.
+   */
+  readonly delays?: "pass" | "layers" | "step" | undefined;
   /** The actions of the steps, cyclically. Default: each step updates all parameters and releases their gradients. */
   readonly turns?: readonly Turn[];
 }
@@ -106,6 +115,8 @@ export const cases: fc.Arbitrary<Case> = fc
     rowMultiple: fc.constantFrom(1, 16, 32, 128),
     orders: fc.array(ORDER, { maxLength: 3 }),
     evaluated: ORDER,
+    fuses: fc.boolean(),
+    delays: fc.constantFrom(undefined, "pass", "layers", "step"),
   } as const)
   .map((drawn) => ({
     ...drawn,
@@ -117,32 +128,33 @@ export const cases: fc.Arbitrary<Case> = fc
 /** A network of an embedding, layers of the drawn kinds, and an output layer. */
 class Network extends Module {
   readonly #table: Embedding;
-  readonly #layers: readonly (Linear | LayerNormLinear | LayerNormMLP | LayerNorm)[];
+  readonly layers: readonly (Linear | LayerNormLinear | LayerNormMLP | LayerNorm)[];
   readonly #given: Case;
 
   constructor(backend: Backend, given: Case) {
     super(backend);
     const of = { dtype: given.dtype, random: new RandomState(5n) };
-    const { width } = given;
+    const { width, fuses = false, delays } = given;
+    const linear = { ...of, fuseWgradAccumulation: fuses, delayWgradCompute: delays !== undefined };
     this.#given = given;
     this.#table = this.addModule("table", new Embedding(backend, VOCABULARY, width, of));
-    this.#layers = given.layers.map((kind, i) => {
+    this.layers = given.layers.map((kind, i) => {
       const layer =
         kind === "norm"
           ? new LayerNorm(backend, width, of)
           : kind === "normed"
-            ? new LayerNormLinear(backend, width, width, of)
+            ? new LayerNormLinear(backend, width, width, linear)
             : kind === "mlp"
-              ? new LayerNormMLP(backend, width, 64, { ...of, activation: "swiglu" })
-              : new Linear(backend, width, width, { ...of, bias: kind === "linear" });
+              ? new LayerNormMLP(backend, width, 64, { ...linear, activation: "swiglu" })
+              : new Linear(backend, width, width, { ...linear, bias: kind === "linear" });
       return this.addModule(`layer${i}`, layer);
     });
   }
 
   forward(ids: Tensor, call: LinearCall, order: readonly number[]): Variable {
     let x = this.#table.forward(ids);
-    const layers = order.map((i) => this.#layers[i % this.#layers.length]);
-    for (const layer of layers.length > 0 ? layers : this.#layers) {
+    const layers = order.map((i) => this.layers[i % this.layers.length]);
+    for (const layer of layers.length > 0 ? layers : this.layers) {
       if (!layer) continue;
       const run = (input: Variable): Variable =>
         layer instanceof LayerNorm ? layer.forward(input) : layer.forward(input, call);
@@ -174,8 +186,11 @@ export class Replica {
     for (const [i, each] of this.model.parameters().entries()) each.requiresGrad = frozen[i] !== true;
   }
 
+  /** Creates the optimizer, and the `mainGrad` of each weight that has one. Call it after `fullyShard`. */
   optimizer(): Optimizer {
     const { optimizer } = this.given;
+    for (const each of this.model.parameters())
+      if (each.fusesAccumulation) each.mainGrad = persistent(zeros(this.backend, "f32", each.shape));
     return optimizer === "adamw"
       ? new AdamW(this.model, { learningRate: 0.01, weightDecay: 0.01 })
       : new SGD(this.model, { learningRate: 0.1, momentum: optimizer === "momentum" ? 0.9 : 0 });
@@ -207,6 +222,14 @@ export class Replica {
     // an order may consist of frozen layers only
     if (loss.requiresGrad) loss.backward();
     return scope.keep(loss.tensor.clone());
+  }
+
+  /** Computes the gradients of weights that the oldest pass has left out, if there are any. */
+  backwardDw(): void {
+    const modules = this.given.delays === "layers" ? [...this.model.layers].reverse() : [this.model];
+    for (const module of modules)
+      if (module.parameters().some(({ delayedGradients }) => delayedGradients?.isWaiting))
+        module.backwardDw();
   }
 
   #region(step: number) {

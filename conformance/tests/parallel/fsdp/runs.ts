@@ -16,6 +16,7 @@ import {
   scaled,
   type Tensor,
   type WideDType,
+  zeros,
 } from "../../../../src/index.js";
 import { persistent } from "../../../../src/modules/parameter.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
@@ -79,12 +80,24 @@ function pass(replica: Replica, rank: number, step: number, index: number): Seen
 const isSynced = (given: Case, step: number, index: number): boolean =>
   turnOf(given, step).synced || index === given.microbatches - 1;
 
+/** Whether `backwardDw` is called after each pass. */
+const endsWithDw = ({ delays }: Case): boolean => delays === "pass" || delays === "layers";
+
 /** Runs the passes of a step on one rank. Passes that do not reduce gradients need no communication. */
 function passes(replica: Replica, rank: number, step: number, noSync: (body: () => Seen) => Seen): Seen {
-  return numbersOf(replica.given, rank).flatMap((_, index) => {
-    const one = (): Seen => pass(replica, rank, step, index);
-    return isSynced(replica.given, step, index) ? one() : noSync(one);
-  });
+  const { given } = replica;
+  const inSync = (index: number, body: () => Seen): Seen =>
+    isSynced(given, step, index) ? body() : noSync(body);
+  const delayed = (): Seen => {
+    replica.backwardDw();
+    return [];
+  };
+  const numbers = numbersOf(given, rank);
+  const seen = numbers.flatMap((_, index) =>
+    inSync(index, () => [...pass(replica, rank, step, index), ...(endsWithDw(given) ? delayed() : [])]),
+  );
+  if (given.delays === "step") for (const index of numbers.keys()) inSync(index, delayed);
+  return seen;
 }
 
 function scalesOf({ model }: Replica): readonly string[] {
@@ -222,6 +235,12 @@ class Gradients {
     private readonly given: Case,
   ) {}
 
+  /** The gradient of a parameter on one rank: f32 if it has a `mainGrad`, to which a `grad` is added. */
+  #gradOf({ grad, mainGrad }: Parameter): readonly Tensor<WideDType>[] {
+    if (!mainGrad) return grad ? [grad] : [];
+    return [grad ? add(mainGrad, grad) : mainGrad];
+  }
+
   #each(body: (all: readonly Parameter[], i: number) => void): void {
     const [first] = this.replicas as [Replica];
     for (const i of first.model.parameters().keys())
@@ -234,20 +253,23 @@ class Gradients {
   /** Adds the gradients of a pass to the unreduced gradients of earlier passes. */
   begin(): void {
     this.#each((all) => {
-      for (const each of all) each.zeroGrad();
+      for (const each of all) each.clearGrads();
     });
   }
 
   reduce(): void {
     this.#each((all, i) => {
       using _ = new Scope();
-      const grads = all.flatMap(({ grad }) => grad ?? []);
-      if (grads.length === 0) return;
+      const grads = all.flatMap((each) => this.#gradOf(each));
+      const [first] = grads;
+      if (!first) return;
       const before = this.#reduced.get(i);
       const sum = reducedOf(grads, this.given);
-      this.#reduced.set(i, persistent(before ? add(before, sum) : sum.clone()));
+      // a mainGrad is zero before the first pass of a step
+      const start = before ?? (all[0]?.mainGrad && zeros(sum.backend, "f32", sum.shape));
+      this.#reduced.set(i, persistent(start ? add(start, sum) : sum.clone()));
       before?.dispose();
-      for (const each of all) each.zeroGrad();
+      for (const each of all) each.clearGrads();
     });
   }
 
@@ -255,7 +277,10 @@ class Gradients {
   end(): void {
     this.#each((all, i) => {
       const sum = this.#reduced.get(i);
-      if (sum) for (const each of all) each.grad = persistent(sum.clone());
+      if (!sum) return;
+      for (const each of all)
+        if (each.mainGrad) each.mainGrad.paste(sum as Tensor<"f32">, 0);
+        else each.grad = persistent(sum.clone());
     });
   }
 
@@ -280,8 +305,14 @@ export async function oneProcess(backend: Backend, given: Case, steps: number): 
     for (let index = 0; index < given.microbatches; index++) {
       for (const [rank, replica] of replicas.entries())
         texts[rank]?.push(...(await read(pass(replica, rank, step, index))));
+      if (endsWithDw(given)) for (const replica of replicas) replica.backwardDw();
       if (isSynced(given, step, index)) gradients.reduce();
     }
+    if (given.delays === "step")
+      for (let index = 0; index < given.microbatches; index++) {
+        for (const replica of replicas) replica.backwardDw();
+        if (isSynced(given, step, index)) gradients.reduce();
+      }
     gradients.end();
     for (const [rank, optimizer] of optimizers.entries()) {
       endStep(optimizer, turn);

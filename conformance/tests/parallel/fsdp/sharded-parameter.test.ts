@@ -13,7 +13,6 @@ import {
   castMasterWeights,
   clipGradNorm,
   Embedding,
-  Float8CurrentScaling,
   fullyShard,
   functional,
   LayerNorm,
@@ -32,13 +31,13 @@ import {
   type Tensor,
   tensor,
   type WideDType,
+  zeros,
 } from "../../../../src/index.js";
 import { persistent } from "../../../../src/modules/parameter.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { gradNorm } from "../../../../src/ops/update/grad-norm.js";
 import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
 import { draws } from "../../harness/draws.js";
-import { rowsWhere } from "../../harness/modules/calls.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST } from "../../harness/training/run.js";
 
@@ -345,9 +344,6 @@ describe("the rows of a rank", () => {
   });
 });
 
-const SQUARE = { rows: WIDTH, from: WIDTH, to: WIDTH, middle: WIDTH };
-const FUSED = { fuseWgradAccumulation: true } as const;
-
 describe("fullyShard refuses", () => {
   it("anything but a module and a group of its backend, invalid options, and sharded modules", () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
@@ -388,7 +384,7 @@ describe("fullyShard refuses", () => {
     for (const each of [module, other]) each.dispose();
   });
 
-  it("a weight whose quantizer is unknown, and one whose gradient is computed after the pass", () => {
+  it("a weight whose quantizer is unknown, and one whose gradient of all rows backwardDw has to compute", () => {
     const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
     const { backend } = group;
     class Stored extends Module {
@@ -400,12 +396,15 @@ describe("fullyShard refuses", () => {
         this.addParameter("weight", new Parameter(quantized));
       }
     }
+    const delayed = new Linear(backend, 32, 32, { dtype: "f32", bias: false, delayWgradCompute: true });
+    {
+      using _ = new Scope();
+      const x = tensor(backend, new Float32Array(32), [1, 32]);
+      delayed.forward(x).backward(x);
+    }
     const refused: readonly (readonly [Module, RegExp])[] = [
       [new Stored(), /weight was quantized outside of quantizedModelInit/],
-      [
-        new Linear(backend, 32, 32, { delayWgradCompute: true }),
-        /weight has a gradient that backwardDw computes/,
-      ],
+      [delayed, /weight has a gradient of all rows/],
       [
         new Linear(backend, 32, 32, { parametersSplit: ["first", "second"] }),
         /first.* is a part of a weight or a bias/,
@@ -418,37 +417,14 @@ describe("fullyShard refuses", () => {
     }
   });
 
-  it("a mainGrad that a parameter gets later, in the pass that computes its gradient", () => {
+  it("a module with a mainGrad, before anything has changed", () => {
     const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
-    const module = new Linear(group.backend, 32, 32, { dtype: "f32", bias: false });
-    fullyShard(module, group);
-    using _ = new Scope();
-    const x = tensor(group.backend, new Float32Array(32), [1, 32]);
-    module.weight.mainGrad = persistent(tensor(group.backend, new Float32Array(32 * 32), [32, 32]));
-    expect(() => module.forward(x).backward(x)).toThrow(/fullyShard: a parameter has a mainGrad/);
-    module.dispose();
-  });
-
-  it.each<readonly [string, string, (b: Backend) => Module]>([
-    ...rowsWhere(({ takes }) => takes.includes("fuseWgradAccumulation")).map(
-      ([name, row]) =>
-        [name, "\\w*[wW]eight\\d*", (b: Backend) => row.build(b, SQUARE, FUSED).module] as const,
-    ),
-    [
-      "a quantized Linear",
-      "weight",
-      (b: Backend) =>
-        quantizedModelInit({ recipe: new Float8CurrentScaling() }, () => new Linear(b, WIDTH, WIDTH, FUSED)),
-    ],
-  ])("%s whose weight gradients are added to mainGrad, before anything has changed", (_, name, make) => {
-    const [zero] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup];
-    using module = make(zero.backend);
-    const shapes = () => module.parameters().map(({ shape }) => [...shape]);
-    const before = shapes();
-    expect(() => fullyShard(module, zero)).toThrow(
-      new RegExp(`fullyShard: .*${name} is the weight of a layer with fuseWgradAccumulation`),
+    using module = new Linear(group.backend, WIDTH, WIDTH, { fuseWgradAccumulation: true });
+    module.weight.mainGrad = persistent(zeros(group.backend, "f32", [WIDTH, WIDTH]));
+    expect(() => fullyShard(module, group)).toThrow(
+      /^fullyShard: weight has a gradient of all rows; .* set mainGrad afterwards/,
     );
-    expect(shapes()).toEqual(before);
+    expect(module.weight.sharding).toBeUndefined();
   });
 });
 

@@ -64,6 +64,8 @@ const OPTIONS = {
   first: [undefined, true],
   end: ["step", "scaled", "clipped"],
   state: ["kept", "saved", "loaded"],
+  fuses: [false, true],
+  delays: [undefined, "pass", "layers", "step"],
 } as const;
 
 const next = splitmix32(SEED);

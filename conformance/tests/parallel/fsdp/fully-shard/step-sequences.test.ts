@@ -48,6 +48,7 @@ const CASES = {
   rowMultiple: [1, 16, 32],
   orders: [[], [[0], [], [1, 0]]],
   evaluated: [[], [0]],
+  delays: [undefined, "pass", "layers", "step"],
 } as const;
 
 const next = splitmix32(seed);
@@ -107,6 +108,25 @@ describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () =>
     };
     await equalsOneProcess(given, 2);
   });
+
+  it.each(["sgd", "adamw"] as const)(
+    "a call of backwardDw of one layer reduces no gradient to which a call of another layer adds, under %s",
+    async (optimizer) => {
+      const given: Case = {
+        ...{
+          ranks: 3,
+          recipe: "bf16",
+          dtype: "bf16",
+          layers: ["linear", "bare", "mlp"],
+          width: 32,
+          optimizer,
+        },
+        ...{ quantized: false, recomputes: false, microbatches: 2, caches: false, frozen: [] },
+        ...{ reduction: "sum", rowMultiple: 1, orders: [], evaluated: [], delays: "layers" },
+      };
+      await equalsOneProcess(given, 3);
+    },
+  );
 
   it("a weight is not prefetched by rows if a new recipe has blocks that cross ranks", async () => {
     const turn = {
