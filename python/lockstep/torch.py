@@ -121,7 +121,8 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = dict(kwargs or {})
-        name = func.name()
+        call = _gpu_call(func.name(), args, kwargs)
+        name = call.name
         row = self._row(name)
         reason = ""
         if row is None:
@@ -130,12 +131,12 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
             reason = "an operand is not a plain tensor on the CPU"
         elif row["kind"] == "computes":
             # the operands are read before the operator may overwrite one of them
-            answer = self._apply(name, args, kwargs)
+            answer = self._apply(call)
             reason = answer.message["result"].get("reason", "")
             if not reason:
                 is_witnessed = self._is_witnessed(answer.message["result"]["witness"])
                 self._count(name, "same" if is_witnessed else "unverified", "")
-                return self._with_bits(func, args, kwargs, _results(answer))
+                return self._with_bits(func, args, kwargs, _results(answer)[: call.outputs])
         self._count(name, "not modelled" if reason else "same", reason)
         return func(*args, **kwargs)
 
@@ -152,7 +153,7 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
         key = (name, status, reason)
         self._counts[key] = self._counts.get(key, 0) + 1
 
-    def _apply(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Frame:
+    def _apply(self, call: _Call) -> Frame:
         """The answer of `lockstep apply`: results and their witness, or the reason why there is no model."""
         tensors: dict[str, np.ndarray] = {"in/none": np.zeros(0, np.uint8)}
 
@@ -165,9 +166,9 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
             return {**described_as(x), "tensor": key, "shape": list(x.shape)}
 
         operation = {
-            "schema": name,
-            "args": argument_of(list(args), tensor),
-            "kwargs": {key: argument_of(each, tensor) for key, each in kwargs.items()},
+            "schema": call.name,
+            "args": argument_of(list(call.args), tensor),
+            "kwargs": {key: argument_of(each, tensor) for key, each in call.kwargs.items()},
         }
         return SERVER.run(["apply", "in", "-o", "out"], tensors, {"in/operation": json.dumps(operation)})
 
@@ -177,13 +178,45 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
             own = func(*args, **kwargs)
         except (RuntimeError, NotImplementedError):
             # the CPU has no such operator
+            if any(str(each.type) == "int" for each in func._schema.returns):
+                raise  # the models give tensors only
             if func._schema.returns:
                 return results[0] if len(results) == 1 else results
             own = None
         targets = _tensors(own) if func._schema.returns else _written(func, args, kwargs)
         for target, result in zip(targets, results, strict=True):
-            target.copy_(result)
+            target.copy_(result.view_as(target))
         return own
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An operator and its arguments."""
+
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    outputs: int | None = None
+    """The number of outputs that are used, where it is not all."""
+
+
+def _gpu_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
+    """The call that a GPU runs where a CPU runs this one.
+
+    `scaled_dot_product_attention` has other operators on a GPU. There it prefers cuDNN, then flash attention, as far as `sdpa_kernel` and the
+    flags of `torch.backends.cuda` allow them.
+    """
+    if name != "aten::_scaled_dot_product_flash_attention_for_cpu":
+        return _Call(name, args, kwargs)
+    query, key, value, *options = args
+    dropout_p, is_causal = [*options, *(0.0, False)[len(options) :]]
+    mask, scale = kwargs.get("attn_mask"), {"scale": kwargs.get("scale")}
+    if torch.backends.cuda.cudnn_sdp_enabled():
+        return _Call("aten::_scaled_dot_product_cudnn_attention", [query, key, value, mask, True, dropout_p, is_causal], scale, 2)
+    if mask is None and (not is_causal or query.shape[-2] == key.shape[-2]):
+        return _Call("aten::_scaled_dot_product_flash_attention", [query, key, value, dropout_p, is_causal], scale, 2)
+    # with a mask, or with causal queries that do not fit the keys, a GPU has no flash attention
+    return _Call(name, args, kwargs)
 
 
 def _results(answer: Frame) -> list[torch.Tensor]:

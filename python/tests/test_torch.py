@@ -1,9 +1,11 @@
 """PyTorch inside `reference` and `record`: bits of a GPU on a CPU, and runs that replay. PyTorch itself is optional."""
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -14,11 +16,13 @@ import lockstep
 torch = pytest.importorskip("torch", reason="torch is not installed; its modes were not tried")
 
 import torch_runs  # noqa: E402 - it needs PyTorch
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402 - it needs PyTorch
 
 import lockstep.torch as modes  # noqa: E402 - it needs PyTorch
 from lockstep._digest import DeviceDigests, digest_of  # noqa: E402 - it needs PyTorch
 from lockstep._run_files import bytes_of  # noqa: E402 - it needs PyTorch
 
+VECTORS = Path(__file__).parents[2] / "conformance/vectors"
 # the version of PyTorch that the models describe
 MODELLED = torch.__version__.startswith("2.11.")
 
@@ -279,3 +283,75 @@ def test_logs_are_those_of_the_debug_mode(tmp_path):
     with modes.record(tmp_path / "run"):
         torch.ones(2) * 3
     assert [str(each).split("(")[0] for each in debug.load_logs(tmp_path / "run" / "log.json")] == ["aten::ones", "aten::mul.Tensor"]
+
+
+def drawn(seed, shape):
+    """A float16 tensor of conformance/vectors/torch-operators, of the kind normal."""
+    x = (np.arange(np.prod(shape), dtype=np.uint64) + (seed * 0x9E3779B9 & 0xFFFFFFFF)) & 0xFFFFFFFF
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = (x ^ (x >> shift)) * factor & 0xFFFFFFFF
+    x = x ^ (x >> 16)
+    exponent = 120 + sum((x >> 23 + i) & 1 for i in range(8))
+    bits = (x & 0x80000000) | (exponent << 23) | (x & 0x7FFFFF)
+    return torch.from_numpy(bits.astype(np.uint32).view(np.float32).reshape(shape)).half()
+
+
+def recorded_attention(name, operands):
+    """The hash of the output of the recorded causal call of an operator of attention with these operands."""
+    calls = json.loads((VECTORS / "torch-operators/attention.json").read_text())["calls"]
+    (call,) = [
+        each
+        for each in calls
+        if each["schema"] == f"aten::_scaled_dot_product_{name}"
+        and each["args"][-1] is True
+        and (each["args"][0]["dtype"], each["args"][0]["shape"]) == ("F16", list(operands[0].shape))
+    ]
+    return call["outputs"][0][2]
+
+
+def attention(operands, **options):
+    return torch.nn.functional.scaled_dot_product_attention(*operands, **options)
+
+
+@pytest.mark.parametrize("has_cudnn", [True, False])
+def test_attention_is_that_of_the_gpu(has_cudnn):
+    operands = [drawn(seed, (1, 2, 64, 64)) for seed in (1, 2, 3)]
+    kernels = [SDPBackend.FLASH_ATTENTION, *([SDPBackend.CUDNN_ATTENTION] if has_cudnn else [])]
+    with modes.reference() as mode, sdpa_kernel(kernels):
+        out = attention(operands, is_causal=True)
+    name = "cudnn_attention" if has_cudnn else "flash_attention"
+    bits = out.contiguous().view(torch.uint8).numpy().tobytes()
+    assert hashlib.sha256(bits).hexdigest()[:16] == recorded_attention(name, operands)
+    rows = [(row.name, row.count, row.status) for row in mode.operators()]
+    assert rows == [(f"aten::_scaled_dot_product_{name}", 1, "same" if MODELLED else "unverified")]
+
+
+def test_the_gradient_of_attention_runs_as_on_a_cpu():
+    operands = [drawn(seed, (1, 1, 8, 32)).requires_grad_() for seed in (1, 2, 3)]
+    with modes.reference() as mode:
+        attention(operands).float().sum().backward()
+    assert all(each.grad is not None for each in operands)
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu_backward" in {row.name for row in mode.operators() if row.status == "not modelled"}
+
+
+def test_attention_that_flash_attention_refuses_on_a_gpu_is_not_modelled():
+    query, key, value = drawn(1, (1, 1, 8, 32)), drawn(2, (1, 1, 16, 32)), drawn(3, (1, 1, 16, 32))
+    mask = torch.zeros(8, 16).half()
+    with modes.reference() as mode, sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        attention((query, key, value), is_causal=True)
+        attention((query, key, value), attn_mask=mask)
+        attention((query, key, value))
+    counts = {(row.name, row.status): row.count for row in mode.operators()}
+    assert counts == {
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "not modelled"): 2,
+        ("aten::_scaled_dot_product_flash_attention", "same" if MODELLED else "unverified"): 1,
+    }
+
+
+def test_an_operator_of_a_gpu_that_returns_lengths_is_an_error_on_a_cpu():
+    operands = [drawn(seed, (1, 1, 8, 32)) for seed in (1, 2, 3)]
+    with modes.reference(), pytest.raises(NotImplementedError):
+        torch.ops.aten._scaled_dot_product_flash_attention(*operands)
+    with modes.reference():
+        out, _, _, _ = torch.ops.aten._scaled_dot_product_efficient_attention(*operands, None, True)
+    assert out.shape == operands[0].shape

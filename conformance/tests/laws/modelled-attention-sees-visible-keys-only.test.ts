@@ -17,6 +17,7 @@ afterAll(() => backend.dispose());
 const SCHEMAS = [
   "aten::_scaled_dot_product_flash_attention",
   "aten::_scaled_dot_product_efficient_attention",
+  "aten::_scaled_dot_product_cudnn_attention",
 ];
 
 interface Operands {
@@ -41,10 +42,9 @@ function results(
 }
 
 /** Bytes of rows [from, to) of each matrix of a value of matrices, or of each vector of a value of vectors. */
-function rows({ shape, bytes }: Value, rank: 3 | 4, from: number, to: number): readonly Uint8Array[] {
+function rows({ shape, bytes }: Value, from: number, to: number): readonly Uint8Array[] {
   const [batch = 1, heads = 1, count = 1] = shape;
   const size = bytes.length / (batch * heads * count);
-  expect(shape.length).toBe(rank);
   return Array.from({ length: batch * heads }, (_, i) =>
     bytes.slice((i * count + from) * size, (i * count + to) * size),
   );
@@ -56,7 +56,7 @@ function cut(x: Value, count: number): Value {
   return {
     dtype: x.dtype,
     shape: [batch, heads, count, width],
-    bytes: new Uint8Array(Buffer.concat(rows(x, 4, 0, count))),
+    bytes: new Uint8Array(Buffer.concat(rows(x, 0, count))),
   };
 }
 
@@ -106,10 +106,8 @@ describe.each(SCHEMAS)("%s", (schema) => {
         };
         const causal = results(schema, operands, { is_causal: true });
         const whole = results(schema, shorter, { is_causal: false });
-        for (const [i, rank] of [4, 3].entries()) {
-          const [a, b] = [causal[i] as Value, whole[i] as Value];
-          expect(rows(a, rank as 3 | 4, row, row + 1)).toEqual(rows(b, rank as 3 | 4, row, row + 1));
-        }
+        for (const [i, x] of causal.entries())
+          expect(rows(x, row, row + 1)).toEqual(rows(whole[i] as Value, row, row + 1));
       }),
       { numRuns: 10 },
     );
@@ -172,7 +170,7 @@ describe("flash attention", () => {
     const { query } = operandsOf({ dtype: "F16", heads: 4, count: 9, width: 32, seed: 1 });
     const { key, value } = operandsOf({ dtype: "F16", heads: 2, count: 9, width: 32, seed: 5 });
     const repeated = (x: Value): Value => {
-      const [first, second] = rows(x, 4, 0, 9) as [Uint8Array, Uint8Array];
+      const [first, second] = rows(x, 0, 9) as [Uint8Array, Uint8Array];
       const bytes = new Uint8Array(Buffer.concat([first, first, second, second]));
       return { ...x, shape: [1, 4, 9, 32], bytes };
     };
@@ -186,9 +184,37 @@ describe("flash attention", () => {
     const { query } = operandsOf({ dtype: "BF16", heads: 1, count: 5, width: 32, seed: 1 });
     const { key, value } = operandsOf({ dtype: "BF16", heads: 1, count: 3, width: 32, seed: 2 });
     const [out, logSums] = results(schema, { query, key, value }, { is_causal: true });
-    expect(rows(out, 4, 0, 2)).toEqual([new Uint8Array(2 * 32 * 2)]);
+    expect(rows(out, 0, 2)).toEqual([new Uint8Array(2 * 32 * 2)]);
     const logs = [...new Float32Array(logSums.bytes.slice().buffer)];
     expect(logs.map(Number.isFinite)).toEqual([false, false, true, true, true]);
+  });
+});
+
+describe("cuDNN's attention", () => {
+  const schema = "aten::_scaled_dot_product_cudnn_attention";
+  const resultsOf = (options: Readonly<Record<string, Argument>>) => {
+    const operands = operandsOf({ dtype: "BF16", heads: 1, count: 5, width: 32, seed: 1 });
+    return (OPERATORS[schema] as OperatorRow).model(callOf(schema, operands, options));
+  };
+
+  it("has no logarithms if they are not asked for", () => {
+    const shapes = (isWanted: boolean) =>
+      resultsOf({ compute_log_sumexp: isWanted }).map(({ shape }) => shape.length);
+    expect([true, false].map(shapes)).toEqual([
+      [4, 4, 0, 0],
+      [4, 0, 0],
+    ]);
+  });
+
+  it("has a witness up to 1024 queries and keys, and up to 300 keys for one query", () => {
+    const witness = (queries: number, keys: number) => {
+      const of = (rows: number): Value =>
+        roundedTo(backend, "F16", [1, 1, rows, 32], new Float32Array(rows * 32));
+      const call = callOf(schema, { query: of(queries), key: of(keys), value: of(keys) });
+      return witnessOf(OPERATORS[schema] as OperatorRow, call)?.chip;
+    };
+    expect([witness(1024, 1024), witness(1, 300)]).toEqual(["h200", "h200"]);
+    expect([witness(1025, 8), witness(8, 1025), witness(1, 301)]).toEqual(Array(3).fill(undefined));
   });
 });
 

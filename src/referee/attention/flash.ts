@@ -5,20 +5,20 @@
 import { asBytes } from "../../tensor/data.js";
 import { treeSum } from "../block-sums.js";
 import type { Call, Model } from "../call.js";
-import { roundedTo } from "../conversions.js";
 import { fma, LN2, mathOf } from "../float32.js";
 import { NotModelled } from "../not-modelled.js";
 import { MULTIPROCESSORS } from "../reductions/launch.js";
 import { zeroValue } from "../value.js";
+import { addBlocks, type RowRules, timesRows } from "./blocks.js";
 import {
   type Attention,
   attentionOf,
-  firstVisibleRow,
+  computeHeads,
   type Head,
   hasComparedHeads,
-  headsOf,
-  type Tiling,
+  type Part,
 } from "./heads.js";
+import { LANES, laneSum } from "./lanes.js";
 import { TensorCore } from "./tensor-core.js";
 
 const { fround } = Math;
@@ -76,84 +76,55 @@ function visibleKeys({ queries, keys, isCausal }: Attention): (row: number) => n
   return isCausal && queries > 1 ? (row) => Math.min(keys, row + 1 + keys - queries) : () => keys;
 }
 
-/** The results of a head, or of one split of a head: [rows][width], and the logarithm of the sum of each row. */
-interface Part {
-  readonly outputs: Float32Array;
-  readonly logSums: Float32Array;
-}
-
-const LANES = 4;
-
 /**
- * The sum of each row of a block: lane l of four has elements 8 i + 2 l and 8 i + 2 l + 1 for ascending i. The first one is added
- * by fma(sum, factor, element).
+ * The rules of a row. With c = scale · log2 e, rounded to f32, p = exp2f((score ⊗ c) ⊖ (m' ⊗ c)), which is not a fused operation:
+ * PyTorch compiles the kernels with UNFUSE_FMA. f = exp2f((m ⊖ m') ⊗ c). Lane l of four adds the elements 8 i + 2 l and
+ * 8 i + 2 l + 1 of a block for ascending i, the first one by fma(sum, f, p).
  */
-function addRow(sums: Float32Array, row: number, factor: number, probabilities: Float32Array): void {
-  for (let lane = 0; lane < LANES; lane++) {
-    let sum = sums[row * LANES + lane] as number;
-    for (let i = 2 * lane; i < probabilities.length; i += 2 * LANES) {
-      const [first, second] = [probabilities[i] as number, probabilities[i + 1] as number];
-      sum = i === 2 * lane ? fma(sum, factor, first) : fround(sum + first);
-      sum = fround(sum + second);
-    }
-    sums[row * LANES + lane] = sum;
-  }
+function rulesOf(scale: number): RowRules {
+  const c = fround(scale * Math.LOG2E);
+  return {
+    scaled: (score) => score,
+    exponent: (score, maximum) => fround(score * c) - fround(maximum * c),
+    change: (before, maximum) => fround(before - maximum) * c,
+    exponential: "exp2f",
+    lanes: LANES,
+    addRow(sums, factor, probabilities) {
+      for (let lane = 0; lane < LANES; lane++) {
+        let sum = fma(sums[lane] as number, factor, probabilities[2 * lane] as number);
+        sum = fround(sum + (probabilities[2 * lane + 1] as number));
+        sums[lane] = laneSum(sum, lane, probabilities, 2 * LANES);
+      }
+    },
+  };
 }
 
 /**
- * One head, with the keys of `blocks`, the last block first. With c = scale · log2 e, rounded to f32, each block updates the
- * maximum m of a row, the sums of its lanes and its outputs:
- *
- * - f = exp2f((m ⊖ m') ⊗ c), where m' is the new maximum;
- * - p = exp2f((score ⊗ c) ⊖ (m' ⊗ c)), which is not a fused operation: PyTorch compiles the kernels with UNFUSE_FMA;
- * - the sums by `addRow`, and the outputs ⊗ f, to which the tensor core adds the products of p, rounded to the dtype.
- *
- * At the end sum = (l0 ⊕ l2) ⊕ (l1 ⊕ l3), an output is multiplied by 1 ⊘ sum, and the logarithm is
- * fma(m, scale, lg2.approx(sum) ⊗ ln 2). A row without visible keys is zero, with the logarithm `ofNone`.
+ * Blocks `first` to `end` - 1 of a head, the last one first. With sum = (l0 ⊕ l2) ⊕ (l1 ⊕ l3) of the lanes, an output is
+ * multiplied by 1 ⊘ sum, and the logarithm is fma(m, scale, lg2.approx(sum) ⊗ ln 2). A row without visible keys is zero, with the
+ * logarithm `ofNone`.
  */
 function headPart(
   attention: Attention,
   head: Head,
-  { blockKeys, first, end, ofNone }: { blockKeys: number; first: number; end: number; ofNone: number },
+  { first, end, ofNone }: { first: number; end: number; ofNone: number },
 ): Part {
   const { backend, queries, width } = attention;
-  const visible = visibleKeys(attention);
   const scale = fround(attention.scale);
-  const c = fround(scale * Math.LOG2E);
-  const maxima = new Float32Array(queries).fill(Number.NEGATIVE_INFINITY);
-  const laneSums = new Float32Array(queries * LANES);
-  const outputs = new Float32Array(queries * width);
-  for (let block = end - 1; block >= first; block--) {
-    const firstRow = firstVisibleRow(queries, block * blockKeys, visible);
-    const scores = head.scores(block, firstRow, visible);
-    const changes = new Float32Array(queries - firstRow);
-    for (let row = firstRow; row < queries; row++) {
-      const start = (row - firstRow) * blockKeys;
-      const line = scores.subarray(start, start + blockKeys);
-      const before = maxima[row] as number;
-      const maximum = line.reduce((a, b) => Math.max(a, b), before);
-      const shift = fround(maximum * c);
-      maxima[row] = maximum;
-      changes[row - firstRow] = fround(before - maximum) * c;
-      for (let i = 0; i < blockKeys; i++) line[i] = fround((line[i] as number) * c) - shift;
-    }
-    const factors = mathOf(backend, "exp2f", changes);
-    const probabilities = mathOf(backend, "exp2f", scores);
-    for (let row = firstRow; row < queries; row++) {
-      const start = (row - firstRow) * blockKeys;
-      const line = probabilities.subarray(start, start + blockKeys);
-      addRow(laneSums, row, factors[row - firstRow] as number, line);
-    }
-    head.accumulate(outputs, { block, firstRow, probabilities, factors });
-  }
-  const sums = Float32Array.from(maxima, (_, row) => treeSum(laneSums, row * LANES, LANES));
+  const order = Array.from({ length: Math.max(end - first, 0) }, (_, i) => end - 1 - i);
+  const blocks = { order, visible: visibleKeys(attention) };
+  const rows = addBlocks(attention, head, rulesOf(scale), blocks);
+  const sums = Float32Array.from({ length: queries }, (_, row) => treeSum(rows.sums, row * LANES, LANES));
   const logs = mathOf(backend, "log2f.fast", sums);
-  const logSums = sums.map((sum, row) =>
-    sum === 0 ? ofNone : fma(maxima[row] as number, scale, fround((logs[row] as number) * LN2)),
-  );
   return {
-    outputs: outputs.map((each, i) => each * fround(1 / (sums[Math.floor(i / width)] || 1))),
-    logSums,
+    outputs: timesRows(
+      rows.outputs,
+      width,
+      sums.map((sum) => 1 / (sum || 1)),
+    ),
+    logSums: sums.map((sum, row) =>
+      sum === 0 ? ofNone : fma(rows.maxima[row] as number, scale, fround((logs[row] as number) * LN2)),
+    ),
   };
 }
 
@@ -218,15 +189,15 @@ function combined({ backend, queries, width }: Attention, parts: readonly Part[]
   return { outputs, logSums };
 }
 
-function computeHead(attention: Attention, head: Head, { blockKeys, splits }: Plan): Part {
-  const blocks = Math.ceil(attention.keys / blockKeys);
+function computeHead(attention: Attention, head: Head, splits: number): Part {
+  const blocks = Math.ceil(attention.keys / head.blockKeys);
   if (splits === 1)
-    return headPart(attention, head, { blockKeys, first: 0, end: blocks, ofNone: Number.POSITIVE_INFINITY });
+    return headPart(attention, head, { first: 0, end: blocks, ofNone: Number.POSITIVE_INFINITY });
   const perSplit = Math.ceil(blocks / splits);
   const parts = Array.from({ length: splits }, (_, split) => {
     const first = split * perSplit;
     const end = Math.min(first + perSplit, blocks);
-    return headPart(attention, head, { blockKeys, first, end, ofNone: Number.NEGATIVE_INFINITY });
+    return headPart(attention, head, { first, end, ofNone: Number.NEGATIVE_INFINITY });
   });
   return combined(attention, parts);
 }
@@ -235,18 +206,14 @@ function computeHead(attention: Attention, head: Head, { blockKeys, splits }: Pl
 export const flashAttention: Model = (call) => {
   call.requireDefault("return_debug_mask", false);
   const attention = attentionOf(call);
-  const { backend, dtype, batch, heads, queries, width } = attention;
-  const plan = planOf(attention);
-  const outputs = new Float32Array(batch * heads * queries * width);
-  const logSums = new Float32Array(batch * heads * queries);
-  const tiling: Tiling = { core: new TensorCore(16), blockKeys: plan.blockKeys };
-  for (const [index, head] of [...headsOf(call, attention, tiling)].entries()) {
-    const part = computeHead(attention, head, plan);
-    outputs.set(part.outputs, index * queries * width);
-    logSums.set(part.logSums, index * queries);
-  }
+  const { batch, heads, queries, dtype } = attention;
+  const { splits, blockKeys } = planOf(attention);
+  const tiling = { core: new TensorCore(16), blockKeys };
+  const { out, logSums } = computeHeads(call, attention, tiling, queries, (head) =>
+    computeHead(attention, head, splits),
+  );
   return [
-    roundedTo(backend, dtype, [batch, heads, queries, width], outputs),
+    out,
     { dtype: "F32", shape: [batch, heads, queries], bytes: asBytes(logSums) },
     zeroValue("U64", [2]),
     zeroValue("U64", []),

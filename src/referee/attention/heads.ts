@@ -3,8 +3,9 @@ import type { Backend } from "../../backends/backend.js";
 import { ShapeError } from "../../errors.js";
 import type { FileDType } from "../../io/dtypes.js";
 import type { Call } from "../call.js";
-import { roundedThrough, valuesOf, wideOf } from "../conversions.js";
+import { roundedThrough, roundedTo, valuesOf, wideOf } from "../conversions.js";
 import { NotModelled } from "../not-modelled.js";
+import type { Value } from "../value.js";
 import { type Line, linesOf, type TensorCore } from "./tensor-core.js";
 
 /** An attention of queries [batch, heads, queries, width], keys and values [batch, keyHeads, keys, width]. */
@@ -77,19 +78,20 @@ interface HeadOperands {
 
 /** The products of one head of queries. */
 export class Head {
+  readonly blockKeys: number;
   readonly #attention: Attention;
-  readonly #tiling: Tiling;
+  readonly #core: TensorCore;
   readonly #queries: readonly Line[];
   readonly #keys: readonly Line[];
   /** The values of each block, one line of `blockKeys` for each column. Values beyond the last key are zeros. */
   readonly #values: readonly (readonly Line[])[];
 
-  constructor({ attention, tiling, queries, keys, values }: HeadOperands) {
+  constructor({ attention, tiling: { core, blockKeys }, queries, keys, values }: HeadOperands) {
     const { dtype, width } = attention;
-    const { blockKeys } = tiling;
     const lowest = lowestOf(dtype);
     this.#attention = attention;
-    this.#tiling = tiling;
+    this.#core = core;
+    this.blockKeys = blockKeys;
     this.#queries = linesOf(queries, width, lowest);
     this.#keys = linesOf(keys, width, lowest);
     this.#values = Array.from({ length: Math.ceil(attention.keys / blockKeys) }, (_, block) => {
@@ -107,7 +109,7 @@ export class Head {
    * `visible(row)` keys has -infinity.
    */
   scores(block: number, firstRow: number, visible: (row: number) => number): Float32Array {
-    const { core, blockKeys } = this.#tiling;
+    const { blockKeys } = this;
     const scores = new Float32Array((this.#queries.length - firstRow) * blockKeys).fill(
       Number.NEGATIVE_INFINITY,
     );
@@ -116,7 +118,7 @@ export class Head {
       const first = block * blockKeys;
       const start = (row - firstRow) * blockKeys - first;
       for (let key = first; key < Math.min(first + blockKeys, visible(row)); key++) {
-        const score = core.chain(0, query, this.#keys[key] as Line);
+        const score = this.#core.chain(0, query, this.#keys[key] as Line);
         if (!Number.isFinite(score)) throw new NotModelled("a score that is infinite");
         scores[start + key] = score;
       }
@@ -143,14 +145,13 @@ export class Head {
     },
   ): void {
     const { backend, dtype, width } = this.#attention;
-    const { core, blockKeys } = this.#tiling;
     const rounded = roundedThrough(backend, dtype, probabilities);
     const columns = this.#values[block] as readonly Line[];
-    for (const [i, line] of linesOf(rounded, blockKeys, lowestOf(dtype)).entries()) {
+    for (const [i, line] of linesOf(rounded, this.blockKeys, lowestOf(dtype)).entries()) {
       const factor = factors[i] as number;
       const start = (firstRow + i) * width;
       for (let c = 0; c < width; c++)
-        sums[start + c] = core.chain(
+        sums[start + c] = this.#core.chain(
           Math.fround((sums[start + c] as number) * factor),
           line,
           columns[c] as Line,
@@ -159,9 +160,27 @@ export class Head {
   }
 }
 
-/** Each head of queries of all sequences, in order. Head h of the queries has head floor(h · keyHeads / heads) of the keys. */
-export function* headsOf(call: Call, attention: Attention, tiling: Tiling): Generator<Head> {
-  const { batch, heads, keyHeads, queries, keys, width } = attention;
+/** The results of a head, or of one split of a head. */
+export interface Part {
+  /** [rows][width]. */
+  readonly outputs: Float32Array;
+  /** The logarithm of the sum of each row. */
+  readonly logSums: Float32Array;
+}
+
+/**
+ * Computes each head of queries of all sequences. Head h of the queries has head floor(h · keyHeads / heads) of the keys. Returns
+ * the output, rounded to the dtype, and the logarithms of the sums, `logRows` of each head. Logarithms beyond the queries are
+ * infinities.
+ */
+export function computeHeads(
+  call: Call,
+  attention: Attention,
+  tiling: Tiling,
+  logRows: number,
+  compute: (head: Head) => Part,
+): { readonly out: Value; readonly logSums: Float32Array } {
+  const { backend, dtype, batch, heads, keyHeads, queries, keys, width } = attention;
   const [query, key, value] = ["query", "key", "value"].map((name) => finiteValues(call, name)) as [
     Float32Array,
     Float32Array,
@@ -169,23 +188,32 @@ export function* headsOf(call: Call, attention: Attention, tiling: Tiling): Gene
   ];
   const slice = (x: Float32Array, rows: number, index: number): Float32Array =>
     x.subarray(index * rows * width, (index + 1) * rows * width);
+  const outputs = new Float32Array(batch * heads * queries * width);
+  const logSums = new Float32Array(batch * heads * logRows).fill(Number.POSITIVE_INFINITY);
   for (let index = 0; index < batch * heads; index++) {
     const keyIndex = Math.floor(index / (heads / keyHeads));
-    yield new Head({
-      attention,
-      tiling,
-      queries: slice(query, queries, index),
-      keys: slice(key, keys, keyIndex),
-      values: slice(value, keys, keyIndex),
-    });
+    const part = compute(
+      new Head({
+        attention,
+        tiling,
+        queries: slice(query, queries, index),
+        keys: slice(key, keys, keyIndex),
+        values: slice(value, keys, keyIndex),
+      }),
+    );
+    outputs.set(part.outputs, index * queries * width);
+    logSums.set(part.logSums.subarray(0, logRows), index * logRows);
   }
+  return { out: roundedTo(backend, dtype, [batch, heads, queries, width], outputs), logSums };
 }
 
-/** The first row that sees a key of a block, or `rows` if there is none. A row sees no more keys than the next row does. */
-export function firstVisibleRow(rows: number, firstKey: number, visible: (row: number) => number): number {
-  let row = 0;
-  while (row < rows && visible(row) <= firstKey) row++;
-  return row;
+/** The widest heads of the kernels that take one head of keys for each head of queries. */
+const MAX_WIDTH = 128;
+
+/** Throws `NotModelled` for heads wider than 128 elements, and for grouped heads. */
+export function requirePlainHeads({ width, heads, keyHeads }: Attention): void {
+  if (width > MAX_WIDTH || heads !== keyHeads)
+    throw new NotModelled(`heads of ${width} elements, ${heads} of queries and ${keyHeads} of keys`);
 }
 
 /** Whether the heads are as wide as those that were compared, and queries and keys have the same number of heads. */

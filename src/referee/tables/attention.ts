@@ -1,4 +1,5 @@
 /** Rows of `scaled_dot_product_attention`. */
+import { cudnnAttention, isComparedCudnn } from "../attention/cudnn.js";
 import { efficientAttention } from "../attention/efficient.js";
 import { flashAttention, isComparedFlash } from "../attention/flash.js";
 import { attentionOf, hasComparedHeads } from "../attention/heads.js";
@@ -18,7 +19,7 @@ export const ATTENTION: OperatorRows = {
       ),
       INPUTS,
     ),
-    unwritten: [2, 3],
+    unwritten: 3,
     isCompared: isComparedFlash,
   },
   "aten::_scaled_dot_product_efficient_attention": {
@@ -30,7 +31,19 @@ export const ATTENTION: OperatorRows = {
       ),
       INPUTS,
     ),
-    unwritten: [2, 3],
+    unwritten: 2,
     isCompared: (call) => hasComparedHeads(attentionOf(call)),
+  },
+  "aten::_scaled_dot_product_cudnn_attention": {
+    ...confirmed(
+      computed(
+        "query key value attn_bias compute_log_sumexp dropout_p is_causal return_debug_mask",
+        "cuDNN's attention: blocks of 128 keys from the first to the last",
+        cudnnAttention,
+      ),
+      INPUTS,
+    ),
+    unwritten: 2,
+    isCompared: isComparedCudnn,
   },
 };

@@ -26,8 +26,8 @@ export interface OperatorRow {
   readonly isCompared?: (call: Call) => boolean;
   /** Returns the options of `gemm`, if the model is one product. */
   readonly product?: (call: Call) => ProductOptions;
-  /** The places of the outputs that PyTorch allocates and does not write. Any bytes of them are right. */
-  readonly unwritten?: readonly number[];
+  /** The number of outputs at the end that PyTorch allocates and does not write. Any bytes of them are right. */
+  readonly unwritten?: number;
   /** The number of the result that shows what a call drew. Without the generator's state, the model reads the recorded one. */
   readonly drawn?: number;
   /** Whether the model holds only for inputs in row-major order without gaps. */

@@ -196,7 +196,7 @@ function described(
       value.dtype,
       value.shape,
       // the recorded bytes of a result that the operator does not write are arbitrary
-      row.unwritten?.includes(i) && recorded.outputs[i] ? recorded.outputs[i][2] : hashOf(value),
+      i >= recorded.outputs.length - (row.unwritten ?? 0) ? (recorded.outputs[i]?.[2] ?? "") : hashOf(value),
     ]);
   } catch (error) {
     if (error instanceof NotModelled) return error.message;
