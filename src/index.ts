@@ -245,7 +245,11 @@ export {
 } from "./modules/norm.js";
 export type { NormedCall } from "./modules/normed-call.js";
 export { constantInit, type InitMethod, normalInit, onMetaDevice, Parameter } from "./modules/parameter.js";
-export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
+export type {
+  QuantizationSlots,
+  QuantizationSnapshot,
+  QuantizationState,
+} from "./modules/quantization-state.js";
 export {
   type QuantizedModelInitOptions,
   quantizedModelInit,
@@ -340,6 +344,7 @@ export {
 export type { OperandQuantizer, QuantizerRole } from "./recipes/role.js";
 export { checkRecipeSupport, getDefaultRecipe, type RecipeSupport } from "./recipes/support.js";
 export {
+  type AttentionTraits,
   BACKWARD_OVERRIDES,
   type BackwardOverride,
   type BackwardRole,

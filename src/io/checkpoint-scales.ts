@@ -2,7 +2,7 @@
 import { FileError } from "../errors.js";
 import type { DelayedSnapshot } from "../modules/delayed-state.js";
 import type { Module } from "../modules/module.js";
-import type { QuantizationSnapshot } from "../modules/quantization-state.js";
+import { type QuantizationSnapshot, type QuantizationState, slotsOf } from "../modules/quantization-state.js";
 import { type Pass, ROLES } from "../recipes/table.js";
 import { asBytes } from "../tensor/data.js";
 import type { NameOf } from "./checkpoint-tensors.js";
@@ -27,7 +27,7 @@ export function scaleTensors(
     return PASSES.flatMap((pass) =>
       FIELDS.map((field) => {
         const values = snapshot[pass][field];
-        const slots = ROLES[pass].length;
+        const slots = slotsOf(quantization)[pass];
         const shape = field === "scale" ? [slots] : [values.length / slots, slots];
         const bytes = asBytes(values);
         return { name: tensorName(nameOf(name), pass, field), dtype: "F32", shape, bytes } as const;
@@ -38,12 +38,11 @@ export function scaleTensors(
 
 /** The module's quantizations that have a state in the file. Throws `FileError` if a state is incomplete. */
 export function storedScales(file: TensorSource, module: Module): readonly string[] {
-  return [...module.namedQuantizations().keys()].filter((quantization) => {
-    const names = scaleNames(quantization);
-    if (!names.some((name) => file.tensors.has(name))) return false;
-    for (const pass of PASSES) for (const field of FIELDS) requireScales(file, quantization, pass, field);
-    return true;
-  });
+  const isStored = (quantization: string): boolean =>
+    scaleNames(quantization).some((name) => file.tensors.has(name));
+  const stored = [...module.namedQuantizations()].filter(([name]) => isStored(name));
+  for (const [name, state] of stored) requireScales(file, name, state);
+  return stored.map(([name]) => name);
 }
 
 /** The names of all tensors of one quantization. */
@@ -51,14 +50,14 @@ export function scaleNames(quantization: string): readonly string[] {
   return PASSES.flatMap((pass) => FIELDS.map((field) => tensorName(quantization, pass, field)));
 }
 
-function requireScales(
-  file: TensorSource,
-  quantization: string,
-  pass: Pass,
-  field: keyof DelayedSnapshot,
-): void {
-  const { name, dtype, shape } = file.entry(tensorName(quantization, pass, field));
-  const slots = ROLES[pass].length;
+function requireScales(file: TensorSource, quantization: string, state: QuantizationState): void {
+  for (const pass of PASSES)
+    for (const field of FIELDS)
+      requireField(file, tensorName(quantization, pass, field), field, slotsOf(state)[pass]);
+}
+
+function requireField(file: TensorSource, stored: string, field: keyof DelayedSnapshot, slots: number): void {
+  const { name, dtype, shape } = file.entry(stored);
   const [first = 0, second] = shape;
   const fits =
     field === "scale"

@@ -1,6 +1,6 @@
 /**
- * The delayed-scaling state of one layer: its scales, and the history of amaxes from which they are computed (numerics.md
- * §2.2).
+ * The delayed-scaling state of one layer or attention: its scales, and the history of amaxes from which they are computed
+ * (numerics.md §2.2).
  */
 
 import type { Backend } from "../backends/backend.js";
@@ -8,23 +8,23 @@ import { factsOf } from "../formats/derive.js";
 import { tensor } from "../ops/create.js";
 import { updateScales } from "../ops/update/delayed-scaling.js";
 import type { DelayedScaling } from "../recipes/per-tensor.js";
-import { type Pass, ROLES } from "../recipes/table.js";
+import { FORMATS, type Pass } from "../recipes/table.js";
 import type { DelayedScales } from "../tape/scale-updates.js";
 import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
 
-/** The scales and amaxes of one pass, as stored in a checkpoint. n is the number of tensor roles in the pass. */
+/** The scales and amaxes of one pass, as stored in a checkpoint. n is the number of tensors of the pass that have a scale. */
 export interface DelayedSnapshot {
-  /** The scale of each role, [n]. */
+  /** The scale of each tensor, [n]. */
   readonly scale: Float32Array;
   /** The amaxes of the last steps, [length, n]. */
   readonly amaxHistory: Float32Array;
 }
 
 /**
- * The delayed-scaling state of one pass (forward or backward) with n tensor roles: `scale` [n], initially 1, and `amaxHistory`
- * [length, n]. Quantizers record the amaxes of the current step in row 0. A "slot" is the index of a role in 0..n-1.
+ * The delayed-scaling state of one pass (forward or backward) with n tensors: `scale` [n], initially 1, and `amaxHistory`
+ * [length, n]. Quantizers record the amaxes of the current step in row 0. A "slot" is the index of a tensor in 0..n-1.
  */
 export class DelayedState implements DelayedScales {
   readonly scale: Tensor<"f32">;
@@ -39,15 +39,14 @@ export class DelayedState implements DelayedScales {
   constructor(
     backend: Backend,
     readonly recipe: DelayedScaling,
-    pass: Pass,
+    { pass, slots }: { readonly pass: Pass; readonly slots: number },
     snapshot?: DelayedSnapshot,
   ) {
-    const slots = ROLES[pass].length;
     const length = recipe.amaxHistoryLen;
     const rows = new Float32Array(length * slots);
     // if the stored history is longer or shorter, as many of its first rows as fit are kept
     if (snapshot) rows.set(snapshot.amaxHistory.subarray(0, rows.length));
-    this.#formatMax = factsOf(recipe.elementFormat(ROLES[pass][0])).max;
+    this.#formatMax = factsOf(FORMATS[recipe.format][pass]).max;
     [this.scale, this.amaxHistory] = orDispose((created) => {
       const scale = persistent(tensor(backend, snapshot?.scale ?? new Float32Array(slots).fill(1)));
       created.push(scale);

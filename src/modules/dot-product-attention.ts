@@ -5,15 +5,19 @@ import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import { attention } from "../functional/blockwise-attention.js";
 import { reshape, transpose } from "../functional/layout.js";
+import { quantizedAttention, valuesOfCodes } from "../functional/quantized-attention.js";
 import { groupOf } from "../functional/ranks.js";
-import { attention as attend } from "../ops/attention/attention.js";
+import { attention as attend, checkedRule } from "../ops/attention/attention.js";
+import { type AttentionOptions, checkForward } from "../ops/attention/options.js";
 import { integer, isArray, optionsOf } from "../options.js";
 import { composed } from "../tape/composed.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import { gradEnabled } from "../tape/grad-mode.js";
+import { gradFnOf } from "../tape/node.js";
 import { wideOf } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import { partAlong } from "../tensor/part.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
 import { constantSinks, coreOptions, formatOf, requireHeads } from "./attention/core.js";
 import { drawFor } from "./attention/draws.js";
 import type { InferenceParams } from "./attention/inference-params.js";
@@ -25,16 +29,32 @@ import {
   type HeadCounts,
   headCounts,
 } from "./attention/options.js";
+import { type AttentionCallQuantization, AttentionLayerQuantization } from "./attention/quantization.js";
 import { Module, requireSizes } from "./module.js";
 import { constantInit, newParameter, type Parameter } from "./parameter.js";
+import type { QuantizationState } from "./quantization-state.js";
 import { recompute } from "./recompute.js";
+
+/** The queries, keys and values, divided into heads. */
+export type Heads = readonly [query: Variable, key: Variable, value: Variable];
+
+/** The results of projections that have the heads of an attention. */
+export interface ProjectedHeads {
+  /** The results, all quantized or none. */
+  readonly sources: readonly Variable[];
+  /** Divides the values of the results into heads. */
+  readonly headsOf: (sources: readonly Variable[]) => Heads;
+  /** Whether FP8 attention returns a quantized result. */
+  readonly returnsCodes: boolean;
+}
 
 const checkOptions = optionsOf(ATTENTION_OPTIONS);
 const width = integer(1);
 
 /**
  * Computes softmax(q·kᵀ * scale)·v of each head with the options of TransformerEngine's module of this name. The computation is
- * the operation `attention`, in the dtype of the queries, under every recipe. With `group`, each rank has some of the heads.
+ * the operation `attention`, in the dtype of the queries. Under a recipe with `fp8Dpa`, its tensors are quantized, and it
+ * consists of several operations, which store all scores (numerics.md §10.9). With `group`, each rank has some of the heads.
  *
  * @throws `ArgumentError` for an unknown option, an invalid option value, a size that is not a positive integer, or numbers of
  * heads that do not divide each other, `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a
@@ -49,6 +69,7 @@ export class DotProductAttention extends Module {
   readonly softmaxOffset: Parameter | undefined;
   readonly #options: DotProductAttentionOptions;
   readonly #counts: HeadCounts;
+  readonly #quantization: AttentionLayerQuantization;
   /** The widths of heads of keys and of values. */
   readonly widths: readonly [keys: number, values: number];
   /** The number of heads of keys and values, on all ranks. */
@@ -75,6 +96,7 @@ export class DotProductAttention extends Module {
     const group = groupOf("DotProductAttention", backend, ownOptions);
     groupOf("DotProductAttention", backend, { group: ownOptions.cpGroup });
     this.#counts = headCounts("DotProductAttention", { heads: numAttentionHeads, groups }, group);
+    this.#quantization = new AttentionLayerQuantization(backend, this.random, group);
     if (softmaxType === "learnable") {
       const shape = [1, this.#counts.heads, 1, 1];
       const { random } = this;
@@ -86,14 +108,24 @@ export class DotProductAttention extends Module {
     }
   }
 
+  /** Returns the quantization state of the attention, under the name `attention`. */
+  protected override quantizations(): ReadonlyMap<string, QuantizationState> {
+    return new Map([["attention", this.#quantization]]);
+  }
+
+  /** @internal The recipe by which a call quantizes now. Undefined if attention computes in high precision. */
+  get activeRecipe() {
+    return this.#quantization.activeRecipe;
+  }
+
   /**
    * Returns the weighted sums of values, with heads and their widths as one dimension: [S, B, H * D], [B, S, H * D] or [T, H *
    * D]. The queries are [S, B, H, D], [B, S, H, D] or [T, H, D], the keys and values the same with their numbers of heads and
    * positions. With `inferenceParams`, the keys and values belong to new positions, and queries attend to all cached positions.
    *
    * @throws `ShapeError` or `DTypeError` for tensors that do not fit, `ArgumentError` for an invalid option value, options that
-   * do not go together, a cache outside `noGrad` and tensors on different backends, `UnsupportedError` if the backend has no
-   * attention, `DisposedError` for a disposed tensor.
+   * do not go together, a cache outside `noGrad`, options that FP8 attention does not have and tensors on different backends,
+   * `UnsupportedError` if the backend has no attention, `DisposedError` for a disposed tensor.
    */
   forward(query: VariableLike, key: VariableLike, value: VariableLike, call: AttentionCall = {}): Variable {
     const user = "DotProductAttention";
@@ -103,25 +135,97 @@ export class DotProductAttention extends Module {
       variableOf(user, "key", key),
       variableOf(user, "value", value),
     ] as const;
+    for (const [i, name] of (["query", "key", "value"] as const).entries())
+      wideOf(`${user}: ${name}`, (inputs[i] as Variable).value);
+    return this.attendTo({ sources: inputs, headsOf: () => inputs, returnsCodes: false }, ownCall);
+  }
+
+  /** @internal As `forward`, for heads that are parts of the results of projections. The options have been checked. */
+  attendTo(heads: ProjectedHeads, call: AttentionCall): Variable {
+    return composed(() => [call.inferenceParams ? this.#cached(heads, call) : this.#attend(heads, call)])[0];
+  }
+
+  /** Returns the heads, if they have the sizes of this module. Throws `ShapeError` otherwise. */
+  #requireHeads(inputs: Heads): Heads {
     const { heads, groups } = this.#counts;
     const [keyWidth, valueWidth] = this.widths;
+    const user = "DotProductAttention";
     requireHeads(user, "query", inputs[0].shape, [heads, keyWidth]);
     requireHeads(user, "key", inputs[1].shape, [groups, keyWidth]);
     requireHeads(user, "value", inputs[2].shape, [groups, valueWidth]);
-    return composed(() => [
-      ownCall.inferenceParams ? this.#cached(inputs, ownCall) : this.#attend(inputs, ownCall),
-    ])[0];
+    return inputs;
   }
 
-  #attend(inputs: readonly [Variable, Variable, Variable], call: AttentionCall): Variable {
-    const core = { user: "DotProductAttention", module: this.#options, call, counts: this.#counts };
-    const { cpGroup, cpCommType } = this.#options;
+  #attend(heads: ProjectedHeads, call: AttentionCall): Variable {
+    if (this.activeRecipe) return this.#attendQuantized(heads, call);
     const options = {
-      ...{ ...coreOptions(core, this.backend), ...this.#sinks(), ...this.#dropout(call) },
-      ...{ cpGroup, cpCommType },
+      ...{ ...this.#coreOptions(call), ...this.#dropout(call) },
+      ...{ cpGroup: this.#options.cpGroup, cpCommType: this.#options.cpCommType },
     };
+    const inputs = this.#requireHeads(heads.headsOf(heads.sources));
     const run = (q: Variable, k: Variable, v: Variable): Variable => merged(attention(q, k, v, options));
     return call.checkpointCoreAttention ? recompute(run, ...inputs) : run(...inputs);
+  }
+
+  #coreOptions(call: AttentionCall) {
+    const core = { user: "DotProductAttention", module: this.#options, call, counts: this.#counts };
+    return { ...coreOptions(core, this.backend), ...this.#sinks() };
+  }
+
+  /** Attention whose tensors are quantized. Without quantized sources, nothing has changed if it throws. */
+  #attendQuantized({ sources, headsOf, returnsCodes }: ProjectedHeads, call: AttentionCall): Variable {
+    this.#requireQuantizable(call);
+    const { bias, sinks, ...options } = this.#coreOptions(call);
+    const ruleOptions = { ...options, ...this.#dropout(call) };
+    const variables = { bias: optionalVariable("bias", bias), sinks: optionalVariable("sinks", sinks) };
+    const takesCodes = sources.map((each) => gradFnOf(each)?.quantized.gradOutput === true);
+    const run = (...results: readonly Variable[]): Variable => {
+      const hasCodes = results.some(({ value }) => value instanceof QuantizedTensor);
+      const begun = hasCodes ? this.#beginQuantized() : undefined;
+      const wide = begun
+        ? results.map((each, i) => valuesOfCodes(each, begun, takesCodes[i] === true))
+        : results;
+      const inputs = this.#requireHeads(headsOf(wide));
+      const rule = this.#ruleOf(inputs, ruleOptions, variables);
+      const quantization = begun ?? this.#beginQuantized();
+      return quantizedAttention({ inputs, ...variables, rule, quantization, hasCodes, returnsCodes });
+    };
+    return call.checkpointCoreAttention ? recompute(run, ...sources) : run(...sources);
+  }
+
+  #beginQuantized(): AttentionCallQuantization {
+    return this.#quantization.begin() as AttentionCallQuantization;
+  }
+
+  /** Returns the checked arguments of the operation `attention` for these variables. */
+  #ruleOf(
+    [q, k, v]: Heads,
+    options: Omit<AttentionOptions, "bias" | "sinks">,
+    { bias, sinks }: Readonly<Record<"bias" | "sinks", Variable | undefined>>,
+  ) {
+    const user = "DotProductAttention";
+    const wide = (name: string, each: Variable) => wideOf(`${user}: ${name}`, each.value);
+    const all = {
+      ...options,
+      ...(bias ? { bias: wide("bias", bias) } : {}),
+      ...(sinks ? { sinks: wide("sinks", sinks) } : {}),
+    };
+    const checked = checkForward(user, all);
+    return checkedRule(user, wide("query", q), wide("key", k), wide("value", v), checked);
+  }
+
+  /** Throws `ArgumentError` for options that FP8 attention does not have. */
+  #requireQuantizable(call: AttentionCall): void {
+    const { cpGroup, softcap } = this.#options;
+    const names = [
+      (call.softcap ?? softcap ?? 0) > 0 ? "softcap" : undefined,
+      (cpGroup?.size ?? 1) > 1 ? "cpGroup" : undefined,
+      call.inferenceParams ? "inferenceParams" : undefined,
+    ].filter((each) => each !== undefined);
+    if (names.length === 0) return;
+    throw new ArgumentError(
+      `DotProductAttention: fp8Dpa does not go with ${names.join(" and ")}; leave one of them out, or keep this attention in high precision by setLayerRecipes`,
+    );
   }
 
   #sinks() {
@@ -138,8 +242,10 @@ export class DotProductAttention extends Module {
   }
 
   /** Attention to cached keys and values. The cache has the format "bshd". */
-  #cached(inputs: readonly [Variable, Variable, Variable], call: AttentionCall): Variable {
+  #cached({ sources, headsOf }: ProjectedHeads, call: AttentionCall): Variable {
     const user = "DotProductAttention";
+    if (this.activeRecipe) this.#requireQuantizable(call);
+    const inputs = this.#requireHeads(headsOf(sources));
     const core = { user, module: this.#options, call, counts: this.#counts };
     const format = formatOf(core);
     const cache = call.inferenceParams as NonNullable<AttentionCall["inferenceParams"]>;
@@ -170,6 +276,10 @@ export class DotProductAttention extends Module {
   }
 }
 
+function optionalVariable(name: string, x: VariableLike | undefined): Variable | undefined {
+  return x === undefined ? undefined : variableOf("DotProductAttention", name, x);
+}
+
 /** Records in a parameter [1, H, 1, 1] which heads each rank has. */
 function divideHeads(parameter: Parameter, group: ProcessGroup, heads: number): void {
   const count = heads / group.size;
@@ -184,7 +294,7 @@ function merged(x: Variable): Variable {
 }
 
 /** Throws unless queries, keys and values have one dtype and live where the cache does. A refused call changes no cache. */
-function requireCacheable(inputs: readonly [Variable, Variable, Variable], cache: InferenceParams): void {
+function requireCacheable(inputs: Heads, cache: InferenceParams): void {
   const user = "DotProductAttention";
   const [query, key, value] = inputs.map((each, i) =>
     wideOf(`${user}: ${["query", "key", "value"][i]}`, each.value),

@@ -6,6 +6,7 @@ import { ArgumentError } from "../errors.js";
 import { rotaryEmbedding } from "../functional/rotary-embedding.js";
 import { tensor } from "../ops/create.js";
 import { optionsOf } from "../options.js";
+import type { Recipe } from "../recipes/recipe.js";
 import { composed } from "../tape/composed.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
@@ -22,8 +23,9 @@ import {
 } from "./attention/multihead-options.js";
 import type { AttentionCall } from "./attention/options.js";
 import { makeProjections, type Projections } from "./attention/projections.js";
-import { DotProductAttention } from "./dot-product-attention.js";
+import { DotProductAttention, type Heads } from "./dot-product-attention.js";
 import { LayerNormLinear } from "./layer-norm-linear.js";
+import { hasLayerRecipe, layerRegion } from "./layer-region.js";
 import type { LinearCall } from "./linear/parts.js";
 import type { Linear } from "./linear.js";
 import { Module, requireSizes } from "./module.js";
@@ -34,8 +36,8 @@ const checkOptions = optionsOf(MULTIHEAD_OPTIONS);
 /**
  * Computes attention of projections of the input: proj(attention(q, k, v)), with the options and the names of parameters of
  * TransformerEngine's module of this name, in camelCase. The input is [S, B, hiddenSize], [B, S, hiddenSize] or [T, hiddenSize],
- * by `qkvFormat`. Under a recipe the projections are quantized; attention has the dtype of the input. With `group`, each rank has
- * some of the heads (docs/distributed.md).
+ * by `qkvFormat`. Under a recipe the projections are quantized; attention has the dtype of the input, or is quantized too with
+ * `fp8Dpa`. With `group`, each rank has some of the heads (docs/distributed.md).
  *
  * @throws `ShapeError` for a size that is not divisible by the number of ranks, `ArgumentError` for an unknown option, an invalid
  * option value, options that do not go together, or a size that is not a positive integer, `DTypeError` for a parameter dtype
@@ -158,29 +160,58 @@ export class MultiheadAttention extends Module {
   #compose(x: Variable, call: MultiheadAttentionCall, returned: Returned): readonly Variable[] {
     const { encoderOutput, rotaryPosEmb, isFirstMicrobatch, skipFp8WeightUpdate, ...attention } = call;
     const use = { isFirstMicrobatch, skipFp8WeightUpdate };
-    const [[query, key, value], normed] = this.#project(x, encoderOutput, use, returned === "norm");
     const angles = rotaryPosEmb as readonly [RotaryAngles, RotaryAngles] | undefined;
-    const turned = [query, key].map((each, i) => {
-      const norm = i === 0 ? this.#qNorm : this.#kNorm;
-      const isFirst = this.#options.qkNormBeforeRope === true;
-      const before = norm && isFirst ? norm.forward(each as Variable) : (each as Variable);
-      const rotated = angles ? this.#rotate(before, angles[i] as RotaryAngles, attention, i) : before;
-      return norm && !isFirst ? norm.forward(rotated) : rotated;
-    }) as [Variable, Variable];
-    const context = this.#coreAttention.forward(...turned, value as Variable, attention);
+    const { output, gradOutput, input } = this.#quantizedBoundaries(angles !== undefined, call);
+    const projection = { ...use, ...(input ? { fp8Output: true } : {}) };
+    const [sources, normed] = this.#project(x, encoderOutput, projection, returned === "norm");
+    const headsOf = (results: readonly Variable[]): Heads => {
+      const [query, key, value] = this.#divide(results);
+      return [this.#turned(query, 0, angles, attention), this.#turned(key, 1, angles, attention), value];
+    };
+    const context = this.#coreAttention.attendTo({ sources, headsOf, returnsCodes: output }, attention);
+    const projUse = { ...use, ...(gradOutput ? { fp8Grad: true } : {}) };
     if (returned === "bias")
-      return this.#proj.forwardWithBias(context, use).filter((each) => each !== undefined);
-    const out = this.#proj.forward(context, use);
+      return this.#proj.forwardWithBias(context, projUse).filter((each) => each !== undefined);
+    const out = this.#proj.forward(context, projUse);
     return normed ? [out, normed] : [out];
   }
 
-  /** Returns the queries, keys and values, and the result of the input's norm if it is returned. */
+  /**
+   * Returns which tensors are quantized at the boundaries of attention: its result, the gradient of its result, and the results
+   * of the projections before it. A projection under another recipe gets and returns tensors in high precision.
+   */
+  #quantizedBoundaries(isRotated: boolean, { inferenceParams }: MultiheadAttentionCall) {
+    const recipe = this.#coreAttention.activeRecipe;
+    const traits = recipe?.attention;
+    if (!recipe || !traits || inferenceParams) return { output: false, gradOutput: false, input: false };
+    const output = traits.output && hasRecipe(this.#proj, recipe);
+    const isDirect = !isRotated && !this.#options.qkNormType;
+    const ofProjections = Object.values(this.#projections) as readonly Module[];
+    const input = traits.input && isDirect && ofProjections.every((each) => hasRecipe(each, recipe));
+    return { output, gradOutput: output && traits.gradOutput, input };
+  }
+
+  /** Normalizes and rotates queries (0) or keys (1), in the order of the options. */
+  #turned(
+    x: Variable,
+    which: number,
+    angles: readonly [RotaryAngles, RotaryAngles] | undefined,
+    call: AttentionCall,
+  ): Variable {
+    const norm = which === 0 ? this.#qNorm : this.#kNorm;
+    const isFirst = this.#options.qkNormBeforeRope === true;
+    const before = norm && isFirst ? norm.forward(x) : x;
+    const rotated = angles ? this.#rotate(before, angles[which] as RotaryAngles, call, which) : before;
+    return norm && !isFirst ? norm.forward(rotated) : rotated;
+  }
+
+  /** Returns the results of the projections, and the result of the input's norm if it is returned. */
   #project(
     x: Variable,
     encoderOutput: VariableLike | undefined,
     use: LinearCall,
     returned: boolean,
-  ): readonly [heads: readonly Variable[], normed: Variable | undefined] {
+  ): readonly [results: readonly Variable[], normed: Variable | undefined] {
     const { attentionType } = this;
     if ((attentionType === "cross") !== (encoderOutput !== undefined))
       throw new ArgumentError(
@@ -192,13 +223,18 @@ export class MultiheadAttention extends Module {
       returned && layer instanceof LayerNormLinear
         ? layer.forwardWithNorm(x, use)
         : [layer.forward(x, use), undefined];
+    if (!keyValue) return [[first], normed];
+    const source = variableOf("MultiheadAttention", "encoderOutput", encoderOutput as VariableLike);
+    return [[first, keyValue.forward(source, use)], normed];
+  }
+
+  /** Divides the results of the projections into the heads of queries, keys and values. */
+  #divide([first, second]: readonly Variable[]): Heads {
     const { counts } = this.#packing;
     const queries = counts.heads / counts.groups;
-    if (!keyValue) return [unpack(first, this.#packing, [queries, 1, 1]), normed];
-    const source = variableOf("MultiheadAttention", "encoderOutput", encoderOutput as VariableLike);
-    const second = keyValue.forward(source, use);
-    const [query] = unpack(first, { ...this.#packing, interleaved: false }, [queries]);
-    return [[query as Variable, ...unpack(second, this.#packing, [1, 1])], normed];
+    if (!second) return headsIn(unpack(first as Variable, this.#packing, [queries, 1, 1]));
+    const query = unpack(first as Variable, { ...this.#packing, interleaved: false }, [queries]);
+    return headsIn([...query, ...unpack(second, this.#packing, [1, 1])]);
   }
 
   /**
@@ -242,6 +278,18 @@ export class MultiheadAttention extends Module {
     const splits = { layernormQkv: all, qkv: all, layernormQuery: query, keyValue: keysAndValues };
     return new Map(Object.entries(splits).filter(([name]) => name in this.#projections));
   }
+}
+
+function headsIn([query, key, value]: readonly Variable[]): Heads {
+  return [query as Variable, key as Variable, value as Variable];
+}
+
+/** Whether all products of a layer quantize by `recipe` now. */
+function hasRecipe(layer: Module, recipe: Recipe): boolean {
+  return [...layer.namedQuantizations().values()].every((state) => {
+    const region = hasLayerRecipe(state) ? layerRegion(state) : undefined;
+    return region?.enabled === true && region.recipe.key === recipe.key;
+  });
 }
 
 /** The position of this rank's first row of each sequence, i32 [B]. All ranks have as many rows as x. */

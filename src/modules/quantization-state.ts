@@ -1,4 +1,4 @@
-/** The quantization state of a linear product that persists between training steps. */
+/** The quantization state of a linear product or of attention that persists between training steps. */
 import { type Domain, needed, nested, optionsOf, outside } from "../options.js";
 import { type Pass, ROLES } from "../recipes/table.js";
 import { asPlain, kindOf } from "../tensor/data.js";
@@ -10,11 +10,19 @@ import type { DelayedSnapshot } from "./delayed-state.js";
  */
 export type QuantizationSnapshot = Readonly<Record<Pass, DelayedSnapshot>>;
 
+/** The numbers of tensors that have a scale, of each pass. */
+export type QuantizationSlots = Readonly<Record<Pass, number>>;
+
+/** The numbers of tensors of a linear product. */
+const LINEAR_SLOTS: QuantizationSlots = { forward: ROLES.forward.length, backward: ROLES.backward.length };
+
 /**
- * The quantization state of one linear product. Of the standard recipes only delayed scaling has such state; a custom module
- * may implement its own.
+ * The quantization state of one linear product or of attention. Of the standard recipes only delayed scaling has such state; a
+ * custom module may implement its own.
  */
 export interface QuantizationState {
+  /** The numbers of tensors that have a scale in a snapshot. Default: as of a linear product, 3 and 2. */
+  readonly slots?: QuantizationSlots | undefined;
   /**
    * Copies the current scales and amax histories to the host, and waits for the device. Returns undefined if there are none.
    */
@@ -38,16 +46,25 @@ function floats(fits: (count: number) => boolean, what: string): Domain {
   };
 }
 
-function passOf(pass: Pass) {
-  const slots = ROLES[pass].length;
+function passOf(slots: number) {
   return optionsOf<DelayedSnapshot>({
     scale: needed(floats((count) => count === slots, `${slots}`)),
     amaxHistory: needed(floats((count) => count > 0 && count % slots === 0, `rows of ${slots}`)),
   });
 }
 
-/** Checks a snapshot. Throws `ArgumentError` for an object that `snapshotSync` could not have returned. */
-export const checkSnapshot = optionsOf<QuantizationSnapshot>({
-  forward: needed(nested(passOf("forward"))),
-  backward: needed(nested(passOf("backward"))),
-});
+/** Returns the check of a snapshot. It throws `ArgumentError` for an object that `snapshotSync` could not have returned. */
+export function snapshotCheck({ forward, backward }: QuantizationSlots) {
+  return optionsOf<QuantizationSnapshot>({
+    forward: needed(nested(passOf(forward))),
+    backward: needed(nested(passOf(backward))),
+  });
+}
+
+/** Checks a snapshot of a linear product. */
+export const checkSnapshot = snapshotCheck(LINEAR_SLOTS);
+
+/** Returns the numbers of tensors that have a scale in snapshots of `state`. */
+export function slotsOf({ slots = LINEAR_SLOTS }: QuantizationState): QuantizationSlots {
+  return slots;
+}

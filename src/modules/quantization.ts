@@ -312,7 +312,7 @@ export class LinearQuantization implements QuantizationState, HasLayerRecipe {
   /** Returns the call of the first run that this call of the second run repeats. */
   #firstRunCall(phase: RecomputePhase, recipe: Recipe): RecomputeCall {
     const call = takeNextCall(phase, this);
-    if (call?.recipe.key === recipe.key) return call;
+    if (call instanceof RecomputeCall && call.recipe.key === recipe.key) return call;
     throw differs(call ? "calls a layer under another recipe" : "calls a layer more often");
   }
 

@@ -130,7 +130,8 @@ export class RecipeState implements CallQuantization {
     this.#position = position;
     this.#inspectionOf = inspectionOf;
     if (isDelayed(recipe)) {
-      const stateOf = (pass: Pass): DelayedState => new DelayedState(backend, recipe, pass, snapshot?.[pass]);
+      const stateOf = (pass: Pass): DelayedState =>
+        new DelayedState(backend, recipe, { pass, slots: ROLES[pass].length }, snapshot?.[pass]);
       this.#states = orDispose((created) => {
         const forward = stateOf("forward");
         created.push(forward);

@@ -13,12 +13,13 @@ import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
 import type { BackwardQuantization, CallQuantization, RecipeState } from "./recipe-state.js";
+import type { HeldCall } from "./recompute-phase.js";
 
 /**
  * The quantization of a call as it was when the first run made that call. A call in the second run uses it. It records no
  * amaxes of forward tensors, because the first run has recorded them.
  */
-export class RecomputeCall implements CallQuantization {
+export class RecomputeCall implements CallQuantization, HeldCall {
   readonly #state: RecipeState;
   /** A copy of the scales that the first run used, [3]. Undefined unless the recipe is delayed scaling. */
   readonly #scales: Tensor<"f32"> | undefined;
@@ -82,9 +83,6 @@ export class RecomputeCall implements CallQuantization {
     this.#columnwiseWeight = persistent(cached.share());
   }
 
-  /**
-   * The tensors kept for the second run. No scope owns them; the region's graph node disposes of them after its backward pass.
-   */
   get values(): readonly Value[] {
     return [this.#scales, this.#weight, this.#columnwiseWeight, ...this.#backward.saved].filter(
       (each) => each !== undefined,

@@ -1,9 +1,17 @@
 /** The two runs of a recomputed region: which run is active, and the layer calls that the first keeps for the second. */
 import { platform } from "#platform";
-import type { RecomputeCall } from "./recompute-call.js";
+import type { Value } from "../tape/value.js";
+
+/** A call of a layer in the first run, as the second run repeats it. */
+export interface HeldCall {
+  /**
+   * The tensors kept for the second run. No scope owns them; the region's graph node disposes of them after its backward pass.
+   */
+  readonly values: readonly Value[];
+}
 
 /** The calls of each layer that the second run repeats, in call order. */
-export type RecomputeCalls = Map<object, RecomputeCall[]>;
+export type RecomputeCalls = Map<object, HeldCall[]>;
 
 /**
  * A run of a region whose forward pass runs twice. The run `first` records no graph. The run `again` is a part of the backward
@@ -29,14 +37,14 @@ export function runPhase<R>(phase: RecomputePhase, body: () => R): R {
 }
 
 /** Appends `call` to the calls of `layer` for the second run. */
-export function appendCall(calls: RecomputeCalls, layer: object, call: RecomputeCall): void {
+export function appendCall(calls: RecomputeCalls, layer: object, call: HeldCall): void {
   const layerCalls = calls.get(layer);
   if (layerCalls) layerCalls.push(call);
   else calls.set(layer, [call]);
 }
 
 /** Removes and returns the call of the first run that the next call of `layer` repeats, or undefined if there is none. */
-export function takeNextCall({ calls, next }: RecomputePhase, layer: object): RecomputeCall | undefined {
+export function takeNextCall({ calls, next }: RecomputePhase, layer: object): HeldCall | undefined {
   const call = calls.get(layer)?.shift();
   if (next && call) appendCall(next, layer, call);
   return call;

@@ -19,6 +19,7 @@ import {
 } from "../options.js";
 import { environmentText } from "./environment.js";
 import {
+  type AttentionTraits,
   BACKWARD_OVERRIDES,
   type BackwardOverride,
   FORMATS,
@@ -51,6 +52,16 @@ export interface CommonRecipeOptions extends ProductOptions {
 export interface RecipeOptions extends CommonRecipeOptions {
   /** The element formats of the forward and backward pass. Default: as in the recipe's row of the table. */
   readonly format?: Format | undefined;
+  /**
+   * Whether attention quantizes its tensors too (numerics.md §10.9). TransformerEngine's
+   * `fp8_dpa`. Not under `Float8BlockScaling` and `NVFP4BlockScaling`. Default false: attention computes in the dtype of q.
+   */
+  readonly fp8Dpa?: boolean | undefined;
+  /**
+   * Whether `MultiheadAttention` also passes quantized tensors from and to its projections, where the recipe allows it. It
+   * implies `fp8Dpa`. TransformerEngine's `fp8_mha`. Default false.
+   */
+  readonly fp8Mha?: boolean | undefined;
 }
 
 const accumulation = nested(optionsOf<MMParams>({ useSplitAccumulator: needed(boolean) }));
@@ -64,7 +75,12 @@ export const COMMON_OPTIONS: OptionTable<CommonRecipeOptions> = {
 };
 
 /** The checks of the options that all standard recipes have. */
-export const RECIPE_OPTIONS: OptionTable<RecipeOptions> = { ...COMMON_OPTIONS, format: anything };
+export const RECIPE_OPTIONS: OptionTable<RecipeOptions> = {
+  ...COMMON_OPTIONS,
+  format: anything,
+  fp8Dpa: boolean,
+  fp8Mha: boolean,
+};
 
 const checkCommon = optionsOf(COMMON_OPTIONS);
 
@@ -119,6 +135,11 @@ export abstract class Recipe {
     return undefined;
   }
 
+  /** How attention quantizes. Undefined if it computes in high precision. */
+  get attention(): AttentionTraits | undefined {
+    return undefined;
+  }
+
   /** A string that is equal for equivalent recipes: recipes of the same class with equal fields. */
   get key(): string {
     this.#key ??= JSON.stringify([this.constructor, this], (_, value) =>
@@ -149,11 +170,21 @@ export abstract class StandardRecipe extends Recipe {
   declare readonly kind: RecipeKind;
   /** The element formats of the forward and backward pass. */
   readonly format: Format;
+  /** Whether attention quantizes its tensors. */
+  readonly fp8Dpa: boolean;
+  /** Whether `MultiheadAttention` passes quantized tensors from and to its projections. */
+  readonly fp8Mha: boolean;
 
   protected constructor(kind: RecipeKind, options: RecipeOptions) {
     const row = RECIPES[kind];
     super(kind, row.useSplitAccumulator, options);
     this.format = options.format === undefined ? row.format : options.format;
+    this.fp8Mha = options.fp8Mha ?? false;
+    this.fp8Dpa = this.fp8Mha || (options.fp8Dpa ?? false);
+    if (this.fp8Dpa && !row.attention)
+      throw new ArgumentError(
+        `${new.target.name}: fp8Dpa and fp8Mha are not for this recipe, in TransformerEngine neither; leave them out, and give layers of attention another recipe by setLayerRecipes`,
+      );
     if (row.formats.includes(this.format)) return;
     const why = UNSUPPORTED_FORMATS.get(this.format);
     throw new ArgumentError(
@@ -164,6 +195,12 @@ export abstract class StandardRecipe extends Recipe {
   /** The recipe's row of the table. The options override its defaults. */
   override get row(): RecipeRow {
     return RECIPES[this.kind];
+  }
+
+  /** How attention quantizes, by the recipe's row. Undefined without `fp8Dpa`. */
+  override get attention(): AttentionTraits | undefined {
+    const traits = this.fp8Dpa ? this.row.attention : undefined;
+    return traits && { ...traits, input: traits.input && this.fp8Mha };
   }
 
   /**

@@ -32,6 +32,19 @@ export function passOf(role: Role): Pass {
 }
 
 /**
+ * The tensors that FP8 attention quantizes, by the pass that computes them (numerics.md §10.9): the queries, keys and values
+ * together (`qkv`), the result (`o`), the probabilities (`s`), and the gradients of these; `dp` is the gradient of the scores, as
+ * TransformerEngine names it.
+ */
+export const ATTENTION_TENSORS = {
+  forward: ["qkv", "o", "s"],
+  backward: ["dqkv", "do", "dp"],
+} as const satisfies Record<Pass, readonly string[]>;
+
+/** A tensor that the forward or backward pass of FP8 attention quantizes. */
+export type AttentionTensor = (typeof ATTENTION_TENSORS)[Pass][number];
+
+/**
  * The matrix products of a linear layer: `fprop` computes the result, `dgrad` the gradient of the input, `wgrad` the gradient
  * of the weight.
  */
@@ -118,6 +131,20 @@ export interface RecipeRow {
    * activations, if no bias gradient needs the unquantized gradient.
    */
   readonly gradientSteps: { readonly ungated: boolean; readonly alone: boolean };
+  /** How attention quantizes with `fp8Mha`. Undefined if the recipe has no FP8 attention, as in TransformerEngine. */
+  readonly attention: AttentionTraits | undefined;
+}
+
+/** How FP8 attention quantizes under a recipe. */
+export interface AttentionTraits {
+  /** Whether the probabilities and the gradient of the scores are quantized. Otherwise they are rounded to the dtype of q. */
+  readonly probabilities: boolean;
+  /** Whether attention reads quantized results of projections, and returns quantized gradients to them. */
+  readonly input: boolean;
+  /** Whether the quantized result is the input of the projection behind attention, which does not quantize it again. */
+  readonly output: boolean;
+  /** Whether that projection returns a quantized gradient of its input. */
+  readonly gradOutput: boolean;
 }
 
 const FAST_FORWARD = { fprop: false, dgrad: true, wgrad: true } as const;
@@ -134,6 +161,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     rht: [],
     stochastic: [],
     gradientSteps: { ungated: true, alone: false },
+    attention: { probabilities: true, input: true, output: true, gradOutput: true },
   },
   current: {
     quantizer: "fp8-current",
@@ -145,6 +173,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     rht: [],
     stochastic: [],
     gradientSteps: { ungated: false, alone: false },
+    attention: { probabilities: true, input: false, output: true, gradOutput: false },
   },
   block: {
     quantizer: "fp8-block",
@@ -156,6 +185,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     rht: [],
     stochastic: [],
     gradientSteps: { ungated: false, alone: true },
+    attention: undefined,
   },
   mxfp8: {
     quantizer: "mxfp8",
@@ -167,6 +197,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     rht: [],
     stochastic: [],
     gradientSteps: { ungated: true, alone: true },
+    attention: { probabilities: false, input: false, output: false, gradOutput: false },
   },
   nvfp4: {
     quantizer: "nvfp4",
@@ -178,5 +209,6 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     rht: ["input", "output", "gradOutput", "gradInput"],
     stochastic: ["gradOutput", "gradInput"],
     gradientSteps: { ungated: false, alone: false },
+    attention: undefined,
   },
 };

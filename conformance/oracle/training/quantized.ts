@@ -97,9 +97,9 @@ export class QuantizedModel {
     return { ...widened, blocks, global: { amax, divisor: 6 * e4m3Max } };
   }
 
-  /** The dequantized rowwise copy, rounded to `dtype`. */
-  wide(dtype: WideName): Matrix {
-    const bits = dequantize(this.copy("rowwise"), "rowwise", this.spec, dtype);
+  /** The dequantized rowwise copy, or another one, rounded to `dtype`. */
+  wide(dtype: WideName, usage: Usage = "rowwise"): Matrix {
+    const bits = dequantize(this.copy(usage), usage, this.spec, dtype);
     const value = dtype === "f32" ? fromBits : (code: number) => decode(code, SCALAR_FORMATS[dtype]);
     return { shape: this.from.x.shape, dtype, data: Float32Array.from(bits, value) };
   }

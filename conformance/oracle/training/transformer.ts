@@ -1,11 +1,14 @@
 /** A model of attention with its projections and of a transformer layer, on one rank or divided among ranks by heads. */
+
 import { dropout } from "../elementwise/dropout.js";
+import type { AttentionScales } from "./attention-scales.js";
 import { add } from "./functions.js";
 import { type AttentionModel, attend, headsOf, joinedHeads, picked } from "./heads.js";
 import { linear, type MLPModel, mlp, normLinear } from "./layers.js";
 import type { CallModel, LinearModel, ParameterModel, Run } from "./linear.js";
 import { mapped } from "./matrix.js";
 import { type NormModel, normLayer } from "./norms.js";
+import { attendQuantized, valuesOfCodes } from "./quantized-heads.js";
 import { type Tape, type Value, wideOf } from "./tape.js";
 
 export interface MultiheadModel {
@@ -23,6 +26,17 @@ export interface MultiheadModel {
   readonly kNorm: NormModel | undefined;
   readonly sinks: ParameterModel | undefined;
   readonly proj: LinearModel;
+  /** FP8 attention, and the number of ranks that have a part of the heads. */
+  readonly fp8?: FP8Model | undefined;
+}
+
+export interface FP8Model {
+  readonly scales: AttentionScales;
+  /** Whether projections pass quantized tensors to attention too, where their recipe allows it. */
+  readonly mha: boolean;
+  readonly ranks: number;
+  /** Whether ranks have a part of the rows between layers. */
+  readonly sequence: boolean;
 }
 
 /**
@@ -57,14 +71,22 @@ export function multihead(
 ): Value {
   const { core, interleaved, norm, first, keyValue } = model;
   const { heads, groups } = core;
-  const projected = norm
-    ? (normLinear(run, tape, x, { norm, layer: first }, call, false)[0] as Value)
-    : linear(run, tape, x, first, call);
+  const { fp8 } = model;
+  const isDelayed = fp8?.scales.recipe.kind === "delayed";
+  const hasCodes = isDelayed && fp8.mha && !model.qNorm;
+  const use = hasCodes ? { ...call, fp8Output: true } : call;
+  const values = (result: Value): Value =>
+    hasCodes ? valuesOfCodes(tape, result, fp8.scales, !fp8.sequence) : result;
+  const projected = values(
+    norm
+      ? (normLinear(run, tape, x, { norm, layer: first }, use, false)[0] as Value)
+      : linear(run, tape, x, first, use),
+  );
   const [q, k, v] = (
     keyValue && memory
       ? [
           ...headsOf(tape, projected, core, false, [heads / groups]),
-          ...headsOf(tape, linear(run, tape, memory, keyValue, call), core, interleaved, [1, 1]),
+          ...headsOf(tape, values(linear(run, tape, memory, keyValue, use)), core, interleaved, [1, 1]),
         ]
       : headsOf(tape, projected, core, interleaved, [heads / groups, 1, 1])
   ) as [Value, Value, Value];
@@ -76,6 +98,11 @@ export function multihead(
   const drawn =
     probability > 0 ? { probability, seed: run.random.seed, offset: run.random.offset++ } : undefined;
   const options = { ...core, family: run.family, dropout: drawn };
+  if (fp8) {
+    const boundaries = { scales: fp8.scales, hasCodes, returnsCodes: true, parts: fp8.ranks };
+    const merged = attendQuantized(tape, [...turned, v], options, model.sinks, boundaries);
+    return linear(run, tape, merged, model.proj, isDelayed ? { ...call, fp8Grad: true } : call);
+  }
   const context = attend(tape, [...turned, v], options, model.sinks);
   return linear(run, tape, joinedHeads(tape, context, heads), model.proj, call);
 }

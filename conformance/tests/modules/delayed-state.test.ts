@@ -282,7 +282,7 @@ describe("the scale of an amax that the caller computes", () => {
     const recipe = new DelayedScaling({ margin, amaxHistoryLen: 1, amaxComputeAlgo: () => amax });
     const slots = pass === "forward" ? 3 : 2;
     const from = { scale: new Float32Array(slots).fill(scale), amaxHistory: new Float32Array(slots) };
-    const state = new DelayedState(backend(), recipe, pass, from);
+    const state = new DelayedState(backend(), recipe, { pass, slots }, from);
     state.update();
     const own = [...state.scale.dataSync()];
     state.dispose();

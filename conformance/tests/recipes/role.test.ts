@@ -58,7 +58,9 @@ it("each factory call names the layer as namedQuantizations does, once for each 
   };
   autocast({ recipe }, run);
   const kindOf = (name: string) => (name.startsWith("experts") ? "groupedLinear" : "linear");
-  const expected = [...model.namedQuantizations().keys()].flatMap((name) =>
+  // attention computes in high precision under a custom recipe
+  const names = [...model.namedQuantizations().keys()].filter((name) => !name.endsWith(".attention"));
+  const expected = names.flatMap((name) =>
     ROLES.map((tensorType) => `${kindOf(name)} ${name} ${tensorType}`),
   );
   const found = seen.map(({ moduleType, name, tensorType }) => `${moduleType} ${name} ${tensorType}`);

@@ -56,13 +56,11 @@ export interface AttentionGradients {
  * backends, `UnsupportedError` if the datapath or the backend has no attention, `DisposedError` for a disposed tensor.
  */
 export function attention(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions = {}): AttentionResult {
-  const projections = requireProjections("attention", q, k, v);
   const ownOptions = checkForward("attention", options);
-  const backend = commonBackend("attention", q, k, v);
-  requireBackendOf("attention", { backend }, ...tensorsOf(ownOptions));
-  const rule = ruleOf("attention", projections, ownOptions);
+  const rule = checkedRule("attention", q, k, v, ownOptions);
+  const { backend } = q;
   using scope = new Scope();
-  const out = new Tensor(backend, projections.q.dtype, outShape(rule));
+  const out = new Tensor(backend, rule.q.dtype, outShape(rule));
   clearUnused(rule, out);
   const lse = new Tensor(backend, "f32", statisticShape(rule));
   const maxLogits = ownOptions.maxLogits ? new Tensor(backend, "f32", [q.shape.at(-2) as number]) : undefined;
@@ -138,6 +136,23 @@ export function attentionBackward(
     ...(dbias && { dbias: scope.keep(dbias) }),
     ...(dsinks && { dsinks: scope.keep(dsinks) }),
   };
+}
+
+/**
+ * @shared Returns the arguments of `attention` for options that `checkForward` has checked. Throws as `attention` does, except
+ * `UnsupportedError`.
+ */
+export function checkedRule(
+  op: string,
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  options: AttentionOptions,
+): AttentionRule {
+  const projections = requireProjections(op, q, k, v);
+  const backend = commonBackend(op, q, k, v);
+  requireBackendOf(op, { backend }, ...tensorsOf(options));
+  return ruleOf(op, projections, options);
 }
 
 /** Writes +0 to results in which some rows belong to no sequence; the operation writes the other rows. */

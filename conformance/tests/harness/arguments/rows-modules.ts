@@ -705,12 +705,16 @@ function regionOptions({ backend }: World) {
   };
 }
 
+const FP8_ATTENTION = { fp8Dpa: true, fp8Mha: true } as const;
+const NO_FP8_ATTENTION = { fp8Dpa: false, fp8Mha: false } as const;
+
 export const RECIPE_ROWS: Rows = {
   DelayedScaling: {
     calls: [
       () => [
         {
           ...PRODUCTS,
+          ...FP8_ATTENTION,
           format: "HYBRID",
           margin: 1,
           amaxHistoryLen: 4,
@@ -723,7 +727,7 @@ export const RECIPE_ROWS: Rows = {
     numbers: { "options.margin": "integer", "options.amaxHistoryLen": "count" },
   },
   Float8CurrentScaling: {
-    calls: [() => [{ ...PRODUCTS, format: "HYBRID", pow2Scales: true, amaxEpsilon: 0 }]],
+    calls: [() => [{ ...PRODUCTS, ...FP8_ATTENTION, format: "HYBRID", pow2Scales: true, amaxEpsilon: 0 }]],
     numbers: { "options.amaxEpsilon": "atLeastZero" },
   },
   Float8BlockScaling: {
@@ -731,6 +735,7 @@ export const RECIPE_ROWS: Rows = {
       () => [
         {
           ...PRODUCTS,
+          ...NO_FP8_ATTENTION,
           format: "E4M3",
           useF32Scales: true,
           amaxEpsilon: 0,
@@ -742,12 +747,15 @@ export const RECIPE_ROWS: Rows = {
     ],
     numbers: { "options.amaxEpsilon": "atLeastZero" },
   },
-  MXFP8BlockScaling: { calls: [() => [{ ...PRODUCTS, format: "E4M3", enable2dQuantization: true }]] },
+  MXFP8BlockScaling: {
+    calls: [() => [{ ...PRODUCTS, ...FP8_ATTENTION, format: "E4M3", enable2dQuantization: true }]],
+  },
   NVFP4BlockScaling: {
     calls: [
       () => [
         {
           ...PRODUCTS,
+          ...NO_FP8_ATTENTION,
           format: "E2M1",
           disableRht: true,
           disableStochasticRounding: true,

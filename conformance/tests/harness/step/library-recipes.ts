@@ -52,8 +52,13 @@ export function recipeNamed(name: RecipeName): Recipe {
   return recipe;
 }
 
-export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined {
+/** Returns the recipe of a model; `attention` is the option of FP8 attention that it has. */
+export function libraryRecipe(
+  model: StepRecipe | undefined,
+  attention: "wide" | "fp8Dpa" | "fp8Mha" = "wide",
+): Recipe | undefined {
   if (!model) return undefined;
+  const fp8 = attention === "wide" ? {} : { [attention]: true };
   const split = Object.entries(model.split ?? {}).map(([product, useSplitAccumulator]) => [
     product,
     { useSplitAccumulator },
@@ -63,11 +68,11 @@ export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined
     case "delayed": {
       const { format, margin, length: amaxHistoryLen, algorithm } = model;
       const amaxComputeAlgo = algorithm === "mostRecent" ? algorithm : "max";
-      return new DelayedScaling({ ...products, format, margin, amaxHistoryLen, amaxComputeAlgo });
+      return new DelayedScaling({ ...products, ...fp8, format, margin, amaxHistoryLen, amaxComputeAlgo });
     }
     case "current": {
       const { format, pow2: pow2Scales, amaxEpsilon } = model;
-      return new Float8CurrentScaling({ ...products, format, pow2Scales, amaxEpsilon });
+      return new Float8CurrentScaling({ ...products, ...fp8, format, pow2Scales, amaxEpsilon });
     }
     case "block": {
       const { format, f32Scales: useF32Scales, amaxEpsilon, square } = model;

@@ -10,6 +10,7 @@ import { normal } from "../../../../src/random.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { type AttentionRecipe, AttentionScales } from "../../../oracle/training/attention-scales.js";
 import { endPass, LinearModel, type ParameterModel, type Run } from "../../../oracle/training/linear.js";
 import { cast, type Matrix } from "../../../oracle/training/matrix.js";
 import { Tape, Value } from "../../../oracle/training/tape.js";
@@ -22,6 +23,8 @@ export interface RanksCase {
   /** A MultiheadAttention, or a TransformerLayer in one of its forms. */
   readonly module: "self" | "cross" | "layer" | "layer, norm of the result" | "layer, parallel";
   readonly recipe: RecipeName;
+  /** Whether attention is quantized too, under a recipe with a scale for each tensor. */
+  readonly attention: "wide" | "fp8Dpa" | "fp8Mha";
   readonly ranks: number;
   readonly sequence: boolean;
   readonly layout: "sbhd" | "bshd";
@@ -52,6 +55,14 @@ function widthOf({ recipe, module, weights, groups }: RanksCase): number {
   if (RECIPES[recipe]?.kind !== "block") return 16;
   return module === "cross" && weights === "separate" && groups === 2 ? 128 : 64;
 }
+/** The recipe of attention, if it is quantized. */
+function attentionRecipe({ attention, recipe }: RanksCase): AttentionRecipe | undefined {
+  const model = RECIPES[recipe];
+  if (attention === "wide" || model === undefined) return undefined;
+  return model.kind === "delayed" || model.kind === "current" ? model : undefined;
+}
+/** FP8 attention has no softcap. */
+const softcapOf = (of: RanksCase): number | undefined => (of.narrow && !attentionRecipe(of) ? 2 : undefined);
 const ffnOf = ({ recipe }: RanksCase): number => (RECIPES[recipe]?.kind === "block" ? 256 : 64);
 const isLayer = ({ module }: RanksCase): boolean => module.startsWith("layer");
 const hasInputNorm = (of: RanksCase): boolean =>
@@ -170,13 +181,14 @@ export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
   const firstName = ["layernormQkv", "qkv", "layernormQuery", "queryLayer"].find((name) =>
     at(`${prefix}${name}.weight`),
   );
+  const plainRecipe = attentionRecipe(of);
   const attention = {
     core: {
       ...{ layout: of.layout, batch: BATCH, length: LENGTH, heads: HEADS, groups: of.groups },
       width: widthOf(of),
       causal: true,
       window: of.narrow ? ([2, 0] as const) : ([-1, 0] as const),
-      softcap: of.narrow ? 2 : undefined,
+      softcap: softcapOf(of),
     },
     attentionDropout: of.drops ? 0.3 : 0,
     interleaved: isInterleaved(of),
@@ -187,6 +199,10 @@ export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
     kNorm: headNorm("kNorm"),
     sinks: at(`${prefix}coreAttention.softmaxOffset`),
     proj: linearAt(`${prefix}proj`, "row") as LinearModel,
+    fp8: plainRecipe && {
+      ...{ scales: new AttentionScales(plainRecipe), mha: of.attention === "fp8Mha" },
+      ...{ ranks, sequence: sequence && ranks > 1 },
+    },
   };
   const mlpNorm = inner("layernormMlp");
   const layer = mlpNorm && {
@@ -219,6 +235,9 @@ export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
       ? transformerLayer(run, tape, x, layer, {})
       : multihead(run, tape, x, memory, attention, {});
     run.recipe = undefined;
+    const { forward, backward } = attention.fp8?.scales ?? {};
+    if (forward) run.used.forward.add(forward);
+    if (backward) run.used.backward.add(backward);
     endPass(run, "forward");
     tape.backward(y, values(NUMBERS.grad + step, INPUT, of.dtype));
     endPass(run, "backward");
@@ -252,7 +271,7 @@ function makeModule(of: RanksCase, group: ProcessGroup, initMethod: () => Float3
     ...{ dtype: of.dtype, bias: of.bias, numGqaGroups: of.groups, kvChannels: widthOf(of) },
     ...{ fuseQkvParams: of.weights !== "separate", qkvWeightInterleaved: isInterleaved(of) },
     ...(of.qkNorm === "none" ? {} : { qkNormType: of.qkNorm }),
-    ...(of.narrow ? { windowSize: [2, 0] as const, softcap: 2 } : {}),
+    ...(of.narrow ? { windowSize: [2, 0] as const, softcap: softcapOf(of) } : {}),
     ...{ softmaxType: of.softmaxType, attentionDropout: of.drops ? 0.3 : 0 },
     ...{ fuseWgradAccumulation: of.fuses, random: new RandomState(SEED) },
     initMethod: (random) => {
@@ -342,7 +361,7 @@ function program(of: RanksCase, group: ProcessGroup): Kept {
     const shape = [of.sequence ? first / of.ranks : first, second, HIDDEN];
     return wideTensor(backend, part.data, shape, of.dtype);
   };
-  const recipe = libraryRecipe(RECIPES[of.recipe]);
+  const recipe = libraryRecipe(RECIPES[of.recipe], attentionRecipe(of) ? of.attention : "wide");
   const kept: (readonly [string, Tensor, readonly [number, number]])[] = [];
   for (let step = 0; step < stepsOf(of); step++) {
     using inner = new Scope();

@@ -43,6 +43,7 @@ const CASES = Array.from({ length: Math.max(OPTIONS.length, NAMES.length) }, (_,
   return {
     ...options,
     recipe,
+    attention: "wide",
     ranks: 2,
     dtype: RECIPES[recipe]?.kind === "nvfp4" ? "bf16" : options.dtype,
     narrow: i % 2 === 0,
@@ -52,8 +53,30 @@ const CASES = Array.from({ length: Math.max(OPTIONS.length, NAMES.length) }, (_,
   };
 });
 
+/** The recipes with FP8 attention whose scales are of tensors, with each option of it. */
+const FP8 = product({
+  recipe: DIVIDED_NAMES.filter((name) => ["delayed", "current"].includes(RECIPES[name].kind)),
+  attention: ["fp8Mha", "fp8Dpa"] as const,
+});
+const FP8_CASES = Array.from({ length: Math.max(OPTIONS.length, FP8.length) }, (_, i): RanksCase => {
+  const options = OPTIONS[i % OPTIONS.length] as (typeof OPTIONS)[number];
+  const fp8 = FP8[i % FP8.length] as (typeof FP8)[number];
+  return {
+    ...options,
+    ...fp8,
+    ranks: i % 3 === 0 ? 1 : 2,
+    sequence: i % 3 !== 0 && options.sequence,
+    qkNorm: i % 4 < 2 ? "none" : options.qkNorm,
+    narrow: i % 2 === 0,
+    bias: i % 3 !== 1,
+    fuses: i % 4 === 1,
+    checkpoints: i % 5 < 2,
+  };
+});
+
 describe("a module divided by heads has the bits of the model on one rank", () => {
-  it.each(sampled(CASES, 1))("$module, $recipe, $weights weights, $groups groups", async (of) => {
+  const all = [...sampled(CASES, 1), ...sampled(FP8_CASES, 8)];
+  it.each(all)("$module, $recipe, $attention, $weights weights, $groups groups", async (of) => {
     const whole = modelled(of);
     const results = await Promise.all(groups(of.ranks).map((group) => ranked(of, group)));
     for (const [rank, seen] of results.entries()) {
