@@ -106,7 +106,7 @@ function unreadable(user: string, name: string, cause: unknown): ArgumentError {
  * Returns the options of `options` that are in the table, without others, for a base class that checks only its own. Each is read
  * once; one that is undefined is left out.
  */
-export function fieldsOf<T>(user: string, options: T, table: OptionTable<T>): T {
+export function fieldsOf<T>(user: string, options: object, table: OptionTable<T>): T {
   const fields: Record<string, unknown> = {};
   try {
     for (const key in table) {

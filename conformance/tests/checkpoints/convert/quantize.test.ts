@@ -318,8 +318,17 @@ describe("what is converted", () => {
     );
     await expect(convertHeld(tensors, "ct-nvfp4", ["none*"])).rejects.toThrow(ArgumentError);
     await expect(convertHeld({ "norm.weight": linear([32]) }, "ct-nvfp4")).rejects.toThrow(
-      /no weight of a linear layer/,
+      /no weight of a linear layer .*: there are none;/,
     );
+  });
+
+  it.each([
+    [1, /"0\.q_proj\.weight" does not fit: .*multiple of 16/],
+    [3, /"0\.q_proj\.weight" and 2 more do not fit: .*multiple of 16/],
+  ])("counts the weights that do not fit, if none does: %i", async (count, message) => {
+    const names = Array.from({ length: count }, (_, i) => `${i}.q_proj.weight`);
+    const tensors = Object.fromEntries(names.map((name) => [name, linear([32, 24])]));
+    await expect(convertHeld(tensors, "ct-nvfp4")).rejects.toThrow(message);
   });
 
   it("has one global scale for projections that loaders fuse", async () => {

@@ -96,9 +96,9 @@ function requireFit(target: string, name: string, why: string | undefined): void
 /** The error for a conversion without weights. */
 export function nothingSelected(target: string, skipped: ReadonlyMap<string, string>): FileError {
   const [first] = skipped;
-  const why = first
-    ? `"${first[0]}" and ${skipped.size - 1} others do not fit: ${first[1]}`
-    : "there are none";
+  const others = skipped.size - 1;
+  const also = others === 0 ? "does not fit" : `and ${others} more do not fit`;
+  const why = first ? `"${first[0]}" ${also}: ${first[1]}` : "there are none";
   return new FileError(
     `no weight of a linear layer can be ${target}: ${why}; choose weights by --tensors, or another form`,
   );

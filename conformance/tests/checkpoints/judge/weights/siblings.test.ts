@@ -1,52 +1,101 @@
-/** Missing layers and experts of a checkpoint are found, and no others, at any position and under any configuration. */
-import * as fc from "fast-check";
+/** Missing layers, experts and global scales are found, and no others, at any position and under any configuration. */
+import { join } from "node:path";
 import { expect, it } from "vitest";
-import { draws } from "../../../harness/draws.js";
-import { type Held, reportOfContents } from "../../files/checkpoints.js";
+import { writeGguf } from "../../../../../src/checkpoints/gguf/writer.js";
+import { useBackend } from "../../../harness/suite.js";
+import {
+  convertTo,
+  type Held,
+  inFolder,
+  readContents,
+  reportOf,
+  reportOfContents,
+} from "../../files/checkpoints.js";
 
+const backend = useBackend({ threads: 1 });
 const MAX_LAYERS = 6;
-const weight: Held = { dtype: "BF16", shape: [2, 2], bytes: new Uint8Array(8) };
-/** The numbers of the layers or experts in a file, and the count that the configuration declares, if any. */
-const drawn = fc.record({
-  numbers: fc.uniqueArray(fc.nat(MAX_LAYERS - 1), { minLength: 1, maxLength: MAX_LAYERS }),
-  declared: fc.option(fc.integer({ min: 1, max: MAX_LAYERS }), { nil: undefined }),
-});
+const WEIGHT: Held = { dtype: "BF16", shape: [2, 2], bytes: new Uint8Array(8) };
+/** The counts that a configuration declares. */
+const DECLARED = [undefined, ...Array.from({ length: MAX_LAYERS }, (_, i) => i + 1)];
 
-/** The names of the findings `kind` about a file of bf16 weights. */
-async function found(kind: string, names: readonly string[], config: object): Promise<readonly string[]> {
-  const tensors = new Map(names.map((name) => [name, weight]));
+/** All subsets of the numbers below `count`, except the empty one. */
+const subsetsOf = (count: number): readonly (readonly number[])[] =>
+  Array.from({ length: 2 ** count - 1 }, (_, i) =>
+    Array.from({ length: count }, (_, bit) => bit).filter((bit) => ((i + 1) >> bit) & 1),
+  );
+/** Every set of numbers that a list of layers or experts may have. */
+const SETS = subsetsOf(MAX_LAYERS);
+
+/** The subjects of the findings `kind` about a file of bf16 weights. */
+async function subjectsOf(
+  kind: string,
+  names: readonly string[],
+  config: object,
+): Promise<readonly string[]> {
+  const tensors = new Map(names.map((name) => [name, WEIGHT]));
   const json = new Map([["config.json", { ...config }]]);
   const { findings } = await reportOfContents({ tensors, metadata: {}, json });
-  return findings.flatMap(({ name, subject }) => (name === kind ? [subject] : [])).toSorted();
+  return findings.flatMap(({ name, subject }) => (name === kind ? [subject] : []));
 }
 
-it("a layer is absent if it lies between others, or if the configuration counts it", async () => {
-  await fc.assert(
-    fc.asyncProperty(drawn, async ({ numbers, declared }) => {
-      const names = numbers.map((number) => `model.layers.${number}.mlp.up_proj.weight`);
-      const begin = declared === undefined ? Math.min(...numbers) : 0;
-      const end = Math.max(declared ?? 0, Math.max(...numbers) + 1);
-      const absent = Array.from({ length: end }, (_, i) => i).filter(
-        (i) => i >= begin && !numbers.includes(i),
-      );
-      expect(await found("layer-absent", names, { num_hidden_layers: declared })).toEqual(
-        absent.map((i) => `model.layers.${i}`),
-      );
-    }),
-    { numRuns: draws(100, 40) },
-  );
+// one file has all sets: each set is a list under a prefix
+it.each(DECLARED)("a layer is absent if it lies between others, or if the count is %s", async (declared) => {
+  const names = SETS.flatMap((numbers, i) => numbers.map((n) => `m${i}.model.layers.${n}.up_proj.weight`));
+  const absent = SETS.flatMap((numbers, i) => {
+    const begin = declared === undefined ? Math.min(...numbers) : 0;
+    const end = Math.max(declared ?? 0, Math.max(...numbers) + 1);
+    const all = Array.from({ length: end }, (_, n) => n).filter((n) => n >= begin && !numbers.includes(n));
+    return all.map((n) => `m${i}.model.layers.${n}`);
+  });
+  const subjects = await subjectsOf("layer-absent", names, { num_hidden_layers: declared });
+  expect(subjects.toSorted()).toEqual(absent.toSorted());
 });
 
-it("an expert is absent if its number is below the count or below another one's", async () => {
-  await fc.assert(
-    fc.asyncProperty(drawn, async ({ numbers, declared }) => {
-      const names = numbers.map((number) => `model.layers.0.mlp.experts.${number}.up_proj.weight`);
+it.each(DECLARED)(
+  "an expert is absent if another one has a larger number, or if the count is %s",
+  async (declared) => {
+    const names = SETS.flatMap((numbers, i) => numbers.map((n) => `m${i}.mlp.experts.${n}.up_proj.weight`));
+    const absent = SETS.flatMap((numbers, i) => {
       const end = Math.max(declared ?? 0, Math.max(...numbers) + 1);
-      const absent = Array.from({ length: end }, (_, i) => i).filter((i) => !numbers.includes(i));
-      expect(await found("expert-absent", names, { num_experts: declared })).toEqual(
-        absent.map((i) => `model.layers.0.mlp.experts.${i}`),
-      );
-    }),
-    { numRuns: draws(100, 40) },
-  );
-});
+      const all = Array.from({ length: end }, (_, n) => n).filter((n) => !numbers.includes(n));
+      return all.map((n) => `m${i}.mlp.experts.${n}`);
+    });
+    const subjects = await subjectsOf("expert-absent", names, { num_experts: declared });
+    expect(subjects.toSorted()).toEqual(absent.toSorted());
+  },
+);
+
+it("an optional global scale is absent if more than half of the weights have one", () =>
+  inFolder(async (folder) => {
+    const COUNT = 4;
+    const nameOf = (i: number): string => `blk.${i}.ffn_up`;
+    const held: Held = {
+      dtype: "F32",
+      shape: [4, 64],
+      bytes: new Uint8Array(Float32Array.from({ length: 256 }, (_, i) => Math.sin(i)).buffer),
+    };
+    const write = async (path: string, tensors: ReadonlyMap<string, Held>): Promise<void> => {
+      const plan = [...tensors].map(([name, { dtype, shape }]) => ({ name, dtype, shape }));
+      await writeGguf(path, { tensors: plan, metadata: [] }, async (put) => {
+        for (const [name, { bytes }] of tensors) await put(name, bytes);
+      });
+    };
+    const plain = new Map(Array.from({ length: COUNT }, (_, i) => [`${nameOf(i)}.weight`, held]));
+    await write(join(folder, "plain.gguf"), plain);
+    await convertTo(backend(), join(folder, "plain.gguf"), join(folder, "nvfp4"), "gguf-nvfp4");
+    const { tensors } = await readContents(join(folder, "nvfp4"));
+    for (const scaled of [[], ...subsetsOf(COUNT)])
+      for (const count of [COUNT, COUNT - 1]) {
+        const isKept = (name: string): boolean => {
+          const i = Number(/^blk\.(\d+)\./.exec(name)?.[1]);
+          return i < count && (scaled.includes(i) || !name.endsWith(".scale"));
+        };
+        const some = new Map([...tensors].filter(([name]) => isKept(name)));
+        await write(join(folder, "some.gguf"), some);
+        const { findings } = await reportOf(join(folder, "some.gguf"));
+        const subjects = findings.flatMap(({ name, subject }) => (name === "scale-absent" ? [subject] : []));
+        const lacking = Array.from({ length: count }, (_, i) => i).filter((i) => !scaled.includes(i));
+        const expected = 2 * lacking.length < count ? lacking.map((i) => `${nameOf(i)}.weight`) : [];
+        expect(subjects, `${scaled} of ${count}`).toEqual(expected);
+      }
+  }));
