@@ -74,6 +74,8 @@ class Net extends Module {
 interface Case {
   readonly tp: number;
   readonly dp: number;
+  /** The number of copies of the divided parameters, each on `dp` ranks for each rank along tp. */
+  readonly replicate: number;
   readonly isSharded: boolean;
   readonly features: number;
   readonly hidden: number;
@@ -84,17 +86,20 @@ interface Case {
   readonly seed: number;
 }
 
-const cases: fc.Arbitrary<Case> = fc.record({
-  tp: fc.constantFrom(1, 2, 4),
-  dp: fc.constantFrom(1, 2),
-  isSharded: fc.boolean(),
-  features: fc.constantFrom(16, 48, 80),
-  hidden: fc.constantFrom(32, 96, 208),
-  dtypes: fc.array(fc.constantFrom<WideDType>("f32", "bf16"), { minLength: 1, maxLength: 3 }),
-  maxNorm: fc.constantFrom(0, 0.01, 1, 1e6),
-  planted: fc.constantFrom(undefined, undefined, 2 ** 70, Number.NaN),
-  seed: fc.nat(1000),
-});
+const cases: fc.Arbitrary<Case> = fc
+  .record({
+    tp: fc.constantFrom(1, 2, 4),
+    dp: fc.constantFrom(1, 2),
+    replicate: fc.constantFrom(1, 1, 2),
+    isSharded: fc.boolean(),
+    features: fc.constantFrom(16, 48, 80),
+    hidden: fc.constantFrom(32, 96, 208),
+    dtypes: fc.array(fc.constantFrom<WideDType>("f32", "bf16"), { minLength: 1, maxLength: 3 }),
+    maxNorm: fc.constantFrom(0, 0.01, 1, 1e6),
+    planted: fc.constantFrom(undefined, undefined, 2 ** 70, Number.NaN),
+    seed: fc.nat(1000),
+  })
+  .filter(({ tp, dp, replicate }) => tp * dp * replicate <= MOST);
 
 const dtypeOf = ({ dtypes }: Case, i: number): WideDType => dtypes[i % dtypes.length] as WideDType;
 
@@ -109,7 +114,7 @@ const drawn = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array =
 const DIVISIONS: readonly Case[] = [1, 2].flatMap((tp) =>
   [1, 2].flatMap((dp) =>
     [false, true].map((isSharded) => ({
-      ...{ tp, dp, isSharded, features: 80, hidden: 208, seed: 1 },
+      ...{ tp, dp, replicate: tp, isSharded, features: 80, hidden: 208, seed: 1 },
       ...{ dtypes: ["f32", "bf16"], maxNorm: 0.01, planted: undefined },
     })),
   ),
@@ -119,12 +124,12 @@ describe("clipGradNorm of distributed gradients", () => {
   it("equals that of one process with the whole gradients to the bit, on every rank", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (each) => {
-        const { tp, dp, isSharded, features, hidden, maxNorm } = each;
-        const groups = loopbackOver(backends.slice(0, tp * dp), 20_000);
+        const { tp, dp, replicate, isSharded, features, hidden, maxNorm } = each;
+        const groups = loopbackOver(backends.slice(0, tp * dp * replicate), 20_000);
         const nets = groups.map((group) => {
-          const mesh = group.split({ dp, tp });
+          const mesh = group.split({ dp: dp * replicate, tp });
           const net = new Net(group.backend, tp > 1 ? mesh.tp : undefined, features, hidden);
-          if (isSharded) fullyShard(net, mesh.dp);
+          if (isSharded) fullyShard(net, mesh.dp, { mesh: { replicate, shard: dp } });
           return net;
         });
         const results = nets.map((net) => {

@@ -1,0 +1,126 @@
+/**
+ * Main gradients and delayed gradients of every layer that has them, if they are reduced over ranks. All ranks have the same
+ * samples, so that the mean of their gradients is exact: the gradients of one layer.
+ */
+import { describe, expect, it } from "vitest";
+import type { Backend } from "../../../../../src/backends/backend.js";
+import type { ProcessGroup } from "../../../../../src/collectives/group.js";
+import { loopbackOver } from "../../../../../src/collectives/loopback/loopback.js";
+import { persistent } from "../../../../../src/modules/parameter.js";
+import { zeros } from "../../../../../src/ops/create.js";
+import { DataParallel } from "../../../../../src/parallel/data/data-parallel.js";
+import { fullyShard } from "../../../../../src/parallel/fsdp/fully-shard.js";
+import { RandomState } from "../../../../../src/quantizers/random-state.js";
+import { Scope } from "../../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../../src/tensor/tensor.js";
+import { covering, product } from "../../../../arbitraries/covering.js";
+import { casesOf, inputsOf, rowsWhere, step } from "../../../harness/modules/calls.js";
+import type { Built } from "../../../harness/modules/row.js";
+import { moduleRow } from "../../../harness/modules/table.js";
+import { useBackends } from "../../../harness/ranks/backends.js";
+import { DETERMINISTIC_RECIPES } from "../../../harness/recipes.js";
+
+const [SIZE, ROWS, MOST] = [128, 24, 4];
+const SIZES = { rows: ROWS, from: SIZE, to: SIZE, middle: SIZE };
+const MICROBATCHES = 2;
+const backends = useBackends(MOST);
+
+/** How gradients are reduced. */
+const REDUCED = {
+  DataParallel: { ranks: 2, mesh: undefined },
+  fullyShard: { ranks: 2, mesh: undefined },
+  "fullyShard over a mesh": { ranks: 4, mesh: { replicate: 2, shard: 2 } },
+} as const;
+
+/** Layers with the options. A router reads numbers of tokens at once, which ranks of one process cannot. */
+const LAYERS = rowsWhere(
+  ({ takes, routerWeights }) =>
+    takes.some((each) => each === "fuseWgradAccumulation" || each === "delayWgradCompute") && !routerWeights,
+).map(([name]) => name);
+
+const CASES = casesOf(
+  covering(
+    product({
+      layer: LAYERS,
+      reduced: Object.keys(REDUCED) as (keyof typeof REDUCED)[],
+      recipe: Object.keys(DETERMINISTIC_RECIPES),
+      fuseWgradAccumulation: [false, true],
+      delayWgradCompute: [false, true],
+      microbatches: [false, true],
+    }),
+    2,
+  ),
+  ({ layer }) => moduleRow(layer),
+);
+
+type Case = (typeof CASES)[number];
+
+function layerOn(backend: Backend, { layer, fuseWgradAccumulation, delayWgradCompute }: Case): Built {
+  const random = new RandomState(1n);
+  return moduleRow(layer).build(backend, SIZES, { random, fuseWgradAccumulation, delayWgradCompute });
+}
+
+/** Sets the main gradients. Call it after the parameters were sharded. */
+function setMainGrads({ module }: Built): void {
+  for (const each of module.parameters())
+    if (each.fusesAccumulation) each.mainGrad = persistent(zeros(module.backend, "f32", each.shape));
+}
+
+/** Runs the microbatches of a step. The passes before the last one run inside `noSync`. */
+function run(built: Built, given: Case, noSync: (body: () => void) => void): void {
+  const recipe = DETERMINISTIC_RECIPES[given.recipe]?.();
+  const pass = (index: number): void => {
+    using _ = new Scope();
+    const inputs = inputsOf(built.module.backend, built, { rows: ROWS, seed: 10 + index });
+    const call = given.microbatches ? { isFirstMicrobatch: index === 0 } : {};
+    step(built, inputs, recipe, { call, seed: 20 + index });
+    for (const each of inputs) each.zeroGrad();
+    built.module.backwardDw();
+  };
+  for (let index = 0; index < MICROBATCHES - 1; index++) noSync(() => pass(index));
+  pass(MICROBATCHES - 1);
+}
+
+const numbersOf = async (x: Tensor | undefined): Promise<readonly number[]> =>
+  x ? Array.from((await x.data()) as Float32Array | Uint16Array) : [];
+
+describe("the gradients of a layer", () => {
+  it.each(CASES.map((each, i) => [`${i}: ${JSON.stringify(each)}`, each] as const))(
+    "%s",
+    async (_, given) => {
+      const { ranks, mesh } = REDUCED[given.reduced];
+      const whole = layerOn(backends[0] as Backend, given);
+      setMainGrads(whole);
+      run(whole, given, (body) => body());
+      const layers = (loopbackOver(backends.slice(0, ranks), 20_000) as ProcessGroup[]).map((group) => {
+        const built = layerOn(group.backend, given);
+        const { module } = built;
+        if (given.reduced === "DataParallel") {
+          using parallel = new DataParallel(module, group);
+          setMainGrads(built);
+          run(built, given, (body) => parallel.noSync(body));
+          return built;
+        }
+        const sharded = fullyShard(module, group, { mesh });
+        setMainGrads(built);
+        run(built, given, (body) => sharded.noSync(body));
+        return built;
+      });
+      const shard = given.reduced === "DataParallel" ? 1 : 2;
+      for (const [i, parameter] of whole.module.parameters().entries()) {
+        const expected = await numbersOf(parameter.mainGrad ?? parameter.grad);
+        for (let copy = 0; copy < ranks; copy += shard) {
+          const parts = await Promise.all(
+            layers.slice(copy, copy + shard).map(({ module }) => {
+              const { mainGrad, grad } = module.parameters()[i] as typeof parameter;
+              return numbersOf(mainGrad ?? grad);
+            }),
+          );
+          expect(parts.flat(), `parameter ${i}, ranks from ${copy}`).toEqual(expected);
+        }
+      }
+      for (const { module } of layers) module.dispose();
+      whole.module.dispose();
+    },
+  );
+});
