@@ -40,6 +40,14 @@ function trueAngles(x: number): readonly [cos: wide.Real, sin: wide.Real] {
 const nearestDouble = (x: wide.Real): number => Number(x) * 2 ** -256;
 const nearestLogarithm = (x: number): number => nearestDouble(wide.log(wide.real(x)));
 
+/** The f64 nearest to base^(-2i/R) for each pair i of R elements. */
+function unscaled(dim: number, base: number): readonly number[] {
+  const logarithm = wide.log(wide.real(base));
+  return Array.from({ length: dim / 2 }, (_, i) =>
+    nearestDouble(wide.exp((-logarithm * BigInt(2 * i)) / BigInt(dim))),
+  );
+}
+
 interface YarnRule {
   readonly dim: number;
   readonly rotaryBase: number;
@@ -139,19 +147,31 @@ describe("frequencies", () => {
     expect(scaled({ kind: "linear", factor: 4 })).toEqual(plain().map((each) => each / 4));
   });
 
-  scoped("of Llama 3 are kept, divided, or between", () => {
-    const rule = { factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalMaxPositionEmbeddings: 8192 };
-    const frequencies = scaled({ kind: "llama3", ...rule });
-    for (const [i, each] of plain().entries()) {
-      const turns = (8192 * each) / (2 * Math.PI);
-      const actual = frequencies[i] as number;
-      if (turns > 4) expect(actual).toBe(each);
-      else if (turns < 1) expect(actual).toBe(Math.fround(each / 8));
-      else {
-        const u = (turns - 1) / 3;
-        expect(actual / (((1 - u) * each) / 8 + u * each)).toBeCloseTo(1, 6);
-      }
-    }
+  it("of Llama 3 are kept, divided, or between", () => {
+    const rules = fc.record({
+      dim: fc.constantFrom(2, 8, 64),
+      rotaryBase: fc.constantFrom(10, 10000, 500000),
+      factor: fc.constantFrom(0.5, 8, 7),
+      lowFreqFactor: fc.constantFrom(0.5, 1, 2),
+      highFreqFactor: fc.constantFrom(4, 5, 100),
+      originalMaxPositionEmbeddings: fc.nat(24).map((bits) => 2 ** bits),
+    });
+    fc.assert(
+      fc.property(rules, ({ dim, rotaryBase, ...rule }) => {
+        const { factor, lowFreqFactor, highFreqFactor, originalMaxPositionEmbeddings: positions } = rule;
+        const expected = unscaled(dim, rotaryBase).map((frequency) => {
+          const wavelength = (2 * Math.PI) / frequency;
+          if (wavelength > positions / lowFreqFactor) return Math.fround(frequency / factor);
+          if (wavelength < positions / highFreqFactor) return Math.fround(frequency);
+          const u = (positions / wavelength - lowFreqFactor) / (highFreqFactor - lowFreqFactor);
+          return Math.fround(((1 - u) * frequency) / factor + u * frequency);
+        });
+        const scaling = { kind: "llama3", ...rule } as const;
+        const rotary = new RotaryPositionEmbedding(backend(), dim, { rotaryBase, scaling });
+        expect([...rotary.invFreq]).toEqual(expected);
+      }),
+      { numRuns: draws(300, 20) },
+    );
   });
 
   it("of YaRN are kept up to one end of a ramp and divided from the other, wherever the ends are", () => {
@@ -165,9 +185,7 @@ describe("frequencies", () => {
         const low = Math.max(truncate ? Math.floor(fast) : fast, 0);
         const end = Math.min(truncate ? Math.ceil(slow) : slow, dim - 1);
         const high = low === end ? end + 0.001 : end;
-        const logarithm = wide.log(wide.real(rotaryBase));
-        const expected = Array.from({ length: dim / 2 }, (_, i) => {
-          const frequency = nearestDouble(wide.exp((-logarithm * BigInt(2 * i)) / BigInt(dim)));
+        const expected = unscaled(dim, rotaryBase).map((frequency, i) => {
           const kept = 1 - Math.min(Math.max((i - low) / (high - low), 0), 1);
           return Math.fround((frequency / factor) * (1 - kept) + frequency * kept);
         });

@@ -19,6 +19,18 @@ interface Drawn {
 /** The sizes of the drawn groups. A group of one needs no reduction. */
 const SIZES = [1, 2, 3];
 
+/** A state is used in a region with a group and then in one without, and another state in regions with two groups. */
+const TWO_GROUPS: [Drawn[], { which: number; group: number }[]] = [
+  [
+    { records: true, group: 1 },
+    { records: true, group: 2 },
+  ],
+  [
+    { which: 0, group: -1 },
+    { which: 1, group: 1 },
+  ],
+];
+
 it("reduces the amaxes of each group of several in one call, then updates everything once, in the order of its first use", () => {
   fc.assert(
     fc.property(
@@ -26,7 +38,7 @@ it("reduces the amaxes of each group of several in one call, then updates everyt
         maxLength: 6,
       }),
       fc.array(fc.record({ which: fc.nat(5), group: fc.integer({ min: -1, max: 2 }) }), { maxLength: 6 }),
-      (things: readonly Drawn[], again) => {
+      (things, again) => {
         const log: unknown[] = [];
         const groups = SIZES.map(
           (size, index): AmaxReductionGroup => ({
@@ -58,6 +70,6 @@ it("reduces the amaxes of each group of several in one call, then updates everyt
         expect(log.length).toBe(reduced.length + things.length);
       },
     ),
-    { numRuns: draws(300) },
+    { numRuns: draws(300, 100), examples: [TWO_GROUPS] },
   );
 });

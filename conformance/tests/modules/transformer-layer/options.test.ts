@@ -121,6 +121,47 @@ const cases = fc.constantFrom<Padding>("padded", "full", "full").chain((padding)
 
 type Case = typeof cases extends fc.Arbitrary<infer C> ? C : never;
 
+const NO_MASK: MaskOptions = { mask: undefined, window: undefined, diagonal: undefined };
+const maskOf = (layer: Mask, call: Partial<MaskOptions> = {}): Case["self"] => ({
+  layer: { ...NO_MASK, mask: layer },
+  call: { ...NO_MASK, ...call },
+  isArbitrary: (call.mask ?? layer) === "arbitrary",
+});
+
+/** Default options of a layer. */
+const UNSET = Object.fromEntries(Object.keys(OPTIONS).map((name) => [name, undefined])) as Record<
+  keyof typeof OPTIONS,
+  undefined
+>;
+
+/** A decoder whose layer has default options. */
+const DECODER: Case = {
+  ...{ padding: "full", form: undefined, hasEncoder: true, format: "sbhd", activation: undefined, seed: 1 },
+  ...{
+    self: maskOf("causal"),
+    inter: maskOf("no_mask"),
+    softcap: undefined,
+    ownLengths: false,
+    gaps: "none",
+  },
+  ...{ angles: "none", bias: undefined, checkpointCoreAttention: undefined, training: undefined },
+  ...{ isBackward: false, options: { ...UNSET, attentionDropout: 0 } },
+};
+const PADDED: Case = { ...DECODER, padding: "padded", self: maskOf("padding"), inter: maskOf("padding") };
+
+/** Decoders whose two attentions differ in each option of a call that one of them alone takes. */
+const EXAMPLES: readonly Case[] = [
+  { ...PADDED, ownLengths: true },
+  { ...PADDED, ownLengths: true, format: "thd" },
+  { ...PADDED, ownLengths: true, format: "thd", gaps: "queries" },
+  { ...PADDED, ownLengths: true, format: "thd", gaps: "both" },
+  { ...PADDED, format: "thd", gaps: "queries" },
+  { ...DECODER, self: maskOf("arbitrary"), inter: maskOf("arbitrary") },
+  { ...DECODER, self: maskOf("causal", { mask: "no_mask" }), inter: maskOf("no_mask", { mask: "causal" }) },
+  { ...DECODER, self: maskOf("no_mask", { window: [1, 0] }), inter: maskOf("no_mask", { window: [2, 1] }) },
+  { ...DECODER, self: maskOf("causal"), inter: maskOf("causal", { diagonal: true, window: [2, 0] }) },
+];
+
 const isDecoder = ({ hasEncoder, form }: Case): boolean => hasEncoder && form !== "parallelAttentionMlp";
 const isScaleBias = ({ bias, format }: Case): boolean => format !== "thd" && bias?.endsWith("_bias") === true;
 const keysOf = (drawn: Case): number => (isScaleBias(drawn) ? QUERIES : KEYS);
@@ -304,6 +345,6 @@ it("with drawn options, the layer is the composition of its layers with the opti
       for (const leaf of [x, memory, handX, handMemory, ...parameters.flat()]) leaf.zeroGrad();
       for (const layer of layers.all) layer.dispose();
     }),
-    { numRuns: draws(240) },
+    { numRuns: draws(240) + EXAMPLES.length, examples: EXAMPLES.map((each) => [each]) },
   );
 });
