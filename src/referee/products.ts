@@ -9,6 +9,7 @@ import { elementCount, isWide, type Shape, sameShape, type WideDType } from "../
 import type { Tensor } from "../tensor/tensor.js";
 import type { Call, Model } from "./call.js";
 import { wideOf } from "./conversions.js";
+import { f32Batch, isComparedF32Batch } from "./f32-products.js";
 import { NotModelled } from "./not-modelled.js";
 import { broadcast, itemSize, reshaped, toTensor, toValue, transposed, type Value } from "./value.js";
 
@@ -129,14 +130,12 @@ export const hasComparedSize = (call: Call): boolean => {
   return rows * columns <= 128 * 64 && depth <= 2048;
 };
 
-/** Whether the matrices of a batch are at most as large as those that were compared. */
-export const isComparedBatch = (call: Call): boolean =>
-  ["self", "mat2"].every((name) =>
-    call
-      .tensor(name)
-      .shape.slice(1)
-      .every((extent) => extent <= 512),
-  );
+/** Whether the matrices of a batch are of sizes that were compared. */
+export const isComparedBatch = (call: Call): boolean => {
+  const [a, b] = [call.tensor("self"), call.tensor("mat2")];
+  const isSmall = [a, b].every(({ shape }) => shape.slice(1).every((extent) => extent <= 512));
+  return isSmall && (a.dtype !== "F32" || isComparedF32Batch(a, b));
+};
 
 /** The model of a product of two matrices. */
 export function product(optionsOf: (call: Call) => ProductOptions): Model {
@@ -146,9 +145,10 @@ export function product(optionsOf: (call: Call) => ProductOptions): Model {
   };
 }
 
-/** aten::bmm: each product as `mm` computes it. */
+/** aten::bmm: each product of bf16 and f16 as `mm` computes it, f32 products by `f32Batch`. */
 export const batched: Model = (call) => {
   const [a, b] = [call.tensor("self"), call.tensor("mat2")];
+  if (a.dtype === "F32") return [f32Batch(call, a, b)];
   requireMatrices(a, b, 3);
   const [batch = 0, rows = 0] = a.shape;
   const columns = b.shape[2] as number;

@@ -7,6 +7,7 @@ import { roundedTo } from "../../../src/referee/conversions.js";
 import { NotModelled } from "../../../src/referee/not-modelled.js";
 import { OPERATORS, type OperatorRow, witnessOf } from "../../../src/referee/table.js";
 import type { Value } from "../../../src/referee/value.js";
+import { draws } from "../harness/draws.js";
 
 let backend: Backend;
 beforeAll(async () => {
@@ -109,7 +110,7 @@ describe.each(SCHEMAS)("%s", (schema) => {
         for (const [i, x] of causal.entries())
           expect(rows(x, row, row + 1)).toEqual(rows(whole[i] as Value, row, row + 1));
       }),
-      { numRuns: 10 },
+      { numRuns: draws(20) },
     );
   });
 
@@ -127,7 +128,7 @@ describe.each(SCHEMAS)("%s", (schema) => {
         const one = { query: second(query), key: second(key), value: second(value) };
         expect(results(schema, one, { is_causal: isCausal })).toEqual(both.map(second));
       }),
-      { numRuns: 10 },
+      { numRuns: draws(20) },
     );
   });
 

@@ -149,15 +149,18 @@ function argument(backend: Backend, recorded: RecordedArgument): Argument {
 /** The recording set the generator's state before each call. */
 const RANDOMNESS = { generator: { seed: 7n, offset: 0 } } as const;
 
+/** The arguments of a recorded call by position. */
+export function argumentsOf(backend: Backend, { args }: RecordedCall): readonly Argument[] {
+  return args.map((each) => argument(backend, each));
+}
+
 /** The row of a recorded call, and the call with its arguments. Throws `NotModelled` if there is no row. */
-function callOf(
-  backend: Backend,
-  { schema, args, kwargs = {} }: RecordedCall,
-): { row: OperatorRow; call: Call } {
+function callOf(backend: Backend, recorded: RecordedCall): { row: OperatorRow; call: Call } {
+  const { schema, kwargs = {} } = recorded;
   const found = rowOf(schema);
   if (!found) throw new NotModelled("the table has no such operator");
   const named = Object.entries(kwargs).map(([name, each]) => [name, argument(backend, each)] as const);
-  const positional = args.map((each) => argument(backend, each));
+  const positional = argumentsOf(backend, recorded);
   const { row } = found;
   const parameters = row.parameters.split(" ");
   return { row, call: new Call(backend, parameters, positional, Object.fromEntries(named), RANDOMNESS) };

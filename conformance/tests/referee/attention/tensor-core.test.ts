@@ -5,6 +5,7 @@ import { type Backend, gemm, openBackend, Scope } from "../../../../src/index.js
 import { type Line, linesOf, TensorCore } from "../../../../src/referee/attention/tensor-core.js";
 import { roundedTo, valuesOf } from "../../../../src/referee/conversions.js";
 import { toTensor } from "../../../../src/referee/value.js";
+import { draws } from "../../harness/draws.js";
 
 let backend: Backend;
 beforeAll(async () => {
@@ -56,7 +57,7 @@ describe.each(FORMATS)("a chain of $dtype", ({ dtype, lowest, bits }) => {
         // without splits, the product adds +0 to the sum
         expect(bitsOf(sum + 0)).toBe(bitsOf(Number(expected)));
       }),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     );
   });
 
@@ -74,7 +75,7 @@ describe.each(FORMATS)("a chain of $dtype", ({ dtype, lowest, bits }) => {
         const rest = core.chain(start, part(x, place), part(w, place));
         expect(bitsOf(rest)).toBe(bitsOf(core.chain(0, lineOf(a), lineOf(b))));
       }),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     );
   });
 

@@ -22,13 +22,17 @@ const inSplits =
     return [toValue(gemm({ ...product(call), splitK }).out)];
   };
 
-/** Whether cuBLASLt uses another kernel than the modelled one: the operands are f32, or K or N is not a multiple of 8. */
+/**
+ * Whether cuBLAS uses another kernel than the modelled one: the operands are f32 and no batch of several rows, or K or N of other
+ * operands is not a multiple of 8.
+ */
 function usesOtherKernel({ schema, args }: RecordedCall): boolean {
   const [a, b] = args.slice(schema === "aten::addmm" ? 1 : 0) as unknown as {
     readonly dtype: string;
     readonly shape: readonly number[];
   }[];
-  return a?.dtype === "F32" || b?.shape.slice(-2).some((extent) => extent % 8 !== 0) === true;
+  if (a?.dtype === "F32") return schema !== "aten::bmm" || a.shape[1] === 1;
+  return b?.shape.slice(-2).some((extent) => extent % 8 !== 0) === true;
 }
 
 const wide = cases.filter(({ x }) => x === "bf16" || x === "f16");

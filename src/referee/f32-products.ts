@@ -1,0 +1,42 @@
+/** Batches of f32 products without TF32: cuBLAS's kernels of CUDA cores. */
+import { ShapeError } from "../errors.js";
+import { asBytes } from "../tensor/data.js";
+import type { Call } from "./call.js";
+import { valuesOf } from "./conversions.js";
+import { fma } from "./float32.js";
+import { NotModelled } from "./not-modelled.js";
+import type { Value } from "./value.js";
+
+/** Rows and columns from this number on were compared. */
+const MIN_COMPARED = 8;
+
+/**
+ * Each element is one chain of fma from +0 in ascending k. Throws `NotModelled` for one product, one row or one column, for which
+ * cuBLAS has other kernels.
+ */
+export function f32Batch(call: Call, a: Value, b: Value): Value {
+  const [batch = 0, rows = 0, depth = 0] = a.shape;
+  const [otherBatch, otherDepth, columns = 0] = b.shape;
+  if (a.shape.length !== 3 || b.shape.length !== 3 || otherBatch !== batch || otherDepth !== depth)
+    throw new ShapeError(`batches [${a.shape}] and [${b.shape}]`);
+  if (b.dtype !== "F32") throw new NotModelled(`products of ${a.dtype} and ${b.dtype}`);
+  if (batch === 1 || rows === 1 || columns === 1)
+    throw new NotModelled(`f32 products [${a.shape}] by [${b.shape}]`);
+  const [left, right] = [valuesOf(call.backend, a), valuesOf(call.backend, b)];
+  const out = new Float32Array(batch * rows * columns);
+  for (let row = 0; row < batch * rows; row++) {
+    const sums = out.subarray(row * columns, (row + 1) * columns);
+    const first = Math.floor(row / rows) * depth;
+    for (let k = 0; k < depth; k++) {
+      const factor = left[row * depth + k] as number;
+      const start = (first + k) * columns;
+      for (let c = 0; c < columns; c++) sums[c] = fma(factor, right[start + c] as number, sums[c] as number);
+    }
+  }
+  return { dtype: "F32", shape: [batch, rows, columns], bytes: asBytes(out) };
+}
+
+/** Whether the matrices of an f32 batch have as many rows and columns as those that were compared. */
+export function isComparedF32Batch(a: Value, b: Value): boolean {
+  return (a.shape[1] as number) >= MIN_COMPARED && (b.shape[2] as number) >= MIN_COMPARED;
+}
