@@ -385,7 +385,7 @@ export function oneOf(values: readonly (string | number)[]): Domain {
   };
 }
 
-/** Accepts a non-empty array whose elements all satisfy `each`. Returns a copy of what `each` returned. */
+/** Accepts a non-empty array whose elements `each` accepts. Its result is a list of the results of `each`. */
 export function listOf(each: Domain): Domain {
   const what = "a list with something in it";
   return (user, name, value) => {
@@ -395,7 +395,7 @@ export function listOf(each: Domain): Domain {
   };
 }
 
-/** Accepts an array, possibly empty, whose elements all satisfy `each`. Returns a copy of what `each` returned. */
+/** Accepts an array, possibly empty, whose elements `each` accepts. Its result is a list of the results of `each`. */
 export function anyListOf(each: Domain): Domain {
   return (user, name, value) => ownList(user, name, value, (one, i) => each(user, `${name}[${i}]`, one));
 }

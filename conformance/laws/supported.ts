@@ -27,7 +27,7 @@ function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase
   const specs = QUANTIZERS.flatMap((name) => specsWithin(name, supported)).filter(
     (spec) => typesOf(spec).length > 0,
   );
-  if (specs.length === 0) throw none("quantize", supported);
+  if (specs.length === 0) throw unsupported("quantize", supported);
   const without = {
     nan: !mayBe(supported, "x.hasNaN", true),
     infinity: !mayBe(supported, "x.hasInfinity", true),
@@ -43,7 +43,7 @@ function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase
 /** Specs and directions are chosen among the supported ones; the other fields are redrawn until they are supported. */
 function supportedDequantizations(supported: Supported): fc.Arbitrary<DequantizeCase> {
   const specs = QUANTIZERS.flatMap((name) => specsWithin(name, supported));
-  if (specs.length === 0) throw none("dequantize", supported);
+  if (specs.length === 0) throw unsupported("dequantize", supported);
   return dequantizeCaseBy(fc.constantFrom(...specs), undefined, supported);
 }
 
@@ -59,7 +59,7 @@ const AIMED: { readonly [K in OperationName]?: Draw } = {
   encode: (supported) => {
     const isOne = (each: unknown): boolean => allows(supported, { format: each }, "", ["format"]);
     // fast-check would search forever if no input passed the filter
-    if (!fc.sample(format(), { numRuns: 2000, seed: 1 }).some(isOne)) throw none("encode", supported);
+    if (!fc.sample(format(), { numRuns: 2000, seed: 1 }).some(isOne)) throw unsupported("encode", supported);
     return encodeCase(format().filter(isOne));
   },
 };
@@ -84,7 +84,7 @@ export function supportedInputs(operation: OperationName, supported: Supported):
     if (some.some((input) => allows(checked, input)))
       return { [operation]: drawn.filter((input) => allows(checked, input)) };
   }
-  throw none(operation, checked);
+  throw unsupported(operation, checked);
 }
 
 /** Inputs of all operations that a subject supports in part. */
@@ -96,7 +96,7 @@ export function inputsWithin(supported: SupportedInputs): Inputs {
 const MAX_SHOWN = 8;
 const MAX_NAME = 60;
 
-function none(operation: OperationName, supported: Supported): ArgumentError {
+function unsupported(operation: OperationName, supported: Supported): ArgumentError {
   const fields = Object.entries(supported)
     .slice(0, MAX_SHOWN)
     .map(

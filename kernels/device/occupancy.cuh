@@ -13,9 +13,9 @@ namespace lockstep {
 
 // Returns the cached value for `key`. The first call computes it by `ask`.
 template <typename Key, typename Value, typename Ask>
-Value remember(std::map<Key, Value>& known, const Key& key, Ask ask) {
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  return known[key] = ask();
+Value remember(std::map<Key, Value>& cache, const Key& key, Ask ask) {
+  if (const auto found = cache.find(key); found != cache.end()) return found->second;
+  return cache[key] = ask();
 }
 
 inline int currentDevice() {
@@ -25,8 +25,8 @@ inline int currentDevice() {
 }
 
 inline int attributeOf(int device, cudaDeviceAttr attribute) {
-  thread_local std::map<std::tuple<int, cudaDeviceAttr>, int> known;
-  return remember(known, {device, attribute}, [&] {
+  thread_local std::map<std::tuple<int, cudaDeviceAttr>, int> cache;
+  return remember(cache, {device, attribute}, [&] {
     int value = 0;
     cudaDeviceGetAttribute(&value, attribute, device);
     return value;
@@ -53,9 +53,9 @@ inline int multiprocessors() { return std::max(attributeOf(currentDevice(), cuda
 // that differ by launch would race with launches of other threads.
 template <typename Kernel>
 cudaError_t allowShared(Kernel kernel) {
-  thread_local std::map<std::tuple<const void*, int>, cudaError_t> known;
+  thread_local std::map<std::tuple<const void*, int>, cudaError_t> cache;
   const int device = currentDevice();
-  return remember(known, {reinterpret_cast<const void*>(kernel), device}, [&] {
+  return remember(cache, {reinterpret_cast<const void*>(kernel), device}, [&] {
     cudaFuncAttributes own{};
     if (const cudaError_t error = cudaFuncGetAttributes(&own, kernel); error != cudaSuccess) return error;
     const int most =
@@ -68,9 +68,9 @@ cudaError_t allowShared(Kernel kernel) {
 // It first raises the kernel's shared-memory limit (allowShared).
 template <typename Kernel>
 int64_t residentBlocks(Kernel kernel, int64_t threads, int64_t bytes) {
-  thread_local std::map<std::tuple<const void*, int, int64_t, int64_t>, int64_t> known;
+  thread_local std::map<std::tuple<const void*, int, int64_t, int64_t>, int64_t> cache;
   const auto key = std::tuple{reinterpret_cast<const void*>(kernel), currentDevice(), threads, bytes};
-  return remember(known, key, [&] {
+  return remember(cache, key, [&] {
     int blocks = 1;
     cudaError_t error = allowShared(kernel);
     if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
@@ -87,10 +87,10 @@ int64_t residentBlocks(Kernel kernel, int64_t threads, int64_t bytes) {
 // grid does not matter.
 template <typename Kernel>
 int64_t clustersOf(Kernel kernel, int64_t clusterSize, const cudaLaunchConfig_t& config) {
-  thread_local std::map<std::tuple<const void*, int, int64_t, unsigned, size_t>, int> known;
+  thread_local std::map<std::tuple<const void*, int, int64_t, unsigned, size_t>, int> cache;
   const auto key = std::tuple{reinterpret_cast<const void*>(kernel), currentDevice(), clusterSize, config.blockDim.x,
                               config.dynamicSmemBytes};
-  return remember(known, key, [&] {
+  return remember(cache, key, [&] {
     int clusters = 1;
     // if the query fails, assume one cluster; the launch then reports the error
     if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) cudaGetLastError();

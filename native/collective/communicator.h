@@ -73,7 +73,7 @@ class Communicator {
     void* data;
     size_t bytes;
     int peer;
-    bool out;
+    bool isSend;
   };
   // Work that was enqueued between a begin() and an end(), with the events before and after it.
   struct Span {

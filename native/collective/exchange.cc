@@ -65,7 +65,7 @@ void Communicator::exchange() {
   inStep([&] {
     // all offers precede the first wait, so that no two ranks wait for each other
     for (const Transfer& each : transfers) {
-      if (each.out) continue;
+      if (each.isSend) continue;
       const auto number = isCopied(each.bytes) ? offer(each.peer, each.data, each.bytes) : std::nullopt;
       if (number) {
         received.push_back({each.peer, *number});
@@ -74,7 +74,7 @@ void Communicator::exchange() {
       }
     }
     for (const Transfer& each : transfers) {
-      if (!each.out) continue;
+      if (!each.isSend) continue;
       const auto taken = isCopied(each.bytes) ? awaitOffer(each.peer, each.bytes) : Peers::Taken{};
       if (taken.to) {
         sent.push_back({taken, each.data, each.bytes, {}});
@@ -95,8 +95,8 @@ void Communicator::transfer(const std::vector<Transfer>& transfers) {
       if (first == nccl::kSuccess || first == nccl::kInProgress) first = result;
     };
     for (const Transfer& each : transfers) {
-      keep(each.out ? nccl_.send(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_)
-                    : nccl_.recv(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_));
+      keep(each.isSend ? nccl_.send(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_)
+                       : nccl_.recv(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_));
     }
     keep(nccl_.groupEnd());
     return first;

@@ -92,7 +92,7 @@ async function requireDistinct(
   const read = [...positionals, ...pathsOf("read").map((name) => String(values[name]))];
   for (const name of pathsOf("written")) {
     const output = String(values[name]);
-    const same = await files.same(output, read);
+    const same = await files.sameFile(output, read);
     if (same === undefined) continue;
     throw new ArgumentError(
       `--${name} ${output} is the input ${same}, which would be lost; give another file, or --force`,

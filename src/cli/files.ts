@@ -24,7 +24,7 @@ export interface Files {
   /** The contents of a text file of at most `most` bytes; `what` names the file in errors. */
   text(path: string, what: string, most: number): Promise<string>;
   /** The first of `others`, or of the files in a folder of `others`, that is the same file as `path`, also through links. */
-  same(path: string, others: readonly string[]): Promise<string | undefined>;
+  sameFile(path: string, others: readonly string[]): Promise<string | undefined>;
 }
 
 /** The file system. */
@@ -42,15 +42,15 @@ export const DISK: Files = {
       await handle.close();
     }
   },
-  async same(path, others) {
+  async sameFile(path, others) {
     const identify = (each: string) => stat(each, { bigint: true }).catch(() => undefined);
     const file = await identify(path);
     if (!file) return undefined;
-    const isSame = (its: BigIntStats): boolean => its.dev === file.dev && its.ino === file.ino;
+    const isSame = ({ dev, ino }: BigIntStats): boolean => dev === file.dev && ino === file.ino;
     for (const other of others) {
-      const its = await identify(other);
-      if (its && isSame(its)) return other;
-      if (!its?.isDirectory()) continue;
+      const stats = await identify(other);
+      if (stats && isSame(stats)) return other;
+      if (!stats?.isDirectory()) continue;
       for (const name of await readdir(other).catch(() => [])) {
         const inside = await identify(join(other, name));
         if (inside?.isFile() && isSame(inside)) return join(other, name);

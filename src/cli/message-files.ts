@@ -77,7 +77,7 @@ export class MessageFiles implements Files {
     throw new FileError(`${path}: has ${text.length} characters; ${what} has at most ${most}`);
   }
 
-  async same(path: string, others: readonly string[]): Promise<string | undefined> {
+  async sameFile(path: string, others: readonly string[]): Promise<string | undefined> {
     return others.find((other) => other === path);
   }
 }

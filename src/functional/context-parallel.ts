@@ -164,7 +164,7 @@ function positionsForHeads(x: Variable, group: ProcessGroup): Variable {
   }));
 }
 
-/** Puts rows of zeros before x. They stand for positions that see no key of this rank, or that none of its queries sees. */
+/** Puts rows of zeros before x, in place of queries that see no key of this rank, or of keys that no query of this rank sees. */
 function withRowsBefore<T extends Tensor>(x: T, rows: number): T {
   if (rows === 0) return x;
   const [count = 0, ...rest] = x.shape;

@@ -71,7 +71,7 @@ function layoutsOf(grads: readonly DividedGrad[]): readonly GradLayout[] {
   });
 }
 
-/** Returns the elements `begin` to `end - 1` of the full gradient, which `run` has. */
+/** Returns the elements `begin` to `end - 1` of the full gradient. `run` must contain them. */
 function elementsOf(grad: Tensor<WideDType>, run: ElementRun, begin: number, end: number): Tensor<WideDType> {
   return viewOrSlice(grad, run.offset + begin - run.begin, [end - begin]);
 }

@@ -156,7 +156,7 @@ export function conditionOf(terms: Terms, value: number): number {
   return magnitude / Math.max(Math.abs(value), Number.MIN_VALUE);
 }
 
-/** NaN and infinities that every order gives; undefined if all terms and the addends are finite. */
+/** Returns the NaN or infinity that the sum is in every order; undefined if all terms and addends are finite. */
 function specialOf(products: Float64Array, others: readonly number[]): ElementInterval["special"] {
   let sum = 0;
   for (const value of [...products, ...others]) if (!Number.isFinite(value)) sum += value;

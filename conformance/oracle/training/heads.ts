@@ -1,4 +1,4 @@
-/** A model of attention between heads as rows of matrices, and of the rearrangements around it, as functions on a tape. */
+/** Multi-head attention, and the rearrangements of rows before and after it, as functions on a tape. */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { attention } from "../attention/attention.js";
 import { attentionBackward } from "../attention/backward.js";

@@ -74,12 +74,12 @@ export function auxScores(z: readonly number[], scoreFunction: Router["scoreFunc
     const scores = softmax(z, z.length);
     return { scores, backward: (grad: readonly number[]) => softmaxBackward(grad, scores, z.length) };
   }
-  const each = z.map((x) => VALUES[scoreFunction](x));
-  const { divisor, shares } = divided(each);
+  const values = z.map((x) => VALUES[scoreFunction](x));
+  const { divisor, shares } = divided(values);
   return {
     scores: shares,
     backward: (grad: readonly number[]) =>
-      dividedBackward(grad, each, divisor).map((g, e) => mul(DERIVATIVES[scoreFunction](z[e]!), g)),
+      dividedBackward(grad, values, divisor).map((g, e) => mul(DERIVATIVES[scoreFunction](z[e]!), g)),
   };
 }
 

@@ -16,7 +16,7 @@ const STEPS: readonly number[] = [1, 1.125, 1.25, 1.5, 1.75, 1.875, 1.9375, 1.96
   ),
 );
 
-/** The bits of the amaxes of a type: all 2^16 of bf16 and f16, and the steps of f32. */
+/** The bits of the amaxes to test: all 2^16 codes of bf16 or f16, or `STEPS` for f32. */
 export function amaxesOf(dtype: WideDType): readonly number[] {
   return dtype === "f32" ? STEPS : SIXTEEN;
 }

@@ -99,7 +99,7 @@ describe("the table of outputs of operations", () => {
     expect([...witness().taken]).toEqual([]);
   });
 
-  it("a sweep writes its digest alone", () => {
+  it("a sweep writes no tensor except its digest", () => {
     using _ = new Scope();
     sweepChunk(witness(), 0, { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
     expect([...witness().undeclared, ...witness().taken]).toEqual([]);

@@ -277,7 +277,7 @@ describe.skipIf(!CHROMIUM)(
       expect(kinds.filter((kind) => summed.has(kind)).length).toBeGreaterThanOrEqual(draws(kinds.length, 2));
     });
 
-    it("has examples that set what they say", async () => {
+    it("has examples each of which computes without a fault", async () => {
       await at("view=product", async ({ page }) => {
         for (const example of await page.locator(".examples .chip").all()) {
           await example.click();
@@ -479,7 +479,7 @@ describe.skipIf(!CHROMIUM)(
       });
     });
 
-    it("says what is wrong with a file that is not safetensors, and goes on", async () => {
+    it("reports the fault of a file that is not safetensors, and reads the next file", async () => {
       const broken = fc.oneof(
         fc.uint8Array({ maxLength: 64 }),
         fc.string().map((text) => {

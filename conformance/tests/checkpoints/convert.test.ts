@@ -30,7 +30,7 @@ const backend = useBackend({ threads: 1, datapath: "hopper" });
 
 describe.each(sampled(FIXTURES, 8))("%s", (name) => {
   it.each(["bf16", "f32"] as const)(
-    "converts to %s: values, other tensors, configuration, and what is said",
+    "converts to %s: checks the values, the other tensors, the configuration and the report",
     async (to) => {
       const input = join(VECTORS, name);
       const before = await readContents(input);

@@ -284,7 +284,7 @@ describe("fuzz", () => {
 });
 
 describe("conform", () => {
-  it("runs one law alone", async () => {
+  it("--law runs only the law of that name", async () => {
     const stdout = await w.succeed("conform", "--law", "encode is monotone", "--runs", "7");
     expect(stdout).toBe(
       "holds  encode is monotone: 7 runs\n1 of 1 laws hold for wasm, 7 inputs each, seed 1\n",

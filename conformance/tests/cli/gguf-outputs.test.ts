@@ -78,7 +78,7 @@ describe("the folder of a converted GGUF file", () => {
     expect(report).toEqual({ ...formed, tokensPerSecond: 0 });
   });
 
-  it("lacks what the file does not say, with the reason", async () => {
+  it("omits tokenizer.json and config.json if the metadata lack their content, with the reason", async () => {
     await writeGguf(w.path("model.gguf"), tinyModel(TINY), "BF16");
     expect((await convert("bf16")).missing).toEqual({
       "tokenizer.json": expect.stringMatching(/the metadata have no tokenizer.ggml.model/),

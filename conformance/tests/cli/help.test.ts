@@ -104,7 +104,7 @@ describe("the help of a command", () => {
     },
   );
 
-  it("of an unknown command names the known ones", async () => {
+  it("of an unknown command suggests the command with the nearest name", async () => {
     const error = expect.stringMatching(/"quantise" is not a command.*quantize/s);
     expect(await helpOf("quantise")).toEqual({ status: 2, out: "", error });
   });

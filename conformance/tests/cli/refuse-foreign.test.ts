@@ -87,7 +87,7 @@ describe("codes without scales", () => {
   });
 });
 
-describe("tensors whose names and types plain ones have too", () => {
+describe("unquantized tensors whose names and types are also those of codes and scales", () => {
   const ENDS = [
     "scale",
     "scales",

@@ -106,11 +106,11 @@ beforeAll(async () => {
 });
 
 /**
- * A short time limit for tests in which ranks wait for a missing rank. It is longer than ranks need to start, even on a busy
- * host.
+ * If ranks wait for a missing rank: an environment with a short time limit, which is longer than ranks need to start, even on a
+ * busy host.
  */
-const late = (inVain: boolean): Environment =>
-  inVain ? { TIMEOUT_MS: String(Math.round(Math.max(4_000, 5 * startMs))) } : {};
+const timeLimit = (isRankMissing: boolean): Environment =>
+  isRankMissing ? { TIMEOUT_MS: String(Math.round(Math.max(4_000, 5 * startMs))) } : {};
 
 describe("a rank that fails", () => {
   const rows = Object.entries(FAULTS).flatMap(([name, row], i) =>
@@ -122,7 +122,10 @@ describe("a rank that fails", () => {
   it.each(sampled(rows))("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
     const port = await freePort();
     const ranks = Array.from({ length: 3 }, (_, rank) =>
-      startRank(["fault", name, String(faulty)], { ...jobOf(rank, 3, port), ...late(name === "sleeps") }),
+      startRank(["fault", name, String(faulty)], {
+        ...jobOf(rank, 3, port),
+        ...timeLimit(name === "sleeps"),
+      }),
     );
     const survivors = ranks.filter((_, rank) => rank !== faulty);
     const ends = await within(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
@@ -155,7 +158,7 @@ describe("a job", () => {
   it("reports which rank did not join in time", async () => {
     const port = await freePort();
     const ranks = [0, 1].map((rank) =>
-      startRank(["fault", "none", "9"], { ...jobOf(rank, 3, port), ...late(true) }),
+      startRank(["fault", "none", "9"], { ...jobOf(rank, 3, port), ...timeLimit(true) }),
     );
     const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     for (const end of ends)

@@ -275,7 +275,7 @@ describe("files that are counted", () => {
   });
 });
 
-describe("what is generated from sources", () => {
+describe("the list of generated tables", () => {
   it.each([
     "assembly/index.gen.ts",
     "src/backends/cuda/calls.gen.ts",

@@ -49,7 +49,7 @@ it.each([
     () => ({ PYTHONPATH: folder, PYTHONSTARTUP: join(folder, "os/__init__.py") }),
   ],
   ["with relative entries on the PATH", () => ({ PATH: ["", ".", "bin", process.env.PATH].join(delimiter) })],
-])("build-cuda runs nothing of the current folder: %s", (_, more) => {
+])("build-cuda executes no program of the current folder: %s", (_, more) => {
   makeHostile();
   const { CUDA_HOME, CUDA_PATH, ...env } = process.env;
   const script = join(ROOT, "scripts/build-cuda.mjs");

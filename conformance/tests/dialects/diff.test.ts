@@ -52,7 +52,8 @@ function anything(seed: number, dtype: "f32" | "bf16"): Tensor {
   return fromBytes(backend(), new Uint8Array(halves.buffer), SIZE, "bf16");
 }
 
-const same = (a: ArrayLike<number>, b: ArrayLike<number>): number =>
+/** The number of equal elements. */
+const equalCount = (a: ArrayLike<number>, b: ArrayLike<number>): number =>
   Array.from(a, (each, i) => Number(Object.is(each, b[i]))).reduce((sum, each) => sum + each, 0);
 
 /** One side of a difference, as numbers. */
@@ -131,7 +132,7 @@ describe("diffDialects", () => {
         const [one, other] = [madeBy(a), madeBy(b)];
         const scaleOf = scaleIndices(tile, one.scales.length);
         const count = (all: ArrayLike<number>, others: ArrayLike<number>) => ({
-          different: all.length - same(all, others),
+          different: all.length - equalCount(all, others),
           of: all.length,
         });
         expect(diff.scales).toEqual(count(one.scales, other.scales));

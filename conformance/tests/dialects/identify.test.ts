@@ -249,7 +249,7 @@ describe.each(RAGGED)("a matrix of %i rows", (rows) => {
       BLOCKS.filter((_, i) => i % RAGGED.length === RAGGED.indexOf(rows)),
       1,
     ),
-  )(`is told by its rowwise copy, also with swizzled scales: ${NAME}`, (row) => {
+  )(`is identified from its rowwise copy, also with swizzled scales: ${NAME}`, (row) => {
     using _scope = new Scope();
     const columns = SIZE[0] * 2;
     const x = deciding(13, "bf16").slice(0, [rows, columns]);
@@ -297,7 +297,7 @@ function floorScaled(x: Tensor, quantizer: "mxfp8" | "mxfp4", rounding: "tiesToA
   return { ...stored, codes };
 }
 
-describe("what no dialect does", () => {
+describe("codes or scales of no dialect", () => {
   const ROUNDED = [
     ["mxfp8", "tiesToAway", "half away from zero"],
     ["mxfp8", "towardZero", "toward zero"],
@@ -339,7 +339,7 @@ describe("what no dialect does", () => {
     );
   });
 
-  it("refuses what says nothing, and codes of another tensor", () => {
+  it("refuses an input with NaN or of another size, but not one of another shape", () => {
     using _scope = new Scope();
     const x = ordinary(12);
     const stored = madeBy({ dialect: "te", quantizer: "mxfp8", format: "e4m3", tile: "1x32" }, x);

@@ -118,7 +118,7 @@ it("Q8_1, which no library dequantizes, is its bytes times its scale, and its su
     }),
   ));
 
-it("another layout, or what is no array of bytes, is refused", () => {
+it("an unknown layout and bytes that are no Uint8Array are refused", () => {
   for (const name of ["gguf:q4_2", "q4_0", "gguf:Q4_0", "", "toString", 3, null] as unknown[])
     expect(() => dequantizePacked(new Uint8Array(0), name as "gguf:q4_0")).toThrow(ArgumentError);
   for (const bytes of [[1], "x", new Int8Array(18), null] as unknown[])

@@ -191,7 +191,7 @@ describe("the rows", () => {
     }
   });
 
-  scoped("of families say what is emulated as the choice of a datapath does", () => {
+  scoped("of families list the emulated products, which are those that datapathFor stages as bf16", () => {
     const mx = { format: "e4m3", scales: { format: "e8m0", lines: 1, length: 32, pow2: true } } as const;
     for (const family of HARDWARE_FAMILIES) {
       const choice = datapathFor(family, mx, mx, false);

@@ -170,7 +170,7 @@ describe("epilogues", () => {
     expect(bitsIn(result.biasGradient as Tensor)).toEqual(columnSums(decodeBf16(cast(dy, "bf16"))));
   });
 
-  scoped("an empty sum is zero without bias, or what it is added to", () => {
+  scoped("an empty sum is zero without bias, or the tensor to which accumulate adds it", () => {
     const [a, b] = [tensor(one(), [], [3, 0]), tensor(one(), [], [2, 0])];
     const bias = tensor(one(), [1, 2, 3]);
     expect(bitsIn(gemm({ a, b, bias, datapath: "exact" }).out)).toEqual([0, 0, 0, 0, 0, 0]);

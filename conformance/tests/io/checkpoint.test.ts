@@ -158,7 +158,7 @@ describe("the parts of a run that a checkpoint stores", () => {
     expect(slot?.steps).toBe(1);
   });
 
-  it("are refused if an optimizer is given and none was saved", async () => {
+  it("saved without an optimizer are refused by a load with one", async () => {
     using run = new DrawnRun(backend(), PLAN);
     await saveCheckpoint(path, { module: run.model });
     await expect(load(run)).rejects.toThrow(/saved without an optimizer; load it without one/);

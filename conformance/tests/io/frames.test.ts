@@ -49,7 +49,7 @@ async function framesOf(bytes: Uint8Array, lengths: readonly number[]): Promise<
 }
 
 describe("frames", () => {
-  it("give back what was put in, in pieces of any length", async () => {
+  it("are decoded to the encoded tensors and metadata, from pieces of any length", async () => {
     const pieces = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 4 });
     await fc.assert(
       fc.asyncProperty(fc.array(contents, { maxLength: 3 }), pieces, async (all, lengths) => {

@@ -83,7 +83,7 @@ describe("the JSON reader", () => {
     );
   });
 
-  it("reads each safe integer in digits as a number, and others as what is no size", () => {
+  it("reads each safe integer in digits as that number, and other numbers as no safe integer", () => {
     const read = (text: string): unknown => membersOf(`{"a":${text}}`)[0]?.[1];
     fc.assert(
       fc.property(fc.maxSafeNat(), fc.constantFrom("", ".0", "e0", "E+0"), (size, end) => {

@@ -86,7 +86,7 @@ describe.each(sampled(DIALECT_NAMES, 5))("kernels of %s", (dialect) => {
     expect((await compareWith({ quantize: wrong }, ORACLE, options)).ok).toBe(false);
   });
 
-  it("say what is left out exactly where something is", () => {
+  it("have notes on non-finite inputs exactly for the dialects that exclude some", () => {
     const { nonFinite = {} }: Dialect = DIALECTS[dialect];
     const notes = notesOf(supportOf("quantize", { dialect }));
     for (const why of Object.values(nonFinite)) expect(notes.join("\n")).toContain(why);

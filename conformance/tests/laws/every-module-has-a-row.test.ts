@@ -122,7 +122,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
     else expect(called).not.toThrow();
   });
 
-  it("says what its products and its last biases are, and whether it consists of modules", () => {
+  it("lists its products and its last biases, and whether it consists of modules", () => {
     using _scope = new Scope();
     using built = row.build(backend(), SIZES, seeded());
     const { module } = built;

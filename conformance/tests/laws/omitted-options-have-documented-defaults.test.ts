@@ -262,7 +262,7 @@ const UNSEEN: Readonly<Record<string, string>> = {
   "quantizedModelInit options.preserveHighPrecisionInitVal = false": BODY,
 };
 
-describe("an option that is given", () => {
+describe("an option with another value than its default", () => {
   it.each(titled)("%s: any other value does something else", (name, option) => {
     for (const other of option.others) {
       const seen = callsOf(option).some(

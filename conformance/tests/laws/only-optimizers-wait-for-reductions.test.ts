@@ -99,7 +99,7 @@ describe("a backward pass that reduces gradients", () => {
   });
 
   it.each(sampled(RECIPES, 1))(
-    "waits once in each operation, for what was brought for it: %s",
+    "waits once in each operation, for the weights gathered for it: %s",
     (_name, recipe) => {
       const { group, record } = watched;
       const { backend } = group;

@@ -175,7 +175,7 @@ describe("exchanged axes", () => {
   });
 });
 
-describe("what cannot be laid out is refused", () => {
+describe("scales that relayout does not support are refused", () => {
   scoped("axes that do not exist, and codes that share bytes", () => {
     const x = empty(backend(), "f32", [2, 3]);
     for (const axis of [2, -3, 0.5, Number.NaN])

@@ -294,18 +294,18 @@ function ropeFactors(config: TinyModel["config"]): readonly (readonly [string, T
 
 /** Stacks the matrices of all experts of a projection into one tensor. Other tensors stay as they are. */
 function stackExperts(tensors: TinyModel["tensors"]): ReadonlyMap<string, TinyTensor> {
-  const all = new Map<string, TinyTensor>();
+  const result = new Map<string, TinyTensor>();
   for (const [name, { shape, values }] of tensors) {
-    const stack = name.replace(/experts\.\d+/, "experts");
-    const others = all.get(stack);
-    if (stack === name) all.set(name, { shape, values });
+    const stackName = name.replace(/experts\.\d+/, "experts");
+    const stack = result.get(stackName);
+    if (stackName === name) result.set(name, { shape, values });
     else
-      all.set(stack, {
-        shape: [(others?.shape[0] ?? 0) + 1, ...shape],
-        values: Float32Array.of(...(others?.values ?? []), ...values),
+      result.set(stackName, {
+        shape: [(stack?.shape[0] ?? 0) + 1, ...shape],
+        values: Float32Array.of(...(stack?.values ?? []), ...values),
       });
   }
-  return all;
+  return result;
 }
 
 /** Reorders the rows of each head, so that rows of its first and its second half alternate. */

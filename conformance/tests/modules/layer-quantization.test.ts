@@ -308,10 +308,10 @@ describe("LayerQuantization", () => {
   });
 });
 
-describe("what a layer sees of its region", () => {
+describe("the state of autocast that a layer reads", () => {
   const state = () => [isFp8Enabled(), isFp8Calibration(), getFp8Recipe(), getFp8Group(), isFirstFp8Module()];
 
-  it("is what the innermost region says, and nothing outside of regions", () => {
+  it("is that of the innermost region, and the default outside of regions", () => {
     const recipe = new MXFP8BlockScaling();
     const group = { size: 2, reduceMax: () => {} };
     const nothing = [false, false, undefined, undefined, false];

@@ -131,7 +131,7 @@ describe("GradScaler", () => {
     );
   });
 
-  it("keeps a scale with a finite reciprocal, whatever it is given and however often a pass overflows", async () => {
+  it("keeps a scale with a finite reciprocal, for any options and any number of overflows", async () => {
     const [backend] = backends as readonly [Backend];
     for (const initScale of [0, -1, 1e-40, 2 ** -129, 2 ** 128, Number.NaN])
       expect(() => new GradScaler({ initScale }), String(initScale)).toThrow(ArgumentError);
@@ -279,7 +279,7 @@ describe("GradScaler", () => {
     }
   });
 
-  it("refuses what it cannot scale by, and an update without a step", async () => {
+  it("refuses options outside of their ranges, and an update without a step", async () => {
     const [backend] = backends as readonly [Backend];
     for (const options of [
       { initScale: 0 },

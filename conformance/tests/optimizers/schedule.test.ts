@@ -62,7 +62,7 @@ describe("learningRateSchedule", () => {
     ]);
   });
 
-  it("refuses more steps of warmup and decay than steps, and what is no step", () => {
+  it("refuses more steps of warmup and decay than steps in total, and an invalid step", () => {
     expect(() =>
       learningRateSchedule({ learningRate: 1, warmupSteps: 5, decaySteps: 6, totalSteps: 10 }),
     ).toThrow(ArgumentError);

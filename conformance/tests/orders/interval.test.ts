@@ -11,7 +11,8 @@ import { fused } from "../harness/order-kernels/kernel.js";
 const { fround } = Math;
 const PLAIN: Applied = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: "f32" };
 
-const line = (next: () => number, depth: number, spread: number): Float64Array =>
+/** Random f32 values: a mantissa in [0, 1) of random sign, times 2^-spread to 2^spread. */
+const randomLine = (next: () => number, depth: number, spread: number): Float64Array =>
   Float64Array.from({ length: depth }, () => {
     const sign = next() % 2 === 0 ? 1 : -1;
     return fround(sign * (next() / 2 ** 32) * 2 ** ((next() % (2 * spread + 1)) - spread));
@@ -46,8 +47,8 @@ describe("intervalOf", () => {
       fc.property(shape, ({ seed, depth, spread }) => {
         const next = splitmix32(seed);
         const terms: Terms = {
-          x: line(next, depth, spread),
-          w: line(next, depth, spread),
+          x: randomLine(next, depth, spread),
+          w: randomLine(next, depth, spread),
           minExponents: [-126, -126],
         };
         const interval = intervalOf(terms, PLAIN, "f32");

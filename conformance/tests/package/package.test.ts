@@ -41,7 +41,7 @@ afterAll(() => {
 });
 
 describe("an install", () => {
-  it("installs only the package and what it depends on: no compiler tools, no test library", () => {
+  it("installs only the package and its dependencies: no compiler tools, no test library", () => {
     expect(bare.packages).toEqual(["@huggingface", "lockstep"]);
   });
 

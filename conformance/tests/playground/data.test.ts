@@ -10,7 +10,7 @@ import { draws } from "../harness/draws.js";
 const anyBits = fc.integer({ min: 0, max: 2 ** 32 - 1 });
 
 describe("a number", () => {
-  it("is what JavaScript writes of it", () => {
+  it("is read from every text that String() gives for a number", () => {
     fc.assert(
       fc.property(fc.double(), (x) => {
         expect(parseNumber(Object.is(x, -0) ? "-0" : String(x))).toBe(x);
@@ -90,7 +90,7 @@ describe("lines of numbers", () => {
     ["", /Paste numbers/],
     ["1 2\n3 x", /“x” in row 2/],
     ["1 ".repeat(513), /1 rows of up to 513/],
-  ])("say what is wrong with %j", (text, says) => expect(parseLines(text)).toMatch(says));
+  ])("report the fault of %j", (text, says) => expect(parseLines(text)).toMatch(says));
 });
 
 describe("a distribution", () => {
@@ -156,7 +156,7 @@ describe("a distribution", () => {
 });
 
 describe("the address", () => {
-  it("holds every parameter, and nothing of a default", () => {
+  it("holds every parameter that differs from its default, and no other", () => {
     const defaults = readParams("");
     const names = Object.keys(defaults) as (keyof typeof defaults)[];
     const changes = fc.dictionary(fc.constantFrom(...names), fc.string({ unit: "grapheme" }));

@@ -113,7 +113,7 @@ describe("dequantized values", () => {
   });
 });
 
-describe("what cannot be dequantized is refused", () => {
+describe("a tensor without the copy to dequantize is refused", () => {
   const quantized = (): QuantizedTensor =>
     new Float8CurrentScalingQuantizer().quantize(tensor(backend(), [1]));
 

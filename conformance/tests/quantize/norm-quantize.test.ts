@@ -15,8 +15,8 @@ import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** A bf16 matrix of a sine wave between -4 and 4. */
-function wave(rows: number, columns: number): Tensor<"bf16"> {
+/** A bf16 matrix of multiples of 1/32 from -4 to below 4. */
+function multiplesMatrix(rows: number, columns: number): Tensor<"bf16"> {
   const values = Float32Array.from({ length: rows * columns }, (_, i) => ((i * 37) % 256) / 32 - 4);
   return encode(tensor(backend(), values, [rows, columns]), { format: "bf16" }) as Tensor<"bf16">;
 }
@@ -30,7 +30,7 @@ function ramp(columns: number): Tensor<"f32"> {
 
 describe("the value that is quantized", () => {
   scoped("delayed FP8 casts the f32 value, and records its amax", () => {
-    const [x, gamma, beta] = [wave(32, 64), ramp(64), ramp(64)];
+    const [x, gamma, beta] = [multiplesMatrix(32, 64), ramp(64), ramp(64)];
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record, columnwise: true });
     const fused = quantizer.normQuantize(x, { gamma, beta, eps: 1e-3, zeroCenteredGamma: true });
@@ -54,7 +54,7 @@ describe("the value that is quantized", () => {
   });
 
   scoped("current scaling and NVFP4 cast the rounded value by its own amax, or by the one given", () => {
-    const [x, gamma] = [wave(32, 64), ramp(64)];
+    const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
     const rounded = rmsNorm(x, gamma).out;
     const largest = (of: Tensor): number =>
       (of.dataSync() as Float32Array).reduce((most, value) => Math.max(most, Math.abs(value)), 0);
@@ -74,7 +74,7 @@ describe("the value that is quantized", () => {
   });
 
   scoped("MXFP8 and NVFP4 quantize the value rounded to the input's type, and take their amax of it", () => {
-    const [x, gamma] = [wave(32, 64), ramp(64)];
+    const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
     const both = { rowwise: true, columnwise: true };
     for (const quantizer of [new MXFP8Quantizer(both), new NVFP4Quantizer({ ...both, rht: true })]) {
       const fused = quantizer.normQuantize(x, { gamma });
@@ -95,7 +95,7 @@ describe("the value that is quantized", () => {
 
 describe("refuses", () => {
   scoped("parameters that do not fit, before anything is quantized", () => {
-    const [x, gamma] = [wave(32, 64), ramp(64)];
+    const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record });
     expect(() => quantizer.normQuantize(x, { gamma: ramp(32) })).toThrow(
@@ -108,7 +108,9 @@ describe("refuses", () => {
     );
     expect(() => quantizer.normQuantize(x, { gamma, eps: -1 })).toThrow(ArgumentError);
     expect(() => quantizer.normQuantize(encode(x, { format: "e4m3" }), { gamma })).toThrow(DTypeError);
-    expect(() => new MXFP8Quantizer().normQuantize(wave(32, 48), { gamma: ramp(48) })).toThrow(/multiple of/);
+    expect(() => new MXFP8Quantizer().normQuantize(multiplesMatrix(32, 48), { gamma: ramp(48) })).toThrow(
+      /multiple of/,
+    );
     expect(record.dataSync()[0]).toBe(0);
   });
 });

@@ -309,7 +309,7 @@ describe("nvfp4", () => {
   }
 });
 
-describe("what cannot be quantized is refused", () => {
+describe("a tensor or option that quantize does not support is refused", () => {
   scoped("with neither rowwise nor columnwise usage", () => {
     const quantize = () => new MXFP8Quantizer({ rowwise: false }).quantize(source(backend(), [32, 32]));
     expect(quantize).toThrow(ArgumentError);

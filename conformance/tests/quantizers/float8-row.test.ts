@@ -144,7 +144,7 @@ describe("the limit of the amax", () => {
     fc.assert(
       fc.property(drawn, ([spec, amaxes, dtype]) => {
         using _scope = new Scope();
-        const of = (values: readonly number[]): Tensor =>
+        const withAmaxes = (values: readonly number[]): Tensor =>
           castTo(
             tensor(
               backend(),
@@ -153,12 +153,12 @@ describe("the limit of the amax", () => {
             ),
             dtype,
           );
-        const by = (amaxLimit: number) => new SpecQuantizer({ ...spec, amaxLimit }, ROWWISE);
-        const bounded = by(limit).quantize(of(amaxes)).copy("rowwise").scaleInv;
+        const quantizerWith = (amaxLimit: number) => new SpecQuantizer({ ...spec, amaxLimit }, ROWWISE);
+        const bounded = quantizerWith(limit).quantize(withAmaxes(amaxes)).copy("rowwise").scaleInv;
         sameBytes(
           bounded,
-          by(0)
-            .quantize(of(amaxes.map((amax) => Math.min(amax, limit))))
+          quantizerWith(0)
+            .quantize(withAmaxes(amaxes.map((amax) => Math.min(amax, limit))))
             .copy("rowwise").scaleInv,
         );
       }),

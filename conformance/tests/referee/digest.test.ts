@@ -24,7 +24,7 @@ function byDefinition(bytes: Uint8Array): string {
 
 const bytes = fc.uint8Array({ maxLength: 64 });
 
-it("is what its formula says", () => {
+it("has the value of the formula in its documentation", () => {
   fc.assert(fc.property(bytes, (each) => digestOf(each) === byDefinition(each)));
 });
 

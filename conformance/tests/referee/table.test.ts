@@ -82,7 +82,7 @@ describe("a recorded run", () => {
     expect(of("aten::mm")).toEqual([false, false]);
   });
 
-  it("is what docs/referee.md shows", async () => {
+  it("of a step has the report that docs/referee.md shows", async () => {
     const page = readFileSync(new URL("../../../docs/referee.md", import.meta.url), "utf8");
     const [, shown] =
       /^lockstep replay conformance\/vectors\/runs\/step\n```\n\n```\n(.*?)^```$/ms.exec(page) ?? [];
@@ -118,7 +118,7 @@ describe("the table of operators", () => {
     expect(claimed.map(([name]) => name).filter((name) => !recorded.has(name))).toEqual([]);
   });
 
-  it("is what the command lists", async () => {
+  it("is the list that lockstep operators prints", async () => {
     const { operators } = JSON.parse(await w.succeed("operators", "--json"));
     expect(operators.map(({ name }: { name: string }) => name)).toEqual(Object.keys(OPERATORS));
     const text = await w.succeed("operators");

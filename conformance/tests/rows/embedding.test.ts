@@ -51,7 +51,7 @@ describe("the gradient of a table", () => {
     expect([...embeddingBackward(grad, idsOf([0, -1, 2, 1]), 2).dataSync()]).toEqual([1, 4]);
   });
 
-  scoped("of a part of a table adds what its ids get", () => {
+  scoped("of a part of a table adds the gradients of that part's ids only", () => {
     const grad = tensor(backend(), [1, 2, 4, 8, 16], [5, 1]);
     const ids = idsOf([0, 3, 4, 3, -(2 ** 31)]);
     expect([...embeddingBackward(grad, ids, 2, { first: 3 }).dataSync()]).toEqual([10, 4]);

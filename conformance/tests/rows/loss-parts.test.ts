@@ -67,7 +67,7 @@ scoped("a target of another part is -0, which changes no sum", () => {
   expect(distances).toEqual([-2, -3]);
 });
 
-scoped("what does not fit is refused", () => {
+scoped("inputs whose shapes or dtypes do not fit together are refused", () => {
   const logits = tensor(backend(), [1, 2], [1, 2]);
   const targets = tensor(backend(), Int32Array.of(0), [1], "i32");
   const maximum = lossMaximum(logits);

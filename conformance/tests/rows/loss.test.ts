@@ -153,7 +153,7 @@ describe("the mean squared error", () => {
 describe("the classes of a gradient of cross-entropy", () => {
   const backend = useBackend();
 
-  scoped("are those up to the last column unless their number is given", () => {
+  scoped("end at the last column if the option classes is omitted", () => {
     const logits = tensor(backend(), [1, 2, 3, 4, 5, 6], [2, 3]);
     const targets = tensor(backend(), Int32Array.of(4, 5), [2], "i32");
     const of = (x: number) => tensor(backend(), [x, x]);

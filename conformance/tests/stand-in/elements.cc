@@ -210,7 +210,7 @@ cudaError_t launchCopySlice(const CopySliceParams& p, cudaStream_t stream) {
   on(stream);
   const int64_t length = p.count * p.unit;
   const int64_t read = p.xLength == 1 ? p.unit : length;
-  // a run begins at any byte: the kernel chooses an access to which all runs are aligned
+  // a run may begin at any byte: the kernel chooses an access size to which all runs are aligned
   for (int64_t o = 0; length > 0 && o < p.outer; ++o) {
     const auto* x = static_cast<const uint8_t*>(p.x) + (o * p.xLength + p.xFirst) * p.unit;
     auto* out = static_cast<uint8_t*>(p.out) + (o * p.outLength + p.outFirst) * p.unit;

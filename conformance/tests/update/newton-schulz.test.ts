@@ -106,7 +106,7 @@ describe("newtonSchulz", () => {
     }
   });
 
-  it("refuses what is not a matrix, unknown coefficients, and a schedule of another length", () => {
+  it("refuses a tensor that is no matrix, unknown coefficients, and a schedule of another length", () => {
     using _ = new Scope();
     const x = zeros(backend(), "f32", [2, 3]);
     for (const shape of [[], [3], [2, 3, 4]])

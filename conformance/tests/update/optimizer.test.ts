@@ -99,7 +99,7 @@ test("the oracle's square root is the nearest f32", () => {
   expect([0, -0, -1, 1 / 0, Number.NaN].map(oracle.sqrt)).toEqual([0, -0, Number.NaN, 1 / 0, Number.NaN]);
 });
 
-describe("the formulas are those of the sources", () => {
+describe("results of the sources' formulas in exact numbers", () => {
   const one = () => tensor(backend(), [1]);
   const of = (x: number) => tensor(backend(), [x]);
 

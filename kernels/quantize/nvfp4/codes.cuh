@@ -169,8 +169,8 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
 constexpr uint32_t kLargestFp4Pair = 7u << 9 | 7u << 25;
 
 // Prepares blocks that canonicalizeNaN has processed, and their multipliers, for encodeFp4 with stochastic rounding. It
-// multiplies one factor of each product x * m by 2^-14: m if m stays normal, else x. If m is so small, only large
-// elements of x give a nonzero code.
+// multiplies one factor of each product x * m by 2^-14: m if m stays normal, else x. The bits that small elements of x
+// lose then change no code: with so small an m, only large elements give a nonzero code.
 template <Wide type, int count>
 __device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)[count]) {
   constexpr float kLeast = 1.0f / (1ull << 50) / (1ull << 50);

@@ -199,18 +199,18 @@ function misfit(shapes: Shapes, row: Convention): Finding {
   const misfitFinding = (findingName: FindingName, needed: string): Finding =>
     finding(findingName, name, `${describe(scale)}; codes of [${shape}] need ${needed}`);
   const lead = shape.slice(0, -2);
-  const transposed = (grid: readonly [number, number]): boolean =>
+  const isTransposedGrid = (grid: readonly [number, number]): boolean =>
     sameShape(scaleShape, [...lead, grid[1], grid[0]]) && grid[0] !== grid[1];
-  const shown = (...sizes: readonly number[]): string => `[${[...lead, ...sizes]}]`;
+  const shapeText = (...sizes: readonly number[]): string => `[${[...lead, ...sizes]}]`;
   if (row.kinds.length === 1 && row.kinds[0] === "group") {
     const group = groupOf(row, shapes) ?? 1;
     const grid = [rows, columns / group] as const;
     if (columns % group !== 0)
       return misfitFinding("block-divides", `a last dimension that is a multiple of ${group}`);
-    if (transposed(grid)) return misfitFinding("scale-axis", shown(...grid));
+    if (isTransposedGrid(grid)) return misfitFinding("scale-axis", shapeText(...grid));
     if (!swizzled && countOf(scaleShape) === padded(grid))
-      return misfitFinding("scales-swizzled", shown(...grid));
-    return misfitFinding("scale-shape", shown(...grid));
+      return misfitFinding("scales-swizzled", shapeText(...grid));
+    return misfitFinding("scale-shape", shapeText(...grid));
   }
   const block = blockOf(row, shapes);
   if (row.kinds.includes("tile")) {
@@ -226,21 +226,21 @@ function misfit(shapes: Shapes, row: Convention): Finding {
         name,
         `${claim.path} says blocks of ${block.join("x")}; ${describe(scale)}`,
       );
-    if (transposed(grid)) return misfitFinding("scale-axis", shown(...grid));
+    if (isTransposedGrid(grid)) return misfitFinding("scale-axis", shapeText(...grid));
     if (row.kinds.length === 1)
-      return misfitFinding("scale-shape", `${shown(...grid)}, one for each ${block.join("x")}`);
+      return misfitFinding("scale-shape", `${shapeText(...grid)}, one for each ${block.join("x")}`);
   }
   const ofRows = row.kinds.includes("row");
   if (
     ofRows &&
     (sameShape(scaleShape, [...lead, 1, columns]) || sameShape(scaleShape, [...lead, columns, 1]))
   )
-    return misfitFinding("scale-axis", shown(rows, 1));
+    return misfitFinding("scale-axis", shapeText(rows, 1));
   if (
     row.kinds.includes("column") &&
     (sameShape(scaleShape, [...lead, rows, 1]) || sameShape(scaleShape, [...lead, 1, rows]))
   )
-    return misfitFinding("scale-axis", shown(1, columns));
+    return misfitFinding("scale-axis", shapeText(1, columns));
   const needs = row.kinds.map((kind) =>
     kind === "group"
       ? `[${[...lead, rows]}, groups]`

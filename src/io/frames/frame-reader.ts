@@ -50,7 +50,7 @@ export class FrameReader {
       if (this.#rest.length === 0 && !(await this.#refill())) return bytes.subarray(0, offset);
       const part = this.#rest.subarray(0, count - offset);
       if (offset + part.length > bytes.length)
-        bytes = grown(bytes, Math.min(count, 2 * bytes.length + part.length));
+        bytes = enlarge(bytes, Math.min(count, 2 * bytes.length + part.length));
       bytes.set(part, offset);
       this.#rest = this.#rest.subarray(part.length);
       offset += part.length;
@@ -66,7 +66,7 @@ export class FrameReader {
   }
 }
 
-function grown(bytes: Uint8Array, length: number): Uint8Array {
+function enlarge(bytes: Uint8Array, length: number): Uint8Array {
   const larger = new Uint8Array(length);
   larger.set(bytes);
   return larger;

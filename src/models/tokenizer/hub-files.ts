@@ -3,8 +3,8 @@ import { isObject, type JsonObject } from "../../io/json/json-object.js";
 import { DEFAULT_TEMPLATE, type TokenizerDefinition } from "./definition.js";
 
 /**
- * The contents of the files from which `hubDefinition` reads an equal tokenizer, by their names. Tokens that pad the vocabulary
- * are left out.
+ * Returns the contents of the Hub files, by name, from which `hubDefinition` reads an equal tokenizer. Omits tokens that only
+ * pad the vocabulary.
  */
 export function hubFiles(definition: TokenizerDefinition): Readonly<Record<string, JsonObject>> {
   const { tokenizer, bosTokenId, eosTokenIds, chatTemplates, unusedTokenIds = new Set() } = definition;

@@ -287,7 +287,7 @@ it.each(RECIPE_NAMES)(
   },
 );
 
-it("captured work is not sampled, and says so", async () => {
+it("operations of a captured graph are not sampled, and are counted as skipped", async () => {
   const [backend, witness] = await watched({ every: 1 });
   using x = tensor(backend, new Float32Array(256), [1, 256]);
   using y = tensor(backend, new Float32Array(256), [1, 256]);

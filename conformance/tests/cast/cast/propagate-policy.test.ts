@@ -14,7 +14,7 @@ const VALUES = [...new Set([...INFINITIES, ...sampled([...new Array(1 << 16).key
 const PATTERNS = Uint32Array.from(VALUES.flatMap((bits) => [bits << 16, (bits << 16) | 0xffff]));
 
 describe.each(SCALAR_FORMAT_NAMES)("%s", (format) => {
-  scoped("saturates what is finite, and propagates infinities, with every rounding", () => {
+  scoped("saturates finite values and propagates infinities, with every rounding", () => {
     const x = tensor(backend(), new Float32Array(PATTERNS.buffer), [PATTERNS.length / 2, 2]);
     for (const rounding of ROUNDINGS) {
       const by = (overflow: "saturate" | "nonfinite" | "propagate"): string[] => {

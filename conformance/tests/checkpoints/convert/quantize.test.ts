@@ -137,7 +137,7 @@ function expectHonest(
 }
 
 describe.each(sampled(FORMS))("%s", (from) => {
-  it("becomes other forms and comes back; verify finds no error, and what is said is so", async () => {
+  it("converts to other forms and back; verify finds no error, and the report of convert is true", async () => {
     const source = w.path("source");
     await convertTo(backend(), ORIGINAL, source, from);
     const before = await valuesIn(source);
@@ -260,7 +260,7 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
   });
 });
 
-describe("what is converted", () => {
+describe("the weights that convert --to quantizes", () => {
   const linear = (shape: readonly number[] = [32, 32], fill = 0x3f80): Held => {
     const count = shape.reduce((product, size) => product * size, 1);
     return {

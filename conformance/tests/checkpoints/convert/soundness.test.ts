@@ -51,7 +51,7 @@ const isExperts = (target: string): boolean => {
 };
 
 /** Converts a matrix, and calls `body` with the folder of the output. */
-async function converting<T>(
+async function withConverted<T>(
   target: string,
   values: readonly number[],
   body: (out: string, converted: Awaited<ReturnType<typeof convertTo>>) => Promise<T>,
@@ -77,7 +77,7 @@ describe.each(sampled(TARGETS, 24))("a weight as %s", (target) => {
   it.each(sampled(Object.entries(INPUTS), 1, TARGETS.indexOf(target)))(
     "%s: has no error, or is refused with the number of values",
     async (what, values) => {
-      const tried = converting(target, values, async (out, { changes: [changes] }) => {
+      const tried = withConverted(target, values, async (out, { changes: [changes] }) => {
         // the input is the original of each form, so nothing has to be inferred
         const { findings } = await reportOf(out, join(out, ".."));
         expect(findings.filter(({ name }) => name !== "codes-zero")).toEqual([]);
@@ -114,7 +114,7 @@ describe.each(sampled(TARGETS, 24))("a weight as %s", (target) => {
   it.each(sampled(Object.entries(REFUSED), 1, TARGETS.indexOf(target)))(
     "with %s is refused",
     async (_, values) => {
-      await expect(converting(target, values, async () => {})).rejects.toThrow(
+      await expect(withConverted(target, values, async () => {})).rejects.toThrow(
         /has NaN or infinity, which is not quantized/,
       );
     },

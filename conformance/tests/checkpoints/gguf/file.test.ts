@@ -120,7 +120,7 @@ const WRONG: Readonly<Record<string, readonly [Contents, RegExp]>> = {
   "an MXFP4 scalar": [{ tensors: [tensor({ dimensions: [], type: TYPE.mxfp4 })], data }, /whole blocks/],
 };
 
-it("a file that is right is read, so that the others fail for what is wrong with them", async () => {
+it("the valid file from which the damaged ones are made is read without an error", async () => {
   const right = {
     metadata: [entry(0, u8(1)), ["general.alignment", u32(4), u32(32)]],
     tensors: [tensor()],
@@ -130,7 +130,7 @@ it("a file that is right is read, so that the others fail for what is wrong with
   expect(await opened(ggufBytes({}))).not.toBeInstanceOf(Error);
 });
 
-describe("an error says what is wrong:", () => {
+describe("a damaged file is refused, with the fault in the message:", () => {
   it.each(Object.entries(WRONG))("%s", async (_, [contents, says]) => {
     const found = await opened(ggufBytes(contents));
     expect(found).toBeInstanceOf(FileError);
@@ -209,7 +209,7 @@ it("a large file whose header claims all of it is not loaded", () =>
     }
   }));
 
-it("metadata longer than what is read first are read", async () => {
+it("metadata longer than the first read are read completely", async () => {
   const texts = Array.from({ length: 20_000 }, (_, i) => `token ${i}`);
   const metadata = [["t", u32(9), u32(8), u64(texts.length), ...texts], entry(0, u8(1))];
   const found = await opened(ggufBytes({ metadata, tensors: [tensor()], data }));

@@ -268,7 +268,7 @@ describe("a model of several shards", () => {
   });
 });
 
-it("metadata of a GGUF file are kept, but for what says how tensors are stored", () =>
+it("metadata of a GGUF file are kept, except the keys that describe how tensors are stored", () =>
   inFolder(async (folder) => {
     const source = join(GGUF, "gguf-model.gguf");
     await convertTo(backend(), source, join(folder, "out"), "gguf-mxfp4");
@@ -320,7 +320,7 @@ it("of a GGUF file the weights of layers are quantized, with those of experts; e
     }
   }));
 
-describe("what GGUF cannot hold is refused before anything is written", () => {
+describe("a tensor that GGUF cannot hold is refused before anything is written", () => {
   const held = drawnTensor(4, 64);
   const plain = (dtype: FileDType, shape: readonly number[], bytes: number): Held => ({
     dtype,
@@ -355,7 +355,7 @@ it("the name of a tensor has at most 63 bytes in UTF-8, whatever its characters"
   );
 });
 
-it("a writer that is given less, more or other than its plan leaves no file", () =>
+it("no file remains if the data have less, more or other tensors than the plan", () =>
   inFolder(async (folder) => {
     const path = join(folder, "x.gguf");
     const tensors = [

@@ -309,7 +309,7 @@ describe("patterns", () => {
   });
 });
 
-it("the correlation is that of the textbook, and is not disturbed by what is not finite", () => {
+it("the correlation has the value of the textbook's formula, and ignores pairs that are not finite", () => {
   const numbers = fc.array(fc.tuple(fc.integer({ min: -50, max: 50 }), fc.integer({ min: -50, max: 50 })), {
     minLength: 3,
   });

@@ -105,7 +105,7 @@ describe.each(
     4,
   ),
 )("the configuration of %s, a scale for each %s", (_, __, form) => {
-  it("says nothing wrong unseen", async () => {
+  it("is an error with any altered field", async () => {
     const { tensors } = fileOf(form, [MODULES[0] as string]);
     for (const [field, value] of ALTERED) {
       const config = structuredClone(configFor(form)) as ReturnType<typeof quantizationOf>;

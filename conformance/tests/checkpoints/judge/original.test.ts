@@ -172,7 +172,7 @@ describe("a wrong reading is named", () => {
     }
   });
 
-  it("codes of e4m3fnuz that are called e4m3fn, if some are NaN there; what overflowed is codes of NaN alone", async () => {
+  it("e4m3fnuz codes declared as e4m3fn are found if some are NaN in e4m3fn; overflow gives codes of NaN only", async () => {
     const drawn = planted("block-fp8", (scales) => scales);
     const codes = drawn.codes.map((code, i) => (i % 128 === 0 ? 0x7f : code));
     const fnuz = codes.map(

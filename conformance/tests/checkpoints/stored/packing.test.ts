@@ -122,7 +122,7 @@ describe("packed weights", () => {
     );
   });
 
-  it("are converted to f32 by these values, and nothing of them is left over", async () => {
+  it("are converted to f32 with these values, and none of their tensors remains", async () => {
     await fc.assert(
       fc.asyncProperty(drawn, async (one) => {
         const tensors = new Map<string, Held>();

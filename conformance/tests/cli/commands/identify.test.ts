@@ -102,7 +102,7 @@ describe("identify", () => {
     }
   });
 
-  it("has status 1 where nothing explains the codes, and says what is nearest", async () => {
+  it("has status 1 if no dialect explains the codes, and names the nearest one", async () => {
     await w.write("in", [f32("x", SIZE, VALUES)]);
     await w.write("out", [
       raw("codes", "U8", SIZE, new Uint8Array(128 * 128).fill(7)),

@@ -160,7 +160,7 @@ describe("lockstep launch", () => {
     },
   );
 
-  it("reports invalid arguments with what is needed", async () => {
+  it("reports invalid arguments, with the valid ones", async () => {
     for (const [args, words] of [
       [["-n", "2", `${PLACE}none.mjs`], /there is no such program/],
       [["-n", "0", PROGRAM], /"0" is not an integer from 1 to 64/],

@@ -99,7 +99,7 @@ it.each(["text", "model/config.json"])("does not write the picture over the inpu
   expect(readFileSync(w.path(input), "utf8")).toBe(before);
 });
 
-it("refuses in one line what is no list of forms, no text and no model", async () => {
+it("refuses an invalid list of forms, text or model with a message of one line", async () => {
   const refused = async (...words: string[]): Promise<string> => {
     const { status, stdout, stderr } = await w.run("perplexity", ...words);
     expect([status, stdout]).toEqual([2, ""]);

@@ -210,7 +210,7 @@ describe("quantize of a file that quantize wrote", () => {
     expect(w.names).toEqual(["in", "once"]);
   });
 
-  it("quantizes the others alone, which --tensors chooses", async () => {
+  it("quantizes the tensors that --tensors chooses, also in a file whose other tensors are quantized already", async () => {
     await w.write("in", [f32("x", [32, 32], ramp(1024)), f32("y", [32, 32], ramp(1024))]);
     await w.succeed("quantize", "@in", "-o", "@x", "--quantizer", "fp8-delayed", "--tensors", "x");
     await w.succeed("quantize", "@x", "-o", "@xy", "--quantizer", "fp8-delayed", "--tensors", "y");

@@ -103,13 +103,16 @@ it("perplexity returns the picture that it writes on disk in the metadata, under
 });
 
 describe("a served command", () => {
-  it.each(sampled(LINES, 6))("%s writes what it writes on disk", async (line, input) => {
-    const served = await ask(request(line.split(" "), below("in", input)));
-    expect(saidBy(served)).toMatchObject({ id: "7", status: 0, result: { output: "out" } });
-    await w.write("in", input);
-    await w.succeed(...line.replace(" in ", " @in ").replace(" out ", " @out ").split(" "));
-    expect(await contentsOf(served, "out")).toEqual(await w.read("out"));
-  });
+  it.each(sampled(LINES, 6))(
+    "%s returns the tensors that the command writes to a file",
+    async (line, input) => {
+      const served = await ask(request(line.split(" "), below("in", input)));
+      expect(saidBy(served)).toMatchObject({ id: "7", status: 0, result: { output: "out" } });
+      await w.write("in", input);
+      await w.succeed(...line.replace(" in ", " @in ").replace(" out ", " @out ").split(" "));
+      expect(await contentsOf(served, "out")).toEqual(await w.read("out"));
+    },
+  );
 
   it.each([
     ["--threads", "1"],
@@ -130,7 +133,7 @@ describe("a served command", () => {
     expect(await contentsOf(frame, "out")).toEqual(await contentsOf(plain, "out"));
   });
 
-  it("reads what another one wrote", async () => {
+  it("reads the tensors and metadata that another served command returned", async () => {
     const line = "quantize in -o out --quantizer nvfp4 --tensors x";
     const quantized = await ask(request(line.split(" "), below("in", X)));
     const tensors = Array.from(quantized.tensors.values(), (entry) => ({

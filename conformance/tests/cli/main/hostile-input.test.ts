@@ -333,7 +333,7 @@ describe("a file", () => {
   });
 });
 
-describe("what is written", () => {
+describe("the file that a command writes", () => {
   const writers = COMMANDS.filter(
     ({ name, options }) =>
       !SLOW.includes(name) && Object.values(options).some(({ file }) => file === "written"),
@@ -343,7 +343,7 @@ describe("what is written", () => {
       writers.map(({ name }) => name),
       4,
     ),
-  )("by %s does not depend on threads, nor on what is printed", async (command) => {
+  )("by %s has the same bytes for any number of threads, with --json and without", async (command) => {
     await w.write("in", TENSORS);
     const runs = [
       [],

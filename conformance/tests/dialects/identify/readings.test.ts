@@ -213,7 +213,7 @@ const ordinary = (rows: number, columns: number): Tensor =>
     [rows, columns],
   );
 
-it("a quantizer that is given leaves its own readings alone", () => {
+it("the option quantizer restricts the readings to that quantizer", () => {
   using _scope = new Scope();
   const x = ordinary(4, 64);
   const by = new SpecQuantizer(makeSpec("mxfp8", { format: "e4m3" }), {
@@ -235,7 +235,7 @@ it.each([
   ["reciprocal", (amax: number) => 1 / amax],
   ["decode scale", (amax: number) => amax / 2688],
   ["encode scale", (amax: number) => 2688 / amax],
-] as const)("the scale of an NVFP4 tensor is told: %s", (form, of) => {
+] as const)("the form in which an NVFP4 tensor's second scale is stored is identified: %s", (form, of) => {
   using _scope = new Scope();
   const x = ordinary(16, 64);
   const by = new SpecQuantizer(makeSpec("nvfp4", {}), {

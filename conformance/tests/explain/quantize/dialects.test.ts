@@ -136,7 +136,7 @@ describe("a difference between two dialects", () => {
     );
   });
 
-  it("is said in words: the scale by its rule, and what saturates", () => {
+  it("is described in words: the scale by its rule, and saturation", () => {
     const x = fromCodes("f32", SIZE, new Uint32Array(new Float32Array(COUNT).fill(500).buffer));
     const form = (dialect: DialectName) => FORMS.find((each) => each.dialect === dialect) as Form;
     const [a, b] = [
@@ -176,7 +176,7 @@ describe("a difference between two dialects", () => {
     expect(differing.length).toBeGreaterThan(2);
   });
 
-  it("refuses explanations of two elements, and what is no explanation", () => {
+  it("refuses explanations of two different elements, and objects that are no explanations", () => {
     const { explain } = madeBy(FORMS[0] as Form, anything(1, "f32"));
     expect(() => explainDifference(explain(0), explain(1))).toThrow(ArgumentError);
     expect(() => explainDifference(explain(0), explain(1))).toThrow(/explain the same element/);

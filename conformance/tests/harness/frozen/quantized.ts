@@ -25,7 +25,7 @@ import { type FrozenCase, frozenCase, values } from "./case.js";
  * Quantizers and element formats added after the recording, the oldest first. Their specs come last, because the index of a spec
  * is the seed of its inputs.
  */
-const NEWER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = [
+const ADDED_LATER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = [
   ["fp8-row", ["e4m3", "e5m2"]],
   ...(["fp8-current", "fp8-delayed", "fp8-block", "fp8-row"] as const).map(
     (name) => [name, ["e4m3fnuz", "e5m2fnuz"]] as const,
@@ -35,7 +35,7 @@ const NEWER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = 
 ];
 
 /** Quantizers and formats added after stochastic rounding of MX formats. */
-const NEWEST: typeof NEWER = [
+const ADDED_LAST: typeof ADDED_LATER = [
   ["fp4-ue5m3", ["e2m1"]],
   ["int4-group", ["int4"]],
 ];
@@ -47,8 +47,10 @@ function plainSpecs(name: BlockFormatName, formats: readonly ScalarFormat[]): re
   );
 }
 
-function isNewer(name: BlockFormatName, format: ScalarFormat): boolean {
-  return [...NEWER, ...NEWEST].some(([newer, formats]) => newer === name && formats.includes(format));
+function isAddedLater(name: BlockFormatName, format: ScalarFormat): boolean {
+  return [...ADDED_LATER, ...ADDED_LAST].some(
+    ([quantizer, formats]) => quantizer === name && formats.includes(format),
+  );
 }
 
 /** Specs that together have every format, tile and option. */
@@ -57,7 +59,7 @@ function specs(): readonly QuantizeSpec[] {
     ...BLOCK_FORMAT_NAMES.flatMap((name) =>
       plainSpecs(
         name,
-        BLOCK_FORMATS[name].elements.filter((format) => !isNewer(name, format)),
+        BLOCK_FORMATS[name].elements.filter((format) => !isAddedLater(name, format)),
       ),
     ),
     makeSpec("fp8-block", { compact: true, pow2Scales: false }),
@@ -65,11 +67,11 @@ function specs(): readonly QuantizeSpec[] {
     makeSpec("nvfp4", { rht: true, rhtSigns: 0xd7e8, stochastic: true }),
     makeSpec("nvfp4", { fourOverSix: "mae", e4m3Max: 256 }),
     makeSpec("nvfp4", { fourOverSix: "mse", e4m3Max: 448, tile: "16x16" }),
-    ...NEWER.flatMap(([name, formats]) => plainSpecs(name, formats)),
+    ...ADDED_LATER.flatMap(([name, formats]) => plainSpecs(name, formats)),
     makeSpec("mxfp8", { stochastic: true }),
     makeSpec("mxfp6", { format: "e3m2", stochastic: true, tile: "32x32" }),
     makeSpec("mxfp4", { stochastic: true }),
-    ...NEWEST.flatMap(([name, formats]) => plainSpecs(name, formats)),
+    ...ADDED_LAST.flatMap(([name, formats]) => plainSpecs(name, formats)),
     makeSpec("nvfp4", { rowScaled: true }),
     makeSpec("nvfp4", { rowScaled: true, fourOverSix: "mae", e4m3Max: 256 }),
   ];

@@ -58,9 +58,9 @@ export function combined(results: readonly Variable[]): Variable {
   return first !== last && sameShape(first.shape, last.shape) ? add(first, last) : last;
 }
 
-/** Runs a module forward as a recomputed function, and returns its combined result. */
+/** Runs a module forward under `recompute`, and returns its `combined` results. */
 export function recomputed(built: Built, inputs: readonly Variable[], call?: LinearCall): Variable {
-  return recompute((...again) => combined(built.run(again, call)), ...inputs);
+  return recompute((...variables) => combined(built.run(variables, call)), ...inputs);
 }
 
 /** Runs a module forward and backward, and returns its combined result. `seed` selects the random gradient. */

@@ -15,7 +15,7 @@ function read(): Recorded {
 export function combinedDistances(
   measured: ReadonlyMap<string, readonly Distances[]>,
 ): Record<string, Distances> {
-  return Object.fromEntries([...measured].map(([name, each]) => [name, together(each)]));
+  return Object.fromEntries([...measured].map(([name, distances]) => [name, together(distances)]));
 }
 
 /** Fails unless the measured distances equal those committed for `group`. With RECORD_DISTANCES it commits them first. */

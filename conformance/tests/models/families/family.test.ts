@@ -111,7 +111,7 @@ it("layers of DeepSeek-V3 that predict further tokens are not read, as many as t
   expect(names(1)?.sourcesOf(inner)).toEqual([{ tensor: inner }]);
 });
 
-describe("what a family cannot compute is refused", () => {
+describe("a configuration that a family cannot compute is refused", () => {
   const cases: readonly (readonly [string, JsonObject, RegExp])[] = [
     [
       "gemma3",

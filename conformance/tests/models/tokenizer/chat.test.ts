@@ -28,7 +28,7 @@ describe("applyChatTemplate", () => {
     );
   });
 
-  it("says what a template says that refuses the messages", async () => {
+  it("throws with the message that the template passes to raise_exception", async () => {
     const tokenizer = await opened("{{ raise_exception('roles must alternate') }}");
     expect(() => tokenizer.applyChatTemplate(MESSAGES)).toThrow(ArgumentError);
     expect(() => tokenizer.applyChatTemplate(MESSAGES)).toThrow(/refuses it: .*roles must alternate/);

@@ -31,7 +31,7 @@ describe("loadTokenizer", () => {
     });
   });
 
-  it("says what is missing or damaged", async () => {
+  it("names the missing or damaged file in its error", async () => {
     await inFolder(async (folder) => {
       await expect(loadTokenizer(folder)).rejects.toThrow(/has neither tokenizer.json nor a .gguf file/);
       await expect(loadTokenizer(join(folder, "absent"))).rejects.toThrow(FileError);

@@ -24,7 +24,7 @@ function splitter(patterns: readonly string[]): (text: string) => readonly strin
   return (text) => (text === "" ? [] : split.pre_tokenize([text], {}));
 }
 
-describe("pieces are those of the Rust library", () => {
+describe("each pattern splits texts as the tokenizers library does", () => {
   it.each(Object.entries(RECORDED.pieces))("%s", (name, recorded) => {
     const split = splitter(patternRow(name)?.patterns ?? []);
     for (const [i, text] of RECORDED.texts.entries()) {

@@ -14,7 +14,7 @@ it.each([
   "{% if true and True and not false and none == None and not False %}{{ range is defined }}{% endif %}",
   "{{ strftime_now('%Y') }}{% set ns = namespace(n=1) %}{% for i in range(9) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
   "{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f(1) }}{% for m in messages if m.role == 'user' %}{{ loop.last }}{% endfor %}",
-])("%s is what the library makes of it", (source) => {
+])("%s is rendered as by @huggingface/jinja", (source) => {
   expect(rendered(source)).toBe(new Template(source).render(VALUES));
 });
 

@@ -28,7 +28,7 @@ describe.each(RECORDED.small)("the recorded tokenizer $name", ({ tokenizer: json
 });
 
 describe("encode", () => {
-  it("adds special tokens, unless it is not asked to", async () => {
+  it("adds special tokens, except with addSpecialTokens: false", async () => {
     const tokenizer = await tokenizerOf(metadataOf([], "llama-bpe"));
     expect([...tokenizer.encode("a")]).toEqual([256, 97]);
     expect([...tokenizer.encode("a", { addSpecialTokens: false })]).toEqual([97]);
@@ -50,7 +50,7 @@ describe("encode", () => {
 });
 
 describe("decode", () => {
-  it("takes lists and Int32Arrays, leaves out special tokens if asked to, and refuses what is no id", async () => {
+  it("takes lists and Int32Arrays, omits special tokens with skipSpecialTokens, and refuses numbers that are no ids", async () => {
     const tokenizer = await tokenizerOf(metadataOf([], "gpt-2"));
     expect(tokenizer.decode([256, 97, 257])).toBe("<|begin|>a<|end|>");
     expect(tokenizer.decode(Int32Array.of(256, 97, 257), { skipSpecialTokens: true })).toBe("a");

@@ -157,7 +157,7 @@ describe("a layer refuses before it computes anything", () => {
     }
   });
 
-  it("what the second run of recompute is given, by its own name", () => {
+  it("an input whose dtype differs in the second run of recompute, in an error that begins with the layer", () => {
     using _ = new Scope();
     using layer = new Linear(backend(), 32, 32);
     let runs = 0;
@@ -202,7 +202,7 @@ describe("a layer does not refuse", () => {
   // blocks of 16 divide 48 columns, and blocks of 32 do not
   const recipe = (): Recipe => recipeOf((role) => (role === "gradOutput" ? blocks() : current()));
 
-  it("a gradient that is not asked for", () => {
+  it("a recipe whose gradients cannot be quantized, if no gradient is computed", () => {
     using _ = new Scope();
     using linear = new Linear(backend(), 32, 48);
     using mlp = new LayerNormMLP(backend(), 48, 64);

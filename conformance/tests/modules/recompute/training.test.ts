@@ -33,8 +33,8 @@ const STEPS = 3;
 /** A part of a network, which may be recomputed. */
 type Part = (body: (x: Variable) => Variable, x: Variable) => Variable;
 
-const kept: Part = (body, x) => body(x);
-const again: Part = (body, x) => recompute(body, x);
+const plainRun: Part = (body, x) => body(x);
+const recomputedRun: Part = (body, x) => recompute(body, x);
 
 /** The losses, states and parameters of a few steps, and the gradients of one more step. */
 function learned(step: (part: Part, x: Variable, layers: readonly [Linear, Linear]) => Variable, part: Part) {
@@ -122,9 +122,9 @@ describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
     "%s has the same bits as without recompute",
     (program) => {
       const step = programs[program]?.(make()) ?? ((_, x) => x);
-      const expected = learned(step, kept);
+      const expected = learned(step, plainRun);
       expect(expected.layers[0]?.gradients[0]).not.toBe(digest(new Uint16Array(FEATURES * FEATURES)));
-      expect(learned(step, again)).toEqual(expected);
+      expect(learned(step, recomputedRun)).toEqual(expected);
     },
   );
 });
@@ -135,11 +135,11 @@ describe("a recomputed part", () => {
     const gradient = (part: Part): unknown => {
       const y = part((x) => layer.forward(x), new Variable(sample(backend(), 1)));
       autocast({ recipe: RECIPES.delayed() }, () => y.backward(sample(backend(), 2)));
-      const made = digest(layer.weight.grad?.dataSync());
+      const bits = digest(layer.weight.grad?.dataSync());
       layer.weight.zeroGrad();
-      return made;
+      return bits;
     };
-    expect(gradient(again)).toEqual(gradient(kept));
+    expect(gradient(recomputedRun)).toEqual(gradient(plainRun));
     expect(seen([layer])[0]?.state).toBe(undefined);
   });
 
@@ -148,7 +148,7 @@ describe("a recomputed part", () => {
   )("calls one layer under two recipes, each time as the first run did: %s, then %s", (...names) => {
     const recipes = names.map((name) => RECIPES[name as (typeof RECIPE_NAMES)[number]]());
     using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
-    const gradients = [kept, again].map((part) => {
+    const gradients = [plainRun, recomputedRun].map((part) => {
       using _scope = new Scope();
       using layer = linear(backend(), 1);
       const body = (x: Variable): Variable =>
@@ -183,9 +183,9 @@ describe("a recomputed part", () => {
       );
       return rows;
     };
-    const expected = calls(kept);
+    const expected = calls(plainRun);
     expect(expected).toHaveLength(2);
-    expect(calls(again)).toEqual(expected);
+    expect(calls(recomputedRun)).toEqual(expected);
   });
 
   it.each([1, 2, 3])("leaks nothing if its body throws in computation number %s", (failing) => {
@@ -204,14 +204,20 @@ describe("a recomputed part", () => {
     }).toThrow("the body failed");
   });
 
-  it.each<[string, (layer: Linear, again: boolean, x: Variable) => Variable]>([
-    ["calls a layer more often", (layer, again, x) => layer.forward(again ? layer.forward(x) : x)],
+  it.each<[string, (layer: Linear, isSecondRun: boolean, x: Variable) => Variable]>([
+    [
+      "calls a layer more often",
+      (layer, isSecondRun, x) => layer.forward(isSecondRun ? layer.forward(x) : x),
+    ],
     [
       "calls it under another recipe",
-      (layer, again, x) =>
-        autocast({ recipe: RECIPES[again ? "mxfp8" : "current"]() }, () => layer.forward(x)),
+      (layer, isSecondRun, x) =>
+        autocast({ recipe: RECIPES[isSecondRun ? "mxfp8" : "current"]() }, () => layer.forward(x)),
     ],
-    ["caches its weight", (layer, again, x) => layer.forward(x, again ? { isFirstMicrobatch: true } : {})],
+    [
+      "caches its weight",
+      (layer, isSecondRun, x) => layer.forward(x, isSecondRun ? { isFirstMicrobatch: true } : {}),
+    ],
   ])("is refused if its body %s the second time, and no gradient is set", (_, body) => {
     using _scope = new Scope();
     using layer = linear(backend(), 1);

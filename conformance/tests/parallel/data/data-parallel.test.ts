@@ -650,7 +650,7 @@ describe("data parallelism", () => {
     outer.dispose();
   });
 
-  it("refuses what is reduced already, whatever reductions over several groups were made and disposed of", () => {
+  it("refuses a layer that another DataParallel reduces, after any sequence of wrapping and disposing", () => {
     const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
     const groups = [group, group.split({ dp: 1 }).dp];
     const inner = new Linear(group.backend, WIDTH, WIDTH);

@@ -235,7 +235,7 @@ describe("the 1F1B schedule", () => {
       expect(() => pipelineSchedule({ ...good, ...wrong })).toThrow(ArgumentError);
   });
 
-  it("exists for the largest sizes, and larger ones are refused before memory is allocated for them", () => {
+  it("is computed for the largest sizes; larger ones are refused before memory is allocated", () => {
     const most = { stages: 1024, microbatches: 65_536 };
     for (const stage of [0, 1, 1023])
       expect(pipelineSchedule({ ...most, stage }).filter(({ kind }) => kind === "backward")).toHaveLength(

@@ -161,7 +161,7 @@ async function notesOf(name: string, isConfigured: boolean): Promise<readonly st
   return notes;
 }
 
-describe("what the page says", () => {
+describe("the page's notes on conventions", () => {
   it("names the conventions that fit a file without its configuration, and the claim of one with it", async () => {
     const [fitting = ""] = await notesOf("modelopt-fp8", false);
     expect(fitting).toMatch(

@@ -80,7 +80,7 @@ const byTensor = (a: (typeof CHOICES)[number]) => `${a.dialect} ${a.quantizer} $
 
 describe("the page counts", () => {
   it.each(CHOICES.map((choice) => [byTensor(choice), choice] as const))(
-    "%s: what vanished, and errors",
+    "%s: counts of elements that became zero, and errors, are the library's",
     (_name, choice) => {
       fc.assert(
         fc.property(...drawn, (seed, rows, dtype) => {

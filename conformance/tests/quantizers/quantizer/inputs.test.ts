@@ -16,7 +16,8 @@ const backend = useBackend();
 const other = useBackend();
 
 const x = (of = backend()): Tensor => zeros(of, "bf16", [16, 32]);
-const both = (spec: QuantizeSpec, inputs: QuantizeInputs): Quantizer =>
+/** A quantizer of both copies. */
+const quantizerWith = (spec: QuantizeSpec, inputs: QuantizeInputs): Quantizer =>
   new SpecQuantizer(spec, { rowwise: true, columnwise: true, scaleLayout: "logical" }, inputs);
 
 type Method = (quantizer: Quantizer) => unknown;
@@ -41,14 +42,14 @@ describe.each(Object.entries(METHODS))("%s", (op, method) => {
         [empty(backend(), "f32", [2]), ShapeError, `${op}: ${name} is [2]`],
         [empty(other(), "f32", [1]), ArgumentError, `${op}: its tensors live on different backends`],
       ] as const) {
-        const run = () => method(both(spec, { [name]: wrong(value) }));
+        const run = () => method(quantizerWith(spec, { [name]: wrong(value) }));
         expect(run, `${name} ${value}`).toThrow(error);
         expect(run).toThrow(words);
       }
   });
 
   scoped("refuses a quantization by a given scale without one", () => {
-    const run = () => method(both(makeSpec("fp8-delayed", {}), {}));
+    const run = () => method(quantizerWith(makeSpec("fp8-delayed", {}), {}));
     expect(run).toThrow(ArgumentError);
     expect(run).toThrow(`${op}: fp8-delayed needs a scale tensor, f32 [1]`);
   });
@@ -57,7 +58,7 @@ describe.each(Object.entries(METHODS))("%s", (op, method) => {
     const spec = makeSpec("nvfp4", { rowScaled: true });
     const one = empty(backend(), "f32", [1]);
     for (const amaxes of [{ amax: one }, { amaxColumnwise: one }, { amax: one, amaxColumnwise: one }]) {
-      const run = () => method(both(spec, amaxes));
+      const run = () => method(quantizerWith(spec, amaxes));
       expect(run).toThrow(ArgumentError);
       expect(run).toThrow(`${op}: rowScaled has an amax for each row`);
     }

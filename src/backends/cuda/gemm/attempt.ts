@@ -131,7 +131,7 @@ const NOT_FUSED: readonly (readonly [reason: string, applies: (product: Fusing) 
     ({ args: { out }, columns, alignment }) =>
       isWide(out.dtype) && (columns * BLAS_TYPES[out.dtype].bits) % alignment.rowBits !== 0,
   ],
-  // it may skip a multiplication by zero, and NaN and infinities among the sums would be lost
+  // cuBLASLt may skip a multiplication by zero, and lose NaN and infinities of the sums
   ["alpha is 0", ({ alpha }) => alpha === 0],
   [
     "a negative alpha with factors on the device",

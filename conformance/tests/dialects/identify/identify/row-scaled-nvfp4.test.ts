@@ -70,7 +70,7 @@ const isOf = (bits: RowScaledTensor, other: RowScaledTensor): boolean =>
   });
 
 describe("row-scaled NVFP4", () => {
-  it("is named with what made it, and no other choice that gives other bits is", () => {
+  it("is identified with its options, and not with options that give other bits", () => {
     fc.assert(
       fc.property(cases, ({ seed, size, dtype, choice, scaleLayout }) => {
         using _scope = new Scope();
@@ -102,7 +102,7 @@ describe("row-scaled NVFP4", () => {
     );
   });
 
-  it("is told by its scales alone where amaxes are not given", () => {
+  it("is identified from its scales if amaxes are omitted", () => {
     fc.assert(
       fc.property(cases, ({ seed, size, dtype, choice, scaleLayout }) => {
         using _scope = new Scope();
@@ -118,7 +118,7 @@ describe("row-scaled NVFP4", () => {
     );
   });
 
-  it("is what is nearest where the amax of one row is another, and the row is named", () => {
+  it("is the nearest reading if the amax of one row is wrong, and that row is reported", () => {
     fc.assert(
       fc.property(cases, fc.nat(), fc.constantFrom(0.5, 1.5, 0), (drawnCase, at, factor) => {
         using _scope = new Scope();
@@ -154,7 +154,7 @@ describe("row-scaled NVFP4", () => {
     );
   });
 
-  it("is told, as one amax is, with amaxes stored in another form", () => {
+  it("is identified with amaxes stored as reciprocals, decode scales or encode scales", () => {
     // the decode scale has the largest product of a code and a scale as divisor
     const forms = {
       reciprocal: (amax: number) => 1 / amax,

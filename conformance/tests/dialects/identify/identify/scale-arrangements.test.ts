@@ -144,30 +144,33 @@ describe.each(sampled(Object.entries(PRODUCTS), 1))("elements %s", (formula, of)
     ["bf16", "towardZero", "toward zero"],
     ["f32", "tiesToAway", "half away from zero"],
     ["f32", "towardZero", "toward zero"],
-  ] as const)("of %s, rounded %s, are told, and not as if they were random", (dtype, rounding, words) => {
-    using _scope = new Scope();
-    const size = [128, 512] as const;
-    for (const isTyped of dtype === "bf16" ? [false, true] : [false]) {
-      const x = drawn(size, dtype);
-      const { scaleInv } = quantizerOf({ dialect: "fbgemm-fp8" }).quantize(x).copy("rowwise");
-      const scales = scaleInv.dataSync() as Float32Array;
-      const wide = castTo(x, "f32").dataSync() as Float32Array;
-      const exact = wide.map((value, i) => of(value, scales[Math.floor(i / size[1])] as number));
-      const products = tensor(backend(), exact, size);
-      const codes = encode(isTyped ? castTo(products, "bf16") : products, { format: "e4m3", rounding });
-      const stored = { codes, scales: scaleInv, quantizer: "fp8-row" } as const;
-      const elementTrials = identifyDialect(x, stored).readings.flatMap(({ elements }) => elements);
-      expect(elementTrials.map((each) => each.rounding)).not.toContain("stochastic");
-      const descriptions = elementTrials.map((each) => each.words);
-      const typed = isTyped ? ", rounded to bf16" : "";
-      // data that cannot distinguish products are explained by the first one, and data without ties by a rule of the tables
-      const all = Object.keys(PRODUCTS).slice(0, 1 + Object.keys(PRODUCTS).indexOf(formula));
-      const expected = all.map((each) => `elements ${each}${typed}, ${words}`);
-      if (isTyped || rounding === "towardZero")
-        expect(expected).toEqual(expect.arrayContaining(descriptions));
-      expect(descriptions.length).toBeGreaterThan(0);
-    }
-  });
+  ] as const)(
+    "of %s, rounded %s, are identified, and not reported as random rounding",
+    (dtype, rounding, words) => {
+      using _scope = new Scope();
+      const size = [128, 512] as const;
+      for (const isTyped of dtype === "bf16" ? [false, true] : [false]) {
+        const x = drawn(size, dtype);
+        const { scaleInv } = quantizerOf({ dialect: "fbgemm-fp8" }).quantize(x).copy("rowwise");
+        const scales = scaleInv.dataSync() as Float32Array;
+        const wide = castTo(x, "f32").dataSync() as Float32Array;
+        const exact = wide.map((value, i) => of(value, scales[Math.floor(i / size[1])] as number));
+        const products = tensor(backend(), exact, size);
+        const codes = encode(isTyped ? castTo(products, "bf16") : products, { format: "e4m3", rounding });
+        const stored = { codes, scales: scaleInv, quantizer: "fp8-row" } as const;
+        const elementTrials = identifyDialect(x, stored).readings.flatMap(({ elements }) => elements);
+        expect(elementTrials.map((each) => each.rounding)).not.toContain("stochastic");
+        const descriptions = elementTrials.map((each) => each.words);
+        const typed = isTyped ? ", rounded to bf16" : "";
+        // data that cannot distinguish products are explained by the first one, and data without ties by a rule of the tables
+        const all = Object.keys(PRODUCTS).slice(0, 1 + Object.keys(PRODUCTS).indexOf(formula));
+        const expected = all.map((each) => `elements ${each}${typed}, ${words}`);
+        if (isTyped || rounding === "towardZero")
+          expect(expected).toEqual(expect.arrayContaining(descriptions));
+        expect(descriptions.length).toBeGreaterThan(0);
+      }
+    },
+  );
 });
 
 it("a matrix that is not whole groups has no reading by them", () => {

@@ -268,7 +268,7 @@ describe("beside its products", () => {
   }
 
   it.each(sampled(EXCHANGED, 1))(
-    "a layer waits for an exchange where it uses what is exchanged: %s",
+    "a layer waits for an exchange just before the first use of the exchanged tensor: %s",
     (recipe) => {
       // block scales are converted to the GEMM's layout for each product, and the main stream waits there
       const wait = recipe === "none" || recipe === "current" ? "gemm" : "relayout";

@@ -87,9 +87,9 @@ async function stepping(recipe?: Float8CurrentScaling) {
   return { backend, forward, step };
 }
 
-describe("what is brought ahead", () => {
+describe("the prefetch at the end of the forward pass", () => {
   it.each([["f32", undefined] as const, ["current scaling", new Float8CurrentScaling()] as const])(
-    "is, in %s, what the backward pass begins with, beside the last forward function",
+    "with %s gathers the weights of the backward pass's first function while the last forward function runs",
     async (_name, recipe) => {
       const { backend, step } = await stepping(recipe);
       expect(step()).toEqual([3, 3]);
@@ -116,7 +116,7 @@ describe("what is brought ahead", () => {
     expect(backend.memoryUse().live).toBe(live);
   });
 
-  it("may fail for want of memory wherever that is asked for, and is brought again as soon as the order is known", async () => {
+  it("may run out of memory at any allocation: all memory is freed, and the next step prefetches again", async () => {
     const { backend, once, forget } = await watched();
     const usual = once();
     const before = backend.memoryUse();
