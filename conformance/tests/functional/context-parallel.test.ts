@@ -78,10 +78,14 @@ const OTHER_HEADS: Case = {
   ...{ softcap: undefined, blockKeys: 16, splitKeys: 0 },
 };
 
-/**
- * Two ranks with every two options. Each rank has more positions than the backward pass adds in one step, so
- * that results depend on the positions at which a rank begins.
- */
+/** The second rank begins within a step of the backward pass. Sums of f16 show the query at which a step begins. */
+const WITHIN_STEP: Case = {
+  ...{ ranks: 2, batch: 2, length: 24, groups: 2, share: 2, widths: [24, 8], dtype: "f16", layout: "sbhd" },
+  ...{ exchange: "all_gather", causal: true, window: [-1, -1], drops: undefined, sinks: false },
+  ...{ slopes: "none", softcap: undefined, blockKeys: 16, splitKeys: 0 },
+};
+
+/** Two ranks with every two options. */
 const OPTIONS: readonly Case[] = covering(
   product({
     exchange: ["all_gather", "p2p", "a2a"],
@@ -115,7 +119,7 @@ const OPTIONS: readonly Case[] = covering(
   ...options,
 }));
 
-const EXAMPLES: [Case][] = [OTHER_HEADS, ...OPTIONS].map((each) => [each]);
+const EXAMPLES: [Case][] = [OTHER_HEADS, WITHIN_STEP, ...OPTIONS].map((each) => [each]);
 
 const SHAPES = { q: 0, k: 1, v: 2, grad: 3 } as const;
 
