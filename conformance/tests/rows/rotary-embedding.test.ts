@@ -3,7 +3,12 @@ import { describe, expect } from "vitest";
 import { ArgumentError, ShapeError } from "../../../src/errors.js";
 import { tensor } from "../../../src/ops/create.js";
 import { rotaryEmbedding } from "../../../src/ops/rows/rotary-embedding.js";
-import { download } from "../../values/plain.js";
+import { assertSameAnswer } from "../../laws/laws.js";
+import {
+  type RotaryEmbeddingCase,
+  rotaryEmbeddingOperation,
+} from "../../operations/rows/rotary-embedding.js";
+import { download, fromCodes, type PlainTensor } from "../../values/plain.js";
 import { seeded } from "../harness/draws.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
@@ -66,6 +71,30 @@ describe("a rotary embedding", () => {
     const sbhd = download(rotaryEmbedding(f32(order, [3, 2, 2, 4]), cos, sin, { layout: "sbhd" })).codes;
     for (const [i, row] of [0, 3, 1, 4, 2, 5].entries())
       expect(sbhd.slice(8 * i, 8 * i + 8)).toEqual(bshd.slice(8 * row, 8 * row + 8));
+  });
+
+  // the reference rotates 256 pairs and copies 512 elements at a time
+  scoped("of wide heads has the bits of the definition at every limit of a part", () => {
+    const fractions = (shape: readonly number[], step: number): PlainTensor<"f32"> => {
+      const count = shape.reduce((product, size) => product * size, 1);
+      const values = Float32Array.from({ length: count }, (_, i) => ((i * step) % 1009) / 1009 - 0.5);
+      return fromCodes("f32", shape, [...new Uint32Array(values.buffer)]);
+    };
+    for (const pairs of [255, 256, 257, 512, 513])
+      for (const rest of [0, 511, 1025])
+        for (const interleaved of [false, true]) {
+          const each: RotaryEmbeddingCase = {
+            x: fractions([1, 2, 1, 2 * pairs + rest], 37),
+            cos: fractions([2, pairs], 101),
+            sin: fractions([2, pairs], 211),
+            ...{ layout: "bshd", interleaved, inverse: rest > 0, outDtype: "f32" },
+            ...{ startPositions: undefined, cuSeqlens: undefined },
+          };
+          assertSameAnswer(
+            rotaryEmbeddingOperation.run(backend(), each),
+            rotaryEmbeddingOperation.oracle(each),
+          );
+        }
   });
 
   scoped("refuses tables that do not fit, and sequences that the layout does not have", () => {

@@ -4,7 +4,9 @@ import { ArgumentError, ShapeError } from "../../../src/errors.js";
 import { empty, tensor } from "../../../src/ops/create.js";
 import { topk } from "../../../src/ops/rows/topk.js";
 import { words } from "../../arbitraries/random.js";
-import { download } from "../../values/plain.js";
+import { assertSameAnswer } from "../../laws/laws.js";
+import { topkOperation } from "../../operations/rows/topk.js";
+import { download, fromCodes } from "../../values/plain.js";
 import { seeded } from "../harness/draws.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
@@ -41,6 +43,28 @@ scoped("groups with the largest sums of their largest elements are chosen", () =
   expect(chosen(3, 1)).toEqual([6, 7, 8]);
   expect(chosen(4, 2)).toEqual([0, 3, 4, 1]);
   expect(chosen(4, 3)).toEqual([0, 3, 4, 6]);
+});
+
+scoped("every row of groups with sums that are infinite or NaN has the groups of the definition", () => {
+  const elements = [Number.NaN, Number.NEGATIVE_INFINITY, 0, 1, Number.POSITIVE_INFINITY];
+  const COLUMNS = 4;
+  const rows = elements.length ** COLUMNS;
+  const values = Float32Array.from(
+    { length: rows * COLUMNS },
+    (_, i) =>
+      elements[
+        Math.floor(Math.floor(i / COLUMNS) / elements.length ** (i % COLUMNS)) % elements.length
+      ] as number,
+  );
+  const x = fromCodes("f32", [rows, COLUMNS], [...new Uint32Array(values.buffer)]);
+  for (const [k, numGroups, groupTopk] of [
+    [1, 2, 1],
+    [2, 2, 1],
+    [2, 4, 2],
+  ] as const) {
+    const each = { x, k, numGroups, groupTopk };
+    assertSameAnswer(topkOperation.run(backend(), each), topkOperation.oracle(each));
+  }
 });
 
 scoped("numbers that do not fit are refused", () => {

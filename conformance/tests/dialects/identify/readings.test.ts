@@ -9,7 +9,7 @@ import {
   type ElementRule,
 } from "../../../../src/dialects/identify/elements.js";
 import { identifyDialect } from "../../../../src/dialects/identify/identify.js";
-import { codeReadings, scaleReadings } from "../../../../src/dialects/identify/readings.js";
+import { type CodePacking, codeReadings, scaleReadings } from "../../../../src/dialects/identify/readings.js";
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, blockFormat } from "../../../../src/formats/block.js";
 import { factsOf, isIntegral, valueOfCode } from "../../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../../src/formats/scalar.js";
@@ -19,7 +19,7 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import { makeSpec } from "../../../../src/tensor/spec.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampled, seeded } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -203,6 +203,77 @@ it.each(FORMATS)("bytes without a type are codes of %s only if each has as few b
     );
   expect(formatsOf(2 ** bits - 1)).toContain(format);
   if (bits < 8) expect(formatsOf(2 ** bits)).not.toContain(format);
+});
+
+/** The byte of two codes of four bits. */
+const pair = (low: number | undefined, high: number | undefined): number => (low ?? 0) | ((high ?? 0) << 4);
+/** The bytes of a block whose first half is in the low nibbles. */
+const halvesOf = (block: readonly number[]): number[] =>
+  Array.from({ length: block.length / 2 }, (_, i) => pair(block[i], block[i + block.length / 2]));
+
+/** Each packing: the number of codes that a line has a multiple of, their bits, and the bytes of that many codes. */
+const PACKINGS: Readonly<
+  Record<CodePacking, readonly [block: number, bits: number, (codes: readonly number[]) => readonly number[]]>
+> = {
+  "byte each": [1, 8, (codes) => codes],
+  "low nibble first": [2, 4, ([a, b]) => [pair(a, b)]],
+  "high nibble first": [2, 4, ([a, b]) => [pair(b, a)]],
+  "halves of 32": [32, 4, halvesOf],
+  "halves of 16": [16, 4, halvesOf],
+  "eight in a word, plus 8": [
+    8,
+    4,
+    (codes) => [0, 2, 4, 6].map((i) => pair(((codes[i] ?? 0) + 8) % 16, ((codes[i + 1] ?? 0) + 8) % 16)),
+  ],
+  "six bits": [
+    4,
+    6,
+    (codes) => {
+      const word = codes.reduce((sum, code, i) => sum + code * 64 ** i, 0);
+      return [0, 8, 16].map((bit) => (word >> bit) & 255);
+    },
+  ],
+};
+
+it("codes in every packing are read, of a matrix or its transpose, if its lines consist of whole blocks", () => {
+  const drawn = fc.record({
+    packing: fc.constantFrom(...(Object.keys(PACKINGS) as CodePacking[])),
+    blocks: fc.integer({ min: 1, max: 7 }),
+    lines: fc.integer({ min: 1, max: 7 }),
+    transposed: fc.boolean(),
+    seed: fc.nat(1000),
+  });
+  fc.assert(
+    fc.property(drawn, ({ packing, blocks, lines, transposed, seed }) => {
+      using _scope = new Scope();
+      const [block, bits, pack] = PACKINGS[packing];
+      const width = block * blocks;
+      // the orientation of a square matrix is unknown
+      fc.pre(width !== lines);
+      const stored = Array.from({ length: lines * width }, (_, i) => ((i + seed) * 37) % 2 ** bits);
+      const bytes = Uint8Array.from(
+        Array.from({ length: lines * blocks }, (_, i) =>
+          pack(stored.slice(block * i, block * (i + 1))),
+        ).flat(),
+      );
+      const isWord = packing === "eight in a word, plus 8";
+      const shape = [lines, bytes.length / lines / (isWord ? 4 : 1)];
+      const codes = isWord
+        ? tensor(backend(), new Int32Array(bytes.buffer), shape, "i32")
+        : tensor(backend(), bytes, shape, "u8");
+      const size = transposed ? ([width, lines] as const) : ([lines, width] as const);
+      const expected = transposed
+        ? Array.from({ length: lines * width }, (_, i) => stored[(i % lines) * width + Math.floor(i / lines)])
+        : stored;
+      const readings = codeReadings(codes, size).filter((each) => each.transposed === transposed);
+      const codesOf = (name: CodePacking) =>
+        readings.filter((each) => each.packing === name).map((each) => [...each.codes]);
+      expect(codesOf(packing)).toContainEqual(expected);
+      for (const name of ["halves of 16", "halves of 32"] as const)
+        if (width % PACKINGS[name][0] !== 0) expect(codesOf(name)).toEqual([]);
+    }),
+    { numRuns: draws(1000, 200), seed: seeded(148) },
+  );
 });
 
 /** Numbers over all binades, so that each block has a different scale. */

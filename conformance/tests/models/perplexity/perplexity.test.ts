@@ -6,8 +6,16 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { convertCheckpoint } from "../../../../src/checkpoints/index.js";
 import { ArgumentError } from "../../../../src/errors.js";
-import { type PerplexityOptions, type PerplexityProgress, perplexity } from "../../../../src/models/index.js";
+import {
+  loadCausalLM,
+  type PerplexityOptions,
+  type PerplexityProgress,
+  perplexity,
+} from "../../../../src/models/index.js";
+import { tensor } from "../../../../src/ops/create.js";
 import { Float8BlockScaling, MXFP8BlockScaling } from "../../../../src/recipes/block-scaled.js";
+import { noGrad } from "../../../../src/tape/grad-mode.js";
+import { Scope } from "../../../../src/tensor/scope.js";
 import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { plainLogits } from "../plain-decoder.js";
@@ -94,6 +102,39 @@ describe("perplexity", () => {
       for (const [layer, error] of errors.entries()) expect(form?.layerErrors[layer]).toBeCloseTo(error, 14);
       expect(Math.min(...errors)).toBeGreaterThan(0);
       expect(form?.meanKl).toBeGreaterThan(0);
+    }
+  });
+
+  it("of a variant has the mean divergence of its tokens from the original, and the share of equal largest logits", async () => {
+    const path = await hub(tinyModel(TINY));
+    const tokens = tokensOf(24);
+    /** The probabilities of each scored token of a single window. */
+    const distributions = async (
+      weights?: "ct-nvfp4" | "ct-mxfp4",
+    ): Promise<readonly (readonly number[])[]> => {
+      using _ = new Scope();
+      using model = await loadCausalLM(backend(), path, { dtype: "f32", weights });
+      const ids = tensor(backend(), Int32Array.from(tokens), [1, tokens.length], "i32");
+      const logits = noGrad(() => model.forward(ids).tensor.dataSync()) as Float32Array;
+      return Array.from({ length: tokens.length - 1 }, (_, row) => {
+        const powers = Array.from(logits.slice(row * VOCABULARY, (row + 1) * VOCABULARY), Math.exp);
+        const sum = powers.reduce((total, each) => total + each, 0);
+        return powers.map((each) => each / sum);
+      });
+    };
+    const original = await distributions();
+    for (const weights of ["ct-nvfp4", "ct-mxfp4"] as const) {
+      const variants = [{ weights }];
+      const report = await perplexity(backend(), path, tokens, { dtype: "f32", variants });
+      const variant = await distributions(weights);
+      const divergence = original.map((row, i) =>
+        row.reduce((sum, p, token) => sum + p * Math.log(p / (variant[i]?.[token] as number)), 0),
+      );
+      const top = (row: readonly number[] = []): number => row.indexOf(Math.max(...row));
+      const equal = original.filter((row, i) => top(row) === top(variant[i])).length;
+      const mean = divergence.reduce((sum, each) => sum + each, 0) / original.length;
+      expect((report.variants[0]?.meanKl as number) / mean).toBeCloseTo(1, 9);
+      expect(report.variants[0]?.top1Agreement).toBe(equal / original.length);
     }
   });
 

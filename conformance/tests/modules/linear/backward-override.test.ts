@@ -11,6 +11,7 @@ import { recompute } from "../../../../src/modules/recompute.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { tensor } from "../../../../src/ops/create.js";
 import { FakeQuantizer } from "../../../../src/quantizers/fake.js";
+import { Float8CurrentScalingQuantizer } from "../../../../src/quantizers/float8.js";
 import { type CopyQuantizer, HybridQuantizer, IdentityQuantizer } from "../../../../src/quantizers/hybrid.js";
 import { MXFP4Quantizer, MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
@@ -165,6 +166,8 @@ describe.each(CASES)("%s, %s", (name, backwardOverride) => {
 
 describe("under a CustomRecipe", () => {
   const COPIES = {
+    float8: () => new Float8CurrentScalingQuantizer(),
+    "fake float8": () => new FakeQuantizer(new Float8CurrentScalingQuantizer()),
     identity: () => new IdentityQuantizer(),
     mxfp8: () => new MXFP8Quantizer(),
     mxfp4: () => new MXFP4Quantizer(),
@@ -178,7 +181,7 @@ describe("under a CustomRecipe", () => {
     backwardOverride: fc.constantFrom(...OVERRIDES),
   });
 
-  it("gradients are of the original values, or of the values of rowwise copies, whatever makes columnwise copies", () => {
+  it("results are of the recipe without the option, and gradients of the original or the rowwise copies' values", () => {
     const property = fc.property(drawn, ({ rowwise, columnwise, columnwiseSource, backwardOverride }) => {
       using _ = new Scope();
       const quantizerFactory = () => {
@@ -190,6 +193,11 @@ describe("under a CustomRecipe", () => {
       using quantized = layer();
       using wide = layer();
       const x = values(1n, [ROWS, FROM]);
+      const plain = new CustomRecipe({ quantizerFactory });
+      const forward = (each: CustomRecipe) => [
+        ...autocast({ recipe: each }, () => quantized.forward(x)).tensor.dataSync(),
+      ];
+      expect(forward(recipe)).toEqual(forward(plain));
       const seen = gradients(quantized, x, (h) => autocast({ recipe }, () => quantized.forward(h)));
       const valuesOf = (source: Tensor<WideDType>): Tensor<WideDType> => {
         const by = COPIES[rowwise]();
@@ -200,7 +208,9 @@ describe("under a CustomRecipe", () => {
       expect(seen).toEqual(gradients(wide, valuesOf(x), (h) => wide.forward(h)));
     });
     const mxfp8 = { rowwise: "mxfp8", columnwise: "mxfp4" } as const;
+    const fake = { rowwise: "fake float8", columnwise: "identity", columnwiseSource: "original" } as const;
     const examples = [
+      ...OVERRIDES.map((backwardOverride) => ({ ...fake, backwardOverride })),
       { ...mxfp8, columnwiseSource: "original", backwardOverride: "dequantized" } as const,
       { ...mxfp8, columnwiseSource: "rowwiseDequantized", backwardOverride: "highPrecision" } as const,
     ];
