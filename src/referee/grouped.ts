@@ -7,7 +7,7 @@ import type { Call, Model } from "./call.js";
 import { NotModelled } from "./not-modelled.js";
 import { HOPPER, scaledOperand, wideProduct } from "./products.js";
 import { integersOf } from "./selections.js";
-import { toValue, transposed, type Value } from "./value.js";
+import { joined, toValue, transposed, type Value } from "./value.js";
 
 /** Elements [from, to) of the first dimension. */
 function slice({ dtype, shape, bytes }: Value, from: number, to: number): Value {
@@ -45,14 +45,8 @@ function groupsOf(call: Call): readonly Group[] {
 
 /** The results of all groups, one below the other. */
 function stacked(call: Call, results: readonly Value[]): readonly Value[] {
-  const bytes = new Uint8Array(results.reduce((sum, each) => sum + each.bytes.length, 0));
-  let offset = 0;
-  for (const each of results) {
-    bytes.set(each.bytes, offset);
-    offset += each.bytes.length;
-  }
   const shape = [call.tensor("self").shape[0] as number, call.tensor("mat2").shape[2] as number];
-  return [{ dtype: "BF16", shape, bytes }];
+  return [joined(results, { dtype: "BF16", shape })];
 }
 
 /** aten::_grouped_mm of bf16 matrices. */

@@ -7,10 +7,13 @@ import { fromBytes } from "../ops/create.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import type { ScaledTensor } from "../ops/gemm/operand.js";
 import type { GemmSettings } from "../ops/gemm/options.js";
+import type { Lanes } from "../orders/order.js";
 import { asBytes } from "../tensor/data.js";
 import { Scope } from "../tensor/scope.js";
 import { DifferenceCount } from "../tensor/statistics/difference-count.js";
 import { Tensor } from "../tensor/tensor.js";
+import type { Call } from "./call.js";
+import { fusedResult, lanesFor } from "./fused-products.js";
 import type { ProductOptions } from "./products.js";
 import { toValue, type Value } from "./value.js";
 
@@ -59,14 +62,18 @@ function pilotOf(options: ProductOptions, rows: number, columns: number): Produc
   } as ProductOptions;
 }
 
-/** Whether a product has the recorded bits. All NaN are equal. False if the datapath has no such product. */
+/** Whether two values of one dtype have the same bits. All NaN are equal. */
+function isEqual({ dtype, bytes }: Value, recorded: Value): boolean {
+  const counted = new DifferenceCount(compareType(dtype));
+  counted.add(unpackCodes(dtype, bytes), unpackCodes(dtype, recorded.bytes));
+  return counted.different === 0;
+}
+
+/** Whether a product has the recorded bits. False if the datapath has no such product. */
 function isProduct(options: ProductOptions, recorded: Value): boolean {
   using _ = new Scope();
   try {
-    const { dtype, bytes } = toValue(gemm(options).out);
-    const counted = new DifferenceCount(compareType(dtype));
-    counted.add(unpackCodes(dtype, bytes), unpackCodes(dtype, recorded.bytes));
-    return counted.different === 0;
+    return isEqual(toValue(gemm(options).out), recorded);
   } catch (error) {
     // such as more splits than K has tiles, or splits of a product with scales of blocks
     if (error instanceof ArgumentError || error instanceof UnsupportedError) return false;
@@ -97,3 +104,20 @@ export function searchProduct<Candidate extends { readonly settings: GemmSetting
 export const SPLIT_PRODUCTS = Array.from({ length: MAX_SPLITS - 1 }, (_, i) => ({
   settings: { splitK: i + 2 },
 }));
+
+/** A few elements of a result: lanes are first tried on them. */
+const LANE_PILOT = { rows: 4, columns: 16 };
+
+/** The lanes with which a product on CUDA cores has all recorded bits; undefined if there are none. */
+export function searchLanes(call: Call, recorded: Value): Lanes | undefined {
+  const [rows = 0, columns = 0] = recorded.shape;
+  const pilot = {
+    rows: Math.min(rows, LANE_PILOT.rows),
+    columns: Math.min(columns, LANE_PILOT.columns),
+  };
+  const expected = corner(recorded, pilot.rows, pilot.columns);
+  return lanesFor(call).find(
+    (lanes) =>
+      isEqual(fusedResult(call, lanes, pilot), expected) && isEqual(fusedResult(call, lanes), recorded),
+  );
+}

@@ -10,8 +10,9 @@ import type { Tensor } from "../tensor/tensor.js";
 import type { Call, Model } from "./call.js";
 import { wideOf } from "./conversions.js";
 import { f32Batch, isComparedF32Batch } from "./f32-products.js";
+import { defaultLanes, fusedResult, isFused } from "./fused-products.js";
 import { NotModelled } from "./not-modelled.js";
-import { broadcast, itemSize, reshaped, toTensor, toValue, transposed, type Value } from "./value.js";
+import { broadcast, itemSize, joined, toTensor, toValue, transposed, type Value } from "./value.js";
 
 /** The options of `gemm` for a product of two matrices. The current `Scope` owns its tensors. */
 export type ProductOptions = Parameters<typeof gemm>[0];
@@ -30,20 +31,46 @@ function requireMatrices(a: Value, b: Value, rank: number): "bf16" | "f16" {
   return dtype;
 }
 
-/** The alignment of rows in bytes that the modelled kernels need. */
+/** The alignment of rows in bytes that Hopper's own kernels need. */
 const ALIGNMENT = 16;
+/** The alignment of rows in bytes that the kernels of `remainderFirst` need. */
+const HALF_ALIGNMENT = 8;
 
-/** Throws `NotModelled` if rows of K or N elements are not aligned: cuBLASLt then has other kernels. */
-function requireAligned(b: Value): void {
-  for (const extent of b.shape.slice(-2))
-    if ((extent * itemSize(b.dtype)) % ALIGNMENT !== 0)
-      throw new NotModelled(`rows of ${extent} elements, which are no multiple of ${ALIGNMENT} bytes`);
+/** Whether rows of K and of N elements are multiples of so many bytes. */
+function isAligned({ shape, dtype }: Value, bytes: number): boolean {
+  return shape.slice(-2).every((extent) => (extent * itemSize(dtype)) % bytes === 0);
+}
+
+/** The elements of K that a block of the kernels for half the alignment takes at a time. */
+const TILE = 128;
+/** The products of one step of the tensor core. */
+const STEP = 16;
+
+/**
+ * Inserts zeros along the last dimension, after the first K modulo 128 elements, so that the rest begins a step. cuBLASLt's
+ * kernels for rows of 8 bytes take the remainder of K first.
+ */
+function remainderFirst(x: Value): Value {
+  const [rows = 0, depth = 0] = x.shape;
+  const first = depth % TILE;
+  const size = itemSize(x.dtype);
+  const padded = Math.ceil(first / STEP) * STEP - first + depth;
+  const bytes = new Uint8Array(rows * padded * size);
+  for (let row = 0; row < rows; row++) {
+    const start = row * depth * size;
+    bytes.set(x.bytes.subarray(start, start + first * size), row * padded * size);
+    const rest = x.bytes.subarray(start + first * size, start + depth * size);
+    bytes.set(rest, ((row + 1) * padded - (depth - first)) * size);
+  }
+  return { dtype: x.dtype, shape: [rows, padded], bytes };
 }
 
 export function wideProduct(call: Call, a: Value, b: Value): ProductOptions {
   const outDtype = requireMatrices(a, b, 2);
-  requireAligned(b);
-  const [x, w] = [toTensor(call.backend, a), toTensor(call.backend, transposed(b))];
+  if (!isAligned(b, HALF_ALIGNMENT))
+    throw new NotModelled(`rows of [${b.shape}], which are no multiples of ${HALF_ALIGNMENT} bytes`);
+  const inOrder = isAligned(b, ALIGNMENT) ? (x: Value) => x : remainderFirst;
+  const [x, w] = [a, transposed(b)].map((each) => toTensor(call.backend, inOrder(each))) as [Tensor, Tensor];
   return { x, w, outDtype, ...HOPPER };
 }
 
@@ -122,8 +149,15 @@ export const scaledOptions = (call: Call): ProductOptions => {
   };
 };
 
+/** Whether the order of the sums of a product was seen to depend on more than its shape: f32, and rows that are not aligned. */
+export const variesInOrder = (call: Call): boolean => {
+  const b = call.tensor("mat2");
+  return b.dtype === "F32" || !isAligned(b, ALIGNMENT);
+};
+
 /** Whether a product is of a size for which cuBLASLt did not split K in any recorded call. */
 export const hasComparedSize = (call: Call): boolean => {
+  if (variesInOrder(call)) return false;
   const [rows = 0, depth = 0] = (call.get("mat1") === undefined ? call.tensor("self") : call.tensor("mat1"))
     .shape;
   const [, columns = 0] = call.tensor("mat2").shape;
@@ -134,12 +168,13 @@ export const hasComparedSize = (call: Call): boolean => {
 export const isComparedBatch = (call: Call): boolean => {
   const [a, b] = [call.tensor("self"), call.tensor("mat2")];
   const isSmall = [a, b].every(({ shape }) => shape.slice(1).every((extent) => extent <= 512));
-  return isSmall && (a.dtype !== "F32" || isComparedF32Batch(a, b));
+  return isSmall && (a.dtype === "F32" ? isComparedF32Batch(a, b) : isAligned(b, ALIGNMENT));
 };
 
 /** The model of a product of two matrices. */
 export function product(optionsOf: (call: Call) => ProductOptions): Model {
   return (call) => {
+    if (isFused(call)) return [fusedResult(call, defaultLanes(call))];
     using _ = new Scope();
     return [toValue(gemm(optionsOf(call)).out)];
   };
@@ -157,16 +192,9 @@ export const batched: Model = (call) => {
     const size = x.bytes.length / batch;
     return { dtype: x.dtype, shape: x.shape.slice(1), bytes: x.bytes.subarray(i * size, (i + 1) * size) };
   };
-  const parts: Value[] = [];
-  for (let i = 0; i < batch; i++) {
-    using _ = new Scope();
-    parts.push(toValue(gemm(wideProduct(call, matrix(a, i), matrix(b, i))).out));
-  }
-  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.bytes.length, 0));
-  let offset = 0;
-  for (const part of parts) {
-    bytes.set(part.bytes, offset);
-    offset += part.bytes.length;
-  }
-  return [reshaped({ dtype: a.dtype, shape: [batch * rows * columns], bytes }, [batch, rows, columns])];
+  const parts = Array.from({ length: batch }, (_, i) => {
+    using _scope = new Scope();
+    return toValue(gemm(wideProduct(call, matrix(a, i), matrix(b, i))).out);
+  });
+  return [joined(parts, { dtype: a.dtype, shape: [batch, rows, columns] })];
 };

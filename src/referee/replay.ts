@@ -13,11 +13,18 @@ import { type Argument, Call, type Randomness } from "./call.js";
 import { type Contract, covers } from "./contract.js";
 import { type Difference, explainDifference } from "./differences.js";
 import { digestOf } from "./digest.js";
+import { isFused } from "./fused-products.js";
 import { NotModelled } from "./not-modelled.js";
-import { SPLIT_PRODUCTS, searchProduct } from "./product-search.js";
+import { SPLIT_PRODUCTS, searchLanes, searchProduct } from "./product-search.js";
 import { type RecordedArgument, type RecordedOperation, readValue, type TensorReference } from "./run.js";
 import { type FoundRow, type OperatorRow, rowOf, witnessOf } from "./table.js";
 import type { Value } from "./value.js";
+
+/** How K of a product is divided, in words: "2 splits" or "4 lanes of 8"; undefined if it is not known to be divided. */
+export function divisionOf({ splits, lanes }: Verdict): string | undefined {
+  if (splits !== undefined) return `${splits} splits`;
+  return lanes && `${lanes.count} lanes of ${lanes.run}`;
+}
 
 /** The judgement of one recorded operation. */
 export interface Verdict {
@@ -30,6 +37,8 @@ export interface Verdict {
    * confirmed the row for such a call.
    */
   readonly splits?: number;
+  /** How K is divided in a product on CUDA cores that is the same with it: `count` sums that take `run` terms in turn. */
+  readonly lanes?: { readonly count: number; readonly run: number };
   /** Whether the verdict rests on a row that no GPU has confirmed under the versions of the contract. */
   readonly unverified?: true;
   /** Why there is no model. */
@@ -162,8 +171,10 @@ export async function judgeOperation(
       row.kind === "moves" || covers(witnessOf(row, call), run.contract.chip, run.contract.versions.torch);
     const unverified = isConfirmed ? {} : { unverified: true as const };
     if (differences.length === 0) return { ...base, verdict: "same", ...unverified };
-    const splits = isConfirmed ? undefined : splitsOf(row, call, differences);
-    if (splits !== undefined) return { ...base, verdict: "same", splits, ...unverified };
+    const order = isConfirmed ? undefined : orderOf(row, call, differences);
+    if (order !== undefined) return { ...base, verdict: "same", ...order, ...unverified };
+    if (!isConfirmed && row.variesInOrder?.(call))
+      throw new NotModelled("the order of the sums was not found");
     const shown = differences.map((each) => explainDifference(each, row, call));
     return { ...base, verdict: "differs", ...unverified, differences: shown };
   } catch (error) {
@@ -172,16 +183,21 @@ export async function judgeOperation(
   }
 }
 
-/** The number of splits of K with which a product is its only output; undefined for another operator and if there is none. */
-function splitsOf(
+/** The division of K with which a product is its only output; undefined for another operator and if there is none. */
+function orderOf(
   { product }: OperatorRow,
   call: Call,
   [difference]: readonly Difference[],
-): number | undefined {
+): Pick<Verdict, "splits" | "lanes"> | undefined {
   if (!product || !difference?.recorded) return undefined;
   using _ = new Scope();
   const recorded = { ...difference.computed, bytes: difference.recorded };
-  return searchProduct(product(call), recorded, SPLIT_PRODUCTS)?.settings.splitK;
+  if (isFused(call)) {
+    const lanes = searchLanes(call, recorded);
+    return lanes && { lanes: { count: lanes.count, run: lanes.run } };
+  }
+  const splits = searchProduct(product(call), recorded, SPLIT_PRODUCTS)?.settings.splitK;
+  return splits === undefined ? undefined : { splits };
 }
 
 /** Compares a recorded output with the computed one: all elements, a sample, or the hash. Returns undefined if they are equal. */

@@ -143,6 +143,17 @@ export function copyElement(
   for (let byte = 0; byte < size; byte++) target[to * size + byte] = source[from * size + byte] as number;
 }
 
+/** A value that consists of the bytes of others, one after the other. */
+export function joined(parts: readonly Value[], { dtype, shape }: Pick<Value, "dtype" | "shape">): Value {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.bytes.length, 0));
+  let offset = 0;
+  for (const part of parts) {
+    bytes.set(part.bytes, offset);
+    offset += part.bytes.length;
+  }
+  return { dtype, shape, bytes };
+}
+
 /** Returns `x` in this shape, without copying. Throws `ShapeError` for another number of elements. */
 export function reshaped(x: Value, shape: Shape): Value {
   if (elementCount(shape) === elementCount(x.shape)) return { ...x, shape };

@@ -5,7 +5,7 @@ import { codeText } from "../../io/codes.js";
 import { compareRuns, type RunComparison } from "../../referee/against.js";
 import { readContract, termsOf } from "../../referee/contract.js";
 import { coordinatesOf, type Difference } from "../../referee/differences.js";
-import { judgeOperation, type Verdict } from "../../referee/replay.js";
+import { divisionOf, judgeOperation, type Verdict } from "../../referee/replay.js";
 import { type RecordedOperation, readLog } from "../../referee/run.js";
 import { defineCommand } from "../command.js";
 import { flag, integer, optional, someText, value } from "../options.js";
@@ -70,12 +70,13 @@ function comparisonLine(other: string, { compared, different, first }: RunCompar
   return `against ${other}: operation ${index}, ${schema}, is the first of ${different} that differ: ${what}`;
 }
 
-/** The products that are the same with K in splits. */
+/** The products that are the same with K divided. */
 function splitLines(verdicts: readonly Verdict[]): readonly string[] {
   const counts = new Map<string, number>();
-  for (const { schema, splits } of verdicts) {
-    const name = `${schema} with K in ${splits} splits`;
-    if (splits !== undefined) counts.set(name, (counts.get(name) ?? 0) + 1);
+  for (const verdict of verdicts) {
+    const division = divisionOf(verdict);
+    const name = `${verdict.schema} with K in ${division}`;
+    if (division !== undefined) counts.set(name, (counts.get(name) ?? 0) + 1);
   }
   return [...counts].map(([name, count]) => `same: ${name}, ${count}`);
 }
@@ -85,7 +86,7 @@ export const replay = defineCommand({
   summary:
     "computes each operation of a recorded run of PyTorch from its recorded inputs, and compares the results bit by bit; exits with 1 if any differ",
   details: [
-    "RUN is a folder that lockstep.torch.record wrote: log.json, tensors.safetensors and contract.json. An operation is the same, differs, or is not modelled; the first ones that differ are explained. All NaN are equal. A product beyond the sizes that a GPU confirmed is also the same if it is so with K in 2 to 64 splits, whose number cuBLASLt chooses. An operation is unverified if no GPU has confirmed its model under the versions of the contract. If no operation is modelled, the exit status is 2.",
+    "RUN is a folder that lockstep.torch.record wrote: log.json, tensors.safetensors and contract.json. An operation is the same, differs, or is not modelled; the first ones that differ are explained. All NaN are equal. A product beyond the sizes that a GPU confirmed is also the same if it is so with K in 2 to 64 splits, whose number cuBLASLt chooses; an f32 product also if it is so with lanes, sums that take terms in turn. If none fits an f32 product, it is not modelled. An operation is unverified if no GPU has confirmed its model under the versions of the contract. If no operation is modelled, the exit status is 2.",
   ],
   example: "run",
   inputs: ["RUN"],

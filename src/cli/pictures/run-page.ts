@@ -1,5 +1,5 @@
 /** A replayed run as an HTML page: counts, a strip with a cell for each operation, and a table. It has no script. */
-import type { Verdict } from "../../referee/replay.js";
+import { divisionOf, type Verdict } from "../../referee/replay.js";
 import type { RecordedOperation, TensorReference } from "../../referee/run.js";
 import { escaped } from "./markup.js";
 
@@ -40,10 +40,12 @@ function classOf(verdict: string): string {
 const typeOf = ({ dtype, shape }: TensorReference): string => `${dtype} [${shape.join(", ")}]`;
 
 /** A verdict in words: "same, K in 2 splits, unverified". */
-function wordsOf({ verdict, splits, unverified, reason }: Verdict): string {
+function wordsOf(judged: Verdict): string {
+  const { verdict, unverified, reason } = judged;
+  const division = divisionOf(judged);
   return [
     verdict,
-    ...(splits === undefined ? [] : [`K in ${splits} splits`]),
+    ...(division === undefined ? [] : [`K in ${division}`]),
     ...(unverified ? ["unverified"] : []),
     ...(reason === undefined ? [] : [reason]),
   ].join(", ");

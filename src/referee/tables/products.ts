@@ -10,6 +10,7 @@ import {
   type ProductOptions,
   product,
   scaledOptions,
+  variesInOrder,
 } from "../products.js";
 import { computed, confirmed, type OperatorRow, type OperatorRows } from "./row.js";
 
@@ -21,7 +22,7 @@ function compared(row: OperatorRow, inputs: string): OperatorRow {
   return { ...confirmed(row, inputs), isCompared: hasComparedSize };
 }
 
-const PRODUCT = "a bf16 or f16 product on Hopper's tensor cores, without split-K";
+const PRODUCT = "a bf16 or f16 product on Hopper's tensor cores, without split-K; an f32 product by fma";
 
 /** A row whose model is one product with these options. */
 function multiplied(
@@ -29,7 +30,7 @@ function multiplied(
   definition: string,
   options: (call: Call) => ProductOptions,
 ): OperatorRow {
-  return { ...computed(parameters, definition, product(options)), product: options };
+  return { ...computed(parameters, definition, product(options)), product: options, variesInOrder };
 }
 
 /** Rows of matrix products. */

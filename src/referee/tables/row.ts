@@ -26,6 +26,8 @@ export interface OperatorRow {
   readonly isCompared?: (call: Call) => boolean;
   /** Returns the options of `gemm`, if the model is one product. */
   readonly product?: (call: Call) => ProductOptions;
+  /** Whether the order of the sums of a call is one of several. Then a result in none of them is not judged. */
+  readonly variesInOrder?: (call: Call) => boolean;
   /** The number of outputs at the end that PyTorch allocates and does not write. Any bytes of them are right. */
   readonly unwritten?: number;
   /** The number of the result that shows what a call drew. Without the generator's state, the model reads the recorded one. */

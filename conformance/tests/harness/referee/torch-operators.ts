@@ -45,6 +45,11 @@ export interface RecordedCall {
   /** If cuBLASLt split K: the smallest number of splits with which the model has the recorded bits. */
   readonly splits?: number;
   /**
+   * Of a product on CUDA cores, if it is not one chain: the lanes with which the model has the recorded bits. Null if no known
+   * order has them.
+   */
+  readonly lanes?: { readonly count: number; readonly run: number } | null;
+  /**
    * The dtype, the shape and the first 16 digits of the SHA-256 of each result. All NaNs of a result are replaced by one first.
    */
   readonly outputs: readonly (readonly [FileDType, readonly number[], string])[];
