@@ -17,6 +17,7 @@ import type { BackwardPass } from "../tape/node.js";
 import { type Gradient, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import {
@@ -225,13 +226,17 @@ function headOutputs(
     };
     const { alpha } = scores;
     const addend = bias && wideOf("attention", bias.value);
+    const pairsOf = (x: Wide): Wide => x.reshape(shape);
     const ofPairs = { layout: "TN", outDtype: "f32", datapath } as const;
-    const products = batchedGemm({ a: grouped(k), b: grouped(q), alpha, ...ofPairs }).out;
-    const biased = withBias(products.reshape(shape), scores, addend);
+    const products = within(() =>
+      pairsOf(batchedGemm({ a: grouped(k), b: grouped(q), alpha, ...ofPairs }).out),
+    );
+    const biased = withBias(products, scores, addend);
     const logits = sinks && wideOf("attention", sinks.value);
     const shares = probabilitiesOf(biased, scores, logits, dtype);
     const kept = droppedOut(keysOnly(shares, keys), rule);
     const codes = quantization.quantize("s", [kept]);
+    if (codes && kept !== shares) kept.dispose();
     const factors = (): Wide => grouped(codes ? dequantize(codes[0] as QuantizedTensor, dtype) : kept);
     const { out } = batchedGemm({ a: grouped(v), b: factors(), layout: "NN", datapath });
     return {
@@ -240,11 +245,11 @@ function headOutputs(
       backward: (grad, pass) => {
         quantization.beginBackward(pass);
         const dout = grouped(castTo(wideOf("attention: the gradient", grad), dtype));
-        const dv = batchedGemm({ a: dout, b: factors(), layout: "NT", datapath }).out;
-        const dp = batchedGemm({ a: grouped(v), b: dout, ...ofPairs }).out.reshape(shape);
+        const dv = within(() => batchedGemm({ a: dout, b: factors(), layout: "NT", datapath }).out);
+        const dp = within(() => pairsOf(batchedGemm({ a: grouped(v), b: dout, ...ofPairs }).out));
         const { ds, dsinks } = scoreGradients(dp, shares, scores, sinks !== undefined);
-        const [rounded] = valuesOf(quantization, "dp", [ds], dtype) as readonly [Wide];
-        const dproducts = alpha === rule.scale ? rounded : scaled(rounded, rule.scale);
+        const rounded = consumed(ds, (x) => valuesOf(quantization, "dp", [x], dtype)[0] as Wide);
+        const dproducts = alpha === rule.scale ? rounded : consumed(rounded, (x) => scaled(x, rule.scale));
         const factor = grouped(dproducts);
         const dq = batchedGemm({ a: grouped(k), b: factor, layout: "NN", alpha, datapath }).out;
         const dk = batchedGemm({ a: grouped(q), b: factor, layout: "NT", alpha, datapath }).out;
@@ -259,30 +264,53 @@ function headOutputs(
   });
 }
 
-/** Adds the bias, ALiBi, and the scale if it follows the bias. */
-function withBias(products: Wide, { rule, shape, alibi }: Scores, bias: Wide | undefined): Wide {
-  let scores = products;
-  if (bias) scores = add(scores, expand(bias, shape));
-  if (bias && rule.biasBeforeScale) scores = scaled(scores, rule.scale);
-  return alibi ? add(scores, expand(alibi, shape)) : scores;
+/** Returns the result of `body`, and frees all other tensors that it creates. */
+function within(body: () => Wide): Wide {
+  using scope = new Scope();
+  return scope.keep(body());
 }
 
-/** Returns the probabilities in `dtype`, with a last column of the sinks if there are any. Hidden pairs have +0. */
-function probabilitiesOf(
-  scores: Wide,
-  { shape, visible }: Scores,
-  sinks: Wide | undefined,
-  dtype: WideDType,
-): Wide {
-  const { backend } = scores;
-  const filled = (value: number): Wide => expand(tensor(backend, [value], [1, 1, 1, 1], "f32"), shape);
-  const shown = visible ? where(expand(visible, shape), scores, filled(Number.NEGATIVE_INFINITY)) : scores;
-  const [batch = 0, heads = 0, queries = 0] = shape;
-  const column = sinks && expand(sinks.reshape([1, heads, 1, 1]), [batch, heads, queries, 1]);
-  const shares = softmax(column ? concatenate([shown, column], 3) : shown, { outDtype: dtype });
+/** Returns `f(x)`, which may be x. Frees x otherwise, and all other tensors that `f` creates. */
+function consumed(x: Wide, f: (x: Wide) => Wide): Wide {
+  using scope = new Scope();
+  const result = f(x);
+  if (result === x) return x;
+  scope.keep(result);
+  x.dispose();
+  return result;
+}
+
+/** Adds the bias, ALiBi, and the scale if it follows the bias. Frees `products`. */
+function withBias(products: Wide, { rule, shape, alibi }: Scores, bias: Wide | undefined): Wide {
+  const biased = bias ? consumed(products, (x) => add(x, expand(bias, shape))) : products;
+  const scores = bias && rule.biasBeforeScale ? consumed(biased, (x) => scaled(x, rule.scale)) : biased;
+  return alibi ? consumed(scores, (x) => add(x, expand(alibi, shape))) : scores;
+}
+
+/** Replaces the elements of hidden pairs by `value`. Frees x. */
+function shownOf(x: Wide, { shape, visible }: Scores, value: number): Wide {
+  if (!visible) return x;
+  return consumed(x, () => {
+    const one = tensor(x.backend, [value], [1, 1, 1, 1], "f32");
+    const out = expand(castTo(one, x.dtype), shape);
+    return where(expand(visible, shape), x, out, { out });
+  });
+}
+
+/**
+ * Returns the probabilities in `dtype`, with a last column of the sinks if there are any. Hidden pairs have +0. Frees the scores.
+ */
+function probabilitiesOf(scores: Wide, parts: Scores, sinks: Wide | undefined, dtype: WideDType): Wide {
+  const [batch = 0, heads = 0, queries = 0] = parts.shape;
+  const shown = shownOf(scores, parts, Number.NEGATIVE_INFINITY);
+  const logits = sinks
+    ? consumed(shown, (x) =>
+        concatenate([x, expand(sinks.reshape([1, heads, 1, 1]), [batch, heads, queries, 1])], 3),
+      )
+    : shown;
+  const shares = consumed(logits, (x) => softmax(x, { outDtype: dtype }));
   // a row without visible keys is all 0, not NaN
-  if (!visible || sinks) return shares;
-  return where(expand(visible, shape), shares, zeros(backend, dtype, shape));
+  return sinks ? shares : shownOf(shares, parts, 0);
 }
 
 /** Returns the columns of keys, without the column of the sinks. */
@@ -298,20 +326,26 @@ function droppedOut(x: Wide, { dropout }: AttentionRule): Wide {
   return dropped(x, { probability, seed, offset: rankOffset });
 }
 
-/** Returns the gradients of scores and of sinks, f32, from the gradient of the probabilities as they were multiplied. */
+/**
+ * Returns the gradients of scores and of sinks, f32, from the gradient of the probabilities as they were multiplied, which it
+ * frees.
+ */
 function scoreGradients(
   dp: Wide,
   shares: Wide,
-  { rule, shape, visible }: Scores,
+  scores: Scores,
   hasSinks: boolean,
 ): { readonly ds: Wide; readonly dsinks: Wide | undefined } {
   const { backend } = dp;
-  const [batch = 0, heads = 0, queries = 0, keys = 0] = shape;
-  const kept = droppedOut(dp, rule);
-  const shown = visible ? where(expand(visible, shape), kept, zeros(backend, "f32", shape)) : kept;
-  if (!hasSinks) return { ds: softmaxBackward(shown, shares, { outDtype: "f32" }), dsinks: undefined };
-  const none = zeros(backend, "f32", [batch, heads, queries, 1]);
-  const ds = softmaxBackward(concatenate([shown, none], 3), shares, { outDtype: "f32" });
-  const ofSinks = slice(ds, 3, keys, keys + 1);
-  return { ds: slice(ds, 3, 0, keys), dsinks: sum(ofSinks, { dim: [0, 2, 3] }).reshape([heads]) };
+  const [batch = 0, heads = 0, queries = 0, keys = 0] = scores.shape;
+  const kept = scores.rule.dropout ? consumed(dp, (x) => droppedOut(x, scores.rule)) : dp;
+  const shown = shownOf(kept, scores, 0);
+  const ofShares = (x: Wide): Wide => softmaxBackward(x, shares, { outDtype: "f32" });
+  if (!hasSinks) return { ds: consumed(shown, ofShares), dsinks: undefined };
+  const joined = consumed(shown, (x) =>
+    concatenate([x, zeros(backend, "f32", [batch, heads, queries, 1])], 3),
+  );
+  const ds = consumed(joined, ofShares);
+  const dsinks = within(() => sum(slice(ds, 3, keys, keys + 1), { dim: [0, 2, 3] }).reshape([heads]));
+  return { ds: consumed(ds, (x) => slice(x, 3, 0, keys)), dsinks };
 }

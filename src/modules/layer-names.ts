@@ -7,7 +7,7 @@ import type { QuantizationState } from "./quantization-state.js";
 
 type NamedState = readonly [name: string, state: QuantizationState];
 
-/** A linear product of a module, by its key in `namedQuantizations`. */
+/** A linear product or an attention of a module, by its key in `namedQuantizations`. */
 export type NamedLayer = readonly [name: string, state: QuantizationState & HasLayerRecipe];
 
 /**

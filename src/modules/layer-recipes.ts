@@ -9,8 +9,8 @@ import type { QuantizationState } from "./quantization-state.js";
 /** A rule of `setLayerRecipes`. */
 export interface LayerRecipe {
   /**
-   * The layers: the name of a linear product (a key of `namedQuantizations`) or of a module that contains it. `*` stands for any
-   * characters, dots included, and `?` for one.
+   * The layers: the name of a linear product or of attention (a key of `namedQuantizations`), or of a module that contains it.
+   * `*` stands for any characters, dots included, and `?` for one.
    */
   readonly layers: string;
   /** The recipe of these layers in any autocast region that is enabled, or null: they compute in high precision. */

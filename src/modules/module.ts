@@ -176,8 +176,8 @@ export abstract class Module {
   }
 
   /**
-   * Returns the quantization state of each linear product of this module and its submodules, each listed once, under its first
-   * name.
+   * Returns the quantization state of each linear product and of each attention of this module and its submodules, each listed
+   * once, under its first name.
    */
   namedQuantizations(): ReadonlyMap<string, QuantizationState> {
     return this.#named((module) => module.quantizations());

@@ -8,6 +8,7 @@ import { PRODUCTS, type Product } from "../../recipes/table.js";
 import type { Direction, QuantizedTensor } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
+import { AttentionLayerQuantization } from "../attention/quantization.js";
 import { matchingLayers, type NamedLayer } from "../layer-names.js";
 import { LayerQuantization } from "../layer-quantization.js";
 import { LAYER_INSPECTION } from "../layer-region.js";
@@ -80,10 +81,12 @@ interface Collected {
  * Statistics cover this rank's tensors of layers that quantize. They are computed on the host, from a copy of the tensor and of
  * its codes: each logged quantization waits for the device, so it cannot be captured as a graph.
  *
+ * Of the features, only `DisableFP8Layer` applies to attention.
+ *
  * @throws `ArgumentError` for an argument that is not a module, rules that are not a list of `InspectionRule`, a rule that
  * matches no layer or a quantization state that the module defines itself, a rule that changes products of a
- * `LayerQuantization`, a layer that has an inspector, and an unknown option or an invalid option value. In each case nothing
- * has changed.
+ * `LayerQuantization`, a rule without `DisableFP8Layer` that matches only attention, a layer that has an inspector, and an
+ * unknown option or an invalid option value. In each case nothing has changed.
  */
 export class Inspector {
   static {
@@ -188,7 +191,14 @@ function rulesOfLayers(
   const chosen = new Map<NamedLayer[1], readonly [NamedLayer, LayerRules]>();
   for (const rule of rules) {
     const changes = changesOf(rule);
-    for (const layer of rule.layers.flatMap((pattern) => matchingLayers(user, layers, pattern))) {
+    const matches = rule.layers.flatMap((pattern) => matchingLayers(user, layers, pattern));
+    const isOnlyAttention =
+      matches.length > 0 && matches.every(([, state]) => state instanceof AttentionLayerQuantization);
+    if (isOnlyAttention && !rule.DisableFP8Layer)
+      throw new ArgumentError(
+        `${user}: a rule for ${rule.layers.join(", ")} matches only attention, which takes DisableFP8Layer; give that, or name linear layers`,
+      );
+    for (const layer of matches) {
       const [name, state] = layer;
       if (changes.length > 0 && state instanceof LayerQuantization)
         throw new ArgumentError(
