@@ -1,6 +1,7 @@
 /** The state of FP8 attention: microbatches, recomputation, checkpoints, recipes of layers, inspectors, and what is refused. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
+import type { Backend } from "../../../../src/backends/backend.js";
 import { ArgumentError, ShapeError } from "../../../../src/errors.js";
 import { InferenceParams } from "../../../../src/modules/attention/inference-params.js";
 import { DotProductAttention } from "../../../../src/modules/dot-product-attention.js";
@@ -9,6 +10,7 @@ import { setLayerRecipes } from "../../../../src/modules/layer-recipes.js";
 import { MultiheadAttention } from "../../../../src/modules/multihead-attention.js";
 import type { QuantizationState } from "../../../../src/modules/quantization-state.js";
 import { recompute } from "../../../../src/modules/recompute.js";
+import { captureGraph } from "../../../../src/ops/graph.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import {
   Float8BlockScaling,
@@ -23,7 +25,7 @@ import { memoryOf } from "../../../../src/tensor/memory.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { expectSame } from "../../harness/drawn-tensor.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { scoped, useBackend, useFreshBackend } from "../../harness/suite.js";
 import { waves } from "./drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -315,4 +317,41 @@ describe("the memory of FP8 attention", () => {
       expect(perPair).toBeLessThan(16);
     },
   );
+});
+
+describe("a captured step with FP8 attention", () => {
+  let fresh: Backend;
+  useFreshBackend((opened) => {
+    fresh = opened;
+  });
+
+  /** The results of replays, or of calls, after a first step. */
+  function steps(recipe: Recipe, replays: boolean): readonly string[] {
+    using _ = new Scope();
+    using layer = new MultiheadAttention(fresh, HIDDEN, HEADS, {
+      attentionDropout: 0,
+      random: new RandomState(3n),
+    });
+    const x = waves(fresh, 1, [LENGTH, BATCH, HIDDEN]);
+    const body = (): readonly Tensor[] => {
+      using scope = new Scope();
+      const input = new Variable(x, true);
+      const out = autocast({ recipe }, () => layer.forward(input));
+      out.backward(x);
+      return [out.tensor.clone(), ...gradientsOf(input, layer)].map((each) => scope.keep(each));
+    };
+    body();
+    const graph = replays ? captureGraph(fresh, body) : undefined;
+    const results = [10, 11, 12].map((seed) => {
+      x.write(waves(fresh, seed, x.shape).dataSync() as Uint16Array);
+      graph?.replay();
+      return (graph?.result ?? body()).map((each) => String(each.dataSync())).join();
+    });
+    graph?.dispose();
+    return results;
+  }
+
+  it.each(NAMES)("replays the bits of its calls: %s", (name) => {
+    expect(steps(make(name), true)).toEqual(steps(make(name), false));
+  });
 });
