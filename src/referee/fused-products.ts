@@ -29,7 +29,7 @@ function fusedOperands({ backend }: Call, a: Value, b: Value): FusedProduct {
 }
 
 /** One chain in the order of ascending k. */
-const ONE_LANE: Lanes = { count: 1, run: 1, join: "ascending" };
+export const ONE_LANE: Lanes = { count: 1, run: 1, join: "ascending" };
 
 /** Adds lane i + n / 2 to lane i of n, until there is one. */
 function joinHalves(lanes: Float32Array[]): Float32Array {
@@ -60,8 +60,8 @@ function rowSums(
   return sums;
 }
 
-/** The f32 sums of a product, [rows, columns]. Each lane is c = fma(x, w, c) from +0. */
-function fusedSums(product: FusedProduct, lanes: Lanes): Float32Array {
+/** The f32 sums of a product, [rows, columns]. A lane is a chain of c = fma(x, w, c) from +0, in ascending k. */
+export function fusedSums(product: FusedProduct, lanes: Lanes): Float32Array {
   const out = new Float32Array(product.rows * product.columns);
   for (let row = 0; row < product.rows; row++) out.set(rowSums(product, row, lanes), row * product.columns);
   return out;

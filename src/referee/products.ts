@@ -9,7 +9,7 @@ import { elementCount, isWide, type Shape, sameShape, type WideDType } from "../
 import type { Tensor } from "../tensor/tensor.js";
 import type { Call, Model } from "./call.js";
 import { wideOf } from "./conversions.js";
-import { f32Batch, isComparedF32Batch } from "./f32-products.js";
+import { f32Batch, isComparedF32Batch } from "./f32-batch.js";
 import { defaultLanes, fusedResult, isFused } from "./fused-products.js";
 import { NotModelled } from "./not-modelled.js";
 import { broadcast, itemSize, joined, toTensor, toValue, transposed, type Value } from "./value.js";

@@ -3,7 +3,7 @@ import { ShapeError } from "../errors.js";
 import { asBytes } from "../tensor/data.js";
 import type { Call } from "./call.js";
 import { valuesOf } from "./conversions.js";
-import { fma } from "./float32.js";
+import { fusedSums, ONE_LANE } from "./fused-products.js";
 import { NotModelled } from "./not-modelled.js";
 import type { Value } from "./value.js";
 
@@ -22,16 +22,15 @@ export function f32Batch(call: Call, a: Value, b: Value): Value {
   if (b.dtype !== "F32") throw new NotModelled(`products of ${a.dtype} and ${b.dtype}`);
   if (batch === 1 || rows === 1 || columns === 1)
     throw new NotModelled(`f32 products [${a.shape}] by [${b.shape}]`);
-  const [left, right] = [valuesOf(call.backend, a), valuesOf(call.backend, b)];
+  const [x, w] = [valuesOf(call.backend, a), valuesOf(call.backend, b)];
   const out = new Float32Array(batch * rows * columns);
-  for (let row = 0; row < batch * rows; row++) {
-    const sums = out.subarray(row * columns, (row + 1) * columns);
-    const first = Math.floor(row / rows) * depth;
-    for (let k = 0; k < depth; k++) {
-      const factor = left[row * depth + k] as number;
-      const start = (first + k) * columns;
-      for (let c = 0; c < columns; c++) sums[c] = fma(factor, right[start + c] as number, sums[c] as number);
-    }
+  for (let i = 0; i < batch; i++) {
+    const matrices = {
+      x: x.subarray(i * rows * depth, (i + 1) * rows * depth),
+      w: w.subarray(i * depth * columns, (i + 1) * depth * columns),
+      ...{ rows, depth, columns },
+    };
+    out.set(fusedSums(matrices, ONE_LANE), i * rows * columns);
   }
   return { dtype: "F32", shape: [batch, rows, columns], bytes: asBytes(out) };
 }
