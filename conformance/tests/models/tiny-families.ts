@@ -151,7 +151,7 @@ const CONFIGS: Readonly<Record<FamilyName, (choices: FamilyChoices) => object>> 
     ...{ kv_lora_rank: RANK, qk_rope_head_dim: ROTATED, qk_nope_head_dim: PLAIN, v_head_dim: VALUE_DIM },
     ...{ routed_scaling_factor: 2.3, norm_topk_prob: true, scoring_func: "sigmoid", topk_method: "noaux_tc" },
     ...(isUsual ? { q_lora_rank: RANK } : {}),
-    ...(groups ? { n_group: 4, topk_group: 2 } : {}),
+    ...(groups ? { n_group: 4, topk_group: 2 } : { n_group: 1, topk_group: 1 }),
     ...(isScaled
       ? { rope_scaling: { type: "yarn", ...YARN, ...(mscale ? { mscale, mscale_all_dim: mscale } : {}) } }
       : {}),

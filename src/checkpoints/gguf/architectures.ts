@@ -107,6 +107,10 @@ const DEEPSEEK2: GgufArchitecture = {
     qk_nope_head_dim: Number(fields.qk_nope_head_dim) - Number(fields.qk_rope_head_dim),
     scoring_func: SCORES[Number(scores ?? 1)] ?? scores,
     norm_topk_prob: fields.norm_topk_prob ?? false,
+    // llama.cpp neither scales nor groups experts without these keys
+    n_group: fields.n_group ?? 1,
+    topk_group: fields.topk_group ?? fields.n_group ?? 1,
+    routed_scaling_factor: fields.routed_scaling_factor ?? 1,
     ...(isObject(rule) ? { rope_scaling: latentRule(rule) } : {}),
   }),
 };

@@ -18,6 +18,11 @@ export class ConfigFields {
     return this.json[name] ?? undefined;
   }
 
+  /** Whether a field is JSON's null, where a family distinguishes it from an absent field. */
+  isNull(name: string): boolean {
+    return this.json[name] === null;
+  }
+
   /** An integer of at least `least`. */
   integer(name: string, fallback?: number, least = 1): number {
     const isValid = (value: unknown): value is number =>

@@ -70,8 +70,7 @@ function expertsConfig(fields: ConfigFields): ExpertsConfig {
     activation: activationName(fields, "hidden_act", "silu"),
     bias: false,
   });
-  const shared =
-    fields.value("n_shared_experts") === undefined ? 0 : fields.integer("n_shared_experts", 0, 0);
+  const shared = fields.isNull("n_shared_experts") ? 0 : fields.integer("n_shared_experts", 1, 0);
   return {
     kind: "experts",
     count: fields.integer("n_routed_experts"),
@@ -89,15 +88,15 @@ function routerConfig(fields: ConfigFields): RouterConfig {
   if (!fields.flag("norm_topk_prob", true)) throw fields.refuse("norm_topk_prob", "true");
   const experts = fields.integer("n_routed_experts");
   if (topk > experts) throw fields.refuse("num_experts_per_tok", `at most n_routed_experts, ${experts}`);
-  const count = fields.integer("n_group", 1);
+  const count = fields.integer("n_group", 8);
   if (experts % count !== 0) throw fields.refuse("n_group", `a divisor of n_routed_experts, ${experts}`);
-  const chosen = fields.integer("topk_group", count);
+  const chosen = fields.integer("topk_group", 4);
   if (chosen > count) throw fields.refuse("topk_group", `at most n_group, ${count}`);
   if (chosen < count && topk !== SCORES_OF_GROUP * chosen)
     throw fields.refuse("topk_group", `num_experts_per_tok / ${SCORES_OF_GROUP}, ${topk / SCORES_OF_GROUP}`);
   return {
     ...{ name: "gate", topk, scoreFunction: "sigmoid", bias: false, correction: true, dtype: "f32" },
-    scalingFactor: fields.positive("routed_scaling_factor", 1),
+    scalingFactor: fields.positive("routed_scaling_factor", 2.5),
     groups: chosen < count ? { count, chosen } : undefined,
   };
 }

@@ -19,7 +19,10 @@ export interface Family {
 
 /** The fields of a model that a family decides. */
 type ModelChoices = Partial<
-  Pick<CausalLMConfig, "tieWordEmbeddings" | "zeroCenteredNorms" | "embeddingScale" | "logitSoftcap">
+  Pick<
+    CausalLMConfig,
+    "rmsNormEps" | "tieWordEmbeddings" | "zeroCenteredNorms" | "embeddingScale" | "logitSoftcap"
+  >
 >;
 
 /** The activations by their names in configurations. */
@@ -40,19 +43,27 @@ export function activationName(fields: ConfigFields, name: string, fallback?: st
 }
 
 /** The fields of an attention that a family decides. All families read the other fields in the same way. */
-type AttentionChoices = Pick<AttentionConfig, "inputBias" | "outputBias"> &
-  Partial<Pick<AttentionConfig, "headNorms" | "window" | "rotary" | "scale" | "softcap" | "sinks">>;
+interface AttentionChoices
+  extends Pick<AttentionConfig, "inputBias" | "outputBias">,
+    Partial<Pick<AttentionConfig, "headNorms" | "window" | "rotary" | "scale" | "softcap" | "sinks">> {
+  /** The width of a head if the configuration has none. Default: the hidden size divided by the number of heads. */
+  readonly defaultHeadDim?: number;
+}
 
 /** Reads an attention with heads of one width. Throws `FileError` unless the key-value heads divide the query heads. */
-export function attentionConfig(fields: ConfigFields, choices: AttentionChoices): AttentionConfig {
+export function attentionConfig(
+  fields: ConfigFields,
+  { defaultHeadDim, ...choices }: AttentionChoices,
+): AttentionConfig {
   const heads = fields.integer("num_attention_heads");
   const keyValueHeads = fields.integer("num_key_value_heads", heads);
   if (heads % keyValueHeads !== 0)
     throw fields.refuse("num_key_value_heads", `a divisor of num_attention_heads, ${heads}`);
   const hidden = fields.integer("hidden_size");
-  if (fields.value("head_dim") === undefined && hidden % heads !== 0)
+  const fallback = defaultHeadDim ?? hidden / heads;
+  if (fields.value("head_dim") === undefined && !Number.isInteger(fallback))
     throw fields.refuse("num_attention_heads", `a divisor of hidden_size, ${hidden}, if head_dim is missing`);
-  const headDim = fields.integer("head_dim", hidden / heads);
+  const headDim = fields.integer("head_dim", fallback);
   if (headDim % 2 !== 0) throw fields.refuse("head_dim", "an even number, because pairs are rotated");
   const { rotary = rotaryConfig(fields, headDim) } = choices;
   return { heads, keyValueHeads, headDim, headNorms: false, ...choices, rotary };
@@ -77,17 +88,21 @@ export function isSlidingLayer(fields: ConfigFields, index: number): boolean | u
   throw fields.refuse("layer_types", '"sliding_attention" or "full_attention" for each layer');
 }
 
+/** The size of a window of keys. If the configuration has none, it is 4096; if the configuration has null, there is no window. */
+export function slidingWindow(fields: ConfigFields): number | undefined {
+  return fields.isNull("sliding_window") ? undefined : fields.integer("sliding_window", 4096);
+}
+
 /**
  * The window of layer `index` in a family whose configuration has `use_sliding_window`. The layers with a window are the sliding
  * layers in `layer_types` or, without `layer_types`, the layers from `max_window_layers` on.
  */
 export function chosenWindow(fields: ConfigFields, index: number): number | undefined {
-  if (!fields.flag("use_sliding_window", false) || fields.value("sliding_window") === undefined)
-    return undefined;
+  if (!fields.flag("use_sliding_window", false)) return undefined;
   const types = fields.value("layer_types");
   if (types !== undefined && !Array.isArray(types)) throw fields.refuse("layer_types", "a list of strings");
   const slides = types
     ? types[index] === "sliding_attention"
     : index >= fields.integer("max_window_layers", 28, 0);
-  return slides ? fields.integer("sliding_window") : undefined;
+  return slides ? slidingWindow(fields) : undefined;
 }

@@ -6,6 +6,8 @@ import { activationName, attentionConfig, type Family, isSlidingLayer } from "./
 
 /** The rotary bases if the configuration has none. */
 const BASES = { full: 1e6, sliding: 10000 } as const;
+/** The width of a head if the configuration has none. */
+const HEAD_DIM = 256;
 
 export const GEMMA3: Family = {
   modelType: "gemma3_text",
@@ -25,6 +27,7 @@ export const GEMMA3: Family = {
         inputBias: bias,
         outputBias: bias,
         headNorms: true,
+        defaultHeadDim: HEAD_DIM,
         window: isSliding ? fields.integer("sliding_window", 4096) : undefined,
         scale: 1 / Math.sqrt(fields.positive("query_pre_attn_scalar", 256)),
         softcap: optional(fields, "attn_logit_softcapping"),
@@ -51,17 +54,17 @@ function pattern(fields: ConfigFields): number {
  * window.
  */
 function rotaryOf(fields: ConfigFields, isSliding: boolean): RotaryConfig {
-  const dim = fields.integer("head_dim", 256);
+  const dim = fields.integer("head_dim", HEAD_DIM);
   const rules = fields.object("rope_parameters");
-  const defaultBase = isSliding ? BASES.sliding : BASES.full;
+  const localBase = fields.positive("rope_local_base_freq", BASES.sliding);
   if (!rules)
-    return isSliding
-      ? { dim, base: fields.positive("rope_local_base_freq", defaultBase) }
-      : rotaryConfig(fields, dim, { defaultBase });
+    return isSliding ? { dim, base: localBase } : rotaryConfig(fields, dim, { defaultBase: BASES.full });
   const kind = isSliding ? "sliding_attention" : "full_attention";
   const rule = rules.object(kind);
   if (!rule) throw rules.refuse(kind, "an object");
-  return rotaryConfig(fields, dim, { rule, defaultBase });
+  const rotary = rotaryConfig(fields, dim, { rule, defaultBase: BASES.full });
+  // the field rope_theta is the base of layers without a window
+  return isSliding ? { ...rotary, base: rule.positive("rope_theta", localBase) } : rotary;
 }
 
 /** A number above 0; undefined if it is absent. */

@@ -6,9 +6,12 @@ import type { WeightNames, WeightSource } from "../weights/sources.js";
 import { attentionConfig, type Family, isSlidingLayer } from "./family.js";
 
 const BASE = 150000;
+/** The width of a head if the configuration has none. */
+const HEAD_DIM = 64;
 
 export const GPT_OSS: Family = {
   modelType: "gpt_oss",
+  model: (fields) => ({ rmsNormEps: fields.positive("rms_norm_eps", 1e-5) }),
   layer: (fields, index) => {
     const count = fields.integer("num_local_experts");
     const topk = fields.integer("num_experts_per_tok");
@@ -20,8 +23,9 @@ export const GPT_OSS: Family = {
         inputBias: bias,
         outputBias: bias,
         sinks: true,
+        defaultHeadDim: HEAD_DIM,
         window: isSliding ? fields.integer("sliding_window", 128) : undefined,
-        rotary: rotaryConfig(fields, fields.integer("head_dim", 64), { defaultBase: BASE }),
+        rotary: rotaryConfig(fields, fields.integer("head_dim", HEAD_DIM), { defaultBase: BASE }),
       }),
       feedForward: {
         kind: "experts",

@@ -2,7 +2,7 @@
 import { FileError } from "../../errors.js";
 import { describe } from "../../options.js";
 import { DEEPSEEK_V3 } from "./deepseek-v3.js";
-import { attentionConfig, chosenWindow, denseConfig, type Family } from "./family.js";
+import { attentionConfig, chosenWindow, denseConfig, type Family, slidingWindow } from "./family.js";
 import { GEMMA3 } from "./gemma3.js";
 import { GPT_OSS } from "./gpt-oss.js";
 
@@ -21,14 +21,14 @@ const LLAMA: Family = {
 /** Llama with a window of keys in every layer, and without biases. */
 const MISTRAL: Family = {
   modelType: "mistral",
-  layer: (fields) => {
-    const window =
-      fields.value("sliding_window") === undefined ? undefined : fields.integer("sliding_window");
-    return {
-      attention: attentionConfig(fields, { inputBias: false, outputBias: false, window }),
-      feedForward: denseConfig(fields, false),
-    };
-  },
+  layer: (fields) => ({
+    attention: attentionConfig(fields, {
+      inputBias: false,
+      outputBias: false,
+      window: slidingWindow(fields),
+    }),
+    feedForward: denseConfig(fields, false),
+  }),
 };
 
 /** Qwen2 and Qwen2.5: queries, keys and values have biases. */
@@ -75,13 +75,12 @@ const QWEN3_MOE: Family = {
     );
     const topk = fields.integer("num_experts_per_tok");
     if (topk > count) throw fields.refuse("num_experts_per_tok", `at most num_experts, ${count}`);
-    const slides = fields.flag("use_sliding_window", false) && fields.value("sliding_window") !== undefined;
     return {
       attention: attentionConfig(fields, {
         inputBias: bias,
         outputBias: bias,
         headNorms: true,
-        window: slides ? fields.integer("sliding_window") : undefined,
+        window: fields.flag("use_sliding_window", false) ? slidingWindow(fields) : undefined,
       }),
       feedForward: isDense
         ? denseConfig(fields, false)

@@ -97,6 +97,101 @@ describe("the forms of a configuration have one meaning", () => {
   });
 });
 
+/** A configuration, a field of it, another value of the field, and the value that transformers uses if the field is absent. */
+type AbsentField = readonly [witness: string, field: string, other: unknown, expected: unknown, JsonObject?];
+
+const GEMMA_PATTERN = { sliding_window_pattern: undefined, _sliding_window_pattern: undefined };
+const QWEN_WINDOW = { use_sliding_window: true, sliding_window: 7, layer_types: undefined };
+const FEW_DENSE = { first_k_dense_replace: 0 };
+const MANY_EXPERTS = { n_routed_experts: 16, num_experts_per_tok: 8, n_group: 8, topk_group: 4 };
+
+/** The defaults of the configuration classes of transformers 5, except sizes that the shapes of weights contradict. */
+const ABSENT_FIELDS: readonly AbsentField[] = [
+  ...["llama", "qwen3", "qwen3-moe", "gemma3", "deepseek-v3"].map(
+    (name) => [name, "attention_bias", true, false] as const,
+  ),
+  ...["llama", "mistral", "qwen2", "qwen3", "qwen3-moe", "gemma3", "deepseek-v3"].map(
+    (name) => [name, "rms_norm_eps", 1e-5, 1e-6] as const,
+  ),
+  ...["mistral", "qwen2", "qwen3", "qwen3-moe"].map(
+    (name) => [name, "rope_theta", 5e5, 10000, { rope_parameters: undefined }] as const,
+  ),
+  ...["llama", "mistral", "qwen2", "qwen3", "qwen3-moe", "gpt-oss", "deepseek-v3"].map(
+    (name) => [name, "tie_word_embeddings", true, false] as const,
+  ),
+  ["llama", "mlp_bias", true, false],
+  ["llama", "hidden_act", "relu", "silu"],
+  ["llama", "num_key_value_heads", 2, 4],
+  ["llama", "head_dim", 4, 8],
+  ["mistral", "sliding_window", 7, 4096],
+  ...["qwen2", "qwen3"].flatMap((name): AbsentField[] => [
+    [name, "use_sliding_window", true, false, { ...QWEN_WINDOW, max_window_layers: 0 }],
+    [name, "sliding_window", 7, 4096, { ...QWEN_WINDOW, max_window_layers: 0 }],
+    [name, "max_window_layers", 0, 28, QWEN_WINDOW],
+  ]),
+  ["qwen3-moe", "sliding_window", 7, 4096, QWEN_WINDOW],
+  ["qwen3-moe", "norm_topk_prob", true, false],
+  ["qwen3-moe", "decoder_sparse_step", 2, 1],
+  ["qwen3-moe", "mlp_only_layers", [0], []],
+  ["gemma3", "rope_theta", 10000, 1e6],
+  ["gemma3", "rope_local_base_freq", 1e6, 10000],
+  ["gemma3", "tie_word_embeddings", false, true],
+  ["gemma3", "hidden_activation", "silu", "gelu_pytorch_tanh"],
+  ["gemma3", "head_dim", 16, 256],
+  ["gemma3", "query_pre_attn_scalar", 16, 256],
+  ["gemma3", "sliding_window", 6, 4096],
+  ["gemma3", "_sliding_window_pattern", 2, 6, { ...GEMMA_PATTERN, num_hidden_layers: 12 }],
+  ["gemma3", "final_logit_softcapping", 30, null],
+  ["gemma3", "attn_logit_softcapping", 30, null],
+  ["gpt-oss", "rms_norm_eps", 1e-6, 1e-5],
+  ["gpt-oss", "rope_theta", 10000, 150000],
+  ["gpt-oss", "head_dim", 16, 64],
+  ["gpt-oss", "sliding_window", 6, 128],
+  ["gpt-oss", "attention_bias", false, true],
+  ["gpt-oss", "swiglu_alpha", 1, 1.702],
+  ["gpt-oss", "swiglu_limit", 6, 7],
+  ["gpt-oss", "layer_types", Array(2).fill("full_attention"), ["sliding_attention", "full_attention"]],
+  ["deepseek-v3", "first_k_dense_replace", 1, 3, { num_hidden_layers: 4 }],
+  ["deepseek-v3", "moe_layer_freq", 2, 1, FEW_DENSE],
+  ["deepseek-v3", "routed_scaling_factor", 1, 2.5, FEW_DENSE],
+  ["deepseek-v3", "n_group", 4, 8, MANY_EXPERTS],
+  ["deepseek-v3", "topk_group", 8, 4, MANY_EXPERTS],
+  ["deepseek-v3", "n_shared_experts", 2, 1, FEW_DENSE],
+  ["deepseek-v3", "rope_interleave", false, true],
+];
+
+describe("an absent field has the default of transformers", () => {
+  for (const [name, field, other, expected, fields = {}] of ABSENT_FIELDS)
+    it(`${name}, ${field}`, () => {
+      const withValue = (value: unknown): CausalLMConfig => configOf(name, { ...fields, [field]: value });
+      const absent = withValue(undefined);
+      expect(absent).toEqual(withValue(expected));
+      expect(absent).not.toEqual(withValue(other));
+    });
+
+  it.each(["mistral", "qwen2", "qwen3", "qwen3-moe"])("but null is no window in %s", (name) => {
+    const fields = { ...QWEN_WINDOW, max_window_layers: 0, sliding_window: null };
+    expect(configOf(name, fields).layers.map(({ attention }) => attention.window)).not.toContain(4096);
+  });
+
+  const NO_BASES = { rope_theta: undefined, rope_local_base_freq: undefined, rope_scaling: undefined };
+  it.each([
+    ["sliding_attention", 10000, NO_BASES],
+    ["full_attention", 1e6, NO_BASES],
+    ["sliding_attention", 300, { ...NO_BASES, rope_theta: 200, rope_local_base_freq: 300 }],
+    ["full_attention", 200, { ...NO_BASES, rope_theta: 200, rope_local_base_freq: 300 }],
+  ])("gemma3, rope_theta of %s: %i", (kind, expected, fields) => {
+    const withBase = (base: number | undefined): CausalLMConfig => {
+      const rule = { rope_type: "default", rope_theta: 1000 };
+      const rules = { sliding_attention: rule, full_attention: rule };
+      const rope_parameters = { ...rules, [kind]: { ...rule, rope_theta: base } };
+      return configOf("gemma3", { ...fields, rope_parameters });
+    };
+    expect(withBase(undefined)).toEqual(withBase(expected));
+    expect(withBase(undefined)).not.toEqual(withBase(1000));
+  });
+});
+
 it("layers of DeepSeek-V3 that predict further tokens are not read, as many as there are", () => {
   const names = (count: number | undefined) => {
     const fields = fieldsOf("deepseek-v3", { num_nextn_predict_layers: count });

@@ -107,6 +107,26 @@ describe("a key of the metadata", () => {
     expect(await logitsOf(await file(model, "BF16", { changes }), { dtype: "f32" })).not.toBe(expected);
   });
 
+  it("of deepseek_v3 for the scale or the groups of experts may be missing; there is no scale and one group then", async () => {
+    const model = tinyFamily({ ...USUAL, family: "deepseek_v3" });
+    for (const [neutral, missing] of [
+      [{ expert_weights_scale: 1 }, { expert_weights_scale: undefined }],
+      [
+        { expert_group_count: 1, expert_group_used_count: 1 },
+        { expert_group_count: undefined, expert_group_used_count: undefined },
+      ],
+      [
+        { expert_group_count: 2, expert_group_used_count: 2 },
+        { expert_group_count: 2, expert_group_used_count: undefined },
+      ],
+    ] as readonly (readonly [Changes, Changes])[]) {
+      const [expected, actual] = await Promise.all(
+        [neutral, missing].map(async (changes) => logitsOf(await file(model, "BF16", { changes }))),
+      );
+      expect(actual).toBe(expected);
+    }
+  });
+
   const WRONG: readonly (readonly [FamilyName, Changes, RegExp])[] = [
     [
       "gemma3_text",
