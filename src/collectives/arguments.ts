@@ -34,12 +34,12 @@ export function requireRank(
 
 /** The number of rows of a tensor (its first dimension), and the number of elements per row. */
 export function rowsOf(user: string, { shape }: Tensor): readonly [rows: number, unit: number] {
-  const [rows, ...rest] = shape;
+  const [rows, ...otherSizes] = shape;
   if (rows === undefined)
     throw new ShapeError(
       `${user}: x is a scalar, []; it is divided along its first dimension, so reshape it to [1]`,
     );
-  return [rows, elementCount(rest)];
+  return [rows, elementCount(otherSizes)];
 }
 
 /**

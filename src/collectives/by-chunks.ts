@@ -52,9 +52,9 @@ export function reducedByChunks(
       compute({ first: number * resultRows + first, count }, part);
     }
     onSideStream(backend, () => {
-      const into = { out: out.view(first * columns, [count, columns]) };
-      if (scatters) group.reduceScatter(chunk, into);
-      else group.allReduce(chunk, into);
+      const chunkOutput = { out: out.view(first * columns, [count, columns]) };
+      if (scatters) group.reduceScatter(chunk, chunkOutput);
+      else group.allReduce(chunk, chunkOutput);
       // freed on the side stream: a free on the main stream would make the main stream wait for the reduction
       chunk.dispose();
     });

@@ -16,7 +16,7 @@ export interface Call {
 type CallOf = {
   readonly [K in CollectiveName]: (
     args: CollectiveArgs[K],
-    of: Membership,
+    membership: Membership,
   ) => readonly [operation: string, details: string];
 };
 
@@ -27,28 +27,28 @@ type CallOf = {
 const DETAILS: CallOf = {
   allGather: ({ parts, subject }) => [
     "allGather",
-    `of ${parts.map(partText).join(" and ")}${among(subject)}`,
+    `of ${parts.map(partText).join(" and ")}${subjectSuffix(subject)}`,
   ],
   reduceScatter: ({ x, counts, reduction, subject }) => [
     "reduceScatter",
-    `of ${x.dtype} [${x.shape}]${among(subject)} to ${counts} elements, ${wordsOf(reduction)}`,
+    `of ${x.dtype} [${x.shape}]${subjectSuffix(subject)} to ${counts} elements, ${wordsOf(reduction)}`,
   ],
   allReduce: ({ x, reduction, subject }) => [
     "allReduce",
-    `of ${x.dtype} [${x.shape}]${among(subject)}, ${wordsOf(reduction)}`,
+    `of ${x.dtype} [${x.shape}]${subjectSuffix(subject)}, ${wordsOf(reduction)}`,
   ],
   broadcast: ({ x, root, subject }) => [
     "broadcast",
-    `of ${x.dtype} [${x.shape}]${among(subject)}, from rank ${root}`,
+    `of ${x.dtype} [${x.shape}]${subjectSuffix(subject)}, from rank ${root}`,
   ],
   allToAll: ({ x }) => ["allToAll", `of ${x.dtype} ${rowsOf(x)}`],
   send: ({ x, to, subject }, { rank }) => [
     "send",
-    `of ${x.dtype} [${x.shape}] from ${rank} to ${to}${among(subject)}`,
+    `of ${x.dtype} [${x.shape}] from ${rank} to ${to}${subjectSuffix(subject)}`,
   ],
   recv: ({ out, from, subject }, { rank }) => [
     "recv",
-    `of ${out.dtype} [${out.shape}] from ${from} to ${rank}${among(subject)}`,
+    `of ${out.dtype} [${out.shape}] from ${from} to ${rank}${subjectSuffix(subject)}`,
   ],
   agree: ({ what, text }) => [what, text],
 };
@@ -68,7 +68,7 @@ export function callOf<K extends CollectiveName>(
 }
 
 function partText({ x, counts, subject }: GatherPart): string {
-  return `${x.dtype} ${rowsOf(x)} with ${counts} elements${among(subject)}`;
+  return `${x.dtype} ${rowsOf(x)} with ${counts} elements${subjectSuffix(subject)}`;
 }
 
 /** The shape of a tensor without its first dimension, whose size may differ between ranks. */
@@ -76,7 +76,7 @@ function rowsOf({ shape }: Tensor): string {
   return `[${["...", ...shape.slice(1)]}]`;
 }
 
-function among(subject: string | undefined): string {
+function subjectSuffix(subject: string | undefined): string {
   return subject === undefined ? "" : ` for ${subject}`;
 }
 

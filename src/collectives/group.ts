@@ -168,19 +168,19 @@ export class ProcessGroup {
   allGatherCoalesced(requests: readonly GatherRequest[]): Tensor[] {
     if (requests.length === 0) return [];
     using scope = new Scope();
-    const parts = requests.map(({ x, rows, subject, shared }) => ({
+    const gatherParts = requests.map(({ x, rows, subject, shared }) => ({
       ...this.#gatherPart(x, { rows }),
       subject,
       shared,
     }));
-    this.#run("allGather", { parts, subject: this.#subject });
-    return parts.map(({ out }) => scope.keep(out));
+    this.#run("allGather", { parts: gatherParts, subject: this.#subject });
+    return gatherParts.map(({ out }) => scope.keep(out));
   }
 
   #gatherPart(x: Tensor, options: AllGatherOptions): GatherPart {
     const user = "allGather";
     const source = requireTensor(user, "x", x);
-    const { rows: rowsOption, out: into } = checkAllGather(user, options);
+    const { rows: rowsOption, out: outOption } = checkAllGather(user, options);
     const [ownRows] = rowsOf(user, source);
     const rows = requireCounts(this.#communicator, user, "rows", rowsOption ?? this.ranks.map(() => ownRows));
     if (rows[this.rank] !== ownRows)
@@ -188,7 +188,7 @@ export class ProcessGroup {
         `${user}: x has ${ownRows} rows; rows is [${rows}], with ${rows[this.rank]} for rank ${this.rank}; give the number of rows of x`,
       );
     const counts = elementsOf(user, "rows", source, rows);
-    const out = resultOf(this.#communicator, user, source, [sum(rows), ...source.shape.slice(1)], into);
+    const out = resultOf(this.#communicator, user, source, [sum(rows), ...source.shape.slice(1)], outOption);
     return { x: source, counts, out };
   }
 
@@ -204,14 +204,14 @@ export class ProcessGroup {
   reduceScatter<D extends WideDType>(x: Tensor<D>, options: ReduceScatterOptions = {}): Tensor<D> {
     const user = "reduceScatter";
     const source = requireWide(user, "x", x);
-    const { rows: rowsOption, out: into, ...sumOptions } = checkReduceScatter(user, options);
-    const [all, unit] = rowsOf(user, source);
-    const rows = rowsPerRank(this.#communicator, user, "rows", rowsOption, all);
+    const { rows: rowsOption, out: outOption, ...sumOptions } = checkReduceScatter(user, options);
+    const [rowCount, unit] = rowsOf(user, source);
+    const rows = rowsPerRank(this.#communicator, user, "rows", rowsOption, rowCount);
     const counts = rows.map((each) => each * unit);
     const reduction = this.#reduction("reduceScatter", source, { ...sumOptions, rows });
     using scope = new Scope();
     const shape = [rows[this.rank] as number, ...source.shape.slice(1)];
-    const out = resultOf(this.#communicator, user, source, shape, into);
+    const out = resultOf(this.#communicator, user, source, shape, outOption);
     this.#run("reduceScatter", { x: source, counts, reduction, out, subject: this.#subject });
     return scope.keep(out) as Tensor<D>;
   }
@@ -226,10 +226,10 @@ export class ProcessGroup {
   allReduce<D extends WideDType>(x: Tensor<D>, options: AllReduceOptions = {}): Tensor<D> {
     const user = "allReduce";
     const source = requireWide(user, "x", x);
-    const { out: into, ...sumOptions } = checkAllReduce(user, options);
+    const { out: outOption, ...sumOptions } = checkAllReduce(user, options);
     const reduction = this.#reduction("allReduce", source, sumOptions);
     using scope = new Scope();
-    const out = resultOf(this.#communicator, user, source, source.shape, into, true);
+    const out = resultOf(this.#communicator, user, source, source.shape, outOption, true);
     this.#run("allReduce", { x: source, reduction, out, subject: this.#subject });
     return scope.keep(out) as Tensor<D>;
   }
@@ -262,10 +262,10 @@ export class ProcessGroup {
   broadcast<T extends Tensor>(x: T, options: BroadcastOptions = {}): T {
     const user = "broadcast";
     const source = requireTensor(user, "x", x);
-    const { root = 0, out: into } = checkBroadcast(user, options);
+    const { root = 0, out: outOption } = checkBroadcast(user, options);
     requireRank(this.#communicator, user, "root", root);
     using scope = new Scope();
-    const out = resultOf(this.#communicator, user, source, source.shape, into, true);
+    const out = resultOf(this.#communicator, user, source, source.shape, outOption, true);
     this.#run("broadcast", { x: source, root, out, subject: this.#subject });
     return scope.keep(out) as T;
   }
@@ -281,11 +281,11 @@ export class ProcessGroup {
   allToAll<T extends Tensor>(x: T, options: AllToAllOptions = {}): T {
     const user = "allToAll";
     const source = requireTensor(user, "x", x);
-    const { sent: sentOption, received: receivedOption, out: into } = checkAllToAll(user, options);
+    const { sent: sentOption, received: receivedOption, out: outOption } = checkAllToAll(user, options);
     if (sentOption !== undefined && receivedOption === undefined)
       throw new ArgumentError(`${user}: sent is given and received is not; give both`);
-    const [all] = rowsOf(user, source);
-    const sent = rowsPerRank(this.#communicator, user, "sent", sentOption, all);
+    const [rowCount] = rowsOf(user, source);
+    const sent = rowsPerRank(this.#communicator, user, "sent", sentOption, rowCount);
     const received = requireCounts(this.#communicator, user, "received", receivedOption ?? sent);
     if (sent[this.rank] !== received[this.rank])
       throw new ArgumentError(
@@ -296,7 +296,13 @@ export class ProcessGroup {
       received: elementsOf(user, "received", source, received),
     };
     using scope = new Scope();
-    const out = resultOf(this.#communicator, user, source, [sum(received), ...source.shape.slice(1)], into);
+    const out = resultOf(
+      this.#communicator,
+      user,
+      source,
+      [sum(received), ...source.shape.slice(1)],
+      outOption,
+    );
     this.#run("allToAll", { x: source, ...counts, out });
     return scope.keep(out) as T;
   }
@@ -385,24 +391,30 @@ export class ProcessGroup {
     const ownTensors = ownList("reduceMax", "tensors", tensors, (x, i) =>
       requireF32("reduceMax", `tensors[${i}]`, x),
     );
-    const [only, another] = ownTensors;
-    if (!only) {
+    const [firstTensor, another] = ownTensors;
+    if (!firstTensor) {
       this.#run("agree", { what: "reduceMax", text: "of no tensors" });
       return;
     }
     if (!another) {
-      this.allReduce(only, { reduction: "max", out: only });
+      this.allReduce(firstTensor, { reduction: "max", out: firstTensor });
       return;
     }
-    for (const each of ownTensors) requireOn(this.#communicator, "reduceMax", "tensors", each);
+    for (const tensor of ownTensors) requireOn(this.#communicator, "reduceMax", "tensors", tensor);
     using _ = new Scope();
-    const all = new Tensor(this.backend, "f32", [sum(ownTensors.map(({ size }) => size))]);
+    const concatenation = new Tensor(this.backend, "f32", [sum(ownTensors.map(({ size }) => size))]);
     const offsets = offsetsOf(ownTensors.map(({ size }) => size));
-    for (const [i, each] of ownTensors.entries()) all.paste(each.reshape([each.size]), offsets[i] as number);
-    this.allReduce(all, { reduction: "max", out: all });
-    for (const [i, each] of ownTensors.entries()) {
+    for (const [i, tensor] of ownTensors.entries())
+      concatenation.paste(tensor.reshape([tensor.size]), offsets[i] as number);
+    this.allReduce(concatenation, { reduction: "max", out: concatenation });
+    for (const [i, tensor] of ownTensors.entries()) {
       const offset = offsets[i] as number;
-      each.paste(each.size === 1 ? all.view(offset, each.shape) : all.slice(offset, each.shape), 0);
+      tensor.paste(
+        tensor.size === 1
+          ? concatenation.view(offset, tensor.shape)
+          : concatenation.slice(offset, tensor.shape),
+        0,
+      );
     }
   }
 
@@ -440,8 +452,8 @@ export class ProcessGroup {
 
   /** Returns the number of elements in each rank's rows. */
   #splits(user: string, x: Tensor, rows: readonly number[] | undefined): readonly number[] {
-    const [all, unit] = rowsOf(user, x);
-    return rowsPerRank(this.#communicator, user, "rows", rows, all).map((each) => each * unit);
+    const [rowCount, unit] = rowsOf(user, x);
+    return rowsPerRank(this.#communicator, user, "rows", rows, rowCount).map((each) => each * unit);
   }
 
   #reduction(

@@ -24,7 +24,7 @@ export type AxisNumbers<A extends string = string> = { readonly [K in A]: number
 /** Returns the mesh in words. Throws `ArgumentError` if the product of its sizes is not `size`. */
 export function requireMesh(user: string, sizes: AxisNumbers, size: number): string {
   const text = Object.entries(sizes)
-    .map(([axis, each]) => `${axis} ${each}`)
+    .map(([axis, size]) => `${axis} ${size}`)
     .join(" x ");
   const product = Object.values(sizes).reduce((total, each) => total * each, 1);
   if (product === size) return text;
@@ -33,10 +33,10 @@ export function requireMesh(user: string, sizes: AxisNumbers, size: number): str
 
 /** The position of member `rank`. */
 export function coordinatesOf<A extends string>(sizes: AxisNumbers<A>, rank: number): AxisNumbers<A> {
-  let rest = rank;
+  let quotient = rank;
   const coordinates = (Object.entries(sizes) as [A, number][]).map(([axis, size]) => {
-    const coordinate = rest % size;
-    rest = Math.floor(rest / size);
+    const coordinate = quotient % size;
+    quotient = Math.floor(quotient / size);
     return [axis, coordinate] as const;
   });
   return Object.fromEntries(coordinates) as AxisNumbers<A>;

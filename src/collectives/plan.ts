@@ -70,7 +70,7 @@ export function completePlan(user: string, options: SumPlanOptions | undefined, 
   const isRing = algorithm === "ring";
   const sum = isRing ? sumCase.dtype : "f32";
   if (
-    !same(
+    !equalNumbers(
       [...order].sort((a, b) => a - b),
       ascending,
     )
@@ -78,17 +78,17 @@ export function completePlan(user: string, options: SumPlanOptions | undefined, 
     throw new ArgumentError(
       `${user}: plan.order is ${describe(order)}; it must have each rank from 0 to ${sumCase.size - 1} once`,
     );
-  if (!isRing && !same(order, ascending))
+  if (!isRing && !equalNumbers(order, ascending))
     throw new ArgumentError(`${user}: plan.order is [${order}]; ranked adds in the order [${ascending}]`);
   if (sumOption !== undefined && sumOption !== sum)
     throw new ArgumentError(
       `${user}: plan.sum is ${sumOption}; ${algorithm} adds ${sumCase.dtype} in ${sum}, so leave it out`,
     );
   const total = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
-  const fits = sumCase.fixed
-    ? same(splits, sumCase.splits)
+  const isMatch = sumCase.fixed
+    ? equalNumbers(splits, sumCase.splits)
     : splits.length === sumCase.size && total(splits) === total(sumCase.splits);
-  if (!fits)
+  if (!isMatch)
     throw new ArgumentError(
       `${user}: plan.splits is [${splits}]; ${sumCase.fixed ? `the results are [${sumCase.splits}] elements` : `it must have ${sumCase.size} counts of ${total(sumCase.splits)} elements in all`}`,
     );
@@ -128,7 +128,7 @@ const MEASURED_RINGS: readonly {
 export function supportsPlan({ algorithm, order, sum }: SumPlan): Support {
   // the sum of two inputs is the same in either order
   if (algorithm === "ranked" || order.length <= 2) return EXACT;
-  if (MEASURED_RINGS.some((each) => same(each.order, order) && each.sums.includes(sum))) return EXACT;
+  if (MEASURED_RINGS.some((each) => equalNumbers(each.order, order) && each.sums.includes(sum))) return EXACT;
   const measured = MEASURED_RINGS.map((each) => `[${each.order}] on ${each.where}`).join("; ");
   return {
     ok: true,
@@ -137,6 +137,6 @@ export function supportsPlan({ algorithm, order, sum }: SumPlan): Support {
   };
 }
 
-function same(a: readonly number[], b: readonly number[]): boolean {
+function equalNumbers(a: readonly number[], b: readonly number[]): boolean {
   return a.length === b.length && a.every((each, i) => each === b[i]);
 }

@@ -56,8 +56,9 @@ export function quantizedGather(
   ops: QuantizerOps,
   rows: readonly number[],
 ): QuantizedGather {
-  const derives = isDirectionless(t.spec);
-  const sent = (direction: Direction): boolean => (derives ? direction === "rowwise" : usage[direction]);
+  const derivesColumnwise = isDirectionless(t.spec);
+  const sent = (direction: Direction): boolean =>
+    derivesColumnwise ? direction === "rowwise" : usage[direction];
   const shapes = rows.map((count) => [count, ...t.shape.slice(1)]);
   const shape = [rows.reduce((total, count) => total + count, 0), ...t.shape.slice(1)];
   const copies = DIRECTIONS.map((direction) =>
@@ -71,9 +72,9 @@ export function quantizedGather(
       const fullCopies = copies.map((copy) =>
         copy?.assemble(copy.pieces.map(({ toCopyLayout }) => toCopyLayout(remaining.shift() as Tensor))),
       );
-      const all = withLayout(quantizedOf(t, t.spec, shape, ops, fullCopies), ops);
-      const ready = all.spec.compact ? gemmReady(all, ops) : all;
-      return scope.keep(derives ? withUsage(ready, usage) : ready);
+      const fullTensor = withLayout(quantizedOf(t, t.spec, shape, ops, fullCopies), ops);
+      const ready = fullTensor.spec.compact ? gemmReady(fullTensor, ops) : fullTensor;
+      return scope.keep(derivesColumnwise ? withUsage(ready, usage) : ready);
     },
   };
 }
@@ -112,7 +113,7 @@ function copyGather(
   const geometryOf = (ofShape: Shape): CopyGeometry =>
     copyGeometry(t.spec, asMatrix(ofShape), direction, "logical");
   const geometry = geometryOf(shape);
-  const parts = shapes.map(geometryOf);
+  const geometries = shapes.map(geometryOf);
   const columnwise = direction === "columnwise";
   const subject = `codes and scales by ${specText(t.spec)}, quantized from ${t.dtype}`;
   const piece = (
@@ -122,7 +123,7 @@ function copyGather(
     tensorWide: readonly (Tensor | undefined)[] = [],
   ): Piece => {
     const isTransposed = columnwise && transposed;
-    const rows = parts.map((part) => asMatrix(shapeOf(part))[isTransposed ? 1 : 0]);
+    const rows = geometries.map((part) => asMatrix(shapeOf(part))[isTransposed ? 1 : 0]);
     const shared = tensorWide.filter((each) => each !== undefined);
     if (isTransposed) return { request: { x: transpose(x), rows, subject, shared }, toCopyLayout: transpose };
     return {
@@ -313,28 +314,28 @@ export function emptyRows(t: QuantizedTensor, count: number): QuantizedTensor {
  * of the first part. All parts have the same quantization, and the same per-tensor scale and amax if there is one. No block may
  * extend over two parts.
  */
-export function joinedRows(parts: readonly QuantizedTensor[]): QuantizedTensor {
+export function joinedRows(tensors: readonly QuantizedTensor[]): QuantizedTensor {
   using scope = new Scope();
-  const [first] = parts as readonly [QuantizedTensor];
+  const [first] = tensors as readonly [QuantizedTensor];
   const usage = { rowwise: first.rowwise !== undefined, columnwise: first.columnwise !== undefined };
-  const rows = parts.map(({ shape }) => shape[0] as number);
-  const gathers = parts.map((part) => quantizedGather(part, usage, part.quantizer, rows));
+  const rows = tensors.map(({ shape }) => shape[0] as number);
+  const gathers = tensors.map((part) => quantizedGather(part, usage, part.quantizer, rows));
   const [{ requests, assemble }] = gathers as [QuantizedGather];
   const gathered = requests.map((_, i) =>
-    concatenated(gathers.map((each) => (each.requests[i] as GatherRequest).x)),
+    concatenate(gathers.map((each) => (each.requests[i] as GatherRequest).x)),
   );
   return scope.keep(assemble(gathered));
 }
 
 /** Concatenates matrices along their rows. */
-function concatenated(parts: readonly Tensor[]): Tensor {
-  const [{ backend, dtype, shape }] = parts as [Tensor];
+function concatenate(tensors: readonly Tensor[]): Tensor {
+  const [{ backend, dtype, shape }] = tensors as [Tensor];
   const out = new Tensor(backend, dtype, [
-    parts.reduce((rows, part) => rows + (part.shape[0] as number), 0),
+    tensors.reduce((rows, part) => rows + (part.shape[0] as number), 0),
     ...shape.slice(1),
   ]);
   let offset = 0;
-  for (const part of parts) {
+  for (const part of tensors) {
     out.paste(part, offset);
     offset += part.size;
   }

@@ -6,7 +6,7 @@ import { roundedThrough } from "./conversions.js";
 import { fma, mathOf } from "./float32.js";
 import { partOf } from "./moves.js";
 import { NotModelled } from "./not-modelled.js";
-import { computedFrom, each } from "./pointwise.js";
+import { computedFrom, mapElements } from "./pointwise.js";
 
 const { fround, max, min } = Math;
 
@@ -15,9 +15,9 @@ function logistic(backend: Backend, x: Float32Array): Float32Array {
   const power = mathOf(
     backend,
     "expf",
-    each((v) => -v, x),
+    mapElements((v) => -v, x),
   );
-  return each((e) => 1 / fround(1 + e), power);
+  return mapElements((e) => 1 / fround(1 + e), power);
 }
 
 /** The model of a function of `self`. */
@@ -44,14 +44,14 @@ export const silu = ofSelf((backend, x) => {
   const power = mathOf(
     backend,
     "expf",
-    each((v) => -v, x),
+    mapElements((v) => -v, x),
   );
-  return each((v, e) => v / fround(1 + e), x, power);
+  return mapElements((v, e) => v / fround(1 + e), x, power);
 });
 
 /** grad * s * fma(x, 1 - s, 1), with s the sigmoid (ActivationSiluKernel.cu). */
 export const siluBackward = gradient((backend, grad, x) =>
-  each((g, v, s) => fround(g * s) * fma(v, fround(1 - s), 1), grad, x, logistic(backend, x)),
+  mapElements((g, v, s) => fround(g * s) * fma(v, fround(1 - s), 1), grad, x, logistic(backend, x)),
 );
 
 /** Rounds to the dtype of `output`: the operators of PyTorch's Half and BFloat16 round each result to 16 bits. */
@@ -63,16 +63,16 @@ function narrowing(backend: Backend, call: Call): (values: Float32Array) => Floa
 /** grad * (1 - y) * y, each step rounded to the dtype (BinaryMiscBackwardOpsKernels.cu). */
 export const sigmoidBackward = gradient((backend, grad, y, call) => {
   const narrow = narrowing(backend, call);
-  const rest = narrow(each((v) => 1 - v, y));
-  return each((p, v) => p * v, narrow(each((g, r) => g * r, grad, rest)), y);
+  const complement = narrow(mapElements((v) => 1 - v, y));
+  return mapElements((p, v) => p * v, narrow(mapElements((g, r) => g * r, grad, complement)), y);
 }, "output");
 
 /** grad * (1 - y * y), each step rounded to the dtype; in f32, 1 - y * y is one fma (BinaryMiscBackwardOpsKernels.cu). */
 export const tanhBackward = gradient((backend, grad, y, call) => {
-  if (call.tensor("output").dtype === "F32") return each((g, v) => g * fma(-v, v, 1), grad, y);
+  if (call.tensor("output").dtype === "F32") return mapElements((g, v) => g * fma(-v, v, 1), grad, y);
   const narrow = narrowing(backend, call);
-  const rest = narrow(each((q) => 1 - q, narrow(each((v) => v * v, y))));
-  return each((g, r) => g * r, grad, rest);
+  const complement = narrow(mapElements((q) => 1 - q, narrow(mapElements((v) => v * v, y))));
+  return mapElements((g, r) => g * r, grad, complement);
 }, "output");
 
 /** sqrt(2 / pi), sqrt(1/2), and the factor of x^3 in the tanh approximation of GELU, as f32. */
@@ -82,7 +82,7 @@ const KAPPA = fround(0.044715);
 
 /** tanhf(beta * fma(kappa, x^3, x)). */
 function tanhInner(backend: Backend, x: Float32Array): Float32Array {
-  const inner = each((v) => BETA * fma(KAPPA, fround(fround(v * v) * v), v), x);
+  const inner = mapElements((v) => BETA * fma(KAPPA, fround(fround(v * v) * v), v), x);
   return mathOf(backend, "tanhf", inner);
 }
 
@@ -91,7 +91,7 @@ function erfOf(backend: Backend, x: Float32Array): Float32Array {
   return mathOf(
     backend,
     "erff",
-    each((v) => v * ALPHA, x),
+    mapElements((v) => v * ALPHA, x),
   );
 }
 
@@ -105,7 +105,9 @@ function isTanh(call: Call): boolean {
 /** x / 2 * (1 + t), where t is `tanhInner` or `erfOf`, by the argument `approximate` (ActivationGeluKernel.cu). */
 export const gelu: Model = (call) => {
   const inner = isTanh(call) ? tanhInner : erfOf;
-  return ofSelf((backend, x) => each((v, t) => fround(v * 0.5) * fround(1 + t), x, inner(backend, x)))(call);
+  return ofSelf((backend, x) => mapElements((v, t) => fround(v * 0.5) * fround(1 + t), x, inner(backend, x)))(
+    call,
+  );
 };
 
 /**
@@ -115,12 +117,12 @@ export const gelu: Model = (call) => {
 export const geluBackward = gradient((backend, grad, x, call) => {
   if (isTanh(call)) {
     const factor = fround(3 * KAPPA);
-    return each(
+    return mapElements(
       (g, v, t) => {
         const square = fround(v * v);
         const inner = fround(BETA * fma(factor, square, 1));
-        const left = fround(fround(v * 0.5) * fma(-t, t, 1));
-        return g * fma(fround(1 + t), 0.5, fround(left * inner));
+        const derivativeOfTanh = fround(fround(v * 0.5) * fma(-t, t, 1));
+        return g * fma(fround(1 + t), 0.5, fround(derivativeOfTanh * inner));
       },
       grad,
       x,
@@ -130,34 +132,34 @@ export const geluBackward = gradient((backend, grad, x, call) => {
   const density = mathOf(
     backend,
     "expf",
-    each((v) => fround(v * -0.5) * v, x),
+    mapElements((v) => fround(v * -0.5) * v, x),
   );
   const beta = fround((2 / Math.sqrt(Math.PI)) * Math.SQRT1_2 * 0.5);
-  const sum = each(
+  const sum = mapElements(
     (v, e, t) => fma(fround(1 + t), 0.5, fround(v * fround(e * beta))),
     x,
     density,
     erfOf(backend, x),
   );
-  return each((g, s) => g * s, grad, sum);
+  return mapElements((g, s) => g * s, grad, sum);
 });
 
 /** x * min(max(x + 3, 0), 6) * (1/6) (ActivationHardswishKernel.cu). */
-export const hardswish = ofSelf((_, x) => each((v) => fround(v * cut(v)) * SIXTH, x));
+export const hardswish = ofSelf((_, x) => mapElements((v) => fround(v * clampToSix(v)) * SIXTH, x));
 
 /** min(max(x + 3, 0), 6) * (1/6) (ActivationHardsigmoidKernel.cu). */
-export const hardsigmoid = ofSelf((_, x) => each((v) => cut(v) * SIXTH, x));
+export const hardsigmoid = ofSelf((_, x) => mapElements((v) => clampToSix(v) * SIXTH, x));
 
 const SIXTH = fround(1 / 6);
 
-function cut(x: number): number {
+function clampToSix(x: number): number {
   return min(max(fround(x + 3), 0), 6);
 }
 
 /** x if it is positive, else x * negative_slope (ActivationLeakyReluKernel.cu). */
 export const leakyRelu: Model = (call) => {
   const slope = fround(call.number("negative_slope", 0.01));
-  return ofSelf((_, x) => each((v) => (v > 0 ? v : v * slope), x))(call);
+  return ofSelf((_, x) => mapElements((v) => (v > 0 ? v : v * slope), x))(call);
 };
 
 /** The first half of `self` along a dimension, times the sigmoid of the second half (ActivationGluKernel.cu). */
@@ -169,6 +171,6 @@ export const glu: Model = (call) => {
     throw new ShapeError(`glu: dimension ${dim} of [${x.shape}] is not even`);
   const half = (start: number) => partOf(x, dim, start, start + size / 2);
   return computedFrom(call, [half(0), half(size / 2)], (a, b) =>
-    each((v, s) => v * s, a, logistic(call.backend, b as Float32Array)),
+    mapElements((v, s) => v * s, a, logistic(call.backend, b as Float32Array)),
   );
 };

@@ -21,12 +21,16 @@ function differenceOf(a: RecordedOperation, b: RecordedOperation): string | unde
   let result: string | undefined;
   for (const [i, x] of a.outputs.entries()) {
     const y = b.outputs[i] as TensorReference;
-    const [one, other] = [x, y].map(({ dtype, shape }) => `${dtype} [${shape}]`) as [string, string];
-    if (x.dtype !== y.dtype || !sameShape(x.shape, y.shape)) return `output ${i} is ${one} against ${other}`;
+    const [description, otherDescription] = [x, y].map(({ dtype, shape }) => `${dtype} [${shape}]`) as [
+      string,
+      string,
+    ];
+    if (x.dtype !== y.dtype || !sameShape(x.shape, y.shape))
+      return `output ${i} is ${description} against ${otherDescription}`;
     if (i >= a.outputs.length - unwritten) continue;
-    const same = isSame(x, y);
-    if (same === false) return `output ${i}, ${one}, has other bytes`;
-    if (same) result = "";
+    const isEqual = isSame(x, y);
+    if (isEqual === false) return `output ${i}, ${description}, has other bytes`;
+    if (isEqual) result = "";
   }
   return result;
 }
@@ -42,17 +46,19 @@ export function compareRuns(a: readonly RecordedOperation[], b: readonly Recorde
     const y = b[index];
     const { schema } = x;
     const isOther = y?.schema !== schema;
-    const what = isOther ? `the other run has ${y?.schema ?? "no further operation"}` : differenceOf(x, y);
-    if (what !== undefined) compared++;
-    if (!what) continue;
+    const difference = isOther
+      ? `the other run has ${y?.schema ?? "no further operation"}`
+      : differenceOf(x, y);
+    if (difference !== undefined) compared++;
+    if (!difference) continue;
     different++;
-    first ??= { index, schema, what };
+    first ??= { index, schema, what: difference };
     if (isOther) return { compared, different, first };
   }
-  const extra = b[a.length];
-  if (extra && !first) {
+  const nextOperation = b[a.length];
+  if (nextOperation && !first) {
     different++;
-    first = { index: a.length, schema: extra.schema, what: "only the other run has it" };
+    first = { index: a.length, schema: nextOperation.schema, what: "only the other run has it" };
   }
   return { compared, different, ...(first && { first }) };
 }

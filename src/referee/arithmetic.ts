@@ -5,7 +5,7 @@ import { conversion, numberValue, wideOf } from "./conversions.js";
 import { withSigns } from "./elementwise.js";
 import { fma } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
-import { computedFrom, each, type Formula } from "./pointwise.js";
+import { computedFrom, type Formula, mapElements } from "./pointwise.js";
 import { broadcast, commonShape, type Value } from "./value.js";
 
 const { abs, fround } = Math;
@@ -35,7 +35,7 @@ function operands(call: Call): readonly [Value, Value, FileDType] {
 export function ofTwo(formula: Formula): Model {
   return (call) => {
     const [x, y, dtype] = operands(call);
-    return computedFrom(call, [x, y], (a, b) => each(formula, a, b), { dtype });
+    return computedFrom(call, [x, y], (a, b) => mapElements(formula, a, b), { dtype });
   };
 }
 
@@ -49,7 +49,7 @@ function otherInDType(call: Call, self: Value): Value {
 export function ofTwoInDType(formula: Formula): Model {
   return (call) => {
     const x = call.tensor("self");
-    return computedFrom(call, [x, otherInDType(call, x)], (a, b) => each(formula, a, b));
+    return computedFrom(call, [x, otherInDType(call, x)], (a, b) => mapElements(formula, a, b));
   };
 }
 
@@ -79,7 +79,7 @@ export const divided: Model = (call) => {
   const divisor = call.operand("other");
   if (typeof divisor !== "number") return ofTwo((x, y) => x / y)(call);
   const reciprocal = fround(1 / divisor);
-  return computedFrom(call, [call.tensor("self")], (a) => each((x) => x * reciprocal, a));
+  return computedFrom(call, [call.tensor("self")], (a) => mapElements((x) => x * reciprocal, a));
 };
 
 /**
@@ -92,8 +92,8 @@ export const lerpFormula: Formula = (start, end, weight) => {
 };
 
 /** Throws `NotModelled` unless all tensors have the dtype of the first. */
-function requireOneDType([first, ...others]: readonly [Value, ...Value[]]): void {
-  for (const other of others)
+function requireOneDType([first, ...remaining]: readonly [Value, ...Value[]]): void {
+  for (const other of remaining)
     if (other.dtype !== first.dtype) throw new NotModelled(`${first.dtype} with ${other.dtype}`);
 }
 
@@ -101,7 +101,7 @@ export const lerp: Model = (call) => {
   const [x, end, weight] = [call.tensor("self"), call.tensor("end"), call.operand("weight")];
   const factor = typeof weight === "number" ? numberValue(weight) : weight;
   requireOneDType(typeof weight === "number" ? [x, end] : [x, end, weight]);
-  return computedFrom(call, [x, end, factor], (a, b, c) => each(lerpFormula, a, b, c));
+  return computedFrom(call, [x, end, factor], (a, b, c) => mapElements(lerpFormula, a, b, c));
 };
 
 /**
@@ -121,7 +121,7 @@ export function addcmulOrAddcdiv(kind: "product" | "quotient"): Model {
     const tensors = [call.tensor("self"), call.tensor("tensor1"), call.tensor("tensor2")] as const;
     requireOneDType(tensors);
     const formula = addcFormula(kind, call.number("value", 1));
-    return computedFrom(call, tensors, (x, a, b) => each(formula, x, a, b));
+    return computedFrom(call, tensors, (x, a, b) => mapElements(formula, x, a, b));
   };
 }
 
@@ -131,7 +131,7 @@ export const clamped: Model = (call) => {
     call.get(name) === undefined ? undefined : fround(call.number(name)),
   );
   return computedFrom(call, [call.tensor("self")], (a) =>
-    each((x) => {
+    mapElements((x) => {
       const raised = lower === undefined ? x : Math.max(x, lower);
       return upper === undefined ? raised : Math.min(raised, upper);
     }, a),
@@ -150,8 +150,8 @@ export const signCopied: Model = (call) => {
 
 /** The remainder with the sign of the divisor: fmod, plus the divisor if the signs differ (BinaryRemainderKernel.cu). */
 export const floorRemainder: Formula = (x, y) => {
-  const rest = x % y;
-  return rest !== 0 && y < 0 !== rest < 0 ? rest + y : rest;
+  const remainder = x % y;
+  return remainder !== 0 && y < 0 !== remainder < 0 ? remainder + y : remainder;
 };
 
 /** Returns the other argument if one is NaN. */

@@ -36,8 +36,8 @@ export function threadSums({ terms, start, stride, size }: Row, assignment: Assi
   };
   let next = 0;
   if (shift > 0) for (let thread = shift; thread < threads && next < size; thread++) addTo(thread, next++);
-  const rest = size - next;
-  const bulk = next + (hasTail ? rest - (rest % (width * threads)) : rest);
+  const remainder = size - next;
+  const bulk = next + (hasTail ? remainder - (remainder % (width * threads)) : remainder);
   for (let thread = 0; next < bulk; thread = thread + 1 === threads ? 0 : thread + 1)
     for (let i = 0; i < width && next < bulk; i++) addTo(thread, next++);
   for (let thread = 0; next < size; thread = thread + 1 === threads ? 0 : thread + 1) addTo(thread, next++);

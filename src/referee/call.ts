@@ -68,8 +68,8 @@ export class Call {
     kwargs: Readonly<Record<string, Argument>>,
     readonly randomness: Randomness = {},
   ) {
-    const extra = args.length - parameters.length;
-    if (extra > 0)
+    const surplus = args.length - parameters.length;
+    if (surplus > 0)
       throw new ArgumentError(`${args.length} arguments by position; it takes ${parameters.join(", ")}`);
     this.#byName = new Map([
       ...args.map((argument, i) => [parameters[i] as string, argument] as const),
@@ -93,11 +93,11 @@ export class Call {
     if (argument !== undefined && argument !== value) throw new NotModelled(`${name} is ${nameOf(argument)}`);
   }
 
-  #fail(name: string, what: string): never {
+  #fail(name: string, expected: string): never {
     const argument = this.get(name);
     if (typeof argument === "object" && argument !== null && "other" in argument)
       throw new NotModelled(`${name} is ${argument.other}`);
-    throw new ArgumentError(`${name} is ${nameOf(this.get(name))}; ${what} is needed`);
+    throw new ArgumentError(`${name} is ${nameOf(this.get(name))}; ${expected} is needed`);
   }
 
   tensor(name: string): Value {
@@ -130,8 +130,8 @@ export class Call {
   integers(name: string): readonly number[] {
     const argument = this.get(name);
     if (!Array.isArray(argument) || argument.length > MAX_RANK * 1024) this.#fail(name, "a list of integers");
-    return argument.map((each) =>
-      Number.isSafeInteger(each) ? (each as number) : this.#fail(name, "a list of integers"),
+    return argument.map((element) =>
+      Number.isSafeInteger(element) ? (element as number) : this.#fail(name, "a list of integers"),
     );
   }
 
@@ -151,8 +151,10 @@ export class Call {
   /** A dimension of `shape`, counted from the front. */
   dimension(name: string, { length }: Shape, fallback?: number): number {
     const dim = this.integer(name, fallback);
-    const front = dim < 0 ? dim + Math.max(length, 1) : dim;
-    return front >= 0 && front < Math.max(length, 1) ? front : this.#fail(name, `a dimension of ${length}`);
+    const dimIndex = dim < 0 ? dim + Math.max(length, 1) : dim;
+    return dimIndex >= 0 && dimIndex < Math.max(length, 1)
+      ? dimIndex
+      : this.#fail(name, `a dimension of ${length}`);
   }
 }
 

@@ -23,8 +23,8 @@ const isText = (value: unknown): value is string | null => value === null || typ
 /** Parses a contract. Throws `FileError` if the file is not a contract. */
 export function readContract(path: string, text: string): Contract {
   const value = parseFile(path, text);
-  const fail = (what: string): never => {
-    throw new FileError(`${path}: ${what}`);
+  const fail = (problem: string): never => {
+    throw new FileError(`${path}: ${problem}`);
   };
   if (!isObject(value) || value.format !== CONTRACT_FORMAT || value.version !== 1)
     return fail(`it is not a contract; format must be "${CONTRACT_FORMAT}" and version 1`);
@@ -34,9 +34,9 @@ export function readContract(path: string, text: string): Contract {
     return fail('computed_by must be "device" or "reference"');
   if (!isObject(versions) || !Object.values(versions).every(isText))
     return fail("versions must be an object of strings and nulls");
-  const plain = (each: unknown): boolean =>
-    isText(each) || typeof each === "number" || typeof each === "boolean";
-  if (!isObject(settings) || !Object.values(settings).every(plain))
+  const isPlain = (setting: unknown): boolean =>
+    isText(setting) || typeof setting === "number" || typeof setting === "boolean";
+  if (!isObject(settings) || !Object.values(settings).every(isPlain))
     return fail("settings must be an object of strings, numbers, booleans and nulls");
   return {
     chip,

@@ -6,7 +6,7 @@ import type { Call, GeneratorState, Model } from "./call.js";
 import { roundedTo, valuesOf } from "./conversions.js";
 import { fma, mathOf } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
-import { each } from "./pointwise.js";
+import { mapElements } from "./pointwise.js";
 import { itemSize, type Value } from "./value.js";
 
 const { fround, sqrt } = Math;
@@ -72,7 +72,7 @@ export const rand: Model = (call) => {
       call.backend,
       out.dtype,
       out.shape,
-      each((u) => (u === 1 ? 0 : u), values),
+      mapElements((u) => (u === 1 ? 0 : u), values),
     ),
   ];
 };
@@ -96,12 +96,12 @@ export const randn: Model = (call) => [
       angle[index] = fma(fround(words[pair + 1] as number), TURN, TURN / 2);
       isCosine[index] = word % 2;
     });
-    const radius = each((l) => sqrt(fround(-2 * l)), mathOf(call.backend, "logf", first));
+    const radius = mapElements((l) => sqrt(fround(-2 * l)), mathOf(call.backend, "logf", first));
     const sines = mathOf(call.backend, "sin.approx.f32", angle);
     const cosines = mathOf(call.backend, "cos.approx.f32", angle);
-    const ratio = each((s, c, which) => (which === 0 ? s : c), sines, cosines, isCosine);
+    const ratio = mapElements((s, c, which) => (which === 0 ? s : c), sines, cosines, isCosine);
     // the mean, which is 0, makes a -0 positive
-    return each((r, t) => fround(r * t) + 0, radius, ratio);
+    return mapElements((r, t) => fround(r * t) + 0, radius, ratio);
   }),
 ];
 
@@ -114,7 +114,7 @@ export const bernoulli: Model = (call) => {
       call.backend,
       dtype,
       shape,
-      each((u) => Number(u < p), uniforms(call, elementCount(shape))),
+      mapElements((u) => Number(u < p), uniforms(call, elementCount(shape))),
     ),
   ];
 };
@@ -136,7 +136,7 @@ function dropoutMask(call: Call, x: Value, keep: number): Float32Array {
     if (drawn.dtype === "BOOL" && sameShape(drawn.shape, x.shape)) return Float32Array.from(drawn.bytes);
     throw new ShapeError(`a mask ${drawn.dtype} [${drawn.shape}] of [${x.shape}]`);
   }
-  return each((u) => Number(u < keep), uniforms(call, elementCount(x.shape), vectorWidth(x)));
+  return mapElements((u) => Number(u < keep), uniforms(call, elementCount(x.shape), vectorWidth(x)));
 }
 
 /** self * mask * (1 / (1 - p)) in f32, rounded once. The mask is the second result. */
@@ -147,7 +147,7 @@ export const dropout: Model = (call) => {
   const keep = fround(1 - p);
   const scale = fround(1 / keep);
   const mask = dropoutMask(call, x, keep);
-  const values = each((v, m) => fround(v * m) * scale, valuesOf(call.backend, x), mask);
+  const values = mapElements((v, m) => fround(v * m) * scale, valuesOf(call.backend, x), mask);
   return [
     roundedTo(call.backend, x.dtype, x.shape, values),
     { dtype: "BOOL", shape: x.shape, bytes: Uint8Array.from(mask) },

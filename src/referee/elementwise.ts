@@ -20,11 +20,11 @@ export const negated: Model = (call) => [withSigns(call.tensor("self"), (byte) =
 export const absolute: Model = (call) => [withSigns(call.tensor("self"), (byte) => byte & 0x7f)];
 
 /** A BOOL tensor: whether a condition holds for the f32 value of each element. */
-function condition(call: Call, x: Value, holds: (value: number) => boolean): Value {
+function condition(call: Call, x: Value, predicate: (value: number) => boolean): Value {
   return {
     dtype: "BOOL",
     shape: x.shape,
-    bytes: Uint8Array.from(valuesOf(call.backend, x), (each) => Number(holds(each))),
+    bytes: Uint8Array.from(valuesOf(call.backend, x), (each) => Number(predicate(each))),
   };
 }
 
@@ -69,23 +69,23 @@ export const masked: Model = (call) => {
 };
 
 /** The model that tests a condition on each element of `self`. */
-export function tested(holds: (value: number) => boolean): Model {
-  return (call) => [condition(call, call.tensor("self"), holds)];
+export function tested(predicate: (value: number) => boolean): Model {
+  return (call) => [condition(call, call.tensor("self"), predicate)];
 }
 
 /** The model of a comparison of `self` with a number, which is rounded to the dtype, or with a tensor of the same dtype. */
-export function compared(holds: (x: number, y: number) => boolean): Model {
+export function compared(predicate: (x: number, y: number) => boolean): Model {
   return (call) => {
     const [x, y] = [call.tensor("self"), call.operand("other")];
     if (typeof y === "number") {
       const number = roundedNumber(call.backend, y, x.dtype);
-      return [condition(call, x, (value) => holds(value, number))];
+      return [condition(call, x, (value) => predicate(value, number))];
     }
     if (wideOf(x) !== wideOf(y)) throw new NotModelled(`${x.dtype} compared with ${y.dtype}`);
     const shape = commonShape(x.shape, y.shape);
     const other = valuesOf(call.backend, broadcast(y, shape));
     const bytes = Uint8Array.from(valuesOf(call.backend, broadcast(x, shape)), (each, i) =>
-      Number(holds(each, other[i] as number)),
+      Number(predicate(each, other[i] as number)),
     );
     return [{ dtype: "BOOL", shape, bytes }];
   };

@@ -1,7 +1,7 @@
 /** Models of log10f, erfcf, atan2f and hypotf of CUDA, as nvcc 13.0 compiles them without fast math. */
 import type { Model } from "./call.js";
 import { bitsOf, fma, LN2, LOG2E, mathOf, ofBits, polynomial } from "./float32.js";
-import { computedFrom, each, type Formula } from "./pointwise.js";
+import { computedFrom, type Formula, mapElements } from "./pointwise.js";
 
 const { abs, fround, max, min, sqrt, trunc } = Math;
 
@@ -9,7 +9,9 @@ const LOG10E = fround(Math.LOG10E);
 
 /** logf(x) * log10 e. */
 export const log10: Model = (call) =>
-  computedFrom(call, [call.tensor("self")], (x) => each((l) => l * LOG10E, mathOf(call.backend, "logf", x)));
+  computedFrom(call, [call.tensor("self")], (x) =>
+    mapElements((l) => l * LOG10E, mathOf(call.backend, "logf", x)),
+  );
 
 const ERFC = [
   0x3a69a091, 0x3be6e05b, 0xbc81fb4b, 0x3d15373b, 0xbd887c5a, 0x3dc021d5, 0xbdced424, 0x3d8b74de, 0x3c7bf170,
@@ -59,12 +61,12 @@ const erfcOfMagnitude: Formula = (factor, t, ex2) => {
 export const erfc: Model = (call) => {
   const reciprocals = (values: Float32Array) => mathOf(call.backend, "rcp.approx.ftz.f32", values);
   return computedFrom(call, [call.tensor("self")], (x) => {
-    const t = each(abs, x);
-    const w = each(erfcVariable, t, reciprocals(each((v) => v + 4, t)));
-    const factor = each(erfcFactor, w, t, reciprocals(each((v) => fma(2, v, 1), t)));
-    const ex2 = mathOf(call.backend, "ex2.approx.ftz.f32", each(erfcExponentRest, t));
-    const result = each(erfcOfMagnitude, factor, t, ex2);
-    return each((v, r) => (v < 0 ? 2 - r : r), x, result);
+    const t = mapElements(abs, x);
+    const w = mapElements(erfcVariable, t, reciprocals(mapElements((v) => v + 4, t)));
+    const factor = mapElements(erfcFactor, w, t, reciprocals(mapElements((v) => fma(2, v, 1), t)));
+    const ex2 = mathOf(call.backend, "ex2.approx.ftz.f32", mapElements(erfcExponentRest, t));
+    const result = mapElements(erfcOfMagnitude, factor, t, ex2);
+    return mapElements((v, r) => (v < 0 ? 2 - r : r), x, result);
   });
 };
 

@@ -24,8 +24,8 @@ export function fma(x: number, y: number, z: number): number {
   // Rounding the f64 sum to f32 is correct unless the sum lies midway between two f32 numbers. Midpoints of subnormal numbers
   // have other bits, so all subnormal sums take the slow path.
   if ((low & 0x1fffffff) !== 0x10000000 && !(Math.abs(sum) < MIN_NORMAL)) return Math.fround(sum);
-  const rest = sum - product;
-  const error = product - (sum - rest) + (z - rest);
+  const roundingError = sum - product;
+  const error = product - (sum - roundingError) + (z - roundingError);
   // Rounds the exact sum to odd: an inexact sum with an even last bit moves to the f64 neighbour on the side of the error.
   if (error !== 0 && low % 2 === 0) {
     if (error > 0 === sum > 0) words[LOW] = low + 1;
@@ -54,8 +54,8 @@ export function ofBits(code: number): number {
 }
 
 /** A polynomial by Horner's method: p is the first coefficient, then p = fma(p, x, c) for each further coefficient c. */
-export function polynomial(x: number, [first, ...others]: readonly number[]): number {
-  return others.reduce((p, c) => fma(p, x, c), first as number);
+export function polynomial(x: number, [first, ...coefficients]: readonly number[]): number {
+  return coefficients.reduce((p, c) => fma(p, x, c), first as number);
 }
 
 /** log2 e and ln 2, rounded to f32. */

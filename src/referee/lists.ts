@@ -7,7 +7,7 @@ import type { Call, Model } from "./call.js";
 import { roundedTo, valuesOf } from "./conversions.js";
 import { fma, mathOf } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
-import { computedFrom, each, type Formula } from "./pointwise.js";
+import { computedFrom, type Formula, mapElements } from "./pointwise.js";
 import type { Value } from "./value.js";
 
 const { abs, fround } = Math;
@@ -18,8 +18,8 @@ const { abs, fround } = Math;
  */
 export function listsOf(call: Call, names: readonly string[]): readonly (readonly Value[])[] {
   const lists = names.map((name) => call.tensors(name));
-  const [first, ...others] = lists as [readonly Value[], ...(readonly Value[])[]];
-  for (const list of others)
+  const [first, ...otherLists] = lists as [readonly Value[], ...(readonly Value[])[]];
+  for (const list of otherLists)
     if (list.length !== first.length)
       throw new ShapeError(`lists of ${first.length} and ${list.length} tensors`);
   for (const list of lists)
@@ -34,9 +34,9 @@ function scalarsOf(call: Call, name: string, count: number): readonly number[] {
   const argument = call.get(name);
   if (Array.isArray(argument)) {
     if (argument.length !== count) throw new ShapeError(`${argument.length} scalars of ${count} tensors`);
-    return argument.map((each) => {
-      if (typeof each !== "number") throw new NotModelled(`${name} is no list of numbers`);
-      return fround(each);
+    return argument.map((element) => {
+      if (typeof element !== "number") throw new NotModelled(`${name} is no list of numbers`);
+      return fround(element);
     });
   }
   const operand = argument === undefined ? 1 : call.operand(name);
@@ -60,7 +60,7 @@ export function ofLists(lists: string, formula: ScalarFormula, scalar?: string):
     return Array.from({ length: count }, (_, i) => {
       const values = tensors.map((list) => list[i] as Value) as [Value, ...Value[]];
       const element = formula(scalars?.[i] ?? 1, alpha);
-      return computedFrom(call, values, (...floats) => each(element, ...floats))[0] as Value;
+      return computedFrom(call, values, (...floats) => mapElements(element, ...floats))[0] as Value;
     });
   };
 }

@@ -3,7 +3,7 @@ import type { Backend } from "../backends/backend.js";
 import { roundedToInteger } from "./arithmetic.js";
 import type { Model } from "./call.js";
 import { bitsOf, fma, LN2, LOG2E, mathOf, ofBits, polynomial } from "./float32.js";
-import { computedFrom, each } from "./pointwise.js";
+import { computedFrom, mapElements } from "./pointwise.js";
 import { zeroValue } from "./value.js";
 
 const { abs, fround, max, min } = Math;
@@ -61,22 +61,27 @@ export function expm1(x: number): number {
 
 /** log1pf(expf(x)). */
 function log1pExp(backend: Backend, x: Float32Array): Float32Array {
-  return each(log1p, mathOf(backend, "expf", x));
+  return mapElements(log1p, mathOf(backend, "expf", x));
 }
 
 /** log1pf(expf(x * beta)) / beta, or x where x * beta is above the threshold (ActivationSoftplusKernel.cu). */
 export const softplus: Model = (call) => {
   const [beta, threshold] = [fround(call.number("beta", 1)), fround(call.number("threshold", 20))];
   return computedFrom(call, [call.tensor("self")], (x) => {
-    const scaled = each((v) => v * beta, x);
-    return each((v, s, l) => (s > threshold ? v : l / beta), x, scaled, log1pExp(call.backend, scaled));
+    const scaled = mapElements((v) => v * beta, x);
+    return mapElements(
+      (v, s, l) => (s > threshold ? v : l / beta),
+      x,
+      scaled,
+      log1pExp(call.backend, scaled),
+    );
   });
 };
 
 /** x * tanhf(log1pf(expf(x))) (ActivationMishKernel.cu). */
 export const mish: Model = (call) =>
   computedFrom(call, [call.tensor("self")], (x) =>
-    each((v, t) => v * t, x, mathOf(call.backend, "tanhf", log1pExp(call.backend, x))),
+    mapElements((v, t) => v * t, x, mathOf(call.backend, "tanhf", log1pExp(call.backend, x))),
   );
 
 /**
@@ -85,12 +90,12 @@ export const mish: Model = (call) =>
 export const logSigmoid: Model = (call) => {
   const x = call.tensor("self");
   const results = computedFrom(call, [x], (values) =>
-    each(
+    mapElements(
       (v, l) => min(0, v) - l,
       values,
       log1pExp(
         call.backend,
-        each((v) => -abs(v), values),
+        mapElements((v) => -abs(v), values),
       ),
     ),
   );
@@ -104,7 +109,7 @@ export const elu: Model = (call) => {
   ) as [number, number, number];
   const factor = fround(alpha * scale);
   return computedFrom(call, [call.tensor("self")], (x) =>
-    each((v) => (v > 0 ? v * scale : fround(expm1(fround(v * inputScale))) * factor), x),
+    mapElements((v) => (v > 0 ? v * scale : fround(expm1(fround(v * inputScale))) * factor), x),
   );
 };
 
@@ -112,14 +117,14 @@ export const elu: Model = (call) => {
 export const logAddExp: Model = (call) =>
   computedFrom(call, [call.tensor("self"), call.tensor("other")], (x, y) => {
     const other = y as Float32Array;
-    const rest = log1pExp(
+    const logarithms = log1pExp(
       call.backend,
-      each((a, b) => -abs(fround(a - b)), x, other),
+      mapElements((a, b) => -abs(fround(a - b)), x, other),
     );
-    return each(
+    return mapElements(
       (a, b, l) => (a === b && abs(a) === Number.POSITIVE_INFINITY ? a : max(a, b) + l),
       x,
       other,
-      rest,
+      logarithms,
     );
   });

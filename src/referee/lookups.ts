@@ -121,8 +121,8 @@ export const gather: Model = (call) => {
   const [size, strides, list] = [itemSize(x.dtype), stridesOf(x.shape), integersOf(index)];
   const stride = strides[dim] as number;
   const extent = x.shape[dim] as number;
-  const fits = index.shape.every((each, i) => i === dim || each <= (x.shape[i] as number));
-  if (!fits || list.some((each) => !(each >= 0 && each < extent)))
+  const isWithin = index.shape.every((each, i) => i === dim || each <= (x.shape[i] as number));
+  if (!isWithin || list.some((each) => !(each >= 0 && each < extent)))
     throw new ShapeError(`indices [${index.shape}] of dimension ${dim} of [${x.shape}]`);
   eachOf({ shape: index.shape, strides: strides.with(dim, 0), offset: 0 }, (i, start) =>
     copyElement(x.bytes, start + (list[i] as number) * stride, out.bytes, i, size),
@@ -133,8 +133,8 @@ export const gather: Model = (call) => {
 /** aten::index.Tensor with one tensor of indices, which selects slices of the first dimension. */
 export const indexByTensor: Model = (call) => {
   const indices = call.get("indices");
-  const [index, ...others] = Array.isArray(indices) ? indices : [];
-  if (!isValue(index) || others.length > 0) throw new NotModelled("other indices than one tensor");
+  const [index, ...otherIndices] = Array.isArray(indices) ? indices : [];
+  if (!isValue(index) || otherIndices.length > 0) throw new NotModelled("other indices than one tensor");
   return [slicesByIndex(call.tensor("self"), index, 0)];
 };
 
@@ -160,8 +160,8 @@ const MAX_ACCUMULATED_WIDTH = 32;
 export const indexPut: Model = (call) => {
   const [x, values] = [call.tensor("self"), call.tensor("values")];
   const indices = call.get("indices");
-  const [index, ...others] = Array.isArray(indices) ? indices : [];
-  if (!isValue(index) || others.length > 0 || !call.boolean("accumulate", false))
+  const [index, ...otherIndices] = Array.isArray(indices) ? indices : [];
+  if (!isValue(index) || otherIndices.length > 0 || !call.boolean("accumulate", false))
     throw new NotModelled("other indices than one tensor, or no accumulation");
   const rows = rowsOf(call, values, index, x.shape[0] ?? 0, -1);
   if (

@@ -48,8 +48,8 @@ export const nllLoss: Model = (call) => {
   const { backend } = call;
   const values = valuesOf(backend, x);
   const [rows, size] = x.shape as [number, number];
-  const losses = Float32Array.from(classes, (each, row) =>
-    each === undefined ? 0 : -(values[row * size + each] as number),
+  const losses = Float32Array.from(classes, (classIndex, row) =>
+    classIndex === undefined ? 0 : -(values[row * size + classIndex] as number),
   );
   const scalar = (value: number): Value => roundedTo(backend, x.dtype, [], Float32Array.of(value));
   if (reduction === NONE) return [roundedTo(backend, x.dtype, [rows], losses), scalar(0)];
@@ -75,9 +75,10 @@ export const nllLossBackward: Model = (call) => {
   const [total = 0] = valuesOf(backend, call.tensor("total_weight"));
   const size = x.shape[1] as number;
   const results = new Float32Array(classes.length * size);
-  for (const [row, each] of classes.entries()) {
+  for (const [row, classIndex] of classes.entries()) {
     const grad = gradOutput[reduction === NONE ? row : 0] as number;
-    if (each !== undefined) results[row * size + each] = -(reduction === MEAN ? grad / total : grad);
+    if (classIndex !== undefined)
+      results[row * size + classIndex] = -(reduction === MEAN ? grad / total : grad);
   }
   return [roundedTo(backend, x.dtype, x.shape, results)];
 };

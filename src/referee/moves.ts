@@ -24,8 +24,8 @@ export const copied: Model = (call) => [self(call)];
 
 /** The shape `sizes` of `count` elements, where a size of -1 is inferred from the others. */
 function completed(sizes: readonly number[], count: number): Shape {
-  const rest = sizes.reduce((product, size) => (size === -1 ? product : product * size), 1);
-  return sizes.map((size) => (size === -1 ? count / Math.max(rest, 1) : size));
+  const knownProduct = sizes.reduce((product, size) => (size === -1 ? product : product * size), 1);
+  return sizes.map((size) => (size === -1 ? count / Math.max(knownProduct, 1) : size));
 }
 
 export const viewed: Model = (call) => {
@@ -77,9 +77,10 @@ export const reversedDims = permutation((_, rank) => {
 export const unsqueezed: Model = (call) => {
   const x = self(call);
   const dim = call.integer("dim");
-  const at = dim < 0 ? dim + x.shape.length + 1 : dim;
-  if (at < 0 || at > x.shape.length) throw new ShapeError(`dimension ${dim} of [${x.shape}]`);
-  return [reshaped(x, x.shape.toSpliced(at, 0, 1))];
+  const insertionDim = dim < 0 ? dim + x.shape.length + 1 : dim;
+  if (insertionDim < 0 || insertionDim > x.shape.length)
+    throw new ShapeError(`dimension ${dim} of [${x.shape}]`);
+  return [reshaped(x, x.shape.toSpliced(insertionDim, 0, 1))];
 };
 
 export const squeezed: Model = (call) => {
@@ -140,9 +141,10 @@ function selectOf(call: Call, shape: Shape): View {
   const dim = call.dimension("dim", shape);
   const size = shape[dim] ?? 0;
   const index = call.integer("index");
-  const front = index < 0 ? index + size : index;
-  if (!(front >= 0 && front < size)) throw new ShapeError(`index ${index} of dimension ${dim} of [${shape}]`);
-  const view = part({ shape, strides: stridesOf(shape), offset: 0 }, dim, front, front + 1);
+  const position = index < 0 ? index + size : index;
+  if (!(position >= 0 && position < size))
+    throw new ShapeError(`index ${index} of dimension ${dim} of [${shape}]`);
+  const view = part({ shape, strides: stridesOf(shape), offset: 0 }, dim, position, position + 1);
   return { ...view, shape: view.shape.toSpliced(dim, 1), strides: view.strides.toSpliced(dim, 1) };
 }
 
@@ -163,7 +165,7 @@ export const sliceBackward = backward(sliceOf);
 export const selectBackward = backward(selectOf);
 
 /** Divides `self` along a dimension into parts of the sizes that `sizesOf` returns for the size of the dimension. */
-function parts(call: Call, sizesOf: (size: number) => readonly number[]): readonly Value[] {
+function splitAlong(call: Call, sizesOf: (size: number) => readonly number[]): readonly Value[] {
   const x = self(call);
   const dim = call.dimension("dim", x.shape, 0);
   const size = x.shape[dim] ?? 0;
@@ -175,27 +177,27 @@ function parts(call: Call, sizesOf: (size: number) => readonly number[]): readon
   )
     throw new ShapeError(`parts of ${sizes.slice(0, 8)} of dimension ${dim} of [${x.shape}]`);
   let start = 0;
-  return sizes.map((each) => {
-    start += each;
-    return partOf(x, dim, start - each, start);
+  return sizes.map((length) => {
+    start += length;
+    return partOf(x, dim, start - length, start);
   });
 }
 
 export const split: Model = (call) =>
-  parts(call, (size) => {
-    const each = call.integer("split_size");
-    if (each < 1) throw new ArgumentError(`split_size is ${each}; it must be at least 1`);
-    const count = Math.min(Math.max(1, Math.ceil(size / each)), 65_537);
-    return Array.from({ length: count }, (_, i) => Math.min(each, size - i * each));
+  splitAlong(call, (size) => {
+    const splitSize = call.integer("split_size");
+    if (splitSize < 1) throw new ArgumentError(`split_size is ${splitSize}; it must be at least 1`);
+    const count = Math.min(Math.max(1, Math.ceil(size / splitSize)), 65_537);
+    return Array.from({ length: count }, (_, i) => Math.min(splitSize, size - i * splitSize));
   });
 
-export const splitWithSizes: Model = (call) => parts(call, () => call.integers("split_sizes"));
+export const splitWithSizes: Model = (call) => splitAlong(call, () => call.integers("split_sizes"));
 
 export const unbound: Model = (call) => {
   const { shape } = self(call);
   const dim = call.dimension("dim", shape, 0);
-  const all = parts(call, (size) => Array.from({ length: Math.min(size, 65_537) }, () => 1));
-  return all.map((each) => reshaped(each, each.shape.toSpliced(dim, 1)));
+  const slices = splitAlong(call, (size) => Array.from({ length: Math.min(size, 65_537) }, () => 1));
+  return slices.map((each) => reshaped(each, each.shape.toSpliced(dim, 1)));
 };
 
 /** Concatenates values along a dimension. */

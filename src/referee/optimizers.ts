@@ -55,14 +55,14 @@ export function adam(isDecoupled: boolean): Model {
     const steps = call.tensors("state_steps");
     const results = lists.map((list) => [...list]);
     const factor = fround(lr * decay);
-    for (const [i, like] of (lists[0] as readonly Value[]).entries()) {
+    for (const [i, parameter] of (lists[0] as readonly Value[]).entries()) {
       const [params, grads, means, squares, maxima] = lists.map((list) =>
         valuesOf(backend, list[i] as Value).slice(),
       ) as [Float32Array, Float32Array, Float32Array, Float32Array, Float32Array | undefined];
       const step = valuesOf(backend, steps[i] as Value)[0] as number;
       const stepSize = fround(lr / biasCorrection(backend, beta1, step));
       const correction = fround(sqrt(biasCorrection(backend, beta2, step)));
-      const isSplit = like.dtype === "F32" && !isAmsgrad && params.length % 4 === 0;
+      const isSplit = parameter.dtype === "F32" && !isAmsgrad && params.length % 4 === 0;
       for (let k = 0; k < params.length; k++) {
         let param = params[k] as number;
         let grad = isMaximized ? -(grads[k] as number) : (grads[k] as number);
@@ -89,7 +89,8 @@ export function adam(isDecoupled: boolean): Model {
         [3, squares],
         [4, maxima],
       ] as const)
-        if (values) (results[list] as Value[])[i] = roundedTo(backend, like.dtype, like.shape, values);
+        if (values)
+          (results[list] as Value[])[i] = roundedTo(backend, parameter.dtype, parameter.shape, values);
     }
     return results.flat();
   };
@@ -124,7 +125,7 @@ export const sgd: Model = (call) => {
   const rate = call.boolean("maximize", false) ? lr : -lr;
   const lists = presentLists(call, ["self", "grads", "momentum_buffer_list"]);
   const results = lists.map((list) => [...list]);
-  for (const [i, like] of (lists[0] as readonly Value[]).entries()) {
+  for (const [i, parameter] of (lists[0] as readonly Value[]).entries()) {
     const [params, grads, buffers] = lists.map((list) => valuesOf(backend, list[i] as Value).slice()) as [
       Float32Array,
       Float32Array,
@@ -147,7 +148,8 @@ export const sgd: Model = (call) => {
       [0, params],
       [2, buffers],
     ] as const)
-      if (values) (results[list] as Value[])[i] = roundedTo(backend, like.dtype, like.shape, values);
+      if (values)
+        (results[list] as Value[])[i] = roundedTo(backend, parameter.dtype, parameter.shape, values);
   }
   return results.flat();
 };

@@ -9,7 +9,7 @@ import { broadcast, commonShape, type Value } from "./value.js";
 export type Formula = (a: number, b: number, c: number) => number;
 
 /** Applies a formula to the elements of arrays of one length. An omitted array defaults to the first. */
-export function each(formula: Formula, a: Float32Array, b = a, c = a): Float32Array {
+export function mapElements(formula: Formula, a: Float32Array, b = a, c = a): Float32Array {
   const out = new Float32Array(a.length);
   for (let i = 0; i < out.length; i++) out[i] = formula(a[i] as number, b[i] as number, c[i] as number);
   return out;
@@ -26,13 +26,13 @@ export function computedFrom(
   { dtype }: Pick<Value, "dtype"> = values[0],
 ): readonly Value[] {
   const shape = commonShape(...values.map((value) => value.shape));
-  const [first, ...others] = values.map((value) => valuesOf(backend, broadcast(value, shape)));
-  return [roundedTo(backend, dtype, shape, compute(first as Float32Array, ...others))];
+  const [first, ...operands] = values.map((value) => valuesOf(backend, broadcast(value, shape)));
+  return [roundedTo(backend, dtype, shape, compute(first as Float32Array, ...operands))];
 }
 
 /** The model of a formula of `self`. */
 export function ofOne(formula: (x: number) => number): Model {
-  return (call) => computedFrom(call, [call.tensor("self")], (a) => each(formula, a));
+  return (call) => computedFrom(call, [call.tensor("self")], (a) => mapElements(formula, a));
 }
 
 /** The model of a math function of CUDA, as nvcc 13.0 compiles it without fast math. */

@@ -7,7 +7,7 @@ import type { Tensor } from "../tensor/tensor.js";
 import type { Model } from "./call.js";
 import { roundedNumber, roundedThrough } from "./conversions.js";
 import { mathOf } from "./float32.js";
-import { computedFrom, each } from "./pointwise.js";
+import { computedFrom, mapElements } from "./pointwise.js";
 
 /** `powf` of each pair of numbers, as nvcc 13.0 compiles it without fast math. */
 export function powf(backend: Backend, base: Float32Array, exponent: Float32Array): Float32Array {
@@ -28,31 +28,31 @@ export const power: Model = (call) => {
   const { backend } = call;
   const exponent = call.number("exponent");
   const narrow = (values: Float32Array) => roundedThrough(backend, x.dtype, values);
-  const square = (a: Float32Array) => narrow(each((v) => v * v, a));
+  const square = (a: Float32Array) => narrow(mapElements((v) => v * v, a));
   return computedFrom(call, [x], (a) => {
     switch (exponent) {
       case 0:
-        return each(() => 1, a);
+        return mapElements(() => 1, a);
       case 1:
         return a;
       case 2:
         return square(a);
       case 3:
-        return each((v, w) => v * w, square(a), a);
+        return mapElements((v, w) => v * w, square(a), a);
       case 0.5:
         return mathOf(backend, "sqrtf", a);
       case -0.5:
         return mathOf(backend, "rsqrtf", a);
       case -1:
-        return each((v) => 1 / v, a);
+        return mapElements((v) => 1 / v, a);
       case -2:
-        return each((v) => 1 / v, square(a));
+        return mapElements((v) => 1 / v, square(a));
       default: {
         const e = roundedNumber(backend, exponent, x.dtype);
         return powf(
           backend,
           a,
-          each(() => e, a),
+          mapElements(() => e, a),
         );
       }
     }
@@ -66,7 +66,7 @@ export const powerOfNumber: Model = (call) => {
   return computedFrom(call, [exponent], (e) =>
     powf(
       call.backend,
-      each(() => base, e),
+      mapElements(() => base, e),
       e,
     ),
   );

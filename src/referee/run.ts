@@ -65,10 +65,10 @@ const SEED = /^\d{1,20}$/;
 
 /** Reads the parts of a log. Every method throws `FileError`, which names the file and the operation. */
 class LogReader {
-  constructor(private readonly where: string) {}
+  constructor(private readonly location: string) {}
 
-  fail(what: string): never {
-    throw new FileError(`${this.where}: ${what}`);
+  fail(problem: string): never {
+    throw new FileError(`${this.location}: ${problem}`);
   }
 
   reference(value: JsonObject, name: string): TensorReference {
@@ -144,7 +144,7 @@ class LogReader {
       schema,
       args: args.map((each, i) => this.argument(each, `args[${i}]`)),
       kwargs: Object.fromEntries(
-        Object.entries(kwargs).map(([key, each]) => [key, this.argument(each, key)]),
+        Object.entries(kwargs).map(([key, argument]) => [key, this.argument(argument, key)]),
       ),
       outputs: outputs.map((each, i) =>
         isObject(each)
@@ -162,8 +162,8 @@ function show(value: unknown): string {
 }
 
 /** Reads one operation. `where` is its name in errors. Throws `FileError` for anything that is not one. */
-export function readOperation(where: string, value: unknown): RecordedOperation {
-  return new LogReader(where).operation(value);
+export function readOperation(location: string, value: unknown): RecordedOperation {
+  return new LogReader(location).operation(value);
 }
 
 /**
@@ -189,17 +189,17 @@ export function readLog(path: string, text: string): readonly RecordedOperation[
 /** Reads the bytes of a reference. Throws `FileError` if the file lacks them or has another number. */
 export async function readValue(
   file: TensorSource,
-  where: string,
+  location: string,
   reference: TensorReference,
 ): Promise<Value | undefined> {
   const { dtype, shape, tensor } = reference;
   if (tensor === undefined) return undefined;
   const entry = file.tensors.get(tensor);
-  if (!entry) throw new FileError(`${where}: tensor "${tensor}" is not in ${file.path}`);
+  if (!entry) throw new FileError(`${location}: tensor "${tensor}" is not in ${file.path}`);
   const expected = fileBytes(dtype, shape);
   if (entry.end - entry.begin !== expected)
     throw new FileError(
-      `${where}: tensor "${tensor}" has ${entry.end - entry.begin} bytes in ${file.path}; ${dtype} [${shape}] has ${expected}`,
+      `${location}: tensor "${tensor}" has ${entry.end - entry.begin} bytes in ${file.path}; ${dtype} [${shape}] has ${expected}`,
     );
   return { dtype, shape, bytes: await file.read(entry) };
 }

@@ -32,10 +32,10 @@ export function slicesByIndex(table: Value, indices: Value, dim: number): Value 
   const list = integersOf(indices);
   for (let row = 0; row < outer; row++)
     for (const [i, index] of list.entries()) {
-      const front = index < 0 ? index + size : index;
-      if (!(front >= 0 && front < size))
+      const position = index < 0 ? index + size : index;
+      if (!(position >= 0 && position < size))
         throw new ShapeError(`index ${index} of dimension ${dim} of [${shape}]`);
-      const from = (row * size + front) * inner;
+      const from = (row * size + position) * inner;
       out.bytes.set(table.bytes.subarray(from, from + inner), (row * list.length + i) * inner);
     }
   return out;

@@ -182,8 +182,8 @@ export function softmax(isLog: boolean): Model {
 function gradientOperands(call: Call): readonly [Value, Value, FileDType] {
   const [grad, output] = [call.tensor("grad_output"), call.tensor("output")];
   const dtype = call.dtype("input_dtype") ?? grad.dtype;
-  const fits = grad.dtype === dtype || (grad.dtype === "F32" && dtype === "F16");
-  if (!fits || output.dtype !== grad.dtype)
+  const isSupported = grad.dtype === dtype || (grad.dtype === "F32" && dtype === "F16");
+  if (!isSupported || output.dtype !== grad.dtype)
     throw new NotModelled(`${grad.dtype} and ${output.dtype} with an input of ${dtype}`);
   return [grad, output, dtype];
 }

@@ -174,8 +174,9 @@ export function transposed(x: Value): Value {
 export function broadcast(x: Value, shape: Shape): Value {
   if (sameShape(x.shape, shape)) return x;
   const missing = shape.length - x.shape.length;
-  const fits = missing >= 0 && x.shape.every((size, dim) => size === 1 || size === shape[missing + dim]);
-  if (!fits) throw new ShapeError(`[${x.shape}] cannot be broadcast to [${shape}]`);
+  const isBroadcastable =
+    missing >= 0 && x.shape.every((size, dim) => size === 1 || size === shape[missing + dim]);
+  if (!isBroadcastable) throw new ShapeError(`[${x.shape}] cannot be broadcast to [${shape}]`);
   const ownStrides = stridesOf(x.shape);
   const strides = shape.map((_, dim) =>
     dim < missing || x.shape[dim - missing] === 1 ? 0 : (ownStrides[dim - missing] as number),

@@ -66,8 +66,8 @@ export const COLLECTIVES: RunOf = {
     const sizes = sent.map((count) => bytesOf(x, count));
     const expected = received.map((count) => bytesOf(x, count));
     const [from, to] = [offsetsOf(sizes), offsetsOf(expected)];
-    const addressOf = (address: number, begins: readonly number[], peer: number): number =>
-      address + (begins[peer] as number);
+    const addressOf = (address: number, offsets: readonly number[], peer: number): number =>
+      address + (offsets[peer] as number);
     copy(side, addressOf(x.address, from, rank), addressOf(out.address, to, rank), sizes[rank] as number);
     if (size === 1) return;
     devices.begin();
@@ -144,18 +144,18 @@ function combinationOf(
 /** Concatenates the data at `ownAddress` of every rank to `out`. Must be called between `begin` and `end`. */
 function gather(side: DeviceSide, ownAddress: number, out: number, sizes: readonly number[]): void {
   const { rank, size, devices } = side;
-  const begins = offsetsOf(sizes);
+  const offsets = offsetsOf(sizes);
   const ownBytes = sizes[rank] as number;
   if (size > 1 && sizes.every((each) => each === ownBytes)) {
     if (ownBytes > 0) devices.allGather(ownAddress, out, ownBytes);
     return;
   }
-  copy(side, ownAddress, out + (begins[rank] as number), ownBytes);
+  copy(side, ownAddress, out + (offsets[rank] as number), ownBytes);
   for (let peer = 0; peer < size; peer++) {
     if (peer === rank) continue;
     if (ownBytes > 0) devices.send(ownAddress, ownBytes, peer);
     const peerBytes = sizes[peer] as number;
-    if (peerBytes > 0) devices.receive(out + (begins[peer] as number), peerBytes, peer);
+    if (peerBytes > 0) devices.receive(out + (offsets[peer] as number), peerBytes, peer);
   }
   if (size > 1) devices.exchange();
 }
@@ -182,13 +182,13 @@ function reduce(
 function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["allReduce"]): void {
   const { size, devices, backend } = side;
   if (x.byteLength === 0) return;
-  withTemporary(memoryOf(backend), size * x.byteLength, (parts) => {
+  withTemporary(memoryOf(backend), size * x.byteLength, (inputs) => {
     devices.begin();
-    devices.allGather(x.address, parts, x.byteLength);
+    devices.allGather(x.address, inputs, x.byteLength);
     devices.end();
     const { dtype, sum, factor } = combinationOf(side, x, reduction);
     const count = x.size;
-    devices.fold({ parts, stride: count, ranks: size, dtype, sum, factor, out: out.address, count });
+    devices.fold({ parts: inputs, stride: count, ranks: size, dtype, sum, factor, out: out.address, count });
   });
 }
 
@@ -207,9 +207,9 @@ function reduceRing(
   const maxCount = Math.max(...counts);
   if (maxCount === 0) return;
   const ownBytes = (counts[rank] as number) * bytes;
-  const run = (x: number, into: number): void => {
+  const run = (x: number, destination: number): void => {
     devices.begin();
-    devices.reduceScatter(x, into, maxCount, dtype);
+    devices.reduceScatter(x, destination, maxCount, dtype);
     devices.end();
   };
   const isEven = counts.every((count) => count === maxCount);
@@ -218,11 +218,16 @@ function reduceRing(
     return;
   }
   const padded = Math.ceil((maxCount * bytes) / ALIGNED) * ALIGNED;
-  withTemporary(memoryOf(backend), size * maxCount * bytes + ALIGNED + padded, (parts) => {
+  withTemporary(memoryOf(backend), size * maxCount * bytes + ALIGNED + padded, (paddedInputs) => {
     for (const [peer, begin] of offsetsOf(counts).entries())
-      copy(side, address + begin * bytes, parts + peer * maxCount * bytes, (counts[peer] as number) * bytes);
-    const result = parts + Math.ceil((size * maxCount * bytes) / ALIGNED) * ALIGNED;
-    run(parts, result);
+      copy(
+        side,
+        address + begin * bytes,
+        paddedInputs + peer * maxCount * bytes,
+        (counts[peer] as number) * bytes,
+      );
+    const result = paddedInputs + Math.ceil((size * maxCount * bytes) / ALIGNED) * ALIGNED;
+    run(paddedInputs, result);
     copy(side, result, out, ownBytes);
   });
 }

@@ -15,7 +15,7 @@ export interface Flow {
 type FlowOf = {
   readonly [K in CollectiveName]: (
     args: CollectiveArgs[K],
-    of: Membership,
+    membership: Membership,
     member: number,
   ) => Flow | undefined;
 };

@@ -60,28 +60,35 @@ export function reduceParts(side: DeviceSide, reduction: PartsReduction): void {
   const largest = MAX_RECEIVED / bytes / (size - 1);
   const piece = Math.ceil(Math.min(maxCount / (reduction.pieces ?? 1), largest) / GRANULE) * GRANULE;
   const ownCount = counts[rank] as number;
-  const begins = offsetsOf(counts);
-  const others = order.filter((each) => each !== rank);
+  const offsets = offsetsOf(counts);
+  const peers = order.filter((each) => each !== rank);
   const stride = Math.min(piece, Math.ceil(Math.max(ownCount, 1) / GRANULE) * GRANULE);
   const slots = (size - 1) * stride;
   const sets = Math.max(1, Math.min(Math.ceil(maxCount / piece), Math.floor(MAX_RECEIVED / (slots * bytes))));
   withTemporary(memoryOf(backend), sets * slots * bytes, (temporary) => {
-    for (let i = 0, at = 0; at < maxCount; i++, at += piece) {
-      const within = (count: number): number => Math.max(0, Math.min(piece, count - at));
-      const parts = temporary + (i % sets) * slots * bytes;
+    for (let i = 0, start = 0; start < maxCount; i++, start += piece) {
+      const countInPiece = (count: number): number => Math.max(0, Math.min(piece, count - start));
+      const receiveBuffer = temporary + (i % sets) * slots * bytes;
       // from here on receive buffers are reused, so the exchange must wait for the kernel that reads them
       if (i % sets === 0) devices.begin();
-      for (const [slot, peer] of others.entries()) {
-        const sent = within(counts[peer] as number) * bytes;
-        if (sent > 0) devices.send(x + ((begins[peer] as number) + at) * bytes, sent, peer);
-        const received = within(ownCount) * bytes;
-        if (received > 0) devices.receive(parts + slot * stride * bytes, received, peer);
+      for (const [slot, peer] of peers.entries()) {
+        const sent = countInPiece(counts[peer] as number) * bytes;
+        if (sent > 0) devices.send(x + ((offsets[peer] as number) + start) * bytes, sent, peer);
+        const received = countInPiece(ownCount) * bytes;
+        if (received > 0) devices.receive(receiveBuffer + slot * stride * bytes, received, peer);
       }
       devices.exchange();
       devices.end();
-      const ownPart = { address: x + ((begins[rank] as number) + at) * bytes, at: order.indexOf(rank) };
-      const rest = { ranks: size, dtype, sum, factor, out: out + at * bytes, count: within(ownCount) };
-      if (rest.count > 0) devices.fold({ parts, stride, own: ownPart, ...rest });
+      const ownPart = { address: x + ((offsets[rank] as number) + start) * bytes, at: order.indexOf(rank) };
+      const arguments_ = {
+        ranks: size,
+        dtype,
+        sum,
+        factor,
+        out: out + start * bytes,
+        count: countInPiece(ownCount),
+      };
+      if (arguments_.count > 0) devices.fold({ parts: receiveBuffer, stride, own: ownPart, ...arguments_ });
     }
   });
 }

@@ -108,7 +108,8 @@ function ranksAddedAfter(
   let sums: readonly number[] = [];
   withTemporary(memoryOf(backend), size * bytes.length, (x) => {
     withTemporary(memoryOf(backend), bytes.length, (out) => {
-      for (let each = 0; each < size; each++) memoryOf(backend).write(x + each * bytes.length, bytes);
+      for (let copyIndex = 0; copyIndex < size; copyIndex++)
+        memoryOf(backend).write(x + copyIndex * bytes.length, bytes);
       devices.begin();
       devices.reduceScatter(x, out, elements, dtype);
       devices.end();
@@ -139,17 +140,17 @@ function ringOf(probing: Probing, dtype: WideDType): readonly number[] | undefin
   // Finds the rank that is added directly before this rank, which is added last. For each pair of that rank and a third rank,
   // only this rank is added after both.
   const predecessor = Array.from({ length: size }, (_, each) => each).find(
-    (each) =>
-      each !== rank &&
+    (peer) =>
+      peer !== rank &&
       counts !== undefined &&
-      pairs.every(([a, b], i) => (a !== each && b !== each) || a === rank || b === rank || counts[i] === 1),
+      pairs.every(([a, b], i) => (a !== peer && b !== peer) || a === rank || b === rank || counts[i] === 1),
   );
-  const predecessors = allGather(Uint8Array.of(predecessor ?? UNKNOWN)).map(([each]) => each as number);
+  const predecessors = allGather(Uint8Array.of(predecessor ?? UNKNOWN)).map(([answer]) => answer as number);
   const ring = [0];
   while (ring.length < size) ring.unshift(predecessors[ring[0] as number] ?? UNKNOWN);
   const isRing = new Set(ring).size === size && !ring.includes(UNKNOWN);
-  const fits = isRing && counts?.every((count, i) => count === expected(ring, rank, pairs)[i]);
-  const allFit = allGather(Uint8Array.of(fits ? 1 : 0)).every(([each]) => each === 1);
+  const isExpected = isRing && counts?.every((count, i) => count === expected(ring, rank, pairs)[i]);
+  const allFit = allGather(Uint8Array.of(isExpected ? 1 : 0)).every(([answer]) => answer === 1);
   const first = ring.indexOf(0);
   return allFit ? [...ring.slice(first), ...ring.slice(0, first)] : undefined;
 }

@@ -66,9 +66,9 @@ export class StreamBackend implements Backend {
   #run<K extends OpName>(op: K, args: OpArgs[K]): void {
     this.#rank.requireNoFailure(op);
     if (this.#rank.stream.waits) {
-      const retained = retain(args);
+      const retention = retain(args);
       this.#rank.stream.push({
-        work: { run: () => runOn(this.#inner, op, retained.args), release: () => retained.release() },
+        work: { run: () => runOn(this.#inner, op, retention.args), release: () => retention.release() },
       });
     } else runOn(this.#inner, op, args);
   }

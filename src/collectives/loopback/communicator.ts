@@ -44,10 +44,10 @@ export class LoopbackCommunicator implements Communicator {
     const call = callOf(op, args, this);
     this.#requireNotDisposed(call.operation);
     rank.requireNoFailure(call.operation);
-    const retained = retain(args);
-    const steps: Steps = STEPS[op](this, retained.args);
+    const retention = retain(args);
+    const steps: Steps = STEPS[op](this, retention.args);
     const channel = rank.world.channel(this);
-    rank.stream.push({ collective: { call, steps, channel, release: () => retained.release() } });
+    rank.stream.push({ collective: { call, steps, channel, release: () => retention.release() } });
     rank.world.advanceAll();
     rank.requireNoFailure(call.operation);
   }
@@ -72,7 +72,7 @@ export class LoopbackCommunicator implements Communicator {
     this.#disposed = true;
     if (this.parent) return;
     const rank = this.member;
-    await rank.idle();
+    await rank.waitUntilIdle();
     const failure = rank.unthrown;
     rank.world.leave(rank);
     await this.backend.dispose();

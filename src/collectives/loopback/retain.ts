@@ -21,15 +21,15 @@ export function retain<A extends object>(value: A): RetainedArgs<A> {
     if (typeof value !== "object" || value === null) return value;
     if (!Array.isArray(value) && Object.getPrototypeOf(value) !== Object.prototype) return value;
     const before = held.length;
-    const entries = Object.entries(value).map(([key, each]) => [key, copy(each)] as const);
+    const entries = Object.entries(value).map(([key, property]) => [key, copy(property)] as const);
     // values without tensors are not copied
     if (held.length === before) return value;
-    return Array.isArray(value) ? entries.map(([, each]) => each) : Object.fromEntries(entries);
+    return Array.isArray(value) ? entries.map(([, property]) => property) : Object.fromEntries(entries);
   };
   return {
     args: copy(value) as A,
     release() {
-      for (const each of held.splice(0)) each.dispose();
+      for (const tensor of held.splice(0)) tensor.dispose();
     },
   };
 }

@@ -48,35 +48,35 @@ export class Rank {
   async whenReached<T>(operation: string, body: () => T): Promise<T> {
     this.requireNoFailure(operation);
     if (!this.stream.waits) return body();
-    const reached = await this.#reach(body);
-    if (reached) return reached.value;
+    const outcome = await this.#reach(body);
+    if (outcome) return outcome.value;
     throw this.#failureFor(operation);
   }
 
   /** Resolves after all enqueued operations have run or were dropped. */
-  async idle(): Promise<void> {
+  async waitUntilIdle(): Promise<void> {
     if (this.stream.waits) await this.#reach(() => undefined);
   }
 
   async #reach<T>(body: () => T): Promise<{ readonly value: T } | undefined> {
     const { timeoutMs } = this.world;
     const timer = setTimeout(() => this.world.expire(this), timeoutMs);
-    let reached: { readonly value: T } | undefined;
+    let outcome: { readonly value: T } | undefined;
     await new Promise<void>((resolve) => {
       const run = (): void => {
-        reached = { value: body() };
+        outcome = { value: body() };
       };
       this.stream.push({ work: { run, release: resolve } });
     });
     clearTimeout(timer);
-    return reached;
+    return outcome;
   }
 
   /** Drops all enqueued operations. */
   fail(failure: Failure): void {
     if (this.#failure) return;
     const operation = this.stream.pending?.call.operation;
-    this.#failure = (now) => failure(operation ?? now);
+    this.#failure = (currentOperation) => failure(operation ?? currentOperation);
     this.stream.drop();
   }
 
@@ -129,9 +129,11 @@ export class World {
       members.map((member) => membership.ranks[member] as number);
     return {
       missing: ({ expect }) =>
-        numbers(others(membership, expect).filter((from) => box(from, membership.rank).length === 0)),
+        numbers(
+          peersWithMessage(membership, expect).filter((from) => box(from, membership.rank).length === 0),
+        ),
       post(call, { send }) {
-        for (const to of others(membership, send))
+        for (const to of peersWithMessage(membership, send))
           box(membership.rank, to).push({ call, bytes: (send[to] as Uint8Array).slice() });
       },
       take: (call, exchange) =>
@@ -155,9 +157,9 @@ export class World {
     const pending = rank.stream.pending;
     if (!pending) return;
     const { call, missing } = pending;
-    const absent = missing.map((each) => `rank ${each}`).join(" and ");
+    const missingRanks = missing.map((each) => `rank ${each}`).join(" and ");
     this.fail(() => (operation) => {
-      const message = `${absent} did not come to ${call.text}, where rank ${rank.number} waited ${this.timeoutMs} ms`;
+      const message = `${missingRanks} did not come to ${call.text}, where rank ${rank.number} waited ${this.timeoutMs} ms`;
       return new DistributedError("deadline", operation, missing[0], message);
     });
   }
@@ -187,17 +189,17 @@ export class World {
   #failOnDeparted(): void {
     for (const rank of this.ranks) {
       const pending = rank.stream.pending;
-      const departed = pending?.missing.find((number) => this.ranks[number]?.hasLeft);
-      if (!pending || departed === undefined) continue;
-      const message = `rank ${departed} has left the group, and rank ${rank.number} waits for it in ${pending.call.text}`;
-      this.fail(() => (operation) => new DistributedError("lost", operation, departed, message));
+      const departedRank = pending?.missing.find((number) => this.ranks[number]?.hasLeft);
+      if (!pending || departedRank === undefined) continue;
+      const message = `rank ${departedRank} has left the group, and rank ${rank.number} waits for it in ${pending.call.text}`;
+      this.fail(() => (operation) => new DistributedError("lost", operation, departedRank, message));
       return;
     }
   }
 }
 
-function others({ rank }: Membership, each: readonly unknown[]): readonly number[] {
-  return each.flatMap((what, member) => (what === undefined || member === rank ? [] : [member]));
+function peersWithMessage({ rank }: Membership, messages: readonly unknown[]): readonly number[] {
+  return messages.flatMap((message, member) => (message === undefined || member === rank ? [] : [member]));
 }
 
 /** The messages from every member, including this rank's message to itself. */
@@ -207,12 +209,12 @@ function takeMessages(
   { send, expect }: Exchange,
   next: (from: number) => Message,
 ): readonly Uint8Array[] {
-  const parts = send.map((bytes) => bytes ?? new Uint8Array());
-  for (const from of others(membership, expect)) {
+  const messages = send.map((bytes) => bytes ?? new Uint8Array());
+  for (const from of peersWithMessage(membership, expect)) {
     const message = next(from);
     const mismatch = disagreement(membership, call, from, message, expect[from] as number);
     if (mismatch) throw mismatch;
-    parts[from] = message.bytes;
+    messages[from] = message.bytes;
   }
-  return parts;
+  return messages;
 }

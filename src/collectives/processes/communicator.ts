@@ -59,13 +59,13 @@ export class ProcessCommunicator implements Communicator {
 
   /** Gathers bytes from all members. All members pass the same number of bytes. */
   gather(operation: string, bytes: Uint8Array): readonly Uint8Array[] {
-    const others = this.ranks.map((_, member) => (member === this.rank ? undefined : bytes));
-    const expect = others.map((each) => each?.length);
-    const parts = this.#exchange(
+    const messages = this.ranks.map((_, member) => (member === this.rank ? undefined : bytes));
+    const expect = messages.map((each) => each?.length);
+    const answers = this.#exchange(
       { operation, text: operation, key: `${operation} of ${bytes.length} bytes` },
-      { send: others, expect },
+      { send: messages, expect },
     );
-    return parts.map((part, member) => (member === this.rank ? bytes : part));
+    return answers.map((part, member) => (member === this.rank ? bytes : part));
   }
 
   async settled(): Promise<void> {
@@ -85,20 +85,20 @@ export class ProcessCommunicator implements Communicator {
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
-    const untold = this.parent ? undefined : await this.link.close();
-    if (untold) throw untold;
+    const failure = this.parent ? undefined : await this.link.close();
+    if (failure) throw failure;
   }
 
   #exchange(call: Call, { send, expect }: Exchange): readonly Uint8Array[] {
     const { id: group, rank, ranks, link } = this;
     const number = (member: number): number => ranks[member] as number;
-    const others = (each: readonly unknown[]): readonly number[] =>
-      each.flatMap((what, member) => (what === undefined || member === rank ? [] : [member]));
-    for (const to of others(send)) {
+    const peersWithMessage = (messages: readonly unknown[]): readonly number[] =>
+      messages.flatMap((message, member) => (message === undefined || member === rank ? [] : [member]));
+    for (const to of peersWithMessage(send)) {
       const bytes = new Uint8Array(send[to] as Uint8Array);
       link.post({ kind: "data", from: number(rank), to: number(to), group, call, bytes });
     }
-    const sources = others(expect);
+    const sources = peersWithMessage(expect);
     const { operation, text } = call;
     const messages = link.take({ group, from: sources.map(number), operation, text });
     const parts = send.map((bytes) => bytes ?? new Uint8Array());

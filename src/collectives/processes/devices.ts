@@ -196,8 +196,8 @@ export class DeviceCommunicator implements Communicator {
     const end = this.#devices?.ended();
     if (!end || end.why === "closed") return;
     const { rank } = this.link.rendezvous;
-    const which = end.why === "late" ? "deadline" : "lost";
-    this.link.fail(failed(which, undefined, `rank ${rank}, in ${this.#last}: ${end.message}`));
+    const failure = end.why === "late" ? "deadline" : "lost";
+    this.link.fail(failed(failure, undefined, `rank ${rank}, in ${this.#last}: ${end.message}`));
     this.link.requireNoFailure(this.#last);
   }
 

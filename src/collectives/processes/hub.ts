@@ -65,15 +65,19 @@ export class Hub {
       );
     }
     this.#loops = [this.#receive(), this.#watch()];
-    const come = await this.#until(
+    const haveJoined = await this.#until(
       () => this.#members.size === size - 1 || this.#failure !== undefined,
       timeoutMs,
     );
-    if (!come) {
-      const absent = this.#others().filter((rank) => !this.#members.has(rank));
-      const who = absent.map((rank) => `rank ${rank}`).join(" and ");
+    if (!haveJoined) {
+      const missingRanks = this.#others().filter((rank) => !this.#members.has(rank));
+      const missingText = missingRanks.map((rank) => `rank ${rank}`).join(" and ");
       this.fail(
-        failed("deadline", absent[0], `${who} did not come to ${address}:${port} within ${timeoutMs} ms`),
+        failed(
+          "deadline",
+          missingRanks[0],
+          `${missingText} did not come to ${address}:${port} within ${timeoutMs} ms`,
+        ),
       );
     }
     if (this.#failure) return this.#failure;
@@ -106,9 +110,9 @@ export class Hub {
   /** Leaves the job when all other ranks have left it, or when the job has failed and they were notified. */
   async leave(): Promise<void> {
     this.#broadcast({ kind: "left", rank: 0 });
-    const done = (): boolean =>
+    const canLeave = (): boolean =>
       this.#failure !== undefined || this.#others().every((rank) => this.#left.has(rank));
-    await this.#until(done, this.rendezvous.timeoutMs);
+    await this.#until(canLeave, this.rendezvous.timeoutMs);
     await this.close();
   }
 

@@ -12,7 +12,7 @@ interface OwnCall {
   readonly membership: Membership;
   /** The rank of the other member in the group. */
   readonly member: number;
-  readonly since: number;
+  readonly startTime: number;
 }
 
 export class Ledger {
@@ -29,12 +29,17 @@ export class Ledger {
   ) {}
 
   /** Records a call of this rank. */
-  recordCall({ membership, call, flows }: EnqueuedCall, now: number): void {
+  recordCall({ membership, call, flows }: EnqueuedCall, time: number): void {
     for (const [member, flow] of flows.entries()) {
       if (!flow) continue;
       const peer = membership.ranks[member] as number;
       const note: Note = { group: membership.id, call, ...flow };
-      this.#put(this.#ownCalls, peer, membership.id, { note, membership: membership, member, since: now });
+      this.#put(this.#ownCalls, peer, membership.id, {
+        note,
+        membership: membership,
+        member,
+        startTime: time,
+      });
       this.#compare(peer, membership.id);
     }
   }
@@ -52,27 +57,27 @@ export class Ledger {
   }
 
   /** Fails the job if this rank waits for a rank that has left, or waits longer than the time limit. */
-  checkWaiting(now: number): void {
+  checkWaiting(time: number): void {
     for (const waiting of this.#ownCalls.values()) {
       const first = waiting[0];
       if (!first) continue;
-      const { note, membership, member, since } = first;
+      const { note, membership, member, startTime } = first;
       const peer = membership.ranks[member] as number;
       if (this.#departed.has(peer)) {
         const message = `rank ${peer} has left the group, and rank ${this.rank} waits for it in ${note.call.text}`;
         this.fail(failed("lost", peer, message));
-      } else if (now - since > this.timeoutMs && note.call.key !== LEAVING) {
+      } else if (time - startTime > this.timeoutMs && note.call.key !== LEAVING) {
         const message = `rank ${peer} did not come to ${note.call.text}, where rank ${this.rank} waited ${this.timeoutMs} ms`;
         this.fail(failed("deadline", peer, message));
       }
     }
   }
 
-  #put<T>(into: Map<string, T[]>, peer: number, group: string, item: T): void {
+  #put<T>(queues: Map<string, T[]>, peer: number, group: string, item: T): void {
     const key = `${group}:${peer}`;
-    const list = into.get(key);
+    const list = queues.get(key);
     if (list) list.push(item);
-    else into.set(key, [item]);
+    else queues.set(key, [item]);
   }
 
   #compare(peer: number, group: string): void {
@@ -98,10 +103,10 @@ export class Ledger {
   /** Fails the job if one of two ranks leaves the group while the other makes a call. */
   #failIfLeaving(peer: number, ownCall: Call, peerCall: Call): boolean {
     if ((ownCall.key === LEAVING) === (peerCall.key === LEAVING)) return false;
-    const [departed, waiting, call] =
+    const [departedRank, waiting, call] =
       peerCall.key === LEAVING ? [peer, this.rank, ownCall] : [this.rank, peer, peerCall];
-    const message = `rank ${departed} has left the group, and rank ${waiting} waits for it in ${call.text}`;
-    this.fail(failed("lost", departed, message));
+    const message = `rank ${departedRank} has left the group, and rank ${waiting} waits for it in ${call.text}`;
+    this.fail(failed("lost", departedRank, message));
     return true;
   }
 }

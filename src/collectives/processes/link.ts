@@ -131,26 +131,26 @@ export class Link {
       const missing = from.filter((each) => !this.#mail.get(`${group}:${each}`)?.length);
       if (missing.length === 0)
         return from.map((each) => this.#mail.get(`${group}:${each}`)?.shift() as Data);
-      const departed = missing.find((each) => this.#departed.has(each));
-      if (departed !== undefined)
+      const departedRank = missing.find((each) => this.#departed.has(each));
+      if (departedRank !== undefined)
         this.fail(
           failed(
             "lost",
-            departed,
-            `rank ${departed} has left the group, and rank ${rank} waits for it in ${text}`,
+            departedRank,
+            `rank ${departedRank} has left the group, and rank ${rank} waits for it in ${text}`,
           ),
         );
-      const rest = deadline - performance.now();
-      if (rest <= 0) {
-        const absent = missing.map((each) => `rank ${each}`).join(" and ");
+      const remainingMs = deadline - performance.now();
+      if (remainingMs <= 0) {
+        const missingRanks = missing.map((each) => `rank ${each}`).join(" and ");
         this.fail(
           failed(
             "deadline",
             missing[0],
-            `${absent} did not come to ${text}, where rank ${rank} waited ${timeoutMs} ms`,
+            `${missingRanks} did not come to ${text}, where rank ${rank} waited ${timeoutMs} ms`,
           ),
         );
-      } else if (departed === undefined) Atomics.wait(count, 0, lastCount, rest);
+      } else if (departedRank === undefined) Atomics.wait(count, 0, lastCount, remainingMs);
     }
   }
 
@@ -173,12 +173,12 @@ export class Link {
   /** Leaves the job and ends the messaging thread. Returns a failure that no call of this rank has thrown yet. */
   async close(): Promise<Error | undefined> {
     this.#receive();
-    const untold = this.#failure && !this.#isThrown ? this.#error("dispose") : undefined;
+    const failure = this.#failure && !this.#isThrown ? this.#error("dispose") : undefined;
     this.#worker.ref();
     this.#port.postMessage({ kind: "left", rank: this.rendezvous.rank } satisfies Message);
     await this.#ended;
     process.off("exit", this.#end);
-    return untold;
+    return failure;
   }
 
   #error(operation: string): DistributedError {
@@ -208,9 +208,9 @@ export class Link {
     for (;;) {
       const lastCount = Atomics.load(count, 0);
       this.#receive();
-      const rest = deadline - performance.now();
-      if (this.#replies.has(kind) || rest <= 0) return;
-      Atomics.wait(count, 0, lastCount, rest);
+      const remainingMs = deadline - performance.now();
+      if (this.#replies.has(kind) || remainingMs <= 0) return;
+      Atomics.wait(count, 0, lastCount, remainingMs);
     }
   }
 

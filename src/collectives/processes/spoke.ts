@@ -45,21 +45,21 @@ export class Spoke {
       this.#onAnswer = resolve;
     });
     const host = withoutBrackets(address);
-    const where = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
-    const late = failed(
+    const endpoint = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
+    const deadlineFailure = failed(
       "deadline",
       0,
-      `rank 0 at ${where} did not admit rank ${rank} within ${timeoutMs} ms; check that all ranks are started`,
+      `rank 0 at ${endpoint} did not admit rank ${rank} within ${timeoutMs} ms; check that all ranks are started`,
     );
     // rank 0 has the same time limit, and reports which rank is missing
-    const timer = setTimeout(() => this.#onAnswer(late), timeoutMs + 1000);
-    this.#loops = [this.#receive(), this.#watch(where)];
+    const timer = setTimeout(() => this.#onAnswer(deadlineFailure), timeoutMs + 1000);
+    this.#loops = [this.#receive(), this.#watch(endpoint)];
     try {
-      this.#dealer.connect(`tcp://${where}`);
+      this.#dealer.connect(`tcp://${endpoint}`);
       this.#out.send(framesOf({ kind: "hello", protocol: PROTOCOL, rank, size }));
     } catch (error) {
       this.#onAnswer(
-        failed("refused", 0, `rank ${rank} cannot connect to rank 0 at ${where}: ${messageOf(error)}`),
+        failed("refused", 0, `rank ${rank} cannot connect to rank 0 at ${endpoint}: ${messageOf(error)}`),
       );
     }
     const failure = await answer;
@@ -109,7 +109,7 @@ export class Spoke {
     }
   }
 
-  async #watch(where: string): Promise<void> {
+  async #watch(endpoint: string): Promise<void> {
     let failures = 0;
     for await (const { type } of this.#dealer.events) {
       if (type === "disconnect") this.#lose();
@@ -118,7 +118,7 @@ export class Spoke {
           failed(
             "refused",
             0,
-            `rank 0 at ${where} refused rank ${this.rendezvous.rank}: its token differs, or another program listens there; give all ranks the same LOCKSTEP_JOB_TOKEN`,
+            `rank 0 at ${endpoint} refused rank ${this.rendezvous.rank}: its token differs, or another program listens there; give all ranks the same LOCKSTEP_JOB_TOKEN`,
           ),
         );
     }

@@ -71,7 +71,8 @@ function note(enqueued: EnqueuedCall): void {
 function flush(): void {
   clearTimeout(flushing);
   flushing = undefined;
-  for (const [to, each] of notes) end.pass({ kind: "notes", from: rendezvous.rank, to, notes: each });
+  for (const [to, rankNotes] of notes)
+    end.pass({ kind: "notes", from: rendezvous.rank, to, notes: rankNotes });
   notes.clear();
 }
 

@@ -30,10 +30,10 @@ export function chooseTransport(
   const offers = host.gather(user, toBytes(offerOf(host, requested))).map(fromBytes);
   const reason = reasonAgainst(offers);
   if (reason === undefined) return { kind: "device", description: offers[0]?.library as string };
-  const insists = offers.findIndex((offer) => offer.requested === "device");
-  if (insists < 0) return { kind: "host", description: reason };
+  const requester = offers.findIndex((offer) => offer.requested === "device");
+  if (requester < 0) return { kind: "host", description: reason };
   throw new BackendError(
-    `${user}: rank ${insists} requires the transport "device", and not every rank can use it; ${reason}`,
+    `${user}: rank ${requester} requires the transport "device", and not every rank can use it; ${reason}`,
   );
 }
 
@@ -52,15 +52,15 @@ function offerOf({ backend }: ProcessCommunicator, requested: TransportName | un
 }
 
 function reasonAgainst(offers: readonly Offer[]): string | undefined {
-  const without = offers.findIndex(({ reason }) => reason !== undefined);
-  if (without >= 0) return `rank ${without}: ${offers[without]?.reason}`;
+  const unavailable = offers.findIndex(({ reason }) => reason !== undefined);
+  if (unavailable >= 0) return `rank ${unavailable}: ${offers[unavailable]?.reason}`;
   const first = offers[0] as Offer;
   const other = offers.findIndex(({ library }) => library !== first.library);
   if (other >= 0) return `rank ${other} has ${offers[other]?.library}, and rank 0 ${first.library}`;
   for (const [rank, { device }] of offers.entries()) {
-    const same = offers.findIndex((offer) => offer.device === device);
-    if (same < rank)
-      return `rank ${rank} and rank ${same} have one GPU; give each its own: openBackend("cuda", { device: localRank() })`;
+    const duplicate = offers.findIndex((offer) => offer.device === device);
+    if (duplicate < rank)
+      return `rank ${rank} and rank ${duplicate} have one GPU; give each its own: openBackend("cuda", { device: localRank() })`;
   }
   return undefined;
 }

@@ -12,16 +12,17 @@ import { orderOf, type SumPlan } from "../plan.js";
 export function combine(
   { backend }: Pick<Communicator, "backend">,
   dtype: WideDType,
-  parts: readonly Uint8Array[],
+  contributions: readonly Uint8Array[],
   reduction: Reduction,
   owner: number,
 ): Uint8Array {
-  if (reduction.reduction === "max") return maximum(dtype, parts);
+  if (reduction.reduction === "max") return maximum(dtype, contributions);
   using _ = new Scope();
-  const elements = ((parts[0] as Uint8Array).byteLength * 8) / storageBits(dtype);
-  const tensors = parts.map((bytes) => new Tensor(backend, dtype, [elements]).write(bytes));
+  const elements = ((contributions[0] as Uint8Array).byteLength * 8) / storageBits(dtype);
+  const tensors = contributions.map((bytes) => new Tensor(backend, dtype, [elements]).write(bytes));
   const total = sum(tensors, reduction.plan, owner);
-  const { address, byteLength } = reduction.reduction === "mean" ? scaled(total, 1 / parts.length) : total;
+  const { address, byteLength } =
+    reduction.reduction === "mean" ? scaled(total, 1 / contributions.length) : total;
   return memoryOf(backend).readSync(address, byteLength);
 }
 
@@ -29,10 +30,10 @@ export function combine(
  * Adds the inputs in the plan's order. Partial sums are rounded to the plan's type, the final sum to the type of the
  * inputs.
  */
-function sum(parts: readonly Tensor<WideDType>[], plan: SumPlan, owner: number): Tensor<WideDType> {
-  const [first, ...others] = orderOf(plan, owner).map((rank) => parts[rank] as Tensor<WideDType>);
-  return others.reduce(
-    (total, part, i) => add(total, part, { outDtype: i < others.length - 1 ? plan.sum : part.dtype }),
+function sum(contributions: readonly Tensor<WideDType>[], plan: SumPlan, owner: number): Tensor<WideDType> {
+  const [first, ...addends] = orderOf(plan, owner).map((rank) => contributions[rank] as Tensor<WideDType>);
+  return addends.reduce(
+    (total, part, i) => add(total, part, { outDtype: i < addends.length - 1 ? plan.sum : part.dtype }),
     first as Tensor<WideDType>,
   );
 }
@@ -41,12 +42,12 @@ function sum(parts: readonly Tensor<WideDType>[], plan: SumPlan, owner: number):
 const INFINITY: Readonly<Record<WideDType, number>> = { f32: 0x7f800000, bf16: 0x7f80, f16: 0x7c00 };
 
 /** The elementwise maximum. NaN is ignored unless all elements are NaN, and +0 is larger than -0. */
-function maximum(dtype: WideDType, parts: readonly Uint8Array[]): Uint8Array {
+function maximum(dtype: WideDType, contributions: readonly Uint8Array[]): Uint8Array {
   const bits = storageBits(dtype);
   const [infinity, sign] = [INFINITY[dtype], 2 ** (bits - 1)];
-  const quiet = infinity + (sign - infinity) / 2;
-  const views = parts.map((bytes) => codesOf(bits, bytes.slice()));
-  const out = codesOf(bits, new Uint8Array((parts[0] as Uint8Array).length)).fill(quiet);
+  const quietNaN = infinity + (sign - infinity) / 2;
+  const views = contributions.map((bytes) => codesOf(bits, bytes.slice()));
+  const out = codesOf(bits, new Uint8Array((contributions[0] as Uint8Array).length)).fill(quietNaN);
   for (const codes of views) {
     for (let i = 0; i < out.length; i++) {
       const [x, y] = [codes[i] as number, out[i] as number];

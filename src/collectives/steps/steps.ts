@@ -33,13 +33,13 @@ export const STEPS: StepsOf = {
     const shared = concatenate(parts.flatMap(({ shared = [] }) => shared.map((each) => read(side, each))));
     const bytes = concatenate([shared, ...parts.map(({ x }) => read(side, x))]);
     const sizes = (from: number): number[] => parts.map(({ x, counts }) => bytesOf(x, counts[from]));
-    const got = yield all(
+    const messages = yield exchangeWithAll(
       side,
       () => bytes,
       (from) => shared.length + sum(sizes(from)),
     );
-    requireShared(side, parts, shared, got);
-    const pieces = got.map((bytes, from) => splitBytes(bytes.subarray(shared.length), sizes(from)));
+    requireShared(side, parts, shared, messages);
+    const pieces = messages.map((bytes, from) => splitBytes(bytes.subarray(shared.length), sizes(from)));
     for (const [i, { out }] of parts.entries())
       writeAll(
         side,
@@ -50,25 +50,25 @@ export const STEPS: StepsOf = {
   *reduceScatter(side, { x, counts, reduction, out }) {
     const pieces = splitByCounts(x, read(side, x), counts);
     const ownBytes = bytesOf(x, counts[side.rank]);
-    const parts = yield all(
+    const contributions = yield exchangeWithAll(
       side,
       (to) => pieces[to],
       () => ownBytes,
     );
-    writeAll(side, out, [combine(side, x.dtype, parts, reduction, side.rank)]);
+    writeAll(side, out, [combine(side, x.dtype, contributions, reduction, side.rank)]);
   },
   *allReduce(side, { x, reduction, out }) {
     const counts =
       reduction.reduction === "max" ? evenSplits(x.size, side.ranks.length) : reduction.plan.splits;
     const pieces = splitByCounts(x, read(side, x), counts);
     const ownBytes = bytesOf(x, counts[side.rank]);
-    const parts = yield all(
+    const contributions = yield exchangeWithAll(
       side,
       (to) => pieces[to],
       () => ownBytes,
     );
-    const ownResult = combine(side, x.dtype, parts, reduction, side.rank);
-    const results = yield all(
+    const ownResult = combine(side, x.dtype, contributions, reduction, side.rank);
+    const results = yield exchangeWithAll(
       side,
       () => ownResult,
       (from) => bytesOf(x, counts[from]),
@@ -77,32 +77,32 @@ export const STEPS: StepsOf = {
   },
   *broadcast(side, { x, root, out }) {
     const bytes = side.rank === root ? read(side, x) : NOTHING;
-    const parts = yield all(
+    const messages = yield exchangeWithAll(
       side,
       () => bytes,
       (from) => (from === root ? x.byteLength : 0),
     );
-    writeAll(side, out, [parts[root] as Uint8Array]);
+    writeAll(side, out, [messages[root] as Uint8Array]);
   },
   *allToAll(side, { x, sent, received, out }) {
     const pieces = splitByCounts(x, read(side, x), sent);
-    const parts = yield all(
+    const messages = yield exchangeWithAll(
       side,
       (to) => pieces[to],
       (from) => bytesOf(x, received[from]),
     );
-    writeAll(side, out, parts);
+    writeAll(side, out, messages);
   },
   *send(side, { x, to }) {
     const bytes = read(side, x);
-    yield between(side, to, bytes, 0);
+    yield exchangeWithPeer(side, to, bytes, 0);
   },
   *recv(side, { out, from }) {
-    const parts = yield between(side, from, NOTHING, out.byteLength);
-    writeAll(side, out, [parts[from] as Uint8Array]);
+    const messages = yield exchangeWithPeer(side, from, NOTHING, out.byteLength);
+    writeAll(side, out, [messages[from] as Uint8Array]);
   },
   *agree(side) {
-    yield all(
+    yield exchangeWithAll(
       side,
       () => NOTHING,
       () => 0,
@@ -113,21 +113,21 @@ export const STEPS: StepsOf = {
 /** Throws `DistributedError` unless the messages of all ranks begin with the shared tensors of this rank. */
 function requireShared(
   { rank, ranks }: Side,
-  parts: readonly GatherPart[],
+  gatherParts: readonly GatherPart[],
   shared: Uint8Array,
   messages: readonly Uint8Array[],
 ): void {
   const other = messages.findIndex((message) => shared.some((byte, i) => byte !== message[i]));
   if (other < 0) return;
-  const subjects = parts.flatMap(({ subject, shared = [] }) =>
+  const subjects = gatherParts.flatMap(({ subject, shared = [] }) =>
     subject && shared.length > 0 ? [subject] : [],
   );
-  const [here, there] = [ranks[rank] as number, ranks[other] as number];
-  const message = `rank ${there} has another tensor-wide scale or amax than rank ${here}, for ${subjects.join(" and ")}; quantize the rows of all ranks with one scale`;
-  throw new DistributedError("disagreement", "allGather", there, message);
+  const [ownNumber, otherNumber] = [ranks[rank] as number, ranks[other] as number];
+  const message = `rank ${otherNumber} has another tensor-wide scale or amax than rank ${ownNumber}, for ${subjects.join(" and ")}; quantize the rows of all ranks with one scale`;
+  throw new DistributedError("disagreement", "allGather", otherNumber, message);
 }
 
-function all(
+function exchangeWithAll(
   { ranks }: Side,
   send: (to: number) => Uint8Array | undefined,
   expect: (from: number) => number,
@@ -135,7 +135,7 @@ function all(
   return { send: ranks.map((_, to) => send(to)), expect: ranks.map((_, from) => expect(from)) };
 }
 
-function between({ ranks }: Side, other: number, send: Uint8Array, expect: number): Exchange {
+function exchangeWithPeer({ ranks }: Side, other: number, send: Uint8Array, expect: number): Exchange {
   return {
     send: ranks.map((_, to) => (to === other ? send : undefined)),
     expect: ranks.map((_, from) => (from === other ? expect : undefined)),
@@ -147,9 +147,9 @@ function read({ backend }: Side, { address, byteLength }: Tensor): Uint8Array {
 }
 
 /** Writes the parts to `out`, one after another. */
-function writeAll({ backend }: Side, out: Tensor, parts: readonly Uint8Array[]): void {
+function writeAll({ backend }: Side, out: Tensor, pieces: readonly Uint8Array[]): void {
   let address = out.address;
-  for (const part of parts) {
+  for (const part of pieces) {
     if (part.length > 0) memoryOf(backend).write(address, part);
     address += part.length;
   }
@@ -173,8 +173,8 @@ function splitBytes(bytes: Uint8Array, sizes: readonly number[]): readonly Uint8
 
 /** Concatenates pieces. */
 function concatenate(pieces: readonly Uint8Array[]): Uint8Array {
-  const [only, another] = pieces;
-  if (only && !another) return only;
+  const [firstPiece, secondPiece] = pieces;
+  if (firstPiece && !secondPiece) return firstPiece;
   const bytes = new Uint8Array(sum(pieces.map(({ length }) => length)));
   let offset = 0;
   for (const piece of pieces) {

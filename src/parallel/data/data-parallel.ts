@@ -166,7 +166,9 @@ export class DataParallel {
     const { delayedLeaves } = pass;
     const completes = ({ requiresGrad, delayedGradients }: Parameter): boolean =>
       requiresGrad && !delayedGradients;
-    const names = new Map(named.filter(([each]) => delayedLeaves?.includes(each) ?? completes(each)));
+    const names = new Map(
+      named.filter(([parameter]) => delayedLeaves?.includes(parameter) ?? completes(parameter)),
+    );
     // backwardDw computes the gradients of the first parameters first
     const parameters = delayedLeaves ? [...names.keys()].reverse() : [...names.keys()];
     const buckets = bucketsOf(parameters, this.#bucketBytes);
@@ -179,14 +181,14 @@ export class DataParallel {
   /** Reduces a bucket, concurrently with the rest of the backward pass. */
   #reduce(bucket: Bucket, names: ReadonlyMap<Parameter, string>): void {
     const { group } = this;
-    const all = bucket.members.map(({ parameter }) => names.get(parameter)).join(", ");
+    const parameterNames = bucket.members.map(({ parameter }) => names.get(parameter)).join(", ");
     onSideStream(group.backend, () => {
       using _ = new Scope();
       const { flat, isWritable } = packed("DataParallel", bucket);
       const options = { reduction: this.#reduction, plan: this.#plan, out: isWritable ? flat : undefined };
       unpack(
         bucket,
-        group.withSubject(`gradients of ${all}`, () => group.allReduce(flat, options)),
+        group.withSubject(`gradients of ${parameterNames}`, () => group.allReduce(flat, options)),
       );
     });
   }
@@ -225,7 +227,7 @@ export function broadcastParameters(module: Module, group: ProcessGroup, root = 
     // ranks with different parts of a parameter have different subjects, so that the group throws
     const subject = part ? `${name}, part ${JSON.stringify(part.ranges)}` : name;
     group.withSubject(subject, () => {
-      for (const each of membersOf(value)) group.broadcast(each, { root, out: each });
+      for (const tensor of membersOf(value)) group.broadcast(tensor, { root, out: tensor });
     });
   }
 }

@@ -93,11 +93,11 @@ const MESSAGES = {
  * and no rank waits forever even if a `send` waits for its `recv`. All ranks run the same direction in a turn, so a `send` does
  * not wait for a longer pass of its receiver.
  */
-export function interleavedSchedule(own: number, size: InterleavedSize): readonly PipelineAction[] {
+export function interleavedSchedule(ownRank: number, size: InterleavedSize): readonly PipelineAction[] {
   const { ranks, chunks } = size;
   const actions: PipelineAction[] = [];
   const add = (rank: number, kind: PipelineActionKind, chunk: number, microbatch: number): void => {
-    if (rank === own) actions.push({ kind, microbatch, chunk });
+    if (rank === ownRank) actions.push({ kind, microbatch, chunk });
   };
   const transfer = (from: number, { kind, chunk, microbatch }: Pass): void => {
     const to = chunk * ranks + from + (kind === "forward" ? 1 : -1);
@@ -106,27 +106,27 @@ export function interleavedSchedule(own: number, size: InterleavedSize): readonl
     add(from, send, chunk, microbatch);
     add(to % ranks, receive, Math.floor(to / ranks), microbatch);
   };
-  const done = new Done(size);
+  const completed = new Done(size);
   const next = new Uint32Array(ranks);
   const evenFirst = Array.from(next, (_, rank) => rank).sort((a, b) => (a % 2) - (b % 2));
   const count = countOf(size);
-  let left = count * ranks;
-  for (let turn = 0; left > 0; turn++) {
+  let remaining = count * ranks;
+  for (let turn = 0; remaining > 0; turn++) {
     const direction = turn % 2 === 0 ? "forward" : "backward";
     const running = evenFirst.flatMap((rank) => {
-      const at = next[rank] as number;
-      if (at === count) return [];
-      const pass = passAt(rank, at, size);
-      const runs = pass.kind === direction && done.allows(pass, pass.chunk * ranks + rank);
+      const passIndex = next[rank] as number;
+      if (passIndex === count) return [];
+      const pass = passAt(rank, passIndex, size);
+      const runs = pass.kind === direction && completed.allows(pass, pass.chunk * ranks + rank);
       return runs ? [{ rank, pass }] : [];
     });
     for (const { rank, pass } of running) {
       add(rank, pass.kind, pass.chunk, pass.microbatch);
-      done.add(pass, pass.chunk * ranks + rank);
+      completed.add(pass, pass.chunk * ranks + rank);
       next[rank] = (next[rank] as number) + 1;
     }
     for (const { rank, pass } of running) transfer(rank, pass);
-    left -= running.length;
+    remaining -= running.length;
   }
   return actions;
 }

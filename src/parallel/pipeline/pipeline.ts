@@ -141,7 +141,7 @@ export class Pipeline {
       throw error;
     } finally {
       for (const microbatch of live.values()) microbatch.dispose(this.#isReceived(microbatch));
-      for (const each of state.passed.values()) each.dispose();
+      for (const tensor of state.passed.values()) tensor.dispose();
     }
   }
 
@@ -266,8 +266,8 @@ export class Pipeline {
   #abortGroup(error: unknown): void {
     const failed = error instanceof DistributedError || error instanceof DisposedError;
     if (failed || this.group.size === 1) return;
-    const why = messageOf(error);
-    this.group.abort(`stage ${this.group.rank} of the pipeline failed: ${why}`);
+    const reason = messageOf(error);
+    this.group.abort(`stage ${this.group.rank} of the pipeline failed: ${reason}`);
   }
 }
 

@@ -74,20 +74,20 @@ export function pipelineSchedule(place: PipelinePlace): readonly PipelineAction[
     isNeeded ? [{ kind, microbatch, chunk: 0 }] : [];
   const forward = (i: number) => [...act("recvForward", i, !isFirst), ...act("forward", i)];
   const backward = (i: number) => [...act("backward", i), ...act("sendBackward", i, !isFirst)];
-  const each = (
+  const repeat = (
     count: number,
     actionsOf: (i: number) => readonly PipelineAction[],
   ): readonly PipelineAction[] => Array.from({ length: count }, (_, i) => actionsOf(i)).flat();
   return [
     // the last stage has no warmup
-    ...each(warmup, (i) => [...forward(i), ...act("sendForward", i)]),
-    ...each(microbatches - warmup, (i) => [
+    ...repeat(warmup, (i) => [...forward(i), ...act("sendForward", i)]),
+    ...repeat(microbatches - warmup, (i) => [
       ...forward(warmup + i),
       ...act("recvBackward", i, !isLast),
       ...act("sendForward", warmup + i, !isLast),
       ...backward(i),
     ]),
-    ...each(warmup, (i) => [
+    ...repeat(warmup, (i) => [
       ...act("recvBackward", microbatches - warmup + i),
       ...backward(microbatches - warmup + i),
     ]),

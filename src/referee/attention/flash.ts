@@ -152,13 +152,13 @@ function sumOfSplits(terms: Float32Array, width: number): number {
  * logf(sum of expf(L ⊖ M)) ⊕ M, and its outputs are the sum of expf(L ⊖ logarithm) times the splits' outputs, by fma in the order
  * of the splits.
  */
-function combined({ backend, queries, width }: Attention, parts: readonly Part[]): Part {
+function combineSplits({ backend, queries, width }: Attention, splitResults: readonly Part[]): Part {
   const maxima = Float32Array.from({ length: queries }, (_, row) => {
-    const maximum = Math.max(...parts.map(({ logSums }) => logSums[row] as number));
+    const maximum = Math.max(...splitResults.map(({ logSums }) => logSums[row] as number));
     return maximum === Number.NEGATIVE_INFINITY ? 0 : maximum;
   });
   const relativeTo = (base: Float32Array): readonly Float32Array[] =>
-    parts.map(({ logSums }) =>
+    splitResults.map(({ logSums }) =>
       mathOf(
         backend,
         "expf",
@@ -178,7 +178,7 @@ function combined({ backend, queries, width }: Attention, parts: readonly Part[]
   );
   const outputs = new Float32Array(queries * width);
   for (const [split, factors] of relativeTo(logSums).entries()) {
-    const part = parts[split] as Part;
+    const part = splitResults[split] as Part;
     for (let i = 0; i < outputs.length; i++)
       outputs[i] = fma(
         factors[Math.floor(i / width)] as number,
@@ -194,12 +194,12 @@ function computeHead(attention: Attention, head: Head, splits: number): Part {
   if (splits === 1)
     return headPart(attention, head, { first: 0, end: blocks, ofNone: Number.POSITIVE_INFINITY });
   const perSplit = Math.ceil(blocks / splits);
-  const parts = Array.from({ length: splits }, (_, split) => {
+  const splitResults = Array.from({ length: splits }, (_, split) => {
     const first = split * perSplit;
     const end = Math.min(first + perSplit, blocks);
     return headPart(attention, head, { first, end, ofNone: Number.NEGATIVE_INFINITY });
   });
-  return combined(attention, parts);
+  return combineSplits(attention, splitResults);
 }
 
 /** The output and the logarithms of the sums. `rng_state` and `unused` are not written without dropout; no mask is returned. */

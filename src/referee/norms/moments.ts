@@ -35,10 +35,10 @@ class ReciprocalWelfordAccumulators extends WelfordAccumulators {
     const reciprocal = fround(1 / total);
     const share = fround(count * reciprocal);
     const delta = fround(mean - otherMean);
-    const spread = fround(fround(delta * delta) * otherCount);
-    const both = fround((squares[slot] as number) + (squares[other] as number));
+    const deltaSquares = fround(fround(delta * delta) * otherCount);
+    const sumOfSquares = fround((squares[slot] as number) + (squares[other] as number));
     means[slot] = fma(otherMean, fround(otherCount * reciprocal), fround(share * mean));
-    squares[slot] = fma(share, spread, both);
+    squares[slot] = fma(share, deltaSquares, sumOfSquares);
     counts[slot] = total;
   }
 }

@@ -115,10 +115,10 @@ export class WelfordAccumulators implements Accumulators {
     const delta = Math.fround((means[other] as number) - (means[slot] as number));
     const total = Math.fround(count + otherCount);
     const share = Math.fround(otherCount / total);
-    const spread = Math.fround(Math.fround(delta * delta) * count);
-    const both = Math.fround((squares[slot] as number) + (squares[other] as number));
+    const deltaSquares = Math.fround(Math.fround(delta * delta) * count);
+    const sumOfSquares = Math.fround((squares[slot] as number) + (squares[other] as number));
     means[slot] = fma(delta, share, means[slot] as number);
-    squares[slot] = fma(spread, share, both);
+    squares[slot] = fma(deltaSquares, share, sumOfSquares);
     counts[slot] = total;
   }
 }

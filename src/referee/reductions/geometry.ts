@@ -40,15 +40,15 @@ function order(a: IteratedDim, b: IteratedDim): number {
 function sorted(dims: readonly IteratedDim[]): readonly IteratedDim[] {
   const list = [...dims];
   for (let i = 1; i < list.length; i++) {
-    let at = i;
+    let remainder = i;
     for (let before = i - 1; before >= 0; before--) {
-      const [a, b] = [list[before] as IteratedDim, list[at] as IteratedDim];
+      const [a, b] = [list[before] as IteratedDim, list[remainder] as IteratedDim];
       const sign = order(a, b);
       if (sign < 0) break;
       if (sign > 0) {
         list[before] = b;
-        list[at] = a;
-        at = before;
+        list[remainder] = a;
+        remainder = before;
       }
     }
   }

@@ -39,8 +39,8 @@ function powerOfTwo(n: number, limit: number): number {
  * strides.
  */
 function outputVector({ reduced, kept }: ReductionGeometry): number {
-  const [adjacent, ...others] = kept as [IteratedDim, ...IteratedDim[]];
-  const multiples = [adjacent.size, ...[...reduced, ...others].map(({ input }) => input)];
+  const [adjacent, ...outerDims] = kept as [IteratedDim, ...IteratedDim[]];
+  const multiples = [adjacent.size, ...[...reduced, ...outerDims].map(({ input }) => input)];
   return [4, 2].find((size) => multiples.every((each) => each % size === 0)) ?? 1;
 }
 

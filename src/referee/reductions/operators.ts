@@ -85,12 +85,12 @@ const numberModel =
     return [roundedTo(call.backend, reduction.outDtype, reduction.shape, result)];
   };
 
-const plus = (a: number, b: number): number => a + b;
+const add = (a: number, b: number): number => a + b;
 
 const SUM: NumberReduction = {
   identity: 0,
-  add: plus,
-  combine: plus,
+  add: add,
+  combine: add,
   unrolling: wideVectors,
   project: (total) => total,
 };

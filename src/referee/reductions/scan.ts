@@ -23,32 +23,31 @@ const MAX_ROW_THREADS = 512;
  * thread then adds the sum of the preceding warps and the sum of the preceding threads of its warp, and adds its elements to it
  * one by one.
  */
-function tileScanned(values: Float32Array, items: number, plus: Plus): Float32Array {
+function scanTile(values: Float32Array, items: number, add: Plus): Float32Array {
   if (values.length > SCAN_THREADS * items)
     throw new NotModelled(
       `a scan of ${values.length} elements: the order of several tiles depends on timing`,
     );
   const result = new Float32Array(values.length);
-  const sumOf = (thread: number): number =>
-    values.subarray(thread * items, (thread + 1) * items).reduce(plus);
+  const sumOf = (thread: number): number => values.subarray(thread * items, (thread + 1) * items).reduce(add);
   let before: number | undefined;
   for (let first = 0; first * items < values.length; first += WARP) {
     const threads = Math.min(WARP, Math.ceil(values.length / items) - first);
     const sums = Float32Array.from({ length: threads }, (_, lane) => sumOf(first + lane));
     for (let step = 1; step < WARP; step *= 2)
       for (let lane = threads - 1; lane >= step; lane--)
-        sums[lane] = plus(sums[lane - step] as number, sums[lane] as number);
+        sums[lane] = add(sums[lane - step] as number, sums[lane] as number);
     for (let lane = 0; lane < threads; lane++) {
       const inWarp = lane === 0 ? undefined : (sums[lane - 1] as number);
-      let sum = before !== undefined && inWarp !== undefined ? plus(before, inWarp) : (before ?? inWarp);
+      let sum = before !== undefined && inWarp !== undefined ? add(before, inWarp) : (before ?? inWarp);
       const begin = (first + lane) * items;
       for (let i = begin; i < Math.min(begin + items, values.length); i++) {
-        sum = sum === undefined ? (values[i] as number) : plus(sum, values[i] as number);
+        sum = sum === undefined ? (values[i] as number) : add(sum, values[i] as number);
         result[i] = sum;
       }
     }
     const last = sums[WARP - 1];
-    if (last !== undefined) before = before === undefined ? last : plus(before, last);
+    if (last !== undefined) before = before === undefined ? last : add(before, last);
   }
   return result;
 }
@@ -66,16 +65,16 @@ function rowBlock(rows: number, size: number): number {
  * Scans a row, `block` elements at a time. The total of all preceding elements is added to the first of them. Then Sklansky's
  * steps s = 1, 2, 4, … divide them into groups of 2 s, and add element s - 1 of each group to the s elements after it.
  */
-function rowScanned(values: Float32Array, block: number, plus: Plus): Float32Array {
+function scanRow(values: Float32Array, block: number, add: Plus): Float32Array {
   const result = new Float32Array(values.length);
   const sums = new Float32Array(block);
   let total = 0;
   for (let begin = 0; begin < values.length; begin += block) {
     sums.fill(0).set(values.subarray(begin, begin + block));
-    sums[0] = plus(sums[0] as number, total);
+    sums[0] = add(sums[0] as number, total);
     for (let step = 1; step < block; step *= 2)
       for (let i = 0; i < block; i++)
-        if (i & step) sums[i] = plus(sums[i] as number, sums[(i & -step) - 1] as number);
+        if (i & step) sums[i] = add(sums[i] as number, sums[(i & -step) - 1] as number);
     result.set(sums.subarray(0, values.length - begin), begin);
     total = sums[block - 1] as number;
   }
@@ -83,10 +82,10 @@ function rowScanned(values: Float32Array, block: number, plus: Plus): Float32Arr
 }
 
 /** Scans one element after the other. */
-function sequentialScanned(values: Float32Array, plus: Plus): Float32Array {
+function scanSequentially(values: Float32Array, add: Plus): Float32Array {
   let sum = 0;
   return values.map((value) => {
-    sum = plus(sum, value);
+    sum = add(sum, value);
     return sum;
   });
 }
@@ -100,7 +99,7 @@ export const cumulativeSum: Model = (call) => {
   call.requireDefault("dtype", null);
   if (elementCount(x.shape) === 0 || x.shape.length === 0) throw new NotModelled(`a scan of [${x.shape}]`);
   const dim = call.dimension("dim", x.shape);
-  const plus: Plus = (a, b) => roundedToDType(Math.fround(a + b), dtype);
+  const add: Plus = (a, b) => roundedToDType(Math.fround(a + b), dtype);
   const values = valuesOf(call.backend, x);
   const dimRows = rowsAlong(x.shape, dim);
   const { outer, size, inner } = dimRows;
@@ -111,10 +110,10 @@ export const cumulativeSum: Model = (call) => {
     const line = Float32Array.from({ length: size }, (_, i) => values[start + i * inner] as number);
     const scanned =
       rows === 1
-        ? tileScanned(line, dtype === "f32" ? 15 : 30, plus)
+        ? scanTile(line, dtype === "f32" ? 15 : 30, add)
         : dim === x.shape.length - 1
-          ? rowScanned(line, rowBlock(rows, size), plus)
-          : sequentialScanned(line, plus);
+          ? scanRow(line, rowBlock(rows, size), add)
+          : scanSequentially(line, add);
     for (let i = 0; i < size; i++) result[start + i * inner] = scanned[i] as number;
   }
   return [roundedTo(call.backend, x.dtype, x.shape, result)];

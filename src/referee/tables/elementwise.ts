@@ -16,15 +16,15 @@ function compared(parameters: string, definition: string, model: Model): Operato
 }
 
 /** The row of an operator and of its in-place variant. */
-const both = (...row: Parameters<typeof compared>): OperatorRow => inPlace(compared(...row));
+const withInPlace = (...row: Parameters<typeof compared>): OperatorRow => inPlace(compared(...row));
 
 /** The row of an operator that is a math function of CUDA. */
 function math(name: Parameters<typeof mathFunction>[0]): OperatorRow {
-  return both("self", `${name} of CUDA in f32`, mathFunction(name));
+  return withInPlace("self", `${name} of CUDA in f32`, mathFunction(name));
 }
 
-const comparison = (sign: string, holds: (x: number, y: number) => boolean): OperatorRow =>
-  compared("self other", `self ${sign} other`, elementwise.compared(holds));
+const comparison = (sign: string, predicate: (x: number, y: number) => boolean): OperatorRow =>
+  compared("self other", `self ${sign} other`, elementwise.compared(predicate));
 
 const COMPARISONS = {
   eq: comparison("==", (x, y) => x === y),
@@ -45,26 +45,26 @@ function overloads(rows: Readonly<Record<string, OperatorRow>>): OperatorRows {
 }
 
 const ARITHMETIC = overloads({
-  add: both("self other alpha", "fma(other, alpha, self), rounded once", arithmetic.added),
-  sub: both("self other alpha", "fma(other, -alpha, self), rounded once", arithmetic.subtracted),
+  add: withInPlace("self other alpha", "fma(other, alpha, self), rounded once", arithmetic.added),
+  sub: withInPlace("self other alpha", "fma(other, -alpha, self), rounded once", arithmetic.subtracted),
   rsub: compared(
     "self other alpha",
     "fma(self, -alpha, other), rounded once",
     arithmetic.reverselySubtracted,
   ),
-  mul: both("self other", "self * other in f32, rounded once", arithmetic.multiplied),
-  div: both(
+  mul: withInPlace("self other", "self * other in f32, rounded once", arithmetic.multiplied),
+  div: withInPlace(
     "self other",
     "self / other in f32, rounded once; a number's reciprocal is rounded to f32 first",
     arithmetic.divided,
   ),
-  copysign: both("self other", "self with the sign of other", arithmetic.signCopied),
-  fmod: both(
+  copysign: withInPlace("self other", "self with the sign of other", arithmetic.signCopied),
+  fmod: withInPlace(
     "self other",
     "the exact remainder with the sign of self; a number is rounded to the dtype first",
     arithmetic.ofTwoInDType((x, y) => x % y),
   ),
-  remainder: both(
+  remainder: withInPlace(
     "self other",
     "fmod, plus other if the signs differ; a number is rounded to the dtype first",
     arithmetic.ofTwoInDType(arithmetic.floorRemainder),
@@ -72,7 +72,7 @@ const ARITHMETIC = overloads({
   ...COMPARISONS,
 });
 
-const LERP = both(
+const LERP = withInPlace(
   "self end weight",
   "fma(weight, end - self, self), or from end if |weight| is 1/2 or more; rounded once",
   arithmetic.lerp,
@@ -82,18 +82,18 @@ const LERP = both(
 const FORMULAS: OperatorRows = {
   "aten::lerp.Scalar": LERP,
   "aten::lerp.Tensor": LERP,
-  "aten::addcmul": both(
+  "aten::addcmul": withInPlace(
     "self tensor1 tensor2",
     "fma(value, tensor1 * tensor2, self), or fma(tensor1, tensor2, self) if value is 1; rounded once",
     arithmetic.addcmulOrAddcdiv("product"),
   ),
-  "aten::addcdiv": both(
+  "aten::addcdiv": withInPlace(
     "self tensor1 tensor2",
     "fma(value, tensor1 / tensor2, self), rounded once",
     arithmetic.addcmulOrAddcdiv("quotient"),
   ),
-  "aten::clamp": both("self min max", "self within two numbers; NaN stays", arithmetic.clamped),
-  "aten::clamp_min": both("self min", "self or a larger number; NaN stays", arithmetic.clamped),
+  "aten::clamp": withInPlace("self min max", "self within two numbers; NaN stays", arithmetic.clamped),
+  "aten::clamp_min": withInPlace("self min", "self or a larger number; NaN stays", arithmetic.clamped),
   "aten::maximum": compared("self other", "the larger one, or NaN", arithmetic.ofTwo(Math.max)),
   "aten::minimum": compared("self other", "the smaller one, or NaN", arithmetic.ofTwo(Math.min)),
   "aten::fmax": compared(
@@ -106,9 +106,9 @@ const FORMULAS: OperatorRows = {
     "the smaller one that is not NaN",
     arithmetic.ofTwo(arithmetic.ignoringNaN(Math.min)),
   ),
-  "aten::atan2": both("self other", "atan2f of CUDA in f32", arithmetic.ofTwo(atan2)),
-  "aten::hypot": both("self other", "hypotf of CUDA in f32", arithmetic.ofTwo(hypot)),
-  "aten::pow.Tensor_Scalar": both(
+  "aten::atan2": withInPlace("self other", "atan2f of CUDA in f32", arithmetic.ofTwo(atan2)),
+  "aten::hypot": withInPlace("self other", "hypotf of CUDA in f32", arithmetic.ofTwo(hypot)),
+  "aten::pow.Tensor_Scalar": withInPlace(
     "self exponent",
     "powf; ones, self, sqrtf, rsqrtf, products or quotients for some exponents",
     powers.power,
@@ -118,31 +118,31 @@ const FORMULAS: OperatorRows = {
     "powf of a number rounded to the dtype",
     powers.powerOfNumber,
   ),
-  "aten::pow.Tensor_Tensor": both("self exponent", "powf of two tensors", powers.powerOfTensors),
+  "aten::pow.Tensor_Tensor": withInPlace("self exponent", "powf of two tensors", powers.powerOfTensors),
 };
 
-const SIGN = both("self", "1, 0 or -1; NaN gives 0", ofOne(arithmetic.signOf));
+const SIGN = withInPlace("self", "1, 0 or -1; NaN gives 0", ofOne(arithmetic.signOf));
 
 /** Rows of functions of one tensor. */
 const FUNCTIONS: OperatorRows = {
-  "aten::neg": both("self", "the other sign", elementwise.negated),
-  "aten::abs": both("self", "the positive sign", elementwise.absolute),
-  "aten::floor": both("self", "rounded down to an integer", ofOne(Math.floor)),
-  "aten::ceil": both("self", "rounded up to an integer", ofOne(Math.ceil)),
-  "aten::trunc": both("self", "rounded toward zero to an integer", ofOne(Math.trunc)),
-  "aten::round": both(
+  "aten::neg": withInPlace("self", "the other sign", elementwise.negated),
+  "aten::abs": withInPlace("self", "the positive sign", elementwise.absolute),
+  "aten::floor": withInPlace("self", "rounded down to an integer", ofOne(Math.floor)),
+  "aten::ceil": withInPlace("self", "rounded up to an integer", ofOne(Math.ceil)),
+  "aten::trunc": withInPlace("self", "rounded toward zero to an integer", ofOne(Math.trunc)),
+  "aten::round": withInPlace(
     "self",
     "rounded to the nearest integer, ties to even",
     ofOne(arithmetic.roundedToInteger),
   ),
-  "aten::frac": both(
+  "aten::frac": withInPlace(
     "self",
     "self less its integer part",
     ofOne((x) => x - Math.trunc(x)),
   ),
   "aten::sign": SIGN,
   "aten::sgn": SIGN,
-  "aten::square": both(
+  "aten::square": withInPlace(
     "self",
     "self * self, rounded once",
     ofOne((x) => x * x),
@@ -153,7 +153,7 @@ const FUNCTIONS: OperatorRows = {
     "whether it is zero",
     elementwise.tested((x) => x === 0),
   ),
-  "aten::reciprocal": both(
+  "aten::reciprocal": withInPlace(
     "self",
     "1 / self in f32, rounded once",
     ofOne((x) => 1 / x),
@@ -162,33 +162,37 @@ const FUNCTIONS: OperatorRows = {
   "aten::log": math("logf"),
   "aten::exp2": math("exp2f"),
   "aten::log2": math("log2f"),
-  "aten::log10": both("self", "logf(self) * log10 e in f32", log10),
+  "aten::log10": withInPlace("self", "logf(self) * log10 e in f32", log10),
   "aten::sqrt": math("sqrtf"),
   "aten::rsqrt": math("rsqrtf"),
   "aten::tanh": math("tanhf"),
   "aten::erf": math("erff"),
-  "aten::erfc": both("self", "erfcf of CUDA in f32", erfc),
-  "aten::expm1": both("self", "expm1f of CUDA in f32", ofOne(functions.expm1)),
-  "aten::log1p": both("self", "log1pf of CUDA in f32", ofOne(functions.log1p)),
+  "aten::erfc": withInPlace("self", "erfcf of CUDA in f32", erfc),
+  "aten::expm1": withInPlace("self", "expm1f of CUDA in f32", ofOne(functions.expm1)),
+  "aten::log1p": withInPlace("self", "log1pf of CUDA in f32", ofOne(functions.log1p)),
   "aten::sin": math("sinf"),
   "aten::cos": math("cosf"),
 };
 
 /** Rows of activation functions and their gradients. */
 const ACTIVATIONS: OperatorRows = {
-  "aten::relu": both("self", "+0 where self is at most 0, else self", elementwise.relu),
+  "aten::relu": withInPlace("self", "+0 where self is at most 0, else self", elementwise.relu),
   "aten::threshold_backward": compared(
     "grad_output self threshold",
     "+0 where self is at most the threshold, else grad_output",
     elementwise.thresholdBackward,
   ),
-  "aten::silu": both("self", "self / (1 + expf(-self)) in f32, each step rounded", activations.silu),
+  "aten::silu": withInPlace("self", "self / (1 + expf(-self)) in f32, each step rounded", activations.silu),
   "aten::silu_backward": compared(
     "grad_output self",
     "grad * s * fma(self, 1 - s, 1) in f32, each step rounded; s is the sigmoid",
     activations.siluBackward,
   ),
-  "aten::sigmoid": both("self", "1 / (1 + expf(-self)) in f32, each step rounded", activations.sigmoid),
+  "aten::sigmoid": withInPlace(
+    "self",
+    "1 / (1 + expf(-self)) in f32, each step rounded",
+    activations.sigmoid,
+  ),
   "aten::sigmoid_backward": compared(
     "grad_output output",
     "grad * (1 - output) * output, each step rounded to the dtype",
@@ -199,7 +203,7 @@ const ACTIVATIONS: OperatorRows = {
     "grad * fma(-output, output, 1); in 16 bits each step rounded to the dtype",
     activations.tanhBackward,
   ),
-  "aten::gelu": both(
+  "aten::gelu": withInPlace(
     "self",
     "self / 2 * (1 + t) in f32, each step rounded; t is erff(self * 0.5^0.5), or tanhf(b * fma(k, self^3, self))",
     activations.gelu,
@@ -209,21 +213,21 @@ const ACTIVATIONS: OperatorRows = {
     "grad * fma(1 + t, 1/2, u) in f32, each step rounded; u is self times the density, or the derivative by tanhf",
     activations.geluBackward,
   ),
-  "aten::hardswish": both("self", "self * min(max(self + 3, 0), 6) * (1/6)", activations.hardswish),
-  "aten::hardsigmoid": both("self", "min(max(self + 3, 0), 6) * (1/6)", activations.hardsigmoid),
-  "aten::leaky_relu": both(
+  "aten::hardswish": withInPlace("self", "self * min(max(self + 3, 0), 6) * (1/6)", activations.hardswish),
+  "aten::hardsigmoid": withInPlace("self", "min(max(self + 3, 0), 6) * (1/6)", activations.hardsigmoid),
+  "aten::leaky_relu": withInPlace(
     "self negative_slope",
     "self, or self * negative_slope if it is not positive",
     activations.leakyRelu,
   ),
-  "aten::softplus": both(
+  "aten::softplus": withInPlace(
     "self beta threshold",
     "log1pf(expf(self * beta)) / beta, or self where self * beta is above the threshold",
     functions.softplus,
   ),
-  "aten::mish": both("self", "self * tanhf(log1pf(expf(self)))", functions.mish),
+  "aten::mish": withInPlace("self", "self * tanhf(log1pf(expf(self)))", functions.mish),
   "aten::log_sigmoid_forward": compared("self", "min(0, self) - log1pf(expf(-|self|))", functions.logSigmoid),
-  "aten::elu": both(
+  "aten::elu": withInPlace(
     "self alpha scale input_scale",
     "self * scale if it is positive, else expm1f(self * input_scale) * (alpha * scale)",
     functions.elu,
