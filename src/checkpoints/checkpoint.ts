@@ -169,12 +169,12 @@ export class Checkpoint {
     const weight = this.#weights.get(name);
     if (!weight) throw this.#absent("a quantized weight of another library", name, this.weights.keys());
     const [matrices, rows, columns] = matricesOf(weight.shape);
-    const inside = requireRegion("readWeight", region, [matrices * rows, columns]);
-    if ((inside.row % rows) + inside.rows > rows)
+    const checkedRegion = requireRegion("readWeight", region, [matrices * rows, columns]);
+    if ((checkedRegion.row % rows) + checkedRegion.rows > rows)
       throw new ArgumentError(
         `readWeight: region has rows of two matrices, ${rows} rows each; read each matrix by itself`,
       );
-    return readWeightRegion(weight, inside);
+    return readWeightRegion(weight, checkedRegion);
   }
 
   /**
@@ -194,18 +194,18 @@ export class Checkpoint {
     if (!weight)
       throw this.#absent("a weight that this library quantized", name, this.lockstepWeights.keys());
     const { recipe, shard } = weight;
-    const inside = requireRegion("readQuantized", region, asMatrix(recipe.shape));
+    const checkedRegion = requireRegion("readQuantized", region, asMatrix(recipe.shape));
     const [rowStep, columnStep] = regionStep(recipe.spec);
-    if (inside.row % rowStep !== 0 || inside.column % columnStep !== 0)
+    if (checkedRegion.row % rowStep !== 0 || checkedRegion.column % columnStep !== 0)
       throw new ArgumentError(
-        `readQuantized: region begins at [${inside.row}, ${inside.column}]; its row must be a multiple of ${rowStep}, its column of ${columnStep}`,
+        `readQuantized: region begins at [${checkedRegion.row}, ${checkedRegion.column}]; its row must be a multiple of ${rowStep}, its column of ${columnStep}`,
       );
     const { multiple } = blockFormat(recipe.spec.quantizer);
-    if (inside.columns % multiple !== 0)
+    if (checkedRegion.columns % multiple !== 0)
       throw new ArgumentError(
-        `readQuantized: region has ${inside.columns} columns; ${recipe.spec.quantizer} takes a multiple of ${multiple}`,
+        `readQuantized: region has ${checkedRegion.columns} columns; ${recipe.spec.quantizer} takes a multiple of ${multiple}`,
       );
-    return readQuantizedRegion(backend, shard, name, recipe, inside);
+    return readQuantizedRegion(backend, shard, name, recipe, checkedRegion);
   }
 
   /**
@@ -234,8 +234,8 @@ export class Checkpoint {
     return [...this.weights.keys(), ...this.lockstepWeights.keys(), ...this.unquantized];
   }
 
-  #absent(what: string, name: string, names: Iterable<string>): FileError {
-    return new FileError(`${this.path}: ${describe(name)} is not ${what}; there are ${someNames(names)}`);
+  #absent(kind: string, name: string, names: Iterable<string>): FileError {
+    return new FileError(`${this.path}: ${describe(name)} is not ${kind}; there are ${someNames(names)}`);
   }
 }
 

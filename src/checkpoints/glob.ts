@@ -13,12 +13,12 @@ export function selectNames(
   { exact = true }: { readonly exact?: boolean } = {},
 ): (name: string) => boolean {
   if (!patterns) return () => true;
-  const all = [...names];
+  const nameList = [...names];
   const selected = new Set<string>();
   for (const pattern of patterns) {
-    const matches = all.filter((name) => matchesGlob(pattern, name));
+    const matches = nameList.filter((name) => matchesGlob(pattern, name));
     if (matches.length === 0 && (exact || isGlob(pattern)))
-      throw new ArgumentError(`tensors: no tensor matches "${pattern}"; there are ${someNames(all)}`);
+      throw new ArgumentError(`tensors: no tensor matches "${pattern}"; there are ${someNames(nameList)}`);
     for (const name of matches) selected.add(name);
   }
   return (name) => selected.has(name);

@@ -109,7 +109,7 @@ export class WeightInspector {
     const comparison: Comparison = this.original
       ? await compareOriginal(kernels, weight, await readScales(weight), this.original)
       : { findings: [] };
-    const judged = [
+    const weightFindings = [
       ...judgeStatistics(weight, statistics, scales, isExplained(comparison)),
       ...stackFindings,
       ...judgeScaleFormat(this.survey.claim, weight, statistics.scale),
@@ -133,7 +133,7 @@ export class WeightInspector {
       rms: statistics.rms,
       ...(comparison.error ? { error: comparison.error } : {}),
     };
-    return { report, findings: withoutRepetition(judged, comparison.findings), statistics };
+    return { report, findings: withoutRepetition(weightFindings, comparison.findings), statistics };
   }
 }
 
@@ -149,18 +149,18 @@ function isExplained({ error, findings }: Comparison): boolean {
 }
 
 /** The findings about one weight. If an error explains the values, "values-apart" is left out. */
-function withoutRepetition(judged: readonly Finding[], compared: readonly Finding[]): Finding[] {
-  const hasCause = judged.some(({ severity }) => severity === "error");
-  const others = compared.filter(
-    ({ name }) => !(hasCause && name === "values-apart") && judged.every((each) => each.name !== name),
+function withoutRepetition(ownFindings: readonly Finding[], compared: readonly Finding[]): Finding[] {
+  const hasCause = ownFindings.some(({ severity }) => severity === "error");
+  const newFindings = compared.filter(
+    ({ name }) => !(hasCause && name === "values-apart") && ownFindings.every((each) => each.name !== name),
   );
-  return [...judged, ...others];
+  return [...ownFindings, ...newFindings];
 }
 
 function weightSummary(weight: QuantizedWeight) {
   const { name, convention, type, shape, geometry, codes, scale, global, unpacked } = weight;
-  const parts = [...(unpacked?.from ?? [codes, scale]), ...(global ? [global] : [])];
-  const bytes = parts.reduce((sum, { entry }) => sum + fileBytes(entry.dtype, entry.shape), 0);
+  const tensors = [...(unpacked?.from ?? [codes, scale]), ...(global ? [global] : [])];
+  const bytes = tensors.reduce((sum, { entry }) => sum + fileBytes(entry.dtype, entry.shape), 0);
   const elements = elementCount(shape);
   return {
     name,

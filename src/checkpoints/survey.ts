@@ -60,10 +60,10 @@ async function recognizeUnforced(
  * One note for each convention that recognition would choose instead of `as`. `unforced`: the weights recognized without `as`.
  */
 function forcedConventions(as: ConventionName | undefined, unforced: readonly RecognizedWeight[]): Finding[] {
-  const others = new Map<ConventionName, string>();
+  const otherConventions = new Map<ConventionName, string>();
   for (const { name, convention } of unforced)
-    if (convention !== as && !others.has(convention)) others.set(convention, name);
-  return [...others].map(([convention, name]) =>
+    if (convention !== as && !otherConventions.has(convention)) otherConventions.set(convention, name);
+  return [...otherConventions].map(([convention, name]) =>
     finding("convention-forced", name, `is read as ${as}; by its tensors it is ${convention}`),
   );
 }

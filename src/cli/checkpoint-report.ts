@@ -50,10 +50,10 @@ export async function withProgress<T>(
 
 /** The JSON output for a report. */
 export function reportJson({ weights, lockstepWeights, unquantized, findings, ...report }: CheckpointReport) {
-  const { elements, bitsPerWeight, ...rest } = report;
+  const { elements, bitsPerWeight, ...otherFields } = report;
   const lockstepNames = Object.keys(lockstepWeights);
   return {
-    ...rest,
+    ...otherFields,
     own: lockstepNames,
     recipes: lockstepWeights,
     unquantized,
@@ -75,8 +75,8 @@ export function findingLine({ severity, name, subject, what, remedy }: Finding):
 const percent = (share: number): string => `${(100 * share).toPrecision(3)} %`;
 const number = (value: number): string => Number(value.toPrecision(4)).toString();
 
-const least = (values: readonly number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
-const most = (values: readonly number[]): number => values.reduce((a, b) => Math.max(a, b), -Infinity);
+const minimum = (values: readonly number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
+const maximum = (values: readonly number[]): number => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
 /** A quantized weight in one line. */
 export function weightLine(weight: WeightReport): string {
@@ -84,9 +84,11 @@ export function weightLine(weight: WeightReport): string {
   const granularity = ["tile", "group"].includes(scaleKind)
     ? `${scaleKind} of ${block.join("x")}`
     : scaleKind;
-  const { global: one, globals: all } = scales;
-  const global = one === undefined ? "" : `, global ${number(one)}`;
-  const ofMatrices = all ? `, ${all.length} globals ${number(least(all))} to ${number(most(all))}` : "";
+  const { global: globalScale, globals: globalScales } = scales;
+  const global = globalScale === undefined ? "" : `, global ${number(globalScale)}`;
+  const ofMatrices = globalScales
+    ? `, ${globalScales.length} globals ${number(minimum(globalScales))} to ${number(maximum(globalScales))}`
+    : "";
   const error = weight.error ? `, relative error ${weight.error.relative.toPrecision(3)}` : "";
   return [
     `${name}: ${convention}, ${type} [${shape}], a scale for each ${granularity}, ${number(bits)} bits a weight`,

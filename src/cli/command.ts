@@ -92,23 +92,23 @@ async function requireDistinct(
   const read = [...positionals, ...pathsOf("read").map((name) => String(values[name]))];
   for (const name of pathsOf("written")) {
     const output = String(values[name]);
-    const same = await files.sameFile(output, read);
-    if (same === undefined) continue;
+    const overwrittenInput = await files.sameFile(output, read);
+    if (overwrittenInput === undefined) continue;
     throw new ArgumentError(
-      `--${name} ${output} is the input ${same}, which would be lost; give another file, or --force`,
+      `--${name} ${output} is the input ${overwrittenInput}, which would be lost; give another file, or --force`,
     );
   }
 }
 
 function requireInputs(names: readonly string[], inputs: readonly string[]): void {
   const missing = names[inputs.length];
-  const all = names.length > 1 ? `: ${names.join(" ")}` : "";
-  if (missing !== undefined) throw new ArgumentError(`${missing} is needed${all}`);
+  const nameList = names.length > 1 ? `: ${names.join(" ")}` : "";
+  if (missing !== undefined) throw new ArgumentError(`${missing} is needed${nameList}`);
   if (inputs.includes(""))
     throw new ArgumentError(`${names.join(" ")}: an empty string was given; give a file's path`);
-  const extra = inputs[names.length];
-  if (extra === undefined || names.at(-1)?.endsWith("…")) return;
+  const surplusInput = inputs[names.length];
+  if (surplusInput === undefined || names.at(-1)?.endsWith("…")) return;
   throw new ArgumentError(
-    `"${extra}" is one argument too many; it takes ${names.join(" ") || "options only"}`,
+    `"${surplusInput}" is one argument too many; it takes ${names.join(" ") || "options only"}`,
   );
 }

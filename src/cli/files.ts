@@ -21,10 +21,12 @@ export interface Files {
   write(path: string, plan: FilePlan, body: (put: PutTensor) => Promise<void>): Promise<void>;
   /** Writes a text file in UTF-8. */
   writeText(path: string, text: string): Promise<void>;
-  /** The contents of a text file of at most `most` bytes; `what` names the file in errors. */
-  text(path: string, what: string, most: number): Promise<string>;
-  /** The first of `others`, or of the files in a folder of `others`, that is the same file as `path`, also through links. */
-  sameFile(path: string, others: readonly string[]): Promise<string | undefined>;
+  /** The contents of a text file of at most `maxBytes` bytes; `subject` names the file in errors. */
+  text(path: string, subject: string, maxBytes: number): Promise<string>;
+  /**
+   * The first of `otherPaths`, or of the files in a folder of `otherPaths`, that is the same file as `path`, also through links.
+   */
+  sameFile(path: string, otherPaths: readonly string[]): Promise<string | undefined>;
 }
 
 /** The file system. */
@@ -33,27 +35,28 @@ export const DISK: Files = {
   write: writeSafetensors,
   writeText: (path, text) =>
     replaceFile(path, (handle) => writeAt(path, handle, new TextEncoder().encode(text), 0)),
-  async text(path, what, most) {
+  async text(path, subject, maxBytes) {
     const { handle, size } = await openFile(path);
     try {
-      if (size > most) throw new FileError(`${path}: has ${size} bytes; ${what} has at most ${most}`);
+      if (size > maxBytes)
+        throw new FileError(`${path}: has ${size} bytes; ${subject} has at most ${maxBytes}`);
       return new TextDecoder().decode(await readAt(path, handle, 0, size));
     } finally {
       await handle.close();
     }
   },
-  async sameFile(path, others) {
+  async sameFile(path, otherPaths) {
     const identify = (each: string) => stat(each, { bigint: true }).catch(() => undefined);
     const file = await identify(path);
     if (!file) return undefined;
     const isSame = ({ dev, ino }: BigIntStats): boolean => dev === file.dev && ino === file.ino;
-    for (const other of others) {
+    for (const other of otherPaths) {
       const stats = await identify(other);
       if (stats && isSame(stats)) return other;
       if (!stats?.isDirectory()) continue;
       for (const name of await readdir(other).catch(() => [])) {
-        const inside = await identify(join(other, name));
-        if (inside?.isFile() && isSame(inside)) return join(other, name);
+        const directoryId = await identify(join(other, name));
+        if (directoryId?.isFile() && isSame(directoryId)) return join(other, name);
       }
     }
     return undefined;

@@ -40,10 +40,10 @@ export async function generateText(
   prompt: Int32Array,
   { seed, maxNewTokens, keepsLogits, cacheFormat, write, ...choice }: TextOptions,
 ): Promise<Generation> {
-  const left = requirePositions(model, prompt);
+  const remainingPositions = requirePositions(model, prompt);
   const stream = tokenizer.decodeStream({ skipSpecialTokens: true });
   const hash = createHash("sha256");
-  const [tokens, kept]: [number[], Float32Array[]] = [[], []];
+  const [tokens, keptLogits]: [number[], Float32Array[]] = [[], []];
   let text = "";
   const print = (piece: string): void => {
     text += piece;
@@ -52,12 +52,17 @@ export async function generateText(
   const chooseTokens = async (logits: Tensor<"f32">): Promise<readonly number[]> => {
     const values = (await logits.data()) as Float32Array;
     hash.update(asBytes(values));
-    if (keepsLogits) kept.push(values);
+    if (keepsLogits) keptLogits.push(values);
     const offset = BigInt(prompt.length + tokens.length);
     return Array.from(await sample(logits, { ...choice, draws: [{ seed, offset }] }));
   };
   const eosTokenIds = [...new Set([...model.config.eosTokenIds, ...tokenizer.eosTokenIds])];
-  const options = { maxNewTokens: Math.min(maxNewTokens, left), eosTokenIds, chooseTokens, cacheFormat };
+  const options = {
+    maxNewTokens: Math.min(maxNewTokens, remainingPositions),
+    eosTokenIds,
+    chooseTokens,
+    cacheFormat,
+  };
   const start = performance.now();
   for await (const [id = 0] of model.generate([Array.from(prompt)], options)) {
     tokens.push(id);
@@ -65,7 +70,7 @@ export async function generateText(
   }
   print(stream.end());
   const tokensPerSecond = (1000 * tokens.length) / (performance.now() - start);
-  return { text, tokens, logits: kept, logitsSha256: hash.digest("hex"), tokensPerSecond };
+  return { text, tokens, logits: keptLogits, logitsSha256: hash.digest("hex"), tokensPerSecond };
 }
 
 /** The number of positions that are left after a prompt. */
@@ -88,7 +93,7 @@ export async function differingLogits(
   format?: CacheFormat,
 ): Promise<number> {
   const before = Int32Array.from([...prompt, ...tokens.slice(0, -1)]);
-  using repeated = noGrad(() => {
+  using recomputed = noGrad(() => {
     using scope = new Scope();
     const ids = tensor(model.backend, before, [1, before.length], "i32");
     if (!format) return scope.keep(model.forward(ids, { logitsToKeep: tokens.length }).tensor);
@@ -96,7 +101,7 @@ export async function differingLogits(
     inferenceParams.preStep(new Map([[0, before.length]]));
     return scope.keep(model.forward(ids, { logitsToKeep: tokens.length, inferenceParams }).tensor);
   });
-  const expected = asBytes((await repeated.data()) as Float32Array);
+  const expected = asBytes((await recomputed.data()) as Float32Array);
   return logits.filter((row, i) => {
     const bytes = asBytes(row);
     return Buffer.compare(bytes, expected.subarray(i * bytes.length, (i + 1) * bytes.length)) !== 0;

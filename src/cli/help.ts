@@ -28,16 +28,16 @@ function optionLines(table: OptionTable): string {
     .join("");
 }
 
-/** Returns the help of one command. `all` includes the general options. */
-export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, all: OptionTable): string {
+/** Returns the help of one command. `sharedOptions` includes the general options. */
+export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, sharedOptions: OptionTable): string {
   const { name, summary, details = [], example, inputs, options } = spec;
-  const needed = Object.entries(options).flatMap(([option, row]) => {
+  const requirements = Object.entries(options).flatMap(([option, row]) => {
     const name = row.short ? `-${row.short}` : `--${option}`;
     return row.required ? [` ${name}${row.placeholder ? ` ${row.placeholder}` : ""}`] : [];
   });
-  const usage = `lockstep ${name}${inputs.map((input) => ` ${input}`).join("")}${needed.join("")} [options]`;
+  const usage = `lockstep ${name}${inputs.map((input) => ` ${input}`).join("")}${requirements.join("")} [options]`;
   const rows = (isGeneral: boolean): OptionTable =>
-    Object.fromEntries(Object.entries(all).filter(([option]) => option in GENERAL === isGeneral));
+    Object.fromEntries(Object.entries(sharedOptions).filter(([option]) => option in GENERAL === isGeneral));
   const ownRows = rows(false);
   const commandOptions = Object.keys(ownRows).length > 0 ? `\nOptions:\n${optionLines(ownRows)}` : "";
   const paragraphs = [summary, ...details].map((text) => `${wrap(text, 0)}\n`).join("\n");

@@ -102,7 +102,7 @@ export function launch(): void {
     leftovers.removeFiles();
     if (stopped) process.exit(SIGNALS[signal]);
     // process.exit would wait for the worker; a signal does not
-    for (const each of Object.keys(SIGNALS)) process.off(each, end);
+    for (const signal of Object.keys(SIGNALS)) process.off(signal, end);
     process.kill(process.pid, signal);
   }
   for (const signal of Object.keys(SIGNALS)) process.on(signal, end);

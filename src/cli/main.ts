@@ -70,9 +70,9 @@ export const COMMANDS: readonly Command[] = [
 
 /** Runs a command line (without the program's name) and returns its exit status. It never throws. */
 export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCode> {
-  const [name, ...rest] = args;
+  const [name, ...otherArgs] = args;
   try {
-    if (name === "help" && rest[0] !== undefined) return await find(rest[0]).run(io, ["--help"]);
+    if (name === "help" && otherArgs[0] !== undefined) return await find(otherArgs[0]).run(io, ["--help"]);
     if (name === "--help" || name === "-h" || name === "help") {
       io.stdout.write(programHelp(VERSION, COMMANDS));
       return 0;
@@ -81,7 +81,7 @@ export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCo
       io.stdout.write(`${VERSION}\n`);
       return 0;
     }
-    return await find(name).run(io, rest);
+    return await find(name).run(io, otherArgs);
   } catch (error) {
     // a command prints its errors as JSON itself
     if (!isCommand(name) && isJsonRequested(args)) io.stdout.write(failureJson(error));

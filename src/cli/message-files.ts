@@ -34,12 +34,12 @@ export class MessageFiles implements Files {
     const entries = planEntries(path, tensors);
     const coverage = new Coverage(path, entries);
     const received = new Map<string, Uint8Array>();
-    await body(async (name, bytes, at = 0) => {
-      const { begin, end } = coverage.add(name, bytes, at);
+    await body(async (name, bytes, offset = 0) => {
+      const { begin, end } = coverage.add(name, bytes, offset);
       if (bytes.length === end - begin) received.set(name, bytes);
       else {
         const full = received.get(name) ?? new Uint8Array(end - begin);
-        full.set(bytes, at);
+        full.set(bytes, offset);
         received.set(name, full);
       }
     });
@@ -68,16 +68,16 @@ export class MessageFiles implements Files {
     this.#paths.add(path);
   }
 
-  async text(path: string, what: string, most: number): Promise<string> {
+  async text(path: string, subject: string, maxBytes: number): Promise<string> {
     const { metadata } = this.frame;
     const text = Object.hasOwn(metadata, path) ? metadata[path] : undefined;
     if (text === undefined)
-      throw new FileError(`${path}: the frame has no metadata of this name; ${what} is read from it`);
-    if (text.length <= most) return text;
-    throw new FileError(`${path}: has ${text.length} characters; ${what} has at most ${most}`);
+      throw new FileError(`${path}: the frame has no metadata of this name; ${subject} is read from it`);
+    if (text.length <= maxBytes) return text;
+    throw new FileError(`${path}: has ${text.length} characters; ${subject} has at most ${maxBytes}`);
   }
 
-  async sameFile(path: string, others: readonly string[]): Promise<string | undefined> {
-    return others.find((other) => other === path);
+  async sameFile(path: string, otherPaths: readonly string[]): Promise<string | undefined> {
+    return otherPaths.find((other) => other === path);
   }
 }

@@ -95,20 +95,22 @@ export function oneOf<const T extends string>(names: readonly T[]): (text: strin
 
 /** Returns a parser of a comma-separated list of `names`. The result is in the order of `names`. */
 export function someOf<const T extends string>(names: readonly T[]): (text: string) => readonly T[] {
-  const one = oneOf(names);
+  const parseOne = oneOf(names);
   return (text) => {
-    const selected = text.split(",").map(one);
+    const selected = text.split(",").map(parseOne);
     return names.filter((name) => selected.includes(name));
   };
 }
 
-/** Returns a parser of integers from `least` to `most`, inclusive. */
-export function integer(least: number, most = Number.MAX_SAFE_INTEGER): (text: string) => number {
+/** Returns a parser of integers from `minimum` to `maximum`, inclusive. */
+export function integer(minimum: number, maximum = Number.MAX_SAFE_INTEGER): (text: string) => number {
   return (text) => {
     const parsed = /^\d+$/.test(text) ? Number(text) : Number.NaN;
-    if (parsed >= least && parsed <= most) return parsed;
+    if (parsed >= minimum && parsed <= maximum) return parsed;
     const range =
-      most === Number.MAX_SAFE_INTEGER ? `an integer from ${least}` : `an integer from ${least} to ${most}`;
+      maximum === Number.MAX_SAFE_INTEGER
+        ? `an integer from ${minimum}`
+        : `an integer from ${minimum} to ${maximum}`;
     throw new ArgumentError(`"${text}" is not ${range}`);
   };
 }

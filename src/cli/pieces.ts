@@ -28,8 +28,8 @@ export function copyPiece(file: TensorSource, entry: TensorEntry): Piece {
     subject: entry.name,
     outputs: [entry],
     async produce(put) {
-      for (let at = 0; at < size; at += COPY_BYTES) {
-        await put(entry.name, await file.read(entry, at, Math.min(size, at + COPY_BYTES)), at);
+      for (let offset = 0; offset < size; offset += COPY_BYTES) {
+        await put(entry.name, await file.read(entry, offset, Math.min(size, offset + COPY_BYTES)), offset);
       }
     },
   };
@@ -64,7 +64,7 @@ export async function writePieces(
 ): Promise<void> {
   const plan = {
     tensors: pieces.flatMap((piece) => piece.outputs),
-    metadata: merged([metadata, ...pieces.map((piece) => piece.metadata ?? {})]),
+    metadata: mergeMetadata([metadata, ...pieces.map((piece) => piece.metadata ?? {})]),
   };
   const sizes = plan.tensors.map(({ dtype, shape }) => fileBytes(dtype, shape));
   const progress = session.progress(
@@ -73,11 +73,11 @@ export async function writePieces(
   );
   try {
     await session.files.write(path, plan, async (put) => {
-      const counted: PutTensor = async (name, bytes, at) => {
-        await put(name, bytes, at);
+      const putAndCount: PutTensor = async (name, bytes, offset) => {
+        await put(name, bytes, offset);
         progress.add(bytes.length);
       };
-      for (const piece of pieces) await naming(piece.subject, () => piece.produce(counted));
+      for (const piece of pieces) await naming(piece.subject, () => piece.produce(putAndCount));
     });
   } finally {
     progress.finish();
@@ -85,9 +85,10 @@ export async function writePieces(
 }
 
 /** Merges objects; later entries of a key win. */
-function merged(all: readonly Metadata[]): Metadata {
+function mergeMetadata(metadataList: readonly Metadata[]): Metadata {
   const entries = new Map<string, string>();
-  for (const each of all) for (const [key, value] of Object.entries(each)) entries.set(key, value);
+  for (const metadata of metadataList)
+    for (const [key, value] of Object.entries(metadata)) entries.set(key, value);
   return Object.fromEntries(entries);
 }
 

@@ -30,22 +30,22 @@ export class Progress {
   }
 
   /** Sets the amount done. */
-  set(done: number): void {
-    this.#done = done;
-    const now = Date.now();
-    if (!this.sink || now - this.#drawnAt < INTERVAL_MS) return;
-    this.#drawnAt = now;
-    this.sink.write(`\r${this.#line(now)}\x1b[K`);
+  set(completed: number): void {
+    this.#done = completed;
+    const time = Date.now();
+    if (!this.sink || time - this.#drawnAt < INTERVAL_MS) return;
+    this.#drawnAt = time;
+    this.sink.write(`\r${this.#line(time)}\x1b[K`);
   }
 
-  #line(now: number): string {
+  #line(time: number): string {
     const share = this.total > 0 ? Math.min(1, this.#done / this.total) : 1;
     const filled = Math.round(share * CELLS);
-    const seconds = (now - this.#startedAt) / 1000;
-    const left = share > 0.01 ? `, ${(seconds / share - seconds).toFixed(0)} s left` : "";
+    const seconds = (time - this.#startedAt) / 1000;
+    const remainingText = share > 0.01 ? `, ${(seconds / share - seconds).toFixed(0)} s left` : "";
     const bar = "█".repeat(filled) + "░".repeat(CELLS - filled);
     const amount = this.unit === "" ? "" : ` of ${scaled(this.total)}${this.unit}`;
-    const line = `${this.label} ${bar} ${(share * 100).toFixed(0).padStart(3)} %${amount}${left}`;
+    const line = `${this.label} ${bar} ${(share * 100).toFixed(0).padStart(3)} %${amount}${remainingText}`;
     return line.slice(0, (this.sink?.columns ?? 80) - 1);
   }
 

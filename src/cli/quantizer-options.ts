@@ -219,13 +219,13 @@ export function withDialect<S extends QuantizerSettings>(settings: S, usedOption
 /** Throws `ArgumentError` for an option that the quantizer lacks, and for options that exclude or need each other. */
 export function requireApplicable({ quantizer }: QuantizerSettings, usedOptions: ReadonlySet<string>): void {
   for (const [option, field] of Object.entries(SETS)) {
-    const takers = quantizersWith(field);
-    if (!usedOptions.has(option) || takers.includes(quantizer)) continue;
-    throw new ArgumentError(`--${option} is for ${takers.join(", ")}; the quantizer is ${quantizer}`);
+    const quantizers = quantizersWith(field);
+    if (!usedOptions.has(option) || quantizers.includes(quantizer)) continue;
+    throw new ArgumentError(`--${option} is for ${quantizers.join(", ")}; the quantizer is ${quantizer}`);
   }
   if (usedOptions.has("scale") && !hasGivenScale({ quantizer })) {
-    const takers = BLOCK_FORMAT_NAMES.filter((name) => hasGivenScale({ quantizer: name }));
-    throw new ArgumentError(`--scale is for ${takers.join(", ")}; the quantizer is ${quantizer}`);
+    const quantizers = BLOCK_FORMAT_NAMES.filter((name) => hasGivenScale({ quantizer: name }));
+    throw new ArgumentError(`--scale is for ${quantizers.join(", ")}; the quantizer is ${quantizer}`);
   }
   for (const option of ["err-mode", "e4m3-max"]) {
     if (usedOptions.has(option) && !usedOptions.has("four-over-six"))
@@ -261,7 +261,7 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
   requireAmong(name, "scale-rule", settings["scale-rule"], row.rules);
   const amaxRecord = row.scaleSource === "given" ? zeros(backend, "f32", [1]) : undefined;
   const scale = amaxRecord && tensor(backend, [settings.scale]);
-  const chosen = {
+  const selection = {
     scaleRule: settings["scale-rule"],
     elementScaling: settings["element-scaling"],
     pow2Scales: settings["pow2-scales"] || (settings["no-pow2-scales"] ? false : undefined),
@@ -274,7 +274,7 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
     rowScaled: settings["row-scaled"],
   } as const;
   const quantizer = quantizerNamed(name, {
-    ...chosen,
+    ...selection,
     format,
     tile,
     scale,

@@ -36,10 +36,10 @@ export function randomBitsShape(
   return isTransposed ? [columns, rowCount] : [rowCount, columns];
 }
 
-/** Throws `ArgumentError` for --random-bits without stochastic rounding; `how` names the option that selects it. */
-export function requireStochastic(isGiven: boolean, isStochastic: boolean, how: string): void {
+/** Throws `ArgumentError` for --random-bits without stochastic rounding; `option` names the option that selects it. */
+export function requireStochastic(isGiven: boolean, isStochastic: boolean, option: string): void {
   if (isGiven && !isStochastic)
-    throw new ArgumentError(`--random-bits is for stochastic rounding; give ${how} too, or leave it out`);
+    throw new ArgumentError(`--random-bits is for stochastic rounding; give ${option} too, or leave it out`);
 }
 
 /** Reads the random bits of a copy of a tensor. Throws `FileError` if the file lacks them or their dtype is not U32. */
@@ -60,7 +60,7 @@ export type RandomWords = Partial<Record<Direction, Uint32Array>>;
 
 /** The random bits as tensors, which the open scope owns. */
 export function givenRandomBits(backend: Backend, { rowwise, columnwise }: RandomWords): GivenRandomBits {
-  const asTensor = (words: Uint32Array | undefined): Tensor<"u32"> | undefined =>
-    words && (fromBytes(backend, asBytes(words), [words.length], "u32") as Tensor<"u32">);
+  const asTensor = (bits: Uint32Array | undefined): Tensor<"u32"> | undefined =>
+    bits && (fromBytes(backend, asBytes(bits), [bits.length], "u32") as Tensor<"u32">);
   return { randomBits: asTensor(rowwise), randomBitsColumnwise: asTensor(columnwise) };
 }

@@ -16,8 +16,8 @@ export function requireOwnValues(file: TensorSource, refused: Refused): void {
   for (const foreign of foreignTensors(file).values()) {
     const entry = file.entry(foreign.name);
     if (!refused(foreign, entry)) continue;
-    const instead =
+    const remedy =
       foreign.kind === "part" ? "lockstep convert reads it with its scales" : "lockstep verify tells more";
-    throw new FileError(`${file.path}: tensor "${foreign.name}": ${foreign.why}; ${instead}`);
+    throw new FileError(`${file.path}: tensor "${foreign.name}": ${foreign.why}; ${remedy}`);
   }
 }

@@ -33,9 +33,9 @@ export function writeText(stream: typeof STDOUT | typeof STDERR, text: string): 
  * reason, such as a full disk.
  */
 export function writeBytes(stream: typeof STDOUT | typeof STDERR, bytes: Uint8Array): void {
-  for (let at = 0; at < bytes.length && !closedStreams.has(stream); ) {
+  for (let offset = 0; offset < bytes.length && !closedStreams.has(stream); ) {
     try {
-      at += writeSync(stream, bytes, at);
+      offset += writeSync(stream, bytes, offset);
     } catch (error) {
       const code = codeOf(error);
       if (code === "EAGAIN") pause();

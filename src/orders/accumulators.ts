@@ -21,12 +21,12 @@ export interface AccumulatorRow {
 export const F32_UNIT = 2 ** -24;
 
 /** The accumulator of a tensor core: a step truncates each term by 2^-alignBits and its sum by 2^-fractionBits. */
-function truncating(words: string, { dotAdd }: DatapathRow, promotion = 0): AccumulatorRow {
+function truncating(description: string, { dotAdd }: DatapathRow, promotion = 0): AccumulatorRow {
   const { alignBits = 0, fractionBits = 0 } = dotAdd ?? {};
   const unit = 2 ** -fractionBits + 2 * 2 ** -alignBits;
   // the exponent of a product may be one below its size
   const exactBits = Math.min(fractionBits + 1, alignBits - 1);
-  return { words, unit, nearest: false, roundsProducts: true, exactBits, promotion };
+  return { words: description, unit, nearest: false, roundsProducts: true, exactBits, promotion };
 }
 
 /** Every accumulator that a kernel may declare, by name. */

@@ -131,38 +131,38 @@ export function candidateOrders({ depth, scaleLength }: CandidateScope): readonl
   const splits = splitForms(depth);
   const lanes = laneForms().filter(({ count, run }) => count === 1 || run < depth);
   const few = lanes.filter(({ count, run }) => count <= 8 && run === 1);
-  const plain = (chain: Chain, block: number, more: Partial<SummationOrder> = {}): SummationOrder => ({
+  const orderOf = (chain: Chain, block: number, changes: Partial<SummationOrder> = {}): SummationOrder => ({
     ...chain,
     lanes: ONE_LANE,
     block,
     splits: ONE_SPLIT,
-    ...more,
+    ...changes,
   });
   const withSplits = (chain: Chain, block: number): readonly SummationOrder[] =>
-    splits.map((each) => plain(chain, block, { splits: each }));
+    splits.map((each) => orderOf(chain, block, { splits: each }));
   // an order with blocks may be bitwise equal to an order with splits; its description is simpler
-  const chains = ROUNDED.flatMap((chain) => blocks.map((block) => plain(chain, block)));
+  const chains = ROUNDED.flatMap((chain) => blocks.map((block) => orderOf(chain, block)));
   const rounded = ROUNDED.flatMap((chain) =>
     blocks.flatMap((block) => [
       ...withSplits(chain, block).slice(1),
-      ...lanes.slice(1).map((each) => plain(chain, block, { lanes: each })),
-      ...pairwiseForms(chain).map((pairwise) => plain(chain, block, { pairwise })),
+      ...lanes.slice(1).map((each) => orderOf(chain, block, { lanes: each })),
+      ...pairwiseForms(chain).map((pairwise) => orderOf(chain, block, { pairwise })),
     ]),
   );
-  const both = ROUNDED.flatMap((chain) =>
+  const lanesAndSplits = ROUNDED.flatMap((chain) =>
     few
       .slice(1)
-      .flatMap((each) => splits.slice(1).map((split) => plain(chain, 0, { lanes: each, splits: split }))),
+      .flatMap((each) => splits.slice(1).map((split) => orderOf(chain, 0, { lanes: each, splits: split }))),
   );
   const cores = tensorCores().flatMap((chain) => blocks.flatMap((block) => withSplits(chain, block)));
   const narrow = narrowCores().flatMap(({ chain, blocks: lengths }) =>
     lengths.flatMap((block) => withSplits(chain, block)),
   );
   const double = blocks.map((block) =>
-    plain(block === 0 ? DOUBLE : { ...DOUBLE, accumulator: "f32" }, block),
+    orderOf(block === 0 ? DOUBLE : { ...DOUBLE, accumulator: "f32" }, block),
   );
-  const mistakes = NARROW.flatMap((chain) => blocks.map((block) => plain(chain, block)));
-  return [...chains, ...rounded, ...double, ...cores, ...narrow, ...both, ...mistakes];
+  const mistakes = NARROW.flatMap((chain) => blocks.map((block) => orderOf(chain, block)));
+  return [...chains, ...rounded, ...double, ...cores, ...narrow, ...lanesAndSplits, ...mistakes];
 }
 
 /** Orders under block scales: each block of scales is a chain, or elements are multiplied by their scales first. */
@@ -177,9 +177,9 @@ function scaledOrders(depth: number, scaleLength: number): readonly SummationOrd
   const scaled = [...chains, ...narrow].flatMap((chain) =>
     SCALINGS.flatMap((scaling) =>
       blocks.flatMap((block) =>
-        (chain.arithmetic.kind === "dotAdd" ? [ONE_LANE] : lanes).map((each) => ({
+        (chain.arithmetic.kind === "dotAdd" ? [ONE_LANE] : lanes).map((laneForm) => ({
           ...chain,
-          lanes: each,
+          lanes: laneForm,
           block,
           splits: ONE_SPLIT,
           scaling,

@@ -21,18 +21,18 @@ function joinSums(join: JoinName, sums: number[], add: Add): number {
   if (sums.length === 0) return 0;
   if (join === "ascending") return sums.reduce(add);
   if (join === "descending") return sums.reduceRight(add);
-  const left = [...sums];
-  while (left.length > 1) {
-    const half = Math.ceil(left.length / 2);
+  const partialSums = [...sums];
+  while (partialSums.length > 1) {
+    const half = Math.ceil(partialSums.length / 2);
     const other = (i: number): number => (join === "halves" ? i + half : 2 * i + 1);
     for (let i = 0; i < half; i++) {
-      const first = left[join === "halves" ? i : 2 * i] as number;
-      const second = left[other(i)];
-      left[i] = second === undefined ? first : add(first, second);
+      const first = partialSums[join === "halves" ? i : 2 * i] as number;
+      const second = partialSums[other(i)];
+      partialSums[i] = second === undefined ? first : add(first, second);
     }
-    left.length = half;
+    partialSums.length = half;
   }
-  return left[0] as number;
+  return partialSums[0] as number;
 }
 
 /** The factors of one element, multiplied by their scales if the order applies scales first, and values derived from them. */
@@ -63,7 +63,7 @@ class Factors {
 
 /** Adds terms [from, to) with a stride to an accumulator. */
 function chain(
-  { kind, ...rest }: Arithmetic,
+  { kind, ...rule }: Arithmetic,
   factors: Factors,
   from: number,
   to: number,
@@ -75,11 +75,11 @@ function chain(
   else if (kind === "rounded")
     for (let k = from; k < to; k++) c = fround(c + fround((x[k] as number) * (w[k] as number)));
   else if (kind === "double") for (let k = from; k < to; k++) c += (x[k] as number) * (w[k] as number);
-  else if ("format" in rest)
-    for (let k = from; k < to; k++) c = roundedTo(fma(x[k] as number, w[k] as number, c), rest.format);
-  else if ("rule" in rest)
-    for (let k = from; k < to; k += rest.rule.step)
-      c = dotAddOf(rest.rule, c, factors.terms.slice(k, Math.min(to, k + rest.rule.step)));
+  else if ("format" in rule)
+    for (let k = from; k < to; k++) c = roundedTo(fma(x[k] as number, w[k] as number, c), rule.format);
+  else if ("rule" in rule)
+    for (let k = from; k < to; k += rule.rule.step)
+      c = dotAddOf(rule.rule, c, factors.terms.slice(k, Math.min(to, k + rule.rule.step)));
   return c;
 }
 
@@ -111,16 +111,18 @@ function pairwiseSum(order: SummationOrder, factors: Factors, from: number, to: 
   const n = to - from;
   if (!pairwise) return 0;
   const add = additionOf(arithmetic);
-  const both = (middle: number): number =>
+  const sumOfHalves = (middle: number): number =>
     add(pairwiseSum(order, factors, from, middle), pairwiseSum(order, factors, middle, to));
   if (pairwise.split === "numpy") {
-    if (n > NUMPY.base) return both(from + Math.floor(n / 2) - (Math.floor(n / 2) % NUMPY.lanes));
+    if (n > NUMPY.base) return sumOfHalves(from + Math.floor(n / 2) - (Math.floor(n / 2) % NUMPY.lanes));
     const lanesEnd = n < NUMPY.lanes ? from : to - (n % NUMPY.lanes);
     const lanes = { count: NUMPY.lanes, run: 1, join: "neighbours" } as const;
     return chain(arithmetic, factors, lanesEnd, to, laneSum({ ...order, lanes }, factors, from, lanesEnd, 0));
   }
   if (n <= pairwise.base) return chain(arithmetic, factors, from, to, 0);
-  return both(from + (pairwise.split === "middle" ? Math.floor(n / 2) : 2 ** (Math.ceil(Math.log2(n)) - 1)));
+  return sumOfHalves(
+    from + (pairwise.split === "middle" ? Math.floor(n / 2) : 2 ** (Math.ceil(Math.log2(n)) - 1)),
+  );
 }
 
 /** Adds the sum of a block to the total, with the scales of its terms. */
@@ -161,8 +163,8 @@ function splitSum(
     const sum = fround(sumOf(k, Math.min(to, k + block), 0));
     if (!scales || scaling === undefined || scaling === "elements") total = fround(total + sum);
     else {
-      const at = Math.floor(k / scales.length);
-      total = promoted(scaling, sum, total, scales.x[at] as number, scales.w[at] as number);
+      const block = Math.floor(k / scales.length);
+      total = promoted(scaling, sum, total, scales.x[block] as number, scales.w[block] as number);
     }
   }
   return total;
@@ -199,8 +201,8 @@ export class Evaluator {
 
   #dequantized(): Factors {
     const { x, w, scales, minExponents } = this.terms;
-    const scaledBy = (values: ArrayLike<number>, by: ArrayLike<number>, length: number) =>
-      Float64Array.from(values, (value, k) => mul(value, by[Math.floor(k / length)] as number));
+    const scaledBy = (values: ArrayLike<number>, scales: ArrayLike<number>, length: number) =>
+      Float64Array.from(values, (value, k) => mul(value, scales[Math.floor(k / length)] as number));
     this.#scaled ??= scales
       ? new Factors(scaledBy(x, scales.x, scales.length), scaledBy(w, scales.w, scales.length), [-126, -126])
       : new Factors(x, w, minExponents);

@@ -6,7 +6,7 @@ import { floorLog2 } from "../explain/binary.js";
 import { roundedTo } from "../explain/steps.js";
 import type { WideDType } from "../tensor/shape.js";
 import { ACCUMULATORS, type AccumulatorName, type AccumulatorRow, F32_UNIT } from "./accumulators.js";
-import type { Applied } from "./epilogues.js";
+import type { EpilogueOperands } from "./epilogues.js";
 import type { Terms } from "./order.js";
 
 /** The values that an element may have. */
@@ -38,35 +38,35 @@ function productsOf({ x, w, scales }: Terms): { readonly products: Float64Array;
   const products = Float64Array.from(x, (value, k) => {
     const product = value * (w[k] as number);
     if (!scales) return product;
-    const at = Math.floor(k / scales.length);
+    const block = Math.floor(k / scales.length);
     scaled = true;
-    return product * ((scales.x[at] as number) * (scales.w[at] as number));
+    return product * ((scales.x[block] as number) * (scales.w[block] as number));
   });
   return { products, scaled };
 }
 
 /** A sum in f64 with compensation. */
 function compensated(values: ArrayLike<number>): number {
-  let [sum, rest] = [0, 0];
+  let [sum, remainder] = [0, 0];
   for (let i = 0; i < values.length; i++) {
     const value = values[i] as number;
     const next = sum + value;
     const part = next - sum;
-    rest += sum - (next - part) + (value - part);
+    remainder += sum - (next - part) + (value - part);
     sum = next;
   }
-  return sum + rest;
+  return sum + remainder;
 }
 
 const f64 = new Float64Array(1);
-const words = new Uint32Array(f64.buffer);
+const f64Words = new Uint32Array(f64.buffer);
 const lowestOfWord = (word: number): number => 31 - Math.clz32(word & -word);
 
 /** The exponent of the lowest bit that is set; Infinity for zero. */
 function lowestBitOf(value: number): number {
   if (value === 0) return Number.POSITIVE_INFINITY;
   f64[0] = value;
-  const [low, high] = [words[0] as number, words[1] as number];
+  const [low, high] = [f64Words[0] as number, f64Words[1] as number];
   const fraction = high & 0xfffff;
   const zeros = low !== 0 ? lowestOfWord(low) : fraction !== 0 ? 32 + lowestOfWord(fraction) : 52;
   return floorLog2(value) - 52 + zeros;
@@ -74,7 +74,7 @@ function lowestBitOf(value: number): number {
 
 /** The exponent of the lowest bit that is set in any of the values; Infinity if all are zero. */
 function lowestBit(values: Float64Array): number {
-  return values.reduce((least, value) => Math.min(least, lowestBitOf(value)), Number.POSITIVE_INFINITY);
+  return values.reduce((minimum, value) => Math.min(minimum, lowestBitOf(value)), Number.POSITIVE_INFINITY);
 }
 
 /** largest[m]: the sum of the m largest magnitudes of one sign, the larger of both signs. */
@@ -82,11 +82,11 @@ function largestSums(values: Float64Array): Float64Array {
   const count = values.length;
   const sorted = values.slice().sort();
   const sums = new Float64Array(count + 1);
-  let [up, down] = [0, 0];
+  let [positiveSum, negativeSum] = [0, 0];
   for (let m = 1; m <= count; m++) {
-    up += Math.max(0, sorted[count - m] as number);
-    down += Math.max(0, -(sorted[m - 1] as number));
-    sums[m] = Math.max(up, down);
+    positiveSum += Math.max(0, sorted[count - m] as number);
+    negativeSum += Math.max(0, -(sorted[m - 1] as number));
+    sums[m] = Math.max(positiveSum, negativeSum);
   }
   return sums;
 }
@@ -106,10 +106,10 @@ function errorOfProducts(magnitudes: Float64Array): number {
 }
 
 /**
- * The largest error of the sum of these terms under any order. `least` is the size by which a tensor core aligns the smallest
- * product.
+ * The largest error of the sum of these terms under any order. `minimumTerm` is the size by which a tensor core aligns the
+ * smallest product.
  */
-function errorOfSum(row: AccumulatorRow, products: Float64Array, scaled: boolean, least = 0): number {
+function errorOfSum(row: AccumulatorRow, products: Float64Array, scaled: boolean, minimumTerm = 0): number {
   const magnitudes = products.map(Math.abs);
   const total = compensated(magnitudes);
   const grid = lowestBit(products);
@@ -120,7 +120,7 @@ function errorOfSum(row: AccumulatorRow, products: Float64Array, scaled: boolean
     : 0;
   const count = magnitudes.filter((size) => size > 0).length;
   const sums = largestSums(products);
-  const largestTerm = row.nearest ? 0 : Math.max(sums[1] ?? 0, least);
+  const largestTerm = row.nearest ? 0 : Math.max(sums[1] ?? 0, minimumTerm);
   let error = ofProducts + ofScales;
   for (let m = row.nearest ? 2 : 1; m <= count; m++) {
     const size = Math.max(sums[m] as number, largestTerm) + error;
@@ -135,13 +135,13 @@ function errorOfPromoted(
   row: AccumulatorRow,
   products: Float64Array,
   scaled: boolean,
-  least: number,
+  minimumTerm: number,
 ): number {
   const { promotion } = row;
-  if (promotion === 0) return errorOfSum(row, products, scaled, least);
+  if (promotion === 0) return errorOfSum(row, products, scaled, minimumTerm);
   let error = 0;
   for (let k = 0; k < products.length; k += promotion)
-    error += errorOfSum(row, products.slice(k, k + promotion), scaled, least);
+    error += errorOfSum(row, products.slice(k, k + promotion), scaled, minimumTerm);
   return error + errorOfSum(ACCUMULATORS.f32, products, false);
 }
 
@@ -157,9 +157,9 @@ export function conditionOf(terms: Terms, value: number): number {
 }
 
 /** Returns the NaN or infinity that the sum is in every order; undefined if all terms and addends are finite. */
-function specialOf(products: Float64Array, others: readonly number[]): ElementInterval["special"] {
+function specialOf(products: Float64Array, addends: readonly number[]): ElementInterval["special"] {
   let sum = 0;
-  for (const value of [...products, ...others]) if (!Number.isFinite(value)) sum += value;
+  for (const value of [...products, ...addends]) if (!Number.isFinite(value)) sum += value;
   if (Number.isFinite(sum)) return undefined;
   if (Number.isNaN(sum)) return "NaN";
   return sum > 0 ? "Infinity" : "-Infinity";
@@ -171,30 +171,34 @@ const SPECIAL = { low: Number.NaN, high: Number.NaN, width: 0, magnitude: Number
  * The interval of an element: every order of summation, of products rounded or fused, and of the epilogue's operations, under
  * the declared accumulator, gives a value in it.
  */
-export function intervalOf(terms: Terms, applied: Applied, accumulator: AccumulatorName): ElementInterval {
+export function intervalOf(
+  terms: Terms,
+  operands: EpilogueOperands,
+  accumulator: AccumulatorName,
+): ElementInterval {
   const row: AccumulatorRow = ACCUMULATORS[accumulator];
   const { products, scaled } = productsOf(terms);
-  const { alpha, scaleX, scaleW, beta, addend, bias, dtype } = applied;
+  const { alpha, scaleX, scaleW, beta, addend, bias, dtype } = operands;
   const factor = alpha * scaleX * scaleW;
-  const plus = beta === 0 ? 0 : beta * addend;
-  const special = specialOf(products, [factor, plus, bias ?? 0]);
+  const scaledAddend = beta === 0 ? 0 : beta * addend;
+  const special = specialOf(products, [factor, scaledAddend, bias ?? 0]);
   const exactSum = compensated(products);
-  const exact = exactSum * factor + plus + (bias ?? 0);
+  const exact = exactSum * factor + scaledAddend + (bias ?? 0);
   if (special !== undefined)
     return {
       ...SPECIAL,
-      special: factor < 0 ? opposite(special, plus, bias) : special,
+      special: factor < 0 ? opposite(special, scaledAddend, bias) : special,
       overflows: false,
       exact,
     };
   // the accumulator may begin at the bias or at the addend
-  const starts = factor === 1 ? [plus, bias ?? 0].filter((value) => value !== 0) : [];
-  const summed = Float64Array.of(...products, ...starts);
-  const least = 2 ** (terms.minExponents[0] + terms.minExponents[1]);
-  const errorOfTerms = errorOfPromoted(row, summed, scaled, least);
+  const starts = factor === 1 ? [scaledAddend, bias ?? 0].filter((value) => value !== 0) : [];
+  const summands = Float64Array.of(...products, ...starts);
+  const minimumTerm = 2 ** (terms.minExponents[0] + terms.minExponents[1]);
+  const errorOfTerms = errorOfPromoted(row, summands, scaled, minimumTerm);
   const magnitude = compensated(products.map(Math.abs));
-  const sizes = magnitude * Math.abs(factor) + Math.abs(plus) + Math.abs(bias ?? 0);
-  const steps = [alpha !== 1, scaleX !== 1, scaleW !== 1].filter((is) => is).length * 2;
+  const sizes = magnitude * Math.abs(factor) + Math.abs(scaledAddend) + Math.abs(bias ?? 0);
+  const steps = [alpha !== 1, scaleX !== 1, scaleW !== 1].filter((differs) => differs).length * 2;
   const ofFactors = steps * F32_UNIT * 1.01 * (magnitude + errorOfTerms) * Math.abs(factor);
   const additions = Number(beta !== 0) * (Number(beta !== 1) + 1) + Number(bias !== undefined);
   const isFree = errorOfTerms === 0 && steps === 0 && additionsAreExact(exact, products, starts);
@@ -203,13 +207,13 @@ export function intervalOf(terms: Terms, applied: Applied, accumulator: Accumula
   const error = errorOfTerms * Math.abs(factor) + ofFactors + ofAdditions + (isFree ? 0 : small);
   // the exact value itself is known to f64's precision only
   const slack = error === 0 ? 0 : 2 ** -50 * (Math.abs(exact) + error) + 2 ** -90 * sizes;
-  const [smallest, most] = [exact - error - slack, exact + error + slack];
+  const [minimum, maximum] = [exact - error - slack, exact + error + slack];
   const largest = (largestSums(products).at(-1) ?? 0) + errorOfTerms;
-  const scaledLargest = largest * Math.abs(factor) + Math.abs(plus) + Math.abs(bias ?? 0);
+  const scaledLargest = largest * Math.abs(factor) + Math.abs(scaledAddend) + Math.abs(bias ?? 0);
   const overflows = Math.max(largest, scaledLargest) > MAX_F32;
-  const [low] = bounds(smallest, dtype);
-  const [, high] = bounds(most, dtype);
-  return { low, high, overflows, exact, width: most - smallest, magnitude: sizes };
+  const [low] = bounds(minimum, dtype);
+  const [, high] = bounds(maximum, dtype);
+  return { low, high, overflows, exact, width: maximum - minimum, magnitude: sizes };
 }
 
 /** The smallest and the largest result of a cast from f32, or directly from f64. */
@@ -220,17 +224,17 @@ function bounds(value: number, dtype: WideDType): readonly [low: number, high: n
 
 /** Whether f32 holds every sum of the terms and addends. */
 function additionsAreExact(exact: number, products: Float64Array, starts: readonly number[]): boolean {
-  const all = Float64Array.of(...products, ...starts);
-  return Math.fround(exact) === exact && compensated(all.map(Math.abs)) <= 2 ** (lowestBit(all) + 24);
+  const terms = Float64Array.of(...products, ...starts);
+  return Math.fround(exact) === exact && compensated(terms.map(Math.abs)) <= 2 ** (lowestBit(terms) + 24);
 }
 
 /** The special value after a negative factor; addends keep their sign. */
 function opposite(
   special: NonNullable<ElementInterval["special"]>,
-  plus: number,
+  scaledAddend: number,
   bias: number | undefined,
 ): NonNullable<ElementInterval["special"]> {
-  if (special === "NaN" || !Number.isFinite(plus + (bias ?? 0))) return special;
+  if (special === "NaN" || !Number.isFinite(scaledAddend + (bias ?? 0))) return special;
   return special === "Infinity" ? "-Infinity" : "Infinity";
 }
 

@@ -42,11 +42,11 @@ const RIVALS: readonly SummationOrder[] = [
 function isTelling(candidate: Candidate, element: JudgedElement): boolean {
   const expected = valueBy(candidate, element);
   const { scaling } = candidate.order;
-  const differing = RIVALS.filter((rival) => {
+  const differingRivals = RIVALS.filter((rival) => {
     const order = scaling ? { ...rival, scaling, block: candidate.order.block } : rival;
     return !sameValue(valueBy({ ...candidate, order }, element), expected);
   });
-  return 2 * differing.length >= RIVALS.length;
+  return 2 * differingRivals.length >= RIVALS.length;
 }
 
 /** A bound of the probability that at most `count` of `total` independent events of probability `CHANGED` happen. */

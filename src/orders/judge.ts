@@ -77,7 +77,7 @@ function isAdmissible({ accumulator }: SummationOrder, declared: AccumulatorName
 }
 
 /** An element with its position. */
-interface Placed {
+interface PositionedElement {
   readonly element: JudgedElement;
   readonly position: Place;
 }
@@ -87,7 +87,7 @@ const isFiniteTerms = ({ terms: { x, w, scales } }: JudgedElement): boolean =>
     Array.prototype.every.call(values, Number.isFinite),
   );
 
-function placedOf(results: readonly JudgedResult[]): readonly Placed[] {
+function positionedElementsOf(results: readonly JudgedResult[]): readonly PositionedElement[] {
   return results.flatMap(({ columns, elements }, result) =>
     elements.map((element, i) => ({
       element,
@@ -98,12 +98,12 @@ function placedOf(results: readonly JudgedResult[]): readonly Placed[] {
 
 /** The candidate orders of a group of elements, those that the declaration admits or those that it does not. */
 function ordersOf(
-  all: readonly Placed[],
+  elements: readonly PositionedElement[],
   declared: AccumulatorName,
   admitted: boolean,
 ): readonly SummationOrder[] {
-  const depth = all.reduce((most, { element }) => Math.max(most, element.terms.x.length), 0);
-  const scaleLength = all[0]?.element.terms.scales?.length ?? 0;
+  const depth = elements.reduce((maximum, { element }) => Math.max(maximum, element.terms.x.length), 0);
+  const scaleLength = elements[0]?.element.terms.scales?.length ?? 0;
   return candidateOrders({ depth, scaleLength }).filter(
     (order) => isAdmissible(order, declared) === admitted,
   );
@@ -113,41 +113,48 @@ function ordersOf(
  * Searches the admitted orders. For the group of all elements it also searches orders that the kernel would have to declare, so
  * that a message can name one.
  */
-function searched(all: readonly Placed[], declared: AccumulatorName, isWhole: boolean): Search {
-  const elements = all.map(({ element }) => element);
-  const admitted = searchOrder(ordersOf(all, declared, true), elements);
+function searchGroup(
+  positionedElements: readonly PositionedElement[],
+  declared: AccumulatorName,
+  isWhole: boolean,
+): Search {
+  const elements = positionedElements.map(({ element }) => element);
+  const admitted = searchOrder(ordersOf(positionedElements, declared, true), elements);
   if (!isWhole || admitted.best?.misses.length === 0) return admitted;
-  const others = searchOrder(ordersOf(all, declared, false), elements);
-  const tried = admitted.tried + others.tried;
-  return others.best?.misses.length === 0 ? { ...others, tried } : { ...admitted, tried };
+  const inadmissible = searchOrder(ordersOf(positionedElements, declared, false), elements);
+  const candidateCount = admitted.candidateCount + inadmissible.candidateCount;
+  return inadmissible.best?.misses.length === 0
+    ? { ...inadmissible, candidateCount }
+    : { ...admitted, candidateCount };
 }
 
 /** Judges elements one by one. */
 class Judgement {
   readonly findings: OrderFinding[] = [];
-  wrong = 0;
-  bounded = 0;
+  wrongCount = 0;
+  boundedCount = 0;
 
   constructor(private readonly accumulator: AccumulatorName) {}
 
   /** Requires elements to lie in their intervals. */
-  bound(all: readonly Placed[]): void {
-    this.bounded += all.length;
-    for (const { element, position } of all) {
-      const interval = intervalOf(element.terms, element.applied, this.accumulator);
+  bound(elements: readonly PositionedElement[]): void {
+    this.boundedCount += elements.length;
+    for (const { element, position } of elements) {
+      const interval = intervalOf(element.terms, element.operands, this.accumulator);
       if (!contains(interval, element.actual)) this.#add(element, position, interval, boundWords(interval));
     }
   }
 
   /** Reports elements that contradict an order. */
-  refuse(all: readonly Placed[], words: string): void {
-    for (const { element, position } of all)
-      this.#add(element, position, intervalOf(element.terms, element.applied, this.accumulator), words);
+  refuse(elements: readonly PositionedElement[], reason: string): void {
+    for (const { element, position } of elements)
+      this.#add(element, position, intervalOf(element.terms, element.operands, this.accumulator), reason);
   }
 
-  #add({ actual }: JudgedElement, position: Place, interval: ElementInterval, words: string): void {
-    this.wrong++;
-    if (this.findings.length < MAX_FINDINGS) this.findings.push({ ...position, actual, interval, words });
+  #add({ actual }: JudgedElement, position: Place, interval: ElementInterval, reason: string): void {
+    this.wrongCount++;
+    if (this.findings.length < MAX_FINDINGS)
+      this.findings.push({ ...position, actual, interval, words: reason });
   }
 }
 
@@ -162,27 +169,27 @@ function boundWords({ special, low, high }: ElementInterval): string {
  * differ by themselves from the order of all others are wrong.
  */
 export function judgeResults(results: readonly JudgedResult[], accumulator: AccumulatorName): OrderVerdict {
-  const all = placedOf(results);
-  const finite = all.filter(({ element }) => isFiniteTerms(element));
+  const positionedElements = positionedElementsOf(results);
+  const finite = positionedElements.filter(({ element }) => isFiniteTerms(element));
   const judgement = new Judgement(accumulator);
-  judgement.bound(all.filter(({ element }) => !isFiniteTerms(element)));
-  const special = judgement.bounded;
+  judgement.bound(positionedElements.filter(({ element }) => !isFiniteTerms(element)));
+  const special = judgement.boundedCount;
   const state = { candidates: 0, others: 0, orders: [] as FoundOrder[], judgement, accumulator };
   if (finite.length > 0 && !tryGroup(finite, undefined, state)) {
     judgement.bound(finite);
-    if (judgement.wrong === 0) tryDepths(finite, state);
+    if (judgement.wrongCount === 0) tryDepths(finite, state);
   }
-  const { findings, wrong, bounded } = judgement;
+  const { findings, wrongCount, boundedCount } = judgement;
   const ordinary = results.filter(({ isOrdinary }) => isOrdinary).flatMap(({ elements }) => elements);
   return {
-    ok: wrong === 0,
-    by: bounded === special && finite.length > 0 ? "order" : "interval",
+    ok: wrongCount === 0,
+    by: boundedCount === special && finite.length > 0 ? "order" : "interval",
     accumulator,
     orders: state.orders,
-    counts: { candidates: state.candidates, elements: all.length, bounded },
+    counts: { candidates: state.candidates, elements: positionedElements.length, bounded: boundedCount },
     others: state.others,
     findings,
-    wrong,
+    wrong: wrongCount,
     widths: widthsOf(ordinary, accumulator),
   };
 }
@@ -197,27 +204,31 @@ interface State {
 }
 
 /** Judges a group of elements by an order. Returns false if no order explains them. */
-function tryGroup(group: readonly Placed[], depth: number | undefined, state: State): boolean {
-  const { best, tried, others } = searched(group, state.accumulator, depth === undefined);
-  state.candidates = Math.max(state.candidates, tried);
+function tryGroup(group: readonly PositionedElement[], depth: number | undefined, state: State): boolean {
+  const {
+    best,
+    candidateCount,
+    others: otherCount,
+  } = searchGroup(group, state.accumulator, depth === undefined);
+  state.candidates = Math.max(state.candidates, candidateCount);
   if (!best) return false;
-  const misses = best.misses.map((i) => group[i] as Placed);
-  const isRight = misses.length === 0 || isolated(best, group);
+  const missElements = best.misses.map((i) => group[i] as PositionedElement);
+  const isRight = missElements.length === 0 || isolated(best, group);
   if (!isRight) return false;
-  const words = orderWords(best.order, best.epilogue);
-  state.others = Math.max(state.others, others);
+  const description = orderWords(best.order, best.epilogue);
+  state.others = Math.max(state.others, otherCount);
   state.orders.push({
     ...(depth === undefined ? {} : { depth }),
-    words,
-    elements: group.length - misses.length,
+    words: description,
+    elements: group.length - missElements.length,
   });
   const { judgement, accumulator } = state;
   if (!isAdmissible(best.order, accumulator))
     judgement.refuse(
       group,
-      `the kernel's order is ${words}; accumulator ${accumulator} is declared${admittedBy(best.order)}`,
+      `the kernel's order is ${description}; accumulator ${accumulator} is declared${admittedBy(best.order)}`,
     );
-  judgement.refuse(misses, "the order of all other elements gives other bits");
+  judgement.refuse(missElements, "the order of all other elements gives other bits");
   return true;
 }
 
@@ -225,15 +236,15 @@ function tryGroup(group: readonly Placed[], depth: number | undefined, state: St
  * Judges the elements of each length of K by a separate order. Called if no order explains all elements and all lie in their
  * intervals.
  */
-function tryDepths(finite: readonly Placed[], state: State): void {
+function tryDepths(finite: readonly PositionedElement[], state: State): void {
   const depths = [...new Set(finite.map(({ element }) => element.terms.x.length))].sort((a, b) => b - a);
   for (const depth of depths.slice(0, MAX_DEPTHS)) {
     const group = finite.filter(({ element }) => element.terms.x.length === depth);
-    if (tryGroup(group, depth, state)) state.judgement.bounded -= group.length;
+    if (tryGroup(group, depth, state)) state.judgement.boundedCount -= group.length;
   }
 }
 
-const isolated = (match: Match, group: readonly Placed[]): boolean =>
+const isolated = (match: Match, group: readonly PositionedElement[]): boolean =>
   areIsolated(
     match,
     group.map(({ element }) => element),

@@ -1,5 +1,5 @@
 /** Finds the order of a kernel by exclusion: candidates that contradict an element are dropped. */
-import { type Applied, type EpilogueName, epiloguesFor, finished, startOf } from "./epilogues.js";
+import { type EpilogueName, type EpilogueOperands, epiloguesFor, startOf, storedValue } from "./epilogues.js";
 import { Evaluator } from "./evaluate.js";
 import { conditionOf } from "./interval.js";
 import type { SummationOrder, Terms } from "./order.js";
@@ -7,7 +7,7 @@ import type { SummationOrder, Terms } from "./order.js";
 /** One element of a kernel's result: its terms, the operands of its epilogue, and the value that the kernel returned. */
 export interface JudgedElement {
   readonly terms: Terms;
-  readonly applied: Applied;
+  readonly operands: EpilogueOperands;
   readonly actual: number;
 }
 
@@ -30,10 +30,10 @@ export function sameValue(a: number, b: number): boolean {
 /** The value that a candidate gives an element. */
 export function valueBy(
   { order, epilogue }: Candidate,
-  { terms, applied }: Omit<JudgedElement, "actual">,
+  { terms, operands }: Omit<JudgedElement, "actual">,
 ): number {
-  const sum = new Evaluator(terms).sum(order, startOf(epilogue, applied));
-  return finished(epilogue, sum, applied);
+  const sum = new Evaluator(terms).sum(order, startOf(epilogue, operands));
+  return storedValue(epilogue, sum, operands);
 }
 
 /** All candidates are tried on `first` elements, and the remaining candidates on `second` elements. */
@@ -64,8 +64,8 @@ function pilotsOf(elements: readonly JudgedElement[], count: number): readonly n
     .filter((i) => (conditions.get(i) ?? 0) > 0)
     .sort((a, b) => (conditions.get(b) ?? 0) - (conditions.get(a) ?? 0));
   const half = Math.ceil(count / 2);
-  const among = Math.max(1, sorted.length / half);
-  const pilots = Array.from({ length: half }, (_, i) => [sorted[i], sorted[Math.floor(i * among)]]).flat();
+  const stride = Math.max(1, sorted.length / half);
+  const pilots = Array.from({ length: half }, (_, i) => [sorted[i], sorted[Math.floor(i * stride)]]).flat();
   return [...new Set(pilots.filter((i): i is number => i !== undefined))];
 }
 
@@ -73,10 +73,10 @@ function pilotsOf(elements: readonly JudgedElement[], count: number): readonly n
 function explaining(elements: readonly JudgedElement[], allowed: number): (candidate: Candidate) => boolean {
   const evaluators = elements.map(({ terms }) => new Evaluator(terms));
   return ({ order, epilogue }) => {
-    let misses = 0;
-    for (const [i, { applied, actual }] of elements.entries()) {
-      const sum = (evaluators[i] as Evaluator).sum(order, startOf(epilogue, applied));
-      if (!sameValue(finished(epilogue, sum, applied), actual) && ++misses > allowed) return false;
+    let missCount = 0;
+    for (const [i, { operands, actual }] of elements.entries()) {
+      const sum = (evaluators[i] as Evaluator).sum(order, startOf(epilogue, operands));
+      if (!sameValue(storedValue(epilogue, sum, operands), actual) && ++missCount > allowed) return false;
     }
     return true;
   };
@@ -85,11 +85,11 @@ function explaining(elements: readonly JudgedElement[], allowed: number): (candi
 /** The elements that contradict a candidate; undefined if they are too many. */
 function missesOf(candidate: Candidate, elements: readonly JudgedElement[]): readonly number[] | undefined {
   const misses: number[] = [];
-  const most = Math.max(MISSES, elements.length * MAX_SHARE);
+  const maxMisses = Math.max(MISSES, elements.length * MAX_SHARE);
   for (const [i, element] of elements.entries()) {
     if (sameValue(valueBy(candidate, element), element.actual)) continue;
     misses.push(i);
-    if (misses.length > most) return undefined;
+    if (misses.length > maxMisses) return undefined;
   }
   return misses;
 }
@@ -97,7 +97,7 @@ function missesOf(candidate: Candidate, elements: readonly JudgedElement[]): rea
 /** The result of a search. */
 export interface Search {
   /** The number of candidates that were tried. */
-  readonly tried: number;
+  readonly candidateCount: number;
   /** The candidate with the fewest contradictions, if any comes close. */
   readonly best?: Match;
   /** The number of other candidates that explain every element as well, counted up to `MAX_OTHERS`. */
@@ -109,12 +109,12 @@ export interface Search {
  * elements have finite operands.
  */
 export function searchOrder(orders: readonly SummationOrder[], elements: readonly JudgedElement[]): Search {
-  const epilogues = epiloguesFor(elements.map(({ applied }) => applied));
+  const epilogues = epiloguesFor(elements.map(({ operands }) => operands));
   const candidates = epilogues.flatMap((epilogue) => orders.map((order) => ({ order, epilogue })));
-  const at = (indices: readonly number[]) => indices.map((i) => elements[i] as JudgedElement);
+  const elementsAt = (indices: readonly number[]) => indices.map((i) => elements[i] as JudgedElement);
   const pilots = pilotsOf(elements, PILOTS.second);
-  const explainsFirst = explaining(at(pilots.slice(0, PILOTS.first)), MISSES);
-  const explainsPilots = explaining(at(pilots), MISSES + PILOTS.second / 32);
+  const explainsFirst = explaining(elementsAt(pilots.slice(0, PILOTS.first)), MISSES);
+  const explainsPilots = explaining(elementsAt(pilots), MISSES + PILOTS.second / 32);
   const matches: Match[] = [];
   let compared = 0;
   for (const candidate of candidates) {
@@ -124,6 +124,10 @@ export function searchOrder(orders: readonly SummationOrder[], elements: readonl
     if (++compared > MAX_OTHERS) break;
   }
   const [best] = [...matches].sort((a, b) => a.misses.length - b.misses.length);
-  const others = matches.filter(({ misses }) => misses.length === 0).length;
-  return { tried: candidates.length, others: Math.max(0, others - 1), ...(best ? { best } : {}) };
+  const explanations = matches.filter(({ misses }) => misses.length === 0).length;
+  return {
+    candidateCount: candidates.length,
+    others: Math.max(0, explanations - 1),
+    ...(best ? { best } : {}),
+  };
 }

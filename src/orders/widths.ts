@@ -32,7 +32,7 @@ export function widthsOf(
     (_, i) => elements[Math.floor(i * step)] as JudgedElement,
   );
   const intervals = sample
-    .map(({ terms, applied }) => ({ dtype: applied.dtype, ...intervalOf(terms, applied, accumulator) }))
+    .map(({ terms, operands }) => ({ dtype: operands.dtype, ...intervalOf(terms, operands, accumulator) }))
     .filter(({ special, overflows }) => special === undefined && !overflows);
   return TOLERANCES.map((tolerance) => ({
     tolerance: tolerance.name,

@@ -31,8 +31,8 @@ function arithmeticWords(arithmetic: Arithmetic): string {
       return `sums rounded to ${arithmetic.format} after each addition`;
     case "dotAdd": {
       const { step, alignBits, fractionBits } = arithmetic.rule;
-      const name = (Object.keys(DATAPATHS) as DatapathName[]).find((each) => {
-        const { dotAdd }: DatapathRow = DATAPATHS[each];
+      const name = (Object.keys(DATAPATHS) as DatapathName[]).find((candidate) => {
+        const { dotAdd }: DatapathRow = DATAPATHS[candidate];
         return (
           dotAdd?.step === step && dotAdd.alignBits === alignBits && dotAdd.fractionBits === fractionBits
         );
@@ -43,24 +43,24 @@ function arithmeticWords(arithmetic: Arithmetic): string {
 }
 
 function laneWords({ count, run, join }: Lanes): string {
-  const what =
+  const assignment =
     run === 1
       ? `element k goes to accumulator k mod ${count}`
       : `runs of ${run} elements go to ${count} accumulators in turn`;
-  return `${what}, joined ${JOINS[join]}`;
+  return `${assignment}, joined ${JOINS[join]}`;
 }
 
 function pairwiseWords({ base, split }: Pairwise): string {
   if (split === "numpy") return "numpy's pairwise sum (8 accumulators up to 128 elements, then halves)";
-  const where = split === "middle" ? "in the middle" : "at a power of two";
-  return `pairwise, divided ${where} down to ${base} element${base === 1 ? "" : "s"}`;
+  const boundary = split === "middle" ? "in the middle" : "at a power of two";
+  return `pairwise, divided ${boundary} down to ${base} element${base === 1 ? "" : "s"}`;
 }
 
 /** Describes an order in one sentence without a capital or a period. */
 export function orderWords(order: SummationOrder, epilogue: EpilogueName = "fused"): string {
   const { arithmetic, lanes, pairwise, block, splits, scaling } = order;
   const inner = pairwise ? pairwiseWords(pairwise) : lanes.count > 1 ? laneWords(lanes) : "ascending k";
-  const parts = [
+  const clauses = [
     `${inner}, ${arithmeticWords(arithmetic)}`,
     ...(block > 0 ? [`blocks of ${block} along K start at zero and are added to the total in f32`] : []),
     ...(scaling ? [`block scales: ${SCALINGS[scaling]}`] : []),
@@ -69,5 +69,5 @@ export function orderWords(order: SummationOrder, epilogue: EpilogueName = "fuse
       : []),
     ...(epilogue === "fused" ? [] : [`then ${EPILOGUES[epilogue].words}`]),
   ];
-  return parts.join("; ");
+  return clauses.join("; ");
 }

@@ -161,7 +161,7 @@ function show(value: unknown): string {
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }
 
-/** Reads one operation. `where` is its name in errors. Throws `FileError` for anything that is not one. */
+/** Reads one operation. `location` is its name in errors. Throws `FileError` for anything that is not one. */
 export function readOperation(location: string, value: unknown): RecordedOperation {
   return new LogReader(location).operation(value);
 }

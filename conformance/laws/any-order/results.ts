@@ -1,5 +1,5 @@
 /** The answers of a subject as elements with their terms, which a verdict needs. */
-import type { Applied } from "../../../src/orders/epilogues.js";
+import type { EpilogueOperands } from "../../../src/orders/epilogues.js";
 import type { JudgedResult } from "../../../src/orders/judge.js";
 import type { Terms } from "../../../src/orders/order.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
@@ -69,7 +69,7 @@ export function productResult({ input, flavour }: Drawn<GemmCase>, answer: Answe
       minExponents: [x.minExponent, w.minExponent],
       ...(scales ? { scales } : {}),
     };
-    const applied: Applied = {
+    const operands: EpilogueOperands = {
       alpha: Math.fround(alpha),
       scaleX: scaleX(row),
       scaleW: scaleW(column),
@@ -78,7 +78,7 @@ export function productResult({ input, flavour }: Drawn<GemmCase>, answer: Answe
       bias: biases?.[column],
       dtype,
     };
-    return { terms, applied, actual: value };
+    return { terms, operands, actual: value };
   });
   return { rows, columns, elements, isOrdinary: flavour === "normal" };
 }
@@ -90,11 +90,11 @@ export function sumResult({ input, flavour }: Drawn<Cases["columnSum"]>, answer:
   const values = wideValues(x);
   const w = new Float64Array(rows).fill(1);
   const actual = wideValues(answer.out as PlainTensor<WideDType>);
-  const applied = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: outDtype };
+  const operands = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: outDtype };
   const elements = Array.from(actual, (value, column) => {
     const line = Float64Array.from({ length: rows }, (_, k) => values[k * columns + column] as number);
     const terms: Terms = { x: line, w, minExponents: [F32_MIN_EXPONENT, F32_MIN_EXPONENT] };
-    return { terms, applied, actual: value };
+    return { terms, operands, actual: value };
   });
   return { rows: 1, columns, elements, isOrdinary: flavour === "normal" };
 }

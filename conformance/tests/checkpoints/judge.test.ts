@@ -130,8 +130,8 @@ describe("of a weight of NVFP4", () => {
     let [named, quiet] = [0, 0];
     for (let own = 0; own <= 40; own++)
       for (const other of [0, 0.3, 1, 3]) {
-        const [correlation, relaidCorrelation] = [along(own / 40), along(other)];
-        const names = judgeStatistics(weight, { ...found, correlation, relaidCorrelation }, scales).map(
+        const [correlation, oppositeCorrelation] = [along(own / 40), along(other)];
+        const names = judgeStatistics(weight, { ...found, correlation, oppositeCorrelation }, scales).map(
           ({ name }) => name,
         );
         const isNamed = names.includes("scales-swizzled");

@@ -188,23 +188,23 @@ describe("statistics by the bytes of scales", () => {
           const byValue = await statisticsOf(kernels, weight, await readScales(weight));
           const scales = await readByteScales(kernels, weight);
           if (!scales) throw new Error("these scales are bytes");
-          expect(scales.relaid).toBeDefined();
+          expect(scales.oppositeLayout).toBeDefined();
           const found = await statisticsOf(kernels, weight, scales);
           const exact = ({
             rms,
             inverse,
             correlation,
-            relaidCorrelation,
+            oppositeCorrelation,
             tallies: _,
             ...others
           }: Statistics) => ({
             ...others,
-            amaxes: [inverse.amax, correlation.count, relaidCorrelation?.count],
+            amaxes: [inverse.amax, correlation.count, oppositeCorrelation?.count],
           });
           expect(exact(found)).toEqual(exact(byValue));
           expect(isNear(found.rms, byValue.rms)).toBe(true);
           expect(isNear(found.inverse.rms, byValue.inverse.rms)).toBe(true);
-          for (const key of ["correlation", "relaidCorrelation"] as const)
+          for (const key of ["correlation", "oppositeCorrelation"] as const)
             expect(found[key]?.coefficient ?? 0).toBeCloseTo(byValue[key]?.coefficient ?? 0, 6);
         }),
         { numRuns: draws(20) },

@@ -1,7 +1,7 @@
 /** Kernels of any dialect, and of any recipe that a quantizer accepts, can be tested: correct ones pass, wrong ones fail. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { unstored, withExpectedNaN } from "../../../src/cli/subject/expectation.js";
+import { unstoredFields, withExpectedNaN } from "../../../src/cli/subject/expectation.js";
 import { notesOf, supportOf } from "../../../src/cli/subject/support.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../src/dialects/table.js";
@@ -133,7 +133,7 @@ describe("recipes of any numbers", () => {
 describe("answers of dialects", () => {
   it("may leave out a scale of the tensor that is always 1, and no other", () => {
     const amax = { "rowwise.data": undefined, "rowwise.amax": undefined } as never;
-    const optional = (scaleRule: string) => unstored({ spec: { scaleRule } }, amax);
+    const optional = (scaleRule: string) => unstoredFields({ spec: { scaleRule } }, amax);
     expect(optional("e4m3Quotient")).toEqual(["rowwise.amax"]);
     expect(optional("e4m3HalfUp")).toEqual(["rowwise.amax"]);
     for (const rule of ["twoLevel", "twoLevelQuotient", "twoLevelDivisor", "e8m0Up"])

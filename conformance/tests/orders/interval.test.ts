@@ -1,7 +1,7 @@
 /** The interval of an element contains the result of every order, and no more than rounding explains. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { Applied } from "../../../src/orders/epilogues.js";
+import type { EpilogueOperands } from "../../../src/orders/epilogues.js";
 import { contains, intervalOf } from "../../../src/orders/interval.js";
 import type { Terms } from "../../../src/orders/order.js";
 import { splitmix32 } from "../../index.js";
@@ -9,7 +9,7 @@ import { draws } from "../harness/draws.js";
 import { fused } from "../harness/order-kernels/kernel.js";
 
 const { fround } = Math;
-const PLAIN: Applied = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: "f32" };
+const PLAIN: EpilogueOperands = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: "f32" };
 
 /** Random f32 values: a mantissa in [0, 1) of random sign, times 2^-spread to 2^spread. */
 const randomLine = (next: () => number, depth: number, spread: number): Float64Array =>

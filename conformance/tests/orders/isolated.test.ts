@@ -28,7 +28,7 @@ function product(change: (value: number, i: number, x: Float64Array, w: Float64A
   return places.map(({ row, column }, i): JudgedElement => {
     const [x, w] = [xs[row] as Float64Array, ws[column] as Float64Array];
     const sum = x.reduce((acc, value, k) => fused(value, w[k] as number, acc), 0);
-    return { terms: { x, w, minExponents: [-126, -126] }, applied: APPLIED, actual: change(sum, i, x, w) };
+    return { terms: { x, w, minExponents: [-126, -126] }, operands: APPLIED, actual: change(sum, i, x, w) };
   });
 }
 

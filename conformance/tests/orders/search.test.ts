@@ -1,7 +1,7 @@
 /** The search finds each candidate order from elements that an independent implementation computes in that order. */
 import { describe, expect, it } from "vitest";
 import { candidateOrders } from "../../../src/orders/candidates.js";
-import type { Applied } from "../../../src/orders/epilogues.js";
+import type { EpilogueOperands } from "../../../src/orders/epilogues.js";
 import type { SummationOrder, Terms } from "../../../src/orders/order.js";
 import { type Candidate, type JudgedElement, searchOrder, valueBy } from "../../../src/orders/search.js";
 import { orderWords } from "../../../src/orders/words.js";
@@ -25,7 +25,7 @@ import {
   tensorCore,
 } from "../harness/order-kernels/sums.js";
 
-const APPLIED: Applied = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: "f32" };
+const OPERANDS: EpilogueOperands = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: "f32" };
 const DEPTH = 300;
 
 function termsOf(seed: number, depth: number): Terms {
@@ -42,7 +42,7 @@ const elementOf = ({ x, w }: Terms): Element =>
 function judged(sum: (element: Element) => number, count = 40, first = 0): readonly JudgedElement[] {
   return Array.from({ length: count }, (_, i) => {
     const terms = termsOf(SEED * 1000 + first + i, i % 4 === 3 ? DEPTH - 37 : DEPTH);
-    return { terms, applied: APPLIED, actual: fround(sum(elementOf(terms))) };
+    return { terms, operands: OPERANDS, actual: fround(sum(elementOf(terms))) };
   });
 }
 
@@ -90,9 +90,9 @@ describe("searchOrder", () => {
   it.each(sampled(KNOWN, 6))(
     "finds %s",
     (words, sum) => {
-      const { best, tried } = searchOrder(orders, judged(sum));
+      const { best, candidateCount } = searchOrder(orders, judged(sum));
       expect(best?.misses).toEqual([]);
-      expect(tried).toBeGreaterThan(1000);
+      expect(candidateCount).toBeGreaterThan(1000);
       const found = orderWords(best?.order as SummationOrder);
       expect(
         words.split("|").some((each) => found.includes(each)),

@@ -93,9 +93,17 @@ export async function convertCheckpoint(
   const user = "convertCheckpoint";
   requireCheckpointPath(user, "path", path);
   requireCheckpointPath(user, "output", output);
-  const { to, as, tensors, force = false, dryRun = false, onProgress, ...rest } = checkConvert(user, options);
+  const {
+    to,
+    as,
+    tensors,
+    force = false,
+    dryRun = false,
+    onProgress,
+    ...openOptions
+  } = checkConvert(user, options);
   await requireFree(output, force);
-  const backend = backendOf(rest.openBackend);
+  const backend = backendOf(openOptions.openBackend);
   try {
     return await withCheckpointFiles(path, async (files) => {
       const target = parseTarget(to);

@@ -113,8 +113,8 @@ class ConvertedShard extends TensorSource {
     const all = new Map(
       step.outputs.map(({ name, dtype, shape }) => [name, new Uint8Array(fileBytes(dtype, shape))]),
     );
-    const put: PutTensor = async (name, bytes, at) => {
-      all.get(name)?.set(bytes, at);
+    const put: PutTensor = async (name, bytes, offset) => {
+      all.get(name)?.set(bytes, offset);
     };
     const changes = await step.write(new TensorAppender(put, () => {}));
     this.#changes.set(step.name, await checkedChanges(step, this.#plan.target, changes));

@@ -16,10 +16,11 @@ import { type Survey, surveyFiles } from "../survey.js";
 const LOADER_FINDINGS: ReadonlySet<FindingName> = new Set(["fused-scales-differ"]);
 
 /** Throws `FileError` that names the first finding, if there is one. */
-function stopAt(path: string, [finding, ...others]: readonly Finding[]): void {
+function stopAt(path: string, [finding, ...otherFindings]: readonly Finding[]): void {
   if (!finding) return;
-  const more = others.length > 0 ? ` (and ${others.length} more, which lockstep verify lists)` : "";
-  throw new FileError(`${messageOf(path, finding)}${more}`);
+  const remainder =
+    otherFindings.length > 0 ? ` (and ${otherFindings.length} more, which lockstep verify lists)` : "";
+  throw new FileError(`${messageOf(path, finding)}${remainder}`);
 }
 
 const messageOf = (path: string, { name, subject, what, remedy }: Finding): string =>

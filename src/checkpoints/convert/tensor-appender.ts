@@ -14,9 +14,9 @@ export class TensorAppender {
 
   /** Writes the next bytes of a tensor. */
   async append({ name }: TensorPlan, bytes: Uint8Array): Promise<void> {
-    const at = this.#at.get(name) ?? 0;
-    await this.put(name, bytes, at);
-    this.#at.set(name, at + bytes.length);
+    const offset = this.#at.get(name) ?? 0;
+    await this.put(name, bytes, offset);
+    this.#at.set(name, offset + bytes.length);
     this.onBytes(bytes.length);
   }
 }

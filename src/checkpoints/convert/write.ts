@@ -128,11 +128,13 @@ export async function checkedChanges(
   changes: Changes,
 ): Promise<WeightChanges> {
   const { elements, changed, max, relative, noise, signal, notFinite } = changes;
-  const refuse = (what: string): FileError =>
-    new FileError(`tensor "${name}": ${what}; leave it out by --tensors, or choose another form`);
+  const refuse = (problem: string): FileError =>
+    new FileError(`tensor "${name}": ${problem}; leave it out by --tensors, or choose another form`);
   if (notFinite > 0) {
-    const why = (await whyNotFinite?.()) ?? "they are beyond its range";
-    throw refuse(`${notFinite} of ${elements} values would become NaN or infinite as ${target.name}: ${why}`);
+    const reason = (await whyNotFinite?.()) ?? "they are beyond its range";
+    throw refuse(
+      `${notFinite} of ${elements} values would become NaN or infinite as ${target.name}: ${reason}`,
+    );
   }
   if (noise > 0 && noise >= MAX_NOISE_RATIO * signal)
     throw refuse(

@@ -111,14 +111,14 @@ export class GgufFile extends TensorSource {
     const { bytes, stride, gather } = part;
     const first = Math.floor(begin / bytes);
     const last = Math.ceil(end / bytes);
-    const all = new Uint8Array((last - first) * bytes);
+    const partBytes = new Uint8Array((last - first) * bytes);
     const step = Math.floor(CHUNK_BYTES / stride);
     for (let block = first; block < last; block += step) {
       const count = Math.min(step, last - block);
       const raw = await readAt(this.path, this.#handle, start + block * stride, count * stride);
-      for (let i = 0; i < count; i++) gather(raw, i * stride, all, (block - first + i) * bytes);
+      for (let i = 0; i < count; i++) gather(raw, i * stride, partBytes, (block - first + i) * bytes);
     }
-    return all.subarray(begin - first * bytes, end - first * bytes);
+    return partBytes.subarray(begin - first * bytes, end - first * bytes);
   }
 
   /** Decodes packed blocks that begin at byte `start`; returns bytes [begin, end) of the F32 values. */
@@ -126,14 +126,14 @@ export class GgufFile extends TensorSource {
     const size = 4 * elements;
     const first = Math.floor(begin / size);
     const last = Math.ceil(end / size);
-    const all = new Uint8Array((last - first) * size);
+    const codes = new Uint8Array((last - first) * size);
     const step = Math.floor(CHUNK_BYTES / size);
     for (let block = first; block < last; block += step) {
       const count = Math.min(step, last - block);
       const raw = await readAt(this.path, this.#handle, start + block * bytes, count * bytes);
-      all.set(asBytes(dequantizePacked(raw, layout)), (block - first) * size);
+      codes.set(asBytes(dequantizePacked(raw, layout)), (block - first) * size);
     }
-    return all.subarray(begin - first * size, end - first * size);
+    return codes.subarray(begin - first * size, end - first * size);
   }
 
   /** The packed layout of a tensor whose values are read as F32, and its bytes in the file; undefined for other tensors. */
@@ -166,9 +166,11 @@ async function readHeader(path: string, handle: FileHandle, size: number): Promi
       return parseGgufHeader(cursor);
     } catch (error) {
       if (!(error instanceof MoreBytes)) throw error;
-      if (error.needed > MAX_HEADER_BYTES)
-        throw cursor.fail(`its header has ${error.needed} bytes or more; ${MAX_HEADER_BYTES} are the most`);
-      length = Math.min(size, MAX_HEADER_BYTES, Math.max(error.needed, 4 * length));
+      if (error.byteCount > MAX_HEADER_BYTES)
+        throw cursor.fail(
+          `its header has ${error.byteCount} bytes or more; ${MAX_HEADER_BYTES} are the most`,
+        );
+      length = Math.min(size, MAX_HEADER_BYTES, Math.max(error.byteCount, 4 * length));
     }
   }
 }

@@ -50,7 +50,7 @@ export function parseGgufHeader(cursor: Cursor): GgufHeader {
     if (located.has(tensor.name)) throw cursor.fail(`tensor "${tensor.name}": occurs twice`);
     located.set(tensor.name, tensor);
   }
-  const start = Math.ceil(cursor.at / metadata.alignment) * metadata.alignment;
+  const start = Math.ceil(cursor.position / metadata.alignment) * metadata.alignment;
   const tensors = [...located.values()].map(({ name, type, shape, offset, bytes }): GgufTensor => {
     const begin = start + offset;
     return { name, type, shape, begin, end: begin + bytes };
@@ -74,29 +74,29 @@ interface LocatedTensor {
 
 function readTensor(cursor: Cursor, alignment: number): LocatedTensor {
   const name = cursor.text("the name of a tensor");
-  const what = `tensor "${name}"`;
-  const rank = cursor.u32(`${what}: the number of dimensions`);
+  const subject = `tensor "${name}"`;
+  const rank = cursor.u32(`${subject}: the number of dimensions`);
   if (rank > MAX_DIMENSIONS)
-    throw cursor.fail(`${what}: has ${rank} dimensions; ${MAX_DIMENSIONS} are the most`);
+    throw cursor.fail(`${subject}: has ${rank} dimensions; ${MAX_DIMENSIONS} are the most`);
   const shape: number[] = [];
-  for (let i = 0; i < rank; i++) shape.unshift(cursor.u64(`${what}: a dimension`));
+  for (let i = 0; i < rank; i++) shape.unshift(cursor.u64(`${subject}: a dimension`));
   if (!Number.isSafeInteger(elementCount(shape)))
-    throw cursor.fail(`${what}: [${shape}] are too many elements`);
-  const { name: typeName, type } = ggmlType(cursor.u32(`${what}: the type`));
+    throw cursor.fail(`${subject}: [${shape}] are too many elements`);
+  const { name: typeName, type } = ggmlType(cursor.u32(`${subject}: the type`));
   if (!type)
-    throw cursor.fail(`${what}: has type ${typeName}, which is not read; ${READ_TYPES.join(", ")} are`);
-  const offset = cursor.u64(`${what}: the offset`);
+    throw cursor.fail(`${subject}: has type ${typeName}, which is not read; ${READ_TYPES.join(", ")} are`);
+  const offset = cursor.u64(`${subject}: the offset`);
   if (offset % alignment !== 0)
-    throw cursor.fail(`${what}: its offset ${offset} is no multiple of ${alignment}`);
-  return { name, type, shape, offset, bytes: bytesOf(cursor, what, type, shape) };
+    throw cursor.fail(`${subject}: its offset ${offset} is no multiple of ${alignment}`);
+  return { name, type, shape, offset, bytes: bytesOf(cursor, subject, type, shape) };
 }
 
-function bytesOf(cursor: Cursor, what: string, type: GgmlType, shape: Shape): number {
+function bytesOf(cursor: Cursor, subject: string, type: GgmlType, shape: Shape): number {
   if ("dtype" in type) return fileBytes(type.dtype, shape);
   const columns = shape.at(-1) ?? 1;
   if (columns % type.elements !== 0)
     throw cursor.fail(
-      `${what}: [${shape}] has rows of ${columns}; they must be whole blocks of ${type.elements}`,
+      `${subject}: [${shape}] has rows of ${columns}; they must be whole blocks of ${type.elements}`,
     );
   return (elementCount(shape) / type.elements) * blockSize(type);
 }

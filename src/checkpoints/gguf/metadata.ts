@@ -4,22 +4,22 @@ import type { MetadataContent, MetadataValue } from "./facts.js";
 
 interface ScalarType {
   readonly size: number;
-  readonly read: (view: DataView, at: number) => number | bigint;
+  readonly read: (view: DataView, offset: number) => number | bigint;
 }
 
 /** The scalar types by their numbers. */
 const SCALARS: Readonly<Record<number, ScalarType & { readonly name: string }>> = {
-  0: { name: "u8", size: 1, read: (view, at) => view.getUint8(at) },
-  1: { name: "i8", size: 1, read: (view, at) => view.getInt8(at) },
-  2: { name: "u16", size: 2, read: (view, at) => view.getUint16(at, true) },
-  3: { name: "i16", size: 2, read: (view, at) => view.getInt16(at, true) },
-  4: { name: "u32", size: 4, read: (view, at) => view.getUint32(at, true) },
-  5: { name: "i32", size: 4, read: (view, at) => view.getInt32(at, true) },
-  6: { name: "f32", size: 4, read: (view, at) => view.getFloat32(at, true) },
-  7: { name: "bool", size: 1, read: (view, at) => view.getUint8(at) },
-  10: { name: "u64", size: 8, read: (view, at) => view.getBigUint64(at, true) },
-  11: { name: "i64", size: 8, read: (view, at) => view.getBigInt64(at, true) },
-  12: { name: "f64", size: 8, read: (view, at) => view.getFloat64(at, true) },
+  0: { name: "u8", size: 1, read: (view, offset) => view.getUint8(offset) },
+  1: { name: "i8", size: 1, read: (view, offset) => view.getInt8(offset) },
+  2: { name: "u16", size: 2, read: (view, offset) => view.getUint16(offset, true) },
+  3: { name: "i16", size: 2, read: (view, offset) => view.getInt16(offset, true) },
+  4: { name: "u32", size: 4, read: (view, offset) => view.getUint32(offset, true) },
+  5: { name: "i32", size: 4, read: (view, offset) => view.getInt32(offset, true) },
+  6: { name: "f32", size: 4, read: (view, offset) => view.getFloat32(offset, true) },
+  7: { name: "bool", size: 1, read: (view, offset) => view.getUint8(offset) },
+  10: { name: "u64", size: 8, read: (view, offset) => view.getBigUint64(offset, true) },
+  11: { name: "i64", size: 8, read: (view, offset) => view.getBigInt64(offset, true) },
+  12: { name: "f64", size: 8, read: (view, offset) => view.getFloat64(offset, true) },
 };
 const U32 = 4;
 const BOOL = 7;
@@ -59,13 +59,13 @@ export function readMetadata(cursor: Cursor, count: number): GgufMetadata {
   const spans = new Map<string, readonly [number, number]>();
   let alignment = DEFAULT_ALIGNMENT;
   for (let i = 0; i < count; i++) {
-    const begin = cursor.at;
+    const begin = cursor.position;
     const key = cursor.text("a key of the metadata");
     if (values.has(key)) throw cursor.fail(`the key "${key}" occurs twice in the metadata`);
     const type = cursor.u32(`the type of "${key}"`);
     const value = readValue(cursor, key, type);
     values.set(key, value);
-    spans.set(key, [begin, cursor.at]);
+    spans.set(key, [begin, cursor.position]);
     if (key === ALIGNMENT_KEY) alignment = requireAlignment(cursor, type, value);
   }
   return { values, spans, alignment };
@@ -80,19 +80,19 @@ function requireAlignment(cursor: Cursor, type: number, value: MetadataValue): n
 }
 
 function readValue(cursor: Cursor, key: string, type: number): MetadataValue {
-  const what = `the value of "${key}"`;
-  if (type === TEXT) return cursor.shortText(what, MAX_TEXT_BYTES);
-  if (type === ARRAY) return skipArray(cursor, what);
+  const subject = `the value of "${key}"`;
+  if (type === TEXT) return cursor.shortText(subject, MAX_TEXT_BYTES);
+  if (type === ARRAY) return skipArray(cursor, subject);
   const scalar = SCALARS[type];
-  if (!scalar) throw cursor.fail(`${what} has the type ${type}; GGUF has 0 to 12`);
-  return readScalar(cursor, type, scalar, what);
+  if (!scalar) throw cursor.fail(`${subject} has the type ${type}; GGUF has 0 to 12`);
+  return readScalar(cursor, type, scalar, subject);
 }
 
-function readScalar(cursor: Cursor, type: number, scalar: ScalarType, what: string): MetadataValue {
-  const value = cursor.scalar(scalar.size, what, scalar.read);
+function readScalar(cursor: Cursor, type: number, scalar: ScalarType, subject: string): MetadataValue {
+  const value = cursor.scalar(scalar.size, subject, scalar.read);
   if (type === BOOL) {
     if (value === 0 || value === 1) return value === 1;
-    throw cursor.fail(`${what} is the byte ${value}; a truth value is 0 or 1`);
+    throw cursor.fail(`${subject} is the byte ${value}; a truth value is 0 or 1`);
   }
   if (typeof value === "number") return value;
   return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
@@ -105,32 +105,34 @@ function readScalar(cursor: Cursor, type: number, scalar: ScalarType, what: stri
 export function readEntry(cursor: Cursor): MetadataContent {
   const key = cursor.text("a key of the metadata");
   const type = cursor.u32(`the type of "${key}"`);
-  const what = `the value of "${key}"`;
-  if (type === TEXT) return cursor.text(what);
+  const subject = `the value of "${key}"`;
+  if (type === TEXT) return cursor.text(subject);
   if (type !== ARRAY) return readValue(cursor, key, type);
-  const elementType = cursor.u32(`the type of elements of ${what}`);
+  const elementType = cursor.u32(`the type of elements of ${subject}`);
   const scalar = SCALARS[elementType];
-  const count = cursor.count(`the length of ${what}`, scalar?.size ?? MIN_TEXT_BYTES);
+  const count = cursor.count(`the length of ${subject}`, scalar?.size ?? MIN_TEXT_BYTES);
   if (count > MAX_ARRAY_ELEMENTS)
-    throw cursor.fail(`${what} has ${count} elements; arrays of at most ${MAX_ARRAY_ELEMENTS} are read`);
-  const element = `an element of ${what}`;
+    throw cursor.fail(`${subject} has ${count} elements; arrays of at most ${MAX_ARRAY_ELEMENTS} are read`);
+  const element = `an element of ${subject}`;
   return Array.from({ length: count }, () =>
     scalar ? readScalar(cursor, elementType, scalar, element) : cursor.text(element),
   );
 }
 
 /** Skips an array; returns a description of it. */
-function skipArray(cursor: Cursor, what: string): string {
-  const type = cursor.u32(`the type of elements of ${what}`);
+function skipArray(cursor: Cursor, subject: string): string {
+  const type = cursor.u32(`the type of elements of ${subject}`);
   const scalar = SCALARS[type];
   if (scalar) {
-    const count = cursor.count(`the length of ${what}`, scalar.size);
-    cursor.take(count * scalar.size, what);
+    const count = cursor.count(`the length of ${subject}`, scalar.size);
+    cursor.take(count * scalar.size, subject);
     return `${count} of ${scalar.name}`;
   }
   if (type !== TEXT)
-    throw cursor.fail(`${what} is an array of type ${type}; elements are scalars or strings, and no arrays`);
-  const count = cursor.count(`the length of ${what}`, MIN_TEXT_BYTES);
-  for (let i = 0; i < count; i++) cursor.skipText(`a string in ${what}`);
+    throw cursor.fail(
+      `${subject} is an array of type ${type}; elements are scalars or strings, and no arrays`,
+    );
+  const count = cursor.count(`the length of ${subject}`, MIN_TEXT_BYTES);
+  for (let i = 0; i < count; i++) cursor.skipText(`a string in ${subject}`);
   return `${count} of text`;
 }

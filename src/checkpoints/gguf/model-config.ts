@@ -37,8 +37,8 @@ const SCALING_FIELDS: Readonly<Record<string, string>> = {
 
 /** The metadata keys of an architecture, by the fields of config.json that they map to. */
 export function ggufKeys({ name, keys }: GgufArchitecture): ReadonlyMap<string, string> {
-  const all = Object.entries({ ...FIELDS, ...SCALING_FIELDS, ...keys });
-  return new Map(all.map(([key, field]) => [field, `${name}.${key}`]));
+  const fields = Object.entries({ ...FIELDS, ...SCALING_FIELDS, ...keys });
+  return new Map(fields.map(([key, field]) => [field, `${name}.${key}`]));
 }
 
 /** The shortest decimal number that rounds to an f32 value. Configurations on the Hugging Face Hub have such decimal numbers. */
@@ -63,7 +63,7 @@ export function ggufConfig(
     );
   const scaling = translate(SCALING_FIELDS);
   const isScaled = scaling.rope_type !== undefined && scaling.rope_type !== "none";
-  const has = (tensor: string): boolean => shapeOf(tensor) !== undefined;
+  const hasTensor = (tensor: string): boolean => shapeOf(tensor) !== undefined;
   const translated = translate({ ...FIELDS, ...architecture.keys });
   const layers = Array.from(
     { length: Math.min(MAX_LAYERS, Number(translated.num_hidden_layers ?? 0)) },
@@ -76,11 +76,11 @@ export function ggufConfig(
     ...architecture.derive?.(fields),
     model_type: architecture.modelType,
     vocab_size: shapeOf(GGUF_EMBEDDINGS)?.[0],
-    tie_word_embeddings: !has("output.weight"),
+    tie_word_embeddings: !hasTensor("output.weight"),
     // the metadata have no keys for biases and for layers without experts
-    attention_bias: has("blk.0.attn_q.bias"),
-    mlp_bias: has("blk.0.ffn_gate.bias"),
-    mlp_only_layers: layers.filter((index) => !has(`blk.${index}.ffn_gate_inp.weight`)),
+    attention_bias: hasTensor("blk.0.attn_q.bias"),
+    mlp_bias: hasTensor("blk.0.ffn_gate.bias"),
+    mlp_only_layers: layers.filter((index) => !hasTensor(`blk.${index}.ffn_gate_inp.weight`)),
     ...(eos === undefined ? {} : { eos_token_id: eos }),
   };
 }

@@ -27,8 +27,8 @@ export interface BlockPart {
   readonly bytes: number;
   /** The bytes from one block to the next. */
   readonly stride: number;
-  /** Copies one block's bytes of the view to `into`. */
-  readonly gather: (from: Uint8Array, at: number, into: Uint8Array, to: number) => void;
+  /** Copies one block's bytes of the view to `view`. */
+  readonly gather: (from: Uint8Array, blockOffset: number, target: Uint8Array, targetOffset: number) => void;
 }
 
 /** The views of a tensor. */
@@ -39,10 +39,10 @@ function viewsOf(tensor: GgufTensor): readonly View[] {
     const size = fileBytes("F32", shape);
     return [{ tensor, packed: type, entry: { name, dtype: "F32", shape, begin, end: begin + size } }];
   }
-  const lead = shape.slice(0, -1);
+  const leadingShape = shape.slice(0, -1);
   const columns = shape.at(-1) ?? 0;
   const blocks = (end - begin) / blockBytes(type);
-  const grid = [...(lead.length > 0 ? lead : [1]), (columns / type.elements) * type.scales];
+  const grid = [...(leadingShape.length > 0 ? leadingShape : [1]), (columns / type.elements) * type.scales];
   const entryOf = (entry: Omit<TensorEntry, "begin" | "end">, bytes: number): TensorEntry => ({
     ...entry,
     begin,
@@ -53,7 +53,7 @@ function viewsOf(tensor: GgufTensor): readonly View[] {
     {
       tensor,
       part: codes,
-      entry: entryOf({ name, dtype: "U8", shape: [...lead, columns / 2] }, codes.bytes),
+      entry: entryOf({ name, dtype: "U8", shape: [...leadingShape, columns / 2] }, codes.bytes),
     },
     {
       tensor,
@@ -79,7 +79,8 @@ export function viewsByName(path: string, tensors: readonly GgufTensor[]): Reado
 
 function scalePart(type: BlockType): BlockPart {
   const { scales } = type;
-  const gather: BlockPart["gather"] = (from, at, into, to) => into.set(from.subarray(at, at + scales), to);
+  const gather: BlockPart["gather"] = (from, blockOffset, target, targetOffset) =>
+    target.set(from.subarray(blockOffset, blockOffset + scales), targetOffset);
   return { bytes: scales, stride: blockBytes(type), gather };
 }
 
@@ -91,30 +92,30 @@ export function packBlocks(type: BlockType, codes: Uint8Array, scales: Uint8Arra
   const half = codeBytes(type) / type.scales;
   const stride = blockBytes(type);
   const blocks = scales.length / type.scales;
-  const all = new Uint8Array(blocks * stride);
+  const blockData = new Uint8Array(blocks * stride);
   for (let block = 0, from = 0; block < blocks; block++) {
-    all.set(scales.subarray(block * type.scales, (block + 1) * type.scales), block * stride);
+    blockData.set(scales.subarray(block * type.scales, (block + 1) * type.scales), block * stride);
     let to = block * stride + type.scales;
     for (let scale = 0; scale < type.scales; scale++, from += half)
       for (let i = 0; i < half; i += 2, to += 2) {
         const [low, high] = [codes[from + i / 2] as number, codes[from + (half + i) / 2] as number];
-        all[to] = (low & 15) | ((high & 15) << 4);
-        all[to + 1] = (low >>> 4) | (high & 0xf0);
+        blockData[to] = (low & 15) | ((high & 15) << 4);
+        blockData[to + 1] = (low >>> 4) | (high & 0xf0);
       }
   }
-  return all;
+  return blockData;
 }
 
 /** The codes of each block. Under each scale of h bytes, byte j holds elements j and j + h. */
 function codePart(type: BlockType): BlockPart {
   const half = codeBytes(type) / type.scales;
-  const gather: BlockPart["gather"] = (from, at, into, to) => {
+  const gather: BlockPart["gather"] = (from, blockOffset, view, viewOffset) => {
     for (let scale = 0; scale < type.scales; scale++) {
-      const [source, target] = [at + type.scales + scale * half, to + scale * half];
+      const [source, target] = [blockOffset + type.scales + scale * half, viewOffset + scale * half];
       for (let i = 0; i < half; i += 2) {
         const [even, odd] = [from[source + i] as number, from[source + i + 1] as number];
-        into[target + i / 2] = (even & 15) | ((odd & 15) << 4);
-        into[target + (half + i) / 2] = (even >>> 4) | (odd & 0xf0);
+        view[target + i / 2] = (even & 15) | ((odd & 15) << 4);
+        view[target + (half + i) / 2] = (even >>> 4) | (odd & 0xf0);
       }
     }
   };

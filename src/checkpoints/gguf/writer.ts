@@ -60,7 +60,7 @@ const padded = (bytes: number): number => Math.ceil(bytes / DEFAULT_ALIGNMENT) *
 export function ggufTensors(path: string, views: readonly TensorPlan[]): readonly Written[] {
   const byName = new Map(views.map((view) => [view.name, view]));
   return views.flatMap(({ name, dtype, shape }): Written[] => {
-    const fail = (why: string): FileError => new FileError(`${path}: tensor "${name}": ${why}`);
+    const fail = (reason: string): FileError => new FileError(`${path}: tensor "${name}": ${reason}`);
     const codes = name.endsWith(BLOCK_SCALES) ? byName.get(name.slice(0, -BLOCK_SCALES.length)) : undefined;
     if (codes && blockType(dtype)) return [];
     if (shape.length > MAX_DIMENSIONS)
@@ -87,23 +87,23 @@ export function ggufTensors(path: string, views: readonly TensorPlan[]): readonl
 function headerOf(
   tensors: readonly Written[],
   metadata: readonly Uint8Array[],
-): { readonly header: Uint8Array; readonly begins: ReadonlyMap<string, number> } {
+): { readonly header: Uint8Array; readonly dataOffsets: ReadonlyMap<string, number> } {
   const { text, u32, u64 } = little;
   let offset = 0;
   const described = tensors.map(({ name, type, shape, bytes }) => {
-    const at = offset;
+    const tensorOffset = offset;
     offset += padded(bytes);
     return {
-      at,
+      at: tensorOffset,
       name,
-      pieces: [text(name), u32(shape.length), ...shape.toReversed().map(u64), u32(type), u64(at)],
+      pieces: [text(name), u32(shape.length), ...shape.toReversed().map(u64), u32(type), u64(tensorOffset)],
     };
   });
   const head = [u32(MAGIC_WORD), u32(VERSION), u64(tensors.length), u64(metadata.length)];
   const bytes = Buffer.concat([...head, ...metadata, ...described.flatMap(({ pieces }) => pieces)]);
   const header = new Uint8Array(padded(bytes.length));
   header.set(bytes);
-  return { header, begins: new Map(described.map(({ name, at }) => [name, header.length + at])) };
+  return { header, dataOffsets: new Map(described.map(({ name, at }) => [name, header.length + at])) };
 }
 
 /**
@@ -117,25 +117,25 @@ export async function writeGguf(
   body: (put: PutTensor) => Promise<void>,
 ): Promise<void> {
   const tensors = ggufTensors(path, plan.tensors);
-  const { header, begins } = headerOf(tensors, plan.metadata);
+  const { header, dataOffsets } = headerOf(tensors, plan.metadata);
   const entries = new Map(plan.tensors.map((each): [string, TensorEntry] => [each.name, entryOf(each)]));
   await replaceFile(path, async (handle) => {
     const coverage = new Coverage(path, entries);
-    const write = (bytes: Uint8Array, at: number): Promise<void> => writeAt(path, handle, bytes, at);
+    const write = (bytes: Uint8Array, offset: number): Promise<void> => writeAt(path, handle, bytes, offset);
     await write(header, 0);
-    const parts = new Map<string, { readonly packer: Packer; readonly part: "codes" | "scales" }>();
+    const blockParts = new Map<string, { readonly packer: Packer; readonly part: "codes" | "scales" }>();
     for (const { name, blocks, bytes } of tensors) {
-      const begin = begins.get(name) ?? 0;
+      const begin = dataOffsets.get(name) ?? 0;
       await write(new Uint8Array(padded(bytes) - bytes), begin + bytes);
       if (!blocks) continue;
       const packer = new Packer(blocks, begin, write);
-      parts.set(name, { packer, part: "codes" }).set(name + BLOCK_SCALES, { packer, part: "scales" });
+      blockParts.set(name, { packer, part: "codes" }).set(name + BLOCK_SCALES, { packer, part: "scales" });
     }
-    await body(async (name, bytes, at = 0) => {
-      coverage.add(name, bytes, at);
-      const blockPart = parts.get(name);
-      if (blockPart) await blockPart.packer.put(blockPart.part, bytes, at);
-      else await write(bytes, (begins.get(name) ?? 0) + at);
+    await body(async (name, bytes, offset = 0) => {
+      coverage.add(name, bytes, offset);
+      const blockPart = blockParts.get(name);
+      if (blockPart) await blockPart.packer.put(blockPart.part, bytes, offset);
+      else await write(bytes, (dataOffsets.get(name) ?? 0) + offset);
     });
     coverage.requireComplete();
   });
@@ -154,13 +154,13 @@ class Packer {
   constructor(
     private readonly type: BlockType,
     private readonly begin: number,
-    private readonly write: (bytes: Uint8Array, at: number) => Promise<void>,
+    private readonly write: (bytes: Uint8Array, offset: number) => Promise<void>,
   ) {}
 
-  async put(part: "codes" | "scales", bytes: Uint8Array, at: number): Promise<void> {
-    if (at !== this.#at[part])
+  async put(part: "codes" | "scales", bytes: Uint8Array, offset: number): Promise<void> {
+    if (offset !== this.#at[part])
       throw new ArgumentError(
-        `put: byte ${at} of ${part} comes after byte ${this.#at[part]}; write them in order`,
+        `put: byte ${offset} of ${part} comes after byte ${this.#at[part]}; write them in order`,
       );
     this.#at[part] += bytes.length;
     const before = this.#waiting[part];

@@ -221,6 +221,12 @@ export interface Finding {
 }
 
 /** Creates a finding with the severity and the remedy of its row. */
-export function finding(name: FindingName, subject: string, what: string): Finding {
-  return { name, severity: FINDINGS[name].severity, subject, what, remedy: FINDINGS[name].remedy };
+export function finding(name: FindingName, subject: string, description: string): Finding {
+  return {
+    name,
+    severity: FINDINGS[name].severity,
+    subject,
+    what: description,
+    remedy: FINDINGS[name].remedy,
+  };
 }

@@ -19,10 +19,11 @@ export function countBytes(
   { address: codes, rows, width, pitch }: ByteBlock,
 ): Float64Array {
   const { address: counts } = kernels.buffer("byte counts", 4 * TABLES * BYTES);
-  const words = kernels.words(counts, TABLES * BYTES);
-  words.fill(0);
+  const counters = kernels.words(counts, TABLES * BYTES);
+  counters.fill(0);
   kernels.call("countBlock", { codes, rows, width, pitch, counts });
   const sums = new Float64Array(BYTES);
-  for (let i = 0; i < words.length; i++) sums[i % BYTES] = (sums[i % BYTES] as number) + (words[i] as number);
+  for (let i = 0; i < counters.length; i++)
+    sums[i % BYTES] = (sums[i % BYTES] as number) + (counters[i] as number);
   return sums;
 }

@@ -36,13 +36,13 @@ export function byteMagnitudes(type: CodeTypeName): Uint8Array {
       values.every(Number.isInteger) && values.some((value) => value < 0 && value === -max - 1);
     const sign = isInteger ? 0 : 2 ** (bits - 1);
     const mask = isInteger ? 0xff : sign - 1;
-    const worth = (byte: number): number => (isInteger ? (byte << 24) >> 24 : (values[byte] ?? 0));
+    const magnitudeOf = (byte: number): number => (isInteger ? (byte << 24) >> 24 : (values[byte] ?? 0));
     const magnitudes = Array.from({ length: 256 }, (_, rank) =>
       isInteger ? rank : (values[rank & mask] ?? 0),
     );
     const firstNaN = isInteger ? -1 : magnitudes.slice(0, mask + 1).findIndex(Number.isNaN);
     return table({
-      squares: Array.from({ length: 256 }, (_, byte) => worth(byte) ** 2),
+      squares: Array.from({ length: 256 }, (_, byte) => magnitudeOf(byte) ** 2),
       magnitudes,
       mask,
       lastNumber: firstNaN < 0 ? NO_NAN : firstNaN - 1,
@@ -77,19 +77,19 @@ export function nibbleLogarithms(type: CodeTypeName, wide: number): Float64Array
   const doubles = new Float64Array(nibbleMagnitudes(type).buffer);
   const unit = doubles[KIND.unit / 8] as number;
   const { max } = CODE_TYPES[type];
-  const all = Float64Array.from(
+  const magnitudes = Float64Array.from(
     { length: (wide * max ** 2) / unit + 1 },
     (_, sum) => Math.log2(sum * unit) / 2,
   );
-  LOGARITHMS.set(key, all);
-  return all;
+  LOGARITHMS.set(key, magnitudes);
+  return magnitudes;
 }
 
 /** The magnitude of each rank in a table, and the unit of the sums of squares (1 for one-byte codes). */
 export function ranksOf(kind: Uint8Array): { readonly magnitudes: Float64Array; readonly unit: number } {
   const doubles = new Float64Array(kind.buffer, kind.byteOffset, kind.length / 8);
-  const at = KIND.magnitudes / 8;
-  return { magnitudes: doubles.subarray(at, at + 256), unit: doubles[KIND.unit / 8] || 1 };
+  const tableIndex = KIND.magnitudes / 8;
+  return { magnitudes: doubles.subarray(tableIndex, tableIndex + 256), unit: doubles[KIND.unit / 8] || 1 };
 }
 
 interface Fields {

@@ -23,8 +23,8 @@ export function companionShapes(
     factors,
   }: { readonly zeros?: StoredTensor | undefined; readonly factors?: StoredTensor | undefined },
 ): string | undefined {
-  const describe = ({ entry }: StoredTensor, needed: string): string =>
-    `${entry.name} is ${entry.dtype} [${entry.shape}]; ${needed} is needed`;
+  const describe = ({ entry }: StoredTensor, expected: string): string =>
+    `${entry.name} is ${entry.dtype} [${entry.shape}]; ${expected} is needed`;
   if (zeros && type.startsWith("int")) {
     const { bits } = CODE_TYPES[type];
     const [rows, columns] = geometry.grid;

@@ -29,8 +29,8 @@ export interface Foreign {
 /** The tensors of a file that are parts of another library's weights, or codes and scales without their counterparts. */
 export function foreignTensors(file: TensorSource): ReadonlyMap<string, Foreign> {
   const foreign = new Map<string, Foreign>();
-  const add = (name: string, why: string, kind: Foreign["kind"] = "part"): void => {
-    if (!foreign.has(name) && file.tensors.has(name)) foreign.set(name, { name, why, kind });
+  const add = (name: string, reason: string, kind: Foreign["kind"] = "part"): void => {
+    if (!foreign.has(name) && file.tensors.has(name)) foreign.set(name, { name, why: reason, kind });
   };
   let suspect = false;
   for (const { dtype } of file.tensors.values()) suspect ||= SUSPECT.has(dtype);

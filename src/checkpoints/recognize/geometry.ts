@@ -42,10 +42,10 @@ export function fitGeometry(shapes: Shapes): Fitted {
   const row = conventionOf(shapes.convention);
   const { strategy: declared } = declaredScheme(row, shapes);
   const strategy = declared === undefined ? undefined : STRATEGIES[declared];
-  const fits = row.kinds.map((kind) => fitKind(kind, row, shapes)).filter((each) => each !== undefined);
-  const right = fits.find(({ kind }) => strategy === undefined || kind === strategy);
+  const geometries = row.kinds.map((kind) => fitKind(kind, row, shapes)).filter((each) => each !== undefined);
+  const right = geometries.find(({ kind }) => strategy === undefined || kind === strategy);
   if (right) return { geometry: right, findings: raggedness(shapes, right) };
-  const [other] = fits;
+  const [other] = geometries;
   return { findings: [other ? otherKind(shapes, other, strategy) : misfit(shapes, row)] };
 }
 
@@ -104,8 +104,14 @@ const CANDIDATES: Readonly<Record<ScaleKind, (sizes: Sizes) => Candidate | undef
 
 function candidateOf(kind: ScaleKind, row: Convention, shapes: Shapes): Candidate | undefined {
   const [, rows, columns] = matricesOf(shapes.shape);
-  const lead = shapes.shape.slice(0, -2);
-  return CANDIDATES[kind]({ lead, rows, columns, tile: blockOf(row, shapes), group: groupOf(row, shapes) });
+  const leadingShape = shapes.shape.slice(0, -2);
+  return CANDIDATES[kind]({
+    lead: leadingShape,
+    rows,
+    columns,
+    tile: blockOf(row, shapes),
+    group: groupOf(row, shapes),
+  });
 }
 
 function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometry | undefined {
@@ -113,9 +119,9 @@ function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometr
   if (!candidate) return undefined;
   const { block, grid } = candidate;
   const { swizzled } = shapes;
-  const fits =
+  const isFit =
     kind === "group" && swizzled ? hasSwizzledSize(shapes, grid) : hasShape(kind, row, shapes, candidate);
-  return fits ? { kind, block, grid, swizzled } : undefined;
+  return isFit ? { kind, block, grid, swizzled } : undefined;
 }
 
 /** Whether the number of scales is the size of one swizzled grid per matrix. */
@@ -171,14 +177,16 @@ function groupOf(row: Convention, shapes: Shapes): number | undefined {
 function raggedness({ convention, name, shape }: Shapes, { kind, block }: ScaleGeometry): Finding[] {
   if (kind !== "tile") return [];
   const [, ...sizes] = matricesOf(shape);
-  const cut = sizes.flatMap((size, axis) => {
+  const partialAxes = sizes.flatMap((size, axis) => {
     const length = block[axis] ?? 1;
     const blocks = Math.ceil(size / length);
     if (size % length === 0 || blocks <= 1) return [];
     const derived = convention === "block-fp8" && size % blocks === 0;
     return [{ derived, what: `${size} is no multiple of ${length}, and has ${blocks} blocks` }];
   });
-  return cut.map(({ derived, what }) => finding(derived ? "block-derived" : "block-ragged", name, what));
+  return partialAxes.map(({ derived, what }) =>
+    finding(derived ? "block-derived" : "block-ragged", name, what),
+  );
 }
 
 function describe({ entry }: StoredTensor): string {
@@ -187,8 +195,8 @@ function describe({ entry }: StoredTensor): string {
 
 function otherKind(shapes: Shapes, { kind }: ScaleGeometry, strategy: ScaleKind | undefined): Finding {
   const name: FindingName = strategy === "row" && kind === "whole" ? "scale-flattened" : "scale-shape";
-  const what = `${describe(shapes.scale)}, one for each ${kind}; the configuration says one for each ${strategy}`;
-  return finding(name, shapes.name, what);
+  const problem = `${describe(shapes.scale)}, one for each ${kind}; the configuration says one for each ${strategy}`;
+  return finding(name, shapes.name, problem);
 }
 
 /** The finding about scales of a shape that the convention does not allow. */
@@ -196,12 +204,12 @@ function misfit(shapes: Shapes, row: Convention): Finding {
   const { name, shape, scale, swizzled, claim } = shapes;
   const [, rows, columns] = matricesOf(shape);
   const scaleShape = scale.entry.shape;
-  const misfitFinding = (findingName: FindingName, needed: string): Finding =>
-    finding(findingName, name, `${describe(scale)}; codes of [${shape}] need ${needed}`);
-  const lead = shape.slice(0, -2);
+  const misfitFinding = (findingName: FindingName, expected: string): Finding =>
+    finding(findingName, name, `${describe(scale)}; codes of [${shape}] need ${expected}`);
+  const leadingShape = shape.slice(0, -2);
   const isTransposedGrid = (grid: readonly [number, number]): boolean =>
-    sameShape(scaleShape, [...lead, grid[1], grid[0]]) && grid[0] !== grid[1];
-  const shapeText = (...sizes: readonly number[]): string => `[${[...lead, ...sizes]}]`;
+    sameShape(scaleShape, [...leadingShape, grid[1], grid[0]]) && grid[0] !== grid[1];
+  const shapeText = (...sizes: readonly number[]): string => `[${[...leadingShape, ...sizes]}]`;
   if (row.kinds.length === 1 && row.kinds[0] === "group") {
     const group = groupOf(row, shapes) ?? 1;
     const grid = [rows, columns / group] as const;
@@ -215,11 +223,11 @@ function misfit(shapes: Shapes, row: Convention): Finding {
   const block = blockOf(row, shapes);
   if (row.kinds.includes("tile")) {
     const grid = gridOf(rows, columns, block);
-    const usual = row.block ?? block;
+    const declaredBlock = row.block ?? block;
     if (
       claim &&
       declaredScheme(row, shapes).block &&
-      sameShape(scaleShape, [...lead, ...gridOf(rows, columns, usual)])
+      sameShape(scaleShape, [...leadingShape, ...gridOf(rows, columns, declaredBlock)])
     )
       return finding(
         "config-block",
@@ -233,17 +241,18 @@ function misfit(shapes: Shapes, row: Convention): Finding {
   const ofRows = row.kinds.includes("row");
   if (
     ofRows &&
-    (sameShape(scaleShape, [...lead, 1, columns]) || sameShape(scaleShape, [...lead, columns, 1]))
+    (sameShape(scaleShape, [...leadingShape, 1, columns]) ||
+      sameShape(scaleShape, [...leadingShape, columns, 1]))
   )
     return misfitFinding("scale-axis", shapeText(rows, 1));
   if (
     row.kinds.includes("column") &&
-    (sameShape(scaleShape, [...lead, rows, 1]) || sameShape(scaleShape, [...lead, 1, rows]))
+    (sameShape(scaleShape, [...leadingShape, rows, 1]) || sameShape(scaleShape, [...leadingShape, 1, rows]))
   )
     return misfitFinding("scale-axis", shapeText(1, columns));
   const needs = row.kinds.map((kind) =>
     kind === "group"
-      ? `[${[...lead, rows]}, groups]`
+      ? `[${[...leadingShape, rows]}, groups]`
       : `[${candidateOf(kind, row, shapes)?.shapes[0]?.join() ?? ""}]`,
   );
   return misfitFinding("scale-shape", needs.join(", or "));

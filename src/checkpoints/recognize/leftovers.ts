@@ -103,16 +103,20 @@ function judge(
   scaled: ReadonlyMap<string, string>,
 ): Finding | undefined {
   const { name, dtype, shape } = entry;
-  const what = `${dtype} [${shape}]`;
+  const description = `${dtype} [${shape}]`;
   if (isCacheScale(name) || (MARKER.test(name) && shape.length === 1)) return undefined;
   const isMatrix = shape.length >= 2;
   const scaleName = isMatrix && !SCALING.test(name) ? scaleOfTensor(scaled, name) : undefined;
   const codeEnd = endOf(CODE_ENDS, name);
   const isPacked = PACKED_DTYPES.has(dtype);
   if (UNREAD.test(name) && shape.length > 0)
-    return finding("codes-unrecognized", name, `${what} is of a convention that is not read`);
+    return finding("codes-unrecognized", name, `${description} is of a convention that is not read`);
   if (scaleName !== undefined && isPacked && codeEnd === undefined)
-    return finding("codes-unrecognized", name, `${what} beside ${scaleName} is of no known convention`);
+    return finding(
+      "codes-unrecognized",
+      name,
+      `${description} beside ${scaleName} is of no known convention`,
+    );
   const scaleEnd = endOf(SCALE_ENDS, name);
   if (scaleEnd !== undefined || dtype === "F8_E8M0") {
     const base = scaleEnd === undefined ? name : name.slice(0, -scaleEnd.length);
@@ -122,14 +126,14 @@ function judge(
     const position = codes
       ? `beside ${codes.entry.name}, ${codes.entry.dtype} [${codes.entry.shape}]`
       : "alone";
-    return finding("scale-orphan", name, `${what} stands ${position}, and no codes take it`);
+    return finding("scale-orphan", name, `${description} stands ${position}, and no codes take it`);
   }
   const [end, codesEnd] = (isMatrix && CODES_OF_SCALES.find(([each]) => name.endsWith(each))) || [];
-  const absent = end && codesEnd && name.slice(0, -end.length) + codesEnd;
-  if (dtype === "U8" && absent && !tensors.has(absent))
-    return finding("scale-orphan", name, `${what} has no ${absent} beside it`);
+  const codesName = end && codesEnd && name.slice(0, -end.length) + codesEnd;
+  if (dtype === "U8" && codesName && !tensors.has(codesName))
+    return finding("scale-orphan", name, `${description} has no ${codesName} beside it`);
   if (CODE_DTYPES.has(dtype) || (isPacked && codeEnd !== undefined)) {
-    return missing(tensors, name, what, codeEnd ?? "", scaleName);
+    return missing(tensors, name, description, codeEnd ?? "", scaleName);
   }
   return undefined;
 }
@@ -138,7 +142,7 @@ function judge(
 function missing(
   tensors: ReadonlyMap<string, StoredTensor>,
   name: string,
-  what: string,
+  description: string,
   codeEnd: string,
   scale: string | undefined,
 ): Finding {
@@ -156,27 +160,36 @@ function missing(
   const globals = [...new Set(right.flatMap(({ global }) => (global ? [base + global.suffix] : [])))];
   const other = globals.map((each) => tensors.get(each)?.entry).find((each) => each !== undefined);
   if (other)
-    return finding("scale-dtype", name, `${what} has ${other.name} in ${other.dtype}; it must be F32`);
-  if (globals.length > 0) return finding("scale-missing", name, `${what} has no ${globals.join(" or ")}`);
-  const [wrong] = candidates;
-  if (wrong && right.length === 0) {
-    const { entry } = wrong;
+    return finding("scale-dtype", name, `${description} has ${other.name} in ${other.dtype}; it must be F32`);
+  if (globals.length > 0)
+    return finding("scale-missing", name, `${description} has no ${globals.join(" or ")}`);
+  const [misfit] = candidates;
+  if (misfit && right.length === 0) {
+    const { entry } = misfit;
     const dtypes = new Set(
       candidates.filter((each) => each.entry === entry).flatMap(({ scale }) => scale.dtypes),
     );
-    const needed = [...dtypes].join(", ");
-    return finding("scale-dtype", name, `${what} has ${entry.name} in ${entry.dtype}; it must be ${needed}`);
+    const dtypeNames = [...dtypes].join(", ");
+    return finding(
+      "scale-dtype",
+      name,
+      `${description} has ${entry.name} in ${entry.dtype}; it must be ${dtypeNames}`,
+    );
   }
-  if (wrong)
+  if (misfit)
     return finding(
       "codes-unrecognized",
       name,
-      `${what} beside ${wrong.entry.name} is of no known convention`,
+      `${description} beside ${misfit.entry.name} is of no known convention`,
     );
   if (scale !== undefined && endOf(SCALE_ENDS, scale) === undefined)
-    return finding("codes-unrecognized", name, `${what} beside ${scale} is of no known convention`);
+    return finding("codes-unrecognized", name, `${description} beside ${scale} is of no known convention`);
   const scaleNames = [
     ...new Set((sameType.length > 0 ? sameType : rows).map(({ scale }) => base + scale.suffix)),
   ];
-  return finding("scale-missing", name, `${what} has none of ${scaleNames.join(", ") || `${name}_scale`}`);
+  return finding(
+    "scale-missing",
+    name,
+    `${description} has none of ${scaleNames.join(", ") || `${name}_scale`}`,
+  );
 }

@@ -27,23 +27,23 @@ export function logicalShape(stored: Stored): Shape | string {
   const { bits } = CODE_TYPES[type];
   const { packing } = row.codes;
   if (packing === "words") return wordsShape(stored);
-  const lead = shape.slice(0, -2);
-  if (packing === "rows") return [...lead, rowsOf(packing, shape.at(-2) ?? 1), shape.at(-1) ?? 1];
-  const folded = row.codes.suffix === "_blocks" && shape.length >= 3;
-  const last = folded ? (shape.at(-1) ?? 0) * (shape.at(-2) ?? 0) : (shape.at(-1) ?? 1);
+  const leadingShape = shape.slice(0, -2);
+  if (packing === "rows") return [...leadingShape, rowsOf(packing, shape.at(-2) ?? 1), shape.at(-1) ?? 1];
+  const hasBlockDim = row.codes.suffix === "_blocks" && shape.length >= 3;
+  const last = hasBlockDim ? (shape.at(-1) ?? 0) * (shape.at(-2) ?? 0) : (shape.at(-1) ?? 1);
   const columns = (last * FILE_DTYPES[dtype].bits) / bits;
   if (!Number.isInteger(columns))
     return `${dtype} [${shape}] holds no whole number of ${type} codes in a row`;
-  return [...shape.slice(0, folded ? -2 : -1), columns];
+  return [...shape.slice(0, hasBlockDim ? -2 : -1), columns];
 }
 
 /** The shape of codes packed in 32-bit words. The last word of a row may be partly empty. */
 function wordsShape({ type, codes, scale, recorded, scheme }: Stored): Shape | string {
   const { name, shape } = codes.entry;
   const { bits } = CODE_TYPES[type];
-  const words = shape.at(-1) ?? 1;
+  const wordCount = shape.at(-1) ?? 1;
   const wordsFor = (columns: number): number => Math.ceil((columns * bits) / WORD_BITS);
-  const stored = `${name} is I32 [${shape}], ${words} words in a row`;
+  const stored = `${name} is I32 [${shape}], ${wordCount} words in a row`;
   if (recorded) {
     const columns = recorded.at(-1) ?? 0;
     const isWhole = recorded.every((size) => Number.isSafeInteger(size) && size >= 0);
@@ -51,14 +51,14 @@ function wordsShape({ type, codes, scale, recorded, scheme }: Stored): Shape | s
       return `weight_shape says [${recorded}], and ${name} has shape [${shape}]`;
     if (recorded.slice(0, -1).some((size, axis) => size !== shape[axis]))
       return `weight_shape says [${recorded}], and ${name} has ${shape.slice(0, -1).join("x")} rows`;
-    if (wordsFor(columns) === words) return recorded;
+    if (wordsFor(columns) === wordCount) return recorded;
     return `${stored}; weight_shape says ${columns} columns, which take ${wordsFor(columns)} words of ${bits} bits each`;
   }
   if (scheme?.bits === undefined)
     return `${stored}; neither weight_shape nor a configuration says how many bits a code has`;
   if (scheme.bits !== bits) return `${stored}; the configuration says ${scheme.bits} bits`;
   const groups = scale.entry.shape.at(-1) ?? 0;
-  const columns = scheme.group === undefined ? (words * WORD_BITS) / bits : scheme.group * groups;
-  if (Number.isInteger(columns) && wordsFor(columns) === words) return [...shape.slice(0, -1), columns];
+  const columns = scheme.group === undefined ? (wordCount * WORD_BITS) / bits : scheme.group * groups;
+  if (Number.isInteger(columns) && wordsFor(columns) === wordCount) return [...shape.slice(0, -1), columns];
   return `${stored}; ${groups} groups of ${scheme.group ?? "any number of"} columns take another number of words`;
 }

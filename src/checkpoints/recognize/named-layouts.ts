@@ -53,11 +53,11 @@ const AWQ_CODES = 8;
  * GEMV packs each row along K: words [N, K / 8] and scales [N, K / group].
  */
 function nameOfWords(entries: ReadonlyMap<string, TensorEntry>): string {
-  const [lines, words] = entries.get(".qweight")?.shape ?? [];
+  const [lines, wordColumns] = entries.get(".qweight")?.shape ?? [];
   const [rows, columns] = entries.get(".scales")?.shape ?? [];
-  if (lines === undefined || words === undefined || columns === undefined) return "GPTQ or AWQ";
-  if (entries.has(".g_idx") || words === columns) return "GPTQ";
-  if (words * AWQ_CODES === columns) return "AWQ";
+  if (lines === undefined || wordColumns === undefined || columns === undefined) return "GPTQ or AWQ";
+  if (entries.has(".g_idx") || wordColumns === columns) return "GPTQ";
+  if (wordColumns * AWQ_CODES === columns) return "AWQ";
   return lines === rows ? "AWQ, for GEMV" : "GPTQ or AWQ";
 }
 
@@ -72,8 +72,8 @@ export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>
   const findings: Finding[] = [];
   for (const [module, entries] of modules) {
     const report = (entry: TensorEntry, name: string): void => {
-      const what = `${entry.dtype} [${entry.shape}] is ${name}, which is not read`;
-      findings.push(finding("codes-unrecognized", entry.name, what));
+      const problem = `${entry.dtype} [${entry.shape}] is ${name}, which is not read`;
+      findings.push(finding("codes-unrecognized", entry.name, problem));
     };
     const layout = LAYOUTS.find(
       ({ codes, companions }) => entries.has(codes) && companions.every((each) => entries.has(each)),

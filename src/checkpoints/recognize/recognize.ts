@@ -98,8 +98,8 @@ export function recognize(
     if (weight) weights.push({ ...weight, fits: fitting.map((each) => each.convention) });
     else unfit.push({ name: stored.entry.name, convention, parts, findings: best.findings });
   }
-  const { plain, findings: others } = leftovers(checkpoint, claimed, as);
-  return { weights, unfit, lockstepWeights, plain, findings: [...findings, ...others] };
+  const { plain, findings: leftoverFindings } = leftovers(checkpoint, claimed, as);
+  return { weights, unfit, lockstepWeights, plain, findings: [...findings, ...leftoverFindings] };
 }
 
 /** Whether a configuration declares a convention for weights with this scheme. */
@@ -187,38 +187,44 @@ interface Attempt {
   readonly findings: readonly Finding[];
 }
 
-function attempt(context: Context, tried: Candidate): Attempt {
+function attempt(context: Context, candidate: Candidate): Attempt {
   const { checkpoint, claim, packedShapes } = context;
   const { tensors, metadata } = checkpoint;
-  const { convention, row, type, prefix, name, codes, scale, global, scheme } = tried;
+  const { convention, row, type, prefix, name, codes, scale, global, scheme } = candidate;
   const part = (suffix: string | undefined): StoredTensor | undefined =>
     suffix === undefined ? undefined : tensors.get(prefix + suffix);
   const zeros = part(row.zeros?.suffix);
   const order = part(row.order);
   const factors = part(row.factors);
   const companionNames = [zeros, order, factors].flatMap((each) => (each ? [each.entry.name] : []));
-  const others = (row.others ?? []).map((suffix) => prefix + suffix).filter((each) => tensors.has(each));
-  const parts = [codes, scale, ...(global ? [global] : [])].map(({ entry }) => entry.name);
-  const all = [...new Set([...parts, ...companionNames, ...others])];
+  const otherNames = (row.others ?? []).map((suffix) => prefix + suffix).filter((each) => tensors.has(each));
+  const partNames = [codes, scale, ...(global ? [global] : [])].map(({ entry }) => entry.name);
+  const tensorNames = [...new Set([...partNames, ...companionNames, ...otherNames])];
   const recorded = packedShapes.get(`${prefix}.weight_shape`);
   const shape = logicalShape({ row, type, codes, scale, recorded, scheme });
   if (typeof shape === "string")
-    return { convention, parts: all, findings: [finding("codes-shape", name, shape)] };
+    return { convention, parts: tensorNames, findings: [finding("codes-shape", name, shape)] };
   const subclass = subclassOf(row.maySwizzle ? metadata : {}, name);
   const swizzled = subclass.swizzled || row.swizzles === true;
   const announced = declares(convention, claim, scheme) ? scheme : undefined;
   const fitted = fitGeometry({ convention, name, shape, scale, claim, scheme: announced, swizzled });
-  const findings = [...fitted.findings, ...foreignCodes(tried)];
-  findings.push(...globalShape(tried, shape));
-  for (const each of subclass.parts) {
-    if (tensors.has(`${prefix}._weight_${each}`)) continue;
-    findings.push(finding("scale-missing", name, `the metadata say that there is ${prefix}._weight_${each}`));
+  const findings = [...fitted.findings, ...foreignCodes(candidate)];
+  findings.push(...globalShape(candidate, shape));
+  for (const partSuffix of subclass.parts) {
+    if (tensors.has(`${prefix}._weight_${partSuffix}`)) continue;
+    findings.push(
+      finding("scale-missing", name, `the metadata say that there is ${prefix}._weight_${partSuffix}`),
+    );
   }
   const { geometry } = fitted;
-  if (!geometry) return { convention, parts: all, findings };
-  const wrong = companionShapes({ row, type, scale, shape, geometry }, { zeros, factors });
-  if (wrong !== undefined)
-    return { convention, parts: all, findings: [...findings, finding("companion-shape", name, wrong)] };
+  if (!geometry) return { convention, parts: tensorNames, findings };
+  const problem = companionShapes({ row, type, scale, shape, geometry }, { zeros, factors });
+  if (problem !== undefined)
+    return {
+      convention,
+      parts: tensorNames,
+      findings: [...findings, finding("companion-shape", name, problem)],
+    };
   const weight = {
     ...{ name, convention, type, shape, codes, scale, geometry },
     ...(global ? { global } : {}),
@@ -226,20 +232,20 @@ function attempt(context: Context, tried: Candidate): Attempt {
     ...(order ? { order } : {}),
     ...(factors ? { factors } : {}),
   };
-  return { convention, weight, parts: all, findings };
+  return { convention, weight, parts: tensorNames, findings };
 }
 
 /** A finding about a global scale of the wrong shape. */
 function globalShape({ row, name, global }: Candidate, shape: Shape): Finding[] {
-  const lead = shape.slice(0, -2);
-  const isStack = row.global?.stacked === true && lead.some((size) => size !== 1);
-  const fits = isStack
-    ? global === undefined || sameShape(global.entry.shape, lead)
+  const leadingShape = shape.slice(0, -2);
+  const isStack = row.global?.stacked === true && leadingShape.some((size) => size !== 1);
+  const isFit = isStack
+    ? global === undefined || sameShape(global.entry.shape, leadingShape)
     : !global?.entry.shape.some((size) => size !== 1);
-  if (!global || fits) return [];
-  const needed = isStack ? `must be [${lead}], one number for each matrix` : "must be one number";
+  if (!global || isFit) return [];
+  const expected = isStack ? `must be [${leadingShape}], one number for each matrix` : "must be one number";
   return [
-    finding("scale-shape", name, `${global.entry.name} has shape [${global.entry.shape}]; it ${needed}`),
+    finding("scale-shape", name, `${global.entry.name} has shape [${global.entry.shape}]; it ${expected}`),
   ];
 }
 

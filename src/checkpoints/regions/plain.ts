@@ -17,8 +17,8 @@ export async function readPlainRegion(
     const bytes = await shard.read(entry, begin, end);
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     for (let c = 0; c < columns; c++) {
-      const [real] = partsOf(entry.dtype, codeAt(view, bits, offset + c));
-      values[r * columns + c] = Number(real);
+      const [realPart] = partsOf(entry.dtype, codeAt(view, bits, offset + c));
+      values[r * columns + c] = Number(realPart);
     }
   }
   return values;

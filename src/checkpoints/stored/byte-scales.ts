@@ -22,9 +22,9 @@ export function byteValues({ scale, convention }: QuantizedWeight): Float32Array
 }
 
 /** One-byte scales in the opposite layout. */
-export interface RelaidBytes {
+export interface OppositeLayoutBytes {
   /** Lays out all scales, row by row, matrix by matrix. */
-  readonly all: () => KernelBuffer;
+  readonly buffer: () => KernelBuffer;
   /** The byte at a row and column of the first matrix. */
   readonly at: (row: number, column: number) => number;
 }
@@ -34,7 +34,7 @@ export interface ByteScales extends GlobalScale {
   /** The scales row by row, matrix by matrix. */
   readonly bytes: KernelBuffer;
   /** The scales in the opposite of the declared layout (swizzled or plain); absent if that layout is impossible. */
-  readonly relaid?: RelaidBytes;
+  readonly oppositeLayout?: OppositeLayoutBytes;
   /** The f32 scale of each byte in a matrix, equal to `Scales.values`. */
   readonly valuesOf: (matrix: number) => Float32Array;
 }
@@ -60,20 +60,20 @@ export async function readByteScales(
   const stored = await readStored(kernels, weight);
   const [rows, columns] = geometry.grid;
   const hasOther = kind === "group" && rows % SWIZZLE_TILE[0] === 0 && columns % SWIZZLE_TILE[1] === 0;
-  const relaid: RelaidBytes = {
-    all: () => (swizzled ? stored : unswizzled(kernels, weight, stored)),
+  const oppositeLayout: OppositeLayoutBytes = {
+    buffer: () => (swizzled ? stored : unswizzled(kernels, weight, stored)),
     at: (row, column) =>
       stored.bytes[swizzled ? row * columns + column : swizzledIndex(row, column, columns)] as number,
   };
-  const { storedGlobals, divides } = global;
+  const { storedGlobals, isDivisor } = global;
   return {
     ...global,
-    divides: storedGlobals ? false : divides,
+    isDivisor: storedGlobals ? false : isDivisor,
     bytes: swizzled ? unswizzled(kernels, weight, stored) : stored,
-    ...(hasOther ? { relaid } : {}),
+    ...(hasOther ? { oppositeLayout } : {}),
     valuesOf: (matrix) =>
       storedGlobals
-        ? table.map((value) => scaleOf({ global: storedGlobals[matrix] ?? Number.NaN, divides }, value))
+        ? table.map((value) => scaleOf({ global: storedGlobals[matrix] ?? Number.NaN, isDivisor }, value))
         : table,
   };
 }
@@ -133,14 +133,14 @@ export function countScaleBytes(
   const cached = COUNTED.get(scale);
   const { length } = scales.bytes;
   if (cached?.length === length) {
-    const all = new Float64Array(BYTES.length);
-    for (const [i, byte] of cached.bytes.entries()) all[byte] = cached.counts[i] as number;
-    return all;
+    const counts = new Float64Array(BYTES.length);
+    for (const [i, byte] of cached.bytes.entries()) counts[byte] = cached.counts[i] as number;
+    return counts;
   }
-  const all = histogram(kernels, scales);
-  const bytes = BYTES.filter((byte) => all[byte] !== 0);
-  COUNTED.set(scale, { length, bytes, counts: Float64Array.from(bytes, (byte) => all[byte] as number) });
-  return all;
+  const counts = histogram(kernels, scales);
+  const bytes = BYTES.filter((byte) => counts[byte] !== 0);
+  COUNTED.set(scale, { length, bytes, counts: Float64Array.from(bytes, (byte) => counts[byte] as number) });
+  return counts;
 }
 
 /** How often each byte occurs. */

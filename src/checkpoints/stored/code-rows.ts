@@ -129,10 +129,10 @@ export async function firstCodes(
   const codes = bits > 8 ? new Uint16Array(rows * columns) : new Uint8Array(rows * columns);
   for (let row = 0; row < rows; row++) {
     const first = (row * width * bits) / 8;
-    const some = bytes.subarray(first, first + (columns * bits) / 8);
-    if (codes instanceof Uint16Array) asBytes(codes).set(some, 2 * row * columns);
-    else if (unpacked) codes.set(some, row * columns);
-    else unpackCodes(CODE_TYPES[type], some, codes.subarray(row * columns, (row + 1) * columns));
+    const rowBytes = bytes.subarray(first, first + (columns * bits) / 8);
+    if (codes instanceof Uint16Array) asBytes(codes).set(rowBytes, 2 * row * columns);
+    else if (unpacked) codes.set(rowBytes, row * columns);
+    else unpackCodes(CODE_TYPES[type], rowBytes, codes.subarray(row * columns, (row + 1) * columns));
   }
   return { rows, columns, codes };
 }

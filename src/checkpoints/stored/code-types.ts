@@ -62,11 +62,11 @@ export function scalarFormatOf(type: CodeTypeName): ScalarFormat | undefined {
   return values.every((value, code) => Object.is(value, valueOfCode(type, code))) ? type : undefined;
 }
 
-/** Unpacks codes of 4, 6 or 8 bits, one per element of `into`. Elements beyond the end of `bytes` stay unchanged. */
-export function unpackCodes({ bits }: CodeType, bytes: Uint8Array, into: Uint8Array): void {
-  if (bits === 8) into.set(bytes);
-  else if (bits === 4) unpackFour(bytes, into);
-  else unpackSix(bytes, into);
+/** Unpacks codes of 4, 6 or 8 bits, one per element of `target`. Elements beyond the end of `bytes` stay unchanged. */
+export function unpackCodes({ bits }: CodeType, bytes: Uint8Array, target: Uint8Array): void {
+  if (bits === 8) target.set(bytes);
+  else if (bits === 4) unpackFour(bytes, target);
+  else unpackSix(bytes, target);
 }
 
 /** The e4m3 value of each byte, for conventions whose tensors declare another type. */

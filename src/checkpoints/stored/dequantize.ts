@@ -33,7 +33,7 @@ export async function* dequantizedRows(weight: QuantizedWeight): AsyncGenerator<
   const scales = await readScales(weight);
   const [, width] = weight.geometry.block;
   const [, rows] = matricesOf(weight.shape);
-  const worth = CODE_TYPES[weight.type].values;
+  const codeValues = CODE_TYPES[weight.type].values;
   const factors = weight.factors && (await readFloats(weight.factors));
   let values = new Float64Array(0);
   for await (const { matrix, row, rows: count, columns, codes } of codeRows(weight)) {
@@ -43,10 +43,11 @@ export async function* dequantizedRows(weight: QuantizedWeight): AsyncGenerator<
       for (let begin = 0; begin < columns; begin += width, index++) {
         const scale = scaleOf(scales, scales.values[index] ?? Number.NaN);
         const end = i * columns + Math.min(columns, begin + width);
-        for (let at = i * columns + begin; at < end; at++) values[at] = (worth[codes[at] ?? 0] ?? 0) * scale;
+        for (let index = i * columns + begin; index < end; index++)
+          values[index] = (codeValues[codes[index] ?? 0] ?? 0) * scale;
         if (!factors) continue;
-        for (let column = begin, at = i * columns + begin; at < end; column++, at++)
-          values[at] = (values[at] as number) * (factors[column] as number);
+        for (let column = begin, index = i * columns + begin; index < end; column++, index++)
+          values[index] = (values[index] as number) * (factors[column] as number);
       }
     }
     yield { at: (matrix * rows + row) * columns, values };

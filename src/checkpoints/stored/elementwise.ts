@@ -106,8 +106,8 @@ function valueIn(packing: PackingName, type: CodeTypeName): (code: number) => nu
  */
 function encoderOf(type: CodeTypeName): (value: number) => number {
   const { bits, values } = CODE_TYPES[type];
-  const least = values[0] as number;
-  return (value) => (value - least) & (2 ** bits - 1);
+  const firstValue = values[0] as number;
+  return (value) => (value - firstValue) & (2 ** bits - 1);
 }
 
 async function bytesOf({ shard, entry }: StoredTensor): Promise<Uint8Array> {
@@ -159,7 +159,8 @@ async function groupsOf(
   const [, width] = geometry.block;
   if (groups.every((group, column) => group === Math.floor(column / width))) return undefined;
   const [, count] = geometry.grid;
-  const wrong = groups.findIndex((group) => group < 0 || group >= count);
-  if (wrong >= 0) return `${name} says group ${groups[wrong]} of column ${wrong}; there are ${count} groups`;
+  const invalidIndex = groups.findIndex((group) => group < 0 || group >= count);
+  if (invalidIndex >= 0)
+    return `${name} says group ${groups[invalidIndex]} of column ${invalidIndex}; there are ${count} groups`;
   return groups;
 }

@@ -42,11 +42,12 @@ export class ExpandedScales extends TensorSource {
     const [begin, end] = rangeOf(this.path, entry, from, to);
     const stored = await readFloats(this.from);
     const columns = this.groups.length;
-    const all = new Float32Array(elementCount(this.view.shape));
-    for (let at = 0; at < all.length; at++) {
-      const line = Math.floor(at / columns);
-      all[at] = stored[line * this.lineScales + (this.groups[at % columns] as number)] ?? Number.NaN;
+    const expanded = new Float32Array(elementCount(this.view.shape));
+    for (let index = 0; index < expanded.length; index++) {
+      const line = Math.floor(index / columns);
+      expanded[index] =
+        stored[line * this.lineScales + (this.groups[index % columns] as number)] ?? Number.NaN;
     }
-    return asBytes(all).subarray(begin, end);
+    return asBytes(expanded).subarray(begin, end);
   }
 }

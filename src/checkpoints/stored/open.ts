@@ -138,8 +138,8 @@ function collect(shards: readonly TensorSource[], findings: Finding[]): Map<stri
       const other = tensors.get(entry.name);
       if (!other) tensors.set(entry.name, { entry, shard });
       else {
-        const where = `${basename(other.shard.path)} and ${basename(shard.path)}`;
-        findings.push(finding("tensor-duplicated", entry.name, `is in ${where}`));
+        const fileNames = `${basename(other.shard.path)} and ${basename(shard.path)}`;
+        findings.push(finding("tensor-duplicated", entry.name, `is in ${fileNames}`));
       }
     }
   }
@@ -204,11 +204,11 @@ const SHARD = /^(.*)-\d+-of-(\d+)\.safetensors$/s;
 
 /** Whether a file is an unlisted shard of the model that the index lists. */
 function isUnlistedShard(name: string, listed: ReadonlySet<string>): boolean {
-  const [, stem, count] = SHARD.exec(name) ?? [];
-  if (stem === undefined || listed.has(name)) return false;
+  const [, modelName, count] = SHARD.exec(name) ?? [];
+  if (modelName === undefined || listed.has(name)) return false;
   return [...listed].some((each) => {
     const [, other, otherCount] = SHARD.exec(each) ?? [];
-    return other === stem && otherCount === count;
+    return other === modelName && otherCount === count;
   });
 }
 

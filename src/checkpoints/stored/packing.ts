@@ -13,14 +13,14 @@ interface Packing {
   readonly rowBytes: (columns: number, bits: number) => number;
   /** The number of rows that share these bytes. */
   readonly rows: number;
-  /** The code at a column of one of these rows. The row's bytes begin at `at`. */
-  readonly code: (bytes: Uint8Array, at: number, row: number, column: number, bits: number) => number;
+  /** The code at a column of one of these rows. The row's bytes begin at `offset`. */
+  readonly code: (bytes: Uint8Array, offset: number, row: number, column: number, bits: number) => number;
 }
 
 /** The code at a column of a row that is a stream of bits, from the low bits up. */
-function codeInStream(bytes: Uint8Array, at: number, _row: number, column: number, bits: number): number {
+function codeInStream(bytes: Uint8Array, offset: number, _row: number, column: number, bits: number): number {
   const bit = column * bits;
-  const first = at + (bit >> 3);
+  const first = offset + (bit >> 3);
   const pair = (bytes[first] as number) | ((bytes[first + 1] ?? 0) << 8);
   return (pair >> (bit & 7)) & (2 ** bits - 1);
 }
@@ -31,13 +31,13 @@ const ROWS: Readonly<Record<PackingName, Packing>> = {
   rows: {
     rowBytes: (columns) => columns,
     rows: 2,
-    code: (bytes, at, row, column) => (((bytes[at + column] as number) >> (4 * row)) & 15) ^ 8,
+    code: (bytes, offset, row, column) => (((bytes[offset + column] as number) >> (4 * row)) & 15) ^ 8,
   },
   "high-first": {
     rowBytes: (columns) => columns / 2,
     rows: 1,
-    code: (bytes, at, _row, column) =>
-      ((bytes[at + (column >> 1)] as number) >> (column % 2 === 0 ? 4 : 0)) & 15,
+    code: (bytes, offset, _row, column) =>
+      ((bytes[offset + (column >> 1)] as number) >> (column % 2 === 0 ? 4 : 0)) & 15,
   },
 };
 
@@ -55,15 +55,15 @@ class Unpacked extends TensorSource {
     path: string,
     private readonly view: TensorEntry,
     private readonly from: StoredTensor,
-    private readonly how: Packing & Pick<Packed, "bits" | "change" | "width">,
+    private readonly packing: Packing & Pick<Packed, "bits" | "change" | "width">,
   ) {
     super(path, { tensors: new Map([[view.name, view]]), metadata: {} });
   }
 
   override async read(entry: TensorEntry, from?: number, to?: number): Promise<Uint8Array> {
     const [begin, end] = rangeOf(this.path, entry, from, to);
-    const { rowBytes, rows: shared, code, bits, width } = this.how;
-    const change = await this.how.change();
+    const { rowBytes, rows: shared, code, bits, width } = this.packing;
+    const change = await this.packing.change();
     const [, rows, columns] = matricesOf(this.view.shape);
     const codes = new Uint16Array((end - begin) / width);
     if (codes.length === 0) return new Uint8Array();
@@ -76,12 +76,12 @@ class Unpacked extends TensorSource {
       top * line,
       (Math.floor(last / shared) + 1) * line,
     );
-    for (let row = first, at = 0; row <= last; row++) {
+    for (let row = first, index = 0; row <= last; row++) {
       const matrix = Math.floor(row / rows);
       const offset = (Math.floor(row / shared) - top) * line;
-      const left = row === first ? begin / width - first * columns : 0;
-      for (let column = left; column < columns && at < codes.length; column++, at++)
-        codes[at] = change(code(bytes, offset, row % shared, column, bits), matrix, row % rows, column);
+      const skippedColumns = row === first ? begin / width - first * columns : 0;
+      for (let column = skippedColumns; column < columns && index < codes.length; column++, index++)
+        codes[index] = change(code(bytes, offset, row % shared, column, bits), matrix, row % rows, column);
     }
     return width === 2 ? asBytes(codes) : Uint8Array.from(codes);
   }
@@ -118,22 +118,22 @@ export function unpacked(from: StoredTensor, { packing, bits, shape, width, chan
 
 /** Unpacks integers that are packed down the columns of a tensor [G, N]. Each has `bits` bits and an offset of half the range. */
 export function unpackColumn(
-  words: Uint8Array,
+  packedWords: Uint8Array,
   { rows, columns, bits }: { readonly rows: number; readonly columns: number; readonly bits: number },
 ): Int32Array {
-  const view = new DataView(words.buffer, words.byteOffset, words.byteLength);
+  const view = new DataView(packedWords.buffer, packedWords.byteOffset, packedWords.byteLength);
   const values = new Int32Array(rows * columns);
   for (let row = 0; row < rows; row++)
     for (let column = 0; column < columns; column++) {
       const bit = row * bits;
-      const word = (at: number): number => {
-        const byte = 4 * (at * columns + column);
-        return byte + 4 <= words.length ? view.getUint32(byte, true) : 0;
+      const word = (wordAt: number): number => {
+        const byte = 4 * (wordAt * columns + column);
+        return byte + 4 <= packedWords.length ? view.getUint32(byte, true) : 0;
       };
       const index = bit >> 5;
       const low = bit & 31;
-      const over = low + bits - 32;
-      const high = over > 0 ? (word(index + 1) % 2 ** over) * 2 ** (32 - low) : 0;
+      const overhang = low + bits - 32;
+      const high = overhang > 0 ? (word(index + 1) % 2 ** overhang) * 2 ** (32 - low) : 0;
       values[row * columns + column] =
         (Math.floor(word(index) / 2 ** low + high) % 2 ** bits) - 2 ** (bits - 1);
     }

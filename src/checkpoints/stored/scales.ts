@@ -15,7 +15,7 @@ export interface GlobalScale {
   /** The global scale as it is stored. */
   readonly storedGlobal?: number;
   /** Whether block scales are divided by `global`, instead of multiplied. */
-  readonly divides: boolean;
+  readonly isDivisor: boolean;
   /** The global scales of a stack, one for each matrix. `Scales.values` includes them, and `global` is 1. */
   readonly storedGlobals?: Float32Array;
 }
@@ -24,7 +24,7 @@ export interface GlobalScale {
 export interface Scales extends GlobalScale {
   readonly values: Float32Array;
   /** The scales in the opposite of the declared layout (swizzled or plain); absent if that layout is impossible. */
-  readonly relaid?: Float32Array;
+  readonly oppositeLayout?: Float32Array;
 }
 
 /** Reads all scales of a weight. */
@@ -32,12 +32,12 @@ export async function readScales(weight: QuantizedWeight): Promise<Scales> {
   const blocks = await readBlockScales(weight);
   const global = await readGlobal(weight);
   if (!global.storedGlobals) return { ...blocks, ...global };
-  const { storedGlobals: globals, divides } = global;
+  const { storedGlobals: globals, isDivisor } = global;
   const step = blocks.values.length / globals.length;
-  const within = (scales: Float32Array): Float32Array =>
-    scales.map((scale, i) => scaleOf({ global: globals[Math.floor(i / step)] as number, divides }, scale));
-  const relaid = blocks.relaid ? { relaid: within(blocks.relaid) } : {};
-  return { ...global, divides: false, values: within(blocks.values), ...relaid };
+  const inMatrices = (scales: Float32Array): Float32Array =>
+    scales.map((scale, i) => scaleOf({ global: globals[Math.floor(i / step)] as number, isDivisor }, scale));
+  const oppositeLayout = blocks.oppositeLayout ? { oppositeLayout: inMatrices(blocks.oppositeLayout) } : {};
+  return { ...global, isDivisor: false, values: inMatrices(blocks.values), ...oppositeLayout };
 }
 
 /** Reads the block scales of a weight, without global scales. */
@@ -46,33 +46,33 @@ export async function readBlockScales({
   geometry,
   shape,
   convention,
-}: QuantizedWeight): Promise<Pick<Scales, "values" | "relaid">> {
+}: QuantizedWeight): Promise<Pick<Scales, "values" | "oppositeLayout">> {
   const { values: table } = conventionOf(convention).scale;
   const stored = table ? await readByTable(scale, table) : await readFloats(scale);
   const [matrices] = matricesOf(shape);
   const values = geometry.swizzled ? permuted(stored, matrices, geometry.grid) : stored;
   const [rows, columns] = geometry.grid;
   const even = geometry.kind === "group" && rows % SWIZZLE_TILE[0] === 0 && columns % SWIZZLE_TILE[1] === 0;
-  const relaid = even
-    ? { relaid: geometry.swizzled ? stored : permuted(stored, matrices, geometry.grid) }
+  const oppositeLayout = even
+    ? { oppositeLayout: geometry.swizzled ? stored : permuted(stored, matrices, geometry.grid) }
     : {};
-  return { values, ...relaid };
+  return { values, ...oppositeLayout };
 }
 
 /** Reads the global scale of a weight, or the global scales of its matrices. */
 export async function readGlobal(weight: QuantizedWeight): Promise<GlobalScale> {
   const { global, convention } = weight;
-  if (!global) return { global: 1, divides: false };
-  const divides = conventionOf(convention).global?.role === "divisor";
+  if (!global) return { global: 1, isDivisor: false };
+  const isDivisor = conventionOf(convention).global?.role === "divisor";
   const stored = await readFloats(global);
-  if (isStacked(weight)) return { global: 1, storedGlobals: stored, divides };
+  if (isStacked(weight)) return { global: 1, storedGlobals: stored, isDivisor };
   const [storedGlobal = Number.NaN] = stored;
-  return { global: storedGlobal, storedGlobal, divides };
+  return { global: storedGlobal, storedGlobal, isDivisor };
 }
 
 /** The f32 scale of a block's codes: its stored scale combined with the global scale. */
-export function scaleOf({ global, divides }: Pick<Scales, "global" | "divides">, block: number): number {
-  return Math.fround(divides ? block / global : block * global);
+export function scaleOf({ global, isDivisor }: Pick<Scales, "global" | "isDivisor">, block: number): number {
+  return Math.fround(isDivisor ? block / global : block * global);
 }
 
 /** Unswizzles scales or their codes, row by row, matrix by matrix. */
@@ -84,10 +84,10 @@ export function permuted<T extends Float32Array | Uint32Array>(
   const step = matrices === 0 ? 0 : stored.length / matrices;
   const values = stored.slice(0, matrices * rows * columns) as T;
   if (values.length === 0) return values;
-  for (let matrix = 0, at = 0; matrix < matrices; matrix++)
+  for (let matrix = 0, index = 0; matrix < matrices; matrix++)
     for (let row = 0; row < rows; row++)
-      for (let column = 0; column < columns; column++, at++)
-        values[at] = stored[matrix * step + swizzledIndex(row, column, columns)] ?? Number.NaN;
+      for (let column = 0; column < columns; column++, index++)
+        values[index] = stored[matrix * step + swizzledIndex(row, column, columns)] ?? Number.NaN;
   return values;
 }
 
@@ -111,9 +111,9 @@ export function toFloats(dtype: FileDType, bytes: Uint8Array): Float32Array {
   if (dtype === "F32")
     return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
   if (dtype === "BF16") {
-    const words = new Uint32Array(bytes.length / 2);
-    for (let i = 0; i < words.length; i++) words[i] = view.getUint16(2 * i, true) << 16;
-    return new Float32Array(words.buffer);
+    const codes = new Uint32Array(bytes.length / 2);
+    for (let i = 0; i < codes.length; i++) codes[i] = view.getUint16(2 * i, true) << 16;
+    return new Float32Array(codes.buffer);
   }
   if (dtype === "F16") {
     const table = halfTable();

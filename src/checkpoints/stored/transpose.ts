@@ -27,19 +27,19 @@ export function transposing(
   const empty = (): Elements =>
     elementBytes === 2 ? new Uint16Array(rows * columns) : new Uint32Array(rows * columns);
   let [matrix, out] = [new Uint16Array() as Elements, new Uint16Array() as Elements];
-  let at = 0;
+  let offset = 0;
   return async (piece) => {
     // allocate at the first bytes: a weight without matrices may have dimensions of any size
     if (matrix.length === 0 && piece.length > 0) [matrix, out] = [empty(), empty()];
     const bytes = new Uint8Array(matrix.buffer);
     for (let from = 0; from < piece.length; ) {
-      const part = piece.subarray(from, from + bytes.length - at);
-      bytes.set(part, at);
-      at += part.length;
+      const part = piece.subarray(from, from + bytes.length - offset);
+      bytes.set(part, offset);
+      offset += part.length;
       from += part.length;
-      if (at < bytes.length) continue;
+      if (offset < bytes.length) continue;
       transpose(matrix, out, rows, columns);
-      at = 0;
+      offset = 0;
       await append(new Uint8Array(out.buffer));
     }
   };
@@ -47,8 +47,8 @@ export function transposing(
 
 function transpose(from: Elements, to: Elements, rows: number, columns: number): void {
   for (let top = 0; top < rows; top += SQUARE)
-    for (let left = 0; left < columns; left += SQUARE)
+    for (let firstColumn = 0; firstColumn < columns; firstColumn += SQUARE)
       for (let row = top; row < Math.min(top + SQUARE, rows); row++)
-        for (let column = left; column < Math.min(left + SQUARE, columns); column++)
+        for (let column = firstColumn; column < Math.min(firstColumn + SQUARE, columns); column++)
           to[column * rows + row] = from[row * columns + column] as number;
 }

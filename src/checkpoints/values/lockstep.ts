@@ -22,8 +22,8 @@ export function lockstepTensorNames({ name, recipe }: LockstepWeight): readonly 
 export function lockstepSource(weight: LockstepWeight, backend: () => Promise<Backend>): Source {
   const { name, recipe } = weight;
   async function* rows(): AsyncGenerator<SourceRows, undefined> {
-    const all = await readValues(weight, await backend());
-    for (const { rows, columns, values } of rowsOf(weight, all))
+    const weightValues = await readValues(weight, await backend());
+    for (const { rows, columns, values } of rowsOf(weight, weightValues))
       yield { rows, columns, bytes: asBytes(values), type: "f32", values };
   }
   return { name, shape: recipe.shape, dtype: "f32", rows };
@@ -56,11 +56,11 @@ export function dequantizedValues(quantized: QuantizedTensor): Float32Array {
 /** Splits the values of a weight into pieces. No piece has rows of two matrices. A weight without elements has none. */
 function* rowsOf(
   { recipe: { shape } }: LockstepWeight,
-  all: Float32Array,
+  values: Float32Array,
 ): Generator<Omit<WeightRows, "values"> & { readonly values: Float32Array }, undefined> {
   const [, height] = matricesOf(shape);
   for (const { matrix, row, rows, columns } of rowRanges(shape, 32)) {
     const first = matrix * height + row;
-    yield { row: first, rows, columns, values: all.subarray(first * columns, (first + rows) * columns) };
+    yield { row: first, rows, columns, values: values.subarray(first * columns, (first + rows) * columns) };
   }
 }

@@ -35,7 +35,7 @@ export async function* plainRows(
 ): AsyncGenerator<WeightRows, undefined> {
   const [matrices, height, columns] = matricesOf(stored.entry.shape);
   const memory = (length: number): Uint8Array => new Uint8Array(length);
-  const all = storedRows(stored, [matrices * height, columns], storageBits(type), memory);
-  for await (const { row, rows, bytes } of all)
+  const rowGroups = storedRows(stored, [matrices * height, columns], storageBits(type), memory);
+  for await (const { row, rows, bytes } of rowGroups)
     yield { row, rows, columns, values: Float64Array.from(toFloats(fileDType(type), bytes)) };
 }

@@ -57,8 +57,8 @@ export function sourcesOf(
     const type = tensorDType(entry.dtype);
     return type !== undefined && isWide(type);
   };
-  const all = [...plain.filter(isWideTensor).map(plainSource), ...weights.map(quantizedSource)];
-  return new Map(all.map((source) => [source.name, source]));
+  const sources = [...plain.filter(isWideTensor).map(plainSource), ...weights.map(quantizedSource)];
+  return new Map(sources.map((source) => [source.name, source]));
 }
 
 /** The exact values of a quantized weight. */
@@ -81,10 +81,14 @@ export function transposedSource(source: Source): Source {
   const rowBytes = columns * elementBytes;
   async function* rowsOf(kernels: Kernels): AsyncGenerator<SourceRows, undefined> {
     const matrices: Uint8Array[] = [];
-    const put = transposing(source.shape, elementBytes, async (matrix) => void matrices.push(matrix));
+    const appendTransposed = transposing(
+      source.shape,
+      elementBytes,
+      async (matrix) => void matrices.push(matrix),
+    );
     const step = Math.min(rows, rowsAtATime(rowBytes));
     for await (const { bytes } of source.rows(kernels)) {
-      await put(bytes);
+      await appendTransposed(bytes);
       const matrix = matrices.pop();
       for (let row = 0; matrix && row < rows; row += step) {
         const part = matrix.subarray(row * rowBytes, (row + step) * rowBytes);

@@ -37,10 +37,10 @@ export const buildCuda = defineCommand({
   },
   async run({ session, values: { architectures } }) {
     requirePackages("the build of the addon", "cmake-js", "node-addon-api");
-    const chosen = architectures === undefined ? [] : ["--architectures", architectures];
+    const architectureArgs = architectures === undefined ? [] : ["--architectures", architectures];
     const script = join(root, "scripts/build-cuda.mjs");
     // standard output is for results, so the compilers' messages go to standard error
-    const status = await runChild(process.execPath, [script, ...chosen]);
+    const status = await runChild(process.execPath, [script, ...architectureArgs]);
     if (status !== 0) throw new BackendError("the addon was not built; the messages above say why");
     session.result({ built: true }, ["built the addon of the CUDA backend; `lockstep info` shows the GPUs"]);
     return 0;

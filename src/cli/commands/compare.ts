@@ -16,14 +16,14 @@ import { withFile } from "../pieces.js";
 /** Describes a tensor that is not equal, in one line. */
 function describe(diff: TensorDiff, [pathA, pathB]: readonly [string, string]): string {
   const { name, dtype, shape, other, first, different, elements } = diff;
-  const what = `${dtype} [${shape}]`;
-  if (diff.status === "onlyA") return `${name}: ${what}, missing in ${pathB}`;
-  if (diff.status === "onlyB") return `${name}: ${what}, missing in ${pathA}`;
-  if (other) return `${name}: ${what} against ${other.dtype} [${other.shape}]`;
-  const at = first
+  const description = `${dtype} [${shape}]`;
+  if (diff.status === "onlyA") return `${name}: ${description}, missing in ${pathB}`;
+  if (diff.status === "onlyB") return `${name}: ${description}, missing in ${pathA}`;
+  if (other) return `${name}: ${description} against ${other.dtype} [${other.shape}]`;
+  const position = first
     ? `; first at [${first.coordinate}]: ${first.a.value} (${first.a.code}) against ${first.b.value} (${first.b.code})`
     : "";
-  return `${name}: ${what}, ${different} of ${elements} elements differ${at}`;
+  return `${name}: ${description}, ${different} of ${elements} elements differ${position}`;
 }
 
 /** A tensor of both files, or of only one of them. */
@@ -157,8 +157,8 @@ export const compare = defineCommand({
     );
     const unequal = tensors.filter(({ status }) => status !== "equal");
     const failed = needsStatistics ? tensors.filter(({ passes }) => passes === false) : unequal;
-    const within = isGiven(policy) ? `, ${compared - failed.length} within the limits` : "";
-    const count = `${compared - unequal.length} of ${compared} tensors equal${within}`;
+    const passCount = isGiven(policy) ? `, ${compared - failed.length} within the limits` : "";
+    const count = `${compared - unequal.length} of ${compared} tensors equal${passCount}`;
     const report = {
       a: pathA,
       b: pathB,
@@ -167,10 +167,10 @@ export const compare = defineCommand({
       tensors,
       ...(recipes.length > 0 ? { recipes } : {}),
     };
-    const shown = tensors.filter((diff) => diff.status !== "equal" || isUnequal(diff));
+    const listedTensors = tensors.filter((diff) => diff.status !== "equal" || isUnequal(diff));
     const lines = [
       ...recipes.map(recipeLine),
-      ...shown.flatMap((diff) => [
+      ...listedTensors.flatMap((diff) => [
         describe(diff, [pathA, pathB]),
         ...(isCounted(diff) ? statisticsLines(diff) : []),
       ]),

@@ -17,13 +17,13 @@ export function replayCommand(
   { law, failure }: LawReport,
 ): string {
   const { backend, threads } = general;
-  const words = [
+  const clauses = [
     ...(program === undefined ? [] : ["--subject", program]),
     ...["--backend", backend],
     ...(threads ? ["--threads", String(threads)] : []),
   ];
   const replay = ["--seed", String(failure?.seed), "--law", law, "--path", failure?.path ?? ""];
-  return ["lockstep", "conform", ...words, ...replay].map(quoted).join(" ");
+  return ["lockstep", "conform", ...clauses, ...replay].map(quoted).join(" ");
 }
 
 /** The report of a law, with the file of its counterexample if one was written. */
@@ -45,11 +45,11 @@ export function reportLines(
   if (!failure) return lines;
   const { found, shrinks } = failure;
   // mistakes are named from all answers; one stored input does not distinguish them
-  const [first, ...others] = (!isStored && found?.mistakes) || [];
+  const [first, ...otherMistakes] = (!isStored && found?.mistakes) || [];
   return [
     ...lines,
     ...(first === undefined ? [] : [`       looks like: ${first}`]),
-    ...others.map((each) => `       or: ${each}`),
+    ...otherMistakes.map((each) => `       or: ${each}`),
     ...(first === undefined && found?.actual && !isStored
       ? [
           "       no known mistake explains every wrong bit",
@@ -68,8 +68,8 @@ export function reportLines(
 
 /** Returns the command that tests the input of a file. */
 function caseCommand(program: string | undefined, file: string): string {
-  const words = program === undefined || program === PARENT ? [] : ["--subject", program];
-  return ["lockstep", "conform", ...words, "--case", file].map(quoted).join(" ");
+  const subjectArgs = program === undefined || program === PARENT ? [] : ["--subject", program];
+  return ["lockstep", "conform", ...subjectArgs, "--case", file].map(quoted).join(" ");
 }
 
 /** A report as JSON. Inputs and answers are only in its strings and in the file. */

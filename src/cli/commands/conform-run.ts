@@ -6,7 +6,7 @@ import type { Session } from "../session.js";
 import type { StoredCase } from "../subject/counterexample-file.js";
 import type { Harness } from "../subject/harness.js";
 import { Parent, SubjectProcess } from "../subject/process.js";
-import { ProgramSubject, remembering } from "../subject/subject.js";
+import { ProgramSubject, withCache } from "../subject/subject.js";
 import { notesOf } from "../subject/support.js";
 import { type Peer, SubjectError } from "../subject/talk.js";
 import { jsonOf, PARENT } from "./conform-report.js";
@@ -60,7 +60,7 @@ export async function runOnProgram(
   { deadline, stored, ...options }: RunOptions & { readonly deadline: number },
 ): Promise<Tested> {
   // each result is used twice: for the message to the program and by the law
-  const reference = remembering(harness.backendSubject(backend));
+  const reference = withCache(harness.backendSubject(backend));
   const { program, hello, subject } = await ProgramSubject.start(begin, harness, { deadline, reference });
   try {
     const tested = Array.from(hello.operations).filter(

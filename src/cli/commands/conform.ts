@@ -202,14 +202,17 @@ async function writtenReports(
   { harness, isStored }: { readonly harness: Harness; readonly isStored: boolean },
 ): Promise<readonly WrittenReport[]> {
   const laws: WrittenReport[] = [];
-  for (const each of report.laws) {
-    const law = each.failure && !isStored ? { ...each, replay: replayCommand(session, subject, each) } : each;
-    const counterexample = each.failure?.found;
+  for (const lawReport of report.laws) {
+    const law =
+      lawReport.failure && !isStored
+        ? { ...lawReport, replay: replayCommand(session, subject, lawReport) }
+        : lawReport;
+    const counterexample = lawReport.failure?.found;
     if (!counterexample || folder === undefined) {
       laws.push(law);
       continue;
     }
-    const file = join(folder, `${each.operation}.safetensors`);
+    const file = join(folder, `${lawReport.operation}.safetensors`);
     await mkdir(folder, { recursive: true });
     await writeCounterexample(session, file, harness, counterexample);
     laws.push({ ...law, file });
@@ -223,13 +226,13 @@ function resultLines(
   { subject, runs, seed, case: stored }: ConformValues,
   { laws, name, notes }: { readonly laws: readonly WrittenReport[] } & Pick<Tested, "name" | "notes">,
 ): readonly string[] {
-  const holding = laws.filter(({ failure }) => !failure).length;
+  const passedLaws = laws.filter(({ failure }) => !failure).length;
   const inputs = stored === undefined ? `${runs} inputs each, seed ${seed}` : `for the input of ${stored}`;
   return [
     ...laws
       .filter(({ failure }) => failure || !session.general.quiet)
       .flatMap((each) => reportLines(session, subject, each, stored !== undefined)),
     ...notes.map((note) => `note   ${note}`),
-    `${holding} of ${laws.length} laws hold for ${name}, ${inputs}`,
+    `${passedLaws} of ${laws.length} laws hold for ${name}, ${inputs}`,
   ];
 }

@@ -49,9 +49,9 @@ export const contract = defineCommand({
   without: ["backend", "threads"],
   options: {},
   async run({ session, inputs: [action = "", ...runs] }) {
-    const [a, b, extra] = runs;
+    const [a, b, surplus] = runs;
     if (action === "check" && a !== undefined && b === undefined) return check(session, a);
-    if (action === "diff" && a !== undefined && b !== undefined && extra === undefined)
+    if (action === "diff" && a !== undefined && b !== undefined && surplus === undefined)
       return diffOf(session, a, b);
     throw new ArgumentError(`contract: "${action}" with ${runs.length} runs; give check RUN or diff A B`);
   },

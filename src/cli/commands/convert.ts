@@ -82,7 +82,7 @@ function reportLines({
     ...(written
       ? changes.map(changesLine)
       : weights.map(([name, method]) => `${name}: ${OUTPUT_WORDS[method]} to ${to}`)),
-    ...Object.entries(skipped).map(([name, why]) => `${name}: stays as it is: ${why}`),
+    ...Object.entries(skipped).map(([name, reason]) => `${name}: stays as it is: ${reason}`),
     ...dropped.map((name) => `not needed any more: ${name}`),
     written ? summary : `${summary} (not written)`,
   ];
@@ -131,7 +131,9 @@ export const convert = defineCommand({
       const report = await convertCheckpoint(path, output, { ...options, openBackend });
       if (report.written) {
         const missing = await writeTokenizerOf(path, output, to.startsWith("gguf-"));
-        const lines = Object.entries(missing ?? {}).map(([name, why]) => `${name}: is not written: ${why}`);
+        const lines = Object.entries(missing ?? {}).map(
+          ([name, reason]) => `${name}: is not written: ${reason}`,
+        );
         session.summary({ ...reportJson(report), ...(missing ? { missing } : {}) }, [
           ...lines,
           ...reportLines(report),

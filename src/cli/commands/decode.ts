@@ -47,9 +47,9 @@ function decodePiece(
     subject: name,
     outputs: [{ name, dtype: "F32", shape: decodedShape(entry, format) }],
     async produce(put) {
-      for (let at = 0; at < size; at += CHUNK_BYTES) {
-        const bytes = await file.read(entry, at, Math.min(size, at + CHUNK_BYTES));
-        await put(name, decodeBytes(backend, bytes, format), (at * 32) / factsOf(format).storageBits);
+      for (let offset = 0; offset < size; offset += CHUNK_BYTES) {
+        const bytes = await file.read(entry, offset, Math.min(size, offset + CHUNK_BYTES));
+        await put(name, decodeBytes(backend, bytes, format), (offset * 32) / factsOf(format).storageBits);
       }
     },
   };

@@ -89,14 +89,14 @@ export const dequantize = defineCommand({
         dequantized.push(await naming(name, () => dequantizePiece(target, name, recipe)));
       }
       const subjects = subjectsOf(recipes);
-      const rest = [...file.tensors.values()].filter(({ name }) => !subjects.has(name));
+      const otherTensors = [...file.tensors.values()].filter(({ name }) => !subjects.has(name));
       const metadata = Object.fromEntries(
         Object.entries(file.metadata).filter(([key]) => recipeSubject(key) === undefined),
       );
       await writePieces(
         session,
         output,
-        [...dequantized, ...rest.map((entry) => copyPiece(file, entry))],
+        [...dequantized, ...otherTensors.map((entry) => copyPiece(file, entry))],
         metadata,
       );
       session.summary(
@@ -105,9 +105,9 @@ export const dequantize = defineCommand({
           dtype,
           ...(dialect ? { dialect } : {}),
           dequantized: [...recipes.keys()],
-          copied: rest.length,
+          copied: otherTensors.length,
         },
-        [`${output}: ${recipes.size} tensors to ${dtype}, ${rest.length} copied`],
+        [`${output}: ${recipes.size} tensors to ${dtype}, ${otherTensors.length} copied`],
       );
     });
     return 0;

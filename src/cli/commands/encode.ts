@@ -74,12 +74,14 @@ export function encodePiece(
     subject: entry.name,
     outputs: [output],
     async produce(put) {
-      for (let at = 0; at < size; at += chunk) {
-        const count = Math.min(chunk, size - at);
-        const bytes = await file.read(entry, fileBytes(dtype, [at]), fileBytes(dtype, [at + count]));
-        const words = options["random-bits"] ? await readRandomBits(file, entry.name, "rowwise") : undefined;
-        const codes = encodeBytes(backend, bytes, type, options, words);
-        await put(name, codes, (at * factsOf(options.format).storageBits) / 8);
+      for (let offset = 0; offset < size; offset += chunk) {
+        const count = Math.min(chunk, size - offset);
+        const bytes = await file.read(entry, fileBytes(dtype, [offset]), fileBytes(dtype, [offset + count]));
+        const randomBits = options["random-bits"]
+          ? await readRandomBits(file, entry.name, "rowwise")
+          : undefined;
+        const codes = encodeBytes(backend, bytes, type, options, randomBits);
+        await put(name, codes, (offset * factsOf(options.format).storageBits) / 8);
       }
     },
   };
@@ -90,10 +92,10 @@ function encodeBytes(
   bytes: Uint8Array,
   dtype: WideDType,
   { "random-bits": _, ...options }: FileEncoding,
-  words: Uint32Array | undefined,
+  bits: Uint32Array | undefined,
 ): Uint8Array {
   using _scope = new Scope();
-  const { randomBits } = givenRandomBits(backend, words ? { rowwise: words } : {});
+  const { randomBits } = givenRandomBits(backend, bits ? { rowwise: bits } : {});
   const x = fromBytes(backend, bytes, undefined, dtype);
   return asBytes(encodeTensor(x, { ...options, randomBits }).dataSync());
 }

@@ -98,8 +98,10 @@ type Given = Values<typeof OPTIONS>;
 function requireOptionsOf(op: Op, usedOptions: ReadonlySet<string>): void {
   if (op !== "function" && !usedOptions.has("at")) throw new ArgumentError("--at I,J is needed");
   if (op === "function" && !usedOptions.has("function")) throw new ArgumentError("--function NAME is needed");
-  const owned = Object.values(OPTIONS_OF).flatMap((options) => Object.keys(options));
-  const other = [...usedOptions].find((option) => owned.includes(option) && !(option in OPTIONS_OF[op]));
+  const modeOptions = Object.values(OPTIONS_OF).flatMap((options) => Object.keys(options));
+  const other = [...usedOptions].find(
+    (option) => modeOptions.includes(option) && !(option in OPTIONS_OF[op]),
+  );
   if (other !== undefined) throw new ArgumentError(`--${other} is no option of explain --op ${op}`);
 }
 
@@ -121,10 +123,10 @@ function specialFunction(session: Session, inputs: readonly string[], { function
   if (name === undefined) throw new ArgumentError("--function NAME is needed");
   const isOfTwo = hasTwoArguments(name);
   const [first = "", second] = inputs;
-  const extra = inputs[isOfTwo ? 2 : 1];
-  if (extra !== undefined)
+  const surplusInput = inputs[isOfTwo ? 2 : 1];
+  if (surplusInput !== undefined)
     throw new ArgumentError(
-      `"${extra}" is one argument too many; ${isOfTwo ? `${name} has two values` : "a function has one value"}`,
+      `"${surplusInput}" is one argument too many; ${isOfTwo ? `${name} has two values` : "a function has one value"}`,
     );
   if (isOfTwo && second === undefined) throw new ArgumentError(`${name} needs two values`);
   const y = second === undefined ? {} : { y: argumentOf(second) };
@@ -143,11 +145,11 @@ function entryOf(file: TensorSource, name: string | undefined): TensorEntry {
     );
   }
   const wide = [...file.tensors.values()].filter((entry) => wideDType(entry));
-  const [only, second] = wide;
-  if (only && !second) return only;
+  const [first, second] = wide;
+  if (first && !second) return first;
   const names = wide.map((entry) => entry.name);
   throw new FileError(
-    only
+    first
       ? `${file.path}: has several tensors to quantize, ${someNames(names)}; name one by --tensor`
       : `${file.path}: has no tensor of F32, F16 or BF16; there are ${someNames(file.tensors.keys())}`,
   );
@@ -199,9 +201,9 @@ async function product(
   const backend = await session.backend();
   const request = { sources: new Sources(files), settings, plan };
   const explanation = await withProduct(backend, request, (options) => explainGemm({ ...options, at }));
-  const beyond = products.find((k) => k >= explanation.depth);
-  if (beyond !== undefined)
-    throw new ArgumentError(`--products: ${beyond} is beyond K, which is ${explanation.depth}`);
+  const outOfRange = products.find((k) => k >= explanation.depth);
+  if (outOfRange !== undefined)
+    throw new ArgumentError(`--products: ${outOfRange} is beyond K, which is ${explanation.depth}`);
   const text = gemmText(explanation, { products });
   session.result({ op: "gemm", explanation, text }, text);
 }

@@ -17,17 +17,17 @@ const DTYPES = ["e4m3", "e5m2", "bf16", "f16", "f32"] as const;
  * else.
  */
 export function operandPair(text: string): readonly [CorpusOperand, CorpusOperand] {
-  const [a, b, ...more] = text.split(",").map(operandKind);
-  if (!a || more.length > 0) throw new ArgumentError(`"${text}" has more than two kinds`);
+  const [a, b, ...surplus] = text.split(",").map(operandKind);
+  if (!a || surplus.length > 0) throw new ArgumentError(`"${text}" has more than two kinds`);
   return [a, b ?? a];
 }
 
 function operandKind(text: string): CorpusOperand {
-  const [name = "", of, ...more] = text.split(":");
-  if (more.length > 0) throw noKind(text);
+  const [name = "", formatOrTile, ...surplus] = text.split(":");
+  if (surplus.length > 0) throw noKind(text);
   const dtype = DTYPES.find((each) => each === name);
-  if (dtype) return of === undefined ? { dtype } : { dtype, tile: tileNamed(of) };
-  const format = of === undefined ? undefined : resolveFormat(of);
+  if (dtype) return formatOrTile === undefined ? { dtype } : { dtype, tile: tileNamed(formatOrTile) };
+  const format = formatOrTile === undefined ? undefined : resolveFormat(formatOrTile);
   const quantizer = BLOCK_FORMAT_NAMES.find((each) => each === name);
   if (quantizer) return { spec: makeSpec(quantizer, { format }) };
   const dialect = DIALECT_NAMES.find((each) => each === name);

@@ -39,7 +39,7 @@ export class Sources {
   }
 
   /** Returns the file that has the tensor. Throws `FileError` with `hint` if none has it or two have it. */
-  need(name: string, hint: string): TensorSource {
+  requireInput(name: string, hint: string): TensorSource {
     const file = this.find(name);
     if (file) return file;
     throw this.missing(name, hint);
@@ -53,7 +53,7 @@ export class Sources {
 
   /** Reads an F32, BF16 or F16 tensor of that shape. Throws `FileError` for another dtype or shape. */
   async readWide(backend: Backend, name: string, shape: Shape, hint: string): Promise<Tensor<WideDType>> {
-    const file = this.need(name, hint);
+    const file = this.requireInput(name, hint);
     const entry = file.entry(name);
     const dtype = tensorDType(entry.dtype);
     if (dtype === undefined || !isWide(dtype) || !sameShape(entry.shape, shape)) {
@@ -82,9 +82,9 @@ export function operandNames(sources: Sources, prefix: string): readonly [input:
   const [pair, second] = pairs.filter((names) => names.some(isThere));
   if (pair && second) {
     const names = [...pair, ...second].filter(isThere).map((name) => `"${name}"`);
-    const [direct, older] = pairs.map((pair) => pair.map((name) => `"${name}"`).join(" and "));
+    const [currentNames, legacyNames] = pairs.map((pair) => pair.map((name) => `"${name}"`).join(" and "));
     throw new FileError(
-      `tensors ${names.join(", ")}: operands are ${direct}, or ${older}; give one pair alone`,
+      `tensors ${names.join(", ")}: operands are ${currentNames}, or ${legacyNames}; give one pair alone`,
     );
   }
   if (pair) return pair;
@@ -106,7 +106,7 @@ export async function readOperand(
     );
   }
   if (quantized) return readRowwise(backend, quantized, name, holder);
-  const file = sources.need(
+  const file = sources.requireInput(
     name,
     `give "${name}", or "${name}.rowwise.data" and "${name}.rowwise.scale_inv" as quantize writes them`,
   );
@@ -151,10 +151,10 @@ async function readPlain(
 ): Promise<Operand> {
   const entry = file.entry(name);
   const dtype = tensorDType(entry.dtype);
-  const what = `${entry.dtype} [${entry.shape}]`;
+  const description = `${entry.dtype} [${entry.shape}]`;
   if (!dtype || !PLAIN_TYPES.includes(dtype)) {
     throw new FileError(
-      `${file.path}: tensor "${name}": is ${what}; it must be F8_E4M3, F8_E5M2, BF16, F16 or F32`,
+      `${file.path}: tensor "${name}": is ${description}; it must be F8_E4M3, F8_E5M2, BF16, F16 or F32`,
     );
   }
   const matrix = asMatrix(entry.shape);
@@ -165,11 +165,11 @@ async function readPlain(
       name,
       input: holder.hold(fromBytes(backend, await file.read(entry), matrix, dtype)),
       matrix,
-      what,
+      what: description,
     };
   if (isWide(dtype)) {
     throw new FileError(
-      `${file.path}: tensor "${name}": is ${what} and has "${scaleName}"; scales go with F8_E4M3 and F8_E5M2`,
+      `${file.path}: tensor "${name}": is ${description} and has "${scaleName}"; scales go with F8_E4M3 and F8_E5M2`,
     );
   }
   const scale = scaleFile.entry(scaleName);
@@ -181,7 +181,7 @@ async function readPlain(
     name,
     input,
     matrix,
-    what: `${what} with scales ${scale.dtype} [${scale.shape}]`,
+    what: `${description} with scales ${scale.dtype} [${scale.shape}]`,
     ...(isTensorWide(tile) ? {} : { tile }),
   };
 }
@@ -203,10 +203,10 @@ function tileOf(
   const tiles = SCALED_TILES.filter((tile) => recipeTile === undefined || tile === recipeTile);
   const tile = tiles.find((each) => sameShape(shapeOf(each), scale.shape));
   if (tile && scale.dtype === "F32") return tile;
-  const needed = tiles
+  const expected = tiles
     .map((each) => `[${shapeOf(each)}]${isTensorWide(each) ? "" : ` for ${each}`}`)
     .join(" or ");
   throw new FileError(
-    `${scaleFile.path}: tensor "${scale.name}": is ${scale.dtype} [${scale.shape}]; it must be F32 ${needed}`,
+    `${scaleFile.path}: tensor "${scale.name}": is ${scale.dtype} [${scale.shape}]; it must be F32 ${expected}`,
   );
 }

@@ -31,6 +31,6 @@ export async function readPlan(files: Files, path: string): Promise<GemmPlan> {
   }
   const fault = planFault(json);
   if (!fault) return json as GemmPlan;
-  const [field, needed] = fault;
-  throw new FileError(`${path}: ${field} is ${shownJson(valueAt(json, field))}; ${needed} is needed`);
+  const [field, expected] = fault;
+  throw new FileError(`${path}: ${field} is ${shownJson(valueAt(json, field))}; ${expected} is needed`);
 }

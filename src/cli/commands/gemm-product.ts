@@ -187,12 +187,12 @@ function compute(
   const shape = matrix.slice(0, 2);
   using _scope = new Scope();
   const progress = onStart?.(elementCount(matrix));
-  const { out, amax, plan: used, unverified } = multiplyTensors({ ...options, progress });
+  const { out, amax, plan: planUsed, unverified } = multiplyTensors({ ...options, progress });
   const d = { name: "d", dtype: fileDType(out.dtype), shape, bytes: asBytes(out.dataSync()) };
   const record = amax
     ? [{ name: "d.amax", dtype: fileDType("f32"), shape: [1], bytes: asBytes(amax.dataSync()) }]
     : [];
-  const product = { tensors: [d, ...record], plan: used };
+  const product = { tensors: [d, ...record], plan: planUsed };
   return unverified === undefined ? product : { ...product, unverified };
 }
 

@@ -53,10 +53,10 @@ export const gemm = defineCommand({
       const { unverified } = product;
       if (settings["print-plan"]) session.result(product.plan, [JSON.stringify(product.plan)]);
       else {
-        const how = `${datapath}${splitAccumulator ? ", split accumulator" : ""}${splitK > 1 ? `, split-K ${splitK}` : ""}`;
+        const method = `${datapath}${splitAccumulator ? ", split accumulator" : ""}${splitK > 1 ? `, split-K ${splitK}` : ""}`;
         const report = { output, tensors: product.tensors.map(({ name }) => name), plan: product.plan };
         session.summary(unverified === undefined ? report : { ...report, unverified }, [
-          `${output}: ${shapes} by ${backend.name}, datapath ${how}`,
+          `${output}: ${shapes} by ${backend.name}, datapath ${method}`,
           ...(unverified === undefined ? [] : [`unverified: ${unverified}`]),
         ]);
       }

@@ -15,17 +15,17 @@ const RECIPE_NAMES = MODEL_RECIPES.map(({ name }) => name);
 
 const LARGEST = 2 ** 20;
 
-/** Returns a parser of numbers from `least` to `most`, or zero if `zero`. */
-function number(least: number, most: number, range: string, zero = false): (text: string) => number {
+/** Returns a parser of numbers from `minimum` to `maximum`, or zero if `zero`. */
+function number(minimum: number, maximum: number, range: string, zero = false): (text: string) => number {
   return (text) => {
     const parsed = text.trim() === "" ? Number.NaN : Number(text);
-    if ((parsed >= least && parsed <= most) || (zero && parsed === 0)) return parsed;
+    if ((parsed >= minimum && parsed <= maximum) || (zero && parsed === 0)) return parsed;
     throw new ArgumentError(`"${text}" is not ${range}`);
   };
 }
 
 /** Generated text as a terminal may show it: lines stay, other control characters are escaped. */
-const shown = (text: string): string => text.split("\n").map(printable).join("\n");
+const printableLines = (text: string): string => text.split("\n").map(printable).join("\n");
 
 export const generate = defineCommand({
   name: "generate",
@@ -93,8 +93,11 @@ export const generate = defineCommand({
     const tokenizer = await loadTokenizer(path);
     const prompt = promptTokens(tokenizer, values.prompt, values.chat);
     const recipe = MODEL_RECIPES.find(({ name }) => name === values.recipe);
-    const load = (on: Backend): Promise<CausalLM> =>
-      loadCausalLM(on, path, { weights: values.weights, ...(recipe ? { recipe: recipe.create() } : {}) });
+    const load = (backend: Backend): Promise<CausalLM> =>
+      loadCausalLM(backend, path, {
+        weights: values.weights,
+        ...(recipe ? { recipe: recipe.create() } : {}),
+      });
     const backend = await session.backend();
     using model = await load(backend);
     const { temperature, seed, "top-k": topK, "top-p": topP, "verify-with": verifyWith } = values;
@@ -102,15 +105,15 @@ export const generate = defineCommand({
       ...{ temperature, seed, topK, topP, maxNewTokens: values["max-tokens"], cacheFormat: values.cache },
       keepsLogits: verifyWith !== undefined,
       write: (text) => {
-        if (!json) session.io.stdout.write(shown(text));
+        if (!json) session.io.stdout.write(printableLines(text));
       },
     });
     if (!json) session.io.stdout.write("\n");
     const verified = verifyWith && {
       backend: verifyWith,
       differing: await onReference(backend, threads, async (reference) => {
-        using repeated = await load(reference);
-        return differingLogits(repeated, prompt, generation, values.cache);
+        using referenceModel = await load(reference);
+        return differingLogits(referenceModel, prompt, generation, values.cache);
       }),
     };
     const { text, tokens, logitsSha256, tokensPerSecond } = generation;

@@ -41,8 +41,8 @@ const SCALES = [
 const OF_TENSOR = ["rowwise.amax", "per_tensor_scale", "weight_scale_2", "weight_global_scale", "amax"];
 
 /** The one tensor whose name has the first suffix that any tensor has. */
-function byEnding(file: TensorSource, endings: readonly string[], about: string): TensorEntry | undefined {
-  const names = [...file.tensors.keys()].filter((name) => name.startsWith(about));
+function byEnding(file: TensorSource, endings: readonly string[], subject: string): TensorEntry | undefined {
+  const names = [...file.tensors.keys()].filter((name) => name.startsWith(subject));
   for (const ending of endings) {
     const matches = names.filter((name) => name.endsWith(ending));
     if (matches.length === 1) return file.entry(matches[0] as string);
@@ -56,9 +56,9 @@ function entryOf(
   option: string,
   requested: string | undefined,
   endings: readonly string[],
-  about: string,
+  subject: string,
 ): TensorEntry {
-  const name = requested === undefined ? byEnding(file, endings, about) : file.entry(requested);
+  const name = requested === undefined ? byEnding(file, endings, subject) : file.entry(requested);
   if (name) return name;
   throw new FileError(
     `${file.path}: no tensor is known to be its ${option} by its name; give --${option} NAME; there are ${someNames(file.tensors.keys())}`,
@@ -70,20 +70,20 @@ function inputOf(file: TensorSource, requested: string | undefined): TensorEntry
   const wide = [...file.tensors.values()].filter((entry) => wideDType(entry));
   const input = requested === undefined ? (wide.length === 1 ? wide[0] : undefined) : file.entry(requested);
   if (input && wideDType(input)) return input;
-  const why = input
+  const reason = input
     ? `"${input.name}" is ${input.dtype}, which is not quantized`
     : `it has ${wide.length} tensors of F32, F16 and BF16`;
-  throw new FileError(`${file.path}: ${why}; give --tensor NAME, one of F32, F16 or BF16`);
+  throw new FileError(`${file.path}: ${reason}; give --tensor NAME, one of F32, F16 or BF16`);
 }
 
 /** The tensor scale or the row amaxes: the named tensor, or one found by its suffix that has one value, or one for each row. */
 function tensorScaleOf(
   file: TensorSource,
   requested: string | undefined,
-  about: string,
+  subject: string,
   [rows]: readonly [rows: number, columns: number],
 ): TensorEntry | undefined {
-  const match = requested === undefined ? byEnding(file, OF_TENSOR, about) : file.entry(requested);
+  const match = requested === undefined ? byEnding(file, OF_TENSOR, subject) : file.entry(requested);
   if (!match) return undefined;
   if (requested === undefined)
     return wideDType(match) && [1, rows].includes(elementCount(match.shape)) ? match : undefined;
@@ -121,9 +121,9 @@ function identifiedIn(
 
 /** The result in lines: the identification, and why other dialects are excluded. */
 function linesOf({ words, readings, excluded }: Identification, isQuiet: boolean): readonly string[] {
-  const others = readings.slice(1, 6).map((each) => `  or: ${each.words}`);
-  const because = excluded.map(({ dialect, because: why }) => `  not ${dialect}: ${why}`);
-  return [words, ...others, ...(isQuiet ? [] : because)];
+  const alternatives = readings.slice(1, 6).map((each) => `  or: ${each.words}`);
+  const because = excluded.map(({ dialect, because: reason }) => `  not ${dialect}: ${reason}`);
+  return [words, ...alternatives, ...(isQuiet ? [] : because)];
 }
 
 export const identify = defineCommand({
@@ -167,12 +167,12 @@ export const identify = defineCommand({
     const identification = await withFile(session.files.open(input), (source) =>
       withFile(session.files.open(output), async (quantized) => {
         const entry = inputOf(source, values.tensor);
-        const about = [...quantized.tensors.keys()].some((name) => name.startsWith(`${entry.name}.`))
+        const subject = [...quantized.tensors.keys()].some((name) => name.startsWith(`${entry.name}.`))
           ? `${entry.name}.`
           : "";
-        const codes = entryOf(quantized, "codes", values.codes, CODES, about);
-        const scales = entryOf(quantized, "scales", values.scales, SCALES, about);
-        const tensorScale = tensorScaleOf(quantized, values["tensor-scale"], about, asMatrix(entry.shape));
+        const codes = entryOf(quantized, "codes", values.codes, CODES, subject);
+        const scales = entryOf(quantized, "scales", values.scales, SCALES, subject);
+        const tensorScale = tensorScaleOf(quantized, values["tensor-scale"], subject, asMatrix(entry.shape));
         const read = [
           await readTensor(source, entry),
           await readTensor(quantized, codes),

@@ -28,8 +28,8 @@ export const info = defineCommand({
     session.result(report, [
       `lockstep ${VERSION} on node ${process.version}, ${report.platform}`,
       `backend ${name}: ${description}; GEMM datapath ${datapath} unless told otherwise`,
-      ...missing.flatMap(({ name: absent, reason, attempts }) => [
-        `no ${absent}: ${reason}`,
+      ...missing.flatMap(({ name, reason, attempts }) => [
+        `no ${name}: ${reason}`,
         ...attempts.map((attempt) => `  tried ${attempt}`),
       ]),
       `device cpu: ${cpu.parallelism} threads available`,

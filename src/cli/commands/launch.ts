@@ -34,26 +34,26 @@ const hasFailed = ({ status }: Ended): boolean => status !== 0;
 
 /** Waits until all ranks have ended. If one fails, the others are stopped after a time limit. */
 async function untilAllEnd(ranks: readonly Child[]): Promise<readonly Ended[]> {
-  const all = Promise.all(ranks.map(({ ended }) => ended));
+  const allEnded = Promise.all(ranks.map(({ ended }) => ended));
   const failure = Promise.race(
     ranks.map(({ ended }) =>
-      ended.then((how) => (hasFailed(how) ? undefined : new Promise<undefined>(() => undefined))),
+      ended.then((ending) => (hasFailed(ending) ? undefined : new Promise<undefined>(() => undefined))),
     ),
   );
-  const ended = await Promise.race([all, failure]);
+  const ended = await Promise.race([allEnded, failure]);
   if (ended) return ended;
   for (const [signal, wait] of [
     ["SIGTERM", GRACE_MS],
     ["SIGKILL", END_MS],
   ] as const) {
     const timer = new AbortController();
-    const late = setTimeout(wait, undefined, { signal: timer.signal }).catch(() => undefined);
-    const done = await Promise.race([all, late]);
+    const timeoutElapsed = setTimeout(wait, undefined, { signal: timer.signal }).catch(() => undefined);
+    const outcome = await Promise.race([allEnded, timeoutElapsed]);
     timer.abort();
-    if (done) return done;
+    if (outcome) return outcome;
     for (const rank of ranks) rank.kill(signal);
   }
-  return all;
+  return allEnded;
 }
 
 const wordsOf = ({ status, signal }: Ended): string =>
@@ -98,8 +98,8 @@ export const launch = defineCommand({
     });
     const ended = await untilAllEnd(started);
     if (!ended.some(hasFailed)) return 0;
-    for (const [rank, how] of ended.entries())
-      session.io.stderr.write(`lockstep launch: rank ${rank} ${wordsOf(how)}\n`);
+    for (const [rank, ending] of ended.entries())
+      session.io.stderr.write(`lockstep launch: rank ${rank} ${wordsOf(ending)}\n`);
     return 1;
   },
 });

@@ -107,9 +107,9 @@ export const perplexity = defineCommand({
   },
   errorFields: readPath,
   async run({ session, values, inputs: [path = ""] }) {
-    const { text, forms, recipes, context, stride, tokens: most, picture } = values;
+    const { text, forms, recipes, context, stride, tokens: maxTokens, picture } = values;
     const content = await session.files.text(text, "a text", MAX_TEXT_BYTES);
-    const ids = [...(await loadTokenizer(path)).encode(content)].slice(0, most);
+    const ids = [...(await loadTokenizer(path)).encode(content)].slice(0, maxTokens);
     const lines = forms
       .flatMap((form) => recipes.map((recipe): Line => ({ form, recipe })))
       .filter(({ form, recipe }) => form !== AS_STORED || recipe !== NONE);

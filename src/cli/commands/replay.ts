@@ -29,8 +29,8 @@ function differenceLines(difference: Difference): readonly string[] {
     different === undefined
       ? "differs"
       : `${different} of ${elements}${isSample ? " sampled" : ""} elements differ`;
-  const what = `  output ${output}, ${computed.dtype} [${computed.shape}]: ${count}${placeOf(difference)}`;
-  return [what, ...lines.map((line) => `    ${line}`)];
+  const description = `  output ${output}, ${computed.dtype} [${computed.shape}]: ${count}${placeOf(difference)}`;
+  return [description, ...lines.map((line) => `    ${line}`)];
 }
 
 /** The report of a difference as JSON, without bytes. */
@@ -135,40 +135,44 @@ export const replay = defineCommand({
       progress.finish();
       return list;
     });
-    const of = (kind: Verdict["verdict"]): readonly Verdict[] =>
+    const verdictsOf = (kind: Verdict["verdict"]): readonly Verdict[] =>
       verdicts.filter(({ verdict }) => verdict === kind);
-    const [same, differing, unknown] = [of("same"), of("differs"), of("not modelled")];
+    const [equalVerdicts, differentVerdicts, unknown] = [
+      verdictsOf("same"),
+      verdictsOf("differs"),
+      verdictsOf("not modelled"),
+    ];
     const reasons = reasonsOf(unknown);
-    if (same.length + differing.length === 0 && !comparison)
+    if (equalVerdicts.length + differentVerdicts.length === 0 && !comparison)
       throw new UnsupportedError(
         "replay",
         `none of the ${verdicts.length} operations of ${folder} is modelled, so nothing was compared`,
       );
     const unverified = verdicts.filter((verdict) => verdict.unverified).length;
-    const count = `${verdicts.length} operations: ${same.length} same, ${differing.length} differ, ${unknown.length} not modelled; ${unverified} unverified`;
-    const shown = differing.slice(0, values.examples);
+    const count = `${verdicts.length} operations: ${equalVerdicts.length} same, ${differentVerdicts.length} differ, ${unknown.length} not modelled; ${unverified} unverified`;
+    const listedVerdicts = differentVerdicts.slice(0, values.examples);
     const lines = [
       ...(comparison ? [comparisonLine(values.against as string, comparison)] : []),
-      ...shown.flatMap(({ index, schema, differences = [] }) => [
+      ...listedVerdicts.flatMap(({ index, schema, differences = [] }) => [
         `operation ${index}, ${schema}: differs`,
         ...differences.flatMap(differenceLines),
       ]),
-      ...(shown.length < differing.length
-        ? [`${differing.length - shown.length} further operations differ`]
+      ...(listedVerdicts.length < differentVerdicts.length
+        ? [`${differentVerdicts.length - listedVerdicts.length} further operations differ`]
         : []),
-      ...splitLines(same),
+      ...splitLines(equalVerdicts),
       ...reasons.map(({ schema, reason, count }) => `not modelled: ${schema}, ${count}: ${reason}`),
     ];
     const report = {
       run: folder,
-      equal: differing.length === 0,
+      equal: differentVerdicts.length === 0,
       against: comparison,
       operations: verdicts.length,
-      same: same.length,
-      differs: differing.length,
+      same: equalVerdicts.length,
+      differs: differentVerdicts.length,
       notModelled: unknown.length,
       unverified,
-      first: differing[0]?.index,
+      first: differentVerdicts[0]?.index,
       reasons,
       verdicts: verdicts.map(({ differences, ...verdict }) =>
         differences ? { ...verdict, differences: differences.map(differenceJson) } : verdict,
@@ -181,16 +185,16 @@ export const replay = defineCommand({
         runPage({
           ...{ run: folder, summary: count, operations, verdicts },
           comparison: comparison && comparisonLine(values.against as string, comparison),
-          contract: Object.entries(termsOf(contract)).map(([term, each]) => [
+          contract: Object.entries(termsOf(contract)).map(([term, value]) => [
             term,
-            String(each ?? "unknown"),
+            String(value ?? "unknown"),
           ]),
           explain: ({ differences = [] }) => differences.flatMap(differenceLines),
         }),
       );
     if (lines.length > 0) session.result(report, [...lines, count]);
     else session.summary(report, [count]);
-    return differing.length > 0 || comparison?.first || (values["all-modelled"] && unknown.length > 0)
+    return differentVerdicts.length > 0 || comparison?.first || (values["all-modelled"] && unknown.length > 0)
       ? 1
       : 0;
   },

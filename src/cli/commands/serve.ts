@@ -86,7 +86,7 @@ export class Server {
   }
 
   #run(args: readonly string[], files: MessageFiles, printed: { text: string }): Promise<ExitCode> {
-    const [name, ...rest] = args;
+    const [name, ...otherArgs] = args;
     const command = this.commands.find((each) => each.name === name);
     if (!command) {
       const names = this.commands.map((each) => each.name);
@@ -100,7 +100,7 @@ export class Server {
       },
     };
     const io = { stdout, stderr: { write: () => {} }, binary: NO_BINARY, files, backends: this.#backends };
-    return command.run(io, withDefaults(command, rest, this.defaults));
+    return command.run(io, withDefaults(command, otherArgs, this.defaults));
   }
 
   async dispose(): Promise<void> {
@@ -110,9 +110,9 @@ export class Server {
 
 /** The response to a request that failed. If the id is too long for a frame, the response has none. */
 function failureFrame(name: string, id: unknown, error: unknown): readonly Uint8Array[] {
-  const response = (repeated: unknown): string => JSON.stringify({ id: repeated, error: failureOf(error) });
-  const frame = (repeated: unknown): readonly Uint8Array[] =>
-    encodeFrame(name, [], { [MESSAGE_KEY]: response(repeated) });
+  const response = (id: unknown): string => JSON.stringify({ id, error: failureOf(error) });
+  const frame = (id: unknown): readonly Uint8Array[] =>
+    encodeFrame(name, [], { [MESSAGE_KEY]: response(id) });
   try {
     return frame(id);
   } catch (cause) {

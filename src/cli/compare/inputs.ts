@@ -27,15 +27,15 @@ export class Inputs {
 
   constructor(
     private readonly file: TensorSource,
-    others: readonly TensorSource[],
+    sources: readonly TensorSource[],
   ) {
-    this.#recorded = recordedIn([file, ...others]);
+    this.#recorded = recordedIn([file, ...sources]);
   }
 
   /** Returns an explainer of wrong codes for a copy, or undefined if the file lacks its input. */
   async suspicionsOf({ name, recipe, direction }: QuantizedPair): Promise<Suspicions | undefined> {
-    const entry = [name, name.replace(/^out\./, "in.")].flatMap((each) => {
-      const entry = this.file.tensors.get(each);
+    const entry = [name, name.replace(/^out\./, "in.")].flatMap((candidate) => {
+      const entry = this.file.tensors.get(candidate);
       return entry ? [entry] : [];
     })[0];
     const dtype = entry && wideDType(entry);

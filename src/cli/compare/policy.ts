@@ -60,7 +60,14 @@ export function allows(policy: Policy, { statistics, isExponent }: Judged): bool
   const { different, causes, maxUlp, maxAbsError, maxRelError, sqnr } = statistics;
   if (different === 0) return true;
   if (causes.nan > 0) return false;
-  const { ulp = Infinity, "max-abs": abs = Infinity, "max-rel": rel = Infinity, "min-sqnr": least } = policy;
+  const {
+    ulp = Infinity,
+    "max-abs": abs = Infinity,
+    "max-rel": rel = Infinity,
+    "min-sqnr": minSqnr,
+  } = policy;
   if (policy.ulp !== undefined && isExponent) return false;
-  return maxUlp <= ulp && maxAbsError <= abs && maxRelError <= rel && (least === undefined || sqnr >= least);
+  return (
+    maxUlp <= ulp && maxAbsError <= abs && maxRelError <= rel && (minSqnr === undefined || sqnr >= minSqnr)
+  );
 }

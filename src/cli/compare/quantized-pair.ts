@@ -108,8 +108,8 @@ function factorsOfLines(
   const [, length] = tileSize(spec.tile);
   for (let line = 0; line < lines; line++)
     for (let block = 0; block < blocks; block++) {
-      const at = scaleIndex(spec, geometry, { line, along: block * length });
-      factors[at] = factorOf(Math.abs(valueOfCode(scaleType, bits[at] as number)), line);
+      const index = scaleIndex(spec, geometry, { line, along: block * length });
+      factors[index] = factorOf(Math.abs(valueOfCode(scaleType, bits[index] as number)), line);
     }
   return factors;
 }
@@ -151,11 +151,11 @@ export class QuantizedFollower implements Follower {
     return this.#places.indices(index, 1)[0] as number;
   }
 
-  chunk(a: Uint8Array, b: Uint8Array, at: number): void {
+  chunk(a: Uint8Array, b: Uint8Array, offset: number): void {
     const { pair } = this;
     const isPacked = storageBits(pair.recipe.spec.format) === 4;
     const [x, y] = isPacked ? [unpackFour(a), unpackFour(b)] : [a, b];
-    const index = this.#places.indices(isPacked ? at * 2 : at, x.length);
+    const index = this.#places.indices(isPacked ? offset * 2 : offset, x.length);
     const scales: ChunkScales = { index, a: pair.a.factors, b: pair.b.factors };
     this.comparison.add(x, y, scales);
   }

@@ -40,11 +40,11 @@ export function recipeDifferences(a: TensorSource, b: TensorSource, prefix: stri
     if (name === undefined || other === undefined || other === text || isCheckpoint(key, text)) return [];
     const [ofA, ofB] = [parseRecipe(a.path, name, text), parseRecipe(b.path, name, other)];
     if (!allMembers(name, ofA).some(({ plan }) => plan.name.startsWith(prefix))) return [];
-    const [mine, theirs] = [meaningOf(ofA), meaningOf(ofB)];
-    const field = Object.keys({ ...mine, ...theirs }).find(
-      (each) => JSON.stringify(mine[each]) !== JSON.stringify(theirs[each]),
+    const [meaningOfA, meaningOfB] = [meaningOf(ofA), meaningOf(ofB)];
+    const field = Object.keys({ ...meaningOfA, ...meaningOfB }).find(
+      (each) => JSON.stringify(meaningOfA[each]) !== JSON.stringify(meaningOfB[each]),
     );
-    return field === undefined ? [] : [{ name, field, a: mine[field], b: theirs[field] }];
+    return field === undefined ? [] : [{ name, field, a: meaningOfA[field], b: meaningOfB[field] }];
   });
 }
 

@@ -105,10 +105,10 @@ export class FileStatistics {
       const { index } = example;
       const plain = exampleOf(example, geometry.dataShape);
       if (!suspicions) return plain;
-      const at = follower.scaleIndexOf(index);
+      const scaleIndex = follower.scaleIndexOf(index);
       const elementOf = (code: bigint, scales: QuantizedPair["a"]) => ({
         code: Number(code),
-        scale: scales.bits[at] as number,
+        scale: scales.bits[scaleIndex] as number,
       });
       const text = suspicions.describe(
         ...sourceOf(index),
@@ -118,7 +118,7 @@ export class FileStatistics {
       return { ...plain, explanation: text };
     };
     return {
-      chunk: (a, b, at) => follower.chunk(a, b, at),
+      chunk: (a, b, offset) => follower.chunk(a, b, offset),
       result: () => ({
         elementType: pair.recipe.spec.format,
         scaled: true,

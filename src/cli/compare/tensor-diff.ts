@@ -48,7 +48,7 @@ export interface SideFile {
 /** Receives the bytes of two tensors of one dtype and shape while they are compared. */
 export interface Follower {
   /** Called with each chunk of both tensors and the index of its first byte. The next chunk overwrites it. */
-  readonly chunk: (a: Uint8Array, b: Uint8Array, at: number) => void;
+  readonly chunk: (a: Uint8Array, b: Uint8Array, offset: number) => void;
 }
 
 /** Describes a tensor that only one of the files has. */
@@ -75,21 +75,21 @@ export async function diffTensors(
     const status = dtype === otherType ? "shape" : "type";
     return { ...base, status, different: elements, other: { dtype: otherType, shape: otherShape } };
   }
-  const counted = new DifferenceCount(compareType(dtype));
+  const counter = new DifferenceCount(compareType(dtype));
   const size = fileBytes(dtype, shape);
   const length = Math.min(size, CHUNK_BYTES);
   const chunks = [new Uint8Array(length), new Uint8Array(length)] as const;
-  for (let at = 0; at < size; at += CHUNK_BYTES) {
-    const end = Math.min(size, at + CHUNK_BYTES);
-    const bytesA = chunks[0].subarray(0, end - at);
-    const bytesB = chunks[1].subarray(0, end - at);
-    await Promise.all([a.file.readInto(a.entry, at, bytesA), b.file.readInto(b.entry, at, bytesB)]);
-    if (Buffer.compare(bytesA, bytesB) === 0) counted.skip((bytesA.length * 8) / FILE_DTYPES[dtype].bits);
-    else counted.add(unpackCodes(dtype, bytesA), unpackCodes(dtype, bytesB));
-    follower?.chunk(bytesA, bytesB, at);
-    onBytes(end - at);
+  for (let offset = 0; offset < size; offset += CHUNK_BYTES) {
+    const end = Math.min(size, offset + CHUNK_BYTES);
+    const bytesA = chunks[0].subarray(0, end - offset);
+    const bytesB = chunks[1].subarray(0, end - offset);
+    await Promise.all([a.file.readInto(a.entry, offset, bytesA), b.file.readInto(b.entry, offset, bytesB)]);
+    if (Buffer.compare(bytesA, bytesB) === 0) counter.skip((bytesA.length * 8) / FILE_DTYPES[dtype].bits);
+    else counter.add(unpackCodes(dtype, bytesA), unpackCodes(dtype, bytesB));
+    follower?.chunk(bytesA, bytesB, offset);
+    onBytes(end - offset);
   }
-  const { different, nansOfOtherBits, first } = counted;
+  const { different, nansOfOtherBits, first } = counter;
   return {
     ...base,
     status: different > 0 ? "different" : "equal",
@@ -111,10 +111,10 @@ function located(dtype: FileDType, shape: Shape, { index, a, b }: FirstDifferenc
 /** The coordinate of the element with this index in row-major order. */
 export function coordinateOf(shape: Shape, index: number): readonly number[] {
   const coordinate: number[] = [];
-  let rest = index;
+  let remainder = index;
   for (const size of shape.toReversed()) {
-    coordinate.unshift(rest % size);
-    rest = Math.floor(rest / size);
+    coordinate.unshift(remainder % size);
+    remainder = Math.floor(remainder / size);
   }
   return coordinate;
 }

@@ -20,29 +20,29 @@ const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"] as const;
 
 /** A coordinate with at most two digits after the point. */
-const at = (value: number): string => Number(value.toFixed(2)).toString();
+const coordinate = (value: number): string => Number(value.toFixed(2)).toString();
 
 const isDrawn = (error: number): boolean => error > 0 && Number.isFinite(error);
 
 /** The first and last power of ten of the axis of errors: all errors lie between them. */
 function decadesOf(forms: readonly LayerErrors[]): readonly [number, number] {
-  const drawn = forms.flatMap(({ errors }) => errors.filter(isDrawn)).map(Math.log10);
-  if (drawn.length === 0) return [-1, 0];
-  const low = drawn.reduce((least, each) => Math.min(least, each));
-  const high = drawn.reduce((most, each) => Math.max(most, each));
+  const logErrors = forms.flatMap(({ errors }) => errors.filter(isDrawn)).map(Math.log10);
+  if (logErrors.length === 0) return [-1, 0];
+  const low = logErrors.reduce((minimum, each) => Math.min(minimum, each));
+  const high = logErrors.reduce((maximum, each) => Math.max(maximum, each));
   return [Math.floor(low), Math.max(Math.ceil(high), Math.floor(low) + 1)];
 }
 
-/** A line of text; `more` are its attributes. */
-const label = (x: number, y: number, text: string, more: string): string =>
-  `<text x="${at(x)}" y="${at(y)}" ${more}>${escaped(text)}</text>`;
+/** A line of text; `attributes` are its attributes. */
+const label = (x: number, y: number, text: string, attributes: string): string =>
+  `<text x="${coordinate(x)}" y="${coordinate(y)}" ${attributes}>${escaped(text)}</text>`;
 
 /**
  * Draws one curve for each form: the layers from left to right, the errors upward on a logarithmic axis. Layers without an error,
  * and errors that are infinite or NaN, have no point; the legend counts the latter.
  */
 export function layerErrorPicture(title: string, forms: readonly LayerErrors[]): string {
-  const layers = forms.reduce((most, { errors }) => Math.max(most, errors.length), 1);
+  const layers = forms.reduce((maximum, { errors }) => Math.max(maximum, errors.length), 1);
   const [low, high] = decadesOf(forms);
   const { left, top, width, height } = PLOT;
   const x = (layer: number): number => left + (width * (layer + 0.5)) / layers;
@@ -50,7 +50,7 @@ export function layerErrorPicture(title: string, forms: readonly LayerErrors[]):
   const step = Math.ceil(layers / MAX_LABELS);
   const decades = Array.from({ length: high - low + 1 }, (_, i) => low + i);
   const grid = decades.flatMap((decade) => {
-    const height = at(y(10 ** decade));
+    const height = coordinate(y(10 ** decade));
     return [
       `<path d="M${left} ${height}H${left + width}" stroke="#ddd"/>`,
       label(left - 8, y(10 ** decade) + 4, `${10 ** decade}`, 'text-anchor="end"'),
@@ -63,15 +63,22 @@ export function layerErrorPicture(title: string, forms: readonly LayerErrors[]):
     const colour = COLOURS[i % COLOURS.length] as string;
     const dash = DASHES[Math.floor(i / COLOURS.length) % DASHES.length];
     const points = errors.flatMap((error, layer) => (isDrawn(error) ? [[x(layer), y(error)] as const] : []));
-    const wild = errors.filter((error) => !Number.isFinite(error)).length;
-    const words = wild > 0 ? `${name} (${wild} not finite)` : points.length > 0 ? name : `${name} (no error)`;
+    const nonFiniteCount = errors.filter((error) => !Number.isFinite(error)).length;
+    const legend =
+      nonFiniteCount > 0
+        ? `${name} (${nonFiniteCount} not finite)`
+        : points.length > 0
+          ? name
+          : `${name} (no error)`;
     const row = top + 10 + 20 * i;
     const line = `fill="none" stroke="${colour}" stroke-width="2"${dash ? ` stroke-dasharray="${dash}"` : ""}`;
     return [
-      `<polyline points="${points.map(([px, py]) => `${at(px)},${at(py)}`).join(" ")}" ${line}/>`,
-      ...points.map(([px, py]) => `<circle cx="${at(px)}" cy="${at(py)}" r="2.5" fill="${colour}"/>`),
+      `<polyline points="${points.map(([px, py]) => `${coordinate(px)},${coordinate(py)}`).join(" ")}" ${line}/>`,
+      ...points.map(
+        ([px, py]) => `<circle cx="${coordinate(px)}" cy="${coordinate(py)}" r="2.5" fill="${colour}"/>`,
+      ),
       `<path d="M${left + width + 16} ${row}h22" ${line}/>`,
-      label(left + width + 44, row + 4, words, ""),
+      label(left + width + 44, row + 4, legend, ""),
     ];
   });
   return `${[

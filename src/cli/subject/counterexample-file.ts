@@ -40,23 +40,23 @@ export async function writeCounterexample(
 ): Promise<void> {
   const { operation, input, before, expected, actual, mistakes, message, explanation } = counterexample;
   const inputParts = inputMessage(harness, input);
-  const prior = before && inputMessage(harness, before);
+  const previousMessage = before && inputMessage(harness, before);
   const named = (prefix: string, answer: Answer): FrameTensor[] =>
     Object.entries(answer).map(([name, tensor]) => tensorOf(`${prefix}.${name}`, tensor));
   const tensors = [
     ...inputParts.tensors,
-    ...(prior?.tensors ?? []).map((tensor) => ({ ...tensor, name: `before.${tensor.name}` })),
+    ...(previousMessage?.tensors ?? []).map((tensor) => ({ ...tensor, name: `before.${tensor.name}` })),
     ...named("expected", expected),
     ...(actual ? named("actual", actual) : []),
   ];
-  const about = {
+  const description = {
     operation,
     input: inputParts.input,
     kinds: kindsOf(harness, input),
-    ...(prior ? { before: prior.input } : {}),
+    ...(previousMessage ? { before: previousMessage.input } : {}),
     ...{ mistakes, message, explanation },
   };
-  await files.write(path, { tensors, metadata: { [KEY]: toJson(about) } }, async (put) => {
+  await files.write(path, { tensors, metadata: { [KEY]: toJson(description) } }, async (put) => {
     for (const { name, bytes } of tensors) await put(name, bytes);
   });
 }
@@ -67,19 +67,19 @@ function kindsOf(harness: Harness, value: unknown, path = ""): Readonly<Record<s
   if (typeof value !== "object" || value === null) return {};
   return Object.assign(
     {},
-    ...Object.entries(value).map(([name, each]) =>
-      kindsOf(harness, each, path === "" ? name : `${path}.${name}`),
+    ...Object.entries(value).map(([name, property]) =>
+      kindsOf(harness, property, path === "" ? name : `${path}.${name}`),
     ),
   );
 }
 
 /** Reads the input of a counterexample. Throws `FileError` for other files. */
 export async function readCounterexample(file: TensorSource, harness: Harness): Promise<StoredCase> {
-  const fail = (why: string): FileError =>
-    new FileError(`${file.path}: ${why}; give a file that conform --counterexample wrote`);
-  const about = parseJsonObject(file.metadata[KEY]);
-  if (!about) throw fail(`has no metadata "${KEY}"`);
-  const { operation, input, before, kinds } = about;
+  const fail = (reason: string): FileError =>
+    new FileError(`${file.path}: ${reason}; give a file that conform --counterexample wrote`);
+  const description = parseJsonObject(file.metadata[KEY]);
+  if (!description) throw fail(`has no metadata "${KEY}"`);
+  const { operation, input, before, kinds } = description;
   const operationName = harness.OPERATION_NAMES.find((name) => name === operation);
   if (!operationName || !isObject(input) || !isObject(kinds))
     throw fail("says nothing of its operation and input");
@@ -117,27 +117,27 @@ const NUMBERS: Readonly<Record<string, number>> = {
 function withTensors(
   fields: JsonObject,
   tensors: ReadonlyMap<string, PlainTensor>,
-  fail: (why: string) => FileError,
+  fail: (reason: string) => FileError,
 ): object {
   const visit = (value: unknown): unknown => {
     if (typeof value === "string" && Object.hasOwn(NUMBERS, value)) return NUMBERS[value];
     if (typeof value === "string" && /^\d+$/.test(value)) return BigInt(value);
     if (Array.isArray(value)) return value.map(visit);
     if (!isObject(value)) return value;
-    return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, visit(each)]));
+    return Object.fromEntries(Object.entries(value).map(([name, property]) => [name, visit(property)]));
   };
-  const restored = visit(fields) as JsonObject;
+  const message = visit(fields) as JsonObject;
   for (const [path, tensor] of tensors) {
     const names = path.split(".");
     const last = names.pop() as string;
-    let at: JsonObject = restored;
+    let parent: JsonObject = message;
     for (const name of names) {
-      if (!Object.hasOwn(at, name)) setOwn(at, name, {});
-      const next = at[name];
+      if (!Object.hasOwn(parent, name)) setOwn(parent, name, {});
+      const next = parent[name];
       if (!isObject(next)) throw fail(`has a tensor "${path}" in what is no object`);
-      at = next;
+      parent = next;
     }
-    setOwn(at, last, tensor);
+    setOwn(parent, last, tensor);
   }
-  return restored;
+  return message;
 }

@@ -20,7 +20,7 @@ export interface Expectation {
 }
 
 /** Tensors of the answer that other libraries do not store: a tensor scale that is always 1. */
-export function unstored(input: object, expected: Answer): readonly string[] {
+export function unstoredFields(input: object, expected: Answer): readonly string[] {
   const rule = SCALE_RULE_NAMES.find((name) => name === valueAt(input, "spec.scaleRule"));
   if (rule === undefined || !hasUnitTensorScale(rule)) return [];
   return Object.keys(expected).filter((name) => name.endsWith(".amax"));

@@ -36,18 +36,21 @@ export interface InputMessage {
  */
 export function inputMessage({ PlainTensor: Plain }: Harness, value: object): InputMessage {
   const tensors: FrameTensor[] = [];
-  const visit = (each: unknown, path: string): unknown => {
-    if (each instanceof Plain) {
-      tensors.push(tensorOf(path, each));
+  const visit = (value: unknown, path: string): unknown => {
+    if (value instanceof Plain) {
+      tensors.push(tensorOf(path, value));
       return undefined;
     }
-    if (typeof each === "bigint") return String(each);
-    if (Object.is(each, -0)) return "-0";
-    if (typeof each === "number" && !Number.isFinite(each)) return String(each);
-    if (Array.isArray(each)) return each.map((item, i) => visit(item, `${path}.${i}`) ?? null);
-    if (typeof each !== "object" || each === null) return each;
+    if (typeof value === "bigint") return String(value);
+    if (Object.is(value, -0)) return "-0";
+    if (typeof value === "number" && !Number.isFinite(value)) return String(value);
+    if (Array.isArray(value)) return value.map((item, i) => visit(item, `${path}.${i}`) ?? null);
+    if (typeof value !== "object" || value === null) return value;
     return Object.fromEntries(
-      Object.entries(each).map(([name, item]) => [name, visit(item, path === "" ? name : `${path}.${name}`)]),
+      Object.entries(value).map(([name, item]) => [
+        name,
+        visit(item, path === "" ? name : `${path}.${name}`),
+      ]),
     );
   };
   return { input: visit(value, "") as JsonObject, tensors };
@@ -55,8 +58,8 @@ export function inputMessage({ PlainTensor: Plain }: Harness, value: object): In
 
 /** The type and shape of each tensor that the answer must have. */
 export function outputsOf({ expected, optional }: Expectation): JsonObject {
-  const needed = Object.entries(expected).filter(([name]) => !optional.includes(name));
-  return Object.fromEntries(needed.map(([name, tensor]) => [name, planOf(tensor)]));
+  const requiredFields = Object.entries(expected).filter(([name]) => !optional.includes(name));
+  return Object.fromEntries(requiredFields.map(([name, tensor]) => [name, planOf(tensor)]));
 }
 
 const BITS: readonly FileDType[] = ["U8", "U16", "U32"];

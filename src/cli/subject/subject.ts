@@ -6,7 +6,7 @@ import { isObject, type JsonObject } from "../../io/header/header.js";
 import { shownJson } from "../../io/json/json-shown.js";
 import { describe } from "../../options.js";
 import { VERSION } from "../manifest.js";
-import { type Expectation, requireDecided, unstored } from "./expectation.js";
+import { type Expectation, requireDecided, unstoredFields } from "./expectation.js";
 import type { Harness } from "./harness.js";
 import { answerOf, inputMessage, outputsOf } from "./message.js";
 import { type Support, supportOf } from "./support.js";
@@ -37,7 +37,7 @@ export interface SubjectOptions {
 type Ask = (input: object) => Promise<Answer>;
 
 /** Wraps a subject so that an answer to the same input is computed once. */
-export function remembering(subject: Complete<Subject>): Complete<Subject> {
+export function withCache(subject: Complete<Subject>): Complete<Subject> {
   const answers = new WeakMap<object, Answer>();
   const functions = Object.entries(subject).map(([name, answer]) => {
     const asking: Ask = async (input) => {
@@ -124,7 +124,7 @@ export class ProgramSubject {
       const expectation: Expectation = {
         input,
         expected,
-        optional: unstored(input, expected),
+        optional: unstoredFields(input, expected),
         ...(dialect ? { dialect } : {}),
       };
       requireDecided(this.harness, operation, expectation);
@@ -140,11 +140,11 @@ export class ProgramSubject {
         outputs: outputsOf(expectation),
       };
       const reply = await this.#ask({ fields, tensors });
-      const { id: answered, declined, error } = reply.fields;
-      if (answered !== id) {
+      const { id: answerId, declined, error } = reply.fields;
+      if (answerId !== id) {
         this.dispose();
         throw new SubjectError(
-          `the subject answered ${describe(answered)} to case ${id}; repeat the id of the case`,
+          `the subject answered ${describe(answerId)} to case ${id}; repeat the id of the case`,
         );
       }
       if (typeof declined === "string") throw new UnsupportedError(operation, declined);

@@ -31,9 +31,9 @@ export function supportOf(operation: string, supported: unknown): Support {
     const dialect = dialectNamed(name);
     const specs = recipe === undefined ? {} : recipeFields(recipe);
     const ofDialect = dialect === undefined ? {} : dialectFields(dialect, fields, recipe !== undefined);
-    const all = { ...ofDialect, ...specs, ...fields };
-    if (Object.values(all).every((each) => Array.isArray(each) && each.length > 0))
-      return { fields: all as JsonObject & Supported, ...(dialect ? { dialect } : {}) };
+    const supportFields = { ...ofDialect, ...specs, ...fields };
+    if (Object.values(supportFields).every((each) => Array.isArray(each) && each.length > 0))
+      return { fields: supportFields as JsonObject & Supported, ...(dialect ? { dialect } : {}) };
   }
   throw new ArgumentError(
     `the subject's operation ${operation} supports ${shownJson(supported)}; give lists of values by field, {"spec.format": ["e4m3"]}, or {}`,
@@ -95,12 +95,12 @@ export function notesOf({ fields, dialect }: Support): readonly string[] {
   const { nonFinite }: Partial<Dialect> = dialect === undefined ? {} : DIALECTS[dialect];
   const omitted = Object.entries(WITHOUT).flatMap(([kind, field]) => {
     if (fields[field]?.includes(true) !== false) return [];
-    const why = nonFinite?.[kind as keyof typeof WITHOUT];
-    const what = kind === "nan" ? "a NaN" : "an infinity";
+    const reason = nonFinite?.[kind as keyof typeof WITHOUT];
+    const valueText = kind === "nan" ? "a NaN" : "an infinity";
     return [
-      why === undefined
-        ? `no input has ${what}, as the subject asks`
-        : `no input has ${what}, which ${dialect} treats in its own way: ${why}`,
+      reason === undefined
+        ? `no input has ${valueText}, as the subject asks`
+        : `no input has ${valueText}, which ${dialect} treats in its own way: ${reason}`,
     ];
   });
   return nonFinite ? [...omitted, "codes that are NaN are equal whatever their signs"] : omitted;

@@ -80,7 +80,7 @@ export function reduceParts(side: DeviceSide, reduction: PartsReduction): void {
       devices.exchange();
       devices.end();
       const ownPart = { address: x + ((offsets[rank] as number) + start) * bytes, at: order.indexOf(rank) };
-      const arguments_ = {
+      const foldArgs = {
         ranks: size,
         dtype,
         sum,
@@ -88,7 +88,7 @@ export function reduceParts(side: DeviceSide, reduction: PartsReduction): void {
         out: out + start * bytes,
         count: countInPiece(ownCount),
       };
-      if (arguments_.count > 0) devices.fold({ parts: receiveBuffer, stride, own: ownPart, ...arguments_ });
+      if (foldArgs.count > 0) devices.fold({ parts: receiveBuffer, stride, own: ownPart, ...foldArgs });
     }
   });
 }

@@ -36,7 +36,7 @@ export class Ledger {
       const note: Note = { group: membership.id, call, ...flow };
       this.#put(this.#ownCalls, peer, membership.id, {
         note,
-        membership: membership,
+        membership,
         member,
         startTime: time,
       });

@@ -87,11 +87,11 @@ const MESSAGES = {
 } as const satisfies Record<Pass["kind"], readonly PipelineActionKind[]>;
 
 /**
- * Returns the actions of rank `own`. All ranks are simulated in turns, forward and backward turns alternately: in each, a rank
- * runs its next pass if its direction is the direction of the turn and the passes that it depends on ran in earlier turns. After
- * a turn, the results are transferred; even ranks send first. So all messages have one order, which senders and receivers follow,
- * and no rank waits forever even if a `send` waits for its `recv`. All ranks run the same direction in a turn, so a `send` does
- * not wait for a longer pass of its receiver.
+ * Returns the actions of rank `ownRank`. All ranks are simulated in turns; forward and backward turns alternate. In each turn, a
+ * rank runs its next pass if its direction is the direction of the turn and the passes that it depends on ran in earlier turns.
+ * After a turn, the results are transferred; even ranks send first. So all messages have one order, which senders and receivers
+ * follow, and no rank waits forever even if a `send` waits for its `recv`. All ranks run the same direction in a turn, so a
+ * `send` does not wait for a longer pass of its receiver.
  */
 export function interleavedSchedule(ownRank: number, size: InterleavedSize): readonly PipelineAction[] {
   const { ranks, chunks } = size;

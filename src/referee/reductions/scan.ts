@@ -91,7 +91,7 @@ function scanSequentially(values: Float32Array, add: Plus): Float32Array {
 }
 
 /**
- * aten::cumsum: one row by `tileScanned`, rows along the last dimension by `rowScanned`, along another by `sequentialScanned`.
+ * aten::cumsum: one row by `scanTile`, rows along the last dimension by `scanRow`, along another by `scanSequentially`.
  */
 export const cumulativeSum: Model = (call) => {
   const x = call.tensor("self");

@@ -30,9 +30,9 @@ export class Occurrences {
   addTo(changes: Changes, change: Change): void {
     const pairs = CODE_TYPES[this.type].bits === 4;
     const counts = new Uint32Array(this.kernels.bytes(this.#address, 4 * BYTES * BYTES).slice().buffer);
-    for (const [at, count] of counts.entries()) {
+    for (const [index, count] of counts.entries()) {
       if (count === 0) continue;
-      const [scale, byte] = [at >>> 8, at & 255];
+      const [scale, byte] = [index >>> 8, index & 255];
       if (!pairs) changes.add(...change(scale, byte), count);
       else {
         changes.add(...change(scale, byte & 15), count);

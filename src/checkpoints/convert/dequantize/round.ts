@@ -34,10 +34,10 @@ export function encodeWide(target: WideTarget, values: Float64Array, changes: Ch
     for (let i = 0; i < floats.length; i++) changes.add(values[i] ?? 0, floats[i] ?? 0);
     return new Uint8Array(floats.buffer);
   }
-  const words = new Uint32Array(floats.buffer);
-  const halves = new Uint16Array(words.length);
-  for (let i = 0; i < words.length; i++) {
-    const half = toBf16(words[i] as number);
+  const bitPatterns = new Uint32Array(floats.buffer);
+  const halves = new Uint16Array(bitPatterns.length);
+  for (let i = 0; i < bitPatterns.length; i++) {
+    const half = toBf16(bitPatterns[i] as number);
     halves[i] = half;
     WORD[0] = half << 16;
     changes.add(values[i] ?? 0, FLOAT[0] as number);

@@ -108,9 +108,9 @@ async function widenGroups(
     await append(out.bytes);
   }
   const rounded = roundTo(target);
-  const worth = CODE_TYPES[type].values;
+  const codeValues = CODE_TYPES[type].values;
   occurrences?.addTo(changes, (byte, code) => {
-    const value = (worth[code] as number) * (scale[byte] as number);
+    const value = (codeValues[code] as number) * (scale[byte] as number);
     return [value, rounded(value)];
   });
 }
@@ -127,23 +127,23 @@ async function widenBlocks(
   const scales = await readScales(weight);
   const tables = new CodeTables(kernels, type, 1);
   const rounded = roundTo(target);
-  const worth = CODE_TYPES[type].values;
+  const codeValues = CODE_TYPES[type].values;
   const isExact = !scales.values.some((value) => tables.widen(0, scaleOf(scales, value), WIDE[target]));
   /** Adds the changes of a block part, whose elements share one scale. */
   const count = (address: number, rows: number, width: number, scale: number): void => {
     for (const [code, occurs] of countBytes(kernels, { address, rows, width, pitch: columns }).entries()) {
-      const value = (worth[code] as number) * scale;
+      const value = (codeValues[code] as number) * scale;
       if (occurs > 0) changes.add(value, rounded(value), occurs);
     }
   };
   const step = Math.min(rows, rowsAtATime(columns));
   for (let matrix = 0; matrix < matrices; matrix++) {
     for (let row = 0; row < rows; row += step) {
-      const some = Math.min(step, rows - row);
-      const codes = kernels.buffer("codes", some * columns);
-      const out = kernels.buffer("wide", some * columns * BYTES_OF[target]);
+      const rowCount = Math.min(step, rows - row);
+      const codes = kernels.buffer("codes", rowCount * columns);
+      const out = kernels.buffer("wide", rowCount * columns * BYTES_OF[target]);
       await stored.shard.readInto(stored.entry, (matrix * rows + row) * columns, codes.bytes);
-      for (const block of blocksOf(geometry, matrix, row, some, columns)) {
+      for (const block of blocksOf(geometry, matrix, row, rowCount, columns)) {
         const scale = scaleOf(scales, scales.values[block.index] ?? Number.NaN);
         tables.widen(0, scale, WIDE[target]);
         if (!isExact) count(codes.address + block.at, block.rows, block.width, scale);
@@ -157,7 +157,7 @@ async function widenBlocks(
           type: WIDE[target],
         });
       }
-      if (isExact) changes.elements += some * columns;
+      if (isExact) changes.elements += rowCount * columns;
       await append(out.bytes);
     }
   }

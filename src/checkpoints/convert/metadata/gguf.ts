@@ -75,7 +75,7 @@ async function modelEntries(
   const architecture = hasArchitecture
     ? await from.readMetadata(ARCHITECTURE)
     : entry(ARCHITECTURE, TEXT, text(UNKNOWN_ARCHITECTURE));
-  const others: Uint8Array[] = [];
-  for (const key of keys) others.push(await from.readMetadata(key));
-  return [architecture, ...others, ...stored];
+  const otherEntries: Uint8Array[] = [];
+  for (const key of keys) otherEntries.push(await from.readMetadata(key));
+  return [architecture, ...otherEntries, ...stored];
 }

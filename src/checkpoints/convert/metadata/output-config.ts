@@ -42,15 +42,15 @@ export async function inputConfig(
  * declares no quantization; after a dequantization of some weights it lists these as unquantized.
  */
 export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonObject {
-  const rest = withoutClaim(config);
+  const otherFields = withoutClaim(config);
   const { quantization_config: quantization } = config;
   const { target, kept, ignored } = plan;
   if (target.wide === undefined) {
     const declared = target.dialectTarget && quantizationConfig(target.dialectTarget.declaration, ignored);
-    return declared ? { ...rest, quantization_config: declared } : rest;
+    return declared ? { ...otherFields, quantization_config: declared } : otherFields;
   }
   const key = "torch_dtype" in config ? "torch_dtype" : "dtype";
-  if (kept.length === 0) return { ...rest, [key]: TORCH_DTYPES[target.wide] };
+  if (kept.length === 0) return { ...otherFields, [key]: TORCH_DTYPES[target.wide] };
   if (!isObject(quantization)) return config;
   return { ...config, quantization_config: leftOut(quantization, plan, quantization.quant_method) };
 }

@@ -22,13 +22,13 @@ export function weightMetadata(
   if (declaration.method !== "torchao") return {};
   const { type, data, source, block } = declaration.subclass;
   const [, rows, columns] = matricesOf(shape);
-  const parts = [...(global ? ["per_tensor_scale"] : []), "qdata", "scale"];
+  const partNames = [...(global ? ["per_tensor_scale"] : []), "qdata", "scale"];
   const all = {
     ...(block ? { block_size: [block === "row" ? 1 : rows, columns] } : {}),
     ...data,
     [source]: { _type: "torch.dtype", _data: TORCH_DTYPES[dtype] },
   };
-  return { [name]: JSON.stringify({ _type: type, _data: all, _tensor_data_names: parts }) };
+  return { [name]: JSON.stringify({ _type: type, _data: all, _tensor_data_names: partNames }) };
 }
 
 /** The metadata of a file: the weights' entries, and torchao's entries for the unquantized tensors `plain`. */
@@ -38,9 +38,9 @@ export function fileMetadata(
   plain: readonly string[],
 ): Metadata | undefined {
   if (declaration.method !== "torchao") return undefined;
-  const others = plain.map((name) => [name, JSON.stringify({ _type: "Tensor" })] as const);
+  const plainEntries = plain.map((name) => [name, JSON.stringify({ _type: "Tensor" })] as const);
   const names = [...plain, ...Object.keys(weights)];
-  return { ...weights, ...Object.fromEntries(others), tensor_names: JSON.stringify(names) };
+  return { ...weights, ...Object.fromEntries(plainEntries), tensor_names: JSON.stringify(names) };
 }
 
 /** The `quantization_config` of config.json; undefined if there is none. `ignored`: the modules that are not quantized. */

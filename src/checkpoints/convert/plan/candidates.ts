@@ -55,11 +55,17 @@ export async function candidatesOf(
   for (const weight of weights) {
     const source = quantizedSource(weight);
     const inputName = weight.codes.entry.name;
-    const parts = partsFor(source, scaleType(weight));
+    const outputs = partsFor(source, scaleType(weight));
     const twin = twinOf(weight);
-    const scales = await repackScales(await kernels(), twin, target, parts);
+    const scales = await repackScales(await kernels(), twin, target, outputs);
     if (scales)
-      candidates.push({ source, inputName, weight: twin, parts, repackedGlobal: scales.globals[0] ?? 1 });
+      candidates.push({
+        source,
+        inputName,
+        weight: twin,
+        parts: outputs,
+        repackedGlobal: scales.globals[0] ?? 1,
+      });
     else candidates.push({ source, inputName, weight, parts: partsFor(source, source.dtype) });
   }
   return candidates;

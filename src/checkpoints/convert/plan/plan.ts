@@ -44,7 +44,7 @@ export async function planConversion(
     opened ??= Kernels.open();
     return opened;
   };
-  const judged = async (conversions: Conversions): Promise<ConversionPlan> => {
+  const judgeWeights = async (conversions: Conversions): Promise<ConversionPlan> => {
     const methods = new Map([...conversions.steps.values()].map(({ name, method }) => [name, method]));
     const requireSoundWeights = async (isSelected: (name: string) => boolean): Promise<void> =>
       requireSoundValues(checkpoint, surveyed, { isSelected, kernels: await kernels() });
@@ -55,16 +55,16 @@ export async function planConversion(
   if (target.wide !== undefined) {
     const isSelected = selectNames(tensors, dequantizable(surveyed));
     requireSound(checkpoint, surveyed, isSelected);
-    return judged(wideConversions(surveyed, target.wide, isSelected, { kernels, backend }));
+    return judgeWeights(wideConversions(surveyed, target.wide, isSelected, { kernels, backend }));
   }
   requireSound(checkpoint, surveyed, () => true);
   const { name, dialectTarget: row, lockstepQuantizer: quantizer } = target;
   if (quantizer !== undefined)
-    return judged(lockstepConversions(surveyed, { name, quantizer, tensors, backend, kernels }));
+    return judgeWeights(lockstepConversions(surveyed, { name, quantizer, tensors, backend, kernels }));
   const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
   const dtype = modelDType(config);
   const judge = judgingWeights(checkpoint, surveyed, kernels);
-  return judged(
+  return judgeWeights(
     await quantizedConversions(surveyed, { name, target: row, tensors, backend, kernels, judge, dtype }),
   );
 }

@@ -47,27 +47,27 @@ export interface Selection {
  * cannot have the form.
  */
 export function selectWeights(
-  { weights, lockstepWeights: all, plain }: Survey,
+  { weights, lockstepWeights: surveyedLockstepWeights, plain }: Survey,
   { name, tensors }: Pick<QuantizationRequest, "name" | "tensors">,
   whyNot: (name: string, shape: readonly number[], isPlain: boolean) => string | undefined,
 ): Selection {
   const quantizable = plain.filter(isQuantizable);
-  const lockstepWeights = all.map((weight) => ({
+  const lockstepWeights = surveyedLockstepWeights.map((weight) => ({
     ...weight,
     shape: weight.recipe.shape,
     convention: LOCKSTEP,
   }));
   const quantized = [...weights, ...lockstepWeights];
-  const why = (
+  const reasonAgainst = (
     { name, shape }: { readonly name: string; readonly shape: readonly number[] },
     isPlain = false,
   ): string | undefined => whyNot(name, shape, isPlain);
   if (!tensors) {
     const skipped = new Map<string, string>();
-    for (const weight of quantized) requireFit(name, weight.name, why(weight));
+    for (const weight of quantized) requireFit(name, weight.name, reasonAgainst(weight));
     const linear = quantized.length > 0 ? [] : quantizable.filter(isLinear);
     const fit = linear.filter(({ entry }) => {
-      const reason = why(entry, true);
+      const reason = reasonAgainst(entry, true);
       if (reason !== undefined) skipped.set(entry.name, reason);
       return reason === undefined;
     });
@@ -80,26 +80,26 @@ export function selectWeights(
     throw new ArgumentError(
       `--tensors: "${other.name}" is quantized already (${other.convention}) and would stay so; a checkpoint has one quantization: convert all, or convert to bf16 first`,
     );
-  const more = quantizable.filter(({ entry }) => isSelected(entry.name));
-  for (const weight of quantized) requireFit(name, weight.name, why(weight));
-  for (const { entry } of more) requireFit(name, entry.name, why(entry, true));
-  return { weights, lockstepWeights, plain: more, skipped: new Map() };
+  const selectedPlain = quantizable.filter(({ entry }) => isSelected(entry.name));
+  for (const weight of quantized) requireFit(name, weight.name, reasonAgainst(weight));
+  for (const { entry } of selectedPlain) requireFit(name, entry.name, reasonAgainst(entry, true));
+  return { weights, lockstepWeights, plain: selectedPlain, skipped: new Map() };
 }
 
-function requireFit(target: string, name: string, why: string | undefined): void {
-  if (why === undefined) return;
+function requireFit(target: string, name: string, reason: string | undefined): void {
+  if (reason === undefined) return;
   throw new FileError(
-    `tensor "${name}": cannot be ${target}: ${why}; leave it out by --tensors, or convert it to bf16`,
+    `tensor "${name}": cannot be ${target}: ${reason}; leave it out by --tensors, or convert it to bf16`,
   );
 }
 
 /** The error for a conversion without weights. */
 export function nothingSelected(target: string, skipped: ReadonlyMap<string, string>): FileError {
   const [first] = skipped;
-  const others = skipped.size - 1;
-  const also = others === 0 ? "does not fit" : `and ${others} more do not fit`;
-  const why = first ? `"${first[0]}" ${also}: ${first[1]}` : "there are none";
+  const otherCount = skipped.size - 1;
+  const predicate = otherCount === 0 ? "does not fit" : `and ${otherCount} more do not fit`;
+  const reason = first ? `"${first[0]}" ${predicate}: ${first[1]}` : "there are none";
   return new FileError(
-    `no weight of a linear layer can be ${target}: ${why}; choose weights by --tensors, or another form`,
+    `no weight of a linear layer can be ${target}: ${reason}; choose weights by --tensors, or another form`,
   );
 }

@@ -98,7 +98,7 @@ export function dequantizable({ weights, lockstepWeights, plain }: Survey): read
 
 /** Conversions of the selected quantized weights and packed tensors to a wide type. */
 export function wideConversions(
-  { weights, lockstepWeights: all, plain }: Survey,
+  { weights, lockstepWeights: surveyedLockstepWeights, plain }: Survey,
   target: WideTarget,
   isSelected: (name: string) => boolean,
   { kernels, backend }: { kernels: () => Promise<Kernels>; backend: () => Promise<Backend> },
@@ -122,7 +122,7 @@ export function wideConversions(
       { kind: "convert", name: weight.name, method: "dequantized", outputs: [output], write },
     ];
   });
-  const lockstepWeights = all.filter(({ name }) => isSelected(name));
+  const lockstepWeights = surveyedLockstepWeights.filter(({ name }) => isSelected(name));
   const packed = plain.filter(({ entry: { name }, shard }) => packedAs(shard, name) && isSelected(name));
   const sources: readonly (readonly [place: string | undefined, Source])[] = [
     ...packed.map((stored) => [stored.entry.name, plainSource(stored)] as const),
@@ -141,7 +141,9 @@ export function wideConversions(
     };
     steps.push([inputName, { kind: "convert", name, method: "dequantized", outputs: [output], write }]);
   }
-  const kept = [...weights, ...all].filter(({ name }) => !isSelected(name)).map(({ name }) => name);
+  const kept = [...weights, ...surveyedLockstepWeights]
+    .filter(({ name }) => !isSelected(name))
+    .map(({ name }) => name);
   return {
     steps: new Map(steps),
     quantized,
@@ -158,7 +160,7 @@ export function assemblePlan(
   target: NamedTarget,
   { steps, quantized, lockstepWeights, kept, skipped: left, ignored }: Conversions,
 ): Omit<ConversionPlan, "requireSoundInput"> {
-  const parts = new Set([...quantized.flatMap(partsOf), ...lockstepWeights.flatMap(lockstepTensorNames)]);
+  const partNames = new Set([...quantized.flatMap(partsOf), ...lockstepWeights.flatMap(lockstepTensorNames)]);
   const isCompanion = companionsOf(quantized);
   const dropped: string[] = [];
   const shards = checkpoint.shards.map((shard) => {
@@ -169,29 +171,30 @@ export function assemblePlan(
       const step = steps.get(name);
       if (step) shardSteps.push(step);
       else if (isCompanion(name)) dropped.push(name);
-      else if (!parts.has(name)) shardSteps.push({ kind: "copy", outputs: [{ name, dtype, shape }], from });
+      else if (!partNames.has(name))
+        shardSteps.push({ kind: "copy", outputs: [{ name, dtype, shape }], from });
     }
     return { name: basename(shard.path), steps: shardSteps };
   });
   const gguf = isGgufTarget(target);
-  const [only] = shards;
-  const single = shards.length === 1 && only && checkpoint.index === undefined;
-  const all = single
-    ? [{ ...only, name: "model.safetensors" }]
+  const [firstShard] = shards;
+  const single = shards.length === 1 && firstShard && checkpoint.index === undefined;
+  const writtenShards = single
+    ? [{ ...firstShard, name: "model.safetensors" }]
     : shards.filter(({ steps }) => steps.length > 0);
-  const named = gguf ? ggufNamed(all) : all;
-  requireUnique(named);
-  if (gguf) for (const { name, steps } of named) ggufTensors(name, outputsOf(steps));
+  const namedShards = gguf ? ggufNamed(writtenShards) : writtenShards;
+  requireUnique(namedShards);
+  if (gguf) for (const { name, steps } of namedShards) ggufTensors(name, outputsOf(steps));
   return {
     target,
-    shards: named,
+    shards: namedShards,
     indexed: !single && !gguf,
     converted: new Map([...steps.values()].map(({ name, method }) => [name, method])),
     kept,
     skipped: left,
     ignored,
     dropped,
-    bytes: named.reduce((sum, shard) => sum + bytesOfShard(shard), 0),
+    bytes: namedShards.reduce((sum, shard) => sum + bytesOfShard(shard), 0),
   };
 }
 
@@ -230,8 +233,8 @@ function companionsOf(converted: readonly QuantizedWeight[]): (name: string) => 
     const prefix = entry.name.slice(0, entry.name.length - codes.suffix.length);
     return others.map((end) => prefix + end);
   });
-  const all = new Set(names);
-  return (name) => all.has(name);
+  const companionNames = new Set(names);
+  return (name) => companionNames.has(name);
 }
 
 function requireUnique(shards: readonly ShardPlan[]): void {

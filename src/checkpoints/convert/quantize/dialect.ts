@@ -76,7 +76,7 @@ function quantizeRows(
 /** The effective scale of each block: its block scale multiplied or divided by the global scale. */
 function scalesOf(
   { scales, dtype }: QuantizedRows,
-  global: Pick<GlobalScale, "global" | "divides">,
+  global: Pick<GlobalScale, "global" | "isDivisor">,
 ): BlockScales {
   const floats = (bytes: Uint8Array): Float32Array =>
     toFloats(dtype, bytes).map((value) => scaleOf(global, value));
@@ -98,22 +98,22 @@ export async function quantizeWeight(
   const { kernels, target } = resources;
   const changes = new Changes();
   const packsSix = CODE_TYPES[type].bits === 6;
-  const divides = conventionOf(target.convention).global?.role === "divisor";
+  const isDivisor = conventionOf(target.convention).global?.role === "divisor";
   const [, height] = matricesOf(source.shape);
   let row = 0;
   for await (const rows of source.rows(kernels)) {
     const first = row === 0;
-    const begins = globals > 1 ? row % height === 0 : first;
+    const beginsMatrix = globals > 1 ? row % height === 0 : first;
     const amax = amaxes?.[globals > 1 ? Math.floor(row / height) : 0];
     // with an amax, amaxesOf has already thrown for NaN and infinity
     if (amax === undefined) amaxOf(kernels, source.name, rows);
     const quantized = quantizeRows(resources, rows, source.dtype, amax);
-    const scales = scalesOf(quantized, { global: quantized.global ?? 1, divides });
+    const scales = scalesOf(quantized, { global: quantized.global ?? 1, isDivisor });
     compareRows(kernels, { blocks, type }, rows, quantized.codes, scales, changes);
     await output.append(codes, packsSix ? sixBitBytes(source.name, quantized.codes) : quantized.codes);
     if (first || blocks.kind !== "whole")
       await output.append(scale, inFileLayout(kernels, target, quantized.scales, blocks.grid[1]));
-    if (begins && global) await output.append(global, asBytes(Float32Array.of(quantized.global ?? 1)));
+    if (beginsMatrix && global) await output.append(global, asBytes(Float32Array.of(quantized.global ?? 1)));
     row += rows.rows;
   }
   return changes;

@@ -49,9 +49,9 @@ export function quantizeMxfp4(
   bytes: Uint8Array,
   scales: Float32Array,
 ): boolean {
-  for (let block = 0, at = 0; at < values.length; block++, at += BLOCK) {
+  for (let block = 0, offset = 0; offset < values.length; block++, offset += BLOCK) {
     let amax = 0;
-    for (let i = at; i < at + BLOCK; i++) {
+    for (let i = offset; i < offset + BLOCK; i++) {
       const magnitude = Math.abs(values[i] as number);
       if (!Number.isFinite(magnitude)) return false;
       if (magnitude > amax) amax = magnitude;
@@ -59,7 +59,7 @@ export function quantizeMxfp4(
     const byte = ggmlScale(amax);
     const scale = 2 ** (byte - BIAS);
     const last = byte >= OVERFLOW.byte ? OVERFLOW.code : MIDPOINTS.length;
-    for (let i = at; i < at + BLOCK; i += 2)
+    for (let i = offset; i < offset + BLOCK; i += 2)
       codes[i / 2] =
         codeOf(values[i] as number, scale, last) | (codeOf(values[i + 1] as number, scale, last) << 4);
     bytes[block] = byte;
@@ -72,7 +72,7 @@ export function quantizeMxfp4(
 export async function quantizeByGgml(
   kernels: Kernels,
   source: Source,
-  parts: OutputTensors,
+  outputs: OutputTensors,
   output: TensorAppender,
 ): Promise<Changes> {
   const changes = new Changes();
@@ -83,9 +83,9 @@ export async function quantizeByGgml(
     const bytes = new Uint8Array(values.length / BLOCK);
     const scales = new Float32Array(bytes.length);
     if (!quantizeMxfp4(values, codes, bytes, scales)) throw notFinite(source.name);
-    compareRows(kernels, parts, rows, codes, { values: scales }, changes);
-    await output.append(parts.scale, bytes);
-    await output.append(parts.codes, codes);
+    compareRows(kernels, outputs, rows, codes, { values: scales }, changes);
+    await output.append(outputs.scale, bytes);
+    await output.append(outputs.codes, codes);
   }
   return changes;
 }

@@ -72,9 +72,9 @@ async function quantizeWithRecipe(
   for (const plan of quantizedPlans(name, recipe))
     await output.append(plan, members.get(plan.name) ?? new Uint8Array());
   const changes = new Changes();
-  let at = 0;
+  let offset = 0;
   for await (const rows of source.rows(kernels))
-    for (const value of numbersOf(rows)) changes.add(value, values[at++] as number);
+    for (const value of numbersOf(rows)) changes.add(value, values[offset++] as number);
   return changes;
 }
 

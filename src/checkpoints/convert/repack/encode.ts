@@ -27,8 +27,8 @@ export function encodeScales(dtype: FileDType, values: Float32Array): Uint8Array
   const bytes =
     dtype === "BF16" ? encodeWide("bf16", Float64Array.from(values), new Changes()) : byCode(dtype, values);
   if (!bytes) return undefined;
-  const again = toFloats(dtype, bytes);
-  return values.every((value, i) => value === again[i]) ? bytes : undefined;
+  const decoded = toFloats(dtype, bytes);
+  return values.every((value, i) => value === decoded[i]) ? bytes : undefined;
 }
 
 function byCode(dtype: FileDType, values: Float32Array): Uint8Array | undefined {

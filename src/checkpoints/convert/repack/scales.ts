@@ -22,7 +22,7 @@ const MAX_POWER = 8;
 const MIN_POWER = -126;
 
 /** The global scale, as a factor or a divisor of all block scales. */
-type Global = Pick<GlobalScale, "global" | "divides">;
+type Global = Pick<GlobalScale, "global" | "isDivisor">;
 
 /** The scales of a weight under a target: one for each block, or, with `index`, one for each byte value. */
 export interface RepackedScales {
@@ -57,17 +57,22 @@ interface Blocks {
 }
 
 /** The weight's scale for each block of the target. One-byte scales are tabulated by byte, with 0 for bytes that do not occur. */
-async function blocksOf(kernels: Kernels, weight: QuantizedWeight, parts: OutputTensors): Promise<Blocks> {
+async function blocksOf(kernels: Kernels, weight: QuantizedWeight, outputs: OutputTensors): Promise<Blocks> {
   if (!hasByteScales(weight)) {
     const { values: stored } = await readScales(weight);
-    const values = scalesOfTargetBlocks(weight, parts, stored, new Float32Array(blockCount(weight, parts)));
+    const values = scalesOfTargetBlocks(
+      weight,
+      outputs,
+      stored,
+      new Float32Array(blockCount(weight, outputs)),
+    );
     return { values, counts: new Float64Array(values.length).fill(1) };
   }
   const stored = await readScaleBytes(kernels, weight);
-  const index = hasSameGrid(weight, parts)
+  const index = hasSameGrid(weight, outputs)
     ? stored
-    : kernels.buffer("spread scales", blockCount(weight, parts));
-  if (index !== stored) scalesOfTargetBlocks(weight, parts, stored.bytes, index.bytes);
+    : kernels.buffer("spread scales", blockCount(weight, outputs));
+  if (index !== stored) scalesOfTargetBlocks(weight, outputs, stored.bytes, index.bytes);
   const counts = index === stored ? countScaleBytes(kernels, weight, stored) : histogram(kernels, index);
   const values = byteValues(weight).map((value, byte) => (counts[byte] === 0 ? 0 : value));
   return { values, counts, index };
@@ -81,61 +86,61 @@ export async function repackScales(
   kernels: Kernels,
   weight: QuantizedWeight,
   target: Target,
-  parts: OutputTensors,
+  outputs: OutputTensors,
 ): Promise<RepackedScales | undefined> {
   if (weight.unpacked?.width === 2 || weight.factors) return undefined;
-  if (weight.type !== parts.type || !isNested(weight, parts)) return undefined;
+  if (weight.type !== outputs.type || !isNested(weight, outputs)) return undefined;
   const stored = await readGlobal(weight);
-  if (stored.storedGlobals && parts.globals > 1) return repackStack(weight, target, parts, stored);
-  const { values: blocks, counts, index } = await blocksOf(kernels, weight, parts);
-  const by = index ? { index } : {};
+  if (stored.storedGlobals && outputs.globals > 1) return repackStack(weight, target, outputs, stored);
+  const { values: blocks, counts, index } = await blocksOf(kernels, weight, outputs);
+  const indexOption = index ? { index } : {};
   const occurs = (i: number): boolean => counts[i] !== 0;
   const before = blocks.map((value, i) => (occurs(i) ? scaleOf(stored, value) : 0));
   if (!before.every((value) => Number.isFinite(value) && value >= 0)) return undefined;
   const encode = (values: Float32Array): Uint8Array | undefined => {
-    const one = values.find((_, i) => occurs(i)) ?? 0;
+    const firstScale = values.find((_, i) => occurs(i)) ?? 0;
     if (
       needsPowersOfTwo(target) &&
       !encodeScales(
         "F8_E8M0",
-        values.map((value, i) => (occurs(i) ? value : one)),
+        values.map((value, i) => (occurs(i) ? value : firstScale)),
       )
     )
       return undefined;
     const bytes = encodeScales(
-      parts.scale.dtype,
-      values.map((value, i) => (occurs(i) ? value : one)),
+      outputs.scale.dtype,
+      values.map((value, i) => (occurs(i) ? value : firstScale)),
     );
     // unused entries stay the identity, so that `expanded` recognizes an unchanged table
     return bytes?.length === BYTES.length && index ? bytes.map((byte, i) => (occurs(i) ? byte : i)) : bytes;
   };
-  if (!parts.global) {
+  if (!outputs.global) {
     const bytes = encode(before);
-    return bytes && { before, after: before, bytes, globals: [], ...by };
+    return bytes && { before, after: before, bytes, globals: [], ...indexOption };
   }
-  const divides = conventionOf(target.convention).global?.role === "divisor";
+  const isDivisor = conventionOf(target.convention).global?.role === "divisor";
   const isNew = stored.storedGlobal === undefined;
   const choices = isNew
     ? candidateGlobalScales(before).map((factor) => ({
-        global: divides ? 1 / factor : factor,
+        global: isDivisor ? 1 / factor : factor,
         values: before.map((value) => value / factor),
       }))
-    : [{ global: nearestGlobalScale({ values: blocks, counts }, before, stored, divides), values: blocks }];
+    : [{ global: nearestGlobalScale({ values: blocks, counts }, before, stored, isDivisor), values: blocks }];
   for (const { global, values } of choices) {
     const bytes = encode(values);
     if (!bytes || !Number.isFinite(global)) continue;
-    const after = values.map((value, i) => (occurs(i) ? scaleOf({ global, divides }, value) : 0));
-    const isSame = same(before, after);
+    const after = values.map((value, i) => (occurs(i) ? scaleOf({ global, isDivisor }, value) : 0));
+    const isSame = equalValues(before, after);
     if (isNew && !isSame) continue;
-    const globals = new Array<number>(parts.globals).fill(global);
+    const globals = new Array<number>(outputs.globals).fill(global);
     const changed =
-      index && !isSame ? { rescaling: { before: pick(stored), after: { global, divides } } } : {};
-    return { before, after: isSame ? before : after, bytes, globals, ...by, ...changed };
+      index && !isSame ? { rescaling: { before: globalOf(stored), after: { global, isDivisor } } } : {};
+    return { before, after: isSame ? before : after, bytes, globals, ...indexOption, ...changed };
   }
   return undefined;
 }
 
-const pick = ({ global, divides }: Global): Global => ({ global, divides });
+const globalOf = ({ global, isDivisor }: Global): Global => ({ global, isDivisor });
 
 /** Whether the target's configuration declares that scales are powers of two, whatever their type. */
 const needsPowersOfTwo = ({ declaration }: Target): boolean =>
@@ -145,15 +150,15 @@ const needsPowersOfTwo = ({ declaration }: Target): boolean =>
 async function repackStack(
   weight: QuantizedWeight,
   target: Target,
-  parts: OutputTensors,
-  { storedGlobals, divides }: GlobalScale,
+  outputs: OutputTensors,
+  { storedGlobals, isDivisor }: GlobalScale,
 ): Promise<RepackedScales | undefined> {
-  const other = conventionOf(target.convention).global?.role === "divisor";
-  if (parts.globals !== storedGlobals?.length || divides !== other) return undefined;
+  const targetIsDivisor = conventionOf(target.convention).global?.role === "divisor";
+  if (outputs.globals !== storedGlobals?.length || isDivisor !== targetIsDivisor) return undefined;
   const ofBlocks = (values: Float32Array): Float32Array =>
-    scalesOfTargetBlocks(weight, parts, values, new Float32Array(blockCount(weight, parts)));
+    scalesOfTargetBlocks(weight, outputs, values, new Float32Array(blockCount(weight, outputs)));
   const before = ofBlocks((await readScales(weight)).values);
-  const bytes = encodeScales(parts.scale.dtype, ofBlocks((await readBlockScales(weight)).values));
+  const bytes = encodeScales(outputs.scale.dtype, ofBlocks((await readBlockScales(weight)).values));
   const isSound = before.every((value) => Number.isFinite(value) && value >= 0);
   return bytes && isSound ? { before, after: before, bytes, globals: [...storedGlobals] } : undefined;
 }
@@ -167,7 +172,7 @@ function candidateGlobalScales(scales: Float32Array): readonly number[] {
   return largest === 0 ? [1] : [1, 2 ** Math.max(Math.floor(Math.log2(largest)) - MAX_POWER, MIN_POWER)];
 }
 
-const same = (a: Float32Array, b: Float32Array): boolean => a.every((value, i) => value === b[i]);
+const equalValues = (a: Float32Array, b: Float32Array): boolean => a.every((value, i) => value === b[i]);
 
 /** Whether each block of the target lies within one block of the weight. */
 function isNested({ geometry, shape }: QuantizedWeight, { blocks }: OutputTensors): boolean {
@@ -195,24 +200,25 @@ function blockCount({ shape }: QuantizedWeight, { blocks }: OutputTensors): numb
   return matricesOf(shape)[0] * blocks.grid[0] * blocks.grid[1];
 }
 
-/** Writes to `all`, for each block of the target, the scale of the weight's block that contains it. */
+/** Writes to `targetScales`, for each block of the target, the scale of the weight's block that contains it. */
 function scalesOfTargetBlocks<T extends Float32Array | Uint8Array>(
   { geometry, shape }: QuantizedWeight,
   { blocks }: OutputTensors,
   values: T,
-  all: T,
+  targetScales: T,
 ): T {
   const [matrices] = matricesOf(shape);
   const [rows, columns] = blocks.grid;
   const [[height, width], grid] = [blocks.size, geometry.grid];
   const [ownHeight, ownWidth] = geometry.block;
-  for (let matrix = 0, at = 0; matrix < matrices; matrix++)
+  for (let matrix = 0, targetBlock = 0; matrix < matrices; matrix++)
     for (let row = 0; row < rows; row++) {
       const line = geometry.kind === "whole" ? 0 : matrix * grid[0] + Math.floor((row * height) / ownHeight);
-      for (let column = 0; column < columns; column++, at++)
-        all[at] = values[line * grid[1] + Math.floor((column * width) / ownWidth)] ?? Number.NaN;
+      for (let column = 0; column < columns; column++, targetBlock++)
+        targetScales[targetBlock] =
+          values[line * grid[1] + Math.floor((column * width) / ownWidth)] ?? Number.NaN;
     }
-  return all;
+  return targetScales;
 }
 
 const WORD = new Uint32Array(1);
@@ -233,18 +239,18 @@ function nearestGlobalScale(
   { values, counts }: Pick<Blocks, "values" | "counts">,
   before: Float32Array,
   stored: Global,
-  divides: boolean,
+  isDivisor: boolean,
 ): number {
-  if (stored.divides === divides) return stored.global;
+  if (stored.isDivisor === isDivisor) return stored.global;
   const reciprocal = Math.fround(1 / stored.global);
   if (!Number.isFinite(reciprocal)) return reciprocal;
-  const changed = (global: number): number =>
+  const changesOf = (global: number): number =>
     values.reduce((sum, value, i) => {
-      const after = scaleOf({ global, divides }, value);
+      const after = scaleOf({ global, isDivisor }, value);
       if (counts[i] === 0 || after === before[i]) return sum;
       return Number.isFinite(after) ? sum + (counts[i] as number) : Number.POSITIVE_INFINITY;
     }, 0);
   const candidates = [0, -1, 1].map((step) => adjacentF32(reciprocal, step));
-  const counted = candidates.map((global) => ({ global, changes: changed(global) }));
-  return counted.reduce((best, each) => (each.changes < best.changes ? each : best)).global;
+  const candidateChanges = candidates.map((global) => ({ global, changes: changesOf(global) }));
+  return candidateChanges.reduce((best, each) => (each.changes < best.changes ? each : best)).global;
 }

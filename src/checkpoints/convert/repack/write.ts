@@ -40,11 +40,11 @@ export async function writeRepacked(
   kernels: Kernels,
   weight: QuantizedWeight,
   target: Target,
-  parts: OutputTensors,
+  outputs: OutputTensors,
   output: TensorAppender,
   judge: JudgeWeight,
 ): Promise<Changes> {
-  const scales = await repackScales(kernels, weight, target, parts);
+  const scales = await repackScales(kernels, weight, target, outputs);
   if (!scales)
     throw new FileError(`tensor "${weight.name}": its scales have changed since they were read first`);
   const { before, after, index, globals, rescaling } = scales;
@@ -54,18 +54,23 @@ export async function writeRepacked(
   const step = bytes.length / matrices;
   for (let matrix = 0; matrix < matrices; matrix++)
     await output.append(
-      parts.scale,
-      inFileLayout(kernels, target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
+      outputs.scale,
+      inFileLayout(
+        kernels,
+        target,
+        bytes.subarray(matrix * step, (matrix + 1) * step),
+        outputs.blocks.grid[1],
+      ),
     );
-  const { tallies } = await judge(weight.name, appendingCodes(weight, parts, output));
-  if (parts.global) await output.append(parts.global, asBytes(Float32Array.from(globals)));
+  const { tallies } = await judge(weight.name, appendingCodes(weight, outputs, output));
+  if (outputs.global) await output.append(outputs.global, asBytes(Float32Array.from(globals)));
   if (before === after) {
     changes.elements = elementCount(weight.shape);
     return changes;
   }
   const knownChanges = rescaling && tallies && changesByTallies(weight, rescaling, tallies);
   if (knownChanges) return knownChanges;
-  await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);
+  await compareCodes(kernels, weight, outputs, ofBlocks(before, index), ofBlocks(after, index), changes);
   return changes;
 }
 
@@ -80,16 +85,16 @@ function expanded(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8
   const size = bytes.length / 256;
   if (size === 1) {
     if (bytes.every((byte, i) => byte === i)) return index;
-    const all = kernels.buffer("expanded scales", index.length).bytes;
-    for (let i = 0; i < index.length; i++) all[i] = bytes[index[i] as number] as number;
-    return all;
+    const expandedScales = kernels.buffer("expanded scales", index.length).bytes;
+    for (let i = 0; i < index.length; i++) expandedScales[i] = bytes[index[i] as number] as number;
+    return expandedScales;
   }
-  const all = new Uint8Array(index.length * size);
+  const expandedScales = new Uint8Array(index.length * size);
   for (let i = 0; i < index.length; i++) {
     const from = (index[i] as number) * size;
-    for (let byte = 0; byte < size; byte++) all[i * size + byte] = bytes[from + byte] as number;
+    for (let byte = 0; byte < size; byte++) expandedScales[i * size + byte] = bytes[from + byte] as number;
   }
-  return all;
+  return expandedScales;
 }
 
 async function compareCodes(
@@ -100,12 +105,12 @@ async function compareCodes(
   after: Float32Array,
   changes: Changes,
 ): Promise<void> {
-  const worth = CODE_TYPES[type].values;
+  const codeValues = CODE_TYPES[type].values;
   const { size, grid, kind } = blocks;
   for await (const { matrix, row, rows, columns, codes: stored } of codeRows(weight)) {
     const codes = stored instanceof Uint8Array ? stored : Uint8Array.from(stored);
     const first = kind === "whole" ? 0 : (matrix * grid[0] + Math.floor(row / size[0])) * grid[1];
-    const values = Float64Array.from(codes, (code) => worth[code] as number);
+    const values = Float64Array.from(codes, (code) => codeValues[code] as number);
     for (let i = 0; i < values.length; i++) {
       const line = kind === "whole" ? 0 : Math.floor(Math.floor(i / columns) / size[0]) * grid[1];
       values[i] =

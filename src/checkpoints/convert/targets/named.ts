@@ -69,8 +69,9 @@ export function parseTarget(name: string): NamedTarget {
   }
   for (const [lockstep, lockstepQuantizer] of LOCKSTEP_TARGETS)
     if (lockstep === name) return { name: lockstep, lockstepQuantizer };
-  const all = CONVERSION_TARGETS.join(", ");
+  const targetNames = CONVERSION_TARGETS.join(", ");
   const reason = dialect && NOT_WRITTEN[dialect];
-  if (reason) throw new ArgumentError(`${name} cannot be written: ${REASONS[reason]}; there are ${all}`);
-  throw new ArgumentError(`"${name}" is not one of ${all}`);
+  if (reason)
+    throw new ArgumentError(`${name} cannot be written: ${REASONS[reason]}; there are ${targetNames}`);
+  throw new ArgumentError(`"${name}" is not one of ${targetNames}`);
 }

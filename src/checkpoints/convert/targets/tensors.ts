@@ -66,12 +66,12 @@ export function whyUnfit(
   const step = target.columns ?? size[1];
   if (kind === "group" && columns % step !== 0)
     return `its last dimension ${columns} is no multiple of ${step}`;
-  const cut = [rows, columns].some((length, axis) => {
+  const cutsBlock = [rows, columns].some((length, axis) => {
     const [block = 1, count = 1] = [size[axis], grid[axis]];
     if (kind !== "tile" || length % block === 0) return false;
     return target.even === true || (target.declaration.method === "fp8" && count > 1 && length % count === 0);
   });
-  return cut
+  return cutsBlock
     ? `${rows} rows and ${columns} columns are not whole blocks of ${size.join("x")}, by which its library reads`
     : undefined;
 }
@@ -82,29 +82,31 @@ export function outputTensors(
   spec: QuantizeSpec | undefined,
   { name, shape, source }: { readonly name: string; readonly shape: Shape; readonly source: WideDType },
 ): OutputTensors {
-  const why = whyUnfit(target, spec, name, shape);
-  if (why !== undefined) throw new ShapeError(`tensor "${name}": ${why}`);
+  const reason = whyUnfit(target, spec, name, shape);
+  if (reason !== undefined) throw new ShapeError(`tensor "${name}": ${reason}`);
   const row = conventionOf(target.convention);
   const blocks = blocksOf(row, spec, shape);
   const prefix = row.codes.suffix.includes("weight") ? name.slice(0, -WEIGHT_END.length) : name;
-  const lead = shape.slice(0, -2);
+  const leadingShape = shape.slice(0, -2);
   const type = target.type ?? codeTypeOf(row, spec);
   const [codesDType] = row.codes.dtypes;
   const wide = shape.at(-1) ?? 1;
   const last = (wide * CODE_TYPES[type].bits) / 8;
-  const folded = row.codes.suffix === "_blocks" ? [last / FOLDED, FOLDED] : [last];
+  const lastDims = row.codes.suffix === "_blocks" ? [last / FOLDED, FOLDED] : [last];
   const scaleDType = target.scale === "source" ? fileDType(source) : target.scale;
   const scaleShape =
-    blocks.kind === "whole" ? (target.tensorScaleShape ?? [1]) : [...lead, ...gridShape(target, blocks)];
-  const stacks = row.global?.stacked === true && lead.some((size) => size !== 1);
-  const globalShape = stacks ? lead : target.global;
+    blocks.kind === "whole"
+      ? (target.tensorScaleShape ?? [1])
+      : [...leadingShape, ...gridShape(target, blocks)];
+  const stacks = row.global?.stacked === true && leadingShape.some((size) => size !== 1);
+  const globalShape = stacks ? leadingShape : target.global;
   return {
     type,
-    globals: stacks ? elementCount(lead) : 1,
+    globals: stacks ? elementCount(leadingShape) : 1,
     codes: {
       name: prefix + row.codes.suffix,
       dtype: codesDType ?? "U8",
-      shape: [...shape.slice(0, -1), ...folded],
+      shape: [...shape.slice(0, -1), ...lastDims],
     },
     scale: { name: prefix + row.scale.suffix, dtype: scaleDType, shape: scaleShape },
     ...(row.global && target.global && globalShape

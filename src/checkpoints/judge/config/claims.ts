@@ -29,36 +29,36 @@ export function judgeClaims(
 ): Finding[] {
   const quantized = [...recognized.weights, ...recognized.unfit];
   const path = join(checkpoint.folder, "config.json");
-  const among = [
+  const commonFindings = [
     ...judgeSiblings(checkpoint, recognized.weights, claim, model),
     ...judgeKvCache(claim, checkpoint),
   ];
   if (!claim) {
-    if (!present || quantized.length === 0) return among;
-    const what = `has no quantization_config, and ${quantized.length} weights are quantized`;
-    return [finding("config-missing", path, what), ...among];
+    if (!present || quantized.length === 0) return commonFindings;
+    const problem = `has no quantization_config, and ${quantized.length} weights are quantized`;
+    return [finding("config-missing", path, problem), ...commonFindings];
   }
   return [
     ...methods(claim, recognized),
     ...emptiness(claim, recognized),
     ...layers(claim, recognized),
     ...judgeSchemes(claim, recognized.weights, checkpoint),
-    ...among,
+    ...commonFindings,
   ];
 }
 
 function methods(claim: Claim, { weights, unfit }: Recognized): Finding[] {
-  const wrong = new Map<string, Finding>();
+  const findingsByConvention = new Map<string, Finding>();
   for (const { name, convention } of [...weights, ...unfit]) {
     const resolved = claim.resolve(moduleOf(name));
     const scheme = resolved.kind === "quantized" ? resolved.scheme : undefined;
-    if (declares(convention, claim, scheme) || wrong.has(convention)) continue;
+    if (declares(convention, claim, scheme) || findingsByConvention.has(convention)) continue;
     const formats = scheme?.formats ?? claim.formats;
     const declared = [claim.method || "no quant_method", ...formats].join(", ");
-    const what = `says ${declared}; ${name} and others are ${convention}`;
-    wrong.set(convention, finding("config-method", claim.path, what));
+    const problem = `says ${declared}; ${name} and others are ${convention}`;
+    findingsByConvention.set(convention, finding("config-method", claim.path, problem));
   }
-  return [...wrong.values()];
+  return [...findingsByConvention.values()];
 }
 
 function emptiness(claim: Claim, { weights, lockstepWeights, findings }: Recognized): Finding[] {

@@ -8,17 +8,21 @@ type Paths = readonly [model: string, modelopt: string];
 /** A field and its values in two declarations; undefined if a declaration lacks it. */
 type Pair = readonly [what: string, first: unknown, second: unknown];
 
-const shown = (value: unknown): string => JSON.stringify(value) ?? "nothing";
+const jsonOf = (value: unknown): string => JSON.stringify(value) ?? "nothing";
 
 /** One finding about all pairs that differ. */
-function differing(path: string, locations: readonly [string, string], pairs: readonly Pair[]): Finding[] {
-  const wrong = pairs.filter(
-    ([, first, second]) => first !== undefined && second !== undefined && shown(first) !== shown(second),
+function findDifferences(
+  path: string,
+  locations: readonly [string, string],
+  pairs: readonly Pair[],
+): Finding[] {
+  const differingPairs = pairs.filter(
+    ([, first, second]) => first !== undefined && second !== undefined && jsonOf(first) !== jsonOf(second),
   );
-  if (wrong.length === 0) return [];
-  const differences = wrong.map(
-    ([what, first, second]) =>
-      `${what} is ${shown(first)} in ${locations[0]} and ${shown(second)} in ${locations[1]}`,
+  if (differingPairs.length === 0) return [];
+  const differences = differingPairs.map(
+    ([field, first, second]) =>
+      `${field} is ${jsonOf(first)} in ${locations[0]} and ${jsonOf(second)} in ${locations[1]}`,
   );
   return [finding("config-disagree", path, differences.join("; "))];
 }
@@ -43,7 +47,7 @@ function formats(path: string, json: JsonObject): Finding[] {
   if (!isObject(json.config_groups) || json.format === "mixed-precision") return [];
   return Object.entries(json.config_groups).flatMap(([name, group]) =>
     isObject(group) && typeof group.format === "string" && typeof json.format === "string"
-      ? differing(
+      ? findDifferences(
           path,
           ["quantization_config", `config_groups.${name}`],
           [["format", json.format, group.format]],
@@ -58,13 +62,13 @@ const isModelopt = (method: unknown): boolean =>
 function files([path, other]: Paths, config: JsonObject, modeloptConfig: JsonObject): Finding[] {
   const names: readonly [string, string] = ["config.json", "hf_quant_config.json"];
   if (!isModelopt(config.quant_method))
-    return differing(other, names, [["quant_method", config.quant_method, "modelopt"]]);
+    return findDifferences(other, names, [["quant_method", config.quant_method, "modelopt"]]);
   const groups = isObject(config.config_groups) ? Object.values(config.config_groups).filter(isObject) : [];
   const sizes = new Set(
     groups.map(({ weights }) => (isObject(weights) ? weights.group_size : undefined)).filter(Boolean),
   );
   const [size] = sizes;
-  return differing(path, names, [
+  return findDifferences(path, names, [
     ["quant_algo", config.quant_algo, modeloptConfig.quant_algo],
     ["group_size", sizes.size === 1 ? size : undefined, modeloptConfig.group_size ?? undefined],
     ["the list of unquantized modules", sorted(ignoredIn(config)), sorted(ignoredIn(modeloptConfig))],
@@ -93,21 +97,21 @@ function cacheOf({ kv_cache_scheme: scheme, kv_cache_quant_algo: algorithm }: Js
 function sameFile(path: string, model: JsonObject, config: JsonObject): Finding[] {
   const { text_config: text, quantization: mlx } = model;
   const inner = isObject(text) ? text.quantization_config : undefined;
-  const each = (name: string, other: unknown, keys: readonly string[]): Finding[] =>
+  const compareWith = (name: string, other: unknown, keys: readonly string[]): Finding[] =>
     isObject(other)
-      ? differing(
+      ? findDifferences(
           path,
           ["quantization_config", name],
           keys.map((key) => [key, config[key], other[key]] as const),
         )
       : [];
   return [
-    ...each("text_config.quantization_config", inner, [
+    ...compareWith("text_config.quantization_config", inner, [
       "quant_method",
       "format",
       "quant_algo",
       "weight_block_size",
     ]),
-    ...each("quantization", mlx, ["bits", "group_size", "mode"]),
+    ...compareWith("quantization", mlx, ["bits", "group_size", "mode"]),
   ];
 }

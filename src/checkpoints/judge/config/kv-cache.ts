@@ -19,23 +19,23 @@ const roleOf = (name: string): string => name.replace(/\.\d+(?=\.|$)/g, ".*");
 /** Findings about absent cache scales that the configuration claims or other layers have. */
 export function judgeKvCache(claim: Claim | undefined, { tensors }: CheckpointTensors): Finding[] {
   const attentions = new Map<string, Attention>();
-  const at = (name: string): Attention => {
+  const attentionOf = (name: string): Attention => {
     const attention = attentions.get(name) ?? { scales: new Set<string>() };
     attentions.set(name, attention);
     return attention;
   };
-  let some = false;
+  let hasCacheScale = false;
   for (const name of tensors.keys()) {
-    const [, module = "", which = ""] = SCALE.exec(name) ?? [];
-    if (which !== "") {
-      at(module).scales.add(which);
-      some = true;
+    const [, module = "", scaleKind = ""] = SCALE.exec(name) ?? [];
+    if (scaleKind !== "") {
+      attentionOf(module).scales.add(scaleKind);
+      hasCacheScale = true;
     } else {
-      const [, around] = PROJECTION.exec(name) ?? [];
-      if (around !== undefined) at(around);
+      const [, attentionName] = PROJECTION.exec(name) ?? [];
+      if (attentionName !== undefined) attentionOf(attentionName);
     }
   }
-  if (!some)
+  if (!hasCacheScale)
     return claim?.cache
       ? [
           finding(
@@ -50,13 +50,13 @@ export function judgeKvCache(claim: Claim | undefined, { tensors }: CheckpointTe
   );
   return [...attentions].flatMap(([name, { scales }]) => {
     if (scales.has("kv") || !roles.has(roleOf(name))) return [];
-    const absent = ["k", "v"].filter((each) => !scales.has(each)).map((each) => `${each}_scale`);
-    if (absent.length === 0) return [];
-    const why =
+    const missingScales = ["k", "v"].filter((each) => !scales.has(each)).map((each) => `${each}_scale`);
+    if (missingScales.length === 0) return [];
+    const reason =
       scales.size > 0
         ? `has ${[...scales].map((each) => `${each}_scale`).join()} alone`
         : "has no scale of the cache, and other layers have";
-    const verb = absent.length === 1 ? "is" : "are";
-    return [finding("config-kv-cache", name, `${why}; ${absent.join(" and ")} ${verb} absent`)];
+    const verb = missingScales.length === 1 ? "is" : "are";
+    return [finding("config-kv-cache", name, `${reason}; ${missingScales.join(" and ")} ${verb} absent`)];
   });
 }

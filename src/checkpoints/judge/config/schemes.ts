@@ -16,10 +16,10 @@ interface Compared {
 /** Compares one field of a scheme; returns a description of the difference, if any. */
 type Field = (compared: Compared) => string | undefined;
 
-const differ = (what: string, declared: unknown, actual: unknown): string | undefined =>
+const differ = (field: string, declared: unknown, actual: unknown): string | undefined =>
   declared === undefined || actual === undefined || declared === actual
     ? undefined
-    : `${what} is ${String(declared)}, and the tensors have ${String(actual)}`;
+    : `${field} is ${String(declared)}, and the tensors have ${String(actual)}`;
 
 /** The file types of scales by PyTorch's name. Loaders cast between the wide types. */
 const SCALE_DTYPES: Readonly<Record<string, readonly string[]>> = {
@@ -42,17 +42,17 @@ const ACTIVATION_BITS: Readonly<Record<string, number>> = {
 const FIELDS: readonly Field[] = [
   ({ weight, scheme }) => differ("num_bits", scheme.bits, CODE_TYPES[codeType(weight)].bits),
   ({ scheme: { activationBits: declared, formats } }) => {
-    const needed = formats.map((format) => ACTIVATION_BITS[format]).find((bits) => bits !== undefined);
-    return declared === undefined || needed === undefined || declared === needed
+    const formatBits = formats.map((format) => ACTIVATION_BITS[format]).find((bits) => bits !== undefined);
+    return declared === undefined || formatBits === undefined || declared === formatBits
       ? undefined
-      : `num_bits of input_activations is ${declared}, and ${formats.join(", ")} has ${needed}`;
+      : `num_bits of input_activations is ${declared}, and ${formats.join(", ")} has ${formatBits}`;
   },
   ({ weight, scheme }) => differ("type", scheme.type, kindOf(weight)),
   ({ weight, scheme }) => {
     if (scheme.strategy !== "group" && scheme.strategy !== "tensor_group") return undefined;
-    const is =
+    const actualStrategy =
       weight.geometry.kind !== "group" ? weight.geometry.kind : weight.global ? "tensor_group" : "group";
-    return differ("strategy", scheme.strategy, is);
+    return differ("strategy", scheme.strategy, actualStrategy);
   },
   ({ scheme: { strategy, group, location } }) =>
     /group$/.test(strategy ?? "") && group === undefined && location.startsWith("config_groups")
@@ -119,9 +119,9 @@ export function judgeSchemes(
 
 /** One finding about all fields that differ. */
 function compared(name: FindingName, { path }: Claim, weight: RecognizedWeight, scheme: Scheme): Finding[] {
-  const wrong = FIELDS.map((field) => field({ weight, scheme })).filter((each) => each !== undefined);
-  if (wrong.length === 0) return [];
-  return [finding(name, weight.name, `${scheme.location} of ${path}: ${wrong.join("; ")}`)];
+  const problems = FIELDS.map((field) => field({ weight, scheme })).filter((each) => each !== undefined);
+  if (problems.length === 0) return [];
+  return [finding(name, weight.name, `${scheme.location} of ${path}: ${problems.join("; ")}`)];
 }
 
 /** A finding if the configuration declares power-of-two scales and the statistics show others. */
@@ -132,10 +132,10 @@ export function judgeScaleFormat(
 ): Finding[] {
   const resolved = claim?.resolve(moduleOf(name));
   if (claim === undefined || resolved?.kind !== "quantized" || !resolved.scheme.powersOfTwo) return [];
-  const others = count - notFinite - zero - negative - powersOfTwo;
-  if (others === 0) return [];
-  const what = `scale_fmt of ${claim.path} is ue8m0, and ${others} of ${count} scales of ${entry.name} are no powers of two`;
-  return [finding("config-scheme", name, what)];
+  const otherCount = count - notFinite - zero - negative - powersOfTwo;
+  if (otherCount === 0) return [];
+  const problem = `scale_fmt of ${claim.path} is ue8m0, and ${otherCount} of ${count} scales of ${entry.name} are no powers of two`;
+  return [finding("config-scheme", name, problem)];
 }
 
 /** A finding about a weight that lacks the activation scales that the configuration declares. */
@@ -146,8 +146,8 @@ function staticScale(
   tensors: CheckpointTensors["tensors"],
 ): Finding[] {
   const names = inputScales(weight);
-  const needed = activations === "static" || activations === "local";
-  if (!needed || names.length === 0 || names.some((name) => tensors.has(name))) return [];
-  const what = `${location} of ${path} says that activations have ${activations === "local" ? "a recorded global scale" : "recorded scales"}; there is no ${names.join(" or ")}`;
-  return [finding("scale-absent", weight.name, what)];
+  const needsInputScales = activations === "static" || activations === "local";
+  if (!needsInputScales || names.length === 0 || names.some((name) => tensors.has(name))) return [];
+  const problem = `${location} of ${path} says that activations have ${activations === "local" ? "a recorded global scale" : "recorded scales"}; there is no ${names.join(" or ")}`;
+  return [finding("scale-absent", weight.name, problem)];
 }

@@ -47,8 +47,8 @@ export async function compareOriginal(
     reference !== undefined &&
     sameShape(reference.shape, transposedShape(weight.shape));
   if (!reference || !(isTransposed || sameShape(reference.shape, weight.shape))) {
-    const what = reference ? `has the shape [${reference.shape}]` : "is not there, or has no values";
-    return { findings: [finding("original-absent", weight.name, `${original.path}: ${what}`)] };
+    const problem = reference ? `has the shape [${reference.shape}]` : "is not there, or has no values";
+    return { findings: [finding("original-absent", weight.name, `${original.path}: ${problem}`)] };
   }
   const source = isTransposed ? transposedSource(reference) : reference;
   const measure = (readings: readonly Reading[]): Promise<readonly Deviation[]> =>
@@ -58,8 +58,10 @@ export async function compareOriginal(
   if (deviation.beyondHalf === 0) return { error, findings: [] };
   // only NaN distinguishes FNUZ here; if all codes are within one step, the rounding was directed, and no factor is missing
   const possible = READINGS.filter(({ finding: name }) => name !== "codes-fnuz" || deviation.nans > 0);
-  const others = await measure(deviation.beyondStep > 0 ? [...possible, scaled(deviation.factor)] : possible);
-  const [best] = others.toSorted((a, b) => a.beyondHalf - b.beyondHalf);
+  const deviations = await measure(
+    deviation.beyondStep > 0 ? [...possible, scaled(deviation.factor)] : possible,
+  );
+  const [best] = deviations.toSorted((a, b) => a.beyondHalf - b.beyondHalf);
   const description = `${deviation.description}; the relative error is ${deviation.relative.toPrecision(3)}`;
   if (best?.reading.finding && best.beyondHalf <= MAX_REMAINING_SHARE * deviation.beyondHalf)
     return {
@@ -85,16 +87,16 @@ async function measured(
   readings: readonly Reading[],
 ): Promise<readonly Deviation[]> {
   const factors = weight.factors && (await readFloats(weight.factors));
-  const all = readings.flatMap((reading) => {
+  const deviations = readings.flatMap((reading) => {
     const values = reading.scales(scales, weight);
     return values ? [new Deviation(reading, weight, { ...scales, values }, factors)] : [];
   });
   const take = inOrder(source, kernels);
   for await (const { matrix, row, columns, codes } of codeRows(weight)) {
     const values = await take(codes.length);
-    for (const each of all) each.add(codes, values, matrix, row, columns);
+    for (const deviation of deviations) deviation.add(codes, values, matrix, row, columns);
   }
-  return all;
+  return deviations;
 }
 
 /** Returns a function that takes the next `count` values of a source. */
@@ -103,16 +105,16 @@ function inOrder(source: Source, kernels: Kernels): (count: number) => Promise<F
   let held: Float32Array | Float64Array = new Float64Array();
   return async (count) => {
     const values = new Float64Array(count);
-    for (let at = 0; at < count; ) {
+    for (let offset = 0; offset < count; ) {
       if (held.length === 0) {
         const next = await pieces.next();
-        if (next.done) return values.fill(Number.NaN, at);
+        if (next.done) return values.fill(Number.NaN, offset);
         held = numbersOf(next.value);
       }
-      const part = held.subarray(0, count - at);
-      values.set(part, at);
+      const part = held.subarray(0, count - offset);
+      values.set(part, offset);
       held = held.subarray(part.length);
-      at += part.length;
+      offset += part.length;
     }
     return values;
   };

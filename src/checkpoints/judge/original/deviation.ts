@@ -15,8 +15,8 @@ const MIN_SCALE = 2 ** -9;
 
 /** For each code, the distance from its value to the next larger and to the next smaller value. */
 interface Steps {
-  readonly up: Float64Array;
-  readonly down: Float64Array;
+  readonly nextLarger: Float64Array;
+  readonly nextSmaller: Float64Array;
 }
 
 const STEPS = new Map<CodeTypeName, Steps>();
@@ -32,12 +32,15 @@ function stepsOf(type: CodeTypeName): Steps {
   const sorted = [...new Set([...values].filter(Number.isFinite).map((value) => value + 0))].toSorted(
     (a, b) => a - b,
   );
-  const step = (value: number, by: 1 | -1): number => {
-    const next = sorted[sorted.indexOf(value + 0) + by];
+  const step = (value: number, direction: 1 | -1): number => {
+    const next = sorted[sorted.indexOf(value + 0) + direction];
     // callers compare with half a step
     return next === undefined ? 2 * max : Math.abs(next - value);
   };
-  const steps = { up: values.map((value) => step(value, 1)), down: values.map((value) => step(value, -1)) };
+  const steps = {
+    nextLarger: values.map((value) => step(value, 1)),
+    nextSmaller: values.map((value) => step(value, -1)),
+  };
   STEPS.set(type, steps);
   return steps;
 }
@@ -88,21 +91,21 @@ export class Deviation {
   /** Describes the elements that differ by more than half a step, and the position of the first. */
   get description(): string {
     const [matrix, row, column] = this.#first ?? [0, 0, 0];
-    const at = this.weight.shape.length > 2 ? [matrix, row, column] : [row, column];
-    return `${this.beyondHalf} of ${this.elements} codes are further from the original than half a step, ${this.beyondStep} than a whole one; the first is at [${at}]`;
+    const position = this.weight.shape.length > 2 ? [matrix, row, column] : [row, column];
+    return `${this.beyondHalf} of ${this.elements} codes are further from the original than half a step, ${this.beyondStep} than a whole one; the first is at [${position}]`;
   }
 
   /** Compares rows of codes with the original. */
   add(codes: Codes, original: Float64Array, matrix: number, row: number, columns: number): void {
     const { kind, block, grid } = this.weight.geometry;
     const [height, width] = block;
-    for (let at = 0; at < codes.length; at += columns) {
-      const line = kind === "whole" ? 0 : matrix * grid[0] + Math.floor((row + at / columns) / height);
+    for (let rowBegin = 0; rowBegin < codes.length; rowBegin += columns) {
+      const line = kind === "whole" ? 0 : matrix * grid[0] + Math.floor((row + rowBegin / columns) / height);
       for (let begin = 0, index = line * grid[1]; begin < columns; begin += width, index++) {
         const stored = this.scales.values[index] ?? Number.NaN;
         const end = Math.min(columns, begin + width);
         const before = this.beyondHalf;
-        const first = this.#addBlock(codes, original, at + begin, at + end, stored, begin);
+        const first = this.#addBlock(codes, original, rowBegin + begin, rowBegin + end, stored, begin);
         if (before === 0 && first >= 0)
           this.#first = [matrix, row + Math.floor(first / columns), first % columns];
       }
@@ -122,7 +125,7 @@ export class Deviation {
     const { factor = 1, swapped } = this.reading;
     const values = this.#values;
     const { factors } = this;
-    const { up, down } = this.#steps;
+    const { nextLarger, nextSmaller } = this.#steps;
     const flip = swapped ? 1 : 0;
     const scale = factor * scaleOf(this.scales, stored);
     // a scale that was stored as 0 was at most the least positive scale
@@ -130,29 +133,30 @@ export class Deviation {
     let [squares, power, products, valuePower, nearest] = [0, 0, 0, 0, 0];
     let [half, full, nans, first] = [0, 0, 0, -1];
     let { max } = this;
-    for (let at = begin; at < end; at++) {
-      const code = codes[at ^ flip] as number;
-      const by = factors ? (factors[column + at - begin] as number) : 1;
-      const value = (values[code] as number) * scale * by;
-      const expected = original[at] as number;
+    for (let index = begin; index < end; index++) {
+      const code = codes[index ^ flip] as number;
+      const columnFactor = factors ? (factors[column + index - begin] as number) : 1;
+      const value = (values[code] as number) * scale * columnFactor;
+      const expected = original[index] as number;
       const difference = Math.abs(value - expected);
-      const larger = up[code] as number;
-      const smaller = down[code] as number;
+      const larger = nextLarger[code] as number;
+      const smaller = nextSmaller[code] as number;
       if (difference < Number.POSITIVE_INFINITY) {
         squares += difference * difference;
         if (difference > max) max = difference;
         power += expected * expected;
         products += expected * value;
         valuePower += value * value;
-        nearest += (size * by * Math.min(larger, smaller)) ** 2 / 12;
+        nearest += (size * columnFactor * Math.min(larger, smaller)) ** 2 / 12;
       }
-      const step = size * Math.abs(by) * (expected > value === scale * by >= 0 ? larger : smaller);
+      const step =
+        size * Math.abs(columnFactor) * (expected > value === scale * columnFactor >= 0 ? larger : smaller);
       const slack = ROUNDED * Math.abs(expected) + MIN_MAGNITUDE;
       if (difference <= step / 2 + slack) continue;
       if (Number.isNaN(value)) nans++;
       half++;
       if (!(difference <= step + slack)) full++;
-      if (first < 0) first = at;
+      if (first < 0) first = index;
     }
     this.squares += squares;
     this.max = max;

@@ -33,9 +33,9 @@ const OTHER_FP8: Readonly<Partial<Record<CodeTypeName, CodeTypeName>>> = {
 /** The exponent bias of E8M0. */
 const E8M0_BIAS = 127;
 
-const otherFp8 = (from: CodeTypeName, what: string): Reading => ({
+const otherFp8 = (from: CodeTypeName, description: string): Reading => ({
   finding: "codes-fnuz",
-  what,
+  what: description,
   type: OTHER_FP8[from] ?? from,
   scales: ({ values }, { type }) => (type === from ? values : undefined),
 });
@@ -68,7 +68,7 @@ export const READINGS: readonly Reading[] = [
   {
     finding: "scales-swizzled",
     what: "scales in the other order give the original",
-    scales: ({ relaid }) => relaid,
+    scales: ({ oppositeLayout }) => oppositeLayout,
   },
   {
     finding: "scale-axis",
@@ -81,19 +81,22 @@ export const READINGS: readonly Reading[] = [
 /** The reading in which all values are multiplied by a factor. */
 export function scaled(factor: number): Reading {
   const power = 2 ** Math.round(Math.log2(factor));
-  const by = Math.abs(factor / power - 1) < 0.02 ? power : factor;
+  const multiplier = Math.abs(factor / power - 1) < 0.02 ? power : factor;
   return {
     finding: "scale-factor",
-    what: `${Number(by.toPrecision(4))} times these values are those of the original`,
-    factor: by,
-    scales: ({ values }) => (Number.isFinite(by) && by > 0 && Math.abs(by - 1) > 0.02 ? values : undefined),
+    what: `${Number(multiplier.toPrecision(4))} times these values are those of the original`,
+    factor: multiplier,
+    scales: ({ values }) =>
+      Number.isFinite(multiplier) && multiplier > 0 && Math.abs(multiplier - 1) > 0.02 ? values : undefined,
   };
 }
 
 function transposed(values: Float32Array, size: number): Float32Array {
   const area = size * size;
-  return values.map((_, at) => {
-    const within = at % area;
-    return values[at - within + (within % size) * size + Math.floor(within / size)] ?? 0;
+  return values.map((_, index) => {
+    const indexInMatrix = index % area;
+    return (
+      values[index - indexInMatrix + (indexInMatrix % size) * size + Math.floor(indexInMatrix / size)] ?? 0
+    );
   });
 }

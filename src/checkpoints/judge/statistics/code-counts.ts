@@ -17,7 +17,7 @@ export class CodeCounts {
   /** Counts bytes at an address. */
   add(address: number, count: number): void {
     const counts = countBytes(this.kernels, { address, rows: 1, width: count, pitch: count });
-    for (const [code, each] of counts.entries()) this.#more(code, each);
+    for (const [code, count] of counts.entries()) this.#more(code, count);
   }
 
   /** Counts codes one by one. */

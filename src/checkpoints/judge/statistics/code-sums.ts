@@ -75,8 +75,8 @@ function isPaired(
   const [tall, wide] = geometry.block;
   const [, , columns] = matricesOf(shape);
   const isWhole = geometry.kind === "group" && tall === 1 && geometry.grid[1] * wide === columns;
-  const fits = "bytes" in scales ? NIBBLES.includes(wide) : wide % 16 === 0 && wide <= MAX_NIBBLES;
-  return !unpacked && CODE_TYPES[type].bits === 4 && isWhole && fits;
+  const hasKernel = "bytes" in scales ? NIBBLES.includes(wide) : wide % 16 === 0 && wide <= MAX_NIBBLES;
+  return !unpacked && CODE_TYPES[type].bits === 4 && isWhole && hasKernel;
 }
 
 /** Sums codes of four bits, two in a byte. */
@@ -115,7 +115,7 @@ async function sumPairs(pass: Pass): Promise<Omit<CodeSums, "sums">> {
         ...shared,
         scales: placed + 4 * first,
         global: scales.global,
-        divides: Number(scales.divides),
+        divides: Number(scales.isDivisor),
       });
     await onCodes(bytes.bytes);
   }
@@ -164,7 +164,7 @@ async function sumBytes({ kernels, weight, scales, sums, onCodes }: Pass): Promi
       scales: placed + width * line * grid[1],
       step: geometry.kind === "whole" ? 0 : grid[1],
       global: scales.global,
-      divides: Number(scales.divides),
+      divides: Number(scales.isDivisor),
       kind,
       squares: squares.address,
       ranks: ranks.address,
@@ -179,8 +179,8 @@ async function sumBytes({ kernels, weight, scales, sums, onCodes }: Pass): Promi
 
 /** Whether codes are integers with an offset of half their range. */
 function hasOffset(type: CodeTypeName): boolean {
-  const [least = 0] = CODE_TYPES[type].values;
-  return least < 0;
+  const [firstValue = 0] = CODE_TYPES[type].values;
+  return firstValue < 0;
 }
 
 /** Yields rows as bytes in kernel memory: codes, or magnitudes of integers. Counts their codes. */

@@ -40,8 +40,8 @@ export class Correlation {
   get coefficient(): number {
     const [count = 0, , , x = 0, y = 0, xx = 0, yy = 0, xy = 0] = this.#sums;
     if (count === 0) return 0;
-    const spread = Math.sqrt(Math.max(0, xx - (x * x) / count) * Math.max(0, yy - (y * y) / count));
-    return spread > 0 ? (xy - (x * y) / count) / spread : 0;
+    const deviationProduct = Math.sqrt(Math.max(0, xx - (x * x) / count) * Math.max(0, yy - (y * y) / count));
+    return deviationProduct > 0 ? (xy - (x * y) / count) / deviationProduct : 0;
   }
 
   /** The number of standard errors by which the coefficient differs from 0 (Student's t). */

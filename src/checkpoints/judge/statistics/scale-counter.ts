@@ -51,11 +51,11 @@ export class ScaleCounter {
   }
 
   get statistics(): ScaleStatistics {
-    const none = this.#max < this.#min;
+    const isEmpty = this.#max < this.#min;
     return {
       count: this.#count,
-      min: none ? Number.NaN : this.#min,
-      max: none ? Number.NaN : this.#max,
+      min: isEmpty ? Number.NaN : this.#min,
+      max: isEmpty ? Number.NaN : this.#max,
       zero: this.#zero,
       negative: this.#negative,
       notFinite: this.#notFinite,

@@ -65,12 +65,12 @@ export class ScaleEntries {
   drain(): ScaleSums[] {
     const { magnitudes, unit } = ranksOf(this.kind);
     const entries = this.#entries;
-    const words = this.kernels.words(this.table, 2 * DOUBLES);
+    const counters = this.kernels.words(this.table, 2 * DOUBLES);
     const firstY = entries[DOUBLES - 1] as number;
-    const all: ScaleSums[] = [];
+    const sumsOfScales: ScaleSums[] = [];
     for (let byte = 0; byte < BYTES; byte++) {
       const double = (field: number): number => entries[byte * ENTRY.doubles + field] as number;
-      const word = (field: number): number => words[2 * byte * ENTRY.doubles + field] as number;
+      const word = (field: number): number => counters[2 * byte * ENTRY.doubles + field] as number;
       const [blocks, infinite] = [double(ENTRY.count), word(ENTRY.infinite)];
       if (blocks + infinite === 0) continue;
       const [y, yy, ranks, rank] = [
@@ -85,9 +85,9 @@ export class ScaleEntries {
       tally.rank = Math.max(tally.rank, rank);
       this.#tallies.set(byte, tally);
       const amax = magnitudes[rank] as number;
-      all.push({ byte, blocks, infinite, firstY, y, yy, squares: ranks * unit, amax });
+      sumsOfScales.push({ byte, blocks, infinite, firstY, y, yy, squares: ranks * unit, amax });
     }
     this.#clear(entries);
-    return all;
+    return sumsOfScales;
   }
 }

@@ -28,30 +28,30 @@ const PAIRS = { count: 0, firstX: 1, firstY: 2, x: 3, y: 4, xx: 5, yy: 6, xy: 7 
 /** Adds the sums of blocks of a matrix to `sums`, which has the order of `SUM`. */
 export function addScaleSums(
   sums: Float64Array,
-  all: readonly ScaleSums[],
+  scaleSums: readonly ScaleSums[],
   scales: ByteScales,
   matrix: number,
 ): void {
   const values = scales.valuesOf(matrix);
-  const add = (at: number, value: number): void => {
-    sums[at] = (sums[at] as number) + value;
+  const add = (index: number, value: number): void => {
+    sums[index] = (sums[index] as number) + value;
   };
-  for (const each of all) {
-    const value = values[each.byte] as number;
-    const blocks = each.blocks + each.infinite;
-    if (each.blocks > 0 && value > 0 && value < Number.POSITIVE_INFINITY)
-      addPairs(sums.subarray(SUM.pairs), Math.log2(value), each);
+  for (const entry of scaleSums) {
+    const value = values[entry.byte] as number;
+    const blocks = entry.blocks + entry.infinite;
+    if (entry.blocks > 0 && value > 0 && value < Number.POSITIVE_INFINITY)
+      addPairs(sums.subarray(SUM.pairs), Math.log2(value), entry);
     add(SUM.nonzero, blocks);
     if (value === 0) add(SUM.zeroScaled, blocks);
     const readings = [
       [SUM.amax, scaleOf(scales, value)],
       [SUM.inverseAmax, scaleOf(scales, 1 / value)],
     ] as const;
-    for (const [at, scale] of readings) {
-      const by = Math.abs(scale);
-      if (!(by < Number.POSITIVE_INFINITY)) continue;
-      if (each.amax * by > (sums[at] as number)) sums[at] = each.amax * by;
-      add(at + 1, each.squares * by * by);
+    for (const [index, scale] of readings) {
+      const magnitude = Math.abs(scale);
+      if (!(magnitude < Number.POSITIVE_INFINITY)) continue;
+      if (entry.amax * magnitude > (sums[index] as number)) sums[index] = entry.amax * magnitude;
+      add(index + 1, entry.squares * magnitude * magnitude);
     }
   }
 }
@@ -65,7 +65,7 @@ function addPairs(sums: Float64Array, x: number, { blocks, firstY, y, yy }: Scal
   const shift = firstY - (sums[PAIRS.firstY] as number);
   const dy = y + blocks * shift;
   const dyy = yy + 2 * shift * y + blocks * shift * shift;
-  for (const [at, more] of [
+  for (const [index, increment] of [
     [PAIRS.count, blocks],
     [PAIRS.x, blocks * dx],
     [PAIRS.y, dy],
@@ -73,5 +73,5 @@ function addPairs(sums: Float64Array, x: number, { blocks, firstY, y, yy }: Scal
     [PAIRS.yy, dyy],
     [PAIRS.xy, dx * dy],
   ] as const)
-    sums[at] = (sums[at] as number) + more;
+    sums[index] = (sums[index] as number) + increment;
 }

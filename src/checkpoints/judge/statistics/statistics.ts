@@ -44,7 +44,7 @@ export interface Statistics {
   /** The correlation of log scale and log RMS of codes, over blocks. */
   readonly correlation: Correlation;
   /** The correlation in the opposite scale layout. Absent if there is no such layout, or if `correlation` is significant. */
-  readonly relaidCorrelation?: Correlation;
+  readonly oppositeCorrelation?: Correlation;
   /** Correlations within rows and columns, over the first blocks. Absent if `correlation` is strong. */
   readonly withinRows?: WithinRows;
   /**
@@ -85,7 +85,7 @@ export async function statisticsOf(
   const countIf = (test: (value: number) => boolean): number =>
     counts.reduce((total, each, code) => (test(values[code] ?? 0) ? total + each : total), 0);
   const correlation = new Correlation(doubles.slice(SUM.pairs, SUM.count));
-  const relaid = correlation.significance < -SIGNIFICANT ? undefined : relaidScales(scales);
+  const oppositeScales = correlation.significance < -SIGNIFICANT ? undefined : scalesInOppositeLayout(scales);
   const statistics = {
     elements,
     counts,
@@ -112,16 +112,20 @@ export async function statisticsOf(
     correlation.coefficient > CLEAR && elements > 0
       ? await correlateWithinRows(kernels, weight, scales)
       : undefined;
-  const within = withinRows ? { withinRows } : {};
-  if (!relaid) return { ...statistics, ...within };
-  const { sums: others } = await sumCodes(kernels, weight, relaid, { isUncounted: true });
-  return { ...statistics, ...within, relaidCorrelation: new Correlation(others.slice(SUM.pairs, SUM.count)) };
+  const withinRowsField = withinRows ? { withinRows } : {};
+  if (!oppositeScales) return { ...statistics, ...withinRowsField };
+  const { sums: oppositeSums } = await sumCodes(kernels, weight, oppositeScales, { isUncounted: true });
+  return {
+    ...statistics,
+    ...withinRowsField,
+    oppositeCorrelation: new Correlation(oppositeSums.slice(SUM.pairs, SUM.count)),
+  };
 }
 
 /** The scales in the opposite layout; undefined if there is none. */
-function relaidScales(scales: Scales | ByteScales): Scales | ByteScales | undefined {
-  if ("bytes" in scales) return scales.relaid && { ...scales, bytes: scales.relaid.all() };
-  return scales.relaid && { ...scales, values: scales.relaid };
+function scalesInOppositeLayout(scales: Scales | ByteScales): Scales | ByteScales | undefined {
+  if ("bytes" in scales) return scales.oppositeLayout && { ...scales, bytes: scales.oppositeLayout.buffer() };
+  return scales.oppositeLayout && { ...scales, values: scales.oppositeLayout };
 }
 
 /** Adds one-byte scales to a counter, by the number of occurrences of each byte. */

@@ -15,7 +15,7 @@ export interface WithinRows {
    * The correlation in the opposite scale layout. Absent if no coefficient can be twice as negative as the one in the stored
    * layout.
    */
-  readonly relaid?: Correlation;
+  readonly oppositeLayout?: Correlation;
 }
 
 /** Half of the least possible coefficient, -1. */
@@ -34,12 +34,12 @@ export async function correlateWithinRows(
   weight: QuantizedWeight,
   scales: Scales | ByteScales,
 ): Promise<WithinRows | undefined> {
-  if (weight.geometry.kind !== "group" || !scales.relaid) return undefined;
+  if (weight.geometry.kind !== "group" || !scales.oppositeLayout) return undefined;
   const [, columns] = weight.geometry.grid;
   const size = { rows: 0, columns: Math.min(columns, MAX_COLUMNS) };
   const codes = await firstRootMeanSquares(kernels, weight, size);
-  const { own: ownAt, relaid: relaidAt } = scalesAt(scales, columns);
-  const against = (scaleAt: ScaleAt): Correlation => {
+  const { own: ownAt, oppositeLayout: oppositeAt } = scalesAt(scales, columns);
+  const correlateWith = (scaleAt: ScaleAt): Correlation => {
     const x = new Float64Array(codes.length);
     const y = codes.slice();
     for (let row = 0, i = 0; row < size.rows; row++)
@@ -55,8 +55,8 @@ export async function correlateWithinRows(
     for (let i = 0; i < x.length; i++) correlation.add(x[i] as number, y[i] as number);
     return correlation;
   };
-  const own = against(ownAt);
-  return own.coefficient <= HALF ? { own } : { own, relaid: against(relaidAt) };
+  const own = correlateWith(ownAt);
+  return own.coefficient <= HALF ? { own } : { own, oppositeLayout: correlateWith(oppositeAt) };
 }
 
 /** The scale of a block of the first matrix. */
@@ -69,18 +69,19 @@ type ScaleAt = (row: number, column: number) => number;
 function scalesAt(
   scales: Scales | ByteScales,
   columns: number,
-): { readonly own: ScaleAt; readonly relaid: ScaleAt } {
+): { readonly own: ScaleAt; readonly oppositeLayout: ScaleAt } {
   if (!("bytes" in scales)) {
-    const of = (values: Float32Array | undefined): ScaleAt => {
+    const scaleIn = (values: Float32Array | undefined): ScaleAt => {
       return (row, column) => values?.[row * columns + column] ?? Number.NaN;
     };
-    return { own: of(scales.values), relaid: of(scales.relaid) };
+    return { own: scaleIn(scales.values), oppositeLayout: scaleIn(scales.oppositeLayout) };
   }
-  const { bytes, relaid } = scales;
+  const { bytes, oppositeLayout } = scales;
   const values = scales.valuesOf(0);
   return {
     own: (row, column) => values[bytes.bytes[row * columns + column] as number] as number,
-    relaid: (row, column) => (relaid ? (values[relaid.at(row, column)] as number) : Number.NaN),
+    oppositeLayout: (row, column) =>
+      oppositeLayout ? (values[oppositeLayout.at(row, column)] as number) : Number.NaN,
   };
 }
 
@@ -128,8 +129,8 @@ function subtractMeans(
       count++;
     }
     for (let i = 0; i < length; i++) {
-      const at = indexOf(line, i);
-      values[at] = (values[at] as number) - sum / count;
+      const index = indexOf(line, i);
+      values[index] = (values[index] as number) - sum / count;
     }
   }
 }

@@ -30,7 +30,7 @@ export async function judgeActivationScales({ tensors }: CheckpointFiles): Promi
     const values = await readFloats(stored);
     const count = (test: (value: number) => boolean): number => values.filter(test).length;
     const notFinite = count((value) => !Number.isFinite(value));
-    const countOf = (what: number): string => `${what} of ${values.length} values`;
+    const countOf = (part: number): string => `${part} of ${values.length} values`;
     if (notFinite > 0)
       findings.push(finding("scale-not-finite", name, `${countOf(notFinite)} are NaN or infinite`));
     const negative = count((value) => value < 0);

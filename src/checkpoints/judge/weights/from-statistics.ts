@@ -33,20 +33,21 @@ const isE8m0 = ({ scale }: QuantizedWeight): boolean => ["U8", "F8_E8M0"].includ
  * Whether blocks with larger scales have smaller codes in the opposite scale layout but not in the stored one. They do in the
  * right layout.
  */
-function fitsRelaid(stored: Correlation, { coefficient, significance }: Correlation): boolean {
+function fitsOppositeLayout(stored: Correlation, { coefficient, significance }: Correlation): boolean {
   const isClear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
   const isStoredUnclear = stored.significance >= -SIGNIFICANT;
   return isClear && isStoredUnclear && significance <= stored.significance - EVIDENCE.significance;
 }
 
 /**
- * As `fitsRelaid`, within rows. Scales and codes of the same block correlate strongly there, so the correlation in the stored
- * layout may by chance be up to half as strong.
+ * As `fitsOppositeLayout`, within rows. Scales and codes of the same block correlate strongly there, so the correlation in the
+ * stored layout must be weaker than half of the correlation in the opposite layout.
  */
-function fitsRelaidWithinRows(stored: Correlation, relaid: Correlation): boolean {
-  const isClear = relaid.coefficient < -EVIDENCE.coefficient && relaid.significance < -EVIDENCE.significance;
-  const isStronger = relaid.significance <= stored.significance - EVIDENCE.significance;
-  return isClear && isStronger && relaid.coefficient < 2 * stored.coefficient;
+function fitsOppositeLayoutWithinRows(stored: Correlation, opposite: Correlation): boolean {
+  const isClear =
+    opposite.coefficient < -EVIDENCE.coefficient && opposite.significance < -EVIDENCE.significance;
+  const isStronger = opposite.significance <= stored.significance - EVIDENCE.significance;
+  return isClear && isStronger && opposite.coefficient < 2 * stored.coefficient;
 }
 
 /** For each finding, a test that returns a description, or undefined if the finding does not apply. */
@@ -89,8 +90,8 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     }
     // repacking scales for smaller blocks also makes scales equal, but then some blocks do not reach the largest code
     const isFull = blocks.full === blocks.nonzero;
-    const least = scale.max === unit(weight) ? 2 : MIN_CONSTANT;
-    return (!power || storedGlobal !== undefined) && blocks.nonzero >= least && isFull
+    const minCount = scale.max === unit(weight) ? 2 : MIN_CONSTANT;
+    return (!power || storedGlobal !== undefined) && blocks.nonzero >= minCount && isFull
       ? `${description}, and every block reaches the largest code`
       : undefined;
   },
@@ -115,12 +116,12 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
   "scale-inverted": (
     { convention },
     { amax, rms, inverse, correlation, blocks },
-    { storedGlobal, divides },
+    { storedGlobal, isDivisor },
   ) => {
     if (blocks.nonzero === 0) return undefined;
     const { large, small } = MAGNITUDES;
     if (storedGlobal !== undefined && storedGlobal > 0) {
-      const other = divides ? amax * storedGlobal * storedGlobal : amax / (storedGlobal * storedGlobal);
+      const other = isDivisor ? amax * storedGlobal * storedGlobal : amax / (storedGlobal * storedGlobal);
       const { role, suffix } = conventionOf(convention).global ?? {};
       if (amax > large && other < small)
         return `values reach ${number(amax)}; with the reciprocal of ${suffix}, which is a ${role}, ${number(other)}`;
@@ -133,14 +134,18 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       ? `blocks of larger scales have larger codes (correlation ${coefficient.toFixed(2)} in ${correlation.count} blocks); of right ones, smaller`
       : undefined;
   },
-  "scales-swizzled": ({ geometry }, { correlation, relaidCorrelation, withinRows }) => {
+  "scales-swizzled": ({ geometry }, { correlation, oppositeCorrelation, withinRows }) => {
     const [actual, declared] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
-    const describeFit = (stored: Correlation, relaid: Correlation, where: string): string =>
-      `scales fit their blocks if they are read as ${actual} (correlation ${relaid.coefficient.toFixed(2)}${where}), not as ${declared} (${stored.coefficient.toFixed(2)})`;
-    if (relaidCorrelation && fitsRelaid(correlation, relaidCorrelation))
-      return describeFit(correlation, relaidCorrelation, "");
-    if (!withinRows?.relaid || !fitsRelaidWithinRows(withinRows.own, withinRows.relaid)) return undefined;
-    return describeFit(withinRows.own, withinRows.relaid, " within rows");
+    const describeFit = (stored: Correlation, opposite: Correlation, scope: string): string =>
+      `scales fit their blocks if they are read as ${actual} (correlation ${opposite.coefficient.toFixed(2)}${scope}), not as ${declared} (${stored.coefficient.toFixed(2)})`;
+    if (oppositeCorrelation && fitsOppositeLayout(correlation, oppositeCorrelation))
+      return describeFit(correlation, oppositeCorrelation, "");
+    if (
+      !withinRows?.oppositeLayout ||
+      !fitsOppositeLayoutWithinRows(withinRows.own, withinRows.oppositeLayout)
+    )
+      return undefined;
+    return describeFit(withinRows.own, withinRows.oppositeLayout, " within rows");
   },
   // codes of fewer bits reach the largest code in every row under any scale
   "scale-flattened": ({ geometry, shape, type }, { rows, scale }) =>
@@ -153,12 +158,12 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       ? `all ${rows.nonzero} rows reach the largest code under one scale`
       : undefined,
   "scale-rounded": ({ geometry, type }, { blocks, scale }) => {
-    const least = geometry.kind === "tile" ? 4 : MIN_CONSTANT;
+    const minBlocks = geometry.kind === "tile" ? 4 : MIN_CONSTANT;
     const powers = scale.powersOfTwo === scale.count;
     return CODE_TYPES[type].fn &&
       geometry.kind !== "whole" &&
       powers &&
-      blocks.nonzero >= least &&
+      blocks.nonzero >= minBlocks &&
       blocks.full === blocks.nonzero
       ? `all ${scale.count} scales are powers of two, and all ${blocks.nonzero} blocks reach the largest code`
       : undefined;
@@ -207,14 +212,14 @@ export function judgeStatistics(
   scales: GlobalScale,
   isExplained = false,
 ): Finding[] {
-  const all = Object.keys(TESTS) as FindingName[];
-  const names = all.filter((name) => !isExplained || !CIRCUMSTANTIAL.has(name));
+  const testNames = Object.keys(TESTS) as FindingName[];
+  const names = testNames.filter((name) => !isExplained || !CIRCUMSTANTIAL.has(name));
   const reasons = new Map<FindingName, string>();
   for (const name of names) {
-    const what = TESTS[name]?.(weight, statistics, scales);
-    if (what !== undefined) reasons.set(name, what);
+    const description = TESTS[name]?.(weight, statistics, scales);
+    if (description !== undefined) reasons.set(name, description);
   }
-  for (const [name, others] of Object.entries(REPLACED) as [FindingName, readonly FindingName[]][])
-    if (reasons.has(name)) for (const other of others) reasons.delete(other);
-  return [...reasons].map(([name, what]) => finding(name, weight.name, what));
+  for (const [name, redundant] of Object.entries(REPLACED) as [FindingName, readonly FindingName[]][])
+    if (reasons.has(name)) for (const other of redundant) reasons.delete(other);
+  return [...reasons].map(([name, description]) => finding(name, weight.name, description));
 }

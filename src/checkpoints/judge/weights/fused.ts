@@ -18,7 +18,7 @@ const FUSED = [
 /** A key that projections share if loaders fuse them; undefined for a weight that is not fused. */
 export function fusedGroup(weight: string): string | undefined {
   const [, prefix = "", projection = ""] = /^(.*?)([^.]+)\.weight$/s.exec(weight) ?? [];
-  const group = FUSED.findIndex((each) => each.some((one) => one === projection));
+  const group = FUSED.findIndex((each) => each.some((name) => name === projection));
   return group < 0 ? undefined : `${group} ${prefix}`;
 }
 

@@ -30,6 +30,6 @@ export async function judgePacked(
     notFinite += countNotFinite(await shard.readBlocks(entry.name, first, last), packed.layout);
     onBytes(4 * elements * (last - first));
   }
-  const what = `${notFinite} of ${values} values of ${packed.layout} are NaN or infinite, as scales of their blocks are`;
-  return notFinite > 0 ? [finding("scale-not-finite", entry.name, what)] : [];
+  const problem = `${notFinite} of ${values} values of ${packed.layout} are NaN or infinite, as scales of their blocks are`;
+  return notFinite > 0 ? [finding("scale-not-finite", entry.name, problem)] : [];
 }

@@ -18,7 +18,7 @@ export function judgeSiblings(
   return [
     ...inputs(checkpoint, weights, claim),
     ...companions(checkpoint, weights),
-    ...lessers(weights),
+    ...incompleteConventions(weights),
     ...globals(weights),
     ...(checkpoint.isFolder || checkpoint.shards.length > 1
       ? numbered(checkpoint, model)
@@ -34,7 +34,7 @@ function inputs(
 ): Finding[] {
   const groups = new Map<
     string,
-    { readonly has: string[]; readonly lacks: { weight: string; needed: string }[] }
+    { readonly presentNames: string[]; readonly missing: { weight: string; names: string }[] }
   >();
   for (const weight of weights) {
     const resolved = claim?.resolve(moduleOf(weight.name));
@@ -43,18 +43,18 @@ function inputs(
     const names = inputScales(weight);
     if (names.length === 0) continue;
     const key = JSON.stringify([weight.convention, scheme?.location, scheme?.formats, scheme?.activations]);
-    const group = groups.get(key) ?? { has: [], lacks: [] };
+    const group = groups.get(key) ?? { presentNames: [], missing: [] };
     groups.set(key, group);
     const existing = names.find((name) => tensors.has(name));
-    if (existing !== undefined) group.has.push(existing);
-    else group.lacks.push({ weight: weight.name, needed: names.join(" or ") });
+    if (existing !== undefined) group.presentNames.push(existing);
+    else group.missing.push({ weight: weight.name, names: names.join(" or ") });
   }
   const isGguf = container === "gguf";
-  return [...groups.values()].flatMap(({ has, has: [example], lacks }) =>
-    example === undefined || (isGguf && has.length <= lacks.length)
+  return [...groups.values()].flatMap(({ presentNames, presentNames: [example], missing }) =>
+    example === undefined || (isGguf && presentNames.length <= missing.length)
       ? []
-      : lacks.map(({ weight, needed }) =>
-          finding("scale-absent", weight, `there is no ${needed}, and others have one, such as ${example}`),
+      : missing.map(({ weight, names }) =>
+          finding("scale-absent", weight, `there is no ${names}, and others have one, such as ${example}`),
         ),
   );
 }
@@ -100,7 +100,7 @@ function companions({ tensors }: CheckpointTensors, weights: readonly Recognized
 }
 
 /** Weights whose convention is the incomplete form of another convention in the file. */
-function lessers(weights: readonly RecognizedWeight[]): Finding[] {
+function incompleteConventions(weights: readonly RecognizedWeight[]): Finding[] {
   const names = new Set<string>(weights.map(({ convention }) => convention));
   const marked = weights.find(({ convention }) => conventionOf(convention).marker);
   const { marker = "" } = marked ? conventionOf(marked.convention) : {};
@@ -148,11 +148,11 @@ function numbered({ tensors }: CheckpointTensors, model: JsonObject | undefined)
   const experts = new Map<string, Map<number, Set<string>>>();
   const layers = new Map<string, Set<number>>();
   for (const name of tensors.keys()) {
-    const [, stack, index, rest = ""] = EXPERT.exec(name) ?? [];
+    const [, stack, index, tensorSuffix = ""] = EXPERT.exec(name) ?? [];
     const expert = Number(index);
     if (stack !== undefined && expert < MAX_NUMBER) {
       const members = experts.get(stack) ?? new Map<number, Set<string>>();
-      members.set(expert, (members.get(expert) ?? new Set()).add(rest));
+      members.set(expert, (members.get(expert) ?? new Set()).add(tensorSuffix));
       experts.set(stack, members);
     }
     const [, list, number] = LAYER.exec(name) ?? [];
@@ -171,8 +171,8 @@ function countOf(model: JsonObject | undefined, keys: readonly string[]): number
   const text = isObject(model?.text_config) ? model.text_config : undefined;
   const numbers = keys.flatMap((key) => [model?.[key], text?.[key]]);
   return numbers.find(
-    (each): each is number =>
-      Number.isSafeInteger(each) && (each as number) > 0 && (each as number) < MAX_NUMBER,
+    (number): number is number =>
+      Number.isSafeInteger(number) && (number as number) > 0 && (number as number) < MAX_NUMBER,
   );
 }
 
@@ -183,20 +183,23 @@ function expertsOf(
 ): Finding[] {
   const count = Math.max(declared ?? 0, Math.max(...members.keys()) + 1);
   const counts = new Map<string, number>();
-  for (const parts of members.values())
-    for (const part of parts) counts.set(part, (counts.get(part) ?? 0) + 1);
-  const absent = Array.from({ length: count }, (_, i) => i).filter((i) => !members.has(i));
-  const missing = absent.map((i) =>
+  for (const suffixes of members.values())
+    for (const part of suffixes) counts.set(part, (counts.get(part) ?? 0) + 1);
+  const missingIndices = Array.from({ length: count }, (_, i) => i).filter((i) => !members.has(i));
+  const missing = missingIndices.map((i) =>
     finding(
       "expert-absent",
       `${stack}.${i}`,
       `has no tensors; there are ${members.size} of ${count} experts`,
     ),
   );
-  const most = members.size - 1;
-  const lacking = [...members].flatMap(([i, parts]) =>
+  const expectedCount = members.size - 1;
+  const lacking = [...members].flatMap(([i, suffixes]) =>
     [...counts]
-      .filter(([part, times]) => times === most && most > 0 && members.size > 2 && !parts.has(part))
+      .filter(
+        ([part, times]) =>
+          times === expectedCount && expectedCount > 0 && members.size > 2 && !suffixes.has(part),
+      )
       .map(([part]) =>
         finding("expert-absent", `${stack}.${i}`, `has no ${part}, and all other experts have`),
       ),
@@ -211,8 +214,10 @@ function layersOf(list: string, numbers: ReadonlySet<number>, model: JsonObject 
   const first = Math.min(...numbers);
   const count = Math.max(declared ?? 0, Math.max(...numbers) + 1);
   const begin = declared === undefined ? first : 0;
-  const absent = Array.from({ length: count - begin }, (_, i) => i + begin).filter((i) => !numbers.has(i));
-  return absent.map((i) =>
+  const missingIndices = Array.from({ length: count - begin }, (_, i) => i + begin).filter(
+    (i) => !numbers.has(i),
+  );
+  return missingIndices.map((i) =>
     finding("layer-absent", `${list}.${i}`, `has no tensors; there are ${numbers.size} of ${count} layers`),
   );
 }

@@ -16,31 +16,32 @@ const MIN_SCALES = 16;
 export async function judgeStack(weight: QuantizedWeight, scales: Scales | ByteScales): Promise<Finding[]> {
   const [matrices, rows, columns] = matricesOf(weight.shape);
   if (matrices < 2 || rows * columns === 0) return [];
-  const dead: number[] = [];
-  for (let matrix = 0; matrix < matrices; matrix++) if (await isZero(weight, matrix)) dead.push(matrix);
+  const zeroMatrices: number[] = [];
+  for (let matrix = 0; matrix < matrices; matrix++)
+    if (await isZero(weight, matrix)) zeroMatrices.push(matrix);
   const constant = constantScales(weight, scales);
-  const among = (list: readonly number[], what: string): Finding[] =>
+  const findingFor = (list: readonly number[], description: string): Finding[] =>
     list.length === 0 || list.length === matrices
       ? []
       : [
           finding(
             "matrix-dead",
             weight.name,
-            `${what} of ${listMatrices(list)} of ${matrices}, and not those of others`,
+            `${description} of ${listMatrices(list)} of ${matrices}, and not those of others`,
           ),
         ];
   return [
-    ...among(dead, "all codes are zero"),
-    ...among(
-      constant.filter((matrix) => !dead.includes(matrix)),
+    ...findingFor(zeroMatrices, "all codes are zero"),
+    ...findingFor(
+      constant.filter((matrix) => !zeroMatrices.includes(matrix)),
       "all scales are 0 or 1",
     ),
   ];
 }
 
 function listMatrices(list: readonly number[]): string {
-  const some = list.slice(0, 8).join(", ");
-  return `${list.length > 1 ? "matrices" : "matrix"} ${some}${list.length > 8 ? ", …" : ""}`;
+  const firstIndices = list.slice(0, 8).join(", ");
+  return `${list.length > 1 ? "matrices" : "matrix"} ${firstIndices}${list.length > 8 ? ", …" : ""}`;
 }
 
 /** Whether all codes of a matrix are zero. Stops at the first nonzero code. */
@@ -51,11 +52,11 @@ async function isZero(
   const size = (entry.end - entry.begin) / matricesOf(shape)[0];
   const isZeroByte = zeroBytes(type, unpacked !== undefined);
   if (!isZeroByte) return false;
-  for (let at = 0; at < size; ) {
-    const end = Math.min(size, at + (at === 0 ? FIRST_BYTES : CHUNK_BYTES));
-    const bytes = await shard.read(entry, matrix * size + at, matrix * size + end);
+  for (let offset = 0; offset < size; ) {
+    const end = Math.min(size, offset + (offset === 0 ? FIRST_BYTES : CHUNK_BYTES));
+    const bytes = await shard.read(entry, matrix * size + offset, matrix * size + end);
     if (!bytes.every((byte) => isZeroByte[byte] === 1)) return false;
-    at = end;
+    offset = end;
   }
   return true;
 }

@@ -46,9 +46,15 @@ export function parseObject(path: string, text: string): JsonObject {
 
 /** Returns a config.json without its quantization claims. */
 export function withoutClaim(model: JsonObject): JsonObject {
-  const { quantization_config: _, compression_config: __, quantization, text_config: text, ...rest } = model;
+  const {
+    quantization_config: _,
+    compression_config: __,
+    quantization,
+    text_config: text,
+    ...otherFields
+  } = model;
   return {
-    ...rest,
+    ...otherFields,
     ...(quantization === undefined || mlxClaim(model) ? {} : { quantization }),
     ...(text === undefined ? {} : { text_config: isObject(text) ? withoutClaim(text) : text }),
   };
@@ -71,8 +77,8 @@ export function claimIn(
 ): Claim | undefined {
   const mlx = model && mlxClaim(model);
   if (mlx) return claimOf(paths[0], mlx, "mlx");
-  const within = model?.quantization_config ?? inner(model);
-  if (isObject(within)) return claimOf(paths[0], within, methodOf(within));
+  const config = model?.quantization_config ?? inner(model);
+  if (isObject(config)) return claimOf(paths[0], config, methodOf(config));
   return isObject(modelopt?.quantization) ? claimOf(paths[1], modelopt.quantization, "modelopt") : undefined;
 }
 

@@ -81,13 +81,13 @@ export function byGroups(json: JsonObject): Resolver | undefined {
     const named = groups.find(({ targets }) => targets.includes(module));
     if (named) return quantized(named);
     for (const group of groups) {
-      const each = group.targets.map((target) =>
+      const matches = group.targets.map((target) =>
         target.startsWith("re:")
           ? matchesStart(target.slice(3), module)
           : /[*?]/.test(target) && matchesGlob(target, module),
       );
-      if (each.includes(true)) return quantized(group);
-      if (each.includes(undefined)) return UNKNOWN;
+      if (matches.includes(true)) return quantized(group);
+      if (matches.includes(undefined)) return UNKNOWN;
     }
     const linear = groups.find(({ targets }) => targets.includes("Linear") || targets.length === 0);
     if (linear) return quantized(linear, "class");

@@ -7,7 +7,7 @@ import { matchesGlob } from "../../../text/glob.js";
 
 /** One state of the automaton: consumes a character, branches, asserts a position, or accepts. */
 type Step =
-  | { readonly takes: (character: string) => boolean; readonly next: number }
+  | { readonly accepts: (character: string) => boolean; readonly next: number }
   | { readonly to: readonly number[] }
   | { readonly at: "start" | "end"; readonly next: number }
   | { readonly accept: true };
@@ -50,18 +50,18 @@ class Parser {
   #alternatives(depth = 0): Part {
     if (depth > MAX_DEPTH) throw new Unsupported();
     this.#depth = depth;
-    const parts = [this.#sequence()];
+    const alternatives = [this.#sequence()];
     while (this.#peek() === "|") {
       this.#take();
-      parts.push(this.#sequence());
+      alternatives.push(this.#sequence());
     }
-    return (steps, next) => push(steps, { to: parts.map((part) => part(steps, next)) });
+    return (steps, next) => push(steps, { to: alternatives.map((part) => part(steps, next)) });
   }
 
   #sequence(): Part {
-    const parts: Part[] = [];
-    while (this.#at < this.text.length && !"|)".includes(this.#peek())) parts.push(this.#repeated());
-    return (steps, next) => parts.reduceRight((to, part) => part(steps, to), next);
+    const elements: Part[] = [];
+    while (this.#at < this.text.length && !"|)".includes(this.#peek())) elements.push(this.#repeated());
+    return (steps, next) => elements.reduceRight((to, part) => part(steps, to), next);
   }
 
   #repeated(): Part {
@@ -72,7 +72,7 @@ class Parser {
     // a lazy quantifier changes the length of a match, not whether there is one
     if (this.#peek() === "?") this.#take();
     if (this.#peek() !== "" && "*+?{".includes(this.#peek())) throw new Unsupported();
-    return sign === "?" ? optional(part) : looped(part, sign === "+");
+    return sign === "?" ? optional(part) : loop(part, sign === "+");
   }
 
   #atom(): Part {
@@ -88,13 +88,13 @@ class Parser {
       if (this.#take() !== ")") throw new Unsupported();
       return inner;
     }
-    if (character === "[") return takes(this.#set());
-    if (character === ".") return takes((c) => c !== "\n");
+    if (character === "[") return characterStep(this.#set());
+    if (character === ".") return characterStep((c) => c !== "\n");
     if (character === "^") return (steps, next) => push(steps, { at: "start", next });
     if (character === "$") return (steps, next) => push(steps, { at: "end", next });
-    if (character === "\\") return takes(this.#escaped());
+    if (character === "\\") return characterStep(this.#escaped());
     if ("*+?{".includes(character)) throw new Unsupported();
-    return takes((c) => c === character);
+    return characterStep((c) => c === character);
   }
 
   #escaped(): (character: string) => boolean {
@@ -132,38 +132,38 @@ function push(steps: Step[], step: Step): number {
   return steps.push(step) - 1;
 }
 
-const takes =
+const characterStep =
   (test: (character: string) => boolean): Part =>
   (steps, next) =>
-    push(steps, { takes: test, next });
+    push(steps, { accepts: test, next });
 
 const optional =
   (part: Part): Part =>
   (steps, next) =>
     push(steps, { to: [part(steps, next), next] });
 
-const looped =
-  (part: Part, once: boolean): Part =>
+const loop =
+  (part: Part, isRequired: boolean): Part =>
   (steps, next) => {
     const to: number[] = [];
-    const again = push(steps, { to });
-    const begin = part(steps, again);
+    const loopState = push(steps, { to });
+    const begin = part(steps, loopState);
     to.push(begin, next);
-    return once ? begin : again;
+    return isRequired ? begin : loopState;
   };
 
 /** All states that are reachable without consuming a character. */
 function closure(steps: readonly Step[], from: Iterable<number>, start: boolean, end: boolean): Set<number> {
-  const reached = new Set<number>();
+  const states = new Set<number>();
   const open = [...from];
-  for (let at = open.pop(); at !== undefined; at = open.pop()) {
-    if (reached.has(at)) continue;
-    reached.add(at);
-    const step = steps[at] as Step;
+  for (let state = open.pop(); state !== undefined; state = open.pop()) {
+    if (states.has(state)) continue;
+    states.add(state);
+    const step = steps[state] as Step;
     if ("to" in step) open.push(...step.to);
     else if ("at" in step && (step.at === "start" ? start : end)) open.push(step.next);
   }
-  return reached;
+  return states;
 }
 
 interface Program {
@@ -198,14 +198,14 @@ export function matchesStart(expression: string, text: string): boolean | undefi
   if (!program) return undefined;
   const { steps, begin } = program;
   let states = closure(steps, [begin], true, text === "");
-  for (let at = 0; at < text.length && !states.has(0); at++) {
-    const character = text.charAt(at);
+  for (let position = 0; position < text.length && !states.has(0); position++) {
+    const character = text.charAt(position);
     const next: number[] = [];
     for (const state of states) {
       const step = steps[state] as Step;
-      if ("takes" in step && step.takes(character)) next.push(step.next);
+      if ("accepts" in step && step.accepts(character)) next.push(step.next);
     }
-    states = closure(steps, next, false, at + 1 === text.length);
+    states = closure(steps, next, false, position + 1 === text.length);
   }
   return states.has(0);
 }
@@ -225,6 +225,6 @@ function covers(pattern: string, module: string): boolean | undefined {
 
 /** Whether a pattern covers the module; undefined if none does and one is not supported. */
 export function isIgnored(patterns: readonly string[], module: string): boolean | undefined {
-  const each = patterns.map((pattern) => covers(pattern, module));
-  return each.includes(true) ? true : each.includes(undefined) ? undefined : false;
+  const matches = patterns.map((pattern) => covers(pattern, module));
+  return matches.includes(true) ? true : matches.includes(undefined) ? undefined : false;
 }

@@ -56,8 +56,8 @@ export function resolver(json: JsonObject, method: string): Resolver {
       ? byMlx(json)
       : (byLayers(json) ?? byGroups(json) ?? (method === "quark" ? byQuark(json) : undefined) ?? byOne(json));
   return (module) => {
-    const left = isIgnored(ignored, module);
-    if (left === true) return { kind: "ignored" };
-    return left === undefined ? UNKNOWN : resolve(module);
+    const isLeftOut = isIgnored(ignored, module);
+    if (isLeftOut === true) return { kind: "ignored" };
+    return isLeftOut === undefined ? UNKNOWN : resolve(module);
   };
 }

@@ -16,12 +16,12 @@ export interface Subclass {
 
 /** The torchao metadata of a weight; an empty subclass if there are none. */
 export function subclassOf(metadata: Metadata, name: string): Subclass {
-  const none: Subclass = { swizzled: false, parts: [] };
+  const plainSubclass: Subclass = { swizzled: false, parts: [] };
   const text = Object.hasOwn(metadata, name) ? metadata[name] : undefined;
-  if (text === undefined) return none;
+  if (text === undefined) return plainSubclass;
   try {
     const json = parseJson(text);
-    if (!isObject(json)) return none;
+    if (!isObject(json)) return plainSubclass;
     const names = json._tensor_data_names;
     return {
       ...(typeof json._type === "string" ? { type: json._type } : {}),
@@ -29,7 +29,7 @@ export function subclassOf(metadata: Metadata, name: string): Subclass {
       parts: Array.isArray(names) ? names.filter((each) => typeof each === "string") : [],
     };
   } catch (error) {
-    if (error instanceof JsonError) return none;
+    if (error instanceof JsonError) return plainSubclass;
     throw error;
   }
 }
