@@ -19,7 +19,7 @@ export function requireOn({ backend }: Group, user: string, name: string, x: unk
   );
 }
 
-/** Throws `ArgumentError` if `value` is not a rank of the group. With `other`, also if it is this rank. */
+/** Throws `ArgumentError` if `value` is not a rank of the group. If `other` is set, also throws for this rank itself. */
 export function requireRank(
   { rank, ranks }: Group,
   user: string,
@@ -102,8 +102,8 @@ function requireApart(user: string, x: Tensor, out: Tensor, inPlace: boolean): v
 }
 
 /**
- * Returns `out` if it is given and has the right type and shape, else a new tensor of the type of x. With `inPlace`,
- * `out` may be x itself.
+ * Returns `out` if it is set and has the right type and shape, else a new tensor of the type of x. With `inPlace`, `out` may be x
+ * itself.
  */
 export function resultOf<D extends DType>(
   group: Group,
@@ -127,7 +127,7 @@ export function sum(counts: readonly number[]): number {
   return counts.reduce((total, each) => total + each, 0);
 }
 
-/** The offset of each part if parts of these sizes are concatenated. */
+/** The offset of each tensor in a concatenation of tensors of these sizes. */
 export function offsetsOf(counts: readonly number[]): readonly number[] {
   let offset = 0;
   return counts.map((count) => {

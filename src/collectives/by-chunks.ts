@@ -19,7 +19,7 @@ export interface ReducedRows {
   readonly shape: Shape;
   readonly dtype: WideDType;
   readonly chunks: number;
-  /** Whether each rank gets its rows of the result, not all of them. */
+  /** Whether each rank gets only its rows of the result. Otherwise each rank gets all rows. */
   readonly scatters: boolean;
   /** Computes some rows of this rank's matrix into `out`. */
   readonly compute: (rows: RowRange, out: Tensor<WideDType>) => void;
@@ -32,8 +32,9 @@ export function chunksOf(rows: number, chunks: number): readonly RowRange[] {
 }
 
 /**
- * Returns the result of `group.reduceScatter`, if `scatters`, or of `group.allReduce` for a matrix. For `reduceScatter`, each
- * chunk has the same number of rows for each rank. The result rows of a chunk are a multiple of `VIEW_ALIGNMENT` bytes.
+ * Reduces a matrix in chunks. Returns the result of `group.reduceScatter` if `scatters` is true, else of `group.allReduce`. For
+ * `reduceScatter`, each chunk has the same number of rows for each rank. The result rows of a chunk are a multiple of
+ * `VIEW_ALIGNMENT` bytes.
  */
 export function reducedByChunks(
   group: ProcessGroup,

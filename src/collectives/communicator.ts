@@ -112,7 +112,7 @@ export interface Membership {
 export interface Transport {
   /** `none`: the group has one rank. `loopback`: within a process. `host`: through the hosts. `device`: from device to device. */
   readonly kind: "none" | "loopback" | "host" | "device";
-  /** A string for users: the name of the library that moves the bytes, or the reason why no faster transport is used. */
+  /** A string for users: the name of the library that moves the bytes, or the reason why no faster transport is in use. */
   readonly description: string;
 }
 
@@ -122,7 +122,7 @@ export interface Communicator extends Membership {
   readonly backend: Backend;
   readonly transport: Transport;
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support;
-  /** The answer of `supports` for a sum by this plan. */
+  /** Returns the answer of `supports` for a sum by this plan. */
   supportsPlan(plan: SumPlan): Support;
   /** Enqueues an operation. Its arguments have been validated. Throws `DistributedError` if the group has failed. */
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void;

@@ -63,7 +63,7 @@ export type Mesh = { readonly [A in MeshAxis]: ProcessGroup } & {
   readonly coordinates: MeshCoordinates;
 };
 
-/** A tensor whose rows are divided among the ranks: evenly, or with the counts in `rows`. */
+/** A tensor whose rows are divided among the ranks: evenly, or by the counts in `rows`. */
 export interface GatherRequest {
   readonly x: Tensor;
   readonly rows?: readonly number[] | undefined;
@@ -116,7 +116,7 @@ export class ProcessGroup {
     return this.#communicator.ranks.length;
   }
 
-  /** The number of each member in the whole job, in order of ranks. Error messages use these numbers. */
+  /** The number of each member in the job, in order of the members' ranks in the group. Error messages use these numbers. */
   get ranks(): readonly number[] {
     return this.#communicator.ranks;
   }

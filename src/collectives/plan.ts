@@ -26,8 +26,8 @@ export interface SumPlan {
   /** The type to which every partial sum is rounded. The final sum is rounded to the type of the tensor. */
   readonly sum: WideDType;
   /**
-   * The number of consecutive elements that each rank adds up. In a ring, the sum of an element ends at the rank that these
-   * counts assign it to, and starts at the next rank of the ring.
+   * The number of consecutive elements whose sums each rank computes. In a ring, the sum of an element ends at the rank that
+   * these counts assign to the element, and starts at the next rank of the ring.
    */
   readonly splits: readonly number[];
 }
@@ -56,7 +56,7 @@ export interface SumCase {
   readonly dtype: WideDType;
   /** The number of result elements of each rank. If `fixed` is false, it is only the default. */
   readonly splits: readonly number[];
-  /** Whether other splits are impossible. */
+  /** Whether a plan must have these splits. */
   readonly fixed: boolean;
 }
 
@@ -102,7 +102,7 @@ export function orderOf({ algorithm, order }: SumPlan, owner: number): readonly 
   return [...order.slice(next), ...order.slice(0, next)];
 }
 
-/** Divides elements among `size` ranks: every rank gets as many as the first, until no elements are left. */
+/** Divides elements among `size` ranks: every rank gets the same number as the first rank, until no elements are left. */
 export function evenSplits(elements: number, size: number): readonly number[] {
   const share = Math.ceil(elements / size);
   return Array.from({ length: size }, (_, rank) => Math.max(0, Math.min(share, elements - rank * share)));
@@ -122,8 +122,8 @@ const MEASURED_RINGS: readonly {
 ];
 
 /**
- * The answer for a plan. Every plan determines all bits. For a ring, `unverified` says that it is unknown whether NCCL adds in
- * that order.
+ * Returns whether a plan is supported. Every plan determines all bits. For a ring, `unverified` says that it is unknown whether
+ * NCCL adds in that order.
  */
 export function supportsPlan({ algorithm, order, sum }: SumPlan): Support {
   // the sum of two inputs is the same in either order

@@ -172,7 +172,7 @@ export function gatherRowsOnSideStream(
 }
 
 /**
- * Returns the quantized tensor with the rowwise codes `codes` [rows, K], in the copies of `usage`. `t` has some of these rows,
+ * Returns the quantized tensor with the rowwise codes `codes` [rows, K] and the copies of `usage`. `t` has some of these rows,
  * and the per-tensor scale.
  */
 export function quantizedFromCodes(t: QuantizedTensor, codes: Tensor, usage: Usage): QuantizedTensor {
@@ -311,8 +311,8 @@ export function emptyRows(t: QuantizedTensor, count: number): QuantizedTensor {
 
 /**
  * Concatenates the rows of quantized tensors, as `gatherQuantized` does for tensors on several ranks. The result has the copies
- * of the first part. All parts have the same quantization, and the same per-tensor scale and amax if there is one. No block may
- * extend over two parts.
+ * of the first tensor. All tensors have the same quantization, and the same per-tensor scale and amax if there is one. No block
+ * may extend over two tensors.
  */
 export function joinedRows(tensors: readonly QuantizedTensor[]): QuantizedTensor {
   using scope = new Scope();

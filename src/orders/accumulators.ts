@@ -1,4 +1,4 @@
-/** The accumulators that a kernel may declare, one row each: how far one addition may be from its exact result. */
+/** The accumulators that a kernel may declare, one row each. A row bounds the error of one addition. */
 import { DATAPATHS, type DatapathRow } from "../formats/datapath.js";
 
 /** A row of `ACCUMULATORS`. */

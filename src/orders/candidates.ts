@@ -1,13 +1,13 @@
-/** The candidate orders: products of short lists, the common ones first. */
+/** The candidate orders, as products of short lists. Common orders come first. */
 import { DATAPATHS, type DatapathName, type DatapathRow, type DotAdd } from "../formats/datapath.js";
 import type { AccumulatorName } from "./accumulators.js";
 import type { JoinName, Lanes, Pairwise, ScalingName, Splits, SummationOrder } from "./order.js";
 
-/** What the inputs tell about the orders that they can distinguish. */
+/** The properties of the inputs that decide which orders they can distinguish. */
 export interface CandidateScope {
   /** The largest number of terms. */
   readonly depth: number;
-  /** The number of terms that share block scales; 0 without them. */
+  /** The number of terms that share block scales; 0 without block scales. */
   readonly scaleLength: number;
 }
 
@@ -17,7 +17,7 @@ const ONE_SPLIT: Splits = { count: 1, tile: 1, join: "ascending" };
 const BLOCKS = [0, 128, 64, 32, 16, 256, 8, 4, 96, 192, 320, 384, 512];
 const LANE_COUNTS = [2, 4, 8, 16, 32];
 const RUNS = [1, 2, 4, 8];
-/** Lanes that take whole tiles in turn, as an interleaved split-K does. */
+/** The numbers of lanes that take whole tiles in turn, as an interleaved split-K does. */
 const TILE_COUNTS = [2, 3, 4, 8];
 const TILE_RUNS = [16, 32, 64, 128];
 const LANE_JOINS: readonly JoinName[] = ["halves", "neighbours", "ascending"];
@@ -34,7 +34,7 @@ const SCALINGS: readonly ScalingName[] = [
   "elements",
 ];
 
-/** An arithmetic of one chain, and the accumulator that it needs. */
+/** The arithmetic of one chain, and the accumulator that the arithmetic requires. */
 type Chain = Pick<SummationOrder, "arithmetic" | "accumulator">;
 
 const ROUNDED: readonly Chain[] = [
@@ -46,7 +46,7 @@ const NARROW: readonly Chain[] = (["bf16", "f16"] as const).map((format) => ({
   arithmetic: { kind: "narrow", format },
 }));
 
-/** The lengths of steps that no row of `DATAPATHS` has. They are combined with the alignment bits of the rows. */
+/** Step lengths that no row of `DATAPATHS` has. They are combined with the alignment bits of the rows. */
 const OTHER_STEPS = [4, 8, 16, 32];
 
 const TENSOR_CORES = [
@@ -70,7 +70,7 @@ function tensorCores(): readonly Chain[] {
   }));
 }
 
-/** Hopper's and Ada's FP8 chains of 13 bits, which a kernel has to declare. */
+/** The 13-bit FP8 chains of Hopper and Ada, which a kernel has to declare. */
 function narrowCores(): readonly { readonly chain: Chain; readonly blocks: readonly number[] }[] {
   return (["hopper-fp8", "ada-fp8"] as const).flatMap((name) => {
     const { dotAdd: rule, promotionInterval }: DatapathRow = DATAPATHS[name];
@@ -104,7 +104,7 @@ function pairwiseForms({ arithmetic }: Chain): readonly Pairwise[] {
   return [...recursive, { base: 128, split: "numpy" }];
 }
 
-/** Whether dividing K into splits of whole tiles gives `count` splits, and not fewer. */
+/** Whether K, divided into splits of whole tiles, has `count` splits and not fewer. */
 function splitsAre(count: number, tile: number, depth: number): boolean {
   const tiles = Math.ceil(depth / tile);
   return Math.ceil(tiles / Math.ceil(tiles / count)) === count;
@@ -119,7 +119,7 @@ function splitForms(depth: number): readonly Splits[] {
   return [ONE_SPLIT, ...divided];
 }
 
-/** The lengths of blocks that inputs of this depth can show. */
+/** The block lengths that inputs of this depth can show. */
 const blocksFor = (depth: number): readonly number[] => BLOCKS.filter((block) => block < depth);
 
 /**

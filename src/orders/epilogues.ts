@@ -6,7 +6,7 @@ import type { WideDType } from "../tensor/shape.js";
 /** The operands that the epilogue applies to the sum of one element. */
 export interface EpilogueOperands {
   readonly alpha: number;
-  /** The scales of the row of x and of the row of w. 1 if there are none. */
+  /** The scales of the row of x and of the row of w. 1 without scales. */
   readonly scaleX: number;
   readonly scaleW: number;
   /** The factor of the addend; 0 without an addend. */
@@ -21,7 +21,7 @@ export interface EpilogueOperands {
 /** A row of `EPILOGUES`. */
 interface EpilogueRow {
   readonly words: string;
-  /** Which property of an element makes this row differ from the others. */
+  /** The property of an element that makes this row differ from the others. */
   readonly needs: "nothing" | "factors" | "addend" | "bias";
   /** The first value of the accumulator. */
   readonly start: (operands: EpilogueOperands) => number;
@@ -38,14 +38,14 @@ const inTurn = (sum: number, { alpha, scaleX, scaleW }: EpilogueOperands): numbe
 const withBias = (value: number, { bias }: EpilogueOperands): number =>
   bias === undefined ? value : add(value, bias);
 
-/** The value by the first row. */
+/** The value by the row `fused`. */
 function fusedValue(sum: number, operands: EpilogueOperands): number {
   const { beta, addend } = operands;
   const factor = factorOf(operands);
   return beta === 0 ? mul(sum, factor) : fma(factor, sum, mul(beta, addend));
 }
 
-/** Whether the accumulator may begin at an addend: a factor would multiply it too. */
+/** Whether the accumulator may begin at an addend. It may not if there is a factor, which would multiply the addend too. */
 const mayBegin = (operands: EpilogueOperands): boolean => factorOf(operands) === 1;
 
 /**

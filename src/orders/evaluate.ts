@@ -35,7 +35,10 @@ function joinSums(join: JoinName, sums: number[], add: Add): number {
   return partialSums[0] as number;
 }
 
-/** The factors of one element, multiplied by their scales if the order applies scales first, and values derived from them. */
+/**
+ * The factors of one element, and values derived from them. If the order applies scales first, the factors are multiplied by
+ * their scales.
+ */
 class Factors {
   readonly depth: number;
   #terms: readonly Term[] | undefined;
@@ -83,7 +86,7 @@ function chain(
   return c;
 }
 
-/** A step of a tensor core; NaN and infinities sum as usual. */
+/** A step of a tensor core. NaN and infinities add as in IEEE 754. */
 function dotAddOf(rule: Parameters<typeof dotAdd>[0], c: number, terms: readonly Term[]): number {
   let areFinite = Number.isFinite(c);
   for (const { value } of terms) if (!Number.isFinite(value)) areFinite = false;

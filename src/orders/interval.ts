@@ -146,8 +146,8 @@ function errorOfPromoted(
 }
 
 /**
- * How much orders may differ in an element: the magnitude of its products, relative to its value. 0 if every partial sum is
- * exact in f32, so that orders do not differ.
+ * A bound for the differences between orders in an element: the magnitude of its products, relative to its value. 0 if every
+ * partial sum is exact in f32, so that all orders agree.
  */
 export function conditionOf(terms: Terms, value: number): number {
   const { products } = productsOf(terms);
@@ -156,7 +156,7 @@ export function conditionOf(terms: Terms, value: number): number {
   return magnitude / Math.max(Math.abs(value), Number.MIN_VALUE);
 }
 
-/** Returns the NaN or infinity that the sum is in every order; undefined if all terms and addends are finite. */
+/** Returns the NaN or infinity that every order gives; undefined if all terms and addends are finite. */
 function specialOf(products: Float64Array, addends: readonly number[]): ElementInterval["special"] {
   let sum = 0;
   for (const value of [...products, ...addends]) if (!Number.isFinite(value)) sum += value;
@@ -168,8 +168,8 @@ function specialOf(products: Float64Array, addends: readonly number[]): ElementI
 const SPECIAL = { low: Number.NaN, high: Number.NaN, width: 0, magnitude: Number.POSITIVE_INFINITY } as const;
 
 /**
- * The interval of an element: every order of summation, of products rounded or fused, and of the epilogue's operations, under
- * the declared accumulator, gives a value in it.
+ * The interval of an element. Under the declared accumulator, it contains the value of every order of summation, with products
+ * rounded or fused, and of every order of the epilogue's operations.
  */
 export function intervalOf(
   terms: Terms,
@@ -205,7 +205,7 @@ export function intervalOf(
   const ofAdditions = isFree ? 0 : additions * F32_UNIT * 1.01 * (sizes + errorOfTerms * Math.abs(factor));
   const small = steps + additions > 0 ? LEAST_F32 * (steps + additions) * (1 + Math.abs(factor)) : 0;
   const error = errorOfTerms * Math.abs(factor) + ofFactors + ofAdditions + (isFree ? 0 : small);
-  // the exact value itself is known to f64's precision only
+  // f64 gives the exact value only to its own precision
   const slack = error === 0 ? 0 : 2 ** -50 * (Math.abs(exact) + error) + 2 ** -90 * sizes;
   const [minimum, maximum] = [exact - error - slack, exact + error + slack];
   const largest = (largestSums(products).at(-1) ?? 0) + errorOfTerms;

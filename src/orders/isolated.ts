@@ -1,13 +1,13 @@
 /**
- * Elements that are wrong although the order of all others is known. A kernel may sum some elements in another order, but then
- * whole rows, columns or tiles, and many of their elements differ. An element that differs by itself is an error.
+ * Elements that are wrong although the order of all other elements is known. A kernel may sum some elements in another order, but
+ * then it does so in whole rows, columns or tiles, and many of their elements differ. A single element that differs is an error.
  */
 import type { SummationOrder } from "./order.js";
 import { type Candidate, type JudgedElement, type Match, sameValue, valueBy } from "./search.js";
 
-/** The place of an element: its result, row and column. */
+/** The position of an element: its result, row and column. */
 export interface Place {
-  /** The index of the result among all. */
+  /** The index of the result in the list of results. */
   readonly result: number;
   /** The row of the element. */
   readonly row: number;
@@ -49,7 +49,7 @@ function isTelling(candidate: Candidate, element: JudgedElement): boolean {
   return 2 * differingRivals.length >= RIVALS.length;
 }
 
-/** A bound of the probability that at most `count` of `total` independent events of probability `CHANGED` happen. */
+/** An upper bound of the probability that at most `count` of `total` independent events of probability `CHANGED` happen. */
 function chanceOf(count: number, total: number): number {
   if (total === 0) return 1;
   const share = count / total;
@@ -58,7 +58,7 @@ function chanceOf(count: number, total: number): number {
   return Math.exp(-total * (part(share, CHANGED) + part(1 - share, 1 - CHANGED)));
 }
 
-/** The regions of which an order may depend: rows, columns and tiles of a result. */
+/** The regions on which an order may depend: rows, columns and tiles of a result. */
 const REGIONS: readonly ((position: Place) => string)[] = [
   ({ result, row }) => `${result} ${row}`,
   ({ result, column }) => `${result} ${column}`,
@@ -66,7 +66,8 @@ const REGIONS: readonly ((position: Place) => string)[] = [
 ];
 
 /**
- * Whether the elements that contradict the best candidate are errors: in no kind of region do they look like another order.
+ * Whether the elements that contradict the best candidate are errors. They are if their arrangement does not look like another
+ * order in any kind of region.
  */
 export function areIsolated(
   match: Match,

@@ -1,4 +1,4 @@
-/** Judges the results of a kernel whose order of summation is free: by its order if that is found, else by intervals. */
+/** Judges the results of a kernel whose order of summation is free: by its order if the search finds it, else by intervals. */
 import { ACCUMULATOR_NAMES, type AccumulatorName } from "./accumulators.js";
 import { candidateOrders } from "./candidates.js";
 import { contains, type ElementInterval, intervalOf } from "./interval.js";
@@ -23,7 +23,7 @@ export interface OrderFinding extends Place {
   readonly actual: number;
   /** The interval that contains the result of every order. */
   readonly interval: ElementInterval;
-  /** What is wrong, in words. */
+  /** A description of the error. */
   readonly words: string;
 }
 
@@ -31,7 +31,7 @@ export interface OrderFinding extends Place {
 export interface FoundOrder {
   /** The length of K, or undefined if the order holds for every length. */
   readonly depth?: number;
-  /** The order in words. */
+  /** A description of the order. */
   readonly words: string;
   /** The number of elements that it explains. */
   readonly elements: number;
@@ -41,21 +41,21 @@ export interface FoundOrder {
 export interface OrderVerdict {
   /** Whether every element is right. */
   readonly ok: boolean;
-  /** Whether an order explains every element, or some elements are held to intervals only. */
+  /** Whether an order explains every element; otherwise some elements only have to lie in their intervals. */
   readonly by: "order" | "interval";
   /** The declared accumulator. */
   readonly accumulator: AccumulatorName;
-  /** The orders that were found: one, or one for each length of K. */
+  /** The orders that were found: one order for all lengths of K, or one for each length. */
   readonly orders: readonly FoundOrder[];
-  /** The numbers of candidate orders, of elements, and of elements that were held to an interval. */
+  /** The number of candidate orders, the number of elements, and the number of elements that only had to lie in an interval. */
   readonly counts: { readonly candidates: number; readonly elements: number; readonly bounded: number };
-  /** The number of other candidates that the inputs do not distinguish from the order, counted up to `MAX_OTHERS`. */
+  /** The number of other candidates that the inputs do not distinguish from the order. Counting stops at `MAX_OTHERS`. */
   readonly others: number;
   /** The first wrong elements, at most 8. */
   readonly findings: readonly OrderFinding[];
   /** The number of all wrong elements. */
   readonly wrong: number;
-  /** How wide intervals are compared with usual tolerances. */
+  /** The widths of intervals, compared with usual tolerances. */
   readonly widths: readonly WidthComparison[];
 }
 
@@ -96,7 +96,10 @@ function positionedElementsOf(results: readonly JudgedResult[]): readonly Positi
   );
 }
 
-/** The candidate orders of a group of elements, those that the declaration admits or those that it does not. */
+/**
+ * The candidate orders of a group of elements. `admitted` selects the orders that the declaration admits, or the orders that it
+ * does not admit.
+ */
 function ordersOf(
   elements: readonly PositionedElement[],
   declared: AccumulatorName,
@@ -110,8 +113,8 @@ function ordersOf(
 }
 
 /**
- * Searches the admitted orders. For the group of all elements it also searches orders that the kernel would have to declare, so
- * that a message can name one.
+ * Searches the admitted orders. For the group of all elements, also searches the orders that the kernel would have to declare, so
+ * that a message can name the order.
  */
 function searchGroup(
   positionedElements: readonly PositionedElement[],
@@ -251,7 +254,7 @@ const isolated = (match: Match, group: readonly PositionedElement[]): boolean =>
     group.map(({ position }) => position),
   );
 
-/** The declaration that would admit an order. */
+/** Names the declaration that would admit an order. */
 function admittedBy(order: SummationOrder): string {
   const name = ACCUMULATOR_NAMES.find((each) => each === order.accumulator);
   return name ? ` (accumulator ${name} would admit it)` : ", and no accumulator admits it";

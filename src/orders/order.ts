@@ -2,7 +2,10 @@
 import type { DotAdd } from "../formats/datapath.js";
 import type { AccumulatorName } from "./accumulators.js";
 
-/** How partial sums are joined. The third one halves the list: sum i gets the sum i + n / 2. */
+/**
+ * The order in which partial sums are joined. "halves" adds sum i + n / 2 to sum i, and repeats this with the first half of the
+ * list.
+ */
 export type JoinName = "ascending" | "descending" | "halves" | "neighbours";
 
 /** How the terms of one chain are added. */
@@ -15,10 +18,10 @@ export type Arithmetic =
   | { readonly kind: "double" }
   /** A step of a tensor core (datapath.md §1). */
   | { readonly kind: "dotAdd"; readonly rule: DotAdd }
-  /** c = c + x · w, rounded to a narrow type after each addition: a mistake, known by name. */
+  /** c = c + x · w, rounded to a narrow type after each addition. A known mistake. */
   | { readonly kind: "narrow"; readonly format: "bf16" | "f16" };
 
-/** How block scales along K are applied. */
+/** The use of block scales along K. */
 export type ScalingName =
   /** Elements are multiplied by their scales and rounded to f32 before the product. */
   | "elements"
@@ -37,16 +40,22 @@ export type ScalingName =
 export interface Lanes {
   /** The number of accumulators. 1: no division. */
   readonly count: number;
-  /** The number of consecutive terms that one accumulator takes before the next one does. */
+  /** The number of consecutive terms that one accumulator takes before the next accumulator takes terms. */
   readonly run: number;
   readonly join: JoinName;
 }
 
-/** A recursive sum: halves are summed and added, down to a base that is summed in ascending k. */
+/**
+ * A recursive sum: a range is halved, and the sums of the halves are added. A range of at most `base` terms is summed in
+ * ascending k.
+ */
 export interface Pairwise {
-  /** The largest number of terms that is not divided. */
+  /** The maximum number of terms of a range that is not divided. */
   readonly base: number;
-  /** Where a range is divided: in the middle, or at the largest power of two below its length, or as numpy does. */
+  /**
+   * The position at which a range is divided: the middle, the largest power of two below its length, or the position that numpy
+   * uses.
+   */
   readonly split: "middle" | "power" | "numpy";
 }
 
@@ -54,12 +63,15 @@ export interface Pairwise {
 export interface Splits {
   /** The number of ranges. 1: no division. */
   readonly count: number;
-  /** The length of which every range but the last is a multiple. */
+  /** The length of a range is a multiple of this number, except for the last range. */
   readonly tile: number;
   readonly join: JoinName;
 }
 
-/** One summation order. From outside to inside: splits of K, blocks of a split, lanes of a block, additions of a lane. */
+/**
+ * One summation order. The levels from outside to inside are splits of K, blocks of a split, lanes of a block, and additions of a
+ * lane.
+ */
 export interface SummationOrder {
   readonly arithmetic: Arithmetic;
   readonly lanes: Lanes;
@@ -68,7 +80,7 @@ export interface SummationOrder {
   /** The length of a chain that starts at zero and is added to the total in f32. 0: one chain over the whole split. */
   readonly block: number;
   readonly splits: Splits;
-  /** How block scales are applied. Absent if there are none. */
+  /** The use of block scales. Absent without block scales. */
   readonly scaling?: ScalingName;
   /** The accumulator that this order needs. Absent for a known mistake, which no kernel may declare. */
   readonly accumulator?: AccumulatorName;

@@ -22,7 +22,7 @@ export interface Match extends Candidate {
   readonly misses: readonly number[];
 }
 
-/** Whether two results are the same: all NaNs are equal, and zeros of either sign. */
+/** Whether two results are equal. All NaN are equal, and zeros of either sign are equal. */
 export function sameValue(a: number, b: number): boolean {
   return a === b || (Number.isNaN(a) && Number.isNaN(b));
 }
@@ -38,18 +38,18 @@ export function valueBy(
 
 /** All candidates are tried on `first` elements, and the remaining candidates on `second` elements. */
 const PILOTS = { first: 16, second: 160 };
-/** A candidate may miss this many of the first elements: one element may be wrong although the order is right. */
+/** The maximum number of the first elements that a candidate may miss: one element may be wrong although the order is right. */
 const MISSES = 1;
-/** The search ends when this many candidates, besides the first one, explain the pilots and were compared with all elements. */
+/** The search ends when it has compared this many candidates, besides the first candidate, with all elements. */
 export const MAX_OTHERS = 23;
-/** The number of elements from which the elements that distinguish orders are chosen. */
+/** The number of elements in the sample from which the pilots are chosen. */
 const SAMPLES = 1500;
-/** A candidate is given up after contradicting this share of all elements. */
+/** The search drops a candidate that contradicts more than this share of all elements. */
 const MAX_SHARE = 1 / 32;
 
 /**
- * The indices of elements that distinguish orders. Every second element is one in which orders differ most, relative to the
- * value, so that the type of the result hides no difference; the others are spread over all elements.
+ * The indices of elements that distinguish orders (pilots). Every second pilot is an element in which orders differ most,
+ * relative to its value, so that the type of the result hides no difference. The other pilots are spread over all elements.
  */
 function pilotsOf(elements: readonly JudgedElement[], count: number): readonly number[] {
   const step = Math.max(1, elements.length / SAMPLES);
@@ -69,7 +69,7 @@ function pilotsOf(elements: readonly JudgedElement[], count: number): readonly n
   return [...new Set(pilots.filter((i): i is number => i !== undefined))];
 }
 
-/** Returns a test whether a candidate contradicts at most `allowed` of these elements. */
+/** Returns a function that tests whether a candidate contradicts at most `allowed` of these elements. */
 function explaining(elements: readonly JudgedElement[], allowed: number): (candidate: Candidate) => boolean {
   const evaluators = elements.map(({ terms }) => new Evaluator(terms));
   return ({ order, epilogue }) => {
@@ -82,7 +82,7 @@ function explaining(elements: readonly JudgedElement[], allowed: number): (candi
   };
 }
 
-/** The elements that contradict a candidate; undefined if they are too many. */
+/** The elements that contradict a candidate; undefined if there are too many. */
 function missesOf(candidate: Candidate, elements: readonly JudgedElement[]): readonly number[] | undefined {
   const misses: number[] = [];
   const maxMisses = Math.max(MISSES, elements.length * MAX_SHARE);
@@ -98,15 +98,15 @@ function missesOf(candidate: Candidate, elements: readonly JudgedElement[]): rea
 export interface Search {
   /** The number of candidates that were tried. */
   readonly candidateCount: number;
-  /** The candidate with the fewest contradictions, if any comes close. */
+  /** The candidate with the fewest contradictions. Absent if every candidate has too many. */
   readonly best?: Match;
-  /** The number of other candidates that explain every element as well, counted up to `MAX_OTHERS`. */
+  /** The number of other candidates that explain every element too. Counting stops at `MAX_OTHERS`. */
   readonly others: number;
 }
 
 /**
- * Searches the order that explains the elements. Orders that come first are preferred among those that explain all. The
- * elements have finite operands.
+ * Searches for the order that explains the elements. Of several such orders, the first one is preferred. The elements have finite
+ * operands.
  */
 export function searchOrder(orders: readonly SummationOrder[], elements: readonly JudgedElement[]): Search {
   const epilogues = epiloguesFor(elements.map(({ operands }) => operands));

@@ -1,4 +1,4 @@
-/** Tolerances that kernels are usually tested with. */
+/** Tolerances with which kernels are usually tested. */
 import type { WideDType } from "../tensor/shape.js";
 
 /** A tolerance: |actual - expected| ≤ atol + rtol * |expected|. */
@@ -14,7 +14,7 @@ const everywhere = (size: number): Readonly<Record<WideDType, number>> => ({
   f16: size,
 });
 
-/** The tolerances of comparison, in the order of reports. */
+/** The compared tolerances, in the order of reports. */
 export const TOLERANCES: readonly Tolerance[] = [
   { name: "rtol 1e-2, atol 1e-2", rtol: everywhere(1e-2), atol: everywhere(1e-2) },
   { name: "rtol 1e-3, atol 1e-3", rtol: everywhere(1e-3), atol: everywhere(1e-3) },

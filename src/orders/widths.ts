@@ -1,4 +1,4 @@
-/** How wide the intervals of elements are, compared with tolerances that kernels are usually tested with. */
+/** The widths of intervals, compared with tolerances with which kernels are usually tested. */
 import type { AccumulatorName } from "./accumulators.js";
 import { intervalOf } from "./interval.js";
 import type { JudgedElement } from "./search.js";
@@ -21,7 +21,7 @@ const SAMPLES = 300;
 const medianOf = (values: readonly number[]): number =>
   [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
 
-/** Compares tolerances with the intervals of elements, as they are before the cast to the type of the result. */
+/** Compares tolerances with the intervals of elements. The intervals contain values before the cast to the type of the result. */
 export function widthsOf(
   elements: readonly JudgedElement[],
   accumulator: AccumulatorName,

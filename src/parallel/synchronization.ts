@@ -1,4 +1,4 @@
-/** The implementation of `noSync`: backward passes that do not reduce gradients over ranks. */
+/** The implementation of `noSync`: backward passes without the reduction of gradients over ranks. */
 import { callable, requireSynchronous } from "../options.js";
 
 /** Says whether backward passes reduce gradients: all passes except those inside `suspend`. */

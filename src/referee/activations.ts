@@ -25,7 +25,7 @@ function ofSelf(compute: (backend: Backend, x: Float32Array) => Float32Array): M
   return (call) => computedFrom(call, [call.tensor("self")], (x) => compute(call.backend, x));
 }
 
-/** The model of a gradient, computed from `grad_output` and `self`, or from another tensor instead of `self`. */
+/** The model of a gradient. Its operands are `grad_output` and `self`, or another named tensor instead of `self`. */
 function gradient(
   compute: (backend: Backend, grad: Float32Array, x: Float32Array, call: Call) => Float32Array,
   name = "self",
@@ -162,7 +162,7 @@ export const leakyRelu: Model = (call) => {
   return ofSelf((_, x) => mapElements((v) => (v > 0 ? v : v * slope), x))(call);
 };
 
-/** The first half of `self` along a dimension, times the sigmoid of the second half (ActivationGluKernel.cu). */
+/** The first half of `self` along a dimension, multiplied by the sigmoid of the second half (ActivationGluKernel.cu). */
 export const glu: Model = (call) => {
   const x = call.tensor("self");
   const dim = call.dimension("dim", x.shape, -1);

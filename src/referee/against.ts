@@ -4,17 +4,20 @@ import { isSame } from "./digest.js";
 import type { RecordedOperation, TensorReference } from "./run.js";
 import { rowOf } from "./table.js";
 
-/** How two runs differ. */
+/** The differences between two runs. */
 export interface RunComparison {
-  /** The number of operations of which outputs were compared. */
+  /** The number of operations whose outputs were compared. */
   readonly compared: number;
   /** The number of operations whose outputs differ. */
   readonly different: number;
-  /** The first operation that differs, and how. Absent if none does. */
+  /** The first operation that differs, and a description of the difference. Absent if the runs agree. */
   readonly first?: { readonly index: number; readonly schema: string; readonly what: string };
 }
 
-/** The difference of one operation as a phrase; "" if its outputs are the same, undefined if none was compared. */
+/**
+ * Describes the difference of one operation in a phrase. Returns "" if all compared outputs are equal, undefined if no output was
+ * compared.
+ */
 function differenceOf(a: RecordedOperation, b: RecordedOperation): string | undefined {
   if (a.outputs.length !== b.outputs.length) return `${a.outputs.length} outputs against ${b.outputs.length}`;
   const { unwritten = 0 } = rowOf(a.schema)?.row ?? {};
@@ -36,8 +39,8 @@ function differenceOf(a: RecordedOperation, b: RecordedOperation): string | unde
 }
 
 /**
- * Compares runs operation by operation, up to the first one at which they run different operators. NaN of other bits differ,
- * since digests are of bytes.
+ * Compares runs operation by operation, up to the first operation with different operators. NaN with different bits differ, since
+ * digests are of bytes.
  */
 export function compareRuns(a: readonly RecordedOperation[], b: readonly RecordedOperation[]): RunComparison {
   let [compared, different] = [0, 0];

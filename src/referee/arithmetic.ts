@@ -11,8 +11,8 @@ import { broadcast, commonShape, type Value } from "./value.js";
 const { abs, fround } = Math;
 
 /**
- * The operands of a binary operator, and the dtype of its result. If the dtypes differ, a tensor without dimensions is converted
- * to the dtype of the other tensor; two tensors with dimensions have an f32 result.
+ * Returns the operands of a binary operator and the dtype of its result. If the dtypes differ, a tensor without dimensions is
+ * converted to the dtype of the other tensor; two tensors with dimensions have an f32 result.
  */
 function promoted({ backend }: Call, a: Value, b: Value): readonly [Value, Value, FileDType] {
   for (const value of [a, b]) wideOf(value);
@@ -31,7 +31,7 @@ function operands(call: Call): readonly [Value, Value, FileDType] {
   return typeof y === "number" ? [x, numberValue(y), x.dtype] : promoted(call, x, y);
 }
 
-/** The model of a formula of `self` and `other`, which may be a number. */
+/** The model of a formula of `self` and `other`. `other` may be a number. */
 export function ofTwo(formula: Formula): Model {
   return (call) => {
     const [x, y, dtype] = operands(call);
@@ -39,7 +39,7 @@ export function ofTwo(formula: Formula): Model {
   };
 }
 
-/** `other`; a number is rounded to the dtype of `self`. */
+/** Returns `other`. A number is rounded to the dtype of `self`. */
 function otherInDType(call: Call, self: Value): Value {
   const other = call.operand("other");
   return typeof other === "number" ? conversion(call.backend, numberValue(other), self.dtype) : other;
@@ -66,7 +66,7 @@ function sumWith(sign: number): Model {
 export const added = sumWith(1);
 export const subtracted = sumWith(-1);
 
-/** fma(self, -alpha, other): the subtraction with exchanged operands. */
+/** fma(self, -alpha, other): a subtraction with exchanged operands. */
 export const reverselySubtracted: Model = (call) => {
   const alpha = -fround(call.number("alpha", 1));
   return ofTwo((x, y) => fma(x, alpha, y))(call);
@@ -154,7 +154,7 @@ export const floorRemainder: Formula = (x, y) => {
   return remainder !== 0 && y < 0 !== remainder < 0 ? remainder + y : remainder;
 };
 
-/** Returns the other argument if one is NaN. */
+/** A minimum or maximum that returns the other argument if one argument is NaN. */
 export function ignoringNaN(choose: (x: number, y: number) => number): Formula {
   return (x, y) => (Number.isNaN(x) ? y : Number.isNaN(y) ? x : choose(x, y));
 }

@@ -1,17 +1,19 @@
-/** Sums of rows by the threads of a block: which elements each thread adds, and in which order the threads' sums are added. */
+/**
+ * Sums of rows by the threads of a block: the elements that each thread adds, and the order in which the threads' sums are added.
+ */
 import { fma } from "./float32.js";
 
-/** How the elements of a row are assigned to the threads of a block: vector by vector, to the threads in turn. */
+/** The assignment of a row's elements to the threads of a block: vectors are assigned to the threads in turn. */
 export interface Assignment {
   readonly threads: number;
   /** The number of elements of a vector, which one thread loads. */
   readonly width: number;
   /**
-   * The number of elements between the last aligned address and the row. If it is not 0, each thread t from `shift` on first adds
-   * element t - shift.
+   * The number of elements between the last aligned address and the row. If it is not 0, each thread t, from thread `shift` on,
+   * first adds element t - shift.
    */
   readonly shift?: number;
-  /** Whether elements at the end that are too few for a vector of every thread are assigned one by one. */
+  /** Whether the last elements are assigned one by one if they are too few for one vector per thread. */
   readonly hasTail?: true;
 }
 
@@ -31,7 +33,7 @@ export function threadSums({ terms, start, stride, size }: Row, assignment: Assi
   const addTo = (thread: number, index: number): void => {
     const term = terms[start + index * stride] as number;
     const sum = sums[thread] as number;
-    // the f64 sum with an f64 term may be inexact, and rounding it a second time to f32 may be wrong
+    // the f64 sum with an f64 term may be inexact, and a second rounding to f32 may then be wrong
     sums[thread] = isExact ? fma(term, 1, sum) : sum + term;
   };
   let next = 0;
@@ -59,7 +61,8 @@ export function treeSum(sums: Float32Array, start: number, width: number): numbe
 export const WARP = 32;
 
 /**
- * The sum over a block as block_reduce.cuh computes it: `treeSum` of each warp, then of the warps' sums, filled with +0 to 32.
+ * The sum over a block as block_reduce.cuh computes it: `treeSum` of each warp, then `treeSum` of the warps' sums, padded with +0
+ * to 32.
  */
 export function blockSum(sums: Float32Array): number {
   const warps = new Float32Array(WARP);
@@ -67,7 +70,10 @@ export function blockSum(sums: Float32Array): number {
   return treeSum(warps, 0, WARP);
 }
 
-/** The sum over a block as blockReduce of SoftMax.cu computes it: each warp from +0 in order, then the warps from +0 in order. */
+/**
+ * The sum over a block as blockReduce of SoftMax.cu computes it: each warp adds its threads' sums in order, starting at +0. Then
+ * the warps' sums are added in order, starting at +0.
+ */
 export function sequentialBlockSum(sums: Float32Array): number {
   let total = 0;
   for (let start = 0; start < sums.length; start += WARP) {

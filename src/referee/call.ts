@@ -35,15 +35,15 @@ export function isValue(argument: Argument | undefined): argument is Value {
 /** The state of PyTorch's CUDA generator before an operator. */
 export interface GeneratorState {
   readonly seed: bigint;
-  /** The number of 32-bit words that each thread passes over. */
+  /** The number of 32-bit words that each thread skips. */
   readonly offset: number;
 }
 
-/** What determines the random numbers of an operator. */
+/** The source of an operator's random numbers. */
 export interface Randomness {
-  /** Absent if the operator draws none, and if the state was not recorded. */
+  /** Absent if the operator draws no random numbers, or the state was not recorded. */
   readonly generator?: GeneratorState;
-  /** The recorded result that shows what was drawn, such as the mask of dropout. */
+  /** A recorded result that shows the drawn numbers, such as the mask of dropout. */
   readonly drawn?: Value;
 }
 
@@ -77,7 +77,7 @@ export class Call {
     ]);
   }
 
-  /** All arguments by name: first the arguments by position, in order. */
+  /** All arguments by name. Positional arguments come first, in order. */
   get arguments(): ReadonlyMap<string, Argument> {
     return this.#byName;
   }
@@ -158,5 +158,5 @@ export class Call {
   }
 }
 
-/** Computes the results of one call. Throws `NotModelled` for arguments that it has no rule for. */
+/** Computes the results of one call. Throws `NotModelled` for arguments without a rule. */
 export type Model = (call: Call) => readonly Value[];

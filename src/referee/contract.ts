@@ -8,11 +8,11 @@ const CONTRACT_FORMAT = "lockstep.contract";
 
 /** The contract of a run, as recorded. */
 export interface Contract {
-  /** The chip whose bits the run has: `h200`, or the name of a device that no row knows. Null for a run of PyTorch on a CPU. */
+  /** The chip whose bits the run has: `h200`, or the name of a device without a row. Null for a run of PyTorch on a CPU. */
   readonly chip: string | null;
-  /** `device`: the chip computed the run. `reference`: `lockstep.torch.reference` did. */
+  /** `device`: the chip computed the run. `reference`: `lockstep.torch.reference` computed the run. */
   readonly computedBy: "device" | "reference";
-  /** Versions by name: torch, cuda, driver, cublas, lockstep. Null where unknown. */
+  /** Versions by name: torch, cuda, driver, cublas, lockstep. Null if a version is unknown. */
   readonly versions: Readonly<Record<string, string | null>>;
   /** Settings that change bits, by name. */
   readonly settings: Readonly<Record<string, string | number | boolean | null>>;
@@ -64,7 +64,7 @@ export function termsOf({ chip, computedBy, versions, settings }: Contract): Jso
   ]);
 }
 
-/** The terms in which two contracts differ, by name. A term that one of them lacks is undefined there. */
+/** The terms in which two contracts differ, by name. A term that a contract lacks has the value undefined. */
 export function contractDifferences(a: Contract, b: Contract): readonly ContractDifference[] {
   const [x, y] = [termsOf(a), termsOf(b)];
   const names = [...new Set([...Object.keys(x), ...Object.keys(y)])];
@@ -77,12 +77,12 @@ const REQUIRED_SETTINGS: Readonly<Record<string, string | number | boolean | nul
   allow_fp16_accumulation: false,
 };
 
-/** Whether the models of the table hold for a contract. They hold if there are no problems. */
+/** Whether the models of the table hold for a contract. They hold if the check finds no problems. */
 export interface ContractCheck {
   readonly problems: readonly string[];
   /** The names of the rows that a GPU has confirmed under the contract. */
   readonly witnessed: readonly string[];
-  /** The names of the other rows that compute. */
+  /** The names of the other rows that compute, which no GPU has confirmed under the contract. */
   readonly unverified: readonly string[];
 }
 

@@ -30,7 +30,7 @@ export function roundedTo(backend: Backend, dtype: FileDType, shape: Shape, valu
   return conversion(backend, { dtype: "F32", shape, bytes: asBytes(values) }, dtype);
 }
 
-/** f32 numbers, each rounded once to a dtype, as f32 numbers again. */
+/** Rounds f32 numbers once to a dtype, and returns the results as f32 numbers. */
 export function roundedThrough(backend: Backend, dtype: FileDType, values: Float32Array): Float32Array {
   return valuesOf(backend, roundedTo(backend, dtype, [values.length], values));
 }
@@ -49,7 +49,8 @@ export function roundedNumber(backend: Backend, x: number, dtype: FileDType): nu
 const INTEGERS: readonly FileDType[] = ["BOOL", "U8", "I32", "I64"];
 
 /**
- * Integers as f32, rounded once to nearest even. Throws `NotModelled` beyond 2^53, where JavaScript numbers are rounded already.
+ * Converts integers to f32, rounded once to nearest even. Throws `NotModelled` for integers beyond 2^53, because JavaScript
+ * numbers have rounded them already.
  */
 function fromIntegers(x: Value): Value {
   const integers = integersOf(x);
@@ -96,7 +97,7 @@ function toF64(backend: Backend, x: Value): Value {
 
 /**
  * Converts among f32, bf16, f16, e4m3 and e5m2 by way of f32, with one rounding to nearest even; overflow gives infinity or NaN.
- * Also converts f32, bf16 and f16 to f64, and integers and e8m0 to all of these.
+ * Also converts f32, bf16 and f16 to f64, and integers and e8m0 to all of these dtypes.
  */
 export function conversion(backend: Backend, x: Value, to: FileDType): Value {
   if (to === x.dtype) return x;

@@ -1,4 +1,4 @@
-/** Explains why a recorded output differs from the computed one. */
+/** Explains differences between a recorded and a computed output. */
 import { LockstepError } from "../errors.js";
 import { explainGemm } from "../explain/gemm.js";
 import { gemmText } from "../explain/text.js";
@@ -12,7 +12,7 @@ import { SPLIT_PRODUCTS, searchProduct } from "./product-search.js";
 import type { OperatorRow } from "./table.js";
 import { broadcast, itemSize, stridesOf, type Value } from "./value.js";
 
-/** An output that differs from the computed one. */
+/** A recorded output that differs from the computed output. */
 export interface Difference {
   /** The index of the output. */
   readonly output: number;
@@ -20,7 +20,7 @@ export interface Difference {
   readonly different?: number;
   /** The number of elements that were compared. */
   readonly elements: number;
-  /** The first element that differs: `a` is the recorded code, `b` the computed one. */
+  /** The first element that differs: `a` is the recorded code, `b` is the computed code. */
   readonly first?: FirstDifference;
   /** All recorded bytes, if the whole output was recorded. */
   readonly recorded?: Uint8Array;
@@ -31,7 +31,7 @@ export interface Difference {
   readonly lines: readonly string[];
 }
 
-/** Products with which a result that differs is compared. */
+/** Other products. A result that differs from the expected product is compared with them. */
 const OTHER_PRODUCTS: readonly { readonly name: string; readonly settings: GemmSettings }[] = [
   ...[true, false].map((useSplitAccumulator) => ({
     name: "with the other kind of accumulator (use_fast_accum)",

@@ -4,9 +4,9 @@ import type { TensorReference } from "./run.js";
 const hex = (word: number): string => (word >>> 0).toString(16).padStart(8, "0");
 
 /**
- * The digest of bytes. They are filled up with zeros to words w of 32 bits. In arithmetic modulo 2^32, t = w + i * 9E3779B1 for
- * word i, then t ^= t >> 16, t *= 7FEB352D, t ^= t >> 15. The digest is the sum of all t, followed by the sum of all
- * t * (2 i + 1), in hexadecimal.
+ * The digest of bytes. The bytes are padded with zeros to words w of 32 bits. In arithmetic modulo 2^32, t = w + i * 9E3779B1 for
+ * word i, then t ^= t >> 16, t *= 7FEB352D, t ^= t >> 15. The digest is the sum of all t, followed by the sum of all t * (2 i +
+ * 1), in hexadecimal.
  */
 export function digestOf(bytes: Uint8Array): string {
   const count = Math.ceil(bytes.length / 4);
@@ -25,7 +25,7 @@ export function digestOf(bytes: Uint8Array): string {
   return hex(first) + hex(second);
 }
 
-/** Whether two outputs are the same: undefined if they have no digest in common. A view has none. */
+/** Whether two outputs are equal; undefined if they have no digest of the same kind. A view has no digest. */
 export function isSame(a: TensorReference, b: TensorReference): boolean | undefined {
   if (a.digest !== undefined && b.digest !== undefined) return a.digest === b.digest;
   if (a.sha256 !== undefined && b.sha256 !== undefined) return a.sha256 === b.sha256;

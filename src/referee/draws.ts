@@ -17,12 +17,12 @@ const BLOCK = 256;
 /** The number of words that Philox returns at a time. */
 const WORDS = 4;
 
-/** Receives the index of an element, the words that its thread draws, and the place of the element's word among them. */
+/** Receives the index of an element, the words that its thread draws, and the position of the element's word among them. */
 type Draw = (index: number, words: Uint32Array, word: number) => void;
 
 /**
- * Calls `draw` for each of `count` elements. Each thread draws words of its own, and each word is for one element. The elements
- * are in vectors of `width`: vector i is of thread i modulo the number of threads.
+ * Calls `draw` for each of `count` elements. Each thread draws its own words, and each word is for one element. The elements are
+ * grouped in vectors of `width`; vector i belongs to thread i modulo the number of threads.
  */
 function eachDraw({ seed, offset }: GeneratorState, count: number, width: number, draw: Draw): void {
   if (offset % WORDS !== 0)
@@ -40,7 +40,7 @@ function eachDraw({ seed, offset }: GeneratorState, count: number, width: number
   }
 }
 
-/** A word as a number above 0 and up to 1. */
+/** Maps a word to a number above 0 and at most 1. */
 const uniformOf = (word: number): number => fround(fround(word) * 2 ** -32 + 2 ** -33);
 
 function generatorOf({ randomness: { generator } }: Call): GeneratorState {
@@ -48,7 +48,7 @@ function generatorOf({ randomness: { generator } }: Call): GeneratorState {
   throw new NotModelled("the state of the generator was not recorded");
 }
 
-/** `count` numbers above 0 and up to 1, for elements in vectors of `width`. */
+/** `count` numbers above 0 and at most 1, for elements in vectors of `width`. */
 function uniforms(call: Call, count: number, width = 1): Float32Array {
   const out = new Float32Array(count);
   eachDraw(generatorOf(call), count, width, (index, words, word) => {
@@ -80,8 +80,8 @@ export const rand: Model = (call) => {
 const TURN = fround(2 * Math.PI) * 2 ** -32;
 
 /**
- * Normal numbers by Box and Muller's method: of two words, the sine and the cosine of an angle that the second one gives, times
- * sqrtf(-2 logf(u)), where the first one gives u.
+ * Normal numbers by the method of Box and Muller. The first of two words gives u, the second word gives an angle. The results are
+ * the sine and the cosine of the angle, multiplied by sqrtf(-2 logf(u)).
  */
 export const randn: Model = (call) => [
   inSize(call, (count) => {
@@ -154,7 +154,7 @@ export const dropout: Model = (call) => {
   ];
 };
 
-/** Whether the generator's state was recorded, and the call draws at most as many numbers as the recorded ones. */
+/** Whether the generator's state was recorded, and the call draws at most as many numbers as the recorded calls. */
 const isComparedCount = (call: Call, count: number): boolean =>
   call.randomness.generator !== undefined && count <= 300_000;
 
@@ -164,7 +164,7 @@ export const isComparedSize = (call: Call): boolean =>
 export const isComparedProbability = (call: Call): boolean =>
   isComparedCount(call, elementCount(call.tensor("self").shape));
 
-/** As above, for whole vectors of 16 bytes. */
+/** As `isComparedCount`, and whether the elements are whole vectors of 16 bytes. */
 export const isComparedDropout = (call: Call): boolean => {
   const x = call.tensor("input");
   return isComparedCount(call, elementCount(x.shape)) && vectorWidth(x) * itemSize(x.dtype) === VECTOR_BYTES;

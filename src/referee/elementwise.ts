@@ -8,7 +8,7 @@ import { NotModelled } from "./not-modelled.js";
 import { selectWhere } from "./selections.js";
 import { broadcast, commonShape, toTensor, toValue, type Value, zeroValue } from "./value.js";
 
-/** Replaces the byte of each element that has the sign. `i` is the index of the byte. */
+/** Replaces the byte that contains the sign in each element. `i` is the index of the byte. */
 export function withSigns(x: Value, change: (byte: number, i: number) => number): Value {
   const size = wideOf(x) === "f32" ? 4 : 2;
   const bytes = x.bytes.slice();
@@ -19,7 +19,7 @@ export function withSigns(x: Value, change: (byte: number, i: number) => number)
 export const negated: Model = (call) => [withSigns(call.tensor("self"), (byte) => byte ^ 0x80)];
 export const absolute: Model = (call) => [withSigns(call.tensor("self"), (byte) => byte & 0x7f)];
 
-/** A BOOL tensor: whether a condition holds for the f32 value of each element. */
+/** A BOOL tensor that says, for each element, whether a condition is true for its f32 value. */
 function condition(call: Call, x: Value, predicate: (value: number) => boolean): Value {
   return {
     dtype: "BOOL",
@@ -28,7 +28,7 @@ function condition(call: Call, x: Value, predicate: (value: number) => boolean):
   };
 }
 
-/** +0 in the dtype of `x`, as a tensor without dimensions. */
+/** Returns +0 in the dtype of `x`, as a tensor without dimensions. */
 function zeroLike({ dtype }: Value): Value {
   return { dtype, shape: [], bytes: new Uint8Array(dtype === "F32" ? 4 : 2) };
 }
@@ -108,13 +108,13 @@ export function filled(
   };
 }
 
-/** The shape of `self`, and the argument `dtype`, by default the dtype of `self`. */
+/** The shape and dtype of the result: the shape of `self`, and the argument `dtype`, by default the dtype of `self`. */
 export const likeSelf = (call: Call): readonly [readonly number[], FileDType] => {
   const { shape, dtype } = call.tensor("self");
   return [shape, call.dtype("dtype") ?? dtype];
 };
 
-/** The argument `size`, and the argument `dtype`, by default f32. */
+/** The shape and dtype of the result: the argument `size`, and the argument `dtype`, by default f32. */
 export const bySize = (call: Call): readonly [readonly number[], FileDType] => [
   call.integers("size"),
   call.dtype("dtype") ?? "F32",
@@ -132,8 +132,8 @@ export const copiedInto: Model = (call) => {
 };
 
 /**
- * start + i * step. The default dtype is i64. Throws `NotModelled` unless start, step and each element are integers that the
- * dtype has exactly; f32 for bf16 and f16, to which the elements are then rounded.
+ * start + i * step. The default dtype is i64. Throws `NotModelled` unless start, step and each element are integers that are
+ * exact in the dtype. For bf16 and f16 they must be exact in f32; the elements are then rounded to the dtype.
  */
 export const range: Model = (call) => {
   const [start, end, step] = [call.number("start", 0), call.number("end"), call.number("step", 1)];

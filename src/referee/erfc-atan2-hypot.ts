@@ -55,8 +55,8 @@ const erfcOfMagnitude: Formula = (factor, t, ex2) => {
 };
 
 /**
- * erfcf. For t = |x| it is e^(-t^2) / (2 t + 1) times a polynomial of degree 10 in (t - 4) / (t + 4). A negative x has 2 less
- * that.
+ * erfcf. With t = |x|, m is e^(-t^2) / (2 t + 1), multiplied by a polynomial of degree 10 in (t - 4) / (t + 4). The result is m,
+ * or 2 - m for negative x.
  */
 export const erfc: Model = (call) => {
   const reciprocals = (values: Float32Array) => mathOf(call.backend, "rcp.approx.ftz.f32", values);
@@ -105,7 +105,10 @@ const EXPONENT_MASK = -0x2000000;
 const LOWEST_EXPONENT_BIT = 0x800000;
 const SCALE_SUM = 0x7e800000;
 
-/** hypotf: both magnitudes are multiplied by one power of two, the root of the sum of squares by its inverse. */
+/**
+ * hypotf: both magnitudes are multiplied by one power of two. The root of the sum of their squares is multiplied by the inverse
+ * of this power.
+ */
 export const hypot: Formula = (x, y) => {
   const [a, b] = [bitsOf(abs(x)), bitsOf(abs(y))];
   const [smaller, larger] = [ofBits(min(a, b)), ofBits(max(a, b))];

@@ -7,7 +7,7 @@ import { fusedSums, ONE_LANE } from "./fused-products.js";
 import { NotModelled } from "./not-modelled.js";
 import type { Value } from "./value.js";
 
-/** Rows and columns from this number on were compared. */
+/** The smallest number of rows and of columns that was compared. */
 const MIN_COMPARED = 8;
 
 /**
@@ -35,7 +35,7 @@ export function f32Batch(call: Call, a: Value, b: Value): Value {
   return { dtype: "F32", shape: [batch, rows, columns], bytes: asBytes(out) };
 }
 
-/** Whether the matrices of an f32 batch have as many rows and columns as those that were compared. */
+/** Whether the matrices of an f32 batch have enough rows and columns: at least as many as the smallest compared matrices. */
 export function isComparedF32Batch(a: Value, b: Value): boolean {
   return (a.shape[1] as number) >= MIN_COMPARED && (b.shape[2] as number) >= MIN_COMPARED;
 }

@@ -15,7 +15,10 @@ const LOW = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1 ? 0 : 1;
 /** The smallest normal f32. */
 export const MIN_NORMAL = 2 ** -126;
 
-/** x * y + z, rounded once to f32, to nearest even. f64 must have x * y exactly, as it has every product of two f32 numbers. */
+/**
+ * x * y + z, rounded once to f32, to nearest even. The product x * y must be exact in f64. A product of two f32 numbers always
+ * is.
+ */
 export function fma(x: number, y: number, z: number): number {
   const product = x * y;
   const sum = product + z;

@@ -1,4 +1,4 @@
-/** Models of grouped products: the rows of one matrix in groups, each multiplied by a matrix of its own. */
+/** Models of grouped products: the rows of one matrix are divided into groups, and each group is multiplied by its own matrix. */
 import { ShapeError } from "../errors.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import { Scope } from "../tensor/scope.js";
@@ -15,7 +15,7 @@ function slice({ dtype, shape, bytes }: Value, from: number, to: number): Value 
   return { dtype, shape: shape.with(0, to - from), bytes: bytes.subarray(from * size, to * size) };
 }
 
-/** One group: rows of `self`, the matrix by which they are multiplied, and the numbers of the group and of its rows. */
+/** One group: rows of `self`, the matrix by which they are multiplied, the index of the group, and the indices of its rows. */
 interface Group {
   readonly rows: Value;
   readonly matrix: Value;
@@ -24,7 +24,7 @@ interface Group {
   readonly to: number;
 }
 
-/** The groups of rows of `self`, whose ends are in `offs`, with the matrices of `mat2`. */
+/** Divides the rows of `self` into groups, whose ends are in `offs`, and assigns the matrices of `mat2` to them. */
 function groupsOf(call: Call): readonly Group[] {
   const [a, b] = [call.tensor("self"), call.tensor("mat2")];
   if (a.shape.length !== 2 || b.shape.length !== 3 || call.get("offs") === undefined)
@@ -43,7 +43,7 @@ function groupsOf(call: Call): readonly Group[] {
   });
 }
 
-/** The results of all groups, one below the other. */
+/** Concatenates the results of all groups along the rows. */
 function stacked(call: Call, results: readonly Value[]): readonly Value[] {
   const shape = [call.tensor("self").shape[0] as number, call.tensor("mat2").shape[2] as number];
   return [joined(results, { dtype: "BF16", shape })];
@@ -102,7 +102,7 @@ export const scaledGrouped: Model = (call) => {
   );
 };
 
-/** Whether the operands are at most as large as the recorded ones. */
+/** Whether the operands are at most as large as the recorded operands. */
 export const isComparedGroups = (call: Call): boolean => {
   const [rows = 0, depth = 0] = call.tensor("self").shape;
   return rows <= 2048 && depth <= 256 && (call.tensor("mat2").shape[2] ?? 0) <= 512;

@@ -13,8 +13,8 @@ import type { Value } from "./value.js";
 const { abs, fround } = Math;
 
 /**
- * The lists of tensors with these names, which must have one length. Throws `NotModelled` unless all tensors have one dtype and
- * the tensors with the same index one shape: otherwise PyTorch calls another operator for each tensor.
+ * The lists of tensors with these names. All lists must have the same length. Throws `NotModelled` unless all tensors have one
+ * dtype and tensors with the same index have one shape: otherwise PyTorch calls another operator for each tensor.
  */
 export function listsOf(call: Call, names: readonly string[]): readonly (readonly Value[])[] {
   const lists = names.map((name) => call.tensors(name));
@@ -46,10 +46,13 @@ function scalarsOf(call: Call, name: string, count: number): readonly number[] {
   return new Array<number>(count).fill(valuesOf(call.backend, operand)[0] as number);
 }
 
-/** Returns the formula of the tensors with one index, from the scalar for this index and alpha. */
+/** Returns the formula for the tensors with one index. `scalar` is the scalar with this index. */
 type ScalarFormula = (scalar: number, alpha: number) => Formula;
 
-/** The model that applies a formula to the tensors with each index, rounded once to the dtype (ForeachFunctors.cuh). */
+/**
+ * The model that applies a formula to the tensors with the same index. Results are rounded once to the dtype
+ * (ForeachFunctors.cuh).
+ */
 export function ofLists(lists: string, formula: ScalarFormula, scalar?: string): Model {
   const names = lists.split(" ");
   return (call) => {
@@ -78,7 +81,7 @@ export const listAddcdiv: ScalarFormula = (value) => addcFormula("quotient", val
 /** The number of elements that a block sums. */
 const CHUNK = 65_536;
 const THREADS = 512;
-/** The number of sums of a thread, and of elements of a vector. */
+/** The number of partial sums of a thread, and the number of elements of a vector. */
 const VECTOR = 4;
 
 /**
@@ -104,8 +107,8 @@ function chunkSum(values: Float32Array, start: number, add: (sum: number, value:
 }
 
 /**
- * The norm of each tensor in f32 (foreach_reduce.cuh). `chunkSum` adds the magnitudes of each chunk, or its squares, each by one
- * fma. Another block adds the sums of the chunks: thread t adds those of chunks t, t + 512, … in order, then `blockSum`. The
+ * The norm of each tensor in f32 (foreach_reduce.cuh). `chunkSum` adds the magnitudes of each chunk, or the squares, each by one
+ * fma. Another block adds the sums of the chunks: thread t adds the sums of chunks t, t + 512, … in order, then `blockSum`. The
  * model assumes that the first element of each tensor is aligned to four elements.
  */
 export const norms: Model = (call) => {

@@ -113,7 +113,7 @@ export const elu: Model = (call) => {
   );
 };
 
-/** max(x, y) + log1pf(expf(-|x - y|)), or x if both are the same infinity (LogAddExpKernel.cu). */
+/** max(x, y) + log1pf(expf(-|x - y|)), or x if both operands are the same infinity (LogAddExpKernel.cu). */
 export const logAddExp: Model = (call) =>
   computedFrom(call, [call.tensor("self"), call.tensor("other")], (x, y) => {
     const other = y as Float32Array;

@@ -9,7 +9,7 @@ import { firstMaxima } from "./reductions/operators.js";
 import { integersOf, slicesByIndex } from "./selections.js";
 import { copyElement, eachOf, itemSize, rowsAlong, stridesOf, type Value, zeroValue } from "./value.js";
 
-/** The target of rows that are not added. */
+/** The target index of rows that are not added. */
 const PADDING = -1;
 
 /** Rows of `width` f32 numbers. Row i is added to row `targets[i]` of the result. */
@@ -19,7 +19,7 @@ interface Rows {
   readonly targets: readonly number[];
 }
 
-/** PyTorch sorts the indices if there are more. */
+/** The maximum number of indices that PyTorch does not sort. */
 const MAX_UNSORTED = 3072;
 
 /** The number of rows that a thread adds if the indices are sorted. */
@@ -33,7 +33,7 @@ function addRow(sums: Float32Array, to: number, values: Float32Array, from: numb
     sums[to * width + i] = (sums[to * width + i] as number) + (values[from * width + i] as number);
 }
 
-/** The numbers of the rows of each target, in ascending order. */
+/** The indices of the rows of each target, in ascending order. */
 function rowsByTarget(targets: readonly number[], start = 0, end = targets.length): Map<number, number[]> {
   const byTarget = new Map<number, number[]>();
   for (let row = start; row < end; row++) {
@@ -46,7 +46,7 @@ function rowsByTarget(targets: readonly number[], start = 0, end = targets.lengt
   return byTarget;
 }
 
-/** The maximum number of rows of one target: the sum of two runs does not depend on their order, the sum of three may. */
+/** The maximum number of rows of one target. The sum of two runs does not depend on their order; the sum of three runs may. */
 const MAX_SORTED_ROWS = 2 * SORTED_ROWS;
 
 /** Divides the rows of each target into runs of 10. Adds the rows of each run in order from +0, then the sums of the runs. */

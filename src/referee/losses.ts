@@ -39,8 +39,8 @@ function threadsFor(rows: number): number {
 }
 
 /**
- * The loss of each row is -x at its class, or 0 if the row is ignored. The sum is computed by one block in f32: thread t of T
- * adds rows t, t + T, … from +0, then `treeSum`. The mean is the f32 quotient of the sum and the number of rows that are not
+ * The loss of each row is -x at its class, or 0 if the row is ignored. One block computes the sum in f32: thread t of T adds rows
+ * t, t + T, …, starting at +0, then `treeSum`. The mean is the f32 quotient of the sum and the number of rows that are not
  * ignored. Each result is rounded once to the dtype.
  */
 export const nllLoss: Model = (call) => {

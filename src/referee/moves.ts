@@ -22,7 +22,7 @@ const self = (call: Call): Value => call.tensor("self");
 
 export const copied: Model = (call) => [self(call)];
 
-/** The shape `sizes` of `count` elements, where a size of -1 is inferred from the others. */
+/** Returns the shape `sizes` of `count` elements. A size of -1 is inferred from the other sizes. */
 function completed(sizes: readonly number[], count: number): Shape {
   const knownProduct = sizes.reduce((product, size) => (size === -1 ? product : product * size), 1);
   return sizes.map((size) => (size === -1 ? count / Math.max(knownProduct, 1) : size));
@@ -117,7 +117,7 @@ export function partOf(x: Value, dim: number, start: number, end: number): Value
   return copyOfView(x, part(wholeView(x), dim, start, end));
 }
 
-/** The bound of a slice, counted from the front and clamped to the dimension. */
+/** Returns the bound of a slice, counted from the front and clamped to the dimension. */
 function clamped(index: number, size: number): number {
   if (!Number.isInteger(index))
     throw new ArgumentError(`a slice has the bound ${index}; an integer is needed`);

@@ -1,2 +1,2 @@
-/** The reason why the table has no model of an operation with these arguments. It is a verdict, not a failure. */
+/** The reason why the table has no model for the arguments of an operation. It is a verdict, not a failure. */
 export class NotModelled extends Error {}

@@ -17,7 +17,7 @@ function presentLists(call: Call, names: readonly string[]): readonly (readonly 
   return listsOf(call, present);
 }
 
-/** Throws `NotModelled` if the operator gets a gradient scale, or a flag by which it skips the step. */
+/** Throws `NotModelled` if the operator has a gradient scale, or a flag that makes it skip the step. */
 function requireUnscaled(call: Call): void {
   call.requireDefault("grad_scale", null);
   call.requireDefault("found_inf", null);
@@ -96,10 +96,7 @@ export function adam(isDecoupled: boolean): Model {
   };
 }
 
-/**
- * Whether a call of Adam is of a kind that was compared: without weight decay, or with numbers of elements that are multiples of
- * 4.
- */
+/** Whether a call of Adam is of a kind that was compared: without weight decay, or all numbers of elements are multiples of 4. */
 export function isAdamCompared(call: Call): boolean {
   const isVectorized = call.tensors("self").every(({ shape }) => elementCount(shape) % 4 === 0);
   return isVectorized || call.number("weight_decay") === 0;

@@ -8,7 +8,7 @@ import { broadcast, commonShape, type Value } from "./value.js";
 /** A function of up to three f32 numbers. The caller rounds its result to f32. */
 export type Formula = (a: number, b: number, c: number) => number;
 
-/** Applies a formula to the elements of arrays of one length. An omitted array defaults to the first. */
+/** Applies a formula to the elements of arrays of one length. `b` and `c` default to `a`. */
 export function mapElements(formula: Formula, a: Float32Array, b = a, c = a): Float32Array {
   const out = new Float32Array(a.length);
   for (let i = 0; i < out.length; i++) out[i] = formula(a[i] as number, b[i] as number, c[i] as number);
@@ -16,8 +16,8 @@ export function mapElements(formula: Formula, a: Float32Array, b = a, c = a): Fl
 }
 
 /**
- * Computes a tensor: broadcasts the inputs to one shape, passes their f32 values to `compute`, and rounds the result once to the
- * dtype, by default that of the first input.
+ * Computes a tensor: broadcasts the inputs to one shape, passes their f32 values to `compute`, and rounds the result once to a
+ * dtype, by default the dtype of the first input.
  */
 export function computedFrom(
   { backend }: Call,

@@ -59,7 +59,7 @@ export const power: Model = (call) => {
   });
 };
 
-/** `powf` with a number as its base, which is rounded to the dtype of the exponents. */
+/** `powf` with a number as the base. The base is rounded to the dtype of the exponents. */
 export const powerOfNumber: Model = (call) => {
   const exponent = call.tensor("exponent");
   const base = roundedNumber(call.backend, call.number("self"), exponent.dtype);

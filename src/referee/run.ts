@@ -16,15 +16,17 @@ const LOG_FORMAT = "torch.utils._debug_mode.DebugMode.logs";
 export interface TensorReference {
   readonly dtype: FileDType;
   readonly shape: Shape;
-  /** The strides in elements, if it was not in row-major order without gaps. Its recorded elements are. */
+  /**
+   * The strides in elements if the tensor was not in row-major order without gaps. Its recorded elements are in row-major order.
+   */
   readonly strides?: readonly number[];
-  /** The name of its elements in the file of tensors; undefined if only the hash was recorded. */
+  /** The name of the recorded elements in the file of tensors; undefined if only the hash was recorded. */
   readonly tensor?: string;
-  /** The SHA-256 of all its bytes, in hexadecimal. */
+  /** The SHA-256 of all bytes of the tensor, in hexadecimal. */
   readonly sha256?: string;
-  /** A digest of 64 bits of all its bytes, in hexadecimal (digest.ts). */
+  /** A digest of 64 bits of all bytes of the tensor, in hexadecimal (digest.ts). */
   readonly digest?: string;
-  /** Elements that were sampled: their indices in row-major order, and the name of their values. */
+  /** A sample of the elements: their indices in row-major order, and the name of the tensor with their values. */
   readonly sample?: { readonly indices: readonly number[]; readonly tensor: string };
 }
 
@@ -161,14 +163,14 @@ function show(value: unknown): string {
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }
 
-/** Reads one operation. `location` is its name in errors. Throws `FileError` for anything that is not one. */
+/** Reads one operation. `location` names the operation in errors. Throws `FileError` for an invalid operation. */
 export function readOperation(location: string, value: unknown): RecordedOperation {
   return new LogReader(location).operation(value);
 }
 
 /**
- * Reads the operations of a log, in order. Entries of DebugMode without our field `lockstep`, such as regions and annotations,
- * are passed over; a log without any operation of ours is refused. Throws `FileError`.
+ * Reads the operations of a log, in order. Skips entries of DebugMode without the field `lockstep`, such as regions and
+ * annotations. Throws `FileError` for an invalid log, and for a log without any operation with this field.
  */
 export function readLog(path: string, text: string): readonly RecordedOperation[] {
   const log = parseFile(path, text);
@@ -186,7 +188,7 @@ export function readLog(path: string, text: string): readonly RecordedOperation[
   return entries.map(({ lockstep }, i) => readOperation(`${path}: operation ${i}`, lockstep));
 }
 
-/** Reads the bytes of a reference. Throws `FileError` if the file lacks them or has another number. */
+/** Reads the bytes of a reference. Throws `FileError` if the file lacks the tensor or has another number of bytes. */
 export async function readValue(
   file: TensorSource,
   location: string,

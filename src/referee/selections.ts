@@ -85,12 +85,12 @@ export function triangle(keeps: (column: number, row: number, diagonal: number) 
   };
 }
 
-/** Zeros in the shape of `self`, with the dtype of the argument `dtype`, by default of `self`. */
+/** Zeros in the shape of `self`. The dtype is the argument `dtype`, by default the dtype of `self`. */
 export const zerosLike: Model = (call) => [
   zeroValue(call.dtype("dtype") ?? call.tensor("self").dtype, call.tensor("self").shape),
 ];
 
-/** Zeros in the shape `size`, with the dtype of the argument `dtype`, by default of `self` if there is one, else f32. */
+/** Zeros in the shape `size`. The dtype is the argument `dtype`, by default the dtype of `self`, or f32 without `self`. */
 export const zerosOf: Model = (call) => {
   const dtype: FileDType =
     call.dtype("dtype") ?? (call.get("self") === undefined ? "F32" : call.tensor("self").dtype);

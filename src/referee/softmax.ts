@@ -30,14 +30,15 @@ const powerAtLeast = (x: number): number => 2 ** Math.ceil(Math.log2(x));
 const treeOfThreads = (sums: Float32Array): number => treeSum(sums, 0, sums.length);
 
 /**
- * One warp sums a row, with fewer lanes if the row is shorter: lane l adds elements l, l + 32, …; then `treeSum` of the lanes.
+ * One warp sums a row; a shorter row uses fewer lanes. Lane l adds elements l, l + 32, …; then `treeSum` adds the sums of the
+ * lanes.
  */
 function warpOrder(size: number): Order {
   const assignment = { threads: Math.min(powerAtLeast(size), WARP), width: 1 };
   return { assignment: () => assignment, combine: treeOfThreads };
 }
 
-/** The order for rows that are not contiguous: one thread sums a row, or several threads if rows are long and few. */
+/** The order for rows that are not contiguous. One thread sums a row; several threads sum a row if rows are long and few. */
 function spatialOrder({ size, inner }: DimRows): Order {
   let threads = 1;
   const rows = Math.min(inner, MAX_THREADS);
@@ -54,7 +55,9 @@ function isShared(size: number, bytes: number, threads: number): boolean {
   return size < Math.floor((SHARED_MEMORY - (threads / WARP) * 4) / bytes) && size % (VECTOR / bytes) === 0;
 }
 
-/** Aligned vectors of 16 bytes, after the elements before the first aligned address; single elements at the end. */
+/**
+ * Assigns single elements before the first aligned address, then aligned vectors of 16 bytes, then single elements at the end.
+ */
 function unalignedAssignment(size: number, bytes: number, threads: number): (row: number) => Assignment {
   return (row) => ({
     threads,
@@ -108,7 +111,7 @@ function rowMaxima(x: Float32Array, { outer, size, inner }: DimRows): Float32Arr
   return maxima;
 }
 
-/** Applies a formula to each element, the number of its row and its index. */
+/** Applies a formula to each element, the index of its row and its index in the row. */
 function eachInRow(
   x: Float32Array,
   { size, inner }: DimRows,
@@ -117,7 +120,7 @@ function eachInRow(
   return x.map((value, i) => formula(value, Math.floor(i / (size * inner)) * inner + (i % inner), i));
 }
 
-/** log2 e less `LOG2E`, rounded to f32. */
+/** log2 e - `LOG2E`, rounded to f32. */
 const LOG2E_REST = Math.fround(1.9259630335e-8);
 
 /**
@@ -178,7 +181,10 @@ export function softmax(isLog: boolean): Model {
   };
 }
 
-/** `grad_output` and `output`, which have one dtype, and the dtype of the input: the same, or f16 if they are f32. */
+/**
+ * `grad_output` and `output`, which have one dtype, and the dtype of the input. The input has the same dtype, or f16 if the two
+ * tensors are f32.
+ */
 function gradientOperands(call: Call): readonly [Value, Value, FileDType] {
   const [grad, output] = [call.tensor("grad_output"), call.tensor("output")];
   const dtype = call.dtype("input_dtype") ?? grad.dtype;

@@ -31,7 +31,7 @@ export const OPERATORS: OperatorRows = {
   ...ATTENTION,
 };
 
-/** A row, and how the schema under which it was found uses it. */
+/** A row, and the use of the row by a schema. */
 export interface FoundRow {
   readonly row: OperatorRow;
   /** Whether the operator writes its result into its first argument. */
@@ -48,7 +48,7 @@ export function rowOf(schema: string): FoundRow | undefined {
   return row?.inPlace ? { row, writesSelf: true } : undefined;
 }
 
-/** The witness of a row for one call: undefined if its inputs are not of the kind and size that were compared. */
+/** The witness of a row for one call. Undefined if the inputs of the call are not of a compared kind and size. */
 export function witnessOf({ witness, isCompared }: OperatorRow, call: Call): Witness | undefined {
   return isCompared === undefined || isCompared(call) ? witness : undefined;
 }

@@ -1,4 +1,4 @@
-/** The model of topk: which elements are selected, and the order of equal ones (TensorTopK.cu, SortUtils.cuh). */
+/** The model of topk: the selected elements, and the order of equal elements (TensorTopK.cu, SortUtils.cuh). */
 import { ShapeError } from "../errors.js";
 import { asBytes } from "../tensor/data.js";
 import { elementCount } from "../tensor/shape.js";
@@ -23,12 +23,15 @@ function keyOf(value: number): number {
   return bits < 0 ? -(bits & 0x7fffffff) - 1 : bits;
 }
 
-/** Whether the sort puts a before b. NaN is the largest. */
+/** Whether the sort puts `a` before `b`. NaN is the largest value. */
 function precedes(a: Element, b: Element): boolean {
   return (Number.isNaN(a.value) && !Number.isNaN(b.value)) || a.value > b.value;
 }
 
-/** The k largest elements: first the elements above the k-th largest one, by index, then those that equal it, by index. */
+/**
+ * The k largest elements. First come the elements above the k-th largest element, by index, then the elements that equal it, by
+ * index.
+ */
 function selected(elements: readonly Element[], k: number): Element[] {
   const threshold = elements.map(({ value }) => keyOf(value)).toSorted((a, b) => b - a)[k - 1] as number;
   const above = elements.filter(({ value }) => keyOf(value) > threshold);
@@ -84,7 +87,7 @@ export const topk: Model = (call) => {
   return [roundedTo(call.backend, x.dtype, shape, values), { dtype: "I64", shape, bytes: asBytes(indices) }];
 };
 
-/** Whether rows and k are at most as large as the recorded ones: longer rows have other kernels. */
+/** Whether rows and k are at most as large as in the recorded calls: longer rows have other kernels. */
 export const isComparedTopk = (call: Call): boolean => {
   const { shape } = call.tensor("self");
   return (shape[call.dimension("dim", shape, -1)] ?? 1) <= 100 && call.integer("k") <= 5;

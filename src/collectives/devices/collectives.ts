@@ -7,7 +7,7 @@ import type { CollectiveArgs, CollectiveName, Reduction } from "../communicator.
 import { evenSplits, orderOf, type SumPlan } from "../plan.js";
 import { type Combination, type DeviceSide, elementBytes, reduceParts } from "./reduce.js";
 
-/** A `DeviceSide` that also knows in which order NCCL's own reduce-scatter adds. */
+/** A `DeviceSide` that also knows the order of additions in NCCL's own reduce-scatter. */
 export interface RingSide extends DeviceSide {
   /** Whether the library's own reduce-scatter adds in the order of this plan. */
   takesRing(plan: SumPlan): boolean;
@@ -15,7 +15,7 @@ export interface RingSide extends DeviceSide {
 
 type RunOf = { readonly [K in CollectiveName]: (side: RingSide, args: CollectiveArgs[K]) => void };
 
-/** Up to this many bytes, each rank receives the parts of all ranks and combines them itself, which takes only one exchange. */
+/** Up to this many bytes, each rank receives the tensors of all ranks and reduces them itself, which takes only one exchange. */
 const SMALL = 2 ** 15;
 
 /** The number of bytes of a kernel's widest access. Addresses that are multiples of it are fast. */
@@ -130,7 +130,7 @@ function multiply(
   side.devices.fold({ parts: out, stride: count, ranks: 1, dtype, sum: "f32", factor, out, count });
 }
 
-/** How the parts are combined for this rank's elements. */
+/** Returns how this rank combines the inputs for its elements. */
 function combinationOf(
   side: DeviceSide,
   { dtype }: CollectiveArgs["allReduce"]["x"],
@@ -193,8 +193,8 @@ function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["al
 }
 
 /**
- * Runs the library's own reduce-scatter. It requires the same number of elements for each rank, so shorter parts are copied and
- * padded with undefined values.
+ * Runs the library's own reduce-scatter. The library requires the same number of elements for each rank, so shorter inputs are
+ * copied and padded with undefined values.
  */
 function reduceRing(
   side: DeviceSide,

@@ -1,12 +1,15 @@
 /**
- * The number of bytes that each operation sends to and expects from each member. Ranks compare these numbers to detect mismatched
- * calls.
+ * The number of bytes that each operation sends to each member and expects from each member. Ranks compare these numbers to
+ * detect mismatched calls.
  */
 import { sum } from "../arguments.js";
 import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Membership } from "../communicator.js";
 
-/** The number of bytes sent to and expected from one member. Undefined if neither of the two members waits for the other. */
+/**
+ * The number of bytes that this rank sends to a member and expects from it. Undefined if neither of the two members waits for the
+ * other.
+ */
 export interface Flow {
   readonly sends: number;
   readonly expects: number;
@@ -20,7 +23,7 @@ type FlowOf = {
   ) => Flow | undefined;
 };
 
-/** For operations whose sizes follow from arguments that are part of the compared key. */
+/** The flow of operations whose sizes follow from the compared key. */
 const SAME: Flow = { sends: 0, expects: 0 };
 
 export const FLOWS: FlowOf = {

@@ -1,4 +1,7 @@
-/** Sums and maxima of tensors on several ranks. The ranks exchange their parts, and one kernel combines them, piece by piece. */
+/**
+ * Sums and maxima of tensors on several ranks. The ranks exchange their inputs piece by piece, and one kernel combines the inputs
+ * of each piece.
+ */
 
 import type { Backend } from "../../backends/backend.js";
 import type { DeviceRanks } from "../../backends/exchange.js";
@@ -15,10 +18,10 @@ export interface DeviceSide extends Pick<Membership, "rank"> {
   readonly backend: Backend;
 }
 
-/** How parts are combined. */
+/** How the inputs of all ranks are combined. */
 export interface Combination {
   readonly dtype: WideDType;
-  /** The ranks in the order in which their parts are added. */
+  /** The ranks in the order in which their inputs are added. */
   readonly order: readonly number[];
   /** The dtype of all sums except the last. Undefined: a maximum is computed instead. */
   readonly sum: WideDType | undefined;
@@ -26,14 +29,14 @@ export interface Combination {
   readonly factor: number;
 }
 
-/** A reduction: the elements for rank 0, rank 1 and so on are concatenated at `x`, and this rank's result is written to `out`. */
+/** A reduction. `x` is the address of this rank's inputs for rank 0, rank 1 and so on. This rank's result is written to `out`. */
 export interface PartsReduction extends Combination {
   readonly x: number;
   readonly counts: readonly number[];
   readonly out: number;
   /**
-   * The number of pieces. A piece is combined while the next one is exchanged. Default: as few as memory allows, which was
-   * fastest on two H200.
+   * The number of pieces. A piece is combined while the next piece is exchanged. Default: as few pieces as memory allows, which
+   * was fastest on two H200.
    */
   readonly pieces?: number | undefined;
 }

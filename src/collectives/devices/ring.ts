@@ -22,8 +22,8 @@ export interface Probing {
 }
 
 /**
- * Up to this number of ranks, the order need not be known. A sum of two is commutative. In a ring of three, this rank is added
- * last, and the sum of the other two is commutative.
+ * Up to this number of ranks, the order need not be known. A sum of two inputs is commutative. In a ring of three, this rank is
+ * added last, and the sum of the other two inputs is commutative.
  */
 const UNORDERED = 3;
 
@@ -94,8 +94,8 @@ function numbersOf(dtype: WideDType, { buffer, byteOffset, byteLength }: Uint8Ar
 
 /**
  * Returns, for each pair, the number of ranks that are added after both members of the pair, for the elements of this rank. The
- * large values cancel each other and everything added before them, so the sum is the number of ones added afterwards. Returns
- * undefined if the elements disagree.
+ * two large values cancel, together with all ones that were added before them, so the sum is the number of ones that are added
+ * afterwards. Returns undefined if the elements disagree.
  */
 function ranksAddedAfter(
   probing: Probing,

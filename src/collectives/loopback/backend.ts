@@ -101,7 +101,7 @@ class StreamMemory implements Memory {
 
   free(address: number): void {
     const free = (): void => this.inner.free(address);
-    // also deferred while an operation runs: an enqueued copy refers to memory by address only, so the memory must stay allocated
+    // also deferred while an operation runs: an enqueued copy has only the address of the memory, which must stay allocated
     if (this.rank.stream.queued) this.rank.stream.push({ work: { run: NONE, release: free } });
     else free();
   }

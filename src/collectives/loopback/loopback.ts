@@ -1,4 +1,4 @@
-/** Groups of ranks in one process. They define the result of every operation of a group. */
+/** Groups of ranks in one process. Their results define the operations of all groups. */
 import type { Backend } from "../../backends/backend.js";
 import { datapathName } from "../../backends/backend.js";
 import { type OpenOptions, openBackend } from "../../backends/open.js";

@@ -1,6 +1,6 @@
 /**
- * The stream of one rank, which works like a CUDA stream: operations run in order. They run at once until a collective operation
- * has to wait for other ranks; later operations then wait for that one.
+ * The stream of one rank, which works like a CUDA stream: operations run in order. An operation runs at once, unless a collective
+ * operation before it still waits for other ranks.
  */
 import type { Call } from "../call.js";
 import type { Exchange, Steps } from "../steps/steps.js";
@@ -65,7 +65,7 @@ export class Stream {
     return { call, missing: channel.missing(this.#currentExchange) };
   }
 
-  /** Runs operations until the stream is empty or has to wait. Returns whether any ran. */
+  /** Runs operations until the stream is empty or has to wait. Returns whether an operation ran. */
   advance(): boolean {
     if (this.#running) return false;
     let hasRun = false;

@@ -80,7 +80,7 @@ export class Rank {
     this.stream.drop();
   }
 
-  /** The failure if no call of this rank has thrown it yet, else undefined. */
+  /** The failure if no call of this rank has thrown it yet; otherwise undefined. */
   get unthrown(): Error | undefined {
     return this.#failure && !this.#isThrown ? this.#failureFor("dispose") : undefined;
   }
@@ -202,7 +202,7 @@ function peersWithMessage({ rank }: Membership, messages: readonly unknown[]): r
   return messages.flatMap((message, member) => (message === undefined || member === rank ? [] : [member]));
 }
 
-/** The messages from every member, including this rank's message to itself. */
+/** Returns the messages of all members, including this rank's message to itself. */
 function takeMessages(
   membership: Membership,
   call: Call,

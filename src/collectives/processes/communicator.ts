@@ -1,4 +1,4 @@
-/** A group of processes that exchange through their hosts. Every operation returns when it has completed. */
+/** A group of processes that exchange data through their hosts. Every operation returns when it has completed. */
 import type { Backend, Support } from "../../backends/backend.js";
 import { DisposedError, DistributedError, messageOf } from "../../errors.js";
 import { type Call, callOf, disagreement } from "../call.js";
@@ -111,7 +111,7 @@ export class ProcessCommunicator implements Communicator {
     return parts;
   }
 
-  /** Reports an error of this rank to the other ranks, which wait for this one. The caller throws the error. */
+  /** Reports an error of this rank to the other ranks, which wait for this rank. The caller throws the error. */
   #report(error: unknown): void {
     const { rank } = this.link.rendezvous;
     const message = messageOf(error);

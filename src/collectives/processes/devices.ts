@@ -1,4 +1,6 @@
-/** A group of processes that exchange from device to device. Operations are enqueued, and the host does not wait for them. */
+/**
+ * A group of processes that exchange data from device to device. Operations are enqueued, and the host does not wait for them.
+ */
 
 import type { Backend, Support } from "../../backends/backend.js";
 import { EXACT } from "../../backends/backend.js";
@@ -19,7 +21,7 @@ import { failed, LEAVING } from "./messages.js";
 /** The size of an invitation: large enough for an ncclUniqueId (128 bytes) and for the ids of other libraries. */
 const INVITATION_BYTES = 256;
 
-/** The device's time limit exceeds the host's by this much, because only the host knows which rank is missing. */
+/** The device's time limit exceeds the host's time limit by this much, because only the host knows which rank is missing. */
 const LATER_MS = 5000;
 
 export class DeviceCommunicator implements Communicator {
@@ -36,7 +38,7 @@ export class DeviceCommunicator implements Communicator {
     readonly backend: Backend,
     private readonly exchange: DeviceExchange,
     private readonly link: Link,
-    /** The group of the same members that exchanges through the host. */
+    /** The group of the same members whose data moves through the host. */
     private readonly host: ProcessCommunicator,
     readonly transport: Transport,
     user: string,

@@ -24,7 +24,7 @@ export const MAX_STRANGERS = 64;
  */
 const BYTES_TO_STRANGERS = 64 + 170;
 
-/** How long connections may take to end after the gate has closed, in milliseconds. */
+/** How long connections may last after the gate has closed, in milliseconds. */
 const CLOSE_MS = 1000;
 
 /** Limits of a gate. */

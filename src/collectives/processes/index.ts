@@ -1,3 +1,3 @@
-/** Groups of processes, for hosts that have processes. */
+/** Process groups, for platforms with several processes. */
 export { openProcessGroup } from "./open.js";
 export { localRank, type ProcessGroupOptions, type TransportName } from "./rendezvous.js";

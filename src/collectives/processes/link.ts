@@ -1,6 +1,6 @@
 /**
- * The main thread's interface to the messaging thread, which talks to the other processes. The main thread can sleep until a
- * message arrives.
+ * The main thread's interface to the messaging thread, which exchanges messages with the other processes. The main thread can
+ * sleep until a message arrives.
  */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from "node:worker_threads";
 import { BackendError, DistributedError } from "../../errors.js";
@@ -21,7 +21,7 @@ import type { Rendezvous } from "./rendezvous.js";
 /** The messages that a rank waits for. */
 export interface MessageRequest {
   readonly group: string;
-  /** The ranks that send them, as numbered in the job. */
+  /** The senders, by their ranks in the job. */
   readonly from: readonly number[];
   /** The call as error messages name it. */
   readonly operation: string;
@@ -100,7 +100,7 @@ export class Link {
     this.#port.postMessage(message, [message.bytes.buffer]);
   }
 
-  /** Sends a note about a call to the ranks that take part in it; they check that they make the same call. */
+  /** Sends a note about a call to the ranks that take part in it. Each of these ranks checks that it makes the same call. */
   note(call: EnqueuedCall): void {
     this.#noteCount += call.flows.filter((flow) => flow !== undefined).length;
     this.#port.postMessage(call);

@@ -75,7 +75,7 @@ export interface Welcome {
   readonly kind: "welcome";
 }
 
-/** Tests whether a rank can be reached. It has no reply. */
+/** Tests whether a rank can be reached. The receiver does not reply. */
 export interface Ping {
   readonly kind: "ping";
 }
@@ -103,7 +103,7 @@ export interface Closed {
   readonly kind: "closed";
 }
 
-/** The data with which the messaging thread starts. */
+/** The data that the messaging thread receives at its start. */
 export interface ThreadData {
   readonly rendezvous: Rendezvous;
   /** The port for `Message` in both directions, and for `EnqueuedCall`, `Close`, `Reported` and `Closed`. */

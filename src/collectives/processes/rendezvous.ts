@@ -18,7 +18,10 @@ export interface ProcessGroupOptions {
   readonly port?: number | undefined;
   /** A secret that all processes of the job share; others are not admitted. Default: `LOCKSTEP_JOB_TOKEN`. */
   readonly token?: string | undefined;
-  /** How long to wait for other ranks, in milliseconds, when the group opens and in each operation. Default 600,000. */
+  /**
+   * How long to wait for other ranks, in milliseconds. The limit holds for opening the group and for each operation. Default
+   * 600,000.
+   */
   readonly timeoutMs?: number | undefined;
   /**
    * How data moves between processes. `device`: from GPU to GPU, by NCCL. `host`: through the hosts, with any backend. Default:
@@ -78,7 +81,7 @@ const LAUNCHERS = [
   { rank: "SLURM_PROCID", size: "SLURM_STEP_NUM_TASKS", local: "SLURM_LOCALID" },
 ] as const;
 
-/** The launcher whose variables are set; by default the first one. */
+/** The launcher whose variables are set; otherwise the first launcher. */
 function launcherOf(environment: Environment): (typeof LAUNCHERS)[number] {
   const launcher = LAUNCHERS.find(({ size }) => environment[size]);
   return environment.RANK || !launcher ? LAUNCHERS[0] : launcher;

@@ -51,7 +51,7 @@ export class Spoke {
       0,
       `rank 0 at ${endpoint} did not admit rank ${rank} within ${timeoutMs} ms; check that all ranks are started`,
     );
-    // rank 0 has the same time limit, and reports which rank is missing
+    // rank 0 has the same time limit, and reports the missing rank
     const timer = setTimeout(() => this.#onAnswer(deadlineFailure), timeoutMs + 1000);
     this.#loops = [this.#receive(), this.#watch(endpoint)];
     try {

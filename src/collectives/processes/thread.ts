@@ -51,7 +51,7 @@ const end = rendezvous.rank === 0 ? new Hub(rendezvous, deliver) : new Spoke(ren
 /** The notes that are not sent yet, by receiving rank. */
 const notes = new Map<number, Note[]>();
 
-/** The delay before notes are sent, in milliseconds, so that one message carries several. */
+/** The delay before notes are sent, in milliseconds. One message carries all notes of this time. */
 const TOGETHER_MS = 5;
 let flushing: NodeJS.Timeout | undefined;
 

@@ -1,4 +1,4 @@
-/** Reductions of the ranks' inputs: sums and means by a plan, computed by operations of the backend, and maxima. */
+/** Reductions of the ranks' inputs: sums and means by a plan, and maxima. Operations of the backend compute sums and means. */
 
 import { add, scaled } from "../../ops/elementwise/operators.gen.js";
 import { memoryOf } from "../../tensor/memory.js";
@@ -8,7 +8,7 @@ import { Tensor } from "../../tensor/tensor.js";
 import type { Communicator, Reduction } from "../communicator.js";
 import { orderOf, type SumPlan } from "../plan.js";
 
-/** Reduces the elements of rank `owner`, given the bytes of these elements from every rank. */
+/** Reduces the elements of rank `owner`. `contributions` has the bytes of these elements from every rank. */
 export function combine(
   { backend }: Pick<Communicator, "backend">,
   dtype: WideDType,
@@ -27,8 +27,7 @@ export function combine(
 }
 
 /**
- * Adds the inputs in the plan's order. Partial sums are rounded to the plan's type, the final sum to the type of the
- * inputs.
+ * Adds the inputs in the plan's order. Partial sums are rounded to the plan's type, and the final sum to the type of the inputs.
  */
 function sum(contributions: readonly Tensor<WideDType>[], plan: SumPlan, owner: number): Tensor<WideDType> {
   const [first, ...addends] = orderOf(plan, owner).map((rank) => contributions[rank] as Tensor<WideDType>);

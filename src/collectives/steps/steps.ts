@@ -11,14 +11,14 @@ import type { CollectiveArgs, CollectiveName, Communicator, GatherPart } from ".
 import { evenSplits } from "../plan.js";
 import { combine } from "./fold.js";
 
-/** At most one message to and one from each member; undefined if there is none. */
+/** At most one message to each member and one message from each member; undefined where there is no message. */
 export interface Exchange {
   readonly send: readonly (Uint8Array | undefined)[];
   /** The number of bytes expected from each member. */
   readonly expect: readonly (number | undefined)[];
 }
 
-/** Yields an exchange, and is resumed with the bytes from each member, this rank's own included. */
+/** Yields an exchange, and is resumed with the bytes from each member, including this rank. */
 export type Steps = Generator<Exchange, void, readonly Uint8Array[]>;
 
 /** The member that executes the steps. Its memory is accessed when the steps run, not when they are enqueued. */
@@ -146,7 +146,7 @@ function read({ backend }: Side, { address, byteLength }: Tensor): Uint8Array {
   return byteLength === 0 ? NOTHING : memoryOf(backend).readSync(address, byteLength);
 }
 
-/** Writes the parts to `out`, one after another. */
+/** Writes the pieces to `out`, one after another. */
 function writeAll({ backend }: Side, out: Tensor, pieces: readonly Uint8Array[]): void {
   let address = out.address;
   for (const part of pieces) {

@@ -1,4 +1,4 @@
-/** Buckets: gradients that are reduced together, as one tensor. */
+/** Buckets: groups of gradients that one operation reduces as one tensor. */
 import { DTypeError } from "../../errors.js";
 import type { Parameter } from "../../modules/parameter.js";
 import { zeros } from "../../ops/create.js";
@@ -14,8 +14,8 @@ export const BUCKET_BYTES = 25 * 2 ** 20;
 export interface Member {
   readonly parameter: Parameter;
   /**
-   * The consecutive parts of the gradient, one in each section: the number of elements, and the index of the first in the
-   * section.
+   * The parts of the gradient, one in each section. `count` is the number of elements, and `first` is the index of the first
+   * element in the section.
    */
   readonly parts: readonly { readonly count: number; readonly first: number }[];
 }
@@ -28,7 +28,7 @@ export interface Bucket {
   readonly sizes: readonly number[];
 }
 
-/** Returns the dtype in which this library's layers compute a parameter's gradient. */
+/** Returns the dtype of the gradient that this library's layers compute for a parameter. */
 function gradDtype({ mainGrad, dtype }: Parameter): WideDType {
   return mainGrad?.dtype ?? dtype;
 }
@@ -50,8 +50,8 @@ export function gradientOf(parameter: Parameter): Tensor<WideDType> | undefined 
 const oneSection = (parameter: Parameter): readonly number[] => [elementCount(parameter.shape)];
 
 /**
- * Divides parameters into buckets. A bucket has one dtype and at most `bytes` bytes, or a single larger gradient. The last
- * parameter comes first, because a backward pass computes its gradient first. `countsOf` returns the number of elements of a
+ * Divides parameters into buckets. A bucket has one dtype and at most `bytes` bytes, or one larger gradient. The last parameter
+ * is in the first bucket, because a backward pass computes its gradient first. `countsOf` returns the number of elements of a
  * gradient in each section; by default there is one section.
  */
 export function bucketsOf(
@@ -82,9 +82,9 @@ export function bucketsOf(
 }
 
 /**
- * Returns the concatenated sections of a bucket, with zeros as padding, and whether the tensor may be overwritten. A single
- * gradient is not copied. A single `grad` may not be overwritten, because the `grad` of another parameter may share its memory.
- * `gradOf` returns the gradient of a parameter.
+ * Concatenates the gradients of a bucket, section by section, with zeros as padding. Also returns whether the tensor may be
+ * overwritten. A single gradient is not copied. A single `grad` may not be overwritten, because the `grad` of another parameter
+ * may share its memory. `gradOf` returns the gradient of a parameter.
  */
 export function packed(
   user: string,

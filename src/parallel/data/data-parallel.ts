@@ -94,7 +94,7 @@ export class DataParallel {
   readonly #synchronization = new Synchronization();
 
   constructor(
-    /** The module whose gradients are reduced. Call it as without this class. */
+    /** The module whose gradients are reduced. It is called as before. */
     readonly module: Module,
     /** The ranks over which gradients are reduced. */
     readonly group: ProcessGroup,

@@ -11,8 +11,8 @@ import { BUCKET_BYTES } from "../data/buckets.js";
 
 /**
  * Starts and completes all-gathers on the side stream: one all-reduce of amaxes for each group, then all-gathers in buckets of
- * `BUCKET_BYTES`, so that the first parameters are ready early. `key` names the operation in messages. If it throws, it has freed
- * all of the gathers.
+ * `BUCKET_BYTES`, so that the first parameters are ready early. `key` names the operation in messages. If the function throws, it
+ * has freed all gathers.
  */
 export function gatherInBuckets(
   group: ProcessGroup,
@@ -63,7 +63,7 @@ function gatherBucket(group: ProcessGroup, queue: PendingGather[]): void {
   for (const { gather, requests } of bucket) gather.complete(gathered.splice(0, requests.length));
 }
 
-/** Returns the size of the result of a request. It is equal on all ranks, so that all of them form the same buckets. */
+/** Returns the size of the result of a request. The size is equal on all ranks, so all ranks form the same buckets. */
 function gatheredBytes(group: ProcessGroup, { x: { dtype, shape }, rows }: GatherRequest): number {
   const allRows = rows ? sum(rows) : (shape[0] ?? 1) * group.size;
   return byteLength(dtype, [allRows, ...shape.slice(1)]);

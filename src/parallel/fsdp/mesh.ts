@@ -18,7 +18,7 @@ export interface ShardingMesh {
 export interface MeshGroups {
   /** The ranks among which parameters are divided. */
   readonly shard: ProcessGroup;
-  /** The ranks that have the same rows as this rank, itself included. Undefined if there is no other. */
+  /** The ranks that have the same rows as this rank, including this rank. Undefined if this rank is the only one. */
   readonly replicate: ProcessGroup | undefined;
 }
 

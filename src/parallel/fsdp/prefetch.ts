@@ -10,7 +10,10 @@ import { type ExpectedRun, RunOrder } from "./run-order.js";
 
 /** The gathers that were prefetched for a run that has not begun. */
 interface Prefetched extends ExpectedRun {
-  /** For a forward run: the pass and region in which it was prefetched. All ranks discard it when either ends. */
+  /**
+   * For a forward run: the pass and the autocast region that were current at the prefetch. All ranks discard the gathers when the
+   * pass or the region ends.
+   */
   readonly pass: object | undefined;
   readonly region: object | undefined;
   readonly pending: PendingGather[];
@@ -20,7 +23,7 @@ interface Prefetched extends ExpectedRun {
 interface ActiveRun {
   readonly key: string;
   readonly operation: Operation;
-  /** Whether a backward pass is expected to begin next, with the backward function of this operation. */
+  /** Whether a backward pass is expected to begin next, and to begin with the backward function of this operation. */
   readonly isLastForward: boolean;
   /** The number of the operation's leaves for which `beforeUse` was called and `afterUse` was not. */
   openLeaves: number;

@@ -12,9 +12,9 @@ import type { ShardedParameter } from "./sharded-parameter.js";
 
 /** How gradients are reduced. */
 export interface ReductionOptions {
-  /** The ranks over which gradients are summed first. Each of them gets the sums of its rows. */
+  /** The ranks over which gradients are summed first. Each rank gets the sums of its rows. */
   readonly shard: ProcessGroup;
-  /** The ranks over which the sums of the rows are then summed, if there are several. */
+  /** The ranks over which the sums of the rows are summed afterwards. Undefined if there is only one. */
   readonly replicate: ProcessGroup | undefined;
   /** The order of the sums over `shard`. */
   readonly plan: SumOrder | undefined;
@@ -24,8 +24,8 @@ export interface ReductionOptions {
 }
 
 /**
- * The parameters of one module whose gradients are reduced together: those whose gradients backward passes complete, or those
- * whose gradients `backwardDw` completes.
+ * The parameters of one module whose gradients are reduced together. One group has the parameters whose gradients backward passes
+ * complete; another has the parameters whose gradients `backwardDw` completes.
  */
 class GradientGroup {
   /** The parameters whose gradient the pass has completed. */
@@ -109,8 +109,8 @@ export class ReduceGrads {
 
   /**
    * Records that the pass has completed the gradient of a parameter. The gradients of a module are reduced when the pass has
-   * completed all of them, or else at the end of the pass. The pass may also be a call of `backwardDw`, at whose end gradients
-   * that another call will add to are not reduced.
+   * completed all of them, or else at the end of the pass. A call of `backwardDw` is also a pass. At its end, gradients to which
+   * another call will add are not reduced.
    */
   complete(parameter: Parameter, pass: HookedPass): void {
     if (this.#pass !== pass) this.#begin(pass);

@@ -8,7 +8,7 @@ export interface ExpectedRun {
   readonly forward: Operation | undefined;
 }
 
-/** Records which function ran after which. All ranks run the same operations, so they record the same order. */
+/** Records which function ran after which function. All ranks run the same operations, so all ranks record the same order. */
 export class RunOrder {
   readonly #leafNumbers = new Map<UseHooks, number>();
   /** The keys of functions, by the keys of the two functions that ran before them. */
@@ -26,8 +26,8 @@ export class RunOrder {
   }
 
   /**
-   * Returns the key of a function: its kind and its leaves. The kinds are forward, backward, and forward again, in a
-   * recomputation within a backward pass. All runs of a function have the same key.
+   * Returns the key of a function: its kind and its leaves. The kinds are forward, backward, and recomputation (forward within a
+   * backward pass). All runs of a function have the same key.
    */
   keyOf(
     { leaves, forward }: Operation,
@@ -58,8 +58,8 @@ export class RunOrder {
   }
 
   /**
-   * Returns the forward run that is expected after the recorded one. Undefined at the end of a pass: the first function of a
-   * pass is never expected.
+   * Returns the forward run that is expected after the recorded run. Undefined at the end of a pass: the first function of a pass
+   * is never expected.
    */
   nextForward(): ExpectedRun | undefined {
     const key = this.#successors.get(this.#lastKeys.join(" > "));
@@ -67,7 +67,7 @@ export class RunOrder {
     return isForward ? { key, forward: undefined } : undefined;
   }
 
-  /** Whether a forward run is expected to be the last one before a backward pass, which begins with its backward function. */
+  /** Whether a forward run is expected to be the last run before a backward pass that begins with its backward function. */
   isLastForward(operation: Operation): boolean {
     return (
       operation.sequence > 0 &&

@@ -17,8 +17,8 @@ import { REVIVE, type Tensor } from "../../tensor/tensor.js";
 import type { Prefetch } from "./prefetch.js";
 
 /**
- * Divides rows among `size` ranks. All ranks get the same number, except the last ones, which get fewer or none, as with
- * `torch.chunk`. Each number is a multiple of `multiple`, except the last nonzero one.
+ * Divides rows among `size` ranks. All ranks get the same number, except the last ranks, which get fewer or no rows, as with
+ * `torch.chunk`. Each number is a multiple of `multiple`, except the last nonzero number.
  */
 function divideRows(rows: number, size: number, multiple: number): readonly number[] {
   const perRank = Math.max(1, Math.ceil(Math.ceil(rows / size) / multiple)) * multiple;
@@ -95,7 +95,9 @@ export class ShardedParameter implements Sharding {
   readonly fullShape: Shape;
   readonly rowsPerRank: readonly number[];
   readonly localValue: Value;
-  /** For each running use: whether the operation has called `unshard`, so that it may keep the handle. */
+  /**
+   * For each running use of the parameter: whether the operation has called `unshard`, so that the operation may keep the handle.
+   */
   readonly #handleReads: boolean[] = [];
   readonly #quantizer: Quantizer | undefined;
   readonly #parameter: Parameter;
@@ -104,7 +106,7 @@ export class ShardedParameter implements Sharding {
   /** The handle of the full parameter. Operations may keep it; it has memory only while the parameter is used. */
   #fullTensor: Tensor | undefined;
   #fullQuantized: QuantizedTensor | undefined;
-  /** The reduced gradient of earlier passes, while the full gradient of the current pass is accumulated in `grad`. */
+  /** The reduced gradient of earlier passes. Set while `grad` accumulates the full gradient of the current pass. */
   #earlierGrad: Tensor<WideDType> | undefined;
   /** Whether the parameter's `grad` is reduced to this rank's rows. */
   #isReduced = false;
@@ -239,7 +241,7 @@ export class ShardedParameter implements Sharding {
     this.#fullQuantized = undefined;
   }
 
-  /** Gathers a tensor in the parameter's full shape. `local` are this rank's rows of it. */
+  /** Gathers a tensor in the parameter's full shape. `local` has this rank's rows of the tensor. */
   gatherRows<T extends Tensor>(local: T): T {
     using scope = new Scope();
     const { group, rowsPerRank: rows } = this;
@@ -252,12 +254,12 @@ export class ShardedParameter implements Sharding {
     const isReduced = this.#isReduced;
     this.#isReduced = false;
     if (!grad || !isReduced) return;
-    // `grad` has this rank's rows; the pass now accumulates a full gradient, to which they are added after the reduction
+    // `grad` has this rank's rows; the pass now accumulates a full gradient, and these rows are added after its reduction
     this.#earlierGrad = grad;
     this.#parameter.grad = undefined;
   }
 
-  /** Whether the parameter has a gradient of the full parameter, which is not reduced yet. */
+  /** Whether the parameter has a gradient of the full parameter that is not reduced yet. */
   get hasFullGrad(): boolean {
     return this.#fullGrad !== undefined || this.hasFullMainGrad;
   }

@@ -48,7 +48,7 @@ function passAt(rank: number, i: number, size: InterleavedSize): Pass {
   };
 }
 
-/** The passes that have run on all ranks. A place is the index of a chunk in the order of layers: chunk * ranks + rank. */
+/** The passes that have run, of all ranks. A place is the index of a chunk in the order of layers: chunk * ranks + rank. */
 class Done {
   readonly #passes: Uint8Array;
 
@@ -80,7 +80,7 @@ class Done {
   }
 }
 
-/** The kinds of a message after a pass: at its sender and at its receiver. */
+/** The kinds of the messages after a pass: the action of the sender, then the action of the receiver. */
 const MESSAGES = {
   forward: ["sendForward", "recvForward"],
   backward: ["sendBackward", "recvBackward"],

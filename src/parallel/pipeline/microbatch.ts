@@ -34,7 +34,9 @@ export class Microbatch {
 export interface StepState {
   readonly input: ((microbatch: number) => VariableLike) | undefined;
   readonly losses: Tensor[];
-  /** In a group of one rank: the tensors that pass between its stages, by microbatch, receiving stage and direction. */
+  /**
+   * In a group of one rank: the tensors that are transferred between its stages, by microbatch, receiving stage and direction.
+   */
   readonly passed: Map<string, Tensor<WideDType>>;
 }
 

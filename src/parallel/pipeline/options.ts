@@ -36,9 +36,9 @@ export interface PipelineInput {
 export interface PipelineOptions {
   /** The number of microbatches of a step, at most 65,536. It must be the same on all ranks. */
   readonly microbatches: number;
-  /** The activations that this rank receives. Required except on a first rank with one stage, which ignores it. */
+  /** The activations that this rank receives. Required, except on a first rank with one stage, which ignores the option. */
   readonly input?: PipelineInput | undefined;
-  /** Returns the loss of a microbatch, a variable with one element. Required on the last rank; not called on others. */
+  /** Returns the loss of a microbatch, a variable with one element. Required on the last rank; other ranks do not call it. */
   readonly loss?: ((output: Variable, microbatch: number) => Variable) | undefined;
   /** How stage `chunk` of this rank computes a microbatch, for example within `autocast`. Default: `stage.forward(x)`. */
   readonly forward?: ((x: Variable, microbatch: number, chunk: number) => Variable) | undefined;

@@ -59,7 +59,7 @@ export class Pipeline {
     };
 
   constructor(
-    /** The layers of this rank: one stage, or a list of at most 64. */
+    /** The stages of this rank: one stage, or a list of at most 64. */
     stages: PipelineStage | readonly PipelineStage[],
     /** The ranks of the pipeline, in the order of stages. */
     readonly group: ProcessGroup,
@@ -146,8 +146,8 @@ export class Pipeline {
   }
 
   /**
-   * Returns a description of what an action transfers or computes. It names the stage whose pass computed the tensor, so it is
-   * equal at both ends of a message.
+   * Describes the transfer or computation of an action. The description names the stage whose pass computed the tensor, so it is
+   * equal on the sender and the receiver of a message.
    */
   #subjectOf(kind: PipelineActionKind, { number, chunk }: Microbatch): string {
     const { rank, size } = this.group;
@@ -262,7 +262,7 @@ export class Pipeline {
     return out;
   }
 
-  /** Aborts the group after an error, because the other ranks would wait for messages that this rank does not send. */
+  /** Aborts the group after an error. Otherwise the other ranks would wait for messages that this rank does not send. */
   #abortGroup(error: unknown): void {
     const failed = error instanceof DistributedError || error instanceof DisposedError;
     if (failed || this.group.size === 1) return;

@@ -1,15 +1,15 @@
-/** The loop over blocks of keys that all kernels of attention have, and the rules in which they differ. */
+/** The loop over blocks of keys, which all attention kernels share, and the rules in which the kernels differ. */
 import type { SpecialFunctionName } from "../../formats/special-functions.js";
 import { mathOf } from "../float32.js";
 import type { Attention, Head } from "./heads.js";
 
 /** How a kernel computes the rows of a softmax. All functions take and return f32 numbers. */
 export interface RowRules {
-  /** A score as it is compared with the maximum. */
+  /** Scales a score for the comparison with the maximum. */
   scaled(score: number): number;
-  /** The exponent of the probability of a scaled score, where `maximum` is the largest so far. */
+  /** The exponent of the probability of a scaled score, where `maximum` is the largest scaled score so far. */
   exponent(scaled: number, maximum: number): number;
-  /** The exponent of the factor of earlier sums and outputs if the maximum changes. */
+  /** The exponent of the factor for earlier sums and outputs when the maximum changes from `before` to `maximum`. */
   change(before: number, maximum: number): number;
   readonly exponential: SpecialFunctionName;
   /** The number of partial sums of a row. */
@@ -28,13 +28,16 @@ export interface Rows {
   readonly outputs: Float32Array;
 }
 
-/** The blocks that are added, in order, and the number of keys that a row sees: no more than the next row sees. */
+/**
+ * The blocks of keys in the order in which they are added, and the number of keys that a row sees. No row sees more keys than the
+ * next row.
+ */
 export interface Blocks {
   readonly order: readonly number[];
   visible(row: number): number;
 }
 
-/** The blocks of all keys, the first one first. */
+/** The blocks of all keys in ascending order. */
 export function ascendingBlocks({ keys }: Attention, blockKeys: number): readonly number[] {
   return Array.from({ length: Math.ceil(keys / blockKeys) }, (_, block) => block);
 }

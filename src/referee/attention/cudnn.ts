@@ -1,7 +1,7 @@
 /**
  * The model of `_scaled_dot_product_cudnn_attention` of PyTorch 2.11, which runs kernels of cuDNN 9.19. Their source is not
- * public. Of the orders and roundings that were tried, this one gives all recorded outputs and logarithms. ⊗, ⊖ and ⊕ are f32
- * operations, each rounded once.
+ * public. Several orders and roundings were tried; the model has the order and the roundings that give all recorded outputs and
+ * logarithms. ⊗, ⊖ and ⊕ are f32 operations, each rounded once.
  */
 import { asBytes } from "../../tensor/data.js";
 import type { Call, Model } from "../call.js";
@@ -23,13 +23,15 @@ import { TensorCore } from "./tensor-core.js";
 const { fround } = Math;
 
 const BLOCK_KEYS = 128;
-/** The largest number of queries and of keys in a recorded call, and of keys in one with one query. */
+/**
+ * The largest number of queries and of keys in a recorded call, and the largest number of keys in a recorded call with one query.
+ */
 const MAX_COMPARED = 1024;
 const MAX_COMPARED_OF_ONE_QUERY = 300;
 
 /**
  * The rules of a row. With c = scale · log2 e, rounded to f32, z = score ⊗ c, p = ex2(z ⊖ m') and f = ex2(m ⊖ m'). Each lane adds
- * the probabilities of a block from 0 on, and its sum becomes fma(sum, f, sum of the block).
+ * the probabilities of a block, starting at 0. The lane's sum then becomes fma(sum, f, sum of the block).
  */
 function rulesOf(scale: number): RowRules {
   const c = fround(scale * Math.LOG2E);
@@ -67,7 +69,7 @@ function computeHead(attention: Attention, head: Head): Part {
 }
 
 /**
- * The output, the logarithms of the sums if they are wanted, and the seed and offset of dropout, which are not written without
+ * The output, the logarithms of the sums if they are requested, and the seed and offset of dropout, which are not written without
  * dropout.
  */
 export const cudnnAttention: Model = (call) => {
@@ -85,7 +87,10 @@ export const cudnnAttention: Model = (call) => {
   return [out, ...(isWanted ? [logs] : []), zeroValue("I64", []), zeroValue("I64", [])];
 };
 
-/** Whether a call is like the recorded ones. cuDNN chooses kernels by shape, and another one for one query with many keys. */
+/**
+ * Whether a call resembles the recorded calls. cuDNN chooses kernels by shape, and has another kernel for one query with many
+ * keys.
+ */
 export function isComparedCudnn(call: Call): boolean {
   const attention = attentionOf(call);
   const { queries, keys } = attention;

@@ -23,7 +23,10 @@ import { TensorCore } from "./tensor-core.js";
 
 const { fround } = Math;
 
-/** The widths of the heads that kernels were compiled for, with what follows from them. A head has the next larger width. */
+/**
+ * The head widths for which kernels were compiled, and the block sizes that follow from the width. A head is computed with the
+ * next larger width.
+ */
 const KERNELS = [
   { width: 64, blockKeys: 128, splitBlockKeys: 256 },
   { width: 128, blockKeys: 64, splitBlockKeys: 128 },
@@ -35,16 +38,16 @@ const SPLIT_BLOCK_QUERIES = 64;
 const MAX_SPLITS = 128;
 const MAX_COMPARED_SPLITS = 4;
 
-/** How a call is computed: in blocks of how many keys, and how many splits the blocks are divided into. */
+/** The plan of a call: the number of keys in a block, and the number of splits of the blocks. */
 interface Plan {
   readonly blockKeys: number;
   readonly splits: number;
 }
 
 /**
- * The number of splits (`num_splits_heuristic` of flash_api.cpp): the smallest one that keeps at least 85 % as many of the slots
- * for blocks busy as the best one, where each multiprocessor has two slots. Numbers that divide the blocks of keys as the next
- * smaller number does are left out.
+ * The number of splits (`num_splits_heuristic` of flash_api.cpp). Each multiprocessor has two slots for blocks. The result is the
+ * smallest number of splits that keeps at least 85 % as many slots busy as the best number. Numbers that divide the blocks of
+ * keys in the same way as the next smaller number are left out.
  */
 function splitsFor(blocks: number, keyBlocks: number): number {
   const slots = 2 * MULTIPROCESSORS;
@@ -77,9 +80,9 @@ function visibleKeys({ queries, keys, isCausal }: Attention): (row: number) => n
 }
 
 /**
- * The rules of a row. With c = scale · log2 e, rounded to f32, p = exp2f((score ⊗ c) ⊖ (m' ⊗ c)), which is not a fused operation:
- * PyTorch compiles the kernels with UNFUSE_FMA. f = exp2f((m ⊖ m') ⊗ c). Lane l of four adds the elements 8 i + 2 l and
- * 8 i + 2 l + 1 of a block for ascending i, the first one by fma(sum, f, p).
+ * The rules of a row. With c = scale · log2 e, rounded to f32, p = exp2f((score ⊗ c) ⊖ (m' ⊗ c)). No operation is fused, because
+ * PyTorch compiles the kernels with UNFUSE_FMA. f = exp2f((m ⊖ m') ⊗ c). Lane l of four adds the elements 8 i + 2 l and 8 i + 2 l
+ * + 1 of a block for ascending i. It adds the first of the two by fma(sum, f, p).
  */
 function rulesOf(scale: number): RowRules {
   const c = fround(scale * Math.LOG2E);
@@ -100,9 +103,9 @@ function rulesOf(scale: number): RowRules {
 }
 
 /**
- * Blocks `first` to `end` - 1 of a head, the last one first. With sum = (l0 ⊕ l2) ⊕ (l1 ⊕ l3) of the lanes, an output is
- * multiplied by 1 ⊘ sum, and the logarithm is fma(m, scale, lg2.approx(sum) ⊗ ln 2). A row without visible keys is zero, with the
- * logarithm `ofNone`.
+ * Computes blocks `first` to `end` - 1 of a head, the last block first. With sum = (l0 ⊕ l2) ⊕ (l1 ⊕ l3) of the lanes, an output
+ * is multiplied by 1 ⊘ sum, and the logarithm is fma(m, scale, lg2.approx(sum) ⊗ ln 2). A row without visible keys has zeros as
+ * outputs and the logarithm `ofNone`.
  */
 function headPart(
   attention: Attention,
@@ -221,7 +224,7 @@ export const flashAttention: Model = (call) => {
   ];
 };
 
-/** Whether a call has heads that were compared, and at most as many splits. */
+/** Whether a call has heads of compared widths, and at most the compared number of splits. */
 export function isComparedFlash(call: Call): boolean {
   const attention = attentionOf(call);
   return hasComparedHeads(attention) && planOf(attention).splits <= MAX_COMPARED_SPLITS;

@@ -1,4 +1,4 @@
-/** The operands of an attention of PyTorch, head by head, and the products of its kernels. */
+/** The operands of PyTorch's attention operators, head by head, and the products of their kernels. */
 import type { Backend } from "../../backends/backend.js";
 import { ShapeError } from "../../errors.js";
 import type { FileDType } from "../../io/dtypes.js";
@@ -57,13 +57,13 @@ export function attentionOf(call: Call): Attention {
   };
 }
 
-/** The smallest exponent that factors of a dtype are aligned by. */
+/** The smallest exponent by which factors of a dtype are aligned. */
 const lowestOf = (dtype: FileDType): number => (dtype === "F16" ? -14 : -126);
 
-/** How a kernel computes an attention: in blocks of keys, by one instruction of the tensor core. */
+/** The tiling of an attention kernel: the number of keys in a block, and the tensor core's instruction. */
 export interface Tiling {
   readonly core: TensorCore;
-  /** The number of keys of a block. Blocks begin at its multiples. */
+  /** The number of keys of a block. Blocks begin at multiples of this number. */
   readonly blockKeys: number;
 }
 
@@ -105,8 +105,8 @@ export class Head {
   }
 
   /**
-   * The scores of the rows from `firstRow` on with the keys of a block, [rows][blockKeys]. A key that is not among the first
-   * `visible(row)` keys has -infinity.
+   * The scores of the rows from `firstRow` on with the keys of a block, [rows][blockKeys]. The score is -infinity for keys that
+   * are not among the first `visible(row)` keys.
    */
   scores(block: number, firstRow: number, visible: (row: number) => number): Float32Array {
     const { blockKeys } = this;
@@ -127,8 +127,8 @@ export class Head {
   }
 
   /**
-   * Multiplies the sums of the rows from `firstRow` on, [row][width], by the rows' factors and adds the products of the rows'
-   * probabilities, [rows][blockKeys], which are rounded to the dtype, with the values of a block.
+   * Multiplies the sums of the rows from `firstRow` on, [row][width], by the rows' factors. Then adds the products of the rows'
+   * probabilities, [rows][blockKeys], with the values of a block. Probabilities are rounded to the dtype first.
    */
   accumulate(
     sums: Float32Array,
@@ -169,8 +169,8 @@ export interface Part {
 }
 
 /**
- * Computes each head of queries of all sequences. Head h of the queries has head floor(h · keyHeads / heads) of the keys. Returns
- * the output, rounded to the dtype, and the logarithms of the sums, `logRows` of each head. Logarithms beyond the queries are
+ * Computes each head of queries of all sequences. Head h of the queries uses head floor(h · keyHeads / heads) of the keys.
+ * Returns the output, rounded to the dtype, and the logarithms of the sums, `logRows` per head. Logarithms beyond the queries are
  * infinities.
  */
 export function computeHeads(
@@ -207,7 +207,7 @@ export function computeHeads(
   return { out: roundedTo(backend, dtype, [batch, heads, queries, width], outputs), logSums };
 }
 
-/** The widest heads of the kernels that take one head of keys for each head of queries. */
+/** The maximum width of a head in kernels that require one head of keys for each head of queries. */
 const MAX_WIDTH = 128;
 
 /** Throws `NotModelled` for heads wider than 128 elements, and for grouped heads. */
@@ -216,7 +216,7 @@ export function requirePlainHeads({ width, heads, keyHeads }: Attention): void {
     throw new NotModelled(`heads of ${width} elements, ${heads} of queries and ${keyHeads} of keys`);
 }
 
-/** Whether the heads are as wide as those that were compared, and queries and keys have the same number of heads. */
+/** Whether the width of the heads was compared, and queries and keys have the same number of heads. */
 export function hasComparedHeads({ heads, keyHeads, width }: Attention): boolean {
   return width % 32 === 0 && width <= 128 && heads === keyHeads;
 }

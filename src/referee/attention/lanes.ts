@@ -5,7 +5,7 @@ export const LANES = 4;
 
 const { fround } = Math;
 
-/** Adds the elements of a lane from column `from` on, a multiple of 8, to a sum, in order. */
+/** Adds the elements of a lane in order, from column `from` on, a multiple of 8, to the sum `start`. */
 export function laneSum(start: number, lane: number, elements: Float32Array, from: number): number {
   let sum = start;
   for (let i = from + 2 * lane; i < elements.length; i += 2 * LANES)

@@ -41,7 +41,7 @@ export interface Line {
   readonly exponents: Int16Array;
 }
 
-/** Lines of `length` factors each, which are in `values` one after another. `lowest` is the smallest exponent of the format. */
+/** Divides `values` into lines of `length` factors. `lowest` is the smallest exponent of the format. */
 export function linesOf(values: Float32Array, length: number, lowest: number): readonly Line[] {
   const exponents = Int16Array.from(values, (x) => (x === 0 ? ZERO : Math.max(exponentOf(x), lowest)));
   return Array.from({ length: values.length / length }, (_, i) => ({

@@ -96,7 +96,7 @@ const ROWS_PER_BLOCK = 32;
 /** Adds the term of element `index`, which lies in `row`, to the sum of its column. */
 type AddTerm = (sum: number, row: number, index: number) => number;
 
-/** For each of `count` owners, which are threads or blocks, the column sums of its rows. The rows are added in order. */
+/** For each of `count` owners, which are threads or blocks, the column sums of the owner's rows. The rows are added in order. */
 function sumsByOwner(
   { rows, size }: Operands,
   count: number,

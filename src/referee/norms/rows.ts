@@ -36,8 +36,8 @@ export function normRows(call: Call): NormRows {
 }
 
 /**
- * The f32 values of a weight or bias; undefined if the argument is absent. Throws `NotModelled` for another dtype than the
- * input's.
+ * The f32 values of a weight or bias; undefined if the argument is absent. Throws `NotModelled` unless it has the dtype of the
+ * input.
  */
 export function weightOf(call: Call, name: string, { x, size }: NormRows): Float32Array | undefined {
   if (call.get(name) === undefined) return undefined;

@@ -8,21 +8,27 @@ import { fma } from "../float32.js";
 export interface Accumulators {
   /** Sets the slots from `begin` up to `end` to the identity. */
   clear(begin: number, end: number): void;
-  /** Adds the inputs from `begin` up to `end`: one each to slots 0, 1, …, `slots` - 1, then to slot 0 again, and so on. */
+  /**
+   * Adds the inputs from `begin` up to `end` to slots 0, 1, …, `slots` - 1, one input to each slot, then to slot 0 again, and so
+   * on.
+   */
   addAll(inputs: Float32Array, begin: number, end: number, slots: number): void;
   /** Adds one input to a slot. */
   add(slot: number, input: number): void;
-  /** Combines slot `other` into `slot`. */
+  /** Combines slot `other` into slot `slot`. */
   combine(slot: number, other: number): void;
 }
 
-/** Combines `count` slots, `stride` apart, into slot `first`: the upper half into the lower half, until one slot is left. */
+/**
+ * Combines `count` slots, `stride` apart, into slot `first`: the upper half is combined into the lower half until one slot is
+ * left.
+ */
 export function combineHalves(state: Accumulators, first: number, count: number, stride: number): void {
   for (let half = count / 2; half >= 1; half /= 2)
     for (let i = 0; i < half; i++) state.combine(first + i * stride, first + (i + half) * stride);
 }
 
-/** Accumulators that are one f32 number. */
+/** Accumulators that consist of one f32 number. */
 export class NumberAccumulators implements Accumulators {
   readonly values: Float32Array;
   readonly #identity: number;

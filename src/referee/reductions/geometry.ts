@@ -16,14 +16,15 @@ export interface IteratedDim {
 
 /** The dimensions over which a reduction iterates. */
 export interface ReductionGeometry {
-  /** The reduced dimensions, the one with the smallest stride of the input first. */
+  /** The reduced dimensions. The dimension with the smallest input stride is the first. */
   readonly reduced: readonly IteratedDim[];
-  /** The other dimensions, the one with the smallest output stride first. */
+  /** The other dimensions. The dimension with the smallest output stride is the first. */
   readonly kept: readonly IteratedDim[];
 }
 
 /**
- * 1 if `a` comes after `b`, -1 if before, 0 if undecided. Reduced dimensions come first; then output and input strides decide.
+ * Returns 1 if `a` comes after `b`, -1 if `a` comes before `b`, 0 if their order is undecided. Reduced dimensions come first;
+ * then output and input strides decide.
  */
 function order(a: IteratedDim, b: IteratedDim): number {
   if ((a.output === 0) !== (b.output === 0)) return b.output === 0 ? 1 : -1;
@@ -36,7 +37,7 @@ function order(a: IteratedDim, b: IteratedDim): number {
   return 0;
 }
 
-/** An insertion sort, as `order` is not transitive where dimensions of size 1 have equal strides. */
+/** Sorts dimensions by insertion, because `order` is not transitive where dimensions of size 1 have equal strides. */
 function sorted(dims: readonly IteratedDim[]): readonly IteratedDim[] {
   const list = [...dims];
   for (let i = 1; i < list.length; i++) {
@@ -55,7 +56,7 @@ function sorted(dims: readonly IteratedDim[]): readonly IteratedDim[] {
   return list;
 }
 
-/** Merges each dimension with the one before it if one of them has size 1, or if their strides continue in both tensors. */
+/** Merges each dimension with the previous dimension if one of them has size 1, or if their strides continue in both tensors. */
 function coalesced(dims: readonly IteratedDim[]): readonly IteratedDim[] {
   const list: IteratedDim[] = [];
   for (const dim of dims) {

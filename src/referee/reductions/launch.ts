@@ -7,7 +7,10 @@ export const MULTIPROCESSORS = 132;
 const THREADS_PER_MULTIPROCESSOR = 2048;
 const MAX_BLOCK = 512;
 
-/** The number of accumulators of a thread: if it reads single inputs, and if it reads vectors of adjacent inputs. */
+/**
+ * The number of accumulators of a thread: `strided` if the thread reads single inputs, `vectorized` if it reads vectors of
+ * adjacent inputs.
+ */
 export interface Unrolling {
   readonly strided: number;
   readonly vector: number;
@@ -29,14 +32,14 @@ export interface Launch {
 
 const product = (dims: readonly IteratedDim[]) => dims.reduce((count, { size }) => count * size, 1);
 
-/** The largest power of two that is at most `n` and at most `limit`, which is a power of two. */
+/** The largest power of two that is at most `n` and at most `limit`. `limit` is a power of two. */
 function powerOfTwo(n: number, limit: number): number {
   return n < limit ? 2 ** Math.max(0, Math.floor(Math.log2(n))) : limit;
 }
 
 /**
- * The number of adjacent outputs of a thread: the largest of 4, 2 and 1 that divides the adjacent dimension and all other
- * strides.
+ * The number of adjacent outputs of a thread: the largest of 4, 2 and 1 that divides the size of the adjacent dimension and all
+ * other strides.
  */
 function outputVector({ reduced, kept }: ReductionGeometry): number {
   const [adjacent, ...outerDims] = kept as [IteratedDim, ...IteratedDim[]];

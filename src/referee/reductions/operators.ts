@@ -15,7 +15,10 @@ import { reductionGeometry } from "./geometry.js";
 import { reductionLaunch, type Unrolling } from "./launch.js";
 import { reduceAll, slotsOf } from "./reduce.js";
 
-/** PyTorch divides a larger tensor into several launches, whose offsets have 32 bits. The models do not. */
+/**
+ * The maximum size of a tensor. PyTorch divides a larger tensor into several launches with 32-bit offsets, which the models do
+ * not.
+ */
 const MAX_BYTES = 2 ** 31 - 1;
 
 /** The operands of a reduction. `shape` and `outDtype` belong to the result. */
@@ -28,7 +31,7 @@ interface Reduction {
   readonly outDtype: FileDType;
 }
 
-/** The argument `dim` as dimensions counted from the front; all dimensions if it is absent or empty. */
+/** The argument `dim` as dimensions counted from the front. All dimensions if the argument is absent or empty. */
 function dimsOf(call: Call, { length }: Shape): readonly number[] {
   const listed = call.get("dim") === undefined ? [] : call.integers("dim");
   if (listed.length === 0) return Array.from({ length }, (_, dim) => dim);
@@ -50,7 +53,7 @@ function reductionOf(call: Call): Reduction {
   return { x, values: valuesOf(call.backend, x), dims, keepdim, shape, outDtype };
 }
 
-/** Sums and means read vectors of 16 bytes, other reductions vectors of 4 elements. */
+/** Sums and means read vectors of 16 bytes; other reductions read vectors of 4 elements. */
 const wideVectors = ({ dtype }: Value): Unrolling => ({ strided: 4, vector: dtype === "F32" ? 4 : 8 });
 
 const vectorsOfFour = (): Unrolling => ({ strided: 4, vector: 4 });
@@ -61,7 +64,7 @@ interface NumberReduction {
   readonly add: (sum: number, input: number) => number;
   readonly combine: (a: number, b: number) => number;
   readonly unrolling: (x: Value) => Unrolling;
-  /** Computes the result from the accumulator and the numbers of elements of the input and of the result. */
+  /** Computes the result from the accumulator, the number of elements of the input, and the number of elements of the result. */
   readonly project: (sum: number, inputs: number, outputs: number) => number;
 }
 
@@ -98,14 +101,15 @@ const SUM: NumberReduction = {
 export const sum: Model = numberModel(SUM);
 
 /**
- * The sum times a factor: the number of outputs divided by the number of inputs, where both and the quotient are rounded to f32.
+ * The sum multiplied by a factor. The factor is the number of outputs divided by the number of inputs. Both numbers and the
+ * quotient are rounded to f32.
  */
 export const mean: Model = numberModel({
   ...SUM,
   project: (total, inputs, outputs) => total * Math.fround(Math.fround(outputs) / Math.fround(inputs)),
 });
 
-/** Returns b if the numbers are equal, so that the sign of a zero maximum depends on the order. */
+/** Returns b if the numbers are equal. So the sign of a zero maximum depends on the order. */
 const greater = (a: number, b: number): number => (Number.isNaN(a) || a > b ? a : b);
 
 const MAXIMUM: NumberReduction = {
@@ -118,13 +122,13 @@ const MAXIMUM: NumberReduction = {
 
 export const amax: Model = numberModel(MAXIMUM);
 
-/** Norms by their order: the sum of magnitudes, and the root of the sum of squares, each of which an fma adds. */
+/** Norms by their order: the sum of magnitudes, and the root of the sum of squares. An fma adds each square. */
 const NORMS: ReadonlyMap<number, NumberReduction> = new Map([
   [1, { ...SUM, unrolling: vectorsOfFour, add: (total, x) => total + Math.abs(x) }],
   [2, { ...SUM, unrolling: vectorsOfFour, add: (total, x) => fma(x, x, total), project: Math.sqrt }],
 ]);
 
-/** If each output has one input, the norm is its magnitude. */
+/** The model of a norm. If each output has one input, the norm is the magnitude of the input. */
 export const norm: Model = (call) => {
   const order = call.number("ord", 2);
   const kind = NORMS.get(order);
@@ -137,8 +141,8 @@ export const norm: Model = (call) => {
 };
 
 /**
- * The variance and the mean by `WelfordAccumulators`, of which a thread has two. The variance is squares / max(n - correction,
- * 0).
+ * The variance and the mean by `WelfordAccumulators`, with two accumulators per thread. The variance is squares / max(n -
+ * correction, 0).
  */
 export const varianceAndMean: Model = (call) => {
   const { x, values, dims, keepdim, shape, outDtype } = reductionOf(call);
@@ -157,7 +161,7 @@ export const varianceAndMean: Model = (call) => {
 
 /**
  * log(sum(exp(x - m))) + m, where m is the maximum, or 0 if the maximum is infinite (`logsumexp_out_impl` of
- * aten/src/ATen/native/ReduceOps.cpp). Each step is an operator of its own, whose result is rounded to the dtype.
+ * aten/src/ATen/native/ReduceOps.cpp). Each step is a separate operator, whose result is rounded to the dtype.
  */
 export const logSumExp: Model = (call) => {
   const reduction = reductionOf(call);

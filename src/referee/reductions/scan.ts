@@ -91,7 +91,8 @@ function scanSequentially(values: Float32Array, add: Plus): Float32Array {
 }
 
 /**
- * aten::cumsum: one row by `scanTile`, rows along the last dimension by `scanRow`, along another by `scanSequentially`.
+ * aten::cumsum. One row is scanned by `scanTile`, rows along the last dimension by `scanRow`, rows along another dimension by
+ * `scanSequentially`.
  */
 export const cumulativeSum: Model = (call) => {
   const x = call.tensor("self");

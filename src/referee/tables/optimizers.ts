@@ -13,7 +13,7 @@ function compared(parameters: string, definition: string, model: Model): Operato
 
 const ADAM = "self grads exp_avgs exp_avg_sqs max_exp_avg_sqs state_steps";
 
-/** The rows of an operator's overloads with one scalar for all tensors, and with a list of scalars, one for each tensor. */
+/** The rows of an operator's two overloads: one scalar for all tensors, and a list with one scalar for each tensor. */
 function byScalar(
   name: string,
   parameters: readonly [lists: string, scalar: string, scalars: string],

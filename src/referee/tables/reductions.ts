@@ -23,7 +23,7 @@ const MEAN: OperatorRow = compared(
   `305 calls in f32, bf16 and f16, ${SHAPES}`,
 );
 
-/** The row of the overload that has the dimensions as its second argument. */
+/** The row of the overload whose second argument is the list of dimensions. */
 const dims = (row: OperatorRow): OperatorRow => ({ ...row, parameters: "self dim keepdim" });
 
 /** Rows of reductions. */
