@@ -29,27 +29,27 @@ function normals(seed) {
 const two = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: 2 });
 const percent = (count, of) => `${Math.round((100 * count) / of)} %`;
 
-function row({ operands, result, accumulator }, depth) {
+function row({ operands: operandType, result, accumulator }, depth) {
   const normal = normals(depth);
-  const line = () => Float64Array.from({ length: depth }, () => roundedTo(normal(), operands));
-  const applied = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: result };
+  const line = () => Float64Array.from({ length: depth }, () => roundedTo(normal(), operandType));
+  const operands = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: result };
   const elements = Array.from({ length: ELEMENTS }, () => ({
-    terms: { x: line(), w: line(), minExponents: operands === "f16" ? [-14, -14] : [-126, -126] },
-    applied,
+    terms: { x: line(), w: line(), minExponents: operandType === "f16" ? [-14, -14] : [-126, -126] },
+    operands,
     actual: 0,
   }));
   const widths = widthsOf(elements, accumulator);
   const [{ rtol, atol }] = TOLERANCES;
   let [outside, beyond] = [0, 0];
   for (const { terms } of elements) {
-    const interval = intervalOf(terms, applied, accumulator);
+    const interval = intervalOf(terms, operands, accumulator);
     const last = terms.x[depth - 1] * terms.w[depth - 1];
     const dropped = roundedTo(Math.fround(interval.exact - last), result);
     if (!contains(interval, dropped)) outside++;
     if (Math.abs(dropped - interval.exact) > atol[result] + rtol[result] * Math.abs(interval.exact)) beyond++;
   }
   return [
-    `${operands} into ${result}`,
+    `${operandType} into ${result}`,
     String(depth),
     ...widths.map(({ ratio }) => two(ratio)),
     percent(outside, ELEMENTS),
