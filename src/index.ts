@@ -277,7 +277,7 @@ export type { ResultOptions } from "./ops/execute.js";
 export { captureGraph, Graph } from "./ops/graph.js";
 export * from "./ops/index.gen.js";
 export { onSideStream } from "./ops/side-stream.js";
-export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
+export { AdamW, type AdamWOptions, type AdamWStateOptions } from "./optimizers/adamw.js";
 export { type CastMasterWeightsOptions, castMasterWeights } from "./optimizers/cast-master-weights.js";
 export { clipGradNorm } from "./optimizers/clip-grad-norm.js";
 export {
@@ -292,6 +292,8 @@ export {
   type Optimized,
   Optimizer,
   type OptimizerSlot,
+  type SlotStep,
+  type StateDTypes,
   type StepOptions,
   type StepTensors,
 } from "./optimizers/optimizer.js";
@@ -301,7 +303,8 @@ export {
   type LearningRateScheduleOptions,
   learningRateSchedule,
 } from "./optimizers/schedule.js";
-export { SGD, type SGDOptions } from "./optimizers/sgd.js";
+export { SGD, type SGDOptions, type SGDStateOptions } from "./optimizers/sgd.js";
+export type { MasterDType, MasterOptions, MomentDType } from "./optimizers/state.js";
 export {
   broadcastParameters,
   DataParallel,

@@ -2,7 +2,7 @@
 import { ArgumentError } from "../errors.js";
 import type { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
-import type { Optimizer } from "../optimizers/optimizer.js";
+import { isStateScale, type Optimizer } from "../optimizers/optimizer.js";
 import { type CopyTensors, DIRECTIONS, QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { type FileDType, fileDType, isPackedInFiles } from "./dtypes.js";
@@ -32,6 +32,8 @@ export interface ParameterTensor extends FileTensor {
   readonly parameter: Parameter;
   /** The name of the parameter, or of the tensor of the optimizer. */
   readonly subject: string;
+  /** Whether every rank has all of it even if the parameter is divided: the scale of a state. */
+  readonly isWhole?: boolean;
 }
 
 /** Maps the name of a parameter in a module or an optimizer to its name in the file. */
@@ -84,7 +86,7 @@ export function quantizedParameters(module: Module): ReadonlyMap<string, Quantiz
 
 /**
  * The tensors of the optimizer: `optimizer.NAME.master`, unless the parameter itself is the master, and `optimizer.NAME.m` (or
- * `.v`) for each buffer. Throws `ArgumentError` if a parameter does not belong to the module.
+ * `.v`, `.m.scale`) for each buffer. Throws `ArgumentError` if a parameter does not belong to the module.
  */
 export function optimizerTensors(
   module: Module,
@@ -100,7 +102,7 @@ export function optimizerTensors(
     const tensors = [...(master === parameter.value ? [] : [["master", master] as const]), ...buffers];
     return tensors.map(([buffer, tensor]) => {
       const subject = `optimizer.${nameOf(name)}.${buffer}`;
-      return { ...fileTensor(subject, tensor), parameter, subject };
+      return { ...fileTensor(subject, tensor), parameter, subject, isWhole: isStateScale(buffer) };
     });
   });
 }

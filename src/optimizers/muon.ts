@@ -24,7 +24,7 @@ import {
   text,
 } from "../options.js";
 import type { Shape } from "../tensor/shape.js";
-import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
+import { type Optimized, Optimizer, type SlotStep, type StepTensors } from "./optimizer.js";
 import { disposeUnless, type GroupedOptions, type ParameterGroup, SlotOptions } from "./parameter-groups.js";
 
 /** Options of one step of `Muon`, in addition to the options of `newtonSchulz`. Numbers are rounded to f32. */
@@ -79,7 +79,7 @@ export class Muon extends Optimizer {
 
   constructor(optimized: Optimized, options: MuonOptions) {
     const ownOptions = checkOptions("Muon", options);
-    super(optimized, ["m"]);
+    super(optimized, { moments: () => ({ m: "f32" }) });
     this.options = ownOptions;
     this.#slotOptions = new SlotOptions("Muon", this.slots, requireMuonOptions);
     disposeUnless(this, () => {
@@ -89,8 +89,7 @@ export class Muon extends Optimizer {
   }
 
   /** Updates one parameter, with its buffer `m`. */
-  protected override update(tensors: StepTensors, slot: OptimizerSlot): void {
-    const m = slot.buffers.get("m");
+  protected override update(tensors: StepTensors, { slot, moments: { m } }: SlotStep): void {
     if (!m) throw new ArgumentError("Muon: a slot has no buffer m; leave `buffers` of the slots unchanged");
     requireWholeMatrix("a parameter", slot.parameter);
     const { learningRate, momentum, nesterov, weightDecay, adjustLearningRate, ...iteration } =

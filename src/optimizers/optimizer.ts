@@ -1,10 +1,11 @@
 /** The base class of optimizers. It owns the f32 masters and prepares the update of each parameter. */
 import { guardReceivers, inherits, isObject } from "../brand.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
 import { castTo } from "../ops/cast/cast.js";
-import { tensor, zeros } from "../ops/create.js";
+import { tensor } from "../ops/create.js";
 import { add } from "../ops/elementwise/operators.gen.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { describe, entriesOfMap, optionsOf } from "../options.js";
@@ -13,6 +14,7 @@ import { requireScalar } from "../tensor/require.js";
 import { type Owned, orDispose, Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasType, Tensor } from "../tensor/tensor.js";
+import { type MasterDType, type MomentDType, readState, type State, storeState, zeroState } from "./state.js";
 
 /** The parameters to optimize: a module, or a map from checkpoint names to parameters. */
 export type Optimized = Module | ReadonlyMap<string, Parameter>;
@@ -34,13 +36,14 @@ const checkStep = optionsOf<StepOptions>({ gradScale: requireScalar, noop: requi
 export interface OptimizerSlot {
   /** The parameter to update. */
   readonly parameter: Parameter;
-  /** The f32 master parameter. If the parameter is f32, it is the parameter's tensor. */
-  readonly master: Tensor<"f32">;
+  /** The master parameter. If the parameter is f32, it is the parameter's tensor. If f16, `buffers` has its scale. */
+  readonly master: Tensor<MasterDType>;
   /**
    * Moving averages of the gradient (momentum, Adam moments), by their argument names in `sgd` and `adamw`, in the parameter's
-   * shape.
+   * shape. A tensor of f16 or e4m3 holds codes, and `m.scale`, `v.scale` or `master.scale`, f32 [1], is the factor of their
+   * values (numerics.md §9.6).
    */
-  readonly buffers: ReadonlyMap<string, Tensor<"f32">>;
+  readonly buffers: ReadonlyMap<string, Tensor<MomentDType>>;
   /** The number of updates so far. */
   steps: number;
 }
@@ -55,9 +58,28 @@ export interface StepTensors extends StepOptions {
   readonly copy?: Tensor<"bf16" | "f16">;
 }
 
+/** One update of one parameter. */
+export interface SlotStep {
+  /** The optimizer state of the parameter. */
+  readonly slot: OptimizerSlot;
+  /** The moving averages of the slot as f32 tensors, updated in place. Absent if the slot has no such buffer. */
+  readonly moments: { readonly [name: string]: Tensor<"f32"> };
+  /** The number of the update, counted from 1. */
+  readonly step: number;
+}
+
+/** The dtypes of the states that an optimizer creates. */
+export interface StateDTypes {
+  /** The dtypes of the buffers of a parameter, by their names. */
+  readonly moments: (name: string) => { readonly [buffer: string]: MomentDType };
+  /** The dtype of masters. Default f32. */
+  readonly master?: MasterDType | undefined;
+}
+
 /**
  * Updates parameters from their gradients. The gradient is the sum of `mainGrad` and `grad`; a parameter without a gradient is
- * skipped. A 16-bit or quantized parameter has an f32 master: a step updates the master and then writes the parameter.
+ * skipped. A 16-bit or quantized parameter has a master: a step updates the master and then writes the parameter. A step is
+ * computed in f32, and states of other dtypes are stored after it.
  */
 export abstract class Optimizer {
   static {
@@ -75,22 +97,13 @@ export abstract class Optimizer {
     return isObject(x) && #isOptimizer in x && inherits(this, x);
   }
 
-  protected constructor(
-    optimized: Optimized,
-    /** The names of the buffers that each parameter gets, or a function that returns them for the name of a parameter. */
-    buffers: readonly string[] | ((name: string) => readonly string[]),
-  ) {
+  protected constructor(optimized: Optimized, dtypes: StateDTypes) {
     const named = parametersOf(optimized);
     if (named.size === 0)
       throw new ArgumentError("optimizer: the module or map has no parameters; give at least one");
     this.slots = orDispose(
       (created) =>
-        new Map(
-          [...named].map(([name, parameter]) => {
-            const names = typeof buffers === "function" ? buffers(name) : buffers;
-            return [name, slotOf(parameter, names, created)];
-          }),
-        ),
+        new Map([...named].map(([name, parameter]) => [name, slotOf(name, parameter, dtypes, created)])),
     );
   }
 
@@ -108,20 +121,25 @@ export abstract class Optimizer {
     // a backward pass completes the gradients of the last parameters first; their reductions on the side stream end first
     for (const slot of [...this.slots.values()].reverse()) {
       using _ = new Scope();
-      const { parameter, master } = slot;
+      const { parameter } = slot;
       const grad = parameter.requiresGrad ? gradientOf(parameter) : undefined;
       if (!grad) continue;
       parameter.sharding?.discardPrefetched();
       const { value } = parameter;
       const copy = value instanceof Tensor && hasType(value, "bf16", "f16") ? { copy: value } : {};
-      this.update({ parameter: master, grad, ...copy, ...ownOptions }, slot, slot.steps + 1);
+      const states = statesOf(slot).map(([name, state]) => ({ name, state, values: readState(state) }));
+      const { master, ...moments } = Object.fromEntries(states.map(({ name, values }) => [name, values]));
+      const tensors = { parameter: master as Tensor<"f32">, grad, ...copy, ...ownOptions };
+      this.update(tensors, { slot, moments, step: slot.steps + 1 });
       slot.steps++;
-      if (value instanceof QuantizedTensor) value.quantize_(master, noop ? { noop } : {});
+      if (value instanceof QuantizedTensor) value.quantize_(tensors.parameter, noop ? { noop } : {});
+      const groups = groupsOf(parameter);
+      for (const { state, values } of states) storeState(state, values, { groups, noop });
     }
   }
 
-  /** Runs update number `step`, counted from 1, of one parameter. */
-  protected abstract update(tensors: StepTensors, slot: OptimizerSlot, step: number): void;
+  /** Runs one update of one parameter. */
+  protected abstract update(tensors: StepTensors, step: SlotStep): void;
 
   /** Releases all gradients (`grad`) and sets all `mainGrad` to zero. */
   zeroGrad(): void {
@@ -177,25 +195,64 @@ export function parametersOf(optimized: Optimized): ReadonlyMap<string, Paramete
 }
 
 /** Creates the state of a parameter. New tensors are added to `created`. */
-function slotOf(parameter: Parameter, names: readonly string[], created: Owned[]): OptimizerSlot {
-  const master = masterOf(parameter);
-  if (master !== parameter.value) created.push(master);
-  const buffers = names.map((name) => {
-    const buffer = persistent(zeros(master.backend, "f32", master.shape));
-    created.push(buffer);
-    return [name, buffer] as const;
-  });
-  return { parameter, master, buffers: new Map(buffers), steps: 0 };
+function slotOf(name: string, parameter: Parameter, dtypes: StateDTypes, created: Owned[]): OptimizerSlot {
+  const master = masterOf(parameter, dtypes.master, created);
+  const { backend, shape } = master.codes;
+  const moments = Object.entries(dtypes.moments(name)).map(
+    ([buffer, dtype]) => [buffer, zeroState(backend, dtype, shape, created)] as const,
+  );
+  const buffers = [...moments, [MASTER, master] as const].flatMap(([buffer, { codes, scale }]) => [
+    ...(buffer === MASTER ? [] : [[buffer, codes] as const]),
+    ...(scale ? [[buffer + SCALE, scale] as const] : []),
+  ]);
+  return { parameter, master: master.codes, buffers: new Map(buffers), steps: 0 };
 }
 
-function masterOf({ value, highPrecisionInitVal }: Parameter): Tensor<"f32"> {
+const MASTER = "master";
+/** The end of the names of scales in `buffers`. */
+const SCALE = ".scale";
+
+/** Whether the tensor of this name in `buffers` is the scale of a state. */
+export function isStateScale(name: string): boolean {
+  return name.endsWith(SCALE);
+}
+
+/** Returns the states of a slot by their names: the master and the moments. */
+function statesOf({ master, buffers }: OptimizerSlot): readonly (readonly [string, State])[] {
+  const codes = [[MASTER, master] as const, ...buffers].filter(([name]) => !isStateScale(name));
+  return codes.map(([name, codes]) => [
+    name,
+    { codes, scale: buffers.get(name + SCALE) as Tensor<"f32"> | undefined },
+  ]);
+}
+
+/** Returns the groups of ranks that have parts of a parameter. */
+function groupsOf({ sharding, ranks }: Parameter): readonly ProcessGroup[] {
+  return [sharding?.group, ranks?.group].flatMap((group) => (group && group.size > 1 ? [group] : []));
+}
+
+/** Returns the master of a parameter, whose new tensors are added to `created`. */
+function masterOf(
+  parameter: Parameter,
+  dtype: MasterDType = "f32",
+  created: Owned[],
+): State & { readonly codes: Tensor<MasterDType> } {
   using scope = new Scope();
-  if (value instanceof QuantizedTensor) {
-    const wide = highPrecisionInitVal
-      ? tensor(value.backend, highPrecisionInitVal, value.shape)
-      : (dequantize(value, "f32") as Tensor<"f32">);
-    return persistent(scope.keep(wide));
+  const { value } = parameter;
+  if (hasType(value as Tensor, "f32")) return { codes: value as Tensor<"f32">, scale: undefined };
+  const values = masterValues(parameter);
+  if (dtype === "f32") {
+    created.push(persistent(scope.keep(values)));
+    return { codes: values, scale: undefined };
   }
-  if (hasType(value, "f32")) return value;
-  return persistent(scope.keep(castTo(value as Tensor<WideDType>, "f32") as Tensor<"f32">));
+  const state = zeroState(values.backend, dtype, values.shape, created);
+  storeState(state, values, { groups: groupsOf(parameter) });
+  return state as typeof state & { codes: Tensor<MasterDType> };
+}
+
+/** Returns the values of a parameter that is not f32 as a new f32 tensor. */
+function masterValues({ value, highPrecisionInitVal }: Parameter): Tensor<"f32"> {
+  if (!(value instanceof QuantizedTensor)) return castTo(value as Tensor<WideDType>, "f32") as Tensor<"f32">;
+  if (highPrecisionInitVal) return tensor(value.backend, highPrecisionInitVal, value.shape);
+  return dequantize(value, "f32") as Tensor<"f32">;
 }

@@ -1,5 +1,6 @@
 /** Options of an optimizer that differ between parameters, which are chosen by their names. */
 import { ArgumentError } from "../errors.js";
+import { describe } from "../options.js";
 import { matchesGlob } from "../text/glob.js";
 import type { OptimizerSlot } from "./optimizer.js";
 
@@ -31,7 +32,13 @@ export function optionsFor<O extends object>(
   return merged as O;
 }
 
-/** Finds the options of each slot of an optimizer, also after a program has replaced them. */
+/** Options that determine the states of an optimizer. Only its constructor reads them. */
+export type StateOptions = { readonly [name: string]: string | undefined };
+
+/**
+ * Finds the options of each slot of an optimizer, also after a program has replaced them. Options of states are checked and left
+ * out.
+ */
 export class SlotOptions<O extends object> {
   readonly #names: ReadonlyMap<OptimizerSlot, string>;
   /** The groups that were checked last. */
@@ -42,15 +49,33 @@ export class SlotOptions<O extends object> {
     slots: ReadonlyMap<string, OptimizerSlot>,
     /** Checks options without groups. Throws `ArgumentError` for invalid ones. */
     readonly check: (user: string, options: O) => O,
+    /** The options of states that the constructor read. */
+    readonly states: StateOptions = {},
   ) {
     this.#names = new Map([...slots].map(([name, slot]) => [slot, name]));
   }
 
-  /** Returns the options of a slot. Throws `ArgumentError` as `requireGroups`. */
+  /** Returns the options of a slot. Throws `ArgumentError` as `requireGroups`, and for other options of states than before. */
   of(options: GroupedOptions<O>, slot: OptimizerSlot): O {
-    if (!options.groups) return "groups" in options ? optionsFor(options, "") : options;
-    if (options.groups !== this.#checked) this.requireGroups(options);
-    return optionsFor(options, this.#names.get(slot) ?? "");
+    const stepOptions = this.#withoutStates(options);
+    if (!stepOptions.groups) return "groups" in stepOptions ? optionsFor(stepOptions, "") : stepOptions;
+    if (stepOptions.groups !== this.#checked) this.requireGroups(stepOptions);
+    return optionsFor(stepOptions, this.#names.get(slot) ?? "");
+  }
+
+  #withoutStates(options: GroupedOptions<O>): GroupedOptions<O> {
+    const names = Object.keys(this.states).filter((name) => name in options);
+    if (names.length === 0) return options;
+    const others: Record<string, unknown> = { ...options };
+    for (const name of names) {
+      const value = others[name];
+      if (value !== undefined && value !== this.states[name])
+        throw new ArgumentError(
+          `${this.user}: ${name} is ${describe(value)} and was ${this.states[name]} when the optimizer was created; its states keep their dtypes, so create another optimizer`,
+        );
+      delete others[name];
+    }
+    return others as GroupedOptions<O>;
   }
 
   /** Throws `ArgumentError` for a group without parameters, and for options that do not go together. */
@@ -63,7 +88,8 @@ export class SlotOptions<O extends object> {
         `${this.user}: no parameter matches the group "${parameters}"; there are ${names.slice(0, 8).join(", ")}`,
       );
     }
-    for (const name of names) this.check(this.user, optionsFor(options, name));
+    const stepOptions = this.#withoutStates(options);
+    for (const name of names) this.check(this.user, optionsFor(stepOptions, name));
     this.#checked = options.groups;
   }
 }

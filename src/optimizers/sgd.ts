@@ -1,7 +1,7 @@
 /** The optimizer for stochastic gradient descent. */
 import { requireSGDOptions, SGD_OPTIONS, type SGDStepOptions, sgd } from "../ops/update/optimizer.js";
 import { anyListOf, atLeastZero, needed, nested, optionsOf, text } from "../options.js";
-import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
+import { type Optimized, Optimizer, type SlotStep, type StepTensors } from "./optimizer.js";
 import {
   disposeUnless,
   type GroupedOptions,
@@ -9,42 +9,61 @@ import {
   type ParameterGroup,
   SlotOptions,
 } from "./parameter-groups.js";
+import { MASTER_OPTIONS, type MasterOptions, type MomentDType, momentDType } from "./state.js";
 
-/** The options of the operation `sgd`, without `first`, and parameter groups that override them. */
-export type SGDOptions = GroupedOptions<Omit<SGDStepOptions, "first">>;
+/** The dtypes of the states of `SGD`. They cannot be changed later, and are the same for all groups. */
+export interface SGDStateOptions extends MasterOptions {
+  /**
+   * The dtype of the momentum buffer: f32, bf16, or f16 or e4m3 with a scale for each tensor. The step is computed in f32
+   * (numerics.md §9.6). Default f32.
+   */
+  readonly momentumDtype?: MomentDType | undefined;
+}
+
+/** The options of the operation `sgd`, without `first`, parameter groups that override them, and the dtypes of the states. */
+export type SGDOptions = GroupedOptions<Omit<SGDStepOptions, "first">> & SGDStateOptions;
 
 const checkGroup = optionsOf<ParameterGroup<Omit<SGDStepOptions, "first">>>({
   ...SGD_OPTIONS,
   learningRate: atLeastZero,
   parameters: needed(text),
 });
-const checkOptions = optionsOf<SGDOptions>({ ...SGD_OPTIONS, groups: anyListOf(nested(checkGroup)) });
+const checkOptions = optionsOf<SGDOptions>({
+  ...SGD_OPTIONS,
+  ...MASTER_OPTIONS,
+  momentumDtype: momentDType,
+  groups: anyListOf(nested(checkGroup)),
+});
 
 /**
- * The algorithm of `torch.optim.SGD` on f32 master parameters. See the operation `sgd` for the formulas.
+ * The algorithm of `torch.optim.SGD` on f32 master parameters. See the operation `sgd` for the formulas. Masters and momentum
+ * may be stored in other dtypes. The constructor is a collective call if masters are f16 and parameters are divided among ranks.
  *
  * @throws `ArgumentError` for an invalid option value, a group without parameters, or an argument that is neither a module nor
  * a map from names to parameters.
  */
 export class SGD extends Optimizer {
-  /** The options. They may be replaced between steps, for example by a learning-rate schedule. */
+  /** The options. They may be replaced between steps, for example by a learning-rate schedule, except for dtypes. */
   options: SGDOptions;
   readonly #slotOptions: SlotOptions<Omit<SGDStepOptions, "first">>;
 
   constructor(optimized: Optimized, options: SGDOptions) {
     const ownOptions = checkOptions("SGD", options);
-    if (!ownOptions.groups) requireSGDOptions("SGD", ownOptions);
-    super(optimized, (name) =>
-      optionsFor<Omit<SGDStepOptions, "first">>(ownOptions, name).momentum ? ["m"] : [],
-    );
+    const { momentumDtype = "f32", masterWeightDtype = "f32", ...numbers } = ownOptions;
+    if (!numbers.groups) requireSGDOptions("SGD", numbers);
+    super(optimized, {
+      moments: (name) =>
+        optionsFor<Omit<SGDStepOptions, "first">>(numbers, name).momentum ? { m: momentumDtype } : {},
+      master: masterWeightDtype,
+    });
     this.options = ownOptions;
-    this.#slotOptions = new SlotOptions("SGD", this.slots, requireSGDOptions);
+    const states = { momentumDtype, masterWeightDtype };
+    this.#slotOptions = new SlotOptions("SGD", this.slots, requireSGDOptions, states);
     disposeUnless(this, () => this.#slotOptions.requireGroups(ownOptions));
   }
 
   /** Updates one parameter by the operation `sgd`, with its buffer `m` if momentum is used. */
-  protected override update(tensors: StepTensors, slot: OptimizerSlot, step: number): void {
-    const m = slot.buffers.get("m");
+  protected override update(tensors: StepTensors, { slot, moments: { m }, step }: SlotStep): void {
     const options = this.#slotOptions.of(this.options, slot);
     sgd({ ...tensors, ...(m ? { m } : {}) }, { ...options, first: step === 1 });
   }

@@ -116,7 +116,8 @@ export function shardAmaxes(
   return amaxes;
 }
 
-function amaxOf(x: Tensor<WideDType>): Tensor<"f32"> {
+/** @shared Returns max |x|, where NaN is ignored, f32 [1]. It is 0 for an empty tensor. */
+export function amaxOf(x: Tensor<WideDType>): Tensor<"f32"> {
   const out = new Tensor(x.backend, "f32", [1]);
   execute(x.backend, "amax", { x, out });
   return out;

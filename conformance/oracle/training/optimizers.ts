@@ -5,32 +5,56 @@ import { gradNorm } from "../update/grad-norm.js";
 import { adamw, sgd } from "../update/optimizer.js";
 import type { ParameterModel } from "./linear.js";
 import { cast, type Matrix, sum } from "./matrix.js";
+import { type StateType, type StoredState, stored, valuesOf, zeroState } from "./stored-state.js";
+
+/** The types of the states. The default of each is f32. */
+interface StateTypes {
+  readonly masterWeightDtype?: "f32" | "f16";
+}
 
 export type OptimizerModel =
-  | {
+  | (StateTypes & {
       readonly kind: "SGD";
+      readonly momentumDtype?: StateType;
       readonly learningRate: number;
       readonly weightDecay: number;
       readonly momentum: number;
       readonly dampening: number;
       readonly nesterov: boolean;
-    }
-  | {
+    })
+  | (StateTypes & {
       readonly kind: "AdamW";
+      readonly expAvgDtype?: StateType;
+      readonly expAvgSqDtype?: StateType;
       readonly learningRate: number;
       readonly weightDecay: number;
       readonly beta1: number;
       readonly beta2: number;
       readonly eps: number;
       readonly decoupled: boolean;
-    };
+    });
 
 export interface SlotModel {
   readonly parameter: ParameterModel;
-  master: Matrix;
-  readonly m: Float32Array;
-  readonly v: Float32Array;
+  master: StoredState;
+  m: StoredState;
+  v: StoredState;
+  /** The f32 values from which the last step wrote the parameter. */
+  written?: readonly number[];
   steps: number;
+}
+
+/** A tensor of a state, as the values of its elements. */
+export interface StoredTensor {
+  readonly type: StateType;
+  readonly values: readonly number[];
+}
+
+/** The values of a slot during a step. */
+interface SlotValues {
+  readonly m: number[];
+  readonly v: number[];
+  readonly steps: number;
 }
 
 /** The gradient for the step: the sum of `grad` and `mainGrad` if a weight has both. */
@@ -46,10 +70,29 @@ export class OptimizerRun {
     parameters: readonly ParameterModel[],
   ) {
     this.slots = parameters.map((parameter) => {
-      const master = cast(parameter.wide, "f32");
-      const zeros = () => new Float32Array(master.data.length);
-      return { parameter, master, m: zeros(), v: zeros(), steps: 0 };
+      const { wide } = parameter;
+      const [m, v] = this.#types.moments.map((type) => zeroState(type, wide.data.length)) as [
+        StoredState,
+        StoredState,
+      ];
+      return { parameter, master: stored([...wide.data], this.masterType(parameter)), m, v, steps: 0 };
     });
+  }
+
+  /** The type of a master. An f32 parameter serves as its own master. */
+  masterType({ wide }: ParameterModel): StateType {
+    return wide.dtype === "f32" ? "f32" : this.#types.master;
+  }
+
+  #masterOf({ parameter: { wide }, master }: SlotModel): StoredState {
+    return wide.dtype === "f32" ? stored([...wide.data], "f32") : master;
+  }
+
+  get #types(): { readonly moments: readonly [StateType, StateType]; readonly master: StateType } {
+    const { options } = this;
+    const { masterWeightDtype: master = "f32" } = options;
+    if (options.kind === "SGD") return { moments: [options.momentumDtype ?? "f32", "f32"], master };
+    return { moments: [options.expAvgDtype ?? "f32", options.expAvgSqDtype ?? "f32"], master };
   }
 
   norm(maxNorm: number): { readonly norm: number; readonly factor: number } {
@@ -67,18 +110,23 @@ export class OptimizerRun {
       if (!grad) continue;
       slot.steps++;
       if (noop === 1) continue;
-      // an f32 parameter serves as its own master weight
-      if (parameter.wide.dtype === "f32") slot.master = parameter.wide;
-      const data = slot.master.data.map((p, i) => {
+      const master = valuesOf(this.#masterOf(slot));
+      const values = { m: [...valuesOf(slot.m)], v: [...valuesOf(slot.v)], steps: slot.steps };
+      const updated = master.map((p, i) => {
         const gradient = grad.data[i] as number;
-        return this.#element(slot, i, p, gradScale === undefined ? gradient : mul(gradient, gradScale));
+        return this.#element(values, i, p, gradScale === undefined ? gradient : mul(gradient, gradScale));
       });
-      slot.master = { ...slot.master, data };
-      parameter.data = cast(slot.master, parameter.wide.dtype);
+      const data = Float32Array.from(updated);
+      parameter.data = cast({ ...parameter.wide, dtype: "f32", data }, parameter.wide.dtype);
+      const { moments } = this.#types;
+      slot.written = updated;
+      slot.master = stored(updated, this.masterType(parameter));
+      slot.m = stored(values.m, moments[0]);
+      slot.v = stored(values.v, moments[1]);
     }
   }
 
-  #element({ m, v, steps }: SlotModel, i: number, p: number, g: number): number {
+  #element({ m, v, steps }: SlotValues, i: number, p: number, g: number): number {
     const { options } = this;
     if (options.kind === "SGD") {
       const updated = sgd({ ...options, g, p, m: m[i] as number, first: steps === 1 });
@@ -89,6 +137,22 @@ export class OptimizerRun {
     m[i] = updated.m;
     v[i] = updated.v;
     return updated.p;
+  }
+
+  /** The tensors of a slot that an optimizer stores, by their names: the codes of each state, and its scale if it has one. */
+  tensorsOf(slot: SlotModel): readonly (readonly [string, StoredTensor])[] {
+    const { options } = this;
+    const { moments } = this.#types;
+    const hasMomentum = options.kind === "AdamW" || options.momentum !== 0;
+    const states = [
+      ["master", this.masterType(slot.parameter), this.#masterOf(slot)] as const,
+      ...(hasMomentum ? [["m", moments[0], slot.m] as const] : []),
+      ...(options.kind === "AdamW" ? [["v", moments[1], slot.v] as const] : []),
+    ];
+    return states.flatMap(([name, type, { codes, scale }]) => [
+      [name, { type, values: codes }] as const,
+      ...(scale === undefined ? [] : [[`${name}.scale`, { type: "f32", values: [scale] }] as const]),
+    ]);
   }
 
   zeroGrad(): void {

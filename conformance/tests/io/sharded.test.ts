@@ -336,7 +336,11 @@ class Run {
           new LayerNormMLP(backend, FEATURES, HIDDEN, { ...shared, activation: "swiglu" }),
         ),
     );
-    this.optimizer = new AdamW(this.model, { learningRate: 0.01 });
+    // states of f32, of low precision without a scale and with one
+    this.optimizer = new AdamW(this.model, {
+      ...{ learningRate: 0.01, masterWeightDtype: "f16" },
+      ...(recipe === "bf16" ? { expAvgDtype: "bf16" } : { expAvgDtype: "e4m3", expAvgSqDtype: "f16" }),
+    });
     this.#parallel = new DataParallel(this.model, this.#dp, { reduction: "sum" });
   }
 
@@ -489,6 +493,8 @@ describe("a run of several ranks", () => {
   it("is refused for another kind of optimizer, and loaded without one", async () => {
     const KINDS: Readonly<Record<string, (of: Module) => Optimizer>> = {
       adamw: (of) => new AdamW(of, { learningRate: 0.1 }),
+      "adamw of e4m3": (of) => new AdamW(of, { learningRate: 0.1, expAvgDtype: "e4m3" }),
+      "adamw of f16 masters": (of) => new AdamW(of, { learningRate: 0.1, masterWeightDtype: "f16" }),
       momentum: (of) => new SGD(of, { learningRate: 0.1, momentum: 0.5 }),
       plain: (of) => new SGD(of, { learningRate: 0.1 }),
     };
@@ -582,14 +588,15 @@ describe("a run of several ranks", () => {
     const all: Record<string, number[]> = {};
     for (const { model, optimizer, random } of of) {
       for (const [name, slot] of optimizer.slots) {
-        const part = slot.parameter.part ?? wholePart(slot.parameter.shape);
-        const numbers = numbersOf(part);
+        const parameterPart = slot.parameter.part ?? wholePart(slot.parameter.shape);
         for (const [field, x] of [
           ["value", slot.parameter.tensor],
           ["master", slot.master],
           ...slot.buffers,
         ] as const) {
           const key = `${name} ${field}`;
+          const part = field.endsWith(".scale") ? wholePart(x.shape) : parameterPart;
+          const numbers = numbersOf(part);
           const whole = all[key] ?? new Array<number>(elementCount(part.shape)).fill(Number.NaN);
           all[key] = whole;
           (await x.data()).forEach((value, i) => {

@@ -54,6 +54,13 @@ const layerNormMLP = (dtype: "f32" | "bf16"): Module =>
   new LayerNormMLP(backend(), SIZES.from, SIZES.middle, { dtype });
 const OPTIMIZERS: Readonly<Record<string, (module: Module) => Optimizer>> = {
   AdamW: (module) => new AdamW(module, { learningRate: 0.1 }),
+  "AdamW of low precision": (module) =>
+    new AdamW(module, {
+      learningRate: 0.1,
+      expAvgDtype: "e4m3",
+      expAvgSqDtype: "f16",
+      masterWeightDtype: "f16",
+    }),
   "SGD with momentum": (module) => new SGD(module, { learningRate: 0.1, momentum: 0.9 }),
 };
 const QUANTIZED: Readonly<Record<string, Recipe | undefined>> = {

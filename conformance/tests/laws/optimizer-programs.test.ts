@@ -20,7 +20,8 @@ import {
   zeros,
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
-import { castTo } from "../../../src/ops/cast/cast.js";
+import { castTo, decode } from "../../../src/ops/cast/cast.js";
+import { dequantize } from "../../../src/ops/quantize/dequantize.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { words } from "../../arbitraries/random.js";
@@ -28,6 +29,7 @@ import { expectNoLeak } from "../../operations/guarded.js";
 import type { ParameterModel } from "../../oracle/training/linear.js";
 import { cast, type Matrix } from "../../oracle/training/matrix.js";
 import { type OptimizerModel, OptimizerRun } from "../../oracle/training/optimizers.js";
+import { type StoredState, stored } from "../../oracle/training/stored-state.js";
 import { Value } from "../../oracle/training/tape.js";
 import { assertSame } from "../../values/difference.js";
 import { download, wideValues } from "../../values/plain.js";
@@ -107,6 +109,9 @@ const event: fc.Arbitrary<Event> = fc.oneof(
   fc.record({ do: fc.constant("rate" as const), which }),
 );
 
+/** Whether a quantized parameter keeps its values before quantization. */
+const keepsInitial = (seed: number): boolean => seed % 2 === 0;
+
 function values(seed: number, [rows, columns]: readonly [number, number], of: number): Float32Array {
   const drawn = words(seed, rows * columns);
   const gradients = Float32Array.from(drawn, (word) => (1 + (word & 127) / 128) * (word >>> 31 ? -1 : 1));
@@ -124,10 +129,11 @@ const seen = (x: Tensor): Matrix => {
   return { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
 };
 
-const expectBits = (name: string, actual: Matrix, expected: Matrix): void => {
-  const bits = ({ data }: Matrix): string[] => Array.from(data, (x) => (Object.is(x, -0) ? "-0" : String(x)));
-  expect([actual.dtype, bits(actual)], name).toEqual([expected.dtype, bits(expected)]);
-};
+const bits = (data: ArrayLike<number>): string[] =>
+  Array.from(data, (x) => (Object.is(x, -0) ? "-0" : String(x)));
+
+const expectBits = (name: string, actual: Matrix, expected: Matrix): void =>
+  expect([actual.dtype, bits(actual.data)], name).toEqual([expected.dtype, bits(expected.data)]);
 
 /** An optimizer with its parameters, and the model of both. */
 class Side {
@@ -150,9 +156,9 @@ class Side {
     this.optimizer = name === "SGD" ? new SGD(named, numbers as never) : new AdamW(named, numbers as never);
     this.modelled = new Map(
       KINDS.map((kind) => {
-        const slot = this.optimizer.slots.get(kind);
-        const master = new Value(cast(seen(slot?.master as Tensor), dtypeOf(kind)), true);
-        return [kind, master] as const;
+        const { value } = this.parameters.get(kind) as Parameter;
+        const wide = value instanceof QuantizedTensor ? dequantize(value, "f32") : value;
+        return [kind, new Value(cast(seen(wide as Tensor), dtypeOf(kind)), true)] as const;
       }),
     );
     const fused = this.modelled.get("fused") as ParameterModel;
@@ -160,9 +166,17 @@ class Side {
     this.model = new OptimizerRun(settings, [...this.modelled.values()]);
     for (const [i, kind] of KINDS.entries()) {
       const slot = this.model.slots[i];
-      if (slot && LINEAR === shapeOf(kind))
-        slot.master = seen(this.optimizer.slots.get(kind)?.master as Tensor);
+      if (slot && kind === "quantized") slot.master = this.#quantizedMaster(seed + i);
     }
+  }
+
+  /** The master of the quantized parameter: its initial values if it kept them, else its dequantized codes. */
+  #quantizedMaster(seed: number): StoredState {
+    const { value } = this.parameters.get("quantized") as Parameter;
+    const initial = keepsInitial(seed)
+      ? values(seed, LINEAR, 0.25)
+      : dequantize(value as QuantizedTensor, "f32").dataSync();
+    return stored([...(initial as Float32Array)], this.#settings.masterWeightDtype ?? "f32");
   }
 
   #parameter(kind: Kind, seed: number): Parameter {
@@ -170,7 +184,7 @@ class Side {
     const data = values(seed, shape, 0.25);
     if (kind !== "quantized") return new Parameter(wide(dtypeOf(kind), data, shape));
     const layer = quantizedModelInit(
-      { recipe: recipeNamed("current"), preserveHighPrecisionInitVal: seed % 2 === 0 },
+      { recipe: recipeNamed("current"), preserveHighPrecisionInitVal: keepsInitial(seed) },
       () => new Linear(backend(), ...LINEAR, { bias: false, initMethod: () => data }),
     );
     this.#layers.push(layer);
@@ -224,32 +238,29 @@ class Side {
       if (!slot || !model) throw new RangeError(`no slot of ${kind}`);
       expect(slot.steps, `steps of ${kind}`).toBe(model.steps);
       const { value } = slot.parameter;
-      expectBits(`master of ${kind}`, seen(slot.master), model.master);
-      const state = { m: model.m, v: model.v };
-      for (const [name, buffer] of slot.buffers)
-        expectBits(`${name} of ${kind}`, seen(buffer), { ...model.master, data: state[name as "m" | "v"] });
+      const tensors = new Map<string, Tensor>([["master", slot.master], ...slot.buffers]);
+      const expected = new Map(this.model.tensorsOf(model));
+      expect([...tensors.keys()].sort(), `states of ${kind}`).toEqual([...expected.keys()].sort());
+      for (const [name, { type, values }] of expected) {
+        const tensor = tensors.get(name) as Tensor;
+        expect(
+          [tensor.dtype, bits(seen(tensor.dtype === "e4m3" ? decode(tensor) : tensor).data)],
+          `${name} of ${kind}`,
+        ).toEqual([type, bits(values)]);
+      }
       if (!(value instanceof QuantizedTensor)) expectBits(kind, seen(value), model.parameter.wide);
-      else if (this.#isWritten) this.#checkCodes(value, slot.master);
+      else if (model.written) this.#checkCodes(value, Float32Array.from(model.written));
     });
   }
 
-  /** Once a step has written the quantized parameter, it has the codes of its master. */
-  #checkCodes(value: QuantizedTensor, master: Tensor): void {
-    const data = master.dataSync() as Float32Array;
+  /** Once a step has written the quantized parameter, it has the codes of the step's f32 result. */
+  #checkCodes(value: QuantizedTensor, data: Float32Array): void {
     using layer = quantizedModelInit({ recipe: recipeNamed("current") }, () => {
       return new Linear(backend(), ...LINEAR, { bias: false, dtype: "f32", initMethod: () => data });
     });
     const expected = layer.weight.value as QuantizedTensor;
     for (const [i, member] of value.members.entries())
       assertSame(`member ${i}`, download(member), download(expected.members[i] as Tensor));
-  }
-
-  #isWritten = false;
-
-  /** Called before a step of this optimizer. */
-  willStep(noop?: number): void {
-    const [{ grad, requiresGrad }] = this.both("quantized");
-    if (noop !== 1 && requiresGrad && grad) this.#isWritten = true;
   }
 
   dispose(): void {
@@ -336,7 +347,6 @@ async function run(sides: readonly [Side, Side], events: readonly Event[], drawn
     } else if (each.do === "rate") side.changeRate();
     else if (each.do === "step") {
       const { gradScale, noop } = each;
-      side.willStep(noop);
       optimizer.step({ gradScale: one(gradScale), noop: one(noop) });
       modelled.step({
         ...(gradScale === undefined ? {} : { gradScale }),
@@ -346,12 +356,10 @@ async function run(sides: readonly [Side, Side], events: readonly Event[], drawn
       const expected = modelled.norm(each.maxNorm);
       const { norm, factor } = clipGradNorm(optimizer as Optimizer, each.maxNorm);
       expect([norm.dataSync()[0], factor.dataSync()[0]]).toEqual([expected.norm, expected.factor]);
-      side.willStep();
       optimizer.step({ gradScale: factor });
       modelled.step({ gradScale: expected.factor });
     } else if (each.do === "scaled" && hasGrads(side)) {
       const expected = model.step(modelled, each.maxNorm);
-      if (expected.stepped) side.willStep();
       const { maxNorm: most } = each;
       expect(await scaler.step(optimizer, most === undefined ? {} : { maxNorm: most })).toEqual(expected);
     } else if (each.do === "update") {

@@ -55,9 +55,9 @@ export function localTensors(user: string, state: ShardedState): readonly LocalT
     ...parameterTensors(module, nameOf),
     ...(optimizer ? optimizerTensors(module, optimizer, nameOf) : []),
   ];
-  const tensors = fileTensors.map(({ parameter, subject, tensor, ...plan }): LocalTensor => {
+  const tensors = fileTensors.map(({ parameter, subject, isWhole, tensor, ...plan }): LocalTensor => {
     const { value } = parameter;
-    const part = partOf(user, plan.name, parameter.part, value.shape);
+    const part = isWhole ? wholePart(plan.shape) : partOf(user, plan.name, parameter.part, value.shape);
     const bytes = async (): Promise<Uint8Array> => asBytes(await tensor.data());
     if (!(value instanceof QuantizedTensor) || !plan.name.startsWith(MODULE))
       return { ...plan, part, tensor, bytes };

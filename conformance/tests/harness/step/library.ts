@@ -23,7 +23,7 @@ import {
 } from "../../../../src/index.js";
 import { persistent } from "../../../../src/modules/parameter.js";
 import type { QuantizationSnapshot, QuantizationState } from "../../../../src/modules/quantization-state.js";
-import { castTo } from "../../../../src/ops/cast/cast.js";
+import { castTo, decode } from "../../../../src/ops/cast/cast.js";
 import type { RandomSource } from "../../../../src/random.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import { type Matrix, ofRow } from "../../../oracle/training/matrix.js";
@@ -248,9 +248,10 @@ export class StepLibrary {
     this.#freeze(false);
     const slots = [...optimizer.slots].flatMap(([name, { parameter, master, buffers, steps }]) => [
       [name, seen(parameter.tensor)] as const,
-      [`${name} master`, seen(master)] as const,
       [`${name} steps`, ofRow([steps], "f32")] as const,
-      ...[...buffers].map(([buffer, data]) => [`${name} ${buffer}`, seen(data)] as const),
+      ...[["master", master] as const, ...buffers].map(
+        ([state, data]) => [`${name} ${state}`, seen(data.dtype === "e4m3" ? decode(data) : data)] as const,
+      ),
       ...(parameter.mainGrad ? [[`${name} mainGrad`, seen(parameter.mainGrad)] as const] : []),
     ]);
     return new Map([...norms, ...slots]);

@@ -265,13 +265,11 @@ export class StepModel {
     const { offset } = random;
     const copy = (x: Matrix): Matrix => ({ ...x, data: x.data.slice() });
     const slots = this.#optimizer.slots.map((slot) => {
-      const { parameter, m, v, master, steps } = slot;
-      const [data, ofMaster, ofM, ofV] = [copy(parameter.wide), copy(master), m.slice(), v.slice()];
+      const { parameter, ...states } = slot;
+      const data = copy(parameter.wide);
       return () => {
         parameter.data = copy(data);
-        Object.assign(slot, { master: copy(ofMaster), steps });
-        m.set(ofM);
-        v.set(ofV);
+        Object.assign(slot, states);
       };
     });
     const scales = [...this.linears.values()].map((each) => each.saved());
@@ -303,19 +301,17 @@ export class StepModel {
     if (state === "loaded") this.#load();
     this.#freeze((name, i) => plan.evaluates || isFrozen(plan, name, i));
     const names = [...this.parameters.keys()];
-    const slots = optimizer.slots.flatMap(({ parameter, m, v, master, steps }, i) => {
+    const slots = optimizer.slots.flatMap((slot, i) => {
       const name = names[i] as string;
-      const { shape } = parameter.wide;
-      const options = optimizer.options;
-      const buffers = options.kind === "AdamW" ? { m, v } : options.momentum ? { m } : {};
+      const { parameter, steps } = slot;
       return [
         [name, parameter.wide] as const,
-        [`${name} master`, parameter.wide.dtype === "f32" ? parameter.wide : master] as const,
         [`${name} steps`, ofRow([steps], "f32")] as const,
-        ...Object.entries(buffers).map(
-          ([buffer, data]) =>
-            [`${name} ${buffer}`, { shape, dtype: "f32" as const, data: data.slice() }] as const,
-        ),
+        ...optimizer.tensorsOf(slot).map(([state, { type, values }]) => {
+          // codes of e4m3 are compared as values
+          const dtype = type === "e4m3" ? "f32" : type;
+          return [`${name} ${state}`, { ...ofRow([...values], "f32"), dtype }] as const;
+        }),
         ...(parameter.mainGrad ? [[`${name} mainGrad`, parameter.mainGrad] as const] : []),
       ];
     });

@@ -156,6 +156,14 @@ export const OPTIMIZERS = {
   "SGD of Nesterov": { ...SGD, momentum: 0.75, nesterov: true },
   AdamW: ADAM,
   "Adam with L2": { ...ADAM, decoupled: false },
+  "SGD with momentum of f16": { ...SGD, momentum: 0.5, momentumDtype: "f16", masterWeightDtype: "f16" },
+  "SGD with momentum of e4m3": { ...SGD, momentum: 0.75, nesterov: true, momentumDtype: "e4m3" },
+  "AdamW of bf16": { ...ADAM, expAvgDtype: "bf16", expAvgSqDtype: "bf16" },
+  "AdamW of f16 and e4m3": {
+    ...{ ...ADAM, decoupled: false },
+    ...{ expAvgDtype: "f16", expAvgSqDtype: "e4m3", masterWeightDtype: "f16" },
+  },
+  "AdamW of e4m3 and f16": { ...ADAM, expAvgDtype: "e4m3", expAvgSqDtype: "f16" },
 } as const satisfies Record<string, OptimizerModel>;
 
 /** The calls of the layers in the microbatches before each optimizer step; `rewritten` changes the weights before the call. */

@@ -7,6 +7,7 @@ import { mseLoss } from "../../../../src/functional/loss.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
 import { wideTensor } from "../../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { type Layer, Sequential } from "../../../../src/modules/sequential.js";
@@ -23,13 +24,22 @@ const ROWS = 32;
 const FEATURES = 32;
 
 const LAYERS = ["linear", "bare", "norm", "mlp"] as const;
-const OPTIMIZERS = ["sgd", "momentum", "adamw"] as const;
+const ADAMW = { learningRate: 0.01, weightDecay: 0.01 };
+const OPTIMIZERS = {
+  sgd: (module: Module) => new SGD(module, { learningRate: 0.1 }),
+  momentum: (module: Module) => new SGD(module, { learningRate: 0.1, momentum: 0.9 }),
+  adamw: (module: Module) => new AdamW(module, ADAMW),
+  "momentum of bf16": (module: Module) =>
+    new SGD(module, { learningRate: 0.1, momentum: 0.9, momentumDtype: "bf16", masterWeightDtype: "f16" }),
+  "adamw of e4m3": (module: Module) =>
+    new AdamW(module, { ...ADAMW, expAvgDtype: "e4m3", expAvgSqDtype: "f16", masterWeightDtype: "f16" }),
+} as const;
 
 /** The model, recipe and optimizer of a run. */
 export interface DrawnPlan {
   readonly recipe: RecipeName;
   readonly layers: readonly (typeof LAYERS)[number][];
-  readonly optimizer: (typeof OPTIMIZERS)[number];
+  readonly optimizer: keyof typeof OPTIMIZERS;
   readonly dtype: "bf16" | "f32";
   /** Whether weights are stored quantized from the start. */
   readonly quantized: boolean;
@@ -40,7 +50,7 @@ export function drawnPlans(recipe: RecipeName): fc.Arbitrary<DrawnPlan> {
   return fc.record({
     recipe: fc.constant(recipe),
     layers: fc.array(fc.constantFrom(...LAYERS), { minLength: 1, maxLength: 3 }),
-    optimizer: fc.constantFrom(...OPTIMIZERS),
+    optimizer: fc.constantFrom(...(Object.keys(OPTIMIZERS) as (keyof typeof OPTIMIZERS)[])),
     dtype: fc.constantFrom("bf16", "f32"),
     quantized: recipe === "bf16" ? fc.constant(false) : fc.boolean(),
     seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
@@ -62,10 +72,7 @@ export class DrawnRun {
     const recipe = RECIPES_UNDER_TEST[plan.recipe]?.();
     const make = (): Sequential => new Sequential(backend, ...plan.layers.map((kind) => this.#layer(kind)));
     this.model = quantizedModelInit({ enabled: plan.quantized, ...(recipe ? { recipe } : {}) }, make);
-    this.optimizer =
-      plan.optimizer === "adamw"
-        ? new AdamW(this.model, { learningRate: 0.01, weightDecay: 0.01 })
-        : new SGD(this.model, { learningRate: 0.1, momentum: plan.optimizer === "momentum" ? 0.9 : 0 });
+    this.optimizer = OPTIMIZERS[plan.optimizer](this.model);
   }
 
   #layer(kind: DrawnPlan["layers"][number]): Layer {

@@ -62,6 +62,17 @@ export function turnOf({ turns = [] }: Case, step: number): Turn {
   return turns[step % Math.max(turns.length, 1)] ?? PLAIN;
 }
 
+const ADAMW = { learningRate: 0.01, weightDecay: 0.01 };
+const OPTIMIZERS = {
+  sgd: (model: Module) => new SGD(model, { learningRate: 0.1 }),
+  momentum: (model: Module) => new SGD(model, { learningRate: 0.1, momentum: 0.9 }),
+  "momentum of f16": (model: Module) =>
+    new SGD(model, { learningRate: 0.1, momentum: 0.9, momentumDtype: "f16", masterWeightDtype: "f16" }),
+  adamw: (model: Module) => new AdamW(model, ADAMW),
+  "adamw of e4m3": (model: Module) =>
+    new AdamW(model, { ...ADAMW, expAvgDtype: "e4m3", expAvgSqDtype: "f16", masterWeightDtype: "f16" }),
+} as const;
+
 export interface Case {
   readonly ranks: number;
   /** The number of ranks that have the same rows. If it is set, `fullyShard` takes a mesh. */
@@ -71,7 +82,7 @@ export interface Case {
   readonly layers: readonly (typeof LAYERS)[number][];
   /** The number of rows of the hidden weights. It need not be divisible by the number of ranks. */
   readonly width: number;
-  readonly optimizer: "sgd" | "momentum" | "adamw";
+  readonly optimizer: keyof typeof OPTIMIZERS;
   /** Whether weights are stored in quantized form. */
   readonly quantized: boolean;
   readonly recomputes: boolean;
@@ -105,7 +116,7 @@ export const cases: fc.Arbitrary<Case> = fc
     dtype: fc.constantFrom("f32", "bf16"),
     layers: fc.array(fc.constantFrom(...LAYERS), { minLength: 1, maxLength: 2 }),
     width: fc.constantFrom(32, 64, 96, 160),
-    optimizer: fc.constantFrom("sgd", "momentum", "adamw"),
+    optimizer: fc.constantFrom("sgd", "momentum", "adamw", "momentum of f16", "adamw of e4m3"),
     quantized: fc.boolean(),
     recomputes: fc.boolean(),
     microbatches: fc.integer({ min: 1, max: 2 }),
@@ -191,9 +202,7 @@ export class Replica {
     const { optimizer } = this.given;
     for (const each of this.model.parameters())
       if (each.fusesAccumulation) each.mainGrad = persistent(zeros(this.backend, "f32", each.shape));
-    return optimizer === "adamw"
-      ? new AdamW(this.model, { learningRate: 0.01, weightDecay: 0.01 })
-      : new SGD(this.model, { learningRate: 0.1, momentum: optimizer === "momentum" ? 0.9 : 0 });
+    return OPTIMIZERS[optimizer](this.model);
   }
 
   /** Returns the options of a call in the pass with this index in the step. */

@@ -58,7 +58,12 @@ function stateOf(
       ...clones(members).map((x, i) => [`${name} value ${i} after ${steps} steps`, x] as const),
       ...clones([whole(parameter, master)]).map((x) => [`${name} master`, x] as const),
       ...[...buffers].map(
-        ([buffer, x]) => [`${name} ${buffer}`, clones([whole(parameter, x)])[0] as Tensor] as const,
+        ([buffer, x]) =>
+          [
+            `${name} ${buffer}`,
+            // every rank has the scale of the full tensor
+            clones([buffer.endsWith(".scale") ? x : whole(parameter, x)])[0] as Tensor,
+          ] as const,
       ),
     ];
   });

@@ -54,6 +54,19 @@ const WAYS: Readonly<Record<string, Partial<Case>>> = {
   "where some are frozen": { layers: ["normed", "bare"], frozen: [false, true], evaluated: [1] },
 };
 
+describe("states of low precision", () => {
+  const ways = ["momentum of f16", "adamw of e4m3"] as const;
+  it.each(ways.flatMap((optimizer) => [1, 32].map((rowMultiple) => ({ optimizer, rowMultiple }))))(
+    "of $optimizer, in multiples of $rowMultiple rows: are those of one process",
+    async (how) => {
+      const given: Case = { ...PLAIN, layers: ["normed", "bare"], ...how };
+      expect(await shardedRun(backends, given, STEPS)).toEqual(
+        await oneProcess(backends[0] as Backend, given, STEPS),
+      );
+    },
+  );
+});
+
 describe.each(RECIPE_NAMES)("a sharded weight that is quantized under %s", (recipe) => {
   it.each(sampled(Object.entries(WAYS), 1, RECIPE_NAMES.indexOf(recipe)))(
     "%s: is that of one process",

@@ -1,0 +1,121 @@
+/**
+ * The states of optimizers (moments and masters) in low precision: codes, and for some dtypes one scale (numerics.md §9.6). A
+ * step reads them as f32 and stores its results. All work consists of operations that every backend has.
+ */
+import type { Backend } from "../backends/backend.js";
+import type { ProcessGroup } from "../collectives/group.js";
+import { persistent } from "../modules/parameter.js";
+import { decode, encode } from "../ops/cast/cast.js";
+import { tensor, zeros } from "../ops/create.js";
+import { add, divide, multiply, where } from "../ops/elementwise/operators.gen.js";
+import { concatenate, expand } from "../ops/layout/copy-slice.js";
+import { type OptionTable, oneOf } from "../options.js";
+import { amaxOf } from "../quantizers/shard.js";
+import { type Owned, Scope } from "../tensor/scope.js";
+import type { Shape } from "../tensor/shape.js";
+import { hasType, type Tensor } from "../tensor/tensor.js";
+
+/** The dtypes of moments. */
+const MOMENT_DTYPES = ["f32", "bf16", "f16", "e4m3"] as const;
+/** The dtypes of masters. */
+const MASTER_DTYPES = ["f32", "f16"] as const;
+
+/** The dtype of a moment, such as a momentum buffer. States of f16 and e4m3 have one scale each. */
+export type MomentDType = (typeof MOMENT_DTYPES)[number];
+/** The dtype of a master. A master of f16 has one scale. */
+export type MasterDType = (typeof MASTER_DTYPES)[number];
+
+/** @shared Checks the dtype of a moment. */
+export const momentDType = oneOf(MOMENT_DTYPES);
+/** Options of the masters of an optimizer. They cannot be changed later, and are the same for all groups. */
+export interface MasterOptions {
+  /**
+   * The dtype of the masters of parameters that are not f32: f32, or f16 with a scale for each tensor. The step is computed in
+   * f32, and the parameter is written from its result before the master is rounded (numerics.md §9.6). Default f32.
+   */
+  readonly masterWeightDtype?: MasterDType | undefined;
+}
+
+/** @shared The checks of the options of masters. */
+export const MASTER_OPTIONS: OptionTable<MasterOptions> = { masterWeightDtype: oneOf(MASTER_DTYPES) };
+
+/** The magnitude to which the largest element is scaled: half of the maximum of f16, and the maximum of e4m3. */
+const SCALED_MAX: { readonly [D in MomentDType]?: number } = { f16: 65504 / 2, e4m3: 448 };
+
+/** The smallest scale. Its reciprocal is finite. */
+const MIN_SCALE = 2 ** -126;
+
+/** A state of a parameter. */
+export interface State {
+  /** The values, divided by the scale if there is one. */
+  readonly codes: Tensor<MomentDType>;
+  /** The factor of the values, f32 [1]. Undefined for f32 and bf16. */
+  readonly scale: Tensor<"f32"> | undefined;
+}
+
+/** Returns a state of zeros, which no scope owns. Its tensors are added to `created`. */
+export function zeroState(backend: Backend, dtype: MomentDType, shape: Shape, created: Owned[]): State {
+  const owned = <T extends Tensor>(x: T): T => {
+    created.push(persistent(x));
+    return x;
+  };
+  const codes = owned(zeros(backend, dtype, shape));
+  return { codes, scale: SCALED_MAX[dtype] === undefined ? undefined : owned(tensor(backend, [1])) };
+}
+
+/** Returns the values of a state: the tensor itself for f32, else a new one. */
+export function readState({ codes, scale }: State): Tensor<"f32"> {
+  if (hasType(codes, "f32")) return codes;
+  const values = decode(codes);
+  if (scale) multiplyBy(values, scale);
+  return values;
+}
+
+/** What `storeState` needs in addition to the values. */
+export interface StoreOptions {
+  /** The groups of ranks that have parts of the tensor. The scale is computed from the amax of the whole tensor. */
+  readonly groups: readonly ProcessGroup[];
+  /** An f32 [1] flag. If it is exactly 1, the state keeps its bits. */
+  readonly noop?: Tensor<"f32"> | undefined;
+}
+
+/** Stores `values`, which `readState` returned and a step has updated. It overwrites `values`, unless the state is f32. */
+export function storeState({ codes, scale }: State, values: Tensor<"f32">, options: StoreOptions): void {
+  if (hasType(codes, "f32")) return;
+  using _ = new Scope();
+  const { backend, dtype } = codes;
+  const next = scale && scaleFor(values, SCALED_MAX[dtype] as number, options.groups);
+  if (next) multiplyBy(values, divide(tensor(backend, [1]), next) as Tensor<"f32">);
+  if (options.noop) {
+    // 0 exactly if the flag is 1
+    const isStored = add(options.noop, tensor(backend, [-1]));
+    selectBy(isStored, values, decode(codes));
+    if (next) selectBy(isStored, next, scale);
+  }
+  if (next) scale.paste(next, 0);
+  codes.paste(encode(values, { format: dtype, overflow: "nonfinite" }) as typeof codes, 0);
+}
+
+/** Returns the scale by which the largest element becomes `max`, at least `MIN_SCALE`, f32 [1]. */
+function scaleFor(x: Tensor<"f32">, max: number, groups: readonly ProcessGroup[]): Tensor<"f32"> {
+  const { backend } = x;
+  const amax = amaxOf(x);
+  for (const group of groups) group.reduceMax([amax]);
+  const bounded = amaxOf(concatenate([amax, tensor(backend, [max * MIN_SCALE])]));
+  return divide(bounded, tensor(backend, [max])) as Tensor<"f32">;
+}
+
+/** Replaces x by `other` if the condition, f32 [1], is 0. */
+function selectBy(condition: Tensor, x: Tensor<"f32">, other: Tensor<"f32">): void {
+  if (x.size === 0) return;
+  const flat = x.reshape([x.size]);
+  where(expand(condition, flat.shape), flat, other.reshape(flat.shape), { out: flat });
+}
+
+/** Multiplies x by a factor, f32 [1], in place. */
+function multiplyBy(x: Tensor<"f32">, factor: Tensor<"f32">): void {
+  if (x.size === 0) return;
+  using _ = new Scope();
+  const flat = x.reshape([x.size]);
+  multiply(flat, expand(factor, flat.shape), { out: flat });
+}
