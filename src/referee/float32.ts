@@ -8,12 +8,12 @@ import { tensor } from "../ops/create.js";
 import { specialFunction } from "../ops/elementwise/special-function.js";
 import { Scope } from "../tensor/scope.js";
 
-const double = new Float64Array(1);
-const words = new Uint32Array(double.buffer);
-const LOW = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1 ? 0 : 1;
-
 /** The smallest normal f32. */
 export const MIN_NORMAL = 2 ** -126;
+
+const MAX_F32 = (2 - 2 ** -23) * 2 ** 127;
+/** The least number that rounds to infinity: it lies midway between the largest f32 and 2^128. */
+const OVERFLOW = (2 - 2 ** -24) * 2 ** 127;
 
 /**
  * x * y + z, rounded once to f32, to nearest even. The product x * y must be exact in f64. A product of two f32 numbers always
@@ -22,23 +22,15 @@ export const MIN_NORMAL = 2 ** -126;
 export function fma(x: number, y: number, z: number): number {
   const product = x * y;
   const sum = product + z;
-  double[0] = sum;
-  const low = words[LOW] as number;
-  // Rounding the f64 sum to f32 is correct unless the sum lies midway between two f32 numbers. Midpoints of subnormal numbers
-  // have other bits, so all subnormal sums take the slow path.
-  if ((low & 0x1fffffff) !== 0x10000000 && !(Math.abs(sum) < MIN_NORMAL)) return Math.fround(sum);
-  const roundingError = sum - product;
-  const error = product - (sum - roundingError) + (z - roundingError);
-  // Rounds the exact sum to odd: an inexact sum with an even last bit moves to the f64 neighbour on the side of the error.
-  if (error !== 0 && low % 2 === 0) {
-    if (error > 0 === sum > 0) words[LOW] = low + 1;
-    else {
-      words[LOW] = low - 1;
-      if (low === 0) words[1 - LOW] = (words[1 - LOW] as number) - 1;
-    }
-    return Math.fround(double[0]);
-  }
-  return Math.fround(sum);
+  const nearest = Math.fround(sum);
+  // Rounding the f64 sum to f32 is correct unless the sum lies midway between two f32 numbers, of which `other` is the second.
+  const distance = sum - nearest;
+  const other = nearest + 2 * distance;
+  if (distance === 0 || (Math.fround(other) !== other && Math.abs(sum) !== OVERFLOW)) return nearest;
+  const addend = sum - product;
+  const error = product - (sum - addend) + (z - addend);
+  if (Math.abs(sum) === OVERFLOW) return error * sum < 0 ? Math.sign(sum) * MAX_F32 : nearest;
+  return error !== 0 && error > 0 === distance > 0 ? other : nearest;
 }
 
 const float = new Float32Array(1);

@@ -25,6 +25,9 @@ describe("fma", () => {
     ["of subnormal results", 2 ** -75, 1.5 * 2 ** -75, 2 ** -149],
     ["of subnormal results, above the middle", 2 ** -75, 2 ** -75, 2 ** -149],
     ["beyond the largest number", 2 ** 64, 2 ** 64, -(2 ** 100)],
+    ["midway to 2^128", 31 * 2 ** 52, 601 * 1801 * 2 ** 51, 0],
+    ["just above the middle to 2^128", 31 * 2 ** 52, 601 * 1801 * 2 ** 51, 2 ** -80],
+    ["just below the middle to 2^128", 31 * 2 ** 52, 601 * 1801 * 2 ** 51, -(2 ** -80)],
   ])("%s is rounded once", (_where, x, y, z) => {
     expect(fma(x, y, z)).toBe(exact.fma(x, y, z));
     expect(fma(-x, y, -z)).toBe(exact.fma(-x, y, -z));

@@ -5,7 +5,6 @@
 import { expect, it } from "vitest";
 import { gemm, Scope } from "../../../../src/index.js";
 import { fusedResult } from "../../../../src/referee/fused-products.js";
-import { NotModelled } from "../../../../src/referee/not-modelled.js";
 import { OPERATORS } from "../../../../src/referee/table.js";
 import { toValue } from "../../../../src/referee/value.js";
 import { cases } from "../../harness/gemm/torch-h200.js";
@@ -32,10 +31,6 @@ const inLanes =
     return [fusedResult(call, { ...lanes, join: rows === 1 ? "halves" : "ascending" })];
   };
 
-const inUnknownOrder: Compute = () => {
-  throw new NotModelled("no known order");
-};
-
 interface Matrix {
   readonly dtype: string;
   readonly shape: readonly number[];
@@ -56,8 +51,7 @@ const variesInOrder = (call: RecordedCall): boolean =>
 
 /** Whether a product has no known order: the operands are in 16 bits, and K or N is not a multiple of 4. */
 const hasNoModel = (call: RecordedCall): boolean =>
-  call.lanes === null ||
-  (call.lanes === undefined && factorsOf(call)[0].dtype !== "F32" && isUnaligned(call, 4));
+  call.lanes === undefined && factorsOf(call)[0].dtype !== "F32" && isUnaligned(call, 4);
 
 /** Whether a batch has no model: as `hasNoModel`, or vectors in f32. */
 const isBatchWithoutModel = (call: RecordedCall): boolean => {
@@ -78,7 +72,6 @@ testOperators(
   },
   ({ splits, lanes }) => {
     if (splits !== undefined) return inSplits(splits);
-    if (lanes === null) return inUnknownOrder;
     return lanes ? inLanes(lanes) : ({ model }, call) => model(call);
   },
 );
